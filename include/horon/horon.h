@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * horon: collective communication by name. The C ABI, and its manual.
+ *
+ * N processes (ranks 0..N-1) of one job each create a context. A rank submits *operations*; each is
+ * matched with the same operation on the other ranks, by its name (any order, any thread) or, with
+ * HORON_IN_ORDER, by its place in the sequence. What is ready everywhere is fused and carried out
+ * by a progress thread of the context, or by the thread that waits for the result.
+ *
+ *     horon_context_t *ctx;
+ *     char why[HORON_ERROR_TEXT_BYTES];
+ *     if (horon_context_create(NULL, &ctx, why, sizeof why) != HORON_OK) {
+ *         fputs(why, stderr);
+ *         exit(1);
+ *     }
+ *     horon_descriptor_t d = HORON_DESCRIPTOR_INIT;
+ *     d.verb = HORON_ALLREDUCE; d.name = "loss"; d.dtype = HORON_FLOAT32; d.redop = HORON_AVERAGE;
+ *     d.src = d.dst = &loss; d.count = 1;
+ *     if (horon_run(ctx, &d, -1, why, sizeof why) != HORON_OK) fputs(why, stderr);
+ *     horon_context_destroy(ctx);
+ *
+ * Conventions, stated once:
+ *  - Status: 0 is done, > 0 is "not yet", < 0 failed. Outputs are set on success only, unless a
+ *    declaration says otherwise. Nothing aborts, exits, raises a signal or lets an exception out.
+ *  - Sizes: every struct that may grow begins with struct_bytes = sizeof the caller's struct; a
+ *    field that the caller's version lacks has its default. Counts are elements, 64 bits, never
+ *    bytes unless the name ends in _bytes. Times are milliseconds; a negative timeout is no
+ *    limit.
+ *  - Owner: what the caller passes stays the caller's; pointers returned live as long as said.
+ *  - Thread: any thread, unless said. Blocks: no, unless said. No call may be made from a signal
+ *    handler. In a forked child every call fails with HORON_ERR_FORKED.
+ *  - NULL for an object (context, request) gives HORON_ERR_INVALID, and does nothing in the calls
+ *    that destroy or release.
+ */
+#ifndef HORON_HORON_H
+#define HORON_HORON_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define HORON_API __attribute__((visibility("default")))
+#else
+#define HORON_API
+#endif
+
+#define HORON_VERSION_MAJOR 0
+#define HORON_VERSION_MINOR 1
+#define HORON_VERSION_PATCH 0
+
+/** Enough for any error text of horon, its final 0 included. */
+#define HORON_ERROR_TEXT_BYTES 1024
+
+/* One row a status: name, value, text. The enum below and horon_status_text() are made of it. */
+#define HORON_STATUS_MAP(X)                                                                        \
+    X(OK, 0, "success")                                                                            \
+    X(IN_PROGRESS, 1, "not finished; poll again")                                                  \
+    X(AGAIN, 2, "would block; try again")                                                          \
+    X(ERR_INVALID, -1, "an argument is not valid")                                                 \
+    X(ERR_MEMORY, -2, "out of memory, or a limit on it was reached")                               \
+    X(ERR_PROTO, -3, "a peer sent bytes the protocol forbids")                                     \
+    X(ERR_MISMATCH, -4, "ranks disagree about an operation")                                       \
+    X(ERR_DUPLICATE, -5, "an operation of this name is already in flight")                         \
+    X(ERR_PEER_LOST, -6, "a rank of the job is gone")                                              \
+    X(ERR_TIMEOUT, -7, "the time limit has passed")                                                \
+    X(ERR_CANCELLED, -8, "the operation was cancelled")                                            \
+    X(ERR_CLOSED, -9, "the context, or a peer's context, was shut down")                           \
+    X(ERR_SYSTEM, -10, "the operating system refused")                                             \
+    X(ERR_UNSUPPORTED, -11, "not supported")                                                       \
+    X(ERR_AUTH, -12, "a peer could not prove the job key")                                         \
+    X(ERR_FORKED, -13, "the context belongs to the parent process")                                \
+    X(ERR_CONFIG, -14, "a setting is not valid")
+
+typedef enum horon_status {
+#define HORON_STATUS_ROW(name, value, text) HORON_##name = (value),
+    HORON_STATUS_MAP(HORON_STATUS_ROW)
+#undef HORON_STATUS_ROW
+} horon_status_t;
+
+/** Element types. All of them move; the ones marked R also reduce. 16-bit floats sum in 32 bits. */
+typedef enum horon_dtype {
+    HORON_UINT8 = 0,       /* R */
+    HORON_INT8 = 1,        /* R */
+    HORON_UINT16 = 2,      /* R */
+    HORON_INT16 = 3,       /* R */
+    HORON_UINT32 = 4,      /* R */
+    HORON_INT32 = 5,       /* R */
+    HORON_UINT64 = 6,      /* R */
+    HORON_INT64 = 7,       /* R */
+    HORON_FLOAT16 = 8,     /* R */
+    HORON_BFLOAT16 = 9,    /* R */
+    HORON_FLOAT32 = 10,    /* R */
+    HORON_FLOAT64 = 11,    /* R */
+    HORON_BOOL = 12,       /* R: sum and max are "or", product and min are "and"; no average */
+    HORON_COMPLEX64 = 13,  /* two float32 */
+    HORON_COMPLEX128 = 14, /* two float64 */
+    HORON_FLOAT8_E4M3 = 15,
+    HORON_FLOAT8_E5M2 = 16
+} horon_dtype_t;
+#define HORON_DTYPE_COUNT 17
+
+typedef enum horon_verb {
+    HORON_ALLREDUCE = 0, /* every rank gets the reduction of all ranks' src */
+    HORON_BROADCAST = 1, /* every rank's dst gets root's src */
+    HORON_ALLGATHER = 2, /* every rank gets all ranks' src, joined in dimension 0 in rank order */
+    HORON_BARRIER = 3    /* ends once every rank has begun it; moves nothing */
+} horon_verb_t;
+#define HORON_VERB_COUNT 4
+
+/**
+ * Reductions. Integers wrap; the average of integers is the sum divided, cut towards zero. MIN and
+ * MAX of floats: a NaN anywhere gives a NaN; -0 is below +0. The order of additions is one fixed
+ * binary tree over the ranks, so that all ranks, runs and algorithms give the same bits.
+ */
+typedef enum horon_redop {
+    HORON_SUM = 0,
+    HORON_AVERAGE = 1,
+    HORON_MIN = 2,
+    HORON_MAX = 3,
+    HORON_PRODUCT = 4
+} horon_redop_t;
+#define HORON_REDOP_COUNT 5
+
+/** What horon_wait() and horon_test() wait for. On tensors in host memory both mean the same. */
+typedef enum horon_completion {
+    HORON_HOST_DONE = 0,  /* the result may be read by the host */
+    HORON_STREAM_DONE = 1 /* the operation is launched, and later work on the descriptor's stream is
+                             ordered after it */
+} horon_completion_t;
+
+typedef enum horon_log_level {
+    HORON_LOG_ERROR = 0,
+    HORON_LOG_WARN = 1, /* one an incident */
+    HORON_LOG_INFO = 2,
+    HORON_LOG_DEBUG = 3, /* one an object */
+    HORON_LOG_TRACE = 4  /* one a message */
+} horon_log_level_t;
+
+typedef struct horon_context horon_context_t; /* one rank's membership of one job */
+typedef struct horon_request horon_request_t; /* one submitted or prepared operation */
+
+/**
+ * Receives each log line, without a newline, instead of standard error.
+ * Thread: any, several at once. It must not call horon. @p text is valid during the call only.
+ */
+typedef void (*horon_log_fn_t)(void *arg, horon_log_level_t level, const char *text);
+
+/**
+ * Called once when an operation ends, after its outputs are complete.
+ * Thread: the one making progress (the context's own, or one that waits), with no lock held. It may
+ * submit and test; it must not wait, release @p req, or destroy the context. @p req may be NULL if
+ * the operation was begun by horon_run().
+ */
+typedef void (*horon_callback_fn_t)(void *arg, horon_request_t *req, horon_status_t status);
+
+/**
+ * Gives memory for an output whose size is known only now (HORON_ALLGATHER with dst NULL).
+ * @param rows     rows of the output: the sum over ranks
+ * @param bytes    bytes needed, > 0
+ * @return memory of @p bytes bytes that stays valid until the operation ends, or NULL to fail it
+ * Thread: the one making progress; it must not call horon.
+ */
+typedef void *(*horon_alloc_fn_t)(void *arg, uint64_t rows, uint64_t bytes);
+
+/** How to create a context. Begin with HORON_OPTIONS_INIT. */
+typedef struct horon_options {
+    size_t struct_bytes;
+    int32_t rank; /* -1: from the environment (horonrun, Slurm, PMI, Open MPI, torchrun, Horovod) */
+    int32_t size; /* -1: likewise; with nothing found, a world of one */
+    /* NULL, or a NULL-ended list of "NAME=value" that goes before the environment; NAME is a row of
+     * the option table, without HORON_ (see horon-info --config). Copied. */
+    const char *const *settings;
+    horon_log_fn_t log_fn; /* NULL: standard error */
+    void *log_arg;
+} horon_options_t;
+/* clang-format off */
+#define HORON_OPTIONS_INIT {sizeof(horon_options_t), -1, -1, NULL, NULL, NULL}
+/* clang-format on */
+
+/* Flags of a descriptor. */
+/** Every rank submits its in-order operations of a process set in the same sequence; they are not
+ * negotiated, a name is optional, and a rank that breaks the promise is named by the first peer
+ * that meets its data (HORON_ERR_MISMATCH). In-order and named operations do not order each
+ * other. */
+#define HORON_IN_ORDER 1u
+
+/** One operation. Begin with HORON_DESCRIPTOR_INIT; the strings and shape are copied. */
+typedef struct horon_descriptor {
+    size_t struct_bytes;
+    uint32_t verb;  /* horon_verb_t */
+    uint32_t dtype; /* horon_dtype_t */
+    uint32_t redop; /* horon_redop_t; HORON_ALLREDUCE only */
+    uint32_t flags; /* HORON_IN_ORDER or 0 */
+    /* What matches operations across ranks: 1..511 bytes, UTF-8 by custom. NULL with
+     * HORON_IN_ORDER, and for HORON_BARRIER, which then matches barriers by their count. */
+    const char *name;
+    const void *src; /* input: [count] elements; equal to dst (in place) or disjoint from it. For
+                        HORON_BROADCAST only root reads it */
+    void *dst;       /* output: as many elements as src, for HORON_ALLGATHER the sum over ranks; or
+                        NULL for HORON_ALLGATHER: alloc is asked, and if that is NULL the request
+                        owns the output until it is released (see horon_request_output) */
+    uint64_t count; /* elements of src, if shape is NULL; 0 is allowed and still meets the others */
+    const uint64_t *shape; /* [ndim] or NULL: then one dimension of count elements. All dimensions
+                              must agree on all ranks, but the first one of HORON_ALLGATHER */
+    int32_t ndim;          /* 0..HORON_NDIM_MAX; 0 with shape set is a scalar of one element */
+    int32_t root;          /* rank in the process set; HORON_BROADCAST only */
+    int32_t process_set;   /* 0: all ranks. Others do not exist yet */
+    int32_t reserved;      /* 0 */
+    double prescale;       /* each input is multiplied by it before the reduction, ... */
+    double postscale;      /* ... and the result after it; both rounded to dtype. Must agree */
+    void *stream;          /* device stream that produces src and uses dst; NULL: host memory */
+    horon_alloc_fn_t alloc;
+    void *alloc_arg;
+    horon_callback_fn_t callback; /* NULL: none */
+    void *callback_arg;
+} horon_descriptor_t;
+/* clang-format off */
+#define HORON_DESCRIPTOR_INIT                                                                      \
+    {sizeof(horon_descriptor_t), 0, 0, 0, 0, NULL, NULL, NULL, 0, NULL, 0, 0, 0, 0, 1.0, 1.0,      \
+     NULL, NULL, NULL, NULL, NULL}
+/* clang-format on */
+#define HORON_NDIM_MAX 8
+#define HORON_NAME_BYTES_MAX 511
+
+/* ---- The library -------------------------------------------------------------------------- */
+
+/** @return the text of @p status from HORON_STATUS_MAP, or "unknown status". Static. */
+HORON_API const char *horon_status_text(horon_status_t status);
+
+/** @return "MAJOR.MINOR.PATCH" of the library in use. Static. */
+HORON_API const char *horon_version(void);
+
+/** @return MAJOR * 10000 + MINOR * 100 + PATCH of the library in use. */
+HORON_API int32_t horon_version_number(void);
+
+/**
+ * Asks whether this library has a feature: "allreduce", "broadcast", "allgather", "barrier",
+ * "persistent", "in_order", "shm", "tcp", "cuda", "nccl", "mpi", "gloo".
+ * @return 1 it has, 0 it has not, or the name is not known
+ */
+HORON_API int32_t horon_feature(const char *name);
+
+/** @return bytes of one element, or 0 if @p dtype is no horon_dtype_t. */
+HORON_API size_t horon_dtype_bytes(horon_dtype_t dtype);
+
+/** @return "float32" and the like, or "unknown". Static. Likewise below. */
+HORON_API const char *horon_dtype_name(horon_dtype_t dtype);
+HORON_API const char *horon_verb_name(horon_verb_t verb);
+HORON_API const char *horon_redop_name(horon_redop_t redop);
+
+/* ---- A context ---------------------------------------------------------------------------- */
+
+/**
+ * Joins the job: learns rank and size, meets the other ranks, connects, starts the progress thread.
+ * Every rank of the job calls it. Several contexts may live in one process.
+ * @param options NULL for all defaults
+ * @param ctx_out set on OK only; end it with horon_context_destroy()
+ * @param error_text, error_bytes  NULL, 0 or where to put what went wrong, cut to fit
+ * @return OK | ERR_CONFIG, a setting is wrong; named | ERR_TIMEOUT, ranks are missing after
+ *         START_TIMEOUT; named | ERR_AUTH, a peer does not know the job key | ERR_MEMORY, heap or
+ *         shared memory was refused | ERR_SYSTEM | ERR_PROTO | ERR_INVALID
+ * Blocks: until all ranks are here, at most START_TIMEOUT.
+ */
+HORON_API horon_status_t horon_context_create(const horon_options_t *options,
+                                              horon_context_t **ctx_out, char *error_text,
+                                              size_t error_bytes);
+
+/**
+ * Leaves the job. Operations still pending here fail with ERR_CLOSED; on other ranks those that
+ * need this rank do, with its name. Requests stay valid until released, in any order with this.
+ * Blocks: shortly, to say goodbye. Thread: any, but no other call on @p ctx may run or follow.
+ * In a forked child it frees what the child holds and touches nothing of the parent's.
+ */
+HORON_API void horon_context_destroy(horon_context_t *ctx);
+
+/** @return this rank, 0..size-1; -1 for NULL. The five below likewise; none can change. */
+HORON_API int32_t horon_rank(const horon_context_t *ctx);
+HORON_API int32_t horon_size(const horon_context_t *ctx);
+/** Rank among the ranks of this host, in rank order. A host is what shares memory. */
+HORON_API int32_t horon_local_rank(const horon_context_t *ctx);
+HORON_API int32_t horon_local_size(const horon_context_t *ctx);
+/** Rank among the ranks that have this local rank, in order of hosts; and how many they are. */
+HORON_API int32_t horon_cross_rank(const horon_context_t *ctx);
+HORON_API int32_t horon_cross_size(const horon_context_t *ctx);
+
+/** @return hosts of the job, numbered by their lowest rank. */
+HORON_API int32_t horon_host_count(const horon_context_t *ctx);
+/** @return the host of @p rank, 0..horon_host_count()-1, or -1 if there is no such rank. */
+HORON_API int32_t horon_host_of(const horon_context_t *ctx, int32_t rank);
+/** @return the name of a host, valid while the context lives; NULL if there is no such host. */
+HORON_API const char *horon_host_name(const horon_context_t *ctx, int32_t host);
+
+/* ---- Operations --------------------------------------------------------------------------- */
+
+/**
+ * Starts one operation; returns before it is done.
+ * @param req_out set on OK only; end it with horon_release() exactly once
+ * @return OK, queued | ERR_INVALID, the descriptor is wrong; the text of @p ctx says how, see
+ *         horon_last_error | ERR_UNSUPPORTED, dtype has no such reduction | ERR_DUPLICATE, the name
+ *         is in flight on this rank | ERR_MEMORY, INFLIGHT_MAX requests are pending |
+ *         ERR_PEER_LOST, ERR_CLOSED, the job has failed or is shut down | ERR_FORKED
+ * Owner:  the caller keeps src and dst alive until the request has ended: horon_wait() returned
+ *         other than IN_PROGRESS or ERR_TIMEOUT, or the callback was called.
+ * Result: if the operation fails for want of a participant, src is unchanged, also in place; dst is
+ *         undefined after any failure.
+ * Source: contract by name after Horovod; persistent requests after MPI.
+ */
+HORON_API horon_status_t horon_submit(horon_context_t *ctx, const horon_descriptor_t *desc,
+                                      horon_request_t **req_out);
+
+/**
+ * Starts @p n operations that become ready together: none is begun anywhere before all of them are
+ * ready everywhere. All named, or all in order. Errors as horon_submit(); on one, nothing
+ * is started.
+ * @param reqs_out [n] requests, set on OK only
+ */
+HORON_API horon_status_t horon_submit_group(horon_context_t *ctx, const horon_descriptor_t *descs,
+                                            size_t n, horon_request_t **reqs_out);
+
+/**
+ * Submits one operation and waits for it: the shortest way for a caller that blocks, as nobody else
+ * is woken for it. Returns as horon_submit() and horon_wait(); on ERR_TIMEOUT the operation is
+ * withdrawn first, which may take longer than the limit if it has begun. An HORON_ALLGATHER needs
+ * dst or alloc.
+ * @param error_text, error_bytes  as in horon_context_create()
+ * Blocks: until done or @p timeout_ms.
+ */
+HORON_API horon_status_t horon_run(horon_context_t *ctx, const horon_descriptor_t *desc,
+                                   int64_t timeout_ms, char *error_text, size_t error_bytes);
+
+/**
+ * Prepares an operation that will be started many times with the same buffers. Errors as
+ * horon_submit() but ERR_DUPLICATE, which horon_start() reports.
+ * @param req_out not started; end it with horon_release()
+ */
+HORON_API horon_status_t horon_prepare(horon_context_t *ctx, const horon_descriptor_t *desc,
+                                       horon_request_t **req_out);
+
+/**
+ * Starts a prepared request that is not in flight; about 100 ns.
+ * @return OK | ERR_INVALID, it is in flight or was not prepared | as horon_submit()
+ */
+HORON_API horon_status_t horon_start(horon_request_t *req);
+
+/** Starts @p n prepared requests with one wake-up. On an error the ones before it are started, and
+ * @p n_started_out (may be NULL) says how many. */
+HORON_API horon_status_t horon_start_all(horon_request_t *const *reqs, size_t n,
+                                         size_t *n_started_out);
+
+/**
+ * Asks whether the request has ended, without waiting or making progress.
+ * @return OK | IN_PROGRESS | the failure | ERR_INVALID, prepared but never started
+ */
+HORON_API horon_status_t horon_test(horon_request_t *req, horon_completion_t kind);
+
+/**
+ * Waits until the request has ended. May be called by several threads and again after the end.
+ * @return OK | the failure | ERR_TIMEOUT, still in flight: it keeps its buffers, wait again or
+ *         cancel | ERR_INVALID, prepared but never started, or called from a callback
+ * Blocks: at most @p timeout_ms; spins briefly, then yields, then sleeps. The calling thread may
+ * carry out any pending operation of the context meanwhile, callbacks included.
+ */
+HORON_API horon_status_t horon_wait(horon_request_t *req, horon_completion_t kind,
+                                    int64_t timeout_ms);
+
+/** Waits for all of @p n requests. @return OK if all ended well, else the first failure in the
+ * order of @p reqs once all have ended | ERR_TIMEOUT. */
+HORON_API horon_status_t horon_wait_all(horon_request_t *const *reqs, size_t n,
+                                        horon_completion_t kind, int64_t timeout_ms);
+
+/**
+ * Asks to withdraw an operation that has not been begun by all ranks. The request then ends with
+ * ERR_CANCELLED, once that is confirmed; or as usual, if it was too late. Wait for it. An in-order
+ * operation that is queued behind none cannot be withdrawn and ends as usual.
+ * @return OK, asked | ERR_INVALID, not in flight
+ */
+HORON_API horon_status_t horon_cancel(horon_request_t *req);
+
+/**
+ * Gives the request back. One in flight is let go: it runs on, keeps its buffers, and is freed when
+ * it ends; its callback is still called. NULL is a no-op.
+ */
+HORON_API void horon_release(horon_request_t *req);
+
+/** @return why the request failed: rank, host, tensor and cause; "" if it did not. Valid until it
+ * is started again or released. */
+HORON_API const char *horon_request_error(const horon_request_t *req);
+
+/**
+ * The output of an ended request.
+ * @param data_out  dst, what alloc gave, or memory of the request (valid until it is released)
+ * @param count_out elements
+ * @param rows_out  NULL, or [size] rows that each rank gave (HORON_ALLGATHER; else 0)
+ * @return OK | ERR_INVALID, it has not ended, or failed
+ */
+HORON_API horon_status_t horon_request_output(const horon_request_t *req, void **data_out,
+                                              uint64_t *count_out, uint64_t *rows_out);
+
+/** @return why the last call on @p ctx by this thread was refused; "" if none was. Valid until this
+ * thread's next call on any context. */
+HORON_API const char *horon_last_error(const horon_context_t *ctx);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
