@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Allgather: every rank gets all inputs, joined in rank order; inputs may differ in length.
+ *
+ * First the lengths: each rank's is in its entry; with several hosts the first ranks exchange them,
+ * and publish them in a result slot. Then windows: window w is elements [w*C, (w+1)*C) of every
+ * rank's input. A chunk slot is cut in equal regions: region 0 for this rank's own window, the
+ * others for the windows that it fetches for its host. Rank l of a host sends its window to one
+ * rank of every other host, number l mod L there; who carries which window is thus known to all.
+ *
+ *     post  own window -> region 0, sends and receives begun | net: all done | flag "posted"
+ *     out   all windows, from the slots of this host          -> output       | flag "reduced"
+ *
+ * A window crosses each host boundary once: (H-1)/H of the output comes in over the network, once a
+ * host.
+ */
+#include "channel_state.h"
+
+#include <string.h>
+
+static int host_size(const struct horon_group *group, int host)
+{
+    return group->host_first[host + 1] - group->host_first[host];
+}
+
+/* How many ranks of @p from_host send to the one with local rank @p local of a host of @p
+ * local_size. */
+static int senders(const struct horon_group *group, int from_host, int local_size, int local)
+{
+    return (host_size(group, from_host) - local + local_size - 1) / local_size;
+}
+
+/* Regions of a slot: the most any rank of the job needs. */
+static int regions(const struct horon_group *group)
+{
+    int most = 0;
+    for (int host = 0; host < group->host_count; host++) {
+        int needed = 0;
+        for (int other = 0; other < group->host_count; other++)
+            if (other != host)
+                needed += senders(group, other, host_size(group, host), 0);
+        most = needed > most ? needed : most;
+    }
+    return 1 + most;
+}
+
+/* Region, in the slot of the rank that fetches it, of the window of a rank of another host. */
+static int region_of(const struct horon_group *group, int rank)
+{
+    int from_host = group->host_of[rank], local = group->local_rank_of[rank];
+    int receiver = local % group->local_size;
+    int region = 1;
+    for (int host = 0; host < from_host; host++)
+        if (host != group->host)
+            region += senders(group, host, group->local_size, receiver);
+    return region + local / group->local_size;
+}
+
+static void begin(struct horon_channel *channel)
+{
+    channel->gathered = NULL;
+    channel->chunks = 0;
+    channel->transfer_count[0] = channel->transfer_count[1] = 0;
+}
+
+/* ---- lengths -------------------------------------------------------------------------------- */
+
+static horon_status_t begin_counts_net(struct horon_channel *channel)
+{
+    const struct horon_group *group = channel->group;
+    uint64_t *work = (uint64_t *)(void *)horon_slot_data(channel->result[horon_slot_of(channel)]);
+    for (int i = 0; i < group->local_size; i++)
+        work[group->host_first[group->host] + i] = channel->small[horon_slot_of(channel)][i]->count;
+    for (int host = 0; host <= group->host_count; host++)
+        channel->bounds[host] = (uint64_t)group->host_first[host];
+    struct horon_netrun_args args = {
+        .plan = {.kind = HORON_PLAN_GATHER_ALL,
+                 .rank = group->host,
+                 .size = group->host_count,
+                 .count = (uint64_t)group->size,
+                 .bounds = channel->bounds},
+        .ranks = channel->leaders,
+        .mux_of = group->mux_of,
+        .dtype = HORON_UINT64,
+        .op = HORON_SUM,
+        .work = work,
+        .channel = (uint32_t)channel->options.channel,
+        .sequence = channel->ended,
+        .tag = UINT64_MAX << 32,
+        .check = channel->op.check,
+    };
+    args.scratch = horon_net_scratch(channel, 0, (size_t)horon_plan_scratch(&args.plan) * 8);
+    if (!args.scratch)
+        return HORON_ERR_MEMORY;
+    return horon_netrun_begin(&channel->nets[0], &args);
+}
+
+/* Lengths by rank, from the table in host order. */
+static void take_counts(struct horon_channel *channel, const uint64_t *in_host_order)
+{
+    for (int i = 0; i < channel->group->size; i++)
+        channel->rows[channel->group->host_ranks[i]] = in_host_order[i];
+}
+
+/* Elements and places by rank. @return their sum; UINT64_MAX if it does not fit */
+static uint64_t place_inputs(struct horon_channel *channel, uint64_t *most_out)
+{
+    uint64_t total = 0, most = 0;
+    for (int rank = 0; rank < channel->group->size; rank++) {
+        uint64_t *count = &channel->counts[rank];
+        channel->starts[rank] = total;
+        if (__builtin_mul_overflow(channel->rows[rank], channel->op.row_elements, count) ||
+            __builtin_add_overflow(total, *count, &total))
+            return UINT64_MAX;
+        most = *count > most ? *count : most;
+    }
+    *most_out = most;
+    return total;
+}
+
+static void copy_small(struct horon_channel *channel)
+{
+    for (int rank = 0; rank < channel->group->size; rank++) {
+        const uint8_t *data = horon_slot_data(channel->small[horon_slot_of(channel)][rank]);
+        memcpy(channel->gathered + channel->starts[rank] * channel->element_bytes, data,
+               channel->counts[rank] * channel->element_bytes);
+    }
+}
+
+/* All lengths are known. @return OK: it is done | IN_PROGRESS: windows follow | ERR_MEMORY */
+static horon_status_t lengths_known(struct horon_channel *channel, struct horon_error *error)
+{
+    uint64_t most = 0;
+    uint64_t total = place_inputs(channel, &most);
+    if (total > INT64_MAX / channel->element_bytes)
+        return horon_error_set(error, HORON_ERR_PROTO,
+                               "the inputs of an allgather add up to more than memory can hold");
+    void *given = channel->op.parts[0].dst;
+    if (!given)
+        given = channel->op.output(channel->op.output_arg, channel->rows, total);
+    else if (channel->op.output)
+        channel->op.output(channel->op.output_arg, channel->rows, total);
+    if (total == 0)
+        return HORON_OK;
+    if (!given)
+        return horon_error_set(error, HORON_ERR_MEMORY,
+                               "no memory for the %llu elements of an allgather's output",
+                               (unsigned long long)total);
+    channel->gathered = given;
+    if (channel->group->host_count == 1 &&
+        most * channel->element_bytes <= channel->host->shape.small_bytes) {
+        copy_small(channel);
+        return HORON_OK;
+    }
+    size_t window = channel->host->shape.chunk_bytes / (size_t)regions(channel->group);
+    window = window / 64 * 64;
+    if (window == 0)
+        return horon_error_set(error, HORON_ERR_CONFIG,
+                               "SHM_CHUNK_BYTES=%zu is too small for an allgather among %d hosts",
+                               channel->host->shape.chunk_bytes, channel->group->host_count);
+    horon_chunks_begin(channel, most, window);
+    channel->phase = HORON_PHASE_CHUNKS;
+    return HORON_IN_PROGRESS;
+}
+
+static horon_status_t met(struct horon_channel *channel, struct horon_error *error)
+{
+    const struct horon_group *group = channel->group;
+    if (group->host_count == 1) {
+        for (int rank = 0; rank < group->size; rank++)
+            channel->rows[rank] = channel->small[horon_slot_of(channel)][rank]->count;
+        return lengths_known(channel, error);
+    }
+    if ((size_t)group->size * sizeof(uint64_t) > HORON_RESULT_BYTES)
+        return horon_error_set(error, HORON_ERR_UNSUPPORTED,
+                               "an allgather over several hosts takes %zu ranks at most",
+                               HORON_RESULT_BYTES / sizeof(uint64_t));
+    channel->phase = group->local_rank == 0 ? HORON_PHASE_NET : HORON_PHASE_RESULT;
+    if (group->local_rank != 0)
+        return HORON_IN_PROGRESS;
+    horon_status_t status = begin_counts_net(channel);
+    return status == HORON_OK ? HORON_IN_PROGRESS : status;
+}
+
+static horon_status_t counts_net(struct horon_channel *channel, struct horon_error *error)
+{
+    horon_status_t status = horon_netrun_advance(&channel->nets[0], error);
+    if (status != HORON_OK)
+        return status;
+    struct horon_slot_head *result = channel->result[horon_slot_of(channel)];
+    atomic_store_explicit(&result->sequence, channel->ended + 1, memory_order_release);
+    horon_host_wake_all(channel->host, HORON_WAKE_DATA);
+    take_counts(channel, (const uint64_t *)(void *)horon_slot_data(result));
+    return lengths_known(channel, error);
+}
+
+static horon_status_t counts_result(struct horon_channel *channel, struct horon_error *error)
+{
+    struct horon_slot_head *result = channel->result[horon_slot_of(channel)];
+    if (atomic_load_explicit(&result->sequence, memory_order_acquire) != channel->ended + 1)
+        return HORON_IN_PROGRESS;
+    take_counts(channel, (const uint64_t *)(void *)horon_slot_data(result));
+    return lengths_known(channel, error);
+}
+
+/* ---- windows -------------------------------------------------------------------------------- */
+
+/* Elements of the window @p chunk of @p rank. */
+static uint64_t window_count(const struct horon_channel *channel, int rank, uint64_t chunk)
+{
+    uint64_t first = chunk * channel->chunk_count;
+    if (channel->counts[rank] <= first)
+        return 0;
+    uint64_t left = channel->counts[rank] - first;
+    return left < channel->chunk_count ? left : channel->chunk_count;
+}
+
+static uint8_t *region_at(const struct horon_channel *channel, int slot, int local_rank, int region)
+{
+    return channel->chunk[slot][local_rank] +
+           (size_t)region * (size_t)channel->chunk_count * channel->element_bytes;
+}
+
+/* Begins one window's journey between this rank and @p peer; @p sender's it is. */
+static horon_status_t begin_transfer(struct horon_channel *channel, int slot, uint64_t chunk,
+                                     int sender, int peer, void *data, struct horon_error *error)
+{
+    size_t index = (size_t)slot * channel->transfer_max + channel->transfer_count[slot];
+    struct horon_transfer *transfer = &channel->transfers[index];
+    struct horon_mux *mux = channel->group->mux_of[peer];
+    if (!mux)
+        return horon_error_set(error, HORON_ERR_PEER_LOST, "there is no link to %s any more",
+                               channel->group->rank_names[peer]);
+    *transfer = (struct horon_transfer){
+        .id = {(uint32_t)channel->options.channel, channel->ended, chunk << 32 | (uint64_t)sender},
+        .data = data,
+        .bytes = (size_t)window_count(channel, sender, chunk) * channel->element_bytes,
+        .check = channel->op.check,
+    };
+    channel->transfer_peers[index] = peer;
+    channel->transfer_count[slot]++;
+    return sender == channel->group->rank ? horon_mux_post_send(mux, transfer, error)
+                                          : horon_mux_post_recv(mux, transfer, error);
+}
+
+static horon_status_t post_sends(struct horon_channel *channel, uint64_t chunk, int slot,
+                                 struct horon_error *error)
+{
+    const struct horon_group *group = channel->group;
+    if (window_count(channel, group->rank, chunk) == 0)
+        return HORON_OK;
+    for (int host = 0; host < group->host_count; host++) {
+        if (host == group->host)
+            continue;
+        int receiver = group->local_rank % host_size(group, host);
+        int rank = group->host_ranks[group->host_first[host] + receiver];
+        horon_status_t status =
+            begin_transfer(channel, slot, chunk, group->rank, rank,
+                           region_at(channel, slot, group->local_rank, 0), error);
+        if (status != HORON_OK)
+            return status;
+    }
+    return HORON_OK;
+}
+
+static horon_status_t post_recvs(struct horon_channel *channel, uint64_t chunk, int slot,
+                                 struct horon_error *error)
+{
+    const struct horon_group *group = channel->group;
+    for (int rank = 0; rank < group->size; rank++) {
+        if (group->host_of[rank] == group->host ||
+            group->local_rank_of[rank] % group->local_size != group->local_rank ||
+            window_count(channel, rank, chunk) == 0)
+            continue;
+        uint8_t *region = region_at(channel, slot, group->local_rank, region_of(group, rank));
+        horon_status_t status = begin_transfer(channel, slot, chunk, rank, rank, region, error);
+        if (status != HORON_OK)
+            return status;
+    }
+    return HORON_OK;
+}
+
+static horon_status_t post(struct horon_channel *channel, bool *moved_out,
+                           struct horon_error *error)
+{
+    uint64_t chunk = channel->post_next;
+    if (chunk == channel->chunks || chunk >= channel->out_next + HORON_SLOTS ||
+        !horon_slot_free(channel, chunk))
+        return HORON_OK;
+    const struct horon_group *group = channel->group;
+    int slot = (int)((channel->chunk_base + chunk) % HORON_SLOTS);
+    uint64_t first = chunk * channel->chunk_count;
+    channel->transfer_count[slot] = 0;
+    horon_status_t status = post_recvs(channel, chunk, slot, error);
+    if (status != HORON_OK)
+        return status;
+    horon_copy_in(channel, &channel->post_at, first,
+                  first + window_count(channel, group->rank, chunk),
+                  region_at(channel, slot, group->local_rank, 0));
+    channel->post_next++;
+    *moved_out = true;
+    return post_sends(channel, chunk, slot, error);
+}
+
+static horon_status_t net(struct horon_channel *channel, bool *moved_out, struct horon_error *error)
+{
+    uint64_t chunk = channel->net_next;
+    if (chunk == channel->post_next)
+        return HORON_OK;
+    int slot = (int)((channel->chunk_base + chunk) % HORON_SLOTS);
+    size_t first = (size_t)slot * channel->transfer_max;
+    for (size_t i = first; i < first + channel->transfer_count[slot]; i++) {
+        const struct horon_transfer *transfer = &channel->transfers[i];
+        int peer = channel->transfer_peers[i];
+        if (transfer->done)
+            continue;
+        if (!channel->group->mux_of[peer])
+            return horon_error_set(error, HORON_ERR_PEER_LOST, "there is no link to %s any more",
+                                   channel->group->rank_names[peer]);
+        if (transfer->status != HORON_OK)
+            return horon_mux_transfer_error(channel->group->mux_of[peer], transfer, error);
+        return HORON_OK;
+    }
+    channel->net_next++;
+    *moved_out = true;
+    horon_say_posted(channel, chunk);
+    return HORON_OK;
+}
+
+static bool out(struct horon_channel *channel)
+{
+    const struct horon_group *group = channel->group;
+    uint64_t chunk = channel->out_next;
+    if (chunk == channel->net_next || !horon_all_posted(channel, chunk))
+        return false;
+    int slot = (int)((channel->chunk_base + chunk) % HORON_SLOTS);
+    for (int rank = 0; rank < group->size; rank++) {
+        bool here = group->host_of[rank] == group->host;
+        int local = group->local_rank_of[rank];
+        const uint8_t *from = region_at(channel, slot, here ? local : local % group->local_size,
+                                        here ? 0 : region_of(group, rank));
+        uint64_t at = channel->starts[rank] + chunk * channel->chunk_count;
+        uint64_t count = window_count(channel, rank, chunk);
+        if (count)
+            memcpy(channel->gathered + at * channel->element_bytes, from,
+                   count * channel->element_bytes);
+    }
+    channel->out_next++;
+    horon_say_reduced(channel, chunk);
+    return true;
+}
+
+static horon_status_t advance_windows(struct horon_channel *channel, bool *moved_out,
+                                      struct horon_error *error)
+{
+    for (int turn = 0; turn < 4 && channel->out_next < channel->chunks; turn++) {
+        bool moved = false;
+        horon_status_t status = post(channel, &moved, error);
+        if (status != HORON_OK)
+            return status;
+        status = net(channel, &moved, error);
+        if (status != HORON_OK)
+            return status;
+        moved |= out(channel);
+        if (!moved)
+            break;
+        *moved_out = true;
+    }
+    return channel->out_next == channel->chunks ? HORON_OK : HORON_IN_PROGRESS;
+}
+
+static void enter(struct horon_channel *channel)
+{
+    size_t bytes = (size_t)channel->op.count * channel->element_bytes;
+    if (bytes <= channel->host->shape.small_bytes) {
+        struct horon_cursor cursor = {0};
+        struct horon_slot_head *own =
+            channel->small[horon_slot_of(channel)][channel->group->local_rank];
+        horon_copy_in(channel, &cursor, 0, channel->op.count, horon_slot_data(own));
+    }
+    horon_enter(channel);
+    channel->phase = HORON_PHASE_MEET;
+}
+
+static horon_status_t advance(struct horon_channel *channel, bool *moved_out,
+                              struct horon_error *error)
+{
+    horon_status_t status = HORON_IN_PROGRESS;
+    if (channel->phase == HORON_PHASE_ENTER) {
+        if (!horon_may_enter(channel))
+            return HORON_IN_PROGRESS;
+        enter(channel);
+        *moved_out = true;
+    }
+    if (channel->phase == HORON_PHASE_MEET) {
+        status = horon_meet(channel, error);
+        if (status == HORON_OK)
+            status = met(channel, error);
+    } else if (channel->phase == HORON_PHASE_NET) {
+        status = counts_net(channel, error);
+    } else if (channel->phase == HORON_PHASE_RESULT) {
+        status = counts_result(channel, error);
+    }
+    if (status == HORON_IN_PROGRESS && channel->phase == HORON_PHASE_CHUNKS)
+        status = advance_windows(channel, moved_out, error);
+    return status;
+}
+
+const struct horon_verb_ops horon_allgather_ops = {.begin = begin, .advance = advance};

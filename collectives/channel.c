@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Channels: set-up, the table of verbs, and how ranks of a host enter an operation.
+ *
+ * Entering: a rank stores a head with the operation's number and check into one of two small slots.
+ * It may reuse a slot once all others have entered the operation in between, because a rank enters
+ * an operation only after it has ended the one before. Whoever reads a head of another operation
+ * than its own has found a rank that broke the promise of equal sequences, and names both.
+ */
+#include "channel_state.h"
+
+#include "alloc.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct horon_verb_ops *const verbs[HORON_VERB_COUNT] = {
+    [HORON_ALLREDUCE] = &horon_allreduce_ops,
+    [HORON_BROADCAST] = &horon_broadcast_ops,
+    [HORON_ALLGATHER] = &horon_allgather_ops,
+    [HORON_BARRIER] = &horon_allreduce_ops, /* of nothing */
+};
+
+static void *table(size_t count, size_t item_bytes, bool *ok)
+{
+    void *memory = horon_zalloc(count, item_bytes);
+    if (!memory)
+        *ok = false;
+    return memory;
+}
+
+static bool allocate_tables(struct horon_channel *channel)
+{
+    const struct horon_group *group = channel->group;
+    size_t local = (size_t)group->local_size, size = (size_t)group->size;
+    size_t hosts = (size_t)group->host_count, segments = (size_t)group->segments;
+    size_t runs = HORON_SLOTS * (size_t)channel->carried;
+    bool ok = true;
+    for (int slot = 0; slot < HORON_SLOTS; slot++) {
+        channel->small[slot] = table(local, sizeof *channel->small[slot], &ok);
+        channel->chunk[slot] = table(local, sizeof *channel->chunk[slot], &ok);
+    }
+    channel->posted = table(local, sizeof *channel->posted, &ok);
+    channel->reduced = table(local, sizeof *channel->reduced, &ok);
+    channel->inputs = table(local, sizeof *channel->inputs, &ok);
+    channel->outputs = table(local + 1, sizeof *channel->outputs, &ok);
+    channel->nets = table(runs, sizeof *channel->nets, &ok);
+    channel->net_scratch = table(runs, sizeof *channel->net_scratch, &ok);
+    channel->carriers = table(segments * hosts, sizeof *channel->carriers, &ok);
+    channel->leaders = table(hosts, sizeof *channel->leaders, &ok);
+    channel->counts = table(size, sizeof *channel->counts, &ok);
+    channel->rows = table(size, sizeof *channel->rows, &ok);
+    channel->starts = table(size, sizeof *channel->starts, &ok);
+    channel->bounds = table(size + 1, sizeof *channel->bounds, &ok);
+    channel->transfer_max = 2 * size;
+    channel->transfers =
+        table(HORON_SLOTS * channel->transfer_max, sizeof *channel->transfers, &ok);
+    channel->transfer_peers =
+        table(HORON_SLOTS * channel->transfer_max, sizeof *channel->transfer_peers, &ok);
+    return ok;
+}
+
+static void fill_tables(struct horon_channel *channel)
+{
+    const struct horon_group *group = channel->group;
+    const struct horon_host *host = channel->host;
+    int id = channel->options.channel;
+    for (int rank = 0; rank < group->local_size; rank++) {
+        for (int slot = 0; slot < HORON_SLOTS; slot++) {
+            channel->small[slot][rank] = horon_host_small(host, id, rank, slot);
+            channel->chunk[slot][rank] = horon_host_chunk(host, id, rank, slot);
+        }
+        channel->posted[rank] = horon_host_posted(host, id, rank);
+        channel->reduced[rank] = horon_host_reduced(host, id, rank);
+    }
+    for (int slot = 0; slot < HORON_SLOTS; slot++)
+        channel->result[slot] = horon_host_result(host, id, 0, slot);
+    for (int h = 0; h < group->host_count; h++) {
+        const int *ranks = group->host_ranks + group->host_first[h];
+        int host_size = group->host_first[h + 1] - group->host_first[h];
+        channel->leaders[h] = ranks[0];
+        for (int segment = 0; segment < group->segments; segment++)
+            channel->carriers[segment * group->host_count + h] = ranks[segment % host_size];
+    }
+}
+
+horon_status_t horon_channel_create(const struct horon_channel_options *options,
+                                    const struct horon_group *group, struct horon_host *host,
+                                    struct horon_channel **channel_out)
+{
+    struct horon_channel *channel = horon_zalloc(1, sizeof *channel);
+    if (!channel)
+        return HORON_ERR_MEMORY;
+    channel->options = *options;
+    channel->group = group;
+    channel->host = host;
+    /* segments l, l + L, l + 2L, ... below `segments` */
+    channel->carried =
+        (group->segments - group->local_rank + group->local_size - 1) / group->local_size;
+    if (!allocate_tables(channel)) {
+        horon_channel_destroy(channel);
+        return HORON_ERR_MEMORY;
+    }
+    fill_tables(channel);
+    *channel_out = channel;
+    return HORON_OK;
+}
+
+static void forget_transfers(struct horon_channel *channel)
+{
+    if (channel->phase == HORON_PHASE_IDLE)
+        return;
+    for (int rank = 0; rank < channel->group->size; rank++)
+        if (channel->group->mux_of[rank])
+            horon_mux_forget(channel->group->mux_of[rank], (uint32_t)channel->options.channel,
+                             channel->ended);
+}
+
+void horon_channel_destroy(struct horon_channel *channel)
+{
+    if (!channel)
+        return;
+    forget_transfers(channel);
+    for (int slot = 0; slot < HORON_SLOTS; slot++) {
+        horon_free(channel->small[slot]);
+        horon_free(channel->chunk[slot]);
+    }
+    for (int i = 0; i < HORON_SLOTS * channel->carried; i++) {
+        if (channel->nets)
+            horon_netrun_deinit(&channel->nets[i]);
+        if (channel->net_scratch)
+            horon_free(channel->net_scratch[i].bytes);
+    }
+    horon_free(channel->posted);
+    horon_free(channel->reduced);
+    horon_free(channel->inputs);
+    horon_free(channel->outputs);
+    horon_free(channel->nets);
+    horon_free(channel->net_scratch);
+    horon_free(channel->carriers);
+    horon_free(channel->leaders);
+    horon_free(channel->counts);
+    horon_free(channel->rows);
+    horon_free(channel->starts);
+    horon_free(channel->bounds);
+    horon_free(channel->transfers);
+    horon_free(channel->transfer_peers);
+    horon_free(channel);
+}
+
+void horon_channel_begin(struct horon_channel *channel, const struct horon_op *op)
+{
+    channel->op = *op;
+    channel->element_bytes = horon_dtype_bytes(op->dtype);
+    bool average = op->redop == HORON_AVERAGE;
+    channel->combine = average ? HORON_SUM : op->redop;
+    channel->finish.postscale = op->postscale;
+    channel->finish.divisor = average ? (uint64_t)channel->group->size : 1;
+    channel->met = 0;
+    channel->phase = HORON_PHASE_ENTER;
+    verbs[op->verb]->begin(channel);
+}
+
+horon_status_t horon_channel_advance(struct horon_channel *channel, bool *moved_out,
+                                     struct horon_error *error)
+{
+    enum horon_phase before = channel->phase;
+    horon_status_t status = verbs[channel->op.verb]->advance(channel, moved_out, error);
+    if (channel->phase != before)
+        *moved_out = true; /* the next phase may not have been looked at */
+    if (status == HORON_OK) {
+        channel->chunk_base += channel->chunks;
+        channel->chunks = 0;
+        channel->phase = HORON_PHASE_IDLE;
+        channel->ended++;
+        *moved_out = true;
+    }
+    return status;
+}
+
+uint64_t horon_channel_ended(const struct horon_channel *channel)
+{
+    return channel->ended;
+}
+
+bool horon_may_enter(struct horon_channel *channel)
+{
+    int before = (int)((channel->ended + 1) % HORON_SLOTS);
+    for (; channel->met < channel->group->local_size; channel->met++) {
+        const struct horon_slot_head *head = channel->small[before][channel->met];
+        if (atomic_load_explicit(&head->sequence, memory_order_acquire) < channel->ended)
+            return false;
+    }
+    channel->met = 0;
+    return true;
+}
+
+void horon_enter(struct horon_channel *channel)
+{
+    struct horon_slot_head *head =
+        channel->small[horon_slot_of(channel)][channel->group->local_rank];
+    head->check = channel->op.check;
+    head->count = channel->op.verb == HORON_ALLGATHER ? channel->op.rows : channel->op.count;
+    head->verb = (uint8_t)channel->op.verb;
+    head->dtype = (uint8_t)channel->op.dtype;
+    head->redop = (uint8_t)channel->op.redop;
+    head->root = channel->op.root;
+    atomic_store_explicit(&head->sequence, channel->ended + 1, memory_order_release);
+    horon_host_wake_all(channel->host, HORON_WAKE_DATA);
+}
+
+static void describe(const struct horon_slot_head *head, char *text, size_t text_bytes)
+{
+    horon_verb_t verb = (horon_verb_t)head->verb;
+    int used = snprintf(text, text_bytes, "%s", horon_verb_name(verb));
+    if (verb == HORON_BARRIER || used < 0 || (size_t)used >= text_bytes)
+        return;
+    text += used;
+    text_bytes -= (size_t)used;
+    used = snprintf(text, text_bytes, " of %llu %s", (unsigned long long)head->count,
+                    horon_dtype_name((horon_dtype_t)head->dtype));
+    if (used < 0 || (size_t)used >= text_bytes)
+        return;
+    if (verb == HORON_ALLREDUCE)
+        snprintf(text + used, text_bytes - (size_t)used, ", %s",
+                 horon_redop_name((horon_redop_t)head->redop));
+    else if (verb == HORON_BROADCAST)
+        snprintf(text + used, text_bytes - (size_t)used, ", root %d", (int)head->root);
+}
+
+static horon_status_t name_both(struct horon_channel *channel, int other, struct horon_error *error)
+{
+    const struct horon_group *group = channel->group;
+    const int *ranks = group->host_ranks + group->host_first[group->host];
+    struct horon_slot_head **heads = channel->small[horon_slot_of(channel)];
+    char ours[160], theirs[160];
+    describe(heads[group->local_rank], ours, sizeof ours);
+    describe(heads[other], theirs, sizeof theirs);
+    const char *same = strcmp(ours, theirs) == 0 ? " (they differ in name, shape or scale)" : "";
+    return horon_error_set(error, HORON_ERR_MISMATCH,
+                           "operation %llu in order differs between ranks: %s began %s, %s began "
+                           "%s%s; all ranks must begin the same sequence",
+                           (unsigned long long)channel->ended, group->rank_names[group->rank], ours,
+                           group->rank_names[ranks[other]], theirs, same);
+}
+
+horon_status_t horon_meet(struct horon_channel *channel, struct horon_error *error)
+{
+    struct horon_slot_head **heads = channel->small[horon_slot_of(channel)];
+    for (; channel->met < channel->group->local_size; channel->met++) {
+        struct horon_slot_head *head = heads[channel->met];
+        if (atomic_load_explicit(&head->sequence, memory_order_acquire) != channel->ended + 1)
+            return HORON_IN_PROGRESS;
+        if (head->check != channel->op.check)
+            return name_both(channel, channel->met, error);
+    }
+    return HORON_OK;
+}
+
+bool horon_cursor_next(const struct horon_op *op, struct horon_cursor *cursor, size_t element_bytes,
+                       uint64_t from, uint64_t to, struct horon_piece *piece_out)
+{
+    if (from >= to)
+        return false;
+    while (from >= cursor->part_start + op->parts[cursor->part].count)
+        cursor->part_start += op->parts[cursor->part++].count;
+    const struct horon_part *part = &op->parts[cursor->part];
+    uint64_t inside = from - cursor->part_start;
+    uint64_t left = part->count - inside;
+    /* a broadcast has no input but on the root */
+    piece_out->src = part->src ? (const char *)part->src + inside * element_bytes : NULL;
+    piece_out->dst = part->dst ? (char *)part->dst + inside * element_bytes : NULL;
+    piece_out->at = from;
+    piece_out->count = to - from < left ? to - from : left;
+    return true;
+}
+
+void horon_copy_in(struct horon_channel *channel, struct horon_cursor *cursor, uint64_t from,
+                   uint64_t to, uint8_t *memory)
+{
+    struct horon_piece piece;
+    size_t element = channel->element_bytes;
+    for (uint64_t at = from; horon_cursor_next(&channel->op, cursor, element, at, to, &piece);
+         at += piece.count)
+        memcpy(memory + (at - from) * element, piece.src, piece.count * element);
+}
+
+void horon_copy_out(struct horon_channel *channel, struct horon_cursor *cursor, uint64_t from,
+                    uint64_t to, const uint8_t *memory)
+{
+    struct horon_piece piece;
+    size_t element = channel->element_bytes;
+    for (uint64_t at = from; horon_cursor_next(&channel->op, cursor, element, at, to, &piece);
+         at += piece.count)
+        memcpy(piece.dst, memory + (at - from) * element, piece.count * element);
+}
+
+size_t horon_small_limit(const struct horon_channel *channel)
+{
+    size_t limit = channel->host->shape.small_bytes;
+    bool cores_to_spare = channel->group->host_count == 1 && !channel->host->crowded;
+    return cores_to_spare ? limit / 8 : limit;
+}
+
+uint64_t horon_slice_bound(const struct horon_channel *channel, uint64_t count, int parts,
+                           int index)
+{
+    if (index == parts)
+        return count;
+    uint64_t in_line = 64 / channel->element_bytes ? 64 / channel->element_bytes : 1;
+    return count / (uint64_t)parts * (uint64_t)index / in_line * in_line;
+}
+
+void *horon_net_scratch(struct horon_channel *channel, int index, size_t bytes)
+{
+    struct net_memory *memory = &channel->net_scratch[index];
+    if (memory->bytes && memory->limit >= bytes)
+        return memory->bytes;
+    horon_free(memory->bytes);
+    memory->limit = 0;
+    memory->bytes = horon_alloc_lines(bytes);
+    if (memory->bytes)
+        memory->limit = bytes;
+    return memory->bytes;
+}

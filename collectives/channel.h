@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A channel carries one ordered sequence of operations among a group of ranks: each is begun with
+ * horon_channel_begin() in the same order on every rank, and advanced until it ends. Channels are
+ * independent of each other. Nothing here waits, knows names, or negotiates.
+ *
+ * Two ways through (the choice is a pure function of what all ranks know):
+ *  - small: every rank puts its input into a small slot; each reads all of its host's slots. With
+ * several hosts the first rank of each reduces, exchanges with the other hosts, and publishes the
+ * result.
+ *  - chunked: the vector moves in chunks through slots in shared memory, two at a time; each rank
+ * reduces its slices of every chunk, exchanges them with the ranks that carry the same slices on
+ * other hosts, and writes the result into everybody's slot. Every rank's outputs are written only
+ * after the inputs of all ranks were seen.
+ */
+#ifndef HORON_CHANNEL_H
+#define HORON_CHANNEL_H
+
+#include "exec/host.h"
+#include "exec/netrun.h"
+#include "link/mux.h"
+#include "reduce/reduce.h"
+#include "status.h"
+
+/** Who takes part, as tables; owner: the caller; must outlive the channel. */
+struct horon_group {
+    int rank, size;
+    int host_count, host;            /* hosts, and the one of this rank */
+    int local_rank, local_size;      /* on this host */
+    int segments;                    /* ranks of the largest host: how often a chunk is cut */
+    const int *host_of;              /* [size] */
+    const int *local_rank_of;        /* [size] */
+    const int *host_first;           /* [host_count + 1] into host_ranks */
+    const int *host_ranks;           /* [size] */
+    const char *const *rank_names;   /* [size] "rank 3 (host-b)" */
+    struct horon_mux *const *mux_of; /* [size] data links to other hosts, else NULL */
+};
+
+struct horon_channel_options {
+    int channel;            /* HORON_CHANNEL_ORDERED or _NAMED */
+    size_t net_chunk_bytes; /* chunk with several hosts */
+    const char *net_algorithm;
+};
+
+/** A piece of the vector. An operation over several tensors is one over their concatenation. */
+struct horon_part {
+    const void *src;
+    void *dst; /* equal to src or disjoint from it; NULL: filled by op.output */
+    uint64_t count;
+};
+
+struct horon_op {
+    horon_verb_t verb;
+    horon_dtype_t dtype;
+    horon_redop_t redop;
+    int root;
+    double prescale, postscale;
+    uint64_t check; /* hash of what all ranks must agree on; the first data of each shows it */
+    const struct horon_part *parts; /* [part_count]; the caller's until the operation ends */
+    size_t part_count;
+    uint64_t count; /* sum over parts */
+    /* ALLGATHER: this rank gives `rows` rows of `row_elements` elements, count in all. */
+    uint64_t rows, row_elements;
+    /* Asked once all lengths are known. @p rows [size] by rank, @p total elements of the output.
+     * @return memory for total elements, or NULL to fail with ERR_MEMORY */
+    void *(*output)(void *arg, const uint64_t *rows, uint64_t total);
+    void *output_arg;
+};
+
+struct horon_channel;
+
+/** @return OK | ERR_MEMORY */
+horon_status_t horon_channel_create(const struct horon_channel_options *options,
+                                    const struct horon_group *group, struct horon_host *host,
+                                    struct horon_channel **channel_out);
+/** An operation in flight is dropped; its net transfers are forgotten. */
+void horon_channel_destroy(struct horon_channel *channel);
+
+/** Begins an operation; the former one must have ended. The op is copied, its parts are not. */
+void horon_channel_begin(struct horon_channel *channel, const struct horon_op *op);
+
+/**
+ * Advances the operation as far as it goes without waiting; one call does a bounded amount.
+ * @param moved_out set to true if anything was done; else left
+ * @return OK, it ended and its outputs are complete | IN_PROGRESS | ERR_MISMATCH, a rank began
+ * another operation; both named | ERR_MEMORY | ERR_PROTO | ERR_PEER_LOST: the channel is dead
+ */
+horon_status_t horon_channel_advance(struct horon_channel *channel, bool *moved_out,
+                                     struct horon_error *error);
+
+/** Operations ended so far: the sequence number of the next one. */
+uint64_t horon_channel_ended(const struct horon_channel *channel);
+
+#endif

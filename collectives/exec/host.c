@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Layout of the shared memory of a host, and its wake words.
+ *
+ * Control segment:  rank lines | abort record | flags (channel, kind, rank) | rings (member,
+ * direction) Arena of a rank:  for each channel: small slots | result slots | chunk slots
+ *
+ * Sleeping without losing a wake-up: a rank that stops looking stores its wake word, then a full
+ * fence, then looks once more. A rank that changed something stores it, then a full fence, then
+ * reads the wake word. One of the two sees the other. The bit is taken before ringing, so one sleep
+ * is rung once.
+ */
+#include "exec/host.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static size_t lines(size_t bytes)
+{
+    return (bytes + 63) & ~(size_t)63;
+}
+
+static size_t pages(size_t bytes)
+{
+    return (bytes + 4095) & ~(size_t)4095;
+}
+
+static size_t count_of(const struct horon_host_shape *shape)
+{
+    return (size_t)shape->local_size;
+}
+
+static size_t abort_offset(const struct horon_host_shape *shape)
+{
+    return count_of(shape) * sizeof(struct horon_rank_line);
+}
+
+static size_t flags_offset(const struct horon_host_shape *shape)
+{
+    return abort_offset(shape) + sizeof(struct horon_abort_record);
+}
+
+static size_t rings_offset(const struct horon_host_shape *shape)
+{
+    return flags_offset(shape) +
+           HORON_CHANNEL_COUNT * 2 * count_of(shape) * sizeof(struct horon_flag);
+}
+
+size_t horon_host_control_bytes(const struct horon_host_shape *shape)
+{
+    size_t rings = (count_of(shape) - 1) * 2 * lines(horon_ring_bytes(HORON_RING_DATA_BYTES));
+    return pages(rings_offset(shape) + rings);
+}
+
+static size_t small_slot_bytes(const struct horon_host_shape *shape)
+{
+    return lines(sizeof(struct horon_slot_head) + shape->small_bytes);
+}
+
+static size_t result_slot_bytes(const struct horon_host_shape *shape)
+{
+    size_t data = shape->small_bytes > HORON_RESULT_BYTES ? shape->small_bytes : HORON_RESULT_BYTES;
+    return lines(sizeof(struct horon_slot_head) + data);
+}
+
+/* A slot of its own pages plus a line, so that the slots of different ranks do not fall on the same
+ * cache sets. */
+static size_t chunk_slot_bytes(const struct horon_host_shape *shape)
+{
+    return pages(shape->chunk_bytes);
+}
+
+static size_t channel_bytes(const struct horon_host_shape *shape)
+{
+    return pages(HORON_SLOTS * (small_slot_bytes(shape) + result_slot_bytes(shape))) +
+           HORON_SLOTS * chunk_slot_bytes(shape);
+}
+
+size_t horon_host_arena_bytes(const struct horon_host_shape *shape)
+{
+    return HORON_CHANNEL_COUNT * channel_bytes(shape);
+}
+
+struct horon_rank_line *horon_host_line(const struct horon_host *host, int local_rank)
+{
+    return (struct horon_rank_line *)(void *)host->control + local_rank;
+}
+
+struct horon_abort_record *horon_host_abort(const struct horon_host *host)
+{
+    return (struct horon_abort_record *)(void *)(host->control + abort_offset(&host->shape));
+}
+
+static struct horon_flag *flag_at(const struct horon_host *host, int channel, int kind,
+                                  int local_rank)
+{
+    struct horon_flag *flags =
+        (struct horon_flag *)(void *)(host->control + flags_offset(&host->shape));
+    return flags + (channel * 2 + kind) * host->shape.local_size + local_rank;
+}
+
+struct horon_flag *horon_host_posted(const struct horon_host *host, int channel, int local_rank)
+{
+    return flag_at(host, channel, 0, local_rank);
+}
+
+struct horon_flag *horon_host_reduced(const struct horon_host *host, int channel, int local_rank)
+{
+    return flag_at(host, channel, 1, local_rank);
+}
+
+static uint8_t *channel_at(const struct horon_host *host, int channel, int local_rank)
+{
+    return host->arenas[local_rank] + (size_t)channel * channel_bytes(&host->shape);
+}
+
+struct horon_slot_head *horon_host_small(const struct horon_host *host, int channel, int local_rank,
+                                         int slot)
+{
+    size_t offset = (size_t)slot * small_slot_bytes(&host->shape);
+    return (struct horon_slot_head *)(void *)(channel_at(host, channel, local_rank) + offset);
+}
+
+struct horon_slot_head *horon_host_result(const struct horon_host *host, int channel,
+                                          int local_rank, int slot)
+{
+    size_t offset = HORON_SLOTS * small_slot_bytes(&host->shape) +
+                    (size_t)slot * result_slot_bytes(&host->shape);
+    return (struct horon_slot_head *)(void *)(channel_at(host, channel, local_rank) + offset);
+}
+
+uint8_t *horon_host_chunk(const struct horon_host *host, int channel, int local_rank, int slot)
+{
+    const struct horon_host_shape *shape = &host->shape;
+    size_t heads = pages(HORON_SLOTS * (small_slot_bytes(shape) + result_slot_bytes(shape)));
+    return channel_at(host, channel, local_rank) + heads + (size_t)slot * chunk_slot_bytes(shape);
+}
+
+struct horon_ring *horon_host_ring(const struct horon_host *host, int member, bool to_leader)
+{
+    size_t ring_bytes = lines(horon_ring_bytes(HORON_RING_DATA_BYTES));
+    size_t index = (size_t)(member - 1) * 2 + (to_leader ? 0 : 1);
+    return (struct horon_ring *)(void *)(host->control + rings_offset(&host->shape) +
+                                         index * ring_bytes);
+}
+
+static void wake_if(const struct horon_host *host, int local_rank, uint32_t bits)
+{
+    _Atomic uint32_t *wake = &horon_host_line(host, local_rank)->wake;
+    if (!(atomic_load_explicit(wake, memory_order_relaxed) & bits))
+        return;
+    /* all bits go: the rung rank looks at everything, and sets them anew before it sleeps */
+    if (atomic_fetch_and(wake, ~(HORON_WAKE_DATA | HORON_WAKE_CONTROL | HORON_WAKE_ASLEEP)) & bits)
+        host->doorbell(host->doorbell_arg, local_rank);
+}
+
+void horon_host_wake(const struct horon_host *host, int local_rank, uint32_t bits)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    wake_if(host, local_rank, bits);
+}
+
+void horon_host_wake_all(const struct horon_host *host, uint32_t bits)
+{
+    if (host->shape.local_size == 1)
+        return;
+    atomic_thread_fence(memory_order_seq_cst);
+    for (int i = 0; i < host->shape.local_size; i++)
+        if (i != host->local_rank)
+            wake_if(host, i, bits);
+}
+
+void horon_host_post_abort(const struct horon_host *host, horon_status_t status, const char *text)
+{
+    struct horon_abort_record *record = horon_host_abort(host);
+    uint32_t none = 0;
+    if (!atomic_compare_exchange_strong(&record->state, &none, 1))
+        return;
+    record->status = (int32_t)status;
+    snprintf(record->text, sizeof record->text, "%s", text);
+    atomic_store_explicit(&record->state, 2, memory_order_release);
+    horon_host_wake_all(host, HORON_WAKE_ASLEEP);
+}
+
+bool horon_host_abort_begun(const struct horon_host *host)
+{
+    return atomic_load_explicit(&horon_host_abort(host)->state, memory_order_acquire) != 0;
+}
+
+bool horon_host_aborted(const struct horon_host *host, struct horon_error *error)
+{
+    struct horon_abort_record *record = horon_host_abort(host);
+    if (atomic_load_explicit(&record->state, memory_order_acquire) != 2)
+        return false;
+    /* the text comes from shared memory: cut it, whatever is there */
+    char text[sizeof record->text];
+    memcpy(text, record->text, sizeof text);
+    text[sizeof text - 1] = 0;
+    horon_error_set(error, (horon_status_t)record->status, "%s", text);
+    return true;
+}

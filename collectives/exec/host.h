@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the ranks of one host share: a control segment, and one arena a rank. Here are the layout
+ * (pure), the flags that say how far each rank is, and the wake words that say who sleeps.
+ *
+ * The rule that keeps it fast: the next writer of a line is its last reader. A rank copies a chunk
+ * into its own slot, the reducers overwrite it there with the result, and the same rank reads it
+ * back.
+ */
+#ifndef HORON_EXEC_HOST_H
+#define HORON_EXEC_HOST_H
+
+#include "link/link.h"
+#include "status.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/** Channels of a group: one for the promised sequence, one for negotiated batches. */
+enum { HORON_CHANNEL_ORDERED, HORON_CHANNEL_NAMED, HORON_CHANNEL_COUNT };
+
+/** Slots of each kind a rank has on a channel; two, so that a rank is at most one step ahead. */
+#define HORON_SLOTS 2
+
+/** What the sizes depend on; equal on all ranks of the host. */
+struct horon_host_shape {
+    int local_size;
+    size_t small_bytes; /* data of a small slot; a multiple of 64 */
+    size_t chunk_bytes; /* data of a chunk slot */
+};
+
+/** A result slot also carries the counts of an allgather: 8 bytes a rank of the job. */
+#define HORON_RESULT_BYTES ((size_t)64 << 10)
+#define HORON_RING_DATA_BYTES ((size_t)64 << 10)
+
+size_t horon_host_control_bytes(const struct horon_host_shape *shape);
+size_t horon_host_arena_bytes(const struct horon_host_shape *shape);
+
+/* Bits of a wake word. 0: somebody makes progress here and looks at everything. */
+#define HORON_WAKE_ASLEEP 1u  /* nobody does: ring for what cannot wait (abort, goodbye) */
+#define HORON_WAKE_DATA 2u    /* ring when a flag or slot changes */
+#define HORON_WAKE_CONTROL 4u /* ring when a control message is there */
+
+/** What a rank that leaves says it has done: operations by channel, then decisions of the
+ * coordinator. Of these some are no operations: a mismatch is a decision, too. */
+enum { HORON_LEFT_DECISIONS = HORON_CHANNEL_COUNT, HORON_LEFT_COUNT };
+
+/** One rank's line in the control segment. */
+struct horon_rank_line {
+    _Alignas(64) _Atomic uint32_t wake;
+    _Alignas(64) _Atomic uint32_t left; /* 1: it said goodbye; its last operations are below */
+    uint64_t left_sequence[HORON_LEFT_COUNT];
+};
+
+/** Why the host's ranks must stop; claimed once. */
+struct horon_abort_record {
+    _Alignas(64) _Atomic uint32_t state; /* 0 none, 1 being written, 2 readable */
+    int32_t status;
+    char text[HORON_ERROR_TEXT_BYTES];
+};
+
+/** A monotonic count with a line of its own. */
+struct horon_flag {
+    _Alignas(64) _Atomic uint64_t value;
+};
+
+/**
+ * Head of a small or result slot. Data follows at once, so that a small operation is one line. The
+ * sequence is stored last (release): what it covers is then readable.
+ */
+struct horon_slot_head {
+    _Atomic uint64_t sequence; /* operation + 1; 0: never used */
+    uint64_t check;
+    uint64_t count; /* elements of this rank; rows, for an allgather */
+    uint8_t verb, dtype, redop, unused;
+    int32_t root;
+};
+
+/** The view of one rank. Owner: whoever made it; the memory is not owned. */
+struct horon_host {
+    struct horon_host_shape shape;
+    int local_rank;
+    bool crowded; /* more ranks than cores here; all ranks of the host must say the same */
+    uint8_t *control;
+    uint8_t *const *arenas;                      /* [local_size] */
+    void (*doorbell)(void *arg, int local_rank); /* rings another rank, or this one */
+    void *doorbell_arg;
+};
+
+struct horon_rank_line *horon_host_line(const struct horon_host *host, int local_rank);
+struct horon_abort_record *horon_host_abort(const struct horon_host *host);
+/** Chunks that @p local_rank has put into its slot (posted) or is done with (reduced). */
+struct horon_flag *horon_host_posted(const struct horon_host *host, int channel, int local_rank);
+struct horon_flag *horon_host_reduced(const struct horon_host *host, int channel, int local_rank);
+struct horon_slot_head *horon_host_small(const struct horon_host *host, int channel, int local_rank,
+                                         int slot);
+struct horon_slot_head *horon_host_result(const struct horon_host *host, int channel,
+                                          int local_rank, int slot);
+uint8_t *horon_host_chunk(const struct horon_host *host, int channel, int local_rank, int slot);
+/** Ring between the host's first rank and local rank @p member (1..), in either direction. */
+struct horon_ring *horon_host_ring(const struct horon_host *host, int member, bool to_leader);
+
+/** Data of a slot. */
+static inline uint8_t *horon_slot_data(struct horon_slot_head *head)
+{
+    return (uint8_t *)head + sizeof *head;
+}
+
+/** Rings every other rank of the host whose wake word has one of @p bits. To be called after the
+ * stores that they should see. */
+void horon_host_wake_all(const struct horon_host *host, uint32_t bits);
+/** Likewise for one rank. */
+void horon_host_wake(const struct horon_host *host, int local_rank, uint32_t bits);
+
+/** Claims the abort record if nobody did, fills it and rings everybody. */
+void horon_host_post_abort(const struct horon_host *host, horon_status_t status, const char *text);
+/** Has somebody claimed the record? The reason is there, or about to be. */
+bool horon_host_abort_begun(const struct horon_host *host);
+/** @return true and the reason, if somebody posted one. */
+bool horon_host_aborted(const struct horon_host *host, struct horon_error *error);
+
+#endif

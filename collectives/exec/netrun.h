@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Carries one plan out over muxes. Advances as far as it can; never waits, and moves no bytes
+ * itself: the caller lets the muxes progress before and after, as what is posted here goes out
+ * then.
+ * Thread: the owner's of the muxes.
+ */
+#ifndef HORON_EXEC_NETRUN_H
+#define HORON_EXEC_NETRUN_H
+
+#include "link/mux.h"
+#include "plan/plan.h"
+#include "status.h"
+
+/** Bits of a tag that a run fills in itself, the low ones: the plan's stage. */
+#define HORON_NETRUN_TAG_BITS 16
+
+struct horon_netrun_args {
+    struct horon_plan_args plan; /* its bounds must outlive the run */
+    const int *ranks; /* [plan.size] job rank of each participant; must outlive the run */
+    struct horon_mux *const *mux_of; /* by job rank; NULL where there is no connection (any more) */
+    horon_dtype_t dtype;             /* element size; and for combines with op */
+    horon_redop_t op;                /* SUM, MIN, MAX or PRODUCT */
+    void *work;                      /* [count] elements */
+    void *scratch;                   /* [horon_plan_scratch()] elements */
+    uint32_t channel;
+    uint64_t sequence;
+    uint64_t tag;   /* chunk and segment; the low HORON_NETRUN_TAG_BITS are 0 */
+    uint64_t check; /* see horon_transfer.check */
+};
+
+/** One stage as posted. */
+struct horon_netrun_stage {
+    uint32_t move_count, combine_count;
+    uint32_t first_pending; /* moves before it are done */
+    struct horon_plan_move *moves;
+    struct horon_plan_combine *combines;
+    struct horon_transfer *transfers; /* [move_count] */
+};
+
+struct horon_netrun {
+    struct horon_netrun_args args;
+    int stage; /* the one that runs; == stages: all done */
+    int stages;
+    bool sends_posted;                  /* of `stage` */
+    int recvs_posted;                   /* stages whose receives are posted */
+    struct horon_netrun_stage slots[2]; /* of stage and the next, by parity */
+    size_t memory_bytes;
+    void *memory; /* one allocation for the arrays of both slots, kept between runs */
+};
+
+/** Begins a run; reuses the arrays of an ended one. All zero before the first.
+ * @return OK | ERR_MEMORY */
+horon_status_t horon_netrun_begin(struct horon_netrun *run, const struct horon_netrun_args *args);
+/**
+ * @return OK: the result is in work; again if asked again | IN_PROGRESS | ERR_PEER_LOST, there is
+ *         no mux to a participant | ERR_MISMATCH, one carries out another operation | ERR_MEMORY.
+ *         The text names rank and cause. After an error, and if a run is given up, its transfers
+ *         are still posted: call horon_mux_forget() on the mux of every participant
+ */
+horon_status_t horon_netrun_advance(struct horon_netrun *run, struct horon_error *error);
+/** Frees the arrays; transfers still posted must have been forgotten (horon_mux_forget). */
+void horon_netrun_deinit(struct horon_netrun *run);
+
+#endif

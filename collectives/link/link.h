@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A byte stream to one peer: a table of operations and an embedding struct. Non-blocking.
+ *
+ * Thread: one at a time, the owner's. Texts of errors are predicates about the peer ("closed the
+ * connection"), so that whoever knows its name can put it in front.
+ */
+#ifndef HORON_LINK_LINK_H
+#define HORON_LINK_LINK_H
+
+#include "status.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+struct horon_link;
+
+struct horon_link_ops {
+    const char *name; /* "tcp", "ring": also the word in logs */
+    /**
+     * Sends a prefix of the vector, which holds at least one byte in at most
+     * HORON_LINK_VECTOR_MAX entries.
+     * @return OK, *sent_bytes_out > 0; fewer than asked means that the link is full now, as AGAIN
+     *         does | AGAIN: would block | ERR_PEER_LOST
+     */
+    horon_status_t (*send)(struct horon_link *link, const struct iovec *vector, int count,
+                           size_t *sent_bytes_out, struct horon_error *error);
+    /**
+     * Receives a prefix of the vector, as above.
+     * @return OK, *got_bytes_out > 0; fewer than asked means that nothing more is there now, as
+     *         AGAIN does | AGAIN: nothing there | ERR_PEER_LOST, also at the end of the stream
+     */
+    horon_status_t (*recv)(struct horon_link *link, const struct iovec *vector, int count,
+                           size_t *got_bytes_out, struct horon_error *error);
+    /** Says goodbye (what was sent still arrives), closes, frees. Never NULL; takes no NULL. */
+    void (*destroy)(struct horon_link *link);
+};
+
+/** Entries a vector may have; well below the IOV_MAX of any system. */
+#define HORON_LINK_VECTOR_MAX 64
+
+struct horon_link {
+    const struct horon_link_ops *ops;
+};
+
+/* ---- TCP: a connected socket; the link owns it ---- */
+
+/**
+ * Makes the socket non-blocking and sets its options: no delay, keepalive and user timeout.
+ * @param socket          connected, TCP; the link's on OK, else still the caller's
+ * @param peer_timeout_ms how long unacknowledged data or silence may last; <= 0: no limit. Silence
+ *                        is probed in whole seconds, so the true limit may be up to 3 s longer
+ * @return OK | ERR_MEMORY | ERR_SYSTEM, the socket refused an option
+ */
+horon_status_t horon_link_tcp_create(int socket, int64_t peer_timeout_ms,
+                                     struct horon_link **link_out, struct horon_error *error);
+/** @return the socket of a TCP link, for an event loop's watcher; -1 for another kind. */
+int horon_link_socket(const struct horon_link *link);
+
+/* ---- Ring: two single-producer single-consumer byte rings in memory both sides map ---- */
+
+/** One direction. All zero is empty. What different sides store is on lines of its own. */
+struct horon_ring {
+    _Alignas(64) _Atomic uint64_t written;      /* bytes ever written; only the writer stores it */
+    _Atomic uint32_t writer_closed;             /* nothing follows; only the writer stores it */
+    _Alignas(64) _Atomic uint64_t read;         /* bytes ever read; only the reader stores it */
+    _Alignas(64) _Atomic uint32_t writer_waits; /* set by a writer that found it full; the reader
+                                                   clears it when it has made room */
+    _Alignas(64) uint8_t data[];
+};
+/** Bytes of a ring that holds @p data_bytes (a power of two). */
+size_t horon_ring_bytes(size_t data_bytes);
+
+/** What a ring does after it published bytes or made room; both may be NULL. Run by the owner. */
+struct horon_ring_wake {
+    void (*written)(void *arg); /* the peer has something to read */
+    void (*room)(void *arg);    /* the peer waited for room, and there is some now */
+    void *arg;
+};
+
+/**
+ * @param out, in    in shared memory (or heap memory, in tests), each with @p data_bytes, 64-byte
+ *                   aligned. Not owned; they must stay mapped until the link is destroyed, which
+ *                   marks the end of the stream in @p out and wakes nobody
+ * @param data_bytes a power of two
+ * @param wake       copied; NULL: wake nobody
+ * @return OK | ERR_INVALID, data_bytes is no power of two | ERR_MEMORY
+ */
+horon_status_t horon_link_ring_create(struct horon_ring *out, struct horon_ring *in,
+                                      size_t data_bytes, const struct horon_ring_wake *wake,
+                                      struct horon_link **link_out);
+/** Would recv give something (or the end), or send take something after it was full? No side
+ * effect. False for another kind of link. */
+bool horon_link_ring_ready(const struct horon_link *link);
+
+#endif

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Flow control, and why nothing can get stuck. A sender may use eager room: so many bytes and
+ * transfers that the receiver has not posted yet, counted alike by both. It takes room when a
+ * transfer is posted and gets it back when the receiver has matched it. It never waits for room: a
+ * transfer that finds none, or is longer than eager_bytes, waits for the receiver's CREDIT instead.
+ * A longer one gets it as soon as it is posted there, a shorter one asks for it (WANT). So whatever
+ * the receiver posts, and in whatever order, is sent to it in the end; and what it has not posted
+ * holds nothing else up.
+ *
+ *      sender                      receiver
+ *      DATA eager  ------------>   kept, or straight into memory if posted
+ *                  <------------   CREDIT, as soon as posted (only if above eager_bytes, or WANT
+ * came) DATA        ------------>   straight into memory
+ *
+ * Exactly one CREDIT comes for each transfer that waits, and none for others.
+ */
+#include "link/mux_internal.h"
+
+#include "alloc.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+horon_status_t horon_mux_fail(struct horon_mux *mux, horon_status_t status, const char *what)
+{
+    return horon_error_set(&mux->failure, status, "%s %s", mux->options.peer_name, what);
+}
+
+horon_status_t horon_mux_create(struct horon_link *link, const struct horon_mux_options *options,
+                                struct horon_mux **mux_out)
+{
+    struct horon_mux *mux = horon_zalloc(1, sizeof *mux);
+    if (!mux)
+        return HORON_ERR_MEMORY;
+    mux->link = link;
+    mux->options = *options;
+    if (mux->options.eager_total_bytes > UINT32_MAX)
+        mux->options.eager_total_bytes = UINT32_MAX; /* as wide as returned_bytes of a frame */
+    if (mux->options.control_bytes_max > UINT32_MAX)
+        mux->options.control_bytes_max = UINT32_MAX;
+    mux->tx.room_bytes = mux->options.eager_total_bytes;
+    mux->tx.room_transfers = HORON_MUX_EAGER_TRANSFERS_MAX;
+    mux->tx.control_last = &mux->tx.control_first;
+    horon_mux_queue_init(&mux->tx.notes);
+    horon_mux_queue_init(&mux->tx.ready);
+    *mux_out = mux;
+    return HORON_OK;
+}
+
+void horon_mux_destroy(struct horon_mux *mux)
+{
+    if (!mux)
+        return;
+    mux->link->ops->destroy(mux->link);
+    horon_mux_tx_deinit(mux);
+    if (mux->rx.in_body && mux->rx.frame.type == HORON_MUX_CONTROL)
+        horon_mux_record_release(&mux->table, mux->rx.record);
+    horon_mux_table_deinit(&mux->table);
+    horon_free(mux);
+}
+
+horon_status_t horon_mux_post_control(struct horon_mux *mux, const void *bytes, size_t byte_count)
+{
+    if (byte_count > mux->options.control_bytes_max)
+        return HORON_ERR_INVALID;
+    if (mux->failure.status)
+        return HORON_OK;
+    if (byte_count > HORON_MUX_CONTROL_QUEUE_BYTES_MAX - mux->tx.control_bytes)
+        return HORON_ERR_MEMORY;
+    struct horon_mux_record *record = horon_mux_record_take(&mux->table, byte_count);
+    if (!record)
+        return HORON_ERR_MEMORY;
+    if (byte_count)
+        memcpy(record->data, bytes, byte_count);
+    record->got_bytes = byte_count;
+    mux->tx.control_bytes += byte_count;
+    *mux->tx.control_last = record;
+    mux->tx.control_last = &record->next;
+    return HORON_OK;
+}
+
+horon_status_t horon_mux_transfer_error(const struct horon_mux *mux,
+                                        const struct horon_transfer *transfer,
+                                        struct horon_error *error)
+{
+    return horon_error_set(error, HORON_ERR_MISMATCH,
+                           "%s carries out another operation in this place (channel %" PRIu32
+                           ", sequence %" PRIu64 "): it says %" PRIu64 " bytes, check %016" PRIx64
+                           "; here it is %zu bytes, check %016" PRIx64,
+                           mux->options.peer_name, transfer->id.channel, transfer->id.sequence,
+                           transfer->their_bytes, transfer->their_check, transfer->bytes,
+                           transfer->check);
+}
+
+/* Sets the mux's fields; fails if the peer is known to carry out another operation. */
+static horon_status_t transfer_begin(struct horon_mux *mux, struct horon_transfer *transfer,
+                                     const struct horon_mux_record *announced,
+                                     struct horon_error *error)
+{
+    transfer->done = false;
+    transfer->status = HORON_OK;
+    transfer->next = transfer->queued_next = NULL;
+    transfer->moved_bytes = transfer->limit_bytes = 0;
+    transfer->state = 0;
+    if (announced && announced->bytes == transfer->bytes && announced->check == transfer->check)
+        return HORON_OK; /* looked at first, as it is the common case */
+    if (!announced)
+        announced = horon_mux_find_conflict(&mux->table, &transfer->id, transfer->check);
+    if (!announced)
+        return HORON_OK;
+    horon_mux_mark_mismatch(transfer, announced->check, announced->bytes);
+    return horon_mux_transfer_error(mux, transfer, error);
+}
+
+static void send_ready(struct horon_mux *mux, struct horon_transfer *transfer, uint32_t state,
+                       size_t limit_bytes)
+{
+    transfer->state |= state | HORON_MUX_SEND_QUEUED;
+    transfer->limit_bytes = limit_bytes;
+    horon_mux_queue_push(&mux->tx.ready, transfer);
+}
+
+/* Takes eager room for it, if there is enough and it would help. */
+static void send_eagerly(struct horon_mux *mux, struct horon_transfer *transfer)
+{
+    struct horon_mux_tx *tx = &mux->tx;
+    const size_t share = horon_mux_eager_share(mux, transfer->bytes);
+    if (share == 0 && transfer->bytes > 0)
+        return;
+    if (share > tx->room_bytes || tx->room_transfers == 0)
+        return;
+    tx->room_bytes -= share;
+    tx->room_transfers--;
+    send_ready(mux, transfer, HORON_MUX_SEND_EAGER, share);
+}
+
+horon_status_t horon_mux_post_send(struct horon_mux *mux, struct horon_transfer *transfer,
+                                   struct horon_error *error)
+{
+    struct horon_mux_record *credit = horon_mux_find_credit(&mux->table, &transfer->id);
+    horon_status_t status = transfer_begin(mux, transfer, credit, error);
+    if (status)
+        return status;
+    const bool is_long = transfer->bytes > mux->options.eager_bytes;
+    if (mux->tx.sends_waiting == HORON_MUX_WAITING_MAX)
+        return horon_error_set(error, HORON_ERR_MEMORY, "%u transfers to %s wait already",
+                               HORON_MUX_WAITING_MAX, mux->options.peer_name);
+    if (credit) {
+        horon_mux_remove_credit(&mux->table, credit);
+        horon_mux_record_release(&mux->table, credit);
+        mux->rx.credits--;
+        send_ready(mux, transfer, HORON_MUX_SEND_CREDITED, transfer->bytes);
+    } else {
+        send_eagerly(mux, transfer);
+        const bool eager = transfer->state & HORON_MUX_SEND_EAGER;
+        if (is_long || !eager) {
+            transfer->state |= HORON_MUX_SEND_WAITS;
+            mux->tx.sends_waiting++;
+        }
+        if (!is_long && !eager) {
+            transfer->state |= HORON_MUX_SEND_WANT_DUE;
+            horon_mux_queue_push(&mux->tx.notes, transfer);
+        }
+    }
+    horon_mux_insert_send(&mux->table, transfer);
+    return HORON_OK;
+}
+
+/* Moves what came before the post into its memory, the frame that is coming now included. */
+static void recv_take_arrival(struct horon_mux *mux, struct horon_transfer *transfer,
+                              struct horon_mux_record *record)
+{
+    struct horon_mux_rx *rx = &mux->rx;
+    if (record->got_bytes)
+        memcpy(transfer->data, record->data, record->got_bytes);
+    transfer->moved_bytes = record->got_bytes;
+    if (rx->in_body && rx->target == HORON_MUX_TO_RECORD && rx->record == record) {
+        rx->target = HORON_MUX_TO_TRANSFER;
+        rx->transfer = transfer;
+    }
+    horon_mux_remove_arrival(&mux->table, record);
+    horon_mux_rx_drop_arrival(mux, record);
+}
+
+horon_status_t horon_mux_post_recv(struct horon_mux *mux, struct horon_transfer *transfer,
+                                   struct horon_error *error)
+{
+    struct horon_mux_record *record = horon_mux_find_arrival(&mux->table, &transfer->id);
+    horon_status_t status = transfer_begin(mux, transfer, record, error);
+    if (status)
+        return status;
+    const bool is_long = transfer->bytes > mux->options.eager_bytes;
+    if (is_long && mux->rx.recvs_waiting == HORON_MUX_WAITING_MAX)
+        return horon_error_set(error, HORON_ERR_MEMORY, "%u transfers from %s wait already",
+                               HORON_MUX_WAITING_MAX, mux->options.peer_name);
+    const bool wanted = record && record->wanted;
+    if (record) {
+        recv_take_arrival(mux, transfer, record);
+        if (!wanted && transfer->moved_bytes == transfer->bytes) {
+            transfer->done = true;
+            return HORON_OK;
+        }
+    }
+    if (is_long)
+        mux->rx.recvs_waiting++;
+    if (is_long || wanted) {
+        transfer->state |= HORON_MUX_CREDIT_DUE;
+        horon_mux_queue_push(&mux->tx.notes, transfer);
+    }
+    horon_mux_insert_recv(&mux->table, transfer);
+    return HORON_OK;
+}
+
+static bool belongs(const struct horon_transfer_id *id, uint32_t channel, uint64_t sequence)
+{
+    return id->sequence == sequence && id->channel == channel;
+}
+
+static bool forget_sends(struct horon_mux *mux, uint32_t channel, uint64_t sequence, size_t bucket)
+{
+    bool ok = true;
+    struct horon_transfer **link = &mux->table.sends[bucket];
+    while (*link) {
+        struct horon_transfer *transfer = *link;
+        if (belongs(&transfer->id, channel, sequence)) {
+            *link = transfer->next;
+            ok = horon_mux_tx_withdraw(mux, transfer) && ok;
+        } else {
+            link = &transfer->next;
+        }
+    }
+    return ok;
+}
+
+static void forget_recvs(struct horon_mux *mux, uint32_t channel, uint64_t sequence, size_t bucket)
+{
+    struct horon_transfer **link = &mux->table.recvs[bucket];
+    while (*link) {
+        struct horon_transfer *transfer = *link;
+        if (!belongs(&transfer->id, channel, sequence)) {
+            link = &transfer->next;
+            continue;
+        }
+        *link = transfer->next;
+        if (transfer->state & HORON_MUX_CREDIT_DUE)
+            horon_mux_queue_remove(&mux->tx.notes, transfer);
+        if (transfer->bytes > mux->options.eager_bytes)
+            mux->rx.recvs_waiting--;
+        if (mux->rx.target == HORON_MUX_TO_TRANSFER && mux->rx.transfer == transfer)
+            mux->rx.target = HORON_MUX_TO_NOBODY;
+    }
+}
+
+static void forget_records(struct horon_mux *mux, uint32_t channel, uint64_t sequence,
+                           size_t bucket)
+{
+    struct horon_mux_record **link = &mux->table.arrivals[bucket];
+    while (*link) {
+        struct horon_mux_record *record = *link;
+        if (!belongs(&record->id, channel, sequence)) {
+            link = &record->next;
+            continue;
+        }
+        *link = record->next;
+        if (mux->rx.target == HORON_MUX_TO_RECORD && mux->rx.record == record)
+            mux->rx.target = HORON_MUX_TO_NOBODY;
+        horon_mux_rx_drop_arrival(mux, record);
+    }
+    link = &mux->table.credits[bucket];
+    while (*link) {
+        struct horon_mux_record *record = *link;
+        if (!belongs(&record->id, channel, sequence)) {
+            link = &record->next;
+            continue;
+        }
+        *link = record->next;
+        mux->rx.credits--;
+        horon_mux_record_release(&mux->table, record);
+    }
+}
+
+void horon_mux_forget(struct horon_mux *mux, uint32_t channel, uint64_t sequence)
+{
+    if (!mux)
+        return;
+    const size_t bucket = horon_mux_bucket_of(channel, sequence);
+    bool ok = forget_sends(mux, channel, sequence, bucket);
+    forget_recvs(mux, channel, sequence, bucket);
+    forget_records(mux, channel, sequence, bucket);
+    ok = horon_mux_note_forgotten(&mux->table, channel, sequence) && ok;
+    if (!ok && !mux->failure.status)
+        horon_mux_fail(mux, HORON_ERR_MEMORY, "cannot be served: no memory to end an operation");
+}
+
+/* Out first: somebody may wait for it. What comes in often asks for something more to go out. */
+static horon_status_t move_both_ways(struct horon_mux *mux, bool *moved_out,
+                                     struct horon_error *lost)
+{
+    horon_status_t status = horon_mux_tx_progress(mux, moved_out, lost);
+    if (status) {
+        /* the peer's last words may tell why it went */
+        (void)horon_mux_rx_progress(mux, moved_out, lost);
+        return status;
+    }
+    status = horon_mux_rx_progress(mux, moved_out, lost);
+    if (!status && !mux->tx.full && horon_mux_tx_wants(mux))
+        status = horon_mux_tx_progress(mux, moved_out, lost);
+    return status;
+}
+
+horon_status_t horon_mux_progress(struct horon_mux *mux, bool *moved_out, struct horon_error *error)
+{
+    struct horon_error *failure = &mux->failure;
+    if (!failure->status) {
+        struct horon_error lost;
+        lost.text[0] = 0; /* all of it is too much for every turn of a loop that spins */
+        const horon_status_t status = move_both_ways(mux, moved_out, &lost);
+        if (status && !failure->status)
+            horon_mux_fail(mux, status, lost.text);
+    }
+    if (failure->status && error)
+        *error = *failure;
+    return failure->status;
+}
+
+bool horon_mux_wants_write(const struct horon_mux *mux)
+{
+    return !mux->failure.status && horon_mux_tx_wants(mux);
+}
+
+bool horon_mux_has_unsent(const struct horon_mux *mux)
+{
+    return horon_mux_wants_write(mux) && !mux->tx.full;
+}
+
+const struct horon_link *horon_mux_link(const struct horon_mux *mux)
+{
+    return mux->link;
+}
+
+void horon_mux_bytes(const struct horon_mux *mux, uint64_t *sent_out, uint64_t *received_out)
+{
+    *sent_out = mux->tx.sent_bytes;
+    *received_out = mux->rx.received_bytes;
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Encodes and decodes the header of a frame. What comes from the peer is bounded here before
+ * anybody computes with it: a decoded DATA frame lies within its transfer, no sum of its fields
+ * overflows, and its body is short. Whether the frame fits the transfers in flight is for
+ * link/mux_recv.c to say.
+ */
+#include "link/mux_frame.h"
+
+#include "codec.h"
+
+#include <inttypes.h>
+
+#define FRAME_MAGIC 0x6f48u
+
+void horon_mux_frame_encode(const struct horon_mux_frame *frame,
+                            uint8_t header[HORON_MUX_HEADER_BYTES])
+{
+    struct horon_writer out = horon_writer_over(header, HORON_MUX_HEADER_BYTES);
+    horon_write_u16(&out, FRAME_MAGIC);
+    horon_write_u8(&out, frame->type);
+    horon_write_u8(&out, frame->flags);
+    horon_write_u32(&out, frame->generation);
+    horon_write_u32(&out, frame->body_bytes);
+    horon_write_u32(&out, frame->channel);
+    horon_write_u64(&out, frame->sequence);
+    horon_write_u64(&out, frame->tag);
+    horon_write_u64(&out, frame->check);
+    horon_write_u64(&out, frame->bytes);
+    horon_write_u64(&out, frame->offset);
+    horon_write_u32(&out, frame->returned_bytes);
+    horon_write_u32(&out, frame->returned_transfers);
+}
+
+static void frame_read(struct horon_reader *in, struct horon_mux_frame *frame)
+{
+    frame->type = horon_read_u8(in);
+    frame->flags = horon_read_u8(in);
+    frame->generation = horon_read_u32(in);
+    frame->body_bytes = horon_read_u32(in);
+    frame->channel = horon_read_u32(in);
+    frame->sequence = horon_read_u64(in);
+    frame->tag = horon_read_u64(in);
+    frame->check = horon_read_u64(in);
+    frame->bytes = horon_read_u64(in);
+    frame->offset = horon_read_u64(in);
+    frame->returned_bytes = horon_read_u32(in);
+    frame->returned_transfers = horon_read_u32(in);
+}
+
+/* NULL, or what is wrong with a piece of a transfer. */
+static const char *data_fault(const struct horon_mux_frame *frame)
+{
+    if (frame->flags & ~HORON_MUX_FLAG_EAGER)
+        return "unknown flags";
+    if (frame->body_bytes > HORON_MUX_BODY_BYTES_MAX)
+        return "too long a piece of data";
+    if (frame->offset > frame->bytes)
+        return "data beyond the end of its transfer";
+    if (frame->body_bytes > frame->bytes - frame->offset)
+        return "data beyond the end of its transfer";
+    if (frame->body_bytes == 0 && frame->bytes != 0)
+        return "a piece of data without data";
+    return NULL;
+}
+
+static const char *frame_fault(const struct horon_mux_frame *frame, size_t control_bytes_max)
+{
+    switch (frame->type) {
+    case HORON_MUX_DATA:
+        return data_fault(frame);
+    case HORON_MUX_CONTROL:
+        if (frame->flags)
+            return "unknown flags";
+        return frame->body_bytes > control_bytes_max ? "too long a control message" : NULL;
+    case HORON_MUX_CREDIT:
+    case HORON_MUX_WANT:
+    case HORON_MUX_ROOM:
+        if (frame->flags)
+            return "unknown flags";
+        return frame->body_bytes ? "a body where none belongs" : NULL;
+    }
+    return "a frame of unknown type";
+}
+
+horon_status_t horon_mux_frame_decode(const uint8_t header[HORON_MUX_HEADER_BYTES],
+                                      const struct horon_mux_frame_limits *limits,
+                                      struct horon_mux_frame *frame_out, struct horon_error *error)
+{
+    struct horon_reader in = horon_reader_over(header, HORON_MUX_HEADER_BYTES);
+    struct horon_mux_frame frame = {0};
+    if (horon_read_u16(&in) != FRAME_MAGIC)
+        return horon_error_set(error, HORON_ERR_PROTO, "%s sent bytes that are no frame",
+                               limits->peer_name);
+    frame_read(&in, &frame);
+    if (frame.generation != limits->generation)
+        return horon_error_set(error, HORON_ERR_PROTO,
+                               "%s sent a frame of generation %" PRIu32 ", this is %" PRIu32,
+                               limits->peer_name, frame.generation, limits->generation);
+    const char *fault = frame_fault(&frame, limits->control_bytes_max);
+    if (fault)
+        return horon_error_set(error, HORON_ERR_PROTO, "%s sent %s (type %u, %" PRIu32 " bytes)",
+                               limits->peer_name, fault, (unsigned)frame.type, frame.body_bytes);
+    *frame_out = frame;
+    return HORON_OK;
+}

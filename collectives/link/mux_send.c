@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The way out of a mux. What is due (control messages first, then CREDIT and WANT, then data) is
+ * made into a burst: up to 32 frames whose headers lie in the burst and whose bodies are the
+ * senders' own memory, given to the link as one vector. A burst is sent whole before the next one
+ * is made, so that what it holds is bounded and a control message waits for at most one burst.
+ *
+ * A send is done when the link took its last byte. One that is withdrawn before leaves a copy
+ * behind in the burst, as the peer was promised those bytes.
+ */
+#include "link/mux_internal.h"
+
+#include <string.h>
+
+/* Bytes sent in one progress at most, so that the caller can see to its other peers. */
+#define TX_TURN_BYTES ((size_t)4 << 20)
+
+static void burst_add(struct horon_mux_burst *burst, void *memory, size_t bytes,
+                      struct horon_transfer *transfer, struct horon_mux_record *record)
+{
+    const int i = burst->count++;
+    burst->vector[i] = (struct iovec){.iov_base = memory, .iov_len = bytes};
+    burst->entry[i].transfer = transfer;
+    burst->entry[i].record = record;
+    burst->entry[i].body = false;
+    burst->entry[i].ends = false;
+}
+
+static uint32_t clip32(uint64_t value)
+{
+    return value < UINT32_MAX ? (uint32_t)value : UINT32_MAX;
+}
+
+/* Writes the header of a new frame into the burst; eager room goes back with it. */
+static void burst_header(struct horon_mux *mux, struct horon_mux_frame *frame)
+{
+    struct horon_mux_burst *burst = &mux->tx.burst;
+    frame->generation = mux->options.generation;
+    frame->returned_bytes = clip32(mux->rx.returned_bytes);
+    frame->returned_transfers = clip32(mux->rx.returned_transfers);
+    mux->rx.returned_bytes -= frame->returned_bytes;
+    mux->rx.returned_transfers -= frame->returned_transfers;
+    uint8_t *header = burst->headers[burst->frames++];
+    horon_mux_frame_encode(frame, header);
+    burst_add(burst, header, HORON_MUX_HEADER_BYTES, NULL, NULL);
+}
+
+static void burst_control(struct horon_mux *mux)
+{
+    struct horon_mux_tx *tx = &mux->tx;
+    struct horon_mux_record *record = tx->control_first;
+    tx->control_first = record->next;
+    if (!tx->control_first)
+        tx->control_last = &tx->control_first;
+    tx->control_bytes -= record->got_bytes;
+    struct horon_mux_frame frame = {.type = HORON_MUX_CONTROL,
+                                    .body_bytes = (uint32_t)record->got_bytes};
+    burst_header(mux, &frame);
+    if (record->got_bytes)
+        burst_add(&tx->burst, record->data, record->got_bytes, NULL, record);
+    else
+        tx->burst.entry[tx->burst.count - 1].record = record;
+}
+
+static struct horon_mux_frame frame_about(const struct horon_transfer *transfer,
+                                          enum horon_mux_type type)
+{
+    return (struct horon_mux_frame){.type = (uint8_t)type,
+                                    .channel = transfer->id.channel,
+                                    .sequence = transfer->id.sequence,
+                                    .tag = transfer->id.tag,
+                                    .check = transfer->check,
+                                    .bytes = transfer->bytes};
+}
+
+static void burst_note(struct horon_mux *mux)
+{
+    struct horon_transfer *transfer = horon_mux_queue_pop(&mux->tx.notes);
+    const bool credit = transfer->state & HORON_MUX_CREDIT_DUE;
+    struct horon_mux_frame frame =
+        frame_about(transfer, credit ? HORON_MUX_CREDIT : HORON_MUX_WANT);
+    if (credit)
+        transfer->state ^= HORON_MUX_CREDIT_DUE | HORON_MUX_RECV_CREDITED;
+    else
+        transfer->state ^= HORON_MUX_SEND_WANT_DUE | HORON_MUX_SEND_WANTED;
+    burst_header(mux, &frame);
+}
+
+static void burst_data(struct horon_mux *mux)
+{
+    struct horon_mux_burst *burst = &mux->tx.burst;
+    struct horon_transfer *transfer = mux->tx.ready.first;
+    size_t bytes = transfer->limit_bytes - transfer->moved_bytes;
+    if (bytes > HORON_MUX_BODY_BYTES_MAX)
+        bytes = HORON_MUX_BODY_BYTES_MAX;
+    struct horon_mux_frame frame = frame_about(transfer, HORON_MUX_DATA);
+    if (!(transfer->state & HORON_MUX_SEND_CREDITED))
+        frame.flags = HORON_MUX_FLAG_EAGER;
+    frame.body_bytes = (uint32_t)bytes;
+    frame.offset = transfer->moved_bytes;
+    burst_header(mux, &frame);
+    if (bytes)
+        burst_add(burst, (uint8_t *)transfer->data + transfer->moved_bytes, bytes, NULL, NULL);
+    const int last = burst->count - 1;
+    burst->entry[last].transfer = transfer;
+    burst->entry[last].body = bytes > 0;
+    burst->data_bytes += bytes;
+    transfer->moved_bytes += bytes;
+    if (transfer->moved_bytes == transfer->limit_bytes) {
+        horon_mux_queue_pop(&mux->tx.ready);
+        transfer->state &= ~HORON_MUX_SEND_QUEUED;
+        burst->entry[last].ends = transfer->moved_bytes == transfer->bytes;
+    }
+}
+
+/* Room is given back on its own only when much of it is due: usually another frame takes it along.
+ */
+static bool room_is_due(const struct horon_mux *mux)
+{
+    const struct horon_mux_rx *rx = &mux->rx;
+    if (rx->returned_transfers > HORON_MUX_EAGER_TRANSFERS_MAX / 2)
+        return true;
+    return rx->returned_bytes > mux->options.eager_total_bytes / 2;
+}
+
+static void burst_make(struct horon_mux *mux)
+{
+    struct horon_mux_tx *tx = &mux->tx;
+    struct horon_mux_burst *burst = &tx->burst;
+    burst->at = burst->count = burst->frames = 0;
+    burst->data_bytes = 0;
+    while (burst->frames < HORON_MUX_BURST_FRAMES) {
+        if (tx->control_first)
+            burst_control(mux);
+        else if (tx->notes.first)
+            burst_note(mux);
+        else if (tx->ready.first && burst->data_bytes < HORON_MUX_BURST_BYTES)
+            burst_data(mux);
+        else
+            break;
+    }
+    if (burst->frames == 0 && room_is_due(mux)) {
+        struct horon_mux_frame frame = {.type = HORON_MUX_ROOM};
+        burst_header(mux, &frame);
+    }
+}
+
+static void burst_entry_gone(struct horon_mux *mux, int i)
+{
+    struct horon_mux_burst *burst = &mux->tx.burst;
+    horon_mux_record_release(&mux->table, burst->entry[i].record);
+    burst->entry[i].record = NULL;
+    if (burst->entry[i].ends) {
+        horon_mux_remove_send(&mux->table, burst->entry[i].transfer);
+        burst->entry[i].transfer->done = true;
+    }
+    burst->entry[i].transfer = NULL;
+}
+
+static void burst_advance(struct horon_mux *mux, size_t sent)
+{
+    struct horon_mux_burst *burst = &mux->tx.burst;
+    while (sent > 0) {
+        struct iovec *entry = &burst->vector[burst->at];
+        size_t bytes = sent < entry->iov_len ? sent : entry->iov_len;
+        if (burst->entry[burst->at].body)
+            mux->tx.sent_bytes += bytes;
+        sent -= bytes;
+        entry->iov_base = (uint8_t *)entry->iov_base + bytes;
+        entry->iov_len -= bytes;
+        if (entry->iov_len == 0)
+            burst_entry_gone(mux, burst->at++);
+    }
+}
+
+static size_t burst_left(const struct horon_mux_burst *burst)
+{
+    size_t bytes = 0;
+    for (int i = burst->at; i < burst->count; i++)
+        bytes += burst->vector[i].iov_len;
+    return bytes;
+}
+
+horon_status_t horon_mux_tx_progress(struct horon_mux *mux, bool *moved_out,
+                                     struct horon_error *error)
+{
+    struct horon_mux_burst *burst = &mux->tx.burst;
+    mux->tx.full = false;
+    for (size_t total = 0; total < TX_TURN_BYTES;) {
+        if (burst->at == burst->count)
+            burst_make(mux);
+        const size_t asked = burst_left(burst);
+        if (asked == 0)
+            return HORON_OK;
+        size_t sent = 0;
+        horon_status_t status = mux->link->ops->send(mux->link, burst->vector + burst->at,
+                                                     burst->count - burst->at, &sent, error);
+        mux->tx.full = status == HORON_AGAIN || sent < asked;
+        if (status == HORON_AGAIN)
+            return HORON_OK;
+        if (status)
+            return status;
+        burst_advance(mux, sent);
+        *moved_out = true;
+        total += sent;
+        if (mux->tx.full)
+            return HORON_OK;
+    }
+    return HORON_OK;
+}
+
+bool horon_mux_tx_wants(const struct horon_mux *mux)
+{
+    const struct horon_mux_tx *tx = &mux->tx;
+    if (tx->burst.at < tx->burst.count || tx->control_first)
+        return true;
+    return tx->notes.first || tx->ready.first || room_is_due(mux);
+}
+
+/* No frame of it was made yet. */
+static bool send_is_untouched(const struct horon_transfer *transfer)
+{
+    return (transfer->state & HORON_MUX_SEND_QUEUED) && transfer->moved_bytes == 0;
+}
+
+static void give_room_back(struct horon_mux *mux, struct horon_transfer *transfer)
+{
+    if (!(transfer->state & HORON_MUX_SEND_EAGER) || !send_is_untouched(transfer))
+        return;
+    mux->tx.room_bytes += horon_mux_eager_share(mux, transfer->bytes);
+    mux->tx.room_transfers++;
+    transfer->state &= ~HORON_MUX_SEND_EAGER;
+}
+
+static void stop_waiting(struct horon_mux *mux, struct horon_transfer *transfer)
+{
+    if (transfer->state & HORON_MUX_SEND_WAITS)
+        mux->tx.sends_waiting--;
+    transfer->state &= ~HORON_MUX_SEND_WAITS;
+}
+
+void horon_mux_tx_credit(struct horon_mux *mux, struct horon_transfer *transfer)
+{
+    stop_waiting(mux, transfer);
+    give_room_back(mux, transfer);
+    transfer->state |= HORON_MUX_SEND_CREDITED;
+    transfer->limit_bytes = transfer->bytes;
+    if (!(transfer->state & HORON_MUX_SEND_QUEUED)) {
+        transfer->state |= HORON_MUX_SEND_QUEUED;
+        horon_mux_queue_push(&mux->tx.ready, transfer);
+    }
+}
+
+/* The rest of a body that the peer was promised, copied; the entry forgets the transfer. */
+static bool burst_keep_copy(struct horon_mux *mux, int i)
+{
+    struct horon_mux_burst *burst = &mux->tx.burst;
+    struct iovec *entry = &burst->vector[i];
+    if (burst->entry[i].body) {
+        struct horon_mux_record *copy = horon_mux_record_take(&mux->table, entry->iov_len);
+        if (!copy)
+            return false;
+        memcpy(copy->data, entry->iov_base, entry->iov_len);
+        entry->iov_base = copy->data;
+        burst->entry[i].record = copy;
+    }
+    burst->entry[i].transfer = NULL;
+    burst->entry[i].ends = false;
+    return true;
+}
+
+bool horon_mux_tx_withdraw(struct horon_mux *mux, struct horon_transfer *transfer)
+{
+    struct horon_mux_burst *burst = &mux->tx.burst;
+    stop_waiting(mux, transfer);
+    give_room_back(mux, transfer);
+    if (transfer->state & HORON_MUX_SEND_WANT_DUE)
+        horon_mux_queue_remove(&mux->tx.notes, transfer);
+    if (transfer->state & HORON_MUX_SEND_QUEUED)
+        horon_mux_queue_remove(&mux->tx.ready, transfer);
+    for (int i = burst->at; i < burst->count; i++) {
+        if (burst->entry[i].transfer == transfer && !burst_keep_copy(mux, i))
+            return false;
+    }
+    return true;
+}
+
+static void release_chain(struct horon_mux *mux, struct horon_mux_record *record)
+{
+    while (record) {
+        struct horon_mux_record *next = record->next;
+        horon_mux_record_release(&mux->table, record);
+        record = next;
+    }
+}
+
+void horon_mux_tx_deinit(struct horon_mux *mux)
+{
+    struct horon_mux_burst *burst = &mux->tx.burst;
+    for (int i = burst->at; i < burst->count; i++)
+        horon_mux_record_release(&mux->table, burst->entry[i].record);
+    release_chain(mux, mux->tx.control_first);
+}

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Finds transfers and records by id. All items of one operation (channel, sequence) share a bucket,
+ * so that what the two sides say about the operation can be compared whatever the tags are. Few
+ * items are in flight at a time; the buckets only keep a fluke from being slow.
+ */
+#include "link/mux_internal.h"
+
+#include "alloc.h"
+
+#include <string.h>
+
+size_t horon_mux_bucket_of(uint32_t channel, uint64_t sequence)
+{
+    uint64_t mixed = (sequence + ((uint64_t)channel << 40)) * 0x9e3779b97f4a7c15u;
+    return (size_t)(mixed >> 58) % HORON_MUX_BUCKETS;
+}
+
+static bool same_operation(const struct horon_transfer_id *a, const struct horon_transfer_id *b)
+{
+    return a->sequence == b->sequence && a->channel == b->channel;
+}
+
+bool horon_transfer_id_equal(const struct horon_transfer_id *a, const struct horon_transfer_id *b)
+{
+    return a->tag == b->tag && same_operation(a, b);
+}
+
+static struct horon_transfer *find_transfer(struct horon_transfer *const *buckets,
+                                            const struct horon_transfer_id *id)
+{
+    struct horon_transfer *item = buckets[horon_mux_bucket_of(id->channel, id->sequence)];
+    while (item && !horon_transfer_id_equal(&item->id, id))
+        item = item->next;
+    return item;
+}
+
+static struct horon_mux_record *find_record(struct horon_mux_record *const *buckets,
+                                            const struct horon_transfer_id *id)
+{
+    struct horon_mux_record *item = buckets[horon_mux_bucket_of(id->channel, id->sequence)];
+    while (item && !horon_transfer_id_equal(&item->id, id))
+        item = item->next;
+    return item;
+}
+
+static void insert_transfer(struct horon_transfer **buckets, struct horon_transfer *transfer)
+{
+    struct horon_transfer **bucket =
+        &buckets[horon_mux_bucket_of(transfer->id.channel, transfer->id.sequence)];
+    transfer->next = *bucket;
+    *bucket = transfer;
+}
+
+static void insert_record(struct horon_mux_record **buckets, struct horon_mux_record *record)
+{
+    struct horon_mux_record **bucket =
+        &buckets[horon_mux_bucket_of(record->id.channel, record->id.sequence)];
+    record->next = *bucket;
+    *bucket = record;
+}
+
+static void remove_transfer(struct horon_transfer **buckets, const struct horon_transfer *transfer)
+{
+    struct horon_transfer **link =
+        &buckets[horon_mux_bucket_of(transfer->id.channel, transfer->id.sequence)];
+    while (*link != transfer)
+        link = &(*link)->next;
+    *link = transfer->next;
+}
+
+static void remove_record(struct horon_mux_record **buckets, const struct horon_mux_record *record)
+{
+    struct horon_mux_record **link =
+        &buckets[horon_mux_bucket_of(record->id.channel, record->id.sequence)];
+    while (*link != record)
+        link = &(*link)->next;
+    *link = record->next;
+}
+
+struct horon_transfer *horon_mux_find_send(const struct horon_mux_table *table,
+                                           const struct horon_transfer_id *id)
+{
+    return find_transfer(table->sends, id);
+}
+
+struct horon_transfer *horon_mux_find_recv(const struct horon_mux_table *table,
+                                           const struct horon_transfer_id *id)
+{
+    return find_transfer(table->recvs, id);
+}
+
+struct horon_mux_record *horon_mux_find_arrival(const struct horon_mux_table *table,
+                                                const struct horon_transfer_id *id)
+{
+    return find_record(table->arrivals, id);
+}
+
+struct horon_mux_record *horon_mux_find_credit(const struct horon_mux_table *table,
+                                               const struct horon_transfer_id *id)
+{
+    return find_record(table->credits, id);
+}
+
+void horon_mux_insert_send(struct horon_mux_table *table, struct horon_transfer *transfer)
+{
+    insert_transfer(table->sends, transfer);
+}
+
+void horon_mux_insert_recv(struct horon_mux_table *table, struct horon_transfer *transfer)
+{
+    insert_transfer(table->recvs, transfer);
+}
+
+void horon_mux_insert_arrival(struct horon_mux_table *table, struct horon_mux_record *record)
+{
+    insert_record(table->arrivals, record);
+}
+
+void horon_mux_insert_credit(struct horon_mux_table *table, struct horon_mux_record *record)
+{
+    insert_record(table->credits, record);
+}
+
+void horon_mux_remove_send(struct horon_mux_table *table, const struct horon_transfer *transfer)
+{
+    remove_transfer(table->sends, transfer);
+}
+
+void horon_mux_remove_recv(struct horon_mux_table *table, const struct horon_transfer *transfer)
+{
+    remove_transfer(table->recvs, transfer);
+}
+
+void horon_mux_remove_arrival(struct horon_mux_table *table, const struct horon_mux_record *record)
+{
+    remove_record(table->arrivals, record);
+}
+
+void horon_mux_remove_credit(struct horon_mux_table *table, const struct horon_mux_record *record)
+{
+    remove_record(table->credits, record);
+}
+
+void horon_mux_mark_mismatch(struct horon_transfer *transfer, uint64_t their_check,
+                             uint64_t their_bytes)
+{
+    if (transfer->status)
+        return; /* the first difference is the one to tell */
+    transfer->status = HORON_ERR_MISMATCH;
+    transfer->their_check = their_check;
+    transfer->their_bytes = their_bytes;
+}
+
+static void compare_chain(struct horon_transfer *item, const struct horon_transfer_id *id,
+                          uint64_t check, uint64_t bytes)
+{
+    for (; item; item = item->next) {
+        if (item->check != check && same_operation(&item->id, id))
+            horon_mux_mark_mismatch(item, check, bytes);
+    }
+}
+
+void horon_mux_compare_posted(const struct horon_mux_table *table,
+                              const struct horon_transfer_id *id, uint64_t check, uint64_t bytes)
+{
+    size_t bucket = horon_mux_bucket_of(id->channel, id->sequence);
+    compare_chain(table->sends[bucket], id, check, bytes);
+    compare_chain(table->recvs[bucket], id, check, bytes);
+}
+
+static const struct horon_mux_record *conflict_in(const struct horon_mux_record *item,
+                                                  const struct horon_transfer_id *id,
+                                                  uint64_t check)
+{
+    while (item && (item->check == check || !same_operation(&item->id, id)))
+        item = item->next;
+    return item;
+}
+
+const struct horon_mux_record *horon_mux_find_conflict(const struct horon_mux_table *table,
+                                                       const struct horon_transfer_id *id,
+                                                       uint64_t check)
+{
+    size_t bucket = horon_mux_bucket_of(id->channel, id->sequence);
+    const struct horon_mux_record *found = conflict_in(table->arrivals[bucket], id, check);
+    return found ? found : conflict_in(table->credits[bucket], id, check);
+}
+
+struct horon_mux_record *horon_mux_record_take(struct horon_mux_table *table, size_t bytes)
+{
+    struct horon_mux_record **link = &table->spare;
+    while (*link && (*link)->capacity_bytes < bytes)
+        link = &(*link)->next;
+    struct horon_mux_record *record = *link;
+    size_t capacity = bytes > 256 ? bytes : 256;
+    if (record) {
+        *link = record->next;
+        table->spare_count--;
+        capacity = record->capacity_bytes;
+    } else {
+        if (capacity > SIZE_MAX - sizeof *record)
+            return NULL;
+        record = horon_alloc(sizeof *record + capacity);
+    }
+    if (!record)
+        return NULL;
+    memset(record, 0, sizeof *record);
+    record->capacity_bytes = capacity;
+    return record;
+}
+
+void horon_mux_record_release(struct horon_mux_table *table, struct horon_mux_record *record)
+{
+    if (!record)
+        return;
+    if (table->spare_count == HORON_MUX_SPARE_RECORDS_MAX ||
+        record->capacity_bytes > HORON_MUX_SPARE_RECORD_BYTES_MAX) {
+        horon_free(record);
+        return;
+    }
+    record->next = table->spare;
+    table->spare = record;
+    table->spare_count++;
+}
+
+bool horon_mux_is_forgotten(const struct horon_mux_table *table, const struct horon_transfer_id *id)
+{
+    uint64_t count = table->forgotten_count;
+    if (count > HORON_MUX_FORGOTTEN_MAX)
+        count = HORON_MUX_FORGOTTEN_MAX;
+    for (size_t i = 0; i < count; i++) {
+        if (table->forgotten[i].sequence == id->sequence &&
+            table->forgotten[i].channel == id->channel)
+            return true;
+    }
+    return false;
+}
+
+bool horon_mux_note_forgotten(struct horon_mux_table *table, uint32_t channel, uint64_t sequence)
+{
+    if (!table->forgotten)
+        table->forgotten = horon_zalloc(HORON_MUX_FORGOTTEN_MAX, sizeof *table->forgotten);
+    if (!table->forgotten)
+        return false;
+    size_t index = (size_t)(table->forgotten_count % HORON_MUX_FORGOTTEN_MAX);
+    table->forgotten[index].channel = channel;
+    table->forgotten[index].sequence = sequence;
+    table->forgotten_count++;
+    return true;
+}
+
+static void free_chain(struct horon_mux_record *record)
+{
+    while (record) {
+        struct horon_mux_record *next = record->next;
+        horon_free(record);
+        record = next;
+    }
+}
+
+void horon_mux_table_deinit(struct horon_mux_table *table)
+{
+    for (size_t i = 0; i < HORON_MUX_BUCKETS; i++) {
+        free_chain(table->arrivals[i]);
+        free_chain(table->credits[i]);
+    }
+    free_chain(table->spare);
+    horon_free(table->forgotten);
+}
+
+void horon_mux_queue_init(struct horon_mux_queue *queue)
+{
+    queue->first = NULL;
+    queue->last = &queue->first;
+}
+
+void horon_mux_queue_push(struct horon_mux_queue *queue, struct horon_transfer *transfer)
+{
+    transfer->queued_next = NULL;
+    *queue->last = transfer;
+    queue->last = &transfer->queued_next;
+}
+
+struct horon_transfer *horon_mux_queue_pop(struct horon_mux_queue *queue)
+{
+    struct horon_transfer *first = queue->first;
+    if (first) {
+        queue->first = first->queued_next;
+        if (!queue->first)
+            queue->last = &queue->first;
+    }
+    return first;
+}
+
+void horon_mux_queue_remove(struct horon_mux_queue *queue, struct horon_transfer *transfer)
+{
+    struct horon_transfer **link = &queue->first;
+    while (*link && *link != transfer)
+        link = &(*link)->queued_next;
+    if (!*link)
+        return;
+    *link = transfer->queued_next;
+    if (queue->last == &transfer->queued_next)
+        queue->last = link;
+}

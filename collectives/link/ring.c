@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A link over two byte rings, one a direction, in memory that both sides map.
+ *
+ * A ring has two counters that only grow: bytes ever written and bytes ever read. Each is stored by
+ * one side only, with release after the bytes were copied, and loaded by the other with acquire.
+ * Each side works on its own copy of its counter and remembers the last value seen of the other's,
+ * so that a line moves between cores only when the remembered value no longer suffices.
+ *
+ * Waiting for room: a writer that cannot place all its bytes stores writer_waits, then looks at
+ * `read` again. A reader stores `read`, then looks at writer_waits. These four are sequentially
+ * consistent, so one of the two sees the other and no wake-up is lost. Waiting for bytes needs no
+ * flag here: the `written` hook is called after every publication and knows whether the peer
+ * sleeps.
+ *
+ * The peer's counter is not trusted: a distance greater than the ring is an error, never an index.
+ */
+#include "link/link.h"
+
+#include "alloc.h"
+
+#include <string.h>
+
+struct ring_link {
+    struct horon_link base;
+    struct horon_ring *out, *in;
+    size_t data_bytes;
+    uint64_t out_written; /* our copy of out->written */
+    uint64_t out_read;    /* last seen out->read */
+    uint64_t in_read;     /* our copy of in->read */
+    uint64_t in_written;  /* last seen in->written */
+    bool out_full;        /* the last send took less than it was given */
+    struct horon_ring_wake wake;
+};
+
+static size_t vector_bytes(const struct iovec *vector, int count)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < count; i++)
+        bytes += vector[i].iov_len;
+    return bytes;
+}
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static horon_status_t ring_damaged(struct horon_error *error)
+{
+    return horon_error_set(error, HORON_ERR_PEER_LOST, "damaged the memory of its ring");
+}
+
+/* Copies into the ring at stream position `at`; at most two pieces, as the ring wraps once. */
+static void ring_put(struct ring_link *ring, uint64_t at, const void *from, size_t bytes)
+{
+    size_t index = (size_t)(at & (ring->data_bytes - 1));
+    size_t first = smaller(bytes, ring->data_bytes - index);
+    memcpy(ring->out->data + index, from, first);
+    if (bytes > first)
+        memcpy(ring->out->data, (const uint8_t *)from + first, bytes - first);
+}
+
+static void ring_get(struct ring_link *ring, uint64_t at, void *to, size_t bytes)
+{
+    size_t index = (size_t)(at & (ring->data_bytes - 1));
+    size_t first = smaller(bytes, ring->data_bytes - index);
+    memcpy(to, ring->in->data + index, first);
+    if (bytes > first)
+        memcpy((uint8_t *)to + first, ring->in->data, bytes - first);
+}
+
+/* Room for `wanted` bytes as far as one can tell without waiting; ERR_PEER_LOST if it is absurd. */
+static horon_status_t ring_room(struct ring_link *ring, size_t wanted, size_t *room_out,
+                                struct horon_error *error)
+{
+    size_t used = (size_t)(ring->out_written - ring->out_read);
+    if (ring->data_bytes - used < wanted) {
+        ring->out_read = atomic_load_explicit(&ring->out->read, memory_order_seq_cst);
+        if (ring->out_written - ring->out_read > ring->data_bytes)
+            return ring_damaged(error);
+        used = (size_t)(ring->out_written - ring->out_read);
+    }
+    *room_out = ring->data_bytes - used;
+    return HORON_OK;
+}
+
+/* Says that we wait for room, then looks once more. */
+static horon_status_t ring_room_or_wait(struct ring_link *ring, size_t wanted, size_t *room_out,
+                                        struct horon_error *error)
+{
+    horon_status_t status = ring_room(ring, wanted, room_out, error);
+    if (status || *room_out >= wanted)
+        return status;
+    atomic_store_explicit(&ring->out->writer_waits, 1, memory_order_seq_cst);
+    return ring_room(ring, wanted, room_out, error);
+}
+
+static horon_status_t ring_send(struct horon_link *link, const struct iovec *vector, int count,
+                                size_t *sent_bytes_out, struct horon_error *error)
+{
+    struct ring_link *ring = (struct ring_link *)link;
+    const size_t wanted = vector_bytes(vector, count);
+    size_t room = 0;
+    horon_status_t status = ring_room_or_wait(ring, wanted, &room, error);
+    if (status)
+        return status;
+    ring->out_full = room < wanted;
+    if (room == 0)
+        return HORON_AGAIN;
+    const size_t sent = smaller(room, wanted);
+    size_t left = sent;
+    for (int i = 0; left > 0; i++) {
+        size_t bytes = smaller(left, vector[i].iov_len);
+        if (bytes)
+            ring_put(ring, ring->out_written, vector[i].iov_base, bytes);
+        ring->out_written += bytes;
+        left -= bytes;
+    }
+    atomic_store_explicit(&ring->out->written, ring->out_written, memory_order_release);
+    if (ring->wake.written)
+        ring->wake.written(ring->wake.arg);
+    *sent_bytes_out = sent;
+    return HORON_OK;
+}
+
+/* Bytes that can be read now; looks at the peer's counter only if the remembered one is short. */
+static horon_status_t ring_there(struct ring_link *ring, size_t wanted, size_t *there_out,
+                                 struct horon_error *error)
+{
+    if (ring->in_written - ring->in_read < wanted) {
+        /* the mark is looked at first: bytes written before it are then seen, too */
+        uint32_t closed = atomic_load_explicit(&ring->in->writer_closed, memory_order_acquire);
+        ring->in_written = atomic_load_explicit(&ring->in->written, memory_order_acquire);
+        if (ring->in_written - ring->in_read > ring->data_bytes)
+            return ring_damaged(error);
+        if (closed && ring->in_written == ring->in_read)
+            return horon_error_set(error, HORON_ERR_PEER_LOST, "closed the connection");
+    }
+    *there_out = (size_t)(ring->in_written - ring->in_read);
+    return HORON_OK;
+}
+
+static void ring_made_room(struct ring_link *ring)
+{
+    atomic_store_explicit(&ring->in->read, ring->in_read, memory_order_seq_cst);
+    if (!atomic_load_explicit(&ring->in->writer_waits, memory_order_seq_cst))
+        return;
+    atomic_store_explicit(&ring->in->writer_waits, 0, memory_order_relaxed);
+    if (ring->wake.room)
+        ring->wake.room(ring->wake.arg);
+}
+
+static horon_status_t ring_recv(struct horon_link *link, const struct iovec *vector, int count,
+                                size_t *got_bytes_out, struct horon_error *error)
+{
+    struct ring_link *ring = (struct ring_link *)link;
+    const size_t wanted = vector_bytes(vector, count);
+    size_t there = 0;
+    horon_status_t status = ring_there(ring, wanted, &there, error);
+    if (status)
+        return status;
+    if (there == 0)
+        return HORON_AGAIN;
+    const size_t got = smaller(there, wanted);
+    size_t left = got;
+    for (int i = 0; left > 0; i++) {
+        size_t bytes = smaller(left, vector[i].iov_len);
+        if (bytes)
+            ring_get(ring, ring->in_read, vector[i].iov_base, bytes);
+        ring->in_read += bytes;
+        left -= bytes;
+    }
+    ring_made_room(ring);
+    *got_bytes_out = got;
+    return HORON_OK;
+}
+
+static void ring_destroy(struct horon_link *link)
+{
+    struct ring_link *ring = (struct ring_link *)link;
+    atomic_store_explicit(&ring->out->writer_closed, 1, memory_order_release);
+    horon_free(ring);
+}
+
+static const struct horon_link_ops ring_ops = {
+    .name = "ring",
+    .send = ring_send,
+    .recv = ring_recv,
+    .destroy = ring_destroy,
+};
+
+size_t horon_ring_bytes(size_t data_bytes)
+{
+    return sizeof(struct horon_ring) + data_bytes;
+}
+
+horon_status_t horon_link_ring_create(struct horon_ring *out, struct horon_ring *in,
+                                      size_t data_bytes, const struct horon_ring_wake *wake,
+                                      struct horon_link **link_out)
+{
+    if (data_bytes == 0 || (data_bytes & (data_bytes - 1)) != 0)
+        return HORON_ERR_INVALID;
+    struct ring_link *ring = horon_zalloc(1, sizeof *ring);
+    if (!ring)
+        return HORON_ERR_MEMORY;
+    ring->base.ops = &ring_ops;
+    ring->out = out;
+    ring->in = in;
+    ring->data_bytes = data_bytes;
+    /* the counters may not be 0: memory that was used before by a link of the same two sides */
+    ring->out_written = atomic_load_explicit(&out->written, memory_order_relaxed);
+    ring->out_read = atomic_load_explicit(&out->read, memory_order_acquire);
+    ring->in_read = atomic_load_explicit(&in->read, memory_order_relaxed);
+    ring->in_written = ring->in_read;
+    if (wake)
+        ring->wake = *wake;
+    *link_out = &ring->base;
+    return HORON_OK;
+}
+
+bool horon_link_ring_ready(const struct horon_link *link)
+{
+    if (link->ops != &ring_ops)
+        return false;
+    const struct ring_link *ring = (const struct ring_link *)link;
+    if (atomic_load_explicit(&ring->in->written, memory_order_acquire) != ring->in_read)
+        return true;
+    if (atomic_load_explicit(&ring->in->writer_closed, memory_order_acquire))
+        return true;
+    if (!ring->out_full)
+        return false;
+    return ring->out_written - atomic_load_explicit(&ring->out->read, memory_order_acquire) <
+           ring->data_bytes;
+}

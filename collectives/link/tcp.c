@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A link over a connected TCP socket. Nothing is buffered here: a send or receive is one system
+ * call on the caller's vector. A peer that vanished without a word is noticed by the kernel: the
+ * user timeout ends a connection whose data is not acknowledged, keepalive probes one that is
+ * silent. Connecting, accepting and proving who is there happen before, elsewhere.
+ */
+#include "link/link.h"
+
+#include "alloc.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct tcp_link {
+    struct horon_link base;
+    int socket;
+    int64_t peer_timeout_ms;
+};
+
+/* What a failed send or receive means. Whatever it is, the connection is of no use any more. */
+static horon_status_t tcp_lost(const struct tcp_link *tcp, int reason, struct horon_error *error)
+{
+    if (reason == ECONNRESET || reason == EPIPE)
+        return horon_error_set(error, HORON_ERR_PEER_LOST, "reset the connection");
+    if (reason == ETIMEDOUT && tcp->peer_timeout_ms > 0)
+        return horon_error_set(error, HORON_ERR_PEER_LOST, "did not answer for %.1f s",
+                               (double)tcp->peer_timeout_ms / 1000.0);
+    return horon_error_set_errno(error, HORON_ERR_PEER_LOST, reason, "cannot be reached");
+}
+
+static horon_status_t tcp_send(struct horon_link *link, const struct iovec *vector, int count,
+                               size_t *sent_bytes_out, struct horon_error *error)
+{
+    const struct tcp_link *tcp = (const struct tcp_link *)link;
+    /* sendmsg() writes to no iovec; the cast is for its prototype alone */
+    const struct msghdr message = {.msg_iov = (struct iovec *)vector, .msg_iovlen = (size_t)count};
+    ssize_t sent;
+    do
+        sent = sendmsg(tcp->socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (sent < 0 && errno == EINTR);
+    if (sent > 0) {
+        *sent_bytes_out = (size_t)sent;
+        return HORON_OK;
+    }
+    if (sent == 0 || errno == EAGAIN)
+        return HORON_AGAIN;
+    return tcp_lost(tcp, errno, error);
+}
+
+static horon_status_t tcp_recv(struct horon_link *link, const struct iovec *vector, int count,
+                               size_t *got_bytes_out, struct horon_error *error)
+{
+    const struct tcp_link *tcp = (const struct tcp_link *)link;
+    struct msghdr message = {.msg_iov = (struct iovec *)vector, .msg_iovlen = (size_t)count};
+    ssize_t got;
+    do
+        got = recvmsg(tcp->socket, &message, MSG_DONTWAIT);
+    while (got < 0 && errno == EINTR);
+    if (got > 0) {
+        *got_bytes_out = (size_t)got;
+        return HORON_OK;
+    }
+    if (got == 0)
+        return horon_error_set(error, HORON_ERR_PEER_LOST, "closed the connection");
+    if (errno == EAGAIN)
+        return HORON_AGAIN;
+    return tcp_lost(tcp, errno, error);
+}
+
+/* Reads what has come, a bounded amount: a socket closed with unread bytes resets the connection,
+ * which could take from the peer what was sent last, and that may be the reason why we leave. */
+static void tcp_drain(int socket)
+{
+    char unread[4096];
+    for (int i = 0; i < 256; i++) {
+        if (recv(socket, unread, sizeof unread, MSG_DONTWAIT) <= 0)
+            return;
+    }
+}
+
+static void tcp_destroy(struct horon_link *link)
+{
+    struct tcp_link *tcp = (struct tcp_link *)link;
+    shutdown(tcp->socket, SHUT_WR);
+    tcp_drain(tcp->socket);
+    close(tcp->socket);
+    horon_free(tcp);
+}
+
+static const struct horon_link_ops tcp_ops = {
+    .name = "tcp",
+    .send = tcp_send,
+    .recv = tcp_recv,
+    .destroy = tcp_destroy,
+};
+
+static horon_status_t tcp_option(int socket, int level, int option, int value, const char *name,
+                                 struct horon_error *error)
+{
+    if (setsockopt(socket, level, option, &value, sizeof value) == 0)
+        return HORON_OK;
+    return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "cannot set %s of a connection",
+                                 name);
+}
+
+/* Three probes within the limit, in whole seconds as the kernel counts; the user timeout also ends
+ * the probing, so that a limit of 10 s is kept to within one interval. */
+static horon_status_t tcp_limit_silence(int socket, int64_t limit_ms, struct horon_error *error)
+{
+    const int64_t most_ms = (int64_t)24 * 3600 * 1000;
+    const int ms = (int)(limit_ms < most_ms ? limit_ms : most_ms);
+    const int interval_s = ms / 3000 > 1 ? ms / 3000 : 1;
+    const struct {
+        int level, option, value;
+        const char *name;
+    } options[] = {
+        {SOL_SOCKET, SO_KEEPALIVE, 1, "SO_KEEPALIVE"},
+        {IPPROTO_TCP, TCP_KEEPIDLE, interval_s, "TCP_KEEPIDLE"},
+        {IPPROTO_TCP, TCP_KEEPINTVL, interval_s, "TCP_KEEPINTVL"},
+        {IPPROTO_TCP, TCP_KEEPCNT, 3, "TCP_KEEPCNT"},
+        {IPPROTO_TCP, TCP_USER_TIMEOUT, ms, "TCP_USER_TIMEOUT"},
+    };
+    horon_status_t status = HORON_OK;
+    for (size_t i = 0; !status && i < sizeof options / sizeof *options; i++)
+        status = tcp_option(socket, options[i].level, options[i].option, options[i].value,
+                            options[i].name, error);
+    return status;
+}
+
+horon_status_t horon_link_tcp_create(int socket, int64_t peer_timeout_ms,
+                                     struct horon_link **link_out, struct horon_error *error)
+{
+    int flags = fcntl(socket, F_GETFL);
+    if (flags < 0 || fcntl(socket, F_SETFL, flags | O_NONBLOCK) != 0)
+        return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno,
+                                     "cannot make a connection non-blocking");
+    horon_status_t status = tcp_option(socket, IPPROTO_TCP, TCP_NODELAY, 1, "TCP_NODELAY", error);
+    if (!status && peer_timeout_ms > 0)
+        status = tcp_limit_silence(socket, peer_timeout_ms, error);
+    if (status)
+        return status;
+    struct tcp_link *tcp = horon_zalloc(1, sizeof *tcp);
+    if (!tcp)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a connection");
+    tcp->base.ops = &tcp_ops;
+    tcp->socket = socket;
+    tcp->peer_timeout_ms = peer_timeout_ms;
+    *link_out = &tcp->base;
+    return HORON_OK;
+}
+
+int horon_link_socket(const struct horon_link *link)
+{
+    return link->ops == &tcp_ops ? ((const struct tcp_link *)link)->socket : -1;
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Binomial broadcast: those who have the vector send it on, the largest distance first, so that the
+ * largest part of the tree starts first. Numbers are relative to the root. ceil(log2 N) stages; the
+ * root sends at each, S bytes.
+ *
+ *      N = 5:  stage 0   0 -> 4;   1   0 -> 2;   2   0 -> 1, 2 -> 3
+ *
+ * A long vector is cut into chunks by the caller; chunk k + 1 enters a stage while k is in the
+ * next.
+ */
+#include "plan/plan_internal.h"
+
+static int broadcast_stages(const struct horon_plan_args *args)
+{
+    int stages = 0;
+    while (((int64_t)1 << stages) < args->size)
+        stages++;
+    return stages;
+}
+
+static uint64_t broadcast_scratch(const struct horon_plan_args *args)
+{
+    (void)args;
+    return 0;
+}
+
+static void broadcast_limits(const struct horon_plan_args *args, uint32_t *moves_out,
+                             uint32_t *combines_out)
+{
+    (void)args;
+    *moves_out = 1;
+    *combines_out = 0;
+}
+
+static struct horon_plan_stage broadcast_stage(const struct horon_plan_args *args, int stage,
+                                               struct horon_plan_move *moves,
+                                               struct horon_plan_combine *combines)
+{
+    (void)combines;
+    const struct horon_plan_place work = {.region = HORON_PLAN_WORK, .offset = 0};
+    const int64_t distance = (int64_t)1 << (broadcast_stages(args) - 1 - stage);
+    const int64_t number = (args->rank - args->root + args->size) % args->size;
+    struct horon_plan_stage out = {0};
+    if (number % (2 * distance) == 0 && number + distance < args->size) {
+        const int to = (int)((number + distance + args->root) % args->size);
+        horon_plan_add_move(&out, moves, stage, to, true, work, args->count);
+    } else if (number % (2 * distance) == distance) {
+        const int from = (int)((number - distance + args->root) % args->size);
+        horon_plan_add_move(&out, moves, stage, from, false, work, args->count);
+    }
+    return out;
+}
+
+const struct horon_plan_ops horon_plan_broadcast = {
+    .name = "broadcast",
+    .stages = broadcast_stages,
+    .scratch = broadcast_scratch,
+    .limits = broadcast_limits,
+    .stage = broadcast_stage,
+};

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The table of plans, the drawing tools they share, and the choice between the allreduce plans.
+ * Each plan is a file of its own; this one knows none of their schedules.
+ */
+#include "plan/plan_internal.h"
+
+#include <string.h>
+
+static const struct horon_plan_ops *const plans[HORON_PLAN_KIND_COUNT] = {
+    [HORON_PLAN_FLAT] = &horon_plan_flat,
+    [HORON_PLAN_DIRECT] = &horon_plan_direct,
+    [HORON_PLAN_HALVING] = &horon_plan_halving,
+    [HORON_PLAN_BROADCAST] = &horon_plan_broadcast,
+    [HORON_PLAN_GATHER_ALL] = &horon_plan_gather_all,
+};
+
+int horon_plan_stages(const struct horon_plan_args *args)
+{
+    return args->size > 1 ? plans[args->kind]->stages(args) : 0;
+}
+
+uint64_t horon_plan_scratch(const struct horon_plan_args *args)
+{
+    return args->size > 1 ? plans[args->kind]->scratch(args) : 0;
+}
+
+void horon_plan_limits(const struct horon_plan_args *args, uint32_t *moves_max_out,
+                       uint32_t *combines_max_out)
+{
+    *moves_max_out = *combines_max_out = 0;
+    if (args->size > 1)
+        plans[args->kind]->limits(args, moves_max_out, combines_max_out);
+}
+
+struct horon_plan_stage horon_plan_stage(const struct horon_plan_args *args, int stage,
+                                         struct horon_plan_move *moves,
+                                         struct horon_plan_combine *combines)
+{
+    return plans[args->kind]->stage(args, stage, moves, combines);
+}
+
+const char *horon_plan_name(enum horon_plan_kind kind)
+{
+    return plans[kind]->name;
+}
+
+struct horon_plan_range horon_plan_part(uint64_t count, int parts, int index)
+{
+    const uint64_t base = count / (uint64_t)parts, longer = count % (uint64_t)parts;
+    const uint64_t before = (uint64_t)index;
+    return (struct horon_plan_range){
+        .begin = base * before + (before < longer ? before : longer),
+        .count = base + (before < longer ? 1 : 0),
+    };
+}
+
+int horon_plan_block(int size)
+{
+    return size & -size;
+}
+
+void horon_plan_add_move(struct horon_plan_stage *stage, struct horon_plan_move *moves, int number,
+                         int peer, bool is_send, struct horon_plan_place place, uint64_t count)
+{
+    moves[stage->move_count++] = (struct horon_plan_move){
+        .peer = peer,
+        .is_send = is_send,
+        .region = place.region,
+        .offset = place.offset,
+        .count = count,
+        .stage = (uint32_t)number,
+    };
+}
+
+struct horon_plan_place horon_plan_leaf(const void *leaves, int leaf)
+{
+    const struct horon_plan_leaves *all = leaves;
+    if (leaf == all->own_leaf)
+        return all->own;
+    const int slot = leaf < all->own_leaf ? leaf : leaf - 1;
+    return (struct horon_plan_place){.region = HORON_PLAN_SCRATCH,
+                                     .offset = all->scratch + (uint64_t)slot * all->count};
+}
+
+static void add_combine(struct horon_plan_stage *stage, struct horon_plan_combine *combines,
+                        struct horon_plan_place left, struct horon_plan_place right, uint64_t count)
+{
+    combines[stage->combine_count++] = (struct horon_plan_combine){
+        .left_region = left.region,
+        .right_region = right.region,
+        .result_region = left.region,
+        .left = left.offset,
+        .right = right.offset,
+        .result = left.offset,
+        .count = count,
+    };
+}
+
+void horon_plan_add_tree(struct horon_plan_stage *stage, struct horon_plan_combine *combines,
+                         int leaves, uint64_t count, struct horon_plan_place result,
+                         struct horon_plan_place (*place)(const void *arg, int leaf),
+                         const void *arg)
+{
+    const int block = horon_plan_block(leaves);
+    for (int width = 1; width < block; width *= 2) {
+        for (int leaf = 0; leaf < leaves; leaf += 2 * width)
+            add_combine(stage, combines, place(arg, leaf), place(arg, leaf + width), count);
+    }
+    for (int leaf = block; leaf < leaves; leaf += block)
+        add_combine(stage, combines, place(arg, 0), place(arg, leaf), count);
+    struct horon_plan_combine *last = &combines[stage->combine_count - 1];
+    last->result_region = result.region;
+    last->result = result.offset;
+}
+
+/*
+ * What an allreduce of S bytes among N takes, in microseconds: a start for each stage, a bit for
+ * each message that one participant sends and receives, and its bytes over the wire's bandwidth.
+ * Several connections at once fill the wire better than one; while a participant waits for one
+ * partner, as in halving, it has one.
+ *
+ * The constants are of the order of TCP on 10 GbE and of TCP between network namespaces of one
+ * machine. They need not be exact: near a crossing both choices take about the same time.
+ */
+static const struct {
+    double stage_us;             /* wake-up, system calls and wire of one exchange */
+    double message_us;           /* each further peer in a stage: its system calls */
+    double bytes_per_us_one;     /* one connection */
+    double bytes_per_us_many;    /* several */
+    double combine_bytes_per_us; /* one pass of adding a received vector */
+} cost = {
+    .stage_us = 15.0,
+    .message_us = 4.0,
+    .bytes_per_us_one = 1000.0,
+    .bytes_per_us_many = 1200.0,
+    .combine_bytes_per_us = 5000.0,
+};
+
+static double many_or_one(int peers)
+{
+    return peers > 1 ? cost.bytes_per_us_many : cost.bytes_per_us_one;
+}
+
+static double flat_us(double size, double bytes)
+{
+    const double moved = (size - 1) * bytes;
+    return cost.stage_us + (size - 1) * cost.message_us + moved / many_or_one((int)size - 1) +
+           moved / cost.combine_bytes_per_us;
+}
+
+/* Reduce-scatter and allgather among `size` of `bytes` bytes. */
+static double direct_us(double size, double bytes)
+{
+    const double moved = bytes * (size - 1) / size;
+    return 2 * (cost.stage_us + (size - 1) * cost.message_us + moved / many_or_one((int)size - 1)) +
+           moved / cost.combine_bytes_per_us;
+}
+
+static double halving_us(int size, double bytes)
+{
+    double us = 0, left = bytes;
+    const int block = horon_plan_block(size), blocks = size / block;
+    for (int width = 1; width < block; width *= 2) {
+        left /= 2;
+        us += direct_us(2, 2 * left);
+    }
+    return blocks > 1 ? us + direct_us(blocks, left) : us;
+}
+
+double horon_plan_estimate_us(enum horon_plan_kind kind, int size, uint64_t bytes)
+{
+    switch (kind) {
+    case HORON_PLAN_FLAT:
+        return flat_us(size, (double)bytes);
+    case HORON_PLAN_DIRECT:
+        return direct_us(size, (double)bytes);
+    case HORON_PLAN_HALVING:
+        return halving_us(size, (double)bytes);
+    case HORON_PLAN_BROADCAST:
+    case HORON_PLAN_GATHER_ALL:
+        break;
+    }
+    return 0;
+}
+
+enum horon_plan_kind horon_plan_choose(const char *wanted, int size, uint64_t bytes)
+{
+    static const enum horon_plan_kind kinds[] = {HORON_PLAN_DIRECT, HORON_PLAN_FLAT,
+                                                 HORON_PLAN_HALVING};
+    enum horon_plan_kind best = kinds[0];
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (wanted && strcmp(wanted, plans[kinds[i]]->name) == 0)
+            return kinds[i];
+        if (horon_plan_estimate_us(kinds[i], size, bytes) <
+            horon_plan_estimate_us(best, size, bytes))
+            best = kinds[i];
+    }
+    return best;
+}

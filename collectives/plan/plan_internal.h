@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inside plan/: the table of plans, and what several of them draw with. */
+#ifndef HORON_PLAN_INTERNAL_H
+#define HORON_PLAN_INTERNAL_H
+
+#include "plan/plan.h"
+
+/** One plan. Called with size >= 2. */
+struct horon_plan_ops {
+    const char *name;
+    int (*stages)(const struct horon_plan_args *args);
+    uint64_t (*scratch)(const struct horon_plan_args *args);
+    void (*limits)(const struct horon_plan_args *args, uint32_t *moves_out, uint32_t *combines_out);
+    struct horon_plan_stage (*stage)(const struct horon_plan_args *args, int stage,
+                                     struct horon_plan_move *moves,
+                                     struct horon_plan_combine *combines);
+};
+
+extern const struct horon_plan_ops horon_plan_flat;
+extern const struct horon_plan_ops horon_plan_direct;
+extern const struct horon_plan_ops horon_plan_halving;
+extern const struct horon_plan_ops horon_plan_broadcast;
+extern const struct horon_plan_ops horon_plan_gather_all;
+
+/** A piece of memory: where an operand lies. */
+struct horon_plan_place {
+    uint8_t region;
+    uint64_t offset;
+};
+
+struct horon_plan_range {
+    uint64_t begin, count;
+};
+
+/** Part @p index of @p count elements cut into @p parts as equal as can be, longer ones first. */
+struct horon_plan_range horon_plan_part(uint64_t count, int parts, int index);
+
+/** The largest power of two that divides @p size. */
+int horon_plan_block(int size);
+
+/** Appends a move. */
+void horon_plan_add_move(struct horon_plan_stage *stage, struct horon_plan_move *moves, int number,
+                         int peer, bool is_send, struct horon_plan_place place, uint64_t count);
+
+/**
+ * Appends the combines of the canonical tree over @p leaves leaves, each of @p count elements.
+ * A partial result takes the place of its left operand; the last one goes to @p result.
+ * @param place  where leaf i lies: gets @p arg
+ */
+void horon_plan_add_tree(struct horon_plan_stage *stage, struct horon_plan_combine *combines,
+                         int leaves, uint64_t count, struct horon_plan_place result,
+                         struct horon_plan_place (*place)(const void *arg, int leaf),
+                         const void *arg);
+
+/** Where the leaves of a direct exchange lie: own leaf at `own`, the others one after the other in
+ * SCRATCH from `scratch`, in rank order. */
+struct horon_plan_leaves {
+    int own_leaf;
+    struct horon_plan_place own;
+    uint64_t scratch, count;
+};
+/** For horon_plan_add_tree(): @p leaves is a struct horon_plan_leaves. */
+struct horon_plan_place horon_plan_leaf(const void *leaves, int leaf);
+
+#endif

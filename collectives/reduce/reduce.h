@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * Element-wise reduction: dtype x op kernels over plain memory.
+ *
+ * Pure functions: no I/O, no heap, no state kept between calls. The kernels are picked by what the
+ * CPU can do, and every choice gives the same bits. What those bits are:
+ *
+ *  - Tree. n leaves combine along the canonical tree: one leaf is itself; more are split at the
+ *    largest power of two strictly below n, tree(0..k-1) on the left, tree(k..n-1) on the right.
+ *    Operands keep their sides.
+ *  - Integers wrap. Booleans are read as "not 0", written as 0 or 1; sum and max are "or", product
+ *    and min are "and".
+ *  - Floats round to nearest, ties to even, with subnormals, and without contraction, whatever
+ *    rounding or flush mode the caller's thread is in; the mode is put back before returning.
+ *  - 16-bit floats: sums and products run in float32 along the whole tree of one call, and are
+ *    rounded to 16 bits once, at its end.
+ *  - A NaN that is computed, by any operation, is the positive quiet NaN with an empty payload. (A
+ *    payload would depend on how a compiler orders operands, a sign on the architecture.) One leaf
+ *    alone that is not scaled is copied bit for bit.
+ *  - MIN and MAX of floats: a NaN anywhere gives NaN; -0 is below +0.
+ *  - Scaling by x, if x is not 1.0. float64: the product. float32: the product in float64, rounded.
+ *    16 bits: the product with (float)x in float32, rounded. Integers to 32 bits: the product in
+ *    float64, cut towards zero. 64 bits: the exact product, rounded to 64 significant bits (as an
+ *    x87 long double would), cut towards zero. Integers saturate, and a NaN gives 0. Booleans stay
+ *    as they are, unless x is 0: then false.
+ *  - Dividing by d, if d is not 1. Integers: the quotient cut towards zero. Floats: by d converted
+ *    to float64 and then to their type; 16 bits in float32, rounded. Booleans stay as they are.
+ *  - Scaling, reducing, dividing and scaling again each round to the dtype, so that one call that
+ *    does several gives the bits of several calls that do one each.
+ *
+ * Memory: inputs and outputs need the alignment of their element. An output may be an input (the
+ * same pointer); otherwise outputs overlap nothing. A count of 0 does nothing.
+ * Thread: any, unless the memory is shared. Blocks: no. Allocates: no; at most 40 KiB of stack.
+ */
+#ifndef HORON_REDUCE_REDUCE_H
+#define HORON_REDUCE_REDUCE_H
+
+#include <horon/horon.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/** Most inputs of one horon_reduce_tree(). */
+#define HORON_REDUCE_INPUTS_MAX 256
+
+/** What becomes of the final sum: divided first, then scaled. */
+struct horon_reduce_finish {
+    double postscale; /* 1.0: not scaled */
+    uint64_t divisor; /* 1: not divided; never 0. For HORON_AVERAGE the number of ranks */
+};
+
+/**
+ * Asks whether @p op reduces @p dtype. HORON_AVERAGE counts as supported where the caller can make
+ * it of HORON_SUM and a divisor: all numbers that reduce, but no booleans.
+ * @return false also for complex, 8-bit floats, and values that are no dtype or op
+ */
+bool horon_reduce_supported(horon_dtype_t dtype, horon_redop_t op);
+
+/**
+ * Reduces n inputs along the canonical tree, and writes the result n_out times. Each input is read
+ * from memory once, each output written once, in small pieces from the first element to the last: a
+ * piece of any output is written after that piece of all inputs was read.
+ * @param op       supported for dtype, and not HORON_AVERAGE
+ * @param in       [n] pointers to [count] elements each; element 0 is the leftmost leaf
+ * @param n        1..HORON_REDUCE_INPUTS_MAX
+ * @param prescale each leaf is scaled by it first
+ * @param out      [n_out] pointers to [count] elements each; each may equal any one of in
+ * @param n_out    >= 1
+ * @param finish   NULL: none
+ */
+void horon_reduce_tree(horon_dtype_t dtype, horon_redop_t op, const void *const *in, int n,
+                       double prescale, void *const *out, int n_out, size_t count,
+                       const struct horon_reduce_finish *finish);
+
+/**
+ * One node of the tree above hosts: out = left op right, rounded to the dtype.
+ * @param left, right  [count] elements, results of tree or combine
+ * @param out          [count] elements; may equal left, right or both
+ */
+void horon_reduce_combine(horon_dtype_t dtype, horon_redop_t op, const void *left,
+                          const void *right, void *out, size_t count);
+
+/** Divides and scales [count] elements; @p out may equal @p in. With nothing to do, it copies. */
+void horon_reduce_finish(horon_dtype_t dtype, const struct horon_reduce_finish *finish,
+                         const void *in, void *out, size_t count);
+
+/** Scales [count] elements; @p out may equal @p in. With a scale of 1.0 it copies. */
+void horon_reduce_prescale(horon_dtype_t dtype, double prescale, const void *in, void *out,
+                           size_t count);
+
+#endif
