@@ -1,0 +1,469 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The option table and its strict parser. A row is a variable, a flag, a default, bounds and a
+ * sentence of documentation; the default is parsed as a user's text would be, so it is checked like
+ * one. Reading the environment happens here and nowhere else (boot/identity.c reads the launchers'
+ * own).
+ */
+#include "config.h"
+
+#include <ctype.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <xxhash.h>
+
+extern char **environ;
+
+#define AT(field) offsetof(struct horon_config, field)
+#define KIB ((int64_t)1 << 10)
+#define MIB ((int64_t)1 << 20)
+#define GIB ((int64_t)1 << 30)
+
+static const struct horon_config_row rows[] = {
+    {.name = "LOG_LEVEL",
+     .alias = "HOROVOD_LOG_LEVEL",
+     .type = HORON_CONFIG_WORD,
+     .offset = AT(log_level),
+     .dflt = "warn",
+     .choices = "error warn info debug trace",
+     .doc = "How much is logged to standard error."},
+    {.name = "STORE",
+     .type = HORON_CONFIG_TEXT,
+     .offset = AT(store),
+     .dflt = "",
+     .doc = "Where ranks find each other: tcp://HOST:PORT, or file:DIR on a shared file system. "
+            "horonrun sets it."},
+    {.name = "JOB_KEY",
+     .type = HORON_CONFIG_TEXT,
+     .offset = AT(job_key),
+     .dflt = "",
+     .secret = true,
+     .doc = "The key that every connection proves. horonrun makes one."},
+    {.name = "JOB_KEY_FILE",
+     .type = HORON_CONFIG_TEXT,
+     .offset = AT(job_key_file),
+     .dflt = "",
+     .doc = "A file that holds the job key, if JOB_KEY is not set."},
+    {.name = "INTERFACES",
+     .type = HORON_CONFIG_TEXT,
+     .offset = AT(interfaces),
+     .dflt = "",
+     .doc = "Network interfaces or addresses to use between hosts, comma separated (eth0, "
+            "10.1.0.0/16); empty: all."},
+    {.name = "PORT_RANGE",
+     .type = HORON_CONFIG_TEXT,
+     .offset = AT(port_range),
+     .dflt = "",
+     .doc = "Ports to listen on, as FIRST-LAST; empty: any."},
+    {.name = "START_TIMEOUT",
+     .alias = "HOROVOD_START_TIMEOUT",
+     .alias_unit = "s",
+     .type = HORON_CONFIG_TIME,
+     .offset = AT(start_timeout_ms),
+     .dflt = "60s",
+     .min = 1,
+     .max = 86400000,
+     .doc = "How long joining may take before it fails and names the missing ranks."},
+    {.name = "PEER_TIMEOUT",
+     .type = HORON_CONFIG_TIME,
+     .offset = AT(peer_timeout_ms),
+     .dflt = "10s",
+     .min = 500,
+     .max = 86400000,
+     .doc = "How long another host may leave data or a keepalive unanswered before it counts as "
+            "lost. A killed process is noticed at once."},
+    {.name = "FUSION_BYTES",
+     .alias = "HOROVOD_FUSION_THRESHOLD",
+     .type = HORON_CONFIG_BYTES,
+     .offset = AT(fusion_bytes),
+     .dflt = "64m",
+     .min = 0,
+     .max = 4 * GIB,
+     .agreed = true,
+     .doc = "Largest batch of tensors reduced as one; 0 turns fusion off."},
+    {.name = "CACHE_ENTRIES",
+     .alias = "HOROVOD_CACHE_CAPACITY",
+     .type = HORON_CONFIG_INT,
+     .offset = AT(cache_entries),
+     .dflt = "8192",
+     .min = 0,
+     .max = 1 << 20,
+     .agreed = true,
+     .doc = "Tensors that are remembered and negotiated by a small id; 0 turns the cache off."},
+    {.name = "INFLIGHT_MAX",
+     .type = HORON_CONFIG_INT,
+     .offset = AT(inflight_max),
+     .dflt = "65536",
+     .min = 1,
+     .max = 1 << 24,
+     .doc = "Requests that may be in flight on a rank; one more is refused."},
+    {.name = "SHM",
+     .type = HORON_CONFIG_BOOL,
+     .offset = AT(shm_enabled),
+     .dflt = "1",
+     .agreed = true,
+     .doc = "Shared memory inside a host; with 0 every rank is a host of its own and uses TCP."},
+    {.name = "SHM_CHUNK_BYTES",
+     .type = HORON_CONFIG_BYTES,
+     .offset = AT(shm_chunk_bytes),
+     .dflt = "1m",
+     .min = 4096,
+     .max = 16 * MIB,
+     .agreed = true,
+     .doc = "Bytes of a tensor in shared memory at a time; an arena has four such slots a rank."},
+    {.name = "SHM_SMALL_BYTES",
+     .type = HORON_CONFIG_BYTES,
+     .offset = AT(shm_small_bytes),
+     .dflt = "16k",
+     .min = 0,
+     .max = 64 * KIB,
+     .agreed = true,
+     .doc =
+         "Up to this size every rank of a host reads all inputs and reduces for itself; an eighth "
+         "of it on a single host with a core for every rank."},
+    {.name = "NET_EAGER_BYTES",
+     .type = HORON_CONFIG_BYTES,
+     .offset = AT(net_eager_bytes),
+     .dflt = "64k",
+     .min = 1,
+     .max = 16 * MIB,
+     .agreed = true,
+     .doc = "Data of one transfer that may go to another host before it asks for it."},
+    {.name = "NET_CHUNK_BYTES",
+     .type = HORON_CONFIG_BYTES,
+     .offset = AT(net_chunk_bytes),
+     .dflt = "1m",
+     .min = 4096,
+     .max = 16 * MIB,
+     .agreed = true,
+     .doc = "Bytes of a batch that travel between hosts at a time."},
+    {.name = "NET_ALGORITHM",
+     .type = HORON_CONFIG_TEXT,
+     .offset = AT(net_algorithm),
+     .dflt = "auto",
+     .choices = "auto flat direct halving",
+     .agreed = true,
+     .doc = "Allreduce between hosts: auto chooses by size; all give the same bits."},
+    {.name = "SPIN_US",
+     .type = HORON_CONFIG_INT,
+     .offset = AT(spin_us),
+     .dflt = "2",
+     .min = 0,
+     .max = 1000000,
+     .doc = "Microseconds a waiting thread spins before it yields the core; less "
+            "where ranks outnumber cores."},
+    {.name = "YIELD_US",
+     .type = HORON_CONFIG_INT,
+     .offset = AT(yield_us),
+     .dflt = "2000",
+     .min = 0,
+     .max = 10000000,
+     .doc = "Microseconds a waiting thread then yields before it sleeps."},
+    {.name = "STALL_WARN",
+     .alias = "HOROVOD_STALL_CHECK_TIME_SECONDS",
+     .alias_unit = "s",
+     .type = HORON_CONFIG_TIME,
+     .offset = AT(stall_warn_ms),
+     .dflt = "60s",
+     .min = 0,
+     .max = 86400000,
+     .doc = "Warn about a tensor that some ranks have waited for so long; 0: never."},
+};
+
+const struct horon_config_row *horon_config_rows(size_t *count_out)
+{
+    *count_out = sizeof rows / sizeof rows[0];
+    return rows;
+}
+
+static const struct horon_config_row *find_row(const char *name, size_t name_bytes)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (strlen(rows[i].name) == name_bytes && strncmp(rows[i].name, name, name_bytes) == 0)
+            return &rows[i];
+    return NULL;
+}
+
+static size_t smallest(size_t a, size_t b, size_t c)
+{
+    size_t low = a < b ? a : b;
+    return low < c ? low : c;
+}
+
+/* Edit distance, for "did you mean". */
+static size_t distance(const char *a, size_t a_bytes, const char *b)
+{
+    size_t b_bytes = strlen(b);
+    size_t line[64];
+    if (b_bytes >= sizeof line / sizeof line[0])
+        return SIZE_MAX;
+    for (size_t j = 0; j <= b_bytes; j++)
+        line[j] = j;
+    for (size_t i = 1; i <= a_bytes; i++) {
+        size_t diagonal = line[0];
+        line[0] = i;
+        for (size_t j = 1; j <= b_bytes; j++) {
+            size_t above = line[j];
+            line[j] = smallest(line[j] + 1, line[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
+            diagonal = above;
+        }
+    }
+    return line[b_bytes];
+}
+
+static const char *nearest_name(const char *name, size_t name_bytes)
+{
+    const char *best = rows[0].name;
+    size_t best_distance = SIZE_MAX;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        size_t d = distance(name, name_bytes, rows[i].name);
+        if (d < best_distance) {
+            best_distance = d;
+            best = rows[i].name;
+        }
+    }
+    return best;
+}
+
+/* Digits and one of the units; false if anything else stands there or it does not fit. */
+static bool parse_number(const char *text, const char *const *units, const int64_t *factors,
+                         int64_t *value_out)
+{
+    char *end;
+    if (!isdigit((unsigned char)text[0]) && text[0] != '-')
+        return false;
+    long long number = strtoll(text, &end, 10);
+    for (int i = 0; units[i]; i++) {
+        if (strcasecmp(end, units[i]) == 0)
+            return !__builtin_mul_overflow((int64_t)number, factors[i], value_out);
+    }
+    return false;
+}
+
+static bool parse_integer(enum horon_config_type type, const char *text, int64_t *value_out)
+{
+    static const char *const int_units[] = {"", NULL};
+    static const char *const byte_units[] = {"", "b", "k", "kib", "m", "mib", "g", "gib", NULL};
+    static const char *const time_units[] = {"", "ms", "s", "min", NULL};
+    static const int64_t int_factors[] = {1};
+    static const int64_t byte_factors[] = {1, 1, KIB, KIB, MIB, MIB, GIB, GIB};
+    static const int64_t time_factors[] = {1, 1, 1000, 60000};
+    if (type == HORON_CONFIG_BYTES)
+        return parse_number(text, byte_units, byte_factors, value_out);
+    if (type == HORON_CONFIG_TIME)
+        return parse_number(text, time_units, time_factors, value_out);
+    return parse_number(text, int_units, int_factors, value_out);
+}
+
+/* @return the index of @p text in the space-separated @p choices, or -1 */
+static int64_t find_choice(const char *choices, const char *text)
+{
+    int64_t index = 0;
+    size_t bytes = strlen(text);
+    for (const char *word = choices; bytes; index++) {
+        size_t word_bytes = strcspn(word, " ");
+        if (word_bytes == bytes && strncasecmp(word, text, bytes) == 0)
+            return index;
+        if (!word[word_bytes])
+            break;
+        word += word_bytes + 1;
+    }
+    return -1;
+}
+
+static int64_t parse_bool(const char *text)
+{
+    int64_t index = find_choice("0 1 no yes false true off on", text);
+    return index < 0 ? -1 : index % 2;
+}
+
+static horon_status_t parse_numeric(int64_t *field, const struct horon_config_row *row,
+                                    const char *variable, const char *text,
+                                    struct horon_error *error)
+{
+    if (!parse_integer(row->type, text, field))
+        return horon_error_set(error, HORON_ERR_CONFIG, "%s=%s is not %s", variable, text,
+                               row->type == HORON_CONFIG_BYTES  ? "a size such as 4096, 64k or 8m"
+                               : row->type == HORON_CONFIG_TIME ? "a time such as 500ms or 2s"
+                                                                : "a whole number");
+    if (*field < row->min || *field > row->max)
+        return horon_error_set(error, HORON_ERR_CONFIG,
+                               "%s=%s is out of bounds: it must lie in %lld..%lld", variable, text,
+                               (long long)row->min, (long long)row->max);
+    return HORON_OK;
+}
+
+static horon_status_t parse_row(struct horon_config *config, const struct horon_config_row *row,
+                                const char *variable, const char *text, struct horon_error *error)
+{
+    void *field = (char *)config + row->offset;
+    switch (row->type) {
+    case HORON_CONFIG_INT:
+    case HORON_CONFIG_BYTES:
+    case HORON_CONFIG_TIME:
+        return parse_numeric(field, row, variable, text, error);
+    case HORON_CONFIG_BOOL:
+        *(int64_t *)field = parse_bool(text);
+        if (*(int64_t *)field < 0)
+            return horon_error_set(error, HORON_ERR_CONFIG, "%s=%s is neither 0 nor 1", variable,
+                                   text);
+        return HORON_OK;
+    case HORON_CONFIG_WORD:
+        *(int64_t *)field = find_choice(row->choices, text);
+        /* Horovod says "warning" and "fatal" */
+        if (*(int64_t *)field < 0 && strcasecmp(text, "warning") == 0)
+            *(int64_t *)field = find_choice(row->choices, "warn");
+        if (*(int64_t *)field < 0)
+            return horon_error_set(error, HORON_ERR_CONFIG, "%s=%s is none of: %s", variable, text,
+                                   row->choices);
+        return HORON_OK;
+    case HORON_CONFIG_TEXT:
+        if (strlen(text) >= HORON_CONFIG_TEXT_BYTES)
+            return horon_error_set(error, HORON_ERR_CONFIG, "%s is longer than %d bytes", variable,
+                                   HORON_CONFIG_TEXT_BYTES - 1);
+        if (row->choices && find_choice(row->choices, text) < 0)
+            return horon_error_set(error, HORON_ERR_CONFIG, "%s=%s is none of: %s", variable, text,
+                                   row->choices);
+        memcpy(field, text, strlen(text) + 1);
+        for (char *c = field; row->choices && *c; c++)
+            *c = (char)tolower((unsigned char)*c); /* as the table spells its choices */
+        return HORON_OK;
+    }
+    return HORON_ERR_CONFIG;
+}
+
+/* The alias may count in another unit than ours, which is then appended to its text. */
+static horon_status_t parse_alias(struct horon_config *config, const struct horon_config_row *row,
+                                  const char *text, struct horon_error *error)
+{
+    char with_unit[HORON_CONFIG_TEXT_BYTES];
+    if (row->alias_unit) {
+        snprintf(with_unit, sizeof with_unit, "%s%s", text, row->alias_unit);
+        text = with_unit;
+    }
+    return parse_row(config, row, row->alias, text, error);
+}
+
+static horon_status_t load_row(struct horon_config *config, const struct horon_config_row *row,
+                               enum horon_config_origin *origin, struct horon_error *error)
+{
+    char variable[96];
+    snprintf(variable, sizeof variable, "HORON_%s", row->name);
+    const char *text = getenv(variable);
+    if (text) {
+        *origin = HORON_CONFIG_FROM_ENVIRONMENT;
+        return parse_row(config, row, variable, text, error);
+    }
+    text = row->alias ? getenv(row->alias) : NULL;
+    if (text) {
+        *origin = HORON_CONFIG_FROM_ALIAS;
+        return parse_alias(config, row, text, error);
+    }
+    *origin = HORON_CONFIG_FROM_DEFAULT;
+    return parse_row(config, row, variable, row->dflt, error);
+}
+
+static horon_status_t load_setting(struct horon_config *config, const char *setting,
+                                   enum horon_config_origin *origins, struct horon_error *error)
+{
+    const char *equals = strchr(setting, '=');
+    if (!equals)
+        return horon_error_set(error, HORON_ERR_CONFIG, "setting '%s' is not NAME=value", setting);
+    size_t name_bytes = (size_t)(equals - setting);
+    const char *name = setting;
+    if (name_bytes > 6 && strncmp(name, "HORON_", 6) == 0) {
+        name += 6;
+        name_bytes -= 6;
+    }
+    const struct horon_config_row *row = find_row(name, name_bytes);
+    if (!row)
+        return horon_error_set(error, HORON_ERR_CONFIG, "no setting is called %.*s; nearest is %s",
+                               (int)name_bytes, name, nearest_name(name, name_bytes));
+    if (origins)
+        origins[row - rows] = HORON_CONFIG_FROM_CALLER;
+    return parse_row(config, row, row->name, equals + 1, error);
+}
+
+horon_status_t horon_config_load(struct horon_config *config, const char *const *settings,
+                                 enum horon_config_origin *origins, struct horon_error *error)
+{
+    memset(config, 0, sizeof *config);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        enum horon_config_origin origin;
+        horon_status_t status = load_row(config, &rows[i], &origin, error);
+        if (status != HORON_OK)
+            return status;
+        if (origins)
+            origins[i] = origin;
+    }
+    for (; settings && *settings; settings++) {
+        horon_status_t status = load_setting(config, *settings, origins, error);
+        if (status != HORON_OK)
+            return status;
+    }
+    return HORON_OK;
+}
+
+void horon_config_format(const struct horon_config *config, const struct horon_config_row *row,
+                         char *text, size_t text_bytes)
+{
+    const void *field = (const char *)config + row->offset;
+    if (row->type == HORON_CONFIG_TEXT) {
+        const char *value = field;
+        snprintf(text, text_bytes, "%s", row->secret && value[0] ? "(set)" : value);
+        return;
+    }
+    long long value = (long long)*(const int64_t *)field;
+    if (row->type == HORON_CONFIG_WORD) {
+        const char *word = row->choices;
+        for (long long i = 0; i < value; i++)
+            word += strcspn(word, " ") + 1;
+        snprintf(text, text_bytes, "%.*s", (int)strcspn(word, " "), word);
+    } else if (row->type == HORON_CONFIG_TIME) {
+        snprintf(text, text_bytes, "%lldms", value);
+    } else {
+        snprintf(text, text_bytes, "%lld", value);
+    }
+}
+
+uint64_t horon_config_agreed_hash(const struct horon_config *config)
+{
+    uint64_t hash = 0;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (!rows[i].agreed)
+            continue;
+        char text[HORON_CONFIG_TEXT_BYTES + 64];
+        int used = snprintf(text, sizeof text, "%s=", rows[i].name);
+        horon_config_format(config, &rows[i], text + used, sizeof text - (size_t)used);
+        hash = XXH3_64bits_withSeed(text, strlen(text), hash);
+    }
+    return hash;
+}
+
+static bool in_list(const char *const *list, const char *name, size_t name_bytes)
+{
+    for (; list && *list; list++)
+        if (strlen(*list) == name_bytes && strncmp(*list, name, name_bytes) == 0)
+            return true;
+    return false;
+}
+
+int horon_config_unknown(const char *const *known, struct horon_error *error)
+{
+    int unknown = 0;
+    for (char **entry = environ; entry && *entry; entry++) {
+        if (strncmp(*entry, "HORON_", 6) != 0)
+            continue;
+        size_t bytes = strcspn(*entry, "=");
+        if (find_row(*entry + 6, bytes - 6) || in_list(known, *entry, bytes))
+            continue;
+        if (unknown++ == 0)
+            horon_error_set(error, HORON_ERR_CONFIG,
+                            "%.*s is set but means nothing; the nearest is HORON_%s", (int)bytes,
+                            *entry, nearest_name(*entry + 6, bytes - 6));
+    }
+    return unknown;
+}

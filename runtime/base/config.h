@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Every option is one row of one table: environment variable HORON_<NAME>, flag --<name>, default,
+ * bounds, help, HOROVOD_* alias. Parsing is strict: a value that is not understood is an error with
+ * its name. This file is the only one that reads the environment for options.
+ */
+#ifndef HORON_BASE_CONFIG_H
+#define HORON_BASE_CONFIG_H
+
+#include "status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define HORON_CONFIG_TEXT_BYTES 256
+
+/** The values of one context. Filled by horon_config_load(); then read only. */
+struct horon_config {
+    int64_t log_level; /* horon_log_level_t */
+    char store[HORON_CONFIG_TEXT_BYTES];
+    char job_key[HORON_CONFIG_TEXT_BYTES];
+    char job_key_file[HORON_CONFIG_TEXT_BYTES];
+    char interfaces[HORON_CONFIG_TEXT_BYTES];
+    char port_range[HORON_CONFIG_TEXT_BYTES];
+    int64_t start_timeout_ms;
+    int64_t peer_timeout_ms;
+    int64_t fusion_bytes;
+    int64_t cache_entries;
+    int64_t inflight_max;
+    int64_t shm_chunk_bytes;
+    int64_t shm_small_bytes;
+    int64_t shm_enabled;
+    int64_t net_eager_bytes;
+    int64_t net_chunk_bytes;
+    char net_algorithm[HORON_CONFIG_TEXT_BYTES];
+    int64_t spin_us;
+    int64_t yield_us;
+    int64_t stall_warn_ms;
+};
+
+enum horon_config_type {
+    HORON_CONFIG_INT,   /* decimal */
+    HORON_CONFIG_BYTES, /* 123, 64k, 8m, 1g (powers of 1024) */
+    HORON_CONFIG_TIME,  /* milliseconds; or 2s, 500ms */
+    HORON_CONFIG_BOOL,  /* 0 1 no yes false true off on */
+    HORON_CONFIG_WORD,  /* one of choices */
+    HORON_CONFIG_TEXT
+};
+
+/** One row. A WORD with a numeric field stores the index of the choice. */
+struct horon_config_row {
+    const char *name;       /* "FUSION_BYTES": HORON_FUSION_BYTES, --fusion-bytes */
+    const char *alias;      /* "HOROVOD_FUSION_THRESHOLD" or NULL */
+    const char *alias_unit; /* unit of the alias's number, if it is not ours; or NULL */
+    enum horon_config_type type;
+    size_t offset;       /* into struct horon_config */
+    const char *dflt;    /* parsed like user text */
+    int64_t min, max;    /* numbers only */
+    const char *choices; /* WORD: "error warn info"; else NULL */
+    const char *doc;     /* one or two sentences */
+    bool secret;         /* its value is never printed */
+    bool agreed;         /* all ranks must have the same value; part of the settings hash */
+};
+
+/** Where a value came from. */
+enum horon_config_origin {
+    HORON_CONFIG_FROM_DEFAULT,
+    HORON_CONFIG_FROM_ENVIRONMENT,
+    HORON_CONFIG_FROM_ALIAS,
+    HORON_CONFIG_FROM_CALLER
+};
+
+/** @return the table; *count_out rows. Static. */
+const struct horon_config_row *horon_config_rows(size_t *count_out);
+
+/**
+ * Fills @p config from defaults, then HOROVOD_* aliases, then HORON_*, then @p settings (NULL, or a
+ * NULL-ended list of "NAME=value").
+ * @param origins NULL or [rows] where each value came from
+ * @return OK | ERR_CONFIG, a value or name is wrong; named with what is allowed, and the nearest
+ * name
+ */
+horon_status_t horon_config_load(struct horon_config *config, const char *const *settings,
+                                 enum horon_config_origin *origins, struct horon_error *error);
+
+/** Prints the value of a row as a user would write it. Secrets print as "(set)" or "". */
+void horon_config_format(const struct horon_config *config, const struct horon_config_row *row,
+                         char *text, size_t text_bytes);
+
+/** @return a hash of the values all ranks must agree on; the handshake compares it. */
+uint64_t horon_config_agreed_hash(const struct horon_config *config);
+
+/**
+ * Reports environment variables HORON_* that are no row (and not @p known, NULL-ended) with the
+ * nearest name. @return how many; the first as text in @p error (status ERR_CONFIG)
+ */
+int horon_config_unknown(const char *const *known, struct horon_error *error);
+
+#endif

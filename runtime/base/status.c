@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Statuses and their texts, made from one map in the public header so that they cannot drift. */
+#include "status.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const char *horon_status_text(horon_status_t status)
+{
+    switch (status) {
+#define TEXT_CASE(name, value, text)                                                               \
+    case HORON_##name:                                                                             \
+        return text;
+        HORON_STATUS_MAP(TEXT_CASE)
+#undef TEXT_CASE
+    }
+    return "unknown status";
+}
+
+horon_status_t horon_error_set(struct horon_error *error, horon_status_t status, const char *format,
+                               ...)
+{
+    if (!error)
+        return status;
+    va_list args;
+    va_start(args, format);
+    error->status = status;
+    vsnprintf(error->text, sizeof error->text, format, args);
+    va_end(args);
+    return status;
+}
+
+horon_status_t horon_error_set_errno(struct horon_error *error, horon_status_t status,
+                                     int errno_value, const char *format, ...)
+{
+    if (!error)
+        return status;
+    va_list args;
+    va_start(args, format);
+    error->status = status;
+    vsnprintf(error->text, sizeof error->text, format, args);
+    va_end(args);
+    size_t used = strlen(error->text);
+    char reason[128];
+    /* GNU strerror_r: the text may lie elsewhere than in `reason` */
+    const char *text = strerror_r(errno_value, reason, sizeof reason);
+    snprintf(error->text + used, sizeof error->text - used, ": %s", text);
+    return status;
+}
+
+void horon_error_copy_text(const struct horon_error *error, char *text, size_t text_bytes)
+{
+    if (!text || text_bytes == 0)
+        return;
+    snprintf(text, text_bytes, "%s", error->text);
+}

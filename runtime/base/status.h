@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A failure and its reason. Log once, where it is decided; callers pass it up. */
+#ifndef HORON_BASE_STATUS_H
+#define HORON_BASE_STATUS_H
+
+#include <horon/horon.h>
+
+#include <stdarg.h>
+#include <stdbool.h>
+
+/** Why something failed. Embed it or keep it on the stack; all zero is "no error". */
+struct horon_error {
+    horon_status_t status;
+    char text[HORON_ERROR_TEXT_BYTES];
+};
+
+/** Fills @p error (NULL: ignored) with a printf text, cut to fit. @return @p status, to return on.
+ */
+horon_status_t horon_error_set(struct horon_error *error, horon_status_t status, const char *format,
+                               ...) __attribute__((format(printf, 3, 4)));
+
+/** Likewise, and appends ": " and the text of @p errno_value. */
+horon_status_t horon_error_set_errno(struct horon_error *error, horon_status_t status,
+                                     int errno_value, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/** Copies the text to a caller's buffer, cut to fit. NULL or 0 bytes: nothing. */
+void horon_error_copy_text(const struct horon_error *error, char *text, size_t text_bytes);
+
+#endif

@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the socket calls want of addresses, in one place. Nothing here connects or waits, but for
+ * the resolver of names.
+ */
+#include "boot/address.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LISTEN_BACKLOG                                                                             \
+    4096 /* a whole large job may arrive at once; the kernel cuts it to its own */
+
+bool horon_address_from_raw(const void *raw, size_t raw_bytes, int port,
+                            struct horon_address *address)
+{
+    memset(address, 0, sizeof *address);
+    if (raw_bytes == sizeof address->v4.sin_addr) {
+        address->v4.sin_family = AF_INET;
+        memcpy(&address->v4.sin_addr, raw, raw_bytes);
+        address->bytes = sizeof address->v4;
+    } else if (raw_bytes == sizeof address->v6.sin6_addr) {
+        address->v6.sin6_family = AF_INET6;
+        memcpy(&address->v6.sin6_addr, raw, raw_bytes);
+        address->bytes = sizeof address->v6;
+    } else {
+        return false;
+    }
+    horon_address_set_port(address, port);
+    return true;
+}
+
+const void *horon_address_raw(const struct horon_address *address, size_t *raw_bytes_out)
+{
+    if (address->any.sa_family == AF_INET) {
+        *raw_bytes_out = sizeof address->v4.sin_addr;
+        return &address->v4.sin_addr;
+    }
+    if (address->any.sa_family == AF_INET6) {
+        *raw_bytes_out = sizeof address->v6.sin6_addr;
+        return &address->v6.sin6_addr;
+    }
+    return NULL;
+}
+
+bool horon_address_parse(const char *text, int port, struct horon_address *address)
+{
+    char host[HORON_ADDRESS_TEXT_BYTES];
+    size_t bytes = strlen(text);
+    if (bytes > 2 && text[0] == '[' && text[bytes - 1] == ']') {
+        text++;
+        bytes -= 2;
+    }
+    if (bytes >= sizeof host)
+        return false;
+    memcpy(host, text, bytes);
+    host[bytes] = 0;
+    struct in6_addr raw; /* the larger of the two */
+    if (inet_pton(AF_INET, host, &raw) == 1)
+        return horon_address_from_raw(&raw, sizeof(struct in_addr), port, address);
+    if (inet_pton(AF_INET6, host, &raw) == 1)
+        return horon_address_from_raw(&raw, sizeof(struct in6_addr), port, address);
+    return false;
+}
+
+void horon_address_abstract(const char *name, struct horon_address *address)
+{
+    size_t bytes = strlen(name);
+    const size_t room = sizeof address->local.sun_path - 1;
+    bytes = bytes < room ? bytes : room;
+    memset(address, 0, sizeof *address);
+    address->local.sun_family = AF_UNIX;
+    memcpy(address->local.sun_path + 1, name, bytes);
+    address->bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + bytes);
+}
+
+int horon_address_port(const struct horon_address *address)
+{
+    if (address->any.sa_family == AF_INET)
+        return ntohs(address->v4.sin_port);
+    if (address->any.sa_family == AF_INET6)
+        return ntohs(address->v6.sin6_port);
+    return 0;
+}
+
+void horon_address_set_port(struct horon_address *address, int port)
+{
+    if (address->any.sa_family == AF_INET)
+        address->v4.sin_port = htons((uint16_t)port);
+    else if (address->any.sa_family == AF_INET6)
+        address->v6.sin6_port = htons((uint16_t)port);
+}
+
+bool horon_address_is_loopback(const struct horon_address *address)
+{
+    if (address->any.sa_family == AF_INET)
+        return ntohl(address->v4.sin_addr.s_addr) >> 24 == 127;
+    if (address->any.sa_family != AF_INET6)
+        return address->any.sa_family == AF_UNIX;
+    const struct in6_addr *v6 = &address->v6.sin6_addr;
+    return IN6_IS_ADDR_LOOPBACK(v6) || (IN6_IS_ADDR_V4MAPPED(v6) && v6->s6_addr[12] == 127);
+}
+
+bool horon_address_is_link_local(const struct horon_address *address)
+{
+    return address->any.sa_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&address->v6.sin6_addr);
+}
+
+bool horon_address_same_host(const struct horon_address *a, const struct horon_address *b)
+{
+    size_t a_bytes = 0, b_bytes = 0;
+    const void *a_raw = horon_address_raw(a, &a_bytes);
+    const void *b_raw = horon_address_raw(b, &b_bytes);
+    return a_raw && b_raw && a_bytes == b_bytes && memcmp(a_raw, b_raw, a_bytes) == 0;
+}
+
+const char *horon_address_text(const struct horon_address *address,
+                               char text[HORON_ADDRESS_TEXT_BYTES])
+{
+    char host[INET6_ADDRSTRLEN] = "?";
+    size_t raw_bytes = 0;
+    const void *raw = horon_address_raw(address, &raw_bytes);
+    if (!raw) {
+        int bytes = (int)address->bytes - (int)offsetof(struct sockaddr_un, sun_path) - 1;
+        snprintf(text, HORON_ADDRESS_TEXT_BYTES, "socket %.*s", bytes > 0 ? bytes : 0,
+                 address->local.sun_path + 1);
+        return text;
+    }
+    inet_ntop(address->any.sa_family, raw, host, sizeof host);
+    snprintf(text, HORON_ADDRESS_TEXT_BYTES, raw_bytes == 4 ? "%s:%d" : "[%s]:%d", host,
+             horon_address_port(address));
+    return text;
+}
+
+static void add_once(struct horon_addresses *addresses, const struct horon_address *address)
+{
+    for (int i = 0; i < addresses->count; i++)
+        if (horon_address_same_host(&addresses->items[i], address))
+            return;
+    if (addresses->count < HORON_ADDRESSES_MAX)
+        addresses->items[addresses->count++] = *address;
+}
+
+horon_status_t horon_addresses_resolve(const char *host, int port,
+                                       struct horon_addresses *addresses, struct horon_error *error)
+{
+    memset(addresses, 0, sizeof *addresses);
+    if (horon_address_parse(host, port, &addresses->items[0])) {
+        addresses->count = 1;
+        return HORON_OK;
+    }
+    const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+    struct addrinfo *found = NULL;
+    int why = getaddrinfo(host, NULL, &hints, &found);
+    if (why != 0)
+        return horon_error_set(error, HORON_ERR_CONFIG, "the host name '%s' is not known: %s", host,
+                               gai_strerror(why));
+    for (const struct addrinfo *at = found; at; at = at->ai_next) {
+        struct horon_address address = {.bytes = at->ai_addrlen};
+        if (at->ai_family != AF_INET && at->ai_family != AF_INET6)
+            continue;
+        memcpy(&address.any, at->ai_addr, at->ai_addrlen);
+        horon_address_set_port(&address, port);
+        add_once(addresses, &address);
+    }
+    freeaddrinfo(found);
+    if (addresses->count == 0)
+        return horon_error_set(error, HORON_ERR_CONFIG, "the host '%s' has no IP address", host);
+    return HORON_OK;
+}
+
+static bool prefix_matches(const char *prefix, const struct horon_address *address)
+{
+    char host[HORON_ADDRESS_TEXT_BYTES];
+    struct horon_address base;
+    size_t base_bytes = 0, bytes = 0;
+    const char *slash = strchr(prefix, '/');
+    size_t host_bytes = slash ? (size_t)(slash - prefix) : strlen(prefix);
+    if (host_bytes >= sizeof host)
+        return false;
+    memcpy(host, prefix, host_bytes);
+    host[host_bytes] = 0;
+    if (!horon_address_parse(host, 0, &base))
+        return false;
+    const uint8_t *want = horon_address_raw(&base, &base_bytes);
+    const uint8_t *have = horon_address_raw(address, &bytes);
+    if (!want || !have || base_bytes != bytes)
+        return false;
+    char *end = NULL;
+    unsigned long bits = slash ? strtoul(slash + 1, &end, 10) : bytes * 8;
+    if (bits > bytes * 8 || (slash && (end == slash + 1 || *end)))
+        return false;
+    if (memcmp(want, have, bits / 8) != 0)
+        return false;
+    const unsigned rest = bits % 8;
+    return rest == 0 || (want[bits / 8] ^ have[bits / 8]) >> (8 - rest) == 0;
+}
+
+static bool spec_matches(const char *spec, const char *interface,
+                         const struct horon_address *address)
+{
+    if (!spec[0])
+        return true;
+    for (const char *at = spec; *at; at += strspn(at, ", ")) {
+        char word[HORON_ADDRESS_TEXT_BYTES];
+        size_t bytes = strcspn(at, ", ");
+        if (bytes < sizeof word) {
+            memcpy(word, at, bytes);
+            word[bytes] = 0;
+            if (strcmp(word, interface) == 0 || prefix_matches(word, address))
+                return true;
+        }
+        at += bytes;
+    }
+    return false;
+}
+
+/* @return false for one that is down or of another family */
+static bool address_of(const struct ifaddrs *at, struct horon_address *address)
+{
+    if (!at->ifa_addr || !(at->ifa_flags & IFF_UP))
+        return false;
+    memset(address, 0, sizeof *address);
+    if (at->ifa_addr->sa_family == AF_INET)
+        address->bytes = sizeof address->v4;
+    else if (at->ifa_addr->sa_family == AF_INET6)
+        address->bytes = sizeof address->v6;
+    else
+        return false;
+    memcpy(&address->any, at->ifa_addr, address->bytes);
+    horon_address_set_port(address, 0);
+    return true;
+}
+
+static horon_status_t nothing_matches(const struct ifaddrs *all, const char *spec,
+                                      bool loopback_only, struct horon_error *error)
+{
+    char list[512] = "";
+    for (const struct ifaddrs *at = all; at; at = at->ifa_next) {
+        struct horon_address address;
+        char text[HORON_ADDRESS_TEXT_BYTES];
+        size_t used = strlen(list);
+        if (!address_of(at, &address) || horon_address_is_link_local(&address))
+            continue;
+        horon_address_text(&address, text);
+        char *port = strrchr(text, ':');
+        if (port)
+            *port = 0;
+        snprintf(list + used, sizeof list - used, "%s%s %s", used ? ", " : "", at->ifa_name, text);
+    }
+    return horon_error_set(
+        error, HORON_ERR_CONFIG,
+        "HORON_INTERFACES=%s matches no %saddress of this machine, which has: %s", spec,
+        loopback_only ? "loopback (there is no job key) " : "", list);
+}
+
+horon_status_t horon_addresses_of_machine(const char *spec, bool loopback_only,
+                                          struct horon_addresses *addresses,
+                                          struct horon_error *error)
+{
+    struct ifaddrs *all = NULL;
+    horon_status_t status = HORON_OK;
+    memset(addresses, 0, sizeof *addresses);
+    if (getifaddrs(&all) != 0)
+        return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno,
+                                     "the network interfaces cannot be listed");
+    for (int loopback = 0; loopback <= 1; loopback++) {
+        for (const struct ifaddrs *at = all; at; at = at->ifa_next) {
+            struct horon_address address;
+            if (!address_of(at, &address) || horon_address_is_link_local(&address) ||
+                (loopback_only && !loopback) ||
+                horon_address_is_loopback(&address) != (loopback == 1))
+                continue;
+            if (spec_matches(spec, at->ifa_name, &address))
+                add_once(addresses, &address);
+        }
+    }
+    if (addresses->count == 0)
+        status = nothing_matches(all, spec, loopback_only, error);
+    freeifaddrs(all);
+    return status;
+}
+
+bool horon_address_is_here(const struct horon_address *address)
+{
+    struct horon_addresses here;
+    if (horon_address_is_loopback(address))
+        return true;
+    if (horon_addresses_of_machine("", false, &here, NULL) != HORON_OK)
+        return false;
+    for (int i = 0; i < here.count; i++)
+        if (horon_address_same_host(&here.items[i], address))
+            return true;
+    return false;
+}
+
+horon_status_t horon_port_range_parse(const char *text, int *first_out, int *last_out,
+                                      struct horon_error *error)
+{
+    char *end = NULL;
+    *first_out = *last_out = 0;
+    if (!text[0])
+        return HORON_OK;
+    long first = strtol(text, &end, 10);
+    long last = first;
+    bool good = end != text;
+    if (good && *end == '-') {
+        const char *second = end + 1;
+        last = strtol(second, &end, 10);
+        good = end != second;
+    }
+    if (!good || *end || first < 1 || last > 65535 || first > last)
+        return horon_error_set(error, HORON_ERR_CONFIG,
+                               "HORON_PORT_RANGE=%s is not FIRST-LAST within 1-65535", text);
+    *first_out = (int)first;
+    *last_out = (int)last;
+    return HORON_OK;
+}
+
+static int close_keeping_errno(int fd)
+{
+    int why = errno;
+    close(fd);
+    errno = why;
+    return -1;
+}
+
+int horon_address_listen(struct horon_address *address)
+{
+    const int on = 1;
+    int fd = socket(address->any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -1;
+    if (address->any.sa_family != AF_UNIX)
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on); /* old connections linger */
+    if (address->any.sa_family == AF_INET6)
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
+    if (bind(fd, &address->any, address->bytes) != 0 || listen(fd, LISTEN_BACKLOG) != 0)
+        return close_keeping_errno(fd);
+    struct horon_address got = {.bytes = sizeof got.local}; /* the largest member */
+    if (getsockname(fd, &got.any, &got.bytes) != 0)
+        return close_keeping_errno(fd);
+    horon_address_set_port(address, horon_address_port(&got));
+    return fd;
+}
+
+int horon_address_listen_range(struct horon_address *address, int first, int last, int start)
+{
+    const int span = last - first + 1;
+    if (first == 0) {
+        horon_address_set_port(address, 0);
+        return horon_address_listen(address);
+    }
+    for (int i = 0; i < span; i++) {
+        horon_address_set_port(address, first + (start + i) % span);
+        int fd = horon_address_listen(address);
+        if (fd >= 0 || errno != EADDRINUSE)
+            return fd;
+    }
+    errno = EADDRINUSE;
+    return -1;
+}

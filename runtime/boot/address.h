@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Socket addresses: text, resolution, those of this machine, and listening on them. */
+#ifndef HORON_BOOT_ADDRESS_H
+#define HORON_BOOT_ADDRESS_H
+
+#include "status.h"
+
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+/** Longest text of an address with its port, final 0 included. */
+#define HORON_ADDRESS_TEXT_BYTES 128
+/** Addresses of one machine that are used at most; more are left out. */
+#define HORON_ADDRESSES_MAX 32
+
+struct horon_address {
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+        struct sockaddr_un local; /* an abstract name */
+    };
+    socklen_t bytes;
+};
+
+struct horon_addresses {
+    int count;
+    struct horon_address items[HORON_ADDRESSES_MAX];
+};
+
+/** Reads a numeric IPv4 or IPv6 address (brackets allowed). @return false if it is none. */
+bool horon_address_parse(const char *text, int port, struct horon_address *address);
+
+/** From 4 or 16 raw bytes in network order. @return false for another length. */
+bool horon_address_from_raw(const void *raw, size_t raw_bytes, int port,
+                            struct horon_address *address);
+/** @return the 4 or 16 raw bytes; NULL if it is neither IPv4 nor IPv6. */
+const void *horon_address_raw(const struct horon_address *address, size_t *raw_bytes_out);
+
+/** The abstract unix socket @p name (its bytes, without the leading 0). */
+void horon_address_abstract(const char *name, struct horon_address *address);
+
+int horon_address_port(const struct horon_address *address);
+void horon_address_set_port(struct horon_address *address, int port);
+bool horon_address_is_loopback(const struct horon_address *address);
+bool horon_address_is_link_local(const struct horon_address *address);
+/** Same family and address, whatever the port. */
+bool horon_address_same_host(const struct horon_address *a, const struct horon_address *b);
+
+/** "10.1.0.3:4000", "[::1]:4000", "socket horon-..." . @return @p text */
+const char *horon_address_text(const struct horon_address *address,
+                               char text[HORON_ADDRESS_TEXT_BYTES]);
+
+/**
+ * All addresses of @p host, a name or a numeric address. Blocks: as long as the resolver does.
+ * @return OK, at least one | ERR_CONFIG, the name is unknown
+ */
+horon_status_t horon_addresses_resolve(const char *host, int port,
+                                       struct horon_addresses *addresses,
+                                       struct horon_error *error);
+
+/**
+ * The addresses of this machine's interfaces that are up, loopback last, IPv6 link-local ones left
+ * out (another machine cannot use them without knowing its own interface).
+ * @param spec "" for all, or interface names, addresses and CIDR prefixes, comma separated
+ * @param loopback_only leave out all others
+ * @return OK, at least one | ERR_CONFIG, spec matches nothing; says what there is | ERR_SYSTEM
+ */
+horon_status_t horon_addresses_of_machine(const char *spec, bool loopback_only,
+                                          struct horon_addresses *addresses,
+                                          struct horon_error *error);
+
+/** @return is it one of this machine's, or loopback? */
+bool horon_address_is_here(const struct horon_address *address);
+
+/** Reads "FIRST-LAST" or "PORT"; "" is 0-0, any. @return OK | ERR_CONFIG */
+horon_status_t horon_port_range_parse(const char *text, int *first_out, int *last_out,
+                                      struct horon_error *error);
+
+/**
+ * Binds a close-on-exec, non-blocking stream socket and listens; IPv6 takes no IPv4 with it.
+ * @param address port 0: any; updated with the one it got
+ * @return a descriptor, or -1 with errno
+ */
+int horon_address_listen(struct horon_address *address);
+
+/** Likewise at the first free port of @p first..@p last, trying from place @p start on (0-0: any).
+ */
+int horon_address_listen_range(struct horon_address *address, int first, int last, int start);
+
+#endif

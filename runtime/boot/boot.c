@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Joining, phase by phase. Between phases all ranks meet in a round of the store, where each says
+ * whether it got through the last phase; so what fails on one rank fails on all, for the same
+ * reason, and nobody waits for a rank that has given up.
+ *
+ *     meet      everybody's card: who and where                       -> who may share memory
+ *     hosts     each rank's leader, after it reached it, or not       -> the topology
+ *     share     (no round) memory and doorbells go around each host
+ *     addresses only if there are several hosts: where each listens
+ *     connect   (no round)
+ *     ready     everybody has everything
+ *
+ * On rank 0 the store's server may live in the same pump; it stays until every answer has left.
+ */
+#include "boot/joining.h"
+
+#include "alloc.h"
+#include "boot/memory.h"
+#include "clock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DRAIN_NS 5000000000u /* for a server's last answers */
+#define KEY_BYTES_MAX 4096
+
+static void alarm_due(void *arg)
+{
+    (void)arg; /* who waits looks at the clock */
+}
+
+/* Reads the key. It is wiped by the caller and never leaves this process. */
+static horon_status_t read_key(const struct horon_config *config, char key[KEY_BYTES_MAX],
+                               struct horon_error *error)
+{
+    key[0] = 0;
+    if (config->job_key[0]) {
+        snprintf(key, KEY_BYTES_MAX, "%s", config->job_key);
+        return HORON_OK;
+    }
+    if (!config->job_key_file[0])
+        return HORON_OK;
+    int fd = open(config->job_key_file, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd < 0 ? -1 : read(fd, key, KEY_BYTES_MAX - 1);
+    int why = errno;
+    if (fd >= 0)
+        close(fd);
+    if (got < 0)
+        return horon_error_set_errno(error, HORON_ERR_CONFIG, why,
+                                     "HORON_JOB_KEY_FILE=%s cannot be read", config->job_key_file);
+    key[got] = 0;
+    key[strcspn(key, "\r\n")] = 0;
+    if (!key[0])
+        return horon_error_set(error, HORON_ERR_CONFIG, "HORON_JOB_KEY_FILE=%s holds no key",
+                               config->job_key_file);
+    return HORON_OK;
+}
+
+static horon_status_t open_store(struct horon_joining *j, const char *key_text,
+                                 struct horon_error *error)
+{
+    struct horon_store_options options = {.pump = &j->pump,
+                                          .key = &j->key,
+                                          .key_text = key_text,
+                                          .hello = j->hello,
+                                          .address = j->id.store,
+                                          .derived = j->id.derived,
+                                          .port_scan = j->id.port_scan,
+                                          .log = j->log};
+    options.hello.role = HORON_ROLE_STORE;
+    options.hello.job = j->id.job;
+    options.hello.settings = 0; /* compared by name and value when the cards are here */
+    if (!j->key.given && j->id.rank == 0)
+        HORON_LOG_WARN(j->log, "there is no job key: only loopback addresses are used, and any "
+                               "process of this machine could join; set HORON_JOB_KEY or "
+                               "HORON_JOB_KEY_FILE");
+    return horon_store_open(&options, &j->store, error);
+}
+
+static horon_status_t allocate(struct horon_joining *j, struct horon_error *error)
+{
+    const size_t size = (size_t)j->id.size;
+    j->infos = horon_zalloc(size, sizeof *j->infos);
+    j->peer_infos = horon_zalloc(size, sizeof *j->peer_infos);
+    j->names = horon_zalloc(size, sizeof *j->names);
+    j->leader_of = horon_zalloc(size, sizeof *j->leader_of);
+    j->boot->socket_of = horon_zalloc(size, sizeof *j->boot->socket_of);
+    if (!j->infos || !j->peer_infos || !j->names || !j->leader_of || !j->boot->socket_of)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory to join %d ranks", j->id.size);
+    for (int r = 0; r < j->id.size; r++)
+        j->boot->socket_of[r] = -1;
+    return HORON_OK;
+}
+
+/* Everything that needs nobody else. */
+static horon_status_t prepare(struct horon_joining *j, int rank, int size,
+                              struct horon_error *error)
+{
+    horon_status_t status =
+        horon_identity_find(&j->id, rank, size, j->config->store, horon_environment, NULL, error);
+    if (status == HORON_OK)
+        status = horon_pump_init(&j->pump, error);
+    if (status == HORON_OK)
+        status = allocate(j, error);
+    if (status == HORON_OK)
+        status = horon_card_fill(&j->mine, j->config, error);
+    if (status == HORON_OK)
+        status = horon_random(&j->mine.job, sizeof j->mine.job, error);
+    if (status != HORON_OK)
+        return status;
+    horon_joining_set_deadline(j,
+                               horon_clock_deadline(horon_clock_ns(), j->config->start_timeout_ms));
+    j->log->rank = j->id.rank;
+    memcpy(j->log->host, j->mine.name, sizeof j->mine.name);
+    memcpy(j->names[j->id.rank], j->mine.name, sizeof j->mine.name);
+    j->hello = (struct horon_hello){.protocol_min = HORON_PROTOCOL_MIN,
+                                    .protocol_max = HORON_PROTOCOL_MAX,
+                                    .security = HORON_SECURITY_PLAIN,
+                                    .rank = j->id.rank,
+                                    .size = (uint32_t)j->id.size,
+                                    .settings = j->mine.settings_hash};
+    memcpy(j->hello.member, j->mine.member, sizeof j->hello.member);
+    return HORON_OK;
+}
+
+static horon_status_t share_and_listen(struct horon_joining *j, struct horon_error *error)
+{
+    horon_status_t status = horon_phase_share(j, error);
+    return status == HORON_OK ? horon_phase_listen(j, error) : status;
+}
+
+static horon_status_t join_alone(struct horon_joining *j, struct horon_error *error)
+{
+    j->boot->job_id = j->mine.job;
+    horon_status_t status = horon_topology_init(&j->boot->topology, 0, 1, j->leader_of,
+                                                (const char(*)[64])j->names, error);
+    return status == HORON_OK ? horon_phase_share(j, error) : status;
+}
+
+/* A failure of one rank ends joining for all, at once or in the next round. */
+static horon_status_t join_others(struct horon_joining *j, struct horon_error *error)
+{
+    static const struct {
+        horon_status_t (*work)(struct horon_joining *, struct horon_error *);
+        horon_status_t (*round)(struct horon_joining *, const struct horon_error *,
+                                struct horon_error *);
+    } phases[] = {{horon_phase_open_socket, horon_phase_meet},
+                  {horon_phase_find_host, horon_phase_agree_on_hosts},
+                  {share_and_listen, horon_phase_agree_on_addresses},
+                  {horon_phase_connect, horon_phase_be_ready}};
+    struct horon_error so_far = {0};
+    for (size_t i = 0; i < sizeof phases / sizeof phases[0]; i++) {
+        if (so_far.status == HORON_OK)
+            so_far.status = phases[i].work(j, &so_far);
+        if (so_far.status != HORON_OK)
+            horon_joining_give_up(j, &so_far);
+        if (j->over) {
+            *error = so_far;
+            return so_far.status;
+        }
+        horon_status_t status = phases[i].round(j, &so_far, error);
+        if (status != HORON_OK)
+            return status;
+    }
+    return HORON_OK;
+}
+
+/* On a rank that serves: the others' last answers. */
+static void drain(struct horon_joining *j)
+{
+    while (j->store && horon_store_busy(j->store) && horon_clock_ns() < j->deadline_ns)
+        horon_pump_turn(&j->pump, -1);
+}
+
+static void joining_deinit(struct horon_joining *j)
+{
+    horon_peers_destroy(j->peers);
+    horon_listeners_close(&j->listeners);
+    horon_share_destroy(j->share);
+    horon_host_destroy(j->host);
+    if (j->host_listener >= 0)
+        close(j->host_listener);
+    if (j->pump.epoll_fd >= 0) {
+        horon_joining_set_deadline(j, horon_clock_ns() + DRAIN_NS);
+        drain(j);
+        horon_pump_untimer(&j->pump, &j->alarm);
+    }
+    horon_store_destroy(j->store);
+    horon_pump_deinit(&j->pump);
+    horon_free(j->infos);
+    horon_free(j->peer_infos);
+    horon_free(j->names);
+    horon_free(j->leader_of);
+    horon_free(j->addresses);
+    explicit_bzero(&j->key, sizeof j->key);
+    horon_free(j);
+}
+
+static horon_status_t join(struct horon_joining *j, int rank, int size, struct horon_error *error)
+{
+    char key_text[KEY_BYTES_MAX];
+    horon_status_t status = prepare(j, rank, size, error);
+    if (status != HORON_OK)
+        return status;
+    if (j->id.size == 1)
+        return join_alone(j, error);
+    status = read_key(j->config, key_text, error);
+    if (status == HORON_OK)
+        status = horon_auth_key_init(&j->key, key_text, strlen(key_text), error);
+    if (status == HORON_OK)
+        status = open_store(j, key_text, error);
+    explicit_bzero(key_text, sizeof key_text);
+    if (status == HORON_OK)
+        status = join_others(j, error);
+    if (status == HORON_OK)
+        j->boot->store_socket = horon_store_take_socket(j->store);
+    return status;
+}
+
+horon_status_t horon_boot(struct horon_boot *boot, int rank, int size,
+                          const struct horon_config *config, const struct horon_boot_sizes *sizes,
+                          struct horon_log *log, struct horon_error *error)
+{
+    struct horon_error why = {0};
+    memset(boot, 0, sizeof *boot);
+    boot->store_socket = -1;
+    boot->control.fd = -1;
+    struct horon_joining *j = horon_zalloc(1, sizeof *j);
+    if (!j)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory to join");
+    j->boot = boot;
+    j->config = config;
+    j->sizes = sizes;
+    j->log = log;
+    j->host_listener = -1;
+    j->pump.epoll_fd = j->pump.timer_fd = -1;
+    j->alarm = (struct horon_timer){.due = alarm_due, .arg = j};
+    horon_status_t status = join(j, rank, size, &why);
+    joining_deinit(j);
+    if (status == HORON_OK)
+        return HORON_OK;
+    horon_boot_deinit(boot);
+    return horon_error_set(error, status, "%s", why.text);
+}
+
+static void close_fd(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+static void close_all(struct horon_boot *boot)
+{
+    const struct horon_topology *topology = &boot->topology;
+    close_fd(&boot->store_socket);
+    for (int r = 0; boot->socket_of && r < topology->size; r++)
+        close_fd(&boot->socket_of[r]);
+    if (!boot->local)
+        return;
+    const int host_size = horon_topology_host_size(topology, topology->host_of[topology->rank]);
+    for (int i = 0; i < host_size; i++) {
+        close_fd(&boot->local[i].pidfd);
+        close_fd(&boot->local[i].doorbell);
+    }
+}
+
+void horon_boot_deinit(struct horon_boot *boot)
+{
+    const struct horon_topology *topology = &boot->topology;
+    close_all(boot);
+    horon_memory_unmap(&boot->control);
+    if (boot->local)
+        for (int i = 0; i < horon_topology_host_size(topology, topology->host_of[topology->rank]);
+             i++)
+            horon_memory_unmap(&boot->local[i].arena);
+    horon_free(boot->local);
+    horon_free(boot->socket_of);
+    horon_topology_deinit(&boot->topology);
+    *boot = (struct horon_boot){.store_socket = -1, .control.fd = -1};
+}
+
+void horon_boot_close_in_child(struct horon_boot *boot)
+{
+    close_all(boot);
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From a started process to a connected one: who am I (identity.h), where are the others (store.h),
+ * which of them share this host's memory, and a proven connection to each other rank that the
+ * topology links. Blocks with a deadline; runs on the caller's thread before any other exists.
+ */
+#ifndef HORON_BOOT_BOOT_H
+#define HORON_BOOT_BOOT_H
+
+#include "config.h"
+#include "log.h"
+#include "status.h"
+#include "topology/topology.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/** A sealed memfd that is mapped here: shared memory that cannot shrink, so no SIGBUS. */
+struct horon_map {
+    void *base;
+    size_t bytes;
+    int fd; /* -1 once closed; the mapping lives on */
+};
+
+/** What a rank of this host gave us. */
+struct horon_local_peer {
+    int pidfd;              /* readable once the process has ended; -1 for ourselves */
+    int doorbell;           /* eventfd; ours to write, for ourselves to read */
+    struct horon_map arena; /* made by that rank, written by all ranks of the host */
+};
+
+/** How big the shared pieces are; the engine's layout decides (pure functions of host size). */
+struct horon_boot_sizes {
+    /* bytes of the host's control segment for @p local_size ranks; zeroed when mapped */
+    size_t (*control_bytes)(const struct horon_config *config, int local_size);
+    /* bytes of each rank's arena; zeroed */
+    size_t (*arena_bytes)(const struct horon_config *config, int local_size);
+};
+
+/** Everything boot gives; owner: whoever called horon_boot(). */
+struct horon_boot {
+    struct horon_topology topology;
+    uint64_t job_id;          /* random, agreed; names shared things, guards against strangers */
+    struct horon_map control; /* of this host */
+    struct horon_local_peer *local; /* [local size] by local rank */
+    int *socket_of;                 /* [size] connected, non-blocking, proven TCP socket, or -1 */
+    int store_socket;               /* kept open so that the launcher sees us; -1 if none */
+};
+
+/**
+ * Joins. @p rank and @p size are -1 for "from the environment".
+ * @return OK | ERR_TIMEOUT, naming the missing ranks | ERR_PEER_LOST, naming who left meanwhile |
+ *         ERR_AUTH | ERR_CONFIG | ERR_MEMORY, shared memory was refused, saying how much was asked
+ *         and what the system allows | ERR_SYSTEM | ERR_PROTO, versions or settings differ, naming
+ *         both | ERR_INVALID, rank and size make no sense. What fails on one rank fails all.
+ * Sets the rank and host of @p log. Blocks: at most START_TIMEOUT and two seconds.
+ */
+horon_status_t horon_boot(struct horon_boot *boot, int rank, int size,
+                          const struct horon_config *config, const struct horon_boot_sizes *sizes,
+                          struct horon_log *log, struct horon_error *error);
+
+/** Closes and unmaps all. */
+void horon_boot_deinit(struct horon_boot *boot);
+
+/** For the child of a fork: closes every descriptor, keeps the parent's mappings untouched, and
+ * unmaps nothing. Async-signal-safe. */
+void horon_boot_close_in_child(struct horon_boot *boot);
+
+#endif

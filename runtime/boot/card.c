@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A card says what cannot be asked over a connection that does not exist yet. Its settings travel
+ * as text, so that a difference can be named with both values; the hash decides whether there is
+ * one.
+ */
+#include "boot/card.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+/* First line of a file; "" if it cannot be read. */
+static void read_line(const char *path, char *text, size_t text_bytes)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd < 0 ? 0 : read(fd, text, text_bytes - 1);
+    if (fd >= 0)
+        close(fd);
+    text[got > 0 ? got : 0] = 0;
+    text[strcspn(text, "\n")] = 0;
+}
+
+/* The path means something within its namespace only. */
+static uint64_t hash_of_group(void)
+{
+    char text[1024];
+    struct stat names;
+    int fd = open("/proc/self/cgroup", O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd < 0 ? 0 : read(fd, text, sizeof text);
+    if (fd >= 0)
+        close(fd);
+    const uint64_t space = stat("/proc/self/ns/cgroup", &names) == 0 ? (uint64_t)names.st_ino : 0;
+    return XXH3_64bits_withSeed(text, got > 0 ? (size_t)got : 0, space);
+}
+
+static horon_status_t write_settings(struct horon_card *card, const struct horon_config *config,
+                                     struct horon_error *error)
+{
+    size_t count, used = 0;
+    const struct horon_config_row *rows = horon_config_rows(&count);
+    for (size_t i = 0; i < count; i++) {
+        char value[HORON_CONFIG_TEXT_BYTES];
+        if (!rows[i].agreed || rows[i].secret)
+            continue;
+        horon_config_format(config, &rows[i], value, sizeof value);
+        int wrote = snprintf(card->settings + used, sizeof card->settings - used, "%s=%s\n",
+                             rows[i].name, value);
+        used += (size_t)wrote;
+        if (used >= sizeof card->settings)
+            return horon_error_set(error, HORON_ERR_CONFIG, "the settings are too long");
+    }
+    card->settings_hash = horon_config_agreed_hash(config);
+    return HORON_OK;
+}
+
+horon_status_t horon_card_fill(struct horon_card *card, const struct horon_config *config,
+                               struct horon_error *error)
+{
+    struct stat network;
+    memset(card, 0, sizeof *card);
+    if (gethostname(card->name, sizeof card->name - 1) != 0 || !card->name[0])
+        snprintf(card->name, sizeof card->name, "unnamed");
+    read_line("/proc/sys/kernel/random/boot_id", card->boot_id, sizeof card->boot_id);
+    if (stat("/proc/self/ns/net", &network) == 0) {
+        card->network[0] = (uint64_t)network.st_dev;
+        card->network[1] = (uint64_t)network.st_ino;
+    }
+    card->group = hash_of_group();
+    horon_status_t status = horon_random(card->member, sizeof card->member, error);
+    return status == HORON_OK ? write_settings(card, config, error) : status;
+}
+
+void horon_card_encode(struct horon_writer *out, const struct horon_card *card)
+{
+    horon_write_bytes(out, card->member, sizeof card->member);
+    horon_write_u64(out, card->job);
+    horon_write_string(out, card->name);
+    horon_write_string(out, card->boot_id);
+    horon_write_u64(out, card->network[0]);
+    horon_write_u64(out, card->network[1]);
+    horon_write_u64(out, card->group);
+    horon_write_string(out, card->socket);
+    horon_write_u64(out, card->settings_hash);
+    horon_write_string(out, card->settings);
+}
+
+bool horon_card_decode(struct horon_reader *in, struct horon_card *card)
+{
+    const void *member = horon_read_view(in, sizeof card->member);
+    if (!member)
+        return false;
+    memcpy(card->member, member, sizeof card->member);
+    card->job = horon_read_u64(in);
+    horon_read_string(in, card->name, sizeof card->name);
+    horon_read_string(in, card->boot_id, sizeof card->boot_id);
+    card->network[0] = horon_read_u64(in);
+    card->network[1] = horon_read_u64(in);
+    card->group = horon_read_u64(in);
+    horon_read_string(in, card->socket, sizeof card->socket);
+    card->settings_hash = horon_read_u64(in);
+    horon_read_string(in, card->settings, sizeof card->settings);
+    return horon_reader_finished(in);
+}
+
+bool horon_card_same_machine(const struct horon_card *a, const struct horon_card *b)
+{
+    return a->boot_id[0] && strcmp(a->boot_id, b->boot_id) == 0 && a->network[1] != 0 &&
+           a->network[0] == b->network[0] && a->network[1] == b->network[1];
+}
+
+horon_status_t horon_card_check_settings(const struct horon_card *mine, int my_rank,
+                                         const struct horon_card *theirs, int their_rank,
+                                         struct horon_error *error)
+{
+    const char *a = mine->settings, *b = theirs->settings;
+    if (mine->settings_hash == theirs->settings_hash)
+        return HORON_OK;
+    while (*a && *b) {
+        size_t a_bytes = strcspn(a, "\n"), b_bytes = strcspn(b, "\n");
+        if (a_bytes != b_bytes || strncmp(a, b, a_bytes) != 0)
+            return horon_error_set(error, HORON_ERR_PROTO,
+                                   "all ranks need the same settings, but HORON_%.*s on rank %d "
+                                   "(%s) and HORON_%.*s on rank %d (%s)",
+                                   (int)a_bytes, a, my_rank, mine->name, (int)b_bytes, b,
+                                   their_rank, theirs->name);
+        a += a_bytes + (a[a_bytes] != 0);
+        b += b_bytes + (b[b_bytes] != 0);
+    }
+    return horon_error_set(error, HORON_ERR_PROTO,
+                           "all ranks need the same settings, but rank %d (%s) and rank %d (%s) "
+                           "have different ones: different releases of horon?",
+                           my_rank, mine->name, their_rank, theirs->name);
+}
+
+void horon_addresses_encode(struct horon_writer *out, const struct horon_addresses *addresses)
+{
+    horon_write_u8(out, (uint8_t)addresses->count);
+    for (int i = 0; i < addresses->count; i++) {
+        size_t bytes = 0;
+        const void *raw = horon_address_raw(&addresses->items[i], &bytes);
+        horon_write_u8(out, (uint8_t)bytes);
+        horon_write_bytes(out, raw, bytes);
+        horon_write_u16(out, (uint16_t)horon_address_port(&addresses->items[i]));
+    }
+}
+
+bool horon_addresses_decode(struct horon_reader *in, struct horon_addresses *addresses)
+{
+    const int count = horon_read_u8(in);
+    memset(addresses, 0, sizeof *addresses);
+    if (count > HORON_ADDRESSES_MAX)
+        return false;
+    for (int i = 0; i < count; i++) {
+        size_t bytes = horon_read_u8(in);
+        const void *raw = horon_read_view(in, bytes);
+        int port = horon_read_u16(in);
+        if (!in->ok || !horon_address_from_raw(raw, bytes, port, &addresses->items[i]))
+            return false;
+        addresses->count++;
+    }
+    return horon_reader_finished(in);
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a rank tells all others through the store: the blobs of the rounds of joining. */
+#ifndef HORON_BOOT_CARD_H
+#define HORON_BOOT_CARD_H
+
+#include "boot/address.h"
+#include "boot/auth.h"
+#include "boot/store.h"
+#include "codec.h"
+#include "config.h"
+#include "status.h"
+
+#include <stdint.h>
+
+#define HORON_CARD_SETTINGS_BYTES 4096
+#define HORON_CARD_SOCKET_BYTES 80
+
+/** First round: who and where I am. */
+struct horon_card {
+    uint8_t member[HORON_MEMBER_BYTES];
+    uint64_t job;        /* random; rank 0's becomes the job's */
+    char name[64];       /* of the host, for people */
+    char boot_id[40];    /* of the running kernel; "": not known */
+    uint64_t network[2]; /* device and inode of the network namespace; 0, 0: not known */
+    uint64_t group;      /* hash of the memory control group's path: equal ones share a limit */
+    char socket[HORON_CARD_SOCKET_BYTES]; /* abstract unix socket; "": shares no memory */
+    uint64_t settings_hash;
+    char settings[HORON_CARD_SETTINGS_BYTES]; /* "NAME=value\n" of all that must agree */
+};
+
+/** Fills all but job and socket. */
+horon_status_t horon_card_fill(struct horon_card *card, const struct horon_config *config,
+                               struct horon_error *error);
+
+void horon_card_encode(struct horon_writer *out, const struct horon_card *card);
+/** @return false if the bytes are no card */
+bool horon_card_decode(struct horon_reader *in, struct horon_card *card);
+
+/** May these two share memory, as far as one can know without trying? */
+bool horon_card_same_machine(const struct horon_card *a, const struct horon_card *b);
+
+/** @return OK | ERR_PROTO, naming the first setting that differs, with both values */
+horon_status_t horon_card_check_settings(const struct horon_card *mine, int my_rank,
+                                         const struct horon_card *theirs, int their_rank,
+                                         struct horon_error *error);
+
+/** Later round: where I listen. */
+void horon_addresses_encode(struct horon_writer *out, const struct horon_addresses *addresses);
+bool horon_addresses_decode(struct horon_reader *in, struct horon_addresses *addresses);
+
+#endif

@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A guest is a connection that has not proven itself. Guests are few (guests_max) and short-lived
+ * (patience_ns), whatever strangers do, and cost no more than the handshake's fixed buffers. When
+ * there are too many, or the process is out of descriptors, accepting pauses; the kernel's queue
+ * holds the rest.
+ */
+#include "boot/greet.h"
+
+#include "alloc.h"
+#include "boot/prove.h"
+#include "clock.h"
+
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <unistd.h>
+
+#define PAUSE_NS 10000000u /* of accepting, when descriptors have run out */
+
+struct guest {
+    struct horon_greeter *greeter;
+    struct guest *next;
+    struct horon_watch watch;
+    struct horon_auth auth;
+    struct horon_address from;
+    uint64_t leave_ns;
+};
+
+struct listener {
+    struct horon_greeter *greeter;
+    struct horon_watch watch;
+};
+
+struct horon_greeter {
+    struct horon_greeter_options options;
+    struct guest *guests; /* newest first, so the last is the next to run out of time */
+    int guest_count;
+    bool stopped, paused;
+    struct horon_timer timer;
+    uint64_t resume_ns; /* while paused for want of descriptors; else 0 */
+    bool told;          /* that they are wanting */
+    int listener_count;
+    struct listener listeners[HORON_GREET_LISTENERS_MAX];
+};
+
+static void schedule(struct horon_greeter *greeter)
+{
+    uint64_t earliest = greeter->resume_ns ? greeter->resume_ns : UINT64_MAX;
+    for (const struct guest *guest = greeter->guests; guest; guest = guest->next)
+        earliest = guest->leave_ns < earliest ? guest->leave_ns : earliest;
+    if (earliest == UINT64_MAX)
+        horon_pump_untimer(greeter->options.pump, &greeter->timer);
+    else
+        horon_pump_timer(greeter->options.pump, &greeter->timer, earliest);
+}
+
+static void set_paused(struct horon_greeter *greeter, bool paused)
+{
+    greeter->paused = paused;
+    for (int i = 0; i < greeter->listener_count && !greeter->stopped; i++) {
+        struct horon_watch *watch = &greeter->listeners[i].watch;
+        if (paused)
+            horon_pump_unwatch(greeter->options.pump, watch);
+        else
+            horon_pump_watch(greeter->options.pump, watch, EPOLLIN, NULL);
+    }
+}
+
+/* Unlinks and frees a guest. @return its socket, now the caller's */
+static int dismiss(struct guest *guest)
+{
+    struct horon_greeter *greeter = guest->greeter;
+    int fd = guest->watch.fd;
+    struct guest **at = &greeter->guests;
+    while (*at != guest)
+        at = &(*at)->next;
+    *at = guest->next;
+    greeter->guest_count--;
+    horon_pump_unwatch(greeter->options.pump, &guest->watch);
+    horon_free(guest);
+    if (greeter->paused && !greeter->resume_ns)
+        set_paused(greeter, false);
+    schedule(greeter);
+    return fd;
+}
+
+/* A guest that has proven the key and hangs up without a reason keeps another connection to us. */
+static void refuse(struct guest *guest, struct horon_error *error)
+{
+    const struct horon_greeter_options options = guest->greeter->options;
+    const bool proven = guest->auth.state == HORON_AUTH_READ_CONFIRM;
+    const struct horon_hello theirs = guest->auth.theirs;
+    char from[HORON_ADDRESS_TEXT_BYTES];
+    horon_address_text(&guest->from, from);
+    close(dismiss(guest));
+    const bool gone = error->status == HORON_ERR_CLOSED || error->status == HORON_ERR_SYSTEM;
+    if (proven && gone && horon_hello_check(&options.hello, &theirs, error) == HORON_OK)
+        return;
+    if (options.refused)
+        options.refused(options.arg, proven ? &theirs : NULL, from, error);
+}
+
+static void welcome(struct guest *guest)
+{
+    const int on = 1;
+    const struct horon_greeter_options options = guest->greeter->options;
+    const struct horon_hello theirs = guest->auth.theirs;
+    const bool local = guest->from.any.sa_family == AF_UNIX;
+    int fd = dismiss(guest);
+    if (!local)
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    options.arrived(options.arg, fd, &theirs);
+}
+
+static void prove(struct guest *guest)
+{
+    uint32_t events = 0;
+    struct horon_error error = {0};
+    const struct horon_greeter_options *options = &guest->greeter->options;
+    horon_status_t status = horon_prove_turn(guest->watch.fd, &guest->auth, &events, &error);
+    if (status == HORON_OK)
+        status = horon_hello_check(&options->hello, &guest->auth.theirs, &error);
+    if (status == HORON_OK) {
+        welcome(guest);
+        return;
+    }
+    if (status == HORON_AGAIN)
+        status = horon_pump_watch(options->pump, &guest->watch, events, &error);
+    if (status < 0)
+        refuse(guest, &error);
+}
+
+static void guest_ready(void *arg, uint32_t events)
+{
+    (void)events;
+    prove(arg);
+}
+
+/* @return why this connection is not even a guest; NULL: it is */
+static const char *objection(const struct horon_greeter *greeter, int fd,
+                             const struct horon_address *from)
+{
+    const struct horon_greeter_options *options = &greeter->options;
+    if (options->loopback_only && !horon_address_is_loopback(from))
+        return "without a job key only loopback is accepted";
+    return options->objection ? options->objection(options->arg, fd) : NULL;
+}
+
+static void turn_away(struct horon_greeter *greeter, int fd, const struct horon_address *from,
+                      const char *why)
+{
+    char text[HORON_ADDRESS_TEXT_BYTES];
+    struct horon_error error;
+    horon_error_set(&error, HORON_ERR_AUTH, "%s", why);
+    horon_address_text(from, text);
+    close(fd);
+    if (greeter->options.refused)
+        greeter->options.refused(greeter->options.arg, NULL, text, &error);
+}
+
+static void admit(struct horon_greeter *greeter, int fd, const struct horon_address *from)
+{
+    uint8_t nonce[HORON_NONCE_BYTES];
+    const char *why = objection(greeter, fd, from);
+    if (why) {
+        turn_away(greeter, fd, from, why);
+        return;
+    }
+    struct guest *guest = horon_zalloc(1, sizeof *guest);
+    if (!guest || horon_random(nonce, sizeof nonce, NULL) != HORON_OK) {
+        horon_free(guest);
+        turn_away(greeter, fd, from, "no memory to greet it");
+        return;
+    }
+    guest->greeter = greeter;
+    guest->watch = (struct horon_watch){.ready = guest_ready, .arg = guest, .fd = fd};
+    guest->from = *from;
+    guest->leave_ns = horon_clock_ns() + greeter->options.patience_ns;
+    guest->next = greeter->guests;
+    greeter->guests = guest;
+    greeter->guest_count++;
+    horon_auth_init(&guest->auth, true, greeter->options.key, &greeter->options.hello, nonce);
+    if (greeter->guest_count >= greeter->options.guests_max)
+        set_paused(greeter, true);
+    schedule(greeter);
+    prove(guest);
+}
+
+static void pause_for_want(struct horon_greeter *greeter, int why)
+{
+    struct horon_error error;
+    greeter->resume_ns = horon_clock_ns() + PAUSE_NS;
+    set_paused(greeter, true);
+    schedule(greeter);
+    if (greeter->told || !greeter->options.refused)
+        return;
+    greeter->told = true;
+    horon_error_set_errno(&error, HORON_ERR_MEMORY, why, "they wait (see ulimit -n)");
+    greeter->options.refused(greeter->options.arg, NULL, "further connections", &error);
+}
+
+/* One connection a call: the pump comes back while there are more. */
+static void listener_ready(void *arg, uint32_t events)
+{
+    struct listener *listener = arg;
+    struct horon_greeter *greeter = listener->greeter;
+    struct horon_address from = {.bytes = sizeof from.local};
+    (void)events;
+    int fd = accept4(listener->watch.fd, &from.any, &from.bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd >= 0) {
+        admit(greeter, fd, &from);
+        return;
+    }
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+        pause_for_want(greeter, errno);
+}
+
+/* Shows one guest out who is out of time; the timer comes back for more. */
+static void timer_due(void *arg)
+{
+    struct horon_greeter *greeter = arg;
+    uint64_t now = horon_clock_ns();
+    struct guest *late = NULL;
+    if (greeter->resume_ns && greeter->resume_ns <= now) {
+        greeter->resume_ns = 0;
+        set_paused(greeter, greeter->guest_count >= greeter->options.guests_max);
+    }
+    for (struct guest *guest = greeter->guests; guest; guest = guest->next)
+        if (guest->leave_ns <= now)
+            late = guest;
+    schedule(greeter);
+    if (late) {
+        struct horon_error error;
+        horon_error_set(&error, HORON_ERR_TIMEOUT, "it did not prove the job key in time");
+        refuse(late, &error);
+    }
+}
+
+horon_status_t horon_greeter_create(const struct horon_greeter_options *options,
+                                    const int *listeners, int count,
+                                    struct horon_greeter **greeter_out, struct horon_error *error)
+{
+    struct horon_greeter *greeter = horon_zalloc(1, sizeof *greeter);
+    if (!greeter)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory to listen");
+    greeter->options = *options;
+    greeter->timer = (struct horon_timer){.due = timer_due, .arg = greeter};
+    greeter->listener_count = count;
+    for (int i = 0; i < count; i++) {
+        struct listener *listener = &greeter->listeners[i];
+        listener->greeter = greeter;
+        listener->watch =
+            (struct horon_watch){.ready = listener_ready, .arg = listener, .fd = listeners[i]};
+    }
+    for (int i = 0; i < count; i++) {
+        horon_status_t status =
+            horon_pump_watch(options->pump, &greeter->listeners[i].watch, EPOLLIN, error);
+        if (status != HORON_OK) {
+            set_paused(greeter, true); /* unwatches those before */
+            horon_free(greeter);
+            return status;
+        }
+    }
+    *greeter_out = greeter;
+    return HORON_OK;
+}
+
+void horon_greeter_stop(struct horon_greeter *greeter)
+{
+    if (greeter->stopped)
+        return;
+    set_paused(greeter, true);
+    greeter->stopped = true;
+    greeter->resume_ns = 0;
+    for (int i = 0; i < greeter->listener_count; i++)
+        close(greeter->listeners[i].watch.fd);
+    while (greeter->guests)
+        close(dismiss(greeter->guests));
+}
+
+void horon_greeter_destroy(struct horon_greeter *greeter)
+{
+    if (!greeter)
+        return;
+    horon_greeter_stop(greeter);
+    horon_pump_untimer(greeter->options.pump, &greeter->timer);
+    horon_free(greeter);
+}
+
+void horon_greeter_close_in_child(struct horon_greeter *greeter)
+{
+    for (int i = 0; i < greeter->listener_count && !greeter->stopped; i++)
+        close(greeter->listeners[i].watch.fd);
+    for (const struct guest *guest = greeter->guests; guest; guest = guest->next)
+        close(guest->watch.fd);
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Accepts connections and hands on those that have proven the job key. */
+#ifndef HORON_BOOT_GREET_H
+#define HORON_BOOT_GREET_H
+
+#include "boot/address.h"
+#include "boot/auth.h"
+#include "boot/pump.h"
+
+/** Sockets that one greeter listens on at most. */
+#define HORON_GREET_LISTENERS_MAX HORON_ADDRESSES_MAX
+
+struct horon_greeter;
+
+struct horon_greeter_options {
+    struct horon_pump *pump;
+    const struct horon_auth_key *key; /* outlives the greeter */
+    struct horon_hello hello;         /* ours */
+    bool loopback_only;               /* others are turned away before anything is read */
+    int guests_max;       /* unproven connections at a time; more wait in the kernel's queue */
+    uint64_t patience_ns; /* how long a guest may take to prove itself */
+    /** NULL, or says of a connection why it is turned away before anything is read; NULL: it is not
+     */
+    const char *(*objection)(void *arg, int fd);
+    /** A guest has proven the key, is compatible, and keeps the connection. The callee owns @p fd
+     * (non-blocking, no delay). It may stop or destroy the greeter. */
+    void (*arrived)(void *arg, int fd, const struct horon_hello *theirs);
+    /** A guest was turned away; or (ERR_MEMORY, once) descriptors have run out, and connections
+     * wait.
+     * @p theirs is NULL unless it has proven the key. May be NULL. */
+    void (*refused)(void *arg, const struct horon_hello *theirs, const char *from,
+                    const struct horon_error *error);
+    void *arg;
+};
+
+/**
+ * @param listeners [count] listening, non-blocking sockets; the greeter's once it exists
+ * @return OK | ERR_MEMORY | ERR_SYSTEM; on failure the caller keeps the sockets
+ */
+horon_status_t horon_greeter_create(const struct horon_greeter_options *options,
+                                    const int *listeners, int count,
+                                    struct horon_greeter **greeter_out, struct horon_error *error);
+
+/** Closes the listening sockets and everyone who is not proven. May be called from arrived(). */
+void horon_greeter_stop(struct horon_greeter *greeter);
+
+/** Stops and frees. NULL is a no-op. */
+void horon_greeter_destroy(struct horon_greeter *greeter);
+
+/** For the child of a fork: closes the descriptors. Async-signal-safe. */
+void horon_greeter_close_in_child(struct horon_greeter *greeter);
+
+#endif

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One row a launcher: which variables hold rank and size, and how to find the store. The first row
+ * that is complete counts; Slurm comes late, because its variables stay set in everything that a
+ * step starts, so any other launcher is closer to us. A half-set row is an error if nothing else is
+ * complete; but not Slurm's, whose batch scripts and shells have half of them as a rule.
+ *
+ * Only horonrun says where the store is. For the others rank 0 serves at an address that every rank
+ * can derive: MASTER_ADDR, if it is set; else Horovod's rendezvous address, loopback if the
+ * launcher says that all ranks are on this machine, or the first node of Slurm's allocation. The
+ * port is MASTER_PORT, or is made of the job's name; and the next few, for it may be taken.
+ */
+#include "boot/identity.h"
+
+#include "boot/store_frame.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#define PORT_SCAN 7 /* further ports that the others ask at; rank 0 takes the first free one */
+#define DERIVED_PORT_FIRST 20000 /* below the kernel's own choices, which begin at 32768 */
+#define DERIVED_PORTS 12000
+
+const char *const horon_identity_variables[] = {"HORON_RANK", "HORON_SIZE", "HORON_LOCAL_RANK",
+                                                "HORON_LOCAL_SIZE", NULL};
+
+struct environment {
+    horon_environment_fn get;
+    void *arg;
+};
+
+/* Variables in order of preference; NULL-ended. */
+struct launcher {
+    const char *name;
+    const char *rank[2];
+    const char *size[5];
+    const char *local_rank[3];
+    const char *local_size[3];
+    const char *job[4];         /* all that are set, together, name the job */
+    const char *address, *port; /* of the store, if MASTER_ADDR and MASTER_PORT are not set */
+    bool lenient;               /* one of rank and size alone means nothing */
+};
+
+/* Order: who sets variables for one process only, before who sets them for all that it starts. */
+static const struct launcher launchers[] = {
+    {.name = "horonrun",
+     .rank = {"HORON_RANK"},
+     .size = {"HORON_SIZE"},
+     .local_rank = {"HORON_LOCAL_RANK"},
+     .local_size = {"HORON_LOCAL_SIZE"}},
+    {.name = "Open MPI",
+     .rank = {"OMPI_COMM_WORLD_RANK"},
+     .size = {"OMPI_COMM_WORLD_SIZE"},
+     .local_rank = {"OMPI_COMM_WORLD_LOCAL_RANK"},
+     .local_size = {"OMPI_COMM_WORLD_LOCAL_SIZE"},
+     .job = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}},
+    {.name = "torchrun",
+     .rank = {"RANK"},
+     .size = {"WORLD_SIZE"},
+     .local_rank = {"LOCAL_RANK"},
+     .local_size = {"LOCAL_WORLD_SIZE"},
+     .job = {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}},
+    {.name = "Horovod",
+     .rank = {"HOROVOD_RANK"},
+     .size = {"HOROVOD_SIZE"},
+     .local_rank = {"HOROVOD_LOCAL_RANK"},
+     .local_size = {"HOROVOD_LOCAL_SIZE"},
+     .address = "HOROVOD_GLOO_RENDEZVOUS_ADDR",
+     .port = "HOROVOD_GLOO_RENDEZVOUS_PORT"},
+    {.name = "PMI",
+     .rank = {"PMI_RANK"},
+     .size = {"PMI_SIZE"},
+     .local_rank = {"MPI_LOCALRANKID", "PMI_LOCAL_RANK"},
+     .local_size = {"MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"},
+     .job = {"PMI_JOBID", "PMI_KVSNAME", "PALS_APID"}},
+    {.name = "Slurm",
+     .rank = {"SLURM_PROCID"},
+     .size = {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"},
+     .local_rank = {"SLURM_LOCALID"},
+     .job = {"SLURM_JOB_ID", "SLURM_STEP_ID"},
+     .lenient = true},
+    {.name = "PMIx",
+     .rank = {"PMIX_RANK"},
+     .size = {"PMIX_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"},
+     .local_rank = {"OMPI_COMM_WORLD_LOCAL_RANK"},
+     .local_size = {"OMPI_COMM_WORLD_LOCAL_SIZE"},
+     .job = {"PMIX_NAMESPACE"}},
+};
+#define LAUNCHERS (sizeof launchers / sizeof launchers[0])
+
+const char *horon_environment(void *arg, const char *name)
+{
+    (void)arg;
+    return getenv(name); /* NOLINT(concurrency-mt-unsafe): horon sets no variables */
+}
+
+static const char *look(const struct environment *env, const char *name)
+{
+    const char *value = name ? env->get(env->arg, name) : NULL;
+    return value && value[0] ? value : NULL; /* set to nothing is not set */
+}
+
+/* @return the first of @p names that is set; its name in *name_out */
+static const char *look_any(const struct environment *env, const char *const *names, int count,
+                            const char **name_out)
+{
+    for (int i = 0; i < count && names[i]; i++) {
+        const char *value = look(env, names[i]);
+        if (value) {
+            *name_out = names[i];
+            return value;
+        }
+    }
+    return NULL;
+}
+
+static bool parse_int(const char *text, long low, long high, int *value_out)
+{
+    char *end = NULL;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    if (errno != 0 || end == text || *end || value < low || value > high)
+        return false;
+    *value_out = (int)value;
+    return true;
+}
+
+static horon_status_t read_rank(struct horon_identity *identity, const struct launcher *launcher,
+                                const struct environment *env, struct horon_error *error)
+{
+    const char *rank_name = launcher->rank[0], *size_name = launcher->size[0];
+    const char *rank = look_any(env, launcher->rank, 2, &rank_name);
+    const char *size = look_any(env, launcher->size, 5, &size_name);
+    if (!rank || !size)
+        return horon_error_set(error, HORON_ERR_CONFIG, "%s is set (%s) but %s is not",
+                               rank ? rank_name : size_name, rank ? rank : size,
+                               rank ? size_name : rank_name);
+    if (!parse_int(size, 1, HORON_BOOT_SIZE_MAX, &identity->size))
+        return horon_error_set(error, HORON_ERR_CONFIG, "%s=%s is not a number from 1 to %d",
+                               size_name, size, HORON_BOOT_SIZE_MAX);
+    if (!parse_int(rank, 0, identity->size - 1, &identity->rank))
+        return horon_error_set(error, HORON_ERR_CONFIG,
+                               "%s=%s is not a number from 0 to %d (%s is %d)", rank_name, rank,
+                               identity->size - 1, size_name, identity->size);
+    return HORON_OK;
+}
+
+static horon_status_t read_local(struct horon_identity *identity, const struct launcher *launcher,
+                                 const struct environment *env, struct horon_error *error)
+{
+    const char *name = NULL;
+    const char *rank = look_any(env, launcher->local_rank, 3, &name);
+    if (rank && !parse_int(rank, 0, identity->size - 1, &identity->local_rank))
+        return horon_error_set(error, HORON_ERR_CONFIG, "%s=%s is not a number from 0 to %d", name,
+                               rank, identity->size - 1);
+    const char *size = look_any(env, launcher->local_size, 3, &name);
+    if (size && !parse_int(size, 1, identity->size, &identity->local_size))
+        return horon_error_set(error, HORON_ERR_CONFIG, "%s=%s is not a number from 1 to %d", name,
+                               size, identity->size);
+    return HORON_OK;
+}
+
+/* @return a number made of all that names the job; 0 if nothing does */
+static uint64_t job_mark(const struct launcher *launcher, const struct environment *env)
+{
+    uint64_t mark = 0;
+    for (int i = 0; i < 4 && launcher->job[i]; i++) {
+        const char *value = look(env, launcher->job[i]);
+        if (value)
+            mark = XXH3_64bits_withSeed(value, strlen(value), mark + 1);
+    }
+    return mark;
+}
+
+/* The first name of a Slurm node list: "node[03-05,9],x" is node03. @return false if there is none
+ */
+static bool first_node(const char *list, char *node, size_t node_bytes)
+{
+    size_t prefix = strcspn(list, "[,");
+    const char *number = list + prefix;
+    size_t number_bytes = 0;
+    const char *rest = "";
+    if (*number == '[') {
+        number++;
+        number_bytes = strcspn(number, "-,]");
+        const char *bracket = strchr(number, ']');
+        rest = bracket ? bracket + 1 : "";
+    }
+    size_t rest_bytes = strcspn(rest, ",[");
+    if (prefix + number_bytes + rest_bytes == 0)
+        return false;
+    int used = snprintf(node, node_bytes, "%.*s%.*s%.*s", (int)prefix, list, (int)number_bytes,
+                        number, (int)rest_bytes, rest);
+    return used > 0 && (size_t)used < node_bytes;
+}
+
+/* Where all ranks can look for rank 0, without a word from it. */
+static bool derive_host(const struct horon_identity *identity, const struct launcher *launcher,
+                        const struct environment *env, char *host, size_t host_bytes)
+{
+    static const char *const lists[] = {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST",
+                                        "SLURM_NODELIST"};
+    const char *name = NULL;
+    const char *address = look(env, "MASTER_ADDR");
+    if (!address)
+        address = look(env, launcher->address);
+    if (address) {
+        snprintf(host, host_bytes, "%s", address);
+        return strlen(address) < host_bytes;
+    }
+    if (identity->local_size == identity->size) {
+        snprintf(host, host_bytes, "127.0.0.1");
+        return true;
+    }
+    const char *list = look_any(env, lists, 3, &name);
+    return list && first_node(list, host, host_bytes);
+}
+
+static horon_status_t derive_port(const struct launcher *launcher, const struct environment *env,
+                                  uint64_t mark, int *port_out, struct horon_error *error)
+{
+    const char *name = "MASTER_PORT";
+    const char *port = look(env, name);
+    if (!port && look(env, launcher->port)) {
+        name = launcher->port;
+        port = look(env, name);
+    }
+    if (port)
+        return parse_int(port, 1, 65535, port_out)
+                   ? HORON_OK
+                   : horon_error_set(error, HORON_ERR_CONFIG, "%s=%s is not a port", name, port);
+    if (mark == 0)
+        return horon_error_set(error, HORON_ERR_CONFIG,
+                               "ranks started by %s do not know where to meet: set MASTER_PORT, or "
+                               "HORON_STORE=tcp://HOST:PORT with an address of rank 0",
+                               launcher->name);
+    *port_out = DERIVED_PORT_FIRST + (int)(mark % DERIVED_PORTS);
+    return HORON_OK;
+}
+
+static horon_status_t derive_store(struct horon_identity *identity, const struct launcher *launcher,
+                                   const struct environment *env, struct horon_error *error)
+{
+    char host[200];
+    int port = 0;
+    uint64_t mark = job_mark(launcher, env);
+    if (!derive_host(identity, launcher, env, host, sizeof host))
+        return horon_error_set(error, HORON_ERR_CONFIG,
+                               "ranks started by %s do not know where to meet: set MASTER_ADDR and "
+                               "MASTER_PORT, or HORON_STORE=tcp://HOST:PORT with an address of "
+                               "rank 0",
+                               launcher->name);
+    horon_status_t status = derive_port(launcher, env, mark, &port, error);
+    if (status != HORON_OK)
+        return status;
+    const bool bare_v6 = strchr(host, ':') && host[0] != '[';
+    snprintf(identity->store, sizeof identity->store, bare_v6 ? "tcp://[%s]:%d" : "tcp://%s:%d",
+             host, port);
+    identity->derived = true;
+    identity->port_scan = PORT_SCAN;
+    identity->job = mark;
+    return HORON_OK;
+}
+
+/* @return the launcher whose variables count, perhaps with half of them; NULL: none */
+static const struct launcher *find_launcher(const struct environment *env)
+{
+    const struct launcher *half = NULL;
+    for (size_t i = 0; i < LAUNCHERS; i++) {
+        const char *name = NULL;
+        const struct launcher *launcher = &launchers[i];
+        bool rank = look_any(env, launcher->rank, 2, &name) != NULL;
+        bool size = look_any(env, launcher->size, 5, &name) != NULL;
+        if ((rank && size) || ((rank || size) && i == 0)) /* ours are never an accident */
+            return launcher;
+        if ((rank || size) && !launcher->lenient && !half)
+            half = launcher;
+    }
+    return half;
+}
+
+static horon_status_t take_store(struct horon_identity *identity, const struct launcher *launcher,
+                                 const char *store, const struct environment *env,
+                                 struct horon_error *error)
+{
+    if (identity->size == 1)
+        return HORON_OK; /* nobody to meet */
+    if (store[0]) {
+        snprintf(identity->store, sizeof identity->store, "%s", store);
+        return HORON_OK;
+    }
+    if (launcher && (launcher != &launchers[0] || look(env, "MASTER_ADDR")))
+        return derive_store(identity, launcher, env, error);
+    return horon_error_set(error, HORON_ERR_CONFIG,
+                           "HORON_STORE is not set: %d ranks need an address to meet at, "
+                           "tcp://HOST:PORT of rank 0 or file:DIR",
+                           identity->size);
+}
+
+horon_status_t horon_identity_find(struct horon_identity *identity, int rank, int size,
+                                   const char *store, horon_environment_fn get, void *arg,
+                                   struct horon_error *error)
+{
+    const struct environment env = {get, arg};
+    struct horon_identity found = {
+        .rank = 0, .size = 1, .local_rank = -1, .local_size = -1, .source = "nothing"};
+    const struct launcher *launcher = NULL;
+    horon_status_t status = HORON_OK;
+    if (rank == -1 && size == -1) {
+        launcher = find_launcher(&env);
+        if (launcher)
+            status = read_rank(&found, launcher, &env, error);
+        if (launcher && status == HORON_OK)
+            status = read_local(&found, launcher, &env, error);
+        found.source = launcher ? launcher->name : found.source;
+    } else if (size < 1 || size > HORON_BOOT_SIZE_MAX || rank < 0 || rank >= size) {
+        return horon_error_set(error, HORON_ERR_INVALID,
+                               "rank %d of size %d: give both, 0 <= rank < size <= %d, or -1 and "
+                               "-1 for what the environment says",
+                               rank, size, HORON_BOOT_SIZE_MAX);
+    } else {
+        found.rank = rank;
+        found.size = size;
+        found.source = "the caller";
+        launcher = look(&env, "MASTER_ADDR") ? &launchers[0] : NULL;
+    }
+    if (status == HORON_OK)
+        status = take_store(&found, launcher, store, &env, error);
+    if (status == HORON_OK)
+        *identity = found;
+    return status;
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who am I, by the variables of whatever started this process. Pure: the environment is a function.
+ * Who is innermost wins: a rank started by mpirun or torchrun inside a Slurm step has that step's
+ * variables too, but they count the wrong processes.
+ */
+#ifndef HORON_BOOT_IDENTITY_H
+#define HORON_BOOT_IDENTITY_H
+
+#include "status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/** @return the variable's value, or NULL; valid until the identity is found. */
+typedef const char *(*horon_environment_fn)(void *arg, const char *name);
+
+struct horon_identity {
+    int rank, size;
+    int local_rank, local_size; /* what the launcher says; -1: nothing. A hint, nothing more */
+    char store[256];            /* tcp://HOST:PORT or file:DIR; "" in a world of one */
+    bool derived;  /* the store's address was derived from the launcher's variables: see store.h */
+    int port_scan; /* further ports to look at, if it was */
+    uint64_t job;  /* tells jobs at one address apart, the same on all ranks; 0: not needed */
+    const char *source; /* "horonrun", "Slurm", ...; static */
+};
+
+/**
+ * @param rank, size what the caller says, or -1, -1: the environment decides, and with nothing
+ * found it is a world of one
+ * @param store the row STORE, "" if it is not set
+ * @return OK | ERR_CONFIG, a variable is missing or absurd; named | ERR_INVALID, only one of rank
+ *         and size is given, or they make no sense
+ */
+horon_status_t horon_identity_find(struct horon_identity *identity, int rank, int size,
+                                   const char *store, horon_environment_fn get, void *arg,
+                                   struct horon_error *error);
+
+/** The real environment, for horon_identity_find(). */
+const char *horon_environment(void *arg, const char *name);
+
+/** HORON_* variables that are read here and are no rows of the option table; NULL-ended. */
+extern const char *const horon_identity_variables[];
+
+#endif

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Waiting and rounds. While a rank waits, for whatever, it serves the store if that is its part,
+ * and listens to the store: what another rank gives up for ends our waiting at once.
+ *
+ * A failure has a cause or only follows from one (a peer hung up, or did not come). Who knows the
+ * cause tells it; the others go on to the next round and learn it there.
+ */
+#include "boot/joining.h"
+
+#include "alloc.h"
+#include "clock.h"
+
+#include <string.h>
+
+#define GRACE_NS                                                                                   \
+    500000000u /* the store's word on who is missing comes at the deadline: wait for it */
+#define FAREWELL_NS 1000000000u /* for the store to take our word */
+
+enum weight { WEIGHT_FINE = 0, WEIGHT_FOLLOWS = 1, WEIGHT_CAUSE = 2 };
+
+void horon_joining_set_deadline(struct horon_joining *j, uint64_t at_ns)
+{
+    j->deadline_ns = at_ns;
+    if (at_ns == UINT64_MAX)
+        horon_pump_untimer(&j->pump, &j->alarm);
+    else
+        horon_pump_timer(&j->pump, &j->alarm, at_ns);
+}
+
+horon_status_t horon_joining_timeout(const struct horon_joining *j, const char *text,
+                                     struct horon_error *error)
+{
+    return horon_error_set(error, HORON_ERR_TIMEOUT,
+                           "joining took longer than %lld ms, while %s: %s",
+                           (long long)j->config->start_timeout_ms, j->phase, text);
+}
+
+/* OK: nothing is wrong with the store. Else joining is over, and the text is complete. */
+static horon_status_t ask_store(struct horon_joining *j, struct horon_error *error)
+{
+    bool whole = false;
+    struct horon_error why = {0};
+    horon_status_t status = j->store ? horon_store_failed(j->store, &whole, &why) : HORON_OK;
+    if (status == HORON_OK)
+        return HORON_OK;
+    j->over = true;
+    if (whole)
+        return horon_error_set(error, status, "%s", why.text);
+    if (status == HORON_ERR_TIMEOUT)
+        return horon_joining_timeout(j, why.text, error);
+    return horon_error_set(error, status, "joining failed while %s: %s", j->phase, why.text);
+}
+
+horon_status_t horon_joining_wait(struct horon_joining *j,
+                                  horon_status_t (*ask)(struct horon_joining *j,
+                                                        struct horon_error *error),
+                                  struct horon_error *error)
+{
+    for (;;) {
+        horon_status_t status = ask(j, error);
+        if (status == HORON_AGAIN && ask_store(j, error) != HORON_OK)
+            return error->status;
+        if (status != HORON_AGAIN)
+            return status;
+        if (horon_clock_ns() >= j->deadline_ns)
+            return HORON_ERR_TIMEOUT;
+        horon_pump_turn(&j->pump, -1);
+    }
+}
+
+static enum weight weigh(const struct horon_joining *j, const struct horon_error *error)
+{
+    if (error->status == HORON_OK)
+        return WEIGHT_FINE;
+    return j->others_failed || error->status == HORON_ERR_PEER_LOST ? WEIGHT_FOLLOWS : WEIGHT_CAUSE;
+}
+
+void horon_joining_give_up(struct horon_joining *j, const struct horon_error *why)
+{
+    struct horon_error whole, ignored;
+    if (j->over || weigh(j, why) != WEIGHT_CAUSE)
+        return;
+    horon_error_set(&whole, why->status, "rank %d (%s): %s", j->id.rank, j->mine.name, why->text);
+    if (!horon_store_abort(j->store, &whole))
+        return; /* the next round will tell */
+    horon_joining_set_deadline(j, horon_clock_ns() + FAREWELL_NS);
+    while (ask_store(j, &ignored) == HORON_OK && horon_clock_ns() < j->deadline_ns)
+        horon_pump_turn(&j->pump, -1);
+    j->over = true;
+}
+
+struct horon_writer horon_round_begin(struct horon_joining *j, const struct horon_error *so_far)
+{
+    struct horon_writer out = horon_writer_over(j->blob, sizeof j->blob);
+    horon_write_u8(&out, (uint8_t)weigh(j, so_far));
+    horon_write_u32(&out, (uint32_t)so_far->status);
+    horon_write_string(&out, so_far->status == HORON_OK ? "" : so_far->text);
+    return out;
+}
+
+/* The heaviest failure, of the lowest rank that has one so heavy. */
+static horon_status_t judge_round(const struct horon_joining *j, struct horon_round *round,
+                                  struct horon_error *error)
+{
+    int culprit = -1;
+    uint8_t heaviest = WEIGHT_FINE;
+    struct horon_error worst = {0};
+    for (int r = 0; r < j->id.size; r++) {
+        const struct horon_blob *blob = &round->blobs.items[r];
+        struct horon_reader *in = &round->payloads[r];
+        struct horon_error one = {0};
+        *in = horon_reader_over(blob->bytes, blob->count);
+        const uint8_t weight = horon_read_u8(in);
+        one.status = (horon_status_t)(int32_t)horon_read_u32(in);
+        horon_read_string(in, one.text, sizeof one.text);
+        if (!in->ok || (weight == WEIGHT_FINE) != (one.status == HORON_OK) || one.status > 0)
+            return horon_error_set(error, HORON_ERR_PROTO,
+                                   "rank %d put something unreadable into the store", r);
+        if (weight <= heaviest)
+            continue;
+        culprit = r;
+        heaviest = weight;
+        worst = one;
+    }
+    if (culprit < 0)
+        return HORON_OK;
+    if (culprit == j->id.rank || !j->names[culprit][0])
+        return horon_error_set(error, worst.status, "%s", worst.text);
+    return horon_error_set(error, worst.status, "rank %d (%s): %s", culprit, j->names[culprit],
+                           worst.text);
+}
+
+static horon_status_t wait_for_blobs(struct horon_joining *j, struct horon_round *round,
+                                     struct horon_error *error)
+{
+    for (;;) {
+        struct horon_error why = {0};
+        horon_status_t status = horon_store_get(j->store, &round->blobs, &why);
+        if (status == HORON_ERR_TIMEOUT)
+            return horon_joining_timeout(j, why.text, error);
+        if (status != HORON_OK && status != HORON_AGAIN)
+            return horon_error_set(error, status, "joining failed while %s: %s", j->phase,
+                                   why.text);
+        if (status == HORON_OK)
+            return HORON_OK;
+        status = ask_store(j, error);
+        if (status != HORON_OK)
+            return status;
+        if (horon_clock_ns() >= j->deadline_ns) {
+            horon_store_explain(j->store, why.text, sizeof why.text);
+            return horon_joining_timeout(j, why.text, error);
+        }
+        horon_pump_turn(&j->pump, -1);
+    }
+}
+
+horon_status_t horon_round_do(struct horon_joining *j, const struct horon_writer *out, bool last,
+                              struct horon_round *round, struct horon_error *error)
+{
+    const uint64_t deadline_ns = j->deadline_ns;
+    if (!out->ok)
+        return horon_error_set(error, HORON_ERR_CONFIG, "this rank's card is too long");
+    round->payloads = horon_zalloc((size_t)j->id.size, sizeof *round->payloads);
+    if (!round->payloads)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory to join");
+    horon_status_t status =
+        horon_store_put(j->store, out->bytes, out->used, last, deadline_ns, error);
+    if (status != HORON_OK)
+        return status;
+    if (deadline_ns != UINT64_MAX)
+        horon_joining_set_deadline(j, deadline_ns + GRACE_NS);
+    status = wait_for_blobs(j, round, error);
+    horon_joining_set_deadline(j, deadline_ns);
+    return status == HORON_OK ? judge_round(j, round, error) : status;
+}
+
+void horon_round_deinit(struct horon_round *round)
+{
+    horon_blobs_deinit(&round->blobs);
+    horon_free(round->payloads);
+    *round = (struct horon_round){0};
+}

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where ranks find each other: in rounds, each gives a blob and gets the blobs of all. Two kinds:
+ * tcp://HOST:PORT, served by horonrun or rank 0 (store_server.h); and file:DIR, for tests. DIR must
+ * be fresh for a job; its files stay, for whoever made it to remove.
+ */
+#ifndef HORON_BOOT_STORE_H
+#define HORON_BOOT_STORE_H
+
+#include "boot/auth.h"
+#include "boot/pump.h"
+#include "log.h"
+#include "status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct horon_store;
+struct horon_store_server;
+
+struct horon_store_options {
+    struct horon_pump *pump; /* outlives the store, as do key and log */
+    const struct horon_auth_key *key;
+    const char *key_text;     /* as the user gave it, for a server of our own */
+    struct horon_hello hello; /* ours, with role STORE and the job's mark */
+    const char *address;      /* tcp://HOST:PORT or file:DIR */
+    /* The address was derived from a launcher's variables: rank 0 must serve it, and if the port is
+     * taken, at one of the next port_scan ports, where the others look for it. Else (false, 0) rank
+     * 0 serves it only if that address is its machine's and nobody does yet. */
+    bool derived;
+    int port_scan;
+    const struct horon_log *log;
+};
+
+/** A view of one rank's blob. */
+struct horon_blob {
+    const uint8_t *bytes;
+    size_t count;
+};
+
+/** The answer of a round. */
+struct horon_blobs {
+    struct horon_blob *items; /* [size] */
+    uint8_t *memory;
+};
+
+struct horon_store_ops {
+    const char *name;
+    horon_status_t (*put)(struct horon_store *store, const void *blob, size_t bytes, bool last,
+                          uint64_t deadline_ns, struct horon_error *error);
+    horon_status_t (*get)(struct horon_store *store, struct horon_blobs *blobs_out,
+                          struct horon_error *error);
+    horon_status_t (*failed)(const struct horon_store *store, bool *whole_out,
+                             struct horon_error *error);
+    bool (*abort)(struct horon_store *store, const struct horon_error *why);
+    void (*explain)(const struct horon_store *store, char *text, size_t text_bytes);
+    bool (*busy)(const struct horon_store *store);
+    int (*take_socket)(struct horon_store *store);
+    void (*destroy)(struct horon_store *store);
+};
+
+/** Embedded first in each kind. */
+struct horon_store {
+    const struct horon_store_ops *ops;
+};
+
+/**
+ * Opens it; connecting goes on in the pump's turns.
+ * @return OK | ERR_CONFIG, the address is not understood, or not safe without a key | ERR_SYSTEM,
+ *         this is rank 0 and it cannot serve | ERR_MEMORY
+ */
+horon_status_t horon_store_open(const struct horon_store_options *options,
+                                struct horon_store **store_out, struct horon_error *error);
+
+/** Gives this rank's blob for the next round, at most HORON_STORE_BLOB_BYTES_MAX bytes; copied.
+ * @param last after this round ranks may leave
+ * @param deadline_ns when the server shall tell everybody who is missing */
+static inline horon_status_t horon_store_put(struct horon_store *store, const void *blob,
+                                             size_t bytes, bool last, uint64_t deadline_ns,
+                                             struct horon_error *error)
+{
+    return store->ops->put(store, blob, bytes, last, deadline_ns, error);
+}
+
+/**
+ * To be asked while waiting for whatever.
+ * @param whole_out set with a failure: its text says it all (a rank gave up for that reason, or the
+ *        launcher saw one die); else it is about the store, or names who is missing
+ * @return OK | ERR_TIMEOUT, ERR_PEER_LOST: ranks are missing, named | ERR_AUTH | ERR_PROTO |
+ *         ERR_SYSTEM, the store cannot be used | a rank's failure
+ */
+static inline horon_status_t horon_store_failed(const struct horon_store *store, bool *whole_out,
+                                                struct horon_error *error)
+{
+    return store->ops->failed(store, whole_out, error);
+}
+
+/** Makes joining fail for all with @p why, whose text says it all. Afterwards wait for
+ * horon_store_failed(). @return false if this kind of store, or its state, cannot tell the others:
+ * a round must */
+static inline bool horon_store_abort(struct horon_store *store, const struct horon_error *why)
+{
+    return store->ops->abort(store, why);
+}
+
+/** @return OK, all blobs of the round are here; end with horon_blobs_deinit() | AGAIN, ask whether
+ * it failed, and turn the pump | ERR_TIMEOUT, it is too late; ranks are named | ERR_MEMORY |
+ * ERR_AUTH, ERR_PROTO: a blob is not what it should be | ERR_SYSTEM */
+static inline horon_status_t horon_store_get(struct horon_store *store,
+                                             struct horon_blobs *blobs_out,
+                                             struct horon_error *error)
+{
+    return store->ops->get(store, blobs_out, error);
+}
+
+/** Writes why the round is not complete, as far as this rank can know. */
+static inline void horon_store_explain(const struct horon_store *store, char *text,
+                                       size_t text_bytes)
+{
+    store->ops->explain(store, text, text_bytes);
+}
+
+/** @return true while this rank serves and others have not been sent everything. */
+static inline bool horon_store_busy(const struct horon_store *store)
+{
+    return store->ops->busy(store);
+}
+
+/** @return the connection to a launcher that serves, now the caller's; -1 if it is another kind */
+static inline int horon_store_take_socket(struct horon_store *store)
+{
+    return store->ops->take_socket(store);
+}
+
+/** NULL is a no-op. */
+static inline void horon_store_destroy(struct horon_store *store)
+{
+    if (store)
+        store->ops->destroy(store);
+}
+
+void horon_blobs_deinit(struct horon_blobs *blobs);
+
+/** Cuts the answer of a round, @p size times u32 length and bytes, into views of @p memory, which
+ * the blobs then own. @return OK | ERR_PROTO | ERR_MEMORY; the caller keeps @p memory on failure */
+horon_status_t horon_blobs_cut(struct horon_blobs *blobs, int size, uint8_t *memory, size_t offset,
+                               size_t bytes);
+
+/* The kinds, called by horon_store_open(). */
+horon_status_t horon_store_open_tcp(const struct horon_store_options *options,
+                                    struct horon_store **store_out, struct horon_error *error);
+horon_status_t horon_store_open_file(const struct horon_store_options *options,
+                                     struct horon_store **store_out, struct horon_error *error);
+
+#endif

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The store server without sockets or clock: sessions of all ranks, rounds in each. Takes the bytes
+ * that proven ranks sent, gives the bytes to send to them. Nothing here can be reached without the
+ * job key.
+ */
+#ifndef HORON_BOOT_STORE_CORE_H
+#define HORON_BOOT_STORE_CORE_H
+
+#include "boot/store_frame.h"
+#include "status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct horon_store_core;
+struct horon_store_member; /* one rank in one session */
+
+/**
+ * @param wake called whenever a member has something to send that it had not before; @p user is
+ *        what join() was given
+ * @return NULL: no memory
+ */
+struct horon_store_core *horon_store_core_create(int size, void (*wake)(void *user));
+/** Members must have left. NULL is a no-op. */
+void horon_store_core_destroy(struct horon_store_core *core);
+
+/**
+ * Rank @p rank joins the next session that it was not in yet.
+ * @return OK | ERR_MEMORY | ERR_INVALID, no such rank | ERR_PROTO, too many sessions are open
+ */
+horon_status_t horon_store_core_join(struct horon_store_core *core, int rank, void *user,
+                                     struct horon_store_member **member_out);
+
+/** The connection is gone. If its session's last round is not over, the others in it fail. Frees
+ * the member. */
+void horon_store_core_leave(struct horon_store_member *member);
+
+/** @return OK | ERR_PROTO, the frame is not allowed | ERR_MEMORY; then the member must leave */
+horon_status_t horon_store_core_feed(struct horon_store_member *member, const uint8_t *in,
+                                     size_t bytes, uint64_t now_ns);
+
+/** What to send to the member next, NULL if nothing; and how much of it was sent. */
+const uint8_t *horon_store_core_out(const struct horon_store_member *member, size_t *bytes_out);
+void horon_store_core_sent(struct horon_store_member *member, size_t bytes);
+
+/** Fails the sessions in which a member has waited until its limit. @return the next limit, or
+ * UINT64_MAX. */
+uint64_t horon_store_core_expire(struct horon_store_core *core, uint64_t now_ns);
+
+/** Fails all sessions that are not over, or the next one if there is none. @p text says it all. */
+void horon_store_core_fail(struct horon_store_core *core, horon_status_t status, const char *text);
+
+/** Sessions that all ranks have joined. */
+int horon_store_core_full_sessions(const struct horon_store_core *core);
+/** As in store_server.h. */
+bool horon_store_core_joined(const struct horon_store_core *core, int rank);
+int horon_store_core_missing(const struct horon_store_core *core, int *ranks, int max);
+
+#endif

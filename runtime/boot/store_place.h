@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where a tcp:// store is to be looked for, and where rank 0 would serve it. */
+#ifndef HORON_BOOT_STORE_PLACE_H
+#define HORON_BOOT_STORE_PLACE_H
+
+#include "boot/address.h"
+#include "status.h"
+
+struct horon_store_place {
+    struct horon_addresses addresses; /* all of the host's, with the port */
+    int port;
+    /* Where rank 0 listens: a numeric address, "*" for all, "" for nowhere: it is another machine
+     */
+    char bind_address[HORON_ADDRESS_TEXT_BYTES];
+};
+
+/**
+ * Reads "tcp://HOST:PORT" and looks at this machine's addresses.
+ * @param key_given false: only loopback is safe; an address of this machine is replaced by it
+ * @param derived rank 0 must serve, wherever the address leads
+ * @return OK | ERR_CONFIG, no such form or name, or not safe without a key
+ * Blocks: as long as the resolver of names does.
+ */
+horon_status_t horon_store_place_find(struct horon_store_place *place, const char *text,
+                                      bool key_given, bool derived, struct horon_error *error);
+
+/** Adds the next @p port_scan ports at all addresses, as many as there is room for. */
+void horon_store_place_scan(struct horon_store_place *place, int port_scan);
+
+#endif

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sockets around store_core.c: a greeter proves who connects, then each connection feeds one member
+ * of the core and drains what the core has for it. Everything hangs on one pump, whose descriptor
+ * is the server's; limits that pass make it readable too.
+ */
+#include "boot/store_server.h"
+
+#include "alloc.h"
+#include "boot/address.h"
+#include "boot/greet.h"
+#include "boot/pump.h"
+#include "boot/store_core.h"
+#include "clock.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#define GUESTS_MAX 1024
+#define GUEST_PATIENCE_NS 10000000000u
+#define TURNS_PER_PROGRESS 16 /* so that the owner's loop is not held up by a busy job */
+#define READ_BYTES 16384
+
+struct visitor {
+    struct horon_store_server *server;
+    struct visitor *next, *previous;
+    struct horon_watch watch;
+    struct horon_store_member *member;
+};
+
+struct horon_store_server {
+    struct horon_pump pump;
+    struct horon_auth_key key;
+    struct horon_greeter *greeter;
+    struct horon_store_core *core;
+    struct horon_timer timer; /* the next limit of a member */
+    struct visitor *visitors;
+    const struct horon_log *log;
+    int port, sessions_max;
+};
+
+static void refresh_limit(struct horon_store_server *server)
+{
+    uint64_t next_ns = horon_store_core_expire(server->core, horon_clock_ns());
+    if (next_ns == UINT64_MAX)
+        horon_pump_untimer(&server->pump, &server->timer);
+    else
+        horon_pump_timer(&server->pump, &server->timer, next_ns);
+}
+
+static void visitor_leave(struct visitor *visitor)
+{
+    struct horon_store_server *server = visitor->server;
+    *(visitor->previous ? &visitor->previous->next : &server->visitors) = visitor->next;
+    if (visitor->next)
+        visitor->next->previous = visitor->previous;
+    horon_pump_unwatch(&server->pump, &visitor->watch);
+    close(visitor->watch.fd);
+    horon_store_core_leave(visitor->member);
+    horon_free(visitor);
+}
+
+static bool out_left(const struct visitor *visitor)
+{
+    size_t bytes;
+    return horon_store_core_out(visitor->member, &bytes) != NULL;
+}
+
+/* @return false if the connection is broken */
+static bool send_some(struct visitor *visitor)
+{
+    size_t bytes;
+    for (const uint8_t *out; (out = horon_store_core_out(visitor->member, &bytes));) {
+        ssize_t sent = send(visitor->watch.fd, out, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent >= 0)
+            horon_store_core_sent(visitor->member, (size_t)sent);
+        else if (errno == EAGAIN)
+            break;
+        else if (errno != EINTR)
+            return false;
+    }
+    return horon_pump_watch(&visitor->server->pump, &visitor->watch,
+                            EPOLLIN | (out_left(visitor) ? EPOLLOUT : 0), NULL) == HORON_OK;
+}
+
+static bool receive_some(struct visitor *visitor)
+{
+    uint8_t in[READ_BYTES];
+    ssize_t got = recv(visitor->watch.fd, in, sizeof in, MSG_DONTWAIT);
+    if (got < 0)
+        return errno == EAGAIN || errno == EINTR;
+    if (got == 0)
+        return false;
+    return horon_store_core_feed(visitor->member, in, (size_t)got, horon_clock_ns()) == HORON_OK;
+}
+
+static void visitor_ready(void *arg, uint32_t events)
+{
+    struct visitor *visitor = arg;
+    struct horon_store_server *server = visitor->server;
+    bool good = true;
+    if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
+        good = receive_some(visitor);
+    if (good)
+        good = send_some(visitor);
+    if (!good)
+        visitor_leave(visitor);
+    refresh_limit(server);
+}
+
+/* The core has something for this member: its socket will be writable soon enough. */
+static void member_wakes(void *user)
+{
+    struct visitor *visitor = user;
+    horon_pump_watch(&visitor->server->pump, &visitor->watch, EPOLLIN | EPOLLOUT, NULL);
+}
+
+static void arrived(void *arg, int fd, const struct horon_hello *theirs)
+{
+    struct horon_store_server *server = arg;
+    struct visitor *visitor = horon_zalloc(1, sizeof *visitor);
+    if (!visitor)
+        goto refused;
+    visitor->server = server;
+    visitor->watch = (struct horon_watch){.ready = visitor_ready, .arg = visitor, .fd = fd};
+    if (horon_store_core_join(server->core, theirs->rank, visitor, &visitor->member) != HORON_OK)
+        goto refused;
+    visitor->next = server->visitors;
+    if (visitor->next)
+        visitor->next->previous = visitor;
+    server->visitors = visitor;
+    if (horon_pump_watch(&server->pump, &visitor->watch, EPOLLIN, NULL) != HORON_OK)
+        visitor_leave(visitor);
+    if (server->sessions_max &&
+        horon_store_core_full_sessions(server->core) >= server->sessions_max)
+        horon_greeter_stop(server->greeter); /* who comes now wants the server after us */
+    return;
+refused:
+    HORON_LOG_WARN(server->log,
+                   "the store turned rank %d away: no memory, or too many joins are "
+                   "unfinished",
+                   theirs->rank);
+    horon_free(visitor);
+    close(fd);
+}
+
+static void refused(void *arg, const struct horon_hello *theirs, const char *from,
+                    const struct horon_error *error)
+{
+    const struct horon_store_server *server = arg;
+    if (theirs)
+        HORON_LOG_WARN(server->log, "the store turned rank %d at %s away: %s", theirs->rank, from,
+                       error->text);
+    else if (error->status == HORON_ERR_AUTH || error->status == HORON_ERR_PROTO ||
+             error->status == HORON_ERR_MEMORY)
+        HORON_LOG_WARN(server->log, "the store turned %s away: %s", from, error->text);
+}
+
+static void limit_due(void *arg)
+{
+    refresh_limit(arg);
+}
+
+/* "*": IPv6 and IPv4 at the same port. @return how many sockets, or -1 */
+static int listen_everywhere(const struct horon_store_server_options *options, int *fds, int *port)
+{
+    struct horon_address v4, v6;
+    const int last = options->port_last ? options->port_last : options->port;
+    horon_address_parse("0.0.0.0", options->port, &v4);
+    horon_address_parse("::", options->port, &v6);
+    for (int tries = 0; tries < 16; tries++) {
+        fds[0] = horon_address_listen_range(&v4, options->port, last, tries);
+        if (fds[0] < 0)
+            return -1;
+        *port = horon_address_port(&v4);
+        horon_address_set_port(&v6, *port);
+        fds[1] = horon_address_listen(&v6);
+        if (fds[1] >= 0)
+            return 2;
+        if (errno != EADDRINUSE)
+            return 1; /* a machine without IPv6 */
+        close(fds[0]);
+    }
+    errno = EADDRINUSE;
+    return -1;
+}
+
+static int listen_at(const struct horon_store_server_options *options, int *fds, int *port)
+{
+    const char *bind_address = options->bind_address ? options->bind_address : "127.0.0.1";
+    const int last = options->port_last ? options->port_last : options->port;
+    struct horon_address address;
+    if (strcmp(bind_address, "*") == 0)
+        return listen_everywhere(options, fds, port);
+    horon_address_parse(bind_address, 0, &address);
+    fds[0] = horon_address_listen_range(&address, options->port, last, 0);
+    *port = fds[0] < 0 ? 0 : horon_address_port(&address);
+    return fds[0] < 0 ? -1 : 1;
+}
+
+static horon_status_t check_options(const struct horon_store_server_options *options,
+                                    struct horon_error *error)
+{
+    const char *at = options->bind_address;
+    struct horon_address address = {0};
+    if (options->size < 1 || options->size > HORON_BOOT_SIZE_MAX)
+        return horon_error_set(error, HORON_ERR_CONFIG, "a job of %d ranks cannot be served",
+                               options->size);
+    if (at && strcmp(at, "*") != 0 && !horon_address_parse(at, 0, &address))
+        return horon_error_set(error, HORON_ERR_CONFIG, "'%s' is no IP address to listen at", at);
+    if (at && options->key_bytes == 0 && !(address.bytes && horon_address_is_loopback(&address)))
+        return horon_error_set(error, HORON_ERR_CONFIG,
+                               "without a job key the store serves loopback only, not %s", at);
+    return HORON_OK;
+}
+
+static horon_status_t start(struct horon_store_server *server,
+                            const struct horon_store_server_options *options, int *errno_out,
+                            struct horon_error *error)
+{
+    int fds[2];
+    const int count = listen_at(options, fds, &server->port);
+    if (count < 0) {
+        *errno_out = errno;
+        return horon_error_set_errno(
+            error, HORON_ERR_SYSTEM, errno, "the store cannot listen at %s port %d",
+            options->bind_address ? options->bind_address : "127.0.0.1", options->port);
+    }
+    struct horon_greeter_options greeting = {.pump = &server->pump,
+                                             .key = &server->key,
+                                             .loopback_only = !server->key.given,
+                                             .guests_max = GUESTS_MAX,
+                                             .patience_ns = GUEST_PATIENCE_NS,
+                                             .arrived = arrived,
+                                             .refused = refused,
+                                             .arg = server};
+    greeting.hello = (struct horon_hello){.protocol_min = HORON_PROTOCOL_MIN,
+                                          .protocol_max = HORON_PROTOCOL_MAX,
+                                          .role = HORON_ROLE_STORE,
+                                          .rank = options->rank,
+                                          .job = options->job,
+                                          .size = (uint32_t)options->size};
+    horon_status_t status =
+        horon_random(greeting.hello.member, sizeof greeting.hello.member, error);
+    if (status == HORON_OK)
+        status = horon_greeter_create(&greeting, fds, count, &server->greeter, error);
+    for (int i = 0; i < count && status != HORON_OK; i++)
+        close(fds[i]);
+    return status;
+}
+
+horon_status_t horon_store_server_create(const struct horon_store_server_options *options,
+                                         struct horon_store_server **server_out, int *errno_out,
+                                         struct horon_error *error)
+{
+    int errno_ignored;
+    horon_status_t status = check_options(options, error);
+    if (status != HORON_OK)
+        return status;
+    struct horon_store_server *server = horon_zalloc(1, sizeof *server);
+    if (!server)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the store");
+    server->pump.epoll_fd = server->pump.timer_fd = -1;
+    server->log = options->log;
+    server->sessions_max = options->sessions_max;
+    server->timer = (struct horon_timer){.due = limit_due, .arg = server};
+    status = horon_auth_key_init(&server->key, options->key, options->key_bytes, error);
+    if (status == HORON_OK)
+        status = horon_pump_init(&server->pump, error);
+    server->core = horon_store_core_create(options->size, member_wakes);
+    if (status == HORON_OK && !server->core)
+        status = horon_error_set(error, HORON_ERR_MEMORY, "no memory for the store");
+    if (status == HORON_OK)
+        status = start(server, options, errno_out ? errno_out : &errno_ignored, error);
+    if (status != HORON_OK) {
+        horon_store_server_destroy(server);
+        return status;
+    }
+    *server_out = server;
+    return HORON_OK;
+}
+
+int horon_store_server_port(const struct horon_store_server *server)
+{
+    return server->port;
+}
+
+int horon_store_server_fd(const struct horon_store_server *server)
+{
+    return server->pump.epoll_fd;
+}
+
+void horon_store_server_progress(struct horon_store_server *server)
+{
+    for (int i = 0; i < TURNS_PER_PROGRESS; i++)
+        if (horon_pump_turn(&server->pump, 0) != HORON_OK)
+            return;
+}
+
+bool horon_store_server_joined(const struct horon_store_server *server, int rank)
+{
+    return horon_store_core_joined(server->core, rank);
+}
+
+int horon_store_server_missing(const struct horon_store_server *server, int *ranks, int max)
+{
+    return horon_store_core_missing(server->core, ranks, max);
+}
+
+void horon_store_server_fail(struct horon_store_server *server, horon_status_t status,
+                             const char *text)
+{
+    horon_store_core_fail(server->core, status, text);
+}
+
+bool horon_store_server_busy(const struct horon_store_server *server)
+{
+    for (const struct visitor *visitor = server->visitors; visitor; visitor = visitor->next)
+        if (out_left(visitor))
+            return true;
+    return false;
+}
+
+void horon_store_server_destroy(struct horon_store_server *server)
+{
+    if (!server)
+        return;
+    horon_greeter_destroy(server->greeter);
+    while (server->visitors)
+        visitor_leave(server->visitors);
+    horon_pump_untimer(&server->pump, &server->timer);
+    horon_store_core_destroy(server->core);
+    horon_pump_deinit(&server->pump);
+    explicit_bzero(&server->key, sizeof server->key);
+    horon_free(server);
+}
+
+void horon_store_server_close_in_child(struct horon_store_server *server)
+{
+    if (!server)
+        return;
+    horon_greeter_close_in_child(server->greeter);
+    for (const struct visitor *visitor = server->visitors; visitor; visitor = visitor->next)
+        close(visitor->watch.fd);
+    close(server->pump.timer_fd);
+    close(server->pump.epoll_fd);
+}

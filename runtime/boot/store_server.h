@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Serves the store over TCP: every rank connects, proves the job key, and takes part in rounds in
+ * which each gives a blob and gets the blobs of all. Runs inside horonrun, or inside rank 0 while
+ * it joins. One thread, never waits: poll horon_store_server_fd() for input, then call progress.
+ *
+ * The k-th time that a rank connects it joins session k, so a job may shut down and join again any
+ * number of times, and a process may hold several contexts, while the server keeps running.
+ */
+#ifndef HORON_BOOT_STORE_SERVER_H
+#define HORON_BOOT_STORE_SERVER_H
+
+#include "log.h"
+#include "status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct horon_store_server;
+
+struct horon_store_server_options {
+    int size;         /* ranks of the job, 1..HORON_BOOT_SIZE_MAX */
+    const void *key;  /* the job key's text without a newline, as in HORON_JOB_KEY; copied */
+    size_t key_bytes; /* 0: no key; then only loopback addresses are bound and accepted */
+    /* Numeric IPv4 or IPv6 address; NULL: 127.0.0.1; "*": all addresses, IPv6 too where there is */
+    const char *bind_address;
+    int port;         /* 0: any free one */
+    int port_last;    /* with port: the first free one of port..port_last; 0: only port */
+    int sessions_max; /* 0: any number; with n the server stops listening once n sessions are full
+                       */
+    int rank;         /* who serves: 0, or -1 for the launcher (ranks then stay connected) */
+    uint64_t job;     /* what tells this job from others at the same address; 0: any */
+    const struct horon_log *log; /* NULL: silent; strangers are reported as warnings */
+};
+
+/**
+ * Binds and listens.
+ * @param server_out set on OK only; end it with horon_store_server_destroy()
+ * @return OK | ERR_CONFIG, no such address, or a public one without a key | ERR_SYSTEM, the port is
+ *         taken or the system refuses; errno is in *errno_out (may be NULL)
+ *         | ERR_MEMORY
+ * Thread: the one that will call progress. Blocks: no.
+ */
+horon_status_t horon_store_server_create(const struct horon_store_server_options *options,
+                                         struct horon_store_server **server_out, int *errno_out,
+                                         struct horon_error *error);
+
+/** @return the port it listens on. */
+int horon_store_server_port(const struct horon_store_server *server);
+
+/** @return a descriptor, the server's, that polls readable when progress has something to do (also
+ * when a time limit passes). Close-on-exec; never read or write it. */
+int horon_store_server_fd(const struct horon_store_server *server);
+
+/** Accepts, reads, answers, expires: whatever can be done now. Blocks: no. */
+void horon_store_server_progress(struct horon_store_server *server);
+
+/** @return true once @p rank has proven itself in the newest session that anybody has joined. */
+bool horon_store_server_joined(const struct horon_store_server *server, int rank);
+
+/** Ranks that the oldest session that is not full still lacks.
+ * @param ranks [max] the first of them, ascending; may be NULL if max is 0. @return how many there
+ * are in all */
+int horon_store_server_missing(const struct horon_store_server *server, int *ranks, int max);
+
+/** Fails all ranks that are joining now, or will join a session begun by now, with this reason: a
+ * launcher calls it when a rank died before it joined. */
+void horon_store_server_fail(struct horon_store_server *server, horon_status_t status,
+                             const char *text);
+
+/** @return true while some answer has not been handed to the kernel yet. */
+bool horon_store_server_busy(const struct horon_store_server *server);
+
+/** Closes everything. NULL is a no-op. */
+void horon_store_server_destroy(struct horon_store_server *server);
+
+/** For the child of a fork: closes the descriptors, frees nothing. Async-signal-safe. */
+void horon_store_server_close_in_child(struct horon_store_server *server);
+
+#endif

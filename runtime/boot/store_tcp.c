@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A rank's side of the TCP store; on rank 0 perhaps with the server inside, which turns with the
+ * same pump: while this rank waits for anything, it serves the others.
+ *
+ * Who serves is found out by trying to listen: horonrun listens before it starts a rank, so rank 0
+ * fails to take its port and becomes a client like the rest. Where the address came from another
+ * launcher's variables (torchrun's MASTER_PORT belongs to torch's own store, as a rule), rank 0
+ * takes the first free port from there on, and the others ask at all of them at once: a connector
+ * sends nothing until horon's hello was seen, so no stranger's server is disturbed.
+ */
+#include "boot/store.h"
+
+#include "alloc.h"
+#include "boot/dial.h"
+#include "boot/store_frame.h"
+#include "boot/store_place.h"
+#include "boot/store_server.h"
+#include "clock.h"
+#include "codec.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define READ_BYTES 16384
+
+struct tcp_store {
+    struct horon_store base;
+    struct horon_store_options options;
+    char where[160]; /* "tcp://HOST:PORT", for texts */
+    int size;
+    struct horon_store_server *server; /* on a rank 0 that serves */
+    struct horon_watch server_watch;
+    struct horon_dial *dial;  /* until connected */
+    struct horon_watch watch; /* its fd is the connection, -1 before */
+    bool launcher_serves;
+    uint8_t *out; /* the PUT that is being sent */
+    size_t out_bytes, out_sent;
+    uint32_t round;
+    struct horon_store_inbox inbox;
+    bool answered; /* the inbox holds the ALL of this round; nothing more is read before it is taken
+                    */
+    bool whole;    /* error.text says it all */
+    struct horon_error error;
+};
+
+static void store_failed(struct tcp_store *store)
+{
+    horon_pump_unwatch(store->options.pump, &store->watch);
+}
+
+static void send_some(struct tcp_store *store)
+{
+    while (store->out_sent < store->out_bytes) {
+        ssize_t sent = send(store->watch.fd, store->out + store->out_sent,
+                            store->out_bytes - store->out_sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent >= 0) {
+            store->out_sent += (size_t)sent;
+        } else if (errno == EAGAIN) {
+            break;
+        } else if (errno != EINTR) {
+            horon_error_set_errno(&store->error, HORON_ERR_PEER_LOST, errno,
+                                  "the connection to the store at %s broke", store->where);
+            store_failed(store);
+            return;
+        }
+    }
+    const uint32_t events = EPOLLIN | (store->out_sent < store->out_bytes ? EPOLLOUT : 0);
+    horon_pump_watch(store->options.pump, &store->watch, events, &store->error);
+}
+
+/* FAIL: the store's last word. */
+static void take_failure(struct tcp_store *store, struct horon_reader *in)
+{
+    const bool whole = horon_read_u8(in);
+    const horon_status_t status = (horon_status_t)(int32_t)horon_read_u32(in);
+    const size_t bytes = in->limit - in->used;
+    const char *text = horon_read_view(in, bytes);
+    if (!in->ok || status >= 0 || bytes >= HORON_ERROR_TEXT_BYTES) {
+        horon_error_set(&store->error, HORON_ERR_PROTO, "the store at %s fails without a reason",
+                        store->where);
+    } else {
+        horon_error_set(&store->error, status, "%.*s", (int)bytes, text);
+        store->whole = whole;
+    }
+    store_failed(store);
+}
+
+static void take_frame(struct tcp_store *store)
+{
+    struct horon_reader in = horon_reader_over(store->inbox.body, store->inbox.used);
+    const uint8_t type = horon_read_u8(&in);
+    if (type == HORON_STORE_FAIL) {
+        take_failure(store, &in);
+    } else if (type == HORON_STORE_ALL && horon_read_u32(&in) == store->round && in.ok) {
+        store->answered = true;
+        horon_pump_unwatch(store->options.pump, &store->watch);
+    } else {
+        horon_error_set(&store->error, HORON_ERR_PROTO, "the store at %s answers out of turn",
+                        store->where);
+        store_failed(store);
+    }
+}
+
+static void receive_some(struct tcp_store *store)
+{
+    uint8_t in[READ_BYTES];
+    size_t taken, want = horon_store_inbox_want(&store->inbox);
+    ssize_t got = recv(store->watch.fd, in, want < sizeof in ? want : sizeof in, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (got <= 0) {
+        horon_error_set(&store->error, HORON_ERR_PEER_LOST,
+                        "the store at %s closed the connection while ranks were joining",
+                        store->where);
+        store_failed(store);
+        return;
+    }
+    horon_status_t status = horon_store_inbox_feed(&store->inbox, in, (size_t)got, &taken);
+    if (status == HORON_OK) {
+        take_frame(store);
+    } else if (status != HORON_AGAIN) {
+        horon_error_set(&store->error, status, "the answer of the store at %s cannot be taken",
+                        store->where);
+        store_failed(store);
+    }
+}
+
+static void store_ready(void *arg, uint32_t events)
+{
+    struct tcp_store *store = arg;
+    if (events & EPOLLOUT)
+        send_some(store);
+    if (store->watch.active && (events & ~(uint32_t)EPOLLOUT))
+        receive_some(store);
+}
+
+static void dialled(void *arg, horon_status_t status, int fd, const struct horon_hello *theirs,
+                    const struct horon_error *error)
+{
+    struct tcp_store *store = arg;
+    horon_dial_destroy(store->dial);
+    store->dial = NULL;
+    if (status != HORON_OK) {
+        horon_error_set(&store->error, status, "the store at %s cannot be used: %s", store->where,
+                        error->text);
+        return;
+    }
+    store->watch.fd = fd;
+    store->launcher_serves = theirs->rank < 0;
+    send_some(store);
+}
+
+static void server_ready(void *arg, uint32_t events)
+{
+    struct tcp_store *store = arg;
+    (void)events;
+    horon_store_server_progress(store->server);
+}
+
+/* Appends to what is still to be sent. @return where to write @p bytes bytes, NULL: no memory */
+static uint8_t *queue(struct tcp_store *store, size_t bytes)
+{
+    const size_t left = store->out_bytes - store->out_sent;
+    if (left)
+        memmove(store->out, store->out + store->out_sent, left);
+    store->out_sent = 0;
+    store->out_bytes = left;
+    uint8_t *more = horon_realloc(store->out, left + bytes);
+    if (!more)
+        return NULL;
+    store->out = more;
+    store->out_bytes += bytes;
+    return more + left;
+}
+
+static horon_status_t tcp_put(struct horon_store *base, const void *blob, size_t bytes, bool last,
+                              uint64_t deadline_ns, struct horon_error *error)
+{
+    struct tcp_store *store = (struct tcp_store *)base;
+    const uint64_t now = horon_clock_ns();
+    uint64_t wait_ms = deadline_ns > now ? (deadline_ns - now) / 1000000u : 0;
+    if (deadline_ns == UINT64_MAX || wait_ms >= HORON_STORE_NO_LIMIT)
+        wait_ms = HORON_STORE_NO_LIMIT;
+    const size_t all_bytes = HORON_STORE_PUT_BYTES + bytes;
+    uint8_t *frame = bytes <= HORON_STORE_BLOB_BYTES_MAX ? queue(store, all_bytes) : NULL;
+    if (!frame)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a card of %zu bytes", bytes);
+    struct horon_writer out = horon_writer_over(frame, all_bytes);
+    horon_write_u32(&out, (uint32_t)(all_bytes - 4));
+    horon_write_u8(&out, HORON_STORE_PUT);
+    horon_write_u8(&out, last);
+    horon_write_u32(&out, store->round);
+    horon_write_u32(&out, (uint32_t)wait_ms);
+    horon_write_bytes(&out, blob, bytes);
+    if (store->watch.fd >= 0 && store->error.status == HORON_OK)
+        send_some(store);
+    return HORON_OK;
+}
+
+static horon_status_t tcp_failed(const struct horon_store *base, bool *whole_out,
+                                 struct horon_error *error)
+{
+    const struct tcp_store *store = (const struct tcp_store *)base;
+    if (store->error.status == HORON_OK || store->answered)
+        return HORON_OK;
+    *whole_out = store->whole;
+    *error = store->error;
+    return error->status;
+}
+
+static bool tcp_abort(struct horon_store *base, const struct horon_error *why)
+{
+    struct tcp_store *store = (struct tcp_store *)base;
+    const size_t text_bytes = strlen(why->text);
+    if (store->watch.fd < 0 || store->error.status != HORON_OK)
+        return false;
+    uint8_t *frame = queue(store, 9 + text_bytes);
+    if (!frame)
+        return false;
+    struct horon_writer out = horon_writer_over(frame, 9 + text_bytes);
+    horon_write_u32(&out, (uint32_t)(5 + text_bytes));
+    horon_write_u8(&out, HORON_STORE_ABORT);
+    horon_write_u32(&out, (uint32_t)why->status);
+    horon_write_bytes(&out, why->text, text_bytes);
+    send_some(store);
+    return true;
+}
+
+static horon_status_t tcp_get(struct horon_store *base, struct horon_blobs *blobs_out,
+                              struct horon_error *error)
+{
+    struct tcp_store *store = (struct tcp_store *)base;
+    if (!store->answered)
+        return HORON_AGAIN;
+    horon_status_t status =
+        horon_blobs_cut(blobs_out, store->size, store->inbox.body, 5, store->inbox.used);
+    if (status != HORON_OK)
+        return horon_error_set(error, status, "the answer of the store at %s cannot be read",
+                               store->where);
+    store->inbox = (struct horon_store_inbox){.limit = store->inbox.limit}; /* the blobs own it */
+    store->answered = false;
+    store->round++;
+    return horon_pump_watch(store->options.pump, &store->watch, EPOLLIN, error);
+}
+
+static void tcp_explain(const struct horon_store *base, char *text, size_t text_bytes)
+{
+    const struct tcp_store *store = (const struct tcp_store *)base;
+    char tried[HORON_ERROR_TEXT_BYTES / 2];
+    if (!store->dial) {
+        snprintf(text, text_bytes, "the store at %s does not answer", store->where);
+        return;
+    }
+    horon_dial_describe(store->dial, tried, sizeof tried);
+    snprintf(text, text_bytes, "the store at %s was not reached (%s)", store->where, tried);
+}
+
+static bool tcp_busy(const struct horon_store *base)
+{
+    const struct tcp_store *store = (const struct tcp_store *)base;
+    return store->server && horon_store_server_busy(store->server);
+}
+
+static int tcp_take_socket(struct horon_store *base)
+{
+    struct tcp_store *store = (struct tcp_store *)base;
+    int fd = store->launcher_serves ? store->watch.fd : -1;
+    if (fd < 0)
+        return -1;
+    horon_pump_unwatch(store->options.pump, &store->watch);
+    store->watch.fd = -1;
+    return fd;
+}
+
+static void tcp_destroy(struct horon_store *base)
+{
+    struct tcp_store *store = (struct tcp_store *)base;
+    horon_dial_destroy(store->dial);
+    horon_pump_unwatch(store->options.pump, &store->watch);
+    if (store->watch.fd >= 0)
+        close(store->watch.fd);
+    horon_pump_unwatch(store->options.pump, &store->server_watch);
+    horon_store_server_destroy(store->server);
+    horon_store_inbox_deinit(&store->inbox);
+    horon_free(store->out);
+    horon_free(store);
+}
+
+static const struct horon_store_ops tcp_ops = {.name = "tcp",
+                                               .put = tcp_put,
+                                               .get = tcp_get,
+                                               .failed = tcp_failed,
+                                               .abort = tcp_abort,
+                                               .explain = tcp_explain,
+                                               .busy = tcp_busy,
+                                               .take_socket = tcp_take_socket,
+                                               .destroy = tcp_destroy};
+
+/* Rank 0: serves if it can, and then only asks itself. */
+static horon_status_t serve(struct tcp_store *store, struct horon_store_place *place,
+                            struct horon_error *error)
+{
+    const struct horon_store_options *options = &store->options;
+    const int last = place->port + options->port_scan;
+    int why = 0;
+    const struct horon_store_server_options serving = {.size = store->size,
+                                                       .key = options->key_text,
+                                                       .key_bytes = strlen(options->key_text),
+                                                       .bind_address = place->bind_address,
+                                                       .port = place->port,
+                                                       .port_last = last > 65535 ? 65535 : last,
+                                                       .sessions_max = 1,
+                                                       .job = options->hello.job,
+                                                       .log = options->log};
+    horon_status_t status = horon_store_server_create(&serving, &store->server, &why, error);
+    if (status != HORON_OK)
+        return why == EADDRINUSE && !options->derived ? HORON_OK : status; /* somebody serves */
+    store->server_watch = (struct horon_watch){
+        .ready = server_ready, .arg = store, .fd = horon_store_server_fd(store->server)};
+    const bool everywhere = strcmp(place->bind_address, "*") == 0;
+    horon_address_parse(everywhere ? "127.0.0.1" : place->bind_address,
+                        horon_store_server_port(store->server), &place->addresses.items[0]);
+    place->addresses.count = 1;
+    return horon_pump_watch(options->pump, &store->server_watch, EPOLLIN, error);
+}
+
+static horon_status_t start(struct tcp_store *store, struct horon_error *error)
+{
+    struct horon_store_place place;
+    const struct horon_store_options *options = &store->options;
+    horon_status_t status = horon_store_place_find(&place, options->address, options->key->given,
+                                                   options->derived, error);
+    if (status == HORON_OK && options->hello.rank == 0 && place.bind_address[0])
+        status = serve(store, &place, error);
+    if (status != HORON_OK)
+        return status;
+    const bool scan = !store->server && options->port_scan > 0;
+    if (scan)
+        horon_store_place_scan(&place, options->port_scan);
+    const struct horon_dial_options dialling = {.pump = store->options.pump,
+                                                .key = store->options.key,
+                                                .hello = store->options.hello,
+                                                .addresses = &place.addresses,
+                                                .expect_rank = HORON_DIAL_ANYBODY,
+                                                .one_server = !scan,
+                                                .scan = scan,
+                                                .done = dialled,
+                                                .arg = store};
+    return horon_dial_create(&dialling, &store->dial, error);
+}
+
+horon_status_t horon_store_open_tcp(const struct horon_store_options *options,
+                                    struct horon_store **store_out, struct horon_error *error)
+{
+    struct tcp_store *store = horon_zalloc(1, sizeof *store);
+    if (!store)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the store");
+    store->base.ops = &tcp_ops;
+    store->options = *options;
+    store->size = (int)options->hello.size;
+    snprintf(store->where, sizeof store->where, "%s", options->address);
+    store->watch = (struct horon_watch){.ready = store_ready, .arg = store, .fd = -1};
+    store->inbox.limit = horon_store_frame_bytes_max(store->size);
+    horon_status_t status = start(store, error);
+    if (status != HORON_OK) {
+        tcp_destroy(&store->base);
+        return status;
+    }
+    *store_out = &store->base;
+    return HORON_OK;
+}

@@ -1,0 +1,463 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Birth and death of a context: settings, joining, shared memory, links, engine, progress thread;
+ * and all of it in reverse. The struct itself lives until the last request of it is released.
+ */
+#include "context_state.h"
+
+#include "alloc.h"
+#include "clock.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* How long leaving may take to hand the last messages to the network. */
+#define GOODBYE_MS 1000
+
+static struct horon_host_shape shape_of(const struct horon_config *config, int local_size)
+{
+    return (struct horon_host_shape){
+        .local_size = local_size,
+        .small_bytes = (size_t)config->shm_small_bytes,
+        .chunk_bytes = (size_t)config->shm_chunk_bytes,
+    };
+}
+
+static size_t control_bytes(const struct horon_config *config, int local_size)
+{
+    struct horon_host_shape shape = shape_of(config, local_size);
+    return horon_host_control_bytes(&shape);
+}
+
+static size_t arena_bytes(const struct horon_config *config, int local_size)
+{
+    struct horon_host_shape shape = shape_of(config, local_size);
+    return horon_host_arena_bytes(&shape);
+}
+
+static void ring_doorbell(void *arg, int local_rank)
+{
+    struct horon_context *ctx = arg;
+    horon_doorbell_ring(ctx->boot.local[local_rank].doorbell);
+}
+
+static uint64_t read_clock(void *arg)
+{
+    (void)arg;
+    return horon_clock_ns();
+}
+
+void horon_context_ref(struct horon_context *ctx)
+{
+    atomic_fetch_add_explicit(&ctx->refs, 1, memory_order_relaxed);
+}
+
+void horon_context_unref(struct horon_context *ctx)
+{
+    if (atomic_fetch_sub_explicit(&ctx->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    /* In the child of a fork the links lie in memory that the parent's peers read, too. */
+    if (!atomic_load(&ctx->forked))
+        horon_engine_destroy(ctx->engine);
+    horon_free(ctx);
+}
+
+/* ---- requests, as the engine lets go of them ------------------------------------------------ */
+
+static void release_request(struct horon_request *request)
+{
+    if (atomic_fetch_sub_explicit(&request->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    struct horon_context *ctx = request->context;
+    horon_request_deinit(request, horon_engine_names(ctx->engine));
+    horon_free(request);
+    horon_context_unref(ctx);
+}
+
+static void request_ended(struct horon_request *request)
+{
+    struct horon_context *ctx = request->context;
+    if (ctx) /* one of horon_run() is counted by nobody */
+        atomic_fetch_sub_explicit(&ctx->flying, 1, memory_order_relaxed);
+    release_request(request);
+}
+
+static void callback_begins(void *arg)
+{
+    struct horon_context *ctx = arg;
+    atomic_store_explicit(&ctx->calling_back, (uintptr_t)pthread_self(), memory_order_relaxed);
+}
+
+static void callback_ended(void *arg)
+{
+    struct horon_context *ctx = arg;
+    atomic_store_explicit(&ctx->calling_back, 0, memory_order_relaxed);
+}
+
+/* ---- birth ---------------------------------------------------------------------------------- */
+
+static void set_up_log(struct horon_context *ctx, const horon_options_t *options)
+{
+    ctx->log.fn = options->log_fn;
+    ctx->log.arg = options->log_arg;
+    ctx->log.level = (horon_log_level_t)ctx->config.log_level;
+    ctx->log.rank = -1;
+    gethostname(ctx->log.host, sizeof ctx->log.host - 1);
+}
+
+static horon_status_t set_up_host(struct horon_context *ctx)
+{
+    const struct horon_topology *topology = &ctx->boot.topology;
+    int host = topology->host_of[topology->rank];
+    size_t local_size = (size_t)horon_topology_host_size(topology, host);
+    ctx->host.shape = shape_of(&ctx->config, (int)local_size);
+    ctx->host.local_rank = topology->local_rank_of[topology->rank];
+    ctx->host.control = ctx->boot.control.base;
+    ctx->host.doorbell = ring_doorbell;
+    ctx->host.doorbell_arg = ctx;
+    ctx->arenas = horon_zalloc(local_size, sizeof *ctx->arenas);
+    ctx->ring_wakes = horon_zalloc(local_size, sizeof *ctx->ring_wakes);
+    ctx->ring_peers = horon_zalloc(local_size, sizeof *ctx->ring_peers);
+    ctx->dead = horon_zalloc(local_size, sizeof *ctx->dead);
+    ctx->watch_of = horon_zalloc((size_t)topology->size, sizeof *ctx->watch_of);
+    if (!ctx->arenas || !ctx->ring_wakes || !ctx->ring_peers || !ctx->dead || !ctx->watch_of)
+        return HORON_ERR_MEMORY;
+    for (size_t i = 0; i < local_size; i++) {
+        ctx->arenas[i] = ctx->boot.local[i].arena.base;
+        madvise(ctx->arenas[i], ctx->boot.local[i].arena.bytes, MADV_DONTFORK);
+    }
+    /* a child has no use for them, and would keep the memory after the job has gone */
+    madvise(ctx->boot.control.base, ctx->boot.control.bytes, MADV_DONTFORK);
+    ctx->host.arenas = ctx->arenas;
+    ctx->doorbell = ctx->boot.local[ctx->host.local_rank].doorbell;
+    /* not the affinity of this thread, which may differ between ranks */
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    ctx->host.crowded = cores > 0 && local_size > (size_t)cores;
+    return HORON_OK;
+}
+
+static void ring_written(void *arg)
+{
+    struct ring_peer *peer = arg;
+    horon_host_wake(peer->host, peer->local_rank, HORON_WAKE_CONTROL);
+}
+
+static void ring_has_room(void *arg)
+{
+    struct ring_peer *peer = arg;
+    horon_host_wake(peer->host, peer->local_rank, HORON_WAKE_CONTROL | HORON_WAKE_ASLEEP);
+}
+
+/* The ring between this rank and local rank @p peer; one of the two is the host's first. */
+static horon_status_t make_ring(struct horon_context *ctx, int peer, struct horon_link **link_out)
+{
+    int self = ctx->host.local_rank;
+    int member = self == 0 ? peer : self;
+    struct horon_ring *to_leader = horon_host_ring(&ctx->host, member, true);
+    struct horon_ring *to_member = horon_host_ring(&ctx->host, member, false);
+    ctx->ring_peers[peer] = (struct ring_peer){.host = &ctx->host, .local_rank = peer};
+    ctx->ring_wakes[peer] = (struct horon_ring_wake){
+        .written = ring_written, .room = ring_has_room, .arg = &ctx->ring_peers[peer]};
+    return horon_link_ring_create(self == 0 ? to_member : to_leader,
+                                  self == 0 ? to_leader : to_member, HORON_RING_DATA_BYTES,
+                                  &ctx->ring_wakes[peer], link_out);
+}
+
+static horon_status_t make_links(struct horon_context *ctx, struct horon_link **links,
+                                 struct horon_error *error)
+{
+    const struct horon_topology *topology = &ctx->boot.topology;
+    horon_status_t status = HORON_OK;
+    int host = topology->host_of[topology->rank];
+    for (int rank = 0; rank < topology->size && status == HORON_OK; rank++) {
+        int *socket = &ctx->boot.socket_of[rank];
+        if (*socket >= 0) {
+            status =
+                horon_link_tcp_create(*socket, ctx->config.peer_timeout_ms, &links[rank], error);
+            if (status == HORON_OK)
+                *socket = -1; /* the link's now */
+            continue;
+        }
+        bool tied = horon_topology_parent(topology, rank) == topology->rank ||
+                    horon_topology_parent(topology, topology->rank) == rank;
+        if (rank != topology->rank && tied && topology->host_of[rank] == host)
+            status = make_ring(ctx, topology->local_rank_of[rank], &links[rank]);
+    }
+    return status;
+}
+
+static horon_status_t make_engine(struct horon_context *ctx, struct horon_error *error)
+{
+    size_t size = (size_t)ctx->boot.topology.size;
+    struct horon_link **links = horon_zalloc(size, sizeof *links);
+    if (!links)
+        return HORON_ERR_MEMORY;
+    struct horon_engine_options options = {
+        .config = &ctx->config,
+        .topology = &ctx->boot.topology,
+        .host = &ctx->host,
+        .links = links,
+        .now_ns = read_clock,
+        .log = &ctx->log,
+        .wake_waiters = horon_wake_waiters,
+        .ended = request_ended,
+        .release = release_request,
+        .callback_begins = callback_begins,
+        .callback_ended = callback_ended,
+        .callback_arg = ctx,
+    };
+    horon_status_t status = make_links(ctx, links, error);
+    if (status == HORON_OK) {
+        status = horon_engine_create(&options, &ctx->engine, error);
+    } else {
+        for (size_t i = 0; i < size; i++)
+            if (links[i])
+                links[i]->ops->destroy(links[i]);
+    }
+    horon_free(links);
+    return status;
+}
+
+static void on_socket(void *arg, int fd, int events)
+{
+    (void)arg; /* being awake is all: the thread now takes the token and looks at every link */
+    (void)fd;
+    (void)events;
+}
+
+static void on_death(void *arg, int fd, int events)
+{
+    struct horon_context *ctx = arg;
+    (void)events;
+    for (int i = 0; i < ctx->host.shape.local_size; i++) {
+        if (ctx->boot.local[i].pidfd != fd)
+            continue;
+        horon_loop_watch(ctx->loop, i, 0); /* pidfds were added first, by local rank */
+        atomic_store(&ctx->dead[i], true);
+        atomic_fetch_add(&ctx->deaths, 1);
+    }
+}
+
+static horon_status_t make_loop(struct horon_context *ctx, struct horon_error *error)
+{
+    int local_size = ctx->host.shape.local_size, size = ctx->boot.topology.size;
+    horon_status_t status = horon_loop_create(ctx->doorbell, local_size + size, &ctx->loop, error);
+    if (status != HORON_OK)
+        return status;
+    for (int i = 0; i < local_size; i++) {
+        int number = horon_loop_add(ctx->loop, ctx->boot.local[i].pidfd, on_death, ctx);
+        if (ctx->boot.local[i].pidfd >= 0)
+            horon_loop_watch(ctx->loop, number, HORON_LOOP_READ);
+    }
+    for (int rank = 0; rank < size; rank++) {
+        int socket = horon_engine_socket(ctx->engine, rank);
+        ctx->watch_of[rank] = socket < 0 ? -1 : horon_loop_add(ctx->loop, socket, on_socket, ctx);
+    }
+    return HORON_OK;
+}
+
+static horon_status_t start_thread(struct horon_context *ctx, struct horon_error *error)
+{
+    /* a guest blocks all signals in its thread: handlers run where the application expects them */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(&ctx->thread, NULL, horon_progress_thread, ctx);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failed)
+        return horon_error_set_errno(error, HORON_ERR_SYSTEM, failed,
+                                     "cannot start the progress thread");
+    ctx->thread_runs = true;
+    return HORON_OK;
+}
+
+static void tear_down(struct horon_context *ctx)
+{
+    if (ctx->thread_runs) {
+        atomic_store(&ctx->stop, true);
+        horon_doorbell_ring(ctx->doorbell);
+        pthread_join(ctx->thread, NULL);
+        ctx->thread_runs = false;
+    }
+    horon_fork_unregister(ctx);
+    horon_loop_destroy(ctx->loop);
+    horon_engine_close(ctx->engine);
+    horon_boot_deinit(&ctx->boot);
+    horon_free(ctx->arenas);
+    horon_free(ctx->ring_wakes);
+    horon_free(ctx->ring_peers);
+    horon_free((void *)ctx->dead);
+    horon_free(ctx->watch_of);
+}
+
+static horon_status_t join(struct horon_context *ctx, const horon_options_t *options,
+                           struct horon_error *error)
+{
+    const struct horon_boot_sizes sizes = {.control_bytes = control_bytes,
+                                           .arena_bytes = arena_bytes};
+    horon_status_t status = horon_boot(&ctx->boot, options->rank, options->size, &ctx->config,
+                                       &sizes, &ctx->log, error);
+    if (status != HORON_OK)
+        return status;
+    ctx->log.rank = ctx->boot.topology.rank;
+    status = set_up_host(ctx);
+    if (status == HORON_OK)
+        status = make_engine(ctx, error);
+    if (status == HORON_OK)
+        status = make_loop(ctx, error);
+    if (status == HORON_OK)
+        status = horon_fork_register(ctx);
+    if (status == HORON_OK)
+        status = start_thread(ctx, error);
+    if (status != HORON_OK)
+        tear_down(ctx);
+    return status;
+}
+
+static horon_status_t take_options(const horon_options_t *given, horon_options_t *options,
+                                   struct horon_error *error)
+{
+    const horon_options_t fresh = HORON_OPTIONS_INIT;
+    *options = fresh;
+    if (!given)
+        return HORON_OK;
+    /* version 0.1 is the first: a smaller struct is no older one */
+    if (given->struct_bytes < sizeof fresh || given->struct_bytes > sizeof fresh * 4)
+        return horon_error_set(error, HORON_ERR_INVALID,
+                               "options.struct_bytes is %zu; begin with HORON_OPTIONS_INIT",
+                               given->struct_bytes);
+    memcpy(options, given, sizeof fresh);
+    return HORON_OK;
+}
+
+static horon_status_t create(const horon_options_t *given, horon_context_t **ctx_out,
+                             struct horon_error *error)
+{
+    horon_options_t options;
+    if (!ctx_out)
+        return horon_error_set(error, HORON_ERR_INVALID, "ctx_out is NULL");
+    horon_status_t status = take_options(given, &options, error);
+    if (status != HORON_OK)
+        return status;
+    struct horon_context *ctx = horon_alloc_lines(sizeof *ctx);
+    if (!ctx)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a context");
+    memset(ctx, 0, sizeof *ctx);
+    atomic_store(&ctx->refs, 1);
+    status = horon_config_load(&ctx->config, options.settings, NULL, error);
+    if (status == HORON_OK) {
+        set_up_log(ctx, &options);
+        status = join(ctx, &options, error);
+    }
+    if (status != HORON_OK) {
+        if (!error->text[0])
+            horon_error_set(error, status, "no memory for a context");
+        horon_context_unref(ctx);
+        return status;
+    }
+    *ctx_out = ctx;
+    return HORON_OK;
+}
+
+horon_status_t horon_context_create(const horon_options_t *options, horon_context_t **ctx_out,
+                                    char *error_text, size_t error_bytes)
+{
+    struct horon_error error = {0};
+    horon_status_t status = create(options, ctx_out, &error);
+    horon_error_copy_text(&error, error_text, error_bytes);
+    return status;
+}
+
+/* ---- death ---------------------------------------------------------------------------------- */
+
+static void leave(struct horon_context *ctx)
+{
+    horon_token_take(ctx);
+    horon_engine_leave(ctx->engine);
+    uint64_t deadline = horon_clock_deadline(horon_clock_ns(), GOODBYE_MS);
+    while (!horon_engine_flushed(ctx->engine) && horon_clock_ns() < deadline) {
+        if (!horon_engine_progress(ctx->engine))
+            sched_yield();
+    }
+    horon_token_release(ctx);
+}
+
+void horon_context_destroy(horon_context_t *ctx)
+{
+    if (!ctx)
+        return;
+    atomic_store(&ctx->closed, true);
+    if (atomic_load(&ctx->forked)) {
+        horon_context_unref(ctx);
+        return;
+    }
+    leave(ctx);
+    tear_down(ctx);
+    horon_context_unref(ctx);
+}
+
+/* ---- questions ------------------------------------------------------------------------------ */
+
+int32_t horon_rank(const horon_context_t *ctx)
+{
+    return ctx ? ctx->boot.topology.rank : -1;
+}
+
+int32_t horon_size(const horon_context_t *ctx)
+{
+    return ctx ? ctx->boot.topology.size : -1;
+}
+
+int32_t horon_local_rank(const horon_context_t *ctx)
+{
+    return ctx ? ctx->host.local_rank : -1;
+}
+
+int32_t horon_local_size(const horon_context_t *ctx)
+{
+    return ctx ? ctx->host.shape.local_size : -1;
+}
+
+static int32_t hosts_with_local_rank(const horon_context_t *ctx, int host_limit)
+{
+    int32_t count = 0;
+    for (int host = 0; host < host_limit; host++)
+        count += horon_topology_host_size(&ctx->boot.topology, host) > ctx->host.local_rank;
+    return count;
+}
+
+int32_t horon_cross_rank(const horon_context_t *ctx)
+{
+    if (!ctx)
+        return -1;
+    const struct horon_topology *topology = &ctx->boot.topology;
+    return hosts_with_local_rank(ctx, topology->host_of[topology->rank]);
+}
+
+int32_t horon_cross_size(const horon_context_t *ctx)
+{
+    return ctx ? hosts_with_local_rank(ctx, ctx->boot.topology.host_count) : -1;
+}
+
+int32_t horon_host_count(const horon_context_t *ctx)
+{
+    return ctx ? ctx->boot.topology.host_count : -1;
+}
+
+int32_t horon_host_of(const horon_context_t *ctx, int32_t rank)
+{
+    if (!ctx || rank < 0 || rank >= ctx->boot.topology.size)
+        return -1;
+    return ctx->boot.topology.host_of[rank];
+}
+
+const char *horon_host_name(const horon_context_t *ctx, int32_t host)
+{
+    if (!ctx || host < 0 || host >= ctx->boot.topology.host_count)
+        return NULL;
+    return ctx->boot.topology.host_name[host];
+}

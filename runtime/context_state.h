@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The inside of a context, shared by context.c (birth and death), token.c (who makes progress) and
+ * api.c (the ABI's calls).
+ */
+#ifndef HORON_CONTEXT_STATE_H
+#define HORON_CONTEXT_STATE_H
+
+#include "boot/boot.h"
+#include "engine/engine.h"
+#include "loop.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct horon_context {
+    _Atomic uint32_t refs; /* the user's, and one a request */
+    struct horon_config config;
+    struct horon_log log;
+    struct horon_boot boot;
+    struct horon_host host;
+    uint8_t **arenas;                   /* [local size] */
+    struct horon_ring_wake *ring_wakes; /* [local size] by peer */
+    struct ring_peer {
+        struct horon_host *host;
+        int local_rank;
+    } * ring_peers;
+    struct horon_engine *engine;
+    struct horon_loop *loop;
+    int doorbell; /* of this rank */
+
+    /* The progress token: whoever exchanged it from 0 to 1 may use the engine. */
+    _Alignas(64) _Atomic uint32_t token;
+    _Atomic uint32_t takers;              /* threads that want it for a moment */
+    _Atomic uint32_t waiters;             /* threads that would rather drive themselves */
+    _Alignas(64) _Atomic uint32_t flying; /* requests posted and not ended */
+    _Atomic uint32_t deaths; /* local ranks whose process ended, not yet told to the engine */
+    _Atomic bool *dead;      /* [local size] */
+    _Atomic bool disarmed;   /* the progress thread does not watch the sockets */
+    _Atomic bool stop;
+    _Atomic bool closed;            /* destroyed: calls fail */
+    _Atomic bool forked;            /* this is a child of the process that created it */
+    _Atomic uintptr_t calling_back; /* thread that runs a callback, or 0 */
+    pthread_t thread;
+    bool thread_runs;
+    int *watch_of;                   /* [size] number of the socket's watch, or -1 */
+    struct horon_context *fork_next; /* list in fork.c */
+};
+
+/* token.c */
+void *horon_progress_thread(void *context);
+/** Tells the progress thread, if it sleeps and nobody drives, that something was posted. */
+void horon_context_notify(struct horon_context *ctx);
+/** Waits for a request. @return OK once it ended, whatever its status | ERR_TIMEOUT */
+horon_status_t horon_context_wait(struct horon_context *ctx, struct horon_request *request,
+                                  int64_t timeout_ms);
+bool horon_token_try(struct horon_context *ctx);
+void horon_token_take(struct horon_context *ctx);
+void horon_token_release(struct horon_context *ctx);
+/** Likewise for the progress thread, which watches its sockets and is about to sleep. */
+void horon_token_release_armed(struct horon_context *ctx);
+/** With the token in hand: runs an in-order request to its end, or until @p deadline_ns, or until
+ * waiting should go on asleep. */
+void horon_drive_ordered(struct horon_context *ctx, struct horon_request *request,
+                         uint64_t deadline_ns);
+/** engine_options.wake_waiters */
+void horon_wake_waiters(_Atomic uint32_t *state);
+
+/* context.c */
+void horon_context_ref(struct horon_context *ctx);
+void horon_context_unref(struct horon_context *ctx);
+
+/* fork.c: the one list of the process, because a fork knows no handle */
+horon_status_t horon_fork_register(struct horon_context *ctx);
+void horon_fork_unregister(struct horon_context *ctx);
+
+static inline bool horon_request_ended(const struct horon_request *request)
+{
+    return (atomic_load_explicit(&request->state, memory_order_acquire) &
+            HORON_REQUEST_STATE_MASK) == HORON_REQUEST_ENDED;
+}
+
+#endif

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Down the tree: batches, applied alike on every rank. The root feeds itself the very record that
+ * it sends, so there is one place where ids change hands and tokens come out, and the tables cannot
+ * drift. A record is forwarded to the children as it came.
+ *
+ * A failing batch that meets one of this rank's groups makes the rank take back the group's other
+ * tensors, with the same reason.
+ */
+#include "internal.h"
+
+static horon_status_t refuse(const struct horon_coordinator *c, struct horon_error *error,
+                             const char *why)
+{
+    char who[96];
+    return horon_error_set(error, HORON_ERR_PROTO, "%s sent a malformed decision: %s",
+                           horon_coord_rank_name(c, c->parent < 0 ? c->rank : c->parent, who), why);
+}
+
+/* ---- Groups that a failing batch met --------------------------------------------------------- */
+
+/* @p text is why the batch fails. */
+static horon_status_t doom_group(struct horon_coordinator *c, uint32_t index, const char *text)
+{
+    const struct coord_cold *cold = &c->cold[index];
+    if (cold->own_group_size <= 1)
+        return HORON_OK;
+    for (size_t i = 0; i < c->doomed_count; i++)
+        if (c->doomed[i].hash == cold->own_group_hash && c->doomed[i].size == cold->own_group_size)
+            return HORON_OK;
+    if (horon_coord_reserve(&c->doomed, &c->doomed_capacity, c->doomed_count + 1,
+                            sizeof *c->doomed))
+        return HORON_ERR_MEMORY;
+    char *copy = horon_strdup(text);
+    if (!copy)
+        return HORON_ERR_MEMORY;
+    c->doomed[c->doomed_count++] = (struct coord_doomed){
+        .hash = cold->own_group_hash, .size = cold->own_group_size, .text = copy};
+    return HORON_OK;
+}
+
+void horon_coord_doomed_free(struct horon_coordinator *c)
+{
+    for (size_t i = 0; i < c->doomed_count; i++)
+        horon_free(c->doomed[i].text);
+    c->doomed_count = 0;
+}
+
+static horon_status_t withdraw_member(struct horon_coordinator *c, uint32_t index, const char *text)
+{
+    struct coord_cold *cold = &c->cold[index];
+    if (!cold->reason) {
+        cold->reason = horon_strdup(text);
+        if (!cold->reason)
+            return HORON_ERR_MEMORY;
+    }
+    if (!horon_coord_seat_has(c, index, 0))
+        return HORON_OK; /* it is being withdrawn */
+    return horon_coord_withdraw(c, index, 0);
+}
+
+/** After a run of batches: takes back what is left of this rank's groups that failed with them.
+ * @return OK | ERR_MEMORY */
+horon_status_t horon_coord_withdraw_doomed(struct horon_coordinator *c)
+{
+    horon_status_t status = HORON_OK;
+    for (size_t i = 0; i < c->doomed_count; i++)
+        for (uint32_t index = 0; index < c->entry_used && !status; index++) {
+            const struct coord_cold *cold = &c->cold[index];
+            if (cold->name && c->entries[index].own && cold->own_group_size == c->doomed[i].size &&
+                cold->own_group_hash == c->doomed[i].hash)
+                status = withdraw_member(c, index, c->doomed[i].text);
+        }
+    horon_coord_doomed_free(c);
+    return status;
+}
+
+/* ---- Items; `failed` is why the batch fails, or NULL ------------------------------------------
+ */
+
+/* One tensor of the batch: its token goes to the caller, its round is over. */
+static horon_status_t take(struct horon_coordinator *c, uint32_t index, const char *failed,
+                           struct horon_error *error)
+{
+    struct coord_entry *entry = &c->entries[index];
+    bool expected = c->parent < 0 ? entry->state == COORD_WHOLE : entry->state >= COORD_REPORTED;
+    if (!expected)
+        return refuse(c, error, "a tensor that was not reported");
+    assert(entry->own);
+    if (failed && doom_group(c, index, failed))
+        return HORON_ERR_MEMORY;
+    horon_coord_decided_token(c, entry->token);
+    horon_coord_round_end(c, index);
+    return HORON_OK;
+}
+
+static horon_status_t take_run(struct horon_coordinator *c, uint32_t *next_id, const char *failed,
+                               struct horon_reader *in, struct horon_error *error)
+{
+    uint32_t first = horon_coord_read_id(in, next_id, c->slot_capacity);
+    uint64_t count = horon_read_varint(in);
+    if (!in->ok || count == 0 || count > c->slot_capacity - first)
+        return refuse(c, error, "ids out of range");
+    for (uint32_t id = first; id < first + count; id++) {
+        uint32_t index = c->slots[id].entry;
+        if (index == COORD_NONE)
+            return refuse(c, error, "an id that means nothing");
+        horon_status_t status = take(c, index, failed, error);
+        if (status)
+            return status;
+    }
+    *next_id = first + (uint32_t)count;
+    return HORON_OK;
+}
+
+static void agree(struct horon_coordinator *c, uint32_t index)
+{
+    struct coord_entry *entry = &c->entries[index];
+    struct coord_cold *cold = &c->cold[index];
+    if (entry->as_agreed)
+        return;
+    cold->agreed = cold->fresh;
+    entry->version = ++c->version;
+    entry->agreed_bytes = horon_coord_desc_bytes(&cold->agreed);
+    entry->grouped = cold->agreed.group_size > 0;
+}
+
+static horon_status_t take_named(struct horon_coordinator *c, uint32_t id, const char *failed,
+                                 struct horon_reader *in, struct horon_error *error)
+{
+    char name[HORON_NAME_BYTES_MAX + 1];
+    horon_read_string(in, name, sizeof name);
+    size_t bytes = strlen(name);
+    uint32_t index = horon_coord_entry_find(c, name, bytes, horon_coord_name_hash(name, bytes));
+    if (!in->ok || index == COORD_NONE)
+        return refuse(c, error, "a name that was not reported");
+    if (id != COORD_NONE) {
+        uint32_t there = c->slots[id].entry, has = c->entries[index].id;
+        if (failed || (there != COORD_NONE && there != index) || (has != COORD_NONE && has != id) ||
+            c->entries[index].failed || c->entries[index].state == COORD_IDLE)
+            return refuse(c, error, "an id that is taken");
+        agree(c, index);
+        horon_coord_cache_put(c, id, index);
+    }
+    return take(c, index, failed, error);
+}
+
+static horon_status_t take_items(struct horon_coordinator *c, const char *failed,
+                                 struct horon_reader *in, struct horon_error *error)
+{
+    uint32_t next_id = 0, id;
+    horon_status_t status = HORON_OK;
+    while (!status) {
+        switch (horon_read_u8(in)) {
+        case COORD_ITEM_END:
+            return in->ok ? HORON_OK : refuse(c, error, "a batch without an end");
+        case COORD_ITEM_EVICT:
+            id = horon_coord_read_id(in, &next_id, c->slot_capacity);
+            if (!in->ok || c->slots[id].entry == COORD_NONE)
+                return refuse(c, error, "an id that means nothing");
+            status = horon_coord_cache_evict(c, id);
+            break;
+        case COORD_ITEM_RUN:
+            status = take_run(c, &next_id, failed, in, error);
+            break;
+        case COORD_ITEM_NEW:
+            id = horon_coord_read_id(in, &next_id, c->slot_capacity);
+            if (!in->ok)
+                return refuse(c, error, "ids out of range");
+            status = take_named(c, id, failed, in, error);
+            break;
+        case COORD_ITEM_NAME:
+            status = take_named(c, COORD_NONE, failed, in, error);
+            break;
+        default:
+            status = refuse(c, error, "an unknown item");
+        }
+    }
+    return status;
+}
+
+/* ---- Records --------------------------------------------------------------------------------- */
+
+static horon_status_t forward(struct horon_coordinator *c, const uint8_t *record, size_t bytes)
+{
+    for (uint32_t seat = 1; seat < c->seat_count; seat++) {
+        struct horon_writer out = horon_coord_outbox_room(c, &c->seats[seat].out, bytes);
+        if (!out.ok)
+            return HORON_ERR_MEMORY;
+        horon_write_bytes(&out, record, bytes);
+        horon_coord_outbox_commit(&c->seats[seat].out, &out);
+    }
+    return HORON_OK;
+}
+
+/** Applies one batch record, after its first byte, and forwards it. @return OK | ERR_MEMORY |
+ * ERR_PROTO */
+horon_status_t horon_coord_apply(struct horon_coordinator *c, struct horon_reader *in,
+                                 struct horon_error *error)
+{
+    const uint8_t *record = in->bytes + in->used - 1;
+    char text[HORON_ERROR_TEXT_BYTES], *kept = NULL;
+    uint64_t sequence = horon_read_varint(in);
+    uint8_t failed = horon_read_u8(in);
+    if (failed)
+        horon_read_string(in, text, sizeof text);
+    if (!in->ok || sequence != c->sequence || failed > 1)
+        return refuse(c, error, "a batch out of order");
+    if (horon_coord_decided_reserve(c, 1))
+        return HORON_ERR_MEMORY;
+    if (failed && !(kept = horon_strdup(text)))
+        return HORON_ERR_MEMORY;
+    horon_coord_decided_add(c, sequence, failed ? HORON_ERR_MISMATCH : HORON_OK, kept);
+    horon_status_t status = take_items(c, kept, in, error);
+    c->sequence++;
+    size_t bytes = (size_t)(in->bytes + in->used - record);
+    if (!status && bytes > COORD_RECORD_BYTES_MAX)
+        return refuse(c, error, "a batch that is too long");
+    if (!status)
+        status = forward(c, record, bytes);
+    return status;
+}
+
+static horon_status_t receive_withdrawn(struct horon_coordinator *c, struct horon_reader *in,
+                                        struct horon_error *error)
+{
+    char name[HORON_NAME_BYTES_MAX + 1];
+    horon_read_string(in, name, sizeof name);
+    size_t bytes = strlen(name);
+    uint32_t index = horon_coord_entry_find(c, name, bytes, horon_coord_name_hash(name, bytes));
+    if (!in->ok || index == COORD_NONE || c->entries[index].state != COORD_RECALLED)
+        return refuse(c, error, "an answer to a question that was not asked");
+    return horon_coord_withdrawn(c, index);
+}
+
+static horon_status_t receive_inquiry(struct horon_coordinator *c, bool asks,
+                                      struct horon_reader *in, struct horon_error *error)
+{
+    char name[HORON_NAME_BYTES_MAX + 1];
+    uint64_t rank = 0;
+    if (horon_coord_read_name(in, name) && !asks)
+        rank = horon_read_varint(in);
+    if (!in->ok || rank >= (uint64_t)c->size)
+        return refuse(c, error, "a name or rank that cannot be");
+    return asks ? horon_coord_asked_by_parent(c, name) : horon_coord_told(c, name, (int)rank);
+}
+
+/** Reads a whole message of the parent. @return OK | ERR_MEMORY | ERR_PROTO: the job must fail */
+horon_status_t horon_coord_receive_decisions(struct horon_coordinator *c, struct horon_reader *in,
+                                             struct horon_error *error)
+{
+    if (horon_read_u8(in) != COORD_TAG_DOWN)
+        return refuse(c, error, "not a decision");
+    horon_status_t status = HORON_OK;
+    while (!status && in->used < in->limit) {
+        switch (horon_read_u8(in)) {
+        case COORD_DOWN_BATCH:
+            status = horon_coord_apply(c, in, error);
+            break;
+        case COORD_DOWN_WITHDRAWN:
+            status = receive_withdrawn(c, in, error);
+            break;
+        case COORD_DOWN_ASK:
+            status = receive_inquiry(c, true, in, error);
+            break;
+        case COORD_DOWN_LACKS:
+            status = receive_inquiry(c, false, in, error);
+            break;
+        default:
+            status = refuse(c, error, "an unknown record");
+        }
+    }
+    if (!status && c->doomed_count > 0)
+        status = horon_coord_withdraw_doomed(c);
+    return status;
+}

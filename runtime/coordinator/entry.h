@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a rank knows of one name. The words are told in state.h. */
+#ifndef HORON_COORDINATOR_ENTRY_H
+#define HORON_COORDINATOR_ENTRY_H
+
+#include "coordinator/desc.h"
+
+#define COORD_NONE UINT32_MAX
+
+/* What a seat says of a tensor that failed further down. */
+struct coord_failure {
+    const char *text;
+    bool split; /* ranks disagree about its group: it may never be complete */
+};
+
+struct coord_dissent {
+    struct coord_dissent *next;
+    char *text; /* a failure found below the seat; or NULL: it is desc that differs from the base */
+    uint32_t seat;
+    bool split; /* below the seat, ranks disagree about the group */
+    struct coord_desc desc;
+};
+
+enum coord_state {
+    COORD_IDLE,      /* no seat has it */
+    COORD_GATHERING, /* some seats have it */
+    COORD_WHOLE,     /* all have it; the parent does not know yet. Root: it may be decided */
+    COORD_REPORTED,  /* the parent knows */
+    COORD_RECALLED,  /* the parent was asked to forget it and has not answered */
+};
+#define COORD_STATE_COUNT 5
+
+/* Hot: all that a step of known tensors touches. */
+struct coord_entry {
+    uint64_t token;        /* of this rank's own submission */
+    uint64_t version;      /* of the agreed description; 0: there is none */
+    uint64_t agreed_bytes; /* payload by the agreed description */
+    uint32_t id;           /* in the cache, or COORD_NONE */
+    uint32_t missing;      /* seats that do not have it */
+    uint32_t next;         /* in a batch being formed, or among the free */
+    uint32_t group;        /* root, while WHOLE: the group it belongs to, or COORD_NONE */
+    uint32_t holds;        /* handles and retired ids that keep it */
+    uint32_t plan;         /* root: the id that the batch being encoded gives it */
+    uint8_t state;         /* enum coord_state */
+    bool own;              /* submitted here */
+    bool as_agreed;        /* the base is the agreed description */
+    bool failed;           /* there are dissents */
+    bool split;            /* some of them about the group */
+    bool queued;           /* stands in `whole`, maybe no longer rightly */
+    bool placed;           /* root: is in a batch being formed */
+    bool grouped;          /* the agreed description names a group */
+    bool foreign;          /* made on a peer's word */
+    bool asked_about;      /* there is an inquiry */
+};
+
+struct coord_cold {
+    char *name;
+    size_t name_bytes;
+    uint64_t hash;
+    uint32_t hash_next; /* in its bucket */
+    uint32_t group_prev, group_next;
+    struct coord_desc agreed, fresh;
+    struct coord_dissent *dissents;
+    uint64_t own_group_hash; /* what this rank said, whatever the base is */
+    uint32_t own_group_size;
+    struct coord_inquiry *inquiry;
+    char *reason; /* why this rank withdraws it: a failed group; NULL: it was asked to */
+};
+
+#endif

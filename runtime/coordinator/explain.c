@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a pending tensor waits for, in words, as far as this rank knows. */
+#include "internal.h"
+
+#include <stdio.h>
+
+#define RANKS_NAMED_MAX 8
+
+struct line {
+    char *text;
+    size_t used, limit;
+};
+
+__attribute__((format(printf, 2, 3))) static void say(struct line *line, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int wrote = vsnprintf(line->text + line->used, line->limit - line->used, format, args);
+    va_end(args);
+    if (wrote > 0)
+        line->used += (size_t)wrote;
+    if (line->used >= line->limit)
+        line->used = line->limit - 1;
+}
+
+/* Who was said to lack it. @return was anybody? */
+static bool say_lacking(const struct horon_coordinator *c, uint32_t index, struct line *line)
+{
+    uint32_t count;
+    const int *lacking = horon_coord_inquiry_lacking(c, index, &count);
+    char who[96];
+    for (uint32_t i = 0; i < count; i++)
+        say(line, "%s%s", i ? ", " : "waiting for ", horon_coord_rank_name(c, lacking[i], who));
+    return count > 0;
+}
+
+static void say_missing(const struct horon_coordinator *c, uint32_t index, struct line *line)
+{
+    uint32_t named = 0, missing = c->entries[index].missing;
+    char who[96];
+    say(line, "waiting for ");
+    for (uint32_t seat = 1; seat < c->seat_count && named < RANKS_NAMED_MAX; seat++) {
+        if (horon_coord_seat_has(c, index, seat))
+            continue;
+        say(line, "%s%s", named ? ", " : "", horon_coord_rank_name(c, c->seats[seat].rank, who));
+        named++;
+    }
+    if (missing > named)
+        say(line, " and %u more", missing - named);
+}
+
+static void say_whole(const struct horon_coordinator *c, uint32_t index, struct line *line)
+{
+    uint32_t number = c->entries[index].group;
+    if (number == COORD_NONE)
+        say(line, "ready here, about to be %s", c->parent < 0 ? "decided" : "reported");
+    else
+        say(line, "ready everywhere; of its group of %u only %u are", c->groups[number].size,
+            c->groups[number].whole);
+}
+
+bool horon_coordinator_explain(const struct horon_coordinator *c, uint64_t token, char *text,
+                               size_t text_bytes)
+{
+    uint32_t index = horon_coord_find_token(c, token);
+    if (index == COORD_NONE || text_bytes == 0)
+        return false;
+    struct line line = {.text = text, .limit = text_bytes};
+    char who[96];
+    say(&line, "tensor '%.*s': ", (int)COORD_NAME_SHOWN, c->cold[index].name);
+    switch ((enum coord_state)c->entries[index].state) {
+    case COORD_GATHERING:
+        if (!say_lacking(c, index, &line))
+            say_missing(c, index, &line);
+        break;
+    case COORD_WHOLE:
+        say_whole(c, index, &line);
+        break;
+    case COORD_REPORTED:
+        if (!say_lacking(c, index, &line))
+            say(&line, "reported to %s; waiting for other ranks",
+                horon_coord_rank_name(c, c->parent, who));
+        break;
+    case COORD_RECALLED:
+        say(&line, "%s was asked to forget it", horon_coord_rank_name(c, c->parent, who));
+        break;
+    case COORD_IDLE:
+        break; /* not while it is pending */
+    }
+    return true;
+}

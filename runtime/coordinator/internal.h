@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of this room do for each other; nobody else includes it. */
+#ifndef HORON_COORDINATOR_INTERNAL_H
+#define HORON_COORDINATOR_INTERNAL_H
+
+#include "alloc.h"
+#include "coordinator/state.h"
+#include "coordinator/wire.h"
+
+/* util.c */
+/** Makes room for @p need items in *array. @return OK | ERR_MEMORY, nothing changed */
+horon_status_t horon_coord_reserve(void *array, size_t *capacity, size_t need, size_t item_bytes);
+/** "rank 3 (host-b)" or "rank 3", into @p text. */
+/** Reads a name of an entry, not empty. @return the reader is still well */
+bool horon_coord_read_name(struct horon_reader *in, char name[HORON_NAME_BYTES_MAX + 1]);
+const char *horon_coord_rank_name(const struct horon_coordinator *c, int rank, char text[96]);
+
+/* table.c */
+uint32_t horon_coord_entry_find(const struct horon_coordinator *c, const char *name,
+                                size_t name_bytes, uint64_t hash);
+horon_status_t horon_coord_entry_open(struct horon_coordinator *c, const char *name,
+                                      size_t name_bytes, uint32_t *index_out);
+void horon_coord_entry_release(struct horon_coordinator *c, uint32_t index);
+void horon_coord_table_deinit(struct horon_coordinator *c);
+uint64_t horon_coord_name_hash(const char *name, size_t name_bytes);
+
+/* round.c */
+horon_status_t horon_coord_contribute(struct horon_coordinator *c, uint32_t index, uint32_t seat,
+                                      const struct coord_desc *desc,
+                                      const struct coord_failure *failure);
+horon_status_t horon_coord_withdraw(struct horon_coordinator *c, uint32_t index, uint32_t seat);
+horon_status_t horon_coord_withdrawn(struct horon_coordinator *c, uint32_t index);
+void horon_coord_reported(struct horon_coordinator *c, uint32_t index);
+void horon_coord_enqueue(struct horon_coordinator *c, uint32_t index);
+void horon_coord_round_end(struct horon_coordinator *c, uint32_t index);
+void horon_coord_failure_text(const struct horon_coordinator *c, uint32_t index, char *text,
+                              size_t text_bytes);
+void horon_coord_dissents_free(struct horon_coordinator *c, uint32_t index);
+static inline const struct coord_desc *horon_coord_base(const struct horon_coordinator *c,
+                                                        uint32_t index)
+{
+    const struct coord_cold *cold = &c->cold[index];
+    return c->entries[index].as_agreed ? &cold->agreed : &cold->fresh;
+}
+static inline bool horon_coord_seat_has(const struct horon_coordinator *c, uint32_t index,
+                                        uint32_t seat)
+{
+    return c->have[(size_t)index * c->words + seat / 64] >> (seat % 64) & 1;
+}
+
+/* cache.c */
+horon_status_t horon_coord_cache_init(struct horon_coordinator *c, size_t entries);
+uint32_t horon_coord_cache_at(const struct horon_coordinator *c, uint32_t id, uint64_t seen);
+void horon_coord_cache_put(struct horon_coordinator *c, uint32_t id, uint32_t index);
+horon_status_t horon_coord_cache_evict(struct horon_coordinator *c, uint32_t id);
+void horon_coord_cache_release(struct horon_coordinator *c);
+uint32_t horon_coord_cache_plan(struct horon_coordinator *c, uint32_t *victim_out);
+void horon_coord_cache_touch(struct horon_coordinator *c, uint32_t id);
+
+/* group.c */
+void horon_coord_group_rehash(struct horon_coordinator *c);
+void horon_coord_group_join(struct horon_coordinator *c, uint32_t index);
+void horon_coord_group_leave(struct horon_coordinator *c, uint32_t index);
+static inline bool horon_coord_group_decidable(const struct coord_group *group)
+{
+    return group->split > 0 || group->whole >= group->size;
+}
+
+/* coordinator.c */
+uint32_t horon_coord_find_token(const struct horon_coordinator *c, uint64_t token);
+
+/* outbox.c */
+struct horon_writer horon_coord_outbox_room(struct horon_coordinator *c,
+                                            struct coord_outbox *outbox, size_t record_bytes);
+void horon_coord_outbox_commit(struct coord_outbox *outbox, const struct horon_writer *record);
+void horon_coord_outbox_seal(struct coord_outbox *outbox);
+bool horon_coord_outbox_take(struct coord_outbox *outbox, const void **bytes_out,
+                             size_t *byte_count_out);
+
+/* report.c: up the tree */
+horon_status_t horon_coord_report(struct horon_coordinator *c);
+horon_status_t horon_coord_receive_report(struct horon_coordinator *c, uint32_t seat,
+                                          struct horon_reader *in, struct horon_error *error);
+
+/* apply.c: down the tree */
+horon_status_t horon_coord_apply(struct horon_coordinator *c, struct horon_reader *in,
+                                 struct horon_error *error);
+horon_status_t horon_coord_withdraw_doomed(struct horon_coordinator *c);
+void horon_coord_doomed_free(struct horon_coordinator *c);
+horon_status_t horon_coord_receive_decisions(struct horon_coordinator *c, struct horon_reader *in,
+                                             struct horon_error *error);
+
+/* decide.c */
+horon_status_t horon_coord_decide(struct horon_coordinator *c);
+
+/* inquiry.c */
+horon_status_t horon_coord_inquire(struct horon_coordinator *c, uint32_t index);
+void horon_coord_inquiry_end(struct horon_coordinator *c, uint32_t index);
+const int *horon_coord_inquiry_lacking(const struct horon_coordinator *c, uint32_t index,
+                                       uint32_t *count_out);
+horon_status_t horon_coord_asked_by_child(struct horon_coordinator *c, uint32_t seat,
+                                          const char *name);
+horon_status_t horon_coord_asked_by_parent(struct horon_coordinator *c, const char *name);
+horon_status_t horon_coord_told(struct horon_coordinator *c, const char *name, int rank);
+
+/* decided.c: batches for the caller */
+horon_status_t horon_coord_decided_reserve(struct horon_coordinator *c, size_t more);
+void horon_coord_decided_add(struct horon_coordinator *c, uint64_t sequence, horon_status_t status,
+                             char *text);
+void horon_coord_decided_token(struct horon_coordinator *c, uint64_t token);
+
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Small helps of the room: arrays that grow, names on the wire, and how a rank is called in a text.
+ */
+#include "internal.h"
+
+#include <stdio.h>
+
+horon_status_t horon_coord_reserve(void *array, size_t *capacity, size_t need, size_t item_bytes)
+{
+    if (need <= *capacity)
+        return HORON_OK;
+    size_t room = *capacity ? *capacity : 16;
+    while (room < need) {
+        if (room > SIZE_MAX / 2 / item_bytes)
+            return HORON_ERR_MEMORY;
+        room *= 2;
+    }
+    void *old;
+    memcpy(&old, array, sizeof old); /* array is the address of a pointer of any type */
+    void *grown = horon_realloc(old, room * item_bytes);
+    if (!grown)
+        return HORON_ERR_MEMORY;
+    memcpy(array, &grown, sizeof grown);
+    *capacity = room;
+    return HORON_OK;
+}
+
+const char *horon_coord_rank_name(const struct horon_coordinator *c, int rank, char text[96])
+{
+    if (c->rank_names && c->rank_names[rank])
+        snprintf(text, 96, "%s", c->rank_names[rank]);
+    else
+        snprintf(text, 96, "rank %d", rank);
+    return text;
+}
+
+bool horon_coord_read_name(struct horon_reader *in, char name[HORON_NAME_BYTES_MAX + 1])
+{
+    horon_read_string(in, name, HORON_NAME_BYTES_MAX + 1);
+    if (!name[0])
+        in->ok = false;
+    return in->ok;
+}

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What ranks tell each other besides data: negotiation, aborts, goodbyes. Aborts and goodbyes are
+ * flooded: whoever hears one for the first time passes it on over all its links, so they arrive on
+ * any connected set of survivors. On a host they also stand in shared memory, for ranks without a
+ * link.
+ *
+ * A rank that leaves says how many operations it completed and how many decisions it saw. Those are
+ * complete for everybody as far as they need that rank; anything later can never be, and fails with
+ * its name.
+ */
+#include "engine/engine_state.h"
+
+#include "codec.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+static void post_to(struct horon_engine *engine, int peer, const struct horon_writer *out)
+{
+    if (!engine->mux_of[peer])
+        return;
+    assert(out->ok); /* every message has a buffer that fits it */
+    if (horon_mux_post_control(engine->mux_of[peer], out->bytes, out->used) == HORON_OK)
+        return;
+    /* the other side would wait for it for ever */
+    char text[160];
+    snprintf(text, sizeof text, "no memory for a message to %s", engine->rank_names[peer]);
+    horon_engine_fail(engine, HORON_ERR_MEMORY, text);
+}
+
+static void post_to_all_but(struct horon_engine *engine, int but, const struct horon_writer *out)
+{
+    for (int i = 0; i < engine->peer_count; i++)
+        if (engine->peers[i] != but)
+            post_to(engine, engine->peers[i], out);
+}
+
+bool horon_engine_send_coordinator(struct horon_engine *engine)
+{
+    bool sent = false;
+    int to;
+    const void *bytes;
+    size_t byte_count;
+    while (horon_coordinator_next_message(engine->coordinator, &to, &bytes, &byte_count)) {
+        struct horon_writer out = horon_writer_over(engine->message, HORON_CONTROL_BYTES_MAX);
+        horon_write_u8(&out, HORON_CONTROL_COORDINATOR);
+        horon_write_bytes(&out, bytes, byte_count);
+        if (!engine->mux_of[to])
+            continue; /* that rank is gone; the failure is on its way */
+        post_to(engine, to, &out);
+        sent = true;
+    }
+    return sent;
+}
+
+void horon_engine_flood_abort(struct horon_engine *engine)
+{
+    uint8_t bytes[HORON_ERROR_TEXT_BYTES + 32];
+    struct horon_writer out = horon_writer_over(bytes, sizeof bytes);
+    horon_write_u8(&out, HORON_CONTROL_ABORT);
+    horon_write_u32(&out, (uint32_t)engine->failure.status);
+    horon_write_string(&out, engine->failure.text);
+    post_to_all_but(engine, -1, &out);
+    horon_host_post_abort(engine->host, engine->failure.status, engine->failure.text);
+}
+
+void horon_engine_flood_goodbye(struct horon_engine *engine, int rank,
+                                const uint64_t sequence[HORON_LEFT_COUNT])
+{
+    if (engine->left[rank])
+        return;
+    engine->left[rank] = true;
+    uint8_t bytes[64];
+    struct horon_writer out = horon_writer_over(bytes, sizeof bytes);
+    horon_write_u8(&out, HORON_CONTROL_GOODBYE);
+    horon_write_u32(&out, (uint32_t)rank);
+    for (int i = 0; i < HORON_LEFT_COUNT; i++)
+        horon_write_u64(&out, sequence[i]);
+    post_to_all_but(engine, rank, &out);
+    horon_host_wake_all(engine->host, HORON_WAKE_ASLEEP);
+    if (rank == engine->topology->rank)
+        return;
+    for (int i = 0; i < HORON_LEFT_COUNT; i++)
+        if (engine->left_rank < 0 || sequence[i] < engine->left_sequence[i])
+            engine->left_sequence[i] = sequence[i];
+    if (engine->left_rank < 0)
+        engine->left_rank = rank;
+}
+
+/* Statuses come from the wire: anything that is no failure of ours becomes ERR_PROTO. */
+static horon_status_t failure_from_wire(uint32_t raw)
+{
+    int32_t value = (int32_t)raw;
+    return value < 0 && value >= HORON_ERR_CONFIG ? (horon_status_t)value : HORON_ERR_PROTO;
+}
+
+static horon_status_t on_abort(struct horon_engine *engine, struct horon_reader *in)
+{
+    char text[HORON_ERROR_TEXT_BYTES];
+    horon_status_t status = failure_from_wire(horon_read_u32(in));
+    horon_read_string(in, text, sizeof text);
+    if (!horon_reader_finished(in))
+        return HORON_ERR_PROTO;
+    horon_engine_fail(engine, status, text);
+    return HORON_OK;
+}
+
+static horon_status_t on_goodbye(struct horon_engine *engine, struct horon_reader *in)
+{
+    uint64_t sequence[HORON_LEFT_COUNT];
+    uint32_t rank = horon_read_u32(in);
+    for (int i = 0; i < HORON_LEFT_COUNT; i++)
+        sequence[i] = horon_read_u64(in);
+    if (!horon_reader_finished(in) || rank >= (uint32_t)engine->topology->size ||
+        (int)rank == engine->topology->rank)
+        return HORON_ERR_PROTO;
+    horon_engine_flood_goodbye(engine, (int)rank, sequence);
+    return HORON_OK;
+}
+
+horon_status_t horon_engine_on_control(void *arg, int peer, const void *bytes, size_t byte_count,
+                                       struct horon_error *error)
+{
+    struct horon_engine *engine = arg;
+    struct horon_reader in = horon_reader_over(bytes, byte_count);
+    uint8_t kind = horon_read_u8(&in);
+    horon_status_t status = HORON_ERR_PROTO;
+    if (kind == HORON_CONTROL_COORDINATOR) {
+        if (engine->failed)
+            return HORON_OK;
+        engine->coordinator_dirty = engine->urgent = true;
+        return horon_coordinator_receive(engine->coordinator, peer,
+                                         (const uint8_t *)bytes + in.used, byte_count - in.used,
+                                         error);
+    }
+    if (kind == HORON_CONTROL_ABORT)
+        status = on_abort(engine, &in);
+    else if (kind == HORON_CONTROL_GOODBYE)
+        status = on_goodbye(engine, &in);
+    if (status != HORON_OK)
+        horon_error_set(error, status, "%s sent a control message that makes no sense",
+                        engine->rank_names[peer]);
+    return status;
+}
+
+/* A rank that leaves because the job failed has said why before: the reason goes first. */
+static void heed_abort(struct horon_engine *engine)
+{
+    struct horon_error error = {0};
+    if (!engine->failed && horon_host_aborted(engine->host, &error))
+        horon_engine_fail(engine, error.status, error.text);
+}
+
+/* If one left because the job failed, peers on other hosts must hear the reason before they hear of
+ * the departure, from here too. */
+static void see_local_goodbyes(struct horon_engine *engine)
+{
+    int host = engine->group.host;
+    for (int i = 0; i < engine->group.local_size; i++) {
+        struct horon_rank_line *line = horon_host_line(engine->host, i);
+        int rank = horon_topology_rank_at(engine->topology, host, i);
+        if (rank == engine->topology->rank || engine->left[rank] ||
+            !atomic_load_explicit(&line->left, memory_order_acquire))
+            continue;
+        heed_abort(engine);
+        if (!engine->failed && horon_host_abort_begun(engine->host))
+            return; /* it is being written */
+        horon_engine_flood_goodbye(engine, rank, line->left_sequence);
+    }
+}
+
+/* Does something here wait for what the rank that left never did, and nothing any more for what it
+ * did? To say so fails everything, so what can still end goes first. */
+static bool waits_for_left(const struct horon_engine *engine)
+{
+    bool waits = false;
+    for (int i = 0; i < HORON_CHANNEL_COUNT; i++) {
+        if (!engine->lanes[i].head)
+            continue;
+        if (horon_channel_ended(engine->lanes[i].channel) < engine->left_sequence[i])
+            return false;
+        waits = true;
+    }
+    return waits || (horon_coordinator_pending(engine->coordinator) > 0 &&
+                     horon_coordinator_decisions(engine->coordinator) >=
+                         engine->left_sequence[HORON_LEFT_DECISIONS]);
+}
+
+void horon_engine_check_left(struct horon_engine *engine)
+{
+    see_local_goodbyes(engine);
+    heed_abort(engine);
+    if (engine->left_rank < 0 || engine->failed || horon_host_abort_begun(engine->host) ||
+        !waits_for_left(engine))
+        return;
+    char text[256];
+    snprintf(text, sizeof text, "%s has shut down its context and takes part in nothing more",
+             engine->rank_names[engine->left_rank]);
+    horon_engine_fail(engine, HORON_ERR_CLOSED, text);
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One rank's part of the job, without threads and without waiting: takes posted requests,
+ * negotiates the named ones, runs batches on channels, ends requests, and spreads failures. It is
+ * given its surroundings (shared memory, links, a clock), so that the same code runs in a process
+ * and in the simulation.
+ *
+ * Owner: whoever holds the progress token; one at a time. Only horon_engine_post() is for any
+ * thread.
+ */
+#ifndef HORON_ENGINE_ENGINE_H
+#define HORON_ENGINE_ENGINE_H
+
+#include "channel.h"
+#include "config.h"
+#include "coordinator/coordinator.h"
+#include "engine/request.h"
+#include "log.h"
+#include "topology/topology.h"
+
+struct horon_engine_options {
+    const struct horon_config *config;
+    const struct horon_topology *topology; /* must outlive the engine */
+    struct horon_host *host;               /* likewise */
+    /* [size] link to each rank or NULL; the engine owns them from creation on, also if that fails
+     */
+    struct horon_link **links;
+    uint32_t generation;
+    uint64_t (*now_ns)(void *arg);
+    void *now_arg;
+    const struct horon_log *log;
+    /* A request ended: its state word was FLYING | WAITED; wakes those who sleep on it. May be
+     * NULL. */
+    void (*wake_waiters)(_Atomic uint32_t *state);
+    /* A request has ended and the engine is done with it: drops its reference. */
+    void (*ended)(struct horon_request *request);
+    /* Drops the reference of a cancel or drop post. */
+    void (*release)(struct horon_request *request);
+    /* Around user callbacks; may be NULL. */
+    void (*callback_begins)(void *arg);
+    void (*callback_ended)(void *arg);
+    void *callback_arg;
+};
+
+struct horon_engine;
+
+horon_status_t horon_engine_create(const struct horon_engine_options *options,
+                                   struct horon_engine **engine_out, struct horon_error *error);
+/** Frees all but the table of names, which requests use until they are released. All requests must
+ * have ended (horon_engine_leave). Takes the last posts and closes the mailbox. */
+void horon_engine_close(struct horon_engine *engine);
+/** Closes, and frees the rest. */
+void horon_engine_destroy(struct horon_engine *engine);
+
+/** Posts. @return false if the mailbox is closed. Thread: any. Blocks: no. */
+bool horon_engine_post(struct horon_engine *engine, struct horon_post *post);
+/** Posts a chain, @p first to @p last linked by next, newest first. Thread: any. */
+bool horon_engine_post_chain(struct horon_engine *engine, struct horon_post *first,
+                             struct horon_post *last);
+/** Is there a post nobody has taken? Thread: any. */
+bool horon_engine_has_post(const struct horon_engine *engine);
+
+/** One bounded turn of everything. @return true if anything moved */
+bool horon_engine_progress(struct horon_engine *engine);
+
+/**
+ * Begins an in-order request at once, past the mailbox, if nothing is queued before it.
+ * @return false: post it instead
+ */
+bool horon_engine_begin_now(struct horon_engine *engine, struct horon_request *request);
+/** Advances only the ordered channel. @return true if anything moved */
+bool horon_engine_advance_ordered(struct horon_engine *engine);
+
+/** What this rank must be rung for while nobody makes progress: HORON_WAKE_* bits. */
+uint32_t horon_engine_wants(const struct horon_engine *engine);
+/** Requests taken from the mailbox and not ended. */
+size_t horon_engine_in_flight(const struct horon_engine *engine);
+
+/** Should the link's socket be watched for room to write? */
+bool horon_engine_wants_write(const struct horon_engine *engine, int peer);
+/** The socket of a link, or -1. */
+int horon_engine_socket(const struct horon_engine *engine, int peer);
+
+/** The process of a rank of this host has ended. */
+void horon_engine_local_death(struct horon_engine *engine, int local_rank);
+/** Fails all that is in flight and to come, here and on all ranks. */
+void horon_engine_fail(struct horon_engine *engine, horon_status_t status, const char *text);
+/** OK, or why the engine failed. @p text_out may be NULL. Thread: any; the text stays. */
+horon_status_t horon_engine_failure(const struct horon_engine *engine, const char **text_out);
+
+/** Asks the other ranks who lacks a pending request, so that horon_engine_explain() can say soon.
+ */
+void horon_engine_ask(struct horon_engine *engine, const struct horon_request *request);
+
+/** Logs requests that have waited longer than @p limit_ns, once each. */
+void horon_engine_warn_stalls(struct horon_engine *engine, uint64_t limit_ns);
+
+/** Says goodbye to the other ranks and ends all requests with ERR_CLOSED. Call progress afterwards
+ * until it is flushed. */
+void horon_engine_leave(struct horon_engine *engine);
+/** Has all that was said to other ranks left this process? */
+bool horon_engine_flushed(const struct horon_engine *engine);
+
+/** Names of the ranks: "rank 3 (host-b)". [size] */
+const char *const *horon_engine_rank_names(const struct horon_engine *engine);
+/** The table of names in flight. */
+struct horon_names *horon_engine_names(struct horon_engine *engine);
+
+/** Why a pending request waits, for the text of a timeout. Owner only. */
+void horon_engine_explain(struct horon_engine *engine, const struct horon_request *request,
+                          char *text, size_t text_bytes);
+
+#endif

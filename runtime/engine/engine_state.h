@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The inside of an engine, shared by its files: engine.c, posts.c, control.c, lanes.c,
+ * finish.c. */
+#ifndef HORON_ENGINE_STATE_H
+#define HORON_ENGINE_STATE_H
+
+#include "engine/engine.h"
+
+/** First byte of a control message. */
+enum horon_control_kind {
+    HORON_CONTROL_COORDINATOR = 1, /* the rest is the coordinator's */
+    HORON_CONTROL_ABORT = 2,       /* status (i32 as u32), text */
+    HORON_CONTROL_GOODBYE = 3      /* rank u32, operations completed on each channel u64 */
+};
+
+/** Operations of one channel, in their order. */
+struct horon_lane {
+    struct horon_channel *channel;
+    struct horon_work *head, **tail; /* the first is begun if `running` */
+    bool running;
+    size_t length;
+};
+
+struct horon_engine {
+    struct horon_engine_options options;
+    const struct horon_topology *topology;
+    struct horon_host *host;
+    struct horon_names names;
+    char (*rank_name_texts)[96];
+    const char **rank_names;
+
+    struct horon_group group;
+    struct horon_mux **mux_of;  /* [size] every link of this rank */
+    struct horon_mux **dead_of; /* [size] those that failed */
+    struct horon_mux **data_of; /* [size] those to other hosts */
+    struct horon_link *
+        *link_of; /* [size] the muxes' links, borrowed, to ask whether a ring is ready */
+    int *peers;   /* [peer_count] ranks with a link */
+    int peer_count;
+    bool any_socket;
+
+    struct horon_coordinator *coordinator;
+    bool coordinator_dirty; /* something to flush */
+    /* What is sent next may be a question, a withdrawal or an answer: ranks of this host hear it
+     * even if they have nothing in flight. Plain reports never wake such a rank: it could do
+     * nothing. */
+    bool urgent;
+    bool held_back;    /* the last flush was told not to decide: flush again when a batch ends */
+    uint64_t barriers; /* named by their count */
+    struct horon_lane lanes[HORON_CHANNEL_COUNT];
+    struct horon_work *pool; /* batches to use again */
+
+    _Atomic(struct horon_post *) mailbox; /* newest first */
+    struct horon_post closed_mark;        /* the mailbox's head once it is closed; never followed */
+    struct horon_request *oldest, *newest; /* all in flight */
+    size_t in_flight;
+
+    _Atomic uint32_t failed; /* 1: failure is set */
+    struct horon_error failure;
+    bool *left;                               /* [size] ranks that said goodbye */
+    int left_rank;                            /* the first of them, -1: none */
+    uint64_t left_sequence[HORON_LEFT_COUNT]; /* the least any of them completed */
+    bool leaving;
+    uint8_t *message; /* [HORON_CONTROL_BYTES_MAX] to put the kind before a coordinator's message */
+};
+
+/** Longest control message between ranks, its kind included. */
+#define HORON_CONTROL_BYTES_MAX ((size_t)80 << 10)
+
+/* control.c */
+horon_status_t horon_engine_on_control(void *engine, int peer, const void *bytes, size_t byte_count,
+                                       struct horon_error *error);
+/** @return was there anything to send? */
+bool horon_engine_send_coordinator(struct horon_engine *engine);
+void horon_engine_flood_abort(struct horon_engine *engine);
+void horon_engine_flood_goodbye(struct horon_engine *engine, int rank,
+                                const uint64_t sequence[HORON_LEFT_COUNT]);
+/** Takes note of an abort in shared memory, and of ranks that left; fails what can no longer end.
+ */
+void horon_engine_check_left(struct horon_engine *engine);
+
+/* posts.c */
+/** Takes what was posted, in order. @return was there anything? */
+bool horon_engine_take_posts(struct horon_engine *engine);
+/** Takes the last posts and lets nothing more in. */
+void horon_engine_close_mailbox(struct horon_engine *engine);
+
+/* lanes.c */
+void horon_lane_push(struct horon_lane *lane, struct horon_work *work);
+/** Advances the first operation; ends its requests. @return true if anything moved */
+bool horon_lane_advance(struct horon_engine *engine, struct horon_lane *lane);
+/** Turns the coordinator's decisions into work. */
+bool horon_engine_take_batches(struct horon_engine *engine);
+void horon_work_recycle(struct horon_engine *engine, struct horon_work *work);
+
+/* finish.c */
+/** Ends a request: unlinks it, sets how it ended, wakes, calls back, drops the engine's reference.
+ */
+void horon_engine_end(struct horon_engine *engine, struct horon_request *request,
+                      horon_status_t status, const char *text);
+/** Ends all requests in flight. */
+void horon_engine_end_all(struct horon_engine *engine, horon_status_t status, const char *text);
+void horon_engine_link(struct horon_engine *engine, struct horon_request *request);
+/** Lets go of a prepared request's handle, now or when it has ended, and of the post's reference.
+ */
+void horon_engine_drop(struct horon_engine *engine, struct horon_request *request);
+
+#endif

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How requests end. Detach first, then call out: when a request's state says ENDED its submitter
+ * may release it, start it again or free its buffers at once, so nothing of it is touched
+ * afterwards but through the engine's own reference.
+ */
+#include "engine/engine_state.h"
+
+#include "alloc.h"
+
+#include <stdio.h>
+
+void horon_engine_link(struct horon_engine *engine, struct horon_request *request)
+{
+    request->newer = NULL;
+    request->older = engine->newest;
+    if (engine->newest)
+        engine->newest->newer = request;
+    else
+        engine->oldest = request;
+    engine->newest = request;
+    engine->in_flight++;
+}
+
+static void unlink_request(struct horon_engine *engine, struct horon_request *request)
+{
+    if (request->older)
+        request->older->newer = request->newer;
+    else
+        engine->oldest = request->newer;
+    if (request->newer)
+        request->newer->older = request->older;
+    else
+        engine->newest = request->older;
+    engine->in_flight--;
+}
+
+static void explain_failure(struct horon_request *request, const char *text)
+{
+    char what[128 + HORON_NAME_BYTES_MAX], full[HORON_ERROR_TEXT_BYTES];
+    horon_request_describe(request, what, sizeof what);
+    snprintf(full, sizeof full, "%s failed: %s", what, text);
+    request->error_text = horon_strdup(full); /* without memory the status speaks for itself */
+}
+
+static void call_back(struct horon_engine *engine, struct horon_request *request,
+                      horon_status_t status)
+{
+    const struct horon_engine_options *options = &engine->options;
+    if (options->callback_begins)
+        options->callback_begins(options->callback_arg);
+    /* a request that horon_run() keeps on its stack is nobody's handle */
+    request->callback(request->callback_arg, request->context ? request : NULL, status);
+    if (options->callback_ended)
+        options->callback_ended(options->callback_arg);
+}
+
+void horon_engine_end(struct horon_engine *engine, struct horon_request *request,
+                      horon_status_t status, const char *text)
+{
+    unlink_request(engine, request);
+    request->status = status;
+    if (status < 0)
+        explain_failure(request, text ? text : horon_status_text(status));
+    else if (request->op.verb != HORON_ALLGATHER) {
+        request->output = request->dst;
+        request->output_count = request->op.count;
+    }
+    bool calls = request->callback != NULL, dropping = request->dropping;
+    if (request->name)
+        atomic_store_explicit(&request->name->in_flight, false, memory_order_release);
+    uint32_t before =
+        atomic_exchange_explicit(&request->state, HORON_REQUEST_ENDED, memory_order_acq_rel);
+    if ((before & HORON_REQUEST_WAITED) && engine->options.wake_waiters)
+        engine->options.wake_waiters(&request->state);
+    if (calls)
+        call_back(engine, request, status);
+    if (dropping)
+        horon_engine_drop(engine, request);
+    engine->options.ended(request);
+}
+
+void horon_engine_drop(struct horon_engine *engine, struct horon_request *request)
+{
+    uint32_t state = atomic_load(&request->state) & HORON_REQUEST_STATE_MASK;
+    if (state == HORON_REQUEST_FLYING) {
+        request->dropping = true;
+        return;
+    }
+    if (request->interned)
+        horon_coordinator_drop(engine->coordinator, request->handle);
+    request->interned = false;
+    engine->options.release(request);
+}
+
+void horon_engine_end_all(struct horon_engine *engine, horon_status_t status, const char *text)
+{
+    for (int i = 0; i < HORON_CHANNEL_COUNT; i++) {
+        struct horon_lane *lane = &engine->lanes[i];
+        while (lane->head) {
+            struct horon_work *work = lane->head;
+            lane->head = work->next;
+            horon_work_recycle(engine, work);
+        }
+        lane->tail = &lane->head;
+        lane->length = 0;
+        lane->running = false;
+    }
+    while (engine->oldest)
+        horon_engine_end(engine, engine->oldest, status, text);
+}

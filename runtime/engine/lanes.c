@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Lanes: the operations of one channel in their order, one at a time on the channel. A batch that
+ * the coordinator decided is one operation over the concatenation of its tensors.
+ */
+#include "engine/engine_state.h"
+
+#include "alloc.h"
+
+#include <string.h>
+#include <xxhash.h>
+
+void horon_lane_push(struct horon_lane *lane, struct horon_work *work)
+{
+    work->next = NULL;
+    *lane->tail = work;
+    lane->tail = &work->next;
+    lane->length++;
+}
+
+/* In-order work lies in its request; that of batches comes from the pool. */
+void horon_work_recycle(struct horon_engine *engine, struct horon_work *work)
+{
+    if (work->limit == 0)
+        return;
+    work->next = engine->pool;
+    engine->pool = work;
+}
+
+static bool make_room(struct horon_work *work, size_t count)
+{
+    if (work->limit >= count)
+        return true;
+    size_t limit = count < 64 ? 64 : count + count / 2;
+    struct horon_part *parts = horon_realloc(work->parts, limit * sizeof *parts);
+    if (parts)
+        work->parts = parts;
+    struct horon_request **requests = horon_realloc(work->requests, limit * sizeof *requests);
+    if (requests)
+        work->requests = requests;
+    if (!parts || !requests)
+        return false;
+    work->limit = limit;
+    return true;
+}
+
+static struct horon_work *take_work(struct horon_engine *engine, size_t count)
+{
+    struct horon_work *work = engine->pool;
+    if (work)
+        engine->pool = work->next;
+    else
+        work = horon_zalloc(1, sizeof *work);
+    if (work && !make_room(work, count)) {
+        work->next = engine->pool; /* keeps its old arrays; freed with the pool */
+        engine->pool = work;
+        return NULL;
+    }
+    return work;
+}
+
+/* Elements of the requests' tensors as parts of one vector. */
+static void fill_work(struct horon_work *work, const struct horon_batch *batch)
+{
+    uint64_t count = 0;
+    for (size_t i = 0; i < batch->count; i++) {
+        struct horon_request *request = (struct horon_request *)(uintptr_t)batch->tokens[i];
+        work->requests[i] = request;
+        work->parts[i] = (struct horon_part){
+            .src = request->src, .dst = request->dst, .count = request->op.count};
+        count += request->op.count;
+        request->begun = true;
+    }
+    work->count = batch->count;
+    work->op = work->requests[0]->op;
+    work->op.parts = work->parts;
+    work->op.part_count = batch->count;
+    work->op.count = count;
+    uint64_t agreed[2] = {batch->sequence, batch->count};
+    work->op.check = XXH3_64bits_withSeed(agreed, sizeof agreed, work->requests[0]->op.check);
+}
+
+static void fail_batch(struct horon_engine *engine, const struct horon_batch *batch)
+{
+    for (size_t i = 0; i < batch->count; i++) {
+        struct horon_request *request = (struct horon_request *)(uintptr_t)batch->tokens[i];
+        horon_engine_end(engine, request, batch->status, batch->text);
+    }
+}
+
+bool horon_engine_take_batches(struct horon_engine *engine)
+{
+    struct horon_batch batch;
+    bool moved = false;
+    while (!engine->failed && horon_coordinator_next_batch(engine->coordinator, &batch)) {
+        moved = true;
+        if (batch.status != HORON_OK) {
+            fail_batch(engine, &batch);
+            continue;
+        }
+        struct horon_work *work = take_work(engine, batch.count);
+        if (!work) {
+            horon_engine_fail(engine, HORON_ERR_MEMORY, "no memory for a batch of tensors");
+            break;
+        }
+        fill_work(work, &batch);
+        horon_lane_push(&engine->lanes[HORON_CHANNEL_NAMED], work);
+    }
+    return moved;
+}
+
+static void end_work(struct horon_engine *engine, struct horon_lane *lane)
+{
+    struct horon_work *work = lane->head;
+    lane->head = work->next;
+    if (!lane->head)
+        lane->tail = &lane->head;
+    lane->length--;
+    lane->running = false;
+    engine->coordinator_dirty |= engine->held_back;
+    /* in-order work lies in its request: gone with it */
+    bool pooled = work->limit != 0;
+    size_t count = work->count;
+    struct horon_request **requests = work->requests;
+    struct horon_request *only = requests[0];
+    if (!pooled) {
+        horon_engine_end(engine, only, HORON_OK, NULL);
+        return;
+    }
+    for (size_t i = 0; i < count; i++)
+        horon_engine_end(engine, requests[i], HORON_OK, NULL);
+    horon_work_recycle(engine, work);
+}
+
+bool horon_lane_advance(struct horon_engine *engine, struct horon_lane *lane)
+{
+    bool moved = false;
+    if (!lane->head)
+        return false;
+    if (!lane->running) {
+        horon_channel_begin(lane->channel, &lane->head->op);
+        lane->running = true;
+        moved = true;
+    }
+    struct horon_error error = {0};
+    horon_status_t status = horon_channel_advance(lane->channel, &moved, &error);
+    if (status == HORON_OK)
+        end_work(engine, lane);
+    else if (status < 0)
+        horon_engine_fail(engine, status, error.text[0] ? error.text : horon_status_text(status));
+    return moved;
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A hash table with chains; it doubles when full. Entries die with their last reference. */
+#include "engine/names.h"
+
+#include "alloc.h"
+
+#include <string.h>
+#include <xxhash.h>
+
+#define BUCKETS_MIN 64
+
+horon_status_t horon_names_init(struct horon_names *names)
+{
+    names->entry_count = 0;
+    names->bucket_count = BUCKETS_MIN;
+    names->buckets = horon_zalloc(BUCKETS_MIN, sizeof *names->buckets);
+    if (!names->buckets)
+        return HORON_ERR_MEMORY;
+    pthread_mutex_init(&names->lock, NULL);
+    return HORON_OK;
+}
+
+void horon_names_deinit(struct horon_names *names)
+{
+    if (!names->buckets)
+        return;
+    for (size_t i = 0; i < names->bucket_count; i++) {
+        while (names->buckets[i]) {
+            struct horon_name *name = names->buckets[i];
+            names->buckets[i] = name->next;
+            horon_free(name);
+        }
+    }
+    horon_free(names->buckets);
+    names->buckets = NULL;
+    pthread_mutex_destroy(&names->lock);
+}
+
+/* Without memory it stays as it is: slower, not wrong. */
+static void grow(struct horon_names *names)
+{
+    size_t count = names->bucket_count * 2;
+    struct horon_name **buckets = horon_zalloc(count, sizeof *buckets);
+    if (!buckets)
+        return;
+    for (size_t i = 0; i < names->bucket_count; i++) {
+        while (names->buckets[i]) {
+            struct horon_name *name = names->buckets[i];
+            names->buckets[i] = name->next;
+            name->next = buckets[name->hash & (count - 1)];
+            buckets[name->hash & (count - 1)] = name;
+        }
+    }
+    horon_free(names->buckets);
+    names->buckets = buckets;
+    names->bucket_count = count;
+}
+
+static struct horon_name *find_or_make(struct horon_names *names, const char *text, size_t bytes,
+                                       uint64_t hash)
+{
+    struct horon_name **bucket = &names->buckets[hash & (names->bucket_count - 1)];
+    for (struct horon_name *name = *bucket; name; name = name->next)
+        if (name->hash == hash && strcmp(name->text, text) == 0)
+            return name;
+    struct horon_name *name = horon_zalloc(1, sizeof *name + bytes + 1);
+    if (!name)
+        return NULL;
+    name->hash = hash;
+    memcpy(name->text, text, bytes + 1);
+    name->next = *bucket;
+    *bucket = name;
+    names->entry_count++;
+    return name;
+}
+
+struct horon_name *horon_names_get(struct horon_names *names, const char *text)
+{
+    size_t bytes = strlen(text);
+    uint64_t hash = XXH3_64bits(text, bytes);
+    pthread_mutex_lock(&names->lock);
+    if (names->entry_count >= names->bucket_count)
+        grow(names);
+    struct horon_name *name = find_or_make(names, text, bytes, hash);
+    if (name)
+        name->refs++;
+    pthread_mutex_unlock(&names->lock);
+    return name;
+}
+
+void horon_names_put(struct horon_names *names, struct horon_name *name)
+{
+    pthread_mutex_lock(&names->lock);
+    if (--name->refs == 0) {
+        struct horon_name **link = &names->buckets[name->hash & (names->bucket_count - 1)];
+        while (*link != name)
+            link = &(*link)->next;
+        *link = name->next;
+        names->entry_count--;
+        horon_free(name);
+    }
+    pthread_mutex_unlock(&names->lock);
+}

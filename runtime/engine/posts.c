@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The mailbox, and what is asked through it: start, cancel, let go. It is a stack that any thread
+ * pushes to without a lock and the owner takes whole, so there is no order to corrupt and nothing
+ * to wait for; reversed, it is the order of posting. Once closed it holds a mark, and every push
+ * fails.
+ */
+#include "engine/engine_state.h"
+
+#include <stdio.h>
+
+bool horon_engine_post_chain(struct horon_engine *engine, struct horon_post *first,
+                             struct horon_post *last)
+{
+    struct horon_post *head = atomic_load_explicit(&engine->mailbox, memory_order_relaxed);
+    do {
+        if (head == &engine->closed_mark)
+            return false;
+        last->next = head;
+    } while (!atomic_compare_exchange_weak(&engine->mailbox, &head, first));
+    return true;
+}
+
+bool horon_engine_post(struct horon_engine *engine, struct horon_post *post)
+{
+    return horon_engine_post_chain(engine, post, post);
+}
+
+bool horon_engine_has_post(const struct horon_engine *engine)
+{
+    return atomic_load_explicit(&engine->mailbox, memory_order_relaxed) != NULL;
+}
+
+static void start_named(struct horon_engine *engine, struct horon_request *request)
+{
+    horon_status_t status;
+    uint64_t token = (uint64_t)(uintptr_t)request;
+    if (!request->name) /* a barrier without a name: the same count on every rank */
+        snprintf(request->tensor->name, sizeof request->tensor->name, "horon.barrier.%llu",
+                 (unsigned long long)engine->barriers++);
+    if (request->persistent && request->name) {
+        status = HORON_OK;
+        if (!request->interned)
+            status =
+                horon_coordinator_intern(engine->coordinator, request->tensor, &request->handle);
+        if (status == HORON_OK) {
+            request->interned = true;
+            status = horon_coordinator_submit_handle(engine->coordinator, request->handle, token);
+        }
+    } else {
+        status = horon_coordinator_submit(engine->coordinator, request->tensor, token);
+    }
+    engine->coordinator_dirty = true;
+    if (status != HORON_OK)
+        horon_engine_end(engine, request, status, NULL);
+}
+
+static void start(struct horon_engine *engine, struct horon_request *request)
+{
+    horon_engine_link(engine, request);
+    request->since_ns = 0; /* stamped by the next look for stalls */
+    if (engine->failed) {
+        horon_engine_end(engine, request, engine->failure.status, engine->failure.text);
+    } else if (engine->leaving) {
+        horon_engine_end(engine, request, HORON_ERR_CLOSED, "this context is shut down");
+    } else if (request->in_order) {
+        horon_request_make_work(request);
+        horon_lane_push(&engine->lanes[HORON_CHANNEL_ORDERED], &request->work);
+    } else {
+        start_named(engine, request);
+    }
+}
+
+static bool remove_queued(struct horon_lane *lane, struct horon_work *work)
+{
+    struct horon_work **link = &lane->head;
+    if (lane->running && lane->head == work)
+        return false;
+    while (*link && *link != work)
+        link = &(*link)->next;
+    if (!*link)
+        return false;
+    *link = work->next;
+    if (lane->tail == &work->next)
+        lane->tail = link;
+    lane->length--;
+    return true;
+}
+
+static void cancel(struct horon_engine *engine, struct horon_request *request)
+{
+    bool flying = (atomic_load(&request->state) & HORON_REQUEST_STATE_MASK) == HORON_REQUEST_FLYING;
+    if (flying && !request->begun) {
+        if (!request->in_order) {
+            horon_coordinator_cancel(engine->coordinator, (uint64_t)(uintptr_t)request);
+            engine->coordinator_dirty = engine->urgent = true;
+        } else if (!engine->lanes[HORON_CHANNEL_ORDERED].running &&
+                   remove_queued(&engine->lanes[HORON_CHANNEL_ORDERED], &request->work)) {
+            horon_engine_end(engine, request, HORON_ERR_CANCELLED, NULL);
+        }
+    }
+    atomic_store(&request->cancel_posted, false);
+    engine->options.release(request);
+}
+
+static void take_post(struct horon_engine *engine, struct horon_post *post)
+{
+    switch (post->kind) {
+    case HORON_POST_START:
+        start(engine, post->request);
+        break;
+    case HORON_POST_CANCEL:
+        cancel(engine, post->request);
+        break;
+    case HORON_POST_DROP:
+        horon_engine_drop(engine, post->request);
+        break;
+    }
+}
+
+bool horon_engine_take_posts(struct horon_engine *engine)
+{
+    if (!horon_engine_has_post(engine))
+        return false;
+    struct horon_post *newest = atomic_exchange(&engine->mailbox, NULL), *oldest = NULL;
+    while (newest) {
+        struct horon_post *next = newest->next;
+        newest->next = oldest;
+        oldest = newest;
+        newest = next;
+    }
+    while (oldest) {
+        struct horon_post *next = oldest->next; /* the post may be gone once it is taken */
+        take_post(engine, oldest);
+        oldest = next;
+    }
+    return true;
+}
+
+void horon_engine_close_mailbox(struct horon_engine *engine)
+{
+    engine->leaving = true;
+    struct horon_post *none = NULL;
+    while (!atomic_compare_exchange_strong(&engine->mailbox, &none, &engine->closed_mark)) {
+        if (none == &engine->closed_mark)
+            return;
+        horon_engine_take_posts(engine);
+        none = NULL;
+    }
+}

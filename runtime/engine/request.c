@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Descriptors become requests here: every rule of the ABI about a descriptor is checked in one
+ * place. */
+#include "engine/request.h"
+
+#include "alloc.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+
+/* The caller's struct may be of a newer version: fields that are unknown here are left alone. */
+static horon_status_t take_descriptor(const horon_descriptor_t *given, horon_descriptor_t *desc,
+                                      struct horon_error *error)
+{
+    if (!given)
+        return horon_error_set(error, HORON_ERR_INVALID, "the descriptor is NULL");
+    /* version 0.1 is the first: a smaller struct is no older one */
+    if (given->struct_bytes < sizeof *desc || given->struct_bytes > sizeof *desc * 4)
+        return horon_error_set(error, HORON_ERR_INVALID,
+                               "descriptor.struct_bytes is %zu; begin with HORON_DESCRIPTOR_INIT",
+                               given->struct_bytes);
+    memcpy(desc, given, sizeof *desc);
+    return HORON_OK;
+}
+
+static horon_status_t check_enums(const horon_descriptor_t *desc, int size,
+                                  struct horon_error *error)
+{
+    if (desc->verb >= HORON_VERB_COUNT)
+        return horon_error_set(error, HORON_ERR_INVALID, "verb %u does not exist", desc->verb);
+    if (desc->dtype >= HORON_DTYPE_COUNT)
+        return horon_error_set(error, HORON_ERR_INVALID, "dtype %u does not exist", desc->dtype);
+    if (desc->flags & ~HORON_IN_ORDER)
+        return horon_error_set(error, HORON_ERR_INVALID, "flags 0x%x are unknown", desc->flags);
+    if (desc->reserved)
+        return horon_error_set(error, HORON_ERR_INVALID, "reserved must be 0");
+    if (desc->process_set != 0)
+        return horon_error_set(error, HORON_ERR_INVALID, "process set %d does not exist",
+                               (int)desc->process_set);
+    if (desc->stream)
+        return horon_error_set(error, HORON_ERR_UNSUPPORTED,
+                               "this build moves host memory only: stream must be NULL");
+    if (desc->verb == HORON_BROADCAST && (desc->root < 0 || desc->root >= size))
+        return horon_error_set(error, HORON_ERR_INVALID, "root %d is no rank of 0..%d",
+                               (int)desc->root, size - 1);
+    if (desc->verb != HORON_ALLREDUCE)
+        return HORON_OK;
+    if (desc->redop >= HORON_REDOP_COUNT)
+        return horon_error_set(error, HORON_ERR_INVALID, "reduction %u does not exist",
+                               desc->redop);
+    if (!horon_reduce_supported((horon_dtype_t)desc->dtype, (horon_redop_t)desc->redop))
+        return horon_error_set(error, HORON_ERR_UNSUPPORTED, "%s has no %s",
+                               horon_dtype_name((horon_dtype_t)desc->dtype),
+                               horon_redop_name((horon_redop_t)desc->redop));
+    return HORON_OK;
+}
+
+/* Elements and rows, from count or shape; the bytes must fit 63 bits. */
+static horon_status_t take_shape(const horon_descriptor_t *desc, uint64_t shape[HORON_NDIM_MAX],
+                                 uint8_t *ndim_out, uint64_t *count_out, struct horon_error *error)
+{
+    uint64_t element = horon_dtype_bytes((horon_dtype_t)desc->dtype);
+    uint64_t count = 1, bytes;
+    if (!desc->shape) {
+        shape[0] = count = desc->count;
+        *ndim_out = 1;
+    } else {
+        if (desc->ndim < 0 || desc->ndim > HORON_NDIM_MAX)
+            return horon_error_set(error, HORON_ERR_INVALID, "ndim %d is not in 0..%d",
+                                   (int)desc->ndim, HORON_NDIM_MAX);
+        for (int i = 0; i < desc->ndim; i++) {
+            shape[i] = desc->shape[i];
+            if (__builtin_mul_overflow(count, shape[i], &count))
+                return horon_error_set(error, HORON_ERR_INVALID, "the shape has too many elements");
+        }
+        *ndim_out = (uint8_t)desc->ndim;
+    }
+    if (__builtin_mul_overflow(count, element, &bytes) || bytes > INT64_MAX)
+        return horon_error_set(error, HORON_ERR_INVALID, "the tensor has too many bytes");
+    *count_out = count;
+    return HORON_OK;
+}
+
+static horon_status_t check_buffers(const horon_descriptor_t *desc, uint64_t count, int rank,
+                                    struct horon_error *error)
+{
+    bool reads = desc->verb != HORON_BROADCAST || desc->root == rank;
+    bool root = desc->verb == HORON_BROADCAST && desc->root == rank;
+    if (desc->verb == HORON_BARRIER || count == 0)
+        return HORON_OK;
+    if (reads && !desc->src)
+        return horon_error_set(error, HORON_ERR_INVALID, "src is NULL");
+    if (!desc->dst && desc->verb != HORON_ALLGATHER && !root)
+        return horon_error_set(error, HORON_ERR_INVALID, "dst is NULL");
+    return HORON_OK;
+}
+
+static horon_status_t check_name(const horon_descriptor_t *desc, struct horon_error *error)
+{
+    if (!desc->name) {
+        if ((desc->flags & HORON_IN_ORDER) || desc->verb == HORON_BARRIER)
+            return HORON_OK;
+        return horon_error_set(error, HORON_ERR_INVALID,
+                               "name is NULL; only an operation in order needs none");
+    }
+    size_t bytes = strnlen(desc->name, HORON_NAME_BYTES_MAX + 1);
+    if (bytes == 0 || bytes > HORON_NAME_BYTES_MAX)
+        return horon_error_set(error, HORON_ERR_INVALID, "the name must have 1..%d bytes",
+                               HORON_NAME_BYTES_MAX);
+    return HORON_OK;
+}
+
+/* What all ranks must agree on, as one number; the count of an allgather is its row instead. */
+static uint64_t hash_agreement(const horon_descriptor_t *desc, const uint64_t *shape, uint8_t ndim)
+{
+    struct {
+        uint32_t verb, dtype, redop;
+        int32_t root;
+        double prescale, postscale;
+        uint64_t ndim, shape[HORON_NDIM_MAX];
+    } agreed;
+    memset(&agreed, 0, sizeof agreed);
+    agreed.verb = desc->verb;
+    if (desc->verb != HORON_BARRIER) {
+        agreed.dtype = desc->dtype;
+        agreed.redop = desc->verb == HORON_ALLREDUCE ? desc->redop : 0;
+        agreed.root = desc->verb == HORON_BROADCAST ? desc->root : 0;
+        agreed.prescale = desc->verb == HORON_ALLREDUCE ? desc->prescale : 1.0;
+        agreed.postscale = desc->verb == HORON_ALLREDUCE ? desc->postscale : 1.0;
+        agreed.ndim = ndim;
+        for (int i = desc->verb == HORON_ALLGATHER ? 1 : 0; i < ndim; i++)
+            agreed.shape[i] = shape[i];
+    }
+    uint64_t hash = XXH3_64bits(&agreed, sizeof agreed);
+    return desc->name ? XXH3_64bits_withSeed(desc->name, strlen(desc->name), hash) : hash;
+}
+
+static void fill_op(struct horon_request *request, const horon_descriptor_t *desc, uint64_t count,
+                    const uint64_t *shape, uint8_t ndim)
+{
+    bool barrier = desc->verb == HORON_BARRIER;
+    bool reduces = desc->verb == HORON_ALLREDUCE;
+    request->op = (struct horon_op){
+        .verb = (horon_verb_t)desc->verb,
+        .dtype = barrier ? HORON_UINT8 : (horon_dtype_t)desc->dtype,
+        .redop = reduces ? (horon_redop_t)desc->redop : HORON_SUM,
+        .root = desc->verb == HORON_BROADCAST ? desc->root : 0,
+        .prescale = reduces ? desc->prescale : 1.0,
+        .postscale = reduces ? desc->postscale : 1.0,
+        .count = barrier ? 0 : count,
+        .check = hash_agreement(desc, shape, ndim),
+    };
+    if (desc->verb == HORON_ALLGATHER) {
+        request->op.output = horon_request_take_output;
+        request->op.output_arg = request;
+        request->op.rows = ndim ? shape[0] : 1;
+        request->op.row_elements = 1;
+        for (int i = 1; i < ndim; i++)
+            request->op.row_elements *= shape[i];
+    }
+    request->in_order = desc->flags & HORON_IN_ORDER;
+    request->src = desc->src;
+    request->dst = desc->dst;
+    request->alloc = desc->alloc;
+    request->alloc_arg = desc->alloc_arg;
+    request->callback = desc->callback;
+    request->callback_arg = desc->callback_arg;
+}
+
+static horon_status_t fill_tensor(struct horon_request *request, const horon_descriptor_t *desc,
+                                  const uint64_t *shape, uint8_t ndim, struct horon_names *names)
+{
+    struct horon_tensor *tensor = horon_zalloc(1, sizeof *tensor);
+    if (!tensor)
+        return HORON_ERR_MEMORY;
+    request->tensor = tensor;
+    tensor->verb = (uint8_t)request->op.verb;
+    tensor->dtype = (uint8_t)request->op.dtype;
+    tensor->redop = (uint8_t)request->op.redop;
+    tensor->ndim = request->op.verb == HORON_BARRIER ? 0 : ndim;
+    tensor->root = request->op.root;
+    tensor->process_set = desc->process_set;
+    tensor->prescale = request->op.prescale;
+    tensor->postscale = request->op.postscale;
+    memcpy(tensor->shape, shape, tensor->ndim * sizeof shape[0]);
+    if (desc->name) {
+        snprintf(tensor->name, sizeof tensor->name, "%s", desc->name);
+        request->name = horon_names_get(names, desc->name);
+        if (!request->name)
+            return HORON_ERR_MEMORY;
+    }
+    return HORON_OK;
+}
+
+static horon_status_t make_rows(struct horon_request *request)
+{
+    request->output_rows = horon_zalloc((size_t)request->size, sizeof *request->output_rows);
+    return request->output_rows ? HORON_OK : HORON_ERR_MEMORY;
+}
+
+horon_status_t horon_request_init(struct horon_request *request, const horon_descriptor_t *given,
+                                  int rank, int size, struct horon_names *names,
+                                  struct horon_error *error)
+{
+    horon_descriptor_t desc;
+    uint64_t shape[HORON_NDIM_MAX] = {0}, count = 0;
+    uint8_t ndim = 0;
+    memset(request, 0, sizeof *request);
+    horon_status_t status = take_descriptor(given, &desc, error);
+    if (status == HORON_OK)
+        status = check_enums(&desc, size, error);
+    if (status == HORON_OK)
+        status = check_name(&desc, error);
+    if (status == HORON_OK)
+        status = take_shape(&desc, shape, &ndim, &count, error);
+    if (status == HORON_OK)
+        status = check_buffers(&desc, count, rank, error);
+    if (status != HORON_OK)
+        return status;
+    request->size = size;
+    fill_op(request, &desc, count, shape, ndim);
+    atomic_store_explicit(&request->refs, 1, memory_order_relaxed);
+    request->start = (struct horon_post){.request = request, .kind = HORON_POST_START};
+    request->cancel = (struct horon_post){.request = request, .kind = HORON_POST_CANCEL};
+    request->drop = (struct horon_post){.request = request, .kind = HORON_POST_DROP};
+    if (request->op.verb == HORON_ALLGATHER)
+        status = make_rows(request);
+    if (status == HORON_OK && !request->in_order)
+        status = fill_tensor(request, &desc, shape, ndim, names);
+    if (status != HORON_OK) {
+        horon_request_deinit(request, names);
+        return horon_error_set(error, status, "no memory for a request");
+    }
+    return HORON_OK;
+}
+
+horon_status_t horon_request_create(const horon_descriptor_t *desc, int rank, int size,
+                                    struct horon_names *names, struct horon_request **request_out,
+                                    struct horon_error *error)
+{
+    struct horon_request *request = horon_alloc_lines(sizeof *request);
+    if (!request)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a request");
+    horon_status_t status = horon_request_init(request, desc, rank, size, names, error);
+    if (status != HORON_OK) {
+        horon_free(request);
+        return status;
+    }
+    *request_out = request;
+    return HORON_OK;
+}
+
+void horon_request_deinit(struct horon_request *request, struct horon_names *names)
+{
+    if (request->name)
+        horon_names_put(names, request->name);
+    horon_free(request->tensor);
+    horon_free(request->error_text);
+    horon_free(request->owned_output);
+    horon_free(request->output_rows);
+}
+
+void horon_request_reset(struct horon_request *request)
+{
+    horon_free(request->error_text);
+    horon_free(request->owned_output);
+    request->error_text = NULL;
+    request->owned_output = NULL;
+    request->output = NULL;
+    request->output_count = 0;
+    request->status = HORON_IN_PROGRESS;
+    request->begun = false;
+    request->asked = false;
+    request->warned = false;
+}
+
+/* Of a name in a text, so that the cause behind it has room. */
+#define NAME_SHOWN 160
+
+void horon_request_describe(const struct horon_request *request, char *text, size_t text_bytes)
+{
+    const char *verb = horon_verb_name(request->op.verb);
+    if (request->in_order)
+        snprintf(text, text_bytes, "%s of %llu %s (in order)", verb,
+                 (unsigned long long)request->op.count, horon_dtype_name(request->op.dtype));
+    else
+        snprintf(text, text_bytes, "%s '%.*s'", verb, NAME_SHOWN, request->tensor->name);
+}
+
+void horon_request_make_work(struct horon_request *request)
+{
+    request->part =
+        (struct horon_part){.src = request->src, .dst = request->dst, .count = request->op.count};
+    request->self = request;
+    request->work = (struct horon_work){
+        .op = request->op,
+        .parts = &request->part,
+        .requests = &request->self,
+        .count = 1,
+    };
+    request->work.op.parts = &request->part;
+    request->work.op.part_count = 1;
+}
+
+void *horon_request_take_output(void *arg, const uint64_t *rows, uint64_t total)
+{
+    struct horon_request *request = arg;
+    uint64_t all_rows = 0;
+    for (int i = 0; i < request->size; i++) {
+        request->output_rows[i] = rows[i];
+        all_rows += rows[i];
+    }
+    request->output_count = total;
+    request->output = request->dst;
+    size_t bytes;
+    if (__builtin_mul_overflow((size_t)total, horon_dtype_bytes(request->op.dtype), &bytes))
+        return NULL;
+    if (request->dst || bytes == 0)
+        return request->dst;
+    if (request->alloc) {
+        request->output = request->alloc(request->alloc_arg, all_rows, bytes);
+    } else {
+        request->owned_output = horon_alloc_lines(bytes);
+        request->output = request->owned_output;
+    }
+    return request->output;
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One operation as its submitter and the engine see it. A caller's thread makes and fills a
+ * request, posts it to the engine's mailbox, and from then on only reads its state; all else
+ * belongs to whoever holds the progress token, until the state says that it ended. Two references
+ * keep it: the user's, until horon_release(), and the engine's, while it is in flight.
+ */
+#ifndef HORON_ENGINE_REQUEST_H
+#define HORON_ENGINE_REQUEST_H
+
+#include "channel.h"
+#include "coordinator/coordinator.h"
+#include "engine/names.h"
+#include "status.h"
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+/* State word; also what waiters sleep on. */
+#define HORON_REQUEST_IDLE 0u   /* prepared, not in flight, never ended */
+#define HORON_REQUEST_FLYING 1u /* posted; the engine's */
+#define HORON_REQUEST_ENDED 2u  /* status and outputs are readable (acquire) */
+#define HORON_REQUEST_STATE_MASK 3u
+#define HORON_REQUEST_WAITED 4u /* somebody sleeps on the word */
+
+/** What a post in the mailbox asks for. */
+enum horon_post_kind { HORON_POST_START, HORON_POST_CANCEL, HORON_POST_DROP };
+
+struct horon_post {
+    struct horon_post *next;
+    struct horon_request *request;
+    enum horon_post_kind kind;
+};
+
+/** Operations that run as one: a batch of named ones, or one in order. */
+struct horon_work {
+    struct horon_work *next;
+    struct horon_op op;
+    struct horon_part *parts;        /* [count] */
+    struct horon_request **requests; /* [count] */
+    size_t count, limit;             /* limit: of the arrays, if pooled */
+    struct horon_request *output_of; /* whose output an allgather asks for */
+};
+
+struct horon_request {
+    _Atomic uint32_t state;
+    _Atomic uint32_t refs;
+    _Atomic bool cancel_posted;
+    struct horon_context *context; /* referenced */
+    bool persistent, in_order;
+
+    /* the descriptor, checked */
+    struct horon_op op; /* parts unused but for in-order ones */
+    const void *src;
+    void *dst;
+    int size; /* ranks */
+    horon_alloc_fn_t alloc;
+    void *alloc_arg;
+    horon_callback_fn_t callback;
+    void *callback_arg;
+    struct horon_tensor *tensor; /* named: what is negotiated; owned */
+    struct horon_name *name;     /* named: its in-flight mark; referenced */
+    uint32_t handle;             /* of the coordinator, if interned */
+    bool interned;
+
+    /* how it ended */
+    horon_status_t status;
+    char *error_text; /* owned, or NULL */
+    void *output;
+    void *owned_output; /* memory of an allgather without dst and alloc */
+    uint64_t output_count;
+    uint64_t *output_rows; /* [size] of an ALLGATHER, else NULL */
+
+    /* the engine's, while in flight */
+    struct horon_post start, cancel, drop;
+    struct horon_request *older, *newer; /* list of all in flight */
+    uint64_t since_ns;
+    bool begun;             /* handed to a channel: cannot be withdrawn */
+    bool asked;             /* who lacks it was asked, for that */
+    bool warned;            /* a stall was logged */
+    bool dropping;          /* released while in flight: its handle goes when it ends */
+    struct horon_work work; /* in-order: the batch of one */
+    struct horon_part part;
+    struct horon_request *self;
+};
+
+/**
+ * Checks a descriptor and makes a request of it, IDLE, with one reference. Does not touch engine
+ * state.
+ * @return OK | ERR_INVALID | ERR_UNSUPPORTED | ERR_MEMORY; the text says what is wrong
+ */
+horon_status_t horon_request_create(const horon_descriptor_t *desc, int rank, int size,
+                                    struct horon_names *names, struct horon_request **request_out,
+                                    struct horon_error *error);
+/** Likewise in memory of the caller, for an in-order operation; end it with deinit. */
+horon_status_t horon_request_init(struct horon_request *request, const horon_descriptor_t *desc,
+                                  int rank, int size, struct horon_names *names,
+                                  struct horon_error *error);
+void horon_request_deinit(struct horon_request *request, struct horon_names *names);
+
+/** Sets what a former run left back, before a new one. */
+void horon_request_reset(struct horon_request *request);
+
+/** "allreduce 'conv1.weight'" or "allreduce (in order)". */
+void horon_request_describe(const struct horon_request *request, char *text, size_t text_bytes);
+
+/** Fills the batch of one of an in-order request. */
+void horon_request_make_work(struct horon_request *request);
+
+/** horon_op.output for a request: finds memory, keeps the rows. */
+void *horon_request_take_output(void *request, const uint64_t *rows, uint64_t total);
+
+#endif

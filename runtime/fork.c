@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Surviving fork(). The child of a fork has the parent's memory but none of its threads; its copies
+ * of the sockets would hide the parent's death from other hosts. So the child closes every
+ * descriptor of every context at once and marks the contexts, and each later call fails with a
+ * named error.
+ *
+ * fork() knows no handle, so this needs a list of the process: the only process-wide state of
+ * horon. It is guarded by `lock`, which is held across the fork so that the child sees a whole
+ * list.
+ */
+#include "context_state.h"
+
+#include <unistd.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards contexts and installed */
+static struct horon_context *contexts;
+static bool installed;
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+static void in_parent(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+static void in_child(void)
+{
+    for (struct horon_context *ctx = contexts; ctx; ctx = ctx->fork_next) {
+        atomic_store(&ctx->forked, true);
+        horon_boot_close_in_child(&ctx->boot);
+        /* connected sockets are the links' by now */
+        for (int rank = 0; ctx->engine && rank < ctx->boot.topology.size; rank++) {
+            int socket = horon_engine_socket(ctx->engine, rank);
+            if (socket >= 0)
+                close(socket);
+        }
+    }
+    contexts = NULL;
+    pthread_mutex_unlock(&lock);
+}
+
+horon_status_t horon_fork_register(struct horon_context *ctx)
+{
+    horon_status_t status = HORON_OK;
+    pthread_mutex_lock(&lock);
+    if (!installed && pthread_atfork(before_fork, in_parent, in_child) != 0)
+        status = HORON_ERR_MEMORY;
+    else
+        installed = true;
+    if (status == HORON_OK) {
+        ctx->fork_next = contexts;
+        contexts = ctx;
+    }
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+void horon_fork_unregister(struct horon_context *ctx)
+{
+    pthread_mutex_lock(&lock);
+    for (struct horon_context **link = &contexts; *link; link = &(*link)->fork_next) {
+        if (*link == ctx) {
+            *link = ctx->fork_next;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who makes progress. The engine belongs to whoever holds the token. A thread that waits takes it
+ * and drives, so a blocking call costs no hand-over; the context's own thread drives when nobody
+ * waits. It never sleeps with the token in hand.
+ *
+ * Invariant: the wake word of this rank is 0 while the token is held, and says what to ring for
+ * while it is free. Releasing stores the word, fences, and looks once more; a post or a peer's flag
+ * that came before is then seen here, and one that comes after sees the word and rings. The
+ * progress thread is the only one that sleeps on the doorbell; a waiter that has waited long gives
+ * the token back and sleeps on its request's state.
+ *
+ * While a waiter drives, sockets would wake the progress thread for nothing at each message: the
+ * first time it wakes and finds the token taken it stops watching them ("disarmed"), and watches
+ * again when it next gets the token, is rung by a waiter that left work behind, or after REARM_MS.
+ * A waiter that leaves output behind rings too, even if its own request has ended: others need it.
+ */
+#include "context_state.h"
+
+#include "clock.h"
+#include "cpu.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* A driver reads the clock and looks at everything once in so many turns of the ordered channel. */
+#define TURNS_PER_LOOK 64
+/* How long the progress thread goes on looking, in the background, while something is in flight. */
+#define BACKGROUND_US 100
+#define REARM_MS 100
+
+static struct horon_rank_line *own_line(struct horon_context *ctx)
+{
+    return horon_host_line(&ctx->host, ctx->host.local_rank);
+}
+
+static void tell_deaths(struct horon_context *ctx)
+{
+    if (atomic_load_explicit(&ctx->deaths, memory_order_acquire) == 0)
+        return;
+    atomic_store(&ctx->deaths, 0);
+    for (int i = 0; i < ctx->host.shape.local_size; i++)
+        if (atomic_exchange(&ctx->dead[i], false))
+            horon_engine_local_death(ctx->engine, i);
+}
+
+bool horon_token_try(struct horon_context *ctx)
+{
+    if (atomic_load_explicit(&ctx->token, memory_order_relaxed) ||
+        atomic_exchange_explicit(&ctx->token, 1, memory_order_acquire))
+        return false;
+    atomic_store_explicit(&own_line(ctx)->wake, 0, memory_order_relaxed);
+    return true;
+}
+
+void horon_token_take(struct horon_context *ctx)
+{
+    atomic_fetch_add(&ctx->waiters, 1);
+    atomic_fetch_add(&ctx->takers, 1);
+    while (!horon_token_try(ctx))
+        sched_yield();
+    atomic_fetch_sub(&ctx->takers, 1);
+    atomic_fetch_sub(&ctx->waiters, 1);
+}
+
+/* @param armed  the progress thread itself lets go: it has sent what it could, and watches the
+ *               sockets that are full. Nobody else can leave output behind without a word. */
+static bool any_left_over(struct horon_context *ctx, bool armed)
+{
+    if (horon_engine_has_post(ctx->engine) ||
+        atomic_load_explicit(&ctx->deaths, memory_order_relaxed))
+        return true;
+    bool in_flight = horon_engine_in_flight(ctx->engine) > 0;
+    if (in_flight && horon_engine_progress(ctx->engine))
+        return true;
+    if (armed)
+        return false;
+    return !horon_engine_flushed(ctx->engine) ||
+           (in_flight && atomic_load_explicit(&ctx->disarmed, memory_order_relaxed));
+}
+
+/* Rung, posted to or told of a death while the token was still in hand: the progress thread may
+ * have woken for it, found the token taken, and gone back to sleep. */
+static bool slept_through(struct horon_context *ctx)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(&ctx->token, memory_order_relaxed))
+        return false; /* somebody else has it, and will look */
+    return atomic_load_explicit(&own_line(ctx)->wake, memory_order_relaxed) == 0 ||
+           horon_engine_has_post(ctx->engine) ||
+           atomic_load_explicit(&ctx->deaths, memory_order_relaxed);
+}
+
+static void let_go(struct horon_context *ctx, bool armed)
+{
+    struct horon_rank_line *line = own_line(ctx);
+    atomic_store_explicit(&line->wake, horon_engine_wants(ctx->engine), memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst);
+    bool ring = any_left_over(ctx, armed);
+    atomic_store(&ctx->token, 0); /* with a full fence: what follows looks at what came before it */
+    if (ring || slept_through(ctx))
+        horon_doorbell_ring(ctx->doorbell);
+}
+
+void horon_token_release(struct horon_context *ctx)
+{
+    let_go(ctx, false);
+}
+
+void horon_token_release_armed(struct horon_context *ctx)
+{
+    let_go(ctx, true);
+}
+
+void horon_context_notify(struct horon_context *ctx)
+{
+    struct horon_rank_line *line = own_line(ctx);
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(&line->wake, memory_order_relaxed) && atomic_exchange(&line->wake, 0))
+        horon_doorbell_ring(ctx->doorbell);
+}
+
+/* ---- waiting -------------------------------------------------------------------------------- */
+
+/* How long somebody has found nothing to do. */
+struct patience {
+    uint64_t since_ns; /* 0: something moved just now */
+    uint64_t spin_ns, limit_ns;
+};
+
+static struct patience patience_of(const struct horon_context *ctx, bool background)
+{
+    uint64_t spin = ctx->host.crowded ? 0 : (uint64_t)ctx->config.spin_us;
+    uint64_t yield = background ? BACKGROUND_US : (uint64_t)ctx->config.yield_us;
+    return (struct patience){.spin_ns = spin * 1000, .limit_ns = (spin + yield) * 1000};
+}
+
+/* Lets others run for a moment. @return false: enough, sleep. Reads the clock: *now_out. */
+static bool patience_go_on(struct patience *patience, uint64_t *now_out)
+{
+    uint64_t now = horon_clock_ns();
+    *now_out = now;
+    if (!patience->since_ns)
+        patience->since_ns = now;
+    uint64_t waited = now - patience->since_ns;
+    if (waited >= patience->limit_ns)
+        return false;
+    if (waited < patience->spin_ns)
+        horon_cpu_relax();
+    else
+        sched_yield();
+    return true;
+}
+
+static bool past(uint64_t deadline_ns)
+{
+    return deadline_ns != UINT64_MAX && horon_clock_ns() >= deadline_ns;
+}
+
+void horon_drive_ordered(struct horon_context *ctx, struct horon_request *request,
+                         uint64_t deadline_ns)
+{
+    struct patience patience = patience_of(ctx, false);
+    uint64_t now;
+    for (unsigned turn = 1;; turn++) {
+        bool moved = horon_engine_advance_ordered(ctx->engine);
+        if (horon_request_ended(request))
+            return;
+        if (moved)
+            patience.since_ns = 0;
+        if (moved && turn % TURNS_PER_LOOK)
+            continue;
+        if (turn % TURNS_PER_LOOK == 0 || patience.spin_ns == 0) {
+            tell_deaths(ctx);
+            if (horon_engine_progress(ctx->engine))
+                patience.since_ns = 0;
+            if (horon_request_ended(request) ||
+                atomic_load_explicit(&ctx->takers, memory_order_relaxed))
+                return;
+            if (!patience_go_on(&patience, &now) || now >= deadline_ns)
+                return;
+        } else {
+            horon_cpu_relax();
+        }
+    }
+}
+
+/* With the token: drives until the request ended, the deadline, or the end of patience. */
+static void drive(struct horon_context *ctx, struct horon_request *request, uint64_t deadline_ns)
+{
+    struct patience patience = patience_of(ctx, false);
+    uint64_t now;
+    for (unsigned turn = 1; !horon_request_ended(request); turn++) {
+        tell_deaths(ctx);
+        bool moved = horon_engine_progress(ctx->engine);
+        if (atomic_load_explicit(&ctx->takers, memory_order_relaxed))
+            return;
+        if (moved) {
+            patience.since_ns = 0;
+            if (turn % TURNS_PER_LOOK == 0 && past(deadline_ns))
+                return;
+            continue;
+        }
+        if (horon_request_ended(request) || !patience_go_on(&patience, &now) || now >= deadline_ns)
+            return;
+    }
+}
+
+static int futex(_Atomic uint32_t *word, int operation, uint32_t value,
+                 const struct timespec *timeout)
+{
+    return (int)syscall(SYS_futex, word, operation, value, timeout, NULL, 0);
+}
+
+void horon_wake_waiters(_Atomic uint32_t *state)
+{
+    futex(state, FUTEX_WAKE_PRIVATE, INT_MAX, NULL);
+}
+
+static void sleep_on(_Atomic uint32_t *state, uint64_t deadline_ns)
+{
+    uint32_t flying = HORON_REQUEST_FLYING, waited = HORON_REQUEST_FLYING | HORON_REQUEST_WAITED;
+    uint32_t seen = flying;
+    if (!atomic_compare_exchange_strong(state, &seen, waited) && seen != waited)
+        return;
+    uint64_t now = horon_clock_ns();
+    if (now >= deadline_ns)
+        return;
+    uint64_t left = deadline_ns - now;
+    struct timespec timeout = {.tv_sec = (time_t)(left / 1000000000u),
+                               .tv_nsec = (long)(left % 1000000000u)};
+    futex(state, FUTEX_WAIT_PRIVATE, waited, deadline_ns == UINT64_MAX ? NULL : &timeout);
+}
+
+/* Looks on while another thread drives. @return true: got the token */
+static bool look_on(struct horon_context *ctx, struct horon_request *request, uint64_t deadline_ns)
+{
+    struct patience patience = patience_of(ctx, false);
+    uint64_t now;
+    bool got = false;
+    atomic_fetch_add(&ctx->waiters, 1);
+    while (!horon_request_ended(request)) {
+        /* one that takes it for a moment goes before one that drives for long */
+        got = !atomic_load_explicit(&ctx->takers, memory_order_relaxed) && horon_token_try(ctx);
+        if (got || !patience_go_on(&patience, &now) || now >= deadline_ns)
+            break;
+    }
+    atomic_fetch_sub(&ctx->waiters, 1);
+    return got;
+}
+
+horon_status_t horon_context_wait(struct horon_context *ctx, struct horon_request *request,
+                                  int64_t timeout_ms)
+{
+    if (horon_request_ended(request))
+        return HORON_OK;
+    uint64_t deadline = UINT64_MAX;
+    if (timeout_ms >= 0)
+        deadline = horon_clock_deadline(horon_clock_ns(), timeout_ms);
+    /* A wait in slices goes on where the last one ended: asleep, with its patience spent. */
+    bool slept = atomic_load(&request->state) & HORON_REQUEST_WAITED;
+    for (;;) {
+        if (!slept && look_on(ctx, request, deadline)) {
+            drive(ctx, request, deadline);
+            bool gave_way = atomic_load_explicit(&ctx->takers, memory_order_relaxed);
+            horon_token_release(ctx);
+            if (gave_way && !past(deadline))
+                continue;
+            if (!horon_request_ended(request))
+                horon_doorbell_ring(ctx->doorbell); /* this thread gives up: the other takes over */
+        }
+        if (horon_request_ended(request))
+            return HORON_OK;
+        if (deadline != UINT64_MAX && horon_clock_ns() >= deadline)
+            return HORON_ERR_TIMEOUT;
+        sleep_on(&request->state, deadline);
+        slept = true;
+    }
+}
+
+/* ---- the progress thread -------------------------------------------------------------------- */
+
+static void drive_background(struct horon_context *ctx)
+{
+    struct patience patience = patience_of(ctx, true);
+    uint64_t now;
+    for (;;) {
+        tell_deaths(ctx);
+        bool moved = horon_engine_progress(ctx->engine);
+        if (atomic_load(&ctx->waiters) || atomic_load(&ctx->stop))
+            return;
+        if (moved) {
+            patience.since_ns = 0;
+            continue;
+        }
+        if (horon_engine_in_flight(ctx->engine) == 0 || !patience_go_on(&patience, &now))
+            return;
+    }
+}
+
+/* With the token: the muxes know what they wait for. */
+static void arm_sockets(struct horon_context *ctx)
+{
+    for (int rank = 0; rank < ctx->boot.topology.size; rank++) {
+        if (ctx->watch_of[rank] < 0)
+            continue;
+        int events = 0;
+        if (horon_engine_socket(ctx->engine, rank) >= 0)
+            events = HORON_LOOP_READ |
+                     (horon_engine_wants_write(ctx->engine, rank) ? HORON_LOOP_WRITE : 0);
+        horon_loop_watch(ctx->loop, ctx->watch_of[rank], events);
+    }
+    atomic_store_explicit(&ctx->disarmed, false, memory_order_relaxed);
+}
+
+static void disarm_sockets(struct horon_context *ctx)
+{
+    for (int rank = 0; rank < ctx->boot.topology.size; rank++) {
+        if (ctx->watch_of[rank] < 0)
+            continue;
+        horon_loop_watch(ctx->loop, ctx->watch_of[rank], 0);
+        atomic_store_explicit(&ctx->disarmed, true, memory_order_relaxed);
+    }
+}
+
+static int64_t look_for_stalls(struct horon_context *ctx)
+{
+    if (ctx->config.stall_warn_ms == 0 || horon_engine_in_flight(ctx->engine) == 0)
+        return -1;
+    horon_engine_warn_stalls(ctx->engine, (uint64_t)ctx->config.stall_warn_ms * 1000000u);
+    return ctx->config.stall_warn_ms / 4 + 1;
+}
+
+void *horon_progress_thread(void *arg)
+{
+    struct horon_context *ctx = arg;
+    pthread_setname_np(pthread_self(), "horon");
+    while (!atomic_load(&ctx->stop)) {
+        int64_t timeout_ms;
+        if (horon_token_try(ctx)) {
+            drive_background(ctx);
+            timeout_ms = look_for_stalls(ctx);
+            arm_sockets(ctx);
+            horon_token_release_armed(ctx);
+        } else {
+            atomic_thread_fence(memory_order_seq_cst); /* pairs with slept_through() */
+            disarm_sockets(ctx);
+            timeout_ms = atomic_load(&ctx->disarmed) ? REARM_MS : -1;
+        }
+        horon_loop_sleep(ctx->loop, timeout_ms);
+    }
+    return NULL;
+}
