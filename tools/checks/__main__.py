@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tools/check: runs every test and says what passed, failed and was skipped, and why."""
+
+import argparse
+import os
+import shutil
+import sys
+
+import python_side
+import style
+from builds import TOP, Build
+from results import SKIPPED, Case, Report
+
+# What must be there. A suite without a test is a failure, not a pass.
+SUITES = ("unit", "world", "simulation", "multi", "hosts", "torture", "drift")
+QUICK = ("unit", "world", "drift")
+SANITIZED = ("unit", "world", "simulation", "multi", "hosts", "torture")
+FUZZ = "fuzz-short"
+
+# Options of tools/setup, which has run; horonrun would call them unknown.
+SETUP_VARIABLES = ("HORON_TORCH_SPEC", "HORON_PYTHON", "HORON_SKIP_DEBIAN")
+
+SUPPRESSIONS = TOP / "test" / "sanitize"
+SANITIZER_ENVIRONMENT = {
+    "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1"
+    ":allocator_may_return_null=1",
+    "LSAN_OPTIONS": f"suppressions={SUPPRESSIONS / 'lsan.supp'}:print_suppressions=0",
+    "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
+    "TSAN_OPTIONS": f"suppressions={SUPPRESSIONS / 'tsan.supp'}:halt_on_error=1"
+    ":second_deadlock_stack=1:history_size=4",
+}
+
+
+def arguments():
+    parser = argparse.ArgumentParser(prog="tools/check", description=__doc__)
+    parser.add_argument(
+        "--sanitize",
+        action="store_true",
+        help="repeat the C part under the address+undefined and the thread sanitizer",
+    )
+    parser.add_argument(
+        "--full",
+        action="store_true",
+        help="add what takes long: kill rounds, long fuzzing, many seeds (suites *-full)",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="only one build and: " + ", ".join(QUICK) + ", style"
+    )
+    parser.add_argument(
+        "--suite", action="append", metavar="NAME", help="only this suite, gcc build; repeatable"
+    )
+    parser.add_argument(
+        "--no-setup", action="store_true", help="install nothing; take the machine as it is"
+    )
+    return parser.parse_args()
+
+
+def sanitizer_build(name, sanitizer):
+    return Build(
+        name,
+        "clang" if shutil.which("clang") else "gcc",
+        ["--buildtype=debugoptimized", f"-Db_sanitize={sanitizer}", "-Db_lundef=false",
+         "-Dc_args=-fno-sanitize-recover=all -fno-omit-frame-pointer"],
+        SANITIZER_ENVIRONMENT,
+        timeout_multiplier=8,
+    )  # fmt: skip
+
+
+def fuzz_build():
+    return Build(
+        "fuzz",
+        "clang",
+        ["--buildtype=debugoptimized", "-Dfuzz=true", "-Db_sanitize=address,undefined",
+         "-Db_lundef=false",
+         "-Dc_args=-fsanitize=fuzzer-no-link -fno-sanitize-recover=all -fno-omit-frame-pointer"],
+        SANITIZER_ENVIRONMENT,
+        only="fuzz_",
+    )  # fmt: skip
+
+
+def run_plain(report, options):
+    """The gcc build and its suites. Returns the build, or None if it does not compile."""
+    build = Build("check", "gcc", ["-Doptimization=3", "-Ddebug=true"])
+    if not report.run("build gcc", build.compile):
+        return None
+    suites = options.suite or (QUICK if options.quick else SUITES)
+    for suite in suites:
+        report.run(suite, build.run_suite, suite)
+    if options.full:
+        for suite in sorted(name for name in build.suites() if name.endswith("-full")):
+            report.run(suite, build.run_suite, suite)
+    return build
+
+
+def run_clang(report, options):
+    """Clang compiles everything too; the fuzz targets exist in its build only."""
+    if not shutil.which("clang"):
+        skipped = [Case("clang", SKIPPED, "there is no clang")]
+        report.run("build clang", lambda: skipped)
+        report.run(FUZZ, lambda: skipped)
+        return
+    report.run("build clang", Build("clang", "clang").compile)
+    fuzz = fuzz_build()
+    if report.run("build fuzz targets", fuzz.compile):
+        report.run(FUZZ, fuzz.run_suite, FUZZ)
+        if options.full:
+            report.run("fuzz-full", fuzz.run_suite, "fuzz-full")
+
+
+def run_sanitized(report):
+    for name, sanitizer in (("asan", "address,undefined"), ("tsan", "thread")):
+        build = sanitizer_build(name, sanitizer)
+        title = sanitizer.replace(",", "+")
+        if report.run(f"build ({title})", build.compile):
+            for suite in SANITIZED:
+                report.run(f"{suite} ({title})", build.run_suite, suite)
+
+
+def main():
+    options = arguments()
+    for name in SETUP_VARIABLES:
+        os.environ.pop(name, None)
+    if options.full:
+        os.environ["HORON_TEST_FULL"] = "1"
+    report = Report()
+    print("tests", flush=True)
+    build = run_plain(report, options)
+    if not options.suite:
+        report.run("style", style.run_style)
+        if not options.quick:
+            run_clang(report, options)
+            if report.run("wheel", python_side.install_wheel):
+                report.run("python", python_side.run_pytest)
+        if options.full and build:
+            report.run("clang-tidy", style.run_clang_tidy, build)
+    if options.sanitize:
+        run_sanitized(report)
+    report.print_summary()
+    return 1 if report.failed() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds with Meson, each in a folder of its own under build/, and the suites run in them."""
+
+import json
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import logs
+from results import FAILED, PASSED, Case
+
+TOP = Path(__file__).resolve().parents[2]
+VENV_BIN = TOP / ".venv" / "bin"
+
+# Suites that start many processes and measure nothing by themselves run one program at a time.
+ALONE = ("multi", "hosts", "fuzz-short")
+
+
+def find_tool(name):
+    """The tool of the system, else the one pip put into .venv."""
+    found = shutil.which(name)
+    if found is None and (VENV_BIN / name).exists():
+        found = str(VENV_BIN / name)
+    return found
+
+
+@dataclass
+class Build:
+    name: str  # its folder: build/NAME
+    compiler: str  # gcc or clang
+    options: list[str] = field(default_factory=list)  # of meson setup
+    environment: dict[str, str] = field(default_factory=dict)  # of its tests
+    only: str = ""  # compile only programs whose name begins so
+    timeout_multiplier: int = 3  # for machines busier than the one a limit was set on
+
+    @property
+    def folder(self):
+        return TOP / "build" / self.name
+
+    def log_path(self):
+        path = TOP / "build" / "logs" / f"build-{self.name}.log"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def compile(self):
+        """Configures if need be, and compiles. One case."""
+        for command_of in (self._configure_command, self._compile_command):
+            command = command_of()
+            if command is None:
+                continue
+            with open(self.log_path(), "w", encoding="utf-8") as log:
+                done = subprocess.run(
+                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                    env={**os.environ, "CC": self.compiler}, cwd=TOP, check=False,
+                )  # fmt: skip
+            if done.returncode != 0:
+                return [self._compile_failure(done.returncode)]
+        (self.folder / "horon-options").write_text(self._wanted(), encoding="utf-8")
+        return [Case(f"{self.compiler} {self.name}", PASSED)]
+
+    def _wanted(self):
+        return json.dumps([self.compiler, self.options])
+
+    def _configure_command(self):
+        """None if the folder is configured as wanted: ninja notices changed meson.build files."""
+        stamp = self.folder / "horon-options"
+        if stamp.exists() and stamp.read_text(encoding="utf-8") == self._wanted():
+            return None
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return [find_tool("meson") or "meson", "setup", *self.options, str(self.folder), str(TOP)]
+
+    def _compile_command(self):
+        command = [find_tool("ninja") or "ninja", "-C", str(self.folder)]
+        if self.only:
+            targets = self._introspect("--targets")
+            found = [target for target in targets if target["name"].startswith(self.only)]
+            files = [Path(name) for target in found for name in target["filename"]]
+            command += [str(name.relative_to(self.folder)) for name in files]
+        return command
+
+    def _introspect(self, what):
+        done = subprocess.run(
+            [find_tool("meson") or "meson", "introspect", what, str(self.folder)],
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        return json.loads(done.stdout)
+
+    def _compile_failure(self, status):
+        text = self.log_path().read_text(encoding="utf-8", errors="replace")
+        lines = text.splitlines()
+        errors = [line for line in lines if "error:" in line or "ERROR:" in line]
+        reason = errors[0] if errors else f"status {status}"
+        return Case(f"{self.compiler} {self.name}", FAILED, reason, "\n".join(errors[:20]) or text)
+
+    def suites(self):
+        """The names of the suites that have at least one test here."""
+        names = (suite for test in self._introspect("--tests") for suite in test["suite"])
+        return {name.partition(":")[2] or name for name in names}
+
+    def run_suite(self, suite):
+        """Runs the tests of a suite. A suite that is not there is a failure."""
+        if suite not in self.suites():
+            return [Case(suite, FAILED, "missing: no test is registered in this suite")]
+        base = f"testlog-{suite}"
+        log = self.folder / "meson-logs" / f"{base}.json"
+        log.unlink(missing_ok=True)
+        command = [
+            find_tool("meson") or "meson", "test", "-C", str(self.folder), "--no-rebuild",
+            "--suite", suite, "--logbase", base,
+            "--timeout-multiplier", str(self.timeout_multiplier),
+        ]  # fmt: skip
+        if suite.removesuffix("-full") in ALONE:
+            command += ["--num-processes", "1"]
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, errors="replace", env={**os.environ, **self.environment}, check=False,
+        )  # fmt: skip
+        cases = logs.meson_cases(log) if log.exists() else []
+        if done.returncode != 0 and all(case.outcome != FAILED for case in cases):
+            cases.append(Case(suite, FAILED, f"meson test: status {done.returncode}", done.stdout))
+        return cases

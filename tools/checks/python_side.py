@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Python part: the wheel is built and installed as a user would, then pytest runs."""
+
+import os
+import subprocess
+
+import logs
+from builds import TOP, VENV_BIN
+from results import FAILED, PASSED, Case
+
+
+def environment():
+    """The environment with .venv activated."""
+    return {
+        **os.environ,
+        "PATH": f"{VENV_BIN}:{os.environ.get('PATH', '')}",
+        "VIRTUAL_ENV": str(VENV_BIN.parent),
+    }
+
+
+def install_wheel():
+    done = subprocess.run(
+        [TOP / "tools" / "setup", "horon"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, errors="replace", check=False,
+    )  # fmt: skip
+    if done.returncode != 0:
+        return [Case("pip install .", FAILED, f"status {done.returncode}", done.stdout)]
+    missing = [
+        name
+        for name in ("horonrun", "horon-perf", "horon-info")
+        if not os.access(VENV_BIN / name, os.X_OK)
+    ]
+    if missing:
+        return [Case("pip install .", FAILED, f"not in .venv/bin: {', '.join(missing)}")]
+    return [Case("pip install .", PASSED)]
+
+
+def run_pytest():
+    tests = TOP / "test" / "python"
+    if not tests.is_dir():
+        return [Case("python", FAILED, "missing: there is no test/python")]
+    junit = TOP / "build" / "logs" / "pytest.xml"
+    junit.unlink(missing_ok=True)
+    done = subprocess.run(
+        [VENV_BIN / "python", "-B", "-m", "pytest", tests, "-q", "-p", "no:cacheprovider",
+         "--timeout=600", f"--junitxml={junit}"],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        errors="replace", env=environment(), cwd=TOP, check=False,
+    )  # fmt: skip
+    cases = logs.junit_cases(junit) if junit.exists() else []
+    if done.returncode != 0 and all(case.outcome != FAILED for case in cases):
+        cases.append(Case("pytest", FAILED, f"status {done.returncode}", done.stdout))
+    return cases

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A job from its first process to its last. States only move forward: starting, running, ending,
+ * sweeping, done. Whatever ends the job (a rank that failed, a signal, a lost host, every rank
+ * done) goes through job_end(), and only the first of these decides the exit status.
+ */
+#include "job_internal.h"
+
+#include "alloc.h"
+#include "environment.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#define PING_SECONDS 5.
+#define LOST_SECONDS 20.
+
+extern char **environ;
+
+bool job_end(struct job *job, int code)
+{
+    if (job->state >= JOB_ENDING)
+        return false;
+    job->code = code;
+    job->state = JOB_ENDING; /* job_end_begin() once the caller has said why */
+    return true;
+}
+
+void job_fail(struct job *job, int code, const char *format, ...)
+{
+    char text[1536];
+    va_list arguments;
+    if (!job_end(job, code))
+        return;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    horonrun_output_say(job->output, "%s", text);
+    job_end_begin(job);
+}
+
+/* ---- Events ---- */
+
+void horonrun_job_signals(sigset_t *set)
+{
+    sigemptyset(set);
+    const int handled[] = {SIGCHLD, SIGCONT, SIGHUP,  SIGINT, SIGQUIT,
+                           SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
+    for (size_t i = 0; i < sizeof handled / sizeof handled[0]; i++)
+        sigaddset(set, handled[i]);
+}
+
+static void interrupted(struct job *job, int signo)
+{
+    job->interrupts++;
+    if (job->state < JOB_ENDING)
+        job_fail(job, 128 + signo, "%s: ending all ranks (once more: at once)", strsignal(signo));
+    else if (job->interrupts > 1)
+        job_end_force(job);
+}
+
+static void pass_on_signal(struct job *job, int signo)
+{
+    for (int i = 0; i < job->host_count; i++)
+        horonrun_channel_send_u32(&job->hosts[i].channel, HORONRUN_SIGNAL, (uint32_t)signo, 0, 1);
+}
+
+/* Ctrl-Z: the ranks are in process groups of their own, so stop them, then ourselves. */
+static void stop_with_ranks(struct job *job)
+{
+    pass_on_signal(job, SIGSTOP);
+    raise(SIGSTOP);
+    ev_now_update(job->loop);
+    for (int i = 0; i < job->host_count; i++)
+        job->hosts[i].heard = ev_now(job->loop);
+}
+
+static void handle_signal(struct job *job, int signo)
+{
+    switch (signo) {
+    case SIGCHLD:
+        break;
+    case SIGTSTP:
+        stop_with_ranks(job);
+        break;
+    case SIGCONT:
+    case SIGUSR1:
+    case SIGUSR2:
+        pass_on_signal(job, signo);
+        break;
+    default:
+        interrupted(job, signo);
+    }
+}
+
+static void on_signal(struct ev_loop *loop, struct ev_io *io, int events)
+{
+    struct job *job = io->data;
+    struct signalfd_siginfo info;
+    (void)loop;
+    (void)events;
+    while (read(job->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
+        handle_signal(job, (int)info.ssi_signo);
+    if (job->state == JOB_SWEEPING)
+        job_end_advance(job);
+    else
+        job_reap(job);
+}
+
+static void on_start_timer(struct ev_loop *loop, struct ev_timer *timer, int events)
+{
+    struct job *job = timer->data;
+    char missing[512] = "";
+    (void)loop;
+    (void)events;
+    for (int i = 0; i < job->host_count; i++) {
+        size_t used = strlen(missing);
+        if (!job->hosts[i].greeted)
+            snprintf(missing + used, sizeof missing - used, "%s%s", used ? ", " : "",
+                     job->hosts[i].name);
+    }
+    job_fail(job, 1, "not all ranks have started after %.1f s (--start-timeout); missing: %s",
+             (double)job->setup->start_timeout_ms / 1000.,
+             missing[0] ? missing : "some ranks, though all hosts answer");
+}
+
+static void on_ping_timer(struct ev_loop *loop, struct ev_timer *timer, int events)
+{
+    struct job *job = timer->data;
+    (void)events;
+    for (int i = 0; i < job->host_count; i++) {
+        struct job_host *host = &job->hosts[i];
+        if (host->host->local || !host->greeted || host->gone)
+            continue;
+        horonrun_channel_send(&host->channel, HORONRUN_PING, NULL, 0);
+        if (host->channel.paused)
+            host->heard = ev_now(loop); /* we are not listening */
+        if (ev_now(loop) - host->heard < LOST_SECONDS)
+            continue;
+        job_fail(job, 1, "host %s has not answered for %.0f s", host->name, LOST_SECONDS);
+    }
+}
+
+static void on_full(void *arg, bool full)
+{
+    struct job *job = arg;
+    for (int i = 0; job->state < JOB_ENDING && i < job->host_count; i++)
+        horonrun_channel_pause(&job->hosts[i].channel, full);
+}
+
+/* ---- The beginning ---- */
+
+static bool set_from_text(char ***list, const char *text)
+{
+    char name[256];
+    size_t bytes = strcspn(text, "=");
+    if (bytes >= sizeof name)
+        return true; /* no environment variable is that long */
+    memcpy(name, text, bytes);
+    name[bytes] = 0;
+    const char *value = text[bytes] ? text + bytes + 1 : horonrun_environment_find(environ, name);
+    return !value || horonrun_environment_set(list, name, value);
+}
+
+static bool add_job_variables(struct job *job, char ***list, const char *key)
+{
+    const struct horonrun_options *options = job->setup->options;
+    bool ok = *list != NULL;
+    /* Python buffers what does not go to a terminal; lines should come when they are printed. */
+    if (ok && !horonrun_environment_find(*list, "PYTHONUNBUFFERED"))
+        ok = horonrun_environment_set(list, "PYTHONUNBUFFERED", "1");
+    for (char **setting = options->settings; ok && setting && *setting; setting++) {
+        char text[512];
+        snprintf(text, sizeof text, "HORON_%s", *setting);
+        ok = set_from_text(list, text);
+    }
+    for (char **export = options->exports; ok && export && *export; export ++)
+        ok = set_from_text(list, *export);
+    if (ok)
+        horonrun_environment_remove(*list, "HORON_JOB_KEY_FILE");
+    return ok && horonrun_environment_set(list, "HORON_JOB_KEY", key);
+}
+
+static horon_status_t make_environments(struct job *job, const char *key, struct horon_error *error)
+{
+    job->directory = getcwd(NULL, 0);
+    job->environment = horonrun_environment_copy(environ);
+    job->remote_environment = horonrun_environment_copy_for_remote(environ);
+    if (!job->directory)
+        return horon_error_set_errno(error, HORON_ERR_SYSTEM, 0, "the current directory is gone");
+    if (!add_job_variables(job, &job->environment, key) ||
+        !add_job_variables(job, &job->remote_environment, key))
+        return horon_error_set(error, HORON_ERR_MEMORY, "out of memory");
+    return HORON_OK;
+}
+
+static horon_status_t make_output(struct job *job, struct horon_error *error)
+{
+    const struct horonrun_options *options = job->setup->options;
+    const char *no_color = horonrun_environment_find(environ, "NO_COLOR");
+    struct horonrun_output_style style = {.timestamps = options->timestamps,
+                                          .no_prefix = options->no_prefix,
+                                          .directory = options->output_directory};
+    for (int i = 0; i < 2; i++)
+        style.color[i] = options->color == HORONRUN_COLOR_ALWAYS ||
+                         (options->color == HORONRUN_COLOR_AUTO && !(no_color && *no_color) &&
+                          isatty(STDOUT_FILENO + i));
+    horon_status_t status = horonrun_output_create(&job->output, job->loop, job->setup->size,
+                                                   &style, on_full, job, error);
+    return status == HORON_OK ? horonrun_output_open_files(job->output, error) : status;
+}
+
+static void watch(struct job *job)
+{
+    sigset_t handled;
+    horonrun_job_signals(&handled);
+    job->signal_fd = signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK);
+    ev_io_init(&job->signal_io, on_signal, job->signal_fd, EV_READ);
+    ev_timer_init(&job->start_timer, on_start_timer, (double)job->setup->start_timeout_ms / 1000.,
+                  0.);
+    ev_timer_init(&job->ping_timer, on_ping_timer, PING_SECONDS, PING_SECONDS);
+    ev_timer_init(&job->end_timer, job_end_timer, 0., 0.);
+    job_rank_init_timer(job);
+    job->signal_io.data = job;
+    job->start_timer.data = job->ping_timer.data = job->end_timer.data = job;
+    ev_io_start(job->loop, &job->signal_io);
+    ev_timer_start(job->loop, &job->start_timer);
+    if (job->remote_count)
+        ev_timer_start(job->loop, &job->ping_timer);
+}
+
+static horon_status_t make_tables(struct job *job, struct horon_error *error)
+{
+    const struct horonrun_hosts *hosts = job->setup->hosts;
+    job->hosts = horon_zalloc(hosts->count, sizeof *job->hosts);
+    job->ranks = horon_zalloc((size_t)job->setup->size, sizeof *job->ranks);
+    if (!job->hosts || !job->ranks)
+        return horon_error_set(error, HORON_ERR_MEMORY, "out of memory");
+    job->host_count = (int)hosts->count;
+    for (int i = 0; i < job->host_count; i++) {
+        struct job_host *host = &job->hosts[i];
+        *host = (struct job_host){.job = job, .host = &hosts->at[i], .err_fd = -1, .gone = true};
+        host->channel.in_fd = host->channel.out_fd = -1;
+        snprintf(host->name, sizeof host->name, "%s", hosts->at[i].name);
+        job->remote_count += !hosts->at[i].local;
+    }
+    return HORON_OK;
+}
+
+/* The local agent waits already; ssh to all others starts at once. */
+static horon_status_t open_hosts(struct job *job, struct horon_error *error)
+{
+    for (int i = 0; i < job->host_count; i++) {
+        struct job_host *host = &job->hosts[i];
+        struct horonrun_launched launched;
+        if (host->host->local) {
+            launched = *job->setup->local_agent;
+        } else {
+            horon_status_t status = horonrun_launch_ssh(host->host->name, job->setup->options,
+                                                        &job->setup->mask, &launched, error);
+            if (status != HORON_OK)
+                return status;
+        }
+        host->gone = false;
+        job_host_open(host, &launched);
+    }
+    return HORON_OK;
+}
+
+static horon_status_t begin(struct job *job, struct horon_error *error)
+{
+    char key[HORONRUN_KEY_BYTES];
+    horon_status_t status = make_tables(job, error);
+    if (status == HORON_OK)
+        status = make_output(job, error);
+    if (status == HORON_OK)
+        status = horonrun_store_make_key(key, error);
+    if (status == HORON_OK)
+        status = horonrun_store_create(&job->store, job->loop, job->setup->size, key,
+                                       job->remote_count > 0, job->setup->interfaces, error);
+    if (status == HORON_OK)
+        status = make_environments(job, key, error);
+    explicit_bzero(key, sizeof key);
+    if (status != HORON_OK)
+        return status;
+    watch(job);
+    status = open_hosts(job, error);
+    if (status != HORON_OK)
+        job_fail(job, 1, "%s", error->text); /* hosts that were reached must be told */
+    return HORON_OK;
+}
+
+static void deinit(struct job *job)
+{
+    for (int i = 0; i < job->host_count; i++)
+        job_host_deinit(&job->hosts[i]);
+    horonrun_store_destroy(job->store);
+    horonrun_output_destroy(job->output);
+    horonrun_strings_free(job->environment);
+    horonrun_strings_free(job->remote_environment);
+    free(job->directory); /* getcwd's */
+    horon_free(job->hosts);
+    horon_free(job->ranks);
+    if (job->signal_fd >= 0)
+        close(job->signal_fd);
+    ev_loop_destroy(job->loop);
+}
+
+int horonrun_job_run(const struct horonrun_job_setup *setup)
+{
+    struct horon_error error = {0};
+    struct job job = {.setup = setup, .signal_fd = -1, .grace_ms = setup->options->grace_ms};
+    job.loop = ev_loop_new(EVFLAG_AUTO);
+    if (!job.loop) {
+        fprintf(stderr, "horonrun: cannot make an event loop\n");
+        return 1;
+    }
+    job.begun = ev_now(job.loop);
+    if (begin(&job, &error) != HORON_OK) {
+        fprintf(stderr, "horonrun: %s\n", error.text);
+        job.code = 1;
+    } else {
+        if (job.state != JOB_DONE)
+            ev_run(job.loop, 0);
+        int interrupts = job.interrupts;
+        while (horonrun_output_pending(job.output) && job.interrupts == interrupts)
+            ev_run(job.loop, EVRUN_ONCE); /* the reader takes its time; Ctrl-C ends that */
+    }
+    deinit(&job);
+    return job.code;
+}

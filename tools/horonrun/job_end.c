@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The end of a job, in two steps. First every agent ends its host's processes and says so. Then we
+ * wait for the agents themselves and kill whatever else is below us, which is nothing unless an
+ * agent was killed. Both steps have a deadline, so horonrun ends even if a host no longer answers.
+ */
+#include "job_internal.h"
+
+#include "tree.h"
+
+#include <errno.h>
+#include <sys/wait.h>
+
+/* On top of the grace: SIGKILL, reaping, one way over the network. */
+#define ANSWER_SECONDS 10.
+#define ANSWER_SECONDS_FORCED 3.
+#define SWEEP_POLITE_SECONDS 1.
+#define SWEEP_SECONDS_MAX 6.
+#define SWEEP_AGAIN_SECONDS 0.05
+
+static void arm(struct job *job, double seconds)
+{
+    ev_timer_stop(job->loop, &job->end_timer);
+    ev_timer_set(&job->end_timer, seconds, 0.);
+    ev_timer_start(job->loop, &job->end_timer);
+}
+
+bool job_reap(struct job *job)
+{
+    for (;;) {
+        int wait_status;
+        pid_t pid = waitpid(-1, &wait_status, WNOHANG);
+        if (pid < 0)
+            return errno == ECHILD;
+        if (pid == 0)
+            return false;
+        for (int i = 0; i < job->host_count; i++)
+            if (job->hosts[i].pid == pid)
+                job_host_reaped(&job->hosts[i], wait_status);
+    }
+}
+
+static void done(struct job *job)
+{
+    job->state = JOB_DONE;
+    ev_timer_stop(job->loop, &job->end_timer);
+    ev_break(job->loop, EVBREAK_ALL);
+}
+
+static void sweep(struct job *job)
+{
+    if (job_reap(job)) {
+        done(job);
+        return;
+    }
+    ev_now_update(job->loop);
+    double spent = ev_now(job->loop) - job->sweep_begun;
+    if (spent > SWEEP_POLITE_SECONDS) {
+        int left = horonrun_tree_signal(SIGKILL, NULL, 0, NULL, 0);
+        if (spent > SWEEP_SECONDS_MAX) {
+            horonrun_output_say(job->output, "%d processes cannot be killed", left);
+            done(job);
+            return;
+        }
+    }
+    arm(job, SWEEP_AGAIN_SECONDS);
+}
+
+void job_kill_fallen(struct job *job)
+{
+    pid_t spared[1024]; /* ssh to other hosts: those agents answer for themselves */
+    size_t count = 0;
+    for (int i = 0; i < job->host_count && count < 1024; i++)
+        if (!job->hosts[i].gone && job->hosts[i].pid)
+            spared[count++] = job->hosts[i].pid;
+    horonrun_tree_signal(SIGKILL, spared, count, NULL, 0);
+}
+
+void job_end_advance(struct job *job)
+{
+    if (job->state == JOB_ENDING) {
+        for (int i = 0; i < job->host_count; i++)
+            if (!job->hosts[i].gone)
+                return;
+        job->state = JOB_SWEEPING;
+        job->sweep_begun = ev_now(job->loop);
+    }
+    if (job->state == JOB_SWEEPING)
+        sweep(job);
+}
+
+static void stop_all(struct job *job, uint32_t grace_ms)
+{
+    for (int i = 0; i < job->host_count; i++)
+        job_host_stop(&job->hosts[i], grace_ms);
+}
+
+void job_end_begin(struct job *job)
+{
+    job->state = JOB_ENDING;
+    ev_timer_stop(job->loop, &job->start_timer);
+    ev_timer_stop(job->loop, &job->suspect_timer);
+    horonrun_store_fail(job->store, "the job is being ended");
+    stop_all(job, (uint32_t)job->grace_ms);
+    arm(job, (double)job->grace_ms / 1000. + ANSWER_SECONDS);
+    job_end_advance(job);
+}
+
+void job_end_force(struct job *job)
+{
+    if (job->state != JOB_ENDING)
+        return;
+    stop_all(job, 0);
+    if (job->state == JOB_ENDING)
+        arm(job, ANSWER_SECONDS_FORCED);
+}
+
+void job_end_timer(struct ev_loop *loop, struct ev_timer *timer, int events)
+{
+    struct job *job = timer->data;
+    (void)loop;
+    (void)events;
+    for (int i = 0; job->state == JOB_ENDING && i < job->host_count; i++) {
+        struct job_host *host = &job->hosts[i];
+        if (host->gone)
+            continue;
+        horonrun_output_say(job->output,
+                            "host %s does not answer; its processes end themselves once they "
+                            "notice",
+                            host->name);
+        if (host->pid)
+            kill(host->pid, host->host->local ? SIGKILL : SIGTERM);
+        job_host_drop(host);
+    }
+    job_end_advance(job);
+}

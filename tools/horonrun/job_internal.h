@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shared by job.c (states), job_rank.c, job_host.c (one agent), job_end.c (the end). */
+#ifndef HORONRUN_JOB_INTERNAL_H
+#define HORONRUN_JOB_INTERNAL_H
+
+#include "channel.h"
+#include "job.h"
+#include "output.h"
+#include "store.h"
+
+enum job_state {
+    JOB_STARTING, /* agents are being reached, ranks started */
+    JOB_RUNNING,
+    JOB_ENDING,   /* agents end their ranks */
+    JOB_SWEEPING, /* agents are gone; what is left below us is killed */
+    JOB_DONE
+};
+
+struct job;
+
+struct job_rank {
+    int pid;
+    bool exited;
+    int wait_status;
+    const struct job_host *host; /* set when it has exited */
+};
+
+/** Our end of one agent. */
+struct job_host {
+    struct job *job;
+    const struct horonrun_host *host;
+    char seen_as[64]; /* our address as that host sees it, or "" */
+    char name[256];   /* as the agent calls its host; until then as the user does */
+    pid_t pid;        /* the agent or ssh; 0 once reaped */
+    int wait_status;
+    struct horonrun_channel channel;
+    int err_fd; /* -1: none */
+    struct ev_io err_io;
+    struct horonrun_lines err_lines;
+    bool greeted; /* HELLO came, WORK went */
+    bool gone;    /* its last word came, or it is lost */
+    double heard; /* loop time of its last frame */
+};
+
+struct job {
+    const struct horonrun_job_setup *setup;
+    struct ev_loop *loop;
+    enum job_state state;
+    int code; /* the exit status */
+    struct horonrun_output *output;
+    struct horonrun_store *store;
+    struct job_host *hosts; /* [host_count] */
+    int host_count, remote_count;
+    struct job_rank *ranks; /* [setup->size] */
+    int started, exited;
+    char **environment; /* for local ranks */
+    char **remote_environment;
+    char *directory;
+    int signal_fd;
+    struct ev_io signal_io;
+    const struct job_rank *suspect; /* the first that exited badly, until that is certain */
+    struct ev_timer start_timer, ping_timer, end_timer, suspect_timer;
+    double begun, sweep_begun;
+    int interrupts;
+    int64_t grace_ms;
+};
+
+/* ---- job.c ---- */
+
+/** Ends the job with @p code if nothing has ended it yet. @return true: this call did */
+bool job_end(struct job *job, int code);
+/** Likewise, and says why. */
+void job_fail(struct job *job, int code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* ---- job_rank.c ---- */
+
+void job_rank_init_timer(struct job *job);
+void job_rank_started(struct job *job, struct job_host *host, int rank, int pid);
+void job_rank_exited(struct job *job, struct job_host *host, int rank, int wait_status);
+
+/* ---- job_host.c ---- */
+
+/** Connects to an agent that was launched. */
+void job_host_open(struct job_host *host, const struct horonrun_launched *launched);
+/** Asks it to end its ranks; 0: at once. One that never answered is dropped. */
+void job_host_stop(struct job_host *host, uint32_t grace_ms);
+/** Its process was reaped. */
+void job_host_reaped(struct job_host *host, int wait_status);
+/** Gives up on it. */
+void job_host_drop(struct job_host *host);
+void job_host_deinit(struct job_host *host);
+
+/* ---- job_end.c ---- */
+
+/** Starts the end; STOP goes to all agents. */
+void job_end_begin(struct job *job);
+/** Ends without grace. */
+void job_end_force(struct job *job);
+/** An agent is gone, or a child was reaped: goes on if that was the last. */
+void job_end_advance(struct job *job);
+/** Reaps our children. @return true: none is left */
+bool job_reap(struct job *job);
+/** An agent of this host died: kills what fell to us from it. */
+void job_kill_fallen(struct job *job);
+void job_end_timer(struct ev_loop *loop, struct ev_timer *timer, int events);
+
+#endif

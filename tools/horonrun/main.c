@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * horonrun: starts the ranks of a job, here or on other hosts, and answers for them until the last
+ * process is gone. This file decides what is asked; job.c does it. Order matters here: signals are
+ * blocked before the first child, and the local agent is forked before the event loop exists.
+ */
+#include "agent.h"
+#include "build.h"
+#include "config.h"
+#include "job.h"
+#include "spawn.h"
+#include "tree.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define USAGE_STATUS 2
+
+static int refuse(const struct horon_error *error)
+{
+    fprintf(stderr, "horonrun: %s\n", error->text);
+    return USAGE_STATUS;
+}
+
+/* A caller may have closed 0, 1 or 2; our pipes must not land there. */
+static void open_standard_descriptors(void)
+{
+    int fd;
+    do
+        fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd > STDERR_FILENO)
+        close(fd);
+}
+
+static horon_status_t find_hosts(const struct horonrun_options *options,
+                                 struct horonrun_hosts *hosts, struct horon_error *error)
+{
+    horon_status_t status;
+    if (options->hosts && options->host_file)
+        return horon_error_set(error, HORON_ERR_CONFIG, "give -H or --hostfile, not both");
+    if (options->hosts)
+        status = horonrun_hosts_parse(hosts, options->hosts, error);
+    else if (options->host_file)
+        status = horonrun_hosts_read_file(hosts, options->host_file, error);
+    else if (options->np)
+        status = horonrun_hosts_only_local(hosts, options->np, error);
+    else
+        return horon_error_set(error, HORON_ERR_CONFIG,
+                               "how many ranks? -np N, or hosts with slots (-H, --hostfile)");
+    if (status == HORON_OK)
+        status = horonrun_hosts_deal(hosts, options->np, error);
+    if (status == HORON_OK)
+        horonrun_hosts_find_local(hosts);
+    return status;
+}
+
+/* One agent a host: names that all mean this machine cannot each have one. */
+static horon_status_t check_local(const struct horonrun_hosts *hosts, const char **local_out,
+                                  struct horon_error *error)
+{
+    *local_out = NULL;
+    for (size_t i = 0; i < hosts->count; i++) {
+        if (!hosts->at[i].local)
+            continue;
+        if (*local_out)
+            return horon_error_set(error, HORON_ERR_CONFIG,
+                                   "hosts %s and %s are both this machine; give it once",
+                                   *local_out, hosts->at[i].name);
+        *local_out = hosts->at[i].name;
+    }
+    return HORON_OK;
+}
+
+static void warn_of_unknown_variables(void)
+{
+    static const char *const known[] = {"HORON_RANK", "HORON_SIZE", "HORON_LOCAL_RANK",
+                                        "HORON_LOCAL_SIZE", NULL};
+    struct horon_error error = {0};
+    int unknown = horon_config_unknown(known, &error);
+    if (unknown)
+        fprintf(stderr, "horonrun: warning: %s%s\n", error.text,
+                unknown > 1 ? " (and others)" : "");
+}
+
+static void warn_of_ignored(const struct horonrun_options *options)
+{
+    for (char **name = options->ignored; name && *name; name++)
+        fprintf(stderr, "horonrun: warning: %s is ignored: horon needs no such setting\n", *name);
+}
+
+static int run_job(const struct horonrun_options *options, const struct horonrun_hosts *hosts,
+                   const struct horon_config *config, char **argv, bool local,
+                   struct horon_error *error)
+{
+    struct horonrun_launched agent;
+    struct rlimit files;
+    sigset_t handled;
+    struct horonrun_job_setup setup = {.options = options,
+                                       .hosts = hosts,
+                                       .start_timeout_ms = config->start_timeout_ms,
+                                       .interfaces = config->interfaces};
+    for (size_t i = 0; i < hosts->count; i++)
+        setup.size += hosts->at[i].ranks;
+    horonrun_tree_adopt();
+    horonrun_spawn_raise_files(&files);
+    horonrun_job_signals(&handled);
+    sigprocmask(SIG_BLOCK, &handled, &setup.mask);
+    signal(SIGPIPE, SIG_IGN);
+    if (local) {
+        if (horonrun_launch_local(argv, &setup.mask, &files, &agent, error) != HORON_OK)
+            return refuse(error);
+        setup.local_agent = &agent;
+    }
+    return horonrun_job_run(&setup);
+}
+
+static int prepare_and_run(const struct horonrun_options *options, char **argv)
+{
+    struct horon_error error = {0};
+    struct horonrun_hosts hosts = {0};
+    struct horon_config config;
+    const char *local = NULL;
+    int code;
+    horon_status_t status = HORON_OK;
+    if (!options->command[0])
+        status = horon_error_set(&error, HORON_ERR_CONFIG, "what is to be run? (--help)");
+    if (status == HORON_OK)
+        status = horon_config_load(&config, (const char *const *)options->settings, NULL, &error);
+    if (status == HORON_OK)
+        status = find_hosts(options, &hosts, &error);
+    if (status == HORON_OK)
+        status = check_local(&hosts, &local, &error);
+    if (status == HORON_OK) {
+        warn_of_unknown_variables();
+        warn_of_ignored(options);
+        code = run_job(options, &hosts, &config, argv, local != NULL, &error);
+    } else {
+        code = refuse(&error);
+    }
+    horonrun_hosts_deinit(&hosts);
+    return code;
+}
+
+static int be_remote_agent(char **argv)
+{
+    sigset_t handled, mask;
+    struct rlimit files;
+    horonrun_spawn_raise_files(&files);
+    sigemptyset(&handled);
+    sigaddset(&handled, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &handled, &mask);
+    signal(SIGPIPE, SIG_IGN);
+    return horonrun_agent_main(argv, &mask, &files);
+}
+
+int main(int argc, char **argv)
+{
+    struct horonrun_options options;
+    struct horon_error error = {0};
+    int code = 0;
+    open_standard_descriptors();
+    if (argc == 2 && strcmp(argv[1], "--agent") == 0)
+        return be_remote_agent(argv);
+    if (horonrun_options_parse(&options, argv, &error) != HORON_OK) {
+        code = refuse(&error);
+    } else if (options.help) {
+        horonrun_options_help(stdout);
+    } else if (options.version) {
+        printf("horonrun (horon) %s\n", horon_version());
+    } else if (options.check_build) {
+        horonrun_build_print(stdout);
+    } else {
+        code = prepare_and_run(&options, argv);
+    }
+    horonrun_options_deinit(&options);
+    return code;
+}

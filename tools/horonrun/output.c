@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What ranks print becomes lines (lines.c), gets a prefix, and goes to a sink. Invariant: a sink is
+ * only ever given whole lines, and if stdout and stderr are the same file there is only one sink,
+ * so nothing tears. The newest lines of each rank's stderr stay in a ring, for the report on the
+ * one that fails.
+ */
+#include "output.h"
+
+#include "alloc.h"
+#include "sink.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SINK_FULL_BYTES ((size_t)1 << 20)
+#define FIRST_COLOR 31 /* red; six of them that show on dark and bright */
+#define COLORS 6
+
+struct last_lines {
+    char texts[HORONRUN_LAST_LINES][HORONRUN_LAST_LINE_BYTES + 1];
+    unsigned next;
+};
+
+struct rank_output {
+    struct horonrun_output *output;
+    int rank, stream; /* 1 stdout, 2 stderr */
+    struct horonrun_lines lines;
+    int file_fd; /* -1: none */
+};
+
+struct horonrun_output {
+    struct horonrun_output_style style;
+    struct horonrun_sink sinks[2];
+    struct horonrun_sink *sink_of[2]; /* both the first if they are the same file */
+    struct rank_output *streams;      /* [2 * ranks] */
+    struct last_lines *last;          /* [ranks] */
+    int ranks;
+    bool full;
+    void (*on_full)(void *arg, bool full);
+    void *arg;
+};
+
+static void report_fullness(struct horonrun_output *output)
+{
+    size_t pending = horonrun_output_pending(output);
+    bool full = pending > (output->full ? SINK_FULL_BYTES / 4 : SINK_FULL_BYTES);
+    if (full == output->full)
+        return;
+    output->full = full;
+    output->on_full(output->arg, full);
+}
+
+static void on_moved(void *arg)
+{
+    report_fullness(arg);
+}
+
+static void put_timestamp(struct horonrun_sink *sink)
+{
+    char text[64];
+    time_t now = time(NULL);
+    struct tm local;
+    size_t bytes = strftime(text, sizeof text, "%a %b %e %H:%M:%S %Y", localtime_r(&now, &local));
+    horonrun_sink_put(sink, text, bytes);
+}
+
+static void remember(struct last_lines *last, const char *text, size_t bytes)
+{
+    size_t kept = bytes < HORONRUN_LAST_LINE_BYTES ? bytes : HORONRUN_LAST_LINE_BYTES;
+    char *place = last->texts[last->next++ % HORONRUN_LAST_LINES];
+    if (kept)
+        memcpy(place, text, kept);
+    place[kept] = 0;
+}
+
+static void put_prefix(const struct rank_output *stream, struct horonrun_sink *sink)
+{
+    const struct horonrun_output_style *style = &stream->output->style;
+    const bool color = style->color[stream->stream - 1];
+    char color_on[16] = "", text[80];
+    if (style->no_prefix)
+        return;
+    if (color)
+        snprintf(color_on, sizeof color_on, "\033[%dm", FIRST_COLOR + stream->rank % COLORS);
+    int bytes = snprintf(text, sizeof text, "%s[%d]<%s>:%s", color_on, stream->rank,
+                         stream->stream == 1 ? "stdout" : "stderr", color ? "\033[0m" : "");
+    horonrun_sink_put(sink, text, (size_t)bytes);
+}
+
+static void put_line(void *arg, const char *text, size_t bytes)
+{
+    struct rank_output *stream = arg;
+    struct horonrun_output *output = stream->output;
+    struct horonrun_sink *sink = output->sink_of[stream->stream - 1];
+    if (output->style.timestamps)
+        put_timestamp(sink);
+    put_prefix(stream, sink);
+    horonrun_sink_put(sink, text, bytes);
+    horonrun_sink_put(sink, "\n", 1);
+    if (stream->stream == 2)
+        remember(&output->last[stream->rank], text, bytes);
+}
+
+static bool same_file(int a, int b)
+{
+    struct stat first, second;
+    return fstat(a, &first) == 0 && fstat(b, &second) == 0 && first.st_dev == second.st_dev &&
+           first.st_ino == second.st_ino;
+}
+
+horon_status_t horonrun_output_create(struct horonrun_output **output_out, struct ev_loop *loop,
+                                      int ranks, const struct horonrun_output_style *style,
+                                      void (*on_full)(void *arg, bool full), void *arg,
+                                      struct horon_error *error)
+{
+    struct horonrun_output *output = horon_zalloc(1, sizeof *output);
+    if (output) {
+        *output = (struct horonrun_output){
+            .style = *style, .ranks = ranks, .on_full = on_full, .arg = arg};
+        output->streams = horon_zalloc(2 * (size_t)ranks, sizeof *output->streams);
+        output->last = horon_zalloc((size_t)ranks, sizeof *output->last);
+        for (int i = 0; i < 2; i++)
+            horonrun_sink_init(&output->sinks[i], loop, STDOUT_FILENO + i, on_moved, output);
+        bool same = same_file(STDOUT_FILENO, STDERR_FILENO);
+        output->sink_of[0] = &output->sinks[0];
+        output->sink_of[1] = &output->sinks[same ? 0 : 1];
+    }
+    if (!output || !output->streams || !output->last) {
+        horonrun_output_destroy(output);
+        return horon_error_set(error, HORON_ERR_MEMORY, "out of memory");
+    }
+    for (int i = 0; i < 2 * ranks; i++)
+        output->streams[i] = (struct rank_output){
+            .output = output, .rank = i / 2, .stream = 1 + i % 2, .file_fd = -1};
+    *output_out = output;
+    return HORON_OK;
+}
+
+static bool make_directories(char *path)
+{
+    for (char *slash = strchr(path + 1, '/');; slash = strchr(slash + 1, '/')) {
+        if (slash)
+            *slash = 0;
+        bool made = mkdir(path, 0777) == 0 || errno == EEXIST;
+        if (slash)
+            *slash = '/';
+        if (!made || !slash)
+            return made;
+    }
+}
+
+static int decimal_width(int value)
+{
+    int width = 1;
+    for (; value >= 10; value /= 10)
+        width++;
+    return width;
+}
+
+horon_status_t horonrun_output_open_files(struct horonrun_output *output, struct horon_error *error)
+{
+    const int width = decimal_width(output->ranks - 1);
+    for (int i = 0; output->style.directory && i < 2 * output->ranks; i++) {
+        struct rank_output *stream = &output->streams[i];
+        char path[4096];
+        int used = snprintf(path, sizeof path, "%s/rank.%0*d", output->style.directory, width,
+                            stream->rank);
+        if (used < 0 || (size_t)used > sizeof path - 16)
+            return horon_error_set(error, HORON_ERR_CONFIG, "--output-filename is too long");
+        if (make_directories(path)) {
+            strcpy(path + used, stream->stream == 1 ? "/stdout" : "/stderr");
+            stream->file_fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+        }
+        if (stream->file_fd < 0)
+            return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "cannot write %s", path);
+    }
+    return HORON_OK;
+}
+
+static void put_in_file(struct rank_output *stream, const char *bytes, size_t count)
+{
+    while (stream->file_fd >= 0 && count) {
+        ssize_t put = write(stream->file_fd, bytes, count);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put < 0) {
+            horonrun_output_say(stream->output, "cannot write the output file of rank %d: %s",
+                                stream->rank, strerror(errno));
+            close(stream->file_fd);
+            stream->file_fd = -1;
+            return;
+        }
+        bytes += put;
+        count -= (size_t)put;
+    }
+}
+
+void horonrun_output_feed(struct horonrun_output *output, int rank, int stream, const char *bytes,
+                          size_t count)
+{
+    struct rank_output *one = &output->streams[2 * rank + stream - 1];
+    put_in_file(one, bytes, count);
+    horonrun_lines_feed(&one->lines, bytes, count, put_line, one);
+    report_fullness(output);
+}
+
+void horonrun_output_flush(struct horonrun_output *output, int rank)
+{
+    for (int i = 2 * rank; i < 2 * rank + 2; i++)
+        horonrun_lines_flush(&output->streams[i].lines, put_line, &output->streams[i]);
+}
+
+void horonrun_output_say(struct horonrun_output *output, const char *format, ...)
+{
+    char text[2048];
+    va_list arguments;
+    va_start(arguments, format);
+    int used = vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    size_t bytes = used < 0 ? 0 : strlen(text);
+    horonrun_sink_put(output->sink_of[1], "horonrun: ", 10);
+    horonrun_sink_put(output->sink_of[1], text, bytes);
+    horonrun_sink_put(output->sink_of[1], "\n", 1);
+}
+
+void horonrun_output_repeat_last(struct horonrun_output *output, int rank)
+{
+    const struct last_lines *last = &output->last[rank];
+    unsigned count = last->next < HORONRUN_LAST_LINES ? last->next : HORONRUN_LAST_LINES;
+    for (unsigned i = last->next - count; i != last->next; i++)
+        horonrun_output_say(output, "  | %s", last->texts[i % HORONRUN_LAST_LINES]);
+}
+
+size_t horonrun_output_pending(const struct horonrun_output *output)
+{
+    return output->sinks[0].queue.used + output->sinks[1].queue.used;
+}
+
+void horonrun_output_destroy(struct horonrun_output *output)
+{
+    if (!output)
+        return;
+    for (int i = 0; output->streams && i < 2 * output->ranks; i++) {
+        horonrun_lines_deinit(&output->streams[i].lines);
+        if (output->streams[i].file_fd >= 0)
+            close(output->streams[i].file_fd);
+    }
+    for (int i = 0; i < 2; i++)
+        horonrun_sink_deinit(&output->sinks[i]);
+    horon_free(output->streams);
+    horon_free(output->last);
+    horon_free(output);
+}

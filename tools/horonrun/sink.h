@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A descriptor that somebody else reads at his own pace (a terminal, a pipe, a file): bytes are
+ * queued and written as it takes them, without making it non-blocking for the others that share it.
+ * */
+#ifndef HORONRUN_SINK_H
+#define HORONRUN_SINK_H
+
+#include "bytes.h"
+
+#include <ev.h>
+
+struct horonrun_sink {
+    struct ev_loop *loop;
+    struct ev_io writer;
+    struct horonrun_bytes queue;
+    int fd;                   /* not owned */
+    bool regular;             /* a file: a write never waits long */
+    bool broken;              /* the reader is gone: everything is dropped */
+    void (*moved)(void *arg); /* some was written */
+    void *arg;
+};
+
+void horonrun_sink_init(struct horonrun_sink *sink, struct ev_loop *loop, int fd,
+                        void (*moved)(void *arg), void *arg);
+/** Queues; out of memory drops it. */
+void horonrun_sink_put(struct horonrun_sink *sink, const void *bytes, size_t count);
+void horonrun_sink_deinit(struct horonrun_sink *sink);
+
+#endif

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Questions to libraries that may be absent. The child does what it likes and prints its answer:
+ * "+" and what there is, or "-" and why not; the parent reads with a limit. No header of theirs is
+ * used: the few functions called are declared here, as their documentation gives them.
+ */
+#include "found.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PATIENCE_MS 10000
+
+/* Appends to the answer being made, cut to fit. */
+static void add(struct horon_found *found, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static void add(struct horon_found *found, const char *format, ...)
+{
+    size_t used = strlen(found->text);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(found->text + used, sizeof found->text - used, format, arguments);
+    va_end(arguments);
+}
+
+/* A pointer to a function, which C does not let void * become directly. */
+#define SYMBOL(function, library, name) (*(void **)&(function) = dlsym((library), (name)))
+
+/* Fills in what it finds out about @p which. */
+typedef void (*ask_fn)(struct horon_found *found, const char *which);
+
+_Noreturn static void answer(int fd, ask_fn ask, const char *which)
+{
+    struct horon_found found = {0};
+    int quiet = dup(fd);
+    dup2(fd, STDIN_FILENO);
+    close(STDOUT_FILENO); /* libraries may chat */
+    ask(&found, which);
+    dprintf(quiet, "%c%s", found.yes ? '+' : '-', found.text);
+    _exit(0);
+}
+
+static void read_answer(int fd, struct horon_found *found)
+{
+    char raw[HORON_FOUND_TEXT_BYTES];
+    size_t used = 0;
+    struct pollfd readable = {.fd = fd, .events = POLLIN};
+    while (used < sizeof raw - 1 && poll(&readable, 1, PATIENCE_MS) > 0) {
+        ssize_t got = read(fd, raw + used, sizeof raw - 1 - used);
+        if (got <= 0)
+            break;
+        used += (size_t)got;
+    }
+    raw[used] = 0;
+    found->yes = raw[0] == '+';
+    snprintf(found->text, sizeof found->text, "%s",
+             used ? raw + 1 : "the library crashed or hung when it was asked");
+}
+
+static void ask_in_child(struct horon_found *found, ask_fn ask, const char *which)
+{
+    int ends[2];
+    *found = (struct horon_found){0};
+    fflush(NULL);
+    if (pipe(ends) != 0) {
+        snprintf(found->text, sizeof found->text, "cannot make a pipe: %s", strerror(errno));
+        return;
+    }
+    pid_t pid = fork();
+    if (pid == 0) {
+        close(ends[0]);
+        answer(ends[1], ask, which);
+    }
+    close(ends[1]);
+    if (pid > 0) {
+        read_answer(ends[0], found);
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+    } else {
+        snprintf(found->text, sizeof found->text, "cannot fork: %s", strerror(errno));
+    }
+    close(ends[0]);
+}
+
+static void ask_cuda(struct horon_found *found, const char *which)
+{
+    int (*init)(unsigned flags) = NULL;
+    int (*version)(int *out) = NULL;
+    int (*count)(int *out) = NULL;
+    int (*name)(char *out, int bytes, int device) = NULL;
+    int (*memory)(size_t * out, int device) = NULL;
+    int driver = 0, devices = 0;
+    void *library = dlopen(which, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        add(found, "%s", dlerror());
+        return;
+    }
+    if (!SYMBOL(init, library, "cuInit") || !SYMBOL(version, library, "cuDriverGetVersion") ||
+        !SYMBOL(count, library, "cuDeviceGetCount") || !SYMBOL(name, library, "cuDeviceGetName") ||
+        !SYMBOL(memory, library, "cuDeviceTotalMem_v2")) {
+        add(found, "%s lacks a function of CUDA's driver interface", which);
+        return;
+    }
+    int failed = init(0);
+    if (failed || version(&driver) || count(&devices)) {
+        add(found, "%s is here, but cuInit returned %d: no usable GPU or driver", which, failed);
+        return;
+    }
+    found->yes = devices > 0;
+    add(found, "CUDA %d.%d, %d GPU%s", driver / 1000, driver % 1000 / 10, devices,
+        devices == 1 ? "" : "s");
+    for (int i = 0; i < devices; i++) {
+        char text[128] = "?";
+        size_t bytes = 0;
+        if (name(text, sizeof text, i) == 0 && memory(&bytes, i) == 0)
+            add(found, "\n%d: %s, %.1f GiB", i, text, (double)bytes / (1 << 30));
+    }
+}
+
+static void ask_nccl(struct horon_found *found, const char *which)
+{
+    int (*version)(int *out) = NULL;
+    int number = 0;
+    void *library = dlopen(which, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        add(found, "%s", dlerror());
+        return;
+    }
+    if (!SYMBOL(version, library, "ncclGetVersion") || version(&number) != 0) {
+        add(found, "%s is here, but does not tell its version", which);
+        return;
+    }
+    found->yes = true;
+    int unit = number < 10000 ? 1000 : 10000; /* 2.8 and older: 2804 */
+    add(found, "NCCL %d.%d.%d", number / unit, number % unit / 100, number % 100);
+}
+
+static void ask_mpi(struct horon_found *found, const char *which)
+{
+    int (*version)(char *text, int *bytes) = NULL;
+    char text[8192] = ""; /* MPI_MAX_LIBRARY_VERSION_STRING of MPICH */
+    int bytes = 0;
+    void *library = dlopen(which, RTLD_NOW | RTLD_LOCAL);
+    if (!library || !SYMBOL(version, library, "MPI_Get_library_version")) {
+        add(found, "%s", dlerror());
+        return;
+    }
+    version(text, &bytes);
+    text[strcspn(text, "\n\r")] = 0;
+    for (char *c = text; *c; c++)
+        if (*c == '\t')
+            *c = ' ';
+    found->yes = true;
+    add(found, "%.120s", text);
+}
+
+void horon_found_cuda(struct horon_found *found)
+{
+    ask_in_child(found, ask_cuda, "libcuda.so.1");
+}
+
+void horon_found_nccl(struct horon_found *found)
+{
+    ask_in_child(found, ask_nccl, "libnccl.so.2");
+}
+
+void horon_found_mpi(struct horon_found *found)
+{
+    static const char *const names[] = {"libmpi.so.40", "libmpi.so.12", "libmpich.so.12",
+                                        "libmpi_ibm.so.40", "libmpi.so"};
+    *found = (struct horon_found){0};
+    struct horon_found one;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        ask_in_child(&one, ask_mpi, names[i]);
+        if (!one.yes)
+            continue;
+        if (strstr(found->text, one.text))
+            continue; /* another name of the same library */
+        add(found, "%s%s: %s", found->yes ? "\n" : "", names[i], one.text);
+        found->yes = true;
+    }
+    if (found->yes)
+        return;
+    add(found, "none of");
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        add(found, " %s", names[i]);
+    add(found, " can be loaded");
+}
+
+static void ask_python(struct horon_found *found, const char *which)
+{
+    static const char script[] =
+        "import importlib.util as u, sys\n"
+        "print('+' + 'Python %d.%d.%d' % sys.version_info[:3], sys.executable, end='')\n"
+        "for m in ('horon', 'numpy', 'torch', 'tensorflow', 'jax'):\n"
+        "    print('\\n' + m if u.find_spec(m) else '', end='')\n";
+    dup2(STDIN_FILENO, STDOUT_FILENO); /* the pipe; python answers itself */
+    execlp(which, which, "-c", script, (char *)NULL);
+    add(found, "no %s: %s", which, strerror(errno));
+}
+
+void horon_found_python(struct horon_found *found)
+{
+    ask_in_child(found, ask_python, "python3");
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is on this machine beside horon, or why not. Each question is answered by a child process,
+ * so that a driver that crashes, hangs or starts threads when it is loaded harms nobody.
+ */
+#ifndef HORON_TOOLS_FOUND_H
+#define HORON_TOOLS_FOUND_H
+
+#include <stdbool.h>
+
+#define HORON_FOUND_TEXT_BYTES 2048
+
+struct horon_found {
+    bool yes;
+    char text[HORON_FOUND_TEXT_BYTES]; /* what was found, lines; or why nothing */
+};
+
+/* Blocks: each up to 10 s, if a library hangs. */
+
+/** CUDA's driver library and its GPUs. */
+void horon_found_cuda(struct horon_found *found);
+void horon_found_nccl(struct horon_found *found);
+/** MPI libraries, all that the loader finds. */
+void horon_found_mpi(struct horon_found *found);
+/** The Python modules of the python3 in PATH that horon can work with: "numpy torch ...". */
+void horon_found_python(struct horon_found *found);
+
+#endif

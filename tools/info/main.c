@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * horon-info: which horon this is, what it found on the machine and why it did not find the rest,
+ * and every option with its value and where that comes from.
+ */
+#include "found.h"
+#include "machine.h"
+#include "options_table.h"
+
+#include <horon/horon.h>
+#include <stdbool.h>
+#include <string.h>
+
+static int help(FILE *to)
+{
+    fprintf(to, "usage: horon-info [--machine] [--config [--markdown]] [--version]\n\n"
+                "  --machine   only what was found on the machine\n"
+                "  --config    only the option table: values, origins, bounds, meaning\n"
+                "  --markdown  with --config: the table for documentation, without values\n"
+                "  --version   only the version\n");
+    return to == stderr ? 2 : 0;
+}
+
+static void print_features(FILE *to)
+{
+    static const char *const names[] = {"allreduce",  "broadcast", "allgather", "barrier",
+                                        "persistent", "in_order",  "shm",       "tcp",
+                                        "cuda",       "nccl",      "mpi",       "gloo"};
+    char yes[256] = "", no[256] = "";
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char *list = horon_feature(names[i]) ? yes : no;
+        size_t used = strlen(list);
+        snprintf(list + used, sizeof yes - used, "%s%s", used ? " " : "", names[i]);
+    }
+    horon_info_row(to, "has", "%s", yes);
+    horon_info_row(to, "has not", "%s", no[0] ? no : "-");
+}
+
+static void print_found(FILE *to, const char *label, void (*ask)(struct horon_found *found))
+{
+    struct horon_found found;
+    ask(&found);
+    horon_info_row(to, label, "%s%s", found.yes ? "" : "no: ", found.text);
+}
+
+static void print_machine(FILE *to)
+{
+    fprintf(to, "machine\n");
+    horon_info_print_machine(to);
+    fprintf(to, "\nnetworks\n");
+    horon_info_print_networks(to);
+    fprintf(to, "\nlibraries\n");
+    print_found(to, "CUDA", horon_found_cuda);
+    print_found(to, "NCCL", horon_found_nccl);
+    print_found(to, "MPI", horon_found_mpi);
+    print_found(to, "Python", horon_found_python);
+}
+
+int main(int argc, char **argv)
+{
+    bool machine = false, config = false, markdown = false, version = false;
+    int code = 0;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--machine") == 0)
+            machine = true;
+        else if (strcmp(argv[i], "--config") == 0)
+            config = true;
+        else if (strcmp(argv[i], "--markdown") == 0)
+            config = markdown = true;
+        else if (strcmp(argv[i], "--version") == 0)
+            version = true;
+        else
+            return help(strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0 ? stdout
+                                                                                     : stderr);
+    }
+    const bool all = !machine && !config && !version;
+    if (all || version)
+        printf("horon %s\n", horon_version());
+    if (all)
+        print_features(stdout);
+    if (all)
+        printf("\n");
+    if (all || machine)
+        print_machine(stdout);
+    if (all)
+        printf("\noptions\n");
+    if (markdown)
+        horon_info_print_options_markdown(stdout);
+    else if (all || config)
+        code = horon_info_print_options(stdout);
+    return code;
+}

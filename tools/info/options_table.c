@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The option table for people: on a terminal with the values that hold here, and as Markdown for
+ * the documentation. Everything comes from the rows (config.h); there is no second list to keep.
+ */
+#include "options_table.h"
+
+#include "config.h"
+
+#include <string.h>
+
+static const char *origin_name(enum horon_config_origin origin, const struct horon_config_row *row)
+{
+    switch (origin) {
+    case HORON_CONFIG_FROM_DEFAULT:
+        return "default";
+    case HORON_CONFIG_FROM_ENVIRONMENT:
+        return "environment";
+    case HORON_CONFIG_FROM_ALIAS:
+        return row->alias;
+    case HORON_CONFIG_FROM_CALLER:
+        return "caller";
+    }
+    return "";
+}
+
+/* "0..64m" and the like, in the row's own unit. */
+static void write_allowed(const struct horon_config_row *row, char *text, size_t bytes)
+{
+    static const char *const type_names[] = {[HORON_CONFIG_INT] = "a number",
+                                             [HORON_CONFIG_BYTES] = "bytes (64k, 8m, 1g)",
+                                             [HORON_CONFIG_TIME] = "a time (500ms, 2s)",
+                                             [HORON_CONFIG_BOOL] = "0 or 1",
+                                             [HORON_CONFIG_WORD] = "",
+                                             [HORON_CONFIG_TEXT] = "text"};
+    const char *unit = row->type == HORON_CONFIG_TIME ? "ms" : "";
+    if (row->choices)
+        snprintf(text, bytes, "one of: %s", row->choices);
+    else if (row->type == HORON_CONFIG_BOOL || row->type == HORON_CONFIG_TEXT)
+        snprintf(text, bytes, "%s", type_names[row->type]);
+    else
+        snprintf(text, bytes, "%s, %lld..%lld%s", type_names[row->type], (long long)row->min,
+                 (long long)row->max, unit);
+}
+
+static void print_wrapped(FILE *to, const char *text)
+{
+    const size_t width = 86;
+    while (*text) {
+        size_t bytes = strlen(text);
+        if (bytes > width)
+            for (bytes = width; bytes && text[bytes] != ' '; bytes--)
+                ;
+        if (!bytes)
+            bytes = strcspn(text, " ");
+        fprintf(to, "      %.*s\n", (int)bytes, text);
+        text += bytes;
+        text += strspn(text, " ");
+    }
+}
+
+static void print_row(FILE *to, const struct horon_config *config,
+                      const struct horon_config_row *row, enum horon_config_origin origin)
+{
+    char value[HORON_CONFIG_TEXT_BYTES + 64], allowed[256];
+    horon_config_format(config, row, value, sizeof value);
+    write_allowed(row, allowed, sizeof allowed);
+    fprintf(to, "  HORON_%s=%s  (%s)\n", row->name, value, origin_name(origin, row));
+    print_wrapped(to, row->doc);
+    fprintf(to, "      %s; default %s%s%s\n", allowed, row->dflt[0] ? row->dflt : "empty",
+            row->alias ? "; else " : "", row->alias ? row->alias : "");
+}
+
+static void print_unknown(FILE *to)
+{
+    static const char *const known[] = {"HORON_RANK", "HORON_SIZE", "HORON_LOCAL_RANK",
+                                        "HORON_LOCAL_SIZE", NULL};
+    struct horon_error error = {0};
+    int unknown = horon_config_unknown(known, &error);
+    if (unknown > 0)
+        fprintf(to, "\n  warning: %s%s\n", error.text, unknown > 1 ? "; and there are others" : "");
+}
+
+int horon_info_print_options(FILE *to)
+{
+    enum { ROWS_MAX = 256 };
+    enum horon_config_origin origins[ROWS_MAX];
+    struct horon_config config;
+    struct horon_error error = {0};
+    size_t count;
+    const struct horon_config_row *rows = horon_config_rows(&count);
+    if (count > ROWS_MAX || horon_config_load(&config, NULL, origins, &error) != HORON_OK) {
+        fprintf(to, "  %s\n", error.text);
+        return 1;
+    }
+    for (size_t i = 0; i < count; i++)
+        print_row(to, &config, &rows[i], origins[i]);
+    print_unknown(to);
+    return 0;
+}
+
+static void print_flag(FILE *to, const struct horon_config_row *row)
+{
+    fputs("`--", to);
+    for (const char *c = row->name; *c; c++)
+        fputc(*c == '_' ? '-' : *c >= 'A' && *c <= 'Z' ? *c - 'A' + 'a' : *c, to);
+    fputc('`', to);
+}
+
+void horon_info_print_options_markdown(FILE *to)
+{
+    size_t count;
+    const struct horon_config_row *rows = horon_config_rows(&count);
+    fprintf(to, "| Variable | Flag of horonrun | Default | Allowed | Horovod | Meaning |\n"
+                "| --- | --- | --- | --- | --- | --- |\n");
+    for (size_t i = 0; i < count; i++) {
+        char allowed[256];
+        write_allowed(&rows[i], allowed, sizeof allowed);
+        fprintf(to, "| `HORON_%s` | ", rows[i].name);
+        if (rows[i].secret || strcmp(rows[i].name, "STORE") == 0 ||
+            strcmp(rows[i].name, "JOB_KEY_FILE") == 0)
+            fputs("set by horonrun", to);
+        else
+            print_flag(to, &rows[i]);
+        fprintf(to, " | %s | %s | %s | %s |\n", rows[i].dflt[0] ? rows[i].dflt : "empty", allowed,
+                rows[i].alias ? rows[i].alias : "", rows[i].doc);
+    }
+}
