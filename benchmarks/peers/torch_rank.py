@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank's half of what the torch-side benchmarks share: a library reached through torch, and
+the way ranks start together. Two libraries: `gloo` (torch.distributed) and `horon` (horon.torch).
+
+The loop is horon-perf's: inputs rewritten by their owner, the library's barrier, a meeting in
+shared memory, the clock, the call, the clock; a call's time is the slowest rank's.
+"""
+
+import gc
+import mmap
+import os
+import statistics
+import time
+
+import torch
+
+
+class Gloo:
+    """torch.distributed over Gloo, as users run it."""
+
+    name = "gloo"
+
+    def __init__(self):
+        import torch.distributed as dist
+
+        self.dist = dist
+        dist.init_process_group("gloo", init_method="env://")
+        self.rank = dist.get_rank()
+        self.size = dist.get_world_size()
+        self.local_rank = int(os.environ.get("LOCAL_RANK", self.rank))
+        self.version = f"torch {torch.__version__} + Gloo"
+
+    def allreduce(self, tensor, name):
+        self.dist.all_reduce(tensor)
+
+    def begin(self, tensor, name):
+        return self.dist.all_reduce(tensor, async_op=True)
+
+    def end(self, handle):
+        handle.wait()
+
+    def barrier(self):
+        self.dist.barrier()
+
+    def share(self, value):
+        box = [value]
+        self.dist.broadcast_object_list(box, 0)
+        return box[0]
+
+    def maximum(self, values):
+        tensor = torch.tensor(values, dtype=torch.float64)
+        self.dist.all_reduce(tensor, op=self.dist.ReduceOp.MAX)
+        return tensor.tolist()
+
+    def close(self):
+        self.dist.destroy_process_group()
+
+
+class Horon:
+    """horon.torch, by name."""
+
+    name = "horon"
+
+    def __init__(self):
+        import horon.torch as hvd
+
+        self.hvd = hvd
+        hvd.init()
+        self.rank = hvd.rank()
+        self.size = hvd.size()
+        self.local_rank = hvd.local_rank()
+        self.version = f"horon.torch {hvd.__version__}, torch {torch.__version__}"
+
+    def allreduce(self, tensor, name):
+        self.hvd.allreduce_(tensor, name=name, op=self.hvd.Sum)
+
+    def begin(self, tensor, name):
+        return self.hvd.allreduce_async_(tensor, name=name, op=self.hvd.Sum)
+
+    def end(self, handle):
+        self.hvd.synchronize(handle)
+
+    def barrier(self):
+        self.hvd.barrier()
+
+    def share(self, value):
+        return self.hvd.broadcast_object(value, 0)
+
+    def maximum(self, values):
+        tensor = torch.tensor(values, dtype=torch.float64)
+        return self.hvd.allreduce(tensor, name="maximum", op=self.hvd.Max).tolist()
+
+    def close(self):
+        self.hvd.shutdown()
+
+
+LIBRARIES = {"gloo": Gloo, "horon": Horon}
+
+
+class Meeting:
+    """A barrier in an unlinked piece of memory: a word a rank, each written by its owner only.
+
+    Rank 0 makes a memfd; the others open it through /proc, so no name can stay behind. Waiting
+    yields the core at each look."""
+
+    def __init__(self, library):
+        self.library = library
+        self.turn = 0
+        bytes_needed = 64 * library.size
+        path = None
+        if library.rank == 0:
+            fd = os.memfd_create("horon-bench")
+            os.ftruncate(fd, bytes_needed)
+            path = f"/proc/{os.getpid()}/fd/{fd}"
+        path = library.share(path)
+        if library.rank != 0:
+            fd = os.open(path, os.O_RDWR)
+        self.memory = mmap.mmap(fd, bytes_needed)
+        self.words = memoryview(self.memory).cast("Q")
+        library.barrier()
+        os.close(fd)
+
+    def meet(self):
+        self.library.barrier()
+        self.turn += 1
+        words, turn = self.words, self.turn
+        words[8 * self.library.rank] = turn
+        deadline = None
+        for other in range(self.library.size):
+            while words[8 * other] < turn:
+                os.sched_yield()
+                if deadline is None:
+                    deadline = time.monotonic() + 60
+                elif time.monotonic() > deadline:
+                    raise SystemExit(f"rank {other} did not come to the starting line")
+
+
+def open_library(name, pin):
+    """Joins the job with one thread a rank, bound to a core if asked."""
+    torch.set_num_threads(1)
+    library = LIBRARIES[name]()
+    if pin:
+        allowed = sorted(os.sched_getaffinity(0))
+        core = allowed[library.local_rank % len(allowed)]
+        for thread in os.listdir("/proc/self/task"):
+            try:
+                os.sched_setaffinity(int(thread), {core})
+            except ProcessLookupError:
+                pass
+    return library, Meeting(library)
+
+
+def timed(library, meeting, prepare, call, iterations, warmup):
+    """Runs prepare() and call() warmup + iterations times. Returns the slowest rank's times, us.
+
+    What was imported is put beyond the collector's reach: looking through all of torch takes a
+    fraction of a second, and would fall into whatever call comes when it is due."""
+    gc.collect()
+    gc.freeze()
+    times = []
+    for _ in range(warmup + iterations):
+        prepare()
+        meeting.meet()
+        start = time.perf_counter()
+        call()
+        times.append((time.perf_counter() - start) * 1e6)
+    return library.maximum(times[warmup:])
+
+
+def summary(times):
+    return {
+        "time_us": statistics.median(times),
+        "min_us": min(times),
+        "max_us": max(times),
+        "iterations": len(times),
+        "all_us": [round(us, 1) for us in times],
+    }

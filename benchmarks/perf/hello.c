@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The smallest program that uses horon, and what it costs. Not installed: `benchmarks/figures` runs
+ * it.
+ *
+ *     horon-hello                 joins, sums one number once, ends          (how long a start
+ * takes) horon-hello idle SECONDS    joins, sums once, sleeps; says the CPU it used while asleep
+ *     horon-hello late SECONDS    the last rank comes SECONDS late to a sum; the others say the CPU
+ * they used while they waited horon-hello memory BYTES    sums BYTES three ways; says how much
+ * memory horon holds
+ *
+ * Each rank prints one line of JSON. Sleeping here is what is measured, not a way to synchronise.
+ */
+#include <horon/horon.h>
+
+#include <errno.h>
+#include <inttypes.h>
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+static double clock_s(clockid_t clock)
+{
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static void sleep_s(double seconds)
+{
+    struct timespec left = {.tv_sec = (time_t)seconds,
+                            .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
+    while (nanosleep(&left, &left) != 0 && errno == EINTR) {}
+}
+
+static int sum(horon_context_t *context, float *data, uint64_t count, uint32_t flags,
+               const char *name)
+{
+    char why[HORON_ERROR_TEXT_BYTES] = "";
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    desc.verb = HORON_ALLREDUCE;
+    desc.dtype = HORON_FLOAT32;
+    desc.redop = HORON_SUM;
+    desc.flags = flags;
+    desc.name = name;
+    desc.src = desc.dst = data;
+    desc.count = count;
+    const horon_status_t status = horon_run(context, &desc, -1, why, sizeof why);
+    if (status != HORON_OK) {
+        fprintf(stderr, "horon-hello: %s: %s\n", horon_status_text(status), why);
+        return -1;
+    }
+    return 0;
+}
+
+/* One number through both paths, so that whatever is made at first use is there. */
+static int greet(horon_context_t *context)
+{
+    float one = 1.0f;
+    if (sum(context, &one, 1, HORON_IN_ORDER, NULL) != 0) {
+        return -1;
+    }
+    if (one != (float)horon_size(context)) {
+        fprintf(stderr, "horon-hello: the sum of ones is %f\n", (double)one);
+        return -1;
+    }
+    return 0;
+}
+
+static int idle(horon_context_t *context, double seconds)
+{
+    float one = 1.0f;
+    if (sum(context, &one, 1, 0, "idle") != 0 || greet(context) != 0) {
+        return -1;
+    }
+    sleep_s(0.2); /* let the threads come to rest */
+    const double before = clock_s(CLOCK_PROCESS_CPUTIME_ID);
+    sleep_s(seconds);
+    const double used = clock_s(CLOCK_PROCESS_CPUTIME_ID) - before;
+    printf("{\"rank\": %" PRId32 ", \"seconds\": %g, \"cpu_s\": %.6f}\n", horon_rank(context),
+           seconds, used);
+    return greet(context);
+}
+
+static int late(horon_context_t *context, double seconds)
+{
+    const int is_late = horon_rank(context) == horon_size(context) - 1;
+    float one = 1.0f;
+    if (greet(context) != 0 || greet(context) != 0) {
+        return -1;
+    }
+    if (is_late) {
+        sleep_s(seconds);
+    }
+    const double start = clock_s(CLOCK_MONOTONIC);
+    const double before = clock_s(CLOCK_PROCESS_CPUTIME_ID);
+    if (sum(context, &one, 1, HORON_IN_ORDER, NULL) != 0) {
+        return -1;
+    }
+    const double used = clock_s(CLOCK_PROCESS_CPUTIME_ID) - before;
+    const double waited = clock_s(CLOCK_MONOTONIC) - start;
+    printf("{\"rank\": %" PRId32 ", \"late\": %s, \"waited_s\": %.3f, \"cpu_s\": %.6f}\n",
+           horon_rank(context), is_late ? "true" : "false", waited, used);
+    return 0;
+}
+
+/* Prints, for each shared mapping of this process, which file it is and how much of it is mapped.
+ */
+static void print_shared(void)
+{
+    FILE *const maps = fopen("/proc/self/maps", "re");
+    char line[512];
+    const char *separator = "";
+    while (maps != NULL && fgets(line, sizeof line, maps) != NULL) {
+        uint64_t begin = 0;
+        uint64_t end = 0;
+        uint64_t inode = 0;
+        char mode[8] = "";
+        char file[128] = "";
+        if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %7s %*x %*s %" SCNu64 " %127s", &begin, &end,
+                   mode, &inode, file) == 5 &&
+            strchr(mode, 's') != NULL &&
+            (strncmp(file, "/memfd:", 7) == 0 || strncmp(file, "/dev/shm", 8) == 0 ||
+             strncmp(file, "/dev/zero", 9) == 0)) {
+            printf("%s[%" PRIu64 ", %" PRIu64 "]", separator, inode, end - begin);
+            separator = ", ";
+        }
+    }
+    if (maps != NULL) {
+        fclose(maps);
+    }
+}
+
+static size_t heap_bytes(void)
+{
+    const struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+}
+
+static int memory(horon_context_t *context, uint64_t bytes, size_t heap_before)
+{
+    const uint64_t count = bytes / sizeof(float);
+    float *const data =
+        mmap(NULL, bytes + 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) {
+        fprintf(stderr, "horon-hello: no memory for the tensor\n");
+        return -1;
+    }
+    if (greet(context) != 0 || sum(context, data, count, HORON_IN_ORDER, NULL) != 0 ||
+        sum(context, data, count, 0, "large") != 0 || sum(context, data, count, 0, "large") != 0) {
+        return -1;
+    }
+    const size_t heap = heap_bytes();
+    printf("{\"rank\": %" PRId32 ", \"bytes\": %" PRIu64 ", \"heap\": %zu, \"shared\": [",
+           horon_rank(context), bytes, heap > heap_before ? heap - heap_before : 0);
+    print_shared();
+    printf("]}\n");
+    munmap(data, bytes + 1);
+    return greet(context);
+}
+
+int main(int argc, char **argv)
+{
+    const char *const what = argc > 1 ? argv[1] : "";
+    const double number = argc > 2 ? strtod(argv[2], NULL) : 0.0;
+    const size_t heap_before = heap_bytes();
+    horon_context_t *context = NULL;
+    char why[HORON_ERROR_TEXT_BYTES] = "";
+    if (horon_context_create(NULL, &context, why, sizeof why) != HORON_OK) {
+        fprintf(stderr, "horon-hello: %s\n", why);
+        return 3;
+    }
+    int result = -1;
+    if (strcmp(what, "idle") == 0) {
+        result = idle(context, number);
+    } else if (strcmp(what, "late") == 0) {
+        result = late(context, number);
+    } else if (strcmp(what, "memory") == 0) {
+        result = memory(context, (uint64_t)number, heap_before);
+    } else if (argc == 1) {
+        result = greet(context);
+    } else {
+        fprintf(stderr, "horon-hello: idle SECONDS, late SECONDS, memory BYTES, or nothing\n");
+    }
+    horon_context_destroy(context);
+    return result == 0 ? 0 : 1;
+}

@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A timed call, as every library here is timed:
+ *
+ *     inputs are rewritten by their owner      (a training step would have)
+ *     barrier of the library, meeting in shared memory
+ *     clock; the call; clock
+ *
+ * and the call's time is that of the slowest rank. `warmup` such calls go before. Then the same
+ * number of calls back to back, without rewriting, on zeros so that sums do not grow. Then `checks`
+ * calls whose outputs are spoilt before and compared after: every element, and an input that must
+ * not change too.
+ *
+ * Tensors of one call lie in one mapping, 64 bytes apart at least, so that no library can take
+ * several of them for one.
+ */
+#include "loop.h"
+
+#include "names.h"
+#include "values.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#define GAP 64u /* bytes between tensors: a cache line */
+
+struct perf_loop {
+    const struct perf_options *options;
+    struct perf_peer *peer;
+    struct perf_align align;
+    unsigned char *src, *dst; /* [mapped_bytes] each */
+    size_t mapped_bytes;
+    size_t used_bytes;                 /* of each, by the tensors of this cell */
+    double *times;                     /* [iterations], us */
+    struct perf_operation *operations; /* [tensors] */
+    struct perf_tile input, output;    /* of an allgather the output is made for each rank */
+    uint64_t phase;                    /* of the inputs of this call */
+};
+
+static double now_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
+}
+
+/* Elements of src for a size of the command line. */
+static uint64_t count_of(const struct perf_loop *loop, uint64_t bytes)
+{
+    const size_t one = perf_dtype_bytes(loop->options->dtype);
+    switch (loop->options->verb) {
+    case HORON_ALLREDUCE:
+    case HORON_BROADCAST:
+        return bytes / one;
+    case HORON_ALLGATHER:
+        return bytes / one / (uint64_t)loop->peer->size;
+    case HORON_BARRIER:
+        break;
+    }
+    return 0;
+}
+
+/* Elements of dst. */
+static uint64_t count_out(const struct perf_loop *loop, uint64_t count)
+{
+    return loop->options->verb == HORON_ALLGATHER ? count * (uint64_t)loop->peer->size : count;
+}
+
+static size_t stride_of(const struct perf_loop *loop, uint64_t count)
+{
+    const size_t bytes = count_out(loop, count) * perf_dtype_bytes(loop->options->dtype);
+    return (bytes + GAP - 1) / GAP * GAP + GAP;
+}
+
+static unsigned char *buffer_map(size_t bytes)
+{
+    void *const at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return at != MAP_FAILED ? at : NULL;
+}
+
+static int buffers_init(struct perf_loop *loop)
+{
+    const uint64_t largest = count_of(loop, loop->options->end_bytes);
+    const size_t stride = stride_of(loop, largest);
+    if (stride < loop->options->end_bytes || stride > SIZE_MAX / 2 / loop->options->tensors) {
+        return -1;
+    }
+    loop->mapped_bytes = stride * loop->options->tensors;
+    loop->src = buffer_map(loop->mapped_bytes);
+    loop->dst = buffer_map(loop->mapped_bytes);
+    loop->times = calloc(loop->options->iterations, sizeof *loop->times);
+    loop->operations = calloc(loop->options->tensors, sizeof *loop->operations);
+    return loop->src != NULL && loop->dst != NULL && loop->times != NULL && loop->operations != NULL
+               ? 0
+               : -1;
+}
+
+/* The patterns of what this rank gives and of what everybody gets. */
+static int tiles_init(struct perf_loop *loop)
+{
+    const struct perf_options *const options = loop->options;
+    const bool reduces = options->verb == HORON_ALLREDUCE;
+    const horon_redop_t redop = reduces ? options->redop : HORON_SUM;
+    if (perf_tile_input(&loop->input, options->dtype, redop, loop->peer->rank) != 0) {
+        return -1;
+    }
+    return reduces ? perf_tile_reduced(&loop->output, options->dtype, redop, loop->peer->size)
+                   : perf_tile_input(&loop->output, options->dtype, redop, options->root);
+}
+
+int perf_loop_create(const struct perf_options *options, struct perf_peer *peer,
+                     struct perf_loop **loop_out)
+{
+    struct perf_loop *loop = calloc(1, sizeof *loop);
+    int result = -1;
+    if (loop == NULL) {
+        snprintf(peer->error, sizeof peer->error, "out of memory");
+        goto done;
+    }
+    loop->options = options;
+    loop->peer = peer;
+    loop->align.fd = -1;
+    if (options->root >= peer->size) {
+        snprintf(peer->error, sizeof peer->error, "--root %" PRId32 ": there are %d ranks",
+                 options->root, peer->size);
+        goto done;
+    }
+    if (buffers_init(loop) != 0 || tiles_init(loop) != 0) {
+        snprintf(peer->error, sizeof peer->error,
+                 "no memory for %" PRIu64 " tensors of %" PRIu64 " bytes, twice", options->tensors,
+                 options->end_bytes);
+        goto done;
+    }
+    if (perf_align_open(&loop->align, peer) != 0) {
+        goto done;
+    }
+    *loop_out = loop;
+    loop = NULL;
+    result = 0;
+done:
+    perf_loop_destroy(loop);
+    return result;
+}
+
+void perf_loop_destroy(struct perf_loop *loop)
+{
+    if (loop == NULL) {
+        return;
+    }
+    perf_align_close(&loop->align);
+    if (loop->src != NULL) {
+        munmap(loop->src, loop->mapped_bytes);
+    }
+    if (loop->dst != NULL) {
+        munmap(loop->dst, loop->mapped_bytes);
+    }
+    perf_tile_deinit(&loop->input);
+    perf_tile_deinit(&loop->output);
+    free(loop->times);
+    free(loop->operations);
+    free(loop);
+}
+
+bool perf_loop_aligned(const struct perf_loop *loop)
+{
+    return loop->align.shared != NULL;
+}
+
+/* Where this rank's inputs of a broadcast lie: only root has any. */
+static bool gives(const struct perf_loop *loop)
+{
+    return loop->options->verb != HORON_BROADCAST || loop->peer->rank == loop->options->root;
+}
+
+static void operations_set(struct perf_loop *loop, uint64_t count, bool in_place)
+{
+    const size_t stride = stride_of(loop, count);
+    loop->used_bytes = stride * loop->options->tensors;
+    for (uint64_t i = 0; i < loop->options->tensors; i++) {
+        unsigned char *const dst = loop->dst + i * stride;
+        loop->operations[i] = (struct perf_operation){
+            .src = in_place ? dst : loop->src + i * stride, .dst = dst, .count = count};
+    }
+}
+
+/* The owner rewrites its inputs, each call with another phase. */
+static void inputs_write(struct perf_loop *loop)
+{
+    loop->phase += 7;
+    if (!gives(loop)) {
+        return;
+    }
+    for (uint64_t i = 0; i < loop->options->tensors; i++) {
+        const struct perf_operation *const o = &loop->operations[i];
+        perf_tile_write(&loop->input, loop->phase + i, o->src, o->count);
+    }
+}
+
+/* One timed call. */
+static int call_once(struct perf_loop *loop, struct perf_job *job, double *us_out)
+{
+    inputs_write(loop);
+    if (perf_align_meet(&loop->align) != 0) {
+        return -1;
+    }
+    const double start = now_us();
+    const int result = loop->peer->ops->run(job);
+    *us_out = now_us() - start;
+    return result;
+}
+
+static int time_calls(struct perf_loop *loop, struct perf_job *job, struct perf_cell *cell)
+{
+    const uint64_t iterations = loop->options->iterations;
+    double ignored = 0.0;
+    for (uint64_t i = 0; i < loop->options->warmup; i++) {
+        if (call_once(loop, job, &ignored) != 0) {
+            return -1;
+        }
+    }
+    for (uint64_t i = 0; i < iterations; i++) {
+        if (call_once(loop, job, &loop->times[i]) != 0) {
+            return -1;
+        }
+    }
+    if (loop->peer->ops->maximum(loop->peer, loop->times, iterations) != 0) {
+        return -1;
+    }
+    cell->times = perf_stats_of(loop->times, iterations);
+    return 0;
+}
+
+static int time_back_to_back(struct perf_loop *loop, struct perf_job *job, struct perf_cell *cell)
+{
+    const uint64_t iterations = loop->options->iterations;
+    memset(loop->src, 0, loop->used_bytes);
+    memset(loop->dst, 0, loop->used_bytes);
+    if (perf_align_meet(&loop->align) != 0) {
+        return -1;
+    }
+    const double start = now_us();
+    for (uint64_t i = 0; i < iterations; i++) {
+        if (loop->peer->ops->run(job) != 0) {
+            return -1;
+        }
+    }
+    cell->b2b_us = (now_us() - start) / (double)iterations;
+    return loop->peer->ops->maximum(loop->peer, &cell->b2b_us, 1);
+}
+
+/* Wrong elements of one tensor's output, and of its input if it had to stay. */
+static int wrong_of(struct perf_loop *loop, uint64_t i, uint64_t *wrong)
+{
+    const struct perf_operation *const o = &loop->operations[i];
+    const uint64_t phase = loop->phase + i;
+    if (o->src != o->dst && gives(loop)) {
+        *wrong += perf_tile_wrong(&loop->input, phase, o->src, o->count);
+    }
+    if (loop->options->verb != HORON_ALLGATHER) {
+        *wrong += perf_tile_wrong(&loop->output, phase, o->dst, o->count);
+        return 0;
+    }
+    const size_t part = o->count * perf_dtype_bytes(loop->options->dtype);
+    for (int rank = 0; rank < loop->peer->size; rank++) {
+        struct perf_tile tile;
+        if (perf_tile_input(&tile, loop->options->dtype, HORON_SUM, rank) != 0) {
+            snprintf(loop->peer->error, sizeof loop->peer->error, "out of memory");
+            return -1;
+        }
+        *wrong +=
+            perf_tile_wrong(&tile, phase, (unsigned char *)o->dst + part * (size_t)rank, o->count);
+        perf_tile_deinit(&tile);
+    }
+    return 0;
+}
+
+static int check_calls(struct perf_loop *loop, struct perf_job *job, struct perf_cell *cell)
+{
+    uint64_t wrong = 0;
+    for (uint64_t i = 0; i < loop->options->checks; i++) {
+        double ignored = 0.0;
+        memset(loop->dst, 0xa5, loop->used_bytes);
+        if (call_once(loop, job, &ignored) != 0) {
+            return -1;
+        }
+        for (uint64_t k = 0; cell->count > 0 && k < loop->options->tensors; k++) {
+            if (wrong_of(loop, k, &wrong) != 0) {
+                return -1;
+            }
+        }
+    }
+    double most = (double)wrong;
+    if (loop->peer->ops->maximum(loop->peer, &most, 1) != 0) {
+        return -1;
+    }
+    cell->wrong = (uint64_t)most;
+    return 0;
+}
+
+int perf_loop_measure(struct perf_loop *loop, uint64_t bytes, bool in_place,
+                      struct perf_cell *cell_out)
+{
+    const struct perf_options *const options = loop->options;
+    const uint64_t count = count_of(loop, bytes);
+    struct perf_cell cell = {.measured = true, .in_place = in_place, .count = count};
+    struct perf_job *job = NULL;
+    cell.bytes = count_out(loop, count) * perf_dtype_bytes(options->dtype);
+    if (in_place && (options->verb == HORON_ALLGATHER || options->verb == HORON_BARRIER)) {
+        cell.measured = false; /* src is no part of dst here, and a barrier has neither */
+        *cell_out = cell;
+        return 0;
+    }
+    operations_set(loop, count, in_place);
+    if (loop->peer->ops->prepare(loop->peer, loop->operations, options->tensors, &job) != 0) {
+        return -1;
+    }
+    const int result = time_calls(loop, job, &cell) != 0 ||
+                               time_back_to_back(loop, job, &cell) != 0 ||
+                               check_calls(loop, job, &cell) != 0
+                           ? -1
+                           : 0;
+    loop->peer->ops->release(job);
+    if (result == 0) {
+        const double bytes_moved = (double)cell.bytes * (double)options->tensors;
+        cell.algbw = cell.times.median > 0.0 ? bytes_moved / cell.times.median * 1e-3 : 0.0;
+        cell.busbw = cell.algbw * perf_busbw_factor(options->verb, loop->peer->size);
+        *cell_out = cell;
+    }
+    return result;
+}

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * horon as the measured library. Three ways through it:
+ *   - in order, one operation: horon_run(), what a caller that blocks would use;
+ *   - in order or by name, submitted: horon_submit() for each, then one wait for all;
+ *   - persistent: prepared with the job, and a timed call is horon_start_all() and a wait for all.
+ * The descriptors are made once with the job; the timed call only hands them over. Housekeeping of
+ * the benchmark (barrier, share, maximum) is in order.
+ */
+#include "peer.h"
+
+#include "names.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAME_BYTES 32
+
+struct horon_peer {
+    struct perf_peer base;
+    horon_context_t *context;
+    const struct perf_options *options;
+};
+
+struct perf_job {
+    struct horon_peer *peer;
+    size_t n;
+    horon_descriptor_t *descriptors; /* [n] */
+    horon_request_t **requests;      /* [n] */
+    char (*names)[NAME_BYTES];       /* [n] */
+    size_t prepared;                 /* requests that horon_prepare() made */
+};
+
+static int refused(struct horon_peer *peer, const char *what, horon_status_t status,
+                   const char *text)
+{
+    snprintf(peer->base.error, sizeof peer->base.error, "%s: %s (%.900s)", what,
+             horon_status_text(status),
+             text != NULL && text[0] != '\0' ? text : "no more is known");
+    return -1;
+}
+
+static horon_descriptor_t descriptor(const struct horon_peer *peer,
+                                     const struct perf_operation *operation)
+{
+    const struct perf_options *const options = peer->options;
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    desc.verb = (uint32_t)options->verb;
+    desc.flags = options->named ? 0 : HORON_IN_ORDER;
+    if (options->verb == HORON_BARRIER) {
+        return desc;
+    }
+    desc.dtype = (uint32_t)options->dtype;
+    desc.redop = options->verb == HORON_ALLREDUCE ? (uint32_t)options->redop : 0;
+    desc.root = options->verb == HORON_BROADCAST ? options->root : 0;
+    desc.src = operation->src;
+    desc.dst = operation->dst;
+    desc.count = operation->count;
+    return desc;
+}
+
+static void job_release(struct perf_job *job)
+{
+    if (job == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < job->prepared; i++) {
+        horon_release(job->requests[i]);
+    }
+    free(job->descriptors);
+    free(job->requests);
+    free(job->names);
+    free(job);
+}
+
+static int job_prepare(struct perf_job *job)
+{
+    for (; job->prepared < job->n; job->prepared++) {
+        const horon_status_t status = horon_prepare(
+            job->peer->context, &job->descriptors[job->prepared], &job->requests[job->prepared]);
+        if (status != HORON_OK) {
+            return refused(job->peer, "horon_prepare", status,
+                           horon_last_error(job->peer->context));
+        }
+    }
+    return 0;
+}
+
+static int horon_job_prepare(struct perf_peer *base, const struct perf_operation *operations,
+                             size_t n, struct perf_job **job_out)
+{
+    struct horon_peer *const peer = (struct horon_peer *)base;
+    struct perf_job *job = calloc(1, sizeof *job);
+    int result = -1;
+    if (job == NULL) {
+        goto done;
+    }
+    job->peer = peer;
+    job->n = n;
+    job->descriptors = calloc(n, sizeof *job->descriptors);
+    job->requests = calloc(n, sizeof(horon_request_t *));
+    job->names = calloc(n, sizeof *job->names);
+    if (job->descriptors == NULL || job->requests == NULL || job->names == NULL) {
+        goto done;
+    }
+    for (size_t i = 0; i < n; i++) {
+        job->descriptors[i] = descriptor(peer, &operations[i]);
+        snprintf(job->names[i], NAME_BYTES, "tensor.%zu", i);
+        if (peer->options->named) {
+            job->descriptors[i].name = job->names[i];
+        }
+    }
+    if (peer->options->persistent && job_prepare(job) != 0) {
+        job_release(job);
+        return -1;
+    }
+    *job_out = job;
+    job = NULL;
+    result = 0;
+done:
+    if (result != 0) {
+        refused(peer, "preparing the operations", HORON_ERR_MEMORY, NULL);
+    }
+    job_release(job);
+    return result;
+}
+
+static int run_persistent(struct perf_job *job)
+{
+    horon_status_t status = horon_start_all(job->requests, job->n, NULL);
+    if (status != HORON_OK) {
+        return refused(job->peer, "horon_start_all", status, horon_last_error(job->peer->context));
+    }
+    status = horon_wait_all(job->requests, job->n, HORON_HOST_DONE, -1);
+    if (status != HORON_OK) {
+        return refused(job->peer, "horon_wait_all", status, horon_request_error(job->requests[0]));
+    }
+    return 0;
+}
+
+static int run_submitted(struct perf_job *job)
+{
+    horon_context_t *const context = job->peer->context;
+    size_t submitted = 0;
+    horon_status_t status = HORON_OK;
+    int result = 0;
+    for (; submitted < job->n; submitted++) {
+        status = horon_submit(context, &job->descriptors[submitted], &job->requests[submitted]);
+        if (status != HORON_OK) {
+            result = refused(job->peer, "horon_submit", status, horon_last_error(context));
+            break;
+        }
+    }
+    if (result == 0) {
+        status = job->n == 1 ? horon_wait(job->requests[0], HORON_HOST_DONE, -1)
+                             : horon_wait_all(job->requests, job->n, HORON_HOST_DONE, -1);
+        if (status != HORON_OK) {
+            result =
+                refused(job->peer, "horon_wait", status, horon_request_error(job->requests[0]));
+        }
+    }
+    for (size_t i = 0; i < submitted; i++) {
+        horon_release(job->requests[i]);
+    }
+    return result;
+}
+
+static int run_blocking(struct perf_job *job)
+{
+    char why[HORON_ERROR_TEXT_BYTES];
+    const horon_status_t status =
+        horon_run(job->peer->context, &job->descriptors[0], -1, why, sizeof why);
+    return status == HORON_OK ? 0 : refused(job->peer, "horon_run", status, why);
+}
+
+static int horon_job_run(struct perf_job *job)
+{
+    if (job->peer->options->persistent) {
+        return run_persistent(job);
+    }
+    return job->peer->options->named || job->n > 1 ? run_submitted(job) : run_blocking(job);
+}
+
+/* Housekeeping: one in-order operation. */
+static int keep(struct perf_peer *base, horon_descriptor_t *desc, const char *what)
+{
+    struct horon_peer *const peer = (struct horon_peer *)base;
+    char why[HORON_ERROR_TEXT_BYTES];
+    desc->flags = HORON_IN_ORDER;
+    const horon_status_t status = horon_run(peer->context, desc, -1, why, sizeof why);
+    return status == HORON_OK ? 0 : refused(peer, what, status, why);
+}
+
+static int horon_peer_barrier(struct perf_peer *base)
+{
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    desc.verb = HORON_BARRIER;
+    return keep(base, &desc, "the barrier before a call");
+}
+
+static int horon_peer_share(struct perf_peer *base, void *data, size_t bytes)
+{
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    desc.verb = HORON_BROADCAST;
+    desc.dtype = HORON_UINT8;
+    desc.src = desc.dst = data;
+    desc.count = bytes;
+    return keep(base, &desc, "sharing rank 0's bytes");
+}
+
+static int horon_peer_maximum(struct perf_peer *base, double *values, size_t n)
+{
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    desc.verb = HORON_ALLREDUCE;
+    desc.dtype = HORON_FLOAT64;
+    desc.redop = HORON_MAX;
+    desc.src = desc.dst = values;
+    desc.count = n;
+    return keep(base, &desc, "collecting the times");
+}
+
+static void horon_peer_close(struct perf_peer *base, bool failed)
+{
+    (void)failed; /* horon tells the others by itself */
+    struct horon_peer *const peer = (struct horon_peer *)base;
+    if (peer == NULL) {
+        return;
+    }
+    horon_context_destroy(peer->context);
+    free(peer);
+}
+
+static const struct perf_peer_ops horon_peer_ops = {
+    .name = "horon",
+    .prepare = horon_job_prepare,
+    .run = horon_job_run,
+    .release = job_release,
+    .barrier = horon_peer_barrier,
+    .share = horon_peer_share,
+    .maximum = horon_peer_maximum,
+    .close = horon_peer_close,
+};
+
+int perf_peer_horon_open(const struct perf_options *options, struct perf_peer **peer_out, char *why)
+{
+    struct horon_peer *const peer = calloc(1, sizeof *peer);
+    if (peer == NULL) {
+        snprintf(why, PERF_TEXT_BYTES, "out of memory");
+        return -1;
+    }
+    char text[HORON_ERROR_TEXT_BYTES] = "";
+    const horon_status_t status = horon_context_create(NULL, &peer->context, text, sizeof text);
+    if (status != HORON_OK) {
+        snprintf(why, PERF_TEXT_BYTES, "cannot join: %s (%.900s)", horon_status_text(status), text);
+        free(peer);
+        return -1;
+    }
+    peer->options = options;
+    peer->base.ops = &horon_peer_ops;
+    peer->base.rank = horon_rank(peer->context);
+    peer->base.size = horon_size(peer->context);
+    peer->base.local_rank = horon_local_rank(peer->context);
+    peer->base.local_size = horon_local_size(peer->context);
+    snprintf(peer->base.version, sizeof peer->base.version, "horon %s", horon_version());
+    *peer_out = &peer->base;
+    return 0;
+}

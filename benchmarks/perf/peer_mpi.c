@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * MPI as the measured library: the blocking call for one operation, the non-blocking ones and one
+ * MPI_Waitall for several. Types and reductions are looked up when the job is prepared. A broadcast
+ * out of place copies the root's bytes first, as horon's contract has it; the copy is timed.
+ */
+#include "peer.h"
+
+#include "mpi_library.h"
+#include "names.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct mpi_peer {
+    struct perf_peer base;
+    struct mpi_library mpi;
+    const struct perf_options *options;
+};
+
+struct perf_job {
+    struct mpi_peer *peer;
+    size_t n;
+    struct perf_operation *operations; /* [n] */
+    unsigned char *requests;           /* [n] of mpi.request_bytes */
+    mpi_handle_t type, op;
+};
+
+/* Only reached where the communicator's error handler returns; the default one aborts. */
+static int checked(struct mpi_peer *peer, const char *what, int code)
+{
+    if (code == 0) {
+        return 0;
+    }
+    snprintf(peer->base.error, sizeof peer->base.error, "%s failed with code %d", what, code);
+    return -1;
+}
+
+static void mpi_job_release(struct perf_job *job)
+{
+    if (job == NULL) {
+        return;
+    }
+    free(job->operations);
+    free(job->requests);
+    free(job);
+}
+
+static int handles_find(struct mpi_peer *peer, struct perf_job *job)
+{
+    const struct perf_options *const options = peer->options;
+    if (mpi_library_type(&peer->mpi, options->dtype, &job->type) != 0 ||
+        (options->verb == HORON_ALLREDUCE &&
+         mpi_library_op(&peer->mpi, options->dtype, options->redop, &job->op) != 0)) {
+        snprintf(peer->base.error, sizeof peer->base.error, "%s cannot reduce %s with %s",
+                 peer->mpi.family, perf_dtype_word(options->dtype),
+                 perf_redop_word(options->redop));
+        return -1;
+    }
+    return 0;
+}
+
+static int mpi_job_prepare(struct perf_peer *base, const struct perf_operation *operations,
+                           size_t n, struct perf_job **job_out)
+{
+    struct mpi_peer *const peer = (struct mpi_peer *)base;
+    struct perf_job *job = calloc(1, sizeof *job);
+    int result = -1;
+    if (job != NULL) {
+        job->peer = peer;
+        job->n = n;
+        job->operations = calloc(n, sizeof *job->operations);
+        job->requests = calloc(n, peer->mpi.request_bytes);
+    }
+    if (job == NULL || job->operations == NULL || job->requests == NULL) {
+        snprintf(base->error, sizeof base->error, "out of memory for %zu operations", n);
+        goto done;
+    }
+    if (handles_find(peer, job) != 0) {
+        goto done;
+    }
+    for (size_t i = 0; i < n; i++) {
+        job->operations[i] = operations[i];
+        if (operations[i].count > INT32_MAX) {
+            snprintf(base->error, sizeof base->error, "MPI counts end at 2^31 - 1 elements");
+            goto done;
+        }
+    }
+    *job_out = job;
+    job = NULL;
+    result = 0;
+done:
+    mpi_job_release(job);
+    return result;
+}
+
+static void copy_at_root(const struct mpi_peer *peer, const struct perf_operation *operation)
+{
+    if (operation->src != operation->dst && peer->base.rank == peer->options->root) {
+        memcpy(operation->dst, operation->src,
+               operation->count * perf_dtype_bytes(peer->options->dtype));
+    }
+}
+
+static int run_one(struct perf_job *job)
+{
+    const struct mpi_library *const mpi = &job->peer->mpi;
+    const struct perf_operation *const o = &job->operations[0];
+    const int count = (int)o->count;
+    switch (job->peer->options->verb) {
+    case HORON_ALLREDUCE:
+        return mpi->allreduce(o->src == o->dst ? mpi->in_place : o->src, o->dst, count, job->type,
+                              job->op, mpi->comm_world);
+    case HORON_BROADCAST:
+        copy_at_root(job->peer, o);
+        return mpi->bcast(o->dst, count, job->type, job->peer->options->root, mpi->comm_world);
+    case HORON_ALLGATHER:
+        return mpi->allgather(o->src, count, job->type, o->dst, count, job->type, mpi->comm_world);
+    case HORON_BARRIER:
+        return mpi->barrier(mpi->comm_world);
+    }
+    return 0;
+}
+
+static int start_one(struct perf_job *job, const struct perf_operation *o, void *request)
+{
+    const struct mpi_library *const mpi = &job->peer->mpi;
+    const int count = (int)o->count;
+    switch (job->peer->options->verb) {
+    case HORON_ALLREDUCE:
+        return mpi->iallreduce(o->src == o->dst ? mpi->in_place : o->src, o->dst, count, job->type,
+                               job->op, mpi->comm_world, request);
+    case HORON_BROADCAST:
+        copy_at_root(job->peer, o);
+        return mpi->ibcast(o->dst, count, job->type, job->peer->options->root, mpi->comm_world,
+                           request);
+    case HORON_ALLGATHER:
+        return mpi->iallgather(o->src, count, job->type, o->dst, count, job->type, mpi->comm_world,
+                               request);
+    case HORON_BARRIER:
+        break;
+    }
+    return 0;
+}
+
+static int mpi_job_run(struct perf_job *job)
+{
+    const struct mpi_library *const mpi = &job->peer->mpi;
+    if (job->n == 1) {
+        return checked(job->peer, perf_verb_word(job->peer->options->verb), run_one(job));
+    }
+    for (size_t i = 0; i < job->n; i++) {
+        void *const request = job->requests + i * mpi->request_bytes;
+        const int code = start_one(job, &job->operations[i], request);
+        if (checked(job->peer, "starting an operation", code) != 0) {
+            return -1;
+        }
+    }
+    return checked(job->peer, "MPI_Waitall",
+                   mpi->waitall((int)job->n, job->requests, mpi->statuses_ignore));
+}
+
+static int mpi_peer_barrier(struct perf_peer *base)
+{
+    struct mpi_peer *const peer = (struct mpi_peer *)base;
+    return checked(peer, "MPI_Barrier", peer->mpi.barrier(peer->mpi.comm_world));
+}
+
+static int mpi_peer_share(struct perf_peer *base, void *data, size_t bytes)
+{
+    struct mpi_peer *const peer = (struct mpi_peer *)base;
+    mpi_handle_t type = 0;
+    if (bytes > INT32_MAX || mpi_library_type(&peer->mpi, HORON_UINT8, &type) != 0) {
+        return checked(peer, "sharing rank 0's bytes", -1);
+    }
+    return checked(peer, "MPI_Bcast",
+                   peer->mpi.bcast(data, (int)bytes, type, 0, peer->mpi.comm_world));
+}
+
+static int mpi_peer_maximum(struct perf_peer *base, double *values, size_t n)
+{
+    struct mpi_peer *const peer = (struct mpi_peer *)base;
+    mpi_handle_t type = 0;
+    mpi_handle_t op = 0;
+    if (n > INT32_MAX || mpi_library_type(&peer->mpi, HORON_FLOAT64, &type) != 0 ||
+        mpi_library_op(&peer->mpi, HORON_FLOAT64, HORON_MAX, &op) != 0) {
+        return checked(peer, "collecting the times", -1);
+    }
+    return checked(
+        peer, "MPI_Allreduce",
+        peer->mpi.allreduce(peer->mpi.in_place, values, (int)n, type, op, peer->mpi.comm_world));
+}
+
+static void mpi_peer_close(struct perf_peer *base, bool failed)
+{
+    struct mpi_peer *const peer = (struct mpi_peer *)base;
+    if (peer == NULL) {
+        return;
+    }
+    if (failed) {
+        peer->mpi.abort(peer->mpi.comm_world, 2); /* others may wait for this rank */
+    }
+    peer->mpi.finalize();
+    free(peer);
+}
+
+static const struct perf_peer_ops mpi_peer_ops = {
+    .name = "mpi",
+    .prepare = mpi_job_prepare,
+    .run = mpi_job_run,
+    .release = mpi_job_release,
+    .barrier = mpi_peer_barrier,
+    .share = mpi_peer_share,
+    .maximum = mpi_peer_maximum,
+    .close = mpi_peer_close,
+};
+
+static int places_find(struct mpi_peer *peer)
+{
+    const struct mpi_library *const mpi = &peer->mpi;
+    mpi_handle_t host = 0;
+    if (checked(peer, "MPI_Comm_rank", mpi->comm_rank(mpi->comm_world, &peer->base.rank)) != 0 ||
+        checked(peer, "MPI_Comm_size", mpi->comm_size(mpi->comm_world, &peer->base.size)) != 0 ||
+        checked(peer, "MPI_Comm_split_type",
+                mpi->comm_split_type(mpi->comm_world, mpi->comm_type_shared, peer->base.rank,
+                                     mpi->info_null, &host)) != 0 ||
+        checked(peer, "MPI_Comm_rank", mpi->comm_rank(host, &peer->base.local_rank)) != 0 ||
+        checked(peer, "MPI_Comm_size", mpi->comm_size(host, &peer->base.local_size)) != 0) {
+        return -1;
+    }
+    return checked(peer, "MPI_Comm_free", mpi->comm_free(&host));
+}
+
+/* The first line of the library's version text. */
+static void version_find(struct mpi_peer *peer)
+{
+    char *const text = calloc(1, 8192); /* MPICH writes up to this much */
+    int length = 0;
+    if (text != NULL && peer->mpi.get_library_version(text, &length) == 0) {
+        text[strcspn(text, ",\n")] = '\0';
+        snprintf(peer->base.version, sizeof peer->base.version, "%.63s", text);
+    }
+    for (char *at = peer->base.version; *at != '\0'; at++) {
+        if (*at == '\t') {
+            *at = ' ';
+        }
+    }
+    free(text);
+}
+
+int perf_peer_mpi_open(const struct perf_options *options, struct perf_peer **peer_out, char *why)
+{
+    struct mpi_peer *peer = calloc(1, sizeof *peer);
+    int result = -1;
+    if (peer == NULL) {
+        snprintf(why, PERF_TEXT_BYTES, "out of memory");
+        goto done;
+    }
+    if (mpi_library_open(&peer->mpi, options->mpi_library, why, PERF_TEXT_BYTES) != 0) {
+        goto done;
+    }
+    if (checked(peer, "MPI_Init", peer->mpi.init(NULL, NULL)) != 0 || places_find(peer) != 0) {
+        snprintf(why, PERF_TEXT_BYTES, "%.1000s", peer->base.error);
+        goto done;
+    }
+    version_find(peer);
+    peer->options = options;
+    peer->base.ops = &mpi_peer_ops;
+    *peer_out = &peer->base;
+    peer = NULL;
+    result = 0;
+done:
+    free(peer);
+    return result;
+}
