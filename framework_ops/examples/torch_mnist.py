@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trains a small convolutional network on handwritten digits, on as many ranks as were started.
+
+    horonrun -np 2 python framework_ops/examples/torch_mnist.py
+    horonrun -np 2 python framework_ops/examples/torch_mnist.py --data DIR   # MNIST's IDX files
+
+Without --data it takes the 1,797 digits that scikit-learn ships. Rank r of n trains on every n-th
+sample; gradients are averaged over the ranks while backward still runs. At the end rank 0 does the
+same training alone, with batches n times as large, and compares speed, accuracy and parameters.
+"""
+
+import argparse
+import gzip
+import sys
+import time
+from pathlib import Path
+
+import horon.torch as hvd
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+TEST_SHARE = 5  # every fifth of scikit-learn's digits is for the test
+
+
+class Net(nn.Module):
+    """Two convolutions and two linear layers, for square grey images."""
+
+    def __init__(self, side):
+        super().__init__()
+        kernel = 5 if side >= 16 else 3
+        after = ((side - kernel + 1) // 2 - kernel + 1) // (2 if side >= 16 else 1)
+        self.features = nn.Sequential(
+            nn.Conv2d(1, 32, kernel),
+            nn.MaxPool2d(2),
+            nn.ReLU(),
+            nn.Conv2d(32, 64, kernel),
+            nn.MaxPool2d(2) if side >= 16 else nn.Identity(),
+            nn.ReLU(),
+        )
+        self.classes = nn.Sequential(
+            nn.Flatten(), nn.Linear(64 * after * after, 128), nn.ReLU(), nn.Linear(128, 10)
+        )
+
+    def forward(self, images):
+        return self.classes(self.features(images))
+
+
+# ---- Data: images [n, 1, side, side] float32 and labels [n] int64, for training and test ----
+
+
+def load_sklearn_digits():
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError:
+        sys.exit(
+            "scikit-learn, which brings the digits, is not installed: pip install "
+            "scikit-learn, or pass --data DIR with MNIST's IDX files"
+        )
+    digits = load_digits()
+    images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16 - 0.3
+    labels = torch.tensor(digits.target, dtype=torch.int64)
+    test = torch.arange(len(labels)) % TEST_SHARE == 0
+    return (images[~test], labels[~test]), (images[test], labels[test])
+
+
+def read_idx(directory, stem):
+    """One IDX file of bytes, plain or gzipped, as a tensor."""
+    for path in (directory / stem, directory / f"{stem}.gz"):
+        if path.exists():
+            data = (gzip.open if path.suffix == ".gz" else open)(path, "rb").read()
+            break
+    else:
+        sys.exit(f"no {stem} or {stem}.gz in {directory}")
+    ndim = data[3]
+    if data[:3] != b"\0\0\x08":
+        sys.exit(f"{path} is no IDX file of bytes")
+    shape = [int.from_bytes(data[4 + 4 * i : 8 + 4 * i], "big") for i in range(ndim)]
+    return torch.frombuffer(bytearray(data[4 + 4 * ndim :]), dtype=torch.uint8).reshape(shape)
+
+
+def load_mnist(directory):
+    def load(part):
+        images = read_idx(directory, f"{part}-images-idx3-ubyte").to(torch.float32)
+        labels = read_idx(directory, f"{part}-labels-idx1-ubyte").to(torch.int64)
+        return (images.unsqueeze(1) / 255 - 0.13) / 0.31, labels
+
+    return load("train"), load("t10k")
+
+
+# ---- Training ----
+
+
+def joined_batches(n, batch, epochs, seed):
+    """The samples of each step, for all ranks together; the same on every rank."""
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(epochs):
+        order = torch.randperm(n, generator=generator)
+        for start in range(0, n - batch + 1, batch):
+            yield order[start : start + batch]
+
+
+class Progress:
+    """A line that says how it goes, rewritten on a terminal and else printed now and then."""
+
+    def __init__(self, label, steps, shown):
+        self.label = label
+        self.steps = steps
+        self.shown = shown
+        self.rewrite = sys.stdout.isatty()
+        self.every = max(1, steps // (100 if self.rewrite else 8))
+        self.start = time.perf_counter()
+        self.end = None
+        self.images = 0
+        self.waited = 0.0  # seconds spent waiting for communication
+
+    def step(self, step, images, loss):
+        self.images += images
+        if not self.shown or (step % self.every and step != self.steps):
+            return
+        text = (
+            f"{self.label}: step {step:4d}/{self.steps}  loss {loss:.4f}  "
+            f"{self.rate():7.0f} images/s  waiting {self.waiting():4.1f} %"
+        )
+        end = "\r" if self.rewrite and step != self.steps else "\n"
+        print(text, end=end, flush=True)
+
+    def seconds(self):
+        return (self.end or time.perf_counter()) - self.start
+
+    def rate(self):
+        return self.images / self.seconds()
+
+    def waiting(self):
+        return 100 * self.waited / self.seconds()
+
+
+def train(model, optimizer, data, args, share, shares, label, shown):
+    """Trains on every `shares`-th sample of each joined batch, beginning with `share`'s."""
+    images, labels = data
+    joined = args.batch * hvd.size()
+    steps = len(labels) // joined * args.epochs
+    progress = Progress(label, steps, shown)
+    batches = joined_batches(len(labels), joined, args.epochs, args.seed)
+    for step, batch in enumerate(batches, 1):
+        mine = batch[share::shares]
+        optimizer.zero_grad()
+        loss = cross_entropy(model(images[mine]), labels[mine])
+        loss.backward()
+        if shares > 1:  # step() alone does this, too, but would not tell us for how long it waited
+            before = time.perf_counter()
+            optimizer.synchronize()
+            progress.waited += time.perf_counter() - before
+            with optimizer.skip_synchronize():
+                optimizer.step()
+        else:
+            optimizer.step()
+        progress.step(step, joined, loss.item())
+    progress.end = time.perf_counter()
+    return progress
+
+
+def make(args, side):
+    torch.manual_seed(args.seed)
+    model = Net(side)
+    return model, torch.optim.SGD(model.parameters(), lr=args.lr, momentum=args.momentum)
+
+
+@torch.no_grad()
+def accuracy(model, data):
+    """Percent of the test samples that are recognised; each rank tests its share."""
+    images, labels = data
+    mine = torch.arange(hvd.rank(), len(labels), hvd.size())
+    hits = torch.zeros(1, dtype=torch.int64)
+    for part in mine.split(1000):
+        hits += (model(images[part]).argmax(1) == labels[part]).sum()
+    return 100 * hvd.allreduce(hits, op=hvd.Sum, name="hits").item() / len(labels)
+
+
+def compare(args, train_data, test_data, model, progress, percent):
+    """Rank 0 does the same work alone; the others wait, which costs them nothing."""
+    alone, optimizer = make(args, train_data[0].shape[-1])
+    if hvd.rank() == 0:
+        done = train(alone, optimizer, train_data, args, 0, 1, "one process", True)
+        away = max(
+            (a - b).abs().max().item()
+            for a, b in zip(model.parameters(), alone.parameters(), strict=True)
+        )
+    hvd.broadcast_parameters(alone.state_dict(), root_rank=0)
+    percent_alone = accuracy(alone, test_data)
+    if hvd.rank() == 0:
+        print(f"one process: {done.rate():.0f} images/s, test accuracy {percent_alone:.2f} %")
+        print(
+            f"{hvd.size()} ranks: {progress.rate():.0f} images/s, test accuracy {percent:.2f} %, "
+            f"{progress.rate() / done.rate():.2f} times as fast; parameters differ by at most "
+            f"{away:.1e}"
+        )
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, help="directory of MNIST's IDX files, gzipped or not")
+    parser.add_argument("--epochs", type=int, help="passes over the data (digits 20, MNIST 2)")
+    parser.add_argument("--batch", type=int, default=32, help="samples a rank and step")
+    parser.add_argument("--lr", type=float, default=0.02)
+    parser.add_argument("--momentum", type=float, default=0.9)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--compare",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="train once more in one process and compare (default)",
+    )
+    return parser.parse_args()
+
+
+def main():
+    args = parse_arguments()
+    torch.set_num_threads(1)
+    hvd.init()
+    shown = hvd.rank() == 0
+    train_data, test_data = load_mnist(args.data) if args.data else load_sklearn_digits()
+    if args.epochs is None:
+        args.epochs = 2 if args.data else 20
+    if shown:
+        print(
+            f"{hvd.size()} ranks on {hvd.cross_size()} hosts; {len(train_data[1])} images to "
+            f"train on, {len(test_data[1])} to test with",
+            flush=True,
+        )
+
+    model, optimizer = make(args, train_data[0].shape[-1])
+    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+
+    progress = train(model, optimizer, train_data, args, hvd.rank(), hvd.size(), "training", shown)
+    percent = accuracy(model, test_data)
+    if shown:
+        print(
+            f"test accuracy {percent:.2f} %, {progress.rate():.0f} images/s, "
+            f"{progress.waited:.2f} s of {progress.seconds():.2f} s spent waiting for "
+            "communication",
+            flush=True,
+        )
+    if args.compare and hvd.size() > 1:
+        compare(args, train_data, test_data, model, progress, percent)
+    hvd.shutdown()
+
+
+if __name__ == "__main__":
+    main()

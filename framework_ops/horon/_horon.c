@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The extension module horon._horon: the C ABI of horon for Python, in the limited API of 3.11, so
+ * one build serves every later Python. It knows addresses, buffers and DLPack, and no framework;
+ * the adapters above it are Python.
+ */
+#include "_horon.h"
+
+#include <string.h>
+
+/* ---- Errors ---- */
+
+static PyObject *decode(const char *text)
+{
+    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+}
+
+PyObject *horon_py_raise_failed(struct horon_py_state *state, horon_status_t status,
+                                const char *text)
+{
+    PyObject *message = decode(text && *text ? text : horon_status_text(status));
+    PyObject *error = NULL;
+    if (message)
+        error = PyObject_CallFunction(state->internal_error, "Oi", message, (int)status);
+    if (error)
+        PyErr_SetObject(state->internal_error, error);
+    Py_XDECREF(message);
+    Py_XDECREF(error);
+    return NULL;
+}
+
+PyObject *horon_py_raise_refused(struct horon_py_state *state, horon_status_t status,
+                                 const char *text)
+{
+    PyObject *type = NULL;
+    if (status == HORON_ERR_INVALID || status == HORON_ERR_DUPLICATE ||
+        status == HORON_ERR_UNSUPPORTED || status == HORON_ERR_CONFIG)
+        type = PyExc_ValueError;
+    if (status == HORON_ERR_TIMEOUT)
+        type = PyExc_TimeoutError;
+    if (!type)
+        return horon_py_raise_failed(state, status, text);
+    PyObject *message = decode(text && *text ? text : horon_status_text(status));
+    if (message)
+        PyErr_SetObject(type, message);
+    Py_XDECREF(message);
+    return NULL;
+}
+
+/* ---- Functions ---- */
+
+static PyObject *module_version(PyObject *module, PyObject *ignored)
+{
+    (void)module;
+    (void)ignored;
+    return PyUnicode_FromString(horon_version());
+}
+
+static PyObject *module_feature(PyObject *module, PyObject *name)
+{
+    (void)module;
+    const char *text = PyUnicode_AsUTF8AndSize(name, NULL);
+    return text ? PyBool_FromLong(horon_feature(text)) : NULL;
+}
+
+static PyObject *module_status_text(PyObject *module, PyObject *status)
+{
+    (void)module;
+    long code = PyLong_AsLong(status);
+    if (code == -1 && PyErr_Occurred())
+        return NULL;
+    return PyUnicode_FromString(horon_status_text((horon_status_t)code));
+}
+
+/* describe(tensor) -> (dtype, shape, readonly) of anything that submit() takes. */
+static PyObject *module_describe(PyObject *module, PyObject *object)
+{
+    struct horon_py_tensor tensor;
+    if (horon_py_tensor_from_object(PyModule_GetState(module), object, false, &tensor) < 0) {
+        Py_XDECREF(tensor.keep);
+        return NULL;
+    }
+    PyObject *shape = PyTuple_New(tensor.ndim);
+    for (int32_t i = 0; shape && i < tensor.ndim; i++) {
+        PyObject *rows = PyLong_FromUnsignedLongLong(tensor.shape[i]);
+        if (!rows || PyTuple_SetItem(shape, i, rows) < 0)
+            Py_CLEAR(shape);
+    }
+    Py_XDECREF(tensor.keep);
+    if (!shape)
+        return NULL;
+    return Py_BuildValue("(INO)", (unsigned int)tensor.dtype, shape,
+                         tensor.readonly ? Py_True : Py_False);
+}
+
+static PyMethodDef functions[] = {
+    {"version", module_version, METH_NOARGS, "Version of the library in use."},
+    {"feature", module_feature, METH_O, "feature(name) -> whether the library has it."},
+    {"status_text", module_status_text, METH_O, "Text of a status code."},
+    {"describe", module_describe, METH_O, "describe(tensor) -> (dtype, shape, readonly)."},
+    {"start_all", horon_py_start_all, METH_O, "Begins prepared requests with one wake-up."},
+    {"wait_all", (PyCFunction)(void (*)(void))horon_py_wait_all, METH_FASTCALL,
+     "wait_all(requests, timeout=None): until all have ended; raises the first failure."},
+    {NULL, NULL, 0, NULL},
+};
+
+/* ---- The module ---- */
+
+static int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type_out)
+{
+    *type_out = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, NULL);
+    return *type_out ? PyModule_AddType(module, *type_out) : -1;
+}
+
+static int add_dtypes(PyObject *module)
+{
+    PyObject *dtypes = PyDict_New();
+    for (int i = 0; dtypes && i < HORON_DTYPE_COUNT; i++) {
+        PyObject *code = PyLong_FromLong(i);
+        if (!code || PyDict_SetItemString(dtypes, horon_dtype_name((horon_dtype_t)i), code) < 0)
+            Py_CLEAR(dtypes);
+        Py_XDECREF(code);
+    }
+    int failed = PyModule_AddObjectRef(module, "DTYPES", dtypes);
+    Py_XDECREF(dtypes);
+    return failed;
+}
+
+static int add_statuses(PyObject *module)
+{
+    PyObject *statuses = PyDict_New();
+#define ADD_STATUS(name, value, text)                                                              \
+    {                                                                                              \
+        PyObject *code = PyLong_FromLong(value);                                                   \
+        if (statuses && (!code || PyDict_SetItemString(statuses, #name, code) < 0))                \
+            Py_CLEAR(statuses);                                                                    \
+        Py_XDECREF(code);                                                                          \
+    }
+    HORON_STATUS_MAP(ADD_STATUS)
+#undef ADD_STATUS
+    int failed = PyModule_AddObjectRef(module, "STATUSES", statuses);
+    Py_XDECREF(statuses);
+    return failed;
+}
+
+static int add_constants(PyObject *module)
+{
+    static const struct {
+        const char *name;
+        int value;
+    } constants[] = {
+        {"ALLREDUCE", HORON_ALLREDUCE},
+        {"BROADCAST", HORON_BROADCAST},
+        {"ALLGATHER", HORON_ALLGATHER},
+        {"BARRIER", HORON_BARRIER},
+        {"SUM", HORON_SUM},
+        {"AVERAGE", HORON_AVERAGE},
+        {"MIN", HORON_MIN},
+        {"MAX", HORON_MAX},
+        {"PRODUCT", HORON_PRODUCT},
+        {"IN_ORDER", HORON_IN_ORDER},
+    };
+    for (size_t i = 0; i < sizeof constants / sizeof constants[0]; i++)
+        if (PyModule_AddIntConstant(module, constants[i].name, constants[i].value) < 0)
+            return -1;
+    return add_dtypes(module) || add_statuses(module) ? -1 : 0;
+}
+
+static int module_exec(PyObject *module)
+{
+    struct horon_py_state *state = PyModule_GetState(module);
+    if (add_type(module, &horon_py_context_spec, &state->context_type) < 0 ||
+        add_type(module, &horon_py_request_spec, &state->request_type) < 0 ||
+        add_type(module, &horon_py_array_spec, &state->array_type) < 0 || add_constants(module) < 0)
+        return -1;
+    PyObject *exceptions = PyImport_ImportModule("horon.exceptions");
+    if (!exceptions)
+        return -1;
+    state->internal_error = PyObject_GetAttrString(exceptions, "HoronInternalError");
+    Py_DECREF(exceptions);
+    return state->internal_error ? 0 : -1;
+}
+
+static int module_traverse(PyObject *module, visitproc visit, void *arg)
+{
+    struct horon_py_state *state = PyModule_GetState(module);
+    Py_VISIT(state->context_type);
+    Py_VISIT(state->request_type);
+    Py_VISIT(state->array_type);
+    Py_VISIT(state->internal_error);
+    Py_VISIT(state->exchange_type);
+    return 0;
+}
+
+static int module_clear(PyObject *module)
+{
+    struct horon_py_state *state = PyModule_GetState(module);
+    Py_CLEAR(state->context_type);
+    Py_CLEAR(state->request_type);
+    Py_CLEAR(state->array_type);
+    Py_CLEAR(state->internal_error);
+    Py_CLEAR(state->exchange_type);
+    return 0;
+}
+
+static void module_free(void *module)
+{
+    module_clear(module);
+}
+
+static PyModuleDef_Slot module_slots[] = {
+    {Py_mod_exec, module_exec},
+    {0, NULL},
+};
+
+static PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,          .m_name = "horon._horon",
+    .m_doc = "The C ABI of horon.", .m_size = sizeof(struct horon_py_state),
+    .m_methods = functions,         .m_slots = module_slots,
+    .m_traverse = module_traverse,  .m_clear = module_clear,
+    .m_free = module_free,
+};
+
+PyMODINIT_FUNC PyInit__horon(void);
+PyMODINIT_FUNC PyInit__horon(void)
+{
+    return PyModuleDef_Init(&definition);
+}

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of the extension share. Everything here runs with the GIL held unless it says
+ * otherwise, and no Python object is ever touched from a thread of horon's.
+ */
+#ifndef HORON_PY_H
+#define HORON_PY_H
+
+#include <Python.h>
+
+#include "_horon_dlpack.h"
+
+#include <horon/horon.h>
+#include <semaphore.h>
+#include <stdbool.h>
+
+/* State of the module; there is one a module object, and none that is the process's. */
+struct horon_py_state {
+    PyTypeObject *context_type;
+    PyTypeObject *request_type;
+    PyTypeObject *array_type;
+    PyObject *internal_error;    /* horon.exceptions.HoronInternalError */
+    PyTypeObject *exchange_type; /* the last type that offered the exchange API, or NULL */
+    const struct dlpack_exchange *exchange;
+};
+
+/* A tensor as horon sees it: C-contiguous host memory. */
+struct horon_py_tensor {
+    void *data;
+    uint32_t dtype; /* horon_dtype_t */
+    int32_t ndim;
+    uint64_t shape[HORON_NDIM_MAX]; /* dimensions beyond the last are multiplied into it */
+    uint64_t count;
+    bool readonly;
+    PyObject *keep; /* owned: keeps data alive; NULL for a bare address */
+};
+
+/* One operation as Python describes it, and what it keeps. desc.shape points into src. */
+struct horon_py_operation {
+    horon_descriptor_t desc;
+    struct horon_py_tensor src;
+    struct horon_py_tensor dst;
+    PyObject *keep; /* owned */
+};
+
+/* Places of the positional arguments that describe an operation. */
+enum {
+    ARG_VERB,
+    ARG_NAME,
+    ARG_SRC,
+    ARG_DST,
+    ARG_REDOP,
+    ARG_ROOT,
+    ARG_PRESCALE,
+    ARG_POSTSCALE,
+    ARG_FLAGS,
+    ARG_DTYPE,
+    ARG_SHAPE,
+    ARG_KEEP,
+    ARG_COUNT
+};
+
+/* A request that was dropped in flight: horon uses its buffers until it ends. */
+struct horon_py_limbo {
+    struct horon_py_limbo *next;
+    horon_request_t *request;
+    PyObject *keep;
+};
+
+struct horon_py_context {
+    PyObject_HEAD struct horon_py_state
+        *state;              /* the module outlives its types, and they their objects */
+    horon_context_t *handle; /* NULL once closed */
+    long pid;   /* of the process that made it; a forked child has none of its threads */
+    int inside; /* threads that wait in horon without the GIL */
+    bool closing;
+    sem_t left; /* posted when the last of them leaves a context that is closing */
+    struct horon_py_limbo *limbo;
+};
+
+/* What start() of an operation with moving buffers needs to prepare it anew. */
+struct horon_py_template {
+    horon_descriptor_t desc;
+    char name[HORON_NAME_BYTES_MAX + 1];
+};
+
+struct horon_py_request {
+    PyObject_HEAD struct horon_py_context *context; /* owned */
+    horon_request_t *handle;            /* NULL: released, or an operation not started yet */
+    PyObject *keep;                     /* owned: buffers in use; NULL once the end was seen */
+    struct horon_py_tensor tensor;      /* src; its keep is NULL */
+    struct horon_py_template *template; /* not NULL: made by Context.operation() */
+    int waiters;                        /* threads inside wait() */
+    bool prepared;
+    bool gathers; /* output() has rows */
+};
+
+/* Makes the exception for @p status and returns NULL. refused: of a call whose arguments may be
+ * wrong; failed: of an operation that had begun. */
+PyObject *horon_py_raise_refused(struct horon_py_state *state, horon_status_t status,
+                                 const char *text);
+PyObject *horon_py_raise_failed(struct horon_py_state *state, horon_status_t status,
+                                const char *text);
+
+/* Describes any tensor-like object; -1 with an exception. @p tensor->keep is then owned by the
+ * caller. */
+int horon_py_tensor_from_object(struct horon_py_state *state, PyObject *object, bool writable,
+                                struct horon_py_tensor *tensor);
+/* The quick way for frameworks with DLPack's exchange API: 1 described (keep borrowed: NULL), 0 not
+ * that way, -1 exception. A tensor that is not contiguous or not in host memory gives 0. */
+int horon_py_tensor_peek(struct horon_py_state *state, PyObject *object,
+                         struct horon_py_tensor *tensor);
+/* Sets shape and count from a Python int (one dimension) or a sequence; -1 with an exception. */
+int horon_py_tensor_set_shape(struct horon_py_tensor *tensor, PyObject *shape);
+
+/* Fills one dtype's PEP 3118 format; for bfloat16 and fp8 unsigned integers of that width. */
+const char *horon_py_format(uint32_t dtype);
+/* DLPack's code of a horon dtype. */
+uint8_t horon_py_dlpack_code(uint32_t dtype);
+
+/* An Array over @p data that keeps @p owner (borrowed here) alive. */
+PyObject *horon_py_array_over(struct horon_py_state *state, void *data, uint32_t dtype,
+                              int32_t ndim, const uint64_t *shape, PyObject *owner);
+int horon_py_array_describe(PyObject *array, struct horon_py_tensor *tensor);
+
+/* -1 with an exception, and nothing to deinit. */
+int horon_py_operation_init(struct horon_py_operation *op, struct horon_py_state *state,
+                            PyObject *const *args, Py_ssize_t nargs);
+void horon_py_operation_deinit(struct horon_py_operation *op);
+
+/* Frees what ended meanwhile of the requests that were dropped in flight. */
+void horon_py_context_sweep(struct horon_py_context *context);
+/* Takes a request that may be in flight, with what it keeps. */
+void horon_py_context_adopt(struct horon_py_context *context, horon_request_t *request,
+                            PyObject *keep);
+/* Around every call that waits without the GIL. */
+void horon_py_context_enter(struct horon_py_context *context);
+void horon_py_context_leave(struct horon_py_context *context);
+/* A new Request; takes handle and keep also when it fails. */
+PyObject *horon_py_request_new(struct horon_py_context *context, horon_request_t *handle,
+                               const struct horon_py_tensor *tensor, PyObject *keep);
+
+/* _horon.start_all(requests) and _horon.wait_all(requests, timeout=None). */
+PyObject *horon_py_start_all(PyObject *module, PyObject *requests);
+PyObject *horon_py_wait_all(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+
+extern PyType_Spec horon_py_context_spec;
+extern PyType_Spec horon_py_request_spec;
+extern PyType_Spec horon_py_array_spec;
+
+#endif

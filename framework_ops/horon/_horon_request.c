@@ -1,0 +1,469 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Request: one operation. It owns its buffers (`keep`) until horon has ended it, whatever Python
+ * does with the object meanwhile.
+ *
+ * Waiting is cut into slices, so that a signal (Ctrl-C) or a shutdown by another thread is seen
+ * between two of them; the GIL is free during each.
+ *
+ * start_on() is the way of an optimizer's hook: the same operation step after step, on a tensor
+ * that usually lies where it lay. If it does, the prepared request is started; if not, it is
+ * prepared anew.
+ */
+#include "_horon.h"
+
+#include <string.h>
+#include <time.h>
+
+#define SLICE_MS 100
+
+PyObject *horon_py_request_new(struct horon_py_context *context, horon_request_t *handle,
+                               const struct horon_py_tensor *tensor, PyObject *keep)
+{
+    PyTypeObject *type = context->state->request_type;
+    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    struct horon_py_request *request = (struct horon_py_request *)alloc(type, 0);
+    if (!request) {
+        horon_py_context_adopt(context, handle, keep);
+        return NULL;
+    }
+    request->context = (struct horon_py_context *)Py_NewRef((PyObject *)context);
+    request->handle = handle;
+    request->keep = keep;
+    request->tensor = *tensor;
+    request->tensor.keep = NULL;
+    return (PyObject *)request;
+}
+
+/* Gives handle and buffers away; the operation may be in flight. */
+static void request_let_go(struct horon_py_request *request)
+{
+    horon_request_t *handle = request->handle;
+    PyObject *keep = request->keep;
+    request->handle = NULL;
+    request->keep = NULL;
+    if (handle)
+        horon_py_context_adopt(request->context, handle, keep);
+    else
+        Py_XDECREF(keep);
+}
+
+static int request_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    struct horon_py_request *request = (struct horon_py_request *)self;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT((PyObject *)request->context);
+    Py_VISIT(request->keep);
+    return 0;
+}
+
+/* Collecting a cycle may not take buffers from an operation in flight: limbo keeps them. */
+static int request_clear(PyObject *self)
+{
+    request_let_go((struct horon_py_request *)self);
+    return 0;
+}
+
+static void request_dealloc(PyObject *self)
+{
+    struct horon_py_request *request = (struct horon_py_request *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    request_let_go(request);
+    PyMem_Free(request->template);
+    Py_XDECREF((PyObject *)request->context);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+static bool has_handle(struct horon_py_request *request)
+{
+    if (!request->handle)
+        PyErr_SetString(PyExc_ValueError, request->template ? "the operation was never started"
+                                                            : "the request was released");
+    return request->handle != NULL;
+}
+
+/* The operation has ended: its buffers are Python's again. A prepared one may start once more. */
+static void see_end(struct horon_py_request *request)
+{
+    if (!request->prepared)
+        Py_CLEAR(request->keep);
+}
+
+static PyObject *raise_of(struct horon_py_request *request, horon_status_t status)
+{
+    const char *text = horon_request_error(request->handle);
+    return horon_py_raise_failed(request->context->state, status,
+                                 text && *text ? text : horon_status_text(status));
+}
+
+/* ---- Waiting ---- */
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* None or seconds -> a deadline on now_ms(), or -1 for none. @return -1 with an exception */
+static int parse_timeout(PyObject *timeout, int64_t *deadline_ms_out)
+{
+    *deadline_ms_out = -1;
+    if (!timeout || timeout == Py_None)
+        return 0;
+    double seconds = PyFloat_AsDouble(timeout);
+    if (PyErr_Occurred())
+        return -1;
+    if (seconds >= 0 && seconds < 1e12)
+        *deadline_ms_out = now_ms() + (int64_t)(seconds * 1000);
+    return 0;
+}
+
+static int64_t slice_ms(int64_t deadline_ms)
+{
+    if (deadline_ms < 0)
+        return SLICE_MS;
+    int64_t left = deadline_ms - now_ms();
+    return left < 0 ? 0 : left < SLICE_MS ? left : SLICE_MS;
+}
+
+/* Waits for @p request to end. @return its status, with no exception set; or IN_PROGRESS with one:
+ * the limit has passed, a signal handler raised, or another thread shut horon down. */
+static horon_status_t wait_for_end(struct horon_py_request *request, int64_t deadline_ms)
+{
+    struct horon_py_context *context = request->context;
+    horon_request_t *handle = request->handle;
+    horon_status_t status = horon_test(handle, HORON_HOST_DONE);
+    while (status == HORON_IN_PROGRESS) {
+        int64_t limit_ms = slice_ms(deadline_ms);
+        horon_py_context_enter(context);
+        request->waiters++;
+        Py_BEGIN_ALLOW_THREADS status = horon_wait(handle, HORON_HOST_DONE, limit_ms);
+        Py_END_ALLOW_THREADS request->waiters--;
+        horon_py_context_leave(context);
+        if (status != HORON_ERR_TIMEOUT)
+            break;
+        status = horon_test(handle, HORON_HOST_DONE); /* the wait's limit, or the operation's? */
+        if (status != HORON_IN_PROGRESS)
+            break;
+        if (PyErr_CheckSignals() < 0)
+            break;
+        if (context->closing) {
+            horon_py_raise_failed(context->state, HORON_ERR_CLOSED,
+                                  "horon was shut down by another thread during the wait");
+            break;
+        }
+        if (deadline_ms >= 0 && now_ms() >= deadline_ms) {
+            PyErr_SetString(PyExc_TimeoutError, "the operation is still in flight");
+            break;
+        }
+    }
+    return status;
+}
+
+static PyObject *request_wait(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    struct horon_py_request *request = (struct horon_py_request *)self;
+    int64_t deadline_ms;
+    if (nargs > 1)
+        return PyErr_Format(PyExc_TypeError, "wait() takes at most a timeout");
+    if (!has_handle(request) || parse_timeout(nargs ? args[0] : NULL, &deadline_ms) < 0)
+        return NULL;
+    horon_status_t status = wait_for_end(request, deadline_ms);
+    if (status == HORON_IN_PROGRESS)
+        return NULL;
+    see_end(request);
+    if (status != HORON_OK)
+        return raise_of(request, status);
+    Py_RETURN_NONE;
+}
+
+/* The state of the requests' module, which is the one of any of them. */
+static bool is_request(PyObject *object, PyTypeObject *type)
+{
+    if (Py_TYPE(object) == type)
+        return true;
+    PyErr_SetString(PyExc_TypeError, "not a horon.Request");
+    return false;
+}
+
+/* Waits for all, also after a failure, so that every buffer is free when it returns; then raises
+ * the first failure. */
+PyObject *horon_py_wait_all(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    struct horon_py_state *state = PyModule_GetState(module);
+    int64_t deadline_ms;
+    if (nargs < 1 || nargs > 2 || !PyList_Check(args[0]))
+        return PyErr_Format(PyExc_TypeError, "wait_all(list of requests, timeout=None)");
+    if (parse_timeout(nargs > 1 ? args[1] : NULL, &deadline_ms) < 0)
+        return NULL;
+    struct horon_py_request *failed = NULL;
+    horon_status_t failure = HORON_OK;
+    for (Py_ssize_t i = 0; i < PyList_Size(args[0]); i++) {
+        PyObject *item = Py_NewRef(PyList_GetItem(args[0], i));
+        struct horon_py_request *request = (struct horon_py_request *)item;
+        horon_status_t status = HORON_IN_PROGRESS;
+        if (is_request(item, state->request_type) && has_handle(request))
+            status = wait_for_end(request, deadline_ms);
+        if (status == HORON_IN_PROGRESS) {
+            Py_DECREF(item);
+            Py_XDECREF((PyObject *)failed);
+            return NULL;
+        }
+        see_end(request);
+        if (status != HORON_OK && !failed) {
+            failed = request;
+            failure = status;
+            Py_INCREF(item);
+        }
+        Py_DECREF(item);
+    }
+    if (!failed)
+        Py_RETURN_NONE;
+    raise_of(failed, failure);
+    Py_DECREF((PyObject *)failed);
+    return NULL;
+}
+
+static PyObject *request_test(PyObject *self, PyObject *ignored)
+{
+    (void)ignored;
+    struct horon_py_request *request = (struct horon_py_request *)self;
+    if (!has_handle(request))
+        return NULL;
+    horon_status_t status = horon_test(request->handle, HORON_HOST_DONE);
+    if (status != HORON_IN_PROGRESS)
+        see_end(request);
+    return PyBool_FromLong(status != HORON_IN_PROGRESS);
+}
+
+/* ---- Starting ---- */
+
+static PyObject *refuse(struct horon_py_request *request, horon_status_t status)
+{
+    struct horon_py_context *context = request->context;
+    const char *text = context->handle ? horon_last_error(context->handle) : "";
+    return horon_py_raise_refused(context->state, status,
+                                  text && *text ? text : horon_status_text(status));
+}
+
+static PyObject *request_start(PyObject *self, PyObject *ignored)
+{
+    (void)ignored;
+    struct horon_py_request *request = (struct horon_py_request *)self;
+    if (!has_handle(request))
+        return NULL;
+    horon_status_t status = horon_start(request->handle);
+    if (status != HORON_OK)
+        return refuse(request, status);
+    Py_RETURN_NONE;
+}
+
+PyObject *horon_py_start_all(PyObject *module, PyObject *requests)
+{
+    struct horon_py_state *state = PyModule_GetState(module);
+    if (!PyList_Check(requests))
+        return PyErr_Format(PyExc_TypeError, "start_all(list of requests)");
+    Py_ssize_t n = PyList_Size(requests);
+    if (n == 0)
+        Py_RETURN_NONE;
+    horon_request_t **handles = PyMem_Calloc((size_t)n, sizeof *handles);
+    if (!handles)
+        return PyErr_NoMemory();
+    bool good = true;
+    for (Py_ssize_t i = 0; good && i < n; i++) {
+        PyObject *item = PyList_GetItem(requests, i);
+        good = is_request(item, state->request_type) && has_handle((struct horon_py_request *)item);
+        if (good)
+            handles[i] = ((struct horon_py_request *)item)->handle;
+    }
+    size_t started = 0;
+    horon_status_t status =
+        good ? horon_start_all(handles, (size_t)n, &started) : HORON_ERR_INVALID;
+    PyMem_Free(handles);
+    if (!good)
+        return NULL;
+    if (status != HORON_OK)
+        return refuse((struct horon_py_request *)PyList_GetItem(requests, (Py_ssize_t)started),
+                      status);
+    Py_RETURN_NONE;
+}
+
+static bool same_place(const struct horon_py_tensor *a, const struct horon_py_tensor *b)
+{
+    return a->data == b->data && a->dtype == b->dtype && a->ndim == b->ndim &&
+           memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof a->shape[0]) == 0;
+}
+
+static horon_status_t prepare_again(struct horon_py_request *request,
+                                    const struct horon_py_tensor *tensor)
+{
+    horon_descriptor_t desc = request->template->desc;
+    desc.dtype = tensor->dtype;
+    desc.src = tensor->data;
+    desc.dst = tensor->data;
+    desc.count = tensor->count;
+    desc.shape = tensor->shape;
+    desc.ndim = tensor->ndim;
+    horon_request_t *handle = NULL;
+    horon_status_t status = horon_prepare(request->context->handle, &desc, &handle);
+    if (status != HORON_OK)
+        return status;
+    request_let_go(request);
+    request->handle = handle;
+    request->tensor = *tensor;
+    return HORON_OK;
+}
+
+/* start_on(tensor) -> bool: in place. False: this tensor cannot be described without a copy, and
+ * nothing was started. */
+static PyObject *request_start_on(PyObject *self, PyObject *object)
+{
+    struct horon_py_request *request = (struct horon_py_request *)self;
+    struct horon_py_context *context = request->context;
+    struct horon_py_tensor tensor;
+    if (!request->template)
+        return PyErr_Format(PyExc_ValueError, "start_on() is for Context.operation()");
+    if (!context->handle)
+        return horon_py_raise_failed(context->state, HORON_ERR_CLOSED, "horon has been shut down");
+    if (request->handle && horon_test(request->handle, HORON_HOST_DONE) == HORON_IN_PROGRESS)
+        return PyErr_Format(PyExc_ValueError, "%s is in flight", request->template->name);
+    int taken = horon_py_tensor_peek(context->state, object, &tensor);
+    if (taken <= 0)
+        return taken < 0 ? NULL : Py_NewRef(Py_False);
+    if (context->limbo)
+        horon_py_context_sweep(context);
+    horon_status_t status = HORON_OK;
+    if (!request->handle || !same_place(&tensor, &request->tensor))
+        status = prepare_again(request, &tensor);
+    if (status == HORON_OK)
+        status = horon_start(request->handle);
+    if (status != HORON_OK)
+        return refuse(request, status);
+    PyObject *old = request->keep;
+    request->keep = Py_NewRef(object);
+    Py_XDECREF(old);
+    Py_RETURN_TRUE;
+}
+
+/* ---- The rest ---- */
+
+static PyObject *request_cancel(PyObject *self, PyObject *ignored)
+{
+    (void)ignored;
+    struct horon_py_request *request = (struct horon_py_request *)self;
+    if (!has_handle(request))
+        return NULL;
+    return PyBool_FromLong(horon_cancel(request->handle) == HORON_OK);
+}
+
+static PyObject *request_release(PyObject *self, PyObject *ignored)
+{
+    (void)ignored;
+    struct horon_py_request *request = (struct horon_py_request *)self;
+    if (request->waiters)
+        return PyErr_Format(PyExc_ValueError, "another thread waits for this request");
+    request_let_go(request);
+    Py_RETURN_NONE;
+}
+
+/* output() -> (Array, rows): what an allgather gave. The array keeps this request alive. */
+static PyObject *request_output(PyObject *self, PyObject *ignored)
+{
+    (void)ignored;
+    struct horon_py_request *request = (struct horon_py_request *)self;
+    struct horon_py_context *context = request->context;
+    if (!has_handle(request))
+        return NULL;
+    if (!request->gathers || !context->handle)
+        return PyErr_Format(PyExc_ValueError, "only an allgather in an open context has an output");
+    int32_t size = horon_size(context->handle);
+    uint64_t *rows = PyMem_Calloc((size_t)size, sizeof *rows);
+    PyObject *list = PyTuple_New(size);
+    PyObject *array = NULL;
+    PyObject *result = NULL;
+    void *data = NULL;
+    uint64_t count = 0;
+    horon_status_t status = HORON_ERR_MEMORY;
+    if (rows && list)
+        status = horon_request_output(request->handle, &data, &count, rows);
+    if (status != HORON_OK) {
+        horon_py_raise_refused(context->state, status, "the request has no output");
+        goto done;
+    }
+    uint64_t shape[HORON_NDIM_MAX];
+    memcpy(shape, request->tensor.shape, sizeof shape);
+    int32_t ndim = request->tensor.ndim ? request->tensor.ndim : 1;
+    shape[0] = 0;
+    for (int32_t i = 0; i < size; i++) {
+        PyObject *number = PyLong_FromUnsignedLongLong(rows[i]);
+        if (!number || PyTuple_SetItem(list, i, number) < 0)
+            goto done;
+        shape[0] += rows[i];
+    }
+    array = horon_py_array_over(context->state, data, request->tensor.dtype, ndim, shape, self);
+    if (array)
+        result = PyTuple_Pack(2, array, list);
+done:
+    PyMem_Free(rows);
+    Py_XDECREF(list);
+    Py_XDECREF(array);
+    return result;
+}
+
+static PyObject *request_get_error(PyObject *self, void *closure)
+{
+    (void)closure;
+    struct horon_py_request *request = (struct horon_py_request *)self;
+    const char *text = request->handle ? horon_request_error(request->handle) : "";
+    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+}
+
+static PyObject *request_get_status(PyObject *self, void *closure)
+{
+    (void)closure;
+    struct horon_py_request *request = (struct horon_py_request *)self;
+    if (!has_handle(request))
+        return NULL;
+    return PyLong_FromLong(horon_test(request->handle, HORON_HOST_DONE));
+}
+
+static PyMethodDef methods[] = {
+    {"start", request_start, METH_NOARGS, "Begins a prepared operation."},
+    {"start_on", request_start_on, METH_O,
+     "start_on(tensor) -> bool: begins an operation in place on a tensor, or says that it cannot."},
+    {"test", request_test, METH_NOARGS, "Whether it has ended, well or not."},
+    {"wait", (PyCFunction)(void (*)(void))request_wait, METH_FASTCALL,
+     "wait(timeout=None): until it has ended; raises what went wrong. Seconds."},
+    {"cancel", request_cancel, METH_NOARGS,
+     "Asks to withdraw it; wait() tells how it ended. False: it is not in flight."},
+    {"release", request_release, METH_NOARGS, "Gives it back; in flight it runs on."},
+    {"output", request_output, METH_NOARGS, "output() -> (Array, rows of each rank)."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef members[] = {
+    {"error", request_get_error, NULL, "Why it failed, or ''.", NULL},
+    {"status", request_get_status, NULL, "Status code; 1 is in progress.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_doc, "One submitted or prepared operation; made by a Context."},
+    {Py_tp_dealloc, request_dealloc},
+    {Py_tp_traverse, request_traverse},
+    {Py_tp_clear, request_clear},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, members},
+    {0, NULL},
+};
+
+PyType_Spec horon_py_request_spec = {
+    .name = "horon.Request",
+    .basicsize = sizeof(struct horon_py_request),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE |
+             Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = slots,
+};

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process's own membership of the job: init, shutdown, rank and friends.
+
+The C ABI knows no process-wide state; scripts written for one rank a process expect it, so it is
+kept here, in one place. All adapters of this package share it.
+"""
+
+import atexit
+import itertools
+from collections import Counter, defaultdict
+from enum import IntEnum
+
+from horon import _horon
+
+
+class ReduceOp(IntEnum):
+    """How an allreduce combines the ranks' values."""
+
+    Sum = _horon.SUM
+    Average = _horon.AVERAGE
+    Min = _horon.MIN
+    Max = _horon.MAX
+    Product = _horon.PRODUCT
+
+
+Sum = ReduceOp.Sum
+Average = ReduceOp.Average
+Min = ReduceOp.Min
+Max = ReduceOp.Max
+Product = ReduceOp.Product
+
+
+class ProcessSet:
+    """Some of the job's ranks. Only the set of all ranks, `global_process_set`, exists."""
+
+    process_set_id = 0
+
+    def included(self) -> bool:
+        return True
+
+    def size(self) -> int:
+        return size()
+
+    def rank(self) -> int:
+        return rank()
+
+    @property
+    def ranks(self) -> list[int]:
+        return list(range(size()))
+
+
+global_process_set = ProcessSet()
+
+_context = None
+_counters = defaultdict(itertools.count)
+
+
+def init(comm=None, process_sets=None, *, rank=-1, size=-1, settings=None):
+    """Joins the job. Every rank calls it; a second call does nothing until shutdown().
+
+    Who this process is comes from the environment (horonrun, Slurm, PMI, Open MPI, torchrun or
+    Horovod variables; with none, it is a world of one), unless `rank` and `size` say so. `settings`
+    maps names of the option table to values and goes before the environment.
+    """
+    global _context
+    if comm is not None and comm != []:
+        raise ValueError("init() takes no communicator: horon joins the job that its launcher made")
+    if process_sets:
+        raise ValueError("process sets other than the set of all ranks do not exist")
+    if _context is not None:
+        return
+    pairs = tuple(f"{name}={value}" for name, value in (settings or {}).items())
+    _context = _horon.Context(rank=rank, size=size, settings=pairs)
+    _counters.clear()
+    atexit.unregister(shutdown)
+    atexit.register(shutdown)
+
+
+def shutdown():
+    """Leaves the job. What is still pending fails, here and on ranks that need this one."""
+    global _context
+    context, _context = _context, None
+    if context is not None:
+        context.close()
+
+
+def is_initialized() -> bool:
+    return _context is not None
+
+
+def context():
+    """The process's horon.Context; ValueError if init() was not called."""
+    if _context is None:
+        raise ValueError("horon has not been initialized; use hvd.init().")
+    return _context
+
+
+def auto_name(verb: str) -> str:
+    """Names an operation that has no name: ranks agree if they call each verb in the same order."""
+    return f"{verb}.noname.{next(_counters[verb])}"
+
+
+def check_process_set(process_set):
+    if process_set is not None and process_set != 0 and process_set is not global_process_set:
+        raise ValueError("process sets other than the set of all ranks do not exist")
+
+
+def rank() -> int:
+    """This process's rank, 0..size()-1."""
+    return context().rank
+
+
+def size() -> int:
+    """How many ranks the job has."""
+    return context().size
+
+
+def local_rank() -> int:
+    """Rank among the ranks of this host."""
+    return context().local_rank
+
+
+def local_size() -> int:
+    """How many ranks this host has."""
+    return context().local_size
+
+
+def cross_rank() -> int:
+    """Rank among the ranks with this local rank, in order of hosts."""
+    return context().cross_rank
+
+
+def cross_size() -> int:
+    """How many ranks have this local rank."""
+    return context().cross_size
+
+
+def is_homogeneous() -> bool:
+    """Whether every host has as many ranks as the others."""
+    return len(set(Counter(context().host_ids).values())) == 1
+
+
+def mpi_enabled() -> bool:
+    """Whether operations may go through an MPI library."""
+    return _horon.feature("mpi")
+
+
+def mpi_built() -> bool:
+    return _horon.feature("mpi")
+
+
+def mpi_threads_supported() -> bool:
+    if not mpi_enabled():
+        raise ValueError("horon does not use MPI here")
+    return True
+
+
+def gloo_enabled() -> bool:
+    """Whether horon needs no MPI to join ranks and move data: always."""
+    return True
+
+
+def gloo_built() -> bool:
+    return True
+
+
+def nccl_built() -> int:
+    return int(_horon.feature("nccl"))
+
+
+def cuda_built() -> bool:
+    return _horon.feature("cuda")
+
+
+def ddl_built() -> bool:
+    return False
+
+
+def ccl_built() -> bool:
+    return False
+
+
+def rocm_built() -> bool:
+    return False
+
+
+def resolve_op(op, average) -> ReduceOp:
+    """The reduction meant by `op` and Horovod's old `average` flag; Average if neither is given."""
+    if average is None and op.__class__ is ReduceOp:
+        return op
+    if op is None:
+        if average is None:
+            return Average
+        import warnings
+
+        warnings.warn("average= is deprecated, use op=", DeprecationWarning, stacklevel=3)
+        return Average if average else Sum
+    if average is not None:
+        raise ValueError("The op parameter supersedes average. Please provide only one of them.")
+    return ReduceOp(op)

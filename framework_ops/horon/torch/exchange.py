@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gradients' way through horon, for one optimizer.
+
+Each parameter has a slot. Its hook fires when backward has accumulated the gradient; after as many
+passes as wanted, the slot starts an allreduce in place, while backward goes on. synchronize()
+starts what no hook has started (a parameter that this rank's pass did not use still meets the
+others), and waits for all.
+
+The quick way is an operation of the extension: it remembers where the gradient lay and, if the next
+step's lies there again, only starts a prepared request. Compressed, sparse, strided and grouped
+gradients go through ops.py.
+
+Hooks know their slot weakly: they fall silent with the optimizer, and nothing keeps a model alive.
+"""
+
+import weakref
+from itertools import pairwise
+
+import torch
+
+from horon import _horon, _world
+from horon._pickled import broadcast_object
+from horon._world import Average
+from horon.exceptions import HoronInternalError
+from horon.torch import ops
+from horon.torch.compression import Compression
+
+_HAS_POST_HOOK = hasattr(torch.Tensor, "register_post_accumulate_grad_hook")  # torch 2.1
+
+
+class _Slot:
+    __slots__ = (
+        "__weakref__",
+        "ctx",
+        "delay",
+        "exchange",
+        "group",
+        "handle",
+        "name",
+        "operation",
+        "param",
+        "started",
+    )
+
+    def __init__(self, exchange, param, name):
+        self.exchange = exchange
+        self.param = param
+        self.name = name
+        self.group = None
+        self.delay = exchange.passes  # backward passes until the gradient goes on its way
+        self.started = False
+        self.operation = None  # of the extension; the quick way
+        self.handle = None  # of ops.py, if this step's gradient goes that way
+        self.ctx = None  # of the compressor
+
+    def fire(self):
+        """One more backward pass has accumulated this gradient."""
+        exchange = self.exchange
+        if self.delay <= 0 or self.started:
+            raise AssertionError(
+                f"The gradient of {self.name} was computed more than backward_passes_per_step "
+                "times before step(). Increase backward_passes_per_step to accumulate gradients "
+                "locally."
+            )
+        if self.delay == exchange.passes:
+            exchange.fired.append(self)
+        self.delay -= 1
+        if self.delay == 0:
+            exchange.start(self)
+
+
+class _Group:
+    """Gradients that are reduced together, once the last of them is there."""
+
+    def __init__(self, slots):
+        self.slots = slots
+        self.ready = 0
+        self.handle = None
+
+
+def _split(items, n):
+    """n runs of nearly equal length."""
+    size, longer = divmod(len(items), n)
+    bounds = [i * size + min(i, longer) for i in range(n + 1)]
+    return [items[a:b] for a, b in pairwise(bounds) if a < b]
+
+
+class GradientExchange:
+    def __init__(self, compression, op, predivide, passes, sparse_as_dense):
+        self.compression = compression
+        self.op = op
+        self.passes = passes
+        self.sparse_as_dense = sparse_as_dense
+        # the average is split: 1/f before the sum, f/size after it
+        self.prescale, self.postscale = 1.0 / predivide, predivide
+        self.fired = []  # slots whose hook has fired since the last synchronize()
+        self.slots = {}  # id(parameter) -> slot
+        self.groups = []
+        self.removables = []
+        self.context = None
+        self.quick = compression is Compression.none
+        weakref.finalize(self, _remove_hooks, self.removables)
+
+    # ---- Setting up ----
+
+    def add(self, param, name):
+        """Hooks a parameter."""
+        slot = self.slots[id(param)] = _Slot(self, param, name)
+        reference = weakref.ref(slot)
+
+        def hook(*_):
+            slot = reference()
+            if slot is not None:
+                slot.fire()
+
+        if _HAS_POST_HOOK:
+            self.removables.append(param.register_post_accumulate_grad_hook(hook))
+        else:  # the accumulator lives, and its hook fires, only while it is referenced
+            accumulator = param.expand_as(param).grad_fn.next_functions[0][0]
+            self.removables.append(accumulator.register_hook(hook))
+            self.removables.append(accumulator)
+
+    def group(self, groups):
+        """Groups the slots: a number of groups, or lists of parameters."""
+        if isinstance(groups, int):
+            slots = {slot.name: slot for slot in self.slots.values()}
+            order = broadcast_object(list(slots), name="horon.torch.groups")
+            if sorted(order) != sorted(slots):
+                raise ValueError("parameter names differ between this rank and rank 0")
+            lists = _split([slots[name] for name in order], groups)
+        else:
+            lists = [[self.slots[id(p)] for p in group if id(p) in self.slots] for group in groups]
+        for slots in lists:
+            if slots:
+                self.groups.append(_Group(slots))
+        for group in self.groups:
+            for slot in group.slots:
+                slot.group = group
+
+    def set_passes(self, passes):
+        self.passes = passes
+        for slot in self.slots.values():
+            slot.delay = passes
+
+    # ---- Starting ----
+
+    def start(self, slot):
+        """The gradient is complete on this rank."""
+        slot.started = True
+        if self.context is not _world._context:
+            self.renew()
+        if slot.group is not None:
+            slot.group.ready += 1
+            if slot.group.ready == len(slot.group.slots):
+                self.start_group(slot.group)
+            return
+        gradient = slot.param.grad
+        if gradient.requires_grad:
+            raise AssertionError(f"the gradient of {slot.name} must not require a gradient itself")
+        if not (self.quick and not gradient.is_neg() and slot.operation.start_on(gradient)):
+            self.start_slowly(slot, gradient)
+
+    def start_slowly(self, slot, gradient):
+        if gradient.is_sparse:
+            if not self.sparse_as_dense:
+                slot.handle = ops.sparse_allreduce_async(gradient, slot.name, self.op)
+                return
+            gradient = slot.param.grad = gradient.to_dense()
+        compressed, slot.ctx = self.compression.compress(gradient)
+        slot.handle = ops.allreduce_async_(
+            compressed, None, slot.name, self.op, self.prescale, self.postscale
+        )
+
+    def start_group(self, group):
+        compressed = []
+        for slot in group.slots:
+            gradient = slot.param.grad
+            if gradient.is_sparse:
+                if not self.sparse_as_dense:
+                    raise ValueError(f"the sparse gradient of {slot.name} cannot be in a group")
+                gradient = slot.param.grad = gradient.to_dense()
+            tensor, slot.ctx = self.compression.compress(gradient)
+            compressed.append(tensor)
+        group.handle = ops.grouped_allreduce_async_(
+            compressed, None, group.slots[0].name, self.op, self.prescale, self.postscale
+        )
+
+    def start_missing(self):
+        """Other ranks may have computed what no pass of this one did."""
+        for slot in self.slots.values():
+            if not slot.started and (slot.param.requires_grad or slot.group is not None):
+                if slot.param.grad is None:
+                    slot.param.grad = torch.zeros_like(slot.param)
+                self.start(slot)
+
+    def renew(self):
+        """horon was initialised (again): operations belong to its context."""
+        self.context = _world.context()
+        for slot in self.slots.values():
+            slot.operation = self.context.operation(
+                _horon.ALLREDUCE,
+                f"allreduce.{slot.name}",
+                self.op,
+                0,
+                self.prescale,
+                self.postscale,
+            )
+
+    # ---- Ending ----
+
+    def synchronize(self):
+        """Starts what is missing and waits; each param.grad then holds the reduced gradient."""
+        self.start_missing()
+        try:
+            _horon.wait_all(
+                [
+                    slot.operation
+                    for slot in self.slots.values()
+                    if slot.started and slot.handle is None and slot.group is None
+                ]
+            )
+            for slot in self.slots.values():
+                if slot.handle is not None:
+                    self.finish(slot, slot.handle.wait())
+            for group in self.groups:
+                if group.handle is not None:
+                    for slot, tensor in zip(group.slots, group.handle.wait(), strict=True):
+                        self.finish(slot, tensor)
+        except HoronInternalError:
+            self.reset()
+            raise
+        self.reset()
+
+    def finish(self, slot, result):
+        gradient = slot.param.grad
+        if gradient.is_sparse:
+            slot.param.grad = result.to(gradient.device)
+            return
+        result = self.compression.decompress(result, slot.ctx)
+        if result is not gradient:
+            gradient.copy_(result)
+
+    def reset(self):
+        """Forgets this step."""
+        for slot in self.slots.values():
+            slot.delay = self.passes
+            slot.started = False
+            slot.handle = slot.ctx = None
+        for group in self.groups:
+            group.ready = 0
+            group.handle = None
+        self.fired.clear()
+
+    def abandon(self):
+        """As reset(), also in the middle of a step."""
+        self.reset()
+        self.context = None
+
+
+def _remove_hooks(removables):
+    for removable in removables:
+        if hasattr(removable, "remove"):
+            removable.remove()
+
+
+def make_exchange(compression, op, predivide, passes, sparse_as_dense):
+    if predivide != 1.0 and op != Average:
+        raise ValueError("gradient_predivide_factor needs op == Average")
+    if passes < 1:
+        raise ValueError("backward_passes_per_step must be at least 1")
+    return GradientExchange(compression, op, predivide, passes, sparse_as_dense)

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DistributedOptimizer: the user's optimizer, stepping with gradients reduced over all ranks.
+
+The result is an instance of a subclass of the user's class that shares the state, the parameter
+groups and the hooks of the instance it was made from; only step(), zero_grad(), add_param_group()
+and load_state_dict() do something besides.
+"""
+
+import warnings
+from collections import Counter
+from contextlib import contextmanager
+
+import torch
+
+from horon._world import Average, ReduceOp, check_process_set, global_process_set, size
+from horon.torch.compression import Compression
+from horon.torch.exchange import make_exchange
+
+
+class _DistributedOptimizer(torch.optim.Optimizer):
+    """Goes before the user's class in the order of resolution."""
+
+    _exchange = None
+    _synchronized = False
+    _should_synchronize = True
+
+    def _register(self, named_parameters, exchange):
+        self._names = {id(p): name for name, p in named_parameters}
+        self._exchange = exchange
+        self._hook_new_parameters()
+
+    def _hook_new_parameters(self):
+        """Also parameters that were added, or unfrozen, after the optimizer was wrapped."""
+        exchange = self._exchange
+        for i, group in enumerate(self.param_groups):
+            for j, p in enumerate(group["params"]):
+                if p.requires_grad and id(p) not in exchange.slots:
+                    exchange.add(p, self._names.get(id(p), f"noname.{i}.{j}"))
+                    exchange.context = None
+
+    @property
+    def backward_passes_per_step(self):
+        return self._exchange.passes if self._exchange else 1
+
+    def set_backward_passes_per_step(self, passes):
+        """How many backward passes are accumulated locally before gradients are exchanged."""
+        if self._exchange is not None:
+            self._exchange.set_passes(passes)
+
+    def synchronize(self):
+        """Waits until every gradient is reduced; for clipping and the like before step()."""
+        if self._exchange is not None:
+            self._hook_new_parameters()
+            self._exchange.synchronize()
+        self._synchronized = True
+
+    @contextmanager
+    def skip_synchronize(self):
+        """In it, step() takes the gradients as they are: synchronize() was called before."""
+        self._should_synchronize = False
+        try:
+            yield
+        finally:
+            self._should_synchronize = True
+
+    def _synchronize_for_step(self):
+        if not self._should_synchronize:
+            return
+        if self._synchronized and not (self._exchange and self._exchange.fired):
+            warnings.warn(
+                "optimizer.step() called without optimizer.skip_synchronize() context after "
+                "optimizer.synchronize(); the gradients are not exchanged again.",
+                stacklevel=4,
+            )
+            return
+        self.synchronize()
+
+    def step(self, closure=None, *args, **kwargs):
+        if closure is None:
+            self._synchronize_for_step()
+            self._synchronized = False
+            return super().step(*args, **kwargs)
+
+        def synchronized_closure():
+            self._synchronized = False
+            loss = closure()
+            self._synchronize_for_step()
+            return loss
+
+        result = super().step(synchronized_closure, *args, **kwargs)
+        self._synchronized = False
+        return result
+
+    # torch wraps the step() of each class so that step hooks run; they already run in the user's
+    step.hooked = True
+
+    def zero_grad(self, *args, **kwargs):
+        if self._exchange is not None and self._exchange.fired:
+            raise AssertionError(
+                "optimizer.zero_grad() was called after loss.backward() but before "
+                "optimizer.step() or optimizer.synchronize(). This is prohibited as it can cause "
+                "a race condition."
+            )
+        return super().zero_grad(*args, **kwargs)
+
+    def add_param_group(self, param_group):
+        super().add_param_group(param_group)
+        if self._exchange is not None:
+            self._hook_new_parameters()
+
+    def load_state_dict(self, *args, **kwargs):
+        if self._exchange is not None:
+            self._exchange.abandon()
+        self._synchronized = False
+        self._should_synchronize = True
+        return super().load_state_dict(*args, **kwargs)
+
+
+def _check_names(optimizer, named_parameters):
+    """-> [(name, parameter), ...]; as strict as Horovod."""
+    if named_parameters is None:
+        return [
+            (f"noname.{i}.{j}", p)
+            for i, group in enumerate(optimizer.param_groups)
+            for j, p in enumerate(group["params"])
+        ]
+    named_parameters = list(named_parameters)
+    if any(not isinstance(p, tuple) for p in named_parameters):
+        raise ValueError(
+            "named_parameters should be a sequence of tuples (name, parameter), "
+            "usually produced by model.named_parameters()."
+        )
+    twice = [name for name, n in Counter(name for name, _ in named_parameters).items() if n > 1]
+    if twice:
+        raise ValueError(
+            "Parameter names in named_parameters must be unique. "
+            f"Found duplicates: {', '.join(twice)}"
+        )
+    named = {id(p) for _, p in named_parameters}
+    unnamed = [
+        f"group {i}, parameter {j}"
+        for i, group in enumerate(optimizer.param_groups)
+        for j, p in enumerate(group["params"])
+        if id(p) not in named
+    ]
+    if unnamed:
+        raise ValueError(
+            "named_parameters was specified, but one or more model parameters were "
+            f"not named: {'; '.join(unnamed)}"
+        )
+    return named_parameters
+
+
+def _check_groups(groups, num_groups):
+    if num_groups:
+        warnings.warn("num_groups= is deprecated, use groups=", DeprecationWarning, stacklevel=3)
+        groups = num_groups if groups is None else groups
+    if groups is None or groups == 0:
+        return None
+    if isinstance(groups, int):
+        if groups < 0:
+            raise ValueError("groups should be a non-negative integer or a list of lists")
+        return groups
+    groups = [list(group) for group in groups]
+    seen = Counter(id(p) for group in groups for p in group)
+    if any(n > 1 for n in seen.values()):
+        raise ValueError("a parameter can only be in one group")
+    return groups
+
+
+def DistributedOptimizer(
+    optimizer,
+    named_parameters=None,
+    compression=Compression.none,
+    backward_passes_per_step=1,
+    op=Average,
+    gradient_predivide_factor=1.0,
+    num_groups=0,
+    groups=None,
+    sparse_as_dense=False,
+    process_set=global_process_set,
+):
+    """Wraps a torch optimizer so that step() uses gradients reduced over all ranks.
+
+    Each gradient is on its way as soon as backward has computed it. Arguments:
+
+    named_parameters: `model.named_parameters()`; the names match gradients across ranks.
+    compression: what gradients are narrowed to on the way, `Compression.none`, `fp16`, `bf16`.
+    backward_passes_per_step: passes whose gradients are accumulated before they are exchanged.
+    op: `Average`, or another reduction.
+    gradient_predivide_factor: with Average, gradients are divided by it before the sum and by
+        size()/it after.
+    groups: a number of groups, or lists of parameters, that are reduced together.
+    sparse_as_dense: makes sparse gradients dense first.
+
+    Gradient clipping::
+
+        optimizer.synchronize()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        with optimizer.skip_synchronize():
+            optimizer.step()
+    """
+    check_process_set(process_set)
+    named_parameters = _check_names(optimizer, named_parameters)
+    groups = _check_groups(groups, num_groups)
+    exchange = make_exchange(
+        compression,
+        ReduceOp(op),
+        gradient_predivide_factor,
+        backward_passes_per_step,
+        sparse_as_dense,
+    )
+    base = optimizer.__class__
+    cls = type(base.__name__, (_DistributedOptimizer, base), {"__doc__": base.__doc__})
+    wrapped = cls.__new__(cls)
+    # a scheduler may have wrapped step() on the instance; the copy must not bypass ours
+    own = {name: value for name, value in optimizer.__dict__.items() if name != "step"}
+    wrapped.__dict__.update(own)
+    if size() > 1:
+        wrapped._register(named_parameters, exchange)
+        if groups is not None:
+            exchange.group(groups)
+    return wrapped
