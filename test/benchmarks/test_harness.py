@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scripts' common ground: sizes, intervals, verdicts, jobs under a deadline, limits, plots."""
+
+import importlib.machinery
+import importlib.util
+import pathlib
+import sys
+import time
+import xml.etree.ElementTree
+
+HERE = pathlib.Path(__file__).resolve().parent
+BENCHMARKS = HERE.parent.parent / "benchmarks"
+sys.path[:0] = [str(HERE.parent / "drift"), str(BENCHMARKS), str(BENCHMARKS / "peers")]
+
+import harness  # noqa: E402
+import plot  # noqa: E402
+import tap  # noqa: E402
+
+
+def script(name):
+    """A script of benchmarks/ that has no .py, as a module."""
+    loader = importlib.machinery.SourceFileLoader(name, str(BENCHMARKS / name))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
+    loader.exec_module(module)
+    return module
+
+
+def refused(function, *arguments):
+    try:
+        function(*arguments)
+    except harness.HarnessError as error:
+        return str(error)
+    raise AssertionError(f"{function.__name__}{arguments} was not refused")
+
+
+def test_harness_sizes_are_powers_of_1024():
+    assert harness.parse_sizes("8,64K,1m,2G") == [8, 65536, 1 << 20, 2 << 30]
+    for wrong in ("", "K", "1.5M", "-8", "8 KiB"):
+        assert wrong in refused(harness.parse_size, wrong)
+    assert harness.format_size(65536) == "64 KiB"
+    assert harness.format_size(1000) == "1000 B"
+
+
+def test_harness_ratio_of_equal_rounds_is_exact():
+    assert harness.ratio_of([2.0] * 5, [4.0] * 5) == (0.5, 0.5, 0.5)
+
+
+def test_harness_interval_holds_the_ratio_and_widens_with_the_spread():
+    ratio, low, high = harness.ratio_of([1, 2, 3, 4, 5], [2, 2, 2, 2, 2])
+    assert low < ratio < high
+    _, narrow_low, narrow_high = harness.ratio_of([2.9, 3, 3.1, 3, 3], [2, 2, 2, 2, 2])
+    assert narrow_high - narrow_low < high - low
+
+
+def test_harness_figure_falls_short_only_as_a_whole():
+    assert harness.verdict(1.1, 1.2, 1.0) == "SHORT"
+    assert harness.verdict(0.9, 1.2, 1.0) == "holds, not surely"
+    assert harness.verdict(0.8, 1.0, 1.0) == "holds"
+
+
+def test_harness_job_that_hangs_is_ended_with_its_children():
+    start = time.monotonic()
+    text = refused(harness.run, ["sh", "-c", "echo begun; sleep 600 & wait"], 0.2)
+    assert "did not end in time" in text
+    assert "begun" in text
+    assert time.monotonic() - start < 60
+
+
+def test_harness_first_failure_ends_the_other_ranks():
+    commands = [["sh", "-c", "exit 3"], ["sleep", "600"]]
+    assert "status 3" in refused(harness.run_all, commands, 60)
+
+
+def test_harness_missing_program_is_named():
+    assert "no-such-program" in refused(harness.run, ["no-such-program"], 5)
+    assert "horon-nothing" in refused(harness.find_program, "horon-nothing", str(HERE))
+
+
+def test_harness_json_is_found_behind_a_launchers_prefix():
+    text = '[0]<stdout>:{"a": 1}\nnoise { not json\n{"a": 2}\n'
+    assert harness.json_lines(text) == [{"a": 1}, {"a": 2}]
+
+
+def test_compare_limits_cover_what_they_should():
+    limit_of = script("compare").limit_of
+    kib, mib = 1 << 10, 1 << 20
+    assert limit_of(2, "mpi", 8) == 1.5
+    assert limit_of(2, "mpi", 16 * kib) == 1.0
+    assert limit_of(2, "mpi", 16 * mib) == 0.6
+    assert limit_of(2, "mpi", 32 * mib) == 1.0
+    assert limit_of(2, "mpi", 256 * mib) == 0.5
+    assert limit_of(4, "mpi", 8) == 1.0
+    assert limit_of(4, "mpi", 64 * mib) == 0.6
+    assert limit_of(4, "mpi", 256 * mib) == 1.0
+    assert limit_of(2, "gloo", 64 * kib) == 1 / 20
+    assert limit_of(2, "gloo", 1 * mib) is None
+    assert limit_of(4, "gloo", 64 * mib) == 1 / 4
+    assert limit_of(8, "mpi", 8) is None
+
+
+def test_compare_limits_do_not_overlap():
+    rows = script("compare").LIMITS
+    for i, (np, peer, first, last, _) in enumerate(rows):
+        assert first <= last
+        for other_np, other_peer, other_first, other_last, _ in rows[:i]:
+            same = (np, peer) == (other_np, other_peer)
+            assert not same or last < other_first or other_last < first
+
+
+def test_gradients_sets_are_whole():
+    resolve = script("gradients").resolve
+    wanted = {
+        "resnet50": (161, 25557032),
+        "vgg16": (32, 138357544),
+        "bert_base": (199, 109482240),
+    }
+    for name, (tensors, elements) in wanted.items():
+        lines = pathlib.Path(resolve(name)[1]).read_text().splitlines()[1:]
+        total = 0
+        for line in lines:
+            count = 1
+            for length in line.split()[1].split("x"):
+                count *= int(length)
+            total += count
+        assert (len(lines), total) == (tensors, elements), name
+        assert len({line.split()[0] for line in lines}) == tensors
+    assert resolve("1000x4096") == ("1000x4096", "1000x4096")
+    assert "no-such-set" in refused(resolve, "no-such-set")
+
+
+def test_plot_is_well_formed_and_shows_every_library():
+    lines = {
+        "horon": [(8, [0.4, 0.5, 0.6]), (1 << 28, [9e4, 1e5, 2e5])],
+        "a<b": [(8, [1.0, 1.0, 1.0]), (1 << 28, [2e5, 2e5, 2e5])],
+    }
+    root = xml.etree.ElementTree.fromstring(plot.times_by_size("title", lines))
+    texts = [element.text for element in root.iter() if element.tag.endswith("text")]
+    for text in ("horon", "a<b", "8 B", "256 MiB", "title"):
+        assert text in texts, text
+    assert len([e for e in root.iter() if e.tag.endswith("circle")]) == 4
+
+
+if __name__ == "__main__":
+    tap.run(vars())

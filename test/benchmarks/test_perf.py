@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""horon-perf as users run it: right results on every verb and way in, whole JSON lines, the MPI
+library found at run time, and nothing left behind when it is interrupted. No time is asserted."""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).parent
+sys.path[:0] = [str(HERE.parent / "drift"), str(HERE.parent / "tools")]
+
+import jobs  # noqa: E402
+import tap  # noqa: E402
+
+PERF = os.environ.get("HORON_PERF", "horon-perf")
+QUICK = ["-n", "3", "-w", "1", "-c", "1"]
+FIELDS = ["size", "count", "type", "redop", "np", "in_place", "time_us", "algbw", "busbw", "wrong"]
+
+
+def measure(np, *words):
+    """Runs a job. @return the objects of its JSON file, all of them checked for their fields"""
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(pathlib.Path(folder) / "out.json")
+        job = ["-np", str(np), PERF, *words, *QUICK, "--json", path]
+        status, out, err = jobs.run(*job)
+        assert status == 0, f"{words}: status {status}\n{out}{err}"
+        cells = [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
+    for cell in cells:
+        assert set(FIELDS) <= set(cell), cell
+        assert cell["wrong"] == 0, cell
+        assert cell["np"] == np
+        assert cell["min_us"] <= cell["time_us"] <= cell["max_us"]
+    return cells
+
+
+def test_perf_example_of_the_readme_gives_both_places():
+    cells = measure(2, "allreduce", "-b", "8", "-e", "1M", "-f", "8", "-d", "float", "-o", "sum")
+    assert [cell["size"] for cell in cells[::2]] == [8 * 8**i for i in range(6)]
+    assert [cell["in_place"] for cell in cells] == [False, True] * 6
+    assert {cell["type"] for cell in cells} == {"float"}
+
+
+def test_perf_every_verb_is_right():
+    for np in (1, 3):
+        assert measure(np, "broadcast", "-b", "4099", "-r", str(np - 1), "-d", "complex64")
+        assert measure(np, "allgather", "-b", "40000", "-d", "bfloat16")
+        (cell,) = measure(np, "barrier")
+        assert (cell["size"], cell["count"]) == (0, 0)
+
+
+def test_perf_every_way_in_is_right():
+    for words in (["--named"], ["--persistent"], ["--named", "--persistent", "--tensors", "17"]):
+        assert measure(2, "allreduce", "-b", "4K", "-d", "half", *words)
+    assert measure(3, "allreduce", "-b", "0", "-e", "4", "-i", "4", "--tensors", "5", "--named")
+
+
+def test_perf_every_reducible_type_is_right():
+    for word in ["uint8", "int16", "uint64", "half", "bfloat16", "double", "bool"]:
+        for op in ["sum", "min", "max", "prod"]:
+            assert measure(2, "allreduce", "-b", "4099", "-d", word, "-o", op)
+
+
+def test_perf_slip_is_told_and_no_job_begun():
+    done = subprocess.run(
+        [PERF, "allreduce", "-b", "8x"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2
+    assert "8x" in done.stderr
+
+
+def test_perf_mpi_peer_runs_under_mpirun():
+    mpirun = tap.need(shutil.which("mpirun"), "mpirun is not installed")
+    options = ["--bind-to", "none", "--oversubscribe"]
+    options += ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    words = ["allreduce", "--peer", "mpi", "-b", "8", "-e", "64K", "-f", "64", *QUICK]
+    command = [mpirun, "-np", "2", *options, PERF, *words]
+    leaks = {"ASAN_OPTIONS": "detect_leaks=0"}  # what Open MPI keeps is none of ours
+    env = {**jobs.CLEAN, **leaks}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
+    if "Open MPI" not in done.stdout and done.returncode == 3:
+        raise tap.Skip(f"no usable MPI library: {done.stderr.strip().splitlines()[-1]}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(re.findall(r"^ +\d+ +\d+ +float +sum", done.stdout, re.M)) == 3
+
+
+def test_perf_missing_mpi_library_is_named():
+    words = [PERF, "allreduce", "--peer", "mpi", "--mpi-library", "libno-such-mpi.so"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 3
+    assert "libno-such-mpi.so" in done.stderr
+
+
+def test_perf_interrupt_leaves_nothing():
+    before = set(os.listdir("/dev/shm"))
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "out.json"
+        words = ["allreduce", "-b", "64K", "-n", "1000000", "--json", str(path)]
+        with jobs.Job("-np", "2", PERF, *words) as job:
+            job.wait_for_output(rb"horon-perf allreduce")
+            job.process.send_signal(signal.SIGINT)
+            status, _, _ = job.end()
+            job.assert_nothing_left()
+        assert status != 0
+        assert os.listdir(folder) in ([], ["out.json"])
+    assert set(os.listdir("/dev/shm")) <= before
+
+
+if __name__ == "__main__":
+    tap.run(vars())

@@ -1,0 +1,437 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * All participants of a plan played in one process, on symbols: an element is an expression,
+ * combining makes a new expression of two (neither associative nor commutative), so a result is
+ * right only if it was made along the canonical tree with every operand on its side. Stages run in
+ * lock-step, but the receives of a stage take what was sent in *that* stage of the sender, found by
+ * peer and number.
+ */
+#include "../worlds.h"
+#include "plan/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* An expression is a hash of its two sides; leaf r of element e is a hash of (r, e). */
+static uint64_t mix(uint64_t a, uint64_t b)
+{
+    uint64_t h = a * 0x9e3779b97f4a7c15u + (b ^ (b >> 29)) * 0xbf58476d1ce4e5b9u + 0x1234567u;
+    h ^= h >> 31;
+    return h * 0x94d049bb133111ebu;
+}
+
+static uint64_t leaf(int rank, uint64_t element)
+{
+    return mix(0x1eaf + (uint64_t)rank, element + 7);
+}
+
+/* ((...) + (...)) over leaves first .. first + width - 1, width a power of two. */
+static uint64_t pairwise(int first, int width, uint64_t element)
+{
+    if (width == 1)
+        return leaf(first, element);
+    return mix(pairwise(first, width / 2, element),
+               pairwise(first + width / 2, width / 2, element));
+}
+
+static uint64_t canonical(int size, uint64_t element)
+{
+    const int block = size & -size;
+    uint64_t sum = pairwise(0, block, element);
+    for (int first = block; first < size; first += block)
+        sum = mix(sum, pairwise(first, block, element));
+    return sum;
+}
+
+struct player {
+    struct horon_plan_args args;
+    uint64_t *work, *scratch;
+    uint64_t *entered; /* bit set by participant: who is known to have entered */
+    struct horon_plan_move *moves;
+    struct horon_plan_combine *combines;
+    struct horon_plan_stage stage;
+    uint64_t *sent[64]; /* copy of what it sends, by move */
+    uint64_t sent_total;
+};
+
+struct play {
+    int size, stages;
+    uint64_t count;
+    struct player *players;
+};
+
+static uint64_t *array(uint64_t count)
+{
+    uint64_t *memory = calloc(count ? count : 1, sizeof *memory);
+    assert_non_null(memory);
+    return memory;
+}
+
+static void play_begin(struct play *play, enum horon_plan_kind kind, int size, uint64_t count,
+                       int root, const uint64_t *bounds)
+{
+    *play = (struct play){.size = size, .count = count};
+    play->players = calloc((size_t)size, sizeof *play->players);
+    assert_non_null(play->players);
+    for (int r = 0; r < size; r++) {
+        struct player *player = &play->players[r];
+        player->args = (struct horon_plan_args){
+            .kind = kind, .rank = r, .size = size, .root = root, .count = count, .bounds = bounds};
+        uint32_t moves, combines;
+        horon_plan_limits(&player->args, &moves, &combines);
+        assert_true(moves <= 64);
+        player->moves = calloc(moves ? moves : 1, sizeof *player->moves);
+        player->combines = calloc(combines ? combines : 1, sizeof *player->combines);
+        player->work = array(count);
+        player->scratch = array(horon_plan_scratch(&player->args));
+        player->entered = array((uint64_t)size);
+        player->entered[r] = 1;
+        for (uint64_t e = 0; e < count; e++)
+            player->work[e] = leaf(r, e);
+        const int stages = horon_plan_stages(&player->args);
+        assert_true(r == 0 || stages == play->stages);
+        play->stages = stages;
+    }
+}
+
+static void play_end(struct play *play)
+{
+    for (int r = 0; r < play->size; r++) {
+        struct player *player = &play->players[r];
+        free(player->work);
+        free(player->scratch);
+        free(player->entered);
+        free(player->moves);
+        free(player->combines);
+    }
+    free(play->players);
+}
+
+static uint64_t *memory_at(struct player *player, uint8_t region, uint64_t offset, uint64_t count)
+{
+    const bool work = region == HORON_PLAN_WORK;
+    assert_true(work || region == HORON_PLAN_SCRATCH);
+    const uint64_t limit = work ? player->args.count : horon_plan_scratch(&player->args);
+    assert_true(offset <= limit);
+    assert_true(count <= limit - offset);
+    return (work ? player->work : player->scratch) + offset;
+}
+
+static bool all_entered(const struct player *player)
+{
+    for (int r = 0; r < player->args.size; r++) {
+        if (!player->entered[r])
+            return false;
+    }
+    return true;
+}
+
+static const struct horon_plan_move *find_move(const struct player *player, int peer, bool is_send)
+{
+    const struct horon_plan_move *found = NULL;
+    for (uint32_t i = 0; i < player->stage.move_count; i++) {
+        const struct horon_plan_move *move = &player->moves[i];
+        if (move->peer != peer || move->is_send != is_send)
+            continue;
+        assert_null(found); /* one move a stage, peer and direction */
+        found = move;
+    }
+    return found;
+}
+
+static void play_sends(struct play *play, int stage)
+{
+    for (int r = 0; r < play->size; r++) {
+        struct player *player = &play->players[r];
+        uint32_t moves_max, combines_max;
+        horon_plan_limits(&player->args, &moves_max, &combines_max);
+        player->stage = horon_plan_stage(&player->args, stage, player->moves, player->combines);
+        assert_true(player->stage.move_count <= moves_max);
+        assert_true(player->stage.combine_count <= combines_max);
+        for (uint32_t i = 0; i < player->stage.move_count; i++) {
+            const struct horon_plan_move *move = &player->moves[i];
+            assert_true(move->peer != r);
+            assert_in_range(move->peer, 0, play->size - 1);
+            player->sent[i] = NULL;
+            if (!move->is_send)
+                continue;
+            player->sent[i] = array(move->count);
+            if (move->count)
+                memcpy(player->sent[i], memory_at(player, move->region, move->offset, move->count),
+                       move->count * sizeof(uint64_t));
+            player->sent_total += move->count;
+        }
+    }
+}
+
+/* Exactly one receive for each send, with the same number and count; the bytes move. */
+static void play_recvs(struct play *play)
+{
+    for (int r = 0; r < play->size; r++) {
+        struct player *sender = &play->players[r];
+        for (uint32_t i = 0; i < sender->stage.move_count; i++) {
+            const struct horon_plan_move *send = &sender->moves[i];
+            const struct horon_plan_move *other =
+                find_move(&play->players[send->peer], r, !send->is_send);
+            assert_non_null(other);
+            assert_int_equal(other->stage, send->stage);
+            assert_int_equal(other->count, send->count);
+            assert_true(find_move(sender, send->peer, send->is_send) == send);
+            if (!send->is_send)
+                continue;
+            struct player *receiver = &play->players[send->peer];
+            uint64_t *to = memory_at(receiver, other->region, other->offset, other->count);
+            if (other->count)
+                memcpy(to, sender->sent[i], other->count * sizeof(uint64_t));
+        }
+    }
+    for (int r = 0; r < play->size; r++) {
+        for (uint32_t i = 0; i < play->players[r].stage.move_count; i++)
+            free(play->players[r].sent[i]);
+    }
+}
+
+/* Who entered is learned from the messages of a stage, as of its beginning. */
+static void play_knowledge(struct play *play)
+{
+    const size_t cells = (size_t)play->size * (size_t)play->size;
+    uint64_t *before = array(cells);
+    for (int r = 0; r < play->size; r++)
+        memcpy(before + r * play->size, play->players[r].entered,
+               (size_t)play->size * sizeof *before);
+    for (int r = 0; r < play->size; r++) {
+        struct player *player = &play->players[r];
+        for (uint32_t i = 0; i < player->stage.move_count; i++) {
+            for (int q = 0; !player->moves[i].is_send && q < play->size; q++)
+                player->entered[q] |= before[player->moves[i].peer * play->size + q];
+        }
+    }
+    free(before);
+}
+
+static void play_combines(struct play *play)
+{
+    for (int r = 0; r < play->size; r++) {
+        struct player *player = &play->players[r];
+        for (uint32_t i = 0; i < player->stage.combine_count; i++) {
+            const struct horon_plan_combine *c = &player->combines[i];
+            const uint64_t *left = memory_at(player, c->left_region, c->left, c->count);
+            const uint64_t *right = memory_at(player, c->right_region, c->right, c->count);
+            uint64_t *result = memory_at(player, c->result_region, c->result, c->count);
+            assert_int_equal(c->count, player->combines[0].count);
+            /* the input is whole until everybody is known to be there */
+            if (c->result_region == HORON_PLAN_WORK)
+                assert_true(all_entered(player));
+            for (uint64_t e = 0; e < c->count; e++)
+                result[e] = mix(left[e], right[e]);
+        }
+    }
+}
+
+static void check_received_into_work(const struct play *play)
+{
+    for (int r = 0; r < play->size; r++) {
+        const struct player *player = &play->players[r];
+        for (uint32_t i = 0; i < player->stage.move_count; i++) {
+            const struct horon_plan_move *move = &player->moves[i];
+            if (!move->is_send && move->region == HORON_PLAN_WORK)
+                assert_true(all_entered(player));
+        }
+    }
+}
+
+static void play_all(struct play *play)
+{
+    const bool reduces = play->players[0].args.kind <= HORON_PLAN_HALVING;
+    for (int stage = 0; stage < play->stages; stage++) {
+        play_sends(play, stage);
+        play_recvs(play);
+        play_knowledge(play);
+        if (reduces)
+            check_received_into_work(play);
+        play_combines(play);
+    }
+}
+
+static const uint64_t counts[] = {0, 1, 2, 3, 7, 16, 31, 64, 97, 251};
+static const int sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 24, 32};
+#define EACH(i, list) (size_t i = 0; i < sizeof(list) / sizeof *(list); i++)
+
+static void test_plan_allreduce_of_every_size_is_the_canonical_tree(void **state)
+{
+    (void)state;
+    for (int kind = HORON_PLAN_FLAT; kind <= HORON_PLAN_HALVING; kind++) {
+        for
+            EACH(s, sizes)
+            {
+            for
+                EACH(c, counts)
+                {
+                    struct play play;
+                    play_begin(&play, (enum horon_plan_kind)kind, sizes[s], counts[c], 0, NULL);
+                    play_all(&play);
+                    for (int r = 0; r < play.size; r++) {
+                        assert_true(all_entered(&play.players[r]));
+                        for (uint64_t e = 0; e < play.count; e++)
+                            assert_int_equal(play.players[r].work[e], canonical(play.size, e));
+                    }
+                    play_end(&play);
+                }
+            }
+    }
+}
+
+static void test_plan_broadcast_from_any_root_reaches_all(void **state)
+{
+    (void)state;
+    for
+        EACH(s, sizes)
+        {
+            for (int root = 0; root < sizes[s]; root++) {
+                struct play play;
+                play_begin(&play, HORON_PLAN_BROADCAST, sizes[s], 13, root, NULL);
+                play_all(&play);
+                for (int r = 0; r < play.size; r++) {
+                    assert_int_equal(play.players[r].entered[root], 1);
+                    for (uint64_t e = 0; e < play.count; e++)
+                        assert_int_equal(play.players[r].work[e], leaf(root, e));
+                }
+                play_end(&play);
+            }
+        }
+}
+
+static void test_plan_broadcast_of_nothing_tells_all_of_the_root(void **state)
+{
+    (void)state;
+    for
+        EACH(s, sizes)
+        {
+            struct play play;
+            play_begin(&play, HORON_PLAN_BROADCAST, sizes[s], 0, sizes[s] - 1, NULL);
+            play_all(&play);
+            for (int r = 0; r < play.size; r++)
+                assert_int_equal(play.players[r].entered[play.size - 1], 1);
+            play_end(&play);
+        }
+}
+
+static void test_plan_gather_all_of_uneven_blocks_joins_them(void **state)
+{
+    (void)state;
+    for
+        EACH(s, sizes)
+        {
+            uint64_t bounds[33] = {0};
+            for (int r = 0; r < sizes[s]; r++)
+                bounds[r + 1] = bounds[r] + (uint64_t)((r * 5) % 7); /* some are empty */
+            struct play play;
+            play_begin(&play, HORON_PLAN_GATHER_ALL, sizes[s], bounds[sizes[s]], 0, bounds);
+            play_all(&play);
+            for (int r = 0; r < play.size; r++) {
+                assert_true(all_entered(&play.players[r]));
+                for (int q = 0; q < play.size; q++) {
+                    for (uint64_t e = bounds[q]; e < bounds[q + 1]; e++)
+                        assert_int_equal(play.players[r].work[e], leaf(q, e));
+                }
+            }
+            play_end(&play);
+        }
+}
+
+static void test_plan_direct_and_halving_move_no_more_than_the_bound(void **state)
+{
+    (void)state;
+    const uint64_t count = 10007;
+    for (int kind = HORON_PLAN_DIRECT; kind <= HORON_PLAN_HALVING; kind++) {
+        for
+            EACH(s, sizes)
+            {
+                struct play play;
+                play_begin(&play, (enum horon_plan_kind)kind, sizes[s], count, 0, NULL);
+                play_all(&play);
+                const uint64_t size = (uint64_t)sizes[s];
+                const uint64_t bound = 2 * count * (size - 1) / size;
+                for (int r = 0; r < play.size; r++) {
+                    assert_true(play.players[r].sent_total <= bound + 2 * size);
+                    assert_true(play.players[r].sent_total + 2 * size >= bound);
+                }
+                play_end(&play);
+            }
+    }
+}
+
+static void test_plan_scratch_is_at_most_the_vector_for_direct_and_halving(void **state)
+{
+    (void)state;
+    for
+        EACH(s, sizes)
+        {
+            for (int r = 0; r < sizes[s]; r++) {
+                struct horon_plan_args args = {.rank = r, .size = sizes[s], .count = 100003};
+                args.kind = HORON_PLAN_DIRECT;
+                assert_true(horon_plan_scratch(&args) <= args.count + 64);
+                args.kind = HORON_PLAN_HALVING;
+                assert_true(horon_plan_scratch(&args) <= args.count + 64);
+            }
+        }
+}
+
+static void test_plan_of_one_participant_has_no_stage(void **state)
+{
+    (void)state;
+    const uint64_t bounds[] = {0, 10};
+    for (int kind = 0; kind < HORON_PLAN_KIND_COUNT; kind++) {
+        struct horon_plan_args args = {
+            .kind = (enum horon_plan_kind)kind, .size = 1, .count = 10, .bounds = bounds};
+        uint32_t moves = 9, combines = 9;
+        horon_plan_limits(&args, &moves, &combines);
+        assert_int_equal(horon_plan_stages(&args), 0);
+        assert_int_equal(horon_plan_scratch(&args), 0);
+        assert_int_equal(moves, 0);
+        assert_int_equal(combines, 0);
+    }
+}
+
+static void test_plan_choose_by_name_takes_it(void **state)
+{
+    (void)state;
+    assert_int_equal(horon_plan_choose("flat", 4, (uint64_t)1 << 30), HORON_PLAN_FLAT);
+    assert_int_equal(horon_plan_choose("direct", 64, 1), HORON_PLAN_DIRECT);
+    assert_int_equal(horon_plan_choose("halving", 3, 1), HORON_PLAN_HALVING);
+    assert_int_equal(horon_plan_choose("broadcast", 2, 8), HORON_PLAN_FLAT); /* no allreduce */
+}
+
+static void test_plan_choose_auto_takes_the_least_estimate(void **state)
+{
+    (void)state;
+    for (int size = 2; size <= 64; size++) {
+        for (uint64_t bytes = 0; bytes < (uint64_t)1 << 30; bytes = 2 * bytes + 1) {
+            const enum horon_plan_kind chosen = horon_plan_choose("auto", size, bytes);
+            assert_true(chosen <= HORON_PLAN_HALVING);
+            for (int kind = 0; kind <= HORON_PLAN_HALVING; kind++)
+                assert_true(horon_plan_estimate_us(chosen, size, bytes) <=
+                            horon_plan_estimate_us((enum horon_plan_kind)kind, size, bytes));
+        }
+        /* few bytes go at once, many are shared out */
+        assert_int_equal(size <= 4 ? horon_plan_choose("auto", size, 8) : HORON_PLAN_FLAT,
+                         HORON_PLAN_FLAT);
+        assert_int_not_equal(horon_plan_choose("auto", size, (uint64_t)1 << 26), HORON_PLAN_FLAT);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plan_allreduce_of_every_size_is_the_canonical_tree),
+        cmocka_unit_test(test_plan_broadcast_from_any_root_reaches_all),
+        cmocka_unit_test(test_plan_broadcast_of_nothing_tells_all_of_the_root),
+        cmocka_unit_test(test_plan_gather_all_of_uneven_blocks_joins_them),
+        cmocka_unit_test(test_plan_direct_and_halving_move_no_more_than_the_bound),
+        cmocka_unit_test(test_plan_scratch_is_at_most_the_vector_for_direct_and_halving),
+        cmocka_unit_test(test_plan_of_one_participant_has_no_stage),
+        cmocka_unit_test(test_plan_choose_by_name_takes_it),
+        cmocka_unit_test(test_plan_choose_auto_takes_the_least_estimate),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tools/check counts what ran: its readers, on outputs written by hand."""
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import tap
+import tree
+
+sys.path.insert(0, str(tree.ROOT / "tools" / "checks"))
+import logs
+from results import FAILED, PASSED, SKIPPED, Case, counts
+
+CMOCKA = """[==========] Running 3 test(s).
+[ RUN      ] test_a
+[       OK ] test_a
+[ RUN      ] test_b
+[  FAILED  ] test_b
+[ RUN      ] test_c
+skip: needs root
+[  SKIPPED ] test_c
+[==========] 3 test(s) run.
+"""
+
+
+def entry(**fields):
+    return {"name": "horon:unit / program", "stdout": "", "returncode": 0, "result": "OK", **fields}
+
+
+def outcomes(**fields):
+    return [case.outcome for case in logs.program_cases(entry(**fields))]
+
+
+def test_checks_cmocka_functions_are_counted_once():
+    repeated = "[  ERROR   ] --- 1 != 2\n[   LINE   ] --- t.c:8: error: Failure!\n"
+    repeated += " 1 FAILED TEST(S)\n[  FAILED  ] 1 test(s), listed below:\n[  FAILED  ] test_b\n"
+    cases = logs.program_cases(entry(stdout=CMOCKA, stderr=repeated, result="FAIL", returncode=1))
+    assert [case.outcome for case in cases] == [PASSED, FAILED, SKIPPED]
+    assert cases[1].reason == "1 != 2; t.c:8: error: Failure!"
+    assert cases[2].reason == "needs root"
+    assert counts(cases) == "1 passed, 1 failed, 1 skipped"
+
+
+def test_checks_skip_without_a_reason_says_so():
+    output = "[ RUN      ] test_c\n[  SKIPPED ] test_c\n"
+    assert logs.program_cases(entry(stdout=output))[0].reason == logs.NO_REASON
+
+
+def test_checks_crash_after_passing_is_a_failure():
+    output = "[ RUN      ] test_a\n[       OK ] test_a\n"
+    cases = logs.program_cases(entry(stdout=output, result="FAIL", returncode=-11))
+    assert [case.outcome for case in cases] == [PASSED, FAILED]
+    assert cases[1].reason == "killed by SIGSEGV"
+
+
+def test_checks_sanitizer_finding_is_named():
+    summary = "SUMMARY: ThreadSanitizer: data race a.c:1 in f"
+    output = "[ RUN      ] test_a\n[       OK ] test_a\n"
+    cases = logs.program_cases(entry(stdout=output, stderr=summary, result="FAIL", returncode=66))
+    assert [case.outcome for case in cases] == [PASSED, FAILED]
+    assert cases[1].reason == summary
+    assert outcomes(stderr=summary, result="SKIP", returncode=77) == [FAILED]
+
+
+def test_checks_timeout_is_a_failure():
+    assert outcomes(stdout=CMOCKA, result="TIMEOUT", duration=9.0)[-1] == FAILED
+
+
+def test_checks_silent_program_is_one_case():
+    assert outcomes() == [PASSED]
+    assert outcomes(result="FAIL", returncode=1) == [FAILED]
+    assert outcomes(result="SKIP", stdout="skip: no network\n", returncode=77) == [SKIPPED]
+
+
+def test_checks_tap_is_counted_by_line():
+    output = "1..4\nok 1 - a\n# why\nnot ok 2 - b\nok 3 - c # SKIP no ssh\nnot ok 4 # SKIP d\n"
+    cases = logs.program_cases(entry(stdout=output, result="FAIL", returncode=1))
+    assert [case.outcome for case in cases] == [PASSED, FAILED, SKIPPED, SKIPPED]
+    assert cases[2].reason == "no ssh"
+
+
+def test_checks_junit_is_read():
+    text = """<testsuites><testsuite><testcase classname="test.a" name="one"/>
+    <testcase classname="test.a" name="two"><failure message="no">trace</failure></testcase>
+    <testcase classname="test.a" name="three"><skipped message="no torch"/></testcase>
+    </testsuite></testsuites>"""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "junit.xml"
+        path.write_text(text, encoding="utf-8")
+        cases = logs.junit_cases(path)
+    assert [case.outcome for case in cases] == [PASSED, FAILED, SKIPPED]
+    assert cases[2].reason == "no torch"
+
+
+def test_checks_meson_log_is_read_line_by_line():
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "log.json"
+        path.write_text("\n".join(json.dumps(entry()) for _ in range(3)), encoding="utf-8")
+        assert logs.meson_cases(path) == [Case("program", PASSED)] * 3
+
+
+tap.run(globals())

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""No file is forgotten: sources are built, headers included, folders and files explained."""
+
+import re
+import subprocess
+
+import tap
+import tree
+
+# Read as programs by what their name says, not built.
+SCRIPTS = ("tools/checks", "test/python", "test/drift", "framework_ops/examples")
+README_LINES = (15, 60)
+
+
+def meson_names():
+    """Every quoted word of every meson.build, by the folder that it is relative to."""
+    return {
+        name.parent: set(re.findall(r"'([^'\n]+)'", tree.text(name)))
+        for name in [*tree.files(".build"), *tree.files(".build", under=(".",))]
+        if name.name == "meson.build"
+    }
+
+
+def is_listed(name, listed):
+    """True if a meson.build in the file's folder or above names it: whole, without its suffix, or
+    as two words that it joins ('fuzz_' + name)."""
+    for folder in name.parents:
+        words = listed.get(folder, set())
+        relative = name.relative_to(folder)
+        wanted = {str(relative), str(relative.with_suffix(""))}
+        joined = {text.removeprefix(word) for text in wanted for word in words if word}
+        if wanted & words or joined & words:
+            return True
+    return False
+
+
+def test_files_every_c_source_is_built():
+    """It is compiled in this build, or a meson.build names it (for a build with other options)."""
+    listed = meson_names()
+    built = {(tree.BUILD / entry["file"]).resolve() for entry in tree.compile_commands()}
+    orphans = [
+        name
+        for name in tree.files(".c", ".cu")
+        if (tree.ROOT / name).resolve() not in built and not is_listed(name, listed)
+    ]
+    tree.assert_none(orphans, "sources that nothing builds")
+
+
+def test_files_every_python_module_is_installed():
+    listed = meson_names()
+    modules = tree.files(".py", under=("framework_ops/horon",))
+    orphans = [name for name in modules if not is_listed(name, listed)]
+    tree.assert_none(orphans, "modules of the package that no meson.build installs")
+
+
+def test_files_every_header_is_included():
+    included = set()
+    for name in tree.files(".c", ".h", ".cu"):
+        found = re.findall(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', tree.text(name), re.M)
+        included |= {path.rpartition("/")[2] for path in found}
+    orphans = [name for name in tree.files(".h") if name.name not in included]
+    tree.assert_none(orphans, "headers that nothing includes")
+
+
+def test_files_every_room_has_a_readme():
+    wrong = []
+    for room in tree.ROOMS:
+        readme = tree.ROOT / room / "README.md"
+        if not readme.is_file():
+            wrong.append(f"{room}: no README.md")
+            continue
+        lines = len(readme.read_text(encoding="utf-8").splitlines())
+        # Two of them hold results as well, and are as long as those are.
+        longest = 400 if room in ("benchmarks", "test") else README_LINES[1]
+        if not README_LINES[0] <= lines <= longest:
+            wrong.append(f"{room}/README.md: {lines} lines; {README_LINES[0]}..{longest} are meant")
+    tree.assert_none(wrong, "rooms without a proper README")
+
+
+def test_files_links_in_documents_lead_somewhere():
+    wrong = []
+    for name in [*tree.files(".md"), *tree.files(".md", under=("*.md",))]:
+        for target in re.findall(r"\]\(([^)#\s]+)", tree.text(name)):
+            if "://" not in target and not (tree.ROOT / name.parent / target).exists():
+                wrong.append(f"{name}: {target}")
+    tree.assert_none(wrong, "dead links")
+
+
+def test_files_begin_with_their_licence():
+    wrong = []
+    for name in tree.files(".c", ".h", ".cu", ".py", ".sh"):
+        head = tree.text(name)[:200]
+        if head.strip() and "SPDX-License-Identifier: Apache-2.0" not in head:
+            wrong.append(name)
+    tree.assert_none(wrong, "files without an SPDX line at the top")
+
+
+def test_files_licence_is_whole():
+    licence = tree.text("LICENSE")
+    assert "Apache License" in licence
+    assert "END OF TERMS AND CONDITIONS" in licence
+
+
+def test_files_none_is_large():
+    limit = 1 << 20
+    large = [name for name in tree.files(under=(".",)) if (tree.ROOT / name).stat().st_size > limit]
+    tree.assert_none(large, "files above 1 MiB")
+
+
+def test_files_programs_in_tools_may_be_run():
+    wrong = []
+    for name in ("tools/quickstart", "tools/check", "tools/setup", ".ci/run"):
+        mode = subprocess.run(
+            ["git", "ls-files", "-s", name],
+            cwd=tree.ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        ).stdout.split()
+        if not (tree.ROOT / name).stat().st_mode & 0o100 or (mode and mode[0] != "100755"):
+            wrong.append(name)
+    tree.assert_none(wrong, "programs that are not executable")
+
+
+tap.run(globals())

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The store behind the handshake: three ranks of one server, each saying anything, joining, leaving
+ * and running out of time as a script tells; and, chosen by the first byte, the decoders of a rank:
+ * the answer of a round, a card, addresses. Whatever comes: no more memory than what came, and a
+ * member gets whole frames only.
+ */
+#undef NDEBUG
+
+#include "boot/card.h"
+#include "boot/store_core.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RANKS = 3, STEPS_MAX = 400 };
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+struct member {
+    struct horon_store_member *member;
+    struct horon_store_inbox inbox; /* what this rank receives */
+};
+
+static void wake(void *user)
+{
+    assert(user);
+}
+
+/* Takes up to @p chunk bytes of what the server has for a rank; frames must be well formed. */
+static void drain(struct member *member, size_t chunk)
+{
+    size_t bytes, taken;
+    const uint8_t *out = horon_store_core_out(member->member, &bytes);
+    if (!out)
+        return;
+    assert(bytes > 0);
+    bytes = bytes < chunk ? bytes : chunk;
+    horon_status_t status = horon_store_inbox_feed(&member->inbox, out, bytes, &taken);
+    assert(status == HORON_OK || status == HORON_AGAIN);
+    horon_store_core_sent(member->member, taken);
+    if (status == HORON_OK) {
+        assert(member->inbox.body[0] == HORON_STORE_ALL ||
+               member->inbox.body[0] == HORON_STORE_FAIL);
+        struct horon_blobs blobs = {0};
+        uint8_t *copy = malloc(member->inbox.used);
+        assert(copy);
+        memcpy(copy, member->inbox.body, member->inbox.used);
+        const bool all = copy[0] == HORON_STORE_ALL;
+        status = horon_blobs_cut(&blobs, RANKS, copy, 5, member->inbox.used);
+        assert(!all || status == HORON_OK);
+        assert(all || member->inbox.used > 6);
+        if (status == HORON_OK)
+            horon_blobs_deinit(&blobs);
+        else
+            free(copy);
+    }
+}
+
+static void leave(struct member *member)
+{
+    if (member->member)
+        horon_store_core_leave(member->member);
+    horon_store_inbox_deinit(&member->inbox);
+    member->member = NULL;
+}
+
+static void join(struct horon_store_core *core, struct member *member, int rank)
+{
+    member->inbox = (struct horon_store_inbox){.limit = horon_store_frame_bytes_max(RANKS)};
+    if (horon_store_core_join(core, rank, member, &member->member) != HORON_OK)
+        member->member = NULL;
+}
+
+/* A frame that is good but for what the script says, so that rounds are completed often. */
+static horon_status_t put(struct member *member, uint8_t round, uint8_t length, uint64_t now_ns)
+{
+    uint8_t frame[HORON_STORE_PUT_BYTES + 255];
+    struct horon_writer out = horon_writer_over(frame, sizeof frame);
+    horon_write_u32(&out, HORON_STORE_PUT_BYTES - 4u + length);
+    horon_write_u8(&out, HORON_STORE_PUT);
+    horon_write_u8(&out, round > 2);
+    horon_write_u32(&out, round);
+    horon_write_u32(&out, length & 1 ? HORON_STORE_NO_LIMIT : length);
+    memset(frame + out.used, length, length);
+    return horon_store_core_feed(member->member, frame, out.used + length, now_ns);
+}
+
+static void play_server(const uint8_t *data, size_t bytes)
+{
+    struct member members[RANKS] = {0};
+    struct horon_store_core *core = horon_store_core_create(RANKS, wake);
+    uint64_t now_ns = 0;
+    assert(core);
+    for (int step = 0; step < STEPS_MAX && bytes >= 3; step++) {
+        const int rank = data[0] % RANKS;
+        const uint8_t what = data[0] / RANKS % 8, a = data[1], b = data[2];
+        struct member *member = &members[rank];
+        horon_status_t status = HORON_OK;
+        data += 3;
+        bytes -= 3;
+        if (!member->member)
+            join(core, member, rank);
+        if (!member->member)
+            break;
+        if (what <= 2) {
+            status = put(member, a % 4, b, now_ns);
+        } else if (what == 3) { /* raw bytes of the script */
+            const size_t part = a < bytes ? a : bytes;
+            uint8_t *copy = malloc(part + 1);
+            assert(copy);
+            memcpy(copy, data, part);
+            status = horon_store_core_feed(member->member, copy, part, now_ns);
+            free(copy);
+            data += part;
+            bytes -= part;
+        } else if (what == 4) {
+            drain(member, (size_t)a + 1);
+        } else if (what == 5) {
+            now_ns += (uint64_t)a * 1000000u;
+            horon_store_core_expire(core, now_ns);
+        } else if (what == 6) {
+            leave(member);
+        } else if (b == 7) {
+            horon_store_core_fail(core, HORON_ERR_PEER_LOST, "the launcher says so");
+        }
+        if (status < 0)
+            leave(member);
+        int ranks[RANKS];
+        assert(horon_store_core_missing(core, ranks, RANKS) <= RANKS);
+    }
+    for (int r = 0; r < RANKS; r++)
+        leave(&members[r]);
+    horon_store_core_destroy(core);
+}
+
+static void decode_blobs(const uint8_t *data, size_t bytes)
+{
+    struct horon_blobs blobs;
+    uint8_t *memory = malloc(bytes + 1);
+    assert(memory);
+    memcpy(memory, data, bytes);
+    if (horon_blobs_cut(&blobs, RANKS, memory, 0, bytes) != HORON_OK) {
+        free(memory);
+        return;
+    }
+    size_t sum = 0;
+    for (int r = 0; r < RANKS; r++)
+        sum += 4 + blobs.items[r].count;
+    assert(sum == bytes);
+    horon_blobs_deinit(&blobs);
+}
+
+static void decode_card(const uint8_t *data, size_t bytes)
+{
+    struct horon_card *card = calloc(2, sizeof *card);
+    struct horon_reader in = horon_reader_over(data, bytes);
+    struct horon_error error;
+    assert(card);
+    if (horon_card_decode(&in, card)) {
+        assert(strlen(card->name) < sizeof card->name);
+        assert(strlen(card->socket) < sizeof card->socket);
+        card[1].settings_hash = card->settings_hash + 1;
+        horon_card_check_settings(card, 0, card + 1, 1, &error);
+        horon_card_same_machine(card, card + 1);
+    }
+    free(card);
+}
+
+static void decode_addresses(const uint8_t *data, size_t bytes)
+{
+    struct horon_addresses addresses;
+    struct horon_reader in = horon_reader_over(data, bytes);
+    if (!horon_addresses_decode(&in, &addresses))
+        return;
+    assert(addresses.count <= HORON_ADDRESSES_MAX);
+    for (int i = 0; i < addresses.count; i++) {
+        char text[HORON_ADDRESS_TEXT_BYTES];
+        horon_address_text(&addresses.items[i], text);
+        horon_address_is_loopback(&addresses.items[i]);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    static void (*const parts[])(const uint8_t *, size_t) = {play_server, play_server, decode_blobs,
+                                                             decode_card, decode_addresses};
+    if (bytes > 0)
+        parts[data[0] % (sizeof parts / sizeof parts[0])](data + 1, bytes - 1);
+    return 0;
+}

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inputs repeat after PERIOD elements, a prime that no chunk or slice is a multiple of: so a large
+ * result is known from its first PERIOD elements, and one that lies in a wrong place shows all the
+ * same. The arithmetic of an element is that of test/collectives/reduce/reference.c; here is the
+ * tree above it: the ranks of a host pairwise, then hosts in blocks of a power of two, then the
+ * blocks in order.
+ */
+#include "cases.h"
+
+#include "reference.h"
+
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PERIOD 4093
+#define PRIME 8191 /* several of the smallest chunks */
+#define LARGE 1000003
+#define CASES_MAX 1024
+
+int layout_parse(const char *text, struct layout *layout)
+{
+    memset(layout, 0, sizeof *layout);
+    while (*text && layout->size < CASE_RANKS_MAX) {
+        char *end = NULL;
+        long host = strtol(text, &end, 10);
+        if (end == text || host < 0 || host > layout->host_count)
+            return -1; /* hosts appear in the order of their numbers */
+        layout->host_count += host == layout->host_count;
+        layout->host_of[layout->size++] = (int)host;
+        text = *end == ',' ? end + 1 : end;
+    }
+    return *text || layout->size == 0 ? -1 : 0;
+}
+
+/* ---- The list ------------------------------------------------------------------------------- */
+
+struct list {
+    struct one_case *items;
+    int count;
+};
+
+static struct one_case *add(struct list *list, horon_verb_t verb, horon_dtype_t dtype,
+                            uint64_t count)
+{
+    if (list->count == CASES_MAX)
+        abort();
+    struct one_case *one = &list->items[list->count];
+    *one = (struct one_case){.number = list->count++,
+                             .verb = verb,
+                             .dtype = dtype,
+                             .count = count,
+                             .prescale = 1,
+                             .postscale = 1};
+    snprintf(one->name, sizeof one->name, "%s.%s.%llu", horon_verb_name(verb),
+             horon_dtype_name(dtype), (unsigned long long)count);
+    return one;
+}
+
+static struct one_case *add_allreduce(struct list *list, horon_dtype_t dtype, horon_redop_t redop,
+                                      uint64_t count)
+{
+    struct one_case *one = add(list, HORON_ALLREDUCE, dtype, count);
+    size_t used = strlen(one->name);
+    one->redop = redop;
+    snprintf(one->name + used, sizeof one->name - used, ".%s", horon_redop_name(redop));
+    return one;
+}
+
+static void add_broadcast(struct list *list, horon_dtype_t dtype, int root, uint64_t count)
+{
+    struct one_case *one = add(list, HORON_BROADCAST, dtype, count);
+    size_t used = strlen(one->name);
+    one->root = root;
+    snprintf(one->name + used, sizeof one->name - used, ".root%d", root);
+}
+
+static void add_scaled(struct list *list, horon_dtype_t dtype)
+{
+    struct one_case *one = add_allreduce(list, dtype, HORON_SUM, PRIME);
+    size_t used = strlen(one->name);
+    one->prescale = 0.3;
+    one->postscale = 7;
+    snprintf(one->name + used, sizeof one->name - used, ".scaled");
+}
+
+struct one_case *cases_make(int size, int *count_out)
+{
+    static const uint64_t counts[] = {0, 1, PRIME};
+    struct list list = {.items = calloc(CASES_MAX, sizeof *list.items)};
+    if (!list.items)
+        abort();
+    for (int c = 0; c < 3; c++) {
+        for (int dtype = 0; dtype <= HORON_BOOL; dtype++)
+            for (int redop = 0; redop < HORON_REDOP_COUNT; redop++)
+                if (dtype != HORON_BOOL || redop != HORON_AVERAGE)
+                    add_allreduce(&list, (horon_dtype_t)dtype, (horon_redop_t)redop, counts[c]);
+        for (int dtype = 0; dtype < HORON_DTYPE_COUNT; dtype++)
+            add(&list, HORON_ALLGATHER, (horon_dtype_t)dtype, counts[c]);
+        for (int root = 0; root < size; root++)
+            add_broadcast(&list, HORON_FLOAT64, root, counts[c]);
+    }
+    for (int dtype = 0; dtype < HORON_DTYPE_COUNT; dtype++)
+        add_broadcast(&list, (horon_dtype_t)dtype, dtype % size, PERIOD);
+    for (int dtype = 0; dtype < HORON_BOOL; dtype++)
+        add_scaled(&list, (horon_dtype_t)dtype);
+    add_allreduce(&list, HORON_FLOAT32, HORON_SUM, LARGE);
+    add_allreduce(&list, HORON_FLOAT16, HORON_SUM, LARGE);
+    add_allreduce(&list, HORON_FLOAT64, HORON_AVERAGE, LARGE);
+    add_allreduce(&list, HORON_UINT8, HORON_MAX, LARGE);
+    add_broadcast(&list, HORON_FLOAT32, size - 1, LARGE);
+    add(&list, HORON_ALLGATHER, HORON_FLOAT32, LARGE / CASE_ROW_ELEMENTS);
+    *count_out = list.count;
+    return list.items;
+}
+
+/* ---- Inputs --------------------------------------------------------------------------------- */
+
+/* Rows differ by rank, and some ranks give none. */
+uint64_t case_count(const struct one_case *one, int rank)
+{
+    if (one->verb != HORON_ALLGATHER)
+        return one->count;
+    if (one->count < 2)
+        return rank % 2 == one->number % 2 ? one->count * CASE_ROW_ELEMENTS : 0;
+    if (rank == 1 && one->number % 2)
+        return 0;
+    return (one->count - 37 * (uint64_t)rank) * CASE_ROW_ELEMENTS;
+}
+
+uint64_t case_result_count(const struct one_case *one, int size)
+{
+    uint64_t count = 0;
+    if (one->verb != HORON_ALLGATHER)
+        return one->count;
+    for (int rank = 0; rank < size; rank++)
+        count += case_count(one, rank);
+    return count;
+}
+
+/* The finisher of splitmix64: bits that depend on all bits of @p x. */
+static uint64_t mix(uint64_t x)
+{
+    x += 0x9e3779b97f4a7c15;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+    return x ^ (x >> 31);
+}
+
+/* Of both signs, around 1, with all bits of the mantissa: sums depend on their order. */
+static double number_of(uint64_t bits)
+{
+    double value = 1 + (double)(bits >> 11) * 0x1p-53;
+    value *= (double)(1u << (bits & 7)) / 16;
+    return bits & 8 ? -value : value;
+}
+
+static void put_moved(const struct one_case *one, uint64_t bits, uint8_t *at)
+{
+    size_t bytes = horon_dtype_bytes(one->dtype);
+    for (size_t i = 0; i < bytes; i++)
+        at[i] = (uint8_t)(bits >> (i % 8 * 8) ^ i / 8);
+}
+
+static void put(const struct one_case *one, uint64_t bits, void *data, size_t i)
+{
+    const double number = number_of(bits);
+    const float single = (float)number;
+    if (one->verb != HORON_ALLREDUCE)
+        put_moved(one, bits, (uint8_t *)data + i * horon_dtype_bytes(one->dtype));
+    else if (one->dtype == HORON_FLOAT64)
+        memcpy((double *)data + i, &number, sizeof number);
+    else if (one->dtype == HORON_FLOAT32)
+        memcpy((float *)data + i, &single, sizeof single);
+    else if (one->dtype == HORON_FLOAT16 || one->dtype == HORON_BFLOAT16)
+        reference_set(one->dtype, data, i, reference_narrow(one->dtype, single));
+    else
+        reference_set(one->dtype, data, i, one->dtype == HORON_BOOL ? bits & 3 : bits);
+}
+
+/* Repeats the first @p known elements. */
+static void repeat(const struct one_case *one, void *data, uint64_t known, uint64_t count)
+{
+    size_t bytes = horon_dtype_bytes(one->dtype);
+    for (uint64_t at = known; at < count; at += known)
+        memcpy((uint8_t *)data + at * bytes, data,
+               (size_t)(count - at < known ? count - at : known) * bytes);
+}
+
+void case_fill(const struct one_case *one, int rank, void *data)
+{
+    uint64_t count = case_count(one, rank);
+    uint64_t seed = mix((uint64_t)one->number << 8 | (uint64_t)rank);
+    for (uint64_t i = 0; i < count && i < PERIOD; i++)
+        put(one, mix(seed + i), data, i);
+    repeat(one, data, PERIOD, count);
+}
+
+/* ---- What must come out --------------------------------------------------------------------- */
+
+static uint64_t host_node(const struct one_case *one, horon_redop_t op, const struct layout *layout,
+                          int host, const uint64_t *inputs)
+{
+    uint64_t leaves[CASE_RANKS_MAX];
+    int n = 0;
+    for (int rank = 0; rank < layout->size; rank++)
+        if (layout->host_of[rank] == host)
+            leaves[n++] = inputs[rank];
+    return reference_tree(one->dtype, op, leaves, n, one->prescale, NULL);
+}
+
+static uint64_t two(const struct one_case *one, horon_redop_t op, uint64_t left, uint64_t right)
+{
+    const uint64_t leaves[2] = {left, right};
+    return reference_tree(one->dtype, op, leaves, 2, 1, NULL);
+}
+
+static uint64_t element(const struct one_case *one, const struct layout *layout,
+                        const uint64_t *inputs)
+{
+    const bool average = one->redop == HORON_AVERAGE;
+    const horon_redop_t op = average ? HORON_SUM : one->redop;
+    uint64_t hosts[CASE_RANKS_MAX] = {0};
+    int count = layout->host_count;
+    for (int host = 0; host < count; host++)
+        hosts[host] = host_node(one, op, layout, host, inputs);
+    for (; count % 2 == 0; count /= 2)
+        for (int host = 0; host < count / 2; host++)
+            hosts[host] = two(one, op, hosts[2 * host], hosts[2 * host + 1]);
+    for (int host = 1; host < count; host++)
+        hosts[0] = two(one, op, hosts[0], hosts[host]);
+    uint64_t divided =
+        average ? reference_divide(one->dtype, hosts[0], (uint64_t)layout->size) : hosts[0];
+    return reference_scale(one->dtype, divided, one->postscale);
+}
+
+static void expect_allreduce(const struct one_case *one, const struct layout *layout, void *data)
+{
+    struct one_case part = *one;
+    void *inputs[CASE_RANKS_MAX];
+    part.count = one->count < PERIOD ? one->count : PERIOD;
+    for (int rank = 0; rank < layout->size; rank++) {
+        inputs[rank] = malloc((size_t)part.count * horon_dtype_bytes(one->dtype) + 1);
+        if (!inputs[rank])
+            abort();
+        case_fill(&part, rank, inputs[rank]);
+    }
+    for (uint64_t i = 0; i < part.count; i++) {
+        uint64_t bits[CASE_RANKS_MAX];
+        for (int rank = 0; rank < layout->size; rank++)
+            bits[rank] = reference_get(one->dtype, inputs[rank], (size_t)i);
+        reference_set(one->dtype, data, (size_t)i, element(one, layout, bits));
+    }
+    repeat(one, data, PERIOD, one->count);
+    for (int rank = 0; rank < layout->size; rank++)
+        free(inputs[rank]);
+}
+
+void case_expect(const struct one_case *one, const struct layout *layout, void *data)
+{
+    uint8_t *at = data;
+    if (one->verb == HORON_ALLREDUCE)
+        expect_allreduce(one, layout, data);
+    else if (one->verb == HORON_BROADCAST)
+        case_fill(one, one->root, data);
+    else
+        for (int rank = 0; rank < layout->size; rank++) {
+            case_fill(one, rank, at);
+            at += case_count(one, rank) * horon_dtype_bytes(one->dtype);
+        }
+}
+
+const char *case_digest(const struct one_case *one, const void *data, uint64_t count,
+                        char digest[CASE_DIGEST_BYTES])
+{
+    unsigned char raw[EVP_MAX_MD_SIZE];
+    unsigned bytes = 0;
+    if (EVP_Digest(data, (size_t)count * horon_dtype_bytes(one->dtype), raw, &bytes, EVP_sha256(),
+                   NULL) != 1 ||
+        bytes * 2 >= CASE_DIGEST_BYTES)
+        abort();
+    for (unsigned i = 0; i < bytes; i++)
+        snprintf(digest + 2 * (size_t)i, 3, "%02x", raw[i]);
+    return digest;
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the ranks of a hosts test do: a list of operations that every rank and the reference know,
+ * with inputs made of rank, operation and place alone, and what must come out, computed in one
+ * process.
+ */
+#ifndef HORON_TEST_HOSTS_CASES_H
+#define HORON_TEST_HOSTS_CASES_H
+
+#include <horon/horon.h>
+
+#define CASE_RANKS_MAX 16
+#define CASE_DIGEST_BYTES 65 /* SHA-256 in hexadecimal */
+
+/** Who is where: hosts numbered by their lowest rank. */
+struct layout {
+    int size, host_count;
+    int host_of[CASE_RANKS_MAX];
+};
+
+/** Reads "0,1,1,2": the host of each rank. @return 0, or -1 if that is no layout */
+int layout_parse(const char *text, struct layout *layout);
+
+struct one_case {
+    int number;
+    horon_verb_t verb;
+    horon_dtype_t dtype;
+    horon_redop_t redop;
+    int root;
+    uint64_t count; /* elements; for an allgather a measure of the rows, see case_count() */
+    double prescale, postscale;
+    char name[64];
+};
+
+/** @return all operations for a job of @p size ranks, *count_out of them; the caller frees */
+struct one_case *cases_make(int size, int *count_out);
+
+/** @return elements that @p rank gives; an allgather's are rows of CASE_ROW_ELEMENTS */
+uint64_t case_count(const struct one_case *one, int rank);
+#define CASE_ROW_ELEMENTS 3
+/** @return elements that every rank gets */
+uint64_t case_result_count(const struct one_case *one, int size);
+/** Writes the input of @p rank. */
+void case_fill(const struct one_case *one, int rank, void *data);
+/** Writes what every rank must get. */
+void case_expect(const struct one_case *one, const struct layout *layout, void *data);
+
+/** @return SHA-256 of @p count elements, in @p digest */
+const char *case_digest(const struct one_case *one, const void *data, uint64_t count,
+                        char digest[CASE_DIGEST_BYTES]);
+
+#endif

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts out of nothing: network namespaces on one bridge, each with a real sshd. Needs root."""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import time
+import uuid
+
+SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
+PORT = 2222
+
+SSHD_CONFIG = """
+Port {port}
+HostKey {folder}/host_key
+AuthorizedKeysFile {folder}/user_key.pub
+PidFile none
+StrictModes no
+UsePAM no
+PermitRootLogin yes
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+MaxStartups 100
+{more}
+"""
+
+SSH_CONFIG = """
+Host *
+    User root
+    IdentitiesOnly yes
+    UserKnownHostsFile {folder}/known_hosts
+    GlobalKnownHostsFile /dev/null
+    LogLevel ERROR
+"""
+
+
+def why_not(with_ssh=True):
+    """@return why there can be no such hosts here, or None"""
+    if os.geteuid() != 0:
+        return "needs root to make network namespaces"
+    for program in ("ip", "ssh", "ssh-keygen") if with_ssh else ("ip",):
+        if not shutil.which(program):
+            return f"needs {program}"
+    if with_ssh and not os.access(SSHD, os.X_OK):
+        return "needs sshd"
+    name = f"hz{uuid.uuid4().hex[:8]}"
+    made = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
+    if made.returncode != 0:
+        return f"network namespaces are refused: {made.stderr.strip()}"
+    link = subprocess.run(
+        ["ip", "-n", name, "link", "add", "name", "probe", "type", "veth", "peer", "probe2"],
+        capture_output=True,
+        text=True,
+    )
+    subprocess.run(["ip", "netns", "del", name], check=False)
+    return f"veth links are refused: {link.stderr.strip()}" if link.returncode else None
+
+
+def ip(*words):
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+class Hosts(contextlib.ExitStack):
+    """`count` hosts, numbered from 0, with addresses 10.77.0.1... and fd77::1...."""
+
+    def __init__(self, count, sshd_more="", with_ssh=True):
+        super().__init__()
+        self.with_ssh = with_ssh
+        tag = uuid.uuid4().hex[:6]
+        self.names = [f"h{tag}{number}" for number in range(count)]
+        self.addresses = [f"10.77.0.{number + 1}" for number in range(count)]
+        self.addresses6 = [f"fd77::{number + 1}" for number in range(count)]
+        self.bridge = f"h{tag}b"
+        self.sshd_more = sshd_more
+
+    def __enter__(self):
+        super().__enter__()
+        try:
+            self.folder = pathlib.Path(self.enter_context(tempfile.TemporaryDirectory()))
+            self.make_network()
+            if self.with_ssh:
+                self.make_keys()
+            for name in self.names:
+                self.callback(self.kill_all_in, name)
+                if self.with_ssh:
+                    self.start_sshd(name)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def add_namespace(self, name):
+        ip("netns", "add", name)
+        self.callback(ip, "netns", "del", name)
+
+    def make_network(self):
+        self.add_namespace(self.bridge)
+        ip("-n", self.bridge, "link", "add", "name", "bridge0", "type", "bridge")
+        ip("-n", self.bridge, "link", "set", "bridge0", "up")
+        for number, name in enumerate(self.names):
+            self.add_namespace(name)
+            ip("-n", name, "link", "set", "lo", "up")
+            ip("-n", self.bridge, "link", "add", "name", f"p{number}", "type", "veth",
+               "peer", "name", "eth0", "netns", name)  # fmt: skip
+            ip("-n", self.bridge, "link", "set", f"p{number}", "master", "bridge0", "up")
+            ip("-n", name, "addr", "add", f"{self.addresses[number]}/24", "dev", "eth0")
+            ip("-n", name, "addr", "add", f"{self.addresses6[number]}/64", "dev", "eth0", "nodad")
+            ip("-n", name, "link", "set", "eth0", "up")
+
+    def make_keys(self):
+        for name in ("host_key", "user_key"):
+            subprocess.run(
+                ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.folder / name)],
+                check=True,
+            )
+        config = SSHD_CONFIG.format(port=PORT, folder=self.folder, more=self.sshd_more)
+        (self.folder / "sshd_config").write_text(config)
+        (self.folder / "ssh_config").write_text(SSH_CONFIG.format(folder=self.folder))
+        run = pathlib.Path("/run/sshd")  # sshd insists on this empty folder
+        if not run.exists():
+            run.mkdir(mode=0o755)
+            self.callback(run.rmdir)
+
+    def start_sshd(self, name):
+        """Starts sshd and waits until its log says that it listens."""
+        log = self.folder / f"{name}.log"
+        sshd = subprocess.Popen(
+            [*self.inside(name), SSHD, "-D", "-E", log, "-f", self.folder / "sshd_config"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        self.callback(sshd.wait)
+        self.callback(self.kill_all_in, name)  # before that
+        end = time.monotonic() + 30
+        while not log.exists() or "listening on 0.0.0.0" not in log.read_text():
+            if sshd.poll() is not None or time.monotonic() > end:
+                raise RuntimeError(f"sshd did not start: {log.read_text()}")
+            time.sleep(0.002)
+
+    def inside(self, name):
+        return ["ip", "netns", "exec", name]
+
+    def pids(self, name):
+        done = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True)
+        return [int(word) for word in done.stdout.split()]
+
+    def kill_all_in(self, name):
+        for pid in self.pids(name):
+            try:
+                os.kill(pid, 9)
+            except ProcessLookupError:
+                pass
+
+    def ssh_words(self):
+        """What horonrun needs to reach the hosts."""
+        return (
+            "--ssh", f"ssh -F {self.folder}/ssh_config",
+            "-p", str(PORT),
+            "-i", str(self.folder / "user_key"),
+        )  # fmt: skip
+
+    def bytes_received(self, number, interface="eth0"):
+        """Bytes that came to a host over its link."""
+        counter = f"/sys/class/net/{interface}/statistics/rx_bytes"
+        done = subprocess.run(
+            [*self.inside(self.names[number]), "cat", counter],
+            check=True, capture_output=True, text=True,
+        )  # fmt: skip
+        return int(done.stdout)
+
+    def unplug(self, number):
+        ip("-n", self.bridge, "link", "set", f"p{number}", "down")

@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs over several hosts with a real sshd, in network namespaces."""
+
+import os
+import pathlib
+import re
+import signal
+import sys
+
+HERE = pathlib.Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "tools"), str(HERE.parent / "drift")]
+
+import jobs  # noqa: E402
+import netns  # noqa: E402
+import tap  # noqa: E402
+
+WHY_NOT = netns.why_not()
+SUM_ONCE = os.environ.get("SUM_ONCE")
+FAMILY = "(setsid sleep 1000 &) ; sleep 1000 & echo ready $HORON_RANK; while :; do sleep 1000; done"
+
+
+def hosts(count=2, **more):
+    if WHY_NOT:
+        raise tap.Skip(WHY_NOT)
+    return netns.Hosts(count, **more)
+
+
+def job(net, *words, slots=(2, 2), addresses=None, **more):
+    """A job started on host 0 over all hosts."""
+    places = ",".join(
+        f"{address}:{count}"
+        for address, count in zip(addresses or net.addresses, slots, strict=True)
+    )
+    return jobs.Job(*net.ssh_words(), "-H", places, *words, prefix=net.inside(net.names[0]), **more)
+
+
+def family(net, *words):
+    started = job(net, *words, "sh", "-c", FAMILY)
+    started.wait_for_output(rb"ready", 4)
+    jobs.until(
+        lambda: [jobs.command_line(pid) for pid in started.pids()].count(b"sleep\0001000\0") == 12,
+        "all families are complete",
+    )
+    return started
+
+
+def assert_only_sshd_left(net):
+    for name in net.names:
+        jobs.until(
+            lambda name=name: all(
+                b"sshd" in jobs.command_line(pid) for pid in net.pids(name) if jobs.is_alive(pid)
+            ),
+            f"only sshd is left on {name}",
+        )
+
+
+def processes(net, number, word):
+    """Processes on a host whose command line holds @p word."""
+    return [pid for pid in net.pids(net.names[number]) if word in jobs.command_line(pid)]
+
+
+def test_ssh_ranks_run_on_all_hosts():
+    with hosts(3) as net:
+        before = net.bytes_received(2)
+        code = (
+            "ip -4 -o addr show eth0 | grep -o '10[.]77[.]0[.][0-9]*/' ; "
+            "echo $HORON_RANK $HORON_SIZE $HORON_LOCAL_RANK $HORON_LOCAL_SIZE $GIVEN; pwd"
+        )
+        with job(net, "-x", "GIVEN=g", "sh", "-c", code, slots=(1, 2, 3), cwd="/usr") as one:
+            status, out, err = one.end()
+            one.assert_nothing_left()
+        assert status == 0, err
+        place = {0: (1, 0, 1), 1: (2, 0, 2), 2: (2, 1, 2), 3: (3, 0, 3), 4: (3, 1, 3), 5: (3, 2, 3)}
+        for rank, (host, local_rank, local_size) in place.items():
+            assert f"[{rank}]<stdout>:10.77.0.{host}/" in out, out
+            assert f"[{rank}]<stdout>:{rank} 6 {local_rank} {local_size} g\n" in out, out
+            assert f"[{rank}]<stdout>:/usr\n" in out, out
+        assert net.bytes_received(2) > before + 1000
+        assert_only_sshd_left(net)
+
+
+def test_ssh_store_is_reached_by_the_address_that_ssh_came_from():
+    code = """
+import os, re, socket
+host, port = re.fullmatch(r"tcp://\\[?([^\\]]*?)\\]?:(\\d+)", os.environ["HORON_STORE"]).groups()
+socket.create_connection((host, int(port)), 5).close()
+print("reached", host)
+"""
+    with hosts() as net:
+        for addresses, seen in (
+            (net.addresses, "10.77.0.1"),
+            ([f"[{address}]" for address in net.addresses6], "fd77::1"),
+        ):
+            with job(net, *jobs.python(code), slots=(1, 1), addresses=addresses) as one:
+                status, out, err = one.end()
+            assert status == 0, err
+            assert "[0]<stdout>:reached 127.0.0.1" in out, out
+            assert f"[1]<stdout>:reached {seen}" in out, out
+
+
+def test_ssh_sums_cross_the_links():
+    count = 1000003
+    tap.need(SUM_ONCE, "the rank program is not built (SUM_ONCE)")
+    with hosts(3) as net:
+        before = [net.bytes_received(number) for number in range(3)]
+        with job(net, SUM_ONCE, str(count), slots=(1, 2, 3)) as one:
+            status, out, err = one.end()
+            one.assert_nothing_left()
+        assert status == 0, err
+        for rank, (local, local_size) in enumerate(
+            [(0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3)]
+        ):
+            assert f"rank {rank} of 6, local {local} of {local_size}, hosts 3" in out, out
+        for number in range(3):  # at least what a host cannot compute by itself
+            assert net.bytes_received(number) - before[number] > 4 * count
+        assert_only_sshd_left(net)
+
+
+def test_ssh_killed_rank_elsewhere_ends_the_job():
+    tap.need(SUM_ONCE, "the rank program is not built (SUM_ONCE)")
+    with hosts() as net:
+        with job(net, SUM_ONCE, "1000", "-1") as one:
+            one.wait_for_output(rb"rank \d of 4", 4)
+            victim = processes(net, 1, SUM_ONCE.encode() + b"\0")[0]
+            os.kill(victim, signal.SIGKILL)
+            status, _, err = one.end()
+            one.assert_nothing_left()
+        assert status == 128 + signal.SIGKILL, err
+        assert re.search(r"rank [23] on 10\.77\.0\.2 .* was killed by signal 9", err), err
+        assert_only_sshd_left(net)
+
+
+def test_ssh_chatty_login_shell_is_no_harm():
+    chatter = "ForceCommand sh -c 'echo Welcome to this host; eval \"$SSH_ORIGINAL_COMMAND\"'"
+    with hosts(sshd_more=chatter) as net:
+        with job(net, "echo", "hello") as one:
+            status, out, err = one.end()
+    assert status == 0, err
+    assert "Welcome" not in out
+    assert out.count("hello") == 4
+
+
+def test_ssh_failure_elsewhere_ends_the_job():
+    with hosts() as net:
+        code = "if [ $HORON_RANK = 3 ]; then echo reason >&2; exit 42; fi; sleep 1000"
+        with job(net, "sh", "-c", code) as one:
+            status, _, err = one.end()
+            one.assert_nothing_left()
+        assert_only_sshd_left(net)
+    assert status == 42, err
+    assert "rank 3 on 10.77.0.2" in err
+    assert "|" in err and "reason" in err
+
+
+def test_ssh_interrupt_ends_all_hosts():
+    with hosts() as net:
+        with family(net) as one:
+            one.process.send_signal(signal.SIGINT)
+            status, _, err = one.end()
+            one.assert_nothing_left()
+        assert_only_sshd_left(net)
+    assert status == 130, err
+
+
+def test_ssh_killed_horonrun_leaves_nothing_anywhere():
+    with hosts() as net:
+        with family(net) as one:
+            one.process.kill()
+            jobs.until(lambda: not one.pids(), "nothing of the job is left")
+        assert_only_sshd_left(net)
+
+
+def test_ssh_killed_agent_guard_or_connection_leaves_nothing():
+    for word in (b"horon-agent", b"--agent", b"sshd: root", b"ssh\0-F"):
+        with hosts() as net:
+            with family(net) as one:
+                place = 0 if word.startswith(b"ssh\0") else 1
+                victims = processes(net, place, word)
+                assert victims, f"no {word!r}"
+                os.kill(victims[-1], signal.SIGKILL)
+                status, _, err = one.end()
+                jobs.until(lambda one=one: not one.pids(), "nothing of the job is left")
+            assert_only_sshd_left(net)
+        assert status == 1, (word, err)
+        assert "10.77.0.2" in err, (word, err)
+
+
+def test_ssh_key_is_on_no_command_line():
+    with hosts() as net:
+        code = "echo key=$HORON_JOB_KEY.; sleep 1000"
+        with job(net, "sh", "-c", code) as one:
+            keys = set(one.wait_for_output(rb"key=([0-9a-f]{64})\.", 4))
+            assert len(keys) == 1
+            key = keys.pop()
+            assert not [pid for pid in jobs.all_pids() if key in jobs.command_line(pid)]
+            one.process.terminate()
+            status, _, err = one.end()
+        assert status == 143
+        assert key.decode() not in err
+
+
+def test_ssh_unplugged_host_is_named_and_ends_itself():
+    with hosts() as net:
+        with family(net) as one:
+            net.unplug(1)
+            status, _, err = one.end()
+            left = [pid for pid in one.pids() if pid not in net.pids(net.names[1])]
+            assert not left, left
+            jobs.until(lambda: not one.pids(), "the unplugged host's processes have ended")
+        assert status == 1, err
+        assert "10.77.0.2" in err, err
+
+
+def test_ssh_unusable_hosts_are_named():
+    with hosts() as net:
+        with job(net, "true", addresses=["10.77.0.1", "10.77.0.99"]) as one:
+            status, _, err = one.end()
+        assert status == 1
+        assert "host 10.77.0.99 cannot be used: ssh" in err, err
+        assert "10.77.0.99: ssh: connect to host" in err, err
+        with job(net, "--remote-horonrun", "/nowhere/horonrun", "true") as one:
+            status, _, err = one.end()
+        assert status == 1
+        # ssh's exit status and the end of its output race; the shell's own words come with both
+        assert "10.77.0.2: bash: line 1: /nowhere/horonrun" in err, err
+        assert "host 10.77.0.2 cannot be used: ssh" in err, err
+        with job(net, "no-such-command") as one:
+            status, _, err = one.end()
+        assert status == 127
+        assert "command not found: no-such-command" in err
+        assert_only_sshd_left(net)
+
+
+def test_ssh_host_that_never_answers_meets_the_start_timeout():
+    with hosts(sshd_more="ForceCommand sleep 1000") as net:
+        with job(net, "--start-timeout", "1s", "true") as one:
+            status, _, err = one.end()
+            one.assert_nothing_left()
+        assert status == 1
+        assert "--start-timeout" in err and "missing: 10.77.0.2" in err, err
+
+
+tap.run(dict(vars()))

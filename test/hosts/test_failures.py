@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is lost between hosts is noticed in time, by name, on every rank."""
+
+import os
+import pathlib
+import re
+import signal
+import socket
+import sys
+import time
+
+sys.path[:0] = [str(pathlib.Path(__file__).parent)]
+
+import ranks  # noqa: E402
+import tap  # noqa: E402
+
+PEER_TIMEOUT = 2.0
+SLACK = 1.5  # the kernel's timers, and two cores for all ranks
+AT_ONCE = 1.0
+LAYOUTS = [[0, 0, 1, 1], [0, 1, 2, 3], [0, 1, 1, 2, 2, 2]]
+MISMATCH = -4
+PEER_LOST = -6
+HOST = socket.gethostname()  # of all of them: a namespace has no name of its own
+LARGE = "4000037"
+
+
+def ranks_on(layout, host):
+    return [rank for rank, its in enumerate(layout) if its == host]
+
+
+def named_ranks(text):
+    return {int(rank) for rank in re.findall(rf"\brank (\d+) \({re.escape(HOST)}\)", text)}
+
+
+def assert_all_failed(job, begun, limit, lost):
+    """All ranks failed within @p limit seconds, naming one of @p lost(rank)."""
+    late, silent = {}, {}
+    for rank, failure in job.failures().items():
+        assert failure.status == PEER_LOST, (rank, failure)
+        if failure.when - begun > limit:
+            late[rank] = failure.when - begun
+        if not named_ranks(failure.text) & set(lost(rank)):
+            silent[rank] = failure.text
+    assert not silent, f"the lost ranks are not named: {silent}"
+    assert not late, f"late: {late}"
+
+
+def check_unplug(layout, words, unplugged):
+    with ranks.hosts(max(layout) + 1) as net:
+        with ranks.Job(net, layout, *words, settings={"PEER_TIMEOUT": f"{PEER_TIMEOUT:g}s"}) as job:
+            job.wait_for_output("summed")
+            begun = time.monotonic()
+            net.unplug(unplugged)
+            statuses = job.end()
+            assert set(statuses) == {1}, statuses
+            cut_off = ranks_on(layout, unplugged)
+            others = [rank for rank in range(len(layout)) if rank not in cut_off]
+            assert_all_failed(
+                job,
+                begun,
+                PEER_TIMEOUT + SLACK,
+                lambda rank: others if rank in cut_off else cut_off,
+            )
+
+
+def test_failures_unplugged_during_traffic():
+    for layout in LAYOUTS:
+        check_unplug(layout, ("sum", LARGE, "-1"), max(layout))
+
+
+def test_failures_unplugged_during_small_sums():
+    for layout in LAYOUTS:
+        check_unplug(layout, ("sum", "1", "-1"), max(layout))
+
+
+def test_failures_first_host_unplugged_during_traffic():
+    for layout in LAYOUTS:
+        check_unplug(layout, ("sum", LARGE, "-1"), 0)
+
+
+def test_failures_unplugged_while_all_wait():
+    for layout in LAYOUTS:
+        check_unplug(layout, ("idle",), max(layout))
+
+
+def test_failures_first_host_unplugged_while_all_wait():
+    for layout in LAYOUTS:
+        check_unplug(layout, ("idle",), 0)
+
+
+def check_kill(layout, words, victim):
+    with ranks.hosts(max(layout) + 1) as net:
+        with ranks.Job(net, layout, *words) as job:
+            job.wait_for_output("summed")
+            begun = time.monotonic()
+            os.kill(job.processes[victim].pid, signal.SIGKILL)
+            statuses = job.end()
+            assert statuses[victim] == -signal.SIGKILL
+            for rank, failure in job.failures(
+                rank for rank in range(len(layout)) if rank != victim
+            ).items():
+                assert failure.status == PEER_LOST, (rank, failure)
+                assert named_ranks(failure.text) == {victim}, (rank, failure)
+                assert f"rank {victim} ({HOST})" in failure.text, (rank, failure)
+                assert failure.when - begun < AT_ONCE, (rank, failure.when - begun)
+
+
+def test_failures_killed_rank_is_named_at_once():
+    for layout in LAYOUTS:
+        for victim in sorted({0, 1, len(layout) - 1}):
+            check_kill(layout, ("sum", LARGE, "-1"), victim)
+
+
+def test_failures_killed_rank_is_named_at_once_while_all_wait():
+    for layout in LAYOUTS:
+        for victim in sorted({0, 1, len(layout) - 1}):
+            check_kill(layout, ("idle",), victim)
+
+
+def test_failures_killed_during_small_sums():
+    for layout in LAYOUTS:
+        check_kill(layout, ("sum", "1", "-1"), len(layout) - 1)
+
+
+def test_failures_are_told_by_who_then_does_nothing():
+    """The rank that found the mismatch calls nothing more, yet the others hear of it."""
+    for layout in [[0, 0], [0, 1], *LAYOUTS]:
+        with ranks.hosts(max(layout) + 1) as net:
+            with ranks.Job(net, layout, "last") as job:
+                others = range(1, len(layout))
+                job.end(others)
+                for rank, failure in job.failures(others).items():
+                    assert failure.status == MISMATCH, (rank, failure)
+                    assert {0} < named_ranks(failure.text), (rank, failure)
+
+
+tap.run(dict(vars()))

@@ -1,0 +1,428 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A rank for tests over several hosts. What it found out goes to standard output, for the test that
+ * started it to compare. `verify MODE ...`:
+ *
+ *  - expect LAYOUT: prints digests of what must come out of all cases, without a job.
+ *  - in-order LAYOUT DIR: joins, checks who is where, meets in DIR, and runs all cases one after
+ *    another; prints digests of what came out.
+ *  - named LAYOUT DIR: likewise, all at once by name, each rank in an order of its own.
+ *  - grouped LAYOUT DIR: likewise, in groups.
+ *  - place: prints who is where.
+ *  - sum COUNT ROUNDS: allreduces; with negative ROUNDS until one fails.
+ *  - idle: waits for what no other rank does.
+ *  - last: rank 0 comes last to an operation, with another size, and then calls nothing more.
+ *  - aside ROUNDS: broadcasts much that nobody waits for, beside small sums.
+ *
+ * A failure prints "failed NANOSECONDS STATUS TEXT", the clock being CLOCK_MONOTONIC, and exits
+ * with 1.
+ */
+#include "cases.h"
+
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define GROUP 16
+#define MEETINGS 5
+
+struct work {
+    const struct one_case *one;
+    void *src, *dst;
+    horon_request_t *request;
+};
+
+static char why[HORON_ERROR_TEXT_BYTES];
+
+static int failed(int status, const char *text)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    printf("failed %lld%09ld %d %s\n", (long long)now.tv_sec, now.tv_nsec, status, text);
+    fflush(stdout);
+    return 1;
+}
+
+static void *memory(uint64_t elements, horon_dtype_t dtype)
+{
+    void *data = calloc(1, (size_t)elements * horon_dtype_bytes(dtype) + 1);
+    if (!data)
+        abort();
+    return data;
+}
+
+/* ---- Who is where --------------------------------------------------------------------------- */
+
+static int wrong(const char *what, int rank, int is, int must_be)
+{
+    char text[128];
+    snprintf(text, sizeof text, "%s of rank %d is %d, not %d", what, rank, is, must_be);
+    return failed(0, text);
+}
+
+/* How many of the ranks below @p end (of @p host, or of any other with -1) have this local rank? */
+static int local_rank_of(const struct layout *layout, int rank)
+{
+    int before = 0;
+    for (int other = 0; other < rank; other++)
+        before += layout->host_of[other] == layout->host_of[rank];
+    return before;
+}
+
+static int check_place(horon_context_t *ctx, const struct layout *layout)
+{
+    const int rank = horon_rank(ctx), host = layout->host_of[rank];
+    const int local_rank = local_rank_of(layout, rank);
+    int local_size = 0, cross_rank = 0, cross_size = 0;
+    for (int other = 0; other < layout->size; other++) {
+        const int is = horon_host_of(ctx, other);
+        if (is != layout->host_of[other])
+            return wrong("host", other, is, layout->host_of[other]);
+        local_size += layout->host_of[other] == host;
+        if (local_rank_of(layout, other) == local_rank) {
+            cross_size++;
+            cross_rank += layout->host_of[other] < host;
+        }
+    }
+    const int found[][2] = {
+        {horon_size(ctx), layout->size},     {horon_host_count(ctx), layout->host_count},
+        {horon_local_rank(ctx), local_rank}, {horon_local_size(ctx), local_size},
+        {horon_cross_rank(ctx), cross_rank}, {horon_cross_size(ctx), cross_size}};
+    static const char *const names[] = {"size",       "host count", "local rank",
+                                        "local size", "cross rank", "cross size"};
+    for (size_t i = 0; i < sizeof found / sizeof found[0]; i++)
+        if (found[i][0] != found[i][1])
+            return wrong(names[i], rank, found[i][0], found[i][1]);
+    return 0;
+}
+
+static int print_place(horon_context_t *ctx)
+{
+    printf("rank %d of %d, local %d of %d, cross %d of %d, hosts", horon_rank(ctx), horon_size(ctx),
+           horon_local_rank(ctx), horon_local_size(ctx), horon_cross_rank(ctx),
+           horon_cross_size(ctx));
+    for (int rank = 0; rank < horon_size(ctx); rank++)
+        printf("%c%d", rank ? ',' : ' ', horon_host_of(ctx, rank));
+    printf("\n");
+    return 0;
+}
+
+/* ---- Barriers ------------------------------------------------------------------------------- */
+
+static bool note(const char *folder, int meeting, int rank, bool make)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%d.%d", folder, meeting, rank);
+    if (!make)
+        return access(path, F_OK) == 0;
+    int fd = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
+}
+
+/* Behind a barrier, everybody's note from before it is there. */
+static int meet(horon_context_t *ctx, const char *folder, bool in_order)
+{
+    for (int meeting = 0; meeting < MEETINGS; meeting++) {
+        horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+        desc.verb = HORON_BARRIER;
+        desc.flags = in_order ? HORON_IN_ORDER : 0;
+        if (!note(folder, meeting, horon_rank(ctx), true))
+            return failed(0, "a note cannot be made");
+        horon_status_t status = horon_run(ctx, &desc, -1, why, sizeof why);
+        if (status != HORON_OK)
+            return failed(status, why);
+        for (int rank = 0; rank < horon_size(ctx); rank++)
+            if (!note(folder, meeting, rank, false))
+                return wrong("the note behind the barrier", rank, 0, 1);
+    }
+    return 0;
+}
+
+/* ---- All cases ------------------------------------------------------------------------------ */
+
+static horon_descriptor_t begin_work(struct work *work, int rank, int size, const uint64_t *shape)
+{
+    const struct one_case *one = work->one;
+    const bool gathers = one->verb == HORON_ALLGATHER;
+    const bool in_place = !gathers && one->number % 2;
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    if (one->verb != HORON_BROADCAST || rank == one->root || in_place)
+        work->src = memory(case_count(one, rank), one->dtype);
+    if (!in_place)
+        work->dst = memory(case_result_count(one, size), one->dtype);
+    if (one->verb != HORON_BROADCAST || rank == one->root)
+        case_fill(one, rank, work->src);
+    desc.verb = one->verb;
+    desc.dtype = one->dtype;
+    desc.redop = one->redop;
+    desc.root = one->root;
+    desc.name = one->name;
+    desc.src = work->src;
+    desc.dst = in_place ? work->src : work->dst;
+    desc.prescale = one->prescale;
+    desc.postscale = one->postscale;
+    desc.count = case_count(one, rank);
+    if (gathers) {
+        desc.shape = shape;
+        desc.ndim = 2;
+    }
+    return desc;
+}
+
+static void end_work(struct work *work, int size)
+{
+    char digest[CASE_DIGEST_BYTES];
+    const uint64_t count = case_result_count(work->one, size);
+    printf("%s %s\n", work->one->name,
+           case_digest(work->one, work->dst ? work->dst : work->src, count, digest));
+    free(work->src);
+    free(work->dst);
+}
+
+static int run_in_order(horon_context_t *ctx, struct work *works, int count)
+{
+    const int rank = horon_rank(ctx), size = horon_size(ctx);
+    for (int i = 0; i < count; i++) {
+        const uint64_t shape[2] = {case_count(works[i].one, rank) / CASE_ROW_ELEMENTS,
+                                   CASE_ROW_ELEMENTS};
+        horon_descriptor_t desc = begin_work(&works[i], rank, size, shape);
+        desc.flags = HORON_IN_ORDER;
+        desc.name = NULL;
+        horon_status_t status = horon_run(ctx, &desc, -1, why, sizeof why);
+        if (status != HORON_OK) {
+            fprintf(stderr, "%s\n", works[i].one->name);
+            return failed(status, why);
+        }
+    }
+    return 0;
+}
+
+static int submit(horon_context_t *ctx, struct work *works, int first, int count)
+{
+    const int rank = horon_rank(ctx), size = horon_size(ctx);
+    horon_descriptor_t descs[GROUP];
+    horon_request_t *requests[GROUP];
+    uint64_t shapes[GROUP][2];
+    for (int i = 0; i < count; i++) {
+        struct work *work = &works[first + i];
+        shapes[i][0] = case_count(work->one, rank) / CASE_ROW_ELEMENTS;
+        shapes[i][1] = CASE_ROW_ELEMENTS;
+        descs[i] = begin_work(work, rank, size, shapes[i]);
+    }
+    horon_status_t status = count == 1 ? horon_submit(ctx, descs, requests)
+                                       : horon_submit_group(ctx, descs, (size_t)count, requests);
+    if (status != HORON_OK)
+        return failed(status, horon_last_error(ctx));
+    for (int i = 0; i < count; i++)
+        works[first + i].request = requests[i];
+    return 0;
+}
+
+/* All blocks of @p group cases, begun with a block that depends on the rank, in steps that meet
+ * each block once because they have no divisor in common with their number. */
+static int run_named(horon_context_t *ctx, struct work *works, int count, int group)
+{
+    const int blocks = (count + group - 1) / group;
+    const int rank = horon_rank(ctx);
+    int step = 1 + rank * 7 % blocks;
+    for (int divisor = 2; divisor <= step; divisor++)
+        if (step % divisor == 0 && blocks % divisor == 0) {
+            step--;
+            divisor = 1;
+        }
+    for (int i = 0; i < blocks; i++) {
+        const int first = (rank * 31 + i * step) % blocks * group;
+        const int size = count - first < group ? count - first : group;
+        if (submit(ctx, works, first, size) != 0)
+            return 1;
+    }
+    for (int i = 0; i < count; i++) {
+        horon_status_t status = horon_wait(works[i].request, HORON_HOST_DONE, -1);
+        if (status != HORON_OK)
+            return failed(status, horon_request_error(works[i].request));
+        horon_release(works[i].request);
+    }
+    return 0;
+}
+
+static int run_cases(horon_context_t *ctx, const char *mode, const char *folder)
+{
+    int count = 0;
+    struct one_case *cases = cases_make(horon_size(ctx), &count);
+    struct work *works = calloc((size_t)count, sizeof *works);
+    const bool in_order = strcmp(mode, "in-order") == 0;
+    if (!works)
+        abort();
+    for (int i = 0; i < count; i++)
+        works[i].one = &cases[i];
+    int code = meet(ctx, folder, in_order);
+    if (code == 0 && in_order)
+        code = run_in_order(ctx, works, count);
+    else if (code == 0)
+        code = run_named(ctx, works, count, strcmp(mode, "grouped") == 0 ? GROUP : 1);
+    for (int i = 0; code == 0 && i < count; i++)
+        end_work(&works[i], horon_size(ctx));
+    free(works);
+    free(cases);
+    return code;
+}
+
+static int expect_cases(const struct layout *layout)
+{
+    int count = 0;
+    struct one_case *cases = cases_make(layout->size, &count);
+    for (int i = 0; i < count; i++) {
+        char digest[CASE_DIGEST_BYTES];
+        const uint64_t elements = case_result_count(&cases[i], layout->size);
+        void *data = memory(elements, cases[i].dtype);
+        case_expect(&cases[i], layout, data);
+        printf("%s %s\n", cases[i].name, case_digest(&cases[i], data, elements, digest));
+        free(data);
+    }
+    free(cases);
+    return 0;
+}
+
+/* ---- Until something fails ------------------------------------------------------------------ */
+
+static int sum(horon_context_t *ctx, uint64_t count, long rounds)
+{
+    float *data = memory(count, HORON_FLOAT32);
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    horon_status_t status = HORON_OK;
+    desc.verb = HORON_ALLREDUCE;
+    desc.name = "sum";
+    desc.dtype = HORON_FLOAT32;
+    desc.src = desc.dst = data;
+    desc.count = count;
+    for (long round = 0; status == HORON_OK && round != rounds; round++) {
+        status = horon_run(ctx, &desc, -1, why, sizeof why);
+        if (status == HORON_OK && round == 0) {
+            printf("summed\n");
+            fflush(stdout);
+        }
+    }
+    free(data);
+    return status == HORON_OK ? 0 : failed(status, why);
+}
+
+static int idle(horon_context_t *ctx)
+{
+    float value = 1;
+    char name[32];
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    snprintf(name, sizeof name, "mine%d", horon_rank(ctx));
+    desc.verb = HORON_ALLREDUCE;
+    desc.name = name;
+    desc.dtype = HORON_FLOAT32;
+    desc.src = desc.dst = &value;
+    desc.count = 1;
+    if (sum(ctx, 1, 1) != 0)
+        return 1;
+    return failed(horon_run(ctx, &desc, -1, why, sizeof why), why);
+}
+
+/* Rank 0 decides that it fails, and is gone from the library before it can be driven further. */
+static int last(horon_context_t *ctx)
+{
+    float value[2] = {1, 1};
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    desc.verb = HORON_ALLREDUCE;
+    desc.name = "uneven";
+    desc.dtype = HORON_FLOAT32;
+    desc.src = desc.dst = value;
+    desc.count = horon_rank(ctx) == 0 ? 2 : 1;
+    if (sum(ctx, 1, 1) != 0)
+        return 1;
+    if (horon_rank(ctx) == 0)
+        usleep(300000); /* the others are asleep by then, as a rule */
+    int code = failed(horon_run(ctx, &desc, -1, why, sizeof why), why);
+    if (horon_rank(ctx) == 0)
+        pause();
+    return code;
+}
+
+static horon_status_t sum_beside(horon_context_t *ctx, long sums)
+{
+    float value = 0;
+    horon_status_t status = HORON_OK;
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    desc.verb = HORON_ALLREDUCE;
+    desc.flags = HORON_IN_ORDER;
+    desc.dtype = HORON_FLOAT32;
+    desc.src = desc.dst = &value;
+    desc.count = 1;
+    for (long i = 0; status == HORON_OK && i < sums; i++)
+        status = horon_run(ctx, &desc, -1, why, sizeof why);
+    return status;
+}
+
+/* The thread that ran the sums drove the broadcast too, and left it as it was. */
+static int aside(horon_context_t *ctx, long rounds)
+{
+    horon_status_t status = HORON_OK;
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    desc.verb = HORON_BROADCAST;
+    desc.name = "much";
+    desc.dtype = HORON_FLOAT32;
+    desc.count = 4000037;
+    float *data = memory(desc.count, desc.dtype);
+    desc.src = desc.dst = data;
+    for (long round = 0; status == HORON_OK && round < rounds; round++) {
+        horon_request_t *request = NULL;
+        desc.root = (int32_t)(round % horon_size(ctx));
+        status = horon_submit(ctx, &desc, &request);
+        if (status == HORON_OK)
+            status = sum_beside(ctx, round * 7 % 40);
+        if (status == HORON_OK)
+            do
+                usleep(200); /* horon_test() makes no progress */
+            while ((status = horon_test(request, HORON_HOST_DONE)) == HORON_IN_PROGRESS);
+        horon_release(request);
+    }
+    free(data);
+    return status == HORON_OK ? 0 : failed(status, why);
+}
+
+static int work(horon_context_t *ctx, int words, char **word, const struct layout *layout)
+{
+    if (strcmp(word[1], "place") == 0)
+        return print_place(ctx);
+    if (strcmp(word[1], "sum") == 0 && words == 4)
+        return sum(ctx, strtoull(word[2], NULL, 10), strtol(word[3], NULL, 10));
+    if (strcmp(word[1], "idle") == 0)
+        return idle(ctx);
+    if (strcmp(word[1], "last") == 0)
+        return last(ctx);
+    if (strcmp(word[1], "aside") == 0 && words == 3)
+        return aside(ctx, strtol(word[2], NULL, 10));
+    if (words != 4 || check_place(ctx, layout) != 0)
+        return 1;
+    return run_cases(ctx, word[1], word[3]);
+}
+
+int main(int words, char **word)
+{
+    struct layout layout = {0};
+    horon_context_t *ctx = NULL;
+    const bool has_layout =
+        words > 2 && strcmp(word[1], "sum") != 0 && strcmp(word[1], "aside") != 0;
+    if (words < 2 || (has_layout && layout_parse(word[2], &layout) != 0)) {
+        fprintf(stderr, "usage: see the source\n");
+        return 2;
+    }
+    if (strcmp(word[1], "expect") == 0)
+        return expect_cases(&layout);
+    horon_status_t status = horon_context_create(NULL, &ctx, why, sizeof why);
+    if (status != HORON_OK)
+        return failed(status, why);
+    int code = work(ctx, words, word, &layout);
+    horon_context_destroy(ctx);
+    return code;
+}

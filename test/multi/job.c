@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See job.h. A rank is a fork of the test, so that its work is a function of the test. */
+#undef NDEBUG
+#include "multi/job.h"
+
+#include <assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static void send_report(int pipe, const struct job_report *report)
+{
+    /* smaller than PIPE_BUF: written whole */
+    ssize_t written = write(pipe, report, sizeof *report);
+    (void)written; /* the test may be gone */
+}
+
+static void run_rank(struct job *job, int rank, int pipe, const char *const *settings,
+                     job_work_fn_t work, void *arg)
+{
+    const char *all[16] = {0};
+    char store[96];
+    int count = 0;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    snprintf(store, sizeof store, "STORE=file:%s", job->store);
+    all[count++] = store;
+    all[count++] = "JOB_KEY=a key for this test";
+    for (; settings && *settings && count < 15; settings++)
+        all[count++] = *settings;
+    horon_options_t options = HORON_OPTIONS_INIT;
+    options.rank = rank;
+    options.size = job->size;
+    options.settings = all;
+    horon_context_t *ctx = NULL;
+    struct job_report report = {0};
+    report.status = horon_context_create(&options, &ctx, report.text, sizeof report.text);
+    if (report.status == HORON_OK) {
+        struct job_report joined = {.status = HORON_IN_PROGRESS};
+        send_report(pipe, &joined);
+        work(ctx, arg, &report);
+    }
+    send_report(pipe, &report);
+    horon_context_destroy(ctx);
+    _exit(0);
+}
+
+void job_start(struct job *job, int size, const char *const *settings, job_work_fn_t work,
+               void *arg)
+{
+    memset(job, 0, sizeof *job);
+    job->size = size;
+    snprintf(job->store, sizeof job->store, "/tmp/horon-test-XXXXXX");
+    char *made = mkdtemp(job->store);
+    assert(made);
+    gethostname(job->host, sizeof job->host - 1);
+    fflush(NULL);
+    for (int rank = 0; rank < size; rank++) {
+        int ends[2];
+        int failed = pipe2(ends, O_CLOEXEC);
+        assert(!failed);
+        job->pids[rank] = fork();
+        assert(job->pids[rank] >= 0);
+        if (job->pids[rank] == 0) {
+            close(ends[0]);
+            run_rank(job, rank, ends[1], settings, work, arg);
+        }
+        close(ends[1]);
+        job->pipes[rank] = ends[0];
+    }
+}
+
+static int next_report(struct job *job, int rank, int timeout_ms, struct job_report *report)
+{
+    struct pollfd ready = {.fd = job->pipes[rank], .events = POLLIN};
+    int64_t deadline = now_ms() + timeout_ms;
+    for (;;) {
+        int64_t left = deadline - now_ms();
+        int found = poll(&ready, 1, left > 0 ? (int)left : 0);
+        if (found < 0 && errno == EINTR)
+            continue;
+        if (found <= 0)
+            return -1;
+        return read(job->pipes[rank], report, sizeof *report) == sizeof *report ? 0 : -1;
+    }
+}
+
+int job_report_of(struct job *job, int rank, int timeout_ms, struct job_report *report)
+{
+    int64_t deadline = now_ms() + timeout_ms;
+    do {
+        int64_t left = deadline - now_ms();
+        if (next_report(job, rank, left > 0 ? (int)left : 0, report) != 0)
+            return -1;
+    } while (report->status == HORON_IN_PROGRESS);
+    return 0;
+}
+
+void job_wait_joined(struct job *job)
+{
+    struct job_report report;
+    for (int rank = 0; rank < job->size; rank++) {
+        int got = next_report(job, rank, 60000, &report);
+        if (got == 0 && report.status != HORON_IN_PROGRESS)
+            fprintf(stderr, "rank %d did not join: %s\n", rank, report.text);
+        assert(got == 0);
+        assert(report.status == HORON_IN_PROGRESS);
+    }
+}
+
+static void reap(struct job *job, int rank, int timeout_ms, int *killed)
+{
+    int pidfd = (int)syscall(SYS_pidfd_open, job->pids[rank], 0);
+    struct pollfd ended = {.fd = pidfd, .events = POLLIN};
+    if (pidfd >= 0 && poll(&ended, 1, timeout_ms > 0 ? timeout_ms : 0) == 0) {
+        kill(job->pids[rank], SIGKILL);
+        (*killed)++;
+    }
+    if (pidfd >= 0)
+        close(pidfd);
+    waitpid(job->pids[rank], &job->exit_status[rank], 0);
+    if (WIFSIGNALED(job->exit_status[rank]) && WTERMSIG(job->exit_status[rank]) != SIGKILL)
+        fprintf(stderr, "rank %d ended by signal %d\n", rank, WTERMSIG(job->exit_status[rank]));
+    job->pids[rank] = 0;
+}
+
+static void remove_store(const char *path)
+{
+    DIR *dir = opendir(path);
+    struct dirent *entry;
+    while (dir && (entry = readdir(dir)))
+        if (entry->d_name[0] != '.')
+            unlinkat(dirfd(dir), entry->d_name, 0);
+    if (dir)
+        closedir(dir);
+    rmdir(path);
+}
+
+int job_end(struct job *job, int timeout_ms)
+{
+    int killed = 0;
+    int64_t deadline = now_ms() + timeout_ms;
+    for (int rank = 0; rank < job->size; rank++) {
+        if (job->pids[rank])
+            reap(job, rank, (int)(deadline - now_ms()), &killed);
+        close(job->pipes[rank]);
+    }
+    remove_store(job->store);
+    return killed;
+}
+
+horon_descriptor_t job_sum(const char *name, float *data, uint64_t count, uint32_t flags)
+{
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    desc.verb = HORON_ALLREDUCE;
+    desc.name = name;
+    desc.dtype = HORON_FLOAT32;
+    desc.redop = HORON_SUM;
+    desc.flags = flags;
+    desc.count = count;
+    desc.src = desc.dst = data;
+    return desc;
+}

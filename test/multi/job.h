@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A job of real processes: forks N ranks that meet through a file store in a fresh directory, each
+ * with a pipe to the test. All are gone, and the directory too, when it ends, whatever happened.
+ */
+#ifndef HORON_TEST_MULTI_JOB_H
+#define HORON_TEST_MULTI_JOB_H
+
+#include <horon/horon.h>
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#define JOB_RANKS_MAX 16
+
+/** What a rank tells the test. */
+struct job_report {
+    int32_t status; /* of the operation that ended its work; 0: it finished */
+    char text[HORON_ERROR_TEXT_BYTES];
+};
+
+struct job {
+    int size;
+    pid_t pids[JOB_RANKS_MAX]; /* 0: reaped */
+    int pipes[JOB_RANKS_MAX];  /* reports of each rank */
+    int exit_status[JOB_RANKS_MAX];
+    char store[64];
+    char host[64];
+};
+
+/** Runs in each rank with its context; what it fills in is sent. The context is destroyed after. */
+typedef void (*job_work_fn_t)(horon_context_t *ctx, void *arg, struct job_report *report);
+
+/** Starts the ranks. @param settings NULL-ended "NAME=value" besides the store and a key; may be
+ * NULL */
+void job_start(struct job *job, int size, const char *const *settings, job_work_fn_t work,
+               void *arg);
+/** Waits until every rank has joined. Once at most. */
+void job_wait_joined(struct job *job);
+/** Waits until every rank has joined. Once at most. */
+void job_wait_joined(struct job *job);
+/** Waits for the report of a rank. @return 0, or -1 if it ended without one or @p timeout_ms passed
+ */
+int job_report_of(struct job *job, int rank, int timeout_ms, struct job_report *report);
+/** Waits for all ranks to exit, kills those that did not in @p timeout_ms. @return how many it
+ * killed */
+int job_end(struct job *job, int timeout_ms);
+
+/** Sets up an allreduce in a descriptor. */
+horon_descriptor_t job_sum(const char *name, float *data, uint64_t count, uint32_t flags);
+
+#endif

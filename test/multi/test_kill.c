@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Ranks die at any moment: every other rank's pending operation fails within a second, with a text
+ * that names the dead rank and its host; nothing of the job stays behind.
+ */
+#undef NDEBUG
+#include "multi/job.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define ROUNDS 100
+#define ROUNDS_FULL 1000
+/* The product promises a second; a test that shares its cores allows more, and prints the worst. */
+#define FAIL_MS 10000
+
+/* Works until something fails: blocking, named, fused, small and large ones, a broadcast, a gather.
+ */
+static void work_for_ever(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    enum { SMALL = 3, LARGE = 300000, TENSORS = 20 };
+    static float data[LARGE], many[TENSORS][1000];
+    horon_request_t *requests[TENSORS];
+    char name[32];
+    (void)arg;
+    for (;;) {
+        horon_descriptor_t desc = job_sum(NULL, data, SMALL, HORON_IN_ORDER);
+        report->status = horon_run(ctx, &desc, -1, report->text, sizeof report->text);
+        desc = job_sum("large", data, LARGE, 0);
+        if (report->status == HORON_OK)
+            report->status = horon_run(ctx, &desc, -1, report->text, sizeof report->text);
+        for (int i = 0; i < TENSORS && report->status == HORON_OK; i++) {
+            snprintf(name, sizeof name, "tensor %d", i);
+            desc = job_sum(name, many[i], 1000, 0);
+            report->status = horon_submit(ctx, &desc, &requests[i]);
+            if (report->status != HORON_OK) {
+                snprintf(report->text, sizeof report->text, "%s", horon_last_error(ctx));
+                return;
+            }
+        }
+        if (report->status == HORON_OK)
+            report->status = horon_wait_all(requests, TENSORS, HORON_HOST_DONE, -1);
+        if (report->status != HORON_OK) {
+            if (!report->text[0])
+                snprintf(report->text, sizeof report->text, "%s",
+                         horon_request_error(requests[TENSORS - 1]));
+            return;
+        }
+        for (int i = 0; i < TENSORS; i++)
+            horon_release(requests[i]);
+    }
+}
+
+static void wait_ns(long ns)
+{
+    struct timespec pause = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+    nanosleep(&pause, NULL);
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* @return how long the last of the others took to say so */
+static int64_t kill_one(int size, int victim, bool joined, long after_ns,
+                        const char *const *settings)
+{
+    struct job job;
+    char named[96];
+    job_start(&job, size, settings, work_for_ever, NULL);
+    if (joined)
+        job_wait_joined(&job);
+    wait_ns(after_ns); /* the random moment itself, not a synchronisation */
+    kill(job.pids[victim], SIGKILL);
+    int64_t killed = now_ms();
+    snprintf(named, sizeof named, "rank %d", victim);
+    for (int rank = 0; rank < size; rank++) {
+        struct job_report report = {0};
+        if (rank == victim)
+            continue;
+        int got = job_report_of(&job, rank, FAIL_MS, &report);
+        if (got != 0 || !strstr(report.text, named))
+            fprintf(stderr, "victim %d after %ld ns, rank %d says: got %d status %d '%s'\n", victim,
+                    after_ns, rank, got, report.status, report.text);
+        assert_int_equal(got, 0);
+        assert_true(report.status < 0);
+        assert_non_null(strstr(report.text, named));
+        if (report.status == HORON_ERR_PEER_LOST)
+            assert_non_null(strstr(report.text, job.host));
+    }
+    int64_t took = now_ms() - killed;
+    assert_int_equal(job_end(&job, 5000), 0);
+    return took;
+}
+
+static void test_kill_at_random_moment_is_named_by_all(void **state)
+{
+    (void)state;
+    int rounds = getenv("HORON_TEST_FULL") ? ROUNDS_FULL : ROUNDS;
+    const char *given = getenv("HORON_TEST_SEED");
+    unsigned seed = given ? (unsigned)atoi(given) : 1;
+    /* joining may be cut short too: then its deadline, which names the missing rank, ends it */
+    static const char *const settings[] = {"START_TIMEOUT=1000ms", NULL};
+    int64_t worst = 0;
+    for (int round = 0; round < rounds; round++) {
+        int size = 2 + (int)((unsigned)rand_r(&seed) % 3);
+        int victim = (int)((unsigned)rand_r(&seed) % (unsigned)size);
+        bool joined = round % 4 != 0;
+        int64_t took =
+            kill_one(size, victim, joined, rand_r(&seed) % 30000000, joined ? NULL : settings);
+        if (joined && took > worst)
+            worst = took;
+    }
+    print_message("worst of %d kills: %lld ms until all others knew\n", rounds, (long long)worst);
+}
+
+static void test_kill_between_hosts_is_named_by_all(void **state)
+{
+    (void)state;
+    unsigned seed = 7;
+    static const char *const settings[] = {"SHM=0", NULL};
+    int64_t worst = 0;
+    for (int round = 0; round < 20; round++) {
+        int size = 2 + (int)((unsigned)rand_r(&seed) % 3);
+        int victim = (int)((unsigned)rand_r(&seed) % (unsigned)size);
+        int64_t took = kill_one(size, victim, true, rand_r(&seed) % 30000000, settings);
+        worst = took > worst ? took : worst;
+    }
+    print_message("worst between hosts: %lld ms until all others knew\n", (long long)worst);
+}
+
+/* A forked child of the victim holds copies of all its descriptors and lives on. */
+static void fork_and_work(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    if (horon_rank(ctx) == *(int *)arg && fork() == 0) {
+        struct job_report unused;
+        horon_descriptor_t desc = job_sum("child", (float[1]){0}, 1, 0);
+        if (horon_run(ctx, &desc, -1, unused.text, sizeof unused.text) != HORON_ERR_FORKED)
+            abort();
+        alarm(10); /* outlives the victim and the test, but not for long */
+        for (;;)
+            pause();
+    }
+    work_for_ever(ctx, arg, report);
+}
+
+static void test_kill_with_living_child_is_named_by_all(void **state)
+{
+    (void)state;
+    for (int shm = 0; shm < 2; shm++) {
+        const char *const settings[] = {shm ? "SHM=1" : "SHM=0", NULL};
+        int victim = 1;
+        struct job job;
+        job_start(&job, 3, settings, fork_and_work, &victim);
+        job_wait_joined(&job);
+        wait_ns(20000000);
+        kill(job.pids[victim], SIGKILL);
+        for (int rank = 0; rank < 3; rank += 2) {
+            struct job_report report = {0};
+            assert_int_equal(job_report_of(&job, rank, FAIL_MS, &report), 0);
+            assert_int_equal(report.status, HORON_ERR_PEER_LOST);
+            assert_non_null(strstr(report.text, "rank 1"));
+        }
+        assert_int_equal(job_end(&job, 5000), 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_kill_at_random_moment_is_named_by_all),
+        cmocka_unit_test(test_kill_between_hosts_is_named_by_all),
+        cmocka_unit_test(test_kill_with_living_child_is_named_by_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""numpy arrays, buffers, DLPack and numbers through horon."""
+
+import array
+import ctypes
+import gc
+import sys
+
+import horon
+import pytest
+from horon import _horon
+
+numpy = pytest.importorskip("numpy")
+
+INTEGERS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
+FLOATS = ("float16", "float32", "float64")
+MOVED = ("complex64", "complex128")
+COUNTS = (0, 1, 13, 4099)
+
+
+def value(dtype, count, rank):
+    """Small integers, so that sums and products are exact in every type; each rank has its own."""
+    numbers = (numpy.arange(count) + 2 * rank) % 5 + 1
+    return (numbers % 2 if dtype == "bool" else numbers).astype(dtype)
+
+
+def expected(dtype, count, size, op):
+    stack = numpy.stack([value(dtype, count, rank) for rank in range(size)])
+    if op == horon.Sum:
+        return stack.any(0) if dtype == "bool" else stack.sum(0).astype(dtype)
+    if op == horon.Product:
+        return stack.all(0) if dtype == "bool" else stack.prod(0).astype(dtype)
+    if op == horon.Average:
+        mean = stack.astype("float64").sum(0) / size
+        return mean.astype(dtype)
+    return stack.min(0) if op == horon.Min else stack.max(0)
+
+
+def rank_allreduce_types():
+    horon.init()
+    size, rank = horon.size(), horon.rank()
+    for count in COUNTS:
+        for dtype in (*INTEGERS, *FLOATS, "bool"):
+            for op in horon.ReduceOp:
+                if dtype == "bool" and op == horon.Average:
+                    continue
+                name = f"{dtype}.{count}.{op.name}"
+                mine = value(dtype, count, rank)
+                result = horon.allreduce(mine, name=name, op=op)
+                assert result.dtype == mine.dtype, name
+                want = expected(dtype, count, size, op)
+                tolerance = 2e-3 if dtype == "float16" else 1e-6
+                assert numpy.allclose(
+                    result.astype("float64"), want.astype("float64"), rtol=tolerance, atol=0
+                ), (name, result, want)
+                assert (mine == value(dtype, count, rank)).all(), f"{name}: the input has changed"
+                assert horon.allreduce_(mine, name=name, op=op) is mine
+                assert (mine == result).all(), name
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_allreduce_every_type_and_op_is_right(run_ranks, n):
+    run_ranks(n, rank_allreduce_types)
+
+
+def rank_move_types():
+    horon.init()
+    size, rank = horon.size(), horon.rank()
+    for dtype in (*INTEGERS, *FLOATS, *MOVED, "bool"):
+        for rows in (0, 1, 7):
+            mine = value(dtype, (rows + rank) * 3, rank).reshape(rows + rank, 3)
+            got = horon.allgather(mine, name=f"gather.{dtype}.{rows}")
+            want = numpy.concatenate(
+                [value(dtype, (rows + r) * 3, r).reshape(rows + r, 3) for r in range(size)]
+            )
+            assert got.dtype == mine.dtype and (got == want).all(), (dtype, rows)
+        for root in range(size):
+            mine = value(dtype, 11, rank)
+            got = horon.broadcast(mine, root, name=f"bcast.{dtype}")
+            assert got.dtype == mine.dtype and (got == value(dtype, 11, root)).all(), dtype
+            assert (mine == value(dtype, 11, rank)).all()
+            horon.broadcast_(mine, root, name=f"bcast.{dtype}")
+            assert (mine == value(dtype, 11, root)).all(), dtype
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_allgather_and_broadcast_move_every_type(run_ranks, n):
+    run_ranks(n, rank_move_types)
+
+
+def test_every_type_over_tcp(run_ranks):
+    run_ranks(3, rank_allreduce_types, HORON_SHM=0)
+    run_ranks(3, rank_move_types, HORON_SHM=0)
+
+
+def rank_other_forms():
+    horon.init()
+    size, rank = horon.size(), horon.rank()
+    total = sum(range(size))
+    # numbers
+    assert horon.allreduce(rank, op=horon.Sum) == total
+    assert horon.allreduce(float(rank)) == total / size
+    assert horon.allreduce(rank == 0, op=horon.Max) is True
+    assert horon.allgather(rank) == list(range(size))
+    assert horon.broadcast(rank + 5, size - 1) == size + 4
+    # 0-d, non-contiguous, reversed
+    assert horon.allreduce(numpy.float32(rank), op=horon.Sum) == total
+    grid = numpy.arange(12.0).reshape(3, 4) + rank
+    assert (
+        horon.allreduce(grid.T, op=horon.Sum) == size * numpy.arange(12.0).reshape(3, 4).T + total
+    ).all()
+    horon.allreduce_(grid[:, 1], op=horon.Sum)
+    assert (grid[:, 1] == size * numpy.array([1.0, 5.0, 9.0]) + total).all()
+    assert (grid[:, 0] == numpy.array([0.0, 4.0, 8.0]) + rank).all()
+    horon.broadcast_(grid[::-1], 0)
+    # buffers
+    plain = array.array("i", [rank, 1])
+    horon.allreduce_(plain, op=horon.Sum)
+    assert list(plain) == [total, size]
+    assert bytes(horon.allgather(bytes([65 + rank]))) == bytes(65 + r for r in range(size))
+    result = horon.allreduce(memoryview(array.array("d", [1.5])), op=horon.Sum)
+    assert memoryview(result).tolist() == [1.5 * size]
+    assert (numpy.from_dlpack(result) == 1.5 * size).all()
+    # scale factors
+    assert horon.allreduce(1.0, op=horon.Sum, prescale_factor=0.5, postscale_factor=4.0) == 2 * size
+    # groups and handles
+    results = horon.grouped_allreduce([numpy.ones(3), numpy.full(5, rank)], op=horon.Sum)
+    assert (results[0] == size).all() and (results[1] == total).all()
+    gathered = horon.grouped_allgather([numpy.full(rank, rank), numpy.array([rank])])
+    assert len(gathered[0]) == total and list(gathered[1]) == list(range(size))
+    handles = [
+        horon.allreduce_async(numpy.full(n, rank), op=horon.Sum, name=f"h{n}") for n in range(20)
+    ]
+    order = handles if rank % 2 else handles[::-1]
+    assert all((horon.synchronize(h) == total).all() for h in order)
+    assert all(horon.poll(h) for h in handles)
+    horon.barrier()
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_numbers_strides_buffers_groups(run_ranks, n):
+    run_ranks(n, rank_other_forms)
+
+
+def rank_objects():
+    horon.init()
+    size, rank = horon.size(), horon.rank()
+    mine = {"rank": rank, "data": [rank] * 1000 * (rank + 1)}
+    assert horon.allgather_object(mine) == [
+        {"rank": r, "data": [r] * 1000 * (r + 1)} for r in range(size)
+    ]
+    for root in range(size):
+        got = horon.broadcast_object(mine if rank == root else None, root)
+        assert got["rank"] == root
+    big = horon.broadcast_object(b"x" * (1 << 25) if rank == 0 else None)
+    assert len(big) == 1 << 25 and big[-1:] == b"x"
+    assert horon.allgather_object(None) == [None] * size
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_objects_of_any_size(run_ranks, n):
+    run_ranks(n, rank_objects)
+
+
+def rank_dtype_by_hand():
+    """Types that the buffer protocol has no letter for."""
+    horon.init()
+    context = horon._world.context()
+    bfloat16 = _horon.DTYPES["bfloat16"]
+    ones = array.array("H", [0x3F80] * 5)  # 1.0
+    output = horon.Array((5,), bfloat16)
+    context.submit(
+        _horon.ALLREDUCE, "bf16", ones, output, horon.Sum, 0, 1.0, 1.0, 0, bfloat16
+    ).wait()
+    two = {1: 0x3F80, 2: 0x4000}[horon.size()]
+    assert memoryview(output).tolist() == [two] * 5
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_bfloat16_buffer_is_reduced(run_ranks, n):
+    run_ranks(n, rank_dtype_by_hand)
+
+
+class OldDLPack:
+    """A producer that knows no max_version and hands out unversioned capsules."""
+
+    def __init__(self, owner):
+        self.owner = owner
+
+    def __dlpack__(self, stream=None):
+        return self.owner.__dlpack__()
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+
+def rank_dlpack():
+    horon.init()
+    owner = horon.Array((3,), _horon.DTYPES["float32"])
+    memoryview(owner)[:] = array.array("f", [1, 2, 3])
+    before = sys.getrefcount(owner)
+    old = OldDLPack(owner)
+    assert memoryview(horon.allreduce(old)).tolist() == [1, 2, 3]
+    horon.allreduce_(old, op=horon.Sum)
+    assert memoryview(owner).tolist() == [horon.size() * v for v in (1, 2, 3)]
+    frozen = numpy.arange(3.0)
+    frozen.flags.writeable = False
+    assert (horon.allreduce(frozen) == frozen).all()
+    with pytest.raises(ValueError, match="read-only"):
+        horon.allreduce_(frozen)
+    del old
+    gc.collect()
+    assert sys.getrefcount(owner) == before
+
+
+def test_dlpack_old_and_read_only(run_ranks):
+    run_ranks(2, rank_dlpack)
+
+
+def rank_wrong_arguments():
+    horon.init()
+    context = horon._world.context()
+    with pytest.raises(TypeError):
+        horon.allreduce("text is no buffer")
+    with pytest.raises(TypeError):
+        horon.allreduce_(1.0)
+    with pytest.raises(ValueError):
+        horon.allreduce(numpy.array(["a"]))
+    with pytest.raises(ValueError):
+        horon.allreduce(numpy.ones(2), average=True, op=horon.Sum)
+    with pytest.raises(ValueError):
+        horon.allreduce(numpy.ones(2), process_set=5)
+    with pytest.raises(ValueError):
+        horon.allreduce(numpy.ones(2, "bool"))  # no average of bools
+    with pytest.raises(ValueError):
+        horon.allreduce(numpy.ones(2, "complex64"), op=horon.Sum)
+    with pytest.raises(ValueError):
+        horon.broadcast(numpy.ones(2), horon.size())
+    with pytest.raises(ValueError):
+        horon.allreduce(numpy.ones(2), name="n" * 600)
+    with pytest.raises(ValueError):
+        context.submit(_horon.ALLREDUCE, "x", numpy.ones(2), numpy.ones(3))
+    with pytest.raises(ValueError):
+        context.submit(_horon.ALLREDUCE, "x", 4096, 4096)
+    with pytest.raises(TypeError):
+        context.submit(_horon.ALLREDUCE, "x")
+    with pytest.raises(ValueError):
+        horon.init(comm=[1])
+    assert horon.allreduce(1.0, op=horon.Sum) == horon.size()
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_wrong_arguments_raise_and_leave_the_job_working(run_ranks, n):
+    run_ranks(n, rank_wrong_arguments)
+
+
+def rank_before_init():
+    with pytest.raises(ValueError, match="init"):
+        horon.rank()
+    with pytest.raises(ValueError, match="init"):
+        horon.allreduce(1.0)
+    assert not horon.is_initialized()
+    horon.init()
+    horon.init()
+    assert horon.is_initialized()
+    assert 0 <= horon.local_rank() < horon.local_size() <= horon.size()
+    assert 0 <= horon.cross_rank() < horon.cross_size()
+    assert horon.is_homogeneous()
+    assert not horon.rocm_built() and isinstance(horon.nccl_built(), int)
+    assert horon.__version__.count(".") == 2
+    horon.shutdown()
+    horon.shutdown()
+    with pytest.raises(ValueError, match="init"):
+        horon.size()
+    return True
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_questions_and_the_order_of_calls(run_ranks, n):
+    assert all(run_ranks(n, rank_before_init))
+
+
+def rank_address():
+    """Bare addresses, as a caller with its own memory passes them."""
+    horon.init()
+    memory = (ctypes.c_double * 4)(1, 2, 3, 4)
+    address = ctypes.addressof(memory)
+    horon._world.context().submit(
+        _horon.ALLREDUCE,
+        "raw",
+        address,
+        address,
+        horon.Sum,
+        0,
+        1.0,
+        1.0,
+        0,
+        _horon.DTYPES["float64"],
+        (2, 2),
+        memory,
+    ).wait()
+    assert list(memory) == [horon.size() * v for v in (1, 2, 3, 4)]
+
+
+def test_bare_addresses(run_ranks):
+    run_ranks(2, rank_address)

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The example of the README runs as it stands there."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import clean_environment
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def test_readme_example_trains_on_two_ranks(tmp_path, horonrun):
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    block = re.search(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.S)
+    assert block, "the README shows no Python"
+    lines = block[1].splitlines()
+    assert len(lines) <= 14, "the README's example has grown out of one look"
+    script = tmp_path / "train.py"
+    sums = "[p.sum().item() for p in model.parameters()]"
+    report = f"print('rank', hvd.rank(), 'of', hvd.size(), {sums})"
+    script.write_text("\n".join([*lines, report, ""]), encoding="utf-8")
+    done = subprocess.run(
+        [horonrun, "-np", "2", sys.executable, str(script)], stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, timeout=120, env=clean_environment(), check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    sums = sorted(re.findall(r"rank (\d) of 2 (\[.*\])", done.stdout))
+    assert [rank for rank, _ in sums] == ["0", "1"], done.stdout
+    assert sums[0][1] == sums[1][1], "the ranks' parameters differ after training"

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One thread a rank; settings go through the real table. Nothing here judges but for having joined.
+ */
+#undef NDEBUG
+#include "boots.h"
+
+#include "boot/address.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The callbacks get no argument of ours: the bytes travel in two rows that boot does not use. */
+static size_t control_bytes(const struct horon_config *config, int local_size)
+{
+    return (size_t)config->spin_us * (size_t)local_size;
+}
+
+static size_t arena_bytes(const struct horon_config *config, int local_size)
+{
+    (void)local_size;
+    return (size_t)config->yield_us << 12;
+}
+
+static void take_log(void *arg, horon_log_level_t level, const char *text)
+{
+    struct boots_rank *rank = arg;
+    rank->warnings += level <= HORON_LOG_WARN;
+    snprintf(rank->warning, sizeof rank->warning, "%s", text);
+}
+
+void boots_setting(struct boots *world, const char *setting)
+{
+    int i = 0;
+    while (world->settings[i])
+        i++;
+    assert_true(i < BOOT_SETTINGS_MAX);
+    world->settings[i] = setting;
+}
+
+void boots_init(struct boots *world, int size, const char *store)
+{
+    memset(world, 0, sizeof *world);
+    assert_true(size <= BOOT_RANKS_MAX);
+    world->size = size;
+    world->control_bytes = 4096;
+    world->arena_bytes = 8192;
+    for (int r = 0; r < size; r++)
+        world->ranks[r] = (struct boots_rank){.world = world, .rank = r};
+    boots_setting(world, store);
+}
+
+static void *join_one(void *arg)
+{
+    struct boots_rank *rank = arg;
+    const struct boots *world = rank->world;
+    const char *settings[2 * BOOT_SETTINGS_MAX + 1];
+    const struct horon_boot_sizes sizes = {control_bytes, arena_bytes};
+    struct horon_log log = {.fn = take_log, .arg = rank, .level = HORON_LOG_WARN, .rank = -1};
+    struct horon_config config;
+    int count = 0;
+    for (int i = 0; world->settings[i]; i++)
+        settings[count++] = world->settings[i];
+    for (int i = 0; rank->settings[i]; i++)
+        settings[count++] = rank->settings[i];
+    settings[count] = NULL;
+    rank->status = horon_config_load(&config, settings, NULL, &rank->error);
+    config.spin_us = (int64_t)world->control_bytes;
+    config.yield_us = (int64_t)(world->arena_bytes >> 12);
+    if (rank->status == HORON_OK)
+        rank->status =
+            horon_boot(&rank->boot, rank->rank, world->size, &config, &sizes, &log, &rank->error);
+    return NULL;
+}
+
+void boots_join(struct boots *world)
+{
+    for (int r = 0; r < world->size; r++)
+        if (!world->ranks[r].absent)
+            assert_int_equal(
+                pthread_create(&world->ranks[r].thread, NULL, join_one, &world->ranks[r]), 0);
+    for (int r = 0; r < world->size; r++)
+        if (!world->ranks[r].absent)
+            pthread_join(world->ranks[r].thread, NULL);
+}
+
+void boots_part(struct boots *world)
+{
+    for (int r = 0; r < world->size; r++)
+        if (!world->ranks[r].absent && world->ranks[r].status == HORON_OK)
+            horon_boot_deinit(&world->ranks[r].boot);
+}
+
+void boots_expect_joined(const struct boots *world)
+{
+    for (int r = 0; r < world->size; r++)
+        if (world->ranks[r].status != HORON_OK)
+            fail_msg("rank %d: %s", r, world->ranks[r].error.text);
+}
+
+static int try_port(const char *text, int port)
+{
+    struct horon_address address;
+    horon_address_parse(text, port, &address);
+    int fd = horon_address_listen(&address);
+    if (fd < 0)
+        return -1;
+    close(fd);
+    return horon_address_port(&address);
+}
+
+int free_port(void)
+{
+    for (int tries = 0; tries < 100; tries++) {
+        int port = try_port("127.0.0.1", 0);
+        if (port > 0 && port < 65000 && try_port("::1", port) == port &&
+            try_port("127.0.0.1", port + 1) == port + 1)
+            return port;
+    }
+    fail_msg("no free port");
+    return -1;
+}
+
+int count_fds(void)
+{
+    int count = 0;
+    DIR *directory = opendir("/proc/self/fd");
+    assert_non_null(directory);
+    while (readdir(directory))
+        count++;
+    closedir(directory);
+    return count;
+}
+
+void place_tcp(struct place *place)
+{
+    memset(place, 0, sizeof *place);
+    snprintf(place->setting, sizeof place->setting, "STORE=tcp://127.0.0.1:%d", free_port());
+}
+
+void place_file(struct place *place)
+{
+    memset(place, 0, sizeof *place);
+    strcpy(place->directory, "/tmp/horon-test-XXXXXX");
+    assert_non_null(mkdtemp(place->directory));
+    snprintf(place->setting, sizeof place->setting, "STORE=file:%s", place->directory);
+}
+
+void place_end(const struct place *place)
+{
+    char command[128];
+    if (!place->directory[0])
+        return;
+    snprintf(command, sizeof command, "rm -r %s", place->directory);
+    assert_int_equal(system(command), 0);
+}

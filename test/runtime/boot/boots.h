@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whole worlds that join: one thread a rank, in one process. */
+#ifndef TEST_BOOTS_H
+#define TEST_BOOTS_H
+
+#include "boot/boot.h"
+
+#include <pthread.h>
+#include <stddef.h>
+
+#define BOOT_RANKS_MAX 17
+#define BOOT_SETTINGS_MAX 8
+
+struct boots;
+
+/** One rank of the world. */
+struct boots_rank {
+    struct boots *world;
+    int rank;
+    pthread_t thread;
+    const char *settings[BOOT_SETTINGS_MAX + 1]; /* on top of the world's; first NULL ends them */
+    bool absent;                                 /* never starts */
+    struct horon_boot boot;
+    horon_status_t status;
+    struct horon_error error;
+    int warnings;
+    char warning[256]; /* the last one */
+};
+
+struct boots {
+    int size;
+    const char *settings[BOOT_SETTINGS_MAX + 1];
+    size_t control_bytes, arena_bytes;
+    struct boots_rank ranks[BOOT_RANKS_MAX];
+};
+
+/** A world of @p size ranks with small memory and no settings but STORE=@p store. */
+void boots_init(struct boots *world, int size, const char *store);
+void boots_setting(struct boots *world, const char *setting);
+/** Starts all ranks and waits until each has joined or failed. */
+void boots_join(struct boots *world);
+/** Ends the boots of all ranks that joined. */
+void boots_part(struct boots *world);
+/** Asserts that all joined. */
+void boots_expect_joined(const struct boots *world);
+/** A store of its own for a world: a port, or a directory that ends with it. */
+struct place {
+    char setting[128]; /* STORE=... */
+    char directory[64];
+};
+void place_tcp(struct place *place);
+void place_file(struct place *place);
+void place_end(const struct place *place);
+
+/** @return a port of 127.0.0.1 and ::1 that is free now, as is the next one */
+int free_port(void);
+/** @return how many descriptors this process has. */
+int count_fds(void);
+
+#endif

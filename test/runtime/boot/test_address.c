@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Texts, prefixes, this machine's interfaces, port ranges. */
+#undef NDEBUG
+#include "boot/address.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static void test_address_texts_are_read_and_written(void **state)
+{
+    static const struct {
+        const char *in, *out;
+        bool loopback, link_local;
+    } rows[] = {{"127.0.0.1", "127.0.0.1:7", true, false},
+                {"127.8.9.1", "127.8.9.1:7", true, false},
+                {"10.1.0.3", "10.1.0.3:7", false, false},
+                {"::1", "[::1]:7", true, false},
+                {"[::1]", "[::1]:7", true, false},
+                {"::ffff:127.0.0.1", "[::ffff:127.0.0.1]:7", true, false},
+                {"fe80::1", "[fe80::1]:7", false, true},
+                {"fd00::7", "[fd00::7]:7", false, false}};
+    char text[HORON_ADDRESS_TEXT_BYTES];
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct horon_address address, copy;
+        size_t bytes = 0;
+        assert_true(horon_address_parse(rows[i].in, 7, &address));
+        assert_string_equal(horon_address_text(&address, text), rows[i].out);
+        assert_int_equal(horon_address_is_loopback(&address), rows[i].loopback);
+        assert_int_equal(horon_address_is_link_local(&address), rows[i].link_local);
+        assert_int_equal(horon_address_port(&address), 7);
+        const void *raw = horon_address_raw(&address, &bytes);
+        assert_true(horon_address_from_raw(raw, bytes, 8, &copy));
+        assert_true(horon_address_same_host(&address, &copy));
+        assert_int_equal(horon_address_port(&copy), 8);
+    }
+}
+
+static void test_address_nonsense_is_none(void **state)
+{
+    static const char *const words[] = {"",    "localhost", "1.2.3", "1.2.3.4.5", "1.2.3.256",
+                                        ":::", "[::1",      "::1]",  "[]"};
+    struct horon_address address;
+    (void)state;
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        assert_false(horon_address_parse(words[i], 1, &address));
+    assert_false(horon_address_from_raw("12345", 5, 1, &address));
+    assert_false(horon_address_from_raw("", 0, 1, &address));
+}
+
+static void test_address_names_are_resolved(void **state)
+{
+    struct horon_addresses addresses;
+    struct horon_error error = {0};
+    (void)state;
+    assert_int_equal(horon_addresses_resolve("localhost", 9, &addresses, &error), HORON_OK);
+    assert_true(addresses.count >= 1);
+    assert_true(horon_address_is_loopback(&addresses.items[0]));
+    assert_int_equal(horon_address_port(&addresses.items[0]), 9);
+    assert_int_equal(horon_addresses_resolve("no such host.", 9, &addresses, &error),
+                     HORON_ERR_CONFIG);
+    assert_non_null(strstr(error.text, "no such host."));
+}
+
+static int count_matches(const char *spec, bool loopback_only)
+{
+    struct horon_addresses addresses;
+    struct horon_error error = {0};
+    if (horon_addresses_of_machine(spec, loopback_only, &addresses, &error) != HORON_OK) {
+        assert_non_null(strstr(error.text, "127.0.0.1")); /* says what there is */
+        return 0;
+    }
+    return addresses.count;
+}
+
+/* Every machine that runs this has lo with 127.0.0.1. */
+static void test_address_interfaces_are_chosen_by_name_and_prefix(void **state)
+{
+    struct horon_addresses addresses;
+    struct horon_error error = {0};
+    (void)state;
+    assert_int_equal(count_matches("127.0.0.1", false), 1);
+    assert_int_equal(count_matches("127.0.0.0/8", false), 1);
+    assert_int_equal(count_matches("126.0.0.0/7", false), 1);
+    assert_int_equal(count_matches("126.0.0.0/8", false), 0);
+    assert_int_equal(count_matches("127.0.0.0/33", false), 0);
+    assert_int_equal(count_matches("127.0.0.0/", false), 0);
+    assert_int_equal(count_matches("nothing0", false), 0);
+    assert_true(count_matches("nothing0, lo", false) >= 1);
+    assert_true(count_matches("lo,127.0.0.1", false) >= 1);
+    assert_true(count_matches("", true) >= 1);
+    assert_int_equal(horon_addresses_of_machine("", true, &addresses, &error), HORON_OK);
+    for (int i = 0; i < addresses.count; i++)
+        assert_true(horon_address_is_loopback(&addresses.items[i]));
+}
+
+static void test_address_loopback_comes_last(void **state)
+{
+    struct horon_addresses addresses;
+    struct horon_error error = {0};
+    bool loopback = false;
+    (void)state;
+    assert_int_equal(horon_addresses_of_machine("", false, &addresses, &error), HORON_OK);
+    for (int i = 0; i < addresses.count; i++) {
+        bool one = horon_address_is_loopback(&addresses.items[i]);
+        assert_true(one || !loopback);
+        loopback = one;
+        assert_true(horon_address_is_here(&addresses.items[i]));
+    }
+    struct horon_address far;
+    horon_address_parse("192.0.2.1", 1, &far); /* never assigned: for documents */
+    assert_false(horon_address_is_here(&far));
+}
+
+static void test_port_range_is_read_strictly(void **state)
+{
+    static const struct {
+        const char *text;
+        int first, last; /* -1: refused */
+    } rows[] = {{"", 0, 0},      {"80", 80, 80},  {"4000-4010", 4000, 4010}, {"7-7", 7, 7},
+                {"9-8", -1, -1}, {"0-5", -1, -1}, {"1-65536", -1, -1},       {"a", -1, -1},
+                {"1-", -1, -1},  {"-5", -1, -1},  {"1-2-3", -1, -1},         {"1 2", -1, -1}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        int first = 1, last = 1;
+        struct horon_error error = {0};
+        horon_status_t status = horon_port_range_parse(rows[i].text, &first, &last, &error);
+        assert_int_equal(status, rows[i].first < 0 ? HORON_ERR_CONFIG : HORON_OK);
+        if (rows[i].first < 0)
+            continue;
+        assert_int_equal(first, rows[i].first);
+        assert_int_equal(last, rows[i].last);
+    }
+}
+
+/* Two listeners in a range of two take both ports; the third finds none. */
+static void test_listen_range_takes_each_port_once(void **state)
+{
+    struct horon_address address;
+    int fds[2], first;
+    (void)state;
+    horon_address_parse("127.0.0.1", 0, &address);
+    for (first = 41000; first < 42000; first += 2) {
+        fds[0] = horon_address_listen_range(&address, first, first + 1, 1);
+        fds[1] = horon_address_listen_range(&address, first, first + 1, 1);
+        if (fds[0] >= 0 && fds[1] >= 0)
+            break;
+        if (fds[0] >= 0)
+            close(fds[0]);
+    }
+    assert_true(first < 42000);
+    errno = 0;
+    assert_int_equal(horon_address_listen_range(&address, first, first + 1, 0), -1);
+    assert_int_equal(errno, EADDRINUSE);
+    close(fds[0]);
+    fds[0] = horon_address_listen_range(&address, first, first + 1, 0);
+    assert_true(fds[0] >= 0);
+    close(fds[0]);
+    close(fds[1]);
+}
+
+static void test_listen_far_address_is_refused(void **state)
+{
+    struct horon_address address;
+    (void)state;
+    horon_address_parse("192.0.2.1", 0, &address);
+    assert_int_equal(horon_address_listen(&address), -1);
+    assert_int_equal(errno, EADDRNOTAVAIL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_address_texts_are_read_and_written),
+        cmocka_unit_test(test_address_nonsense_is_none),
+        cmocka_unit_test(test_address_names_are_resolved),
+        cmocka_unit_test(test_address_interfaces_are_chosen_by_name_and_prefix),
+        cmocka_unit_test(test_address_loopback_comes_last),
+        cmocka_unit_test(test_port_range_is_read_strictly),
+        cmocka_unit_test(test_listen_range_takes_each_port_once),
+        cmocka_unit_test(test_listen_far_address_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Worlds that do not come to be: who is to blame is named, everywhere, and nothing is left. */
+#undef NDEBUG
+#include "boots.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+static void test_boot_wrong_key_is_told_apart(void **state)
+{
+    struct place place;
+    struct boots world;
+    (void)state;
+    place_tcp(&place);
+    boots_init(&world, 3, place.setting);
+    boots_setting(&world, "START_TIMEOUT=500ms");
+    world.ranks[0].settings[0] = "JOB_KEY=a secret";
+    world.ranks[1].settings[0] = "JOB_KEY=a Secret";
+    world.ranks[2].settings[0] = "JOB_KEY=a secret";
+    boots_join(&world);
+    assert_int_equal(world.ranks[1].status, HORON_ERR_AUTH);
+    assert_non_null(strstr(world.ranks[1].error.text, "job key"));
+    assert_null(strstr(world.ranks[1].error.text, "Secret"));
+    assert_int_equal(world.ranks[0].status, HORON_ERR_TIMEOUT);
+    assert_non_null(strstr(world.ranks[0].error.text, "rank 1 never came"));
+    assert_int_equal(world.ranks[2].status, HORON_ERR_TIMEOUT);
+    assert_non_null(strstr(world.ranks[2].error.text, "rank 1 never came"));
+    assert_true(world.ranks[0].warnings > 0); /* the store tells of the stranger */
+    assert_null(strstr(world.ranks[0].warning, "ecret"));
+}
+
+static void test_boot_wrong_key_over_file_store_is_refused(void **state)
+{
+    struct place place;
+    struct boots world;
+    (void)state;
+    place_file(&place);
+    boots_init(&world, 2, place.setting);
+    boots_setting(&world, "START_TIMEOUT=500ms");
+    world.ranks[0].settings[0] = "JOB_KEY=a secret";
+    world.ranks[1].settings[0] = "JOB_KEY=a Secret";
+    boots_join(&world);
+    assert_int_equal(world.ranks[0].status, HORON_ERR_AUTH);
+    assert_int_equal(world.ranks[1].status, HORON_ERR_AUTH);
+    place_end(&place);
+}
+
+static void test_boot_without_key_stays_off_the_network(void **state)
+{
+    struct boots world;
+    (void)state;
+    boots_init(&world, 2, "STORE=tcp://192.0.2.1:4000");
+    boots_join(&world);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(world.ranks[r].status, HORON_ERR_CONFIG);
+        assert_non_null(strstr(world.ranks[r].error.text, "HORON_JOB_KEY"));
+    }
+}
+
+static void expect_all_fail(struct boots *world, horon_status_t status, const char *text)
+{
+    for (int r = 0; r < world->size; r++) {
+        const struct boots_rank *rank = &world->ranks[r];
+        if (rank->absent)
+            continue;
+        if (rank->status != status || !strstr(rank->error.text, text))
+            fail_msg("rank %d: status %d, '%s' lacks '%s'", r, rank->status, rank->error.text,
+                     text);
+    }
+}
+
+static void miss_ranks(void (*make_place)(struct place *place))
+{
+    struct place place;
+    struct boots world;
+    const int fds = count_fds();
+    make_place(&place);
+    boots_init(&world, 5, place.setting);
+    boots_setting(&world, "JOB_KEY=a secret");
+    boots_setting(&world, "START_TIMEOUT=300ms");
+    world.ranks[2].absent = true;
+    world.ranks[4].absent = true;
+    boots_join(&world);
+    expect_all_fail(&world, HORON_ERR_TIMEOUT, "2, 4");
+    expect_all_fail(&world, HORON_ERR_TIMEOUT, "never came");
+    expect_all_fail(&world, HORON_ERR_TIMEOUT, "300 ms");
+    assert_int_equal(count_fds(), fds);
+    place_end(&place);
+}
+
+static void test_boot_missing_ranks_are_named_by_tcp_store(void **state)
+{
+    (void)state;
+    miss_ranks(place_tcp);
+}
+
+static void test_boot_missing_ranks_are_named_by_file_store(void **state)
+{
+    (void)state;
+    miss_ranks(place_file);
+}
+
+static void test_boot_without_a_server_says_where_it_looked(void **state)
+{
+    struct place place;
+    struct boots world;
+    (void)state;
+    place_tcp(&place);
+    boots_init(&world, 2, place.setting);
+    boots_setting(&world, "JOB_KEY=a secret");
+    boots_setting(&world, "START_TIMEOUT=200ms");
+    world.ranks[0].absent = true;
+    boots_join(&world);
+    assert_int_equal(world.ranks[1].status, HORON_ERR_TIMEOUT);
+    assert_non_null(strstr(world.ranks[1].error.text, strstr(place.setting, "tcp://")));
+    assert_non_null(strstr(world.ranks[1].error.text, "refused"));
+}
+
+static void test_boot_different_settings_are_named(void **state)
+{
+    struct place place;
+    struct boots world;
+    (void)state;
+    place_tcp(&place);
+    boots_init(&world, 3, place.setting);
+    boots_setting(&world, "JOB_KEY=a secret");
+    world.ranks[2].settings[0] = "FUSION_BYTES=1m";
+    boots_join(&world);
+    expect_all_fail(&world, HORON_ERR_PROTO, "HORON_FUSION_BYTES=67108864 on rank 0");
+    expect_all_fail(&world, HORON_ERR_PROTO, "HORON_FUSION_BYTES=1048576 on rank 2");
+}
+
+static void test_boot_refused_memory_is_an_error_everywhere(void **state)
+{
+    struct place place;
+    struct boots world;
+    const int fds = count_fds();
+    (void)state;
+    place_tcp(&place);
+    boots_init(&world, 3, place.setting);
+    boots_setting(&world, "JOB_KEY=a secret");
+    world.arena_bytes = (size_t)1 << 44; /* 16 TiB */
+    boots_join(&world);
+    expect_all_fail(&world, HORON_ERR_MEMORY, "50331648 MiB of shared memory");
+    assert_int_equal(count_fds(), fds);
+}
+
+static void test_boot_one_rank_fails_all_with_its_reason(void **state)
+{
+    struct place place;
+    struct boots world;
+    (void)state;
+    place_tcp(&place);
+    boots_init(&world, 3, place.setting);
+    boots_setting(&world, "JOB_KEY=a secret");
+    boots_setting(&world, "SHM=0");
+    world.ranks[0].settings[0] = "INTERFACES=nothing0";
+    boots_join(&world);
+    expect_all_fail(&world, HORON_ERR_CONFIG, "HORON_INTERFACES=nothing0 matches no");
+    assert_non_null(strstr(world.ranks[1].error.text, "rank 0 ("));
+}
+
+static void test_boot_bad_store_is_refused(void **state)
+{
+    static const char *const stores[] = {
+        "STORE=http://x:1",          "STORE=tcp://x",   "STORE=tcp://:5",
+        "STORE=tcp://x:0",           "STORE=tcp://x:y", "STORE=file:",
+        "STORE=file:/no/such/folder"};
+    (void)state;
+    for (size_t i = 0; i < sizeof stores / sizeof stores[0]; i++) {
+        struct boots world;
+        boots_init(&world, 2, stores[i]);
+        boots_setting(&world, "JOB_KEY=a secret");
+        boots_join(&world);
+        expect_all_fail(&world, HORON_ERR_CONFIG, "");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_boot_wrong_key_is_told_apart),
+        cmocka_unit_test(test_boot_wrong_key_over_file_store_is_refused),
+        cmocka_unit_test(test_boot_without_key_stays_off_the_network),
+        cmocka_unit_test(test_boot_missing_ranks_are_named_by_tcp_store),
+        cmocka_unit_test(test_boot_missing_ranks_are_named_by_file_store),
+        cmocka_unit_test(test_boot_without_a_server_says_where_it_looked),
+        cmocka_unit_test(test_boot_different_settings_are_named),
+        cmocka_unit_test(test_boot_refused_memory_is_an_error_everywhere),
+        cmocka_unit_test(test_boot_one_rank_fails_all_with_its_reason),
+        cmocka_unit_test(test_boot_bad_store_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

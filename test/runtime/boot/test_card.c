@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Cards and addresses there and back, cut at every byte; machines and settings told apart. */
+#undef NDEBUG
+#include "boot/card.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+static void fill(struct horon_card *card)
+{
+    struct horon_config config;
+    struct horon_error error = {0};
+    static const char *const settings[] = {"FUSION_BYTES=64m", "JOB_KEY=a secret", NULL};
+    assert_int_equal(horon_config_load(&config, settings, NULL, &error), HORON_OK);
+    assert_int_equal(horon_card_fill(card, &config, &error), HORON_OK);
+    card->job = UINT64_C(0x1122334455667788);
+    strcpy(card->socket, "horon-3-abc");
+}
+
+static void test_card_survives_the_way(void **state)
+{
+    uint8_t bytes[sizeof(struct horon_card)];
+    struct horon_card card, copy;
+    (void)state;
+    fill(&card);
+    struct horon_writer out = horon_writer_over(bytes, sizeof bytes);
+    horon_card_encode(&out, &card);
+    assert_true(out.ok);
+    memset(&copy, 0, sizeof copy);
+    struct horon_reader in = horon_reader_over(bytes, out.used);
+    assert_true(horon_card_decode(&in, &copy));
+    assert_memory_equal(copy.member, card.member, sizeof card.member);
+    assert_true(copy.job == card.job && copy.group == card.group);
+    assert_string_equal(copy.name, card.name);
+    assert_string_equal(copy.socket, "horon-3-abc");
+    assert_string_equal(copy.settings, card.settings);
+    assert_true(copy.settings_hash == card.settings_hash);
+    assert_true(horon_card_same_machine(&card, &copy));
+    for (size_t cut = 0; cut < out.used; cut++) {
+        in = horon_reader_over(bytes, cut);
+        assert_false(horon_card_decode(&in, &copy));
+    }
+}
+
+static void test_card_never_holds_the_key(void **state)
+{
+    struct horon_card card;
+    (void)state;
+    fill(&card);
+    assert_non_null(strstr(card.settings, "FUSION_BYTES="));
+    assert_null(strstr(card.settings, "JOB_KEY"));
+    assert_null(memmem(&card, sizeof card, "a secret", 8));
+}
+
+static void test_card_other_kernel_or_network_is_another_machine(void **state)
+{
+    struct horon_card a, b;
+    (void)state;
+    fill(&a);
+    b = a;
+    b.network[1]++;
+    assert_false(horon_card_same_machine(&a, &b));
+    b = a;
+    b.boot_id[0] ^= 1;
+    assert_false(horon_card_same_machine(&a, &b));
+    a.boot_id[0] = 0; /* nothing known is not the same */
+    b = a;
+    assert_false(horon_card_same_machine(&a, &b));
+}
+
+static void test_card_settings_that_differ_are_named(void **state)
+{
+    struct horon_card a, b;
+    struct horon_error error = {0};
+    (void)state;
+    fill(&a);
+    b = a;
+    strcpy(a.name, "host-a");
+    strcpy(b.name, "host-b");
+    assert_int_equal(horon_card_check_settings(&a, 0, &b, 1, &error), HORON_OK);
+    b.settings_hash++;
+    assert_int_equal(horon_card_check_settings(&a, 0, &b, 1, &error), HORON_ERR_PROTO);
+    assert_non_null(strstr(error.text, "different releases"));
+    char *digit = strstr(b.settings, "FUSION_BYTES=6");
+    assert_non_null(digit);
+    digit[strlen("FUSION_BYTES=")] = '7';
+    assert_int_equal(horon_card_check_settings(&a, 0, &b, 1, &error), HORON_ERR_PROTO);
+    assert_non_null(strstr(error.text, "HORON_FUSION_BYTES=67108864 on rank 0 (host-a)"));
+    assert_non_null(strstr(error.text, "HORON_FUSION_BYTES=77108864 on rank 1 (host-b)"));
+}
+
+static void test_addresses_survive_the_way(void **state)
+{
+    uint8_t bytes[1024];
+    (void)state;
+    for (int count = 0; count <= HORON_ADDRESSES_MAX; count++) {
+        struct horon_addresses addresses = {.count = count}, copy;
+        for (int i = 0; i < count; i++)
+            assert_true(
+                horon_address_parse(i % 3 ? "10.0.0.1" : "fd00::9", 1000 + i, &addresses.items[i]));
+        struct horon_writer out = horon_writer_over(bytes, sizeof bytes);
+        horon_addresses_encode(&out, &addresses);
+        assert_true(out.ok);
+        struct horon_reader in = horon_reader_over(bytes, out.used);
+        assert_true(horon_addresses_decode(&in, &copy));
+        assert_int_equal(copy.count, count);
+        for (int i = 0; i < count; i++) {
+            assert_true(horon_address_same_host(&copy.items[i], &addresses.items[i]));
+            assert_int_equal(horon_address_port(&copy.items[i]), 1000 + i);
+        }
+        for (size_t cut = 0; cut < out.used; cut++) {
+            in = horon_reader_over(bytes, cut);
+            assert_false(horon_addresses_decode(&in, &copy));
+        }
+    }
+}
+
+static void test_addresses_too_many_or_of_no_family_are_refused(void **state)
+{
+    uint8_t bytes[1024] = {HORON_ADDRESSES_MAX + 1};
+    const uint8_t five[] = {1, 5, 1, 2, 3, 4, 5, 0, 1};
+    struct horon_addresses addresses;
+    struct horon_reader in = horon_reader_over(bytes, sizeof bytes);
+    (void)state;
+    assert_false(horon_addresses_decode(&in, &addresses));
+    in = horon_reader_over(five, sizeof five);
+    assert_false(horon_addresses_decode(&in, &addresses));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_card_survives_the_way),
+        cmocka_unit_test(test_card_never_holds_the_key),
+        cmocka_unit_test(test_card_other_kernel_or_network_is_another_machine),
+        cmocka_unit_test(test_card_settings_that_differ_are_named),
+        cmocka_unit_test(test_addresses_survive_the_way),
+        cmocka_unit_test(test_addresses_too_many_or_of_no_family_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who am I: each launcher's variables as a table, a list of "NAME=value" for an environment. */
+#undef NDEBUG
+#include "boot/identity.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+#define VARIABLES_MAX 12
+
+static const char *find(void *arg, const char *name)
+{
+    const char *const *list = arg;
+    const size_t bytes = strlen(name);
+    for (; *list; list++)
+        if (strncmp(*list, name, bytes) == 0 && (*list)[bytes] == '=')
+            return *list + bytes + 1;
+    return NULL;
+}
+
+static horon_status_t ask(const char *const *variables, const char *store,
+                          struct horon_identity *identity, struct horon_error *error)
+{
+    memset(identity, 0, sizeof *identity);
+    memset(error, 0, sizeof *error);
+    return horon_identity_find(identity, -1, -1, store, find, (void *)(uintptr_t)variables, error);
+}
+
+struct good {
+    const char *variables[VARIABLES_MAX];
+    const char *row; /* STORE */
+    int rank, size, local_rank, local_size;
+    const char *source;
+    const char *store; /* a final * stands for a derived port */
+    bool derived;
+};
+
+static const struct good goods[] = {
+    {{NULL}, "", 0, 1, -1, -1, "nothing", "", false},
+    {{"HORON_RANK=2", "HORON_SIZE=4", "HORON_LOCAL_RANK=0", "HORON_LOCAL_SIZE=2"},
+     "tcp://10.0.0.1:4000",
+     2,
+     4,
+     0,
+     2,
+     "horonrun",
+     "tcp://10.0.0.1:4000",
+     false},
+    {{"HORON_RANK=0", "HORON_SIZE=1"}, "", 0, 1, -1, -1, "horonrun", "", false},
+    {{"HORON_RANK=1", "HORON_SIZE=2", "MASTER_ADDR=a", "MASTER_PORT=5"},
+     "",
+     1,
+     2,
+     -1,
+     -1,
+     "horonrun",
+     "tcp://a:5",
+     true},
+    {{"HORON_RANK=1", "HORON_SIZE=2", "RANK=7", "WORLD_SIZE=9"},
+     "file:/d",
+     1,
+     2,
+     -1,
+     -1,
+     "horonrun",
+     "file:/d",
+     false},
+    {{"RANK=3", "WORLD_SIZE=8", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=node7",
+      "MASTER_PORT=29500", "TORCHELASTIC_RUN_ID=none"},
+     "",
+     3,
+     8,
+     1,
+     2,
+     "torchrun",
+     "tcp://node7:29500",
+     true},
+    {{"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=fd00::7", "MASTER_PORT=29500"},
+     "",
+     0,
+     2,
+     -1,
+     -1,
+     "torchrun",
+     "tcp://[fd00::7]:29500",
+     true},
+    {{"RANK=0", "WORLD_SIZE=1"}, "", 0, 1, -1, -1, "torchrun", "", false},
+    {{"RANK=3", "WORLD_SIZE=8", "MASTER_ADDR=a", "MASTER_PORT=1"},
+     "tcp://b:2",
+     3,
+     8,
+     -1,
+     -1,
+     "torchrun",
+     "tcp://b:2",
+     false},
+    {{"SLURM_PROCID=5", "SLURM_NTASKS=6", "SLURM_LOCALID=2", "SLURM_JOB_ID=77", "SLURM_STEP_ID=0",
+      "SLURM_STEP_NODELIST=gpu[07-09,12]"},
+     "",
+     5,
+     6,
+     2,
+     -1,
+     "Slurm",
+     "tcp://gpu07:*",
+     true},
+    {{"SLURM_PROCID=0", "SLURM_NTASKS=9", "SLURM_STEP_NUM_TASKS=3", "SLURM_JOB_ID=77",
+      "SLURM_JOB_NODELIST=a-1,b-[2-3]"},
+     "",
+     0,
+     3,
+     -1,
+     -1,
+     "Slurm",
+     "tcp://a-1:*",
+     true},
+    {{"SLURM_PROCID=0", "SLURM_NTASKS=2", "SLURM_JOB_ID=77", "MASTER_ADDR=m", "MASTER_PORT=7"},
+     "",
+     0,
+     2,
+     -1,
+     -1,
+     "Slurm",
+     "tcp://m:7",
+     true},
+    {{"SLURM_PROCID=0", "SLURM_NTASKS=2", "SLURM_JOB_ID=77", "SLURM_NODELIST=rack[1-2]-ib"},
+     "",
+     0,
+     2,
+     -1,
+     -1,
+     "Slurm",
+     "tcp://rack1-ib:*",
+     true},
+    /* a shell or batch script of an allocation: no step, so no rank */
+    {{"SLURM_NTASKS=4", "SLURM_JOB_ID=77"}, "", 0, 1, -1, -1, "nothing", "", false},
+    {{"SLURM_PROCID=0", "SLURM_JOB_ID=77"}, "", 0, 1, -1, -1, "nothing", "", false},
+    {{"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_RANK=1",
+      "OMPI_COMM_WORLD_LOCAL_SIZE=4", "PMIX_NAMESPACE=1234@1", "PMIX_RANK=1"},
+     "",
+     1,
+     4,
+     1,
+     4,
+     "Open MPI",
+     "tcp://127.0.0.1:*",
+     true},
+    /* mpirun starts its daemons as a Slurm step, whose variables the ranks inherit */
+    {{"SLURM_PROCID=0", "SLURM_NTASKS=2", "SLURM_JOB_ID=1", "SLURM_STEP_NODELIST=x[3-4]",
+      "OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_SIZE=2",
+      "PMIX_NAMESPACE=9"},
+     "",
+     3,
+     4,
+     -1,
+     2,
+     "Open MPI",
+     "tcp://x3:*",
+     true},
+    {{"PMI_RANK=1", "PMI_SIZE=2", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2", "PMI_JOBID=3"},
+     "",
+     1,
+     2,
+     1,
+     2,
+     "PMI",
+     "tcp://127.0.0.1:*",
+     true},
+    {{"PMIX_RANK=1", "PMIX_SIZE=2", "PMIX_NAMESPACE=z", "MASTER_ADDR=q"},
+     "",
+     1,
+     2,
+     -1,
+     -1,
+     "PMIx",
+     "tcp://q:*",
+     true},
+    {{"SLURM_PROCID=4", "SLURM_NTASKS=5", "PMIX_RANK=4", "PMIX_NAMESPACE=z", "SLURM_JOB_ID=9",
+      "SLURM_NODELIST=n1"},
+     "",
+     4,
+     5,
+     -1,
+     -1,
+     "Slurm",
+     "tcp://n1:*",
+     true},
+    {{"HOROVOD_RANK=1", "HOROVOD_SIZE=3", "HOROVOD_LOCAL_RANK=1", "HOROVOD_LOCAL_SIZE=3",
+      "HOROVOD_GLOO_RENDEZVOUS_ADDR=10.1.2.3", "HOROVOD_GLOO_RENDEZVOUS_PORT=4321"},
+     "",
+     1,
+     3,
+     1,
+     3,
+     "Horovod",
+     "tcp://10.1.2.3:4321",
+     true},
+    /* half of one launcher's variables, all of another's */
+    {{"WORLD_SIZE=4", "SLURM_PROCID=1", "SLURM_NTASKS=4", "MASTER_ADDR=m", "MASTER_PORT=7"},
+     "",
+     1,
+     4,
+     -1,
+     -1,
+     "Slurm",
+     "tcp://m:7",
+     true},
+    /* set to nothing is not set */
+    {{"RANK=", "WORLD_SIZE="}, "", 0, 1, -1, -1, "nothing", "", false},
+};
+
+static void check_store(const char *store, const char *want)
+{
+    const char *star = strchr(want, '*');
+    if (!star) {
+        assert_string_equal(store, want);
+        return;
+    }
+    const size_t prefix = (size_t)(star - want);
+    assert_int_equal(strncmp(store, want, prefix), 0);
+    assert_int_equal(strspn(store + prefix, "0123456789"), 5);
+    assert_int_equal(strlen(store + prefix), 5);
+}
+
+static void test_identity_launchers_are_recognised(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof goods / sizeof goods[0]; i++) {
+        struct horon_identity identity;
+        struct horon_error error;
+        const struct good *good = &goods[i];
+        print_message("row %zu, %s\n", i, good->source);
+        assert_int_equal(ask(good->variables, good->row, &identity, &error), HORON_OK);
+        assert_int_equal(identity.rank, good->rank);
+        assert_int_equal(identity.size, good->size);
+        assert_int_equal(identity.local_rank, good->local_rank);
+        assert_int_equal(identity.local_size, good->local_size);
+        assert_string_equal(identity.source, good->source);
+        assert_int_equal(identity.derived, good->derived);
+        assert_int_equal(identity.port_scan > 0, good->derived);
+        check_store(identity.store, good->store);
+    }
+}
+
+struct bad {
+    const char *variables[VARIABLES_MAX];
+    const char *text; /* what the message must name */
+};
+
+static const struct bad bads[] = {
+    {{"HORON_RANK=1"}, "HORON_SIZE"},
+    {{"HORON_SIZE=2"}, "HORON_RANK"},
+    {{"HORON_SIZE=2", "RANK=0", "WORLD_SIZE=1"}, "HORON_RANK"},
+    {{"HORON_RANK=x", "HORON_SIZE=2"}, "HORON_RANK=x"},
+    {{"HORON_RANK=2", "HORON_SIZE=2"}, "HORON_RANK=2"},
+    {{"HORON_RANK=-1", "HORON_SIZE=2"}, "HORON_RANK=-1"},
+    {{"HORON_RANK=0", "HORON_SIZE=0"}, "HORON_SIZE=0"},
+    {{"HORON_RANK=0", "HORON_SIZE=99999999999999999999"}, "HORON_SIZE=99999999999999999999"},
+    {{"HORON_RANK=0", "HORON_SIZE=2 "}, "HORON_SIZE=2 "},
+    {{"HORON_RANK=0", "HORON_SIZE=2"}, "HORON_STORE"},
+    {{"HORON_RANK=0", "HORON_SIZE=2", "HORON_LOCAL_RANK=2"}, "HORON_LOCAL_RANK=2"},
+    {{"HORON_RANK=0", "HORON_SIZE=2", "HORON_LOCAL_SIZE=3"}, "HORON_LOCAL_SIZE=3"},
+    {{"RANK=0"}, "WORLD_SIZE"},
+    {{"WORLD_SIZE=2"}, "RANK"},
+    {{"RANK=0", "WORLD_SIZE=2"}, "MASTER_ADDR"},
+    {{"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=a"}, "MASTER_PORT"},
+    {{"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=a", "MASTER_PORT=70000"}, "MASTER_PORT=70000"},
+    {{"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=a", "MASTER_PORT=abc"}, "MASTER_PORT=abc"},
+    {{"PMI_RANK=0"}, "PMI_SIZE"},
+    {{"PMIX_RANK=0"}, "PMIX_SIZE"},
+    {{"PMI_RANK=0", "PMI_SIZE=2", "PMI_JOBID=1"}, "MASTER_ADDR"},
+    {{"OMPI_COMM_WORLD_RANK=0"}, "OMPI_COMM_WORLD_SIZE"},
+    {{"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_LOCAL_SIZE=1"},
+     "HORON_STORE"},
+    {{"SLURM_PROCID=0", "SLURM_NTASKS=2", "SLURM_JOB_ID=1"}, "MASTER_ADDR"},
+    {{"HOROVOD_RANK=0"}, "HOROVOD_SIZE"},
+    {{"HOROVOD_RANK=0", "HOROVOD_SIZE=2", "HOROVOD_GLOO_RENDEZVOUS_ADDR=a"}, "MASTER_PORT"},
+};
+
+static void test_identity_half_or_absurd_is_named(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof bads / sizeof bads[0]; i++) {
+        struct horon_identity identity;
+        struct horon_error error;
+        print_message("row %zu, %s\n", i, bads[i].text);
+        assert_int_equal(ask(bads[i].variables, "", &identity, &error), HORON_ERR_CONFIG);
+        assert_non_null(strstr(error.text, bads[i].text));
+    }
+}
+
+static horon_status_t tell(int rank, int size, const char *store, struct horon_identity *identity)
+{
+    static const char *const none[] = {"RANK=5", "WORLD_SIZE=6", NULL};
+    struct horon_error error = {0};
+    memset(identity, 0, sizeof *identity);
+    return horon_identity_find(identity, rank, size, store, find, (void *)(uintptr_t)none, &error);
+}
+
+static void test_identity_caller_goes_before_environment(void **state)
+{
+    struct horon_identity identity;
+    (void)state;
+    assert_int_equal(tell(1, 3, "file:/x", &identity), HORON_OK);
+    assert_int_equal(identity.rank, 1);
+    assert_int_equal(identity.size, 3);
+    assert_string_equal(identity.store, "file:/x");
+    assert_int_equal(tell(0, 1, "", &identity), HORON_OK);
+    assert_int_equal(identity.size, 1);
+    assert_int_equal(tell(0, 2, "", &identity), HORON_ERR_CONFIG);
+}
+
+static void test_identity_half_a_caller_is_refused(void **state)
+{
+    struct horon_identity identity;
+    (void)state;
+    assert_int_equal(tell(0, -1, "file:/x", &identity), HORON_ERR_INVALID);
+    assert_int_equal(tell(-1, 2, "file:/x", &identity), HORON_ERR_INVALID);
+    assert_int_equal(tell(2, 2, "file:/x", &identity), HORON_ERR_INVALID);
+    assert_int_equal(tell(0, 0, "file:/x", &identity), HORON_ERR_INVALID);
+    assert_int_equal(tell(0, 100000, "file:/x", &identity), HORON_ERR_INVALID);
+}
+
+/* All ranks of a job derive the same port and mark; another job another mark. */
+static void test_identity_jobs_of_slurm_differ(void **state)
+{
+    const char *first[] = {"SLURM_PROCID=0",  "SLURM_NTASKS=2",        "SLURM_JOB_ID=7",
+                           "SLURM_STEP_ID=0", "SLURM_NODELIST=a[1-2]", NULL};
+    const char *second[] = {"SLURM_PROCID=1",  "SLURM_NTASKS=2",        "SLURM_JOB_ID=7",
+                            "SLURM_STEP_ID=0", "SLURM_NODELIST=a[1-2]", NULL};
+    const char *other[] = {"SLURM_PROCID=1",  "SLURM_NTASKS=2",        "SLURM_JOB_ID=7",
+                           "SLURM_STEP_ID=1", "SLURM_NODELIST=a[1-2]", NULL};
+    struct horon_identity a, b, c;
+    struct horon_error error;
+    (void)state;
+    assert_int_equal(ask(first, "", &a, &error), HORON_OK);
+    assert_int_equal(ask(second, "", &b, &error), HORON_OK);
+    assert_int_equal(ask(other, "", &c, &error), HORON_OK);
+    assert_string_equal(a.store, b.store);
+    assert_true(a.job == b.job && a.job != 0);
+    assert_true(a.job != c.job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_identity_launchers_are_recognised),
+        cmocka_unit_test(test_identity_half_or_absurd_is_named),
+        cmocka_unit_test(test_identity_caller_goes_before_environment),
+        cmocka_unit_test(test_identity_half_a_caller_is_refused),
+        cmocka_unit_test(test_identity_jobs_of_slurm_differ),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,479 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The server on real sockets: strangers, wrong keys, slow and rude clients, limits. One thread. */
+#undef NDEBUG
+#include "boot/store_server.h"
+
+#include "boot/address.h"
+#include "boot/prove.h"
+#include "boot/store.h"
+#include "boot/store_frame.h"
+#include "boots.h"
+#include "clock.h"
+#include "codec.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define TURNS 4000 /* of a millisecond at most: far more than anything here needs */
+
+struct scene {
+    struct horon_store_server *server;
+    struct horon_pump pump;
+    struct horon_auth_key key;
+    char address[64];
+    int size, warnings;
+    struct horon_log log;
+};
+
+static void count_warning(void *arg, horon_log_level_t level, const char *text)
+{
+    struct scene *scene = arg;
+    (void)text;
+    scene->warnings += level == HORON_LOG_WARN;
+}
+
+static void scene_init(struct scene *scene, int size, const char *bind_address, int sessions_max)
+{
+    struct horon_error error = {0};
+    memset(scene, 0, sizeof *scene);
+    scene->size = size;
+    scene->log =
+        (struct horon_log){.fn = count_warning, .arg = scene, .level = HORON_LOG_WARN, .rank = -1};
+    const struct horon_store_server_options options = {.size = size,
+                                                       .key = "secret",
+                                                       .key_bytes = 6,
+                                                       .bind_address = bind_address,
+                                                       .sessions_max = sessions_max,
+                                                       .rank = -1,
+                                                       .log = &scene->log};
+    assert_int_equal(horon_store_server_create(&options, &scene->server, NULL, &error), HORON_OK);
+    assert_int_equal(horon_pump_init(&scene->pump, &error), HORON_OK);
+    assert_int_equal(horon_auth_key_init(&scene->key, "secret", 6, &error), HORON_OK);
+    snprintf(scene->address, sizeof scene->address, "tcp://%s:%d",
+             bind_address && strcmp(bind_address, "::1") == 0 ? "[::1]" : "127.0.0.1",
+             horon_store_server_port(scene->server));
+}
+
+static void scene_deinit(struct scene *scene)
+{
+    horon_store_server_destroy(scene->server);
+    horon_pump_deinit(&scene->pump);
+}
+
+/* Lets the server and all clients of the scene go on until nothing happens for a while. */
+static void turn(struct scene *scene)
+{
+    int idle = 0;
+    for (int i = 0; i < TURNS && idle < 20; i++) {
+        struct pollfd fds[] = {{.fd = horon_store_server_fd(scene->server), .events = POLLIN},
+                               {.fd = scene->pump.epoll_fd, .events = POLLIN}};
+        idle = poll(fds, 2, 1) > 0 ? 0 : idle + 1;
+        horon_store_server_progress(scene->server);
+        horon_pump_turn(&scene->pump, 0);
+    }
+}
+
+static struct horon_store *open_client(struct scene *scene, int rank,
+                                       const struct horon_auth_key *key)
+{
+    struct horon_error error = {0};
+    struct horon_store *store = NULL;
+    const struct horon_store_options options = {.pump = &scene->pump,
+                                                .key = key,
+                                                .key_text = "secret",
+                                                .hello = {.protocol_min = HORON_PROTOCOL_MIN,
+                                                          .protocol_max = HORON_PROTOCOL_MAX,
+                                                          .role = HORON_ROLE_STORE,
+                                                          .rank = rank,
+                                                          .size = (uint32_t)scene->size},
+                                                .address = scene->address};
+    assert_int_equal(horon_store_open(&options, &store, &error), HORON_OK);
+    return store;
+}
+
+static void put(struct horon_store *store, const char *blob, uint64_t deadline_ns)
+{
+    struct horon_error error = {0};
+    assert_int_equal(horon_store_put(store, blob, strlen(blob), false, deadline_ns, &error),
+                     HORON_OK);
+}
+
+static horon_status_t failure(const struct horon_store *store, struct horon_error *error)
+{
+    bool whole;
+    return horon_store_failed(store, &whole, error);
+}
+
+static void test_server_round_is_answered(void **state)
+{
+    struct scene scene;
+    struct horon_store *stores[3];
+    (void)state;
+    scene_init(&scene, 3, NULL, 0);
+    for (int r = 0; r < 3; r++) {
+        stores[r] = open_client(&scene, r, &scene.key);
+        put(stores[r], r == 1 ? "" : "blob", UINT64_MAX);
+    }
+    turn(&scene);
+    for (int r = 0; r < 3; r++) {
+        struct horon_blobs blobs;
+        struct horon_error error = {0};
+        assert_true(horon_store_server_joined(scene.server, r));
+        assert_int_equal(horon_store_get(stores[r], &blobs, &error), HORON_OK);
+        assert_int_equal(blobs.items[0].count, 4);
+        assert_int_equal(blobs.items[1].count, 0);
+        assert_memory_equal(blobs.items[2].bytes, "blob", 4);
+        horon_blobs_deinit(&blobs);
+        assert_int_equal(horon_store_get(stores[r], &blobs, &error), HORON_AGAIN);
+    }
+    assert_false(horon_store_server_busy(scene.server));
+    assert_int_equal(scene.warnings, 0);
+    for (int r = 0; r < 3; r++)
+        horon_store_destroy(stores[r]);
+    scene_deinit(&scene);
+}
+
+static void test_server_wrong_key_is_refused_and_reported(void **state)
+{
+    struct scene scene;
+    struct horon_auth_key other;
+    struct horon_error error = {0};
+    (void)state;
+    scene_init(&scene, 2, "::1", 0);
+    assert_int_equal(horon_auth_key_init(&other, "other", 5, &error), HORON_OK);
+    struct horon_store *store = open_client(&scene, 0, &other);
+    put(store, "blob", UINT64_MAX);
+    turn(&scene);
+    assert_int_equal(failure(store, &error), HORON_ERR_AUTH);
+    assert_non_null(strstr(error.text, "[::1]:"));
+    assert_false(horon_store_server_joined(scene.server, 0));
+    assert_int_equal(horon_store_server_missing(scene.server, NULL, 0), 2);
+    assert_int_equal(scene.warnings, 1);
+    horon_store_destroy(store);
+    scene_deinit(&scene);
+}
+
+static void test_server_of_another_size_is_named(void **state)
+{
+    struct scene scene;
+    struct horon_error error = {0};
+    (void)state;
+    scene_init(&scene, 2, NULL, 0);
+    scene.size = 5;
+    struct horon_store *store = open_client(&scene, 4, &scene.key);
+    turn(&scene);
+    assert_int_equal(failure(store, &error), HORON_ERR_PROTO);
+    assert_non_null(
+        strstr(error.text, "rank 4 believes in a job of 5 ranks, the launcher in one of 2"));
+    horon_store_destroy(store);
+    scene_deinit(&scene);
+}
+
+static int connect_raw(const struct scene *scene)
+{
+    struct horon_address address;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    horon_address_parse("127.0.0.1", horon_store_server_port(scene->server), &address);
+    assert_int_equal(connect(fd, &address.any, address.bytes), 0);
+    return fd;
+}
+
+static void test_server_silent_and_rude_strangers_hold_nobody_up(void **state)
+{
+    struct scene scene;
+    struct horon_blobs blobs;
+    struct horon_error error = {0};
+    char rest[512];
+    int silent[50];
+    (void)state;
+    scene_init(&scene, 1, NULL, 0);
+    for (int i = 0; i < 50; i++)
+        silent[i] = connect_raw(&scene);
+    int rude = connect_raw(&scene);
+    assert_int_equal(send(rude, "GET / HTTP/1.1\r\n\r\n", 18, MSG_NOSIGNAL), 18);
+    struct horon_store *store = open_client(&scene, 0, &scene.key);
+    put(store, "blob", UINT64_MAX);
+    turn(&scene);
+    assert_int_equal(horon_store_get(store, &blobs, &error), HORON_OK);
+    horon_blobs_deinit(&blobs);
+    /* the rude one was shown the hello, and out */
+    while (recv(rude, rest, sizeof rest, 0) > 0)
+        ;
+    assert_int_equal(scene.warnings, 1);
+    for (int i = 0; i < 50; i++)
+        close(silent[i]);
+    close(rude);
+    horon_store_destroy(store);
+    scene_deinit(&scene);
+}
+
+/* Proves the key over a blocking socket, as a client written by somebody else would. */
+static int connect_proven(struct scene *scene, int rank)
+{
+    struct horon_auth auth;
+    struct horon_error error = {0};
+    const uint8_t nonce[HORON_NONCE_BYTES] = {(uint8_t)rank};
+    const struct horon_hello hello = {.protocol_min = HORON_PROTOCOL_MIN,
+                                      .protocol_max = HORON_PROTOCOL_MAX,
+                                      .role = HORON_ROLE_STORE,
+                                      .rank = rank,
+                                      .size = (uint32_t)scene->size};
+    horon_status_t status = HORON_AGAIN;
+    int fd = connect_raw(scene);
+    horon_auth_init(&auth, false, &scene->key, &hello, nonce);
+    for (int i = 0; i < TURNS && status == HORON_AGAIN; i++) {
+        uint32_t events;
+        status = horon_prove_turn(fd, &auth, &events, &error);
+        turn(scene);
+    }
+    assert_int_equal(status, HORON_OK);
+    horon_auth_confirm(&auth);
+    uint32_t events;
+    assert_int_equal(horon_prove_turn(fd, &auth, &events, &error), HORON_OK);
+    turn(scene);
+    assert_true(horon_store_server_joined(scene->server, rank));
+    return fd;
+}
+
+/* Perhaps with a last word. */
+static void expect_closed(int fd)
+{
+    char words[256];
+    ssize_t got;
+    while ((got = recv(fd, words, sizeof words, 0)) > 0)
+        ;
+    assert_true(got == 0 || errno == ECONNRESET);
+}
+
+static void test_server_forbidden_frame_ends_the_connection(void **state)
+{
+    static const uint8_t oversize[] = {0, 0, 0, 0x7f, 1};
+    static const uint8_t unknown[] = {1, 0, 0, 0, 9};
+    struct scene scene;
+    (void)state;
+    scene_init(&scene, 2, NULL, 0);
+    int first = connect_proven(&scene, 0), second = connect_proven(&scene, 1);
+    assert_int_equal(send(first, oversize, sizeof oversize, MSG_NOSIGNAL), sizeof oversize);
+    assert_int_equal(send(second, unknown, sizeof unknown, MSG_NOSIGNAL), sizeof unknown);
+    turn(&scene);
+    expect_closed(first);
+    expect_closed(second);
+    close(first);
+    close(second);
+    scene_deinit(&scene);
+}
+
+/* One reads nothing: the others get their answers, and it gets its own later. */
+static void test_server_slow_reader_holds_nobody_up(void **state)
+{
+    enum { SIZE = 17, BLOB = HORON_STORE_BLOB_BYTES_MAX };
+    static uint8_t frame[HORON_STORE_PUT_BYTES + BLOB], answer[9 + SIZE * (4 + BLOB)];
+    struct scene scene;
+    struct horon_store *stores[SIZE] = {NULL};
+    struct horon_blobs blobs;
+    struct horon_error error = {0};
+    (void)state;
+    scene_init(&scene, SIZE, NULL, 0);
+    int slow = connect_proven(&scene, 0);
+    struct horon_writer out = horon_writer_over(frame, sizeof frame);
+    horon_write_u32(&out, HORON_STORE_PUT_BYTES - 4 + BLOB);
+    horon_write_u8(&out, HORON_STORE_PUT);
+    horon_write_u8(&out, 0);
+    horon_write_u32(&out, 0);
+    horon_write_u32(&out, HORON_STORE_NO_LIMIT);
+    assert_int_equal(send(slow, frame, sizeof frame, MSG_NOSIGNAL), sizeof frame);
+    for (int r = 1; r < SIZE; r++) {
+        stores[r] = open_client(&scene, r, &scene.key);
+        assert_int_equal(horon_store_put(stores[r], answer, BLOB, false, UINT64_MAX, &error),
+                         HORON_OK);
+    }
+    turn(&scene);
+    for (int r = 1; r < SIZE; r++) {
+        assert_int_equal(horon_store_get(stores[r], &blobs, &error), HORON_OK);
+        horon_blobs_deinit(&blobs);
+        horon_store_destroy(stores[r]);
+    }
+    size_t got = 0;
+    while (got < sizeof answer) {
+        ssize_t part = recv(slow, answer + got, sizeof answer - got, MSG_DONTWAIT);
+        if (part > 0)
+            got += (size_t)part;
+        else
+            turn(&scene);
+        assert_true(part != 0);
+    }
+    close(slow);
+    scene_deinit(&scene);
+}
+
+static void test_server_limit_names_the_missing(void **state)
+{
+    struct scene scene;
+    struct horon_error error = {0};
+    int ranks[4];
+    (void)state;
+    scene_init(&scene, 4, NULL, 0);
+    struct horon_store *first = open_client(&scene, 0, &scene.key);
+    struct horon_store *third = open_client(&scene, 2, &scene.key);
+    put(first, "x", horon_clock_ns() + 5000000u);
+    turn(&scene);
+    assert_int_equal(horon_store_server_missing(scene.server, ranks, 4), 2);
+    assert_int_equal(ranks[0], 1);
+    assert_int_equal(ranks[1], 3);
+    assert_int_equal(failure(first, &error), HORON_ERR_TIMEOUT);
+    assert_non_null(strstr(error.text, "ranks 1, 3 never came; rank 2 came but went no further"));
+    horon_store_destroy(first);
+    horon_store_destroy(third);
+    scene_deinit(&scene);
+}
+
+static void test_server_failed_by_its_owner_tells_all(void **state)
+{
+    struct scene scene;
+    struct horon_error error = {0};
+    (void)state;
+    scene_init(&scene, 2, NULL, 0);
+    struct horon_store *store = open_client(&scene, 0, &scene.key);
+    put(store, "x", UINT64_MAX);
+    turn(&scene);
+    horon_store_server_fail(scene.server, HORON_ERR_PEER_LOST, "rank 1 (host-b) was killed");
+    turn(&scene);
+    assert_int_equal(failure(store, &error), HORON_ERR_PEER_LOST);
+    assert_string_equal(error.text, "rank 1 (host-b) was killed");
+    horon_store_destroy(store);
+    scene_deinit(&scene);
+}
+
+static void test_server_of_one_session_stops_listening(void **state)
+{
+    struct scene scene;
+    struct horon_address address;
+    (void)state;
+    scene_init(&scene, 1, NULL, 1);
+    struct horon_store *store = open_client(&scene, 0, &scene.key);
+    turn(&scene);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    horon_address_parse("127.0.0.1", horon_store_server_port(scene.server), &address);
+    assert_int_equal(connect(fd, &address.any, address.bytes), -1);
+    assert_int_equal(errno, ECONNREFUSED);
+    close(fd);
+    horon_store_destroy(store);
+    scene_deinit(&scene);
+}
+
+static void test_server_bad_options_are_refused(void **state)
+{
+    static const struct {
+        struct horon_store_server_options options;
+        horon_status_t status;
+    } rows[] = {
+        {{.size = 0, .key = "k", .key_bytes = 1}, HORON_ERR_CONFIG},
+        {{.size = HORON_BOOT_SIZE_MAX + 1, .key = "k", .key_bytes = 1}, HORON_ERR_CONFIG},
+        {{.size = 2, .bind_address = "*"}, HORON_ERR_CONFIG}, /* no key */
+        {{.size = 2, .bind_address = "0.0.0.0"}, HORON_ERR_CONFIG},
+        {{.size = 2, .key = "k", .key_bytes = 1, .bind_address = "host"}, HORON_ERR_CONFIG},
+        {{.size = 2, .key = "k", .key_bytes = 1, .bind_address = "192.0.2.1"}, HORON_ERR_SYSTEM}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct horon_store_server *server = NULL;
+        struct horon_error error = {0};
+        assert_int_equal(horon_store_server_create(&rows[i].options, &server, NULL, &error),
+                         rows[i].status);
+        assert_null(server);
+        assert_true(error.text[0]);
+    }
+}
+
+static void test_server_taken_port_is_told_and_the_next_is_taken(void **state)
+{
+    struct scene scene;
+    struct horon_store_server *second = NULL;
+    struct horon_error error = {0};
+    int why = 0;
+    (void)state;
+    scene_init(&scene, 2, NULL, 0);
+    struct horon_store_server_options options = {.size = 2, .key = "k", .key_bytes = 1};
+    options.port = horon_store_server_port(scene.server);
+    assert_int_equal(horon_store_server_create(&options, &second, &why, &error), HORON_ERR_SYSTEM);
+    assert_int_equal(why, EADDRINUSE);
+    options.port_last = options.port + 20;
+    assert_int_equal(horon_store_server_create(&options, &second, &why, &error), HORON_OK);
+    assert_in_range(horon_store_server_port(second), options.port + 1, options.port_last);
+    horon_store_server_destroy(second);
+    scene_deinit(&scene);
+}
+
+static void test_server_everywhere_answers_both_families(void **state)
+{
+    static const char *const hosts[] = {"127.0.0.1", "::1"};
+    struct scene scene;
+    (void)state;
+    scene_init(&scene, 1, "*", 0);
+    for (int i = 0; i < 2; i++) {
+        struct horon_address address;
+        horon_address_parse(hosts[i], horon_store_server_port(scene.server), &address);
+        int fd = socket(address.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_int_equal(connect(fd, &address.any, address.bytes), 0);
+        close(fd);
+    }
+    scene_deinit(&scene);
+}
+
+static void test_server_in_a_forked_child_is_closed(void **state)
+{
+    struct scene scene;
+    int status = 0;
+    (void)state;
+    const int before = count_fds();
+    scene_init(&scene, 2, NULL, 0);
+    int proven = connect_proven(&scene, 0), guest = connect_raw(&scene);
+    turn(&scene);
+    pid_t child = fork();
+    if (child == 0) {
+        horon_store_server_close_in_child(scene.server);
+        horon_pump_deinit(&scene.pump);
+        close(proven);
+        close(guest);
+        _exit(count_fds() == before ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    struct horon_store *store = open_client(&scene, 1, &scene.key);
+    turn(&scene);
+    assert_true(horon_store_server_joined(scene.server, 1)); /* the parent's goes on */
+    horon_store_destroy(store);
+    close(proven);
+    close(guest);
+    scene_deinit(&scene);
+    assert_int_equal(count_fds(), before);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_server_round_is_answered),
+        cmocka_unit_test(test_server_wrong_key_is_refused_and_reported),
+        cmocka_unit_test(test_server_of_another_size_is_named),
+        cmocka_unit_test(test_server_silent_and_rude_strangers_hold_nobody_up),
+        cmocka_unit_test(test_server_forbidden_frame_ends_the_connection),
+        cmocka_unit_test(test_server_slow_reader_holds_nobody_up),
+        cmocka_unit_test(test_server_limit_names_the_missing),
+        cmocka_unit_test(test_server_failed_by_its_owner_tells_all),
+        cmocka_unit_test(test_server_of_one_session_stops_listening),
+        cmocka_unit_test(test_server_bad_options_are_refused),
+        cmocka_unit_test(test_server_taken_port_is_told_and_the_next_is_taken),
+        cmocka_unit_test(test_server_everywhere_answers_both_families),
+        cmocka_unit_test(test_server_in_a_forked_child_is_closed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Judges how a request ended: well, with the bits of the reference; or as the run's fate allows,
+ * with a text that names who is to blame, and with its input intact if a rank never took part.
+ */
+#undef NDEBUG
+#include "simulation/simulation.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* How long after a death a request that was in flight may still wait. */
+#define NOTICE_MAX (1000 * SIM_MS)
+
+uint64_t sim_count_of(const struct sim_op *op, int rank)
+{
+    if (op->verb != HORON_ALLGATHER)
+        return op->count;
+    return rank % 3 == 1 ? 0 : op->count / (uint64_t)(rank % 4 + 1) * op->row;
+}
+
+/* Values whose sums keep bits to lose: a wrong order or a missing rank shows. */
+static void fill_element(uint8_t *at, horon_dtype_t dtype, uint64_t random)
+{
+    int value = (int)(random % 2001) - 1000;
+    float f32 = (float)value / 7.0f;
+    double f64 = (double)value / 7.0;
+    uint16_t bf16 = (uint16_t)(0x3f80 + random % 200), f16 = (uint16_t)(0x3800 + random % 2000);
+    uint8_t truth = random & 1;
+    const void *bytes = &random;
+    if (dtype == HORON_FLOAT32)
+        bytes = &f32;
+    else if (dtype == HORON_FLOAT64)
+        bytes = &f64;
+    else if (dtype == HORON_BFLOAT16)
+        bytes = &bf16;
+    else if (dtype == HORON_FLOAT16)
+        bytes = &f16;
+    else if (dtype == HORON_BOOL)
+        bytes = &truth;
+    size_t size = horon_dtype_bytes(dtype);
+    memcpy(at, bytes, size < 8 ? size : 8);
+    if (size > 8)
+        memcpy(at + 8, &random, 8);
+}
+
+void sim_fill(const struct simulation *sim, const struct sim_op *op, int rank, int round,
+              void *memory)
+{
+    uint64_t x = sim->seed * 0x9e3779b97f4a7c15u + (uint64_t)(op - sim->ops) * 7919u +
+                 (uint64_t)rank * 104729u + (uint64_t)round * 1299709u + 1;
+    size_t size = horon_dtype_bytes(op->dtype);
+    uint64_t count = sim_count_of(op, rank);
+    uint8_t *at = memory;
+    for (uint64_t i = 0; i < count; i++, at += size) {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        fill_element(at, op->dtype, x);
+    }
+}
+
+/* ---- the reference -------------------------------------------------------------------------- */
+
+static void expect(struct simulation *sim, struct sim_op *op, int round)
+{
+    size_t size = horon_dtype_bytes(op->dtype), total = 0;
+    uint8_t *inputs[SIM_RANKS_MAX] = {NULL};
+    if (op->expected_round == round)
+        return;
+    for (int rank = 0; rank < sim->size; rank++) {
+        size_t bytes = (size_t)sim_count_of(op, rank) * size;
+        inputs[rank] = malloc(bytes + 1);
+        assert(inputs[rank]);
+        sim_fill(sim, op, rank, round, inputs[rank]);
+        total += bytes;
+    }
+    free(op->expected);
+    op->expected = malloc(total + 1);
+    assert(op->expected);
+    op->expected_bytes = (uint64_t)op->count * size;
+    op->expected_round = round;
+    if (op->verb == HORON_ALLREDUCE) {
+        world_expect_allreduce(sim->world, op->dtype, op->redop, op->prescale, op->postscale,
+                               (const void *const *)inputs, op->count, op->expected);
+    } else if (op->verb == HORON_BROADCAST) {
+        memcpy(op->expected, inputs[op->root], op->expected_bytes);
+    } else if (op->verb == HORON_ALLGATHER) {
+        size_t at = 0;
+        for (int rank = 0; rank < sim->size; rank++) {
+            size_t bytes = (size_t)sim_count_of(op, rank) * size;
+            memcpy((uint8_t *)op->expected + at, inputs[rank], bytes);
+            at += bytes;
+        }
+        op->expected_bytes = at;
+    }
+    for (int rank = 0; rank < sim->size; rank++)
+        free(inputs[rank]);
+}
+
+static void check_output(struct sim_rank *rank, struct sim_op *op, struct sim_use *use)
+{
+    struct simulation *sim = rank->sim;
+    const void *out = use->request->output;
+    if (op->verb == HORON_BARRIER)
+        return;
+    if (op->verb == HORON_BROADCAST && op->root == rank->rank && !out)
+        return; /* it wanted none */
+    expect(sim, op, use->round);
+    if (op->verb == HORON_ALLGATHER &&
+        use->request->output_count * horon_dtype_bytes(op->dtype) != op->expected_bytes) {
+        sim_fail(sim, "rank %d: %s gathers %llu elements", rank->rank, op->name,
+                 (unsigned long long)use->request->output_count);
+        return;
+    }
+    if (op->expected_bytes && memcmp(out, op->expected, op->expected_bytes) != 0)
+        sim_fail(sim, "rank %d: wrong result of %s %s, %llu elements of %s%s", rank->rank,
+                 horon_verb_name(op->verb), op->name, (unsigned long long)op->count,
+                 horon_dtype_name(op->dtype), op->in_order ? ", in order" : "");
+}
+
+/* ---- failures ------------------------------------------------------------------------------- */
+
+/* Is the input as it was? If it is also the output, only while somebody never took part. */
+static void check_input(struct sim_rank *rank, struct sim_op *op, struct sim_use *use)
+{
+    struct simulation *sim = rank->sim;
+    size_t bytes = (size_t)sim_count_of(op, rank->rank) * horon_dtype_bytes(op->dtype);
+    if (op->verb == HORON_BROADCAST && op->root != rank->rank)
+        return;
+    int number = (int)(op - sim->ops);
+    bool one_missing = sim->ranks[sim->victim].uses[number].round < use->round;
+    if (use->in == use->out && !one_missing)
+        return;
+    uint8_t *before = malloc(bytes + 1);
+    assert(before);
+    sim_fill(sim, op, rank->rank, use->round, before);
+    if (memcmp(before, use->in, bytes) != 0)
+        sim_fail(sim, "rank %d: %s %s failed and its input is not what it was", rank->rank,
+                 horon_verb_name(op->verb), op->name);
+    free(before);
+}
+
+static bool names(const char *text, int rank)
+{
+    char wanted[24];
+    snprintf(wanted, sizeof wanted, "rank %d (", rank);
+    return strstr(text, wanted) != NULL;
+}
+
+static int ranks_named(const struct simulation *sim, const char *text)
+{
+    int count = 0;
+    for (int rank = 0; rank < sim->size; rank++)
+        count += names(text, rank);
+    return count;
+}
+
+static bool names_one_that_left(const struct simulation *sim, const char *text)
+{
+    for (int rank = 0; rank < sim->size; rank++)
+        if (names(text, rank) && (sim->ranks[rank].leaving || sim->ranks[rank].state == SIM_LEFT))
+            return true;
+    return false;
+}
+
+/* @return is this how it may end? */
+static bool allowed(const struct sim_rank *rank, const struct sim_op *op, const struct sim_use *use,
+                    const char *text)
+{
+    const struct simulation *sim = rank->sim;
+    horon_status_t status = use->request->status;
+    if (rank->leaving)
+        return status == HORON_ERR_CLOSED;
+    if (status == HORON_ERR_CANCELLED)
+        return use->cancelling;
+    if (!op->in_order && op->odd >= 0 && status == HORON_ERR_MISMATCH && names(text, op->odd) &&
+        ranks_named(sim, text) == 2)
+        return true;
+    switch (sim->fate) {
+    case SIM_FATE_GOOD:
+        return false;
+    case SIM_FATE_KILL:
+        return sim->struck && status == HORON_ERR_PEER_LOST && names(text, sim->victim);
+    case SIM_FATE_LEAVE:
+        return sim->struck && status == HORON_ERR_CLOSED && names_one_that_left(sim, text);
+    case SIM_FATE_DISORDER:
+        return status == HORON_ERR_MISMATCH && ranks_named(sim, text) >= 1;
+    }
+    return false;
+}
+
+void sim_check_order(struct simulation *sim)
+{
+    bool noticed = sim->fate != SIM_FATE_DISORDER || sim->failure[0];
+    for (int i = 0; i < sim->op_count; i++)
+        for (int rank = 0; rank < sim->size && sim->ops[i].in_order && sim->ops[i].odd >= 0; rank++)
+            noticed = noticed || sim->ranks[rank].uses[i].request->status != HORON_OK;
+    if (!noticed)
+        sim_fail(sim, "nobody noticed that rank %d broke the promise of equal sequences",
+                 sim->victim);
+}
+
+static void count(struct sim_outcome *outcome, horon_status_t status)
+{
+    if (status == HORON_OK)
+        outcome->well++;
+    else if (status == HORON_ERR_CANCELLED)
+        outcome->cancelled++;
+    else if (status == HORON_ERR_MISMATCH)
+        outcome->mismatched++;
+    else
+        outcome->failed++;
+}
+
+void sim_check_ended(struct sim_rank *rank, struct sim_op *op, struct sim_use *use)
+{
+    struct simulation *sim = rank->sim;
+    horon_status_t status = use->request->status;
+    const char *text = use->request->error_text ? use->request->error_text : "";
+    bool disordered = op->in_order && op->odd >= 0;
+    count(&sim->outcome, status);
+    if (status == HORON_OK && op->odd >= 0 && !op->in_order)
+        sim_fail(sim, "rank %d: %s ended well, but rank %d describes it otherwise", rank->rank,
+                 op->name, op->odd);
+    else if (status == HORON_OK && !disordered)
+        check_output(rank, op, use);
+    if (status == HORON_OK)
+        return;
+    if (!allowed(rank, op, use, text))
+        sim_fail(sim, "rank %d: %s %s ended with %s: %s", rank->rank, horon_verb_name(op->verb),
+                 op->name, horon_status_text(status), text);
+    else if (sim->struck && sim->now > sim->struck_at + NOTICE_MAX &&
+             use->posted_at < sim->struck_at)
+        sim_fail(sim, "rank %d: %s failed only %llu ms after the death", rank->rank, op->name,
+                 (unsigned long long)((sim->now - sim->struck_at) / SIM_MS));
+    if (op->odd < 0)
+        check_input(rank, op, use);
+}

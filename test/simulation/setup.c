@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A run's birth and death: draws its hosts, settings and character from the seed, makes the ranks
+ * with the product's engines as context.c does, and frees it all, frozen ranks included.
+ */
+#undef NDEBUG
+#include "simulation/simulation.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+static void ring_written(void *arg)
+{
+    struct sim_ring_peer *peer = arg;
+    horon_host_wake(&peer->self->ctx.host, peer->local_rank, HORON_WAKE_CONTROL);
+    sim_interrupt(peer->self);
+}
+
+static void ring_has_room(void *arg)
+{
+    struct sim_ring_peer *peer = arg;
+    horon_host_wake(&peer->self->ctx.host, peer->local_rank,
+                    HORON_WAKE_CONTROL | HORON_WAKE_ASLEEP);
+    sim_interrupt(peer->self);
+}
+
+static struct horon_link *make_local_link(struct sim_rank *rank, int peer)
+{
+    const struct horon_topology *topology = &rank->sim->world->ranks[rank->rank].topology;
+    int self = topology->local_rank_of[rank->rank], other = topology->local_rank_of[peer];
+    int member = self == 0 ? other : self;
+    struct horon_link *link = NULL;
+    if (horon_topology_parent(topology, rank->rank) != peer &&
+        horon_topology_parent(topology, peer) != rank->rank)
+        return NULL;
+    rank->ring_peers[other] = (struct sim_ring_peer){.self = rank, .local_rank = other};
+    rank->ring_wakes[other] = (struct horon_ring_wake){
+        .written = ring_written, .room = ring_has_room, .arg = &rank->ring_peers[other]};
+    horon_status_t status =
+        horon_link_ring_create(horon_host_ring(&rank->ctx.host, member, self != 0),
+                               horon_host_ring(&rank->ctx.host, member, self == 0),
+                               rank->sim->local_ring_bytes, &rank->ring_wakes[other], &link);
+    assert(status == HORON_OK);
+    return link;
+}
+
+static uint64_t read_clock(void *arg)
+{
+    return ((struct sim_rank *)arg)->sim->now;
+}
+
+static void make_rank(struct simulation *sim, int number)
+{
+    struct sim_rank *rank = &sim->ranks[number];
+    struct world_rank *place = &sim->world->ranks[number];
+    const struct horon_topology *topology = &place->topology;
+    struct horon_link *links[SIM_RANKS_MAX] = {NULL};
+    rank->sim = sim;
+    rank->rank = number;
+    rank->state = SIM_ASLEEP;
+    rank->ctx.host = place->host;
+    rank->ctx.host.doorbell = sim_doorbell;
+    rank->ctx.host.doorbell_arg = rank;
+    rank->ctx.dead = calloc(SIM_RANKS_MAX, sizeof *rank->ctx.dead);
+    rank->ctx.doorbell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    assert(rank->ctx.doorbell >= 0);
+    for (int peer = 0; peer < sim->size; peer++)
+        if (peer != number)
+            links[peer] = topology->host_of[peer] == topology->host_of[number]
+                              ? make_local_link(rank, peer)
+                              : sim_network_link(sim->network, number, peer);
+    struct horon_engine_options options = {
+        .config = &sim->world->config,
+        .topology = topology,
+        .host = &rank->ctx.host,
+        .links = links,
+        .now_ns = read_clock,
+        .now_arg = rank,
+        .log = &sim->world->log,
+        .ended = sim_request_ended,
+        .release = sim_request_release,
+    };
+    struct horon_error error = {0};
+    horon_status_t status = horon_engine_create(&options, &rank->ctx.engine, &error);
+    assert(status == HORON_OK);
+    horon_token_release_armed(&rank->ctx); /* asleep from the start, with its wake word set */
+    sim_hear_doorbell(rank);
+}
+
+static void draw_settings(struct simulation *sim, char texts[8][40], const char *settings[9])
+{
+    static const char *const algorithms[] = {"auto", "flat", "direct", "halving"};
+    int n = 0;
+    uint64_t small = sim_below(sim, 6);
+    snprintf(texts[n++], 40, "SHM_SMALL_BYTES=%d", small ? 32 << small : 0);
+    snprintf(texts[n++], 40, "SHM_CHUNK_BYTES=%d", 4096 << sim_below(sim, 2));
+    snprintf(texts[n++], 40, "NET_CHUNK_BYTES=%d", 4096 << sim_below(sim, 2));
+    snprintf(texts[n++], 40, "NET_EAGER_BYTES=%d", 1 << sim_below(sim, 13));
+    snprintf(texts[n++], 40, "NET_ALGORITHM=%s", algorithms[sim_below(sim, 4)]);
+    snprintf(texts[n++], 40, "CACHE_ENTRIES=%d", sim_one_in(sim, 4) ? 0 : 1 << sim_below(sim, 6));
+    snprintf(texts[n++], 40, "FUSION_BYTES=%d", sim_one_in(sim, 4) ? 0 : 64 << sim_below(sim, 12));
+    for (int i = 0; i < n; i++)
+        settings[i] = texts[i];
+    settings[n] = NULL;
+}
+
+/* What kind of run it is. */
+static void draw_character(struct simulation *sim)
+{
+    static const unsigned sticks[] = {1, 2, 5, 20}, interrupts[] = {0, 2, 8, 32};
+    sim->stick = sticks[sim_below(sim, 4)];
+    sim->interrupt = interrupts[sim_below(sim, 4)];
+    sim->pause = sim_one_in(sim, 2) ? 0 : 50u << sim_below(sim, 4);
+    sim->pause_max = 1 + sim_below(sim, 10 * SIM_MS);
+    sim->wake_max = 1 + sim_below(sim, (uint64_t)1000 << sim_below(sim, 10));
+    sim->think_max = 1 + sim_below(sim, (uint64_t)100 << sim_below(sim, 16));
+    uint64_t fate = sim_below(sim, 20);
+    sim->fate = fate < 9    ? SIM_FATE_GOOD
+                : fate < 15 ? SIM_FATE_KILL
+                : fate < 18 ? SIM_FATE_LEAVE
+                            : SIM_FATE_DISORDER;
+    if (sim->size == 1)
+        sim->fate = SIM_FATE_GOOD;
+    sim->victim = (int)sim_below(sim, (uint64_t)sim->size);
+    sim->fate_step = 1 + sim_below(sim, (uint64_t)8 << sim_below(sim, 9));
+    sim->fate_inside = sim_one_in(sim, 2);
+}
+
+void sim_create(struct simulation *sim, uint64_t seed)
+{
+    char texts[8][40];
+    const char *settings[9];
+    int host_sizes[SIM_RANKS_MAX], hosts = 0;
+    sim->seed = seed;
+    sim->random = seed * 0x632be59bd9b4e019u;
+    int left = 1 + (int)sim_below(sim, sim_one_in(sim, 4) ? 2 : SIM_RANKS_MAX);
+    sim->size = left;
+    uint64_t shape = sim_below(sim, 4);
+    while (left) { /* one host, one rank a host, or anything */
+        int most = shape == 0 ? left : shape == 1 ? 1 : 1 + (int)sim_below(sim, (uint64_t)left);
+        host_sizes[hosts++] = most;
+        left -= most;
+    }
+    draw_settings(sim, texts, settings);
+    sim->world = world_create_bare(host_sizes, hosts, settings, seed);
+    bool crowded = sim_one_in(sim, 2);
+    sim->local_ring_bytes = HORON_RING_DATA_BYTES >> sim_below(sim, 11);
+    draw_character(sim);
+    sim->network = sim_network_create(sim);
+    for (int rank = 0; rank < sim->size; rank++) {
+        sim->world->ranks[rank].host.crowded = crowded;
+        make_rank(sim, rank);
+    }
+    sim_workload_create(sim);
+    for (int rank = 0; rank < sim->size; rank++)
+        sim_event(sim, sim_below(sim, sim->think_max), SIM_EVENT_SUBMIT, rank, 0);
+}
+
+void sim_destroy(struct simulation *sim)
+{
+    sim->over = true;
+    for (int rank = 0; rank < sim->size; rank++)
+        if (sim->ranks[rank].state != SIM_LEFT) {
+            horon_engine_leave(sim->ranks[rank].ctx.engine);
+            horon_engine_close(sim->ranks[rank].ctx.engine);
+        }
+    sim_workload_destroy(sim);
+    for (int rank = 0; rank < sim->size; rank++) {
+        horon_engine_destroy(sim->ranks[rank].ctx.engine);
+        close(sim->ranks[rank].ctx.doorbell);
+        free((void *)sim->ranks[rank].ctx.dead);
+    }
+    sim_network_destroy(sim->network);
+    world_destroy(sim->world);
+    free(sim->events);
+}

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The simulation: up to six ranks on up to six hosts, each with the product's engine and progress
+ * token, in one thread under a virtual clock. One seed draws everything: hosts, settings, what is
+ * submitted when, how long messages take and in which pieces they come, who gets to run, who is
+ * held up, who dies at which step, who leaves early. The same seed gives the same run, event by
+ * event.
+ *
+ * A rank is asleep unless something really woke it: its doorbell, bytes or room on a link between
+ * hosts (its socket), the death of a neighbour's process, a submission. So a wake-up that the
+ * product forgets ends as a world where nobody runs and something still waits.
+ */
+#ifndef HORON_TEST_SIMULATION_H
+#define HORON_TEST_SIMULATION_H
+
+#include "context_state.h"
+#include "world/world.h"
+
+#define SIM_RANKS_MAX 6
+#define SIM_MS UINT64_C(1000000)
+
+enum sim_state {
+    SIM_ASLEEP, /* on its doorbell and sockets; the token is free */
+    SIM_WAKING, /* something woke it; it has not run yet */
+    SIM_AWAKE,  /* holds the token and turns */
+    SIM_LEFT,   /* said goodbye, closed its links */
+    SIM_DEAD    /* stopped for good, perhaps in the middle of a turn */
+};
+
+enum sim_event_kind {
+    SIM_EVENT_NOTHING, /* only lets time go on: a pause ends */
+    SIM_EVENT_DELIVER, /* bytes from a reach b's host */
+    SIM_EVENT_DEATH,   /* a learns that the process of b, on its host, is gone */
+    SIM_EVENT_SUBMIT,  /* a's application goes on */
+    SIM_EVENT_RESTART, /* a starts use b again: a persistent request, or one that was cancelled */
+    SIM_EVENT_CANCEL,  /* a cancels use b */
+    SIM_EVENT_LEAVE    /* a is done and leaves */
+};
+
+struct sim_event {
+    uint64_t at, order;
+    enum sim_event_kind kind;
+    int a, b;
+};
+
+/** What fate the seed has for the run. */
+enum sim_fate {
+    SIM_FATE_GOOD,    /* everything goes well; single named operations may be cancelled or differ */
+    SIM_FATE_KILL,    /* one rank is killed */
+    SIM_FATE_LEAVE,   /* one rank leaves in the middle */
+    SIM_FATE_DISORDER /* one rank breaks the promise of equal sequences */
+};
+
+/** One operation of the job, the same on all ranks but where `odd` says otherwise. */
+struct sim_op {
+    char name[24];
+    horon_verb_t verb;
+    horon_dtype_t dtype;
+    horon_redop_t redop;
+    int root;
+    double prescale, postscale;
+    uint64_t count; /* elements; of an allgather: rows of the rank with most */
+    uint64_t row;   /* allgather: elements of a row */
+    bool in_order, persistent, in_place, own_output;
+    int rounds;   /* > 1: persistent */
+    int group;    /* number of its group, or -1 */
+    int odd;      /* rank that describes it otherwise, or -1 */
+    int odd_in;   /* in what */
+    int canceler; /* rank that tries to take it back once, or -1 */
+    void *expected;
+    uint64_t expected_bytes;
+    int expected_round; /* 0: none yet */
+};
+
+/** One rank's use of an operation. */
+struct sim_use {
+    struct horon_request *request; /* NULL: not submitted */
+    struct horon_request **old;    /* [old_count] earlier ones, kept to the end */
+    int old_count;
+    void *in, *out;
+    int round; /* of the one in flight or ended last; from 1 */
+    uint64_t posted_at;
+    bool flying;     /* from launch() until its end was seen */
+    bool cancelling; /* asked */
+    bool withdrawn;  /* ended as cancelled once */
+};
+
+struct sim_rank {
+    struct simulation *sim;
+    int rank;
+    struct horon_context ctx; /* what token.c uses of it: engine, host, doorbell, token, deaths */
+    enum sim_state state;
+    bool inside;               /* in a turn that others interrupted */
+    bool rung;                 /* its doorbell, and nobody has looked */
+    bool armed[SIM_RANKS_MAX]; /* sleeping, it waits for room on the link */
+    int quiet, patience;
+    uint64_t paused_until;
+    bool leaving;
+    uint64_t leave_deadline;
+    bool done; /* its application has nothing more to submit or wait for */
+
+    int *plan; /* [plan_count] operations in this rank's order */
+    int plan_count, plan_next;
+    struct sim_use *uses; /* [op_count] */
+    int flying;
+    struct sim_ring_peer {
+        struct sim_rank *self;
+        int local_rank;
+    } ring_peers[SIM_RANKS_MAX];
+    struct horon_ring_wake ring_wakes[SIM_RANKS_MAX];
+};
+
+struct sim_network;
+
+/** What happened in a run, so that a test can see that it looked at something. */
+struct sim_outcome {
+    uint64_t hash; /* of all events */
+    uint64_t steps;
+    bool killed, killed_inside, left, disordered;
+    unsigned well, cancelled, mismatched, failed; /* requests, by how they ended */
+};
+
+struct simulation {
+    uint64_t seed, random; /* as given, and the state drawn from it */
+    struct world *world;
+    int size;
+    uint64_t now, order, steps, hash;
+    struct sim_event *events; /* [event_limit] a heap by time, then order */
+    size_t event_count, event_limit;
+    struct sim_rank ranks[SIM_RANKS_MAX];
+    struct sim_network *network;
+    size_t local_ring_bytes; /* part of the product's memory, so that it is full at times */
+    bool narrow;             /* links so slow that large tensors would take for ever */
+    int depth;               /* of turns interrupted by turns */
+    bool over;               /* the run has ended; what still returns up the stack does nothing */
+    uint64_t steps_max;
+    /* the run's character */
+    unsigned stick, pause, interrupt; /* one in so many; 0: never */
+    uint64_t pause_max, wake_max, think_max;
+    int burst_rank;
+    enum sim_fate fate;
+    int victim; /* who is killed, leaves or breaks the promise */
+    uint64_t fate_step;
+    bool fate_inside; /* dies in the middle of a turn */
+    bool struck, struck_inside;
+    uint64_t struck_at;
+    struct sim_op *ops;
+    int op_count;
+    struct sim_outcome outcome;
+    char failure[512]; /* "": none */
+};
+
+/* ---- simulation.c ---- */
+/** Runs a seed. @return did all go as it should? Else @p why says what went wrong. */
+bool sim_run(uint64_t seed, struct sim_outcome *outcome_out, char *why, size_t why_bytes);
+/** What a seed draws, in a line. */
+void sim_describe(const struct simulation *sim, char *text, size_t text_bytes);
+uint64_t sim_random(struct simulation *sim);
+/** A number below @p limit (> 0). */
+uint64_t sim_below(struct simulation *sim, uint64_t limit);
+bool sim_one_in(struct simulation *sim, unsigned n);
+void sim_trace(struct simulation *sim, unsigned what, uint64_t a, uint64_t b);
+void sim_event(struct simulation *sim, uint64_t at, enum sim_event_kind kind, int a, int b);
+/** Notes the first failure. */
+void sim_fail(struct simulation *sim, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+void sim_wake(struct sim_rank *rank);
+/** Called in the middle of a rank's turn: others may run now, or the rank may stop here for good.
+ */
+void sim_interrupt(struct sim_rank *rank);
+
+/** horon_host.doorbell; and what token.c rings through the descriptor. */
+void sim_doorbell(void *arg, int local_rank);
+void sim_hear_doorbell(struct sim_rank *rank);
+
+/* ---- setup.c ---- */
+void sim_create(struct simulation *sim, uint64_t seed);
+void sim_destroy(struct simulation *sim);
+
+/* ---- network.c ---- */
+struct sim_network *sim_network_create(struct simulation *sim);
+void sim_network_destroy(struct sim_network *network);
+/** @p rank's end of the link between hosts. */
+struct horon_link *sim_network_link(struct sim_network *network, int rank, int peer);
+/** After a turn of @p rank: what it wrote is on its way, what it made room for comes in. */
+void sim_network_turned(struct sim_network *network, int rank);
+void sim_network_deliver(struct sim_network *network, int from, int to);
+/** Could @p rank read from @p peer, or write to it, at once? */
+bool sim_network_readable(const struct sim_network *network, int rank, int peer);
+bool sim_network_writable(const struct sim_network *network, int rank, int peer);
+/** The process of @p rank is gone: what it had sent arrives in part or whole, then its end. */
+void sim_network_kill(struct sim_network *network, int rank);
+
+/* ---- workload.c ---- */
+void sim_workload_create(struct simulation *sim);
+void sim_workload_destroy(struct simulation *sim);
+void sim_workload_submit(struct sim_rank *rank);
+void sim_workload_restart(struct sim_rank *rank, int op);
+void sim_workload_cancel(struct sim_rank *rank, int op);
+/** engine_options.ended and .release */
+void sim_request_ended(struct horon_request *request);
+void sim_request_release(struct horon_request *request);
+/** Has every request of a rank that is still there ended? */
+bool sim_workload_ended(struct simulation *sim, char *text, size_t text_bytes);
+
+/* ---- check.c ---- */
+/** Fills [count] elements that rank @p rank gives to @p op in @p round. */
+void sim_fill(const struct simulation *sim, const struct sim_op *op, int rank, int round,
+              void *memory);
+uint64_t sim_count_of(const struct sim_op *op, int rank);
+/** At the end: did anybody notice that one rank broke the promise of equal sequences? */
+void sim_check_order(struct simulation *sim);
+/** Judges how a request ended. */
+void sim_check_ended(struct sim_rank *rank, struct sim_op *op, struct sim_use *use);
+
+#endif

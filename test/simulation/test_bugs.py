@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Deliberate bugs: each patch in bugs/ is applied to a copy of the sources, what it touches is
+compiled anew, and the simulation must fail within a bounded number of seeds. One that survives says
+that the simulation looks away.
+
+Standard library only; needs a C compiler (CC, default cc) and patch. A patch that no longer applies
+is a failure, too: renew it. Arguments name patches to try, without .patch; none: all.
+"""
+
+import concurrent.futures
+import os
+import pathlib
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+
+SEEDS = 12000
+SEED_TIMEOUT_S = 120
+ROOT = pathlib.Path(os.environ.get("HORON_TREE_ROOT", pathlib.Path(__file__).parents[2])).resolve()
+BUGS = ROOT / "test" / "simulation" / "bugs"
+CC = shlex.split(os.environ.get("CC", "cc"))
+FOLDERS = ("include", "runtime", "collectives", "test/world", "test/simulation")
+INCLUDES = ("include", "runtime/base", "collectives", "runtime", "test")
+SOURCES = (
+    *(f"runtime/base/{name}.c" for name in ("alloc", "config", "library", "log", "loop", "status")),
+    "runtime/topology/topology.c",
+    "runtime/token.c",
+    "test/world/world.c",
+)
+GLOBS = (
+    "runtime/engine/*.c",
+    "runtime/coordinator/*.c",
+    "collectives/*.c",
+    "collectives/exec/*.c",
+    "collectives/link/*.c",
+    "collectives/plan/*.c",
+    "test/simulation/*.c",
+)
+# Without the vector kernels: what they compute has tests of its own, and a bug here is elsewhere.
+REDUCE = (
+    "collectives/reduce/reduce.c",
+    "collectives/reduce/platform_generic.c",
+    "collectives/reduce/kernels_generic.c",
+)
+FLAGS = [
+    "-std=gnu17",
+    "-D_GNU_SOURCE",
+    "-O1",
+    "-w",
+    "-fno-math-errno",
+    "-ffp-contract=off",
+    "-fopenmp-simd",
+    "-fno-trapping-math",
+]
+LIBRARIES = ["-lev", "-lxxhash", "-lpthread", "-lm"]
+
+
+def all_sources(tree):
+    found = [*SOURCES, *REDUCE]
+    for pattern in GLOBS:
+        found += sorted(str(path.relative_to(tree)) for path in tree.glob(pattern))
+    return found
+
+
+def compile_one(tree, source, objects):
+    target = objects / (source.replace("/", "_") + ".o")
+    subprocess.run(
+        [
+            *CC,
+            *FLAGS,
+            *(f"-I{tree / path}" for path in INCLUDES),
+            "-c",
+            str(tree / source),
+            "-o",
+            str(target),
+        ],
+        check=True,
+    )
+    return target
+
+
+def compile_all(tree, sources, objects):
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(lambda source: compile_one(tree, source, objects), sources))
+
+
+def link(objects, target):
+    subprocess.run([*CC, *map(str, objects), "-o", str(target), *LIBRARIES], check=True)
+
+
+def touched(tree, files):
+    """What to compile anew: the sources themselves, and all that see a header."""
+    if all(path.endswith(".c") for path in files):
+        return sorted(files)
+    return all_sources(tree)
+
+
+class Bench:
+    """A copy of the sources, compiled once without any bug."""
+
+    def __init__(self, folder):
+        self.clean = folder / "clean"
+        self.folder = folder
+        for name in FOLDERS:
+            shutil.copytree(ROOT / name, self.clean / name)
+        self.objects = folder / "objects"
+        self.objects.mkdir()
+        link(compile_all(self.clean, all_sources(self.clean), self.objects), folder / "program")
+
+    def build(self, patch):
+        """@return the program with the bug in it."""
+        tree = self.folder / patch.stem
+        tree.mkdir()
+        for name in FOLDERS:
+            shutil.copytree(self.clean / name, tree / name)
+        result = subprocess.run(
+            ["patch", "-p1", "--no-backup-if-mismatch", "-i", str(patch)],
+            cwd=tree,
+            capture_output=True,
+            text=True,
+        )
+        if result.returncode:
+            raise AssertionError(f"{patch.name} does not apply any more:\n{result.stdout}")
+        files = {
+            line.split("b/", 1)[1].split("\t")[0].strip()
+            for line in patch.read_text().splitlines()
+            if line.startswith("+++ ")
+        }
+        objects = tree / "objects"
+        shutil.copytree(self.objects, objects)
+        for source in touched(tree, files):
+            compile_one(tree, source, objects)
+        program = tree / "program"
+        link(sorted(objects.iterdir()), program)
+        return program
+
+    def done(self, patch):
+        shutil.rmtree(self.folder / patch.stem, ignore_errors=True)
+
+
+def run(program, seeds=SEEDS):
+    """@return did it fail, and what it said"""
+    try:
+        result = subprocess.run(
+            [str(program), "1", str(seeds), "1"],
+            capture_output=True,
+            text=True,
+            timeout=SEED_TIMEOUT_S,
+            errors="replace",
+        )
+    except subprocess.TimeoutExpired:
+        return True, "it did not end"
+    said = [line for line in (result.stdout + result.stderr).splitlines() if "seed" in line]
+    return result.returncode != 0, said[0] if said else ""
+
+
+def main():
+    wanted = sys.argv[1:]
+    patches = [path for path in sorted(BUGS.glob("*.patch")) if not wanted or path.stem in wanted]
+    assert len(patches) >= 10 or wanted
+    survived = 0
+    print(f"1..{len(patches) + 1}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="horon-bugs-") as folder:
+        bench = Bench(pathlib.Path(folder))
+        failed, said = run(bench.folder / "program", 500)
+        survived += failed
+        print(f"{'not ok' if failed else 'ok'} 1 - no_bug_passes # {said}", flush=True)
+        for number, patch in enumerate(patches, 2):
+            try:
+                failed, said = run(bench.build(patch))
+            except (AssertionError, subprocess.CalledProcessError) as error:
+                failed, said = False, str(error).replace("\n", "\n# ")
+            survived += not failed
+            print(f"# {said[:300]}")
+            print(f"{'ok' if failed else 'not ok'} {number} - {patch.stem}_is_caught", flush=True)
+            bench.done(patch)
+    sys.exit(1 if survived else 0)
+
+
+if __name__ == "__main__":
+    main()

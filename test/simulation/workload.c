@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the applications do: every rank submits the same named operations in an order of its own,
+ * and the same in-order ones in one order, at times of its own; starts persistent ones again when
+ * they end; takes some back and submits them anew; and leaves when all is done.
+ *
+ * Requests are made and posted as api.c does.
+ */
+#undef NDEBUG
+#include "simulation/simulation.h"
+
+#include "alloc.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define OPS_MAX 24
+
+/* ---- drawing -------------------------------------------------------------------------------- */
+
+static uint64_t draw_count(struct simulation *sim)
+{
+    static const uint64_t counts[] = {0, 1, 2, 7, 16, 17, 63, 64, 65};
+    switch (sim_below(sim, sim->narrow && sim->world->host_count > 1 ? 2 : 4)) {
+    case 0:
+        return counts[sim_below(sim, 9)];
+    case 1:
+        return sim_below(sim, 300);
+    case 2:
+        return sim_below(sim, 2000);
+    default:
+        return sim_one_in(sim, 4) ? sim_below(sim, 12000) : sim_below(sim, 3000);
+    }
+}
+
+static void draw_op(struct simulation *sim, struct sim_op *op, int number)
+{
+    snprintf(op->name, sizeof op->name, "tensor-%d", number);
+    uint64_t verb = sim_below(sim, 8);
+    op->verb = verb < 4   ? HORON_ALLREDUCE
+               : verb < 6 ? HORON_BROADCAST
+               : verb < 7 ? HORON_ALLGATHER
+                          : HORON_BARRIER;
+    op->dtype = (horon_dtype_t)sim_below(sim, HORON_DTYPE_COUNT);
+    op->redop = (horon_redop_t)sim_below(sim, HORON_REDOP_COUNT);
+    if (op->verb == HORON_ALLREDUCE && !horon_reduce_supported(op->dtype, op->redop)) {
+        op->dtype = sim_one_in(sim, 2) ? HORON_FLOAT32 : HORON_BFLOAT16;
+        op->redop = HORON_SUM;
+    }
+    op->root = (int)sim_below(sim, (uint64_t)sim->size);
+    op->prescale = sim_one_in(sim, 4) ? 0.5 : 1.0;
+    op->postscale = sim_one_in(sim, 4) ? 3.0 : 1.0;
+    op->count = draw_count(sim);
+    op->row = 1 + sim_below(sim, 3);
+    if (op->verb == HORON_ALLGATHER)
+        op->count /= 4;
+    if (op->verb == HORON_BARRIER)
+        op->count = 0;
+    op->in_order = sim_one_in(sim, 3);
+    op->in_place = sim_one_in(sim, 2);
+    op->own_output = sim_one_in(sim, 2);
+    op->rounds = 1;
+    op->group = op->odd = op->canceler = -1;
+}
+
+/* What is special about it; one thing at most. */
+static void draw_special(struct simulation *sim, struct sim_op *op)
+{
+    switch (sim_below(sim, op->in_order ? 3 : 8)) {
+    case 0:
+        op->persistent = true;
+        op->rounds = 1 + (int)sim_below(sim, 4);
+        break;
+    case 3:
+        op->canceler = (int)sim_below(sim, (uint64_t)sim->size);
+        break;
+    case 4:
+        if (sim->size == 1 || !sim_one_in(sim, 2))
+            break;
+        op->odd = (int)sim_below(sim, (uint64_t)sim->size);
+        op->odd_in = (int)sim_below(sim, 4);
+        break;
+    default:
+        break;
+    }
+    if (op->in_order) /* a second round would need its place in everybody's order */
+        op->rounds = 1;
+}
+
+static void draw_groups(struct simulation *sim)
+{
+    for (int i = 0; i + 1 < sim->op_count; i++) {
+        int members = 2 + (int)sim_below(sim, 3);
+        if (!sim_one_in(sim, 4) || i + members > sim->op_count)
+            continue;
+        bool plain = true;
+        for (int k = i; k < i + members; k++)
+            plain = plain && !sim->ops[k].in_order && sim->ops[k].canceler < 0 &&
+                    !sim->ops[k].persistent && sim->ops[k].odd < 0;
+        if (!plain)
+            continue;
+        for (int k = i; k < i + members; k++)
+            sim->ops[k].group = i;
+        i += members - 1;
+    }
+}
+
+/* A rank's order: anything for the named ones, as numbered for those in order; a group is one. */
+static void draw_plan(struct simulation *sim, struct sim_rank *rank)
+{
+    rank->plan = calloc((size_t)sim->op_count, sizeof *rank->plan);
+    rank->uses = calloc((size_t)sim->op_count, sizeof *rank->uses);
+    assert(rank->plan);
+    assert(rank->uses);
+    for (int i = 0; i < sim->op_count; i++)
+        if (sim->ops[i].group < 0 || sim->ops[i].group == i)
+            rank->plan[rank->plan_count++] = i;
+    for (int i = rank->plan_count - 1; i > 0; i--) {
+        int other = (int)sim_below(sim, (uint64_t)i + 1), kept = rank->plan[i];
+        rank->plan[i] = rank->plan[other];
+        rank->plan[other] = kept;
+    }
+    int next = 0;
+    for (int i = 0; i < rank->plan_count; i++) {
+        if (!sim->ops[rank->plan[i]].in_order)
+            continue;
+        while (!sim->ops[next].in_order)
+            next++;
+        rank->plan[i] = next++;
+    }
+}
+
+void sim_workload_create(struct simulation *sim)
+{
+    sim->op_count = 1 + (int)sim_below(sim, OPS_MAX);
+    sim->ops = calloc((size_t)sim->op_count, sizeof *sim->ops);
+    assert(sim->ops);
+    for (int i = 0; i < sim->op_count; i++) {
+        draw_op(sim, &sim->ops[i], i);
+        draw_special(sim, &sim->ops[i]);
+    }
+    if (sim->fate == SIM_FATE_DISORDER) {
+        struct sim_op *op = &sim->ops[sim_below(sim, (uint64_t)sim->op_count)];
+        op->in_order = true;
+        op->persistent = false;
+        op->rounds = 1;
+        op->canceler = -1;
+        op->odd = sim->victim;
+        op->odd_in = (int)sim_below(sim, 4);
+    }
+    draw_groups(sim);
+    for (int rank = 0; rank < sim->size; rank++)
+        draw_plan(sim, &sim->ranks[rank]);
+}
+
+static void drop(struct sim_rank *rank, struct horon_request *request)
+{
+    if (!request)
+        return;
+    horon_request_deinit(request, horon_engine_names(rank->ctx.engine));
+    horon_free(request);
+}
+
+void sim_workload_destroy(struct simulation *sim)
+{
+    for (int number = 0; number < sim->size; number++) {
+        struct sim_rank *rank = &sim->ranks[number];
+        for (int i = 0; i < sim->op_count; i++) {
+            struct sim_use *use = &rank->uses[i];
+            drop(rank, use->request);
+            for (int k = 0; k < use->old_count; k++)
+                drop(rank, use->old[k]);
+            free(use->old);
+            free(use->in);
+            if (use->out != use->in)
+                free(use->out);
+        }
+        free(rank->plan);
+        free(rank->uses);
+    }
+    for (int i = 0; i < sim->op_count; i++)
+        free(sim->ops[i].expected);
+    free(sim->ops);
+}
+
+/* ---- submitting ----------------------------------------------------------------------------- */
+
+/* How the odd rank describes it; each way differs for sure. */
+static void make_odd(const struct sim_op *op, horon_descriptor_t *desc, uint64_t shape[2])
+{
+    if (op->verb == HORON_BARRIER) {
+        desc->verb = HORON_ALLREDUCE;
+        desc->dtype = HORON_INT32;
+        desc->redop = HORON_SUM;
+    } else if (op->odd_in == 0) {
+        desc->dtype = desc->dtype == HORON_INT32 ? HORON_FLOAT32 : HORON_INT32;
+        desc->redop = HORON_SUM;
+    } else if (op->odd_in == 1 && op->verb != HORON_ALLGATHER) {
+        shape[0] += 1;
+    } else if (op->odd_in == 2 && op->verb == HORON_ALLREDUCE) {
+        desc->prescale = 2.0;
+    } else {
+        shape[1] += 1;
+    }
+}
+
+static void describe(struct sim_rank *rank, struct sim_op *op, struct sim_use *use,
+                     horon_descriptor_t *desc, uint64_t shape[2])
+{
+    *desc = (horon_descriptor_t)HORON_DESCRIPTOR_INIT;
+    shape[0] = op->verb == HORON_ALLGATHER ? sim_count_of(op, rank->rank) / op->row : op->count;
+    shape[1] = op->verb == HORON_ALLGATHER ? op->row : 1;
+    desc->verb = op->verb;
+    desc->name = op->name;
+    desc->flags = op->in_order ? HORON_IN_ORDER : 0;
+    desc->dtype = op->dtype;
+    desc->redop = op->redop;
+    desc->root = op->root;
+    desc->prescale = op->prescale;
+    desc->postscale = op->postscale;
+    desc->shape = shape;
+    desc->ndim = 2;
+    desc->src = use->in;
+    desc->dst = op->verb == HORON_ALLGATHER && op->own_output ? NULL : use->out;
+    if (op->verb == HORON_BROADCAST && op->root == rank->rank && op->own_output)
+        desc->dst = NULL;
+    if (op->odd == rank->rank)
+        make_odd(op, desc, shape);
+}
+
+static void make_buffers(struct sim_rank *rank, struct sim_op *op, struct sim_use *use)
+{
+    size_t in = 0, out = 0, row = 16 * op->row;
+    for (int i = 0; i < rank->sim->size; i++)
+        out += (size_t)sim_count_of(op, i) * 16;
+    in = ((size_t)op->count + 2) * row * 2 + 64; /* enough for the odd one's, too */
+    if (op->verb != HORON_ALLGATHER)
+        out = in;
+    use->in = calloc(1, in);
+    use->out = op->in_place && op->verb != HORON_ALLGATHER ? use->in : calloc(1, out + 64);
+    assert(use->in);
+    assert(use->out);
+}
+
+/* A request that can be posted: FLYING, with the engine's reference. */
+static void launch(struct sim_rank *rank, int number)
+{
+    struct sim_op *op = &rank->sim->ops[number];
+    struct sim_use *use = &rank->uses[number];
+    struct horon_error error = {0};
+    horon_descriptor_t desc;
+    uint64_t shape[2];
+    use->round++;
+    if (!use->in)
+        make_buffers(rank, op, use);
+    sim_fill(rank->sim, op, rank->rank, use->round, use->in);
+    if (use->request && op->persistent) {
+        horon_request_reset(use->request);
+    } else {
+        if (use->request) {
+            use->old = realloc(use->old, (size_t)(use->old_count + 1) * sizeof(void *));
+            assert(use->old);
+            use->old[use->old_count++] = use->request;
+        }
+        describe(rank, op, use, &desc, shape);
+        horon_status_t status =
+            horon_request_create(&desc, rank->rank, rank->sim->size,
+                                 horon_engine_names(rank->ctx.engine), &use->request, &error);
+        if (status != HORON_OK)
+            sim_fail(rank->sim, "cannot make %s: %s", op->name, error.text);
+        assert(status == HORON_OK);
+        use->request->context = &rank->ctx;
+        use->request->persistent = op->persistent;
+    }
+    if (use->request->name)
+        atomic_store(&use->request->name->in_flight, true);
+    atomic_fetch_add(&use->request->refs, 1);
+    atomic_store(&use->request->state, HORON_REQUEST_FLYING);
+    use->posted_at = rank->sim->now;
+    use->flying = true;
+    use->cancelling = false;
+    rank->flying++;
+    sim_trace(rank->sim, 'p', (uint64_t)rank->rank, (uint64_t)number);
+}
+
+/* In order and alone, as horon_run() does: begun at once if nobody else drives. */
+static bool run_now(struct sim_rank *rank, struct horon_request *request)
+{
+    if (!request->in_order || !sim_one_in(rank->sim, 2) || rank->state != SIM_ASLEEP)
+        return false;
+    bool got = horon_token_try(&rank->ctx);
+    assert(got);
+    rank->state = SIM_AWAKE;
+    rank->quiet = 0;
+    return horon_engine_begin_now(rank->ctx.engine, request);
+}
+
+static void post(struct sim_rank *rank, struct horon_request *request)
+{
+    if (run_now(rank, request))
+        return;
+    bool posted = horon_engine_post(rank->ctx.engine, &request->start);
+    assert(posted);
+    horon_context_notify(&rank->ctx);
+}
+
+static void submit_group(struct sim_rank *rank, int first)
+{
+    struct simulation *sim = rank->sim;
+    struct horon_post *last = NULL;
+    uint32_t size = 0;
+    for (int i = first; i < sim->op_count && sim->ops[i].group == first; i++)
+        size++;
+    for (uint32_t i = 0; i < size; i++) {
+        launch(rank, first + (int)i);
+        struct horon_request *request = rank->uses[first + (int)i].request;
+        request->tensor->group_hash = (uint64_t)first + 1000;
+        request->tensor->group_size = size;
+        request->tensor->group_index = i;
+        request->start.next = last;
+        last = &request->start;
+    }
+    bool posted =
+        horon_engine_post_chain(rank->ctx.engine, last, &rank->uses[first].request->start);
+    assert(posted);
+    horon_context_notify(&rank->ctx);
+}
+
+static uint64_t later(struct simulation *sim)
+{
+    return sim->now + sim_below(sim, sim->think_max);
+}
+
+static void leave_if_done(struct sim_rank *rank)
+{
+    if (rank->done || rank->flying || rank->plan_next < rank->plan_count)
+        return;
+    for (int i = 0; i < rank->sim->op_count; i++)
+        if (rank->uses[i].withdrawn && rank->uses[i].request->status == HORON_ERR_CANCELLED)
+            return; /* to be submitted anew */
+    for (int i = 0; i < rank->sim->op_count; i++)
+        if (rank->uses[i].round < rank->sim->ops[i].rounds &&
+            rank->uses[i].request->status == HORON_OK)
+            return; /* to be started again */
+    rank->done = true;
+    sim_event(rank->sim, later(rank->sim), SIM_EVENT_LEAVE, rank->rank, 0);
+}
+
+void sim_workload_submit(struct sim_rank *rank)
+{
+    struct simulation *sim = rank->sim;
+    if (rank->plan_next == rank->plan_count)
+        return;
+    uint64_t many = sim_one_in(sim, 3) ? sim_below(sim, 8) : 1;
+    for (; many && rank->plan_next < rank->plan_count; many--) {
+        int number = rank->plan[rank->plan_next++];
+        struct sim_op *op = &sim->ops[number];
+        if (op->group >= 0) {
+            submit_group(rank, number);
+            continue;
+        }
+        launch(rank, number);
+        post(rank, rank->uses[number].request);
+        if (op->canceler == rank->rank)
+            sim_event(sim, later(sim), SIM_EVENT_CANCEL, rank->rank, number);
+    }
+    if (rank->plan_next < rank->plan_count)
+        sim_event(sim, later(sim), SIM_EVENT_SUBMIT, rank->rank, 0);
+}
+
+void sim_workload_restart(struct sim_rank *rank, int number)
+{
+    launch(rank, number);
+    post(rank, rank->uses[number].request);
+}
+
+void sim_workload_cancel(struct sim_rank *rank, int number)
+{
+    struct sim_use *use = &rank->uses[number];
+    if (!use->flying || atomic_exchange(&use->request->cancel_posted, true))
+        return;
+    use->cancelling = true;
+    atomic_fetch_add(&use->request->refs, 1);
+    sim_trace(rank->sim, 'c', (uint64_t)rank->rank, (uint64_t)number);
+    bool posted = horon_engine_post(rank->ctx.engine, &use->request->cancel);
+    assert(posted);
+    horon_context_notify(&rank->ctx);
+}
+
+/* ---- endings -------------------------------------------------------------------------------- */
+
+static struct sim_rank *rank_of(const struct horon_request *request)
+{
+    return (struct sim_rank *)(void *)((char *)request->context - offsetof(struct sim_rank, ctx));
+}
+
+void sim_request_release(struct horon_request *request)
+{
+    atomic_fetch_sub(&request->refs, 1); /* the workload's own reference stays to the end */
+}
+
+void sim_request_ended(struct horon_request *request)
+{
+    struct sim_rank *rank = rank_of(request);
+    struct simulation *sim = rank->sim;
+    int number = 0;
+    atomic_fetch_sub(&request->refs, 1);
+    if (sim->over || rank->state == SIM_DEAD)
+        return;
+    while (number < sim->op_count && rank->uses[number].request != request)
+        number++;
+    if (number == sim->op_count || !rank->uses[number].flying) {
+        sim_fail(sim, "rank %d: a request ended that was not in flight", rank->rank);
+        return;
+    }
+    struct sim_op *op = &sim->ops[number];
+    struct sim_use *use = &rank->uses[number];
+    use->flying = false;
+    rank->flying--;
+    sim_trace(sim, 'e', (uint64_t)(rank->rank * 1000 + number),
+              (uint64_t)(uint32_t)request->status);
+    sim_check_ended(rank, op, use);
+    if (rank->leaving || sim->over)
+        return;
+    if (request->status == HORON_ERR_CANCELLED) {
+        use->withdrawn = true;
+        use->round--;
+        sim_event(sim, later(sim), SIM_EVENT_RESTART, rank->rank, number);
+    } else if (request->status == HORON_OK && use->round < op->rounds) {
+        sim_event(sim, later(sim), SIM_EVENT_RESTART, rank->rank, number);
+    }
+    leave_if_done(rank);
+}
+
+bool sim_workload_ended(struct simulation *sim, char *text, size_t text_bytes)
+{
+    for (int number = 0; number < sim->size; number++) {
+        struct sim_rank *rank = &sim->ranks[number];
+        if (rank->state == SIM_DEAD || rank->state == SIM_LEFT)
+            continue;
+        for (int i = 0; i < sim->op_count; i++)
+            if (rank->uses[i].flying) {
+                snprintf(text, text_bytes, "rank %d waits for %s %s (state %d, wake %u)", number,
+                         horon_verb_name(sim->ops[i].verb), sim->ops[i].name, (int)rank->state,
+                         atomic_load(
+                             &horon_host_line(&rank->ctx.host, rank->ctx.host.local_rank)->wake));
+                return false;
+            }
+        snprintf(text, text_bytes, "rank %d has not left (state %d, %d of %d submitted)", number,
+                 (int)rank->state, rank->plan_next, rank->plan_count);
+        return false;
+    }
+    return true;
+}

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs horonrun for tests and finds every process of a job by a mark in its environment."""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+import uuid
+
+HORONRUN = os.environ.get("HORONRUN", "horonrun")
+DEADLINE = 60.0  # only a hang reaches it
+CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("HORON")}
+
+
+def environment_of(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""
+
+
+def is_alive(pid):
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def command_line(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def all_pids():
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def until(condition, what):
+    """Polls until @p condition() is true; fails at the deadline, saying @p what was awaited."""
+    end = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < end, f"in vain waited until {what}"
+        time.sleep(0.002)
+
+
+class Job:
+    """One horonrun with what it starts. Ends all of it when it is left."""
+
+    def __init__(self, *words, stdin=subprocess.DEVNULL, env=None, prefix=(), **popen):
+        self.mark = f"TEST_MARK={uuid.uuid4().hex}"
+        name, value = self.mark.split("=")
+        self.process = subprocess.Popen(
+            [*prefix, HORONRUN, *words],
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**CLEAN, **(env or {}), name: value},
+            **popen,
+        )
+        self.out = b""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        # The agent ends what it started; what a test hindered it to end is killed here.
+        self.process.kill()
+        self.process.communicate()
+        end = time.monotonic() + 5
+        while pids := self.pids():
+            for pid in pids if time.monotonic() > end else ():
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            time.sleep(0.01)
+
+    def pids(self):
+        """Living processes of the job: horonrun, agents, ranks and what those started."""
+        mark = self.mark.encode()
+        return [pid for pid in all_pids() if mark in environment_of(pid) and is_alive(pid)]
+
+    def wait_for_output(self, pattern, count=1):
+        """Reads standard output until @p pattern was seen @p count times. @return the matches"""
+        while len(found := re.findall(pattern, self.out)) < count:
+            piece = os.read(self.process.stdout.fileno(), 65536)
+            assert piece, f"output ended without {count} x {pattern!r}: {self.out!r}"
+            self.out += piece
+        return found
+
+    def end(self):
+        """Waits for horonrun. @return (status, stdout, stderr), texts"""
+        out, err = self.process.communicate(timeout=DEADLINE)
+        return self.process.returncode, (self.out + out).decode(), err.decode()
+
+    def agent(self):
+        """The process number of the local agent."""
+        children = [pid for pid in self.pids() if parent_of(pid) == self.process.pid]
+        assert len(children) == 1, children
+        return children[0]
+
+    def assert_nothing_left(self):
+        left = {pid: command_line(pid) for pid in self.pids()}
+        assert not left, f"still alive: {left}"
+
+
+def parent_of(pid):
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return 0
+    return int(stat.rpartition(")")[2].split()[1])
+
+
+def run(*words, **more):
+    """Runs a job to its end and checks that nothing of it is left. @return (status, out, err)"""
+    with Job(*words, **more) as job:
+        result = job.end()
+        job.assert_nothing_left()
+        return result
+
+
+def python(code):
+    """The words that run @p code in a bare, quickly started interpreter."""
+    return [sys.executable, "-S", "-E", "-c", code]

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How jobs end: by a rank's failure, by a signal, by a kill; and that nothing is ever left."""
+
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "drift")]
+
+import jobs  # noqa: E402
+import tap  # noqa: E402
+
+ROUNDS = 100 if os.environ.get("HORON_TEST_FULL") else 8
+
+# Says "ready" and sleeps; around it a child, one in a session of its own, and a daemon.
+FAMILY = (
+    "sleep 1000 & setsid sleep 1000 & (setsid sh -c 'sleep 1000 & sleep 1000' &) ; "
+    "echo ready; while :; do sleep 1000; done"
+)
+SLEEPS = 5  # of one family
+STUBBORN = "trap '' TERM INT HUP; echo ready; while :; do sleep 1; done"
+
+
+def family(*words, count=2):
+    """A job of ranks with families, all of them up."""
+    job = jobs.Job("-np", str(count), *words, "sh", "-c", FAMILY)
+    job.wait_for_output(rb"ready", count)
+    jobs.until(
+        lambda: [jobs.command_line(pid) for pid in job.pids()].count(b"sleep\0001000\0")
+        == SLEEPS * count,
+        "all families are complete",
+    )
+    return job
+
+
+def ranks_of(job):
+    """Process numbers of the ranks, by rank."""
+    agent = job.agent()
+    ranks = {}
+    for pid in job.pids():
+        if jobs.parent_of(pid) != agent:
+            continue
+        for entry in jobs.environment_of(pid).split(b"\0"):
+            if entry.startswith(b"HORON_RANK=") and FAMILY.encode() in jobs.command_line(pid):
+                ranks[int(entry.partition(b"=")[2])] = pid
+    return ranks
+
+
+def test_first_failure_ends_the_job_and_gives_its_status():
+    status, _, err = jobs.run(
+        "-np", "4", "sh", "-c",
+        'if [ $HORON_RANK = 2 ]; then echo "the reason" >&2; exit 41; fi; sleep 1000',
+    )  # fmt: skip
+    assert status == 41, err
+    assert "rank 2 on " in err
+    assert "exited with status 41" in err
+    assert "horonrun:   | the reason" in err
+    assert "ending the other 3 ranks" in err
+
+
+def test_last_lines_of_the_culprit_are_repeated():
+    code = "for i in $(seq 1 25); do echo line $i >&2; done; exit 3"
+    status, _, err = jobs.run("-np", "1", "sh", "-c", code)
+    assert status == 3
+    repeated = [line for line in err.splitlines() if line.startswith("horonrun:   | ")]
+    assert repeated == [f"horonrun:   | line {i}" for i in range(16, 26)]
+
+
+def test_killed_rank_gives_128_and_its_signal():
+    with family() as job:
+        os.kill(ranks_of(job)[1], signal.SIGKILL)
+        status, _, err = job.end()
+        job.assert_nothing_left()
+    assert status == 128 + signal.SIGKILL, err
+    assert "rank 1 on " in err and "was killed by signal 9" in err
+
+
+def test_all_ranks_well_is_0_and_leaves_no_daemon():
+    status, _, err = jobs.run("-np", "3", "sh", "-c", "(setsid sleep 1000 &) ; exit 0")
+    assert status == 0, err
+
+
+def test_rank_that_ignores_sigterm_is_killed_after_the_grace():
+    command = f"if [ $HORON_RANK = 1 ]; then sleep 0.1; exit 5; fi; {STUBBORN}"
+    status, _, err = jobs.run("-np", "3", "--grace", "0.2", "sh", "-c", command)
+    assert status == 5, err
+    assert "had to be killed (SIGKILL)" in err
+
+
+def test_rank_may_end_in_its_own_way_within_the_grace():
+    command = (
+        "if [ $HORON_RANK = 0 ]; then read line; exit 9; fi; "
+        "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+    )
+    words = ("-np", "2", "--grace", "30", "sh", "-c", command)
+    with jobs.Job(*words, stdin=subprocess.PIPE) as job:
+        job.wait_for_output(rb"ready")
+        job.process.stdin.close()
+        job.process.stdin = None
+        status, out, err = job.end()
+        job.assert_nothing_left()
+    assert status == 9, err
+    assert "[1]<stdout>:saved\n" in out
+
+
+def test_signals_end_the_job_with_128_and_their_number():
+    for signo in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        with family() as job:
+            job.process.send_signal(signo)
+            status, _, err = job.end()
+            job.assert_nothing_left()
+        assert status == 128 + signo, (signo, status, err)
+        assert "ending all ranks" in err
+
+
+def test_second_interrupt_ends_the_job_at_once():
+    with jobs.Job("-np", "2", "--grace", "1000", "sh", "-c", STUBBORN) as job:
+        job.wait_for_output(rb"ready", 2)
+        job.process.send_signal(signal.SIGINT)
+        line = job.process.stderr.readline()
+        assert b"ending all ranks" in line, line
+        job.process.send_signal(signal.SIGINT)
+        status, _, err = job.end()
+        job.assert_nothing_left()
+    assert status == 130, err
+
+
+def test_killed_horonrun_leaves_nothing():
+    with family() as job:
+        job.process.kill()
+        jobs.until(lambda: not job.pids(), f"nothing is left, but {job.pids()}")
+
+
+def test_killed_agent_leaves_nothing():
+    with family() as job:
+        os.kill(job.agent(), signal.SIGKILL)
+        status, _, err = job.end()
+        job.assert_nothing_left()
+    assert status == 1, err
+    assert "its agent was killed by signal 9" in err
+
+
+def test_kill_by_name_leaves_nothing():
+    """Whoever kills all processes called horonrun leaves the agent, which has another name."""
+    with family() as job:
+        name = pathlib.Path(f"/proc/{job.process.pid}/comm").read_text()
+        agent = job.agent()
+        assert pathlib.Path(f"/proc/{agent}/comm").read_text() != name
+        assert b"horonrun" not in jobs.command_line(agent)
+        os.killpg(os.getpgid(job.process.pid), 0)
+        assert os.getsid(agent) != os.getsid(job.process.pid)
+
+
+def test_killing_anybody_leaves_nothing():
+    seed = random.randrange(1 << 32)
+    chance = random.Random(seed)
+    for number in range(ROUNDS):
+        with family() as job:
+            pillars = [job.process.pid, job.agent(), *ranks_of(job).values()]
+            victim = chance.choice(job.pids())
+            name = jobs.command_line(victim)
+            os.kill(victim, signal.SIGKILL)
+            if victim not in pillars:  # a rank goes on without its helper: then end the job
+                job.process.send_signal(signal.SIGTERM)
+            status = job.end()[0]
+            jobs.until(lambda job=job: not job.pids(), f"nothing is left (seed {seed}, {number})")
+            assert status != 0, f"seed {seed}, round {number}: {name!r}"
+
+
+def test_key_is_on_no_command_line():
+    with jobs.Job("-np", "2", "sh", "-c", "echo key=$HORON_JOB_KEY.; sleep 1000") as job:
+        keys = set(job.wait_for_output(rb"key=([0-9a-f]{64})\.", 2))
+        assert len(keys) == 1
+        key = keys.pop()
+        assert not [pid for pid in jobs.all_pids() if key in jobs.command_line(pid)]
+        job.process.terminate()
+        _, _, err = job.end()
+    assert key.decode() not in err
+
+
+def state_of(pid):
+    return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_stopping_horonrun_stops_the_ranks_and_back():
+    with family() as job:
+        ranks = list(ranks_of(job).values())
+        job.process.send_signal(signal.SIGTSTP)
+        jobs.until(
+            lambda: {state_of(pid) for pid in [*ranks, job.process.pid]} == {"T"}, "all are stopped"
+        )
+        job.process.send_signal(signal.SIGCONT)
+        jobs.until(
+            lambda: "T" not in {state_of(pid) for pid in [*ranks, job.process.pid]}, "all go on"
+        )
+        job.process.terminate()
+        assert job.end()[0] == 143
+        job.assert_nothing_left()
+
+
+def test_stopped_ranks_are_ended():
+    with family() as job:
+        for pid in ranks_of(job).values():
+            os.kill(pid, signal.SIGSTOP)
+        job.process.terminate()
+        assert job.end()[0] == 143
+        job.assert_nothing_left()
+
+
+def test_many_ranks_come_and_go():
+    status, out, err = jobs.run("-np", "64", "sh", "-c", "echo $HORON_RANK")
+    assert status == 0, err
+    assert sorted(int(line.partition(":")[2]) for line in out.splitlines()) == list(range(64))
+
+
+tap.run(dict(vars()))

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command line: horonrun's own options, rows of the option table, horovodrun's names; slips. */
+#undef NDEBUG
+#include "alloc.h"
+#include "config.h"
+#include "environment.h"
+#include "options.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define WORDS_MAX 32
+
+/* Splits @p text at single spaces. */
+static horon_status_t parse(const char *text, struct horonrun_options *options, char *copy,
+                            size_t bytes, char **argv, struct horon_error *error)
+{
+    int count = 0;
+    assert_true(strlen(text) < bytes);
+    strcpy(copy, text);
+    argv[count++] = (char *)"horonrun";
+    for (char *word = strtok(copy, " "); word; word = strtok(NULL, " ")) {
+        assert_true(count + 1 < WORDS_MAX);
+        argv[count++] = word;
+    }
+    argv[count] = NULL;
+    return horonrun_options_parse(options, argv, error);
+}
+
+struct parsed {
+    struct horonrun_options options;
+    struct horon_error error;
+    char copy[512];
+    char *argv[WORDS_MAX];
+    horon_status_t status;
+};
+
+static void parse_text(struct parsed *to, const char *text)
+{
+    to->error = (struct horon_error){0};
+    to->status = parse(text, &to->options, to->copy, sizeof to->copy, to->argv, &to->error);
+}
+
+static void test_options_own_ones_are_read(void **state)
+{
+    struct parsed p;
+    (void)state;
+    parse_text(&p, "-np 4 -H a:2,b:2 -p 2222 -i key --output-filename out -x A=1 -x B --verbose "
+                   "--grace=1.5 prog -np 9");
+    assert_int_equal(p.status, HORON_OK);
+    assert_int_equal(p.options.np, 4);
+    assert_string_equal(p.options.hosts, "a:2,b:2");
+    assert_string_equal(p.options.ssh_port, "2222");
+    assert_string_equal(p.options.ssh_identity, "key");
+    assert_string_equal(p.options.output_directory, "out");
+    assert_string_equal(p.options.exports[0], "A=1");
+    assert_string_equal(p.options.exports[1], "B");
+    assert_null(p.options.exports[2]);
+    assert_true(p.options.verbose);
+    assert_int_equal(p.options.grace_ms, 1500);
+    assert_string_equal(p.options.command[0], "prog");
+    assert_string_equal(p.options.command[2], "9");
+    horonrun_options_deinit(&p.options);
+}
+
+static void test_options_end_at_two_dashes(void **state)
+{
+    struct parsed p;
+    (void)state;
+    parse_text(&p, "-np 2 -- --verbose");
+    assert_int_equal(p.status, HORON_OK);
+    assert_string_equal(p.options.command[0], "--verbose");
+    assert_false(p.options.verbose);
+    horonrun_options_deinit(&p.options);
+}
+
+/* Each row that horonrun does not set itself is a flag; its default is a valid value for it. */
+static void test_options_every_row_is_a_flag(void **state)
+{
+    size_t count, flags = 0;
+    const struct horon_config_row *rows = horon_config_rows(&count);
+    (void)state;
+    for (size_t i = 0; i < count; i++) {
+        struct parsed p;
+        char text[256], flag[64], setting[256];
+        snprintf(flag, sizeof flag, "--%s", rows[i].name);
+        for (char *c = flag + 2; *c; c++)
+            *c = *c == '_' ? '-' : (char)(*c | 0x20);
+        const char *value = rows[i].dflt[0] ? rows[i].dflt : "x";
+        snprintf(text, sizeof text, "%s %s true", flag, value);
+        parse_text(&p, text);
+        snprintf(setting, sizeof setting, "%s=%s", rows[i].name, value);
+        if (p.status == HORON_OK) {
+            flags++;
+            assert_string_equal(p.options.settings[0], setting);
+            assert_string_equal(p.options.command[0], "true");
+        } else {
+            assert_non_null(strstr(p.error.text, "horonrun sets"));
+        }
+        horonrun_options_deinit(&p.options);
+    }
+    assert_int_equal(flags, count - 3); /* STORE, JOB_KEY, JOB_KEY_FILE */
+}
+
+static void test_options_horovod_names_become_rows(void **state)
+{
+    static const char *const cases[][2] = {
+        {"--fusion-threshold-mb 32", "FUSION_BYTES=32m"},
+        {"--fusion-threshold-mb=0", "FUSION_BYTES=0m"},
+        {"--cache-capacity 7", "CACHE_ENTRIES=7"},
+        {"--network-interfaces eth0,eth1", "INTERFACES=eth0,eth1"},
+        {"--stall-check-warning-time-seconds 9", "STALL_WARN=9s"},
+        {"--no-stall-check", "STALL_WARN=0"},
+        {"--start-timeout 30", "START_TIMEOUT=30s"},
+        {"--start-timeout 1500ms", "START_TIMEOUT=1500ms"},
+        {"--network-interface eth0", "INTERFACES=eth0"},
+        {"--log-level debug", "LOG_LEVEL=debug"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct parsed p;
+        struct horon_config config;
+        parse_text(&p, cases[i][0]);
+        assert_int_equal(p.status, HORON_OK);
+        assert_string_equal(p.options.settings[0], cases[i][1]);
+        assert_int_equal(
+            horon_config_load(&config, (const char *const *)p.options.settings, NULL, &p.error),
+            HORON_OK);
+        horonrun_options_deinit(&p.options);
+    }
+}
+
+static void test_options_repeated_interfaces_add_up(void **state)
+{
+    struct parsed p;
+    struct horon_config config;
+    (void)state;
+    parse_text(&p, "--network-interface eth0 --network-interface eth1 true");
+    assert_int_equal(p.status, HORON_OK);
+    const char *const *settings = (const char *const *)p.options.settings;
+    assert_int_equal(horon_config_load(&config, settings, NULL, &p.error), HORON_OK);
+    assert_string_equal(config.interfaces, "eth0,eth1");
+    horonrun_options_deinit(&p.options);
+}
+
+static void test_options_slips_are_named(void **state)
+{
+    static const char *const cases[][2] = {
+        {"--fusion-byte 3", "no option is called --fusion-byte; the nearest is --fusion-bytes"},
+        {"--verbos", "nearest is --verbose"},
+        {"--host-file f", "nearest is --hostfile"},
+        {"-np", "-np needs a value"},
+        {"-np 0", "-np 0: want"},
+        {"-np two", "-np two: want"},
+        {"-np 4x", "-np 4x: want"},
+        {"--verbose=1", "--verbose takes no value"},
+        {"--grace -1", "--grace -1: want"},
+        {"--color blue", "--color blue: want"},
+        {"--job-key abc", "horonrun sets HORON_JOB_KEY itself"},
+        {"-x =3", "-x =3: want"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct parsed p;
+        parse_text(&p, cases[i][0]);
+        assert_int_equal(p.status, HORON_ERR_CONFIG);
+        assert_non_null(strstr(p.error.text, cases[i][1]));
+        horonrun_options_deinit(&p.options);
+    }
+}
+
+static void test_options_ignored_ones_are_remembered(void **state)
+{
+    struct parsed p;
+    (void)state;
+    parse_text(&p, "--cycle-time-ms 5 --gloo -np 2 true");
+    assert_int_equal(p.status, HORON_OK);
+    assert_string_equal(p.options.ignored[0], "--cycle-time-ms");
+    assert_string_equal(p.options.ignored[1], "--gloo");
+    assert_null(p.options.ignored[2]);
+    assert_int_equal(p.options.np, 2);
+    horonrun_options_deinit(&p.options);
+}
+
+static void test_environment_set_replaces_and_remove_removes(void **state)
+{
+    char *start[] = {(char *)"A=1", (char *)"AB=2", (char *)"C=3", NULL};
+    char **list = horonrun_environment_copy(start);
+    (void)state;
+    assert_non_null(list);
+    assert_true(horonrun_environment_set(&list, "AB", "x"));
+    assert_true(horonrun_environment_set(&list, "D", "y=z"));
+    horonrun_environment_remove(list, "A");
+    horonrun_environment_remove(list, "nothing");
+    assert_null(horonrun_environment_find(list, "A"));
+    assert_string_equal(horonrun_environment_find(list, "AB"), "x");
+    assert_string_equal(horonrun_environment_find(list, "D"), "y=z");
+    assert_string_equal(list[1], "C=3");
+    horonrun_strings_free(list);
+}
+
+static void test_environment_of_login_stays_here(void **state)
+{
+    char *start[] = {(char *)"PATH=/bin", (char *)"SSH_CLIENT=x",
+                     (char *)"HOME=/h",   (char *)"NCCL_DEBUG=INFO",
+                     (char *)"_=x",       (char *)"BASH_FUNC_f%%=()",
+                     (char *)"USERS=3",   NULL};
+    char **list = horonrun_environment_copy_for_remote(start);
+    (void)state;
+    assert_non_null(list);
+    assert_string_equal(list[0], "PATH=/bin");
+    assert_string_equal(list[1], "NCCL_DEBUG=INFO");
+    assert_string_equal(list[2], "USERS=3");
+    assert_null(list[3]);
+    horonrun_strings_free(list);
+}
+
+static void test_environment_of_rank_has_its_place(void **state)
+{
+    char *given[] = {(char *)"HORON_RANK=77", (char *)"A=1", NULL};
+    const struct horonrun_work work = {
+        .first_rank = 4, .ranks = 3, .size = 9, .environment = given};
+    char **list = horonrun_environment_of_rank(&work, 2);
+    (void)state;
+    assert_non_null(list);
+    assert_string_equal(horonrun_environment_find(list, "A"), "1");
+    assert_string_equal(horonrun_environment_find(list, "HORON_RANK"), "6");
+    assert_string_equal(horonrun_environment_find(list, "HORON_SIZE"), "9");
+    assert_string_equal(horonrun_environment_find(list, "HORON_LOCAL_RANK"), "2");
+    assert_string_equal(horonrun_environment_find(list, "HORON_LOCAL_SIZE"), "3");
+    assert_null(list[5]);
+    horon_free(list);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_options_own_ones_are_read),
+        cmocka_unit_test(test_options_end_at_two_dashes),
+        cmocka_unit_test(test_options_every_row_is_a_flag),
+        cmocka_unit_test(test_options_horovod_names_become_rows),
+        cmocka_unit_test(test_options_repeated_interfaces_add_up),
+        cmocka_unit_test(test_options_slips_are_named),
+        cmocka_unit_test(test_options_ignored_ones_are_remembered),
+        cmocka_unit_test(test_environment_set_replaces_and_remove_removes),
+        cmocka_unit_test(test_environment_of_login_stays_here),
+        cmocka_unit_test(test_environment_of_rank_has_its_place),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What horonrun prints and writes: whole lines, prefixes, files, and what it tells about itself."""
+
+import os
+import pathlib
+import re
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "drift")]
+
+import jobs  # noqa: E402
+import tap  # noqa: E402
+
+WRITES_IN_PIECES = """
+import os, random
+rank = int(os.environ["HORON_RANK"])
+random.seed(rank)
+text = "".join(f"rank {rank} line {i} " + chr(65 + rank) * random.randrange(300) + "|\\n"
+               for i in range(500)).encode()
+while text:
+    piece = random.randrange(1, 200)
+    os.write(1, text[:piece])
+    text = text[piece:]
+"""
+
+
+def test_output_lines_are_never_torn():
+    status, out, err = jobs.run("-np", "7", *jobs.python(WRITES_IN_PIECES))
+    assert status == 0, err
+    seen = [0] * 7
+    for line in out.splitlines():
+        match = re.fullmatch(r"\[(\d)\]<stdout>:rank (\d) line (\d+) ([A-G]*)\|", line)
+        assert match, f"torn: {line!r}"
+        rank = int(match[1])
+        assert match[2] == match[1]
+        assert int(match[3]) == seen[rank], f"out of order: {line!r}"
+        assert set(match[4]) <= {chr(65 + rank)}
+        seen[rank] += 1
+    assert seen == [500] * 7
+
+
+def test_output_both_streams_to_one_file_stay_whole():
+    code = """
+import os
+for i in range(300):
+    os.write(1, b"out" * 3000); os.write(2, b"err" * 3000)
+    os.write(1, b"\\n"); os.write(2, b"\\n")
+"""
+    with tempfile.TemporaryFile() as both:
+        command = [jobs.HORONRUN, "-np", "3", *jobs.python(code)]
+        pid = os.posix_spawn(
+            command[0],
+            command,
+            jobs.CLEAN,
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, both.fileno(), 1),
+                (os.POSIX_SPAWN_DUP2, both.fileno(), 2),
+            ],
+        )
+        assert os.waitpid(pid, 0)[1] == 0
+        both.seek(0)
+        lines = both.read().splitlines()
+    whole = {
+        f"[{rank}]<std{name}>:{name * 3000}".encode()
+        for rank in range(3)
+        for name in ("out", "err")
+    }
+    assert len(lines) == 1800
+    assert set(lines) == whole
+
+
+def test_output_partial_line_is_printed_at_the_end():
+    status, out, _ = jobs.run("-np", "2", "sh", "-c", "printf one; printf 'two\\nthree'")
+    assert status == 0
+    assert sorted(out.splitlines()) == [
+        "[0]<stdout>:onetwo",
+        "[0]<stdout>:three",
+        "[1]<stdout>:onetwo",
+        "[1]<stdout>:three",
+    ]
+
+
+def test_output_is_complete_though_its_reader_is_slow():
+    code = "import os\nfor i in range(2000): os.write(1, b'x' * 4095 + b'\\n')"
+    with jobs.Job("-np", "2", *jobs.python(code)) as job:
+        jobs.until(lambda: len(job.pids()) == 4, "both ranks run")  # they now wait in write()
+        status, out, err = job.end()
+    assert status == 0, err
+    assert len(out) == 2 * 2000 * (4096 + len("[0]<stdout>:"))
+
+
+def test_output_without_reader_does_not_stop_the_job():
+    with jobs.Job("-np", "2", "sh", "-c", "for i in 1 2 3 4 5 6 7 8 9; do echo $i; done") as job:
+        job.process.stdout.close()
+        job.process.stdout = None
+        _, err = job.process.communicate(timeout=jobs.DEADLINE)
+        assert job.process.returncode == 0, err
+        job.assert_nothing_left()
+
+
+def test_output_streams_keep_their_sides():
+    status, out, err = jobs.run("-np", "1", "sh", "-c", "echo left; echo right >&2")
+    assert (status, out, err) == (0, "[0]<stdout>:left\n", "[0]<stderr>:right\n")
+
+
+def test_output_style_follows_the_flags():
+    _, out, _ = jobs.run("-np", "1", "--color", "always", "echo", "x")
+    assert out == "\033[31m[0]<stdout>:\033[0mx\n"
+    _, out, _ = jobs.run("-np", "1", "--no-prefix", "echo", "x")
+    assert out == "x\n"
+    _, out, _ = jobs.run("-np", "1", "--prefix-output-with-timestamp", "echo", "x")
+    assert re.fullmatch(r"\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}\[0\]<stdout>:x\n", out), out
+
+
+def test_output_files_hold_the_raw_streams():
+    with tempfile.TemporaryDirectory() as folder:
+        target = pathlib.Path(folder, "a", "b")
+        command = ("sh", "-c", "echo out $HORON_RANK; printf 'err\\r%s' $HORON_RANK >&2")
+        status, out, _ = jobs.run("-np", "11", "--output-filename", str(target), *command)
+        assert status == 0
+        assert "[10]<stdout>:out 10\n" in out
+        names = sorted(path.name for path in target.iterdir())
+        assert names == [f"rank.{rank:02d}" for rank in range(11)]
+        for rank in range(11):
+            place = target / f"rank.{rank:02d}"
+            assert (place / "stdout").read_text() == f"out {rank}\n"
+            assert (place / "stderr").read_bytes() == f"err\r{rank}".encode()
+        jobs.run("-np", "2", "--output-filename", str(target), "true")
+        assert (target / "rank.1" / "stdout").read_text() == ""
+
+
+def test_output_files_that_cannot_be_written_are_named():
+    status, _, err = jobs.run("-np", "2", "--output-filename", "/proc/nothing", "true")
+    assert status == 1
+    assert "/proc/nothing/rank.0" in err
+
+
+def test_ranks_get_their_place_and_environment():
+    status, out, _ = jobs.run(
+        "-np", "3", "-x", "GIVEN=a b", "-x", "TAKEN", "-x", "NOT_THERE", "--fusion-bytes", "7m",
+        "sh", "-c",
+        "echo $HORON_RANK $HORON_SIZE $HORON_LOCAL_RANK $HORON_LOCAL_SIZE:$GIVEN:$TAKEN:"
+        "${NOT_THERE-unset}:$HORON_FUSION_BYTES:$HORON_STORE:$HORON_JOB_KEY",
+        env={"TAKEN": "t", "HORON_RANK": "9"},
+    )  # fmt: skip
+    assert status == 0
+    keys = set()
+    for rank, line in enumerate(sorted(out.splitlines())):
+        match = re.fullmatch(
+            rf"\[{rank}\]<stdout>:{rank} 3 {rank} 3:a b:t:unset:7m:"
+            r"tcp://127\.0\.0\.1:\d+:([0-9a-f]{64})",
+            line,
+        )
+        assert match, line
+        keys.add(match[1])
+    assert len(keys) == 1
+    assert out.count("\n") == 3
+
+
+def test_standard_input_goes_to_rank_0_alone():
+    with tempfile.TemporaryFile() as text:
+        text.write(b"hello\n")
+        text.seek(0)
+        command = ("sh", "-c", 'read x && echo "got $x" || echo end')
+        status, out, _ = jobs.run("-np", "3", *command, stdin=text)
+    assert status == 0
+    assert sorted(out.splitlines()) == [
+        "[0]<stdout>:got hello",
+        "[1]<stdout>:end",
+        "[2]<stdout>:end",
+    ]
+
+
+def test_slips_are_refused_with_status_2():
+    for words, wanted in (
+        (["--fusion-byte", "3", "true"], "the nearest is --fusion-bytes"),
+        (["-np", "2", "--fusion-bytes", "many", "true"], "is not a size"),
+        (["-np", "3", "-H", "localhost:2", "true"], "more than the 2 slots"),
+        (["-H", "localhost:1,127.0.0.1:1", "true"], "are both this machine"),
+        (["-H", "localhost", "--hostfile", "f", "true"], "not both"),
+        (["--hostfile", "/nowhere", "true"], "/nowhere"),
+        (["true"], "how many ranks?"),
+        (["-np", "2"], "what is to be run?"),
+        ([], "what is to be run?"),
+        (["-np", "2", "--job-key", "k", "true"], "horonrun sets HORON_JOB_KEY itself"),
+    ):
+        status, out, err = jobs.run(*words)
+        assert status == 2, (words, status, err)
+        assert wanted in err, (words, err)
+        assert out == ""
+
+
+def test_wrong_variables_are_named():
+    status, _, err = jobs.run("-np", "1", "true", env={"HORON_FUSION_BYTES": "many"})
+    assert status == 2
+    assert "HORON_FUSION_BYTES=many" in err
+    status, _, err = jobs.run("-np", "1", "true", env={"HORON_FUSION_BYTE": "1m"})
+    assert status == 0
+    assert "warning: HORON_FUSION_BYTE is set but means nothing" in err
+
+
+def test_commands_that_cannot_run_are_named():
+    status, _, err = jobs.run("-np", "2", "no-such-command-here")
+    assert status == 127, err
+    assert "command not found: no-such-command-here" in err
+    status, _, err = jobs.run("-np", "2", "/nowhere/prog")
+    assert status == 127, err
+    assert "/nowhere/prog" in err
+    status, _, err = jobs.run("-np", "2", "/dev/null")
+    assert status == 126, err
+
+
+def test_horonrun_tells_about_itself():
+    status, out, _ = jobs.run("--version")
+    assert status == 0 and re.fullmatch(r"horonrun \(horon\) \d+\.\d+\.\d+\n", out)
+    status, out, _ = jobs.run("--help")
+    assert status == 0
+    for flag in ("-np", "--hostfile", "--output-filename", "--fusion-bytes", "--start-timeout"):
+        assert flag in out
+    assert "--job-key" not in out
+    status, out, _ = jobs.run("--check-build")
+    assert status == 0
+    for word in ("Available Frameworks:", "[X] TCP", "NCCL", "MPI"):
+        assert word in out
+    status, _, err = jobs.run("-np", "2", "--verbose", "true")
+    assert status == 0
+    assert re.search(r"rank 1 runs on \S+ as process \d+", err)
+
+
+tap.run(dict(vars()))

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See world.h. The reference reduction is written out along DESIGN's tree, apart from the product's
+ * code but for the element kernels, which have tests of their own. */
+#undef NDEBUG
+#include "world/world.h"
+
+#include "alloc.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define RING_BYTES 4096
+/* Turns of a whole world without any movement after which it counts as hung. */
+#define QUIET_TURNS 2000
+
+uint64_t world_random(struct world *world)
+{
+    /* splitmix64, Steele et al., 2014 */
+    uint64_t z = (world->seed += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+static void no_doorbell(void *arg, int local_rank)
+{
+    (void)arg;
+    (void)local_rank;
+}
+
+static uint64_t world_now(void *arg)
+{
+    return ((struct world *)arg)->now_ns;
+}
+
+void world_release(struct horon_request *request)
+{
+    if (request && atomic_fetch_sub(&request->refs, 1) == 1) {
+        struct world_rank *rank = (struct world_rank *)request->callback_arg;
+        horon_request_deinit(request, horon_engine_names(rank->engine));
+        horon_free(request);
+    }
+}
+
+static void make_topologies(struct world *world, const int *host_sizes)
+{
+    int *leader_of = calloc((size_t)world->size, sizeof *leader_of);
+    char(*names)[64] = calloc((size_t)world->size, sizeof *names);
+    int rank = 0;
+    for (int host = 0; host < world->host_count; host++) {
+        int leader = rank;
+        for (int i = 0; i < host_sizes[host]; i++, rank++) {
+            leader_of[rank] = leader;
+            snprintf(names[rank], sizeof names[rank], "host-%d", host);
+        }
+    }
+    for (int i = 0; i < world->size; i++) {
+        struct horon_error error = {0};
+        horon_status_t status = horon_topology_init(&world->ranks[i].topology, i, world->size,
+                                                    leader_of, (const char(*)[64])names, &error);
+        assert(status == HORON_OK);
+    }
+    free(leader_of);
+    free(names);
+}
+
+/* As shared memory is: whole pages that cost nothing until they are touched. */
+static uint8_t *map_zeros(size_t bytes)
+{
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert(memory != MAP_FAILED);
+    return memory;
+}
+
+static void make_hosts(struct world *world, const int *host_sizes)
+{
+    world->hosts = calloc((size_t)world->host_count, sizeof *world->hosts);
+    for (int h = 0; h < world->host_count; h++) {
+        struct world_host *host = &world->hosts[h];
+        struct horon_host_shape shape = {
+            .local_size = host_sizes[h],
+            .small_bytes = (size_t)world->config.shm_small_bytes,
+            .chunk_bytes = (size_t)world->config.shm_chunk_bytes,
+        };
+        host->local_size = host_sizes[h];
+        host->control_bytes = horon_host_control_bytes(&shape);
+        host->arena_bytes = horon_host_arena_bytes(&shape);
+        host->control = map_zeros(host->control_bytes);
+        host->arenas = calloc((size_t)host_sizes[h], sizeof *host->arenas);
+        for (int i = 0; i < host_sizes[h]; i++)
+            host->arenas[i] = map_zeros(host->arena_bytes);
+    }
+}
+
+static void make_rank_host(struct world *world, struct world_rank *rank)
+{
+    int h = rank->topology.host_of[rank->topology.rank];
+    struct world_host *host = &world->hosts[h];
+    rank->world = world;
+    rank->host = (struct horon_host){
+        .shape = {.local_size = host->local_size,
+                  .small_bytes = (size_t)world->config.shm_small_bytes,
+                  .chunk_bytes = (size_t)world->config.shm_chunk_bytes},
+        .local_rank = rank->topology.local_rank_of[rank->topology.rank],
+        .control = host->control,
+        .arenas = host->arenas,
+        .doorbell = no_doorbell,
+    };
+}
+
+static struct horon_ring *ring_between_hosts(struct world *world, int from, int to)
+{
+    void **ring = &world->rings[from * world->size + to];
+    if (!*ring) {
+        size_t bytes = (horon_ring_bytes(RING_BYTES) + 63) / 64 * 64;
+        *ring = aligned_alloc(64, bytes);
+        memset(*ring, 0, bytes);
+    }
+    return *ring;
+}
+
+static struct horon_link *make_link(struct world *world, int rank, int peer)
+{
+    const struct horon_topology *topology = &world->ranks[rank].topology;
+    struct horon_link *link = NULL;
+    bool same_host = topology->host_of[rank] == topology->host_of[peer];
+    bool tied = horon_topology_parent(topology, rank) == peer ||
+                horon_topology_parent(topology, peer) == rank;
+    horon_status_t status = HORON_OK;
+    if (same_host && tied) {
+        int self = topology->local_rank_of[rank], other = topology->local_rank_of[peer];
+        int member = self == 0 ? other : self;
+        const struct horon_host *host = &world->ranks[rank].host;
+        status = horon_link_ring_create(horon_host_ring(host, member, self != 0),
+                                        horon_host_ring(host, member, self == 0),
+                                        HORON_RING_DATA_BYTES, NULL, &link);
+    } else if (!same_host && horon_topology_linked(topology, rank, peer)) {
+        status =
+            horon_link_ring_create(ring_between_hosts(world, rank, peer),
+                                   ring_between_hosts(world, peer, rank), RING_BYTES, NULL, &link);
+    }
+    assert(status == HORON_OK);
+    return link;
+}
+
+static void make_engine(struct world *world, int rank)
+{
+    struct horon_link **links = calloc((size_t)world->size, sizeof *links);
+    for (int peer = 0; peer < world->size; peer++)
+        if (peer != rank)
+            links[peer] = make_link(world, rank, peer);
+    struct horon_engine_options options = {
+        .config = &world->config,
+        .topology = &world->ranks[rank].topology,
+        .host = &world->ranks[rank].host,
+        .links = links,
+        .now_ns = world_now,
+        .now_arg = world,
+        .log = &world->log,
+        .ended = world_release,
+        .release = world_release,
+    };
+    struct horon_error error = {0};
+    horon_status_t status = horon_engine_create(&options, &world->ranks[rank].engine, &error);
+    if (status != HORON_OK)
+        fprintf(stderr, "%s\n", error.text);
+    assert(status == HORON_OK);
+    free(links);
+}
+
+struct world *world_create_bare(const int *host_sizes, int host_count, const char *const *settings,
+                                uint64_t seed)
+{
+    struct world *world = calloc(1, sizeof *world);
+    struct horon_error error = {0};
+    world->seed = seed;
+    world->host_count = host_count;
+    for (int h = 0; h < host_count; h++)
+        world->size += host_sizes[h];
+    horon_status_t status = horon_config_load(&world->config, settings, NULL, &error);
+    if (status != HORON_OK)
+        fprintf(stderr, "%s\n", error.text);
+    assert(status == HORON_OK);
+    world->log = (struct horon_log){.level = HORON_LOG_ERROR, .rank = -1};
+    world->ranks = calloc((size_t)world->size, sizeof *world->ranks);
+    world->ring_count = (size_t)world->size * (size_t)world->size;
+    world->rings = calloc(world->ring_count, sizeof *world->rings);
+    make_topologies(world, host_sizes);
+    make_hosts(world, host_sizes);
+    for (int rank = 0; rank < world->size; rank++)
+        make_rank_host(world, &world->ranks[rank]);
+    return world;
+}
+
+struct world *world_create(const int *host_sizes, int host_count, const char *const *settings,
+                           uint64_t seed)
+{
+    struct world *world = world_create_bare(host_sizes, host_count, settings, seed);
+    for (int rank = 0; rank < world->size; rank++)
+        make_engine(world, rank);
+    return world;
+}
+
+void world_destroy(struct world *world)
+{
+    for (int rank = 0; rank < world->size; rank++) {
+        if (world->ranks[rank].engine)
+            horon_engine_leave(world->ranks[rank].engine);
+        horon_engine_destroy(world->ranks[rank].engine);
+        horon_topology_deinit(&world->ranks[rank].topology);
+    }
+    for (int h = 0; h < world->host_count; h++) {
+        for (int i = 0; i < world->hosts[h].local_size; i++)
+            munmap(world->hosts[h].arenas[i], world->hosts[h].arena_bytes);
+        free(world->hosts[h].arenas);
+        munmap(world->hosts[h].control, world->hosts[h].control_bytes);
+    }
+    for (size_t i = 0; i < world->ring_count; i++)
+        free(world->rings[i]);
+    free(world->rings);
+    free(world->hosts);
+    free(world->ranks);
+    free(world);
+}
+
+struct horon_request *world_submit(struct world *world, int rank, const horon_descriptor_t *desc)
+{
+    struct horon_request *request = NULL;
+    struct horon_error error = {0};
+    struct world_rank *self = &world->ranks[rank];
+    horon_status_t status = horon_request_create(
+        desc, rank, world->size, horon_engine_names(self->engine), &request, &error);
+    if (status != HORON_OK)
+        fprintf(stderr, "%s\n", error.text);
+    assert(status == HORON_OK);
+    request->callback_arg = self; /* no callback: free for world_release() */
+    atomic_store(&request->refs, 2);
+    atomic_store(&request->state, HORON_REQUEST_FLYING);
+    bool posted = horon_engine_post(self->engine, &request->start);
+    assert(posted);
+    return request;
+}
+
+static bool all_ended(struct horon_request *const *requests, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (requests[i] && atomic_load(&requests[i]->state) != HORON_REQUEST_ENDED)
+            return false;
+    return true;
+}
+
+bool world_turn_until(struct world *world, struct horon_request *const *requests, size_t count)
+{
+    int quiet = 0;
+    while (!all_ended(requests, count)) {
+        bool moved = false;
+        for (int i = 0; i < world->size; i++) {
+            struct world_rank *rank = &world->ranks[world_random(world) % (unsigned)world->size];
+            if (!rank->dead)
+                moved |= horon_engine_progress(rank->engine);
+        }
+        world->now_ns += 1000;
+        quiet = moved ? 0 : quiet + 1;
+        if (quiet > QUIET_TURNS)
+            return false;
+    }
+    return true;
+}
+
+/* ---- the reference -------------------------------------------------------------------------- */
+
+/* Hosts [first, first + n), n a power of two, pairwise; the result in place of the first. */
+static void pairwise(horon_dtype_t dtype, horon_redop_t op, uint8_t *const *sums, int first, int n,
+                     uint64_t count)
+{
+    if (n == 1)
+        return;
+    pairwise(dtype, op, sums, first, n / 2, count);
+    pairwise(dtype, op, sums, first + n / 2, n / 2, count);
+    horon_reduce_combine(dtype, op, sums[first], sums[first + n / 2], sums[first], count);
+}
+
+void world_expect_allreduce(const struct world *world, horon_dtype_t dtype, horon_redop_t op,
+                            double prescale, double postscale, const void *const *inputs,
+                            uint64_t count, void *out)
+{
+    const struct horon_topology *topology = &world->ranks[0].topology;
+    horon_redop_t combine = op == HORON_AVERAGE ? HORON_SUM : op;
+    size_t bytes = (size_t)count * horon_dtype_bytes(dtype);
+    uint8_t **sums = calloc((size_t)world->host_count, sizeof *sums);
+    for (int h = 0; h < world->host_count; h++) {
+        sums[h] = malloc(bytes + 1);
+        void *sum = sums[h];
+        horon_reduce_tree(dtype, combine, inputs + topology->host_first[h],
+                          world->hosts[h].local_size, prescale, &sum, 1, count, NULL);
+    }
+    int block = 1;
+    while (world->host_count % (block * 2) == 0)
+        block *= 2;
+    for (int first = 0; first < world->host_count; first += block) {
+        pairwise(dtype, combine, sums, first, block, count);
+        if (first)
+            horon_reduce_combine(dtype, combine, sums[0], sums[first], sums[0], count);
+    }
+    struct horon_reduce_finish finish = {
+        .postscale = postscale,
+        .divisor = op == HORON_AVERAGE ? (uint64_t)world->size : 1,
+    };
+    horon_reduce_finish(dtype, &finish, sums[0], out, count);
+    for (int h = 0; h < world->host_count; h++)
+        free(sums[h]);
+    free(sums);
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A world: N engines in one process and one thread, on hosts as the test likes, over rings in heap
+ * memory. The test submits operations to each rank and turns the engines in an order drawn from a
+ * seed until all requests have ended.
+ */
+#ifndef HORON_TEST_WORLD_H
+#define HORON_TEST_WORLD_H
+
+#include "engine/engine.h"
+
+struct world_rank {
+    struct world *world;
+    struct horon_topology topology;
+    struct horon_host host;
+    struct horon_engine *engine;
+    bool dead; /* no longer turned */
+};
+
+struct world_host {
+    uint8_t *control;
+    uint8_t **arenas;
+    size_t control_bytes, arena_bytes; /* whole pages */
+    int local_size;
+};
+
+struct world {
+    int size, host_count;
+    struct horon_config config;
+    struct horon_log log;
+    struct world_rank *ranks;
+    struct world_host *hosts;
+    void **rings; /* memory of the rings between hosts */
+    size_t ring_count;
+    uint64_t seed; /* of the order in which engines turn */
+    uint64_t now_ns;
+};
+
+/** @param host_sizes [host_count] ranks of each host; @param settings as in horon_options_t */
+struct world *world_create(const int *host_sizes, int host_count, const char *const *settings,
+                           uint64_t seed);
+/** Likewise with topologies, shared memory and hosts, but no engines: the caller makes them. */
+struct world *world_create_bare(const int *host_sizes, int host_count, const char *const *settings,
+                                uint64_t seed);
+void world_destroy(struct world *world);
+
+/** Submits on one rank. The request is the test's: world_release(). */
+struct horon_request *world_submit(struct world *world, int rank, const horon_descriptor_t *desc);
+void world_release(struct horon_request *request);
+
+/** Turns engines until all of @p requests [count] (NULLs skipped) have ended.
+ * @return false if nothing moved for long: they hang */
+bool world_turn_until(struct world *world, struct horon_request *const *requests, size_t count);
+
+/** The next number of the world's seed. */
+uint64_t world_random(struct world *world);
+
+/** The reference: what an allreduce must give, bit for bit, along the canonical tree of this world.
+ * @param inputs [size] pointers to [count] elements; @p out [count] */
+void world_expect_allreduce(const struct world *world, horon_dtype_t dtype, horon_redop_t op,
+                            double prescale, double postscale, const void *const *inputs,
+                            uint64_t count, void *out);
+
+#endif
