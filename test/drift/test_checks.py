@@ -11,6 +11,7 @@ import tree
 
 sys.path.insert(0, str(tree.ROOT / "tools" / "checks"))
 import logs
+import suites
 from results import FAILED, PASSED, SKIPPED, Case, counts
 
 CMOCKA = """[==========] Running 3 test(s).
@@ -99,6 +100,27 @@ def test_checks_meson_log_is_read_line_by_line():
         path = Path(folder) / "log.json"
         path.write_text("\n".join(json.dumps(entry()) for _ in range(3)), encoding="utf-8")
         assert logs.meson_cases(path) == [Case("program", PASSED)] * 3
+
+
+def test_checks_long_forms_run_alone_where_short_ones_do():
+    for suite in ("multi", "multi-full", "hosts", "fuzz-short", "fuzz-full"):
+        assert suites.runs_alone(suite), suite
+    for suite in ("unit", "world", "world-full", "simulation-full"):
+        assert not suites.runs_alone(suite), suite
+
+
+def test_checks_sanitized_builds_repeat_long_forms_with_full_only():
+    available = {*suites.SANITIZED, "drift", "world-full", "simulation-full", "multi-full"}
+    for sanitizer in ("address,undefined", "thread"):
+        assert suites.sanitized(sanitizer, available, False) == list(suites.SANITIZED)
+    more = suites.sanitized("address,undefined", available, True)[len(suites.SANITIZED) :]
+    assert more == ["world-full", "simulation-full", "multi-full"]
+    more = suites.sanitized("thread", available, True)[len(suites.SANITIZED) :]
+    assert more == ["multi-full"]
+
+
+def test_checks_long_forms_are_found_by_their_name():
+    assert suites.long_forms({"world", "world-full", "fuzz-short"}) == ["world-full"]
 
 
 tap.run(globals())

@@ -8,14 +8,9 @@ import sys
 
 import python_side
 import style
+import suites
 from builds import TOP, Build
 from results import SKIPPED, Case, Report
-
-# What must be there. A suite without a test is a failure, not a pass.
-SUITES = ("unit", "world", "simulation", "multi", "hosts", "torture", "drift")
-QUICK = ("unit", "world", "drift")
-SANITIZED = ("unit", "world", "simulation", "multi", "hosts", "torture")
-FUZZ = "fuzz-short"
 
 # Options of tools/setup, which has run; horonrun would call them unknown.
 SETUP_VARIABLES = ("HORON_TORCH_SPEC", "HORON_PYTHON", "HORON_SKIP_DEBIAN")
@@ -44,7 +39,9 @@ def arguments():
         help="add what takes long: kill rounds, long fuzzing, many seeds (suites *-full)",
     )
     parser.add_argument(
-        "--quick", action="store_true", help="only one build and: " + ", ".join(QUICK) + ", style"
+        "--quick",
+        action="store_true",
+        help="only one build and: " + ", ".join(suites.QUICK) + ", style",
     )
     parser.add_argument(
         "--suite", action="append", metavar="NAME", help="only this suite, gcc build; repeatable"
@@ -83,11 +80,10 @@ def run_plain(report, options):
     build = Build("check", "gcc", ["-Doptimization=3", "-Ddebug=true"])
     if not report.run("build gcc", build.compile):
         return None
-    suites = options.suite or (QUICK if options.quick else SUITES)
-    for suite in suites:
+    for suite in options.suite or (suites.QUICK if options.quick else suites.SUITES):
         report.run(suite, build.run_suite, suite)
     if options.full:
-        for suite in sorted(name for name in build.suites() if name.endswith("-full")):
+        for suite in suites.long_forms(build.suites()):
             report.run(suite, build.run_suite, suite)
     return build
 
@@ -97,22 +93,22 @@ def run_clang(report, options):
     if not shutil.which("clang"):
         skipped = [Case("clang", SKIPPED, "there is no clang")]
         report.run("build clang", lambda: skipped)
-        report.run(FUZZ, lambda: skipped)
+        report.run(suites.FUZZ, lambda: skipped)
         return
     report.run("build clang", Build("clang", "clang").compile)
     fuzz = fuzz_build()
     if report.run("build fuzz targets", fuzz.compile):
-        report.run(FUZZ, fuzz.run_suite, FUZZ)
+        report.run(suites.FUZZ, fuzz.run_suite, suites.FUZZ)
         if options.full:
-            report.run("fuzz-full", fuzz.run_suite, "fuzz-full")
+            report.run(suites.FUZZ_FULL, fuzz.run_suite, suites.FUZZ_FULL)
 
 
-def run_sanitized(report):
+def run_sanitized(report, options):
     for name, sanitizer in (("asan", "address,undefined"), ("tsan", "thread")):
         build = sanitizer_build(name, sanitizer)
         title = sanitizer.replace(",", "+")
         if report.run(f"build ({title})", build.compile):
-            for suite in SANITIZED:
+            for suite in suites.sanitized(sanitizer, build.suites(), options.full):
                 report.run(f"{suite} ({title})", build.run_suite, suite)
 
 
@@ -134,7 +130,7 @@ def main():
         if options.full and build:
             report.run("clang-tidy", style.run_clang_tidy, build)
     if options.sanitize:
-        run_sanitized(report)
+        run_sanitized(report, options)
     report.print_summary()
     return 1 if report.failed() else 0
 

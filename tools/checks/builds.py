@@ -9,13 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import logs
+import suites
 from results import FAILED, PASSED, Case
 
 TOP = Path(__file__).resolve().parents[2]
 VENV_BIN = TOP / ".venv" / "bin"
-
-# Suites that start many processes and measure nothing by themselves run one program at a time.
-ALONE = ("multi", "hosts", "fuzz-short")
 
 
 def find_tool(name):
@@ -111,7 +109,7 @@ class Build:
             "--suite", suite, "--logbase", base,
             "--timeout-multiplier", str(self.timeout_multiplier),
         ]  # fmt: skip
-        if suite.removesuffix("-full") in ALONE:
+        if suites.runs_alone(suite):
             command += ["--num-processes", "1"]
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which suites are run, in which build, and how. A suite is NAME, NAME-short or NAME-full: the long
+form of a suite, or of its short one, runs with --full only."""
+
+# What must be there. A suite without a test is a failure, not a pass.
+SUITES = ("unit", "world", "simulation", "multi", "hosts", "torture", "drift")
+QUICK = ("unit", "world", "drift")
+SANITIZED = ("unit", "world", "simulation", "multi", "hosts", "torture")
+FUZZ, FUZZ_FULL = "fuzz-short", "fuzz-full"
+
+# Suites that start many processes and measure nothing by themselves run one program at a time; a
+# fuzzer is to have its minutes for itself.
+ALONE = ("multi", "hosts", "fuzz")
+
+# Whose long form a sanitizer repeats: a program of one thread tells the thread sanitizer nothing
+# that its short form has not.
+LONG_FORMS = {"address,undefined": SANITIZED, "thread": ("multi", "hosts")}
+
+
+def runs_alone(suite):
+    return suite.removesuffix("-full").removesuffix("-short") in ALONE
+
+
+def long_forms(available):
+    """The long forms among the suites of a build."""
+    return sorted(suite for suite in available if suite.endswith("-full"))
+
+
+def sanitized(sanitizer, available, full):
+    """What a sanitized build runs; @p available are its suites."""
+    wanted = [f"{suite}-full" for suite in LONG_FORMS[sanitizer]] if full else []
+    return [*SANITIZED, *(suite for suite in wanted if suite in available)]
