@@ -64,7 +64,7 @@ horon_status_t horon_mux_post_control(struct horon_mux *mux, const void *bytes, 
 {
     if (byte_count > mux->options.control_bytes_max)
         return HORON_ERR_INVALID;
-    if (mux->failure.status)
+    if (mux->failure.status || mux->tx.broken.status)
         return HORON_OK;
     if (byte_count > HORON_MUX_CONTROL_QUEUE_BYTES_MAX - mux->tx.control_bytes)
         return HORON_ERR_MEMORY;
@@ -293,19 +293,25 @@ void horon_mux_forget(struct horon_mux *mux, uint32_t channel, uint64_t sequence
         horon_mux_fail(mux, HORON_ERR_MEMORY, "cannot be served: no memory to end an operation");
 }
 
-/* Out first: somebody may wait for it. What comes in often asks for something more to go out. */
+/* Out first: somebody may wait for it. What comes in often asks for something more to go out. If
+ * the way out is gone, what the peer sent before it went still counts, its last words above all:
+ * the link is lost once a turn has found nothing more to read. */
 static horon_status_t move_both_ways(struct horon_mux *mux, bool *moved_out,
                                      struct horon_error *lost)
 {
-    horon_status_t status = horon_mux_tx_progress(mux, moved_out, lost);
-    if (status) {
-        /* the peer's last words may tell why it went */
-        (void)horon_mux_rx_progress(mux, moved_out, lost);
-        return status;
+    struct horon_error *broken = &mux->tx.broken;
+    bool came = false;
+    if (!broken->status)
+        broken->status = horon_mux_tx_progress(mux, moved_out, broken);
+    horon_status_t status = horon_mux_rx_progress(mux, &came, lost);
+    if (came)
+        *moved_out = true;
+    if (broken->status && (status || !came)) {
+        *lost = *broken;
+        return broken->status;
     }
-    status = horon_mux_rx_progress(mux, moved_out, lost);
-    if (!status && !mux->tx.full && horon_mux_tx_wants(mux))
-        status = horon_mux_tx_progress(mux, moved_out, lost);
+    if (!status && !broken->status && !mux->tx.full && horon_mux_tx_wants(mux))
+        broken->status = horon_mux_tx_progress(mux, moved_out, broken);
     return status;
 }
 
@@ -324,14 +330,15 @@ horon_status_t horon_mux_progress(struct horon_mux *mux, bool *moved_out, struct
     return failure->status;
 }
 
+/* One whose way out is gone wants turns until it knows all that came. */
 bool horon_mux_wants_write(const struct horon_mux *mux)
 {
-    return !mux->failure.status && horon_mux_tx_wants(mux);
+    return !mux->failure.status && (mux->tx.broken.status || horon_mux_tx_wants(mux));
 }
 
 bool horon_mux_has_unsent(const struct horon_mux *mux)
 {
-    return horon_mux_wants_write(mux) && !mux->tx.full;
+    return horon_mux_wants_write(mux) && (mux->tx.broken.status || !mux->tx.full);
 }
 
 const struct horon_link *horon_mux_link(const struct horon_mux *mux)

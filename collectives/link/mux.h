@@ -107,7 +107,8 @@ horon_status_t horon_mux_transfer_error(const struct horon_mux *mux,
 void horon_mux_forget(struct horon_mux *mux, uint32_t channel, uint64_t sequence);
 
 /**
- * Moves what can be moved, both ways, a bounded amount.
+ * Moves what can be moved, both ways, a bounded amount. All that the peer sent is read before it
+ * counts as lost, also if nothing can be sent to it any more.
  * @param moved_out set to true if anything was moved; else left
  * @return OK | ERR_PEER_LOST | ERR_PROTO | ERR_MEMORY | what on_control said: the mux is dead and
  *         says so each time; the text names the peer
@@ -117,7 +118,8 @@ horon_status_t horon_mux_progress(struct horon_mux *mux, bool *moved_out,
 
 /** Does it have bytes to send that the link did not take? (Then watch for writability.) */
 bool horon_mux_wants_write(const struct horon_mux *mux);
-/** Does it have bytes to send that the link was not offered since it was last full? */
+/** Would another turn at once move something: are there bytes to send that the link was not offered
+ * since it was last full, or is there a lost peer's last to read? */
 bool horon_mux_has_unsent(const struct horon_mux *mux);
 const struct horon_link *horon_mux_link(const struct horon_mux *mux);
 /** Payload bytes sent and received so far. */

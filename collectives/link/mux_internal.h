@@ -87,7 +87,9 @@ struct horon_mux_tx {
     struct horon_mux_queue notes; /* receives whose CREDIT is due, sends whose WANT is due */
     struct horon_mux_queue ready; /* sends with data that may go */
     struct horon_mux_burst burst;
-    bool full;         /* the link took less than it was given last */
+    bool full; /* the link took less than it was given last */
+    /* why nothing goes out any more; what came in before is read to its end all the same */
+    struct horon_error broken;
     size_t room_bytes; /* eager room the peer has for us */
     uint32_t room_transfers;
     uint32_t sends_waiting; /* posted sends that cannot end without credit */

@@ -336,6 +336,119 @@ static void test_mux_of_another_generation_is_refused(void **state)
     mesh_destroy(&mesh);
 }
 
+/* ---- a peer that said all it had to say, and went ---- */
+
+/* A link whose way out breaks, as a socket's does on the reset that answers it; what the peer sent
+ * before is still there to read. */
+struct half_link {
+    struct horon_link base;
+    struct horon_link *whole; /* owned */
+    bool broken;
+};
+
+static horon_status_t half_send(struct horon_link *link, const struct iovec *vector, int count,
+                                size_t *sent_bytes_out, struct horon_error *error)
+{
+    struct half_link *half = (struct half_link *)link;
+    if (half->broken)
+        return horon_error_set(error, HORON_ERR_PEER_LOST, "reset the connection");
+    return half->whole->ops->send(half->whole, vector, count, sent_bytes_out, error);
+}
+
+static horon_status_t half_recv(struct horon_link *link, const struct iovec *vector, int count,
+                                size_t *got_bytes_out, struct horon_error *error)
+{
+    struct half_link *half = (struct half_link *)link;
+    return half->whole->ops->recv(half->whole, vector, count, got_bytes_out, error);
+}
+
+static void half_destroy(struct horon_link *link)
+{
+    struct half_link *half = (struct half_link *)link;
+    half->whole->ops->destroy(half->whole);
+}
+
+static const struct horon_link_ops half_ops = {
+    .name = "half", .send = half_send, .recv = half_recv, .destroy = half_destroy};
+
+/* Rank 0's end becomes such a link. */
+static void break_way_out(struct mesh *mesh, size_t ring_bytes, struct horon_mux_options *options,
+                          struct half_link *half)
+{
+    horon_mux_destroy(mesh->mux[0][1]);
+    mesh->ring[0][1]->writer_closed = 0;
+    half->base.ops = &half_ops;
+    half->broken = true;
+    assert_int_equal(
+        horon_link_ring_create(mesh->ring[0][1], mesh->ring[1][0], ring_bytes, NULL, &half->whole),
+        HORON_OK);
+    options->peer = 1;
+    options->peer_name = mesh->names[1];
+    assert_int_equal(horon_mux_create(&half->base, options, &mesh->mux[0][1]), HORON_OK);
+}
+
+static horon_status_t hear_goodbye(void *arg, int peer, const void *bytes, size_t byte_count,
+                                   struct horon_error *error)
+{
+    (void)error;
+    assert_int_equal(peer, 1);
+    assert_int_equal(byte_count, 7);
+    assert_memory_equal(bytes, "goodbye", 7);
+    ++*(int *)arg;
+    return HORON_OK;
+}
+
+/* Far more than one turn reads lies there, and the goodbye last of all. */
+static void test_mux_reads_all_that_a_departed_peer_sent_although_it_cannot_send(void **state)
+{
+    (void)state;
+    enum { COUNT = 900, BYTES = 1000, RING_BYTES = 1 << 20 };
+    static struct horon_transfer sends[COUNT], recvs[COUNT];
+    static uint8_t from[COUNT][BYTES], to[COUNT][BYTES];
+    for (int closes = 0; closes < 2; closes++) {
+        struct mesh mesh;
+        struct half_link half = {0};
+        struct horon_error error = {0};
+        int goodbyes = 0;
+        struct horon_mux_options options = mesh_options(BYTES, COUNT * BYTES);
+        mesh_create_rings(&mesh, 2, RING_BYTES, &options);
+        options.on_control = hear_goodbye;
+        options.arg = &goodbyes;
+        break_way_out(&mesh, RING_BYTES, &options, &half);
+        for (size_t i = 0; i < COUNT; i++) {
+            fill(from[i], BYTES, i);
+            sends[i] = transfer_of(1, i, from[i], BYTES);
+            recvs[i] = transfer_of(1, i, to[i], BYTES);
+            post_send(mesh.mux[1][0], &sends[i]);
+        }
+        while (!sends[COUNT - 1].done)
+            assert_int_equal(horon_mux_progress(mesh.mux[1][0], &(bool){false}, NULL), HORON_OK);
+        assert_int_equal(horon_mux_post_control(mesh.mux[1][0], "goodbye", 7), HORON_OK);
+        assert_int_equal(horon_mux_progress(mesh.mux[1][0], &(bool){false}, NULL), HORON_OK);
+        if (closes) {
+            horon_mux_destroy(mesh.mux[1][0]);
+            mesh.mux[1][0] = NULL;
+        }
+        assert_int_equal(horon_mux_post_control(mesh.mux[0][1], "x", 1), HORON_OK);
+        int turns = 0;
+        while (horon_mux_progress(mesh.mux[0][1], &(bool){false}, &error) == HORON_OK) {
+            assert_true(horon_mux_has_unsent(mesh.mux[0][1])); /* turns go on until it is settled */
+            assert_true(turns++ < COUNT);
+        }
+        assert_true(turns > 1);
+        assert_int_equal(error.status, HORON_ERR_PEER_LOST);
+        assert_string_equal(error.text, "rank 1 (host-1) reset the connection");
+        assert_false(horon_mux_wants_write(mesh.mux[0][1]));
+        assert_int_equal(goodbyes, 1);
+        for (size_t i = 0; i < COUNT; i++) {
+            post_recv(mesh.mux[0][1], &recvs[i]);
+            assert_true(recvs[i].done);
+            check_filled(to[i], BYTES, i);
+        }
+        mesh_destroy(&mesh);
+    }
+}
+
 /* ---- eager room ---- */
 
 static void test_mux_unposted_transfers_beyond_the_room_wait_for_credit(void **state)
@@ -445,6 +558,7 @@ int main(void)
         cmocka_unit_test(test_mux_another_check_is_told_to_the_sender_of_a_long_one),
         cmocka_unit_test(test_mux_of_a_peer_that_left_says_who),
         cmocka_unit_test(test_mux_of_another_generation_is_refused),
+        cmocka_unit_test(test_mux_reads_all_that_a_departed_peer_sent_although_it_cannot_send),
         cmocka_unit_test(test_mux_unposted_transfers_beyond_the_room_wait_for_credit),
         cmocka_unit_test(test_mux_forgotten_operation_leaves_the_link_whole),
         cmocka_unit_test(test_mux_credit_before_the_first_frame_gives_the_room_back),
