@@ -16,48 +16,19 @@
 #include "boot/joining.h"
 
 #include "alloc.h"
+#include "boot/key.h"
 #include "boot/memory.h"
 #include "clock.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #define DRAIN_NS 5000000000u /* for a server's last answers */
-#define KEY_BYTES_MAX 4096
 
 static void alarm_due(void *arg)
 {
     (void)arg; /* who waits looks at the clock */
-}
-
-/* Reads the key. It is wiped by the caller and never leaves this process. */
-static horon_status_t read_key(const struct horon_config *config, char key[KEY_BYTES_MAX],
-                               struct horon_error *error)
-{
-    key[0] = 0;
-    if (config->job_key[0]) {
-        snprintf(key, KEY_BYTES_MAX, "%s", config->job_key);
-        return HORON_OK;
-    }
-    if (!config->job_key_file[0])
-        return HORON_OK;
-    int fd = open(config->job_key_file, O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd < 0 ? -1 : read(fd, key, KEY_BYTES_MAX - 1);
-    int why = errno;
-    if (fd >= 0)
-        close(fd);
-    if (got < 0)
-        return horon_error_set_errno(error, HORON_ERR_CONFIG, why,
-                                     "HORON_JOB_KEY_FILE=%s cannot be read", config->job_key_file);
-    key[got] = 0;
-    key[strcspn(key, "\r\n")] = 0;
-    if (!key[0])
-        return horon_error_set(error, HORON_ERR_CONFIG, "HORON_JOB_KEY_FILE=%s holds no key",
-                               config->job_key_file);
-    return HORON_OK;
 }
 
 static horon_status_t open_store(struct horon_joining *j, const char *key_text,
@@ -202,13 +173,13 @@ static void joining_deinit(struct horon_joining *j)
 
 static horon_status_t join(struct horon_joining *j, int rank, int size, struct horon_error *error)
 {
-    char key_text[KEY_BYTES_MAX];
+    char key_text[HORON_KEY_TEXT_BYTES] = "";
     horon_status_t status = prepare(j, rank, size, error);
     if (status != HORON_OK)
         return status;
     if (j->id.size == 1)
         return join_alone(j, error);
-    status = read_key(j->config, key_text, error);
+    status = horon_key_read(j->config, j->id.local_rank <= 0 ? j->log : NULL, key_text, error);
     if (status == HORON_OK)
         status = horon_auth_key_init(&j->key, key_text, strlen(key_text), error);
     if (status == HORON_OK)

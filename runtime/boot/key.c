@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A key that is not what its owner thinks it is must be refused, not cut: with the first line of a
+ * certificate, or what stands before a NUL byte, all jobs of a site might share one guessable key.
+ * No text here holds any byte of the key.
+ */
+#include "boot/key.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char make_one[] = "make one with: openssl rand -hex 32";
+
+/* @return what is wrong with it, or NULL. Line ends behind it are cut off. */
+static const char *objection(char *key, size_t bytes)
+{
+    if (strlen(key) < bytes)
+        return "holds a NUL byte, which no key has: is it text?";
+    while (bytes && (key[bytes - 1] == '\n' || key[bytes - 1] == '\r'))
+        key[--bytes] = 0;
+    if (strpbrk(key, "\r\n"))
+        return "holds more than one line: a key is one line, and alone";
+    if (key[strspn(key, " \t")] == 0)
+        return "is empty";
+    return NULL;
+}
+
+/* @return bytes, at most room; or -1 with errno */
+static ssize_t read_whole(int fd, char *into, size_t room)
+{
+    size_t used = 0;
+    while (used < room) {
+        ssize_t got = read(fd, into + used, room - used);
+        if (got == 0)
+            break;
+        if (got > 0)
+            used += (size_t)got;
+        else if (errno != EINTR)
+            return -1;
+    }
+    return (ssize_t)used;
+}
+
+static void warn_of_mode(const struct horon_log *log, const char *path, mode_t mode)
+{
+    if (mode & (S_IRGRP | S_IROTH | S_IWGRP | S_IWOTH))
+        HORON_LOG_WARN(log,
+                       "HORON_JOB_KEY_FILE=%s: other users may read or write it (mode %03o), and "
+                       "whoever knows the key can join: chmod 600 it",
+                       path, (unsigned)(mode & 0777));
+}
+
+static horon_status_t take_file(int fd, const char *path, const struct horon_log *log,
+                                char key[HORON_KEY_TEXT_BYTES], struct horon_error *error)
+{
+    struct stat about;
+    if (fd < 0 || fstat(fd, &about) != 0)
+        return horon_error_set_errno(error, HORON_ERR_CONFIG, errno,
+                                     "HORON_JOB_KEY_FILE=%s cannot be read; name a file that this "
+                                     "user may read",
+                                     path);
+    if (!S_ISREG(about.st_mode))
+        return horon_error_set(error, HORON_ERR_CONFIG,
+                               "HORON_JOB_KEY_FILE=%s is no regular file; name one that holds the "
+                               "key",
+                               path);
+    ssize_t got = read_whole(fd, key, HORON_KEY_TEXT_BYTES);
+    if (got < 0)
+        return horon_error_set_errno(error, HORON_ERR_CONFIG, errno,
+                                     "HORON_JOB_KEY_FILE=%s cannot be read", path);
+    if (got == HORON_KEY_TEXT_BYTES)
+        return horon_error_set(error, HORON_ERR_CONFIG,
+                               "HORON_JOB_KEY_FILE=%s is longer than %d bytes, which no key is; %s",
+                               path, HORON_KEY_TEXT_BYTES - 1, make_one);
+    key[got] = 0;
+    const char *wrong = objection(key, (size_t)got);
+    if (wrong)
+        return horon_error_set(error, HORON_ERR_CONFIG, "HORON_JOB_KEY_FILE=%s %s; %s", path, wrong,
+                               make_one);
+    warn_of_mode(log, path, about.st_mode);
+    return HORON_OK;
+}
+
+horon_status_t horon_key_read(const struct horon_config *config, const struct horon_log *log,
+                              char key[HORON_KEY_TEXT_BYTES], struct horon_error *error)
+{
+    static_assert(sizeof config->job_key <= HORON_KEY_TEXT_BYTES, "any row fits");
+    memcpy(key, config->job_key, sizeof config->job_key);
+    if (key[0]) {
+        const char *wrong = objection(key, strlen(key));
+        return wrong ? horon_error_set(error, HORON_ERR_CONFIG, "HORON_JOB_KEY %s; %s", wrong,
+                                       make_one)
+                     : HORON_OK;
+    }
+    if (!config->job_key_file[0])
+        return HORON_OK;
+    /* a FIFO without a writer would be waited for, a terminal taken over: neither is read */
+    int fd = open(config->job_key_file, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    horon_status_t status = take_file(fd, config->job_key_file, log, key, error);
+    if (fd >= 0)
+        close(fd);
+    return status;
+}
