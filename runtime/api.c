@@ -368,8 +368,7 @@ static horon_status_t run(struct horon_context *ctx, const horon_descriptor_t *d
                           int64_t timeout_ms, struct horon_error *error)
 {
     horon_status_t status = refuse(ctx);
-    if (status == HORON_OK &&
-        atomic_load_explicit(&ctx->calling_back, memory_order_relaxed) == (uintptr_t)pthread_self())
+    if (status == HORON_OK && horon_on_progress_thread(ctx))
         status = horon_error_set(&last_error, HORON_ERR_INVALID, "a callback must not wait");
     if (status == HORON_OK && desc && desc->verb == HORON_ALLGATHER &&
         desc->struct_bytes == sizeof *desc && !desc->dst && !desc->alloc)
@@ -435,7 +434,7 @@ horon_status_t horon_wait(horon_request_t *req, horon_completion_t kind, int64_t
     if (status != HORON_IN_PROGRESS)
         return status;
     struct horon_context *ctx = req->context;
-    if (atomic_load_explicit(&ctx->calling_back, memory_order_relaxed) == (uintptr_t)pthread_self())
+    if (horon_on_progress_thread(ctx))
         return horon_error_set(&last_error, HORON_ERR_INVALID, "a callback must not wait");
     status = horon_context_wait(ctx, req, timeout_ms);
     return status == HORON_OK ? req->status : status;

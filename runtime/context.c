@@ -86,18 +86,6 @@ static void request_ended(struct horon_request *request)
     release_request(request);
 }
 
-static void callback_begins(void *arg)
-{
-    struct horon_context *ctx = arg;
-    atomic_store_explicit(&ctx->calling_back, (uintptr_t)pthread_self(), memory_order_relaxed);
-}
-
-static void callback_ended(void *arg)
-{
-    struct horon_context *ctx = arg;
-    atomic_store_explicit(&ctx->calling_back, 0, memory_order_relaxed);
-}
-
 /* ---- birth ---------------------------------------------------------------------------------- */
 
 static void set_up_log(struct horon_context *ctx, const horon_options_t *options)
@@ -206,9 +194,8 @@ static horon_status_t make_engine(struct horon_context *ctx, struct horon_error 
         .wake_waiters = horon_wake_waiters,
         .ended = request_ended,
         .release = release_request,
-        .callback_begins = callback_begins,
-        .callback_ended = callback_ended,
-        .callback_arg = ctx,
+        .tell_later = horon_callback_push,
+        .tell_arg = ctx,
     };
     horon_status_t status = make_links(ctx, links, error);
     if (status == HORON_OK) {
@@ -286,6 +273,7 @@ static void tear_down(struct horon_context *ctx)
     horon_fork_unregister(ctx);
     horon_loop_destroy(ctx->loop);
     horon_engine_close(ctx->engine);
+    horon_callbacks_run(ctx); /* of what another thread submitted while this one tore down */
     horon_boot_deinit(&ctx->boot);
     horon_free(ctx->arenas);
     horon_free(ctx->ring_wakes);

@@ -38,9 +38,9 @@ struct horon_context {
     _Atomic bool *dead;      /* [local size] */
     _Atomic bool disarmed;   /* the progress thread does not watch the sockets */
     _Atomic bool stop;
-    _Atomic bool closed;            /* destroyed: calls fail */
-    _Atomic bool forked;            /* this is a child of the process that created it */
-    _Atomic uintptr_t calling_back; /* thread that runs a callback, or 0 */
+    _Atomic bool closed;                   /* destroyed: calls fail */
+    _Atomic bool forked;                   /* this is a child of the process that created it */
+    struct horon_request *_Atomic to_tell; /* ended, their callbacks not yet called; newest first */
     pthread_t thread;
     bool thread_runs;
     int *watch_of;                   /* [size] number of the socket's watch, or -1 */
@@ -65,6 +65,15 @@ void horon_drive_ordered(struct horon_context *ctx, struct horon_request *reques
                          uint64_t deadline_ns);
 /** engine_options.wake_waiters */
 void horon_wake_waiters(_Atomic uint32_t *state);
+
+/* callbacks.c */
+/** Is this the context's own thread, so that waiting would wait for itself? */
+bool horon_on_progress_thread(const struct horon_context *ctx);
+/** engine_options.tell_later. Thread: any. */
+void horon_callback_push(void *context, struct horon_request *request);
+/** Calls back, without the token. @return false: there was nothing to. Thread: the progress thread,
+ * or the one that destroys the context, after it. */
+bool horon_callbacks_run(struct horon_context *ctx);
 
 /* context.c */
 void horon_context_ref(struct horon_context *ctx);

@@ -291,7 +291,8 @@ static void drive_background(struct horon_context *ctx)
     for (;;) {
         tell_deaths(ctx);
         bool moved = horon_engine_progress(ctx->engine);
-        if (atomic_load(&ctx->waiters) || atomic_load(&ctx->stop))
+        if (atomic_load(&ctx->waiters) || atomic_load(&ctx->stop) ||
+            atomic_load_explicit(&ctx->to_tell, memory_order_relaxed))
             return;
         if (moved) {
             patience.since_ns = 0;
@@ -351,7 +352,9 @@ void *horon_progress_thread(void *arg)
             disarm_sockets(ctx);
             timeout_ms = atomic_load(&ctx->disarmed) ? REARM_MS : -1;
         }
-        horon_loop_sleep(ctx->loop, timeout_ms);
+        if (!horon_callbacks_run(ctx))
+            horon_loop_sleep(ctx->loop, timeout_ms);
     }
+    horon_callbacks_run(ctx);
     return NULL;
 }

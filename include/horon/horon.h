@@ -150,10 +150,12 @@ typedef struct horon_request horon_request_t; /* one submitted or prepared opera
 typedef void (*horon_log_fn_t)(void *arg, horon_log_level_t level, const char *text);
 
 /**
- * Called once when an operation ends, after its outputs are complete.
- * Thread: the one making progress (the context's own, or one that waits), with no lock held. It may
- * submit and test; it must not wait, release @p req, or destroy the context. @p req may be NULL if
- * the operation was begun by horon_run().
+ * Called once each time an operation ends, after its outputs are complete and it can be tested;
+ * in the order in which operations end. horon_context_destroy() returns after the last of them.
+ * Thread: the context's own, with no lock held; operations do not move on while it runs, unless
+ * somebody waits. It may submit, start, test and release @p req; it must not wait (refused with
+ * ERR_INVALID) or destroy the context. @p req is NULL if the operation was begun by horon_run(),
+ * which returns after the callback.
  */
 typedef void (*horon_callback_fn_t)(void *arg, horon_request_t *req, horon_status_t status);
 
@@ -362,7 +364,7 @@ HORON_API horon_status_t horon_test(horon_request_t *req, horon_completion_t kin
  * @return OK | the failure | ERR_TIMEOUT, still in flight: it keeps its buffers, wait again or
  *         cancel | ERR_INVALID, prepared but never started, or called from a callback
  * Blocks: at most @p timeout_ms; spins briefly, then yields, then sleeps. The calling thread may
- * carry out any pending operation of the context meanwhile, callbacks included.
+ * carry out any pending operation of the context meanwhile, but no callback.
  */
 HORON_API horon_status_t horon_wait(horon_request_t *req, horon_completion_t kind,
                                     int64_t timeout_ms);

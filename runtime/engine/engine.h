@@ -36,10 +36,10 @@ struct horon_engine_options {
     void (*ended)(struct horon_request *request);
     /* Drops the reference of a cancel or drop post. */
     void (*release)(struct horon_request *request);
-    /* Around user callbacks; may be NULL. */
-    void (*callback_begins)(void *arg);
-    void (*callback_ended)(void *arg);
-    void *callback_arg;
+    /* A request with a callback has ended for the engine: somebody calls horon_engine_tell() on it
+     * soon. NULL: it is told at once. */
+    void (*tell_later)(void *arg, struct horon_request *request);
+    void *tell_arg;
 };
 
 struct horon_engine;
@@ -51,6 +51,10 @@ horon_status_t horon_engine_create(const struct horon_engine_options *options,
 void horon_engine_close(struct horon_engine *engine);
 /** Closes, and frees the rest. */
 void horon_engine_destroy(struct horon_engine *engine);
+
+/** Ends a request for its submitter: outputs and status are final; waiters are woken, then the
+ * callback is called. Drops the engine's reference. Thread: any; once a request and run. */
+void horon_engine_tell(const struct horon_engine *engine, struct horon_request *request);
 
 /** Posts. @return false if the mailbox is closed. Thread: any. Blocks: no. */
 bool horon_engine_post(struct horon_engine *engine, struct horon_post *post);

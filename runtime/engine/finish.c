@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How requests end. Detach first, then call out: when a request's state says ENDED its submitter
- * may release it, start it again or free its buffers at once, so nothing of it is touched
- * afterwards but through the engine's own reference.
+ * How requests end, in two steps: for the engine, which detaches it and settles how it went, and
+ * for its submitter, who is told. Once a request's state says ENDED its submitter may release it,
+ * start it again or free its buffers, so nothing of it is touched afterwards; the engine's own
+ * reference keeps the memory until the callback has returned.
  */
 #include "engine/engine_state.h"
 
@@ -19,6 +20,7 @@ void horon_engine_link(struct horon_engine *engine, struct horon_request *reques
     else
         engine->oldest = request;
     engine->newest = request;
+    request->linked = true;
     engine->in_flight++;
 }
 
@@ -32,6 +34,7 @@ static void unlink_request(struct horon_engine *engine, struct horon_request *re
         request->newer->older = request->older;
     else
         engine->newest = request->older;
+    request->linked = false;
     engine->in_flight--;
 }
 
@@ -43,21 +46,25 @@ static void explain_failure(struct horon_request *request, const char *text)
     request->error_text = horon_strdup(full); /* without memory the status speaks for itself */
 }
 
-static void call_back(struct horon_engine *engine, struct horon_request *request,
-                      horon_status_t status)
+void horon_engine_tell(const struct horon_engine *engine, struct horon_request *request)
 {
     const struct horon_engine_options *options = &engine->options;
-    if (options->callback_begins)
-        options->callback_begins(options->callback_arg);
-    /* a request that horon_run() keeps on its stack is nobody's handle */
-    request->callback(request->callback_arg, request->context ? request : NULL, status);
-    if (options->callback_ended)
-        options->callback_ended(options->callback_arg);
+    horon_callback_fn_t callback = request->callback;
+    void *arg = request->callback_arg;
+    horon_status_t status = request->status;
+    uint32_t before =
+        atomic_exchange_explicit(&request->state, HORON_REQUEST_ENDED, memory_order_acq_rel);
+    if ((before & HORON_REQUEST_WAITED) && options->wake_waiters)
+        options->wake_waiters(&request->state);
+    if (callback) /* a request that horon_run() keeps on its stack is nobody's handle */
+        callback(arg, request->context ? request : NULL, status);
+    options->ended(request);
 }
 
 void horon_engine_end(struct horon_engine *engine, struct horon_request *request,
                       horon_status_t status, const char *text)
 {
+    const struct horon_engine_options *options = &engine->options;
     unlink_request(engine, request);
     request->status = status;
     if (status < 0)
@@ -66,24 +73,19 @@ void horon_engine_end(struct horon_engine *engine, struct horon_request *request
         request->output = request->dst;
         request->output_count = request->op.count;
     }
-    bool calls = request->callback != NULL, dropping = request->dropping;
     if (request->name)
         atomic_store_explicit(&request->name->in_flight, false, memory_order_release);
-    uint32_t before =
-        atomic_exchange_explicit(&request->state, HORON_REQUEST_ENDED, memory_order_acq_rel);
-    if ((before & HORON_REQUEST_WAITED) && engine->options.wake_waiters)
-        engine->options.wake_waiters(&request->state);
-    if (calls)
-        call_back(engine, request, status);
-    if (dropping)
-        horon_engine_drop(engine, request);
-    engine->options.ended(request);
+    if (request->dropping)
+        horon_engine_drop(engine, request); /* the user's reference; the engine's goes below */
+    if (request->callback && options->tell_later)
+        options->tell_later(options->tell_arg, request);
+    else
+        horon_engine_tell(engine, request);
 }
 
 void horon_engine_drop(struct horon_engine *engine, struct horon_request *request)
 {
-    uint32_t state = atomic_load(&request->state) & HORON_REQUEST_STATE_MASK;
-    if (state == HORON_REQUEST_FLYING) {
+    if (request->linked) {
         request->dropping = true;
         return;
     }

@@ -89,8 +89,7 @@ static bool remove_queued(struct horon_lane *lane, struct horon_work *work)
 
 static void cancel(struct horon_engine *engine, struct horon_request *request)
 {
-    bool flying = (atomic_load(&request->state) & HORON_REQUEST_STATE_MASK) == HORON_REQUEST_FLYING;
-    if (flying && !request->begun) {
+    if (request->linked && !request->begun) {
         if (!request->in_order) {
             horon_coordinator_cancel(engine->coordinator, (uint64_t)(uintptr_t)request);
             engine->coordinator_dirty = engine->urgent = true;

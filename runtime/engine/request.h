@@ -74,6 +74,8 @@ struct horon_request {
     /* the engine's, while in flight */
     struct horon_post start, cancel, drop;
     struct horon_request *older, *newer; /* list of all in flight */
+    bool linked;                        /* in that list */
+    struct horon_request *next_to_tell; /* list of those whose callback is due */
     uint64_t since_ns;
     bool begun;             /* handed to a channel: cannot be withdrawn */
     bool asked;             /* who lacks it was asked, for that */

@@ -8,7 +8,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <setjmp.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +19,8 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#include <cmocka.h>
 
 static int64_t now_ms(void)
 {
@@ -176,4 +180,20 @@ horon_descriptor_t job_sum(const char *name, float *data, uint64_t count, uint32
     desc.count = count;
     desc.src = desc.dst = data;
     return desc;
+}
+
+void job_run(int size, const char *const *settings, job_work_fn_t work, void *arg)
+{
+    struct job job;
+    job_start(&job, size, settings, work, arg);
+    for (int rank = size - 1; rank >= 0; rank--) {
+        struct job_report report = {0};
+        int got = job_report_of(&job, rank, 60000, &report);
+        if (got != 0 || report.status != HORON_OK)
+            fprintf(stderr, "rank %d: got %d, status %d: %s\n", rank, got, report.status,
+                    report.text);
+        assert_int_equal(got, 0);
+        assert_int_equal(report.status, HORON_OK);
+    }
+    assert_int_equal(job_end(&job, 10000), 0);
 }

@@ -9,6 +9,7 @@
 #include <horon/horon.h>
 
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/types.h>
 
 #define JOB_RANKS_MAX 16
@@ -37,14 +38,26 @@ void job_start(struct job *job, int size, const char *const *settings, job_work_
                void *arg);
 /** Waits until every rank has joined. Once at most. */
 void job_wait_joined(struct job *job);
-/** Waits until every rank has joined. Once at most. */
-void job_wait_joined(struct job *job);
 /** Waits for the report of a rank. @return 0, or -1 if it ended without one or @p timeout_ms passed
  */
 int job_report_of(struct job *job, int rank, int timeout_ms, struct job_report *report);
 /** Waits for all ranks to exit, kills those that did not in @p timeout_ms. @return how many it
  * killed */
 int job_end(struct job *job, int timeout_ms);
+
+/** Starts a job, and fails the test unless every rank's work went well. */
+void job_run(int size, const char *const *settings, job_work_fn_t work, void *arg);
+
+/** In a rank's work, with its `ctx` and `report`: what must hold. job_run() prints the line. */
+#define RANK_MUST(condition)                                                                       \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            report->status = HORON_ERR_INVALID;                                                    \
+            snprintf(report->text, sizeof report->text, "line %d: %s (%s)", __LINE__, #condition,  \
+                     horon_last_error(ctx));                                                       \
+            return;                                                                                \
+        }                                                                                          \
+    } while (0)
 
 /** Sets up an allreduce in a descriptor. */
 horon_descriptor_t job_sum(const char *name, float *data, uint64_t count, uint32_t flags);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ABI in real processes: joining and leaving many times, callbacks, persistent and grouped
- * operations, mismatches that name both sides, timeouts that withdraw, a broken promise of order, a
+ * The ABI in real processes: joining and leaving many times, persistent and grouped operations,
+ * mismatches that name both sides, timeouts that withdraw, a broken promise of order, a
  * rank that shuts down early.
  */
 #undef NDEBUG
@@ -18,39 +18,12 @@
 
 #include <cmocka.h>
 
-/* In a rank: what must hold. The test sees the line. */
-#define RANK_MUST(condition)                                                                       \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            report->status = HORON_ERR_INVALID;                                                    \
-            snprintf(report->text, sizeof report->text, "line %d: %s (%s)", __LINE__, #condition,  \
-                     horon_last_error(ctx));                                                       \
-            return;                                                                                \
-        }                                                                                          \
-    } while (0)
-
-static void run_job(int size, const char *const *settings, job_work_fn_t work, void *arg)
-{
-    struct job job;
-    job_start(&job, size, settings, work, arg);
-    for (int rank = size - 1; rank >= 0; rank--) {
-        struct job_report report = {0};
-        int got = job_report_of(&job, rank, 60000, &report);
-        if (got != 0 || report.status != HORON_OK)
-            fprintf(stderr, "rank %d: got %d, status %d: %s\n", rank, got, report.status,
-                    report.text);
-        assert_int_equal(got, 0);
-        assert_int_equal(report.status, HORON_OK);
-    }
-    assert_int_equal(job_end(&job, 10000), 0);
-}
-
 static void for_shm_and_tcp(job_work_fn_t work)
 {
     static const char *const tcp[] = {"SHM=0", NULL};
     for (int size = 1; size <= 4; size++) {
-        run_job(size, NULL, work, NULL);
-        run_job(size, tcp, work, NULL);
+        job_run(size, NULL, work, NULL);
+        job_run(size, tcp, work, NULL);
     }
 }
 
@@ -106,52 +79,9 @@ static void test_persistent_requests_start_many_times(void **state)
     (void)state;
     static const char *const tcp[] = {"SHM=0", NULL};
     for (int size = 2; size <= 4; size++) {
-        run_job(size, NULL, use_persistent, NULL);
-        run_job(size, tcp, use_persistent, NULL);
+        job_run(size, NULL, use_persistent, NULL);
+        job_run(size, tcp, use_persistent, NULL);
     }
-}
-
-static void count_call(void *arg, horon_request_t *req, horon_status_t status)
-{
-    (void)req;
-    if (status == HORON_OK)
-        atomic_fetch_add((atomic_int *)arg, 1);
-}
-
-static void use_callbacks_and_groups(horon_context_t *ctx, void *arg, struct job_report *report)
-{
-    enum { N = 7 };
-    static float data[N][1000];
-    static atomic_int calls;
-    (void)arg;
-    horon_descriptor_t descs[N];
-    horon_request_t *requests[N];
-    static const char *const names[N] = {"a", "b", "c", "d", "e", "f", "g"};
-    for (int round = 0; round < 10; round++) {
-        atomic_store(&calls, 0);
-        for (int i = 0; i < N; i++) {
-            data[i][999] = (float)horon_rank(ctx);
-            descs[i] = job_sum(names[i], data[i], 1000, 0);
-            descs[i].callback = count_call;
-            descs[i].callback_arg = &calls;
-        }
-        RANK_MUST(horon_submit_group(ctx, descs, N, requests) == HORON_OK);
-        RANK_MUST(horon_wait_all(requests, N, HORON_HOST_DONE, -1) == HORON_OK);
-        RANK_MUST(data[N - 1][999] == sum_of_ranks(ctx));
-        for (int i = 0; i < N; i++)
-            horon_release(requests[i]);
-        horon_descriptor_t barrier = HORON_DESCRIPTOR_INIT;
-        barrier.verb = HORON_BARRIER;
-        RANK_MUST(horon_run(ctx, &barrier, -1, NULL, 0) == HORON_OK);
-        RANK_MUST(atomic_load(&calls) >= N - 1); /* the last may be in its call still */
-    }
-}
-
-static void test_group_with_callbacks_ends_as_one(void **state)
-{
-    (void)state;
-    run_job(2, NULL, use_callbacks_and_groups, NULL);
-    run_job(4, NULL, use_callbacks_and_groups, NULL);
 }
 
 static void mismatch(horon_context_t *ctx, void *arg, struct job_report *report)
@@ -172,8 +102,8 @@ static void test_mismatch_names_both_sides_and_job_goes_on(void **state)
 {
     (void)state;
     static const char *const tcp[] = {"SHM=0", NULL};
-    run_job(2, NULL, mismatch, NULL);
-    run_job(3, tcp, mismatch, NULL);
+    job_run(2, NULL, mismatch, NULL);
+    job_run(3, tcp, mismatch, NULL);
 }
 
 static void break_order(horon_context_t *ctx, void *arg, struct job_report *report)
@@ -192,8 +122,8 @@ static void test_broken_order_is_named(void **state)
 {
     (void)state;
     static const char *const tcp[] = {"SHM=0", NULL};
-    run_job(2, NULL, break_order, NULL);
-    run_job(2, tcp, break_order, NULL);
+    job_run(2, NULL, break_order, NULL);
+    job_run(2, tcp, break_order, NULL);
 }
 
 static void time_out(horon_context_t *ctx, void *arg, struct job_report *report)
@@ -214,8 +144,8 @@ static void test_timeout_withdraws_and_name_can_be_used_again(void **state)
 {
     (void)state;
     static const char *const tcp[] = {"SHM=0", NULL};
-    run_job(2, NULL, time_out, NULL);
-    run_job(3, tcp, time_out, NULL);
+    job_run(2, NULL, time_out, NULL);
+    job_run(3, tcp, time_out, NULL);
 }
 
 /* Rank 0, the first of its host, is inside no call of horon; the other's limit must hold all the
@@ -245,7 +175,7 @@ static void test_timeout_against_idle_first_rank_ends(void **state)
     for (int size = 2; size <= 4; size++) {
         int ends[2];
         assert_int_equal(pipe(ends), 0);
-        run_job(size, size == 3 ? tcp : NULL, time_out_against_idle, ends);
+        job_run(size, size == 3 ? tcp : NULL, time_out_against_idle, ends);
         close(ends[0]);
         close(ends[1]);
     }
@@ -268,8 +198,8 @@ static void test_rank_that_leaves_is_named(void **state)
 {
     (void)state;
     static const char *const tcp[] = {"SHM=0", NULL};
-    run_job(3, NULL, leave_early, NULL);
-    run_job(3, tcp, leave_early, NULL);
+    job_run(3, NULL, leave_early, NULL);
+    job_run(3, tcp, leave_early, NULL);
 }
 
 static void every_verb(horon_context_t *ctx, void *arg, struct job_report *report)
@@ -334,8 +264,8 @@ static void test_rows_without_elements_are_counted(void **state)
 {
     (void)state;
     static const char *const tcp[] = {"SHM=0", NULL};
-    run_job(2, NULL, gather_empty_rows, NULL);
-    run_job(3, tcp, gather_empty_rows, NULL);
+    job_run(2, NULL, gather_empty_rows, NULL);
+    job_run(3, tcp, gather_empty_rows, NULL);
 }
 
 static int open_descriptors(void)
@@ -394,7 +324,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_persistent_requests_start_many_times),
-        cmocka_unit_test(test_group_with_callbacks_ends_as_one),
         cmocka_unit_test(test_mismatch_names_both_sides_and_job_goes_on),
         cmocka_unit_test(test_broken_order_is_named),
         cmocka_unit_test(test_timeout_withdraws_and_name_can_be_used_again),

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Callbacks of users run on the context's own thread and nowhere else: never inside somebody's
+ * wait, never with the progress token in hand. Whoever ends a request that has a callback leaves
+ * it here; the progress thread ends it for its submitter, then calls.
+ *
+ * Invariant: a request in this list is over for the engine and still in flight for its submitter,
+ * so it cannot be started again, or leave a stack, before it was taken out.
+ */
+#include "context_state.h"
+
+bool horon_on_progress_thread(const struct horon_context *ctx)
+{
+    return ctx->thread_runs && pthread_equal(ctx->thread, pthread_self());
+}
+
+void horon_callback_push(void *arg, struct horon_request *request)
+{
+    struct horon_context *ctx = arg;
+    struct horon_request *head = atomic_load_explicit(&ctx->to_tell, memory_order_relaxed);
+    do
+        request->next_to_tell = head;
+    while (!atomic_compare_exchange_weak(&ctx->to_tell, &head, request));
+    if (!horon_on_progress_thread(ctx))
+        horon_doorbell_ring(ctx->doorbell);
+}
+
+bool horon_callbacks_run(struct horon_context *ctx)
+{
+    if (!atomic_load_explicit(&ctx->to_tell, memory_order_relaxed))
+        return false;
+    struct horon_request *newest = atomic_exchange(&ctx->to_tell, NULL), *oldest = NULL;
+    while (newest) {
+        struct horon_request *next = newest->next_to_tell;
+        newest->next_to_tell = oldest;
+        oldest = newest;
+        newest = next;
+    }
+    while (oldest) {
+        struct horon_request *next = oldest->next_to_tell; /* it may be gone once it is told */
+        horon_engine_tell(ctx->engine, oldest);
+        oldest = next;
+    }
+    return true;
+}
