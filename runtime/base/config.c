@@ -7,6 +7,8 @@
  */
 #include "config.h"
 
+#include "nearest.h"
+
 #include <ctype.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -187,45 +189,13 @@ static const struct horon_config_row *find_row(const char *name, size_t name_byt
     return NULL;
 }
 
-static size_t smallest(size_t a, size_t b, size_t c)
+/* The row whose name is nearest to one that is none. */
+static struct horon_nearest nearest_row(const char *name, size_t name_bytes)
 {
-    size_t low = a < b ? a : b;
-    return low < c ? low : c;
-}
-
-/* Edit distance, for "did you mean". */
-static size_t distance(const char *a, size_t a_bytes, const char *b)
-{
-    size_t b_bytes = strlen(b);
-    size_t line[64];
-    if (b_bytes >= sizeof line / sizeof line[0])
-        return SIZE_MAX;
-    for (size_t j = 0; j <= b_bytes; j++)
-        line[j] = j;
-    for (size_t i = 1; i <= a_bytes; i++) {
-        size_t diagonal = line[0];
-        line[0] = i;
-        for (size_t j = 1; j <= b_bytes; j++) {
-            size_t above = line[j];
-            line[j] = smallest(line[j] + 1, line[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
-            diagonal = above;
-        }
-    }
-    return line[b_bytes];
-}
-
-static const char *nearest_name(const char *name, size_t name_bytes)
-{
-    const char *best = rows[0].name;
-    size_t best_distance = SIZE_MAX;
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        size_t d = distance(name, name_bytes, rows[i].name);
-        if (d < best_distance) {
-            best_distance = d;
-            best = rows[i].name;
-        }
-    }
-    return best;
+    struct horon_nearest nearest = horon_nearest_to(name, name_bytes);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        horon_nearest_consider(&nearest, rows[i].name, strlen(rows[i].name));
+    return nearest;
 }
 
 /* Digits and one of the units; false if anything else stands there or it does not fit. */
@@ -381,7 +351,7 @@ static horon_status_t load_setting(struct horon_config *config, const char *sett
     const struct horon_config_row *row = find_row(name, name_bytes);
     if (!row)
         return horon_error_set(error, HORON_ERR_CONFIG, "no setting is called %.*s; nearest is %s",
-                               (int)name_bytes, name, nearest_name(name, name_bytes));
+                               (int)name_bytes, name, nearest_row(name, name_bytes).name);
     if (origins)
         origins[row - rows] = HORON_CONFIG_FROM_CALLER;
     return parse_row(config, row, row->name, equals + 1, error);
@@ -463,7 +433,7 @@ int horon_config_unknown(const char *const *known, struct horon_error *error)
         if (unknown++ == 0)
             horon_error_set(error, HORON_ERR_CONFIG,
                             "%.*s is set but means nothing; the nearest is HORON_%s", (int)bytes,
-                            *entry, nearest_name(*entry + 6, bytes - 6));
+                            *entry, nearest_row(*entry + 6, bytes - 6).name);
     }
     return unknown;
 }

@@ -10,6 +10,7 @@
 #include "alloc.h"
 #include "config.h"
 #include "frame.h"
+#include "nearest.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -149,63 +150,23 @@ static bool list_add(char ***list, const char *format, const char *value)
 
 /* ---- The nearest option, for "did you mean" ---- */
 
-static size_t least(size_t a, size_t b, size_t c)
-{
-    size_t low = a < b ? a : b;
-    return low < c ? low : c;
-}
-
-static size_t edit_distance(const char *a, const char *b, size_t b_bytes)
-{
-    size_t line[64];
-    if (b_bytes >= sizeof line / sizeof line[0])
-        return SIZE_MAX;
-    for (size_t j = 0; j <= b_bytes; j++)
-        line[j] = j;
-    for (size_t i = 1; a[i - 1]; i++) {
-        size_t diagonal = line[0];
-        line[0] = i;
-        for (size_t j = 1; j <= b_bytes; j++) {
-            size_t above = line[j];
-            line[j] = least(line[j] + 1, line[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
-            diagonal = above;
-        }
-    }
-    return line[b_bytes];
-}
-
-struct nearest {
-    const char *wanted;
-    char name[64];
-    size_t distance;
-};
-
-static void consider(struct nearest *nearest, const char *name, size_t bytes)
-{
-    size_t d = edit_distance(nearest->wanted, name, bytes);
-    if (d >= nearest->distance)
-        return;
-    nearest->distance = d;
-    snprintf(nearest->name, sizeof nearest->name, "%.*s", (int)bytes, name);
-}
-
-static void find_nearest(struct nearest *nearest)
+static void find_nearest(struct horon_nearest *nearest)
 {
     size_t row_count;
     const struct horon_config_row *rows = horon_config_rows(&row_count);
     for (size_t i = 0; i < sizeof own_options / sizeof own_options[0]; i++)
         for (const char *name = own_options[i].names; *name; name += strspn(name, " ")) {
             size_t bytes = strcspn(name, " ");
-            consider(nearest, name, bytes);
+            horon_nearest_consider(nearest, name, bytes);
             name += bytes;
         }
     for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++)
-        consider(nearest, aliases[i].name, strlen(aliases[i].name));
+        horon_nearest_consider(nearest, aliases[i].name, strlen(aliases[i].name));
     for (size_t i = 0; i < row_count; i++) {
         char flag[64];
         row_flag(&rows[i], flag, sizeof flag);
         if (!is_ours(&rows[i]))
-            consider(nearest, flag, strlen(flag));
+            horon_nearest_consider(nearest, flag, strlen(flag));
     }
 }
 
@@ -402,7 +363,7 @@ static horon_status_t set_option(struct horonrun_options *options, struct word *
         status = set_ignored(options, word);
     if (status != HORON_AGAIN)
         return status;
-    struct nearest nearest = {.wanted = word->name, .distance = SIZE_MAX};
+    struct horon_nearest nearest = horon_nearest_to(word->name, strlen(word->name));
     find_nearest(&nearest);
     return horon_error_set(word->error, HORON_ERR_CONFIG,
                            "no option is called %s; the nearest is %s (--help lists all)",
