@@ -81,6 +81,7 @@ static horon_status_t begin_counts_net(struct horon_channel *channel)
                  .bounds = channel->bounds},
         .ranks = channel->leaders,
         .mux_of = group->mux_of,
+        .rank_names = group->rank_names,
         .dtype = HORON_UINT64,
         .op = HORON_SUM,
         .work = work,
@@ -319,7 +320,7 @@ static horon_status_t net(struct horon_channel *channel, bool *moved_out, struct
                                    channel->group->rank_names[peer]);
         if (transfer->status != HORON_OK)
             return horon_mux_transfer_error(channel->group->mux_of[peer], transfer, error);
-        return HORON_OK;
+        return horon_mux_failure(channel->group->mux_of[peer], error);
     }
     channel->net_next++;
     *moved_out = true;

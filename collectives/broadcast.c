@@ -87,6 +87,7 @@ static horon_status_t begin_net(struct horon_channel *channel, int run, const in
                  .count = count},
         .ranks = ranks,
         .mux_of = group->mux_of,
+        .rank_names = group->rank_names,
         .dtype = channel->op.dtype,
         .op = HORON_SUM,
         .work = work,

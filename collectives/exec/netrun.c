@@ -73,8 +73,8 @@ static struct horon_mux *mux_to(const struct horon_netrun *run, int peer)
 static horon_status_t not_connected(const struct horon_netrun *run, int peer,
                                     struct horon_error *error)
 {
-    return horon_error_set(error, HORON_ERR_PEER_LOST, "rank %d is not connected",
-                           run->args.ranks[peer]);
+    return horon_error_set(error, HORON_ERR_PEER_LOST, "%s is not connected",
+                           run->args.rank_names[run->args.ranks[peer]]);
 }
 
 static horon_status_t post_move(struct horon_netrun *run, const struct horon_plan_move *move,
@@ -123,6 +123,19 @@ static horon_status_t post_recvs(struct horon_netrun *run, struct horon_error *e
     return status;
 }
 
+/* One that is not done. @return will it never be? Else IN_PROGRESS */
+static horon_status_t still_moves(const struct horon_netrun *run, int peer,
+                                  const struct horon_transfer *transfer, struct horon_error *error)
+{
+    const struct horon_mux *mux = mux_to(run, peer);
+    if (!mux)
+        return not_connected(run, peer, error);
+    if (transfer->status)
+        return horon_mux_transfer_error(mux, transfer, error);
+    const horon_status_t failed = horon_mux_failure(mux, error);
+    return failed ? failed : HORON_IN_PROGRESS;
+}
+
 static horon_status_t stage_moved(struct horon_netrun *run, struct horon_netrun_stage *slot,
                                   struct horon_error *error)
 {
@@ -131,11 +144,11 @@ static horon_status_t stage_moved(struct horon_netrun *run, struct horon_netrun_
     if (slot->first_pending == slot->move_count)
         return HORON_OK;
     for (uint32_t i = slot->first_pending; i < slot->move_count; i++) {
-        const struct horon_mux *mux = mux_to(run, slot->moves[i].peer);
-        if (!mux)
-            return not_connected(run, slot->moves[i].peer, error);
-        if (slot->transfers[i].status)
-            return horon_mux_transfer_error(mux, &slot->transfers[i], error);
+        if (slot->transfers[i].done)
+            continue; /* its peer may have gone */
+        horon_status_t status = still_moves(run, slot->moves[i].peer, &slot->transfers[i], error);
+        if (status < 0)
+            return status;
     }
     return HORON_IN_PROGRESS;
 }

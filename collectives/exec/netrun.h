@@ -19,6 +19,7 @@ struct horon_netrun_args {
     struct horon_plan_args plan; /* its bounds must outlive the run */
     const int *ranks; /* [plan.size] job rank of each participant; must outlive the run */
     struct horon_mux *const *mux_of; /* by job rank; NULL where there is no connection (any more) */
+    const char *const *rank_names;   /* by job rank, for texts; must outlive the run */
     horon_dtype_t dtype;             /* element size; and for combines with op */
     horon_redop_t op;                /* SUM, MIN, MAX or PRODUCT */
     void *work;                      /* [count] elements */
@@ -53,10 +54,12 @@ struct horon_netrun {
  * @return OK | ERR_MEMORY */
 horon_status_t horon_netrun_begin(struct horon_netrun *run, const struct horon_netrun_args *args);
 /**
+ * A participant whose part is done may go: its mux is not looked at any more.
  * @return OK: the result is in work; again if asked again | IN_PROGRESS | ERR_PEER_LOST, there is
- *         no mux to a participant | ERR_MISMATCH, one carries out another operation | ERR_MEMORY.
- *         The text names rank and cause. After an error, and if a run is given up, its transfers
- *         are still posted: call horon_mux_forget() on the mux of every participant
+ *         no mux to a participant | what its mux failed with | ERR_MISMATCH, one carries out
+ *         another operation | ERR_MEMORY. The text names rank, host and cause. After an error, and
+ * if a run is given up, its transfers are still posted: call horon_mux_forget() on the mux of every
+ * participant
  */
 horon_status_t horon_netrun_advance(struct horon_netrun *run, struct horon_error *error);
 /** Frees the arrays; transfers still posted must have been forgotten (horon_mux_forget). */

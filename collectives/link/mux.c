@@ -330,6 +330,13 @@ horon_status_t horon_mux_progress(struct horon_mux *mux, bool *moved_out, struct
     return failure->status;
 }
 
+horon_status_t horon_mux_failure(const struct horon_mux *mux, struct horon_error *error)
+{
+    if (mux->failure.status && error)
+        *error = mux->failure;
+    return mux->failure.status;
+}
+
 /* One whose way out is gone wants turns until it knows all that came. */
 bool horon_mux_wants_write(const struct horon_mux *mux)
 {

@@ -116,6 +116,9 @@ void horon_mux_forget(struct horon_mux *mux, uint32_t channel, uint64_t sequence
 horon_status_t horon_mux_progress(struct horon_mux *mux, bool *moved_out,
                                   struct horon_error *error);
 
+/** @return OK, or what progress said last: the mux is dead, and what is not done never will be.
+ * @p error is set then */
+horon_status_t horon_mux_failure(const struct horon_mux *mux, struct horon_error *error);
 /** Does it have bytes to send that the link did not take? (Then watch for writability.) */
 bool horon_mux_wants_write(const struct horon_mux *mux);
 /** Would another turn at once move something: are there bytes to send that the link was not offered

@@ -18,6 +18,7 @@ struct horon_lane {
     struct horon_channel *channel;
     struct horon_work *head, **tail; /* the first is begun if `running` */
     bool running;
+    bool stuck; /* the first needs a rank that left before it: horon_engine_check_left() says so */
     size_t length;
 };
 
@@ -78,6 +79,10 @@ void horon_engine_flood_goodbye(struct horon_engine *engine, int rank,
 /** Takes note of an abort in shared memory, and of ranks that left; fails what can no longer end.
  */
 void horon_engine_check_left(struct horon_engine *engine);
+
+/* engine.c */
+/** As horon_engine_fail(), for what was found on this rank: the text then names it. */
+void horon_engine_fail_here(struct horon_engine *engine, horon_status_t status, const char *text);
 
 /* posts.c */
 /** Takes what was posted, in order. @return was there anything? */

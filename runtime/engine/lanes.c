@@ -100,7 +100,7 @@ bool horon_engine_take_batches(struct horon_engine *engine)
         }
         struct horon_work *work = take_work(engine, batch.count);
         if (!work) {
-            horon_engine_fail(engine, HORON_ERR_MEMORY, "no memory for a batch of tensors");
+            horon_engine_fail_here(engine, HORON_ERR_MEMORY, "no memory for a batch of tensors");
             break;
         }
         fill_work(work, &batch);
@@ -132,10 +132,20 @@ static void end_work(struct horon_engine *engine, struct horon_lane *lane)
     horon_work_recycle(engine, work);
 }
 
+/* A rank that left never does its part of an operation that it had not completed. To say so here
+ * would fail everything, and an operation on the other lane may end yet. */
+static bool lacks_one_that_left(const struct horon_engine *engine, const struct horon_lane *lane,
+                                horon_status_t status)
+{
+    const ptrdiff_t channel = lane - engine->lanes;
+    return status == HORON_ERR_PEER_LOST && engine->left_rank >= 0 &&
+           horon_channel_ended(lane->channel) >= engine->left_sequence[channel];
+}
+
 bool horon_lane_advance(struct horon_engine *engine, struct horon_lane *lane)
 {
     bool moved = false;
-    if (!lane->head)
+    if (!lane->head || lane->stuck)
         return false;
     if (!lane->running) {
         horon_channel_begin(lane->channel, &lane->head->op);
@@ -146,7 +156,10 @@ bool horon_lane_advance(struct horon_engine *engine, struct horon_lane *lane)
     horon_status_t status = horon_channel_advance(lane->channel, &moved, &error);
     if (status == HORON_OK)
         end_work(engine, lane);
+    else if (lacks_one_that_left(engine, lane, status))
+        lane->stuck = true;
     else if (status < 0)
-        horon_engine_fail(engine, status, error.text[0] ? error.text : horon_status_text(status));
+        horon_engine_fail_here(engine, status,
+                               error.text[0] ? error.text : horon_status_text(status));
     return moved;
 }

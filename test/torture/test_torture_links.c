@@ -101,6 +101,7 @@ static void progress(struct duo *duo)
 static void one_run(struct duo *duo, enum horon_plan_kind kind, uint64_t count, bool forgets)
 {
     static const int ranks[] = {0, 1};
+    static const char *const names[] = {"rank 0", "rank 1"};
     static const uint8_t message[CONTROL_BYTES];
     duo->sequence++;
     for (int i = 0; i < 2 && !duo->failed; i++) {
@@ -109,6 +110,7 @@ static void one_run(struct duo *duo, enum horon_plan_kind kind, uint64_t count, 
             .plan = {.kind = kind, .rank = i, .size = 2, .count = count},
             .ranks = ranks,
             .mux_of = side->mux,
+            .rank_names = names,
             .dtype = HORON_INT32,
             .op = HORON_SUM,
             .work = side->work,

@@ -18,7 +18,8 @@
 struct world {
     struct mesh mesh;
     int ranks[MESH_SIZE_MAX]; /* job rank of each participant */
-    int size;                 /* participants */
+    const char *rank_names[MESH_SIZE_MAX];
+    int size; /* participants */
     struct horon_netrun runs[MESH_SIZE_MAX];
     horon_status_t status[MESH_SIZE_MAX];
     uint8_t *work[MESH_SIZE_MAX];
@@ -97,6 +98,8 @@ static void world_begin(struct world *world, const struct job *job)
     const size_t element = horon_dtype_bytes(job->dtype);
     struct seeded random = seeded_from(job->count + (uint64_t)job->dtype * 1000);
     world->sequence++;
+    for (int i = 0; i < world->mesh.size; i++)
+        world->rank_names[i] = world->mesh.names[i];
     for (int i = 0; i < world->size; i++) {
         struct horon_netrun_args args = {
             .plan = {.kind = job->kind,
@@ -107,6 +110,7 @@ static void world_begin(struct world *world, const struct job *job)
                      .bounds = job->bounds},
             .ranks = world->ranks,
             .mux_of = world->mesh.mux[world->ranks[i]],
+            .rank_names = world->rank_names,
             .dtype = job->dtype,
             .op = job->op,
             .channel = 3,
@@ -448,7 +452,7 @@ static void test_netrun_without_one_participant_leaves_the_inputs_whole(void **s
     }
 }
 
-static void test_netrun_to_a_rank_without_connection_fails_with_its_number(void **state)
+static void test_netrun_to_a_rank_without_connection_fails_with_its_name(void **state)
 {
     (void)state;
     static struct world world;
@@ -461,13 +465,13 @@ static void test_netrun_to_a_rank_without_connection_fails_with_its_number(void 
     world.mesh.mux[0][2] = NULL;
     world_begin(&world, &job);
     assert_int_equal(horon_netrun_advance(&world.runs[0], &error), HORON_ERR_PEER_LOST);
-    assert_string_equal(error.text, "rank 2 is not connected");
+    assert_string_equal(error.text, "rank 2 (host-2) is not connected");
     horon_mux_forget(world.mesh.mux[0][1], 3, world.sequence);
     world_end(&world);
     world_close(&world);
 }
 
-static void test_netrun_whose_peer_went_away_meanwhile_fails_with_its_number(void **state)
+static void test_netrun_whose_peer_went_away_meanwhile_fails_with_its_name(void **state)
 {
     (void)state;
     static struct world world;
@@ -481,12 +485,86 @@ static void test_netrun_whose_peer_went_away_meanwhile_fails_with_its_number(voi
     horon_mux_destroy(world.mesh.mux[0][1]);
     world.mesh.mux[0][1] = NULL;
     assert_int_equal(horon_netrun_advance(&world.runs[0], &error), HORON_ERR_PEER_LOST);
-    assert_string_equal(error.text, "rank 1 is not connected");
+    assert_string_equal(error.text, "rank 1 (host-1) is not connected");
     horon_mux_forget(world.mesh.mux[0][1], 3, world.sequence); /* NULL: nothing to do */
     horon_mux_forget(world.mesh.mux[0][2], 3, world.sequence);
     assert_memory_equal(world.work[0], world.input[0], 12);
     world_end(&world);
     world_close(&world);
+}
+
+/* The link breaks instead of being taken away: nothing more will come over it. */
+static void test_netrun_over_a_link_that_failed_says_why(void **state)
+{
+    (void)state;
+    static struct world world;
+    const struct horon_mux_options options = mesh_options(64, 512);
+    struct horon_error error = {0};
+    const struct job job = {
+        .kind = HORON_PLAN_FLAT, .dtype = HORON_INT32, .op = HORON_SUM, .count = 3};
+    world_of(&world, 3, 1024, &options);
+    world_begin(&world, &job);
+    advance_one(&world, 0);
+    horon_mux_destroy(world.mesh.mux[1][0]);
+    world.mesh.mux[1][0] = NULL;
+    assert_int_equal(horon_mux_progress(world.mesh.mux[0][1], &(bool){false}, NULL),
+                     HORON_ERR_PEER_LOST);
+    assert_int_equal(horon_netrun_advance(&world.runs[0], &error), HORON_ERR_PEER_LOST);
+    assert_string_equal(error.text, "rank 1 (host-1) closed the connection");
+    for (int peer = 1; peer < 3; peer++)
+        horon_mux_forget(world.mesh.mux[0][peer], 3, world.sequence);
+    assert_memory_equal(world.work[0], world.input[0], 12);
+    world_end(&world);
+    world_close(&world);
+}
+
+/* A peer that has sent and received all goes: the others' part goes on, whichever of the two kinds
+ * of going it is. */
+static void test_netrun_needs_no_link_to_a_rank_that_is_done(void **state)
+{
+    (void)state;
+    static struct world world;
+    const struct horon_mux_options options = mesh_options(64, 512);
+    const struct job job = {
+        .kind = HORON_PLAN_FLAT, .dtype = HORON_INT32, .op = HORON_SUM, .count = 3};
+    for (int gone = 1; gone < 3; gone++) {
+        for (int taken_away = 0; taken_away < 2; taken_away++) {
+            const int late = 3 - gone;
+            struct horon_mux *kept = NULL;
+            world_of(&world, 3, 1024, &options);
+            world_begin(&world, &job);
+            advance_one(&world, 0);
+            advance_one(&world, gone);
+            mesh_settle(&world.mesh);
+            horon_mux_destroy(world.mesh.mux[gone][0]);
+            world.mesh.mux[gone][0] = NULL;
+            assert_int_equal(horon_mux_progress(world.mesh.mux[0][gone], &(bool){false}, NULL),
+                             HORON_ERR_PEER_LOST);
+            if (taken_away) {
+                kept = world.mesh.mux[0][gone];
+                world.mesh.mux[0][gone] = NULL;
+            }
+            advance_one(&world, 0);
+            assert_int_equal(world.status[0], HORON_IN_PROGRESS);
+            advance_one(&world, late);
+            while (horon_mux_wants_write(world.mesh.mux[late][0]))
+                assert_int_equal(horon_mux_progress(world.mesh.mux[late][0], &(bool){false}, NULL),
+                                 HORON_OK);
+            assert_int_equal(horon_mux_progress(world.mesh.mux[0][late], &(bool){false}, NULL),
+                             HORON_OK);
+            advance_one(&world, 0);
+            assert_int_equal(world.status[0], HORON_OK);
+            uint8_t *expected = reference(&job, world.input, 3, 12);
+            assert_memory_equal(world.work[0], expected, 12);
+            free(expected);
+            horon_mux_destroy(kept);
+            for (int rank = 1; rank < 3; rank++)
+                for (int peer = 0; peer < 3; peer++)
+                    horon_mux_forget(world.mesh.mux[rank][peer], 3, world.sequence);
+            world_end(&world);
+            world_close(&world);
+        }
+    }
 }
 
 int main(void)
@@ -500,8 +578,10 @@ int main(void)
         cmocka_unit_test(test_netrun_over_tcp_gives_the_bits_of_the_tree),
         cmocka_unit_test(test_netrun_with_another_operation_on_a_peer_names_it),
         cmocka_unit_test(test_netrun_without_one_participant_leaves_the_inputs_whole),
-        cmocka_unit_test(test_netrun_to_a_rank_without_connection_fails_with_its_number),
-        cmocka_unit_test(test_netrun_whose_peer_went_away_meanwhile_fails_with_its_number),
+        cmocka_unit_test(test_netrun_to_a_rank_without_connection_fails_with_its_name),
+        cmocka_unit_test(test_netrun_whose_peer_went_away_meanwhile_fails_with_its_name),
+        cmocka_unit_test(test_netrun_over_a_link_that_failed_says_why),
+        cmocka_unit_test(test_netrun_needs_no_link_to_a_rank_that_is_done),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
