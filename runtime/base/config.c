@@ -198,7 +198,8 @@ static struct horon_nearest nearest_row(const char *name, size_t name_bytes)
     return nearest;
 }
 
-/* Digits and one of the units; false if anything else stands there or it does not fit. */
+/* Digits and one of the units; false if anything else stands there. What does not fit becomes the
+ * largest or smallest number, which no row allows. */
 static bool parse_number(const char *text, const char *const *units, const int64_t *factors,
                          int64_t *value_out)
 {
@@ -207,8 +208,11 @@ static bool parse_number(const char *text, const char *const *units, const int64
         return false;
     long long number = strtoll(text, &end, 10);
     for (int i = 0; units[i]; i++) {
-        if (strcasecmp(end, units[i]) == 0)
-            return !__builtin_mul_overflow((int64_t)number, factors[i], value_out);
+        if (strcasecmp(end, units[i]) != 0)
+            continue;
+        if (__builtin_mul_overflow((int64_t)number, factors[i], value_out))
+            *value_out = number < 0 ? INT64_MIN : INT64_MAX;
+        return true;
     }
     return false;
 }
@@ -261,8 +265,11 @@ static horon_status_t parse_numeric(int64_t *field, const struct horon_config_ro
                                                                 : "a whole number");
     if (*field < row->min || *field > row->max)
         return horon_error_set(error, HORON_ERR_CONFIG,
-                               "%s=%s is out of bounds: it must lie in %lld..%lld", variable, text,
-                               (long long)row->min, (long long)row->max);
+                               "%s=%s is out of bounds: it must lie in %lld..%lld%s", variable,
+                               text, (long long)row->min, (long long)row->max,
+                               row->type == HORON_CONFIG_BYTES  ? " bytes"
+                               : row->type == HORON_CONFIG_TIME ? " ms"
+                                                                : "");
     return HORON_OK;
 }
 
@@ -283,9 +290,11 @@ static horon_status_t parse_row(struct horon_config *config, const struct horon_
         return HORON_OK;
     case HORON_CONFIG_WORD:
         *(int64_t *)field = find_choice(row->choices, text);
-        /* Horovod says "warning" and "fatal" */
+        /* what Horovod calls them; it has a level above error, which we have not */
         if (*(int64_t *)field < 0 && strcasecmp(text, "warning") == 0)
             *(int64_t *)field = find_choice(row->choices, "warn");
+        if (*(int64_t *)field < 0 && strcasecmp(text, "fatal") == 0)
+            *(int64_t *)field = find_choice(row->choices, "error");
         if (*(int64_t *)field < 0)
             return horon_error_set(error, HORON_ERR_CONFIG, "%s=%s is none of: %s", variable, text,
                                    row->choices);
@@ -305,12 +314,17 @@ static horon_status_t parse_row(struct horon_config *config, const struct horon_
     return HORON_ERR_CONFIG;
 }
 
-/* The alias may count in another unit than ours, which is then appended to its text. */
+/* The alias may count in another unit than ours, which is then appended to its text: a bare number,
+ * so that no text of the user's becomes another unit by it. */
 static horon_status_t parse_alias(struct horon_config *config, const struct horon_config_row *row,
                                   const char *text, struct horon_error *error)
 {
     char with_unit[HORON_CONFIG_TEXT_BYTES];
     if (row->alias_unit) {
+        size_t bytes = strlen(text), digits = strspn(text, "0123456789");
+        if (bytes == 0 || digits != bytes)
+            return horon_error_set(error, HORON_ERR_CONFIG, "%s=%s is not a whole number of %s",
+                                   row->alias, text, row->alias_unit);
         snprintf(with_unit, sizeof with_unit, "%s%s", text, row->alias_unit);
         text = with_unit;
     }
@@ -340,8 +354,9 @@ static horon_status_t load_setting(struct horon_config *config, const char *sett
                                    enum horon_config_origin *origins, struct horon_error *error)
 {
     const char *equals = strchr(setting, '=');
-    if (!equals)
-        return horon_error_set(error, HORON_ERR_CONFIG, "setting '%s' is not NAME=value", setting);
+    if (!equals) /* only what looks like a name: the rest may be a key */
+        return horon_error_set(error, HORON_ERR_CONFIG, "a setting, %.*s..., is not NAME=value",
+                               (int)strspn(setting, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_"), setting);
     size_t name_bytes = (size_t)(equals - setting);
     const char *name = setting;
     if (name_bytes > 6 && strncmp(name, "HORON_", 6) == 0) {
