@@ -269,7 +269,7 @@ horon_status_t horon_start_all(horon_request_t *const *reqs, size_t n, size_t *n
 
 /* ---- running one to its end ----------------------------------------------------------------- */
 
-/* Ended, and the engine has let go of it: it may leave the stack. */
+/* Ended, called back, and let go of by the engine: it may leave the stack. */
 static void wait_for_engine(struct horon_request *request)
 {
     while (atomic_load_explicit(&request->refs, memory_order_acquire) != 1)
@@ -336,6 +336,8 @@ static horon_status_t run_posted(struct horon_context *ctx, const horon_descript
         status = withdraw(ctx, request, timeout_ms, error);
     else
         status = take_result(request, error);
+    if (request->callback)
+        wait_for_engine(request); /* it has been called when horon_run() returns */
     drop_user_reference(request);
     return status;
 }
