@@ -368,6 +368,7 @@ static void leave(struct horon_context *ctx)
     horon_engine_leave(ctx->engine);
     uint64_t deadline = horon_clock_deadline(horon_clock_ns(), GOODBYE_MS);
     while (!horon_engine_flushed(ctx->engine) && horon_clock_ns() < deadline) {
+        horon_context_tell_deaths(ctx); /* who is dead needs no goodbye */
         if (!horon_engine_progress(ctx->engine))
             sched_yield();
     }

@@ -51,6 +51,8 @@ struct horon_context {
 void *horon_progress_thread(void *context);
 /** Tells the progress thread, if it sleeps and nobody drives, that something was posted. */
 void horon_context_notify(struct horon_context *ctx);
+/** With the token: tells the engine whose process on this host has ended since it was last told. */
+void horon_context_tell_deaths(struct horon_context *ctx);
 /** Waits for a request. @return OK once it ended, whatever its status | ERR_TIMEOUT */
 horon_status_t horon_context_wait(struct horon_context *ctx, struct horon_request *request,
                                   int64_t timeout_ms);

@@ -38,7 +38,7 @@ static struct horon_rank_line *own_line(struct horon_context *ctx)
     return horon_host_line(&ctx->host, ctx->host.local_rank);
 }
 
-static void tell_deaths(struct horon_context *ctx)
+void horon_context_tell_deaths(struct horon_context *ctx)
 {
     if (atomic_load_explicit(&ctx->deaths, memory_order_acquire) == 0)
         return;
@@ -175,7 +175,7 @@ void horon_drive_ordered(struct horon_context *ctx, struct horon_request *reques
         if (moved && turn % TURNS_PER_LOOK)
             continue;
         if (turn % TURNS_PER_LOOK == 0 || patience.spin_ns == 0) {
-            tell_deaths(ctx);
+            horon_context_tell_deaths(ctx);
             if (horon_engine_progress(ctx->engine))
                 patience.since_ns = 0;
             if (horon_request_ended(request) ||
@@ -195,7 +195,7 @@ static void drive(struct horon_context *ctx, struct horon_request *request, uint
     struct patience patience = patience_of(ctx, false);
     uint64_t now;
     for (unsigned turn = 1; !horon_request_ended(request); turn++) {
-        tell_deaths(ctx);
+        horon_context_tell_deaths(ctx);
         bool moved = horon_engine_progress(ctx->engine);
         if (atomic_load_explicit(&ctx->takers, memory_order_relaxed))
             return;
@@ -289,7 +289,7 @@ static void drive_background(struct horon_context *ctx)
     struct patience patience = patience_of(ctx, true);
     uint64_t now;
     for (;;) {
-        tell_deaths(ctx);
+        horon_context_tell_deaths(ctx);
         bool moved = horon_engine_progress(ctx->engine);
         if (atomic_load(&ctx->waiters) || atomic_load(&ctx->stop) ||
             atomic_load_explicit(&ctx->to_tell, memory_order_relaxed))

@@ -330,6 +330,12 @@ horon_status_t horon_mux_progress(struct horon_mux *mux, bool *moved_out, struct
     return failure->status;
 }
 
+void horon_mux_peer_gone(struct horon_mux *mux, const char *what)
+{
+    if (!mux->tx.broken.status)
+        horon_error_set(&mux->tx.broken, HORON_ERR_PEER_LOST, "%s", what);
+}
+
 horon_status_t horon_mux_failure(const struct horon_mux *mux, struct horon_error *error)
 {
     if (mux->failure.status && error)

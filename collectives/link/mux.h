@@ -116,6 +116,9 @@ void horon_mux_forget(struct horon_mux *mux, uint32_t channel, uint64_t sequence
 horon_status_t horon_mux_progress(struct horon_mux *mux, bool *moved_out,
                                   struct horon_error *error);
 
+/** The peer's process is gone, which its link does not say by itself (a ring): nothing more is
+ * sent. Progress reads what it left, then says ERR_PEER_LOST with @p what, a predicate. */
+void horon_mux_peer_gone(struct horon_mux *mux, const char *what);
 /** @return OK, or what progress said last: the mux is dead, and what is not done never will be.
  * @p error is set then */
 horon_status_t horon_mux_failure(const struct horon_mux *mux, struct horon_error *error);

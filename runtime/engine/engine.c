@@ -360,6 +360,8 @@ int horon_engine_socket(const struct horon_engine *engine, int peer)
 void horon_engine_local_death(struct horon_engine *engine, int local_rank)
 {
     int rank = horon_topology_rank_at(engine->topology, engine->group.host, local_rank);
+    if (engine->mux_of[rank]) /* also for one that leaves: nobody reads its goodbye there */
+        horon_mux_peer_gone(engine->mux_of[rank], "is gone: its process ended");
     horon_engine_check_left(engine);
     if (engine->left[rank] || engine->leaving || engine->failed)
         return;

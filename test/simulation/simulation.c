@@ -24,6 +24,9 @@
 #define STEPS_MAX 10000000u
 /* How long saying goodbye may take; as in context.c. */
 #define GOODBYE_MS 1000
+/* A death on the host is told after this at most, and then looked at. */
+#define DEATH_TOLD_MAX (20 * SIM_MS)
+#define GONE_KNOWN_NS (100 * SIM_MS)
 
 uint64_t sim_random(struct simulation *sim)
 {
@@ -194,7 +197,7 @@ static void tell_neighbours(struct sim_rank *gone)
     const struct horon_topology *topology = &sim->world->ranks[gone->rank].topology;
     for (int rank = 0; rank < sim->size; rank++)
         if (rank != gone->rank && topology->host_of[rank] == topology->host_of[gone->rank])
-            sim_event(sim, sim->now + sim_below(sim, 20 * SIM_MS), SIM_EVENT_DEATH, rank,
+            sim_event(sim, sim->now + sim_below(sim, DEATH_TOLD_MAX), SIM_EVENT_DEATH, rank,
                       gone->rank);
 }
 
@@ -225,10 +228,24 @@ static void begin_leaving(struct sim_rank *rank)
     come_out(rank);
 }
 
+/* Nobody waits with a goodbye for a process that is gone. */
+static void check_goodbye(struct sim_rank *rank)
+{
+    struct simulation *sim = rank->sim;
+    const struct horon_topology *topology = &sim->world->ranks[rank->rank].topology;
+    for (int peer = 0; peer < sim->size; peer++)
+        if (sim->ranks[peer].state == SIM_DEAD && sim->now > sim->struck_at + GONE_KNOWN_NS &&
+            topology->host_of[peer] == topology->host_of[rank->rank] &&
+            horon_engine_wants_write(rank->ctx.engine, peer))
+            sim_fail(sim, "rank %d waited with its goodbye for rank %d, which was dead", rank->rank,
+                     peer);
+}
+
 static void go(struct sim_rank *rank)
 {
     if (rank->state == SIM_DEAD)
         return;
+    check_goodbye(rank);
     enter(rank);
     horon_token_release(&rank->ctx);
     sim_hear_doorbell(rank);
@@ -277,15 +294,6 @@ void sim_interrupt(struct sim_rank *rank)
 
 /* ---- turns ---------------------------------------------------------------------------------- */
 
-static void tell_deaths(struct sim_rank *rank)
-{
-    if (atomic_exchange(&rank->ctx.deaths, 0) == 0)
-        return;
-    for (int i = 0; i < rank->ctx.host.shape.local_size; i++)
-        if (atomic_exchange(&rank->ctx.dead[i], false))
-            horon_engine_local_death(rank->ctx.engine, i);
-}
-
 static void pause_rank(struct sim_rank *rank, uint64_t time_ns)
 {
     rank->paused_until = rank->sim->now + time_ns;
@@ -307,8 +315,7 @@ static void turn(struct sim_rank *rank)
         return;
     }
     enter(rank);
-    if (!rank->leaving)
-        tell_deaths(rank);
+    horon_context_tell_deaths(&rank->ctx);
     bool moved = sim_one_in(sim, 4) && horon_engine_advance_ordered(rank->ctx.engine);
     if (!moved)
         moved = horon_engine_progress(rank->ctx.engine);
@@ -332,7 +339,7 @@ static void do_event(struct simulation *sim, const struct sim_event *event)
         sim_network_deliver(sim->network, event->a, event->b);
         return;
     }
-    if (rank->state >= SIM_LEFT || rank->leaving)
+    if (rank->state >= SIM_LEFT || (rank->leaving && event->kind != SIM_EVENT_DEATH))
         return;
     switch (event->kind) {
     case SIM_EVENT_DEATH:

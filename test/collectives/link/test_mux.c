@@ -449,6 +449,28 @@ static void test_mux_reads_all_that_a_departed_peer_sent_although_it_cannot_send
     }
 }
 
+static void test_mux_of_a_peer_that_is_gone_sends_no_more_and_reads_the_rest(void **state)
+{
+    (void)state;
+    struct mesh mesh;
+    struct horon_mux_options options = mesh_options(64, 256);
+    struct horon_error error = {0};
+    int goodbyes = 0;
+    options.on_control = hear_goodbye;
+    options.arg = &goodbyes;
+    mesh_create_rings(&mesh, 2, 64, &options); /* less than a message: full at once */
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(horon_mux_post_control(mesh.mux[i][!i], "goodbye", 7), HORON_OK);
+    assert_int_equal(horon_mux_progress(mesh.mux[1][0], &(bool){false}, NULL), HORON_OK);
+    horon_mux_peer_gone(mesh.mux[0][1], "is gone");
+    while (horon_mux_progress(mesh.mux[0][1], &(bool){false}, &error) == HORON_OK)
+        (void)horon_mux_progress(mesh.mux[1][0], &(bool){false}, NULL);
+    assert_string_equal(error.text, "rank 1 (host-1) is gone");
+    assert_false(horon_mux_wants_write(mesh.mux[0][1]));
+    assert_int_equal(goodbyes, 1);
+    mesh_destroy(&mesh);
+}
+
 /* ---- eager room ---- */
 
 static void test_mux_unposted_transfers_beyond_the_room_wait_for_credit(void **state)
@@ -559,6 +581,7 @@ int main(void)
         cmocka_unit_test(test_mux_of_a_peer_that_left_says_who),
         cmocka_unit_test(test_mux_of_another_generation_is_refused),
         cmocka_unit_test(test_mux_reads_all_that_a_departed_peer_sent_although_it_cannot_send),
+        cmocka_unit_test(test_mux_of_a_peer_that_is_gone_sends_no_more_and_reads_the_rest),
         cmocka_unit_test(test_mux_unposted_transfers_beyond_the_room_wait_for_credit),
         cmocka_unit_test(test_mux_forgotten_operation_leaves_the_link_whole),
         cmocka_unit_test(test_mux_credit_before_the_first_frame_gives_the_room_back),
