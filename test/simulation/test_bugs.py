@@ -24,8 +24,12 @@ CC = shlex.split(os.environ.get("CC", "cc"))
 FOLDERS = ("include", "runtime", "collectives", "test/world", "test/simulation")
 INCLUDES = ("include", "runtime/base", "collectives", "runtime", "test")
 SOURCES = (
-    *(f"runtime/base/{name}.c" for name in ("alloc", "config", "library", "log", "loop", "status")),
+    *(
+        f"runtime/base/{name}.c"
+        for name in ("alloc", "config", "library", "log", "loop", "nearest", "status")
+    ),
     "runtime/topology/topology.c",
+    "runtime/callbacks.c",
     "runtime/token.c",
     "test/world/world.c",
 )
