@@ -142,7 +142,7 @@ static inline uint64_t horon_read_varint(struct horon_reader *in)
             break; /* would not fit 64 bits */
         value |= (uint64_t)(byte & 0x7f) << shift;
         if (!(byte & 0x80))
-            return value;
+            return in->ok ? value : 0;
     }
     in->ok = false;
     return 0;
