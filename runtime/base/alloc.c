@@ -2,6 +2,7 @@
 /* The allocation hook over the C library. */
 #include "alloc.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,6 +23,8 @@ void *horon_realloc(void *old, size_t bytes)
 
 void *horon_alloc_lines(size_t bytes)
 {
+    if (bytes > SIZE_MAX - 64)
+        return NULL; /* rounded up it would be a small number */
     return aligned_alloc(64, (bytes + 64) & ~(size_t)63);
 }
 

@@ -5,6 +5,7 @@
 #include "alloc.h"
 
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,7 +64,9 @@ void *horon_realloc(void *old, size_t bytes)
 
 void *horon_alloc_lines(size_t bytes)
 {
-    return fails() ? NULL : lives(aligned_alloc(64, (bytes + 64) & ~(size_t)63));
+    if (fails() || bytes > SIZE_MAX - 64)
+        return NULL;
+    return lives(aligned_alloc(64, (bytes + 64) & ~(size_t)63));
 }
 
 char *horon_strdup(const char *text)
