@@ -2,6 +2,7 @@
 /* Formats a line on the stack and hands it on whole, so that lines of several threads never mix. */
 #include "log.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -21,6 +22,10 @@ void horon_log_line(const struct horon_log *log, horon_log_level_t level, const 
     va_start(args, format);
     vsnprintf(line + used, sizeof line - (size_t)used - 1, format, args);
     va_end(args);
+    /* names and peers' texts may hold anything, and a line is one line */
+    for (char *c = line; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 0x7f)
+            *c = '?';
     if (log->fn) {
         log->fn(log->arg, level, line);
         return;
@@ -30,6 +35,6 @@ void horon_log_line(const struct horon_log *log, horon_log_level_t level, const 
         bytes++;
     line[bytes++] = '\n';
     /* standard error may be closed or full; there is nowhere left to say so */
-    ssize_t ignored = write(STDERR_FILENO, line, bytes);
-    (void)ignored;
+    while (write(STDERR_FILENO, line, bytes) < 0 && errno == EINTR)
+        continue;
 }

@@ -8,6 +8,7 @@
 
 #include "alloc.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <ev.h>
 #include <unistd.h>
@@ -84,6 +85,7 @@ void horon_loop_destroy(struct horon_loop *loop)
 int horon_loop_add(struct horon_loop *loop, int fd, void (*on_ready)(void *arg, int fd, int events),
                    void *arg)
 {
+    assert(loop->watch_count < loop->watches_max);
     struct watch *watch = &loop->watches[loop->watch_count];
     watch->on_ready = on_ready;
     watch->arg = arg;

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Statuses and their texts; errors with a reason, cut to fit. */
+#undef NDEBUG
+#include "status.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const struct {
+    const char *name, *text;
+    int value;
+} map[] = {
+#define ROW(name, value, text) {#name, text, value},
+    HORON_STATUS_MAP(ROW)
+#undef ROW
+};
+#define MAP_ROWS (sizeof map / sizeof map[0])
+
+static void test_status_every_one_has_a_text_of_its_own(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < MAP_ROWS; i++) {
+        assert_string_equal(horon_status_text((horon_status_t)map[i].value), map[i].text);
+        assert_true(strlen(map[i].text) > 5);
+        /* names tell which side of 0 they are on */
+        assert_int_equal(strncmp(map[i].name, "ERR_", 4) == 0, map[i].value < 0);
+        for (size_t k = 0; k < i; k++) {
+            assert_int_not_equal(map[k].value, map[i].value);
+            assert_string_not_equal(map[k].text, map[i].text);
+        }
+    }
+    assert_int_equal(HORON_OK, 0);
+}
+
+static void test_status_of_no_name_is_unknown(void **state)
+{
+    static const int none[] = {3, 1000, -15, -1000, INT32_MAX, INT32_MIN};
+    (void)state;
+    for (size_t i = 0; i < sizeof none / sizeof none[0]; i++)
+        assert_string_equal(horon_status_text((horon_status_t)none[i]), "unknown status");
+}
+
+/* Control messages carry statuses: what lies between the first and the last failure is one. */
+static void test_status_failures_have_no_gap(void **state)
+{
+    (void)state;
+    for (int value = HORON_ERR_CONFIG; value < 0; value++)
+        assert_string_not_equal(horon_status_text((horon_status_t)value), "unknown status");
+}
+
+static void test_status_error_holds_text_and_returns_its_status(void **state)
+{
+    struct horon_error error = {0};
+    (void)state;
+    assert_int_equal(horon_error_set(&error, HORON_ERR_AUTH, "%s of %d", "rank", 3),
+                     HORON_ERR_AUTH);
+    assert_int_equal(error.status, HORON_ERR_AUTH);
+    assert_string_equal(error.text, "rank of 3");
+    assert_int_equal(horon_error_set(NULL, HORON_ERR_MEMORY, "x"), HORON_ERR_MEMORY);
+    assert_int_equal(horon_error_set_errno(NULL, HORON_ERR_MEMORY, EIO, "x"), HORON_ERR_MEMORY);
+    assert_int_equal(horon_error_set_errno(&error, HORON_ERR_SYSTEM, ENOENT, "cannot open %s", "f"),
+                     HORON_ERR_SYSTEM);
+    assert_string_equal(error.text, "cannot open f: No such file or directory");
+    horon_error_set_errno(&error, HORON_ERR_SYSTEM, 12345, "x");
+    assert_string_equal(error.text, "x: Unknown error 12345");
+}
+
+static void test_status_error_text_of_any_length_is_cut(void **state)
+{
+    struct horon_error *error = malloc(sizeof *error); /* exactly, for the address sanitizer */
+    char text[HORON_ERROR_TEXT_BYTES * 2];
+    (void)state;
+    memset(text, 'x', sizeof text);
+    for (int bytes = HORON_ERROR_TEXT_BYTES - 40; bytes < HORON_ERROR_TEXT_BYTES + 40; bytes++) {
+        size_t fits = HORON_ERROR_TEXT_BYTES - 1;
+        horon_error_set(error, HORON_ERR_SYSTEM, "%.*s", bytes, text);
+        assert_int_equal(strlen(error->text), (size_t)bytes < fits ? (size_t)bytes : fits);
+        horon_error_set_errno(error, HORON_ERR_SYSTEM, EIO, "%.*s", bytes, text);
+        size_t whole = (size_t)bytes + strlen(": Input/output error");
+        assert_int_equal(strlen(error->text), whole < fits ? whole : fits);
+    }
+    free(error);
+}
+
+static void test_status_copied_text_is_cut_and_ended(void **state)
+{
+    struct horon_error error = {0};
+    char text[8];
+    (void)state;
+    horon_error_set(&error, HORON_ERR_SYSTEM, "reason");
+    for (size_t room = 0; room <= sizeof text; room++) {
+        memset(text, '?', sizeof text);
+        horon_error_copy_text(&error, text, room);
+        if (room)
+            assert_int_equal(strlen(text), room > 6 ? 6 : room - 1);
+        for (size_t i = room; i < sizeof text; i++)
+            assert_int_equal(text[i], '?');
+    }
+    horon_error_copy_text(&error, NULL, 100);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_status_every_one_has_a_text_of_its_own),
+        cmocka_unit_test(test_status_of_no_name_is_unknown),
+        cmocka_unit_test(test_status_failures_have_no_gap),
+        cmocka_unit_test(test_status_error_holds_text_and_returns_its_status),
+        cmocka_unit_test(test_status_error_text_of_any_length_is_cut),
+        cmocka_unit_test(test_status_copied_text_is_cut_and_ended),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
