@@ -36,8 +36,8 @@ static const struct horon_config_row rows[] = {
      .type = HORON_CONFIG_TEXT,
      .offset = AT(store),
      .dflt = "",
-     .doc = "Where ranks find each other: tcp://HOST:PORT, or file:DIR on a shared file system. "
-            "horonrun sets it."},
+     .doc = "Where ranks find each other: tcp://HOST:PORT, or several addresses of the host, comma "
+            "separated; or file:DIR on a shared file system. horonrun sets it."},
     {.name = "JOB_KEY",
      .type = HORON_CONFIG_TEXT,
      .offset = AT(job_key),
@@ -48,7 +48,7 @@ static const struct horon_config_row rows[] = {
      .type = HORON_CONFIG_TEXT,
      .offset = AT(job_key_file),
      .dflt = "",
-     .doc = "A file that holds the job key, if JOB_KEY is not set."},
+     .doc = "A file that holds the job key and nothing else, if JOB_KEY is not set."},
     {.name = "INTERFACES",
      .type = HORON_CONFIG_TEXT,
      .offset = AT(interfaces),

@@ -12,7 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define HORON_CONFIG_TEXT_BYTES 256
+/** Room for the longest text of a row: all addresses of a machine with many. */
+#define HORON_CONFIG_TEXT_BYTES 1024
 
 /** The values of one context. Filled by horon_config_load(); then read only. */
 struct horon_config {

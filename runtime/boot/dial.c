@@ -39,6 +39,7 @@ struct horon_dial {
     struct horon_dial_options options;
     uint8_t member[HORON_MEMBER_BYTES];
     struct horon_timer timer;
+    uint64_t give_up_ns; /* 0: nobody has refused, or that is borne for ever */
     int count;
     struct attempt attempts[];
 };
@@ -65,10 +66,10 @@ static void finish(struct horon_dial *dial, horon_status_t status, int fd,
     dial->options.done(dial->options.arg, status, fd, &theirs_copy, &error_copy);
 }
 
-/* Wakes at the earliest idle attempt. */
+/* Wakes at the earliest idle attempt, or to give up. */
 static void schedule(struct horon_dial *dial)
 {
-    uint64_t earliest = UINT64_MAX;
+    uint64_t earliest = dial->give_up_ns ? dial->give_up_ns : UINT64_MAX;
     for (int i = 0; i < dial->count; i++)
         if (dial->attempts[i].state == ATTEMPT_IDLE && dial->attempts[i].start_ns < earliest)
             earliest = dial->attempts[i].start_ns;
@@ -117,6 +118,16 @@ static bool is_refusal(horon_status_t status)
     return status == HORON_ERR_AUTH || status == HORON_ERR_PROTO || status == HORON_ERR_INVALID;
 }
 
+/* Nothing is left to be tried. May free the dial. */
+static void fail(struct horon_dial *dial, horon_status_t status)
+{
+    struct horon_error error;
+    char text[HORON_ERROR_TEXT_BYTES - 64];
+    horon_dial_describe(dial, text, sizeof text);
+    horon_error_set(&error, status, "%s", text);
+    finish(dial, status, -1, NULL, &error);
+}
+
 /* One try ended badly; attempt->error says how. May free the dial. */
 static void attempt_failed(struct attempt *attempt)
 {
@@ -130,14 +141,11 @@ static void attempt_failed(struct attempt *attempt)
     attempt->start_ns = now + ((uint64_t)PAUSE_NS << doublings);
     attempt->state = refused || attempt->tries == options->tries ? ATTEMPT_DEAD : ATTEMPT_IDLE;
     if ((refused && options->one_server) || all_dead(dial)) {
-        struct horon_error error = attempt->error;
-        char text[HORON_ERROR_TEXT_BYTES - 64];
-        horon_dial_describe(dial, text, sizeof text);
-        horon_status_t status = refused ? error.status : worst_status(dial);
-        horon_error_set(&error, status, "%s", text);
-        finish(dial, status, -1, NULL, &error);
+        fail(dial, refused ? attempt->error.status : worst_status(dial));
         return;
     }
+    if (refused && options->refused_patience_ns && !dial->give_up_ns)
+        dial->give_up_ns = now + options->refused_patience_ns;
     hurry_next(dial, now);
     schedule(dial);
 }
@@ -269,6 +277,10 @@ static void timer_due(void *arg)
     struct horon_dial *dial = arg;
     uint64_t now = horon_clock_ns();
     struct attempt *due = NULL;
+    if (dial->give_up_ns && dial->give_up_ns <= now) {
+        fail(dial, worst_status(dial));
+        return;
+    }
     for (int i = dial->count - 1; i >= 0; i--)
         if (dial->attempts[i].state == ATTEMPT_IDLE && dial->attempts[i].start_ns <= now)
             due = &dial->attempts[i];

@@ -22,6 +22,8 @@ struct horon_dial_options {
     bool one_server;
     /* Others may live at some of the addresses (a scan of ports): a refusal is like no answer. */
     bool scan;
+    /* With neither: how long, after one address refused, the others may take. 0: for ever */
+    uint64_t refused_patience_ns;
     int tries;      /* of each address; 0: again and again until the dial is destroyed */
     bool same_user; /* unix sockets: the peer must run as our user */
     /**

@@ -7,6 +7,7 @@
 #ifndef HORON_BOOT_IDENTITY_H
 #define HORON_BOOT_IDENTITY_H
 
+#include "config.h"
 #include "status.h"
 
 #include <stdbool.h>
@@ -18,7 +19,8 @@ typedef const char *(*horon_environment_fn)(void *arg, const char *name);
 struct horon_identity {
     int rank, size;
     int local_rank, local_size; /* what the launcher says; -1: nothing. A hint, nothing more */
-    char store[256];            /* tcp://HOST:PORT or file:DIR; "" in a world of one */
+    /* tcp://HOST:PORT, or several, or file:DIR; "" in a world of one */
+    char store[HORON_CONFIG_TEXT_BYTES];
     bool derived;  /* the store's address was derived from the launcher's variables: see store.h */
     int port_scan; /* further ports to look at, if it was */
     uint64_t job;  /* tells jobs at one address apart, the same on all ranks; 0: not needed */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where ranks find each other: in rounds, each gives a blob and gets the blobs of all. Two kinds:
- * tcp://HOST:PORT, served by horonrun or rank 0 (store_server.h); and file:DIR, for tests. DIR must
- * be fresh for a job; its files stay, for whoever made it to remove.
+ * tcp://HOST:PORT, served by horonrun or rank 0 (store_server.h), with several addresses perhaps
+ * (store_place.h); and file:DIR, for tests. DIR must be fresh for a job; its files stay, for
+ * whoever made it to remove.
  */
 #ifndef HORON_BOOT_STORE_H
 #define HORON_BOOT_STORE_H
@@ -23,7 +24,7 @@ struct horon_store_options {
     const struct horon_auth_key *key;
     const char *key_text;     /* as the user gave it, for a server of our own */
     struct horon_hello hello; /* ours, with role STORE and the job's mark */
-    const char *address;      /* tcp://HOST:PORT or file:DIR */
+    const char *address;      /* tcp://HOST:PORT[,HOST:PORT...] or file:DIR */
     /* The address was derived from a launcher's variables: rank 0 must serve it, and if the port is
      * taken, at one of the next port_scan ports, where the others look for it. Else (false, 0) rank
      * 0 serves it only if that address is its machine's and nobody does yet. */

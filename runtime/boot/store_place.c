@@ -2,30 +2,44 @@
 /*
  * A name may mean one address here and another elsewhere (127.0.1.1 on the machine that has it), so
  * rank 0 listens at all addresses for a name, and at the very address for a numeric one. Without a
- * job key nothing but loopback is bound or dialled.
+ * job key nothing but loopback is bound or dialled. Of a list each address stands for itself: one
+ * that cannot be used is noted, and the others are tried.
  */
 #include "boot/store_place.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Cuts "tcp://HOST:PORT" or "tcp://[HOST]:PORT". */
-static horon_status_t parse(const char *text, char host[HORON_ADDRESS_TEXT_BYTES], int *port_out,
-                            struct horon_error *error)
+/* One address of the text. */
+struct item {
+    char host[HORON_ADDRESS_TEXT_BYTES];
+    int port;
+    struct horon_addresses addresses;
+};
+
+/* Cuts "HOST:PORT" or "[HOST]:PORT", perhaps with tcp:// before it. @return false: neither */
+static bool cut_item(const char *text, size_t bytes, struct item *item)
 {
-    const char *rest = text + strlen("tcp://");
-    const char *colon = strrchr(rest, ':');
-    char *end = NULL;
+    static const char scheme[] = "tcp://";
+    char copy[HORON_ADDRESS_TEXT_BYTES + 16];
+    if (bytes > sizeof scheme - 1 && strncmp(text, scheme, sizeof scheme - 1) == 0) {
+        text += sizeof scheme - 1;
+        bytes -= sizeof scheme - 1;
+    }
+    if (bytes >= sizeof copy)
+        return false;
+    memcpy(copy, text, bytes);
+    copy[bytes] = 0;
+    char *colon = strrchr(copy, ':'), *end = NULL;
     long port = colon ? strtol(colon + 1, &end, 10) : 0;
-    size_t bytes = colon ? (size_t)(colon - rest) : 0;
-    if (bytes == 0 || bytes >= HORON_ADDRESS_TEXT_BYTES || end == colon + 1 || *end || port < 1 ||
-        port > 65535)
-        return horon_error_set(error, HORON_ERR_CONFIG, "the store '%s' is not tcp://HOST:PORT",
-                               text);
-    memcpy(host, rest, bytes);
-    host[bytes] = 0;
-    *port_out = (int)port;
-    return HORON_OK;
+    if (!colon || colon == copy || colon - copy >= HORON_ADDRESS_TEXT_BYTES || end == colon + 1 ||
+        *end || port < 1 || port > 65535 || strpbrk(copy, " \t"))
+        return false;
+    *colon = 0;
+    strcpy(item->host, copy);
+    item->port = (int)port;
+    return true;
 }
 
 static bool any_here(const struct horon_addresses *addresses)
@@ -45,55 +59,123 @@ static bool all_loopback(const struct horon_addresses *addresses)
 }
 
 /* Without a key only loopback is safe; an address of this very machine is as good as that. */
-static horon_status_t retreat_to_loopback(struct horon_store_place *place, const char *text,
-                                          struct horon_error *error)
+static horon_status_t retreat_to_loopback(struct item *item, struct horon_error *error)
 {
-    if (all_loopback(&place->addresses))
+    if (all_loopback(&item->addresses))
         return HORON_OK;
-    if (!any_here(&place->addresses))
-        return horon_error_set(
-            error, HORON_ERR_CONFIG,
-            "there is no job key, so only loopback addresses are used, but the "
-            "store is at %s: set HORON_JOB_KEY or HORON_JOB_KEY_FILE to the same "
-            "secret on all ranks",
-            text);
-    place->addresses.count = 1;
-    horon_address_parse("127.0.0.1", place->port, &place->addresses.items[0]);
+    if (!any_here(&item->addresses))
+        return horon_error_set(error, HORON_ERR_CONFIG,
+                               "there is no job key, so only loopback addresses are used: set "
+                               "HORON_JOB_KEY or HORON_JOB_KEY_FILE to the same secret on all "
+                               "ranks");
+    item->addresses.count = 1;
+    horon_address_parse("127.0.0.1", item->port, &item->addresses.items[0]);
     return HORON_OK;
 }
 
-static void choose_bind(struct horon_store_place *place, const char *host, bool derived)
+/* Where rank 0 would listen for this address alone; "" for nowhere. */
+static void choose_bind(const struct item *item, bool derived,
+                        char bind_address[HORON_ADDRESS_TEXT_BYTES])
 {
     struct horon_address numeric;
-    const struct horon_addresses *addresses = &place->addresses;
+    const struct horon_addresses *addresses = &item->addresses;
     const struct horon_address *pick = &addresses->items[0];
     const bool here = any_here(addresses);
     for (int i = addresses->count - 1; i >= 0; i--)
         if (addresses->items[i].any.sa_family == AF_INET)
             pick = &addresses->items[i];
-    place->bind_address[0] = 0;
+    bind_address[0] = 0;
     if (!here && !derived)
         return;
-    if (all_loopback(addresses) || (here && horon_address_parse(host, 0, &numeric))) {
-        horon_address_text(pick, place->bind_address);
-        *strrchr(place->bind_address, ':') = 0;
+    if (all_loopback(addresses) || (here && horon_address_parse(item->host, 0, &numeric))) {
+        horon_address_text(pick, bind_address);
+        *strrchr(bind_address, ':') = 0;
     } else {
-        strcpy(place->bind_address, "*");
+        strcpy(bind_address, "*");
     }
+}
+
+static void append(struct horon_addresses *all, const struct horon_address *address)
+{
+    for (int i = 0; i < all->count; i++)
+        if (horon_address_same_host(&all->items[i], address) &&
+            horon_address_port(&all->items[i]) == horon_address_port(address))
+            return;
+    if (all->count < HORON_ADDRESSES_MAX)
+        all->items[all->count++] = *address;
+}
+
+/* Rank 0 listens at one port: that of the first address that is this machine's. Two of them at that
+ * port are all, unless neither leaves the machine. */
+static void add_bind(struct horon_store_place *place, const struct item *item, bool derived)
+{
+    char wanted[HORON_ADDRESS_TEXT_BYTES];
+    struct horon_address address = {0};
+    choose_bind(item, derived, wanted);
+    if (!wanted[0])
+        return;
+    if (!place->bind_address[0]) {
+        place->port = item->port;
+        strcpy(place->bind_address, wanted);
+    } else if (item->port == place->port && strcmp(place->bind_address, wanted) != 0) {
+        const bool inside =
+            horon_address_parse(wanted, 0, &address) && horon_address_is_loopback(&address);
+        const bool was_inside = horon_address_parse(place->bind_address, 0, &address) &&
+                                horon_address_is_loopback(&address);
+        if (!inside || !was_inside)
+            strcpy(place->bind_address, "*");
+    }
+}
+
+static void note(struct horon_store_place *place, const struct item *item, const char *why)
+{
+    const size_t used = strlen(place->unusable);
+    snprintf(place->unusable + used, sizeof place->unusable - used, "%s%s:%d: %s", used ? "; " : "",
+             item->host, item->port, why);
+}
+
+static void take_item(struct horon_store_place *place, struct item *item, bool key_given,
+                      bool derived)
+{
+    struct horon_error error = {0};
+    horon_status_t status =
+        horon_addresses_resolve(item->host, item->port, &item->addresses, &error);
+    if (status == HORON_OK && !key_given)
+        status = retreat_to_loopback(item, &error);
+    if (status != HORON_OK) {
+        note(place, item, error.text);
+        return;
+    }
+    for (int i = 0; i < item->addresses.count; i++)
+        append(&place->addresses, &item->addresses.items[i]);
+    add_bind(place, item, derived);
 }
 
 horon_status_t horon_store_place_find(struct horon_store_place *place, const char *text,
                                       bool key_given, bool derived, struct horon_error *error)
 {
-    char host[HORON_ADDRESS_TEXT_BYTES];
-    horon_status_t status = parse(text, host, &place->port, error);
-    if (status == HORON_OK)
-        status = horon_addresses_resolve(host, place->port, &place->addresses, error);
-    if (status == HORON_OK && !key_given)
-        status = retreat_to_loopback(place, text, error);
-    if (status == HORON_OK)
-        choose_bind(place, host, derived);
-    return status;
+    memset(place, 0, sizeof *place);
+    for (const char *at = text;; at++) {
+        struct item item;
+        at += strspn(at, " ");
+        const size_t bytes = strcspn(at, ",");
+        if (!cut_item(at, bytes, &item))
+            return horon_error_set(error, HORON_ERR_CONFIG,
+                                   "the store '%s' is not tcp://HOST:PORT, nor a list "
+                                   "tcp://HOST:PORT,HOST:PORT of its addresses",
+                                   text);
+        take_item(place, &item, key_given, derived);
+        at += bytes;
+        if (!*at)
+            break;
+        place->several = true;
+    }
+    if (!place->port) /* nobody serves here */
+        place->port = horon_address_port(&place->addresses.items[0]);
+    if (place->addresses.count == 0)
+        return horon_error_set(error, HORON_ERR_CONFIG, "the store cannot be used: %s",
+                               place->unusable);
+    return HORON_OK;
 }
 
 void horon_store_place_scan(struct horon_store_place *place, int port_scan)

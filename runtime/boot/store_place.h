@@ -7,18 +7,23 @@
 #include "status.h"
 
 struct horon_store_place {
-    struct horon_addresses addresses; /* all of the host's, with the port */
-    int port;
+    /* All that were given, each with its port, in that order; a name's follow each other. */
+    struct horon_addresses addresses;
+    bool several; /* more than one was given: some may lead to other machines than the store's */
+    int port;     /* where rank 0 listens */
     /* Where rank 0 listens: a numeric address, "*" for all, "" for nowhere: it is another machine
      */
     char bind_address[HORON_ADDRESS_TEXT_BYTES];
+    char unusable[384]; /* "HOST:PORT: why; ..." of those that are left out, or "" */
 };
 
 /**
- * Reads "tcp://HOST:PORT" and looks at this machine's addresses.
+ * Reads "tcp://HOST:PORT", or several of them, comma separated, where tcp:// may be left out from
+ * the second on; and looks at this machine's addresses.
  * @param key_given false: only loopback is safe; an address of this machine is replaced by it
  * @param derived rank 0 must serve, wherever the address leads
- * @return OK | ERR_CONFIG, no such form or name, or not safe without a key
+ * @return OK, one address at least can be tried | ERR_CONFIG, no such form, or none can be: no such
+ *         name, or not safe without a key
  * Blocks: as long as the resolver of names does.
  */
 horon_status_t horon_store_place_find(struct horon_store_place *place, const char *text,

@@ -7,13 +7,13 @@
 #include "boot/store_server.h"
 
 #include "alloc.h"
-#include "boot/address.h"
 #include "boot/greet.h"
 #include "boot/pump.h"
 #include "boot/store_core.h"
 #include "clock.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -21,6 +21,7 @@
 #define GUEST_PATIENCE_NS 10000000000u
 #define TURNS_PER_PROGRESS 16 /* so that the owner's loop is not held up by a busy job */
 #define READ_BYTES 16384
+#define PORT_TRIES 16 /* of ports that are free at one address and taken at another */
 
 struct visitor {
     struct horon_store_server *server;
@@ -162,70 +163,100 @@ static void limit_due(void *arg)
     refresh_limit(arg);
 }
 
-/* "*": IPv6 and IPv4 at the same port. @return how many sockets, or -1 */
-static int listen_everywhere(const struct horon_store_server_options *options, int *fds, int *port)
+/* All at one port: another rank is told a port once. @return how many sockets, or -1 with errno */
+static int listen_at(const struct horon_store_server_options *options,
+                     const struct horon_addresses *addresses, int *fds, int *port)
 {
-    struct horon_address v4, v6;
     const int last = options->port_last ? options->port_last : options->port;
-    horon_address_parse("0.0.0.0", options->port, &v4);
-    horon_address_parse("::", options->port, &v6);
-    for (int tries = 0; tries < 16; tries++) {
-        fds[0] = horon_address_listen_range(&v4, options->port, last, tries);
-        if (fds[0] < 0)
-            return -1;
-        *port = horon_address_port(&v4);
-        horon_address_set_port(&v6, *port);
-        fds[1] = horon_address_listen(&v6);
-        if (fds[1] >= 0)
-            return 2;
-        if (errno != EADDRINUSE)
-            return 1; /* a machine without IPv6 */
-        close(fds[0]);
+    int why = EADDRNOTAVAIL;
+    for (int tries = 0; tries < PORT_TRIES; tries++) {
+        int count = 0;
+        bool taken = false;
+        for (int i = 0; i < addresses->count && !taken; i++) {
+            struct horon_address address = addresses->items[i];
+            horon_address_set_port(&address, *port);
+            fds[count] = count ? horon_address_listen(&address)
+                               : horon_address_listen_range(&address, options->port, last, tries);
+            if (fds[count] >= 0) {
+                *port = horon_address_port(&address);
+                count++;
+                continue;
+            }
+            why = errno;
+            taken = why == EADDRINUSE; /* else: a machine without IPv6, for one */
+        }
+        if (count && !taken)
+            return count;
+        if (count == 0)
+            break;
+        while (count > 0)
+            close(fds[--count]);
     }
-    errno = EADDRINUSE;
+    errno = why;
     return -1;
 }
 
-static int listen_at(const struct horon_store_server_options *options, int *fds, int *port)
+static void choose_addresses(const struct horon_store_server_options *options,
+                             struct horon_addresses *addresses)
 {
-    const char *bind_address = options->bind_address ? options->bind_address : "127.0.0.1";
-    const int last = options->port_last ? options->port_last : options->port;
-    struct horon_address address;
-    if (strcmp(bind_address, "*") == 0)
-        return listen_everywhere(options, fds, port);
-    horon_address_parse(bind_address, 0, &address);
-    fds[0] = horon_address_listen_range(&address, options->port, last, 0);
-    *port = fds[0] < 0 ? 0 : horon_address_port(&address);
-    return fds[0] < 0 ? -1 : 1;
+    const char *at = options->bind_address ? options->bind_address : "127.0.0.1";
+    const bool everywhere = strcmp(at, "*") == 0;
+    addresses->count = everywhere ? 2 : 1;
+    horon_address_parse(everywhere ? "0.0.0.0" : at, 0, &addresses->items[0]);
+    horon_address_parse("::", 0, &addresses->items[1]);
+    if (options->bind_addresses)
+        *addresses = *options->bind_addresses;
 }
 
 static horon_status_t check_options(const struct horon_store_server_options *options,
                                     struct horon_error *error)
 {
     const char *at = options->bind_address;
+    const struct horon_addresses *several = options->bind_addresses;
     struct horon_address address = {0};
+    bool inside = true;
     if (options->size < 1 || options->size > HORON_BOOT_SIZE_MAX)
         return horon_error_set(error, HORON_ERR_CONFIG, "a job of %d ranks cannot be served",
                                options->size);
     if (at && strcmp(at, "*") != 0 && !horon_address_parse(at, 0, &address))
         return horon_error_set(error, HORON_ERR_CONFIG, "'%s' is no IP address to listen at", at);
-    if (at && options->key_bytes == 0 && !(address.bytes && horon_address_is_loopback(&address)))
+    if (at)
+        inside = address.bytes && horon_address_is_loopback(&address);
+    for (int i = 0; several && i < several->count; i++)
+        inside = inside && horon_address_is_loopback(&several->items[i]);
+    if (options->key_bytes == 0 && !inside)
         return horon_error_set(error, HORON_ERR_CONFIG,
-                               "without a job key the store serves loopback only, not %s", at);
+                               "without a job key the store serves loopback only, not %s",
+                               at ? at : "other addresses");
     return HORON_OK;
+}
+
+static horon_status_t say_not_listening(const struct horon_store_server_options *options,
+                                        const struct horon_address *address, int why,
+                                        struct horon_error *error)
+{
+    char text[HORON_ADDRESS_TEXT_BYTES], ports[32] = "any port";
+    if (options->port)
+        snprintf(ports, sizeof ports, "port %d", options->port);
+    if (options->port && options->port_last > options->port)
+        snprintf(ports, sizeof ports, "ports %d-%d", options->port, options->port_last);
+    horon_address_text(address, text);
+    *strrchr(text, ':') = 0;
+    return horon_error_set_errno(error, HORON_ERR_SYSTEM, why, "the store cannot listen at %s, %s",
+                                 text, ports);
 }
 
 static horon_status_t start(struct horon_store_server *server,
                             const struct horon_store_server_options *options, int *errno_out,
                             struct horon_error *error)
 {
-    int fds[2];
-    const int count = listen_at(options, fds, &server->port);
+    int fds[HORON_GREET_LISTENERS_MAX];
+    struct horon_addresses addresses;
+    choose_addresses(options, &addresses);
+    const int count = listen_at(options, &addresses, fds, &server->port);
     if (count < 0) {
         *errno_out = errno;
-        return horon_error_set_errno(
-            error, HORON_ERR_SYSTEM, errno, "the store cannot listen at %s port %d",
-            options->bind_address ? options->bind_address : "127.0.0.1", options->port);
+        return say_not_listening(options, &addresses.items[0], *errno_out, error);
     }
     struct horon_greeter_options greeting = {.pump = &server->pump,
                                              .key = &server->key,

@@ -10,6 +10,7 @@
 #ifndef HORON_BOOT_STORE_SERVER_H
 #define HORON_BOOT_STORE_SERVER_H
 
+#include "boot/address.h"
 #include "log.h"
 #include "status.h"
 
@@ -25,6 +26,9 @@ struct horon_store_server_options {
     size_t key_bytes; /* 0: no key; then only loopback addresses are bound and accepted */
     /* Numeric IPv4 or IPv6 address; NULL: 127.0.0.1; "*": all addresses, IPv6 too where there is */
     const char *bind_address;
+    /* Or NULL, or several to bind instead, all at one port; one that this machine refuses to bind
+     * (it may be on its way in or out) is passed over if another can be. */
+    const struct horon_addresses *bind_addresses;
     int port;         /* 0: any free one */
     int port_last;    /* with port: the first free one of port..port_last; 0: only port */
     int sessions_max; /* 0: any number; with n the server stops listening once n sessions are full
@@ -46,7 +50,7 @@ horon_status_t horon_store_server_create(const struct horon_store_server_options
                                          struct horon_store_server **server_out, int *errno_out,
                                          struct horon_error *error);
 
-/** @return the port it listens on. */
+/** @return the port it listens on, at each of its addresses. */
 int horon_store_server_port(const struct horon_store_server *server);
 
 /** @return a descriptor, the server's, that polls readable when progress has something to do (also

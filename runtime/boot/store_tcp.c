@@ -25,11 +25,14 @@
 #include <unistd.h>
 
 #define READ_BYTES 16384
+/* Of several addresses one has refused us; the others lead to other machines, or answer by then. */
+#define REFUSED_PATIENCE_NS 1500000000u
 
 struct tcp_store {
     struct horon_store base;
     struct horon_store_options options;
-    char where[160]; /* "tcp://HOST:PORT", for texts */
+    char where[160];    /* "tcp://HOST:PORT", for texts */
+    char unusable[384]; /* of a list, what was not even tried, and why; or "" */
     int size;
     struct horon_store_server *server; /* on a rank 0 that serves */
     struct horon_watch server_watch;
@@ -144,8 +147,8 @@ static void dialled(void *arg, horon_status_t status, int fd, const struct horon
     horon_dial_destroy(store->dial);
     store->dial = NULL;
     if (status != HORON_OK) {
-        horon_error_set(&store->error, status, "the store at %s cannot be used: %s", store->where,
-                        error->text);
+        horon_error_set(&store->error, status, "the store at %s cannot be used: %s%s%s",
+                        store->where, error->text, store->unusable[0] ? "; " : "", store->unusable);
         return;
     }
     store->watch.fd = fd;
@@ -255,7 +258,8 @@ static void tcp_explain(const struct horon_store *base, char *text, size_t text_
         return;
     }
     horon_dial_describe(store->dial, tried, sizeof tried);
-    snprintf(text, text_bytes, "the store at %s was not reached (%s)", store->where, tried);
+    snprintf(text, text_bytes, "the store at %s was not reached (%s%s%s)", store->where, tried,
+             store->unusable[0] ? "; " : "", store->unusable);
 }
 
 static bool tcp_busy(const struct horon_store *base)
@@ -324,6 +328,7 @@ static horon_status_t serve(struct tcp_store *store, struct horon_store_place *p
     horon_address_parse(everywhere ? "127.0.0.1" : place->bind_address,
                         horon_store_server_port(store->server), &place->addresses.items[0]);
     place->addresses.count = 1;
+    place->several = false;
     return horon_pump_watch(options->pump, &store->server_watch, EPOLLIN, error);
 }
 
@@ -333,6 +338,7 @@ static horon_status_t start(struct tcp_store *store, struct horon_error *error)
     const struct horon_store_options *options = &store->options;
     horon_status_t status = horon_store_place_find(&place, options->address, options->key->given,
                                                    options->derived, error);
+    memcpy(store->unusable, place.unusable, sizeof store->unusable);
     if (status == HORON_OK && options->hello.rank == 0 && place.bind_address[0])
         status = serve(store, &place, error);
     if (status != HORON_OK)
@@ -345,11 +351,23 @@ static horon_status_t start(struct tcp_store *store, struct horon_error *error)
                                                 .hello = store->options.hello,
                                                 .addresses = &place.addresses,
                                                 .expect_rank = HORON_DIAL_ANYBODY,
-                                                .one_server = !scan,
+                                                .one_server = !scan && !place.several,
                                                 .scan = scan,
+                                                .refused_patience_ns = REFUSED_PATIENCE_NS,
                                                 .done = dialled,
                                                 .arg = store};
     return horon_dial_create(&dialling, &store->dial, error);
+}
+
+/* Of a long list as much as fits. */
+static void name_place(struct tcp_store *store)
+{
+    static const char more[] = ",...";
+    const size_t room = sizeof store->where - sizeof more;
+    snprintf(store->where, sizeof store->where, "%.*s", (int)room, store->options.address);
+    char *cut = strlen(store->options.address) > room ? strrchr(store->where, ',') : NULL;
+    if (cut)
+        memcpy(cut, more, sizeof more);
 }
 
 horon_status_t horon_store_open_tcp(const struct horon_store_options *options,
@@ -361,7 +379,7 @@ horon_status_t horon_store_open_tcp(const struct horon_store_options *options,
     store->base.ops = &tcp_ops;
     store->options = *options;
     store->size = (int)options->hello.size;
-    snprintf(store->where, sizeof store->where, "%s", options->address);
+    name_place(store);
     store->watch = (struct horon_watch){.ready = store_ready, .arg = store, .fd = -1};
     store->inbox.limit = horon_store_frame_bytes_max(store->size);
     horon_status_t status = start(store, error);

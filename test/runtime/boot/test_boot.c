@@ -158,6 +158,20 @@ static void test_boot_many_hosts_over_file_store_connect(void **state)
     join_worlds(place_file, false);
 }
 
+/* The first address is no machine's: packets to it are refused or vanish. */
+static void test_boot_store_is_found_at_the_second_of_its_addresses(void **state)
+{
+    struct boots world;
+    char setting[128];
+    (void)state;
+    snprintf(setting, sizeof setting, "STORE=tcp://203.0.113.1:4000,127.0.0.1:%d", free_port());
+    boots_init(&world, 3, setting);
+    boots_setting(&world, "JOB_KEY=a secret");
+    boots_join(&world);
+    check_world(&world, 1);
+    boots_part(&world);
+}
+
 static int count_maps(void)
 {
     int lines = 0;
@@ -409,6 +423,7 @@ int main(void)
         cmocka_unit_test(test_boot_one_host_over_file_store_shares_memory),
         cmocka_unit_test(test_boot_many_hosts_over_tcp_store_connect),
         cmocka_unit_test(test_boot_many_hosts_over_file_store_connect),
+        cmocka_unit_test(test_boot_store_is_found_at_the_second_of_its_addresses),
         cmocka_unit_test(test_boot_two_hundred_rounds_leak_nothing),
         cmocka_unit_test(test_boot_ipv6_loopback_is_used),
         cmocka_unit_test(test_boot_interfaces_and_ports_are_obeyed),

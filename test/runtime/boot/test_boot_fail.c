@@ -3,12 +3,34 @@
 #undef NDEBUG
 #include "boots.h"
 
+#include "boot/store_server.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
+
+struct serving {
+    struct horon_store_server *server;
+    pthread_t thread;
+    _Atomic bool stop;
+};
+
+static void *serve(void *arg)
+{
+    struct serving *serving = arg;
+    struct pollfd fd = {.fd = horon_store_server_fd(serving->server), .events = POLLIN};
+    while (!atomic_load(&serving->stop)) {
+        poll(&fd, 1, 10);
+        horon_store_server_progress(serving->server);
+    }
+    return NULL;
+}
 
 static void test_boot_wrong_key_is_told_apart(void **state)
 {
@@ -164,6 +186,34 @@ static void test_boot_one_rank_fails_all_with_its_reason(void **state)
     assert_non_null(strstr(world.ranks[1].error.text, "rank 0 ("));
 }
 
+/* A stranger's server at one address, nobody at the other: soon told, not after START_TIMEOUT. */
+static void test_boot_refusal_at_one_of_several_addresses_is_told(void **state)
+{
+    struct boots world;
+    char setting[128], first[32], second[32];
+    struct horon_store_server *server;
+    struct horon_error error = {0};
+    const int port = free_port();
+    const struct horon_store_server_options options = {
+        .size = 2, .key = "another", .key_bytes = 7, .port = port, .rank = -1};
+    (void)state;
+    assert_int_equal(horon_store_server_create(&options, &server, NULL, &error), HORON_OK);
+    struct serving serving = {.server = server};
+    assert_int_equal(pthread_create(&serving.thread, NULL, serve, &serving), 0);
+    snprintf(first, sizeof first, "127.0.0.1:%d: ", port);
+    snprintf(second, sizeof second, "127.0.0.1:%d: ", port + 1);
+    snprintf(setting, sizeof setting, "STORE=tcp://127.0.0.1:%d,127.0.0.1:%d", port, port + 1);
+    boots_init(&world, 2, setting);
+    boots_setting(&world, "JOB_KEY=a secret");
+    boots_join(&world);
+    expect_all_fail(&world, HORON_ERR_AUTH, first);
+    expect_all_fail(&world, HORON_ERR_AUTH, second);
+    expect_all_fail(&world, HORON_ERR_AUTH, "refused");
+    atomic_store(&serving.stop, true);
+    pthread_join(serving.thread, NULL);
+    horon_store_server_destroy(server);
+}
+
 static void test_boot_bad_store_is_refused(void **state)
 {
     static const char *const stores[] = {
@@ -192,6 +242,7 @@ int main(void)
         cmocka_unit_test(test_boot_different_settings_are_named),
         cmocka_unit_test(test_boot_refused_memory_is_an_error_everywhere),
         cmocka_unit_test(test_boot_one_rank_fails_all_with_its_reason),
+        cmocka_unit_test(test_boot_refusal_at_one_of_several_addresses_is_told),
         cmocka_unit_test(test_boot_bad_store_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -429,6 +429,47 @@ static void test_server_everywhere_answers_both_families(void **state)
     scene_deinit(&scene);
 }
 
+static void test_server_at_several_addresses_has_one_port(void **state)
+{
+    struct horon_error error = {0};
+    struct horon_store_server *server, *other;
+    struct horon_addresses addresses = {.count = 3};
+    const int port = free_port();
+    int why = 0;
+    (void)state;
+    horon_address_parse("203.0.113.1", 0, &addresses.items[0]); /* not ours: passed over */
+    horon_address_parse("127.0.0.1", 0, &addresses.items[1]);
+    horon_address_parse("127.0.0.2", 0, &addresses.items[2]);
+    struct horon_store_server_options options = {.size = 1,
+                                                 .key = "secret",
+                                                 .key_bytes = 6,
+                                                 .bind_addresses = &addresses,
+                                                 .port = port,
+                                                 .port_last = port + 1,
+                                                 .rank = -1};
+    struct horon_address second = addresses.items[2];
+    horon_address_set_port(&second, port); /* taken at one address: the next port, at all */
+    int taken = horon_address_listen(&second);
+    assert_true(taken >= 0);
+    assert_int_equal(horon_store_server_create(&options, &server, &why, &error), HORON_OK);
+    assert_int_equal(horon_store_server_port(server), port + 1);
+    for (int i = 1; i < 3; i++) {
+        struct horon_address at = addresses.items[i];
+        horon_address_set_port(&at, port + 1);
+        assert_int_equal(horon_address_listen(&at), -1);
+        assert_int_equal(errno, EADDRINUSE);
+    }
+    assert_int_equal(horon_store_server_create(&options, &other, &why, &error), HORON_ERR_SYSTEM);
+    assert_int_equal(why, EADDRINUSE);
+    char ports[32];
+    snprintf(ports, sizeof ports, "ports %d-%d", port, port + 1);
+    assert_non_null(strstr(error.text, ports));
+    options.key_bytes = 0;
+    assert_int_equal(horon_store_server_create(&options, &other, &why, &error), HORON_ERR_CONFIG);
+    horon_store_server_destroy(server);
+    close(taken);
+}
+
 static void test_server_in_a_forked_child_is_closed(void **state)
 {
     struct scene scene;
@@ -473,6 +514,7 @@ int main(void)
         cmocka_unit_test(test_server_bad_options_are_refused),
         cmocka_unit_test(test_server_taken_port_is_told_and_the_next_is_taken),
         cmocka_unit_test(test_server_everywhere_answers_both_families),
+        cmocka_unit_test(test_server_at_several_addresses_has_one_port),
         cmocka_unit_test(test_server_in_a_forked_child_is_closed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
