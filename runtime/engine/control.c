@@ -101,7 +101,7 @@ static horon_status_t on_abort(struct horon_engine *engine, struct horon_reader 
     char text[HORON_ERROR_TEXT_BYTES];
     horon_status_t status = failure_from_wire(horon_read_u32(in));
     horon_read_string(in, text, sizeof text);
-    if (!horon_reader_finished(in))
+    if (!horon_reader_finished(in) || !text[0]) /* nobody can do anything without a reason */
         return HORON_ERR_PROTO;
     horon_engine_fail(engine, status, text);
     return HORON_OK;
