@@ -7,7 +7,8 @@
  *
  * A rank that leaves says how many operations it completed and how many decisions it saw. Those are
  * complete for everybody as far as they need that rank; anything later can never be, and fails with
- * its name.
+ * its name. If it leaves because something here failed that way, its goodbye names the rank that was
+ * the cause: whoever hears of the follower first blames the same rank as all others.
  */
 #include "engine/engine_state.h"
 
@@ -27,7 +28,7 @@ static void post_to(struct horon_engine *engine, int peer, const struct horon_wr
     /* the other side would wait for it for ever */
     char text[160];
     snprintf(text, sizeof text, "no memory for a message to %s", engine->rank_names[peer]);
-    horon_engine_fail(engine, HORON_ERR_MEMORY, text);
+    horon_engine_fail_here(engine, HORON_ERR_MEMORY, text);
 }
 
 static void post_to_all_but(struct horon_engine *engine, int but, const struct horon_writer *out)
@@ -66,8 +67,23 @@ void horon_engine_flood_abort(struct horon_engine *engine)
     horon_host_post_abort(engine->host, engine->failure.status, engine->failure.text);
 }
 
+/* Notes whom to blame for what can no longer be: the cause of the departure of the rank that
+ * completed least, and of several the lowest, so that it matters little who is heard first. */
+static void blame(struct horon_engine *engine, const uint64_t sequence[HORON_LEFT_COUNT],
+                  int culprit)
+{
+    for (int i = 0; i < HORON_LEFT_COUNT; i++) {
+        const bool first = engine->left_rank < 0, same = sequence[i] == engine->left_sequence[i];
+        if (!first && sequence[i] > engine->left_sequence[i])
+            continue;
+        if (first || !same || culprit < engine->left_culprit[i])
+            engine->left_culprit[i] = culprit;
+        engine->left_sequence[i] = sequence[i];
+    }
+}
+
 void horon_engine_flood_goodbye(struct horon_engine *engine, int rank,
-                                const uint64_t sequence[HORON_LEFT_COUNT])
+                                const uint64_t sequence[HORON_LEFT_COUNT], int culprit)
 {
     if (engine->left[rank])
         return;
@@ -78,13 +94,12 @@ void horon_engine_flood_goodbye(struct horon_engine *engine, int rank,
     horon_write_u32(&out, (uint32_t)rank);
     for (int i = 0; i < HORON_LEFT_COUNT; i++)
         horon_write_u64(&out, sequence[i]);
+    horon_write_u32(&out, (uint32_t)culprit);
     post_to_all_but(engine, rank, &out);
     horon_host_wake_all(engine->host, HORON_WAKE_ASLEEP);
     if (rank == engine->topology->rank)
         return;
-    for (int i = 0; i < HORON_LEFT_COUNT; i++)
-        if (engine->left_rank < 0 || sequence[i] < engine->left_sequence[i])
-            engine->left_sequence[i] = sequence[i];
+    blame(engine, sequence, culprit);
     if (engine->left_rank < 0)
         engine->left_rank = rank;
 }
@@ -113,10 +128,11 @@ static horon_status_t on_goodbye(struct horon_engine *engine, struct horon_reade
     uint32_t rank = horon_read_u32(in);
     for (int i = 0; i < HORON_LEFT_COUNT; i++)
         sequence[i] = horon_read_u64(in);
-    if (!horon_reader_finished(in) || rank >= (uint32_t)engine->topology->size ||
+    uint32_t culprit = horon_read_u32(in), size = (uint32_t)engine->topology->size;
+    if (!horon_reader_finished(in) || rank >= size || culprit >= size ||
         (int)rank == engine->topology->rank)
         return HORON_ERR_PROTO;
-    horon_engine_flood_goodbye(engine, (int)rank, sequence);
+    horon_engine_flood_goodbye(engine, (int)rank, sequence, (int)culprit);
     return HORON_OK;
 }
 
@@ -167,36 +183,46 @@ static void see_local_goodbyes(struct horon_engine *engine)
         heed_abort(engine);
         if (!engine->failed && horon_host_abort_begun(engine->host))
             return; /* it is being written */
-        horon_engine_flood_goodbye(engine, rank, line->left_sequence);
+        uint32_t culprit = line->left_culprit; /* from shared memory: looked at before it is used */
+        if (culprit >= (uint32_t)engine->topology->size)
+            culprit = (uint32_t)rank;
+        horon_engine_flood_goodbye(engine, rank, line->left_sequence, (int)culprit);
     }
 }
 
-/* Does something here wait for what the rank that left never did, and nothing any more for what it
- * did? To say so fails everything, so what can still end goes first. */
-static bool waits_for_left(const struct horon_engine *engine)
+/* Does something here wait for what a rank that left never did, and nothing any more for what it
+ * did? To say so fails everything, so what can still end goes first.
+ * @return whom to blame, or -1: go on */
+static int waits_for_left(const struct horon_engine *engine)
 {
-    bool waits = false;
+    int culprit = -1;
     for (int i = 0; i < HORON_CHANNEL_COUNT; i++) {
         if (!engine->lanes[i].head)
             continue;
         if (horon_channel_ended(engine->lanes[i].channel) < engine->left_sequence[i])
-            return false;
-        waits = true;
+            return -1;
+        if (culprit < 0)
+            culprit = engine->left_culprit[i];
     }
-    return waits || (horon_coordinator_pending(engine->coordinator) > 0 &&
-                     horon_coordinator_decisions(engine->coordinator) >=
-                         engine->left_sequence[HORON_LEFT_DECISIONS]);
+    if (culprit < 0 && horon_coordinator_pending(engine->coordinator) > 0 &&
+        horon_coordinator_decisions(engine->coordinator) >=
+            engine->left_sequence[HORON_LEFT_DECISIONS])
+        culprit = engine->left_culprit[HORON_LEFT_DECISIONS];
+    return culprit;
 }
 
 void horon_engine_check_left(struct horon_engine *engine)
 {
     see_local_goodbyes(engine);
     heed_abort(engine);
-    if (engine->left_rank < 0 || engine->failed || horon_host_abort_begun(engine->host) ||
-        !waits_for_left(engine))
+    if (engine->left_rank < 0 || engine->failed || horon_host_abort_begun(engine->host))
+        return;
+    int culprit = waits_for_left(engine);
+    if (culprit < 0)
         return;
     char text[256];
     snprintf(text, sizeof text, "%s has shut down its context and takes part in nothing more",
-             engine->rank_names[engine->left_rank]);
+             engine->rank_names[culprit]);
+    engine->leaves_because_of = culprit;
     horon_engine_fail(engine, HORON_ERR_CLOSED, text);
 }

@@ -201,6 +201,7 @@ horon_status_t horon_engine_create(const struct horon_engine_options *options,
     engine->topology = options->topology;
     engine->host = options->host;
     engine->left_rank = -1;
+    engine->leaves_because_of = options->topology->rank;
     if (!allocate(engine, (size_t)options->topology->size))
         goto done;
     status = horon_names_init(&engine->names);
@@ -237,7 +238,7 @@ static void mux_failed(struct horon_engine *engine, int peer, const struct horon
     if (!said_goodbye)
         engine->data_of[peer] = NULL;
     if (!said_goodbye && !engine->leaving)
-        horon_engine_fail(engine, error->status, error->text);
+        horon_engine_fail_here(engine, error->status, error->text);
 }
 
 static bool move_links(struct horon_engine *engine)
@@ -281,7 +282,7 @@ static bool coordinate(struct horon_engine *engine)
     engine->held_back = !decide;
     engine->coordinator_dirty = false;
     if (horon_coordinator_flush(engine->coordinator, decide) != HORON_OK) {
-        horon_engine_fail(engine, HORON_ERR_MEMORY, "no memory to negotiate");
+        horon_engine_fail_here(engine, HORON_ERR_MEMORY, "no memory to negotiate");
         return true;
     }
     bool sent = horon_engine_send_coordinator(engine);
@@ -373,6 +374,15 @@ void horon_engine_local_death(struct horon_engine *engine, int local_rank)
     horon_engine_fail(engine, HORON_ERR_PEER_LOST, text);
 }
 
+/* The others read the text as it is: what failed here says where that is. A peer's name, or both
+ * sides of a mismatch, are in the text already. */
+void horon_engine_fail_here(struct horon_engine *engine, horon_status_t status, const char *text)
+{
+    char named[HORON_ERROR_TEXT_BYTES];
+    snprintf(named, sizeof named, "%s: %s", engine->rank_names[engine->topology->rank], text);
+    horon_engine_fail(engine, status, status == HORON_ERR_MEMORY ? named : text);
+}
+
 void horon_engine_fail(struct horon_engine *engine, horon_status_t status, const char *text)
 {
     if (engine->failed)
@@ -449,8 +459,9 @@ void horon_engine_leave(struct horon_engine *engine)
         sequence[i] = horon_channel_ended(engine->lanes[i].channel);
     sequence[HORON_LEFT_DECISIONS] = horon_coordinator_decisions(engine->coordinator);
     memcpy(line->left_sequence, sequence, sizeof sequence);
+    line->left_culprit = (uint32_t)engine->leaves_because_of;
     atomic_store_explicit(&line->left, 1, memory_order_release);
-    horon_engine_flood_goodbye(engine, engine->topology->rank, sequence);
+    horon_engine_flood_goodbye(engine, engine->topology->rank, sequence, engine->leaves_because_of);
     horon_engine_end_all(engine, HORON_ERR_CLOSED, "this context was shut down");
 }
 
