@@ -394,6 +394,8 @@ static horon_status_t advance(struct horon_channel *channel, bool *moved_out,
         status = horon_meet(channel, error);
         if (status == HORON_OK)
             status = small_met(channel);
+        if (status != HORON_IN_PROGRESS)
+            return status; /* what follows was not begun if it failed */
     }
     if (channel->phase == HORON_PHASE_NET)
         status = small_net(channel, error);

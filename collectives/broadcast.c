@@ -343,8 +343,11 @@ static horon_status_t advance(struct horon_channel *channel, bool *moved_out,
         if (status != HORON_IN_PROGRESS)
             return status;
     }
-    if (channel->phase == HORON_PHASE_MEET)
+    if (channel->phase == HORON_PHASE_MEET) {
         status = small_meet(channel, error);
+        if (status != HORON_IN_PROGRESS)
+            return status; /* what follows was not begun if it failed */
+    }
     if (channel->phase == HORON_PHASE_NET)
         status = small_net(channel, error);
     else if (channel->phase == HORON_PHASE_RESULT)
