@@ -122,36 +122,34 @@ static struct horon_ring *ring_between_hosts(struct world *world, int from, int 
     return *ring;
 }
 
-static struct horon_link *make_link(struct world *world, int rank, int peer)
+static horon_status_t make_link(struct world *world, int rank, int peer, struct horon_link **link)
 {
     const struct horon_topology *topology = &world->ranks[rank].topology;
-    struct horon_link *link = NULL;
     bool same_host = topology->host_of[rank] == topology->host_of[peer];
     bool tied = horon_topology_parent(topology, rank) == peer ||
                 horon_topology_parent(topology, peer) == rank;
-    horon_status_t status = HORON_OK;
     if (same_host && tied) {
         int self = topology->local_rank_of[rank], other = topology->local_rank_of[peer];
         int member = self == 0 ? other : self;
         const struct horon_host *host = &world->ranks[rank].host;
-        status = horon_link_ring_create(horon_host_ring(host, member, self != 0),
-                                        horon_host_ring(host, member, self == 0),
-                                        HORON_RING_DATA_BYTES, NULL, &link);
-    } else if (!same_host && horon_topology_linked(topology, rank, peer)) {
-        status =
-            horon_link_ring_create(ring_between_hosts(world, rank, peer),
-                                   ring_between_hosts(world, peer, rank), RING_BYTES, NULL, &link);
+        return horon_link_ring_create(horon_host_ring(host, member, self != 0),
+                                      horon_host_ring(host, member, self == 0),
+                                      HORON_RING_DATA_BYTES, NULL, link);
     }
-    assert(status == HORON_OK);
-    return link;
+    if (!same_host && horon_topology_linked(topology, rank, peer))
+        return horon_link_ring_create(ring_between_hosts(world, rank, peer),
+                                      ring_between_hosts(world, peer, rank), RING_BYTES, NULL,
+                                      link);
+    return HORON_OK;
 }
 
-static void make_engine(struct world *world, int rank)
+horon_status_t world_make_engine(struct world *world, int rank, struct horon_error *error)
 {
     struct horon_link **links = calloc((size_t)world->size, sizeof *links);
-    for (int peer = 0; peer < world->size; peer++)
+    horon_status_t status = HORON_OK;
+    for (int peer = 0; peer < world->size && status == HORON_OK; peer++)
         if (peer != rank)
-            links[peer] = make_link(world, rank, peer);
+            status = make_link(world, rank, peer, &links[peer]);
     struct horon_engine_options options = {
         .config = &world->config,
         .topology = &world->ranks[rank].topology,
@@ -163,12 +161,14 @@ static void make_engine(struct world *world, int rank)
         .ended = world_release,
         .release = world_release,
     };
-    struct horon_error error = {0};
-    horon_status_t status = horon_engine_create(&options, &world->ranks[rank].engine, &error);
-    if (status != HORON_OK)
-        fprintf(stderr, "%s\n", error.text);
-    assert(status == HORON_OK);
+    if (status == HORON_OK)
+        status = horon_engine_create(&options, &world->ranks[rank].engine, error);
+    else
+        for (int peer = 0; peer < world->size; peer++)
+            if (links[peer])
+                links[peer]->ops->destroy(links[peer]);
     free(links);
+    return status;
 }
 
 struct world *world_create_bare(const int *host_sizes, int host_count, const char *const *settings,
@@ -199,8 +199,13 @@ struct world *world_create(const int *host_sizes, int host_count, const char *co
                            uint64_t seed)
 {
     struct world *world = world_create_bare(host_sizes, host_count, settings, seed);
-    for (int rank = 0; rank < world->size; rank++)
-        make_engine(world, rank);
+    for (int rank = 0; rank < world->size; rank++) {
+        struct horon_error error = {0};
+        horon_status_t status = world_make_engine(world, rank, &error);
+        if (status != HORON_OK)
+            fprintf(stderr, "%s\n", error.text);
+        assert(status == HORON_OK);
+    }
     return world;
 }
 

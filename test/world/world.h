@@ -42,6 +42,8 @@ struct world *world_create(const int *host_sizes, int host_count, const char *co
 /** Likewise with topologies, shared memory and hosts, but no engines: the caller makes them. */
 struct world *world_create_bare(const int *host_sizes, int host_count, const char *const *settings,
                                 uint64_t seed);
+/** The engine of one rank of a bare world. @return OK | ERR_MEMORY, and the rank has none */
+horon_status_t world_make_engine(struct world *world, int rank, struct horon_error *error);
 void world_destroy(struct world *world);
 
 /** Submits on one rank. The request is the test's: world_release(). */
