@@ -1,0 +1,529 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Descriptors: what is refused and with which words, structs of other versions, what ranks agree
+ * on, and where outputs of unknown size come from.
+ */
+#undef NDEBUG
+#include "engine/request.h"
+
+#include "alloc.h"
+
+#include <float.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define RANK 1
+#define SIZE 3
+
+struct bed {
+    struct horon_names names;
+    struct horon_error error;
+    float data[8];
+    struct horon_request *request;
+};
+
+static int make(void **state)
+{
+    struct bed *bed = calloc(1, sizeof *bed);
+    *state = bed;
+    return horon_names_init(&bed->names);
+}
+
+static int end(void **state)
+{
+    struct bed *bed = *state;
+    horon_names_deinit(&bed->names);
+    free(bed);
+    return 0;
+}
+
+/* An allreduce that is right. */
+static horon_descriptor_t right(struct bed *bed)
+{
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    desc.name = "x";
+    desc.dtype = HORON_FLOAT32;
+    desc.src = desc.dst = bed->data;
+    desc.count = 8;
+    return desc;
+}
+
+static void drop(struct bed *bed)
+{
+    horon_request_deinit(bed->request, &bed->names);
+    horon_free(bed->request);
+    bed->request = NULL;
+    assert_int_equal(bed->names.entry_count, 0);
+}
+
+static horon_status_t create(struct bed *bed, const horon_descriptor_t *desc)
+{
+    bed->error = (struct horon_error){0};
+    bed->request = NULL;
+    return horon_request_create(desc, RANK, SIZE, &bed->names, &bed->request, &bed->error);
+}
+
+static void expect_right(struct bed *bed, const horon_descriptor_t *desc)
+{
+    if (create(bed, desc) != HORON_OK)
+        fail_msg("%s", bed->error.text);
+    assert_int_equal(atomic_load(&bed->request->state), HORON_REQUEST_IDLE);
+    assert_int_equal(atomic_load(&bed->request->refs), 1);
+}
+
+static void expect_wrong(struct bed *bed, const horon_descriptor_t *desc, horon_status_t status,
+                         const char *word)
+{
+    horon_status_t got = create(bed, desc);
+    if (got != status || !strstr(bed->error.text, word))
+        fail_msg("status %d, '%s' lacks '%s'", got, bed->error.text, word);
+    assert_null(bed->request);
+    assert_int_equal(bed->names.entry_count, 0);
+}
+
+static void test_request_of_a_right_descriptor_is_made(void **state)
+{
+    struct bed *bed = *state;
+    horon_descriptor_t desc = right(bed);
+    expect_right(bed, &desc);
+    assert_int_equal(bed->request->op.count, 8);
+    assert_string_equal(bed->request->tensor->name, "x");
+    assert_string_equal(bed->request->name->text, "x");
+    assert_false(bed->request->in_order);
+    drop(bed);
+}
+
+static void test_request_numbers_that_mean_nothing_are_refused(void **state)
+{
+    struct bed *bed = *state;
+    horon_descriptor_t desc = right(bed);
+    desc.verb = HORON_VERB_COUNT;
+    expect_wrong(bed, &desc, HORON_ERR_INVALID, "verb 4 does not exist");
+    desc = right(bed);
+    desc.dtype = HORON_DTYPE_COUNT;
+    expect_wrong(bed, &desc, HORON_ERR_INVALID, "dtype 17 does not exist");
+    desc = right(bed);
+    desc.redop = HORON_REDOP_COUNT;
+    expect_wrong(bed, &desc, HORON_ERR_INVALID, "reduction 5 does not exist");
+    for (uint32_t flags = 2; flags; flags *= 2) {
+        desc = right(bed);
+        desc.flags = flags | HORON_IN_ORDER;
+        expect_wrong(bed, &desc, HORON_ERR_INVALID, "flags 0x");
+    }
+    desc = right(bed);
+    desc.reserved = 1;
+    expect_wrong(bed, &desc, HORON_ERR_INVALID, "reserved");
+    desc = right(bed);
+    desc.process_set = -1;
+    expect_wrong(bed, &desc, HORON_ERR_INVALID, "process set -1");
+    desc = right(bed);
+    desc.stream = &desc;
+    expect_wrong(bed, &desc, HORON_ERR_UNSUPPORTED, "stream");
+    assert_int_equal(create(bed, NULL), HORON_ERR_INVALID);
+}
+
+static void test_request_root_must_be_a_rank_of_a_broadcast(void **state)
+{
+    struct bed *bed = *state;
+    horon_descriptor_t desc = right(bed);
+    desc.verb = HORON_BROADCAST;
+    for (desc.root = -1; desc.root <= SIZE; desc.root++) {
+        if (desc.root < 0 || desc.root == SIZE) {
+            expect_wrong(bed, &desc, HORON_ERR_INVALID, "0..2");
+            continue;
+        }
+        expect_right(bed, &desc);
+        drop(bed);
+    }
+    desc.verb = HORON_ALLREDUCE; /* which has no root */
+    desc.root = 77;
+    expect_right(bed, &desc);
+    drop(bed);
+}
+
+static void test_request_reductions_are_those_the_header_marks(void **state)
+{
+    struct bed *bed = *state;
+    for (uint32_t dtype = 0; dtype < HORON_DTYPE_COUNT; dtype++) {
+        for (uint32_t redop = 0; redop < HORON_REDOP_COUNT; redop++) {
+            horon_descriptor_t desc = right(bed);
+            desc.dtype = dtype;
+            desc.redop = redop;
+            desc.count = 1;
+            bool reduces = dtype <= HORON_BOOL && (dtype != HORON_BOOL || redop != HORON_AVERAGE);
+            if (reduces) {
+                expect_right(bed, &desc);
+                drop(bed);
+                continue;
+            }
+            expect_wrong(bed, &desc, HORON_ERR_UNSUPPORTED, horon_dtype_name((horon_dtype_t)dtype));
+            desc.verb = HORON_ALLGATHER; /* but it moves */
+            expect_right(bed, &desc);
+            drop(bed);
+        }
+    }
+}
+
+static void test_request_names_have_1_to_511_bytes(void **state)
+{
+    struct bed *bed = *state;
+    char name[HORON_NAME_BYTES_MAX + 2];
+    horon_descriptor_t desc = right(bed);
+    memset(name, 'n', sizeof name);
+    name[sizeof name - 1] = 0;
+    desc.name = name;
+    expect_wrong(bed, &desc, HORON_ERR_INVALID, "1..511");
+    name[HORON_NAME_BYTES_MAX] = 0;
+    expect_right(bed, &desc);
+    assert_string_equal(bed->request->tensor->name, name); /* whole */
+    char text[4000];
+    horon_request_describe(bed->request, text, sizeof text);
+    assert_true(strlen(text) < 300); /* but short where it is shown */
+    drop(bed);
+    desc.name = "";
+    expect_wrong(bed, &desc, HORON_ERR_INVALID, "1..511");
+    desc.name = NULL;
+    expect_wrong(bed, &desc, HORON_ERR_INVALID, "name is NULL");
+    desc.flags = HORON_IN_ORDER;
+    expect_right(bed, &desc);
+    assert_null(bed->request->tensor);
+    drop(bed);
+    desc.flags = 0;
+    desc.verb = HORON_BARRIER;
+    expect_right(bed, &desc);
+    assert_null(bed->request->name);
+    drop(bed);
+}
+
+static void test_request_shapes_are_multiplied_and_bounded(void **state)
+{
+    static const uint64_t shape[] = {2, 3, 4, 1, 1, 1, 1, 5, 9};
+    static const struct {
+        uint64_t shape[3];
+        int32_t ndim;
+    } huge[] = {{{(uint64_t)1 << 32, (uint64_t)1 << 32, 1}, 3},
+                {{UINT64_MAX, 1, 1}, 1},
+                {{(uint64_t)1 << 61, 1, 1}, 1}, /* x 4 bytes: 63 bits and one more */
+                {{UINT64_MAX / 4 + 1, 4, 1}, 2}};
+    struct bed *bed = *state;
+    horon_descriptor_t desc = right(bed);
+    desc.shape = shape;
+    desc.count = 12345; /* does not count beside a shape */
+    for (desc.ndim = 0; desc.ndim <= HORON_NDIM_MAX; desc.ndim++) {
+        uint64_t count = 1;
+        for (int i = 0; i < desc.ndim; i++)
+            count *= shape[i];
+        expect_right(bed, &desc);
+        assert_int_equal(bed->request->op.count, count);
+        assert_int_equal(bed->request->tensor->ndim, desc.ndim);
+        drop(bed);
+    }
+    expect_wrong(bed, &desc, HORON_ERR_INVALID, "ndim 9");
+    desc.ndim = -1;
+    expect_wrong(bed, &desc, HORON_ERR_INVALID, "ndim -1");
+    for (size_t i = 0; i < sizeof huge / sizeof huge[0]; i++) {
+        desc = right(bed);
+        desc.shape = huge[i].shape;
+        desc.ndim = huge[i].ndim;
+        expect_wrong(bed, &desc, HORON_ERR_INVALID, "too many");
+    }
+    desc = right(bed);
+    desc.count = (uint64_t)1 << 61;
+    expect_wrong(bed, &desc, HORON_ERR_INVALID, "too many bytes");
+    desc.count = ((uint64_t)1 << 61) - 1;
+    expect_right(bed, &desc); /* more than 2^31, and bytes in 63 bits */
+    drop(bed);
+}
+
+static void test_request_with_a_zero_dimension_is_empty_however_large_the_others(void **state)
+{
+    static const uint64_t shape[] = {UINT64_MAX, 0, UINT64_MAX};
+    struct bed *bed = *state;
+    horon_descriptor_t desc = right(bed);
+    desc.shape = shape;
+    desc.ndim = 3;
+    desc.src = desc.dst = NULL; /* of nothing there is no buffer */
+    expect_right(bed, &desc);
+    assert_int_equal(bed->request->op.count, 0);
+    drop(bed);
+}
+
+static void test_request_buffers_are_needed_where_they_are_used(void **state)
+{
+    struct bed *bed = *state;
+    static const struct {
+        uint32_t verb;
+        int32_t root;
+        bool src, dst; /* needed */
+    } cases[] = {{HORON_ALLREDUCE, 0, true, true},
+                 {HORON_BROADCAST, RANK, true, false},
+                 {HORON_BROADCAST, RANK + 1, false, true},
+                 {HORON_ALLGATHER, 0, true, false},
+                 {HORON_BARRIER, 0, false, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        horon_descriptor_t desc = right(bed);
+        desc.verb = cases[i].verb;
+        desc.root = cases[i].root;
+        desc.src = cases[i].src ? bed->data : NULL;
+        desc.dst = cases[i].dst ? bed->data : NULL;
+        expect_right(bed, &desc);
+        drop(bed);
+        if (cases[i].src) {
+            desc.src = NULL;
+            expect_wrong(bed, &desc, HORON_ERR_INVALID, "src is NULL");
+            desc.src = bed->data;
+        }
+        if (cases[i].dst) {
+            desc.dst = NULL;
+            expect_wrong(bed, &desc, HORON_ERR_INVALID, "dst is NULL");
+        }
+        desc.count = 0;
+        desc.src = desc.dst = NULL;
+        expect_right(bed, &desc);
+        drop(bed);
+    }
+}
+
+/* The first version's size is the least there is; a newer caller's struct is longer. */
+static void test_request_descriptor_of_another_version_is_taken_or_refused(void **state)
+{
+    struct bed *bed = *state;
+    struct {
+        horon_descriptor_t known;
+        unsigned char later[sizeof(horon_descriptor_t) * 3 + 8];
+    } newer;
+    memset(&newer, 0xff, sizeof newer);
+    for (size_t bytes = 0; bytes <= sizeof newer; bytes += 4) {
+        horon_descriptor_t *exact = malloc(bytes ? bytes : 1); /* for the address sanitizer */
+        newer.known = right(bed);
+        newer.known.struct_bytes = bytes;
+        memcpy(exact, &newer, bytes);
+        if (bytes < sizeof(size_t)) { /* its size cannot even be read: nobody can pass that */
+        } else if (bytes < sizeof newer.known || bytes > 4 * sizeof newer.known) {
+            expect_wrong(bed, exact, HORON_ERR_INVALID, "struct_bytes");
+        } else {
+            expect_right(bed, exact);
+            assert_int_equal(bed->request->op.count, 8);
+            drop(bed);
+        }
+        free(exact);
+    }
+}
+
+static uint64_t check_of(struct bed *bed, const horon_descriptor_t *desc)
+{
+    expect_right(bed, desc);
+    uint64_t check = bed->request->op.check;
+    drop(bed);
+    return check;
+}
+
+static void test_request_check_differs_where_ranks_must_agree(void **state)
+{
+    struct bed *bed = *state;
+    static const uint64_t flat[] = {8}, square[] = {2, 4}, oblong[] = {4, 2};
+    horon_descriptor_t base = right(bed), all[9];
+    uint64_t seen[9];
+    for (int i = 0; i < 9; i++)
+        all[i] = base;
+    all[1].name = "y";
+    all[2].dtype = HORON_INT32;
+    all[3].redop = HORON_MAX;
+    all[4].prescale = 0.5;
+    all[5].postscale = 2;
+    all[6].count = 7;
+    all[7].shape = square;
+    all[7].ndim = 2;
+    all[8].shape = oblong;
+    all[8].ndim = 2;
+    for (int i = 0; i < 9; i++) {
+        seen[i] = check_of(bed, &all[i]);
+        for (int k = 0; k < i; k++)
+            assert_true(seen[k] != seen[i]);
+    }
+    all[1] = base;
+    all[1].shape = flat; /* the same in other words */
+    all[1].ndim = 1;
+    assert_true(check_of(bed, &all[1]) == seen[0]);
+    all[1] = base;
+    all[1].src = all[1].dst = &all;
+    all[1].root = 2; /* without meaning for it */
+    assert_true(check_of(bed, &all[1]) == seen[0]);
+}
+
+static void test_request_check_of_an_allgather_leaves_rows_out(void **state)
+{
+    struct bed *bed = *state;
+    static const uint64_t two[] = {2, 4}, nine[] = {9, 4}, other[] = {2, 5};
+    horon_descriptor_t desc = right(bed);
+    desc.verb = HORON_ALLGATHER;
+    desc.shape = two;
+    desc.ndim = 2;
+    uint64_t check = check_of(bed, &desc);
+    desc.shape = nine;
+    assert_true(check_of(bed, &desc) == check);
+    desc.shape = other;
+    assert_true(check_of(bed, &desc) != check);
+    desc.verb = HORON_BARRIER; /* of which only the name counts */
+    check = check_of(bed, &desc);
+    desc.shape = two;
+    desc.dtype = HORON_BOOL;
+    assert_true(check_of(bed, &desc) == check);
+}
+
+static void test_request_describe_says_verb_and_name(void **state)
+{
+    struct bed *bed = *state;
+    char text[200];
+    horon_descriptor_t desc = right(bed);
+    expect_right(bed, &desc);
+    horon_request_describe(bed->request, text, sizeof text);
+    assert_string_equal(text, "allreduce 'x'");
+    drop(bed);
+    desc.flags = HORON_IN_ORDER;
+    expect_right(bed, &desc);
+    horon_request_describe(bed->request, text, sizeof text);
+    assert_string_equal(text, "allreduce of 8 float32 (in order)");
+    drop(bed);
+}
+
+struct asked {
+    int times;
+    uint64_t rows, bytes;
+    void *give;
+};
+
+static void *alloc_output(void *arg, uint64_t rows, uint64_t bytes)
+{
+    struct asked *asked = arg;
+    asked->times++;
+    asked->rows = rows;
+    asked->bytes = bytes;
+    return asked->give;
+}
+
+static horon_descriptor_t gather(struct bed *bed)
+{
+    static const uint64_t shape[] = {4, 2};
+    horon_descriptor_t desc = right(bed);
+    desc.verb = HORON_ALLGATHER;
+    desc.dst = NULL;
+    desc.shape = shape;
+    desc.ndim = 2;
+    return desc;
+}
+
+static void test_request_output_is_dst_or_allocs_or_its_own(void **state)
+{
+    static const uint64_t rows[SIZE] = {4, 0, 3};
+    struct bed *bed = *state;
+    float room[14];
+    struct asked asked = {.give = room};
+    horon_descriptor_t desc = gather(bed);
+    desc.alloc = alloc_output;
+    desc.alloc_arg = &asked;
+    desc.dst = bed->data; /* goes before alloc */
+    expect_right(bed, &desc);
+    assert_ptr_equal(horon_request_take_output(bed->request, rows, 14), bed->data);
+    assert_int_equal(asked.times, 0);
+    drop(bed);
+    desc.dst = NULL;
+    expect_right(bed, &desc);
+    assert_ptr_equal(horon_request_take_output(bed->request, rows, 14), room);
+    assert_int_equal(asked.times, 1);
+    assert_int_equal(asked.rows, 7);
+    assert_int_equal(asked.bytes, 56);
+    assert_memory_equal(bed->request->output_rows, rows, sizeof rows);
+    assert_int_equal(bed->request->output_count, 14);
+    drop(bed);
+    asked.give = NULL; /* which fails it */
+    expect_right(bed, &desc);
+    assert_null(horon_request_take_output(bed->request, rows, 14));
+    drop(bed);
+    desc.alloc = NULL;
+    expect_right(bed, &desc);
+    float *own = horon_request_take_output(bed->request, rows, 14);
+    assert_non_null(own);
+    memset(own, 0, 56);
+    horon_request_reset(bed->request); /* before the next start */
+    assert_null(bed->request->output);
+    drop(bed);
+}
+
+static void test_request_output_of_nothing_asks_nobody(void **state)
+{
+    static const uint64_t rows[SIZE] = {0};
+    struct bed *bed = *state;
+    struct asked asked = {0};
+    horon_descriptor_t desc = gather(bed);
+    desc.alloc = alloc_output;
+    desc.alloc_arg = &asked;
+    expect_right(bed, &desc);
+    horon_request_take_output(bed->request, rows, 0);
+    assert_int_equal(asked.times, 0);
+    assert_int_equal(bed->request->output_count, 0);
+    drop(bed);
+}
+
+/* What other ranks say they give is theirs to say: it must be refused, not wrapped. */
+static void test_request_output_larger_than_memory_is_refused(void **state)
+{
+    static const uint64_t rows[SIZE] = {1, 1, 1};
+    static const uint64_t totals[] = {UINT64_MAX, UINT64_MAX / 4, UINT64_MAX / 4 - 3,
+                                      (uint64_t)1 << 62};
+    struct bed *bed = *state;
+    horon_descriptor_t desc = gather(bed);
+    for (uint32_t dtype = 0; dtype < HORON_DTYPE_COUNT; dtype++) {
+        desc.dtype = dtype;
+        for (size_t i = 0; i < sizeof totals / sizeof totals[0]; i++) {
+            expect_right(bed, &desc);
+            assert_null(horon_request_take_output(bed->request, rows, totals[i]));
+            drop(bed);
+        }
+    }
+}
+
+static void test_request_reset_forgets_the_former_run(void **state)
+{
+    struct bed *bed = *state;
+    horon_descriptor_t desc = right(bed);
+    expect_right(bed, &desc);
+    bed->request->error_text = horon_strdup("why");
+    bed->request->status = HORON_ERR_TIMEOUT;
+    bed->request->begun = bed->request->asked = bed->request->warned = true;
+    horon_request_reset(bed->request);
+    assert_null(bed->request->error_text);
+    assert_int_equal(bed->request->status, HORON_IN_PROGRESS);
+    assert_false(bed->request->begun || bed->request->asked || bed->request->warned);
+    drop(bed);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make, end)
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_request_of_a_right_descriptor_is_made),
+        TEST(test_request_numbers_that_mean_nothing_are_refused),
+        TEST(test_request_root_must_be_a_rank_of_a_broadcast),
+        TEST(test_request_reductions_are_those_the_header_marks),
+        TEST(test_request_names_have_1_to_511_bytes),
+        TEST(test_request_shapes_are_multiplied_and_bounded),
+        TEST(test_request_with_a_zero_dimension_is_empty_however_large_the_others),
+        TEST(test_request_buffers_are_needed_where_they_are_used),
+        TEST(test_request_descriptor_of_another_version_is_taken_or_refused),
+        TEST(test_request_check_differs_where_ranks_must_agree),
+        TEST(test_request_check_of_an_allgather_leaves_rows_out),
+        TEST(test_request_describe_says_verb_and_name),
+        TEST(test_request_output_is_dst_or_allocs_or_its_own),
+        TEST(test_request_output_of_nothing_asks_nobody),
+        TEST(test_request_output_larger_than_memory_is_refused),
+        TEST(test_request_reset_forgets_the_former_run),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
