@@ -51,6 +51,7 @@ enum { HORON_LEFT_DECISIONS = HORON_CHANNEL_COUNT, HORON_LEFT_COUNT };
 struct horon_rank_line {
     _Alignas(64) _Atomic uint32_t wake;
     _Alignas(64) _Atomic uint32_t left; /* 1: it said goodbye; its last operations are below */
+    uint32_t left_culprit;              /* the rank because of which it left, perhaps itself */
     uint64_t left_sequence[HORON_LEFT_COUNT];
 };
 

@@ -7,8 +7,8 @@
  *
  * A rank that leaves says how many operations it completed and how many decisions it saw. Those are
  * complete for everybody as far as they need that rank; anything later can never be, and fails with
- * its name. If it leaves because something here failed that way, its goodbye names the rank that was
- * the cause: whoever hears of the follower first blames the same rank as all others.
+ * its name. If it leaves because something here failed that way, its goodbye names the rank that
+ * was the cause: whoever hears of the follower first blames the same rank as all others.
  */
 #include "engine/engine_state.h"
 
@@ -183,8 +183,8 @@ static void see_local_goodbyes(struct horon_engine *engine)
         heed_abort(engine);
         if (!engine->failed && horon_host_abort_begun(engine->host))
             return; /* it is being written */
-        uint32_t culprit = line->left_culprit; /* from shared memory: looked at before it is used */
-        if (culprit >= (uint32_t)engine->topology->size)
+        uint32_t culprit = line->left_culprit;
+        if (culprit >= (uint32_t)engine->topology->size) /* it is in shared memory: trust none */
             culprit = (uint32_t)rank;
         horon_engine_flood_goodbye(engine, rank, line->left_sequence, (int)culprit);
     }

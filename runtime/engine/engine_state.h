@@ -10,7 +10,7 @@
 enum horon_control_kind {
     HORON_CONTROL_COORDINATOR = 1, /* the rest is the coordinator's */
     HORON_CONTROL_ABORT = 2,       /* status (i32 as u32), text */
-    HORON_CONTROL_GOODBYE = 3      /* rank u32, operations completed on each channel u64 */
+    HORON_CONTROL_GOODBYE = 3      /* rank u32, what it completed u64 each, who is to blame u32 */
 };
 
 /** Operations of one channel, in their order. */
@@ -61,6 +61,8 @@ struct horon_engine {
     bool *left;                               /* [size] ranks that said goodbye */
     int left_rank;                            /* the first of them, -1: none */
     uint64_t left_sequence[HORON_LEFT_COUNT]; /* the least any of them completed */
+    int left_culprit[HORON_LEFT_COUNT]; /* why that is so little: a rank that left by itself */
+    int leaves_because_of; /* the rank to blame for a departure from here: this one, or another */
     bool leaving;
     uint8_t *message; /* [HORON_CONTROL_BYTES_MAX] to put the kind before a coordinator's message */
 };
@@ -75,7 +77,7 @@ horon_status_t horon_engine_on_control(void *engine, int peer, const void *bytes
 bool horon_engine_send_coordinator(struct horon_engine *engine);
 void horon_engine_flood_abort(struct horon_engine *engine);
 void horon_engine_flood_goodbye(struct horon_engine *engine, int rank,
-                                const uint64_t sequence[HORON_LEFT_COUNT]);
+                                const uint64_t sequence[HORON_LEFT_COUNT], int culprit);
 /** Takes note of an abort in shared memory, and of ranks that left; fails what can no longer end.
  */
 void horon_engine_check_left(struct horon_engine *engine);

@@ -158,14 +158,6 @@ static int ranks_named(const struct simulation *sim, const char *text)
     return count;
 }
 
-static bool names_one_that_left(const struct simulation *sim, const char *text)
-{
-    for (int rank = 0; rank < sim->size; rank++)
-        if (names(text, rank) && (sim->ranks[rank].leaving || sim->ranks[rank].state == SIM_LEFT))
-            return true;
-    return false;
-}
-
 /* @return is this how it may end? */
 static bool allowed(const struct sim_rank *rank, const struct sim_op *op, const struct sim_use *use,
                     const char *text)
@@ -185,7 +177,9 @@ static bool allowed(const struct sim_rank *rank, const struct sim_op *op, const 
     case SIM_FATE_KILL:
         return sim->struck && status == HORON_ERR_PEER_LOST && names(text, sim->victim);
     case SIM_FATE_LEAVE:
-        return sim->struck && status == HORON_ERR_CLOSED && names_one_that_left(sim, text);
+        /* nobody else: those that give up because of it and leave are no cause */
+        return sim->struck && status == HORON_ERR_CLOSED && names(text, sim->victim) &&
+               ranks_named(sim, text) == 1;
     case SIM_FATE_DISORDER:
         return status == HORON_ERR_MISMATCH && ranks_named(sim, text) >= 1;
     }
