@@ -79,23 +79,91 @@ def test_ssh_ranks_run_on_all_hosts():
         assert_only_sshd_left(net)
 
 
-def test_ssh_store_is_reached_by_the_address_that_ssh_came_from():
-    code = """
+PLACES = """
 import os, re, socket
-host, port = re.fullmatch(r"tcp://\\[?([^\\]]*?)\\]?:(\\d+)", os.environ["HORON_STORE"]).groups()
-socket.create_connection((host, int(port)), 5).close()
-print("reached", host)
+def listening(path):
+    for line in open(path).read().splitlines()[1:]:
+        words = line.split()
+        if words[3] == "0A":
+            yield words[1]
+store = os.environ["HORON_STORE"]
+assert store.startswith("tcp://"), store
+for place in store[len("tcp://"):].split(","):
+    host, port = re.fullmatch(r"\\[?(.*?)\\]?:(\\d+)", place).groups()
+    try:
+        socket.create_connection((host, int(port)), 5).close()
+        print("reached", host, port)
+    except OSError:
+        print("not reached", host, port)
+for path in "/proc/net/tcp", "/proc/net/tcp6":
+    print("listening", *listening(path))
 """
+
+
+def places(net, *words, **more):
+    """@return what ranks 0 and 1, a host each, print of their store"""
+    with job(net, *words, *jobs.python(PLACES), slots=(1, 1), **more) as one:
+        status, out, err = one.end()
+    assert status == 0, err
+    return [re.findall(rf"^\[{rank}\]<stdout>:(.*)$", out, flags=re.MULTILINE) for rank in range(2)]
+
+
+def addresses_of(lines, start="reached"):
+    return [line.split()[1] for line in lines if line.startswith(start + " ")]
+
+
+def test_ssh_store_is_reached_at_all_addresses_first_where_ssh_came_from():
     with hosts() as net:
-        for addresses, seen in (
-            (net.addresses, "10.77.0.1"),
-            ([f"[{address}]" for address in net.addresses6], "fd77::1"),
+        for addresses, seen, other in (
+            (net.addresses, "10.77.0.1", "fd77::1"),
+            ([f"[{address}]" for address in net.addresses6], "fd77::1", "10.77.0.1"),
         ):
-            with job(net, *jobs.python(code), slots=(1, 1), addresses=addresses) as one:
-                status, out, err = one.end()
-            assert status == 0, err
-            assert "[0]<stdout>:reached 127.0.0.1" in out, out
-            assert f"[1]<stdout>:reached {seen}" in out, out
+            here, there = places(net, addresses=addresses)
+            assert addresses_of(here) == ["127.0.0.1"], here
+            assert addresses_of(there) == [seen, other], there
+
+
+def test_ssh_store_addresses_that_lead_nowhere_are_passed_over():
+    """Host 0 is seen by an address that host 1 can reach, and has two that it cannot."""
+    tap.need(SUM_ONCE, "the rank program is not built (SUM_ONCE)")
+    with hosts() as net:
+        netns.ip("-n", net.names[0], "addr", "add", "10.99.0.1/32", "dev", "eth0")
+        netns.ip("-n", net.names[1], "route", "add", "unreachable", "10.99.0.0/24")
+        _, there = places(net)
+        assert addresses_of(there) == ["10.77.0.1", "fd77::1"], there
+        assert [line for line in there if "not reached 10.99.0.1" in line], there
+        with job(net, "--interfaces", "10.99.0.0/24,fd77::/64", SUM_ONCE, "1000") as one:
+            status, _, err = one.end()
+        assert status == 0, err
+
+
+def test_ssh_store_keeps_to_interfaces_and_ports():
+    wanted = ("--interfaces", "fd77::/64", "--port-range", "5100-5103")
+    with hosts() as net:
+        here, there = places(net, *wanted)
+        assert addresses_of(there) == ["fd77::1"], there
+        port = int(there[0].split()[2])
+        assert 5100 <= port <= 5103
+        sockets = {
+            place
+            for line in here
+            if line.startswith("listening ")
+            for place in line.split()[1:]
+            if int(place.rpartition(":")[2], 16) == port
+        }
+        at = {place.rpartition(":")[0] for place in sockets}
+        assert at == {"0100007F", "000077FD000000000000000001000000"}, (
+            at
+        )  # ::1 of fd77 and 127.0.0.1
+        code = "echo $HORON_INTERFACES $HORON_PORT_RANGE"
+        with job(net, *wanted, "sh", "-c", code, slots=(1, 1)) as one:
+            status, out, err = one.end()
+        assert status == 0, err
+        assert out.count("fd77::/64 5100-5103") == 2, out
+        with job(net, "--interfaces", "eth9", "true") as one:
+            status, _, err = one.end()
+        assert status == 1
+        assert "HORON_INTERFACES=eth9 matches no" in err and "10.77.0.1" in err, err
 
 
 def test_ssh_sums_cross_the_links():

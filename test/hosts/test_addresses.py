@@ -98,6 +98,24 @@ def test_addresses_failure_says_what_was_tried_and_why():
             assert "cannot connect to rank" in text, texts
 
 
+def test_addresses_store_is_found_at_one_of_several():
+    """The first is silent, the second has no machine, the third is known to nobody."""
+    with ranks.hosts(2) as net:
+        for number in range(2):
+            ip("-n", net.names[number], "route", "add", "10.88.0.9/32", "via", "10.77.0.200")
+            ip("-n", net.names[number], "route", "add", "unreachable", "10.89.0.0/24")
+        port = ranks.PORT
+        dead = f"tcp://10.88.0.9:{port},tcp://10.89.0.9:{port},no..name:{port}"
+        assert_works(net, store=f"{dead},{net.addresses[0]}:{port}")
+        assert_works(net, store=f"{dead},[{net.addresses6[0]}]:{port}")
+        with ranks.Job(net, LAYOUT, "place", store=dead, settings={"START_TIMEOUT": "2s"}) as job:
+            assert set(job.end()) == {1}
+            for failure in job.failures().values():
+                assert f"10.88.0.9:{port}: no answer" in failure.text, failure
+                assert f"10.89.0.9:{port}: no connection: No route to host" in failure.text, failure
+                assert f"no..name:{port}: the host name" in failure.text, failure
+
+
 def test_addresses_interfaces_selects():
     with ranks.hosts(2) as net:
         connect_directly(net)

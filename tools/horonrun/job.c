@@ -271,6 +271,16 @@ static horon_status_t open_hosts(struct job *job, struct horon_error *error)
     return HORON_OK;
 }
 
+static horon_status_t make_store(struct job *job, const char *key, struct horon_error *error)
+{
+    const struct horonrun_store_setup setup = {.size = job->setup->size,
+                                               .key = key,
+                                               .remote = job->remote_count > 0,
+                                               .interfaces = job->setup->interfaces,
+                                               .port_range = job->setup->port_range};
+    return horonrun_store_create(&job->store, job->loop, &setup, error);
+}
+
 static horon_status_t begin(struct job *job, struct horon_error *error)
 {
     char key[HORONRUN_KEY_BYTES];
@@ -280,8 +290,7 @@ static horon_status_t begin(struct job *job, struct horon_error *error)
     if (status == HORON_OK)
         status = horonrun_store_make_key(key, error);
     if (status == HORON_OK)
-        status = horonrun_store_create(&job->store, job->loop, job->setup->size, key,
-                                       job->remote_count > 0, job->setup->interfaces, error);
+        status = make_store(job, key, error);
     if (status == HORON_OK)
         status = make_environments(job, key, error);
     explicit_bzero(key, sizeof key);

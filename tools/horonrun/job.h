@@ -16,6 +16,7 @@ struct horonrun_job_setup {
     int size;
     int64_t start_timeout_ms;
     const char *interfaces; /* HORON_INTERFACES */
+    const char *port_range; /* HORON_PORT_RANGE */
     sigset_t mask;          /* blocked signals for children */
 };
 

@@ -2,7 +2,8 @@
 /*
  * horonrun's end of boot/store_server.h: where it listens and what it tells the ranks of that. A
  * job on this machine alone listens on the loopback only. With other hosts it listens on all
- * addresses, and each host is told the one that its ssh connection came from: that way is open.
+ * addresses, or on those of the chosen interfaces, and each host is told all of them: first the one
+ * that its ssh connection came from, as that way is open.
  */
 #include "store.h"
 
@@ -19,7 +20,7 @@ struct horonrun_store {
     struct ev_loop *loop;
     struct ev_io io;
     struct horon_store_server *server;
-    struct horon_addresses addresses; /* for other hosts */
+    struct horon_addresses addresses; /* of this machine, for other hosts; loopback last */
 };
 
 horon_status_t horonrun_store_make_key(char key[HORONRUN_KEY_BYTES], struct horon_error *error)
@@ -41,26 +42,58 @@ static void on_readable(struct ev_loop *loop, struct ev_io *io, int events)
     horon_store_server_progress(store->server);
 }
 
-horon_status_t horonrun_store_create(struct horonrun_store **store_out, struct ev_loop *loop,
-                                     int size, const char *key, bool remote, const char *interfaces,
-                                     struct horon_error *error)
+/* Local ranks come over the loopback in any case. */
+static void add_loopback(struct horon_addresses *addresses)
 {
-    const struct horon_store_server_options options = {
-        .size = size,
-        .key = key,
-        .key_bytes = strlen(key),
-        .bind_address = remote ? "*" : NULL,
+    struct horon_address loopback;
+    horon_address_parse("127.0.0.1", 0, &loopback);
+    for (int i = 0; i < addresses->count; i++)
+        if (horon_address_same_host(&addresses->items[i], &loopback))
+            return;
+    if (addresses->count == HORON_ADDRESSES_MAX)
+        addresses->count--;
+    addresses->items[addresses->count++] = loopback;
+}
+
+static horon_status_t serve(struct horonrun_store *store, const struct horonrun_store_setup *setup,
+                            struct horon_error *error)
+{
+    struct horon_store_server_options options = {
+        .size = setup->size,
+        .key = setup->key,
+        .key_bytes = strlen(setup->key),
+        .bind_address = setup->remote ? "*" : NULL,
         .rank = -1,
     };
+    horon_status_t status =
+        horon_port_range_parse(setup->port_range, &options.port, &options.port_last, error);
+    if (status == HORON_OK && setup->remote) {
+        status = horon_addresses_of_machine(setup->interfaces, false, &store->addresses, error);
+        add_loopback(&store->addresses);
+        if (setup->interfaces[0]) {
+            options.bind_address = NULL;
+            options.bind_addresses = &store->addresses;
+        }
+    }
+    if (status != HORON_OK)
+        return status;
+    struct horon_error why = {0};
+    status = horon_store_server_create(&options, &store->server, NULL, &why);
+    if (status != HORON_OK)
+        return horon_error_set(error, status, "%s%s", why.text,
+                               options.port ? " (HORON_PORT_RANGE says where it may)" : "");
+    return HORON_OK;
+}
+
+horon_status_t horonrun_store_create(struct horonrun_store **store_out, struct ev_loop *loop,
+                                     const struct horonrun_store_setup *setup,
+                                     struct horon_error *error)
+{
     struct horonrun_store *store = horon_zalloc(1, sizeof *store);
-    horon_status_t status = HORON_OK;
     if (!store)
         return horon_error_set(error, HORON_ERR_MEMORY, "out of memory");
     store->loop = loop;
-    if (remote)
-        status = horon_addresses_of_machine(interfaces, false, &store->addresses, error);
-    if (status == HORON_OK)
-        status = horon_store_server_create(&options, &store->server, NULL, error);
+    horon_status_t status = serve(store, setup, error);
     if (status != HORON_OK) {
         horonrun_store_destroy(store);
         return status;
@@ -72,11 +105,16 @@ horon_status_t horonrun_store_create(struct horonrun_store **store_out, struct e
     return HORON_OK;
 }
 
-static void write_url(const struct horonrun_store *store, struct horon_address address, char *url)
+/* Appends one address; left out if there is no room: a rank tries those that there are. */
+static void append_url(const struct horonrun_store *store, struct horon_address address,
+                       char url[HORONRUN_STORE_URL_BYTES])
 {
     char text[HORON_ADDRESS_TEXT_BYTES];
+    const size_t used = strlen(url);
     horon_address_set_port(&address, horon_store_server_port(store->server));
-    snprintf(url, HORONRUN_STORE_URL_BYTES, "tcp://%.80s", horon_address_text(&address, text));
+    horon_address_text(&address, text);
+    if (used + strlen("tcp://") + strlen(text) < HORONRUN_STORE_URL_BYTES)
+        snprintf(url + used, HORONRUN_STORE_URL_BYTES - used, "%s%s", used ? "," : "tcp://", text);
 }
 
 void horonrun_store_local_url(const struct horonrun_store *store,
@@ -84,19 +122,26 @@ void horonrun_store_local_url(const struct horonrun_store *store,
 {
     struct horon_address loopback;
     horon_address_parse("127.0.0.1", 0, &loopback);
-    write_url(store, loopback, url);
+    url[0] = 0;
+    append_url(store, loopback, url);
 }
 
 void horonrun_store_remote_url(const struct horonrun_store *store, const char *seen_as,
                                char url[HORONRUN_STORE_URL_BYTES])
 {
-    const struct horon_address *best = &store->addresses.items[0];
-    struct horon_address seen;
-    if (horon_address_parse(seen_as, 0, &seen))
-        for (int i = 0; i < store->addresses.count; i++)
-            if (horon_address_same_host(&seen, &store->addresses.items[i]))
-                best = &store->addresses.items[i];
-    write_url(store, *best, url);
+    struct horon_address seen = {0};
+    const bool known = horon_address_parse(seen_as, 0, &seen);
+    url[0] = 0;
+    for (int first = 1; first >= 0; first--) {
+        for (int i = 0; i < store->addresses.count; i++) {
+            const struct horon_address *address = &store->addresses.items[i];
+            const bool is_first = known && horon_address_same_host(&seen, address);
+            if (is_first == (first == 1) && (is_first || !horon_address_is_loopback(address)))
+                append_url(store, *address, url);
+        }
+    }
+    if (!url[0]) /* this machine has nothing else; another one may yet be a namespace of it */
+        horonrun_store_local_url(store, url);
 }
 
 void horonrun_store_fail(struct horonrun_store *store, const char *why)

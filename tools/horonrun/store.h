@@ -3,6 +3,7 @@
 #ifndef HORONRUN_STORE_H
 #define HORONRUN_STORE_H
 
+#include "config.h"
 #include "status.h"
 
 #include <ev.h>
@@ -16,26 +17,36 @@ struct horonrun_store;
 /** Makes a job key. @return OK | ERR_SYSTEM */
 horon_status_t horonrun_store_make_key(char key[HORONRUN_KEY_BYTES], struct horon_error *error);
 
+/** What a store is to be; views, for the time of the call. */
+struct horonrun_store_setup {
+    int size;
+    const char *key;
+    bool remote;            /* other hosts take part */
+    const char *interfaces; /* HORON_INTERFACES */
+    const char *port_range; /* HORON_PORT_RANGE */
+};
+
 /**
- * Listens: on the loopback, or for @p remote on all addresses.
- * @param interfaces  which addresses to publish, as HORON_INTERFACES
- * @return OK | ERR_SYSTEM | ERR_MEMORY | ERR_CONFIG, no address of those interfaces
+ * Listens at a port of the range: on the loopback; with other hosts on all addresses too, or on
+ * those of the interfaces that were chosen.
+ * @return OK | ERR_SYSTEM, among others: no port of the range is free | ERR_MEMORY | ERR_CONFIG, no
+ *         such range, or no address of those interfaces
  */
 horon_status_t horonrun_store_create(struct horonrun_store **store_out, struct ev_loop *loop,
-                                     int size, const char *key, bool remote, const char *interfaces,
+                                     const struct horonrun_store_setup *setup,
                                      struct horon_error *error);
 
-/** "tcp://[0123:...]:65535" and a final 0. */
-#define HORONRUN_STORE_URL_BYTES 96
+/** As long as a row of the option table may be. */
+#define HORONRUN_STORE_URL_BYTES HORON_CONFIG_TEXT_BYTES
 
 /** What local ranks get as HORON_STORE. */
 void horonrun_store_local_url(const struct horonrun_store *store,
                               char url[HORONRUN_STORE_URL_BYTES]);
 
 /**
- * What ranks of another host get: an address of this machine that they can reach.
- * @param seen_as the address by which that host sees us, which is the best if it is ours (with a
- *        proxy between it is not); else the first of the interfaces is taken
+ * What ranks of another host get: this machine's addresses that it listens at, for them to try.
+ * @param seen_as the address by which that host sees us, which goes first if it is ours (with a
+ *        proxy between it is not)
  */
 void horonrun_store_remote_url(const struct horonrun_store *store, const char *seen_as,
                                char url[HORONRUN_STORE_URL_BYTES]);
