@@ -224,7 +224,7 @@ static bool parse_integer(enum horon_config_type type, const char *text, int64_t
     static const char *const time_units[] = {"", "ms", "s", "min", NULL};
     static const int64_t int_factors[] = {1};
     static const int64_t byte_factors[] = {1, 1, KIB, KIB, MIB, MIB, GIB, GIB};
-    static const int64_t time_factors[] = {1, 1, 1000, 60000};
+    static const int64_t time_factors[] = {1000, 1, 1000, 60000};
     if (type == HORON_CONFIG_BYTES)
         return parse_number(text, byte_units, byte_factors, value_out);
     if (type == HORON_CONFIG_TIME)

@@ -42,7 +42,7 @@ struct horon_config {
 enum horon_config_type {
     HORON_CONFIG_INT,   /* decimal */
     HORON_CONFIG_BYTES, /* 123, 64k, 8m, 1g (powers of 1024) */
-    HORON_CONFIG_TIME,  /* milliseconds; or 2s, 500ms */
+    HORON_CONFIG_TIME,  /* 500ms, 2s, 3min; a bare number is seconds */
     HORON_CONFIG_BOOL,  /* 0 1 no yes false true off on */
     HORON_CONFIG_WORD,  /* one of choices */
     HORON_CONFIG_TEXT

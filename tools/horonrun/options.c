@@ -72,10 +72,9 @@ static const struct own_option own_options[] = {
     {"--help -h", KIND_FLAG, AT(help), NULL, "Print this, and stop."},
 };
 
-/* horovodrun's names for rows, and its units; %s takes the value. */
+/* horovodrun's names for rows; %s takes the value. */
 enum alias_kind {
     ALIAS_TEXT,
-    ALIAS_SECONDS, /* a bare number counts seconds, where the row would take milliseconds */
     ALIAS_INTERFACE,
     ALIAS_FLAG,
 };
@@ -87,8 +86,7 @@ static const struct {
     {"--cache-capacity", "CACHE_ENTRIES=%s", ALIAS_TEXT},
     {"--network-interfaces", "INTERFACES=%s", ALIAS_TEXT},
     {"--network-interface", NULL, ALIAS_INTERFACE},
-    {"--stall-check-warning-time-seconds", "STALL_WARN=%s", ALIAS_SECONDS},
-    {"--start-timeout", "START_TIMEOUT=%s", ALIAS_SECONDS},
+    {"--stall-check-warning-time-seconds", "STALL_WARN=%s", ALIAS_TEXT},
     {"--no-stall-check", "STALL_WARN=0", ALIAS_FLAG},
 };
 
@@ -301,13 +299,8 @@ static horon_status_t set_alias(struct horonrun_options *options, struct word *w
         if (strcmp(aliases[i].name, word->name) != 0)
             continue;
         const char *value = aliases[i].kind == ALIAS_FLAG ? "" : take_value(word);
-        char with_unit[64];
         if (!value)
             return HORON_ERR_CONFIG;
-        if (aliases[i].kind == ALIAS_SECONDS && value[0] && !value[strspn(value, "0123456789")]) {
-            snprintf(with_unit, sizeof with_unit, "%.60ss", value);
-            value = with_unit;
-        }
         bool added = aliases[i].kind == ALIAS_INTERFACE
                          ? add_interface(options, value)
                          : list_add(&options->settings, aliases[i].setting, value);
@@ -422,7 +415,8 @@ void horonrun_options_help(FILE *to)
         snprintf(left, sizeof left, "%s %s", option->names, option->value ? option->value : "");
         print_wrapped(to, left, option->doc);
     }
-    fprintf(to, "\nSettings for the ranks (the same as HORON_... in the environment):\n\n");
+    fprintf(to, "\nSettings for the ranks (the same as HORON_... in the environment;\n"
+                "a bare time is in seconds):\n\n");
     for (size_t i = 0; i < count; i++) {
         char flag[64];
         if (is_ours(&rows[i]))
@@ -431,7 +425,7 @@ void horonrun_options_help(FILE *to)
         snprintf(left, sizeof left, "%s VALUE (%s)", flag, rows[i].dflt[0] ? rows[i].dflt : "\"\"");
         print_wrapped(to, left, rows[i].doc);
     }
-    fprintf(to, "\nhorovodrun's names for some of them (bare times are seconds):\n\n ");
+    fprintf(to, "\nhorovodrun's names for some of them:\n\n ");
     for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++)
         fprintf(to, " %s", aliases[i].name);
     fprintf(to, "\n");

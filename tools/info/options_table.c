@@ -29,7 +29,8 @@ static void write_allowed(const struct horon_config_row *row, char *text, size_t
 {
     static const char *const type_names[] = {[HORON_CONFIG_INT] = "a number",
                                              [HORON_CONFIG_BYTES] = "bytes (64k, 8m, 1g)",
-                                             [HORON_CONFIG_TIME] = "a time (500ms, 2s)",
+                                             [HORON_CONFIG_TIME] =
+                                                 "a time (500ms, 2s; a bare number is seconds)",
                                              [HORON_CONFIG_BOOL] = "0 or 1",
                                              [HORON_CONFIG_WORD] = "",
                                              [HORON_CONFIG_TEXT] = "text"};
