@@ -315,6 +315,28 @@ static horon_status_t withdraw(struct horon_context *ctx, struct horon_request *
                            (long long)timeout_ms, why);
 }
 
+/* The other ranks run an in-order operation, and this one must return its buffers: without it the
+ * sequence is broken for all, so all are told who gave up and what it waited for. */
+static horon_status_t give_up(struct horon_context *ctx, struct horon_request *request,
+                              int64_t timeout_ms, struct horon_error *error)
+{
+    char what[128 + HORON_NAME_BYTES_MAX], why[HORON_ERROR_TEXT_BYTES / 2];
+    char text[HORON_ERROR_TEXT_BYTES];
+    horon_request_describe(request, what, sizeof what);
+    horon_token_take(ctx);
+    horon_engine_progress(ctx->engine); /* it may lie in the mailbox, or end just now */
+    if (request->linked) {
+        horon_engine_explain(ctx->engine, request, why, sizeof why);
+        snprintf(text, sizeof text, "%s gave it up after %lld ms: %s",
+                 horon_engine_rank_names(ctx->engine)[ctx->boot.topology.rank],
+                 (long long)timeout_ms, why);
+        horon_engine_fail(ctx->engine, HORON_ERR_TIMEOUT, text);
+    }
+    horon_token_release(ctx);
+    horon_context_wait(ctx, request, -1);
+    return take_result(request, error);
+}
+
 static horon_status_t run_posted(struct horon_context *ctx, const horon_descriptor_t *desc,
                                  int64_t timeout_ms, struct horon_error *error)
 {
@@ -332,7 +354,9 @@ static horon_status_t run_posted(struct horon_context *ctx, const horon_descript
     }
     /* nobody is woken: this thread is about to drive */
     status = horon_context_wait(ctx, request, timeout_ms);
-    if (status == HORON_ERR_TIMEOUT)
+    if (status == HORON_ERR_TIMEOUT && request->in_order)
+        status = give_up(ctx, request, timeout_ms, error);
+    else if (status == HORON_ERR_TIMEOUT)
         status = withdraw(ctx, request, timeout_ms, error);
     else
         status = take_result(request, error);
@@ -357,7 +381,7 @@ static horon_status_t run_now(struct horon_context *ctx, struct horon_request *r
             left = now >= deadline ? 0 : (int64_t)((deadline - now) / 1000000u);
         }
         if (horon_context_wait(ctx, request, left) == HORON_ERR_TIMEOUT) {
-            horon_status_t status = withdraw(ctx, request, timeout_ms, error);
+            horon_status_t status = give_up(ctx, request, timeout_ms, error);
             wait_for_engine(request);
             return status;
         }
@@ -470,6 +494,9 @@ horon_status_t horon_cancel(horon_request_t *req)
 {
     if (horon_test(req, HORON_HOST_DONE) != HORON_IN_PROGRESS)
         return horon_error_set(&last_error, HORON_ERR_INVALID, "the request is not in flight");
+    if (req->in_order)
+        return horon_error_set(&last_error, HORON_ERR_UNSUPPORTED,
+                               "an in-order operation cannot be withdrawn: the other ranks run it");
     if (atomic_exchange(&req->cancel_posted, true))
         return HORON_OK;
     atomic_fetch_add_explicit(&req->refs, 1, memory_order_relaxed);

@@ -29,6 +29,11 @@
  *  - Owner: what the caller passes stays the caller's; pointers returned live as long as said.
  *  - Thread: any thread, unless said. Blocks: no, unless said. No call may be made from a signal
  *    handler. In a forked child every call fails with HORON_ERR_FORKED.
+ *  - Failure: a refused call or a mismatch between named operations concerns those alone. What
+ *    leaves the ranks' sequences unequal fails the job, on all ranks and for good: a lost rank
+ *    (ERR_PEER_LOST), a broken promise of order (ERR_MISMATCH), an in-order operation given up
+ *    (ERR_TIMEOUT), no memory in the middle of an operation (ERR_MEMORY). Every pending and every
+ *    later operation then ends with that status and the same text.
  *  - NULL for an object (context, request) gives HORON_ERR_INVALID, and does nothing in the calls
  *    that destroy or release.
  */
@@ -304,7 +309,7 @@ HORON_API const char *horon_host_name(const horon_context_t *ctx, int32_t host);
  * @return OK, queued | ERR_INVALID, the descriptor is wrong; the text of @p ctx says how, see
  *         horon_last_error | ERR_UNSUPPORTED, dtype has no such reduction | ERR_DUPLICATE, the name
  *         is in flight on this rank | ERR_MEMORY, INFLIGHT_MAX requests are pending |
- *         ERR_PEER_LOST, ERR_CLOSED, the job has failed or is shut down | ERR_FORKED
+ *         ERR_CLOSED, shut down | ERR_FORKED | what the job failed with
  * Owner:  the caller keeps src and dst alive until the request has ended: horon_wait() returned
  *         other than IN_PROGRESS or ERR_TIMEOUT, or the callback was called.
  * Result: if the operation fails for want of a participant, src is unchanged, also in place; dst is
@@ -325,9 +330,10 @@ HORON_API horon_status_t horon_submit_group(horon_context_t *ctx, const horon_de
 
 /**
  * Submits one operation and waits for it: the shortest way for a caller that blocks, as nobody else
- * is woken for it. Returns as horon_submit() and horon_wait(); on ERR_TIMEOUT the operation is
- * withdrawn first, which may take longer than the limit if it has begun. An HORON_ALLGATHER needs
- * dst or alloc.
+ * is woken for it. Returns as horon_submit() and horon_wait(); on ERR_TIMEOUT a named operation is
+ * withdrawn first, which may take longer than the limit if it has begun. An in-order one cannot be
+ * withdrawn: ERR_TIMEOUT then fails the job on all ranks, with a text that says which rank gave up
+ * and what it waited for. An HORON_ALLGATHER needs dst or alloc.
  * @param error_text, error_bytes  as in horon_context_create()
  * Blocks: until done or @p timeout_ms.
  */
@@ -375,10 +381,10 @@ HORON_API horon_status_t horon_wait_all(horon_request_t *const *reqs, size_t n,
                                         horon_completion_t kind, int64_t timeout_ms);
 
 /**
- * Asks to withdraw an operation that has not been begun by all ranks. The request then ends with
- * ERR_CANCELLED, once that is confirmed; or as usual, if it was too late. Wait for it. An in-order
- * operation that is queued behind none cannot be withdrawn and ends as usual.
- * @return OK, asked | ERR_INVALID, not in flight
+ * Asks to withdraw a named operation that has not been begun by all ranks. The request then ends
+ * with ERR_CANCELLED, once that is confirmed; or as usual, if it was too late. Wait for it.
+ * @return OK, asked | ERR_INVALID, not in flight | ERR_UNSUPPORTED, it is in order: the other ranks
+ *         run it, and none can be left out
  */
 HORON_API horon_status_t horon_cancel(horon_request_t *req);
 

@@ -71,32 +71,12 @@ static void start(struct horon_engine *engine, struct horon_request *request)
     }
 }
 
-static bool remove_queued(struct horon_lane *lane, struct horon_work *work)
-{
-    struct horon_work **link = &lane->head;
-    if (lane->running && lane->head == work)
-        return false;
-    while (*link && *link != work)
-        link = &(*link)->next;
-    if (!*link)
-        return false;
-    *link = work->next;
-    if (lane->tail == &work->next)
-        lane->tail = link;
-    lane->length--;
-    return true;
-}
-
+/* Only named ones: the other ranks will run an in-order operation, whatever happens here. */
 static void cancel(struct horon_engine *engine, struct horon_request *request)
 {
-    if (request->linked && !request->begun) {
-        if (!request->in_order) {
-            horon_coordinator_cancel(engine->coordinator, (uint64_t)(uintptr_t)request);
-            engine->coordinator_dirty = engine->urgent = true;
-        } else if (!engine->lanes[HORON_CHANNEL_ORDERED].running &&
-                   remove_queued(&engine->lanes[HORON_CHANNEL_ORDERED], &request->work)) {
-            horon_engine_end(engine, request, HORON_ERR_CANCELLED, NULL);
-        }
+    if (request->linked && !request->begun && !request->in_order) {
+        horon_coordinator_cancel(engine->coordinator, (uint64_t)(uintptr_t)request);
+        engine->coordinator_dirty = engine->urgent = true;
     }
     atomic_store(&request->cancel_posted, false);
     engine->options.release(request);
