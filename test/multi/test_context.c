@@ -18,6 +18,13 @@
 
 #include <cmocka.h>
 
+static void count_call(void *arg, horon_request_t *req, horon_status_t status)
+{
+    (void)req;
+    (void)status;
+    atomic_fetch_add((atomic_int *)arg, 1);
+}
+
 static void for_shm_and_tcp(job_work_fn_t work)
 {
     static const char *const tcp[] = {"SHM=0", NULL};
@@ -204,6 +211,67 @@ static void test_rank_that_leaves_is_named(void **state)
     }
 }
 
+/* Rank 0 gives up what rank 1 has not begun; the job fails on both, soon, and says who. */
+static void give_up(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    static float data[100];
+    char text[HORON_ERROR_TEXT_BYTES];
+    horon_descriptor_t desc = job_sum(NULL, data, 100, HORON_IN_ORDER);
+    desc.callback = arg ? count_call : NULL; /* then it cannot be run from the stack alone */
+    static atomic_int calls;
+    desc.callback_arg = &calls;
+    RANK_MUST(horon_run(ctx, &desc, -1, text, sizeof text) == HORON_OK);
+    if (horon_rank(ctx) == 0) {
+        RANK_MUST(horon_run(ctx, &desc, 50, text, sizeof text) == HORON_ERR_TIMEOUT);
+        RANK_MUST(strstr(text, "rank 0") && strstr(text, "gave it up after 50 ms"));
+    } else {
+        horon_descriptor_t other = job_sum("never", data, 100, 0);
+        RANK_MUST(horon_run(ctx, &other, -1, text, sizeof text) == HORON_ERR_TIMEOUT);
+        RANK_MUST(strstr(text, "rank 0") && strstr(text, "gave it up after 50 ms"));
+    }
+    RANK_MUST(horon_run(ctx, &desc, -1, text, sizeof text) == HORON_ERR_TIMEOUT);
+    RANK_MUST(!arg || atomic_load(&calls) == (horon_rank(ctx) == 0 ? 2 : 1));
+}
+
+static void test_in_order_operation_given_up_fails_the_job(void **state)
+{
+    (void)state;
+    static const char *const tcp[] = {"SHM=0", NULL};
+    static char with_callback;
+    job_run(2, NULL, give_up, NULL);
+    job_run(2, NULL, give_up, &with_callback);
+    job_run(2, tcp, give_up, NULL);
+}
+
+/* Whenever it is asked: the sums of the others would be wrong from there on. */
+static void cancel_in_order(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    enum { N = 300 };
+    static float data[N];
+    horon_request_t *requests[N];
+    (void)arg;
+    for (int i = 0; i < N; i++) {
+        data[i] = (float)i;
+        horon_descriptor_t desc = job_sum(NULL, &data[i], 1, HORON_IN_ORDER);
+        RANK_MUST(horon_submit(ctx, &desc, &requests[i]) == HORON_OK);
+        if (horon_rank(ctx) == 0 && i % 7 == 0) {
+            horon_status_t status = horon_cancel(requests[i]);
+            RANK_MUST(status == HORON_ERR_UNSUPPORTED || status == HORON_ERR_INVALID);
+        }
+    }
+    RANK_MUST(horon_wait_all(requests, N, HORON_HOST_DONE, -1) == HORON_OK);
+    for (int i = 0; i < N; i++) {
+        RANK_MUST(data[i] == (float)(i * horon_size(ctx)));
+        horon_release(requests[i]);
+    }
+}
+
+static void test_in_order_operation_is_not_withdrawn(void **state)
+{
+    (void)state;
+    for_shm_and_tcp(cancel_in_order);
+}
+
 static void every_verb(horon_context_t *ctx, void *arg, struct job_report *report)
 {
     static float big[400000];
@@ -331,6 +399,8 @@ int main(void)
         cmocka_unit_test(test_timeout_withdraws_and_name_can_be_used_again),
         cmocka_unit_test(test_timeout_against_idle_first_rank_ends),
         cmocka_unit_test(test_rank_that_leaves_is_named),
+        cmocka_unit_test(test_in_order_operation_given_up_fails_the_job),
+        cmocka_unit_test(test_in_order_operation_is_not_withdrawn),
         cmocka_unit_test(test_every_verb_in_processes_is_right),
         cmocka_unit_test(test_rows_without_elements_are_counted),
         cmocka_unit_test(test_context_alone_many_times_leaks_nothing),
