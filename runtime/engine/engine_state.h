@@ -48,6 +48,7 @@ struct horon_engine {
     bool urgent;
     bool held_back;    /* the last flush was told not to decide: flush again when a batch ends */
     uint64_t barriers; /* named by their count */
+    uint64_t refused_group; /* hash of the group that is being posted, if one of it was refused */
     struct horon_lane lanes[HORON_CHANNEL_COUNT];
     struct horon_work *pool; /* batches to use again */
 

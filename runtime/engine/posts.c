@@ -31,15 +31,38 @@ bool horon_engine_has_post(const struct horon_engine *engine)
     return atomic_load_explicit(&engine->mailbox, memory_order_relaxed) != NULL;
 }
 
+static bool same_group(const struct horon_request *one, const struct horon_request *other)
+{
+    return one->tensor && one->tensor->group_size == other->tensor->group_size &&
+           one->tensor->group_hash == other->tensor->group_hash;
+}
+
+/* A group is begun whole or not at all: those before @p request are taken back, and those behind
+ * it, which come next, are refused as well. */
+static void refuse_group(struct horon_engine *engine, struct horon_request *request)
+{
+    struct horon_request *before = request->older;
+    for (uint32_t i = 0; i < request->tensor->group_index && before && same_group(before, request);
+         i++, before = before->older)
+        horon_coordinator_cancel(engine->coordinator, (uint64_t)(uintptr_t)before);
+    engine->refused_group = request->tensor->group_hash;
+}
+
 static void start_named(struct horon_engine *engine, struct horon_request *request)
 {
-    horon_status_t status;
+    horon_status_t status = HORON_OK;
     uint64_t token = (uint64_t)(uintptr_t)request;
     if (!request->name) /* a barrier without a name: the same count on every rank */
         snprintf(request->tensor->name, sizeof request->tensor->name, "horon.barrier.%llu",
                  (unsigned long long)engine->barriers++);
+    if (request->tensor->group_index == 0)
+        engine->refused_group = 0;
+    if (request->tensor->group_size && request->tensor->group_hash == engine->refused_group) {
+        horon_engine_end(engine, request, HORON_ERR_MEMORY,
+                         "no memory for another tensor of its group");
+        return;
+    }
     if (request->persistent && request->name) {
-        status = HORON_OK;
         if (!request->interned)
             status =
                 horon_coordinator_intern(engine->coordinator, request->tensor, &request->handle);
@@ -51,8 +74,11 @@ static void start_named(struct horon_engine *engine, struct horon_request *reque
         status = horon_coordinator_submit(engine->coordinator, request->tensor, token);
     }
     engine->coordinator_dirty = true;
-    if (status != HORON_OK)
-        horon_engine_end(engine, request, status, NULL);
+    if (status == HORON_OK)
+        return;
+    if (request->tensor->group_size)
+        refuse_group(engine, request);
+    horon_engine_end(engine, request, status, NULL);
 }
 
 static void start(struct horon_engine *engine, struct horon_request *request)
