@@ -97,6 +97,18 @@ static void set_up_log(struct horon_context *ctx, const horon_options_t *options
     gethostname(ctx->log.host, sizeof ctx->log.host - 1);
 }
 
+/* The environment is the process's, so it is looked through once a process; before joining, which
+ * may fail for what a mistyped variable did not say. */
+static void warn_of_unknown_variables(const struct horon_context *ctx)
+{
+    struct horon_error error = {0};
+    int unknown = horon_first_of_process() ? horon_config_unknown(&error) : 0;
+    if (unknown > 1)
+        HORON_LOG_WARN(&ctx->log, "%s; %d more mean nothing either", error.text, unknown - 1);
+    else if (unknown)
+        HORON_LOG_WARN(&ctx->log, "%s", error.text);
+}
+
 static horon_status_t set_up_host(struct horon_context *ctx)
 {
     const struct horon_topology *topology = &ctx->boot.topology;
@@ -356,6 +368,7 @@ horon_status_t horon_context_create(const horon_options_t *options, horon_contex
 {
     struct horon_error error = {0};
     horon_status_t status = create(options, ctx_out, &error);
+        warn_of_unknown_variables(ctx);
     horon_error_copy_text(&error, error_text, error_bytes);
     return status;
 }

@@ -88,6 +88,8 @@ void horon_fork_unregister(struct horon_context *ctx);
 static inline bool horon_request_ended(const struct horon_request *request)
 {
     return (atomic_load_explicit(&request->state, memory_order_acquire) &
+/** @return true to the first who asks in a process; a forked child has asked with its parent. */
+bool horon_first_of_process(void);
             HORON_REQUEST_STATE_MASK) == HORON_REQUEST_ENDED;
 }
 

@@ -428,27 +428,37 @@ uint64_t horon_config_agreed_hash(const struct horon_config *config)
     return hash;
 }
 
-static bool in_list(const char *const *list, const char *name, size_t name_bytes)
+/* HORON_* that are no rows and mean something to others: a rank's place, by horonrun for
+ * boot/identity.c, and the options of tools/setup. Those of tests begin with HORON_TEST_. */
+static const char *const elsewhere[] = {
+    "RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "PYTHON", "TORCH_SPEC", "SKIP_DEBIAN",
+};
+#define ELSEWHERE (sizeof elsewhere / sizeof elsewhere[0])
+
+/* @param name without HORON_ */
+static bool is_known(const char *name, size_t name_bytes)
 {
-    for (; list && *list; list++)
-        if (strlen(*list) == name_bytes && strncmp(*list, name, name_bytes) == 0)
+    for (size_t i = 0; i < ELSEWHERE; i++)
+        if (strlen(elsewhere[i]) == name_bytes && strncmp(elsewhere[i], name, name_bytes) == 0)
             return true;
-    return false;
+    return strncmp(name, "TEST_", 5) == 0 || find_row(name, name_bytes);
 }
 
-int horon_config_unknown(const char *const *known, struct horon_error *error)
+int horon_config_unknown(struct horon_error *error)
 {
     int unknown = 0;
     for (char **entry = environ; entry && *entry; entry++) {
-        if (strncmp(*entry, "HORON_", 6) != 0)
-            continue;
         size_t bytes = strcspn(*entry, "=");
-        if (find_row(*entry + 6, bytes - 6) || in_list(known, *entry, bytes))
+        if (strncmp(*entry, "HORON_", 6) != 0 || is_known(*entry + 6, bytes - 6))
             continue;
-        if (unknown++ == 0)
-            horon_error_set(error, HORON_ERR_CONFIG,
-                            "%.*s is set but means nothing; the nearest is HORON_%s", (int)bytes,
-                            *entry, nearest_row(*entry + 6, bytes - 6).name);
+        if (unknown++)
+            continue;
+        struct horon_nearest nearest = nearest_row(*entry + 6, bytes - 6);
+        for (size_t i = 0; i < ELSEWHERE; i++)
+            horon_nearest_consider(&nearest, elsewhere[i], strlen(elsewhere[i]));
+        horon_error_set(error, HORON_ERR_CONFIG,
+                        "%.*s is set but means nothing; the nearest is HORON_%s", (int)bytes,
+                        *entry, nearest.name);
     }
     return unknown;
 }

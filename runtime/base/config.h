@@ -92,9 +92,9 @@ void horon_config_format(const struct horon_config *config, const struct horon_c
 uint64_t horon_config_agreed_hash(const struct horon_config *config);
 
 /**
- * Reports environment variables HORON_* that are no row (and not @p known, NULL-ended) with the
- * nearest name. @return how many; the first as text in @p error (status ERR_CONFIG)
+ * Looks for environment variables HORON_* that mean nothing to any part of horon.
+ * @return how many; the first, with the nearest name, as text in @p error (status ERR_CONFIG)
  */
-int horon_config_unknown(const char *const *known, struct horon_error *error);
+int horon_config_unknown(struct horon_error *error);
 
 #endif

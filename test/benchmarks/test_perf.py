@@ -18,7 +18,7 @@ sys.path[:0] = [str(HERE.parent / "drift"), str(HERE.parent / "tools")]
 import jobs  # noqa: E402
 import tap  # noqa: E402
 
-PERF = os.environ.get("HORON_PERF", "horon-perf")
+PERF = os.environ.get("HORON_TEST_PERF", "horon-perf")
 QUICK = ["-n", "3", "-w", "1", "-c", "1"]
 FIELDS = ["size", "count", "type", "redop", "np", "in_place", "time_us", "algbw", "busbw", "wrong"]
 

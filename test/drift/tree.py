@@ -6,8 +6,8 @@ import os
 import subprocess
 from pathlib import Path
 
-ROOT = Path(os.environ.get("HORON_TREE_ROOT", Path(__file__).resolve().parents[2]))
-BUILD = Path(os.environ.get("HORON_TREE_BUILD", ROOT / "build" / "check"))
+ROOT = Path(os.environ.get("HORON_TEST_ROOT", Path(__file__).resolve().parents[2]))
+BUILD = Path(os.environ.get("HORON_TEST_BUILD", ROOT / "build" / "check"))
 ROOMS = ("benchmarks", "collectives", "framework_ops", "include", "runtime", "test", "tools")
 
 

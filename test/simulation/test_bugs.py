@@ -18,7 +18,7 @@ import tempfile
 
 SEEDS = 12000
 SEED_TIMEOUT_S = 120
-ROOT = pathlib.Path(os.environ.get("HORON_TREE_ROOT", pathlib.Path(__file__).parents[2])).resolve()
+ROOT = pathlib.Path(os.environ.get("HORON_TEST_ROOT", pathlib.Path(__file__).parents[2])).resolve()
 BUGS = ROOT / "test" / "simulation" / "bugs"
 CC = shlex.split(os.environ.get("CC", "cc"))
 FOLDERS = ("include", "runtime", "collectives", "test/world", "test/simulation")

@@ -12,7 +12,7 @@ sys.path[:0] = [str(HERE.parent / "drift")]
 
 import tap  # noqa: E402
 
-INFO = os.environ.get("HORON_INFO", "horon-info")
+INFO = os.environ.get("HORON_TEST_INFO", "horon-info")
 
 
 def info(*words, **variables):

@@ -12,9 +12,6 @@ import suites
 from builds import TOP, Build
 from results import SKIPPED, Case, Report
 
-# Options of tools/setup, which has run; horonrun would call them unknown.
-SETUP_VARIABLES = ("HORON_TORCH_SPEC", "HORON_PYTHON", "HORON_SKIP_DEBIAN")
-
 SUPPRESSIONS = TOP / "test" / "sanitize"
 SANITIZER_ENVIRONMENT = {
     "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1"
@@ -114,8 +111,6 @@ def run_sanitized(report, options):
 
 def main():
     options = arguments()
-    for name in SETUP_VARIABLES:
-        os.environ.pop(name, None)
     if options.full:
         os.environ["HORON_TEST_FULL"] = "1"
     report = Report()

@@ -77,10 +77,8 @@ static horon_status_t check_local(const struct horonrun_hosts *hosts, const char
 
 static void warn_of_unknown_variables(void)
 {
-    static const char *const known[] = {"HORON_RANK", "HORON_SIZE", "HORON_LOCAL_RANK",
-                                        "HORON_LOCAL_SIZE", NULL};
     struct horon_error error = {0};
-    int unknown = horon_config_unknown(known, &error);
+    int unknown = horon_config_unknown(&error);
     if (unknown)
         fprintf(stderr, "horonrun: warning: %s%s\n", error.text,
                 unknown > 1 ? " (and others)" : "");

@@ -74,10 +74,8 @@ static void print_row(FILE *to, const struct horon_config *config,
 
 static void print_unknown(FILE *to)
 {
-    static const char *const known[] = {"HORON_RANK", "HORON_SIZE", "HORON_LOCAL_RANK",
-                                        "HORON_LOCAL_SIZE", NULL};
     struct horon_error error = {0};
-    int unknown = horon_config_unknown(known, &error);
+    int unknown = horon_config_unknown(&error);
     if (unknown > 0)
         fprintf(to, "\n  warning: %s%s\n", error.text, unknown > 1 ? "; and there are others" : "");
 }
