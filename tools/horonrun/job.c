@@ -9,7 +9,6 @@
 #include "alloc.h"
 #include "environment.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,28 +19,6 @@
 #define LOST_SECONDS 20.
 
 extern char **environ;
-
-bool job_end(struct job *job, int code)
-{
-    if (job->state >= JOB_ENDING)
-        return false;
-    job->code = code;
-    job->state = JOB_ENDING; /* job_end_begin() once the caller has said why */
-    return true;
-}
-
-void job_fail(struct job *job, int code, const char *format, ...)
-{
-    char text[1536];
-    va_list arguments;
-    if (!job_end(job, code))
-        return;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    horonrun_output_say(job->output, "%s", text);
-    job_end_begin(job);
-}
 
 /* ---- Events ---- */
 

@@ -9,6 +9,8 @@
 #include "tree.h"
 
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <sys/wait.h>
 
 /* On top of the grace: SIGKILL, reaping, one way over the network. */
@@ -17,6 +19,28 @@
 #define SWEEP_POLITE_SECONDS 1.
 #define SWEEP_SECONDS_MAX 6.
 #define SWEEP_AGAIN_SECONDS 0.05
+
+bool job_end(struct job *job, int code)
+{
+    if (job->state >= JOB_ENDING)
+        return false;
+    job->code = code;
+    job->state = JOB_ENDING; /* job_end_begin() once the caller has said why */
+    return true;
+}
+
+void job_fail(struct job *job, int code, const char *format, ...)
+{
+    char text[1536];
+    va_list arguments;
+    if (!job_end(job, code))
+        return;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    horonrun_output_say(job->output, "%s", text);
+    job_end_begin(job);
+}
 
 static void arm(struct job *job, double seconds)
 {

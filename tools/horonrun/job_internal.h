@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared by job.c (states), job_rank.c, job_host.c (one agent), job_end.c (the end). */
+/* Shared by job.c (the loop), job_rank.c, job_host.c (one agent), job_end.c (the end). */
 #ifndef HORONRUN_JOB_INTERNAL_H
 #define HORONRUN_JOB_INTERNAL_H
 
@@ -65,14 +65,6 @@ struct job {
     int64_t grace_ms;
 };
 
-/* ---- job.c ---- */
-
-/** Ends the job with @p code if nothing has ended it yet. @return true: this call did */
-bool job_end(struct job *job, int code);
-/** Likewise, and says why. */
-void job_fail(struct job *job, int code, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
 /* ---- job_rank.c ---- */
 
 void job_rank_init_timer(struct job *job);
@@ -93,6 +85,11 @@ void job_host_deinit(struct job_host *host);
 
 /* ---- job_end.c ---- */
 
+/** Ends the job with @p code if nothing has ended it yet. @return true: this call did */
+bool job_end(struct job *job, int code);
+/** Likewise, and says why. */
+void job_fail(struct job *job, int code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 /** Starts the end; STOP goes to all agents. */
 void job_end_begin(struct job *job);
 /** Ends without grace. */
