@@ -52,6 +52,7 @@ void horon_engine_close(struct horon_engine *engine)
     horon_free(engine->rank_names);
     horon_free(engine->left);
     horon_free(engine->message);
+    horon_free(engine->barriers_back);
     engine->mux_of = engine->data_of = engine->dead_of = NULL;
     engine->link_of = NULL;
     engine->peers = NULL;
@@ -59,6 +60,8 @@ void horon_engine_close(struct horon_engine *engine)
     engine->rank_names = NULL;
     engine->left = NULL;
     engine->message = NULL;
+    engine->barriers_back = NULL;
+    engine->barriers_back_count = 0;
 }
 
 void horon_engine_destroy(struct horon_engine *engine)

@@ -47,7 +47,9 @@ struct horon_engine {
      * nothing. */
     bool urgent;
     bool held_back;    /* the last flush was told not to decide: flush again when a batch ends */
-    uint64_t barriers; /* named by their count */
+    uint64_t barriers; /* those without a name are named by their count */
+    uint64_t *barriers_back; /* [barriers_back_count] numbers that were taken back, to use again */
+    size_t barriers_back_count;
     uint64_t refused_group; /* hash of the group that is being posted, if one of it was refused */
     struct horon_lane lanes[HORON_CHANNEL_COUNT];
     struct horon_work *pool; /* batches to use again */
@@ -90,6 +92,9 @@ void horon_engine_fail_here(struct horon_engine *engine, horon_status_t status, 
 /* posts.c */
 /** Takes what was posted, in order. @return was there anything? */
 bool horon_engine_take_posts(struct horon_engine *engine);
+/** A barrier without a name that only this rank saw end does not count: the next one has its
+ * number, since that is what the other ranks begin. Other requests are left alone. */
+void horon_engine_uncount(struct horon_engine *engine, const struct horon_request *request);
 /** Takes the last posts and lets nothing more in. */
 void horon_engine_close_mailbox(struct horon_engine *engine);
 

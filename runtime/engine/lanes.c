@@ -84,6 +84,10 @@ static void fail_batch(struct horon_engine *engine, const struct horon_batch *ba
 {
     for (size_t i = 0; i < batch->count; i++) {
         struct horon_request *request = (struct horon_request *)(uintptr_t)batch->tokens[i];
+        if (batch->sequence == HORON_SEQUENCE_LOCAL)
+            horon_engine_uncount(engine, request);
+        if (engine->failed)
+            return; /* with all that was in flight */
         horon_engine_end(engine, request, batch->status, batch->text);
     }
 }

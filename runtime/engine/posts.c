@@ -7,7 +7,13 @@
  */
 #include "engine/engine_state.h"
 
+#include "alloc.h"
+
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BARRIER_NAME "horon.barrier."
 
 bool horon_engine_post_chain(struct horon_engine *engine, struct horon_post *first,
                              struct horon_post *last)
@@ -48,18 +54,56 @@ static void refuse_group(struct horon_engine *engine, struct horon_request *requ
     engine->refused_group = request->tensor->group_hash;
 }
 
+/* The lowest number that no barrier here has, or had on other ranks as well. */
+static uint64_t next_barrier(struct horon_engine *engine)
+{
+    uint64_t *back = engine->barriers_back;
+    size_t lowest = 0;
+    if (engine->barriers_back_count == 0)
+        return engine->barriers++;
+    for (size_t i = 1; i < engine->barriers_back_count; i++)
+        if (back[i] < back[lowest])
+            lowest = i;
+    uint64_t number = back[lowest];
+    back[lowest] = back[--engine->barriers_back_count];
+    return number;
+}
+
+void horon_engine_uncount(struct horon_engine *engine, const struct horon_request *request)
+{
+    if (request->name || request->op.verb != HORON_BARRIER)
+        return;
+    size_t bytes = (engine->barriers_back_count + 1) * sizeof *engine->barriers_back;
+    uint64_t *grown = horon_realloc(engine->barriers_back, bytes);
+    if (!grown) { /* it would wait for a barrier that nobody begins */
+        horon_engine_fail_here(engine, HORON_ERR_MEMORY, "no memory to take a barrier back");
+        return;
+    }
+    engine->barriers_back = grown;
+    grown[engine->barriers_back_count++] =
+        strtoull(request->tensor->name + strlen(BARRIER_NAME), NULL, 10);
+}
+
+/* The coordinator, and so every other rank, knows nothing of it. */
+static void refuse(struct horon_engine *engine, struct horon_request *request,
+                   horon_status_t status, const char *text)
+{
+    horon_engine_uncount(engine, request);
+    if (!engine->failed) /* which would have ended it */
+        horon_engine_end(engine, request, status, text);
+}
+
 static void start_named(struct horon_engine *engine, struct horon_request *request)
 {
     horon_status_t status = HORON_OK;
     uint64_t token = (uint64_t)(uintptr_t)request;
     if (!request->name) /* a barrier without a name: the same count on every rank */
-        snprintf(request->tensor->name, sizeof request->tensor->name, "horon.barrier.%llu",
-                 (unsigned long long)engine->barriers++);
+        snprintf(request->tensor->name, sizeof request->tensor->name, BARRIER_NAME "%llu",
+                 (unsigned long long)next_barrier(engine));
     if (request->tensor->group_index == 0)
         engine->refused_group = 0;
     if (request->tensor->group_size && request->tensor->group_hash == engine->refused_group) {
-        horon_engine_end(engine, request, HORON_ERR_MEMORY,
-                         "no memory for another tensor of its group");
+        refuse(engine, request, HORON_ERR_MEMORY, "no memory for another tensor of its group");
         return;
     }
     if (request->persistent && request->name) {
@@ -78,7 +122,7 @@ static void start_named(struct horon_engine *engine, struct horon_request *reque
         return;
     if (request->tensor->group_size)
         refuse_group(engine, request);
-    horon_engine_end(engine, request, status, NULL);
+    refuse(engine, request, status, NULL);
 }
 
 static void start(struct horon_engine *engine, struct horon_request *request)
