@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What ranks tell each other besides data, as bytes: each message whole, cut at every byte and with
+ * one byte more; ranks that do not exist; statuses that are none. A message that makes no sense
+ * names the peer and changes nothing.
+ */
+#undef NDEBUG
+#include "codec.h"
+#include "engine/engine_state.h"
+#include "world/world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define PEER 1
+static const int hosts[] = {1, 1, 1}; /* ranks 0, 1, 2 */
+
+struct message {
+    uint8_t bytes[HORON_ERROR_TEXT_BYTES * 2];
+    size_t used;
+};
+
+static struct message abort_message(uint32_t status, const char *text)
+{
+    struct message message = {0};
+    struct horon_writer out = horon_writer_over(message.bytes, sizeof message.bytes);
+    horon_write_u8(&out, HORON_CONTROL_ABORT);
+    horon_write_u32(&out, status);
+    horon_write_string(&out, text);
+    assert_true(out.ok);
+    message.used = out.used;
+    return message;
+}
+
+static struct message goodbye_message(uint32_t rank, uint64_t ended, uint32_t culprit)
+{
+    struct message message = {0};
+    struct horon_writer out = horon_writer_over(message.bytes, sizeof message.bytes);
+    horon_write_u8(&out, HORON_CONTROL_GOODBYE);
+    horon_write_u32(&out, rank);
+    for (int i = 0; i < HORON_LEFT_COUNT; i++)
+        horon_write_u64(&out, ended);
+    horon_write_u32(&out, culprit);
+    assert_true(out.ok);
+    message.used = out.used;
+    return message;
+}
+
+/* From a buffer of exact size, for the address sanitizer. */
+static horon_status_t hear(struct world *world, int peer, const uint8_t *bytes, size_t byte_count)
+{
+    struct horon_error error = {0};
+    uint8_t *exact = malloc(byte_count ? byte_count : 1);
+    memcpy(exact, bytes, byte_count);
+    horon_status_t status =
+        horon_engine_on_control(world->ranks[0].engine, peer, exact, byte_count, &error);
+    free(exact);
+    assert_int_equal(error.status, status);
+    if (status != HORON_OK) {
+        assert_int_equal(status, HORON_ERR_PROTO);
+        if (!strstr(error.text, "rank 1 (host-1)"))
+            fail_msg("'%s' does not name the peer", error.text);
+    }
+    return status;
+}
+
+static bool has_left(const struct world *world, int rank)
+{
+    return world->ranks[0].engine->left[rank];
+}
+
+static void expect_sense_in_whole_only(const struct message *message)
+{
+    struct world *world = world_create(hosts, 3, NULL, 1);
+    struct horon_engine *engine = world->ranks[0].engine;
+    for (size_t bytes = 0; bytes < message->used; bytes++)
+        assert_int_equal(hear(world, PEER, message->bytes, bytes), HORON_ERR_PROTO);
+    assert_int_equal(hear(world, PEER, message->bytes, message->used + 1), HORON_ERR_PROTO);
+    assert_int_equal(horon_engine_failure(engine, NULL), HORON_OK);
+    assert_false(has_left(world, 1) || has_left(world, 2));
+    assert_int_equal(hear(world, PEER, message->bytes, message->used), HORON_OK);
+    assert_true(horon_engine_failure(engine, NULL) != HORON_OK || has_left(world, 2));
+    world_destroy(world);
+}
+
+static void test_control_message_makes_sense_in_whole_only(void **state)
+{
+    (void)state;
+    struct message abort_of_peer = abort_message((uint32_t)HORON_ERR_SYSTEM, "why");
+    struct message goodbye = goodbye_message(2, 0, 2);
+    expect_sense_in_whole_only(&abort_of_peer);
+    expect_sense_in_whole_only(&goodbye);
+}
+
+static void test_control_kind_that_is_none_is_refused(void **state)
+{
+    (void)state;
+    struct world *world = world_create(hosts, 3, NULL, 1);
+    for (int kind = 0; kind < 256; kind++) {
+        uint8_t bytes[] = {(uint8_t)kind, 1, 2, 3};
+        assert_int_equal(hear(world, PEER, bytes, sizeof bytes), HORON_ERR_PROTO);
+        if (kind == HORON_CONTROL_COORDINATOR) { /* which the coordinator does not survive */
+            world_destroy(world);
+            world = world_create(hosts, 3, NULL, 1);
+        }
+    }
+    assert_int_equal(hear(world, PEER, NULL, 0), HORON_ERR_PROTO);
+    assert_int_equal(horon_engine_failure(world->ranks[0].engine, NULL), HORON_OK);
+    world_destroy(world);
+}
+
+static void test_control_abort_fails_with_its_status_and_text(void **state)
+{
+    static const struct {
+        uint32_t given;
+        horon_status_t status;
+    } cases[] = {
+        {(uint32_t)HORON_ERR_PEER_LOST, HORON_ERR_PEER_LOST},
+        {(uint32_t)HORON_ERR_CONFIG, HORON_ERR_CONFIG},
+        {(uint32_t)HORON_ERR_CONFIG - 1, HORON_ERR_PROTO}, /* none of ours */
+        {0, HORON_ERR_PROTO},                              /* success is no failure */
+        {1, HORON_ERR_PROTO},
+        {0x80000000, HORON_ERR_PROTO},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct world *world = world_create(hosts, 3, NULL, i);
+        const char *text;
+        struct message first = abort_message(cases[i].given, "rank 2 (host-2): the first reason");
+        struct message second = abort_message((uint32_t)HORON_ERR_TIMEOUT, "another");
+        assert_int_equal(hear(world, PEER, first.bytes, first.used), HORON_OK);
+        assert_int_equal(hear(world, PEER, second.bytes, second.used), HORON_OK);
+        assert_int_equal(horon_engine_failure(world->ranks[0].engine, &text), cases[i].status);
+        assert_string_equal(text, "rank 2 (host-2): the first reason");
+        for (int turn = 0; turn < 60; turn++) /* it is passed on, to rank 2 by this one */
+            horon_engine_progress(world->ranks[turn % 3].engine);
+        assert_int_equal(horon_engine_failure(world->ranks[2].engine, &text), cases[i].status);
+        assert_string_equal(text, "rank 2 (host-2): the first reason");
+        world_destroy(world);
+    }
+}
+
+static void test_control_abort_without_a_readable_reason_is_refused(void **state)
+{
+    char text[HORON_ERROR_TEXT_BYTES + 1];
+    (void)state;
+    struct world *world = world_create(hosts, 3, NULL, 1);
+    memset(text, 'x', sizeof text);
+    text[HORON_ERROR_TEXT_BYTES] = 0; /* one more than there is room for */
+    struct message message = abort_message((uint32_t)HORON_ERR_SYSTEM, text);
+    assert_int_equal(hear(world, PEER, message.bytes, message.used), HORON_ERR_PROTO);
+    message = abort_message((uint32_t)HORON_ERR_SYSTEM, "");
+    assert_int_equal(hear(world, PEER, message.bytes, message.used), HORON_ERR_PROTO);
+    message = abort_message((uint32_t)HORON_ERR_SYSTEM, "abc");
+    message.bytes[7] = 0; /* a text that ends in its middle */
+    assert_int_equal(hear(world, PEER, message.bytes, message.used), HORON_ERR_PROTO);
+    assert_int_equal(horon_engine_failure(world->ranks[0].engine, NULL), HORON_OK);
+    text[HORON_ERROR_TEXT_BYTES - 1] = 0; /* the longest */
+    message = abort_message((uint32_t)HORON_ERR_SYSTEM, text);
+    assert_int_equal(hear(world, PEER, message.bytes, message.used), HORON_OK);
+    world_destroy(world);
+}
+
+static void test_control_goodbye_of_a_rank_that_is_none_is_refused(void **state)
+{
+    static const uint32_t none[] = {3, 4, 0x7fffffff, 0x80000000, UINT32_MAX};
+    (void)state;
+    struct world *world = world_create(hosts, 3, NULL, 1);
+    for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) {
+        struct message leaver = goodbye_message(none[i], 0, 1);
+        struct message culprit = goodbye_message(1, 0, none[i]);
+        assert_int_equal(hear(world, PEER, leaver.bytes, leaver.used), HORON_ERR_PROTO);
+        assert_int_equal(hear(world, PEER, culprit.bytes, culprit.used), HORON_ERR_PROTO);
+    }
+    struct message own = goodbye_message(0, 0, 1); /* this rank knows best */
+    assert_int_equal(hear(world, PEER, own.bytes, own.used), HORON_ERR_PROTO);
+    for (int rank = 0; rank < 3; rank++)
+        assert_false(has_left(world, rank));
+    world_destroy(world);
+}
+
+static struct horon_request *submit(struct world *world, const char *name, float *data)
+{
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    desc.name = name;
+    desc.flags = name ? 0 : HORON_IN_ORDER;
+    desc.dtype = HORON_FLOAT32;
+    desc.src = desc.dst = data;
+    desc.count = 1;
+    return world_submit(world, 0, &desc);
+}
+
+/* A rank that left ends what waits for it, with its name or the culprit's; a second goodbye of it
+ * changes nothing. */
+static void test_control_goodbye_ends_what_needs_the_leaver(void **state)
+{
+    (void)state;
+    for (int named = 0; named < 2; named++) {
+        struct world *world = world_create(hosts, 3, NULL, (uint64_t)named);
+        float x = 1;
+        struct horon_request *request = submit(world, named ? "x" : NULL, &x);
+        for (int i = 0; i < 5; i++)
+            horon_engine_progress(world->ranks[0].engine);
+        assert_int_equal(atomic_load(&request->state), HORON_REQUEST_FLYING);
+        struct message message = goodbye_message(1, 0, 2), again = goodbye_message(1, 0, 1);
+        assert_int_equal(hear(world, PEER, message.bytes, message.used), HORON_OK);
+        assert_int_equal(hear(world, PEER, again.bytes, again.used), HORON_OK);
+        horon_engine_progress(world->ranks[0].engine);
+        assert_int_equal(atomic_load(&request->state), HORON_REQUEST_ENDED);
+        assert_int_equal(request->status, HORON_ERR_CLOSED);
+        assert_non_null(strstr(request->error_text, "rank 2 (host-2) has shut down"));
+        world_release(request);
+        world_destroy(world);
+    }
+}
+
+/* One that left after it had done its part is no reason to fail. */
+static void test_control_goodbye_lets_end_what_the_leaver_did(void **state)
+{
+    (void)state;
+    struct world *world = world_create(hosts, 3, NULL, 1);
+    float x = 1;
+    struct horon_request *request = submit(world, NULL, &x);
+    horon_engine_progress(world->ranks[0].engine);
+    struct message message = goodbye_message(1, 1, 1); /* it completed the one */
+    assert_int_equal(hear(world, PEER, message.bytes, message.used), HORON_OK);
+    for (int i = 0; i < 5; i++)
+        horon_engine_progress(world->ranks[0].engine);
+    assert_int_equal(atomic_load(&request->state), HORON_REQUEST_FLYING);
+    struct horon_request *next = submit(world, NULL, &x); /* which it cannot have done */
+    for (int i = 0; i < 5; i++)
+        horon_engine_progress(world->ranks[0].engine);
+    assert_int_equal(atomic_load(&request->state), HORON_REQUEST_FLYING); /* it goes first */
+    world_release(next);
+    world_release(request);
+    world_destroy(world);
+}
+
+static void test_control_of_the_coordinator_is_nothing_to_a_failed_engine(void **state)
+{
+    static const uint8_t nonsense[] = {HORON_CONTROL_COORDINATOR, 0xff, 0xff, 0xff};
+    (void)state;
+    struct world *world = world_create(hosts, 3, NULL, 1);
+    horon_engine_fail(world->ranks[0].engine, HORON_ERR_SYSTEM, "why");
+    assert_int_equal(hear(world, PEER, nonsense, sizeof nonsense), HORON_OK);
+    world_destroy(world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_control_message_makes_sense_in_whole_only),
+        cmocka_unit_test(test_control_kind_that_is_none_is_refused),
+        cmocka_unit_test(test_control_abort_fails_with_its_status_and_text),
+        cmocka_unit_test(test_control_abort_without_a_readable_reason_is_refused),
+        cmocka_unit_test(test_control_goodbye_of_a_rank_that_is_none_is_refused),
+        cmocka_unit_test(test_control_goodbye_ends_what_needs_the_leaver),
+        cmocka_unit_test(test_control_goodbye_lets_end_what_the_leaver_did),
+        cmocka_unit_test(test_control_of_the_coordinator_is_nothing_to_a_failed_engine),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The warning about an operation that has waited long: when, once, and whom it names. The clock is
+ * the world's. */
+#undef NDEBUG
+#include "world/world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define SECOND 1000000000u
+#define LIMIT ((uint64_t)8 * SECOND)
+
+struct heard {
+    int lines;
+    char text[HORON_ERROR_TEXT_BYTES + 256]; /* the last one */
+};
+
+static void hear(void *arg, horon_log_level_t level, const char *text)
+{
+    struct heard *heard = arg;
+    assert_int_equal(level, HORON_LOG_WARN);
+    heard->lines++;
+    snprintf(heard->text, sizeof heard->text, "%s", text);
+}
+
+static struct world *make(const int *hosts, int count, struct heard *heard)
+{
+    struct world *world = world_create(hosts, count, NULL, 5);
+    *heard = (struct heard){0};
+    world->log = (struct horon_log){.fn = hear, .arg = heard, .level = HORON_LOG_WARN, .rank = -1};
+    world->now_ns = SECOND; /* 0 is "not stamped yet" */
+    return world;
+}
+
+static struct horon_request *submit(struct world *world, int rank, const char *name, float *data)
+{
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    desc.name = name;
+    desc.flags = name ? 0 : HORON_IN_ORDER;
+    desc.dtype = HORON_FLOAT32;
+    desc.src = desc.dst = data;
+    desc.count = 1;
+    return world_submit(world, rank, &desc);
+}
+
+static void turn(struct world *world)
+{
+    for (int i = 0; i < 40 * world->size; i++)
+        horon_engine_progress(world->ranks[i % world->size].engine);
+}
+
+/* Lets @p seconds pass on @p rank, looking four times in each limit as the progress thread does. */
+static void pass(struct world *world, int rank, unsigned seconds)
+{
+    for (unsigned passed = 0; passed < seconds; passed += 2) {
+        horon_engine_warn_stalls(world->ranks[rank].engine, LIMIT);
+        turn(world);
+        world->now_ns += (uint64_t)2 * SECOND;
+    }
+    horon_engine_warn_stalls(world->ranks[rank].engine, LIMIT);
+}
+
+static void end(struct world *world, struct horon_request **requests, size_t count)
+{
+    assert_true(world_turn_until(world, requests, count));
+    for (size_t i = 0; i < count; i++) {
+        assert_int_equal(requests[i]->status, HORON_OK);
+        world_release(requests[i]);
+    }
+    world_destroy(world);
+}
+
+/* The root hears of all; another rank of those on the way to the first rank that waits itself. */
+static void test_stalls_warning_names_who_lacks_the_tensor(void **state)
+{
+    static const int hosts[] = {2, 3, 1};
+    static const char *const lacking[] = {"rank 1 (host-0)", "rank 3 (host-1)", "rank 5 (host-2)"};
+    static const char *const had[] = {"rank 0", "rank 2", "rank 4"};
+    struct heard heard;
+    float x[6] = {0};
+    struct horon_request *requests[6];
+    (void)state;
+    for (int warner = 0; warner < 6; warner += 2) { /* root, the first of a host, its member */
+        struct world *world = make(hosts, 3, &heard);
+        for (int rank = 0; rank < 6; rank += 2)
+            requests[rank] = submit(world, rank, "conv1.weight", &x[rank]);
+        turn(world);
+        pass(world, warner, 12);
+        assert_int_equal(heard.lines, 1); /* once, however long it goes on */
+        assert_non_null(strstr(heard.text, "allreduce 'conv1.weight' has waited for 8 s"));
+        const char *waiting = strstr(heard.text, "waiting for");
+        assert_non_null(waiting);
+        int named = 0;
+        for (int i = 0; i < 3; i++) {
+            named += strstr(waiting, lacking[i]) != NULL;
+            assert_null(strstr(waiting, had[i]));
+        }
+        if (named < (warner == 0 ? 3 : 1))
+            fail_msg("rank %d heard '%s'", warner, heard.text);
+        for (int rank = 1; rank < 6; rank += 2)
+            requests[rank] = submit(world, rank, "conv1.weight", &x[rank]);
+        end(world, requests, 6);
+    }
+}
+
+static void test_stalls_before_the_limit_nothing_is_said(void **state)
+{
+    static const int hosts[] = {2};
+    struct heard heard;
+    float x[2] = {0};
+    struct horon_request *requests[2];
+    (void)state;
+    struct world *world = make(hosts, 1, &heard);
+    requests[0] = submit(world, 0, "x", &x[0]);
+    turn(world);
+    pass(world, 0, 6);
+    assert_int_equal(heard.lines, 0);
+    pass(world, 0, 2);
+    assert_int_equal(heard.lines, 1);
+    requests[1] = submit(world, 1, "x", &x[1]);
+    end(world, requests, 2);
+}
+
+/* Each of several is told of, and one that ended meanwhile is not. */
+static void test_stalls_each_pending_one_is_told_of_once(void **state)
+{
+    static const int hosts[] = {1, 1};
+    struct heard heard;
+    float x[2][3] = {{0}};
+    struct horon_request *requests[2][3];
+    static const char *const names[] = {"a", "b", NULL};
+    (void)state;
+    struct world *world = make(hosts, 2, &heard);
+    for (int i = 0; i < 3; i++)
+        requests[0][i] = submit(world, 0, names[i], &x[0][i]);
+    turn(world);
+    pass(world, 0, 4);
+    requests[1][0] = submit(world, 1, "a", &x[1][0]);
+    turn(world);
+    pass(world, 0, 12);
+    assert_int_equal(heard.lines, 2); /* b, and the one in order */
+    for (int i = 1; i < 3; i++)
+        requests[1][i] = submit(world, 1, names[i], &x[1][i]);
+    for (int i = 0; i < 3; i++)
+        assert_true(world_turn_until(world, requests[1], 3));
+    for (int i = 0; i < 3; i++)
+        world_release(requests[1][i]);
+    end(world, requests[0], 3);
+}
+
+static void test_stalls_one_in_order_is_told_of_by_what_it_is(void **state)
+{
+    static const int hosts[] = {2};
+    struct heard heard;
+    float x[2] = {0};
+    struct horon_request *requests[2];
+    (void)state;
+    struct world *world = make(hosts, 1, &heard);
+    requests[1] = submit(world, 1, NULL, &x[1]);
+    turn(world);
+    pass(world, 1, 10);
+    assert_int_equal(heard.lines, 1);
+    assert_non_null(strstr(heard.text, "allreduce of 1 float32 (in order) has waited for 8 s"));
+    requests[0] = submit(world, 0, NULL, &x[0]);
+    end(world, requests, 2);
+}
+
+/* The time of a prepared operation begins anew with each start. */
+static void test_stalls_time_begins_with_the_start(void **state)
+{
+    static const int hosts[] = {2};
+    struct heard heard;
+    float x[2] = {0};
+    (void)state;
+    struct world *world = make(hosts, 1, &heard);
+    for (int round = 0; round < 3; round++) {
+        struct horon_request *requests[2] = {submit(world, 0, "x", &x[0]), NULL};
+        turn(world);
+        pass(world, 0, 6);
+        requests[1] = submit(world, 1, "x", &x[1]);
+        assert_true(world_turn_until(world, requests, 2));
+        world_release(requests[0]);
+        world_release(requests[1]);
+    }
+    assert_int_equal(heard.lines, 0); /* 18 s, but of three */
+    world_destroy(world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_stalls_warning_names_who_lacks_the_tensor),
+        cmocka_unit_test(test_stalls_before_the_limit_nothing_is_said),
+        cmocka_unit_test(test_stalls_each_pending_one_is_told_of_once),
+        cmocka_unit_test(test_stalls_one_in_order_is_told_of_by_what_it_is),
+        cmocka_unit_test(test_stalls_time_begins_with_the_start),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
