@@ -82,14 +82,14 @@ void horon_context_ref(struct horon_context *ctx);
 void horon_context_unref(struct horon_context *ctx);
 
 /* fork.c: the one list of the process, because a fork knows no handle */
+/** @return true to the first who asks in a process; a forked child has asked with its parent. */
+bool horon_first_of_process(void);
 horon_status_t horon_fork_register(struct horon_context *ctx);
 void horon_fork_unregister(struct horon_context *ctx);
 
 static inline bool horon_request_ended(const struct horon_request *request)
 {
     return (atomic_load_explicit(&request->state, memory_order_acquire) &
-/** @return true to the first who asks in a process; a forked child has asked with its parent. */
-bool horon_first_of_process(void);
             HORON_REQUEST_STATE_MASK) == HORON_REQUEST_ENDED;
 }
 
