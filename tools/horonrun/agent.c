@@ -381,6 +381,7 @@ static void on_work(struct agent *agent, const struct horonrun_frame *frame)
 {
     if (agent->ranks || agent->state != AGENT_RUNNING)
         return;
+    horonrun_work_deinit(&agent->work); /* of one that could not be read */
     horon_status_t status = horonrun_work_decode(&agent->work, frame->body, frame->body_bytes);
     if (status == HORON_OK && agent->work.remote &&
         !horonrun_environment_add_own(&agent->work.environment))

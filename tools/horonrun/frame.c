@@ -8,6 +8,7 @@
 
 #include "alloc.h"
 #include "codec.h"
+#include "hosts.h"
 
 horon_status_t horonrun_frame_peek(const char *bytes, size_t count, struct horonrun_frame *frame)
 {
@@ -131,7 +132,8 @@ horon_status_t horonrun_work_decode(struct horonrun_work *work, const char *body
         return HORON_ERR_PROTO;
     if (!work->directory || !work->command || !work->environment)
         return HORON_ERR_MEMORY;
-    bool sane = work->size > 0 && work->ranks > 0 && work->first_rank >= 0 &&
+    bool sane = work->size > 0 && work->size <= HORONRUN_RANKS_MAX && work->ranks > 0 &&
+                work->ranks <= HORONRUN_SLOTS_MAX && work->first_rank >= 0 &&
                 work->ranks <= work->size && work->first_rank <= work->size - work->ranks;
     return sane && work->command[0] ? HORON_OK : HORON_ERR_PROTO;
 }

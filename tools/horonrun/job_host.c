@@ -77,9 +77,12 @@ static void on_hello(struct job_host *host, struct horon_reader *in)
 static void on_failed(struct job_host *host, struct horon_reader *in)
 {
     char text[HORON_ERROR_TEXT_BYTES];
-    int code = (int)horon_read_u32(in);
+    uint32_t code = horon_read_u32(in);
     horon_read_string(in, text, sizeof text);
-    job_fail(host->job, code, "on %s: %s", host->name, in->ok ? text : "ranks cannot be started");
+    if (code == 0 || code > 255) /* what failed must not look like success */
+        code = 1;
+    job_fail(host->job, (int)code, "on %s: %s", host->name,
+             in->ok ? text : "ranks cannot be started");
 }
 
 static void on_gone(struct job_host *host, struct horon_reader *in)

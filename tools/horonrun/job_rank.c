@@ -13,6 +13,8 @@
 
 void job_rank_started(struct job *job, struct job_host *host, int rank, int pid)
 {
+    if (job->ranks[rank].pid || pid <= 0)
+        return; /* no agent of ours says that, or says it twice */
     job->ranks[rank].pid = pid;
     job->started++;
     if (job->setup->options->verbose)
