@@ -351,6 +351,7 @@ static horon_status_t create(const horon_options_t *given, horon_context_t **ctx
     status = horon_config_load(&ctx->config, options.settings, NULL, error);
     if (status == HORON_OK) {
         set_up_log(ctx, &options);
+        warn_of_unknown_variables(ctx);
         status = join(ctx, &options, error);
     }
     if (status != HORON_OK) {
@@ -368,7 +369,6 @@ horon_status_t horon_context_create(const horon_options_t *options, horon_contex
 {
     struct horon_error error = {0};
     horon_status_t status = create(options, ctx_out, &error);
-        warn_of_unknown_variables(ctx);
     horon_error_copy_text(&error, error_text, error_bytes);
     return status;
 }
