@@ -99,6 +99,17 @@ struct horon_writer horon_round_begin(struct horon_joining *j, const struct horo
     return out;
 }
 
+bool horon_round_head_read(struct horon_reader *in, uint8_t *weight_out,
+                           struct horon_error *how_out)
+{
+    *how_out = (struct horon_error){0};
+    *weight_out = horon_read_u8(in);
+    how_out->status = (horon_status_t)(int32_t)horon_read_u32(in);
+    horon_read_string(in, how_out->text, sizeof how_out->text);
+    return in->ok && (*weight_out == WEIGHT_FINE) == (how_out->status == HORON_OK) &&
+           how_out->status <= 0;
+}
+
 /* The heaviest failure, of the lowest rank that has one so heavy. */
 static horon_status_t judge_round(const struct horon_joining *j, struct horon_round *round,
                                   struct horon_error *error)
@@ -109,12 +120,10 @@ static horon_status_t judge_round(const struct horon_joining *j, struct horon_ro
     for (int r = 0; r < j->id.size; r++) {
         const struct horon_blob *blob = &round->blobs.items[r];
         struct horon_reader *in = &round->payloads[r];
-        struct horon_error one = {0};
+        struct horon_error one;
+        uint8_t weight;
         *in = horon_reader_over(blob->bytes, blob->count);
-        const uint8_t weight = horon_read_u8(in);
-        one.status = (horon_status_t)(int32_t)horon_read_u32(in);
-        horon_read_string(in, one.text, sizeof one.text);
-        if (!in->ok || (weight == WEIGHT_FINE) != (one.status == HORON_OK) || one.status > 0)
+        if (!horon_round_head_read(in, &weight, &one))
             return horon_error_set(error, HORON_ERR_PROTO,
                                    "rank %d put something unreadable into the store", r);
         if (weight <= heaviest)

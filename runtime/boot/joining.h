@@ -82,6 +82,10 @@ void horon_joining_give_up(struct horon_joining *j, const struct horon_error *wh
 /** Begins this rank's blob with how it fared; the round's own bytes follow. */
 struct horon_writer horon_round_begin(struct horon_joining *j, const struct horon_error *so_far);
 
+/** Reads how a rank fared, which stands before its round's own bytes. @return false: unreadable */
+bool horon_round_head_read(struct horon_reader *in, uint8_t *weight_out,
+                           struct horon_error *how_out);
+
 /**
  * Puts the blob and waits for the others'. @p round is to be ended in any case.
  * @return OK, all ranks fared well | the failure that explains the others

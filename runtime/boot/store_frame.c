@@ -6,6 +6,7 @@
 #include "boot/store_frame.h"
 
 #include "alloc.h"
+#include "codec.h"
 
 #include <string.h>
 
@@ -78,4 +79,33 @@ void horon_store_inbox_deinit(struct horon_store_inbox *inbox)
 {
     horon_free(inbox->body);
     memset(inbox, 0, sizeof *inbox);
+}
+
+/* FAIL: the store's last word. */
+static horon_status_t decode_failure(struct horon_reader *in, struct horon_store_answer *answer_out,
+                                     struct horon_error *error)
+{
+    const bool whole = horon_read_u8(in);
+    const horon_status_t status = (horon_status_t)(int32_t)horon_read_u32(in);
+    const size_t bytes = in->limit - in->used;
+    const char *text = horon_read_view(in, bytes);
+    if (!in->ok || status >= 0 || bytes >= HORON_ERROR_TEXT_BYTES)
+        return horon_error_set(error, HORON_ERR_PROTO, "fails without a reason");
+    *answer_out = (struct horon_store_answer){.failed = true, .whole = whole};
+    horon_error_set(&answer_out->why, status, "%.*s", (int)bytes, text);
+    return HORON_OK;
+}
+
+horon_status_t horon_store_answer_decode(const struct horon_store_inbox *inbox, uint32_t round,
+                                         struct horon_store_answer *answer_out,
+                                         struct horon_error *error)
+{
+    struct horon_reader in = horon_reader_over(inbox->body, inbox->used);
+    const uint8_t type = horon_read_u8(&in);
+    if (type == HORON_STORE_FAIL)
+        return decode_failure(&in, answer_out, error);
+    if (type != HORON_STORE_ALL || horon_read_u32(&in) != round || !in.ok)
+        return horon_error_set(error, HORON_ERR_PROTO, "answers out of turn");
+    *answer_out = (struct horon_store_answer){.failed = false};
+    return HORON_OK;
 }

@@ -14,6 +14,7 @@
 
 #include "status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -38,6 +39,13 @@ struct horon_store_inbox {
     size_t capacity, used, want;
 };
 
+/** What a server's frame says to a rank. */
+struct horon_store_answer {
+    bool failed;            /* FAIL; else ALL of the round, whose blobs begin at byte 5 */
+    bool whole;             /* FAIL: the text says it all */
+    struct horon_error why; /* FAIL: the reason */
+};
+
 /** @return the longest frame that a server of @p size ranks may send. */
 size_t horon_store_frame_bytes_max(int size);
 
@@ -51,5 +59,13 @@ horon_status_t horon_store_inbox_feed(struct horon_store_inbox *inbox, const uin
 /** @return how many bytes belong to the frame that is being gathered, as far as is known. */
 size_t horon_store_inbox_want(const struct horon_store_inbox *inbox);
 void horon_store_inbox_deinit(struct horon_store_inbox *inbox);
+
+/**
+ * Reads a whole frame of a server. @param round the one that is to be answered
+ * @return OK | ERR_PROTO, what the server does wrong as a predicate ("answers out of turn")
+ */
+horon_status_t horon_store_answer_decode(const struct horon_store_inbox *inbox, uint32_t round,
+                                         struct horon_store_answer *answer_out,
+                                         struct horon_error *error);
 
 #endif

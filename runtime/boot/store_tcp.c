@@ -74,36 +74,21 @@ static void send_some(struct tcp_store *store)
     horon_pump_watch(store->options.pump, &store->watch, events, &store->error);
 }
 
-/* FAIL: the store's last word. */
-static void take_failure(struct tcp_store *store, struct horon_reader *in)
-{
-    const bool whole = horon_read_u8(in);
-    const horon_status_t status = (horon_status_t)(int32_t)horon_read_u32(in);
-    const size_t bytes = in->limit - in->used;
-    const char *text = horon_read_view(in, bytes);
-    if (!in->ok || status >= 0 || bytes >= HORON_ERROR_TEXT_BYTES) {
-        horon_error_set(&store->error, HORON_ERR_PROTO, "the store at %s fails without a reason",
-                        store->where);
-    } else {
-        horon_error_set(&store->error, status, "%.*s", (int)bytes, text);
-        store->whole = whole;
-    }
-    store_failed(store);
-}
-
 static void take_frame(struct tcp_store *store)
 {
-    struct horon_reader in = horon_reader_over(store->inbox.body, store->inbox.used);
-    const uint8_t type = horon_read_u8(&in);
-    if (type == HORON_STORE_FAIL) {
-        take_failure(store, &in);
-    } else if (type == HORON_STORE_ALL && horon_read_u32(&in) == store->round && in.ok) {
+    struct horon_store_answer answer;
+    struct horon_error error;
+    if (horon_store_answer_decode(&store->inbox, store->round, &answer, &error) != HORON_OK) {
+        horon_error_set(&store->error, HORON_ERR_PROTO, "the store at %s %s", store->where,
+                        error.text);
+        store_failed(store);
+    } else if (answer.failed) { /* its last word */
+        store->error = answer.why;
+        store->whole = answer.whole;
+        store_failed(store);
+    } else {
         store->answered = true;
         horon_pump_unwatch(store->options.pump, &store->watch);
-    } else {
-        horon_error_set(&store->error, HORON_ERR_PROTO, "the store at %s answers out of turn",
-                        store->where);
-        store_failed(store);
     }
 }
 
