@@ -95,7 +95,8 @@ struct horon_writer horon_round_begin(struct horon_joining *j, const struct horo
     struct horon_writer out = horon_writer_over(j->blob, sizeof j->blob);
     horon_write_u8(&out, (uint8_t)weigh(j, so_far));
     horon_write_u32(&out, (uint32_t)so_far->status);
-    horon_write_string(&out, so_far->status == HORON_OK ? "" : so_far->text);
+    const char *why = so_far->text[0] ? so_far->text : horon_status_text(so_far->status);
+    horon_write_string(&out, so_far->status == HORON_OK ? "" : why);
     return out;
 }
 
@@ -106,8 +107,9 @@ bool horon_round_head_read(struct horon_reader *in, uint8_t *weight_out,
     *weight_out = horon_read_u8(in);
     how_out->status = (horon_status_t)(int32_t)horon_read_u32(in);
     horon_read_string(in, how_out->text, sizeof how_out->text);
-    return in->ok && (*weight_out == WEIGHT_FINE) == (how_out->status == HORON_OK) &&
-           how_out->status <= 0;
+    const bool fine = how_out->status == HORON_OK;
+    return in->ok && (*weight_out == WEIGHT_FINE) == fine && how_out->status <= 0 &&
+           (fine || how_out->text[0]);
 }
 
 /* The heaviest failure, of the lowest rank that has one so heavy. */
