@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a rank reads while it joins, from a store and from other ranks, who say anything. The first
+ * byte chooses: a server's frames in pieces, the blobs of a round with how each rank fared, or the
+ * table of leaders that makes the topology. Whatever comes: what is taken is well formed, and a
+ * failure has a reason.
+ */
+#undef NDEBUG
+
+#include "boot/joining.h"
+#include "codec.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RANKS = 3, RANKS_MAX = 12 };
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+static void read_rounds(const struct horon_blobs *blobs)
+{
+    for (int r = 0; r < RANKS; r++) {
+        struct horon_reader in = horon_reader_over(blobs->items[r].bytes, blobs->items[r].count);
+        struct horon_error how;
+        struct horon_addresses addresses;
+        struct horon_card card;
+        uint8_t weight;
+        if (!horon_round_head_read(&in, &weight, &how))
+            continue;
+        assert(how.status <= 0 && (how.status == HORON_OK || how.text[0]));
+        struct horon_reader again = in;
+        if (horon_card_decode(&in, &card))
+            assert(memchr(card.name, 0, sizeof card.name));
+        if (horon_addresses_decode(&again, &addresses))
+            assert(addresses.count <= HORON_ADDRESSES_MAX);
+    }
+}
+
+/* The body is the inbox's, or the blobs' from now on. */
+static void take(struct horon_store_inbox *inbox, uint32_t *round)
+{
+    struct horon_store_answer answer;
+    struct horon_error error = {0};
+    if (horon_store_answer_decode(inbox, *round, &answer, &error) != HORON_OK) {
+        assert(error.text[0]);
+        return;
+    }
+    if (answer.failed) {
+        assert(answer.why.status < 0 && answer.why.text[0]);
+        return;
+    }
+    struct horon_blobs blobs = {0};
+    if (horon_blobs_cut(&blobs, RANKS, inbox->body, 5, inbox->used) != HORON_OK)
+        return;
+    *inbox = (struct horon_store_inbox){.limit = inbox->limit};
+    ++*round;
+    read_rounds(&blobs);
+    horon_blobs_deinit(&blobs);
+}
+
+/* The first byte of the rest says in how large pieces it comes. */
+static void read_server(const uint8_t *data, size_t bytes)
+{
+    struct horon_store_inbox inbox = {.limit = horon_store_frame_bytes_max(RANKS)};
+    uint32_t round = 0;
+    const size_t piece = bytes > 0 && data[0] ? data[0] : SIZE_MAX;
+    for (size_t at = 1; at < bytes;) {
+        size_t taken = 0, part = bytes - at < piece ? bytes - at : piece;
+        uint8_t *copy = malloc(part); /* exactly: the sanitizer sees a byte beyond */
+        assert(copy);
+        memcpy(copy, data + at, part);
+        const horon_status_t status = horon_store_inbox_feed(&inbox, copy, part, &taken);
+        free(copy);
+        assert(taken <= part);
+        if (status == HORON_OK)
+            take(&inbox, &round);
+        else if (status != HORON_AGAIN)
+            break;
+        at += taken;
+    }
+    horon_store_inbox_deinit(&inbox);
+}
+
+/* The frame around it is left out, so that the blobs are reached often. */
+static void read_round(const uint8_t *data, size_t bytes)
+{
+    struct horon_blobs blobs;
+    uint8_t *memory = malloc(bytes + 1);
+    assert(memory);
+    memcpy(memory, data, bytes);
+    if (horon_blobs_cut(&blobs, RANKS, memory, 0, bytes) != HORON_OK) {
+        free(memory);
+        return;
+    }
+    read_rounds(&blobs);
+    horon_blobs_deinit(&blobs);
+}
+
+static void check_topology(const struct horon_topology *topology)
+{
+    int children[RANKS_MAX], ranks = 0;
+    for (int host = 0; host < topology->host_count; host++) {
+        assert(horon_topology_host_size(topology, host) > 0);
+        ranks += horon_topology_host_size(topology, host);
+    }
+    assert(ranks == topology->size);
+    for (int rank = 0; rank < topology->size; rank++) {
+        const int parent = horon_topology_parent(topology, rank);
+        const int count = horon_topology_children(topology, rank, children);
+        assert(parent < rank);
+        assert(count < topology->size);
+        for (int peer = 0; peer < topology->size; peer++)
+            assert(horon_topology_linked(topology, rank, peer) ==
+                   horon_topology_linked(topology, peer, rank));
+    }
+}
+
+static void read_leaders(const uint8_t *data, size_t bytes)
+{
+    int leader_of[RANKS_MAX];
+    static const char names[RANKS_MAX][64] = {"host"};
+    struct horon_topology topology;
+    struct horon_error error = {0};
+    const int size = bytes < RANKS_MAX ? (int)bytes : RANKS_MAX;
+    for (int rank = 0; rank < size; rank++)
+        leader_of[rank] = (int8_t)data[rank];
+    if (size > 0 &&
+        horon_topology_init(&topology, size / 2, size, leader_of, names, &error) == HORON_OK) {
+        check_topology(&topology);
+        horon_topology_deinit(&topology);
+    } else {
+        assert(size == 0 || error.text[0]);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    static void (*const parts[])(const uint8_t *, size_t) = {read_server, read_round, read_leaders};
+    if (bytes > 0)
+        parts[data[0] % (sizeof parts / sizeof parts[0])](data + 1, bytes - 1);
+    return 0;
+}
