@@ -88,6 +88,10 @@ void horon_channel_begin(struct horon_channel *channel, const struct horon_op *o
 horon_status_t horon_channel_advance(struct horon_channel *channel, bool *moved_out,
                                      struct horon_error *error);
 
+/** Does the operation in flight wait for job rank @p rank, as far as one can see from here? For
+ * texts: it may wait for another one in turn, and several may be awaited. */
+bool horon_channel_waits_for(struct horon_channel *channel, int rank);
+
 /** Operations ended so far: the sequence number of the next one. */
 uint64_t horon_channel_ended(const struct horon_channel *channel);
 

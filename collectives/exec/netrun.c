@@ -197,6 +197,17 @@ horon_status_t horon_netrun_advance(struct horon_netrun *run, struct horon_error
     return status;
 }
 
+bool horon_netrun_waits_for(const struct horon_netrun *run, int rank)
+{
+    const struct horon_netrun_stage *slot = &run->slots[run->stage & 1];
+    if (run->stage == run->stages || !run->sends_posted)
+        return false; /* over, or not begun to move */
+    for (uint32_t i = 0; i < slot->move_count; i++)
+        if (run->args.ranks[slot->moves[i].peer] == rank && !slot->transfers[i].done)
+            return true;
+    return false;
+}
+
 void horon_netrun_deinit(struct horon_netrun *run)
 {
     horon_free(run->memory);

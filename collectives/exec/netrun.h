@@ -62,6 +62,8 @@ horon_status_t horon_netrun_begin(struct horon_netrun *run, const struct horon_n
  * participant
  */
 horon_status_t horon_netrun_advance(struct horon_netrun *run, struct horon_error *error);
+/** Is data due between this rank and job rank @p rank in the stage that runs? */
+bool horon_netrun_waits_for(const struct horon_netrun *run, int rank);
 /** Frees the arrays; transfers still posted must have been forgotten (horon_mux_forget). */
 void horon_netrun_deinit(struct horon_netrun *run);
 

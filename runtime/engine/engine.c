@@ -408,48 +408,6 @@ horon_status_t horon_engine_failure(const struct horon_engine *engine, const cha
     return engine->failure.status;
 }
 
-void horon_engine_explain(struct horon_engine *engine, const struct horon_request *request,
-                          char *text, size_t text_bytes)
-{
-    if (request->in_order || request->begun ||
-        !horon_coordinator_explain(engine->coordinator, (uint64_t)(uintptr_t)request, text,
-                                   text_bytes))
-        snprintf(text, text_bytes, "%s",
-                 request->in_order ? "waiting for other ranks to begin it"
-                                   : "it has begun on all ranks and is not finished");
-}
-
-void horon_engine_ask(struct horon_engine *engine, const struct horon_request *request)
-{
-    if (engine->failed || request->in_order || request->begun)
-        return;
-    horon_coordinator_ask(engine->coordinator, (uint64_t)(uintptr_t)request);
-    engine->coordinator_dirty = engine->urgent = true;
-}
-
-void horon_engine_warn_stalls(struct horon_engine *engine, uint64_t limit_ns)
-{
-    uint64_t now = engine->options.now_ns(engine->options.now_arg);
-    for (struct horon_request *request = engine->oldest; request; request = request->newer) {
-        if (!request->since_ns)
-            request->since_ns = now;
-        if (request->warned)
-            continue;
-        if (now - request->since_ns >= limit_ns / 2 && !request->asked) {
-            horon_engine_ask(engine, request); /* so that the warning knows whom it waits for */
-            request->asked = true;
-        }
-        if (now - request->since_ns < limit_ns)
-            continue;
-        char what[128 + HORON_NAME_BYTES_MAX], why[HORON_ERROR_TEXT_BYTES / 2];
-        horon_request_describe(request, what, sizeof what);
-        horon_engine_explain(engine, request, why, sizeof why);
-        HORON_LOG_WARN(engine->options.log, "%s has waited for %llu s: %s", what,
-                       (unsigned long long)((now - request->since_ns) / 1000000000u), why);
-        request->warned = true;
-    }
-}
-
 void horon_engine_leave(struct horon_engine *engine)
 {
     if (engine->leaving)

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Why requests wait, in words: for warnings about stalls and for the texts of time limits. What has
+ * begun asks its channel, which sees the host's ranks and its own links; what is still negotiated
+ * asks the coordinator.
+ */
+#include "engine/engine_state.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define RANKS_NAMED_MAX 8
+
+static bool is_of(const struct horon_work *work, const struct horon_request *request)
+{
+    for (size_t i = 0; i < work->count; i++)
+        if (work->requests[i] == request)
+            return true;
+    return false;
+}
+
+/* @return characters written; less than @p text_bytes */
+static size_t name_awaited(const struct horon_engine *engine, const struct horon_lane *lane,
+                           char *text, size_t text_bytes)
+{
+    size_t used = 0;
+    int named = 0, more = 0;
+    for (int rank = 0; rank < engine->topology->size; rank++) {
+        if (!horon_channel_waits_for(lane->channel, rank))
+            continue;
+        if (named == RANKS_NAMED_MAX) {
+            more++;
+            continue;
+        }
+        snprintf(text + used, text_bytes - used, "%s%s", named ? ", " : "",
+                 engine->rank_names[rank]);
+        used += strlen(text + used);
+        named++;
+    }
+    if (more)
+        snprintf(text + used, text_bytes - used, " and %d more", more);
+    return used + strlen(text + used);
+}
+
+static void explain_begun(const struct horon_engine *engine, const struct horon_request *request,
+                          char *text, size_t text_bytes)
+{
+    const int channel = request->in_order ? HORON_CHANNEL_ORDERED : HORON_CHANNEL_NAMED;
+    const struct horon_lane *lane = &engine->lanes[channel];
+    if (!lane->head || !lane->running) {
+        snprintf(text, text_bytes, "about to begin");
+        return;
+    }
+    const char *begins = "begun; ";
+    if (!is_of(lane->head, request))
+        begins = "queued behind another operation, which has begun; ";
+    int used = snprintf(text, text_bytes, "%swaiting for ", begins);
+    if (used < 0 || (size_t)used >= text_bytes)
+        return;
+    if (name_awaited(engine, lane, text + used, text_bytes - (size_t)used) == 0)
+        snprintf(text, text_bytes, "%snot finished", begins); /* it moves, or is about to */
+}
+
+void horon_engine_explain(struct horon_engine *engine, const struct horon_request *request,
+                          char *text, size_t text_bytes)
+{
+    if (request->in_order || request->begun ||
+        !horon_coordinator_explain(engine->coordinator, (uint64_t)(uintptr_t)request, text,
+                                   text_bytes))
+        explain_begun(engine, request, text, text_bytes);
+}
+
+void horon_engine_ask(struct horon_engine *engine, const struct horon_request *request)
+{
+    if (engine->failed || request->in_order || request->begun)
+        return;
+    horon_coordinator_ask(engine->coordinator, (uint64_t)(uintptr_t)request);
+    engine->coordinator_dirty = engine->urgent = true;
+}
+
+void horon_engine_warn_stalls(struct horon_engine *engine, uint64_t limit_ns)
+{
+    uint64_t now = engine->options.now_ns(engine->options.now_arg);
+    for (struct horon_request *request = engine->oldest; request; request = request->newer) {
+        if (!request->since_ns)
+            request->since_ns = now;
+        if (request->warned)
+            continue;
+        if (now - request->since_ns >= limit_ns / 2 && !request->asked) {
+            horon_engine_ask(engine, request); /* so that the warning knows whom it waits for */
+            request->asked = true;
+        }
+        if (now - request->since_ns < limit_ns)
+            continue;
+        char what[128 + HORON_NAME_BYTES_MAX], why[HORON_ERROR_TEXT_BYTES / 2];
+        horon_request_describe(request, what, sizeof what);
+        horon_engine_explain(engine, request, why, sizeof why);
+        HORON_LOG_WARN(engine->options.log, "%s has waited for %llu s: %s", what,
+                       (unsigned long long)((now - request->since_ns) / 1000000000u), why);
+        request->warned = true;
+    }
+}
