@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -144,14 +145,14 @@ horon_status_t horon_memory_check(const struct horon_memory_room *room, uint64_t
 {
     if (machine_bytes > room->machine_bytes)
         return horon_error_set(error, HORON_ERR_MEMORY,
-                               "the ranks of this host ask for %" PRIu64 " MiB of shared memory, "
-                               "but the machine has %" PRIu64 " MiB available",
-                               machine_bytes >> 20, room->machine_bytes >> 20);
+                               "the ranks of this host ask for %" PRIu64 " bytes of shared memory, "
+                               "but the machine has %" PRIu64 " bytes available",
+                               machine_bytes, room->machine_bytes);
     if (group_bytes > room->group_bytes)
         return horon_error_set(error, HORON_ERR_MEMORY,
-                               "the ranks of this host ask for %" PRIu64 " MiB of shared memory, "
-                               "but the control group %s has %" PRIu64 " MiB left",
-                               group_bytes >> 20, room->group, room->group_bytes >> 20);
+                               "the ranks of this host ask for %" PRIu64 " bytes of shared memory, "
+                               "but the control group %s has %" PRIu64 " bytes left",
+                               group_bytes, room->group, room->group_bytes);
     return HORON_OK;
 }
 
@@ -193,9 +194,20 @@ horon_status_t horon_memory_create(const char *name, size_t bytes, int *fd_out,
     const uint64_t left =
         room.machine_bytes < room.group_bytes ? room.machine_bytes : room.group_bytes;
     return horon_error_set_errno(error, HORON_ERR_MEMORY, why,
-                                 "the system refuses %zu MiB of shared memory; %" PRIu64
-                                 " MiB are available",
-                                 whole >> 20, left >> 20);
+                                 "the system refuses %zu bytes of shared memory; %" PRIu64
+                                 " bytes are available",
+                                 whole, left);
+}
+
+static horon_status_t cannot_map(size_t bytes, int why, struct horon_error *error)
+{
+    struct rlimit limit;
+    char allowed[80] = "";
+    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+        snprintf(allowed, sizeof allowed, "; this process may map %" PRIu64 " bytes in all",
+                 (uint64_t)limit.rlim_cur);
+    return horon_error_set_errno(error, HORON_ERR_MEMORY, why,
+                                 "%zu bytes of shared memory cannot be mapped%s", bytes, allowed);
 }
 
 horon_status_t horon_memory_map(int fd, size_t bytes, struct horon_map *map_out,
@@ -213,8 +225,7 @@ horon_status_t horon_memory_map(int fd, size_t bytes, struct horon_map *map_out,
                                (long long)is.st_size, whole);
     void *base = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (base == MAP_FAILED)
-        return horon_error_set_errno(error, HORON_ERR_MEMORY, errno,
-                                     "%zu MiB of shared memory cannot be mapped", whole >> 20);
+        return cannot_map(whole, errno, error);
     *map_out = (struct horon_map){.base = base, .bytes = whole, .fd = -1};
     return HORON_OK;
 }

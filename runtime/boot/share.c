@@ -61,15 +61,31 @@ static void hang_up(struct end *end)
     end->watch.fd = -1;
 }
 
+/* Memory was refused: says whose it is, and what its user can do. */
+static void advise(const struct horon_share *share, struct horon_error *error)
+{
+    const struct horon_topology *topology = share->options.topology;
+    char text[HORON_ERROR_TEXT_BYTES];
+    if (error->status != HORON_ERR_MEMORY)
+        return;
+    snprintf(text, sizeof text,
+             "%.600s (rank %d on %s; allow more memory, lower SHM_CHUNK_BYTES, or run fewer ranks "
+             "there)",
+             error->text, topology->rank, topology->host_name[topology->host_of[topology->rank]]);
+    horon_error_set(error, HORON_ERR_MEMORY, "%s", text);
+}
+
 static void share_failed(struct end *at, const struct horon_error *why)
 {
     struct horon_share *share = at->share;
     const struct horon_topology *topology = share->options.topology;
-    if (share->error.status == HORON_OK)
+    if (share->error.status == HORON_OK) {
         horon_error_set(
             &share->error, why->status, "sharing memory with rank %d failed: %s",
             horon_topology_rank_at(topology, topology->host_of[topology->rank], at->local_rank),
             why->text);
+        advise(share, &share->error);
+    }
     for (int i = 0; i < share->host_size; i++)
         hang_up(&share->ends[i]);
 }
@@ -266,8 +282,10 @@ static horon_status_t make_memory(struct horon_share *share, struct horon_error 
 static horon_status_t begin(struct horon_share *share, struct horon_error *error)
 {
     horon_status_t status = make_memory(share, error);
-    if (status != HORON_OK)
+    if (status != HORON_OK) {
+        advise(share, error);
         return status;
+    }
     if (share->me == 0 && share->host_size > 1) {
         share->things[0].pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
         if (share->things[0].pidfd < 0)

@@ -167,7 +167,7 @@ static void test_boot_refused_memory_is_an_error_everywhere(void **state)
     boots_setting(&world, "JOB_KEY=a secret");
     world.arena_bytes = (size_t)1 << 44; /* 16 TiB */
     boots_join(&world);
-    expect_all_fail(&world, HORON_ERR_MEMORY, "50331648 MiB of shared memory");
+    expect_all_fail(&world, HORON_ERR_MEMORY, "52776558145536 bytes of shared memory");
     assert_int_equal(count_fds(), fds);
 }
 
