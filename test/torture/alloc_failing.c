@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static atomic_long counted, failing_at, live;
+static atomic_long counted, failing_at, live, failed;
 static atomic_int failing_for_good;
 
 void alloc_fail_at(long nth, int for_good)
@@ -24,6 +24,11 @@ long alloc_count(void)
     return counted;
 }
 
+long alloc_failures(void)
+{
+    return failed;
+}
+
 long alloc_live(void)
 {
     return live;
@@ -34,7 +39,9 @@ static int fails(void)
 {
     const long number = atomic_fetch_add(&counted, 1) + 1;
     const long at = failing_at;
-    return at > 0 && (number == at || (failing_for_good && number > at));
+    const int here = at > 0 && (number == at || (failing_for_good && number > at));
+    failed += here;
+    return here;
 }
 
 static void *lives(void *memory)

@@ -9,6 +9,8 @@
 void alloc_fail_at(long nth, int for_good);
 /** @return allocations since alloc_fail_at(), failed ones included. */
 long alloc_count(void);
+/** @return allocations that ever failed. */
+long alloc_failures(void);
 /** @return allocations that live. */
 long alloc_live(void);
 
