@@ -14,6 +14,34 @@ NOT_OPTIONS = re.compile(
     r"HORON_(TEST_\w+|TORCH_SPEC|PYTHON|SKIP_DEBIAN|TREE_\w+|RANK|SIZE|LOCAL_RANK|LOCAL_SIZE|API)$"
 )
 
+# The test that proves the sentence of a row: it fails if the option does nothing.
+BOOT = "test/runtime/boot/test_boot.c"
+BOOT_FAIL = "test/runtime/boot/test_boot_fail.c"
+ENGINE = "test/runtime/engine/test_options.c"
+CONTEXT = "test/multi/test_options.c"
+PROOFS = {
+    "LOG_LEVEL": (CONTEXT, "test_options_log_level_passes_what_is_as_important"),
+    "STORE": (BOOT_FAIL, "test_boot_without_a_server_says_where_it_looked"),
+    "JOB_KEY": (BOOT_FAIL, "test_boot_wrong_key_is_told_apart"),
+    "JOB_KEY_FILE": (BOOT, "test_boot_key_file_is_read_without_its_newline"),
+    "INTERFACES": (BOOT, "test_boot_interfaces_and_ports_are_obeyed"),
+    "PORT_RANGE": (BOOT, "test_boot_interfaces_and_ports_are_obeyed"),
+    "START_TIMEOUT": (BOOT_FAIL, "test_boot_missing_ranks_are_named_by_tcp_store"),
+    "PEER_TIMEOUT": (CONTEXT, "test_options_peer_timeout_is_given_to_connections"),
+    "FUSION_BYTES": (ENGINE, "test_options_fusion_bytes_bound_a_batch"),
+    "CACHE_ENTRIES": (ENGINE, "test_options_cache_entries_are_names_that_travel_once"),
+    "INFLIGHT_MAX": (CONTEXT, "test_options_inflight_max_refuses_one_more"),
+    "SHM": (CONTEXT, "test_options_shm_off_makes_every_rank_a_host"),
+    "SHM_CHUNK_BYTES": (CONTEXT, "test_options_shm_bytes_are_those_of_the_arenas"),
+    "SHM_SMALL_BYTES": (CONTEXT, "test_options_shm_bytes_are_those_of_the_arenas"),
+    "NET_EAGER_BYTES": (ENGINE, "test_options_net_eager_bytes_go_unasked"),
+    "NET_CHUNK_BYTES": (ENGINE, "test_options_net_chunk_bytes_travel_at_a_time"),
+    "NET_ALGORITHM": (ENGINE, "test_options_net_algorithm_decides_who_sends_what_to_whom"),
+    "SPIN_US": (CONTEXT, "test_options_spin_and_yield_us_come_before_sleep"),
+    "YIELD_US": (CONTEXT, "test_options_spin_and_yield_us_come_before_sleep"),
+    "STALL_WARN": (CONTEXT, "test_options_stall_warn_is_when_and_whom_or_never"),
+}
+
 
 def horon_info(*arguments):
     program = tap.need(tree.built("horon-info"), "this build made no horon-info")
@@ -61,6 +89,18 @@ def test_options_every_row_is_used():
     )
     wrong = [name for name, field in fields if not re.search(rf"(->|\.){field}\b", users)]
     tree.assert_none(wrong, "options that no code reads")
+
+
+def test_options_every_row_has_a_test_that_proves_its_sentence():
+    wrong = [f"{name}: no test is named in PROOFS" for name in set(table()) - set(PROOFS)]
+    wrong += [f"{name}: in PROOFS, but no row" for name in set(PROOFS) - set(table())]
+    for name, (path, test) in PROOFS.items():
+        source = tree.text(path)
+        if not re.search(rf"^static void {test}\(", source, re.M) or f"({test})" not in source:
+            wrong.append(f"{name}: {path} runs no {test}")
+        elif not re.search(rf'"(HORON_)?{name}=', source):
+            wrong.append(f"{name}: {path} never sets it")
+    tree.assert_none(sorted(wrong), "rows without a proof")
 
 
 def test_options_page_is_what_the_program_prints():

@@ -10,6 +10,8 @@
 #include "context_state.h"
 
 #include <assert.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -19,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -425,6 +428,33 @@ static void test_options_shm_bytes_are_those_of_the_arenas(void **state)
     end_duo(&duo);
 }
 
+/* ---- PEER_TIMEOUT --------------------------------------------------------------------------- */
+
+static int option_of(int socket, int level, int option)
+{
+    int value = -1;
+    socklen_t bytes = sizeof value;
+    assert_int_equal(getsockopt(socket, level, option, &value, &bytes), 0);
+    return value;
+}
+
+/* The kernel keeps the time; that it does, and whom the failure names, is tested between hosts. */
+static void test_options_peer_timeout_is_given_to_connections(void **state)
+{
+    static const char *const settings[] = {"SHM=0", "PEER_TIMEOUT=4500ms", NULL};
+    struct duo duo;
+    (void)state;
+    make_duo(&duo, settings);
+    for (int rank = 0; rank < 2; rank++) {
+        int socket = horon_engine_socket(duo.ctx[rank]->engine, 1 - rank);
+        assert_true(socket >= 0);
+        assert_int_equal(option_of(socket, IPPROTO_TCP, TCP_USER_TIMEOUT), 4500);
+        assert_int_equal(option_of(socket, SOL_SOCKET, SO_KEEPALIVE), 1);
+        assert_true(option_of(socket, IPPROTO_TCP, TCP_KEEPIDLE) <= 4);
+    }
+    end_duo(&duo);
+}
+
 /* ---- cancel through the ABI ----------------------------------------------------------------- */
 
 static void test_options_cancel_in_each_state(void **state)
@@ -502,6 +532,7 @@ int main(void)
         cmocka_unit_test(test_options_spin_and_yield_us_come_before_sleep),
         cmocka_unit_test(test_options_shm_off_makes_every_rank_a_host),
         cmocka_unit_test(test_options_shm_bytes_are_those_of_the_arenas),
+        cmocka_unit_test(test_options_peer_timeout_is_given_to_connections),
         cmocka_unit_test(test_options_cancel_in_each_state),
         cmocka_unit_test(test_options_struct_of_another_version_is_taken_or_refused),
     };
