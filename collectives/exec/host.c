@@ -192,10 +192,11 @@ bool horon_host_aborted(const struct horon_host *host, struct horon_error *error
     struct horon_abort_record *record = horon_host_abort(host);
     if (atomic_load_explicit(&record->state, memory_order_acquire) != 2)
         return false;
-    /* the text comes from shared memory: cut it, whatever is there */
+    /* it stands in shared memory: a failure with a reason, whatever is there */
+    const horon_status_t status = horon_status_from_peer((uint32_t)record->status);
     char text[sizeof record->text];
     memcpy(text, record->text, sizeof text);
     text[sizeof text - 1] = 0;
-    horon_error_set(error, (horon_status_t)record->status, "%s", text);
+    horon_error_set(error, status, "%s", text[0] ? text : horon_status_text(status));
     return true;
 }

@@ -17,6 +17,18 @@ const char *horon_status_text(horon_status_t status)
     return "unknown status";
 }
 
+horon_status_t horon_status_from_peer(uint32_t number)
+{
+    const horon_status_t status = (horon_status_t)(int32_t)number;
+    switch (status) {
+#define KNOWN_CASE(name, value, text) case HORON_##name:
+        HORON_STATUS_MAP(KNOWN_CASE)
+#undef KNOWN_CASE
+        return status < 0 ? status : HORON_ERR_PROTO;
+    }
+    return HORON_ERR_PROTO;
+}
+
 horon_status_t horon_error_set(struct horon_error *error, horon_status_t status, const char *format,
                                ...)
 {

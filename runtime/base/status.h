@@ -7,6 +7,7 @@
 
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 /** Why something failed. Embed it or keep it on the stack; all zero is "no error". */
 struct horon_error {
@@ -23,6 +24,13 @@ horon_status_t horon_error_set(struct horon_error *error, horon_status_t status,
 horon_status_t horon_error_set_errno(struct horon_error *error, horon_status_t status,
                                      int errno_value, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+
+/**
+ * A failure that another process put into a message or into shared memory.
+ * @param number its status, of 32 bits
+ * @return the status | ERR_PROTO, there is no such failure
+ */
+horon_status_t horon_status_from_peer(uint32_t number);
 
 /** Copies the text to a caller's buffer, cut to fit. NULL or 0 bytes: nothing. */
 void horon_error_copy_text(const struct horon_error *error, char *text, size_t text_bytes);

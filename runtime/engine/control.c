@@ -104,17 +104,10 @@ void horon_engine_flood_goodbye(struct horon_engine *engine, int rank,
         engine->left_rank = rank;
 }
 
-/* Statuses come from the wire: anything that is no failure of ours becomes ERR_PROTO. */
-static horon_status_t failure_from_wire(uint32_t raw)
-{
-    int32_t value = (int32_t)raw;
-    return value < 0 && value >= HORON_ERR_CONFIG ? (horon_status_t)value : HORON_ERR_PROTO;
-}
-
 static horon_status_t on_abort(struct horon_engine *engine, struct horon_reader *in)
 {
     char text[HORON_ERROR_TEXT_BYTES];
-    horon_status_t status = failure_from_wire(horon_read_u32(in));
+    horon_status_t status = horon_status_from_peer(horon_read_u32(in));
     horon_read_string(in, text, sizeof text);
     if (!horon_reader_finished(in) || !text[0]) /* nobody can do anything without a reason */
         return HORON_ERR_PROTO;

@@ -46,12 +46,15 @@ static void test_status_of_no_name_is_unknown(void **state)
         assert_string_equal(horon_status_text((horon_status_t)none[i]), "unknown status");
 }
 
-/* Control messages carry statuses: what lies between the first and the last failure is one. */
-static void test_status_failures_have_no_gap(void **state)
+static void test_status_of_a_peer_is_a_failure(void **state)
 {
+    static const int none[] = {0, 1, 2, 3, -15, -1000, INT32_MAX, INT32_MIN};
     (void)state;
-    for (int value = HORON_ERR_CONFIG; value < 0; value++)
-        assert_string_not_equal(horon_status_text((horon_status_t)value), "unknown status");
+    for (size_t i = 0; i < MAP_ROWS; i++)
+        if (map[i].value < 0)
+            assert_int_equal(horon_status_from_peer((uint32_t)map[i].value), map[i].value);
+    for (size_t i = 0; i < sizeof none / sizeof none[0]; i++)
+        assert_int_equal(horon_status_from_peer((uint32_t)none[i]), HORON_ERR_PROTO);
 }
 
 static void test_status_error_holds_text_and_returns_its_status(void **state)
@@ -110,7 +113,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_status_every_one_has_a_text_of_its_own),
         cmocka_unit_test(test_status_of_no_name_is_unknown),
-        cmocka_unit_test(test_status_failures_have_no_gap),
+        cmocka_unit_test(test_status_of_a_peer_is_a_failure),
         cmocka_unit_test(test_status_error_holds_text_and_returns_its_status),
         cmocka_unit_test(test_status_error_text_of_any_length_is_cut),
         cmocka_unit_test(test_status_copied_text_is_cut_and_ended),
