@@ -161,6 +161,53 @@ void horon_channel_begin(struct horon_channel *channel, const struct horon_op *o
     verbs[op->verb]->begin(channel);
 }
 
+/* What this rank began, as its peers on this host would read it. */
+static void fill_head(const struct horon_channel *channel, struct horon_slot_head *head)
+{
+    head->check = channel->op.check;
+    head->count = channel->op.verb == HORON_ALLGATHER ? channel->op.rows : channel->op.count;
+    head->verb = (uint8_t)channel->op.verb;
+    head->dtype = (uint8_t)channel->op.dtype;
+    head->redop = (uint8_t)channel->op.redop;
+    head->root = channel->op.root;
+}
+
+static void describe(const struct horon_slot_head *head, char *text, size_t text_bytes)
+{
+    horon_verb_t verb = (horon_verb_t)head->verb;
+    int used = snprintf(text, text_bytes, "%s", horon_verb_name(verb));
+    if (verb == HORON_BARRIER || used < 0 || (size_t)used >= text_bytes)
+        return;
+    text += used;
+    text_bytes -= (size_t)used;
+    used = snprintf(text, text_bytes, " of %llu %s", (unsigned long long)head->count,
+                    horon_dtype_name((horon_dtype_t)head->dtype));
+    if (used < 0 || (size_t)used >= text_bytes)
+        return;
+    if (verb == HORON_ALLREDUCE)
+        snprintf(text + used, text_bytes - (size_t)used, ", %s",
+                 horon_redop_name((horon_redop_t)head->redop));
+    else if (verb == HORON_BROADCAST)
+        snprintf(text + used, text_bytes - (size_t)used, ", root %d", (int)head->root);
+}
+
+/* A link names its peer and compares numbers. All ranks will read the text: this one, and what it
+ * began, go before it. */
+static void name_us(const struct horon_channel *channel, struct horon_error *error)
+{
+    const char *self = channel->group->rank_names[channel->group->rank];
+    struct horon_slot_head head = {0};
+    char ours[160], said[HORON_ERROR_TEXT_BYTES];
+    if (strstr(error->text, self))
+        return; /* it was found on this host: both sides are named */
+    fill_head(channel, &head);
+    describe(&head, ours, sizeof ours);
+    snprintf(said, sizeof said, "%s", error->text);
+    horon_error_set(error, HORON_ERR_MISMATCH,
+                    "operation %llu in order differs between ranks: %s began %s, but %.600s",
+                    (unsigned long long)channel->ended, self, ours, said);
+}
+
 horon_status_t horon_channel_advance(struct horon_channel *channel, bool *moved_out,
                                      struct horon_error *error)
 {
@@ -175,6 +222,8 @@ horon_status_t horon_channel_advance(struct horon_channel *channel, bool *moved_
         channel->ended++;
         *moved_out = true;
     }
+    if (status == HORON_ERR_MISMATCH)
+        name_us(channel, error);
     return status;
 }
 
@@ -199,33 +248,9 @@ void horon_enter(struct horon_channel *channel)
 {
     struct horon_slot_head *head =
         channel->small[horon_slot_of(channel)][channel->group->local_rank];
-    head->check = channel->op.check;
-    head->count = channel->op.verb == HORON_ALLGATHER ? channel->op.rows : channel->op.count;
-    head->verb = (uint8_t)channel->op.verb;
-    head->dtype = (uint8_t)channel->op.dtype;
-    head->redop = (uint8_t)channel->op.redop;
-    head->root = channel->op.root;
+    fill_head(channel, head);
     atomic_store_explicit(&head->sequence, channel->ended + 1, memory_order_release);
     horon_host_wake_all(channel->host, HORON_WAKE_DATA);
-}
-
-static void describe(const struct horon_slot_head *head, char *text, size_t text_bytes)
-{
-    horon_verb_t verb = (horon_verb_t)head->verb;
-    int used = snprintf(text, text_bytes, "%s", horon_verb_name(verb));
-    if (verb == HORON_BARRIER || used < 0 || (size_t)used >= text_bytes)
-        return;
-    text += used;
-    text_bytes -= (size_t)used;
-    used = snprintf(text, text_bytes, " of %llu %s", (unsigned long long)head->count,
-                    horon_dtype_name((horon_dtype_t)head->dtype));
-    if (used < 0 || (size_t)used >= text_bytes)
-        return;
-    if (verb == HORON_ALLREDUCE)
-        snprintf(text + used, text_bytes - (size_t)used, ", %s",
-                 horon_redop_name((horon_redop_t)head->redop));
-    else if (verb == HORON_BROADCAST)
-        snprintf(text + used, text_bytes - (size_t)used, ", root %d", (int)head->root);
 }
 
 static horon_status_t name_both(struct horon_channel *channel, int other, struct horon_error *error)
