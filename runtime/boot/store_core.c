@@ -62,6 +62,8 @@ struct horon_store_member {
 struct horon_store_core {
     int size;
     void (*wake)(void *user);
+    horon_store_host_of_fn_t host_of; /* NULL: hosts are not known */
+    void *host_arg;
     uint64_t next_index;
     int open_sessions, full_sessions;
     struct session *sessions; /* oldest first */
@@ -77,6 +79,13 @@ struct horon_store_core *horon_store_core_create(int size, void (*wake)(void *us
     core->size = size;
     core->wake = wake;
     return core;
+}
+
+void horon_store_core_name_hosts(struct horon_store_core *core, horon_store_host_of_fn_t host_of,
+                                 void *arg)
+{
+    core->host_of = host_of;
+    core->host_arg = arg;
 }
 
 static void free_session(struct horon_store_core *core, struct session *session)
@@ -258,6 +267,31 @@ static void complete_round(struct horon_store_core *core, struct session *sessio
     letter_drop(letter);
 }
 
+static bool is_marked(const struct horon_store_core *core, const struct session *session, int rank,
+                      enum presence presence)
+{
+    return rank < core->size && session->slots[rank].presence == presence &&
+           !session->slots[rank].has_put;
+}
+
+/* Writes " on node1, node2" where they are. Ranks of a host follow one another. */
+static void list_hosts(const struct horon_store_core *core, const struct session *session,
+                       enum presence presence, char *text, size_t text_bytes)
+{
+    const char *last = NULL;
+    size_t used = 0;
+    text[0] = 0;
+    for (int r = 0; r < core->size && core->host_of; r++) {
+        const char *host =
+            is_marked(core, session, r, presence) ? core->host_of(core->host_arg, r) : NULL;
+        if (!host || (last && strcmp(last, host) == 0) || used >= text_bytes)
+            continue;
+        used +=
+            (size_t)snprintf(text + used, text_bytes - used, "%s%s", last ? ", " : " on ", host);
+        last = host;
+    }
+}
+
 /* Writes "3, 5-7" of the ranks that @p presence and no blob mark. @return how many they are */
 static int list_ranks(const struct horon_store_core *core, const struct session *session,
                       enum presence presence, char *text, size_t text_bytes)
@@ -266,8 +300,7 @@ static int list_ranks(const struct horon_store_core *core, const struct session 
     size_t used = 0;
     text[0] = 0;
     for (int r = 0; r <= core->size; r++) {
-        const bool in =
-            r < core->size && session->slots[r].presence == presence && !session->slots[r].has_put;
+        const bool in = is_marked(core, session, r, presence);
         count += in;
         if (in && first < 0)
             first = r;
@@ -295,12 +328,13 @@ static void fail_for_missing(struct horon_store_core *core, struct session *sess
     char text[HORON_ERROR_TEXT_BYTES - 128] = "";
     const size_t kind_count = status == HORON_ERR_PEER_LOST ? 2 : 3;
     for (size_t i = 0; i < kind_count; i++) {
-        char list[256];
+        char list[256], hosts[160];
         size_t used = strlen(text);
         int count = list_ranks(core, session, kinds[i].presence, list, sizeof list);
+        list_hosts(core, session, kinds[i].presence, hosts, sizeof hosts);
         if (count)
-            snprintf(text + used, sizeof text - used, "%s%s %s %s", used ? "; " : "",
-                     count == 1 ? "rank" : "ranks", list, kinds[i].text);
+            snprintf(text + used, sizeof text - used, "%s%s %s%s %s", used ? "; " : "",
+                     count == 1 ? "rank" : "ranks", list, hosts, kinds[i].text);
     }
     horon_error_set(&session->failure, status, "of %d ranks, %s", core->size, text);
     tell_failure(core, session, NULL);

@@ -16,12 +16,18 @@
 struct horon_store_core;
 struct horon_store_member; /* one rank in one session */
 
+/** @return the name of the host that @p rank runs on, as long as the core lives; or NULL */
+typedef const char *(*horon_store_host_of_fn_t)(void *arg, int rank);
+
 /**
  * @param wake called whenever a member has something to send that it had not before; @p user is
  *        what join() was given
  * @return NULL: no memory
  */
 struct horon_store_core *horon_store_core_create(int size, void (*wake)(void *user));
+/** From here on texts name the hosts of ranks; @p host_of gives NULL for one it does not know. */
+void horon_store_core_name_hosts(struct horon_store_core *core, horon_store_host_of_fn_t host_of,
+                                 void *arg);
 /** Members must have left. NULL is a no-op. */
 void horon_store_core_destroy(struct horon_store_core *core);
 

@@ -302,6 +302,8 @@ horon_status_t horon_store_server_create(const struct horon_store_server_options
     server->core = horon_store_core_create(options->size, member_wakes);
     if (status == HORON_OK && !server->core)
         status = horon_error_set(error, HORON_ERR_MEMORY, "no memory for the store");
+    if (server->core)
+        horon_store_core_name_hosts(server->core, options->host_of, options->host_arg);
     if (status == HORON_OK)
         status = start(server, options, errno_out ? errno_out : &errno_ignored, error);
     if (status != HORON_OK) {

@@ -34,7 +34,11 @@ struct horon_store_server_options {
     int sessions_max; /* 0: any number; with n the server stops listening once n sessions are full
                        */
     int rank;         /* who serves: 0, or -1 for the launcher (ranks then stay connected) */
-    uint64_t job;     /* what tells this job from others at the same address; 0: any */
+    /* NULL, or names the hosts of ranks in texts about them; each name lives as long as the server,
+     * NULL for one that is not known */
+    const char *(*host_of)(void *arg, int rank);
+    void *host_arg;
+    uint64_t job;                /* what tells this job from others at the same address; 0: any */
     const struct horon_log *log; /* NULL: silent; strangers are reported as warnings */
 };
 

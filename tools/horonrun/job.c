@@ -248,13 +248,26 @@ static horon_status_t open_hosts(struct job *job, struct horon_error *error)
     return HORON_OK;
 }
 
+static const char *host_of(void *arg, int rank)
+{
+    const struct job *job = arg;
+    for (int i = 0; i < job->host_count; i++) {
+        const struct horonrun_host *host = job->hosts[i].host;
+        if (rank >= host->first_rank && rank - host->first_rank < host->ranks)
+            return job->hosts[i].name;
+    }
+    return NULL;
+}
+
 static horon_status_t make_store(struct job *job, const char *key, struct horon_error *error)
 {
     const struct horonrun_store_setup setup = {.size = job->setup->size,
                                                .key = key,
                                                .remote = job->remote_count > 0,
                                                .interfaces = job->setup->interfaces,
-                                               .port_range = job->setup->port_range};
+                                               .port_range = job->setup->port_range,
+                                               .host_of = host_of,
+                                               .host_arg = job};
     return horonrun_store_create(&job->store, job->loop, &setup, error);
 }
 

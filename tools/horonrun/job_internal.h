@@ -90,8 +90,8 @@ bool job_end(struct job *job, int code);
 /** Likewise, and says why. */
 void job_fail(struct job *job, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/** Starts the end; STOP goes to all agents. */
-void job_end_begin(struct job *job);
+/** Starts the end; STOP goes to all agents. @param why what ranks that are joining are told */
+void job_end_begin(struct job *job, const char *why);
 /** Ends without grace. */
 void job_end_force(struct job *job);
 /** An agent is gone, or a child was reaped: goes on if that was the last. */

@@ -50,21 +50,22 @@ static void describe_end(int wait_status, char *text, size_t bytes)
 /* Ends the job because of this rank, and reports it. */
 static void accuse(struct job *job, const struct job_rank *rank)
 {
-    char command[256], how[96];
+    char command[256], how[96], why[512];
     const int number = (int)(rank - job->ranks);
     const int status = rank->wait_status;
     if (!job_end(job, WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status)))
         return;
     describe_end(status, how, sizeof how);
     describe_command(job, command, sizeof command);
-    horonrun_output_say(job->output, "rank %d on %s (process %d) %s; command: %s", number,
-                        rank->host->name, rank->pid, how, command);
+    snprintf(why, sizeof why, "rank %d on %s (process %d) %s", number, rank->host->name, rank->pid,
+             how);
+    horonrun_output_say(job->output, "%s; command: %s", why, command);
     horonrun_output_repeat_last(job->output, number);
     int others = job->setup->size - job->exited;
     if (others > 0)
         horonrun_output_say(job->output, "ending the other %d rank%s", others,
                             others == 1 ? "" : "s");
-    job_end_begin(job);
+    job_end_begin(job, why);
 }
 
 /* Was the rank ended by something from outside or by its own fault, rather than by its program's
@@ -122,7 +123,7 @@ void job_rank_exited(struct job *job, struct job_host *host, int rank, int wait_
     if (job->suspect)
         accuse(job, job->suspect);
     else if (job_end(job, 0))
-        job_end_begin(job);
+        job_end_begin(job, "all ranks have ended");
 }
 
 void job_rank_init_timer(struct job *job)

@@ -64,6 +64,8 @@ static horon_status_t serve(struct horonrun_store *store, const struct horonrun_
         .key_bytes = strlen(setup->key),
         .bind_address = setup->remote ? "*" : NULL,
         .rank = -1,
+        .host_of = setup->host_of,
+        .host_arg = setup->host_arg,
     };
     horon_status_t status =
         horon_port_range_parse(setup->port_range, &options.port, &options.port_last, error);

@@ -17,13 +17,15 @@ struct horonrun_store;
 /** Makes a job key. @return OK | ERR_SYSTEM */
 horon_status_t horonrun_store_make_key(char key[HORONRUN_KEY_BYTES], struct horon_error *error);
 
-/** What a store is to be; views, for the time of the call. */
+/** What a store is to be; views, for the time of the call, but for host_of. */
 struct horonrun_store_setup {
     int size;
     const char *key;
-    bool remote;            /* other hosts take part */
-    const char *interfaces; /* HORON_INTERFACES */
-    const char *port_range; /* HORON_PORT_RANGE */
+    bool remote;                                 /* other hosts take part */
+    const char *interfaces;                      /* HORON_INTERFACES */
+    const char *port_range;                      /* HORON_PORT_RANGE */
+    const char *(*host_of)(void *arg, int rank); /* as in boot/store_server.h */
+    void *host_arg;
 };
 
 /**

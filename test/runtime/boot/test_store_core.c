@@ -293,6 +293,28 @@ static void test_store_no_limit_never_expires(void **state)
     world_deinit(&world);
 }
 
+static const char *host_of(void *arg, int rank)
+{
+    const char *const *hosts = arg;
+    return hosts[rank];
+}
+
+static void test_store_hosts_of_missing_ranks_are_named(void **state)
+{
+    static const char *const hosts[] = {"a", "b", "b", "c", NULL, "d"};
+    struct world world;
+    (void)state;
+    world_init(&world, 6);
+    horon_store_core_name_hosts(world.core, host_of, (void *)(uintptr_t)hosts);
+    join(&world, 0);
+    join(&world, 3);
+    assert_int_equal(put(&world, 0, 0, 1000, "x"), HORON_OK);
+    leave(&world, 3);
+    expect_fail(&world, 0, HORON_ERR_PEER_LOST,
+                "rank 3 on c left while joining; ranks 1-2, 4-5 on b, d never came");
+    world_deinit(&world);
+}
+
 static void test_store_leaving_early_fails_all(void **state)
 {
     struct world world;
@@ -509,6 +531,7 @@ int main(void)
         cmocka_unit_test(test_store_second_put_of_a_round_is_refused),
         cmocka_unit_test(test_store_limit_names_who_is_missing),
         cmocka_unit_test(test_store_no_limit_never_expires),
+        cmocka_unit_test(test_store_hosts_of_missing_ranks_are_named),
         cmocka_unit_test(test_store_leaving_early_fails_all),
         cmocka_unit_test(test_store_leaving_between_rounds_fails_all),
         cmocka_unit_test(test_store_leaving_after_the_last_round_is_fine),
