@@ -297,10 +297,12 @@ static void tear_down(struct horon_context *ctx)
 static horon_status_t join(struct horon_context *ctx, const horon_options_t *options,
                            struct horon_error *error)
 {
-    const struct horon_boot_sizes sizes = {.control_bytes = control_bytes,
-                                           .arena_bytes = arena_bytes};
+    const struct horon_boot_caller caller = {.control_bytes = control_bytes,
+                                             .arena_bytes = arena_bytes,
+                                             .interrupted = options->interrupted,
+                                             .interrupted_arg = options->interrupted_arg};
     horon_status_t status = horon_boot(&ctx->boot, options->rank, options->size, &ctx->config,
-                                       &sizes, &ctx->log, error);
+                                       &caller, &ctx->log, error);
     if (status != HORON_OK)
         return status;
     ctx->log.rank = ctx->boot.topology.rank;
@@ -325,12 +327,12 @@ static horon_status_t take_options(const horon_options_t *given, horon_options_t
     *options = fresh;
     if (!given)
         return HORON_OK;
-    /* version 0.1 is the first: a smaller struct is no older one */
-    if (given->struct_bytes < sizeof fresh || given->struct_bytes > sizeof fresh * 4)
+    const size_t first_bytes = offsetof(horon_options_t, interrupted);
+    if (given->struct_bytes < first_bytes || given->struct_bytes > sizeof fresh * 4)
         return horon_error_set(error, HORON_ERR_INVALID,
                                "options.struct_bytes is %zu; begin with HORON_OPTIONS_INIT",
                                given->struct_bytes);
-    memcpy(options, given, sizeof fresh);
+    memcpy(options, given, given->struct_bytes < sizeof fresh ? first_bytes : sizeof fresh);
     return HORON_OK;
 }
 

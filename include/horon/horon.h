@@ -173,6 +173,16 @@ typedef void (*horon_callback_fn_t)(void *arg, horon_request_t *req, horon_statu
  */
 typedef void *(*horon_alloc_fn_t)(void *arg, uint64_t rows, uint64_t bytes);
 
+/**
+ * Asked whether to give up joining: a binding looks here whether its user has pressed Ctrl-C.
+ * Thread: the one in horon_context_create(), about every 100 ms while that waits, with no lock
+ * held; never after it has returned. It may call horon, which has no such context yet; it must not
+ * leave by longjmp or an exception, or in a forked child.
+ * @return 0: go on. Other than 0 ends the creation with HORON_ERR_CANCELLED; on the other ranks
+ *         that are joining, too, where the text names this one
+ */
+typedef int (*horon_interrupted_fn_t)(void *arg);
+
 /** How to create a context. Begin with HORON_OPTIONS_INIT. */
 typedef struct horon_options {
     size_t struct_bytes;
@@ -183,9 +193,12 @@ typedef struct horon_options {
     const char *const *settings;
     horon_log_fn_t log_fn; /* NULL: standard error */
     void *log_arg;
+    /* The first struct ended here. */
+    horon_interrupted_fn_t interrupted; /* NULL: nothing interrupts joining */
+    void *interrupted_arg;
 } horon_options_t;
 /* clang-format off */
-#define HORON_OPTIONS_INIT {sizeof(horon_options_t), -1, -1, NULL, NULL, NULL}
+#define HORON_OPTIONS_INIT {sizeof(horon_options_t), -1, -1, NULL, NULL, NULL, NULL, NULL}
 /* clang-format on */
 
 /* Flags of a descriptor. */
@@ -269,8 +282,9 @@ HORON_API const char *horon_redop_name(horon_redop_t redop);
  * @param error_text, error_bytes  NULL, 0 or where to put what went wrong, cut to fit
  * @return OK | ERR_CONFIG, a setting is wrong; named | ERR_TIMEOUT, ranks are missing after
  *         START_TIMEOUT; named | ERR_AUTH, a peer does not know the job key | ERR_MEMORY, heap or
- *         shared memory was refused | ERR_SYSTEM | ERR_PROTO | ERR_INVALID
- * Blocks: until all ranks are here, at most START_TIMEOUT.
+ *         shared memory was refused | ERR_CANCELLED, interrupted() of this rank, or of one that is
+ *         named, said so | ERR_SYSTEM | ERR_PROTO | ERR_INVALID
+ * Blocks: until all ranks are here, at most START_TIMEOUT; names are looked up besides.
  */
 HORON_API horon_status_t horon_context_create(const horon_options_t *options,
                                               horon_context_t **ctx_out, char *error_text,

@@ -31,6 +31,12 @@ static void alarm_due(void *arg)
     (void)arg; /* who waits looks at the clock */
 }
 
+static void tick_due(void *arg)
+{
+    struct horon_joining *j = arg;
+    j->asking = true;
+}
+
 static horon_status_t open_store(struct horon_joining *j, const char *key_text,
                                  struct horon_error *error)
 {
@@ -134,6 +140,8 @@ static horon_status_t join_others(struct horon_joining *j, struct horon_error *e
             return so_far.status;
         }
         horon_status_t status = phases[i].round(j, &so_far, error);
+        if (status != HORON_OK && j->interrupted)
+            horon_joining_give_up(j, error);
         if (status != HORON_OK)
             return status;
     }
@@ -159,6 +167,7 @@ static void joining_deinit(struct horon_joining *j)
         horon_joining_set_deadline(j, horon_clock_ns() + DRAIN_NS);
         drain(j);
         horon_pump_untimer(&j->pump, &j->alarm);
+        horon_pump_untimer(&j->pump, &j->tick);
     }
     horon_store_destroy(j->store);
     horon_pump_deinit(&j->pump);
@@ -187,13 +196,15 @@ static horon_status_t join(struct horon_joining *j, int rank, int size, struct h
     explicit_bzero(key_text, sizeof key_text);
     if (status == HORON_OK)
         status = join_others(j, error);
+    if (status == HORON_OK && j->interrupted) /* in the last moment */
+        status = horon_joining_interrupted(j, error);
     if (status == HORON_OK)
         j->boot->store_socket = horon_store_take_socket(j->store);
     return status;
 }
 
 horon_status_t horon_boot(struct horon_boot *boot, int rank, int size,
-                          const struct horon_config *config, const struct horon_boot_sizes *sizes,
+                          const struct horon_config *config, const struct horon_boot_caller *caller,
                           struct horon_log *log, struct horon_error *error)
 {
     struct horon_error why = {0};
@@ -205,11 +216,12 @@ horon_status_t horon_boot(struct horon_boot *boot, int rank, int size,
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory to join");
     j->boot = boot;
     j->config = config;
-    j->sizes = sizes;
+    j->caller = caller;
     j->log = log;
     j->host_listener = -1;
     j->pump.epoll_fd = j->pump.timer_fd = -1;
     j->alarm = (struct horon_timer){.due = alarm_due, .arg = j};
+    j->tick = (struct horon_timer){.due = tick_due, .arg = j};
     horon_status_t status = join(j, rank, size, &why);
     joining_deinit(j);
     if (status == HORON_OK)

@@ -29,12 +29,16 @@ struct horon_local_peer {
     struct horon_map arena; /* made by that rank, written by all ranks of the host */
 };
 
-/** How big the shared pieces are; the engine's layout decides (pure functions of host size). */
-struct horon_boot_sizes {
+/** What the caller decides. */
+struct horon_boot_caller {
+    /* How big the shared pieces are; the engine's layout says (pure functions of host size). */
     /* bytes of the host's control segment for @p local_size ranks; zeroed when mapped */
     size_t (*control_bytes)(const struct horon_config *config, int local_size);
     /* bytes of each rank's arena; zeroed */
     size_t (*arena_bytes)(const struct horon_config *config, int local_size);
+    /* NULL, or asked about every 100 ms while joining waits; other than 0 ends it for all ranks */
+    int (*interrupted)(void *arg);
+    void *interrupted_arg;
 };
 
 /** Everything boot gives; owner: whoever called horon_boot(). */
@@ -52,11 +56,12 @@ struct horon_boot {
  * @return OK | ERR_TIMEOUT, naming the missing ranks | ERR_PEER_LOST, naming who left meanwhile |
  *         ERR_AUTH | ERR_CONFIG | ERR_MEMORY, shared memory was refused, saying how much was asked
  *         and what the system allows | ERR_SYSTEM | ERR_PROTO, versions or settings differ, naming
- *         both | ERR_INVALID, rank and size make no sense. What fails on one rank fails all.
+ *         both | ERR_CANCELLED, interrupted() said so, here or on a rank that is named |
+ *         ERR_INVALID, rank and size make no sense. What fails on one rank fails all.
  * Sets the rank and host of @p log. Blocks: at most START_TIMEOUT and two seconds.
  */
 horon_status_t horon_boot(struct horon_boot *boot, int rank, int size,
-                          const struct horon_config *config, const struct horon_boot_sizes *sizes,
+                          const struct horon_config *config, const struct horon_boot_caller *caller,
                           struct horon_log *log, struct horon_error *error);
 
 /** Closes and unmaps all. */

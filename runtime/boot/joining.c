@@ -16,6 +16,7 @@
 #define GRACE_NS                                                                                   \
     500000000u /* the store's word on who is missing comes at the deadline: wait for it */
 #define FAREWELL_NS 1000000000u /* for the store to take our word */
+#define TICK_NS 100000000u      /* between two looks whether the caller still wants to join */
 
 enum weight { WEIGHT_FINE = 0, WEIGHT_FOLLOWS = 1, WEIGHT_CAUSE = 2 };
 
@@ -34,6 +35,24 @@ horon_status_t horon_joining_timeout(const struct horon_joining *j, const char *
     return horon_error_set(error, HORON_ERR_TIMEOUT,
                            "joining took longer than %lld ms, while %s: %s",
                            (long long)j->config->start_timeout_ms, j->phase, text);
+}
+
+horon_status_t horon_joining_interrupted(const struct horon_joining *j, struct horon_error *error)
+{
+    return horon_error_set(error, HORON_ERR_CANCELLED, "joining was interrupted while %s",
+                           j->phase);
+}
+
+/* One turn of the pump, while the caller wants to join at all. */
+static void turn(struct horon_joining *j)
+{
+    const struct horon_boot_caller *caller = j->caller;
+    if (caller->interrupted && !j->interrupted && !j->tick.active)
+        horon_pump_timer(&j->pump, &j->tick, horon_clock_ns() + TICK_NS);
+    horon_pump_turn(&j->pump, -1);
+    if (j->asking && !j->interrupted)
+        j->interrupted = caller->interrupted(caller->interrupted_arg) != 0;
+    j->asking = false;
 }
 
 /* OK: nothing is wrong with the store. Else joining is over, and the text is complete. */
@@ -63,9 +82,11 @@ horon_status_t horon_joining_wait(struct horon_joining *j,
             return error->status;
         if (status != HORON_AGAIN)
             return status;
+        if (j->interrupted)
+            return horon_joining_interrupted(j, error);
         if (horon_clock_ns() >= j->deadline_ns)
             return HORON_ERR_TIMEOUT;
-        horon_pump_turn(&j->pump, -1);
+        turn(j);
     }
 }
 
@@ -82,8 +103,10 @@ void horon_joining_give_up(struct horon_joining *j, const struct horon_error *wh
     if (j->over || weigh(j, why) != WEIGHT_CAUSE)
         return;
     horon_error_set(&whole, why->status, "rank %d (%s): %s", j->id.rank, j->mine.name, why->text);
-    if (!horon_store_abort(j->store, &whole))
-        return; /* the next round will tell */
+    if (!horon_store_abort(j->store, &whole)) {
+        j->over = j->interrupted; /* else the next round will tell */
+        return;
+    }
     horon_joining_set_deadline(j, horon_clock_ns() + FAREWELL_NS);
     while (ask_store(j, &ignored) == HORON_OK && horon_clock_ns() < j->deadline_ns)
         horon_pump_turn(&j->pump, -1);
@@ -158,11 +181,13 @@ static horon_status_t wait_for_blobs(struct horon_joining *j, struct horon_round
         status = ask_store(j, error);
         if (status != HORON_OK)
             return status;
+        if (j->interrupted)
+            return horon_joining_interrupted(j, error);
         if (horon_clock_ns() >= j->deadline_ns) {
             horon_store_explain(j->store, why.text, sizeof why.text);
             return horon_joining_timeout(j, why.text, error);
         }
-        horon_pump_turn(&j->pump, -1);
+        turn(j);
     }
 }
 

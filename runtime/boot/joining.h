@@ -27,12 +27,15 @@ struct horon_rank_info {
 struct horon_joining {
     struct horon_boot *boot;
     const struct horon_config *config;
-    const struct horon_boot_sizes *sizes;
+    const struct horon_boot_caller *caller;
     struct horon_log *log;
     struct horon_identity id;
     struct horon_auth_key key;
     struct horon_pump pump;
     struct horon_timer alarm; /* makes the pump turn at the deadline */
+    struct horon_timer tick;  /* and whenever the caller is to be asked whether to go on */
+    bool asking;              /* it is time to */
+    bool interrupted;         /* the caller does not want to; it is not asked again */
     uint64_t deadline_ns;
     const char *phase;         /* "while ...", for texts */
     bool over;                 /* joining has failed, and the others know, or told us */
@@ -65,12 +68,16 @@ void horon_joining_set_deadline(struct horon_joining *j, uint64_t at_ns);
 
 /**
  * Turns the pump until @p ask says other than AGAIN.
- * @return what it said | ERR_TIMEOUT, the deadline passed; no text | another rank's failure; over
+ * @return what it said | ERR_TIMEOUT, the deadline passed; no text | ERR_CANCELLED, the caller
+ * wants no more | another rank's failure; over
  */
 horon_status_t horon_joining_wait(struct horon_joining *j,
                                   horon_status_t (*ask)(struct horon_joining *j,
                                                         struct horon_error *error),
                                   struct horon_error *error);
+
+/** Fills @p error with ERR_CANCELLED, and the phase. */
+horon_status_t horon_joining_interrupted(const struct horon_joining *j, struct horon_error *error);
 
 /** Fills @p error with ERR_TIMEOUT, the phase, and @p text. */
 horon_status_t horon_joining_timeout(const struct horon_joining *j, const char *text,

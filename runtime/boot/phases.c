@@ -137,8 +137,8 @@ static horon_status_t start_sharing(struct horon_joining *j, struct horon_error 
     struct horon_share_options options = {
         .pump = &j->pump,
         .topology = topology,
-        .control_bytes = j->sizes->control_bytes(j->config, host_size),
-        .arena_bytes = j->sizes->arena_bytes(j->config, host_size)};
+        .control_bytes = j->caller->control_bytes(j->config, host_size),
+        .arena_bytes = j->caller->arena_bytes(j->config, host_size)};
     for (int i = 0; i < host_size; i++) {
         const int rank = horon_topology_rank_at(topology, host, i);
         peers[i] = (struct horon_share_peer){.socket = -1, .pidfd = -1};

@@ -269,6 +269,12 @@ horon_status_t horon_store_open_file(const struct horon_store_options *options,
         return horon_error_set_errno(error, HORON_ERR_CONFIG, errno,
                                      "the store's directory '%s' cannot be used", directory);
     struct file_store *store = horon_zalloc(1, sizeof *store);
+    if (store && strlen(directory) >= sizeof store->directory) {
+        horon_free(store);
+        return horon_error_set(error, HORON_ERR_CONFIG,
+                               "the store's directory has a name of more than %zu bytes",
+                               sizeof store->directory - 1);
+    }
     if (!store)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the store");
     store->base.ops = &file_ops;

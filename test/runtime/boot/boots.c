@@ -62,7 +62,10 @@ static void *join_one(void *arg)
     struct boots_rank *rank = arg;
     const struct boots *world = rank->world;
     const char *settings[2 * BOOT_SETTINGS_MAX + 1];
-    const struct horon_boot_sizes sizes = {control_bytes, arena_bytes};
+    const struct horon_boot_caller caller = {.control_bytes = control_bytes,
+                                             .arena_bytes = arena_bytes,
+                                             .interrupted = world->interrupted,
+                                             .interrupted_arg = rank};
     struct horon_log log = {.fn = take_log, .arg = rank, .level = HORON_LOG_WARN, .rank = -1};
     struct horon_config config;
     int count = 0;
@@ -76,7 +79,7 @@ static void *join_one(void *arg)
     config.yield_us = (int64_t)(world->arena_bytes >> 12);
     if (rank->status == HORON_OK)
         rank->status =
-            horon_boot(&rank->boot, rank->rank, world->size, &config, &sizes, &log, &rank->error);
+            horon_boot(&rank->boot, rank->rank, world->size, &config, &caller, &log, &rank->error);
     return NULL;
 }
 

@@ -31,6 +31,7 @@ struct boots {
     int size;
     const char *settings[BOOT_SETTINGS_MAX + 1];
     size_t control_bytes, arena_bytes;
+    int (*interrupted)(void *rank); /* NULL, or asked by every rank */
     struct boots_rank ranks[BOOT_RANKS_MAX];
 };
 

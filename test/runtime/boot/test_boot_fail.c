@@ -214,6 +214,47 @@ static void test_boot_refusal_at_one_of_several_addresses_is_told(void **state)
     horon_store_server_destroy(server);
 }
 
+static _Atomic int interrupted_rank, asked;
+
+static int ask_interrupted(void *arg)
+{
+    const struct boots_rank *rank = arg;
+    return rank->rank == interrupted_rank && atomic_fetch_add(&asked, 1) > 0; /* the second time */
+}
+
+/* Rank 0 serves the store; in either case one who waits is told why, and nothing is left. */
+static void test_boot_interrupted_rank_ends_joining_for_all(void **state)
+{
+    (void)state;
+    for (int who = 0; who < 2; who++) {
+        struct place place;
+        struct boots world;
+        char text[32];
+        const int fds = count_fds();
+        place_tcp(&place);
+        boots_init(&world, 3, place.setting);
+        boots_setting(&world, "JOB_KEY=a secret");
+        world.ranks[2].absent = true;
+        world.interrupted = ask_interrupted;
+        interrupted_rank = who;
+        asked = 0;
+        boots_join(&world);
+        expect_all_fail(&world, HORON_ERR_CANCELLED,
+                        "joining was interrupted while meeting the other ranks");
+        snprintf(text, sizeof text, "rank %d (", who);
+        assert_non_null(strstr(world.ranks[1 - who].error.text, text));
+        assert_null(strstr(world.ranks[who].error.text, text));
+        assert_int_equal(asked, 2);
+        assert_int_equal(count_fds(), fds);
+        world.interrupted = NULL; /* the same place can be met at again */
+        world.ranks[2].absent = false;
+        boots_join(&world);
+        boots_expect_joined(&world);
+        assert_int_equal(asked, 2);
+        boots_part(&world);
+    }
+}
+
 static void test_boot_bad_store_is_refused(void **state)
 {
     static const char *const stores[] = {
@@ -243,6 +284,7 @@ int main(void)
         cmocka_unit_test(test_boot_refused_memory_is_an_error_everywhere),
         cmocka_unit_test(test_boot_one_rank_fails_all_with_its_reason),
         cmocka_unit_test(test_boot_refusal_at_one_of_several_addresses_is_told),
+        cmocka_unit_test(test_boot_interrupted_rank_ends_joining_for_all),
         cmocka_unit_test(test_boot_bad_store_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
