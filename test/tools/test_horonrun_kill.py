@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks, horonrun and its agents are killed at random moments: who survives says within a second
+which rank is gone and where it was, horonrun ends within five, and nothing stays behind.
+
+Runs in namespaces of its own, so that every process, socket and file in sight is one of the job.
+"""
+
+import os
+import pathlib
+import random
+import re
+import signal
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "drift")]
+
+import alone  # noqa: E402
+import jobs  # noqa: E402
+import tap  # noqa: E402
+
+KILL_RANK = os.environ.get("KILL_RANK")
+FULL = bool(os.environ.get("HORON_TEST_FULL"))
+RANK_ROUNDS = 1000 if FULL else 100
+PILLAR_ROUNDS = 200 if FULL else 20
+PATIENCE = float(os.environ.get("HORON_TEST_PATIENCE", "1"))  # more under a sanitizer
+TOLD_S = 1.0 * PATIENCE  # until a survivor knows
+ENDED_S = 5.0 * PATIENCE  # until horonrun has ended, and all else
+PEER_LOST = -6
+
+WHY_NOT_ALONE = alone.enter(KILL_RANK, jobs.HORONRUN)
+
+# What ranks are at when one is killed, and how long after they are the kill may come.
+PHASES = {"start": 0.04, "traffic": 0.03, "wait": 0.03, "queue": 0.03, "churn": 0.05, "leave": 2e-3}
+
+
+def seed():
+    given = os.environ.get("HORON_TEST_SEED")
+    return int(given) if given else random.randrange(1 << 32)
+
+
+# Stands for ssh, without another machine: its command runs here, as sshd would run it there.
+FAKE_SSH = 'while [ "$1" != -- ]; do shift; done; exec sh -c "$3"\n'
+OTHER_HOST = "10.77.0.9"
+
+
+class Round:
+    """One job in which somebody is killed."""
+
+    def __init__(self, chance, phase, two_hosts):
+        self.phase = phase
+        self.size = chance.randint(2, 4)
+        self.victim = chance.randrange(self.size)
+        self.pause = chance.random() * PHASES[phase]
+        program = "traffic" if phase == "start" else phase
+        absent = chance.randrange(self.size)
+        self.forks = phase not in ("churn", "leave") and chance.random() < 0.3
+        shm = chance.choice("0111")
+        hosts = ["-H", f"localhost:1,{OTHER_HOST}:9", "--ssh", f"sh {fake_ssh()}"]
+        self.words = ["-np", str(self.size), *(hosts if two_hosts else ()), "--shm", shm]
+        self.words += [KILL_RANK, program, str(absent), str(int(self.forks))]
+        self.folder = tempfile.mkdtemp(dir=alone.SCRATCH[0])
+        self.before = alone.everything()
+        env = {"TMPDIR": self.folder, "HOME": self.folder}
+        self.out = self.err = ""
+        self.job = jobs.Job(*self.words, env=env, cwd=self.folder)
+
+    def said(self, rank, what):
+        """What a rank said that begins with a word: the words that follow, or None."""
+        found = re.search(rf"^\[{rank}\]<stdout>:{what}\b ?(.*)$", self.out, re.MULTILINE)
+        return found[1] if found else None
+
+    def await_moment(self):
+        """Waits until the ranks are at what they are to be at, and for a random while."""
+        if self.phase == "start":
+            pass  # whoever is wanted is to be killed as soon as it is there
+        elif self.phase == "leave":
+            self.job.wait_for_output(rb"<stdout>:ready")
+        else:
+            self.job.wait_for_output(rb"<stdout>:ready", self.size)
+        end = time.monotonic() + self.pause
+        while time.monotonic() < end:
+            pass  # the random moment itself; a sleep would come late
+
+    def victim_pid(self):
+        if self.phase == "start":
+            jobs.until(lambda: len(self.rank_pids()) > self.victim, "the rank is started")
+            return self.rank_pids()[self.victim]
+        pattern = rf"\[{self.victim}\]<stdout>:up (\d+)".encode()
+        return int(re.search(pattern, self.job.out)[1])
+
+    def rank_pids(self):
+        return [pid for agent in children_of(self.job.process.pid) for pid in children_of(agent)]
+
+    def pillars(self):
+        """horonrun, the agents it started or the way to them, and those that are behind a guard."""
+        near = children_of(self.job.process.pid)
+        far = [pid for one in near for pid in children_of(one) if name_of(pid) == "horon-agent"]
+        return [self.job.process.pid, *near, *far]
+
+    def kill(self, pids):
+        self.killed = time.monotonic_ns()
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+
+    def end(self):
+        """Waits for horonrun, and checks that it was in time and that nothing is left."""
+        self.status, self.out, self.err = self.job.end()
+        self.took = (time.monotonic_ns() - self.killed) / 1e9
+        assert self.took < ENDED_S, f"horonrun ended after {self.took:.2f} s"
+        self.assert_nothing_left()
+
+    def assert_nothing_left(self):
+        deadline = self.killed / 1e9 + ENDED_S
+        while (left := alone.everything() - self.before) and time.monotonic() < deadline:
+            time.sleep(0.002)
+        assert not left, f"left behind: {sorted(left)}"
+        os.rmdir(self.folder)
+
+    def check_survivor(self, rank):
+        """@return how long it took to know, in seconds"""
+        lost = self.said(rank, "failed")
+        if lost is None:
+            left = self.said(rank, "left")
+            if self.phase == "start" and self.said(rank, "up") is None:
+                return 0.0  # ended before it could say anything
+            assert left and self.phase == "leave", f"rank {rank} says nothing"
+            begun, ended = (int(word) for word in left.split())
+        else:
+            status, begun, ended, text = lost.split(" ", 3)
+            begun, ended = int(begun), int(ended)
+            assert int(status) == PEER_LOST, f"rank {rank}: {lost}"
+            assert re.search(rf"\brank {self.victim}\b", text), f"rank {rank}: {text}"
+            assert alone.HOST in text, f"rank {rank}: {text}"
+        took = (ended - max(begun, self.killed)) / 1e9
+        assert took < TOLD_S, f"rank {rank} knew after {took:.2f} s"
+        return took
+
+    def check_launcher(self):
+        assert self.status == 128 + signal.SIGKILL, f"horonrun's status is {self.status}"
+        wanted = rf"horonrun: rank {self.victim} on {alone.HOST} .*killed by signal 9"
+        assert re.search(wanted, self.err), "the culprit is not named"
+
+    def tell(self):
+        lines = [f"{' '.join(self.words)}; victim {self.victim} in {self.phase}"]
+        return "\n  ".join(lines + self.out.splitlines() + self.err.splitlines())
+
+
+def children_of(pid):
+    try:
+        words = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return []
+    return [int(word) for word in words]
+
+
+def name_of(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def fake_ssh():
+    path = os.path.join(alone.SCRATCH[0], "ssh")
+    pathlib.Path(path).write_text(FAKE_SSH)
+    return path
+
+
+def run_rounds(count, one_round, two_hosts=False):
+    """@return what the rounds returned. A failure is told with its seed and round."""
+    tap.need(KILL_RANK, "the rank program is not built (KILL_RANK)")
+    tap.need(not WHY_NOT_ALONE, WHY_NOT_ALONE)
+    number = seed()
+    phases = list(PHASES)
+    results = []
+    for index in range(count):
+        chance = random.Random(f"{number} {index}")  # so that a round is the same in any order
+        this = Round(chance, phases[index % len(phases)], two_hosts and chance.random() < 0.5)
+        try:
+            with this.job:
+                results.append(one_round(this, chance))
+        except AssertionError as error:
+            raise AssertionError(
+                f"HORON_TEST_SEED={number}, round {index}: {error}\n{this.tell()}"
+            ) from error
+    return results
+
+
+def kill_a_rank(this, _):
+    this.await_moment()
+    this.kill([this.victim_pid()])
+    this.end()
+    this.check_launcher()
+    others = [rank for rank in range(this.size) if rank != this.victim]
+    return max(this.check_survivor(rank) for rank in others), this.took
+
+
+def test_killed_rank_is_named_by_all_and_nothing_is_left():
+    results = run_rounds(RANK_ROUNDS, kill_a_rank)
+    print(
+        f"# {len(results)} kills: all others knew within {max(r[0] for r in results):.3f} s, "
+        f"horonrun ended within {max(r[1] for r in results):.3f} s"
+    )
+
+
+def kill_a_pillar(this, chance):
+    """Kills horonrun or an agent. Or all of them: then the kernel ends the ranks, though not what
+    they started themselves, as nobody is left to do that."""
+    this.await_moment()
+    pillars = this.pillars()
+    victims = pillars if not this.forks and chance.random() < 0.2 else [chance.choice(pillars)]
+    this.kill(victims)
+    this.end()
+    assert this.status != 0, "horonrun's status is 0"
+    return this.took
+
+
+def test_killed_launcher_or_agent_leaves_nothing():
+    results = run_rounds(PILLAR_ROUNDS, kill_a_pillar, two_hosts=True)
+    print(f"# {len(results)} kills: all was gone within {max(results):.3f} s")
+
+
+tap.run(dict(vars()))
