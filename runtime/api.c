@@ -492,7 +492,10 @@ horon_status_t horon_wait_all(horon_request_t *const *reqs, size_t n, horon_comp
 
 horon_status_t horon_cancel(horon_request_t *req)
 {
-    if (horon_test(req, HORON_HOST_DONE) != HORON_IN_PROGRESS)
+    horon_status_t status = horon_test(req, HORON_HOST_DONE);
+    if (status == HORON_ERR_FORKED)
+        return status;
+    if (status != HORON_IN_PROGRESS)
         return horon_error_set(&last_error, HORON_ERR_INVALID, "the request is not in flight");
     if (req->in_order)
         return horon_error_set(&last_error, HORON_ERR_UNSUPPORTED,
@@ -531,6 +534,8 @@ const char *horon_request_error(const horon_request_t *req)
 horon_status_t horon_request_output(const horon_request_t *req, void **data_out,
                                     uint64_t *count_out, uint64_t *rows_out)
 {
+    if (req && atomic_load_explicit(&req->context->forked, memory_order_relaxed))
+        return HORON_ERR_FORKED;
     if (!req || !horon_request_ended(req) || req->status != HORON_OK)
         return HORON_ERR_INVALID;
     if (data_out)
