@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Calls of the ABI where what the other rank does must be known: cancel in each state, groups that
+ * are refused whole, names in flight, and what NULL and structs of other versions give.
+ */
+#undef NDEBUG
+#include "multi/duo.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* ---- cancel through the ABI ----------------------------------------------------------------- */
+
+static void test_calls_cancel_in_each_state(void **state)
+{
+    struct duo duo;
+    float x[2] = {1, 2};
+    horon_request_t *prepared;
+    (void)state;
+    duo_make(&duo, NULL);
+    horon_context_t *ctx = duo.ctx[0];
+    assert_int_equal(horon_cancel(NULL), HORON_ERR_INVALID);
+    horon_descriptor_t desc = duo_sum("x", &x[0]);
+    assert_int_equal(horon_prepare(ctx, &desc, &prepared), HORON_OK);
+    assert_int_equal(horon_cancel(prepared), HORON_ERR_INVALID); /* never started */
+    assert_int_equal(horon_start(prepared), HORON_OK);
+    assert_int_equal(horon_start(prepared), HORON_ERR_INVALID); /* it runs */
+    assert_int_equal(horon_cancel(prepared), HORON_OK);
+    horon_status_t again = horon_cancel(prepared); /* or it has ended by now */
+    assert_true(again == HORON_OK || again == HORON_ERR_INVALID);
+    assert_int_equal(horon_wait(prepared, HORON_HOST_DONE, DUO_DEADLINE_S * 1000),
+                     HORON_ERR_CANCELLED);
+    assert_non_null(strstr(horon_request_error(prepared), "'x'"));
+    assert_int_equal(horon_cancel(prepared), HORON_ERR_INVALID); /* it has ended */
+    assert_int_equal(horon_start(prepared), HORON_OK);           /* and can run again */
+    assert_string_equal(horon_request_error(prepared), "");
+    duo_expect_end(duo_submit(duo.ctx[1], "x", &x[1]), HORON_OK);
+    assert_int_equal(horon_wait(prepared, HORON_HOST_DONE, DUO_DEADLINE_S * 1000), HORON_OK);
+    assert_true(x[0] == 3 && x[1] == 3);
+    assert_int_equal(horon_cancel(prepared), HORON_ERR_INVALID);
+    horon_release(prepared);
+    duo_end(&duo);
+}
+
+/* ---- structs of other versions -------------------------------------------------------------- */
+
+/* A struct smaller than the first version's is nobody's; one that ends there is an older caller's,
+ * and a larger one a newer caller's, of whose fields nothing is known here. */
+static void test_calls_struct_of_another_version_is_taken_or_refused(void **state)
+{
+    const size_t first = offsetof(horon_options_t, log_arg) + sizeof(void *);
+    struct {
+        horon_options_t known;
+        unsigned char later[4 * sizeof(horon_options_t)];
+    } newer;
+    (void)state;
+    for (size_t bytes = sizeof(size_t); bytes <= sizeof newer; bytes += 8) {
+        const horon_options_t fresh = HORON_OPTIONS_INIT;
+        horon_options_t *exact = malloc(bytes); /* for the address sanitizer */
+        horon_context_t *ctx = NULL;
+        char text[HORON_ERROR_TEXT_BYTES] = "";
+        memset(&newer, 0xff, sizeof newer);
+        newer.known = fresh;
+        newer.known.struct_bytes = bytes;
+        newer.known.rank = 0;
+        newer.known.size = 1;
+        memcpy(exact, &newer, bytes);
+        horon_status_t status = horon_context_create(exact, &ctx, text, sizeof text);
+        if (bytes < first || bytes > 4 * sizeof fresh) {
+            assert_int_equal(status, HORON_ERR_INVALID);
+            assert_non_null(strstr(text, "struct_bytes"));
+            assert_null(ctx);
+        } else {
+            assert_int_equal(status, HORON_OK);
+            assert_int_equal(horon_size(ctx), 1);
+        }
+        horon_context_destroy(ctx);
+        free(exact);
+    }
+}
+
+/* ---- names and groups ----------------------------------------------------------------------- */
+
+static void expect_group_refused(struct duo *duo, const horon_descriptor_t *descs, size_t n,
+                                 horon_status_t status, const char *word)
+{
+    horon_request_t *group[4] = {NULL};
+    assert_int_equal(horon_submit_group(duo->ctx[0], descs, n, group), status);
+    if (!strstr(horon_last_error(duo->ctx[0]), word))
+        fail_msg("'%s' lacks '%s'", horon_last_error(duo->ctx[0]), word);
+    for (size_t i = 0; i < n; i++)
+        assert_null(group[i]);
+}
+
+/* Whatever is wrong with one of them: none has begun, and all names are free. */
+static void test_calls_group_with_a_wrong_one_begins_nothing(void **state)
+{
+    struct duo duo;
+    float x[2][4] = {{0}};
+    horon_descriptor_t right[3], descs[3];
+    (void)state;
+    duo_make(&duo, NULL);
+    static const char *const names[] = {"a", "b", "c"};
+    for (int i = 0; i < 3; i++)
+        right[i] = duo_sum(names[i], &x[0][i]);
+    for (int wrong = 0; wrong < 3; wrong++) {
+        memcpy(descs, right, sizeof right);
+        descs[wrong].dtype = 99;
+        expect_group_refused(&duo, descs, 3, HORON_ERR_INVALID, "dtype 99");
+        memcpy(descs, right, sizeof right);
+        descs[wrong].name = names[(wrong + 1) % 3]; /* twice in one group */
+        expect_group_refused(&duo, descs, 3, HORON_ERR_DUPLICATE, "already in flight");
+        memcpy(descs, right, sizeof right);
+        descs[wrong].flags = HORON_IN_ORDER;
+        expect_group_refused(&duo, descs, 3, HORON_ERR_INVALID, "all named or all in order");
+        horon_request_t *busy = duo_submit(duo.ctx[0], names[wrong], &x[0][3]);
+        expect_group_refused(&duo, right, 3, HORON_ERR_DUPLICATE, names[wrong]);
+        duo_expect_end(duo_submit(duo.ctx[1], names[wrong], &x[1][3]), HORON_OK);
+        duo_expect_end(busy, HORON_OK);
+    }
+    expect_group_refused(&duo, NULL, 3, HORON_ERR_INVALID, "NULL");
+    assert_int_equal(horon_submit_group(duo.ctx[0], NULL, 0, NULL), HORON_OK); /* nothing to do */
+    horon_request_t *groups[2][3];
+    for (int rank = 0; rank < 2; rank++) {
+        for (int i = 0; i < 3; i++)
+            descs[i] = duo_sum(names[i], &x[rank][i]);
+        assert_int_equal(horon_submit_group(duo.ctx[rank], descs, 3, groups[rank]), HORON_OK);
+    }
+    for (int rank = 0; rank < 2; rank++)
+        for (int i = 0; i < 3; i++)
+            duo_expect_end(groups[rank][i], HORON_OK);
+    duo_end(&duo);
+}
+
+static void test_calls_name_in_flight_is_refused_until_it_ended(void **state)
+{
+    struct duo duo;
+    float x[2] = {0}, y = 0, z[2] = {0};
+    char text[HORON_ERROR_TEXT_BYTES] = "";
+    horon_request_t *again = NULL, *prepared;
+    (void)state;
+    duo_make(&duo, NULL);
+    horon_context_t *ctx = duo.ctx[0];
+    horon_descriptor_t desc = duo_sum("x", &y);
+    assert_int_equal(horon_prepare(ctx, &desc, &prepared), HORON_OK); /* the name may be prepared */
+    horon_request_t *first = duo_submit(ctx, "x", &x[0]);
+    assert_int_equal(horon_submit(ctx, &desc, &again), HORON_ERR_DUPLICATE);
+    assert_null(again);
+    assert_int_equal(horon_start(prepared), HORON_ERR_DUPLICATE);
+    assert_non_null(strstr(horon_last_error(ctx), "'x'"));
+    assert_int_equal(horon_test(prepared, HORON_HOST_DONE), HORON_ERR_INVALID); /* as it was */
+    assert_int_equal(horon_run(ctx, &desc, -1, text, sizeof text), HORON_ERR_DUPLICATE);
+    assert_non_null(strstr(text, "'x'"));
+    horon_release(first); /* let go: it is in flight all the same */
+    assert_int_equal(horon_submit(ctx, &desc, &again), HORON_ERR_DUPLICATE);
+    duo_expect_end(duo_submit(duo.ctx[1], "x", &x[1]), HORON_OK);
+    /* rank 0 hears of the end in its own time, but before that of what was begun after it */
+    horon_request_t *next = duo_submit(ctx, "next", &z[0]);
+    duo_expect_end(duo_submit(duo.ctx[1], "next", &z[1]), HORON_OK);
+    duo_expect_end(next, HORON_OK);
+    assert_int_equal(horon_start(prepared), HORON_OK);
+    duo_expect_end(duo_submit(duo.ctx[1], "x", &x[1]), HORON_OK);
+    duo_expect_end(prepared, HORON_OK);
+    duo_end(&duo);
+}
+
+/* ---- NULL ----------------------------------------------------------------------------------- */
+
+static void test_calls_of_null_are_invalid_or_nothing(void **state)
+{
+    float x = 0;
+    void *data;
+    horon_descriptor_t desc = duo_sum("x", &x);
+    horon_request_t *request = NULL;
+    size_t started = 9;
+    char text[64] = "";
+    (void)state;
+    assert_int_equal(horon_context_create(NULL, NULL, text, sizeof text), HORON_ERR_INVALID);
+    assert_non_null(strstr(text, "ctx_out"));
+    horon_context_destroy(NULL);
+    horon_release(NULL);
+    assert_int_equal(horon_submit(NULL, &desc, &request), HORON_ERR_INVALID);
+    assert_int_equal(horon_submit_group(NULL, &desc, 1, &request), HORON_ERR_INVALID);
+    assert_int_equal(horon_prepare(NULL, &desc, &request), HORON_ERR_INVALID);
+    assert_int_equal(horon_run(NULL, &desc, -1, text, sizeof text), HORON_ERR_INVALID);
+    assert_non_null(strstr(text, "context is NULL"));
+    assert_null(request);
+    assert_int_equal(horon_start(NULL), HORON_ERR_INVALID);
+    assert_int_equal(horon_start_all(&request, 1, &started), HORON_ERR_INVALID);
+    assert_int_equal(started, 0);
+    assert_int_equal(horon_start_all(NULL, 0, &started), HORON_OK);
+    assert_int_equal(horon_test(NULL, HORON_HOST_DONE), HORON_ERR_INVALID);
+    assert_int_equal(horon_wait(NULL, HORON_HOST_DONE, -1), HORON_ERR_INVALID);
+    assert_int_equal(horon_wait_all(&request, 1, HORON_HOST_DONE, -1), HORON_ERR_INVALID);
+    assert_int_equal(horon_wait_all(NULL, 0, HORON_HOST_DONE, -1), HORON_OK);
+    assert_int_equal(horon_cancel(NULL), HORON_ERR_INVALID);
+    assert_string_equal(horon_request_error(NULL), "");
+    assert_int_equal(horon_request_output(NULL, &data, NULL, NULL), HORON_ERR_INVALID);
+}
+
+static void test_calls_without_a_place_for_the_request_are_refused(void **state)
+{
+    struct duo duo;
+    float x = 0;
+    (void)state;
+    duo_make(&duo, NULL);
+    horon_descriptor_t desc = duo_sum("x", &x);
+    assert_int_equal(horon_submit(duo.ctx[0], &desc, NULL), HORON_ERR_INVALID);
+    assert_int_equal(horon_prepare(duo.ctx[0], &desc, NULL), HORON_ERR_INVALID);
+    assert_int_equal(horon_submit_group(duo.ctx[0], &desc, 1, NULL), HORON_ERR_INVALID);
+    horon_request_t *request = NULL;
+    assert_int_equal(horon_submit(duo.ctx[0], NULL, &request), HORON_ERR_INVALID);
+    assert_null(request);
+    duo_end(&duo);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_calls_cancel_in_each_state),
+        cmocka_unit_test(test_calls_struct_of_another_version_is_taken_or_refused),
+        cmocka_unit_test(test_calls_group_with_a_wrong_one_begins_nothing),
+        cmocka_unit_test(test_calls_name_in_flight_is_refused_until_it_ended),
+        cmocka_unit_test(test_calls_of_null_are_invalid_or_nothing),
+        cmocka_unit_test(test_calls_without_a_place_for_the_request_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
