@@ -93,6 +93,28 @@ static int text_list(PyObject *sequence, const char **list, Py_ssize_t list_max)
 
 #define SETTINGS_MAX 64
 
+/* horon_interrupted_fn_t: takes the GIL for a look at signals. Their handlers run on Python's main
+ * thread only; an exception of one stays set, and joining ends. */
+static int look_at_signals(void *arg)
+{
+    PyThreadState **released = arg;
+    PyEval_RestoreThread(*released);
+    int raised = PyErr_CheckSignals();
+    *released = PyEval_SaveThread();
+    return raised;
+}
+
+static horon_status_t join(horon_options_t *options, horon_context_t **handle, char *why,
+                           size_t why_bytes)
+{
+    PyThreadState *released = PyEval_SaveThread();
+    options->interrupted = look_at_signals;
+    options->interrupted_arg = &released;
+    horon_status_t status = horon_context_create(options, handle, why, why_bytes);
+    PyEval_RestoreThread(released);
+    return status;
+}
+
 static PyObject *context_tp_new(PyTypeObject *type, PyObject *args, PyObject *kwds)
 {
     static char *names[] = {"rank", "size", "settings", NULL};
@@ -116,11 +138,11 @@ static PyObject *context_tp_new(PyTypeObject *type, PyObject *args, PyObject *kw
     options.size = size;
     options.settings = settings ? list : NULL;
     char why[HORON_ERROR_TEXT_BYTES] = "";
-    horon_status_t status;
-    Py_BEGIN_ALLOW_THREADS status =
-        horon_context_create(&options, &context->handle, why, sizeof why);
-    Py_END_ALLOW_THREADS if (status == HORON_OK) return (PyObject *)context;
-    horon_py_raise_refused(context->state, status, why);
+    horon_status_t status = join(&options, &context->handle, why, sizeof why);
+    if (status == HORON_OK)
+        return (PyObject *)context;
+    if (!PyErr_Occurred()) /* else a signal's handler has raised what it likes */
+        horon_py_raise_refused(context->state, status, why);
     context->handle = NULL;
     Py_DECREF(context);
     return NULL;

@@ -61,6 +61,9 @@ def init(comm=None, process_sets=None, *, rank=-1, size=-1, settings=None):
     Who this process is comes from the environment (horonrun, Slurm, PMI, Open MPI, torchrun or
     Horovod variables; with none, it is a world of one), unless `rank` and `size` say so. `settings`
     maps names of the option table to values and goes before the environment.
+
+    Waits for the other ranks; Ctrl-C, or any exception of a signal's handler, ends that, and the
+    other ranks that wait are told. init() may be called again then.
     """
     global _context
     if comm is not None and comm != []:

@@ -5,6 +5,7 @@ import array
 import gc
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -75,6 +76,49 @@ def rank_duplicate():
 
 def test_name_in_flight_is_refused_and_the_first_goes_on(run_ranks):
     assert run_ranks(2, rank_duplicate) == [2.0, 2.0]
+
+
+def rank_interrupted_init(directory):
+    """Rank 1 comes only when rank 0 has been interrupted waiting for it."""
+    marker = directory / "interrupted"
+    settings = {"STORE": f"tcp://127.0.0.1:{(directory / 'port').read_text()}"}
+    if int(os.environ["HORON_RANK"]) == 0:
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            horon.init(settings=settings)
+        assert not horon.is_initialized()
+        marker.touch()
+    while not marker.exists():
+        time.sleep(0.005)
+    horon.init(settings=settings)
+    return horon.allreduce(1.0, op=horon.Sum)
+
+
+def test_interrupt_ends_init_that_waits_for_a_rank(run_ranks, tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        (tmp_path / "port").write_text(str(free.getsockname()[1]))
+    assert run_ranks(2, rank_interrupted_init, tmp_path) == [2.0, 2.0]
+
+
+class _Stop(Exception):
+    pass
+
+
+def rank_handler_raises():
+    def stop(number, frame):
+        raise _Stop
+
+    signal.signal(signal.SIGTERM, stop)
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    with pytest.raises(_Stop):
+        _horon.Context(rank=1, size=2, settings=("STORE=tcp://127.0.0.1:9", "JOB_KEY=k"))
+    horon.init()  # of this world of one
+    return horon.size()
+
+
+def test_exception_of_a_signal_handler_ends_joining(run_ranks):
+    assert run_ranks(1, rank_handler_raises) == [1]
 
 
 def rank_dies(victim):
