@@ -300,19 +300,26 @@ static horon_status_t join(struct horon_context *ctx, const horon_options_t *opt
     const struct horon_boot_caller caller = {.control_bytes = control_bytes,
                                              .arena_bytes = arena_bytes,
                                              .interrupted = options->interrupted,
-                                             .interrupted_arg = options->interrupted_arg};
-    horon_status_t status = horon_boot(&ctx->boot, options->rank, options->size, &ctx->config,
-                                       &caller, &ctx->log, error);
+                                             .interrupted_arg = options->interrupted_arg,
+                                             .hold_forks = horon_fork_hold,
+                                             .release_forks = horon_fork_release};
+    horon_boot_init(&ctx->boot);
+    horon_status_t status = horon_fork_register(ctx);
     if (status != HORON_OK)
         return status;
+    status = horon_boot(&ctx->boot, options->rank, options->size, &ctx->config, &caller, &ctx->log,
+                        error);
+    if (status != HORON_OK) {
+        horon_fork_unregister(ctx);
+        return status;
+    }
     ctx->log.rank = ctx->boot.topology.rank;
     status = set_up_host(ctx);
     if (status == HORON_OK)
         status = make_engine(ctx, error);
     if (status == HORON_OK)
         status = make_loop(ctx, error);
-    if (status == HORON_OK)
-        status = horon_fork_register(ctx);
+    horon_boot_settle(&ctx->boot); /* the sockets are the engine's */
     if (status == HORON_OK)
         status = start_thread(ctx, error);
     if (status != HORON_OK)

@@ -86,6 +86,9 @@ void horon_context_unref(struct horon_context *ctx);
 bool horon_first_of_process(void);
 horon_status_t horon_fork_register(struct horon_context *ctx);
 void horon_fork_unregister(struct horon_context *ctx);
+/** Between the two no thread of the process forks; for moments, and nothing that waits. */
+void horon_fork_hold(void);
+void horon_fork_release(void);
 
 static inline bool horon_request_ended(const struct horon_request *request)
 {

@@ -3,7 +3,8 @@
  * Surviving fork(). The child of a fork has the parent's memory but none of its threads; its copies
  * of the sockets would hide the parent's death from other hosts. So the child closes every
  * descriptor of every context at once and marks the contexts, and each later call fails with a
- * named error.
+ * named error. A context stands in the list before it has its first socket: another thread may fork
+ * while it joins, for as long as that takes.
  *
  * fork() knows no handle, so this needs a list of the process: the only process-wide state of
  * horon, but for the word that somebody has complained about the environment, which is the
@@ -68,6 +69,16 @@ bool horon_first_of_process(void)
     asked = true;
     pthread_mutex_unlock(&lock);
     return first;
+}
+
+void horon_fork_hold(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+void horon_fork_release(void)
+{
+    pthread_mutex_unlock(&lock);
 }
 
 void horon_fork_unregister(struct horon_context *ctx)

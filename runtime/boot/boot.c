@@ -81,6 +81,7 @@ static horon_status_t prepare(struct horon_joining *j, int rank, int size,
         horon_identity_find(&j->id, rank, size, j->config->store, horon_environment, NULL, error);
     if (status == HORON_OK)
         status = horon_pump_init(&j->pump, error);
+    j->pump.fds = j->listeners.noted = &j->boot->fds;
     if (status == HORON_OK)
         status = allocate(j, error);
     if (status == HORON_OK)
@@ -203,14 +204,19 @@ static horon_status_t join(struct horon_joining *j, int rank, int size, struct h
     return status;
 }
 
+void horon_boot_init(struct horon_boot *boot)
+{
+    *boot = (struct horon_boot){.store_socket = -1, .control.fd = -1};
+}
+
 horon_status_t horon_boot(struct horon_boot *boot, int rank, int size,
                           const struct horon_config *config, const struct horon_boot_caller *caller,
                           struct horon_log *log, struct horon_error *error)
 {
     struct horon_error why = {0};
-    memset(boot, 0, sizeof *boot);
-    boot->store_socket = -1;
-    boot->control.fd = -1;
+    horon_boot_init(boot);
+    boot->fds.hold = caller->hold_forks;
+    boot->fds.release = caller->release_forks;
     struct horon_joining *j = horon_zalloc(1, sizeof *j);
     if (!j)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory to join");
@@ -264,10 +270,22 @@ void horon_boot_deinit(struct horon_boot *boot)
     horon_free(boot->local);
     horon_free(boot->socket_of);
     horon_topology_deinit(&boot->topology);
-    *boot = (struct horon_boot){.store_socket = -1, .control.fd = -1};
+    horon_fds_deinit(&boot->fds);
+    horon_boot_init(boot);
+}
+
+void horon_boot_settle(struct horon_boot *boot)
+{
+    horon_fds_hold(&boot->fds);
+    boot->settled = true;
+    horon_fds_release(&boot->fds);
+    horon_fds_deinit(&boot->fds);
 }
 
 void horon_boot_close_in_child(struct horon_boot *boot)
 {
-    close_all(boot);
+    if (boot->settled)
+        close_all(boot);
+    else
+        horon_fds_close_in_child(&boot->fds);
 }

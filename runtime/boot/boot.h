@@ -7,11 +7,13 @@
 #ifndef HORON_BOOT_BOOT_H
 #define HORON_BOOT_BOOT_H
 
+#include "boot/fds.h"
 #include "config.h"
 #include "log.h"
 #include "status.h"
 #include "topology/topology.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -39,6 +41,9 @@ struct horon_boot_caller {
     /* NULL, or asked about every 100 ms while joining waits; other than 0 ends it for all ranks */
     int (*interrupted)(void *arg);
     void *interrupted_arg;
+    /* fork() in any thread waits between the two; NULL: nobody forks. Not around what may wait. */
+    void (*hold_forks)(void);
+    void (*release_forks)(void);
 };
 
 /** Everything boot gives; owner: whoever called horon_boot(). */
@@ -49,7 +54,13 @@ struct horon_boot {
     struct horon_local_peer *local; /* [local size] by local rank */
     int *socket_of;                 /* [size] connected, non-blocking, proven TCP socket, or -1 */
     int store_socket;               /* kept open so that the launcher sees us; -1 if none */
+    /* All sockets, until the caller has settled what it took of the above. */
+    struct horon_fds fds;
+    bool settled;
 };
+
+/** Nothing, as horon_boot() wants it and horon_boot_deinit() leaves it: a child may close it. */
+void horon_boot_init(struct horon_boot *boot);
 
 /**
  * Joins. @p rank and @p size are -1 for "from the environment".
@@ -64,11 +75,15 @@ horon_status_t horon_boot(struct horon_boot *boot, int rank, int size,
                           const struct horon_config *config, const struct horon_boot_caller *caller,
                           struct horon_log *log, struct horon_error *error);
 
+/** From now on a child closes what boot says, and not each socket that joining used: the caller
+ * answers for those that it took. */
+void horon_boot_settle(struct horon_boot *boot);
+
 /** Closes and unmaps all. */
 void horon_boot_deinit(struct horon_boot *boot);
 
-/** For the child of a fork: closes every descriptor, keeps the parent's mappings untouched, and
- * unmaps nothing. Async-signal-safe. */
+/** For the child of a fork, at any moment after init: closes every socket, and once settled every
+ * descriptor; keeps the parent's mappings untouched, and unmaps nothing. Async-signal-safe. */
 void horon_boot_close_in_child(struct horon_boot *boot);
 
 #endif

@@ -9,6 +9,7 @@
 #include "boot/dial.h"
 
 #include "alloc.h"
+#include "boot/fds.h"
 #include "boot/prove.h"
 #include "clock.h"
 
@@ -251,8 +252,12 @@ static void attempt_ready(void *arg, uint32_t events)
 static void start(struct attempt *attempt)
 {
     struct horon_dial *dial = attempt->dial;
+    struct horon_fds *fds = dial->options.pump->fds;
+    const int family = attempt->address.any.sa_family;
+    horon_fds_hold(fds);
     attempt->watch.fd =
-        socket(attempt->address.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        horon_fds_note(fds, socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    horon_fds_release(fds);
     if (attempt->watch.fd >= 0 &&
         connect(attempt->watch.fd, &attempt->address.any, attempt->address.bytes) == 0) {
         connected(attempt);

@@ -8,6 +8,7 @@
 #include "boot/greet.h"
 
 #include "alloc.h"
+#include "boot/fds.h"
 #include "boot/prove.h"
 #include "clock.h"
 
@@ -206,7 +207,11 @@ static void listener_ready(void *arg, uint32_t events)
     struct horon_greeter *greeter = listener->greeter;
     struct horon_address from = {.bytes = sizeof from.local};
     (void)events;
+    struct horon_fds *fds = greeter->options.pump->fds;
+    horon_fds_hold(fds);
     int fd = accept4(listener->watch.fd, &from.any, &from.bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    fd = horon_fds_note(fds, fd);
+    horon_fds_release(fds);
     if (fd >= 0) {
         admit(greeter, fd, &from);
         return;

@@ -8,6 +8,7 @@
 
 #include "alloc.h"
 #include "boot/dial.h"
+#include "boot/fds.h"
 #include "boot/greet.h"
 
 #include <errno.h>
@@ -46,7 +47,8 @@ static int open_pidfd(pid_t pid)
 }
 
 horon_status_t horon_host_listen(int rank, char *name, size_t name_bytes, int *fd_out,
-                                 const struct horon_log *log, struct horon_error *error)
+                                 struct horon_fds *fds, const struct horon_log *log,
+                                 struct horon_error *error)
 {
     uint64_t random[2];
     struct horon_address address;
@@ -64,7 +66,9 @@ horon_status_t horon_host_listen(int rank, char *name, size_t name_bytes, int *f
         return status;
     snprintf(name, name_bytes, "horon-%d-%016" PRIx64 "%016" PRIx64, rank, random[0], random[1]);
     horon_address_abstract(name, &address);
-    *fd_out = horon_address_listen(&address);
+    horon_fds_hold(fds);
+    *fd_out = horon_fds_note(fds, horon_address_listen(&address));
+    horon_fds_release(fds);
     if (*fd_out >= 0)
         return HORON_OK;
     HORON_LOG_WARN(log, "no shared memory: no unix socket (%s)", strerrordesc_np(errno));

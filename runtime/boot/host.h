@@ -30,7 +30,8 @@ struct horon_host_options {
  * @return OK, *fd_out is the caller's; -1 with "" | ERR_SYSTEM
  */
 horon_status_t horon_host_listen(int rank, char *name, size_t name_bytes, int *fd_out,
-                                 const struct horon_log *log, struct horon_error *error);
+                                 struct horon_fds *fds, const struct horon_log *log,
+                                 struct horon_error *error);
 
 /**
  * Starts to meet the leader, or, as leader, the others.

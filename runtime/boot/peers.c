@@ -9,6 +9,7 @@
 
 #include "alloc.h"
 #include "boot/dial.h"
+#include "boot/fds.h"
 #include "boot/greet.h"
 
 #include <errno.h>
@@ -52,7 +53,10 @@ static horon_status_t listen_on(struct horon_listeners *listeners, struct horon_
     horon_status_t status = horon_port_range_parse(config->port_range, &first, &last, error);
     if (status != HORON_OK)
         return status;
-    int fd = horon_address_listen_range(address, first, last, rank);
+    horon_fds_hold(listeners->noted);
+    int fd =
+        horon_fds_note(listeners->noted, horon_address_listen_range(address, first, last, rank));
+    horon_fds_release(listeners->noted);
     if (fd >= 0) {
         listeners->fds[listeners->count++] = fd;
         return HORON_OK;

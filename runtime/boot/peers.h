@@ -5,6 +5,7 @@
 
 #include "boot/address.h"
 #include "boot/auth.h"
+#include "boot/fds.h"
 #include "boot/pump.h"
 #include "config.h"
 #include "log.h"
@@ -14,6 +15,7 @@
 struct horon_listeners {
     int count;
     int fds[HORON_ADDRESSES_MAX];
+    struct horon_fds *noted;          /* NULL, or where they are noted; set by the caller */
     struct horon_addresses addresses; /* to be published: all that lead to us, with ports */
 };
 

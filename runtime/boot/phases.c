@@ -35,7 +35,7 @@ horon_status_t horon_phase_open_socket(struct horon_joining *j, struct horon_err
     if (!j->config->shm_enabled)
         return HORON_OK;
     return horon_host_listen(j->id.rank, j->mine.socket, sizeof j->mine.socket, &j->host_listener,
-                             j->log, error);
+                             &j->boot->fds, j->log, error);
 }
 
 horon_status_t horon_phase_meet(struct horon_joining *j, const struct horon_error *so_far,

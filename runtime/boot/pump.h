@@ -31,11 +31,14 @@ struct horon_timer {
     bool active;
 };
 
+struct horon_fds;
+
 struct horon_pump {
     int epoll_fd;
     int timer_fd;
     uint64_t armed_ns;          /* what timer_fd is set to; UINT64_MAX: not at all */
     struct horon_timer *timers; /* earliest first */
+    struct horon_fds *fds;      /* where its users note their sockets; set after init, or NULL */
 };
 
 horon_status_t horon_pump_init(struct horon_pump *pump, struct horon_error *error);

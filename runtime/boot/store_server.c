@@ -7,6 +7,7 @@
 #include "boot/store_server.h"
 
 #include "alloc.h"
+#include "boot/fds.h"
 #include "boot/greet.h"
 #include "boot/pump.h"
 #include "boot/store_core.h"
@@ -175,8 +176,11 @@ static int listen_at(const struct horon_store_server_options *options,
         for (int i = 0; i < addresses->count && !taken; i++) {
             struct horon_address address = addresses->items[i];
             horon_address_set_port(&address, *port);
-            fds[count] = count ? horon_address_listen(&address)
-                               : horon_address_listen_range(&address, options->port, last, tries);
+            horon_fds_hold(options->fds);
+            int fd = count ? horon_address_listen(&address)
+                           : horon_address_listen_range(&address, options->port, last, tries);
+            fds[count] = horon_fds_note(options->fds, fd);
+            horon_fds_release(options->fds);
             if (fds[count] >= 0) {
                 *port = horon_address_port(&address);
                 count++;
@@ -299,6 +303,7 @@ horon_status_t horon_store_server_create(const struct horon_store_server_options
     status = horon_auth_key_init(&server->key, options->key, options->key_bytes, error);
     if (status == HORON_OK)
         status = horon_pump_init(&server->pump, error);
+    server->pump.fds = options->fds;
     server->core = horon_store_core_create(options->size, member_wakes);
     if (status == HORON_OK && !server->core)
         status = horon_error_set(error, HORON_ERR_MEMORY, "no memory for the store");

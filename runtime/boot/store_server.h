@@ -18,6 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct horon_fds;
 struct horon_store_server;
 
 struct horon_store_server_options {
@@ -38,6 +39,7 @@ struct horon_store_server_options {
      * NULL for one that is not known */
     const char *(*host_of)(void *arg, int rank);
     void *host_arg;
+    struct horon_fds *fds;       /* where its sockets are noted; NULL: nowhere */
     uint64_t job;                /* what tells this job from others at the same address; 0: any */
     const struct horon_log *log; /* NULL: silent; strangers are reported as warnings */
 };

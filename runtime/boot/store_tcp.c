@@ -302,6 +302,7 @@ static horon_status_t serve(struct tcp_store *store, struct horon_store_place *p
                                                        .port = place->port,
                                                        .port_last = last > 65535 ? 65535 : last,
                                                        .sessions_max = 1,
+                                                       .fds = options->pump->fds,
                                                        .job = options->hello.job,
                                                        .log = options->log};
     horon_status_t status = horon_store_server_create(&serving, &store->server, &why, error);

@@ -402,6 +402,8 @@ static void test_boot_child_of_a_fork_closes_all(void **state)
     boots_setting(&world, "SHM=1");
     boots_join(&world);
     boots_expect_joined(&world);
+    for (int r = 0; r < 3; r++)
+        horon_boot_settle(&world.ranks[r].boot);
     pid_t child = fork();
     if (child == 0) {
         for (int r = 0; r < 3; r++)

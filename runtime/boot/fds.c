@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An entry a descriptor number: what was there before is closed, or the number would not be free.
+ */
+#include "boot/fds.h"
+
+#include "alloc.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+void horon_fds_hold(const struct horon_fds *fds)
+{
+    if (fds && fds->hold)
+        fds->hold();
+}
+
+void horon_fds_release(const struct horon_fds *fds)
+{
+    if (fds && fds->release)
+        fds->release();
+}
+
+static struct horon_fds_entry *find_place(struct horon_fds *fds, int fd)
+{
+    for (int i = 0; i < fds->count; i++)
+        if (fds->items[i].fd == fd)
+            return &fds->items[i];
+    if (fds->count == fds->room) {
+        const int room = fds->room ? 2 * fds->room : 32;
+        struct horon_fds_entry *more = horon_realloc(fds->items, (size_t)room * sizeof *fds->items);
+        if (!more)
+            return NULL;
+        fds->items = more;
+        fds->room = room;
+    }
+    return &fds->items[fds->count++];
+}
+
+int horon_fds_note(struct horon_fds *fds, int fd)
+{
+    struct stat about;
+    if (!fds || fd < 0)
+        return fd;
+    struct horon_fds_entry *entry = fstat(fd, &about) == 0 ? find_place(fds, fd) : NULL;
+    if (!entry) {
+        close(fd);
+        errno = ENOMEM;
+        return -1;
+    }
+    *entry = (struct horon_fds_entry){.fd = fd, .inode = about.st_ino};
+    return fd;
+}
+
+static bool is_still(const struct horon_fds_entry *entry)
+{
+    struct stat about;
+    return fstat(entry->fd, &about) == 0 && S_ISSOCK(about.st_mode) && about.st_ino == entry->inode;
+}
+
+void horon_fds_close_in_child(const struct horon_fds *fds)
+{
+    for (int i = 0; fds && i < fds->count; i++)
+        if (is_still(&fds->items[i]))
+            close(fds->items[i].fd);
+}
+
+void horon_fds_deinit(struct horon_fds *fds)
+{
+    horon_free(fds->items);
+    fds->items = NULL;
+    fds->count = fds->room = 0;
+}
