@@ -16,9 +16,10 @@
 /* On top of the grace: SIGKILL, reaping, one way over the network. */
 #define ANSWER_SECONDS 10.
 #define ANSWER_SECONDS_FORCED 3.
-#define SWEEP_POLITE_SECONDS 1.
-#define SWEEP_SECONDS_MAX 6.
 #define SWEEP_AGAIN_SECONDS 0.05
+/* Counted, not timed: if nobody lets us run for seconds, what we killed had no time to die. */
+#define SWEEP_ROUNDS_POLITE 20
+#define SWEEP_ROUNDS_MAX 120
 
 bool job_end(struct job *job, int code)
 {
@@ -42,9 +43,12 @@ void job_fail(struct job *job, int code, const char *format, ...)
     job_end_begin(job, text);
 }
 
+/* From now on, however long this turn has taken; and what has come by then is heard first. */
 static void arm(struct job *job, double seconds)
 {
+    ev_now_update(job->loop);
     ev_timer_stop(job->loop, &job->end_timer);
+    ev_set_priority(&job->end_timer, EV_MINPRI);
     ev_timer_set(&job->end_timer, seconds, 0.);
     ev_timer_start(job->loop, &job->end_timer);
 }
@@ -77,15 +81,13 @@ static void sweep(struct job *job)
         done(job);
         return;
     }
-    ev_now_update(job->loop);
-    double spent = ev_now(job->loop) - job->sweep_begun;
-    if (spent > SWEEP_POLITE_SECONDS) {
-        int left = horonrun_tree_signal(SIGKILL, NULL, 0, NULL, 0);
-        if (spent > SWEEP_SECONDS_MAX) {
-            horonrun_output_say(job->output, "%d processes cannot be killed", left);
-            done(job);
-            return;
-        }
+    const int left = job->sweep_rounds > SWEEP_ROUNDS_POLITE
+                         ? horonrun_tree_signal(SIGKILL, NULL, 0, NULL, 0)
+                         : 0;
+    if (job->sweep_rounds++ > SWEEP_ROUNDS_MAX) {
+        horonrun_output_say(job->output, "%d processes cannot be killed", left);
+        done(job);
+        return;
     }
     arm(job, SWEEP_AGAIN_SECONDS);
 }
@@ -107,10 +109,10 @@ void job_end_advance(struct job *job)
             if (!job->hosts[i].gone)
                 return;
         job->state = JOB_SWEEPING;
-        job->sweep_begun = ev_now(job->loop);
-    }
-    if (job->state == JOB_SWEEPING)
         sweep(job);
+    } else if (job->state == JOB_SWEEPING && job_reap(job)) {
+        done(job);
+    }
 }
 
 static void stop_all(struct job *job, uint32_t grace_ms)
@@ -146,6 +148,8 @@ void job_end_timer(struct ev_loop *loop, struct ev_timer *timer, int events)
     struct job *job = timer->data;
     (void)loop;
     (void)events;
+    if (job->state == JOB_SWEEPING)
+        sweep(job);
     for (int i = 0; job->state == JOB_ENDING && i < job->host_count; i++) {
         struct job_host *host = &job->hosts[i];
         if (host->gone)

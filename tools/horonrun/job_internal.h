@@ -60,7 +60,8 @@ struct job {
     struct ev_io signal_io;
     const struct job_rank *suspect; /* the first that exited badly, until that is certain */
     struct ev_timer start_timer, ping_timer, end_timer, suspect_timer;
-    double begun, sweep_begun;
+    double begun;
+    int sweep_rounds;
     int interrupts;
     int64_t grace_ms;
 };
