@@ -288,35 +288,8 @@ static horon_status_t take_result(struct horon_request *request, struct horon_er
 /* How long the other ranks may take to say which of them lacks an operation. */
 #define EXPLAIN_MS 50
 
-/* With a named error if the limit passes: which ranks it waits for. */
-static horon_status_t withdraw(struct horon_context *ctx, struct horon_request *request,
-                               int64_t timeout_ms, struct horon_error *error)
-{
-    char what[128 + HORON_NAME_BYTES_MAX], why[HORON_ERROR_TEXT_BYTES / 2] = "";
-    horon_request_describe(request, what, sizeof what);
-    horon_token_take(ctx);
-    if (!horon_request_ended(request))
-        horon_engine_ask(ctx->engine, request);
-    horon_token_release(ctx);
-    horon_context_wait(ctx, request, EXPLAIN_MS);
-    horon_token_take(ctx);
-    if (!horon_request_ended(request))
-        horon_engine_explain(ctx->engine, request, why, sizeof why);
-    horon_token_release(ctx);
-    atomic_fetch_add_explicit(&request->refs, 1, memory_order_relaxed);
-    horon_engine_post(ctx->engine, &request->cancel);
-    horon_context_notify(ctx);
-    horon_context_wait(ctx, request, -1);
-    if (request->status == HORON_OK)
-        return HORON_OK; /* it was too late to withdraw, and went well */
-    if (request->status != HORON_ERR_CANCELLED)
-        return take_result(request, error);
-    return horon_error_set(error, HORON_ERR_TIMEOUT, "%s did not finish in %lld ms: %s", what,
-                           (long long)timeout_ms, why);
-}
-
-/* The other ranks run an in-order operation, and this one must return its buffers: without it the
- * sequence is broken for all, so all are told who gave up and what it waited for. */
+/* The other ranks run the operation, and this one must return its buffers: without it the sequence
+ * is broken for all, so all are told who gave up and what it waited for. */
 static horon_status_t give_up(struct horon_context *ctx, struct horon_request *request,
                               int64_t timeout_ms, struct horon_error *error)
 {
@@ -335,6 +308,50 @@ static horon_status_t give_up(struct horon_context *ctx, struct horon_request *r
     horon_token_release(ctx);
     horon_context_wait(ctx, request, -1);
     return take_result(request, error);
+}
+
+/* A withdrawal is confirmed, and what has begun ends, unless a rank does its part no more: one that
+ * was stopped. @return false: nothing of it has moved for PEER_TIMEOUT */
+static bool ends_yet(struct horon_context *ctx, struct horon_request *request)
+{
+    uint64_t moves = UINT64_MAX, before;
+    do {
+        before = moves;
+        horon_token_take(ctx);
+        moves = horon_engine_moves(ctx->engine, request);
+        horon_token_release(ctx);
+        if (moves == before)
+            return false;
+    } while (horon_context_wait(ctx, request, ctx->config.peer_timeout_ms) != HORON_OK);
+    return true;
+}
+
+/* With a named error if the limit passes: which ranks it waits for. */
+static horon_status_t withdraw(struct horon_context *ctx, struct horon_request *request,
+                               int64_t timeout_ms, struct horon_error *error)
+{
+    char what[128 + HORON_NAME_BYTES_MAX], why[HORON_ERROR_TEXT_BYTES / 2] = "";
+    horon_request_describe(request, what, sizeof what);
+    horon_token_take(ctx);
+    if (!horon_request_ended(request))
+        horon_engine_ask(ctx->engine, request);
+    horon_token_release(ctx);
+    horon_context_wait(ctx, request, EXPLAIN_MS);
+    horon_token_take(ctx);
+    if (!horon_request_ended(request))
+        horon_engine_explain(ctx->engine, request, why, sizeof why);
+    horon_token_release(ctx);
+    atomic_fetch_add_explicit(&request->refs, 1, memory_order_relaxed);
+    horon_engine_post(ctx->engine, &request->cancel);
+    horon_context_notify(ctx);
+    if (!ends_yet(ctx, request))
+        return give_up(ctx, request, timeout_ms, error);
+    if (request->status == HORON_OK)
+        return HORON_OK; /* it was too late to withdraw, and went well */
+    if (request->status != HORON_ERR_CANCELLED)
+        return take_result(request, error);
+    return horon_error_set(error, HORON_ERR_TIMEOUT, "%s did not finish in %lld ms: %s", what,
+                           (long long)timeout_ms, why);
 }
 
 static horon_status_t run_posted(struct horon_context *ctx, const horon_descriptor_t *desc,

@@ -34,6 +34,8 @@
  *    (ERR_PEER_LOST), a broken promise of order (ERR_MISMATCH), an in-order operation given up
  *    (ERR_TIMEOUT), no memory in the middle of an operation (ERR_MEMORY). Every pending and every
  *    later operation then ends with that status and the same text.
+ *  - A rank whose process is stopped (SIGSTOP, a debugger) is not lost: it may go on, and others
+ *    wait for it as long as their timeouts say; STALL_WARN has them log its rank and host.
  *  - NULL for an object (context, request) gives HORON_ERR_INVALID, and does nothing in the calls
  *    that destroy or release.
  */
@@ -346,8 +348,9 @@ HORON_API horon_status_t horon_submit_group(horon_context_t *ctx, const horon_de
  * Submits one operation and waits for it: the shortest way for a caller that blocks, as nobody else
  * is woken for it. Returns as horon_submit() and horon_wait(); on ERR_TIMEOUT a named operation is
  * withdrawn first, which may take longer than the limit if it has begun. An in-order one cannot be
- * withdrawn: ERR_TIMEOUT then fails the job on all ranks, with a text that says which rank gave up
- * and what it waited for. An HORON_ALLGATHER needs dst or alloc.
+ * withdrawn, nor one of which nothing moves for PEER_TIMEOUT after its limit (a rank was stopped):
+ * ERR_TIMEOUT then fails the job on all ranks, with a text that says which rank gave up and whom it
+ * waited for. An HORON_ALLGATHER needs dst or alloc.
  * @param error_text, error_bytes  as in horon_context_create()
  * Blocks: until done or @p timeout_ms.
  */

@@ -92,6 +92,10 @@ void horon_engine_fail(struct horon_engine *engine, horon_status_t status, const
 /** OK, or why the engine failed. @p text_out may be NULL. Thread: any; the text stays. */
 horon_status_t horon_engine_failure(const struct horon_engine *engine, const char **text_out);
 
+/** A number that changes whenever the lane of a pending request moves: what was begun on it, or
+ * what stands before it there. */
+uint64_t horon_engine_moves(const struct horon_engine *engine, const struct horon_request *request);
+
 /** Asks the other ranks who lacks a pending request, so that horon_engine_explain() can say soon.
  */
 void horon_engine_ask(struct horon_engine *engine, const struct horon_request *request);

@@ -20,6 +20,7 @@ struct horon_lane {
     bool running;
     bool stuck; /* the first needs a rank that left before it: horon_engine_check_left() says so */
     size_t length;
+    uint64_t moves; /* turns that moved anything */
 };
 
 struct horon_engine {

@@ -11,6 +11,16 @@
 
 #define RANKS_NAMED_MAX 8
 
+static int lane_of(const struct horon_request *request)
+{
+    return request->in_order ? HORON_CHANNEL_ORDERED : HORON_CHANNEL_NAMED;
+}
+
+uint64_t horon_engine_moves(const struct horon_engine *engine, const struct horon_request *request)
+{
+    return engine->lanes[lane_of(request)].moves;
+}
+
 static bool is_of(const struct horon_work *work, const struct horon_request *request)
 {
     for (size_t i = 0; i < work->count; i++)
@@ -45,8 +55,7 @@ static size_t name_awaited(const struct horon_engine *engine, const struct horon
 static void explain_begun(const struct horon_engine *engine, const struct horon_request *request,
                           char *text, size_t text_bytes)
 {
-    const int channel = request->in_order ? HORON_CHANNEL_ORDERED : HORON_CHANNEL_NAMED;
-    const struct horon_lane *lane = &engine->lanes[channel];
+    const struct horon_lane *lane = &engine->lanes[lane_of(request)];
     if (!lane->head || !lane->running) {
         snprintf(text, text_bytes, "about to begin");
         return;

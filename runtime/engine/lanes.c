@@ -158,6 +158,7 @@ bool horon_lane_advance(struct horon_engine *engine, struct horon_lane *lane)
     }
     struct horon_error error = {0};
     horon_status_t status = horon_channel_advance(lane->channel, &moved, &error);
+    lane->moves += moved;
     if (status == HORON_OK)
         end_work(engine, lane);
     else if (lacks_one_that_left(engine, lane, status))
