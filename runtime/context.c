@@ -294,9 +294,20 @@ static void tear_down(struct horon_context *ctx)
     horon_free(ctx->watch_of);
 }
 
+static void tell_ready(const struct horon_context *ctx, uint64_t begun_ns)
+{
+    HORON_LOG_DEBUG(&ctx->log,
+                    "set up a lane for named operations, in batches of up to %lld bytes with %lld "
+                    "tensors remembered, and one for those in order",
+                    (long long)ctx->config.fusion_bytes, (long long)ctx->config.cache_entries);
+    HORON_LOG_DEBUG(&ctx->log, "the context is ready after %.1f ms",
+                    (double)(horon_clock_ns() - begun_ns) / 1e6);
+}
+
 static horon_status_t join(struct horon_context *ctx, const horon_options_t *options,
                            struct horon_error *error)
 {
+    const uint64_t begun_ns = horon_clock_ns();
     const struct horon_boot_caller caller = {.control_bytes = control_bytes,
                                              .arena_bytes = arena_bytes,
                                              .interrupted = options->interrupted,
@@ -324,6 +335,8 @@ static horon_status_t join(struct horon_context *ctx, const horon_options_t *opt
         status = start_thread(ctx, error);
     if (status != HORON_OK)
         tear_down(ctx);
+    if (status == HORON_OK)
+        tell_ready(ctx, begun_ns);
     return status;
 }
 
@@ -406,8 +419,11 @@ void horon_context_destroy(horon_context_t *ctx)
         horon_context_unref(ctx);
         return;
     }
+    HORON_LOG_DEBUG(&ctx->log, "leaving the job, with %u requests in flight",
+                    (unsigned)atomic_load(&ctx->flying));
     leave(ctx);
     tear_down(ctx);
+    HORON_LOG_DEBUG(&ctx->log, "the context is closed");
     horon_context_unref(ctx);
 }
 

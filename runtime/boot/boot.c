@@ -18,6 +18,7 @@
 #include "alloc.h"
 #include "boot/key.h"
 #include "boot/memory.h"
+#include "boot/tell.h"
 #include "clock.h"
 
 #include <stdio.h>
@@ -95,6 +96,7 @@ static horon_status_t prepare(struct horon_joining *j, int rank, int size,
     j->log->rank = j->id.rank;
     memcpy(j->log->host, j->mine.name, sizeof j->mine.name);
     memcpy(j->names[j->id.rank], j->mine.name, sizeof j->mine.name);
+    horon_tell_identity(j);
     j->hello = (struct horon_hello){.protocol_min = HORON_PROTOCOL_MIN,
                                     .protocol_max = HORON_PROTOCOL_MAX,
                                     .security = HORON_SECURITY_PLAIN,
@@ -126,12 +128,12 @@ static horon_status_t join_others(struct horon_joining *j, struct horon_error *e
         horon_status_t (*work)(struct horon_joining *, struct horon_error *);
         horon_status_t (*round)(struct horon_joining *, const struct horon_error *,
                                 struct horon_error *);
-    } phases[] = {{horon_phase_open_socket, horon_phase_meet},
-                  {horon_phase_find_host, horon_phase_agree_on_hosts},
-                  {share_and_listen, horon_phase_agree_on_addresses},
-                  {horon_phase_connect, horon_phase_be_ready}};
+    } phases[HORON_JOINING_PHASES] = {{horon_phase_open_socket, horon_phase_meet},
+                                      {horon_phase_find_host, horon_phase_agree_on_hosts},
+                                      {share_and_listen, horon_phase_agree_on_addresses},
+                                      {horon_phase_connect, horon_phase_be_ready}};
     struct horon_error so_far = {0};
-    for (size_t i = 0; i < sizeof phases / sizeof phases[0]; i++) {
+    for (int i = 0; i < HORON_JOINING_PHASES; i++) {
         if (so_far.status == HORON_OK)
             so_far.status = phases[i].work(j, &so_far);
         if (so_far.status != HORON_OK)
@@ -145,6 +147,7 @@ static horon_status_t join_others(struct horon_joining *j, struct horon_error *e
             horon_joining_give_up(j, error);
         if (status != HORON_OK)
             return status;
+        j->phase_end_ns[i] = horon_clock_ns();
     }
     return HORON_OK;
 }
@@ -225,13 +228,18 @@ horon_status_t horon_boot(struct horon_boot *boot, int rank, int size,
     j->caller = caller;
     j->log = log;
     j->host_listener = -1;
+    j->begun_ns = horon_clock_ns();
     j->pump.epoll_fd = j->pump.timer_fd = -1;
     j->alarm = (struct horon_timer){.due = alarm_due, .arg = j};
     j->tick = (struct horon_timer){.due = tick_due, .arg = j};
     horon_status_t status = join(j, rank, size, &why);
+    if (status == HORON_OK)
+        horon_tell_joined(j);
     joining_deinit(j);
     if (status == HORON_OK)
         return HORON_OK;
+    if (boot->control.base && caller->given_up)
+        caller->given_up(caller->given_up_arg, status, why.text);
     horon_boot_deinit(boot);
     return horon_error_set(error, status, "%s", why.text);
 }

@@ -204,10 +204,13 @@ horon_status_t horon_round_do(struct horon_joining *j, const struct horon_writer
         horon_store_put(j->store, out->bytes, out->used, last, deadline_ns, error);
     if (status != HORON_OK)
         return status;
+    HORON_LOG_TRACE(j->log, "while %s: gave %zu bytes to the store", j->phase, out->used);
     if (deadline_ns != UINT64_MAX)
         horon_joining_set_deadline(j, deadline_ns + GRACE_NS);
     status = wait_for_blobs(j, round, error);
     horon_joining_set_deadline(j, deadline_ns);
+    HORON_LOG_TRACE(j->log, "while %s: %s", j->phase,
+                    status == HORON_OK ? "has what every rank gave" : error->text);
     return status == HORON_OK ? judge_round(j, round, error) : status;
 }
 

@@ -17,6 +17,9 @@
 #include "boot/store.h"
 #include "boot/store_frame.h"
 
+/** Of a rank with others; boot.c lists them. */
+#define HORON_JOINING_PHASES 4
+
 /** What is kept of another rank's card. */
 struct horon_rank_info {
     char socket[HORON_CARD_SOCKET_BYTES];
@@ -37,7 +40,8 @@ struct horon_joining {
     bool asking;              /* it is time to */
     bool interrupted;         /* the caller does not want to; it is not asked again */
     uint64_t deadline_ns;
-    const char *phase;         /* "while ...", for texts */
+    uint64_t begun_ns, phase_end_ns[HORON_JOINING_PHASES]; /* for the log */
+    const char *phase;                                     /* "while ...", for texts */
     bool over;                 /* joining has failed, and the others know, or told us */
     bool others_failed;        /* our failure only follows from another rank's */
     struct horon_store *store; /* NULL in a world of one */

@@ -125,6 +125,17 @@ static void store_ready(void *arg, uint32_t events)
         receive_some(store);
 }
 
+static void tell_reached(const struct tcp_store *store)
+{
+    struct horon_address address = {.bytes = sizeof address.local};
+    char text[HORON_ADDRESS_TEXT_BYTES];
+    if (horon_log_wants(store->options.log, HORON_LOG_DEBUG) &&
+        getpeername(store->watch.fd, &address.any, &address.bytes) == 0)
+        HORON_LOG_DEBUG(store->options.log, "reached the store at %s, which %s serves",
+                        horon_address_text(&address, text),
+                        store->launcher_serves ? "the launcher" : "rank 0");
+}
+
 static void dialled(void *arg, horon_status_t status, int fd, const struct horon_hello *theirs,
                     const struct horon_error *error)
 {
@@ -138,6 +149,7 @@ static void dialled(void *arg, horon_status_t status, int fd, const struct horon
     }
     store->watch.fd = fd;
     store->launcher_serves = theirs->rank < 0;
+    tell_reached(store);
     send_some(store);
 }
 
@@ -315,6 +327,9 @@ static horon_status_t serve(struct tcp_store *store, struct horon_store_place *p
                         horon_store_server_port(store->server), &place->addresses.items[0]);
     place->addresses.count = 1;
     place->several = false;
+    HORON_LOG_DEBUG(options->log, "serves the store at %s, port %d",
+                    everywhere ? "all addresses" : place->bind_address,
+                    horon_store_server_port(store->server));
     return horon_pump_watch(options->pump, &store->server_watch, EPOLLIN, error);
 }
 
@@ -325,6 +340,8 @@ static horon_status_t start(struct tcp_store *store, struct horon_error *error)
     horon_status_t status = horon_store_place_find(&place, options->address, options->key->given,
                                                    options->derived, error);
     memcpy(store->unusable, place.unusable, sizeof store->unusable);
+    if (status == HORON_OK && place.unusable[0])
+        HORON_LOG_DEBUG(options->log, "addresses of the store are passed over: %s", place.unusable);
     if (status == HORON_OK && options->hello.rank == 0 && place.bind_address[0])
         status = serve(store, &place, error);
     if (status != HORON_OK)

@@ -18,11 +18,21 @@
 #include <stdio.h>
 #include <string.h>
 
+static const char *kind_name(uint8_t kind)
+{
+    static const char *const names[] = {[HORON_CONTROL_COORDINATOR] = "negotiation",
+                                        [HORON_CONTROL_ABORT] = "an abort",
+                                        [HORON_CONTROL_GOODBYE] = "a goodbye"};
+    return kind < sizeof names / sizeof names[0] && names[kind] ? names[kind] : "nonsense";
+}
+
 static void post_to(struct horon_engine *engine, int peer, const struct horon_writer *out)
 {
     if (!engine->mux_of[peer])
         return;
     assert(out->ok); /* every message has a buffer that fits it */
+    HORON_LOG_TRACE(engine->options.log, "to %s: %s, %zu bytes", engine->rank_names[peer],
+                    kind_name(out->bytes[0]), out->used);
     if (horon_mux_post_control(engine->mux_of[peer], out->bytes, out->used) == HORON_OK)
         return;
     /* the other side would wait for it for ever */
@@ -136,6 +146,8 @@ horon_status_t horon_engine_on_control(void *arg, int peer, const void *bytes, s
     struct horon_reader in = horon_reader_over(bytes, byte_count);
     uint8_t kind = horon_read_u8(&in);
     horon_status_t status = HORON_ERR_PROTO;
+    HORON_LOG_TRACE(engine->options.log, "from %s: %s, %zu bytes", engine->rank_names[peer],
+                    kind_name(kind), byte_count);
     if (kind == HORON_CONTROL_COORDINATOR) {
         if (engine->failed)
             return HORON_OK;

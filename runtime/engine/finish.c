@@ -38,12 +38,14 @@ static void unlink_request(struct horon_engine *engine, struct horon_request *re
     engine->in_flight--;
 }
 
-static void explain_failure(struct horon_request *request, const char *text)
+static void explain_failure(const struct horon_engine *engine, struct horon_request *request,
+                            const char *text)
 {
     char what[128 + HORON_NAME_BYTES_MAX], full[HORON_ERROR_TEXT_BYTES];
     horon_request_describe(request, what, sizeof what);
     snprintf(full, sizeof full, "%s failed: %s", what, text);
     request->error_text = horon_strdup(full); /* without memory the status speaks for itself */
+    HORON_LOG_DEBUG(engine->options.log, "%s", full);
 }
 
 void horon_engine_tell(const struct horon_engine *engine, struct horon_request *request)
@@ -68,7 +70,7 @@ void horon_engine_end(struct horon_engine *engine, struct horon_request *request
     unlink_request(engine, request);
     request->status = status;
     if (status < 0)
-        explain_failure(request, text ? text : horon_status_text(status));
+        explain_failure(engine, request, text ? text : horon_status_text(status));
     else if (request->op.verb != HORON_ALLGATHER) {
         request->output = request->dst;
         request->output_count = request->op.count;

@@ -108,6 +108,11 @@ bool horon_engine_take_batches(struct horon_engine *engine)
             break;
         }
         fill_work(work, &batch);
+        HORON_LOG_TRACE(engine->options.log, "batch %llu: %s of %zu tensor%s, %llu elements of %s",
+                        (unsigned long long)batch.sequence,
+                        horon_verb_name((horon_verb_t)work->op.verb), batch.count,
+                        batch.count == 1 ? "" : "s", (unsigned long long)work->op.count,
+                        horon_dtype_name((horon_dtype_t)work->op.dtype));
         horon_lane_push(&engine->lanes[HORON_CHANNEL_NAMED], work);
     }
     return moved;

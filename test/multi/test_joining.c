@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Joining as the ABI's caller sees it: interrupted, in a process that forks meanwhile, and what a
- * caller of an older ABI gets.
+ * Joining as the ABI's caller sees it: interrupted, in a process that forks meanwhile, told about
+ * in the log, and what a caller of an older ABI gets.
  */
 #undef NDEBUG
 #include <horon/horon.h>
@@ -16,6 +16,7 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -162,6 +163,17 @@ static int free_port(void)
     return ntohs(at.sin_port);
 }
 
+static void set_up_joiners(struct joiner *joiners, int size, const char *const *settings,
+                           atomic_int *joined)
+{
+    for (int r = 0; r < size; r++) {
+        joiners[r] = (struct joiner){.options = HORON_OPTIONS_INIT, .joined = joined};
+        joiners[r].options.rank = r;
+        joiners[r].options.size = size;
+        joiners[r].options.settings = settings;
+    }
+}
+
 /* The last rank starts only after some children, so that the others are met while they wait. */
 static void fork_while_joining(const char *shm)
 {
@@ -172,12 +184,7 @@ static void fork_while_joining(const char *shm)
     int held_here = 0;
     snprintf(store, sizeof store, "STORE=tcp://127.0.0.1:%d", free_port());
     const char *const settings[] = {store, shm, "JOB_KEY=a secret", NULL};
-    for (int r = 0; r < SIZE; r++) {
-        joiners[r] = (struct joiner){.options = HORON_OPTIONS_INIT, .joined = &joined};
-        joiners[r].options.rank = r;
-        joiners[r].options.size = SIZE;
-        joiners[r].options.settings = settings;
-    }
+    set_up_joiners(joiners, SIZE, settings, &joined);
     for (int r = 0; r < SIZE - 1; r++)
         assert_int_equal(pthread_create(&joiners[r].thread, NULL, join, &joiners[r]), 0);
     for (int i = 0; i < FORKS_MAX && joined < SIZE; i++) {
@@ -206,12 +213,161 @@ static void test_joining_leaves_no_socket_to_a_child_forked_meanwhile(void **sta
     fork_while_joining("SHM=0");
 }
 
+/* ---- The log ---- */
+
+#define SECRET "5ecret-of-this-test"
+
+/* All lines of both ranks, a newline behind each. */
+static struct book {
+    pthread_mutex_t lock; /* guards the two below */
+    char text[1 << 20];
+    size_t used;
+} book = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void write_down(void *arg, horon_log_level_t level, const char *text)
+{
+    (void)arg;
+    (void)level;
+    pthread_mutex_lock(&book.lock);
+    const int bytes = snprintf(book.text + book.used, sizeof book.text - book.used, "%s\n", text);
+    book.used += (size_t)bytes;
+    pthread_mutex_unlock(&book.lock);
+    assert_true(book.used < sizeof book.text);
+}
+
+static void *sum_and_leave(void *arg)
+{
+    struct joiner *joiner = arg;
+    float data[7] = {1};
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    desc.verb = HORON_ALLREDUCE;
+    desc.dtype = HORON_FLOAT32;
+    desc.redop = HORON_SUM;
+    desc.name = "a sum";
+    desc.src = desc.dst = data;
+    desc.count = 7;
+    join(joiner);
+    if (joiner->status != HORON_OK)
+        return NULL;
+    joiner->status = horon_run(joiner->ctx, &desc, -1, joiner->why, sizeof joiner->why);
+    if (joiner->status == HORON_OK) {
+        desc.verb = HORON_BROADCAST;
+        desc.root = joiner->options.rank; /* the ranks disagree: it fails on both */
+        horon_run(joiner->ctx, &desc, -1, NULL, 0);
+    }
+    horon_context_destroy(joiner->ctx);
+    return NULL;
+}
+
+static void keep_book(const char *shm, const char *level)
+{
+    struct joiner joiners[2];
+    char store[64];
+    atomic_int joined = 0;
+    snprintf(store, sizeof store, "STORE=tcp://127.0.0.1:%d", free_port());
+    const char *const settings[] = {store, shm, "JOB_KEY=" SECRET, level, NULL};
+    book.used = 0;
+    book.text[0] = 0;
+    set_up_joiners(joiners, 2, settings, &joined);
+    for (int r = 0; r < 2; r++) {
+        joiners[r].options.log_fn = write_down;
+        assert_int_equal(pthread_create(&joiners[r].thread, NULL, sum_and_leave, &joiners[r]), 0);
+    }
+    for (int r = 0; r < 2; r++) {
+        pthread_join(joiners[r].thread, NULL);
+        if (joiners[r].status != HORON_OK)
+            fail_msg("rank %d: %s", r, joiners[r].why);
+    }
+    assert_null(strstr(book.text, SECRET));
+}
+
+/* Every rank has a line of that level that begins so; every line names its rank. */
+static void expect_line(const char *level, const char *begins)
+{
+    for (int r = 0; r < 2; r++) {
+        char prefix[32], wanted[128];
+        bool found = false;
+        snprintf(wanted, sizeof wanted, "%s: %s", level, begins);
+        snprintf(prefix, sizeof prefix, "horon rank %d (", r);
+        for (const char *line = book.text; *line && !found; line = strchr(line, '\n') + 1) {
+            const char *rest = strstr(line, ") ");
+            found = rest && strncmp(line, prefix, strlen(prefix)) == 0 &&
+                    strncmp(rest + 2, wanted, strlen(wanted)) == 0;
+        }
+        if (!found)
+            fail_msg("rank %d tells no %s '%s...':\n%s", r, level, begins, book.text);
+    }
+}
+
+static void expect_ranks_everywhere(void)
+{
+    for (const char *line = book.text; *line; line = strchr(line, '\n') + 1)
+        if (strncmp(line, "horon rank ", 11) != 0)
+            fail_msg("whose line is this? %.200s", line);
+}
+
+static void test_joining_at_debug_tells_of_each_object(void **state)
+{
+    static const char *const both[] = {
+        "this is rank ",
+        "ranks meet at tcp://127.0.0.1:",
+        "the job key comes from HORON_JOB_KEY",
+        "reached the store",
+        "made an arena of ",
+        "joined 2 ranks on ",
+        "set up a lane",
+        "the context is ready after ",
+        "broadcast 'a sum' failed: ",
+        "leaving the job, ",
+        "the context is closed",
+    };
+    (void)state;
+    for (int shm = 0; shm < 2; shm++) {
+        keep_book(shm ? "SHM=1" : "SHM=0", "LOG_LEVEL=debug");
+        expect_ranks_everywhere();
+        for (size_t i = 0; i < sizeof both / sizeof both[0]; i++)
+            expect_line("debug", both[i]);
+        assert_non_null(strstr(book.text, "this is rank 1 of 2, as the caller says"));
+        assert_non_null(strstr(book.text, "debug: serves the store at 127.0.0.1, port "));
+        assert_non_null(strstr(book.text, "debug: linked to rank 0 ("));
+        assert_non_null(strstr(book.text, shm ? ") by shared memory, " : ") by tcp, 127.0.0.1:"));
+        assert_null(strstr(book.text, " trace: "));
+    }
+}
+
+static void test_joining_at_trace_tells_of_each_message_and_batch(void **state)
+{
+    (void)state;
+    for (int shm = 0; shm < 2; shm++) {
+        keep_book(shm ? "SHM=1" : "SHM=0", "LOG_LEVEL=trace");
+        expect_ranks_everywhere();
+        expect_line("debug", "linked to rank ");
+        expect_line("trace", "while meeting the other ranks: gave ");
+        expect_line("trace", "to rank ");
+        expect_line("trace", "from rank ");
+        expect_line("trace", "batch ");
+        assert_non_null(strstr(book.text, ": allreduce of 1 tensor, 7 elements of float32"));
+    }
+}
+
+static void test_joining_by_default_tells_nothing(void **state)
+{
+    (void)state;
+    keep_book("SHM=1", "LOG_LEVEL=warn");
+    assert_string_equal(book.text, "");
+    keep_book("SHM=0", NULL);
+    assert_string_equal(book.text, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_joining_interrupted_ends_with_nothing_left),
         cmocka_unit_test(test_joining_by_an_older_caller_asks_nobody),
         cmocka_unit_test(test_joining_leaves_no_socket_to_a_child_forked_meanwhile),
+        cmocka_unit_test(test_joining_at_debug_tells_of_each_object),
+        cmocka_unit_test(test_joining_at_trace_tells_of_each_message_and_batch),
+        cmocka_unit_test(test_joining_by_default_tells_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -78,6 +78,11 @@ def test_key_is_on_no_command_line_and_in_no_log():
         job.process.terminate()
         _, out, err = job.end()
     assert key.decode() not in out + err
+    for rank in range(2):
+        assert re.search(
+            rf"rank {rank} .*debug: this is rank {rank} of 2, as horonrun says", err
+        ), err
+        assert re.search(rf"rank {rank} .*debug: reached the store .*the launcher serves", err), err
 
 
 tap.run(dict(vars()))

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One line an object. Nothing here is formatted unless the level asks for it. */
+#include "boot/tell.h"
+
+#include <stdio.h>
+
+/* The key itself is nobody's to read. */
+static const char *key_origin(const struct horon_config *config)
+{
+    if (config->job_key[0])
+        return "HORON_JOB_KEY";
+    return config->job_key_file[0] ? "HORON_JOB_KEY_FILE" : "nowhere: there is none";
+}
+
+void horon_tell_identity(const struct horon_joining *j)
+{
+    const struct horon_identity *id = &j->id;
+    if (!horon_log_wants(j->log, HORON_LOG_DEBUG))
+        return;
+    HORON_LOG_DEBUG(j->log, "this is rank %d of %d, as %s says", id->rank, id->size, id->source);
+    if (id->local_rank >= 0)
+        HORON_LOG_DEBUG(j->log, "%s says, too, that it is local rank %d of %d", id->source,
+                        id->local_rank, id->local_size);
+    if (id->size == 1)
+        return;
+    HORON_LOG_DEBUG(j->log, "ranks meet at %s%s", id->store,
+                    id->derived ? ", made of the launcher's variables" : "");
+    HORON_LOG_DEBUG(j->log, "the job key comes from %s", key_origin(j->config));
+}
+
+static void tell_shared(const struct horon_joining *j, const struct horon_topology *topology)
+{
+    const struct horon_boot *boot = j->boot;
+    const int host = topology->host_of[topology->rank];
+    const int self = topology->local_rank_of[topology->rank];
+    const int host_size = horon_topology_host_size(topology, host);
+    HORON_LOG_DEBUG(
+        j->log, "made an arena of %zu bytes; the %d rank%s of this host share %zu bytes",
+        boot->local[self].arena.bytes, host_size, host_size == 1 ? "" : "s", boot->control.bytes);
+    for (int i = 0; i < host_size; i++) {
+        const int rank = horon_topology_rank_at(topology, host, i);
+        if (i != self)
+            HORON_LOG_DEBUG(j->log,
+                            "linked to rank %d (%s) by shared memory, its arena of %zu bytes", rank,
+                            topology->host_name[host], boot->local[i].arena.bytes);
+    }
+}
+
+static void tell_socket(const struct horon_joining *j, const struct horon_topology *topology,
+                        int rank)
+{
+    struct horon_address here = {.bytes = sizeof here.local}, there = {.bytes = sizeof there.local};
+    char from[HORON_ADDRESS_TEXT_BYTES] = "?", to[HORON_ADDRESS_TEXT_BYTES] = "?";
+    const int fd = j->boot->socket_of[rank];
+    if (getsockname(fd, &here.any, &here.bytes) == 0)
+        horon_address_text(&here, from);
+    if (getpeername(fd, &there.any, &there.bytes) == 0)
+        horon_address_text(&there, to);
+    HORON_LOG_DEBUG(j->log, "linked to rank %d (%s) by tcp, %s to %s", rank,
+                    topology->host_name[topology->host_of[rank]], from, to);
+}
+
+void horon_tell_joined(const struct horon_joining *j)
+{
+    const struct horon_topology *topology = &j->boot->topology;
+    double ms[HORON_JOINING_PHASES];
+    if (!horon_log_wants(j->log, HORON_LOG_DEBUG))
+        return;
+    tell_shared(j, topology);
+    for (int r = 0; j->boot->socket_of && r < topology->size; r++)
+        if (j->boot->socket_of[r] >= 0)
+            tell_socket(j, topology, r);
+    if (topology->size == 1)
+        return;
+    for (int i = 0; i < HORON_JOINING_PHASES; i++)
+        ms[i] = (double)(j->phase_end_ns[i] - (i ? j->phase_end_ns[i - 1] : j->begun_ns)) / 1e6;
+    HORON_LOG_DEBUG(
+        j->log,
+        "joined %d ranks on %d host%s: met in %.1f ms, found this host's in %.1f, shared "
+        "memory in %.1f, connected in %.1f",
+        topology->size, topology->host_count, topology->host_count == 1 ? "" : "s", ms[0], ms[1],
+        ms[2], ms[3]);
+}
