@@ -15,7 +15,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* How long leaving may take to hand the last messages to the network. */
+/* How long leaving may take to bring the last messages to the other hosts. */
 #define GOODBYE_MS 1000
 
 static struct horon_host_shape shape_of(const struct horon_config *config, int local_size)
@@ -402,7 +402,7 @@ static void leave(struct horon_context *ctx)
     horon_token_take(ctx);
     horon_engine_leave(ctx->engine);
     uint64_t deadline = horon_clock_deadline(horon_clock_ns(), GOODBYE_MS);
-    while (!horon_engine_flushed(ctx->engine) && horon_clock_ns() < deadline) {
+    while (!horon_engine_delivered(ctx->engine) && horon_clock_ns() < deadline) {
         horon_context_tell_deaths(ctx); /* who is dead needs no goodbye */
         if (!horon_engine_progress(ctx->engine))
             sched_yield();

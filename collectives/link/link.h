@@ -60,6 +60,10 @@ horon_status_t horon_link_tcp_create(int socket, int64_t peer_timeout_ms,
 /** @return the socket of a TCP link, for an event loop's watcher; -1 for another kind. */
 int horon_link_socket(const struct horon_link *link);
 
+/** Has the peer's system taken all that was sent? A link closed before may lose the rest: what the
+ * peer sends then resets the connection. True for another kind of link. Costs a system call. */
+bool horon_link_delivered(const struct horon_link *link);
+
 /* ---- Ring: two single-producer single-consumer byte rings in memory both sides map ---- */
 
 /** One direction. All zero is empty. What different sides store is on lines of its own. */

@@ -11,8 +11,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -157,4 +159,14 @@ horon_status_t horon_link_tcp_create(int socket, int64_t peer_timeout_ms,
 int horon_link_socket(const struct horon_link *link)
 {
     return link->ops == &tcp_ops ? ((const struct tcp_link *)link)->socket : -1;
+}
+
+bool horon_link_delivered(const struct horon_link *link)
+{
+    int left = 0;
+    if (link->ops != &tcp_ops)
+        return true;
+    if (ioctl(((const struct tcp_link *)link)->socket, SIOCOUTQ, &left) != 0)
+        return true; /* nothing to wait for that one could see */
+    return left == 0;
 }

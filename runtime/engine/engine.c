@@ -435,6 +435,17 @@ bool horon_engine_flushed(const struct horon_engine *engine)
     return true;
 }
 
+bool horon_engine_delivered(const struct horon_engine *engine)
+{
+    if (!horon_engine_flushed(engine))
+        return false;
+    for (int i = 0; i < engine->peer_count; i++)
+        if (engine->mux_of[engine->peers[i]] &&
+            !horon_link_delivered(engine->link_of[engine->peers[i]]))
+            return false;
+    return true;
+}
+
 const char *const *horon_engine_rank_names(const struct horon_engine *engine)
 {
     return engine->rank_names;

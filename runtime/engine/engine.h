@@ -108,6 +108,8 @@ void horon_engine_warn_stalls(struct horon_engine *engine, uint64_t limit_ns);
 void horon_engine_leave(struct horon_engine *engine);
 /** Has all that was said to other ranks left this process? */
 bool horon_engine_flushed(const struct horon_engine *engine);
+/** Likewise, and has it reached their hosts? Costs a system call a link. */
+bool horon_engine_delivered(const struct horon_engine *engine);
 
 /** Names of the ranks: "rank 3 (host-b)". [size] */
 const char *const *horon_engine_rank_names(const struct horon_engine *engine);

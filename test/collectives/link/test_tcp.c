@@ -191,6 +191,32 @@ static void test_tcp_peer_that_reset_is_lost_and_no_signal_comes(void **state)
     links[0]->ops->destroy(links[0]);
 }
 
+static void test_tcp_delivered_once_the_peer_has_taken_it_all(void **state)
+{
+    (void)state;
+    enum { BLOCK = 1 << 20 };
+    struct horon_link *links[2];
+    char *block = calloc(1, BLOCK);
+    size_t moved = 0, left = 0;
+    const struct iovec out = {.iov_base = block, .iov_len = BLOCK};
+    links_open(links, 30000);
+    assert_true(horon_link_delivered(links[0]));
+    while (links[0]->ops->send(links[0], &out, 1, &moved, NULL) == HORON_OK)
+        left += moved;
+    assert_false(horon_link_delivered(links[0])); /* its system takes no more until it reads */
+    for (; left > 0; left -= moved) {
+        wait_readable(links[1]);
+        assert_int_equal(recv_some(links[1], block, BLOCK, &moved, NULL), HORON_OK);
+    }
+    for (int turns = 0; !horon_link_delivered(links[0]); turns++) {
+        assert_true(turns < 10000);
+        poll(NULL, 0, 1); /* its word of that is on the way */
+    }
+    for (int i = 0; i < 2; i++)
+        links[i]->ops->destroy(links[i]);
+    free(block);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -199,6 +225,7 @@ int main(void)
         cmocka_unit_test(test_tcp_create_of_no_tcp_socket_is_refused),
         cmocka_unit_test(test_tcp_vectors_arrive_in_order),
         cmocka_unit_test(test_tcp_full_socket_says_again_and_goes_on),
+        cmocka_unit_test(test_tcp_delivered_once_the_peer_has_taken_it_all),
         cmocka_unit_test(test_tcp_peer_that_closed_is_lost_after_its_bytes),
         cmocka_unit_test(test_tcp_peer_that_reset_is_lost_and_no_signal_comes),
     };
