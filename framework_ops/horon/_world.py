@@ -7,6 +7,7 @@ kept here, in one place. All adapters of this package share it.
 
 import atexit
 import itertools
+import threading
 from collections import Counter, defaultdict
 from enum import IntEnum
 
@@ -52,6 +53,7 @@ class ProcessSet:
 global_process_set = ProcessSet()
 
 _context = None
+_joining = threading.Lock()  # threads that call init() at once join once
 _counters = defaultdict(itertools.count)
 
 
@@ -70,13 +72,14 @@ def init(comm=None, process_sets=None, *, rank=-1, size=-1, settings=None):
         raise ValueError("init() takes no communicator: horon joins the job that its launcher made")
     if process_sets:
         raise ValueError("process sets other than the set of all ranks do not exist")
-    if _context is not None:
-        return
     pairs = tuple(f"{name}={value}" for name, value in (settings or {}).items())
-    _context = _horon.Context(rank=rank, size=size, settings=pairs)
-    _counters.clear()
-    atexit.unregister(shutdown)
-    atexit.register(shutdown)
+    with _joining:
+        if _context is not None:
+            return
+        _context = _horon.Context(rank=rank, size=size, settings=pairs)
+        _counters.clear()
+        atexit.unregister(shutdown)
+        atexit.register(shutdown)
 
 
 def shutdown():
@@ -99,7 +102,11 @@ def context():
 
 
 def auto_name(verb: str) -> str:
-    """Names an operation that has no name: ranks agree if they call each verb in the same order."""
+    """Names an operation that has no name: every rank's nth call of a verb is one operation.
+
+    A call counts as soon as it is made, also if its arguments are refused or it fails. Else the
+    next call of a rank that was refused alone would meet, unnoticed, the others' call before it.
+    """
     return f"{verb}.noname.{next(_counters[verb])}"
 
 
