@@ -127,12 +127,17 @@ def synchronize(handle, timeout=None):
 
 
 def _name(verb, name):
+    """Comes before any check of arguments: a call that is refused on one rank counts, too."""
     return f"{verb}.{name}" if name else auto_name(verb)
 
 
-def _group_names(verb, name, n):
-    base = _name("grouped_" + verb if not name else verb, name)
-    return [f"{base}_{i + 1}of{n}" for i in range(n)]
+def _group_name(verb, name):
+    return _name("grouped_" + verb if not name else verb, name)
+
+
+def _member_names(name, n):
+    """They do not tell n: if ranks differ in it, they meet at the first name, and fail."""
+    return [f"{name}[{i}]" for i in range(n)]
 
 
 def _allreduce_arguments(source, output, name, op, scales):
@@ -152,6 +157,7 @@ def allreduce_async(
     postscale_factor=1.0,
     process_set=None,
 ):
+    name = _name("allreduce", name)
     check_process_set(process_set)
     source = _look_at(tensor)
     output = _fresh(source)
@@ -159,7 +165,7 @@ def allreduce_async(
         *_allreduce_arguments(
             source,
             output,
-            _name("allreduce", name),
+            name,
             resolve_op(op, average),
             (prescale_factor, postscale_factor),
         )
@@ -191,13 +197,14 @@ def allreduce_async_(
     postscale_factor=1.0,
     process_set=None,
 ):
+    name = _name("allreduce", name)
     check_process_set(process_set)
     source = _look_at_output(tensor)
     request = context().submit(
         *_allreduce_arguments(
             source,
             source.buffer,
-            _name("allreduce", name),
+            name,
             resolve_op(op, average),
             (prescale_factor, postscale_factor),
         )
@@ -234,11 +241,12 @@ def grouped_allreduce_async(
     postscale_factor=1.0,
     process_set=None,
 ):
+    name = _group_name("allreduce", name)
     check_process_set(process_set)
     op = resolve_op(op, average)
     sources = [_look_at(tensor) for tensor in tensors]
     outputs = [_fresh(source) for source in sources]
-    names = _group_names("allreduce", name, len(sources))
+    names = _member_names(name, len(sources))
     requests = context().submit_group(
         [
             _allreduce_arguments(source, output, n, op, (prescale_factor, postscale_factor))
@@ -275,11 +283,12 @@ def grouped_allreduce_async_(
     postscale_factor=1.0,
     process_set=None,
 ):
+    name = _group_name("allreduce", name)
     check_process_set(process_set)
     op = resolve_op(op, average)
     tensors = list(tensors)
     sources = [_look_at_output(tensor) for tensor in tensors]
-    names = _group_names("allreduce", name, len(sources))
+    names = _member_names(name, len(sources))
     requests = context().submit_group(
         [
             _allreduce_arguments(source, source.buffer, n, op, (prescale_factor, postscale_factor))
@@ -317,9 +326,10 @@ def _allgather_arguments(source, name):
 
 
 def allgather_async(tensor, name=None, process_set=None):
+    name = _name("allgather", name)
     check_process_set(process_set)
     source = _look_at(tensor)
-    request = context().submit(*_allgather_arguments(source, _name("allgather", name)))
+    request = context().submit(*_allgather_arguments(source, name))
     return Handle([request], lambda: source.result(request.output()[0]))
 
 
@@ -329,9 +339,10 @@ def allgather(tensor, name=None, process_set=None):
 
 
 def grouped_allgather_async(tensors, name=None, process_set=None):
+    name = _group_name("allgather", name)
     check_process_set(process_set)
     sources = [_look_at(tensor) for tensor in tensors]
-    names = _group_names("allgather", name, len(sources))
+    names = _member_names(name, len(sources))
     requests = context().submit_group(
         [_allgather_arguments(source, n) for source, n in zip(sources, names, strict=True)]
     )
@@ -350,12 +361,13 @@ def grouped_allgather(tensors, name=None, process_set=None):
 
 
 def broadcast_async(tensor, root_rank, name=None, process_set=None):
+    name = _name("broadcast", name)
     check_process_set(process_set)
     source = _look_at(tensor)
     output = _fresh(source)
     request = context().submit(
         _horon.BROADCAST,
-        _name("broadcast", name),
+        name,
         source.buffer,
         output,
         0,
@@ -374,11 +386,12 @@ def broadcast(tensor, root_rank, name=None, process_set=None):
 
 
 def broadcast_async_(tensor, root_rank, name=None, process_set=None):
+    name = _name("broadcast", name)
     check_process_set(process_set)
     source = _look_at_output(tensor)
     request = context().submit(
         _horon.BROADCAST,
-        _name("broadcast", name),
+        name,
         source.buffer,
         source.buffer,
         0,

@@ -85,3 +85,72 @@ def rank_bitter():
 
 def test_what_cannot_be_unpickled_fails_where_it_is(run_ranks):
     run_ranks(3, rank_bitter)
+
+
+# ---- Automatic names ----
+
+
+REFUSED = {
+    "allreduce": lambda: horon.allreduce("no tensor"),
+    "allreduce ": lambda: horon.allreduce_(1.0),
+    "allgather": lambda: horon.allgather(1.0, process_set=9),
+    "broadcast": lambda: horon.broadcast(1.0, 99),
+    "broadcast ": lambda: horon.broadcast_("no tensor", 0),
+    "grouped_allreduce": lambda: horon.grouped_allreduce(5),
+    "grouped_allreduce ": lambda: horon.grouped_allreduce_([1.0]),
+    "grouped_allgather": lambda: horon.grouped_allgather([1.0, "no tensor"]),
+    "broadcast_object": lambda: horon.broadcast_object(1, 99),
+    "allgather_object": lambda: horon.allgather_object(1, process_set=9),
+}
+
+
+def rank_refused():
+    horon.init()
+    for verb, call in REFUSED.items():
+        before = horon._world.auto_name(verb.strip())
+        with pytest.raises((TypeError, ValueError)):
+            call()
+        after = horon._world.auto_name(verb.strip())
+        count = int(after.rpartition(".")[2]) - int(before.rpartition(".")[2])
+        assert count == 2, (verb, before, after)
+
+
+def test_call_that_is_refused_counts(run_ranks):
+    run_ranks(1, rank_refused)
+
+
+def rank_refused_alone():
+    """Rank 0's first call is refused; its second is the others' second, and not their first."""
+    _, rank = size_and_rank()
+    if rank == 0:
+        with pytest.raises(TypeError):
+            horon.allreduce("no tensor")
+    else:
+        first = horon.allreduce_async(100.0)
+    assert horon.allreduce(1.0, op=horon.Sum) == horon.size()
+    return rank == 0 or not first.poll()
+
+
+def test_call_that_one_rank_is_refused_meets_no_later_one(run_ranks):
+    assert all(run_ranks(2, rank_refused_alone))
+
+
+# ---- Groups ----
+
+
+def rank_groups_differ(verb, sizes):
+    _, rank = size_and_rank()
+    call = {"allreduce": horon.grouped_allreduce, "allgather": horon.grouped_allgather}[verb]
+    with pytest.raises(horon.HoronInternalError) as caught:
+        call([float(i) for i in range(sizes[rank])], name="g")
+    assert caught.value.status_name == "ERR_MISMATCH"
+    assert call([1.0, 2.0], name="g") is not None
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("sizes", [(2, 3), (3, 1), (1, 2), (70, 3)])
+@pytest.mark.parametrize("verb", ["allreduce", "allgather"])
+def test_groups_of_different_sizes_fail(run_ranks, verb, sizes):
+    for text in run_ranks(2, rank_groups_differ, verb, sizes):
+        assert f"{verb}.g[" in text and "groups differ" in text
+        assert "rank 0" in text and "rank 1" in text
