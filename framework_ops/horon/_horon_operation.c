@@ -50,6 +50,19 @@ static int parse_tensor(struct horon_py_state *state, PyObject *value, bool writ
     return 0;
 }
 
+/* @return the name in UTF-8, or NULL with an exception; to C, one that holds a NUL would be another
+ * name, perhaps another tensor's. */
+static const char *parse_name(PyObject *name)
+{
+    Py_ssize_t bytes;
+    const char *text = PyUnicode_AsUTF8AndSize(name, &bytes);
+    if (text && strlen(text) != (size_t)bytes) {
+        PyErr_Format(PyExc_ValueError, "the name %R holds a NUL character", name);
+        return NULL;
+    }
+    return text;
+}
+
 static int parse_numbers(PyObject *const *args, Py_ssize_t nargs, horon_descriptor_t *desc)
 {
     desc->verb = (uint32_t)PyLong_AsUnsignedLong(args[ARG_VERB]);
@@ -64,7 +77,7 @@ static int parse_numbers(PyObject *const *args, Py_ssize_t nargs, horon_descript
     if (nargs > ARG_FLAGS)
         desc->flags = (uint32_t)PyLong_AsUnsignedLong(args[ARG_FLAGS]);
     if (args[ARG_NAME] != Py_None)
-        desc->name = PyUnicode_AsUTF8AndSize(args[ARG_NAME], NULL);
+        desc->name = parse_name(args[ARG_NAME]);
     return PyErr_Occurred() ? -1 : 0;
 }
 

@@ -238,6 +238,13 @@ def rank_wrong_arguments():
         horon.broadcast(numpy.ones(2), horon.size())
     with pytest.raises(ValueError):
         horon.allreduce(numpy.ones(2), name="n" * 600)
+    for call in (horon.allreduce, horon.allreduce_, horon.allgather, horon.broadcast_object):
+        with pytest.raises(ValueError, match=r"name '\w+\.a\\x00b.*' holds a NUL character"):
+            call(numpy.ones(2), name="a\0b")
+    with pytest.raises(ValueError, match="NUL"):
+        horon.grouped_allreduce([1.0, 2.0], name="a\0b")
+    with pytest.raises(ValueError, match="null"):
+        context.operation(_horon.ALLREDUCE, "a\0b")
     with pytest.raises(ValueError):
         context.submit(_horon.ALLREDUCE, "x", numpy.ones(2), numpy.ones(3))
     with pytest.raises(ValueError):
