@@ -44,6 +44,10 @@ struct horon_boot_caller {
     /* fork() in any thread waits between the two; NULL: nobody forks. Not around what may wait. */
     void (*hold_forks)(void);
     void (*release_forks)(void);
+    /* NULL, or told that joining failed here when memory was shared already, before it is given
+     * back: in the last moment others may take it for done, and wait for this rank */
+    void (*given_up)(void *arg, horon_status_t status, const char *why);
+    void *given_up_arg;
 };
 
 /** Everything boot gives; owner: whoever called horon_boot(). */
