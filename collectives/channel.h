@@ -50,6 +50,7 @@ struct horon_part {
 };
 
 struct horon_op {
+    uint64_t count; /* elements: the sum over parts */
     horon_verb_t verb;
     horon_dtype_t dtype;
     horon_redop_t redop;
@@ -58,7 +59,6 @@ struct horon_op {
     uint64_t check; /* hash of what all ranks must agree on; the first data of each shows it */
     const struct horon_part *parts; /* [part_count]; the caller's until the operation ends */
     size_t part_count;
-    uint64_t count; /* sum over parts */
     /* ALLGATHER: this rank gives `rows` rows of `row_elements` elements, count in all. */
     uint64_t rows, row_elements;
     /* Asked once all lengths are known. @p rows [size] by rank, @p total elements of the output.

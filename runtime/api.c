@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The calls of the ABI that submit, wait and release. They run on the caller's threads: they check,
- * make a request, post it, and let the token decide who works.
+ * The calls of the ABI that begin operations. They run on the caller's threads: they check, make a
+ * request, post it, and let the token decide who works. What waits and lets go is in wait.c.
  */
 #include "context_state.h"
 
@@ -13,36 +13,42 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* Of this thread, for horon_last_error(); a thread's own, not the process's. */
-static _Thread_local struct horon_error last_error;
-
 static horon_status_t refuse(struct horon_context *ctx)
 {
     const char *text;
     if (!ctx)
-        return horon_error_set(&last_error, HORON_ERR_INVALID, "the context is NULL");
+        return horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "the context is NULL");
     if (atomic_load_explicit(&ctx->forked, memory_order_relaxed))
-        return horon_error_set(&last_error, HORON_ERR_FORKED,
+        return horon_error_set(horon_thread_error(), HORON_ERR_FORKED,
                                "this context belongs to the parent process of this fork");
     if (atomic_load_explicit(&ctx->closed, memory_order_relaxed))
-        return horon_error_set(&last_error, HORON_ERR_CLOSED, "this context is shut down");
+        return horon_error_set(horon_thread_error(), HORON_ERR_CLOSED, "this context is shut down");
     horon_status_t status = horon_engine_failure(ctx->engine, &text);
     if (status != HORON_OK)
-        return horon_error_set(&last_error, status, "%s", text);
-    last_error.text[0] = 0;
+        return horon_error_set(horon_thread_error(), status, "%s", text);
+    horon_thread_error()->text[0] = 0;
     return HORON_OK;
 }
 
-/* Counts @p n more in flight, if they may be. */
-static horon_status_t count_flying(struct horon_context *ctx, size_t n)
+/* Counts up to @p n more in flight. @return how many may be; fewer than n: the error is set */
+static size_t count_flying(struct horon_context *ctx, size_t n)
 {
-    uint32_t before = atomic_fetch_add_explicit(&ctx->flying, (uint32_t)n, memory_order_relaxed);
-    if (before + n <= (uint64_t)ctx->config.inflight_max)
-        return HORON_OK;
+    const uint32_t limit = (uint32_t)ctx->config.inflight_max;
+    uint32_t tried = n < limit ? (uint32_t)n : limit;
+    uint32_t before = atomic_fetch_add_explicit(&ctx->flying, tried, memory_order_relaxed);
+    uint32_t allowed = before < limit ? limit - before : 0;
+    if (allowed >= n)
+        return n;
+    allowed = allowed < tried ? allowed : tried;
+    atomic_fetch_sub_explicit(&ctx->flying, tried - allowed, memory_order_relaxed);
+    horon_error_set(horon_thread_error(), HORON_ERR_MEMORY,
+                    "%u requests are in flight, and INFLIGHT_MAX is %u", before, limit);
+    return allowed;
+}
+
+static void uncount_flying(struct horon_context *ctx, size_t n)
+{
     atomic_fetch_sub_explicit(&ctx->flying, (uint32_t)n, memory_order_relaxed);
-    return horon_error_set(&last_error, HORON_ERR_MEMORY,
-                           "%u requests are in flight, and INFLIGHT_MAX is %lld", before,
-                           (long long)ctx->config.inflight_max);
 }
 
 static horon_status_t mark_name(struct horon_request *request)
@@ -50,7 +56,7 @@ static horon_status_t mark_name(struct horon_request *request)
     if (!request->name ||
         !atomic_exchange_explicit(&request->name->in_flight, true, memory_order_acq_rel))
         return HORON_OK;
-    return horon_error_set(&last_error, HORON_ERR_DUPLICATE,
+    return horon_error_set(horon_thread_error(), HORON_ERR_DUPLICATE,
                            "'%s' is already in flight on this rank", request->name->text);
 }
 
@@ -67,22 +73,12 @@ static void launch(struct horon_request *request)
     atomic_store_explicit(&request->state, HORON_REQUEST_FLYING, memory_order_release);
 }
 
-static void drop_user_reference(struct horon_request *request)
-{
-    struct horon_context *ctx = request->context;
-    if (atomic_fetch_sub_explicit(&request->refs, 1, memory_order_acq_rel) != 1)
-        return;
-    horon_request_deinit(request, horon_engine_names(ctx->engine));
-    horon_free(request);
-    horon_context_unref(ctx);
-}
-
 static horon_status_t make_request(struct horon_context *ctx, const horon_descriptor_t *desc,
                                    struct horon_request **request_out)
 {
     horon_status_t status =
         horon_request_create(desc, ctx->boot.topology.rank, ctx->boot.topology.size,
-                             horon_engine_names(ctx->engine), request_out, &last_error);
+                             horon_engine_names(ctx->engine), request_out, horon_thread_error());
     if (status != HORON_OK)
         return status;
     (*request_out)->context = ctx;
@@ -94,16 +90,13 @@ static horon_status_t make_request(struct horon_context *ctx, const horon_descri
 
 static horon_status_t post_one(struct horon_context *ctx, struct horon_request *request)
 {
-    horon_status_t status = count_flying(ctx, 1);
-    if (status != HORON_OK)
-        return status;
-    status = mark_name(request);
+    if (count_flying(ctx, 1) != 1)
+        return HORON_ERR_MEMORY;
+    horon_status_t status = mark_name(request);
     if (status != HORON_OK) {
-        atomic_fetch_sub_explicit(&ctx->flying, 1, memory_order_relaxed);
+        uncount_flying(ctx, 1);
         return status;
     }
-    if (request->persistent)
-        horon_request_reset(request);
     launch(request);
     horon_engine_post(ctx->engine, &request->start);
     return HORON_OK;
@@ -115,14 +108,14 @@ horon_status_t horon_submit(horon_context_t *ctx, const horon_descriptor_t *desc
     struct horon_request *request;
     horon_status_t status = refuse(ctx);
     if (status == HORON_OK && !req_out)
-        status = horon_error_set(&last_error, HORON_ERR_INVALID, "req_out is NULL");
+        status = horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "req_out is NULL");
     if (status == HORON_OK)
         status = make_request(ctx, desc, &request);
     if (status != HORON_OK)
         return status;
     status = post_one(ctx, request);
     if (status != HORON_OK) {
-        drop_user_reference(request);
+        horon_request_unref(request);
         return status;
     }
     horon_context_notify(ctx);
@@ -144,7 +137,7 @@ static horon_status_t make_group(struct horon_context *ctx, const horon_descript
             return status;
         if ((*request)->in_order != reqs[0]->in_order) {
             (*made_out)++;
-            return horon_error_set(&last_error, HORON_ERR_INVALID,
+            return horon_error_set(horon_thread_error(), HORON_ERR_INVALID,
                                    "a group is all named or all in order");
         }
         if (descs[*made_out].name)
@@ -178,20 +171,21 @@ static void post_all(struct horon_context *ctx, horon_request_t *const *reqs, si
 static horon_status_t submit_group(struct horon_context *ctx, const horon_descriptor_t *descs,
                                    size_t n, horon_request_t **reqs)
 {
-    size_t made = 0, marked = 0;
-    horon_status_t status = count_flying(ctx, n);
-    if (status != HORON_OK)
-        return status;
-    status = make_group(ctx, descs, n, reqs, &made, &marked);
+    size_t made = 0, marked = 0, counted = count_flying(ctx, n);
+    if (counted < n) {
+        uncount_flying(ctx, counted);
+        return HORON_ERR_MEMORY;
+    }
+    horon_status_t status = make_group(ctx, descs, n, reqs, &made, &marked);
     if (status == HORON_OK) {
         post_all(ctx, reqs, n);
         return HORON_OK;
     }
-    atomic_fetch_sub_explicit(&ctx->flying, (uint32_t)n, memory_order_relaxed);
+    uncount_flying(ctx, n);
     for (size_t i = 0; i < marked; i++)
         unmark_name(reqs[i]);
     for (size_t i = 0; i < made; i++)
-        drop_user_reference(reqs[i]);
+        horon_request_unref(reqs[i]);
     return status;
 }
 
@@ -200,12 +194,14 @@ horon_status_t horon_submit_group(horon_context_t *ctx, const horon_descriptor_t
 {
     horon_status_t status = refuse(ctx);
     if (status == HORON_OK && n && (!descs || !reqs_out))
-        status = horon_error_set(&last_error, HORON_ERR_INVALID, "descs or reqs_out is NULL");
+        status =
+            horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "descs or reqs_out is NULL");
     if (status != HORON_OK || n == 0)
         return status;
     horon_request_t **reqs = n > UINT32_MAX ? NULL : horon_zalloc(n, sizeof *reqs);
     if (!reqs)
-        return horon_error_set(&last_error, HORON_ERR_MEMORY, "no memory for a group of %zu", n);
+        return horon_error_set(horon_thread_error(), HORON_ERR_MEMORY,
+                               "no memory for a group of %zu", n);
     status = submit_group(ctx, descs, n, reqs);
     if (status == HORON_OK)
         memcpy(reqs_out, reqs, n * sizeof *reqs);
@@ -218,7 +214,7 @@ horon_status_t horon_prepare(horon_context_t *ctx, const horon_descriptor_t *des
 {
     horon_status_t status = refuse(ctx);
     if (status == HORON_OK && !req_out)
-        status = horon_error_set(&last_error, HORON_ERR_INVALID, "req_out is NULL");
+        status = horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "req_out is NULL");
     if (status == HORON_OK)
         status = make_request(ctx, desc, req_out);
     if (status == HORON_OK)
@@ -226,30 +222,49 @@ horon_status_t horon_prepare(horon_context_t *ctx, const horon_descriptor_t *des
     return status;
 }
 
-static horon_status_t start_one(struct horon_request *request)
+/* Takes a prepared request for this run: of several threads that start it one gets it. */
+static horon_status_t claim(struct horon_request *request)
 {
-    if (!request || !request->persistent)
-        return horon_error_set(&last_error, HORON_ERR_INVALID, "the request was not prepared");
-    horon_status_t status = refuse(request->context);
-    if (status != HORON_OK)
-        return status;
-    /* of several threads that start it one gets it */
     uint32_t state = atomic_load_explicit(&request->state, memory_order_acquire);
     if ((state & HORON_REQUEST_STATE_MASK) == HORON_REQUEST_FLYING ||
         !atomic_compare_exchange_strong(&request->state, &state, HORON_REQUEST_FLYING))
-        return horon_error_set(&last_error, HORON_ERR_INVALID, "the request is in flight");
-    status = post_one(request->context, request);
-    if (status != HORON_OK) /* it is as it was */
+        return horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "the request is in flight");
+    horon_status_t status = mark_name(request);
+    if (status == HORON_OK)
+        horon_request_reset(request);
+    else /* it is as it was */
         atomic_store_explicit(&request->state, state, memory_order_release);
     return status;
 }
 
-horon_status_t horon_start(horon_request_t *req)
+/* How many of the first of @p n requests belong to @p ctx. */
+static size_t run_of(const struct horon_context *ctx, horon_request_t *const *reqs, size_t n)
 {
-    horon_status_t status = start_one(req);
-    if (status == HORON_OK)
-        horon_context_notify(req->context);
-    return status;
+    size_t length = 0;
+    while (length < n && reqs[length] && reqs[length]->persistent && reqs[length]->context == ctx)
+        length++;
+    return length;
+}
+
+/* Starts requests of one context: counted, posted and announced as one.
+ * @return how many were started; fewer than @p n: the error is set, and told by *status_out */
+static size_t start_run(struct horon_context *ctx, horon_request_t *const *reqs, size_t n,
+                        horon_status_t *status_out)
+{
+    size_t counted = count_flying(ctx, n), started = 0;
+    horon_status_t status = counted < n ? HORON_ERR_MEMORY : HORON_OK;
+    for (; started < counted; started++) {
+        horon_status_t claimed = claim(reqs[started]);
+        if (claimed != HORON_OK) {
+            status = claimed;
+            break;
+        }
+    }
+    uncount_flying(ctx, counted - started);
+    if (started)
+        post_all(ctx, reqs, started);
+    *status_out = status;
+    return started;
 }
 
 horon_status_t horon_start_all(horon_request_t *const *reqs, size_t n, size_t *n_started_out)
@@ -257,14 +272,24 @@ horon_status_t horon_start_all(horon_request_t *const *reqs, size_t n, size_t *n
     horon_status_t status = HORON_OK;
     size_t started = 0;
     while (started < n && status == HORON_OK) {
-        status = start_one(reqs[started]);
-        started += status == HORON_OK;
+        struct horon_context *ctx = reqs[started] ? reqs[started]->context : NULL;
+        size_t length = ctx ? run_of(ctx, reqs + started, n - started) : 0;
+        if (length == 0)
+            status = horon_error_set(horon_thread_error(), HORON_ERR_INVALID,
+                                     "the request was not prepared");
+        else
+            status = refuse(ctx);
+        if (status == HORON_OK)
+            started += start_run(ctx, reqs + started, length, &status);
     }
-    if (started)
-        horon_context_notify(reqs[0]->context);
     if (n_started_out)
         *n_started_out = started;
     return status;
+}
+
+horon_status_t horon_start(horon_request_t *req)
+{
+    return horon_start_all(&req, 1, NULL);
 }
 
 /* ---- running one to its end ----------------------------------------------------------------- */
@@ -360,13 +385,13 @@ static horon_status_t run_posted(struct horon_context *ctx, const horon_descript
     struct horon_request *request;
     horon_status_t status = make_request(ctx, desc, &request);
     if (status != HORON_OK) {
-        *error = last_error;
+        *error = *horon_thread_error();
         return status;
     }
     status = post_one(ctx, request);
     if (status != HORON_OK) {
-        *error = last_error;
-        drop_user_reference(request);
+        *error = *horon_thread_error();
+        horon_request_unref(request);
         return status;
     }
     /* nobody is woken: this thread is about to drive */
@@ -379,7 +404,7 @@ static horon_status_t run_posted(struct horon_context *ctx, const horon_descript
         status = take_result(request, error);
     if (request->callback)
         wait_for_engine(request); /* it has been called when horon_run() returns */
-    drop_user_reference(request);
+    horon_request_unref(request);
     return status;
 }
 
@@ -412,13 +437,14 @@ static horon_status_t run(struct horon_context *ctx, const horon_descriptor_t *d
 {
     horon_status_t status = refuse(ctx);
     if (status == HORON_OK && horon_on_progress_thread(ctx))
-        status = horon_error_set(&last_error, HORON_ERR_INVALID, "a callback must not wait");
+        status =
+            horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "a callback must not wait");
     if (status == HORON_OK && desc && desc->verb == HORON_ALLGATHER &&
         desc->struct_bytes == sizeof *desc && !desc->dst && !desc->alloc)
-        status = horon_error_set(&last_error, HORON_ERR_INVALID,
+        status = horon_error_set(horon_thread_error(), HORON_ERR_INVALID,
                                  "horon_run() of an allgather needs dst or alloc");
     if (status != HORON_OK) {
-        *error = last_error;
+        *error = *horon_thread_error();
         return status;
     }
     if (!desc || !(desc->flags & HORON_IN_ORDER) || !horon_token_try(ctx))
@@ -449,128 +475,4 @@ horon_status_t horon_run(horon_context_t *ctx, const horon_descriptor_t *desc, i
     horon_status_t status = run(ctx, desc, timeout_ms, &error);
     horon_error_copy_text(&error, error_text, error_bytes);
     return status;
-}
-
-/* ---- waiting and letting go ----------------------------------------------------------------- */
-
-horon_status_t horon_test(horon_request_t *req, horon_completion_t kind)
-{
-    (void)kind; /* host memory: both mean the same */
-    if (!req)
-        return HORON_ERR_INVALID;
-    if (atomic_load_explicit(&req->context->forked, memory_order_relaxed))
-        return HORON_ERR_FORKED;
-    uint32_t state = atomic_load_explicit(&req->state, memory_order_acquire);
-    switch (state & HORON_REQUEST_STATE_MASK) {
-    case HORON_REQUEST_FLYING:
-        return HORON_IN_PROGRESS;
-    case HORON_REQUEST_ENDED:
-        return req->status;
-    default:
-        return HORON_ERR_INVALID;
-    }
-}
-
-horon_status_t horon_wait(horon_request_t *req, horon_completion_t kind, int64_t timeout_ms)
-{
-    horon_status_t status = horon_test(req, kind);
-    if (status != HORON_IN_PROGRESS)
-        return status;
-    struct horon_context *ctx = req->context;
-    if (horon_on_progress_thread(ctx))
-        return horon_error_set(&last_error, HORON_ERR_INVALID, "a callback must not wait");
-    status = horon_context_wait(ctx, req, timeout_ms);
-    return status == HORON_OK ? req->status : status;
-}
-
-horon_status_t horon_wait_all(horon_request_t *const *reqs, size_t n, horon_completion_t kind,
-                              int64_t timeout_ms)
-{
-    uint64_t deadline =
-        timeout_ms < 0 ? UINT64_MAX : horon_clock_deadline(horon_clock_ns(), timeout_ms);
-    horon_status_t first = HORON_OK;
-    for (size_t i = 0; i < n; i++) {
-        horon_status_t status = horon_test(reqs[i], kind);
-        if (status == HORON_IN_PROGRESS) {
-            int64_t left = -1;
-            if (timeout_ms >= 0) {
-                uint64_t now = horon_clock_ns();
-                left = now >= deadline ? 0 : (int64_t)((deadline - now + 999999u) / 1000000u);
-            }
-            status = horon_wait(reqs[i], kind, left);
-            if (status == HORON_ERR_TIMEOUT && horon_test(reqs[i], kind) == HORON_IN_PROGRESS)
-                return HORON_ERR_TIMEOUT;
-        }
-        if (first == HORON_OK)
-            first = status;
-    }
-    return first;
-}
-
-horon_status_t horon_cancel(horon_request_t *req)
-{
-    horon_status_t status = horon_test(req, HORON_HOST_DONE);
-    if (status == HORON_ERR_FORKED)
-        return status;
-    if (status != HORON_IN_PROGRESS)
-        return horon_error_set(&last_error, HORON_ERR_INVALID, "the request is not in flight");
-    if (req->in_order)
-        return horon_error_set(&last_error, HORON_ERR_UNSUPPORTED,
-                               "an in-order operation cannot be withdrawn: the other ranks run it");
-    if (atomic_exchange(&req->cancel_posted, true))
-        return HORON_OK;
-    atomic_fetch_add_explicit(&req->refs, 1, memory_order_relaxed);
-    if (!horon_engine_post(req->context->engine, &req->cancel))
-        drop_user_reference(req);
-    else
-        horon_context_notify(req->context);
-    return HORON_OK;
-}
-
-void horon_release(horon_request_t *req)
-{
-    if (!req)
-        return;
-    struct horon_context *ctx = req->context;
-    if (atomic_load_explicit(&ctx->forked, memory_order_relaxed))
-        return; /* the parent's */
-    if (req->persistent && req->name && horon_engine_post(ctx->engine, &req->drop)) {
-        horon_context_notify(ctx);
-        return;
-    }
-    drop_user_reference(req);
-}
-
-const char *horon_request_error(const horon_request_t *req)
-{
-    if (!req || !horon_request_ended(req) || req->status >= 0)
-        return "";
-    return req->error_text ? req->error_text : horon_status_text(req->status);
-}
-
-horon_status_t horon_request_output(const horon_request_t *req, void **data_out,
-                                    uint64_t *count_out, uint64_t *rows_out)
-{
-    if (req && atomic_load_explicit(&req->context->forked, memory_order_relaxed))
-        return HORON_ERR_FORKED;
-    if (!req || !horon_request_ended(req) || req->status != HORON_OK)
-        return HORON_ERR_INVALID;
-    if (data_out)
-        *data_out = req->output;
-    if (count_out)
-        *count_out = req->output_count;
-    if (rows_out) {
-        size_t size = (size_t)req->size; /* the context may be gone */
-        if (req->output_rows)
-            memcpy(rows_out, req->output_rows, size * sizeof *rows_out);
-        else
-            memset(rows_out, 0, size * sizeof *rows_out);
-    }
-    return HORON_OK;
-}
-
-const char *horon_last_error(const horon_context_t *ctx)
-{
-    (void)ctx; /* kept by thread: its last refused call was on this context, or on none since */
-    return last_error.text;
 }

@@ -68,7 +68,7 @@ void horon_context_unref(struct horon_context *ctx)
 
 /* ---- requests, as the engine lets go of them ------------------------------------------------ */
 
-static void release_request(struct horon_request *request)
+void horon_request_unref(struct horon_request *request)
 {
     if (atomic_fetch_sub_explicit(&request->refs, 1, memory_order_acq_rel) != 1)
         return;
@@ -83,7 +83,7 @@ static void request_ended(struct horon_request *request)
     struct horon_context *ctx = request->context;
     if (ctx) /* one of horon_run() is counted by nobody */
         atomic_fetch_sub_explicit(&ctx->flying, 1, memory_order_relaxed);
-    release_request(request);
+    horon_request_unref(request);
 }
 
 /* ---- birth ---------------------------------------------------------------------------------- */
@@ -205,7 +205,7 @@ static horon_status_t make_engine(struct horon_context *ctx, struct horon_error 
         .log = &ctx->log,
         .wake_waiters = horon_wake_waiters,
         .ended = request_ended,
-        .release = release_request,
+        .release = horon_request_unref,
         .tell_later = horon_callback_push,
         .tell_arg = ctx,
     };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The inside of a context, shared by context.c (birth and death), token.c (who makes progress) and
- * api.c (the ABI's calls).
+ * api.c and wait.c (the calls of the ABI).
  */
 #ifndef HORON_CONTEXT_STATE_H
 #define HORON_CONTEXT_STATE_H
@@ -80,6 +80,12 @@ bool horon_callbacks_run(struct horon_context *ctx);
 /* context.c */
 void horon_context_ref(struct horon_context *ctx);
 void horon_context_unref(struct horon_context *ctx);
+/** Gives one reference of a request back; the last one frees it. Thread: any. */
+void horon_request_unref(struct horon_request *request);
+
+/* wait.c */
+/** What horon_last_error() tells this thread. */
+struct horon_error *horon_thread_error(void);
 
 /* fork.c: the one list of the process, because a fork knows no handle */
 /** @return true to the first who asks in a process; a forked child has asked with its parent. */

@@ -378,7 +378,7 @@ HORON_API horon_status_t horon_start_all(horon_request_t *const *reqs, size_t n,
 
 /**
  * Asks whether the request has ended, without waiting or making progress.
- * @return OK | IN_PROGRESS | the failure | ERR_INVALID, prepared but never started
+ * @return OK | IN_PROGRESS | the failure | ERR_INVALID, prepared but never started, or no such kind
  */
 HORON_API horon_status_t horon_test(horon_request_t *req, horon_completion_t kind);
 

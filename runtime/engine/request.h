@@ -42,45 +42,46 @@ struct horon_work {
     struct horon_request *output_of; /* whose output an allgather asks for */
 };
 
+/* A step may start and end thousands, so what a start and an end touch lies in the first three
+ * cache lines; requests made on the heap begin on a line. */
 struct horon_request {
     _Atomic uint32_t state;
     _Atomic uint32_t refs;
     _Atomic bool cancel_posted;
-    struct horon_context *context; /* referenced */
     bool persistent, in_order;
+    bool interned; /* `handle` is one of the coordinator */
+    bool linked;   /* in the list of all in flight */
+    bool begun;    /* handed to a channel: cannot be withdrawn */
+    bool asked;    /* who lacks it was asked, for that */
+    bool warned;   /* a stall was logged */
+    bool dropping; /* released while in flight: its handle goes when it ends */
+    uint32_t handle;
+    horon_status_t status;               /* how it ended */
+    struct horon_context *context;       /* referenced */
+    struct horon_name *name;             /* named: its in-flight mark; referenced */
+    struct horon_request *older, *newer; /* list of all in flight */
 
-    /* the descriptor, checked */
-    struct horon_op op; /* parts unused but for in-order ones */
+    uint64_t since_ns;
+    struct horon_post start;
+    horon_callback_fn_t callback;
+    void *output;
+    uint64_t output_count;
+    char *error_text; /* owned, or NULL */
+
+    void *owned_output; /* memory of an allgather without dst and alloc */
     const void *src;
     void *dst;
-    int size; /* ranks */
+    struct horon_op op; /* the descriptor, checked; parts unused but for in-order ones */
+
+    /* seldom touched */
+    uint64_t *output_rows; /* [size] of an ALLGATHER, else NULL */
+    int size;              /* ranks */
     horon_alloc_fn_t alloc;
     void *alloc_arg;
-    horon_callback_fn_t callback;
     void *callback_arg;
-    struct horon_tensor *tensor; /* named: what is negotiated; owned */
-    struct horon_name *name;     /* named: its in-flight mark; referenced */
-    uint32_t handle;             /* of the coordinator, if interned */
-    bool interned;
-
-    /* how it ended */
-    horon_status_t status;
-    char *error_text; /* owned, or NULL */
-    void *output;
-    void *owned_output; /* memory of an allgather without dst and alloc */
-    uint64_t output_count;
-    uint64_t *output_rows; /* [size] of an ALLGATHER, else NULL */
-
-    /* the engine's, while in flight */
-    struct horon_post start, cancel, drop;
-    struct horon_request *older, *newer; /* list of all in flight */
-    bool linked;                        /* in that list */
+    struct horon_tensor *tensor;        /* named: what is negotiated; owned */
     struct horon_request *next_to_tell; /* list of those whose callback is due */
-    uint64_t since_ns;
-    bool begun;             /* handed to a channel: cannot be withdrawn */
-    bool asked;             /* who lacks it was asked, for that */
-    bool warned;            /* a stall was logged */
-    bool dropping;          /* released while in flight: its handle goes when it ends */
+    struct horon_post cancel, drop;
     struct horon_work work; /* in-order: the batch of one */
     struct horon_part part;
     struct horon_request *self;

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The calls of the ABI on requests that are under way or over: ask, wait, cancel, let go, look at
+ * the outcome. They change nothing of the engine but by posts.
+ */
+#include "context_state.h"
+
+#include "clock.h"
+
+#include <string.h>
+
+/* Why this thread's last call was refused; a thread's own, not the process's. */
+static _Thread_local struct horon_error last_error;
+
+static horon_status_t refuse(horon_status_t status, const char *text)
+{
+    return horon_error_set(&last_error, status, "%s", text);
+}
+
+horon_status_t horon_test(horon_request_t *req, horon_completion_t kind)
+{
+    if (!req)
+        return refuse(HORON_ERR_INVALID, "the request is NULL");
+    if (kind != HORON_HOST_DONE && kind != HORON_STREAM_DONE)
+        return refuse(HORON_ERR_INVALID, "there is no such kind of completion");
+    if (atomic_load_explicit(&req->context->forked, memory_order_relaxed))
+        return refuse(HORON_ERR_FORKED, "this request belongs to the parent process of this fork");
+    last_error.text[0] = 0;
+    uint32_t state = atomic_load_explicit(&req->state, memory_order_acquire);
+    switch (state & HORON_REQUEST_STATE_MASK) {
+    case HORON_REQUEST_FLYING:
+        return HORON_IN_PROGRESS;
+    case HORON_REQUEST_ENDED:
+        return req->status;
+    default:
+        return refuse(HORON_ERR_INVALID, "the request was prepared and never started");
+    }
+}
+
+horon_status_t horon_wait(horon_request_t *req, horon_completion_t kind, int64_t timeout_ms)
+{
+    horon_status_t status = horon_test(req, kind);
+    if (status != HORON_IN_PROGRESS)
+        return status;
+    struct horon_context *ctx = req->context;
+    if (horon_on_progress_thread(ctx))
+        return horon_error_set(&last_error, HORON_ERR_INVALID, "a callback must not wait");
+    status = horon_context_wait(ctx, req, timeout_ms);
+    return status == HORON_OK ? req->status : status;
+}
+
+horon_status_t horon_wait_all(horon_request_t *const *reqs, size_t n, horon_completion_t kind,
+                              int64_t timeout_ms)
+{
+    uint64_t deadline =
+        timeout_ms < 0 ? UINT64_MAX : horon_clock_deadline(horon_clock_ns(), timeout_ms);
+    horon_status_t first = HORON_OK;
+    for (size_t i = 0; i < n; i++) {
+        horon_status_t status = horon_test(reqs[i], kind);
+        if (status == HORON_IN_PROGRESS) {
+            int64_t left = -1;
+            if (timeout_ms >= 0) {
+                uint64_t now = horon_clock_ns();
+                left = now >= deadline ? 0 : (int64_t)((deadline - now + 999999u) / 1000000u);
+            }
+            status = horon_wait(reqs[i], kind, left);
+            if (status == HORON_ERR_TIMEOUT && horon_test(reqs[i], kind) == HORON_IN_PROGRESS)
+                return HORON_ERR_TIMEOUT;
+        }
+        if (first == HORON_OK)
+            first = status;
+    }
+    return first;
+}
+
+horon_status_t horon_cancel(horon_request_t *req)
+{
+    horon_status_t status = horon_test(req, HORON_HOST_DONE);
+    if (status == HORON_ERR_FORKED)
+        return status;
+    if (status != HORON_IN_PROGRESS)
+        return horon_error_set(&last_error, HORON_ERR_INVALID, "the request is not in flight");
+    if (req->in_order)
+        return horon_error_set(&last_error, HORON_ERR_UNSUPPORTED,
+                               "an in-order operation cannot be withdrawn: the other ranks run it");
+    if (atomic_exchange(&req->cancel_posted, true))
+        return HORON_OK;
+    atomic_fetch_add_explicit(&req->refs, 1, memory_order_relaxed);
+    if (!horon_engine_post(req->context->engine, &req->cancel))
+        horon_request_unref(req);
+    else
+        horon_context_notify(req->context);
+    return HORON_OK;
+}
+
+void horon_release(horon_request_t *req)
+{
+    if (!req)
+        return;
+    struct horon_context *ctx = req->context;
+    if (atomic_load_explicit(&ctx->forked, memory_order_relaxed))
+        return; /* the parent's */
+    if (req->persistent && req->name && horon_engine_post(ctx->engine, &req->drop)) {
+        horon_context_notify(ctx);
+        return;
+    }
+    horon_request_unref(req);
+}
+
+const char *horon_request_error(const horon_request_t *req)
+{
+    if (!req || !horon_request_ended(req) || req->status >= 0)
+        return "";
+    return req->error_text ? req->error_text : horon_status_text(req->status);
+}
+
+horon_status_t horon_request_output(const horon_request_t *req, void **data_out,
+                                    uint64_t *count_out, uint64_t *rows_out)
+{
+    if (!req)
+        return refuse(HORON_ERR_INVALID, "the request is NULL");
+    if (atomic_load_explicit(&req->context->forked, memory_order_relaxed))
+        return refuse(HORON_ERR_FORKED, "this request belongs to the parent process of this fork");
+    if (!horon_request_ended(req) || req->status != HORON_OK)
+        return refuse(HORON_ERR_INVALID, "the request has not ended well");
+    if (data_out)
+        *data_out = req->output;
+    if (count_out)
+        *count_out = req->output_count;
+    if (rows_out) {
+        size_t size = (size_t)req->size; /* the context may be gone */
+        if (req->output_rows)
+            memcpy(rows_out, req->output_rows, size * sizeof *rows_out);
+        else
+            memset(rows_out, 0, size * sizeof *rows_out);
+    }
+    return HORON_OK;
+}
+
+struct horon_error *horon_thread_error(void)
+{
+    return &last_error;
+}
+
+const char *horon_last_error(const horon_context_t *ctx)
+{
+    (void)ctx; /* kept by thread: the call that was refused last was on this context or on none */
+    return last_error.text;
+}
