@@ -121,6 +121,8 @@ static uint64_t place_inputs(struct horon_channel *channel, uint64_t *most_out)
 
 static void copy_small(struct horon_channel *channel)
 {
+    if (!channel->gathered)
+        return;
     for (int rank = 0; rank < channel->group->size; rank++) {
         const uint8_t *data = horon_slot_data(channel->small[horon_slot_of(channel)][rank]);
         memcpy(channel->gathered + channel->starts[rank] * channel->element_bytes, data,
@@ -128,7 +130,7 @@ static void copy_small(struct horon_channel *channel)
     }
 }
 
-/* All lengths are known. @return OK: it is done | IN_PROGRESS: windows follow | ERR_MEMORY */
+/* All lengths are known. @return OK: it is done | IN_PROGRESS: windows follow | ERR_CONFIG */
 static horon_status_t lengths_known(struct horon_channel *channel, struct horon_error *error)
 {
     uint64_t most = 0;
@@ -143,11 +145,7 @@ static horon_status_t lengths_known(struct horon_channel *channel, struct horon_
         channel->op.output(channel->op.output_arg, channel->rows, total);
     if (total == 0)
         return HORON_OK;
-    if (!given)
-        return horon_error_set(error, HORON_ERR_MEMORY,
-                               "no memory for the %llu elements of an allgather's output",
-                               (unsigned long long)total);
-    channel->gathered = given;
+    channel->gathered = given; /* NULL: this rank has no room, and plays its part for the others */
     if (channel->group->host_count == 1 &&
         most * channel->element_bytes <= channel->host->shape.small_bytes) {
         copy_small(channel);
@@ -342,7 +340,7 @@ static bool out(struct horon_channel *channel)
                                         here ? 0 : region_of(group, rank));
         uint64_t at = channel->starts[rank] + chunk * channel->chunk_count;
         uint64_t count = window_count(channel, rank, chunk);
-        if (count)
+        if (count && channel->gathered)
             memcpy(channel->gathered + at * channel->element_bytes, from,
                    count * channel->element_bytes);
     }

@@ -261,7 +261,9 @@ static horon_status_t name_both(struct horon_channel *channel, int other, struct
     char ours[160], theirs[160];
     describe(heads[group->local_rank], ours, sizeof ours);
     describe(heads[other], theirs, sizeof theirs);
-    const char *same = strcmp(ours, theirs) == 0 ? " (they differ in name, shape or scale)" : "";
+    const char *same = strcmp(ours, theirs) == 0
+                           ? " (they differ in name, shape, scale, or in an operation before)"
+                           : "";
     return horon_error_set(error, HORON_ERR_MISMATCH,
                            "operation %llu in order differs between ranks: %s began %s, %s began "
                            "%s%s; all ranks must begin the same sequence",

@@ -170,7 +170,8 @@ typedef void (*horon_callback_fn_t)(void *arg, horon_request_t *req, horon_statu
  * Gives memory for an output whose size is known only now (HORON_ALLGATHER with dst NULL).
  * @param rows     rows of the output: the sum over ranks
  * @param bytes    bytes needed, > 0
- * @return memory of @p bytes bytes that stays valid until the operation ends, or NULL to fail it
+ * @return memory of @p bytes bytes that stays valid until the operation ends, or NULL to fail it on
+ *         this rank, with ERR_MEMORY; the other ranks get their output
  * Thread: the one making progress; it must not call horon.
  */
 typedef void *(*horon_alloc_fn_t)(void *arg, uint64_t rows, uint64_t bytes);

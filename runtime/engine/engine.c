@@ -321,8 +321,7 @@ bool horon_engine_begin_now(struct horon_engine *engine, struct horon_request *r
         horon_engine_has_post(engine))
         return false;
     horon_engine_link(engine, request);
-    horon_request_make_work(request);
-    horon_lane_push(lane, &request->work);
+    horon_engine_push_ordered(engine, request);
     return true;
 }
 

@@ -53,6 +53,7 @@ struct horon_engine {
     size_t barriers_back_count;
     uint64_t refused_group; /* hash of the group that is being posted, if one of it was refused */
     struct horon_lane lanes[HORON_CHANNEL_COUNT];
+    uint64_t ordered_check;  /* of the in-order operations so far */
     struct horon_work *pool; /* batches to use again */
 
     _Atomic(struct horon_post *) mailbox; /* newest first */
@@ -101,6 +102,9 @@ void horon_engine_close_mailbox(struct horon_engine *engine);
 
 /* lanes.c */
 void horon_lane_push(struct horon_lane *lane, struct horon_work *work);
+/** Queues an in-order request. Its check stands for all operations before it, too: what differs and
+ * goes unnoticed by itself, such as two roots that wait for nobody, the next operation notices. */
+void horon_engine_push_ordered(struct horon_engine *engine, struct horon_request *request);
 /** Advances the first operation; ends its requests. @return true if anything moved */
 bool horon_lane_advance(struct horon_engine *engine, struct horon_lane *lane);
 /** Turns the coordinator's decisions into work. */

@@ -7,6 +7,7 @@
 
 #include "alloc.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -16,6 +17,15 @@ void horon_lane_push(struct horon_lane *lane, struct horon_work *work)
     *lane->tail = work;
     lane->tail = &work->next;
     lane->length++;
+}
+
+void horon_engine_push_ordered(struct horon_engine *engine, struct horon_request *request)
+{
+    horon_request_make_work(request);
+    const uint64_t turned = engine->ordered_check << 7 | engine->ordered_check >> 57;
+    engine->ordered_check = (turned ^ request->op.check) * 0x9e3779b97f4a7c15u;
+    request->work.op.check = engine->ordered_check;
+    horon_lane_push(&engine->lanes[HORON_CHANNEL_ORDERED], &request->work);
 }
 
 /* In-order work lies in its request; that of batches comes from the pool. */
@@ -118,6 +128,20 @@ bool horon_engine_take_batches(struct horon_engine *engine)
     return moved;
 }
 
+/* The operation ended well; but this rank may have had no memory for what it gave. */
+static void end_well(struct horon_engine *engine, struct horon_request *request)
+{
+    char text[128];
+    if (!request->output_refused) {
+        horon_engine_end(engine, request, HORON_OK, NULL);
+        return;
+    }
+    snprintf(text, sizeof text, "%s has no memory for the %llu elements of its output",
+             engine->rank_names[engine->topology->rank], (unsigned long long)request->output_count);
+    request->output_count = 0;
+    horon_engine_end(engine, request, HORON_ERR_MEMORY, text);
+}
+
 static void end_work(struct horon_engine *engine, struct horon_lane *lane)
 {
     struct horon_work *work = lane->head;
@@ -133,11 +157,11 @@ static void end_work(struct horon_engine *engine, struct horon_lane *lane)
     struct horon_request **requests = work->requests;
     struct horon_request *only = requests[0];
     if (!pooled) {
-        horon_engine_end(engine, only, HORON_OK, NULL);
+        end_well(engine, only);
         return;
     }
     for (size_t i = 0; i < count; i++)
-        horon_engine_end(engine, requests[i], HORON_OK, NULL);
+        end_well(engine, requests[i]);
     horon_work_recycle(engine, work);
 }
 

@@ -134,8 +134,7 @@ static void start(struct horon_engine *engine, struct horon_request *request)
     } else if (engine->leaving) {
         horon_engine_end(engine, request, HORON_ERR_CLOSED, "this context is shut down");
     } else if (request->in_order) {
-        horon_request_make_work(request);
-        horon_lane_push(&engine->lanes[HORON_CHANNEL_ORDERED], &request->work);
+        horon_engine_push_ordered(engine, request);
     } else {
         start_named(engine, request);
     }

@@ -270,6 +270,7 @@ void horon_request_reset(struct horon_request *request)
     request->output = NULL;
     request->output_count = 0;
     request->status = HORON_IN_PROGRESS;
+    request->output_refused = false;
     request->begun = false;
     request->asked = false;
     request->warned = false;
@@ -315,7 +316,7 @@ void *horon_request_take_output(void *arg, const uint64_t *rows, uint64_t total)
     request->output = request->dst;
     size_t bytes;
     if (__builtin_mul_overflow((size_t)total, horon_dtype_bytes(request->op.dtype), &bytes))
-        return NULL;
+        bytes = SIZE_MAX;
     if (request->dst || bytes == 0)
         return request->dst;
     if (request->alloc) {
@@ -324,5 +325,6 @@ void *horon_request_take_output(void *arg, const uint64_t *rows, uint64_t total)
         request->owned_output = horon_alloc_lines(bytes);
         request->output = request->owned_output;
     }
+    request->output_refused = !request->output;
     return request->output;
 }

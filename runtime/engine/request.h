@@ -49,12 +49,13 @@ struct horon_request {
     _Atomic uint32_t refs;
     _Atomic bool cancel_posted;
     bool persistent, in_order;
-    bool interned; /* `handle` is one of the coordinator */
-    bool linked;   /* in the list of all in flight */
-    bool begun;    /* handed to a channel: cannot be withdrawn */
-    bool asked;    /* who lacks it was asked, for that */
-    bool warned;   /* a stall was logged */
-    bool dropping; /* released while in flight: its handle goes when it ends */
+    bool interned;       /* `handle` is one of the coordinator */
+    bool linked;         /* in the list of all in flight */
+    bool begun;          /* handed to a channel: cannot be withdrawn */
+    bool asked;          /* who lacks it was asked, for that */
+    bool warned;         /* a stall was logged */
+    bool dropping;       /* released while in flight: its handle goes when it ends */
+    bool output_refused; /* there was no memory for what it gave */
     uint32_t handle;
     horon_status_t status;               /* how it ended */
     struct horon_context *context;       /* referenced */

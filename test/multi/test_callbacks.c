@@ -235,8 +235,8 @@ static void wait_for_permission(void *arg, horon_request_t *req, horon_status_t 
 /* A callback that lasts must not keep others from waiting: it holds nothing of horon's. */
 static void use_a_slow_callback(horon_context_t *ctx, void *arg, struct job_report *report)
 {
-    float slow[1] = {0}, quick[1] = {0};
-    sem_t permission;
+    static float slow[1], quick[1];
+    static sem_t permission; /* the callback may look at it after the return */
     horon_request_t *req;
     (void)arg;
     sem_init(&permission, 0, 0);

@@ -243,6 +243,80 @@ static void test_in_order_operation_given_up_fails_the_job(void **state)
     job_run(2, tcp, give_up, NULL);
 }
 
+/* Two roots wait for nobody: the next operation finds it. */
+static void have_two_roots(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    float data[4] = {0};
+    char text[HORON_ERROR_TEXT_BYTES];
+    (void)arg;
+    horon_descriptor_t desc = job_sum(NULL, data, 4, HORON_IN_ORDER);
+    desc.verb = HORON_BROADCAST;
+    desc.root = horon_rank(ctx) % 2;
+    horon_run(ctx, &desc, -1, NULL, 0);
+    desc = job_sum(NULL, data, 4, HORON_IN_ORDER);
+    RANK_MUST(horon_run(ctx, &desc, -1, text, sizeof text) == HORON_ERR_MISMATCH);
+}
+
+static void test_different_roots_in_order_are_found(void **state)
+{
+    (void)state;
+    static const char *const tcp[] = {"SHM=0", NULL};
+    for (int size = 2; size <= 4; size++) {
+        job_run(size, NULL, have_two_roots, NULL);
+        job_run(size, tcp, have_two_roots, NULL);
+    }
+}
+
+static void *refuse_memory(void *arg, uint64_t rows, uint64_t bytes)
+{
+    (void)arg;
+    (void)rows;
+    (void)bytes;
+    return NULL;
+}
+
+/* One rank has no room for the output: it fails there, and the job goes on. */
+static void lack_room(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    static float part[200000];
+    horon_request_t *req;
+    (void)arg;
+    for (int round = 0; round < 8; round++) {
+        float *all;
+        uint64_t count = round < 4 ? 10 : 200000, total = count * (uint64_t)horon_size(ctx);
+        horon_descriptor_t desc =
+            job_sum(round % 2 ? "g" : NULL, part, count, round % 2 ? 0 : HORON_IN_ORDER);
+        for (uint64_t i = 0; i < count; i++)
+            part[i] = (float)(horon_rank(ctx) + round);
+        desc.verb = HORON_ALLGATHER;
+        desc.dst = NULL;
+        desc.alloc = horon_rank(ctx) == 1 ? refuse_memory : NULL;
+        RANK_MUST(horon_submit(ctx, &desc, &req) == HORON_OK);
+        horon_status_t status = horon_wait(req, HORON_HOST_DONE, -1);
+        if (horon_rank(ctx) == 1) {
+            RANK_MUST(status == HORON_ERR_MEMORY);
+            RANK_MUST(strstr(horon_request_error(req), "rank 1 ("));
+            RANK_MUST(strstr(horon_request_error(req), "no memory for the"));
+        } else {
+            RANK_MUST(status == HORON_OK);
+            RANK_MUST(horon_request_output(req, (void **)&all, &total, NULL) == HORON_OK);
+            RANK_MUST(all[count] == (float)(1 + round));
+            RANK_MUST(all[total - 1] == (float)(horon_size(ctx) - 1 + round));
+        }
+        horon_release(req);
+    }
+}
+
+static void test_rank_without_room_for_an_output_fails_alone(void **state)
+{
+    (void)state;
+    static const char *const tcp[] = {"SHM=0", NULL};
+    for (int size = 2; size <= 3; size++) {
+        job_run(size, NULL, lack_room, NULL);
+        job_run(size, tcp, lack_room, NULL);
+    }
+}
+
 /* Whenever it is asked: the sums of the others would be wrong from there on. */
 static void cancel_in_order(horon_context_t *ctx, void *arg, struct job_report *report)
 {
@@ -401,6 +475,8 @@ int main(void)
         cmocka_unit_test(test_rank_that_leaves_is_named),
         cmocka_unit_test(test_in_order_operation_given_up_fails_the_job),
         cmocka_unit_test(test_in_order_operation_is_not_withdrawn),
+        cmocka_unit_test(test_different_roots_in_order_are_found),
+        cmocka_unit_test(test_rank_without_room_for_an_output_fails_alone),
         cmocka_unit_test(test_every_verb_in_processes_is_right),
         cmocka_unit_test(test_rows_without_elements_are_counted),
         cmocka_unit_test(test_context_alone_many_times_leaks_nothing),

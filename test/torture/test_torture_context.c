@@ -120,6 +120,11 @@ static void gather(struct member *self)
             once_more(self, "submit", status, horon_last_error(self->ctx), tried);
             continue;
         }
+        if (horon_wait(request, HORON_HOST_DONE, NEVER_MS) == HORON_ERR_MEMORY &&
+            strstr(horon_request_error(request), "no memory for the")) {
+            horon_release(request); /* here only: the others have theirs, and go on */
+            return;
+        }
         well = waited_well(self, request, tried);
         if (well && !self->over &&
             (horon_request_output(request, &output, &count, NULL) != HORON_OK || !output ||
