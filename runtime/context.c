@@ -109,16 +109,23 @@ static void warn_of_unknown_variables(const struct horon_context *ctx)
         HORON_LOG_WARN(&ctx->log, "%s", error.text);
 }
 
-static horon_status_t set_up_host(struct horon_context *ctx)
+/* Enough to tell the ranks of the host something. */
+static void see_host(struct horon_context *ctx)
 {
     const struct horon_topology *topology = &ctx->boot.topology;
     int host = topology->host_of[topology->rank];
-    size_t local_size = (size_t)horon_topology_host_size(topology, host);
-    ctx->host.shape = shape_of(&ctx->config, (int)local_size);
+    ctx->host.shape = shape_of(&ctx->config, horon_topology_host_size(topology, host));
     ctx->host.local_rank = topology->local_rank_of[topology->rank];
     ctx->host.control = ctx->boot.control.base;
     ctx->host.doorbell = ring_doorbell;
     ctx->host.doorbell_arg = ctx;
+}
+
+static horon_status_t set_up_host(struct horon_context *ctx)
+{
+    const struct horon_topology *topology = &ctx->boot.topology;
+    see_host(ctx);
+    size_t local_size = (size_t)ctx->host.shape.local_size;
     ctx->arenas = horon_zalloc(local_size, sizeof *ctx->arenas);
     ctx->ring_wakes = horon_zalloc(local_size, sizeof *ctx->ring_wakes);
     ctx->ring_peers = horon_zalloc(local_size, sizeof *ctx->ring_peers);
@@ -304,6 +311,24 @@ static void tell_ready(const struct horon_context *ctx, uint64_t begun_ns)
                     (double)(horon_clock_ns() - begun_ns) / 1e6);
 }
 
+/* The others may have joined, with this rank, and would wait for it. On other hosts they see its
+ * connections close. */
+static void tell_host(struct horon_context *ctx, horon_status_t status, const char *why)
+{
+    const struct horon_topology *topology = &ctx->boot.topology;
+    char text[HORON_ERROR_TEXT_BYTES];
+    see_host(ctx);
+    snprintf(text, sizeof text, "rank %d (%s) could not create its context: %.800s", topology->rank,
+             topology->host_name[topology->host_of[topology->rank]],
+             why[0] ? why : horon_status_text(status));
+    horon_host_post_abort(&ctx->host, status, text);
+}
+
+static void given_up(void *arg, horon_status_t status, const char *why)
+{
+    tell_host(arg, status, why);
+}
+
 static horon_status_t join(struct horon_context *ctx, const horon_options_t *options,
                            struct horon_error *error)
 {
@@ -313,7 +338,9 @@ static horon_status_t join(struct horon_context *ctx, const horon_options_t *opt
                                              .interrupted = options->interrupted,
                                              .interrupted_arg = options->interrupted_arg,
                                              .hold_forks = horon_fork_hold,
-                                             .release_forks = horon_fork_release};
+                                             .release_forks = horon_fork_release,
+                                             .given_up = given_up,
+                                             .given_up_arg = ctx};
     horon_boot_init(&ctx->boot);
     horon_status_t status = horon_fork_register(ctx);
     if (status != HORON_OK)
@@ -333,8 +360,10 @@ static horon_status_t join(struct horon_context *ctx, const horon_options_t *opt
     horon_boot_settle(&ctx->boot); /* the sockets are the engine's */
     if (status == HORON_OK)
         status = start_thread(ctx, error);
-    if (status != HORON_OK)
+    if (status != HORON_OK) {
+        tell_host(ctx, status, error->text);
         tear_down(ctx);
+    }
     if (status == HORON_OK)
         tell_ready(ctx, begun_ns);
     return status;

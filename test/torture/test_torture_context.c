@@ -29,7 +29,8 @@ struct member {
     int rank, size;
     const char *const *settings;
     horon_context_t *ctx;
-    bool over; /* the job has failed, or there is none */
+    bool over;         /* the job has failed, or there is none */
+    long until_joined; /* allocations of all ranks until this one had joined */
     int first[LARGE], second[GROUP][100];
     char text[HORON_ERROR_TEXT_BYTES];
     char complaint[HORON_ERROR_TEXT_BYTES + 128];
@@ -119,11 +120,6 @@ static void gather(struct member *self)
         if (status != HORON_OK) {
             once_more(self, "submit", status, horon_last_error(self->ctx), tried);
             continue;
-        }
-        if (horon_wait(request, HORON_HOST_DONE, NEVER_MS) == HORON_ERR_MEMORY &&
-            strstr(horon_request_error(request), "no memory for the")) {
-            horon_release(request); /* here only: the others have theirs, and go on */
-            return;
         }
         well = waited_well(self, request, tried);
         if (well && !self->over &&
@@ -259,6 +255,7 @@ static void *live_in(void *arg)
 {
     struct member *self = arg;
     create(self);
+    self->until_joined = alloc_count();
     if (job.at > 0) { /* it begins to fail when all are here */
         pthread_barrier_wait(&job.joined);
         if (self->rank == 0)
@@ -340,12 +337,40 @@ static void test_torture_context_joined_by_sockets_names_or_goes_on(void **state
     torture_joined(2, "SHM=0", 11);
 }
 
+/* What a rank allocates last, when it has joined and the others may have begun to work: a rank
+ * that fails here must not leave them waiting. */
+static void torture_birth(int size, const char *shared, long step)
+{
+    enum { LAST = 120 };
+    const long before = alloc_live();
+    const int fds = count_fds();
+    alloc_fail_at(0, 0);
+    live(size, shared, "START_TIMEOUT=60s", 0);
+    long most = 0;
+    for (int rank = 0; rank < size; rank++)
+        most = job.members[rank].until_joined > most ? job.members[rank].until_joined : most;
+    assert_true(most > LAST);
+    for (long back = 0; back < LAST; back += stride(step)) {
+        alloc_fail_at(most - back, 0);
+        live(size, shared, "START_TIMEOUT=1s", 0);
+        expect_nothing_left(before, fds, shared, most - back);
+    }
+}
+
+static void test_torture_context_born_without_memory_keeps_nobody_waiting(void **state)
+{
+    (void)state;
+    torture_birth(2, "SHM=1", 7);
+    torture_birth(3, "SHM=0", 7);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_torture_context_alone_tells_and_goes_on),
         cmocka_unit_test(test_torture_context_joined_by_memory_names_or_goes_on),
         cmocka_unit_test(test_torture_context_joined_by_sockets_names_or_goes_on),
+        cmocka_unit_test(test_torture_context_born_without_memory_keeps_nobody_waiting),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
