@@ -34,8 +34,9 @@
  *    (ERR_PEER_LOST), a broken promise of order (ERR_MISMATCH), an in-order operation given up
  *    (ERR_TIMEOUT), no memory in the middle of an operation (ERR_MEMORY). Every pending and every
  *    later operation then ends with that status and the same text.
- *  - A rank whose process is stopped (SIGSTOP, a debugger) is not lost: it may go on, and others
- *    wait for it as long as their timeouts say; STALL_WARN has them log its rank and host.
+ *  - A rank whose process is stopped (SIGSTOP, a debugger) may go on: others wait for it as long as
+ *    their timeouts say, and STALL_WARN has them log its rank and host. From another host it is
+ *    lost once data that it does not take has waited for PEER_TIMEOUT.
  *  - NULL for an object (context, request) gives HORON_ERR_INVALID, and does nothing in the calls
  *    that destroy or release.
  */
