@@ -95,17 +95,21 @@ void horon_engine_warn_stalls(struct horon_engine *engine, uint64_t limit_ns)
             request->since_ns = now;
         if (request->warned)
             continue;
-        if (now - request->since_ns >= limit_ns / 2 && !request->asked) {
+        uint64_t waited_ns = now - request->since_ns;
+        if (waited_ns >= limit_ns / 2 && !request->asked) {
             horon_engine_ask(engine, request); /* so that the warning knows whom it waits for */
             request->asked = true;
+            continue; /* however late this look is: the answer comes before the next one */
         }
-        if (now - request->since_ns < limit_ns)
+        if (waited_ns < limit_ns)
             continue;
+        bool seconds = waited_ns >= 1000000000u;
         char what[128 + HORON_NAME_BYTES_MAX], why[HORON_ERROR_TEXT_BYTES / 2];
         horon_request_describe(request, what, sizeof what);
         horon_engine_explain(engine, request, why, sizeof why);
-        HORON_LOG_WARN(engine->options.log, "%s has waited for %llu s: %s", what,
-                       (unsigned long long)((now - request->since_ns) / 1000000000u), why);
+        HORON_LOG_WARN(engine->options.log, "%s has waited for %llu %s: %s", what,
+                       (unsigned long long)(waited_ns / (seconds ? 1000000000u : 1000000u)),
+                       seconds ? "s" : "ms", why);
         request->warned = true;
     }
 }

@@ -109,6 +109,31 @@ static void test_stalls_warning_names_who_lacks_the_tensor(void **state)
     }
 }
 
+/* A look that comes late asks first: what it said at once would name nobody. */
+static void test_stalls_late_look_asks_before_it_warns(void **state)
+{
+    static const int hosts[] = {3};
+    struct heard heard;
+    float x[3] = {0};
+    struct horon_request *requests[3];
+    (void)state;
+    struct world *world = make(hosts, 1, &heard);
+    for (int rank = 0; rank < 3; rank += 2)
+        requests[rank] = submit(world, rank, "x", &x[rank]);
+    turn(world);
+    horon_engine_warn_stalls(world->ranks[2].engine, LIMIT / 100); /* the clock begins */
+    world->now_ns += (uint64_t)90 * 1000000;
+    horon_engine_warn_stalls(world->ranks[2].engine, LIMIT / 100);
+    assert_int_equal(heard.lines, 0);
+    turn(world);
+    horon_engine_warn_stalls(world->ranks[2].engine, LIMIT / 100);
+    assert_int_equal(heard.lines, 1);
+    if (!strstr(heard.text, "has waited for 90 ms: tensor 'x': waiting for rank 1 (host-0)"))
+        fail_msg("%s", heard.text);
+    requests[1] = submit(world, 1, "x", &x[1]);
+    end(world, requests, 3);
+}
+
 static void test_stalls_before_the_limit_nothing_is_said(void **state)
 {
     static const int hosts[] = {2};
@@ -197,6 +222,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stalls_warning_names_who_lacks_the_tensor),
+        cmocka_unit_test(test_stalls_late_look_asks_before_it_warns),
         cmocka_unit_test(test_stalls_before_the_limit_nothing_is_said),
         cmocka_unit_test(test_stalls_each_pending_one_is_told_of_once),
         cmocka_unit_test(test_stalls_one_in_order_is_told_of_by_what_it_is),
