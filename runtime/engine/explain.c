@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define RANKS_NAMED_MAX 8
+#define STALLS_TOLD_MAX 3 /* at a time */
 
 static int lane_of(const struct horon_request *request)
 {
@@ -87,29 +88,43 @@ void horon_engine_ask(struct horon_engine *engine, const struct horon_request *r
     engine->coordinator_dirty = engine->urgent = true;
 }
 
+static void warn_of(struct horon_engine *engine, const struct horon_request *request,
+                    uint64_t waited_ns)
+{
+    bool seconds = waited_ns >= 1000000000u;
+    char what[128 + HORON_NAME_BYTES_MAX], why[HORON_ERROR_TEXT_BYTES / 2];
+    horon_request_describe(request, what, sizeof what);
+    horon_engine_explain(engine, request, why, sizeof why);
+    HORON_LOG_WARN(engine->options.log, "%s has waited for %llu %s: %s", what,
+                   (unsigned long long)(waited_ns / (seconds ? 1000000000u : 1000000u)),
+                   seconds ? "s" : "ms", why);
+}
+
+/* A late rank may hold up thousands: the oldest are told one by one, the rest by their number. */
 void horon_engine_warn_stalls(struct horon_engine *engine, uint64_t limit_ns)
 {
     uint64_t now = engine->options.now_ns(engine->options.now_arg);
+    size_t seen = 0, more = 0;
     for (struct horon_request *request = engine->oldest; request; request = request->newer) {
         if (!request->since_ns)
             request->since_ns = now;
         if (request->warned)
             continue;
-        uint64_t waited_ns = now - request->since_ns;
-        if (waited_ns >= limit_ns / 2 && !request->asked) {
+        const uint64_t waited_ns = now - request->since_ns;
+        const bool told = seen++ < STALLS_TOLD_MAX;
+        if (told && waited_ns >= limit_ns / 2 && !request->asked) {
             horon_engine_ask(engine, request); /* so that the warning knows whom it waits for */
             request->asked = true;
             continue; /* however late this look is: the answer comes before the next one */
         }
         if (waited_ns < limit_ns)
             continue;
-        bool seconds = waited_ns >= 1000000000u;
-        char what[128 + HORON_NAME_BYTES_MAX], why[HORON_ERROR_TEXT_BYTES / 2];
-        horon_request_describe(request, what, sizeof what);
-        horon_engine_explain(engine, request, why, sizeof why);
-        HORON_LOG_WARN(engine->options.log, "%s has waited for %llu %s: %s", what,
-                       (unsigned long long)(waited_ns / (seconds ? 1000000000u : 1000000u)),
-                       seconds ? "s" : "ms", why);
+        if (told)
+            warn_of(engine, request, waited_ns);
+        else
+            more++;
         request->warned = true;
     }
+    if (more)
+        HORON_LOG_WARN(engine->options.log, "%zu more operations have waited that long", more);
 }

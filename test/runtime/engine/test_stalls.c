@@ -134,6 +134,31 @@ static void test_stalls_late_look_asks_before_it_warns(void **state)
     end(world, requests, 3);
 }
 
+/* A late rank holds up a whole model: a few are told, then how many more, and that once. */
+static void test_stalls_of_many_are_a_few_lines(void **state)
+{
+    enum { N = 161 };
+    static const int hosts[] = {2};
+    struct heard heard;
+    float x[N] = {0};
+    struct horon_request *requests[N];
+    (void)state;
+    struct world *world = make(hosts, 1, &heard);
+    for (int i = 0; i < N; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "w%d", i);
+        requests[i] = submit(world, 0, name, &x[i]);
+    }
+    turn(world);
+    pass(world, 0, 24);
+    assert_int_equal(heard.lines, 4);
+    assert_non_null(strstr(heard.text, "158 more operations have waited that long"));
+    horon_engine_leave(world->ranks[0].engine);
+    for (int i = 0; i < N; i++)
+        world_release(requests[i]);
+    world_destroy(world);
+}
+
 static void test_stalls_before_the_limit_nothing_is_said(void **state)
 {
     static const int hosts[] = {2};
@@ -223,6 +248,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stalls_warning_names_who_lacks_the_tensor),
         cmocka_unit_test(test_stalls_late_look_asks_before_it_warns),
+        cmocka_unit_test(test_stalls_of_many_are_a_few_lines),
         cmocka_unit_test(test_stalls_before_the_limit_nothing_is_said),
         cmocka_unit_test(test_stalls_each_pending_one_is_told_of_once),
         cmocka_unit_test(test_stalls_one_in_order_is_told_of_by_what_it_is),
