@@ -491,6 +491,7 @@ int horonrun_agent_run(const struct horonrun_agent_setup *setup)
     horonrun_tree_adopt();
     ev_timer_init(&agent.end_timer, on_end_timer, 0., 0.);
     ev_timer_init(&agent.lost_timer, on_lost, 0., LOST_SECONDS);
+    ev_set_priority(&agent.lost_timer, EV_MINPRI); /* what has come is heard first */
     agent.end_timer.data = agent.lost_timer.data = &agent;
     horonrun_channel_open(&agent.channel, agent.loop, setup->in_fd, setup->out_fd, false, &events,
                           &agent);

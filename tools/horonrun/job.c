@@ -201,6 +201,8 @@ static void watch(struct job *job)
                   0.);
     ev_timer_init(&job->ping_timer, on_ping_timer, PING_SECONDS, PING_SECONDS);
     ev_timer_init(&job->end_timer, job_end_timer, 0., 0.);
+    ev_set_priority(&job->start_timer, EV_MINPRI); /* what has come is heard first */
+    ev_set_priority(&job->ping_timer, EV_MINPRI);
     job_rank_init_timer(job);
     job->signal_io.data = job;
     job->start_timer.data = job->ping_timer.data = job->end_timer.data = job;
