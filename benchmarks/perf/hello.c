@@ -3,11 +3,13 @@
  * The smallest program that uses horon, and what it costs. Not installed: `benchmarks/figures` runs
  * it.
  *
- *     horon-hello                 joins, sums one number once, ends          (how long a start
- * takes) horon-hello idle SECONDS    joins, sums once, sleeps; says the CPU it used while asleep
+ *     horon-hello                 joins, sums one number once, ends: how long a start takes
+ *     horon-hello idle SECONDS    joins, sums once, sleeps; says the CPU it used while asleep
  *     horon-hello late SECONDS    the last rank comes SECONDS late to a sum; the others say the CPU
- * they used while they waited horon-hello memory BYTES    sums BYTES three ways; says how much
- * memory horon holds
+ *                                 they used while they waited
+ *     horon-hello memory BYTES    sums BYTES three ways; says how much memory horon holds
+ *     horon-hello starts N        starts N prepared operations, one by one and as one; says how
+ * long each start took
  *
  * Each rank prints one line of JSON. Sleeping here is what is measured, not a way to synchronise.
  */
@@ -162,6 +164,77 @@ static int memory(horon_context_t *context, uint64_t bytes, size_t heap_before)
     return greet(context);
 }
 
+static int compare_doubles(const void *left, const void *right)
+{
+    const double a = *(const double *)left;
+    const double b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+static horon_request_t **prepare_many(horon_context_t *context, float *data, size_t n)
+{
+    horon_request_t **const requests = calloc(n, sizeof *requests);
+    for (size_t i = 0; requests != NULL && i < n; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "tensor %zu", i);
+        horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+        desc.dtype = HORON_FLOAT32;
+        desc.name = name;
+        desc.src = desc.dst = &data[4 * i];
+        desc.count = 4;
+        if (horon_prepare(context, &desc, &requests[i]) != HORON_OK) {
+            fprintf(stderr, "horon-hello: %s\n", horon_last_error(context));
+            return NULL;
+        }
+    }
+    return requests;
+}
+
+/* The ranks' sums of what was started are waited for outside the time. */
+static int starts(horon_context_t *context, size_t n)
+{
+    enum { WARM_UP = 5, ROUNDS = 101 };
+    double each[2][ROUNDS];
+    float *const data = calloc(4 * n, sizeof *data);
+    horon_request_t **const requests = data != NULL ? prepare_many(context, data, n) : NULL;
+    if (requests == NULL || n == 0) {
+        return -1;
+    }
+    for (int round = -2 * WARM_UP; round < 2 * ROUNDS; round++) {
+        const int as_one = round & 1;
+        horon_status_t status = HORON_OK;
+        if (greet(context) != 0) {
+            return -1;
+        }
+        const double begin = clock_s(CLOCK_MONOTONIC);
+        if (as_one) {
+            status = horon_start_all(requests, n, NULL);
+        }
+        for (size_t i = 0; i < n && !as_one && status == HORON_OK; i++) {
+            status = horon_start(requests[i]);
+        }
+        const double end = clock_s(CLOCK_MONOTONIC);
+        if (status != HORON_OK || horon_wait_all(requests, n, HORON_HOST_DONE, -1) != HORON_OK) {
+            fprintf(stderr, "horon-hello: %s\n", horon_last_error(context));
+            return -1;
+        }
+        if (round >= 0) {
+            each[as_one][round / 2] = (end - begin) / (double)n;
+        }
+    }
+    for (int way = 0; way < 2; way++) {
+        qsort(each[way], ROUNDS, sizeof each[way][0], compare_doubles);
+    }
+    printf("{\"rank\": %" PRId32 ", \"start_ns\": %.1f, \"start_all_ns\": %.1f}\n",
+           horon_rank(context), each[0][ROUNDS / 2] * 1e9, each[1][ROUNDS / 2] * 1e9);
+    for (size_t i = 0; i < n; i++) {
+        horon_release(requests[i]);
+    }
+    free((void *)requests);
+    free(data);
+    return greet(context);
+}
+
 int main(int argc, char **argv)
 {
     const char *const what = argc > 1 ? argv[1] : "";
@@ -180,10 +253,13 @@ int main(int argc, char **argv)
         result = late(context, number);
     } else if (strcmp(what, "memory") == 0) {
         result = memory(context, (uint64_t)number, heap_before);
+    } else if (strcmp(what, "starts") == 0) {
+        result = starts(context, (size_t)number);
     } else if (argc == 1) {
         result = greet(context);
     } else {
-        fprintf(stderr, "horon-hello: idle SECONDS, late SECONDS, memory BYTES, or nothing\n");
+        fprintf(stderr,
+                "horon-hello: idle SECONDS, late SECONDS, memory BYTES, starts N, or nothing\n");
     }
     horon_context_destroy(context);
     return result == 0 ? 0 : 1;
