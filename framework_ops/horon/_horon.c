@@ -159,6 +159,7 @@ static int add_constants(PyObject *module)
         {"MAX", HORON_MAX},
         {"PRODUCT", HORON_PRODUCT},
         {"IN_ORDER", HORON_IN_ORDER},
+        {"NDIM_MAX", HORON_NDIM_MAX},
     };
     for (size_t i = 0; i < sizeof constants / sizeof constants[0]; i++)
         if (PyModule_AddIntConstant(module, constants[i].name, constants[i].value) < 0)

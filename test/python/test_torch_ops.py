@@ -189,8 +189,15 @@ def rank_wrong_arguments():
     hvd.init()
     with pytest.raises(TypeError):
         hvd.allreduce([1.0])
-    with pytest.raises(ValueError, match="layout"):
-        hvd.allreduce_(torch.eye(2).to_sparse())
+    for call in (hvd.allreduce, hvd.allreduce_, hvd.allgather):
+        with pytest.raises(ValueError, match=r"layout torch.sparse_coo: sparse_allreduce_async"):
+            call(torch.eye(2).to_sparse())
+    with pytest.raises(ValueError, match="strided; allreduce_async"):
+        hvd.sparse_allreduce_async(torch.eye(2))
+    with pytest.raises(ValueError, match="sparse COO tensor, not list"):
+        hvd.sparse_allreduce_async([1.0])
+    with pytest.raises(ValueError, match="NUL"):
+        hvd.allreduce_(torch.ones(2), name="a\0b")
     with pytest.raises(ValueError):
         hvd.allreduce(torch.ones(2, dtype=torch.complex64), op=hvd.Sum)
     with pytest.raises(ValueError):
@@ -206,6 +213,86 @@ def rank_wrong_arguments():
 
 def test_wrong_arguments_raise_and_leave_the_job_working(run_ranks):
     assert run_ranks(2, rank_wrong_arguments) == [2.0, 2.0]
+
+
+def sparse(*shape, dtype=torch.float32):
+    """One element, at the end."""
+    return torch.sparse_coo_tensor([[d - 1] for d in shape], torch.ones(1, dtype=dtype), shape)
+
+
+def rank_sparse_shapes(shapes):
+    hvd.init()
+    with pytest.raises(hvd.HoronInternalError) as caught:
+        hvd.sparse_allreduce_async(sparse(*shapes[hvd.rank()]), name="s").wait()
+    assert caught.value.status_name == "ERR_MISMATCH"
+    for _ in range(2):  # named and not
+        total = hvd.sparse_allreduce_async(sparse(*shapes[0]), op=hvd.Sum).wait()
+        assert total.shape == shapes[0] and total.values().tolist() == [hvd.size()]
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ((4,), (1000004,)),
+        ((4, 3), (4, 2)),
+        ((4, 3), (12,)),
+        ((1, 2, 1, 2, 1, 2, 1, 6, 4), (1, 2, 1, 2, 1, 2, 1, 4, 6)),  # more than horon tells apart
+        ((1, 2, 1, 2, 1, 2, 1, 6), (1, 2, 1, 2, 1, 2, 1)),
+    ],
+)
+def test_sparse_tensors_of_different_shapes_fail(run_ranks, shapes):
+    for text in run_ranks(2, rank_sparse_shapes, shapes):
+        assert "'sparse_allreduce.s.shape" in text and "differ" in text, text
+        assert "rank 0" in text and "rank 1" in text, text
+
+
+def rank_groups_differ():
+    hvd.init()
+    rank = hvd.rank()
+    tensors = [torch.ones(3)] * (2 + rank)
+    for call in (
+        hvd.grouped_allreduce,
+        hvd.grouped_allreduce_,
+        hvd.grouped_allgather,
+        lambda t: hvd.grouped_allreduce([x.clone().requires_grad_() for x in t]),
+    ):
+        with pytest.raises(hvd.HoronInternalError, match="groups differ"):
+            call(tensors)
+        assert len(call(tensors[:2])) == 2
+
+
+def test_groups_of_different_sizes_fail(run_ranks):
+    run_ranks(2, rank_groups_differ)
+
+
+REFUSED = {
+    "allreduce": lambda: hvd.allreduce([1.0]),
+    "allreduce ": lambda: hvd.allreduce_(torch.ones(2), average=True, op=hvd.Sum),
+    "allgather": lambda: hvd.allgather(torch.ones(2), process_set=9),
+    "broadcast": lambda: hvd.broadcast(torch.ones(2), 99),
+    "broadcast ": lambda: hvd.broadcast_(torch.ones(2).to_sparse(), 0),
+    "grouped_allreduce": lambda: hvd.grouped_allreduce(5),
+    "grouped_allreduce ": lambda: hvd.grouped_allreduce_([1.0]),
+    "grouped_allgather": lambda: hvd.grouped_allgather([torch.ones(1), 1.0]),
+    "sparse_allreduce": lambda: hvd.sparse_allreduce_async(torch.eye(2)),
+    "parameters": lambda: hvd.broadcast_parameters(torch.nn.Linear(1, 1), 0),
+}
+
+
+def rank_refused():
+    hvd.init()
+    for verb, call in REFUSED.items():
+        before = _world.auto_name(verb.strip())
+        with pytest.raises((TypeError, ValueError)):
+            call()
+        after = _world.auto_name(verb.strip())
+        count = int(after.rpartition(".")[2]) - int(before.rpartition(".")[2])
+        assert count == 2, (verb, before, after)
+
+
+def test_call_that_is_refused_counts(run_ranks):
+    run_ranks(1, rank_refused)
 
 
 # ---- Gradients: each rank's must be what one process computes on the joined computation ----

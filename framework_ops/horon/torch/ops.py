@@ -29,10 +29,12 @@ from horon.torch.staging import (
     begin_in,
     begin_out,
     check,
+    describe,
     fresh,
-    group_names,
+    group_name,
     home,
     increment_version,
+    member_names,
     stage,
     submit_group,
     wire_name,
@@ -99,10 +101,11 @@ def allreduce_async(
     process_set=global_process_set,
 ):
     """Begins an allreduce; synchronize() gives the result, which autograd does not know."""
+    name = wire_name("allreduce", name)
     check_process_set(process_set)
     return begin_out(
         _horon.ALLREDUCE,
-        wire_name("allreduce", name),
+        name,
         tensor,
         resolve_op(op, average),
         0,
@@ -126,10 +129,10 @@ def allreduce(
     Dtype and shape agree on all ranks for one name. Each input is multiplied by prescale_factor
     before, the result by postscale_factor after. Differentiable for Sum and Average.
     """
+    name = wire_name("allreduce", name)
     check_process_set(process_set)
     op = resolve_op(op, average)
     compressed, ctx = compression.compress(tensor)
-    name = wire_name("allreduce", name)
     if _needs_gradient(compressed):
         result = _Allreduce.apply(compressed, name, op, prescale_factor, postscale_factor)
     else:
@@ -149,10 +152,11 @@ def allreduce_async_(
     process_set=global_process_set,
 ):
     """As allreduce_async(), in place."""
+    name = wire_name("allreduce", name)
     check_process_set(process_set)
     return begin_in(
         _horon.ALLREDUCE,
-        wire_name("allreduce", name),
+        name,
         tensor,
         resolve_op(op, average),
         0,
@@ -214,10 +218,11 @@ def grouped_allreduce_async(
     process_set=global_process_set,
 ):
     """As allreduce_async() for a list of tensors that are combined together."""
+    name = group_name("allreduce", name)
     check_process_set(process_set)
     tensors = list(tensors)
     return _begin_group_out(
-        group_names("allreduce", name, len(tensors)),
+        member_names(name, len(tensors)),
         tensors,
         resolve_op(op, average),
         prescale_factor,
@@ -236,11 +241,12 @@ def grouped_allreduce(
     process_set=global_process_set,
 ):
     """As allreduce() for a list of tensors that are combined together."""
+    name = group_name("allreduce", name)
     check_process_set(process_set)
     op = resolve_op(op, average)
     pairs = [compression.compress(tensor) for tensor in tensors]
     compressed = [tensor for tensor, _ in pairs]
-    names = group_names("allreduce", name, len(pairs))
+    names = member_names(name, len(pairs))
     if any(_needs_gradient(tensor) for tensor in compressed):
         results = _GroupedAllreduce.apply(names, op, prescale_factor, postscale_factor, *compressed)
     else:
@@ -260,6 +266,7 @@ def grouped_allreduce_async_(
     process_set=global_process_set,
 ):
     """As grouped_allreduce_async(), in place."""
+    name = group_name("allreduce", name)
     check_process_set(process_set)
     tensors = list(tensors)
     plain = [check(tensor) for tensor in tensors]
@@ -271,7 +278,7 @@ def grouped_allreduce_async_(
                 tensor.copy_(copy)
         return tensors
 
-    names = group_names("allreduce", name, len(tensors))
+    names = member_names(name, len(tensors))
     requests = submit_group(
         _horon.ALLREDUCE,
         names,
@@ -359,8 +366,9 @@ def _without_rows(handle):
 
 def allgather_async(tensor, name=None, process_set=global_process_set):
     """Begins an allgather; synchronize() gives the result, which autograd does not know."""
+    name = wire_name("allgather", name)
     check_process_set(process_set)
-    return _without_rows(_begin_gather(wire_name("allgather", name), tensor))
+    return _without_rows(_begin_gather(name, tensor))
 
 
 def allgather(tensor, name=None, process_set=global_process_set):
@@ -368,8 +376,8 @@ def allgather(tensor, name=None, process_set=global_process_set):
 
     A scalar gives one row. Differentiable.
     """
-    check_process_set(process_set)
     name = wire_name("allgather", name)
+    check_process_set(process_set)
     if _needs_gradient(tensor):
         return _Allgather.apply(tensor, name)
     return _without_rows(_begin_gather(name, tensor)).wait()
@@ -406,24 +414,29 @@ class _GroupedAllgather(torch.autograd.Function):
         return None, *slices
 
 
-def grouped_allgather_async(tensors, name=None, process_set=global_process_set):
-    """As allgather_async() for a list of tensors that are joined together."""
-    check_process_set(process_set)
-    tensors = list(tensors)
-    handle = _begin_group_gather(group_names("allgather", name, len(tensors)), tensors)
+def _without_group_rows(handle):
     finish = handle._finish
     handle._finish = lambda result: [tensor for tensor, _ in finish(result)]
     return handle
 
 
+def grouped_allgather_async(tensors, name=None, process_set=global_process_set):
+    """As allgather_async() for a list of tensors that are joined together."""
+    name = group_name("allgather", name)
+    check_process_set(process_set)
+    tensors = list(tensors)
+    return _without_group_rows(_begin_group_gather(member_names(name, len(tensors)), tensors))
+
+
 def grouped_allgather(tensors, name=None, process_set=global_process_set):
     """As allgather() for a list of tensors that are joined together."""
+    name = group_name("allgather", name)
+    check_process_set(process_set)
     tensors = list(tensors)
+    names = member_names(name, len(tensors))
     if any(_needs_gradient(tensor) for tensor in tensors):
-        check_process_set(process_set)
-        names = group_names("allgather", name, len(tensors))
         return list(_GroupedAllgather.apply(names, *tensors))
-    return grouped_allgather_async(tensors, name, process_set).wait()
+    return _without_group_rows(_begin_group_gather(names, tensors)).wait()
 
 
 # ---- broadcast ----
@@ -444,14 +457,15 @@ class _Broadcast(torch.autograd.Function):
 
 def broadcast_async(tensor, root_rank, name=None, process_set=global_process_set):
     """Begins a broadcast; synchronize() gives the result, which autograd does not know."""
+    name = wire_name("broadcast", name)
     check_process_set(process_set)
-    return begin_out(_horon.BROADCAST, wire_name("broadcast", name), tensor, 0, root_rank)
+    return begin_out(_horon.BROADCAST, name, tensor, 0, root_rank)
 
 
 def broadcast(tensor, root_rank, name=None, process_set=global_process_set):
     """Every rank gets the root's tensor. Differentiable."""
-    check_process_set(process_set)
     name = wire_name("broadcast", name)
+    check_process_set(process_set)
     if _needs_gradient(tensor):
         return _Broadcast.apply(tensor, root_rank, name)
     return begin_out(_horon.BROADCAST, name, tensor, 0, root_rank).wait()
@@ -459,8 +473,9 @@ def broadcast(tensor, root_rank, name=None, process_set=global_process_set):
 
 def broadcast_async_(tensor, root_rank, name=None, process_set=global_process_set):
     """As broadcast_async(), in place."""
+    name = wire_name("broadcast", name)
     check_process_set(process_set)
-    return begin_in(_horon.BROADCAST, wire_name("broadcast", name), tensor, 0, root_rank)
+    return begin_in(_horon.BROADCAST, name, tensor, 0, root_rank)
 
 
 def broadcast_(tensor, root_rank, name=None, process_set=global_process_set):
@@ -471,24 +486,38 @@ def broadcast_(tensor, root_rank, name=None, process_set=global_process_set):
 # ---- sparse ----
 
 
+def _split(shape):
+    """Runs of no more dimensions than horon tells apart beside the rows."""
+    return [shape[i : i + _horon.NDIM_MAX - 1] for i in range(0, len(shape), _horon.NDIM_MAX - 1)]
+
+
 def sparse_allreduce_async(tensor, name=None, op=None, process_set=global_process_set):
     """Adds the ranks' sparse COO tensors (Sum or Average): entries are gathered and coalesced.
 
     Returns a handle whose result is a new sparse tensor.
     """
+    name = wire_name("sparse_allreduce", name)
     check_process_set(process_set)
     op = resolve_op(op, None)
     if op not in (Sum, Average):
         raise ValueError(f"a sparse allreduce with {op.name} does not exist")
+    if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.sparse_coo:
+        raise ValueError(
+            f"sparse_allreduce_async() needs a sparse COO tensor, not {describe(tensor)}; "
+            "allreduce_async() is for dense ones"
+        )
     tensor = tensor.detach().coalesce()
-    name = wire_name("sparse_allreduce", name)
-    indices = tensor.indices().t().contiguous()
-    values = tensor.values()
-    handle = _begin_group_gather([name + ".indices", name + ".values"], [indices, values])
+    # horon compares dimensions but the first: tensors of no rows make it compare the sparse ones
+    shapes = [torch.empty((0, *sizes), dtype=torch.uint8) for sizes in _split(tensor.shape)]
+    names = [f"{name}.shape{i or ''}" for i in range(len(shapes))]
+    handle = _begin_group_gather(
+        [*names, name + ".indices", name + ".values"],
+        [*shapes, tensor.indices().t().contiguous(), tensor.values()],
+    )
     finish = handle._finish
 
     def combine(result):
-        (all_indices, _), (all_values, _) = finish(result)
+        (all_indices, _), (all_values, _) = finish(result)[-2:]
         total = torch.sparse_coo_tensor(all_indices.t(), all_values, tensor.shape).coalesce()
         return total / context().size if op == Average else total
 

@@ -77,11 +77,20 @@ def _is_plain(tensor):
     return tensor.is_cpu and tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
 
 
+def describe(value):
+    if isinstance(value, torch.Tensor):
+        return f"a tensor of layout {value.layout}"
+    return type(value).__name__
+
+
 def check(tensor):
     if not isinstance(tensor, torch.Tensor):
-        raise TypeError(f"a torch.Tensor is needed, not {type(tensor).__name__}")
+        raise TypeError(f"a torch.Tensor is needed, not {describe(tensor)}")
     if tensor.layout != torch.strided:
-        raise ValueError(f"a dense tensor is needed, not one of layout {tensor.layout}")
+        raise ValueError(
+            f"a dense tensor is needed, not {describe(tensor)}: "
+            "sparse_allreduce_async() adds sparse COO tensors, to_dense() makes dense ones"
+        )
     if tensor.dtype not in _DTYPES:
         raise ValueError(f"tensors of {tensor.dtype} cannot be sent")
     return tensor.detach() if tensor.requires_grad else tensor
@@ -125,12 +134,17 @@ def arguments(verb, name, source, output, op=0, root=0, prescale=1.0, postscale=
 
 
 def wire_name(verb, name):
+    """Comes before any check of arguments: a call that is refused on one rank counts, too."""
     return f"{verb}.{name}" if name else auto_name(verb)
 
 
-def group_names(verb, name, n):
-    base = f"{verb}.{name}" if name else auto_name(f"grouped_{verb}")
-    return [f"{base}_{i + 1}of{n}" for i in range(n)]
+def group_name(verb, name):
+    return wire_name(verb if name else f"grouped_{verb}", name)
+
+
+def member_names(name, n):
+    """They do not tell n: if ranks differ in it, they meet at the first name, and fail."""
+    return [f"{name}[{i}]" for i in range(n)]
 
 
 def begin_out(verb, name, tensor, *numbers):
