@@ -14,6 +14,10 @@ import horon.torch as hvd  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn.functional import cross_entropy  # noqa: E402
 
+# The first optimizer that a process makes brings torch's compiler in, which takes seconds: once
+# here, and not in every rank that is forked from here.
+torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+
 STEPS = 50
 BATCH = 8
 
@@ -457,8 +461,17 @@ def rank_parameters():
         model = net(seed=hvd.rank())
         hvd.broadcast_parameters(form(model), root_rank=hvd.size() - 1)
         assert distance(model, net(seed=hvd.size() - 1)) == 0
-    with pytest.raises(ValueError):
+    for model in (nn.Linear(1, 1), nn.Sequential(nn.Linear(1, 1))):
+        with pytest.raises(ValueError, match=r"pass model.state_dict\(\)"):
+            hvd.broadcast_parameters(model, root_rank=0)
+    with pytest.raises(ValueError, match=r"type int: pass model.state_dict\(\)"):
         hvd.broadcast_parameters(5, root_rank=0)
+    with pytest.raises(ValueError, match="parameter b is not a tensor but int; use broadcast_obj"):
+        hvd.broadcast_parameters({"a": torch.ones(1), "b": 5}, root_rank=0)
+    with pytest.raises(ValueError, match="broadcast_optimizer_state"):
+        hvd.broadcast_parameters(sgd(net()), root_rank=0)
+    with pytest.raises(ValueError, match="needs an optimizer, not Net"):
+        hvd.broadcast_optimizer_state(net(), root_rank=0)
     norm = nn.BatchNorm1d(3)
     norm.num_batches_tracked += hvd.rank()
     hvd.broadcast_parameters(norm.state_dict(), root_rank=0)
@@ -475,6 +488,15 @@ def rank_refusals():
     hvd.init()
     model = net()
     named = list(model.named_parameters())
+    for wrong, word in (
+        (model, "Net"),
+        (model.parameters(), "generator"),
+        (torch.optim.SGD, "SGD"),
+    ):
+        with pytest.raises(TypeError, match=f"needs an optimizer, such as .*, not {word}"):
+            hvd.DistributedOptimizer(wrong, named)
+    with pytest.raises(ValueError, match="already"):
+        hvd.DistributedOptimizer(hvd.DistributedOptimizer(sgd(model), named), named)
     with pytest.raises(ValueError, match="unique"):
         hvd.DistributedOptimizer(sgd(model), [("same", p) for _, p in named])
     with pytest.raises(ValueError, match="not named"):

@@ -4,7 +4,7 @@
 import torch
 
 from horon._pickled import allgather_object, broadcast_object
-from horon._world import check_process_set, global_process_set, rank
+from horon._world import auto_name, check_process_set, global_process_set, rank
 from horon.torch.ops import broadcast_async_
 
 __all__ = [
@@ -15,10 +15,29 @@ __all__ = [
 ]
 
 
-def _named(params):
+def _named(params, name):
+    """-> [(name, tensor), ...]; raises before anything has begun if one is no tensor."""
+    if isinstance(params, torch.nn.Module):
+        raise ValueError("broadcast_parameters() needs parameters: pass model.state_dict()")
+    if isinstance(params, torch.optim.Optimizer):
+        raise ValueError("broadcast_optimizer_state() is for optimizers")
+    if not hasattr(params, "__iter__") or isinstance(params, torch.Tensor):
+        raise ValueError(
+            f"parameters cannot be broadcast from an object of type {type(params).__name__}: "
+            "pass model.state_dict() or model.named_parameters()"
+        )
     if hasattr(params, "items"):
-        return sorted(params.items())
-    return [p if isinstance(p, tuple) else (None, p) for p in params]
+        named = sorted(params.items())
+    else:
+        named = [p if isinstance(p, tuple) else (f"{name}.{i}", p) for i, p in enumerate(params)]
+    named = [(key, p) for key, p in named if p is not None]
+    for key, p in named:
+        if not isinstance(p, torch.Tensor):
+            raise ValueError(
+                f"parameter {key} is not a tensor but {type(p).__name__}; "
+                "use broadcast_object() for it"
+            )
+    return named
 
 
 def broadcast_parameters(params, root_rank, process_set=global_process_set):
@@ -26,19 +45,9 @@ def broadcast_parameters(params, root_rank, process_set=global_process_set):
 
     `params`: `model.state_dict()`, `model.named_parameters()` or `model.parameters()`.
     """
+    name = auto_name("parameters")  # of those that have none
     check_process_set(process_set)
-    if not hasattr(params, "__iter__") or isinstance(params, torch.Tensor):
-        raise ValueError(f"invalid params of type: {type(params)}")
-    handles = []
-    for name, p in _named(params):
-        if p is None:
-            continue
-        if not isinstance(p, torch.Tensor):
-            raise ValueError(
-                f"parameter {name} is not a tensor but {type(p).__name__}; "
-                "use broadcast_object() for it"
-            )
-        handles.append(broadcast_async_(p, root_rank, name))
+    handles = [broadcast_async_(p, root_rank, key) for key, p in _named(params, name)]
     for handle in handles:
         handle.wait()
 
@@ -95,6 +104,10 @@ def broadcast_optimizer_state(optimizer, root_rank, process_set=global_process_s
     The state may be empty or partly there on any rank: what the root has is what all have after.
     """
     check_process_set(process_set)
+    if not hasattr(optimizer, "state_dict") or not hasattr(optimizer, "param_groups"):
+        raise ValueError(
+            f"broadcast_optimizer_state() needs an optimizer, not {type(optimizer).__name__}"
+        )
     is_root = rank() == root_rank
     tensors = []
     skeleton = _take_out(optimizer.state_dict(), tensors) if is_root else None

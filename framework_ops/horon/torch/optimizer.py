@@ -116,6 +116,17 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         return super().load_state_dict(*args, **kwargs)
 
 
+def _check_optimizer(optimizer):
+    if isinstance(optimizer, _DistributedOptimizer):
+        raise ValueError("the optimizer is a DistributedOptimizer already")
+    if not hasattr(optimizer, "param_groups") or not hasattr(optimizer, "step"):
+        kind = optimizer.__name__ if isinstance(optimizer, type) else type(optimizer).__name__
+        raise TypeError(
+            "DistributedOptimizer() needs an optimizer, such as "
+            f"torch.optim.SGD(model.parameters(), lr=0.01), not {kind}"
+        )
+
+
 def _check_names(optimizer, named_parameters):
     """-> [(name, parameter), ...]; as strict as Horovod."""
     if named_parameters is None:
@@ -201,6 +212,7 @@ def DistributedOptimizer(
             optimizer.step()
     """
     check_process_set(process_set)
+    _check_optimizer(optimizer)
     named_parameters = _check_names(optimizer, named_parameters)
     groups = _check_groups(groups, num_groups)
     exchange = make_exchange(
