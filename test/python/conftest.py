@@ -68,6 +68,8 @@ class Rank:
             os.environ.clear()
             os.environ.update(env)
             atexit._clear()  # what pytest left
+            if "torch" in sys.modules:  # which read OMP_NUM_THREADS before this rank was forked
+                sys.modules["torch"].set_num_threads(1)
             self.result.write_bytes(pickle.dumps(function(*args)))
             code = 0
         except BaseException:
@@ -99,7 +101,6 @@ class Ranks:
         env = clean_environment()
         env.update(
             {
-                "OMP_NUM_THREADS": "1",
                 "HORON_SIZE": str(n),
                 "HORON_JOB_KEY": secrets.token_hex(16),
                 "HORON_STORE": f"file:{directory / 'store'}",
