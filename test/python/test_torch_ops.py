@@ -23,6 +23,13 @@ REDUCED = (
     "float64",
     "bool",
 )
+LENT = (
+    "complex32",
+    "float8_e4m3fnuz",
+    "float8_e5m2fnuz",
+    "float8_e8m0fnu",
+    "float4_e2m1fn_x2",
+)
 MOVED = (*REDUCED, "complex64", "complex128", "float8_e4m3fn", "float8_e5m2")
 COUNTS = (0, 1, 13, 4099)
 
@@ -106,6 +113,37 @@ def rank_move_types():
 @pytest.mark.parametrize("n", [1, 3])
 def test_allgather_and_broadcast_move_every_type(run_ranks, n):
     run_ranks(n, rank_move_types)
+
+
+def rank_lent_types():
+    """Types that no verb reduces and horon has no name for."""
+    hvd.init()
+    size, rank = hvd.size(), hvd.rank()
+    for dtype in dtypes(LENT):
+        width = dtype.itemsize
+        values = torch.arange(6 * width, dtype=torch.uint8)
+        whole = [(values + 50 * r).view(dtype).reshape(2, 3) for r in range(size)]
+        for mine, turn in ((whole[rank], 0), (whole[rank].t(), 1)):
+            want = [w.t() if turn else w for w in whole]
+            assert same(hvd.broadcast(mine, size - 1, name=f"{dtype}"), want[-1]), dtype
+            joined = torch.cat([w.contiguous().view(torch.uint8) for w in want]).view(dtype)
+            assert same(hvd.allgather(mine, name=f"{dtype}"), joined), dtype
+            assert same(hvd.grouped_allgather([mine, mine])[1], joined), dtype
+            copy = mine.clone()
+            assert hvd.broadcast_(copy, size - 1, name=f"{dtype}") is copy
+            assert same(copy, want[-1]), dtype
+        with pytest.raises(ValueError, match="cannot be reduced"):
+            hvd.allreduce(whole[rank], op=hvd.Sum)
+        with pytest.raises(ValueError, match="cannot be reduced"):
+            hvd.allreduce_(whole[rank], op=hvd.Sum)
+    with pytest.raises(ValueError, match="cannot be broadcast"):
+        hvd.broadcast(torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.qint8), 0)
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+@pytest.mark.parametrize("n", [1, 2])
+def test_types_without_a_name_move(run_ranks, n):
+    run_ranks(n, rank_lent_types)
 
 
 def rank_forms():

@@ -327,7 +327,7 @@ def _gathered(request, source):
 
 
 def _begin_gather(name, tensor):
-    tensor = _gather_source(check(tensor))
+    tensor = _gather_source(check(tensor, _horon.ALLGATHER))
     source = stage(tensor)
     request = context().submit(*arguments(_horon.ALLGATHER, name, source, None))
 
@@ -384,7 +384,7 @@ def allgather(tensor, name=None, process_set=global_process_set):
 
 
 def _begin_group_gather(names, tensors):
-    tensors = [_gather_source(check(tensor)) for tensor in tensors]
+    tensors = [_gather_source(check(tensor, _horon.ALLGATHER)) for tensor in tensors]
     sources = [stage(tensor) for tensor in tensors]
     requests = submit_group(_horon.ALLGATHER, names, sources, [None] * len(sources))
 

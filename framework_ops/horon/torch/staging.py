@@ -22,6 +22,19 @@ for _name, _code in _horon.DTYPES.items():
     if _dtype is not None:
         _DTYPES[_dtype] = _code
 
+# Types that horon has no name for move as others of their width; they cannot be reduced
+_LENT = {}
+for _name, _dtype in (
+    ("complex32", torch.int32),
+    ("float8_e4m3fnuz", torch.uint8),
+    ("float8_e5m2fnuz", torch.uint8),
+    ("float8_e8m0fnu", torch.uint8),
+    ("float4_e2m1fn_x2", torch.uint8),
+):
+    if hasattr(torch, _name):
+        _LENT[getattr(torch, _name)] = _dtype
+_DONE = {_horon.ALLREDUCE: "reduced", _horon.ALLGATHER: "gathered", _horon.BROADCAST: "broadcast"}
+
 # Newer tensors tell their address through DLPack's exchange API, at a tenth of data_ptr()'s cost
 _HAS_EXCHANGE = hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
 _PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
@@ -83,7 +96,7 @@ def describe(value):
     return type(value).__name__
 
 
-def check(tensor):
+def check(tensor, verb=_horon.ALLREDUCE):
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"a torch.Tensor is needed, not {describe(tensor)}")
     if tensor.layout != torch.strided:
@@ -91,8 +104,8 @@ def check(tensor):
             f"a dense tensor is needed, not {describe(tensor)}: "
             "sparse_allreduce_async() adds sparse COO tensors, to_dense() makes dense ones"
         )
-    if tensor.dtype not in _DTYPES:
-        raise ValueError(f"tensors of {tensor.dtype} cannot be sent")
+    if tensor.dtype not in _DTYPES and (verb == _horon.ALLREDUCE or tensor.dtype not in _LENT):
+        raise ValueError(f"tensors of {tensor.dtype} cannot be {_DONE[verb]}")
     return tensor.detach() if tensor.requires_grad else tensor
 
 
@@ -115,6 +128,10 @@ def home(result, tensor):
 
 def arguments(verb, name, source, output, op=0, root=0, prescale=1.0, postscale=1.0):
     """What Context.submit() takes. source and output are plain; output None: horon's own memory."""
+    lent = _LENT.get(source.dtype)
+    if lent is not None:
+        source = source.view(lent)
+        output = None if output is None else output.view(lent)
     if _HAS_EXCHANGE:
         return (verb, name, source, output, op, root, prescale, postscale)
     return (
@@ -148,7 +165,7 @@ def member_names(name, n):
 
 
 def begin_out(verb, name, tensor, *numbers):
-    tensor = check(tensor)
+    tensor = check(tensor, verb)
     source = stage(tensor)
     output = fresh(source)
     request = context().submit(*arguments(verb, name, source, output, *numbers))
@@ -163,7 +180,7 @@ def begin_in(verb, name, tensor, *numbers):
         if request is not None:
             increment_version(tensor)
             return Handle(request, tensor)
-    plain = check(tensor)
+    plain = check(tensor, verb)
     staged = stage(plain)
     request = context().submit(*arguments(verb, name, staged, staged, *numbers))
     increment_version(tensor)
