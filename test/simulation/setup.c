@@ -129,7 +129,7 @@ static void draw_character(struct simulation *sim)
     sim->fate_inside = sim_one_in(sim, 2);
 }
 
-void sim_create(struct simulation *sim, uint64_t seed)
+void sim_create(struct simulation *sim, uint64_t seed, const struct sim_kill *kill)
 {
     char texts[8][40];
     const char *settings[9];
@@ -149,6 +149,12 @@ void sim_create(struct simulation *sim, uint64_t seed)
     bool crowded = sim_one_in(sim, 2);
     sim->local_ring_bytes = HORON_RING_DATA_BYTES >> sim_below(sim, 11);
     draw_character(sim);
+    if (kill) {
+        sim->fate = SIM_FATE_KILL;
+        sim->victim = kill->victim;
+        sim->fate_step = kill->step;
+        sim->fate_inside = kill->inside;
+    }
     sim->network = sim_network_create(sim);
     for (int rank = 0; rank < sim->size; rank++) {
         sim->world->ranks[rank].host.crowded = crowded;

@@ -444,19 +444,21 @@ static void sum_up(struct simulation *sim)
     struct sim_outcome *outcome = &sim->outcome;
     outcome->hash = sim->hash;
     outcome->steps = sim->steps;
+    outcome->size = sim->size;
     outcome->killed = sim->struck && sim->fate == SIM_FATE_KILL;
     outcome->killed_inside = outcome->killed && sim->struck_inside;
     outcome->left = sim->struck && sim->fate == SIM_FATE_LEAVE;
     outcome->disordered = sim->fate == SIM_FATE_DISORDER;
 }
 
-bool sim_run(uint64_t seed, struct sim_outcome *outcome_out, char *why, size_t why_bytes)
+bool sim_run(uint64_t seed, const struct sim_kill *kill, struct sim_outcome *outcome_out, char *why,
+             size_t why_bytes)
 {
     struct simulation *sim = horon_alloc_lines(sizeof *sim);
     char text[400], character[200];
     assert(sim);
     memset(sim, 0, sizeof *sim);
-    sim_create(sim, seed);
+    sim_create(sim, seed, kill);
     while (steps_on(sim))
         ;
     if (!sim_workload_ended(sim, text, sizeof text))

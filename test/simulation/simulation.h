@@ -116,6 +116,7 @@ struct sim_network;
 struct sim_outcome {
     uint64_t hash; /* of all events */
     uint64_t steps;
+    int size;
     bool killed, killed_inside, left, disordered;
     unsigned well, cancelled, mismatched, failed; /* requests, by how they ended */
 };
@@ -151,8 +152,17 @@ struct simulation {
 };
 
 /* ---- simulation.c ---- */
-/** Runs a seed. @return did all go as it should? Else @p why says what went wrong. */
-bool sim_run(uint64_t seed, struct sim_outcome *outcome_out, char *why, size_t why_bytes);
+/** A kill that is given, instead of the fate that the seed draws. */
+struct sim_kill {
+    int victim;
+    uint64_t step;
+    bool inside; /* in the middle of its next turn */
+};
+
+/** Runs a seed. @param kill may be NULL. @return did all go as it should? Else @p why says what
+ * went wrong. */
+bool sim_run(uint64_t seed, const struct sim_kill *kill, struct sim_outcome *outcome_out, char *why,
+             size_t why_bytes);
 /** What a seed draws, in a line. */
 void sim_describe(const struct simulation *sim, char *text, size_t text_bytes);
 uint64_t sim_random(struct simulation *sim);
@@ -174,7 +184,7 @@ void sim_doorbell(void *arg, int local_rank);
 void sim_hear_doorbell(struct sim_rank *rank);
 
 /* ---- setup.c ---- */
-void sim_create(struct simulation *sim, uint64_t seed);
+void sim_create(struct simulation *sim, uint64_t seed, const struct sim_kill *kill);
 void sim_destroy(struct simulation *sim);
 
 /* ---- network.c ---- */

@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs seeds of the simulation and tells in TAP. Arguments: [FIRST] [COUNT] [FAILURES]; it ends
- * after so many. HORON_TEST_SEED=n replays one seed and says what it was.
+ * Runs seeds of the simulation and tells in TAP.
+ *
+ *     test_simulation [FIRST] [COUNT] [FAILURES]   ends after so many failures
+ *     test_simulation --kill-at-every-step SEED... runs each seed once to its end, then kills each
+ *                                                  rank at each of its steps, between turns and in
+ *                                                  the middle of one
+ *
+ * HORON_TEST_SEED=n replays one seed and says what it was; with HORON_TEST_KILL=RANK,STEP,INSIDE
+ * it dies there.
  */
 #undef NDEBUG
 #include "simulation/simulation.h"
@@ -76,10 +83,10 @@ static bool run(uint64_t seed, bool twice, bool tell, struct totals *totals)
     char why[1024], again[1100];
     struct sim_outcome first = {0}, second = {0};
     note_seed(seed);
-    bool good = sim_run(seed, &first, why, sizeof why);
+    bool good = sim_run(seed, NULL, &first, why, sizeof why);
     add(totals, &first);
     if (good && twice) {
-        good = sim_run(seed, &second, again, sizeof again);
+        good = sim_run(seed, NULL, &second, again, sizeof again);
         if (good && first.hash != second.hash) {
             good = false;
             snprintf(again, sizeof again, "the second run differs from the first: %s", why);
@@ -95,17 +102,97 @@ static bool run(uint64_t seed, bool twice, bool tell, struct totals *totals)
     return good;
 }
 
-int main(int argc, char **argv)
+/* @return true: it went as it should, or it did not come to the kill */
+static bool run_killed(uint64_t seed, const struct sim_kill *kill, struct totals *totals)
 {
-    const char *one = getenv("HORON_TEST_SEED");
-    uint64_t first = 1, count = 2000;
-    int failures = 0, shown = FAILURES_SHOWN;
-    struct totals totals = {0};
+    char why[1024];
+    struct sim_outcome outcome = {0};
+    note_seed(seed);
+    bool good = sim_run(seed, kill, &outcome, why, sizeof why);
+    add(totals, &outcome);
+    if (!good)
+        printf("# seed %llu: %s\n# replay it: HORON_TEST_SEED=%llu HORON_TEST_KILL=%d,%llu,%d "
+               "test_simulation\n",
+               (unsigned long long)seed, why, (unsigned long long)seed, kill->victim,
+               (unsigned long long)kill->step, kill->inside);
+    fflush(stdout);
+    return good;
+}
+
+/* The steps up to the kill are those of the run that is not disturbed. */
+static int kill_at_every_step(uint64_t seed, struct totals *totals)
+{
+    char why[1024];
+    struct sim_outcome whole = {0};
+    const struct sim_kill never = {.victim = 0, .step = UINT64_MAX};
+    int failures = !sim_run(seed, &never, &whole, why, sizeof why);
+    if (failures)
+        printf("# seed %llu, not disturbed: %s\n", (unsigned long long)seed, why);
+    for (int victim = 0; victim < whole.size && failures == 0; victim++) {
+        for (uint64_t step = 1; step <= whole.steps && failures < FAILURES_SHOWN; step++) {
+            struct sim_kill kill = {.victim = victim, .step = step};
+            failures += !run_killed(seed, &kill, totals);
+            kill.inside = true;
+            failures += !run_killed(seed, &kill, totals);
+        }
+    }
+    return failures;
+}
+
+static int sweep(int count, char **seeds)
+{
+    int bad = 0;
+    printf("1..%d\n", count);
+    for (int i = 0; i < count; i++) {
+        struct totals totals = {0};
+        uint64_t seed = strtoull(seeds[i], NULL, 10);
+        int failures = kill_at_every_step(seed, &totals);
+        printf("# %u kills, %u of them in the middle of a turn\n", totals.kills,
+               totals.kills_inside);
+        failures += totals.kills_inside == 0;
+        printf("%sok %d - seed %llu with a kill at every step\n", failures ? "not " : "", i + 1,
+               (unsigned long long)seed);
+        bad += failures;
+    }
+    return bad ? 1 : 0;
+}
+
+static void heed_signals(void)
+{
     signal(SIGABRT, say_seed);
     signal(SIGSEGV, say_seed);
     signal(SIGBUS, say_seed);
     signal(SIGFPE, say_seed);
     signal(SIGALRM, say_seed);
+}
+
+/* What HORON_TEST_KILL says. @return 0: went as it should */
+static int replay_kill(uint64_t seed, const char *words)
+{
+    struct totals totals = {0};
+    struct sim_kill kill = {0};
+    unsigned long long step;
+    int inside;
+    if (sscanf(words, "%d,%llu,%d", &kill.victim, &step, &inside) != 3) {
+        fprintf(stderr, "HORON_TEST_KILL is RANK,STEP,INSIDE\n");
+        return 2;
+    }
+    kill.step = step;
+    kill.inside = inside != 0;
+    return run_killed(seed, &kill, &totals) ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+    const char *one = getenv("HORON_TEST_SEED"), *killed = getenv("HORON_TEST_KILL");
+    uint64_t first = 1, count = 2000;
+    int failures = 0, shown = FAILURES_SHOWN;
+    struct totals totals = {0};
+    heed_signals();
+    if (one && killed)
+        return replay_kill(strtoull(one, NULL, 10), killed);
+    if (argc > 2 && strcmp(argv[1], "--kill-at-every-step") == 0)
+        return sweep(argc - 2, argv + 2);
     if (argc > 1)
         first = strtoull(argv[1], NULL, 10);
     if (argc > 2)
