@@ -35,13 +35,10 @@ static int root_local(const struct horon_channel *channel)
 
 static void begin(struct horon_channel *channel)
 {
-    const struct horon_host_shape *shape = &channel->host->shape;
     size_t bytes = (size_t)channel->op.count * channel->element_bytes;
     channel->small_op = bytes <= horon_small_limit(channel);
-    size_t chunk_bytes = shape->chunk_bytes;
-    if (channel->group->host_count > 1 && channel->options.net_chunk_bytes < chunk_bytes)
-        chunk_bytes = channel->options.net_chunk_bytes;
-    horon_chunks_begin(channel, channel->small_op ? 0 : channel->op.count, chunk_bytes);
+    horon_chunks_begin(channel, channel->small_op ? 0 : channel->op.count,
+                       channel->host->shape.chunk_bytes);
 }
 
 /* Root's own output, if it has one of its own. */

@@ -140,7 +140,8 @@ void horon_say_posted(struct horon_channel *channel, uint64_t chunk);
 void horon_say_reduced(struct horon_channel *channel, uint64_t chunk);
 /** Is the slot of @p chunk free: everybody done with what was in it? */
 bool horon_slot_free(struct horon_channel *channel, uint64_t chunk);
-/** Sets up the counters for an operation of @p total elements. */
+/** Sets up the counters for an operation of @p total elements. Chunks are of @p chunk_bytes, with
+ * several hosts of net_chunk_bytes if that is less. */
 void horon_chunks_begin(struct horon_channel *channel, uint64_t total, size_t chunk_bytes);
 
 /** Scratch of a net run, grown to @p bytes. @return NULL: ERR_MEMORY */

@@ -9,6 +9,9 @@
 
 void horon_chunks_begin(struct horon_channel *channel, uint64_t total, size_t chunk_bytes)
 {
+    size_t net_bytes = channel->options.net_chunk_bytes;
+    if (channel->group->host_count > 1 && net_bytes < chunk_bytes)
+        chunk_bytes = net_bytes;
     channel->chunk_count = chunk_bytes / channel->element_bytes;
     channel->chunks = (total + channel->chunk_count - 1) / channel->chunk_count;
     channel->post_next = channel->reduce_next = channel->net_next = channel->out_next = 0;

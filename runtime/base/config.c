@@ -116,7 +116,8 @@ static const struct horon_config_row rows[] = {
      .min = 4096,
      .max = 16 * MIB,
      .agreed = true,
-     .doc = "Bytes of a tensor in shared memory at a time; an arena has four such slots a rank."},
+     .doc = "Bytes of a slot in shared memory, through which larger tensors move piece by piece; a "
+            "rank has four."},
     {.name = "SHM_SMALL_BYTES",
      .type = HORON_CONFIG_BYTES,
      .offset = AT(shm_small_bytes),
@@ -124,9 +125,10 @@ static const struct horon_config_row rows[] = {
      .min = 0,
      .max = 64 * KIB,
      .agreed = true,
-     .doc =
-         "Up to this size every rank of a host reads all inputs and reduces for itself; an eighth "
-         "of it on a single host with a core for every rank."},
+     .doc = "Up to this size a tensor moves in one step: every rank reads all inputs; with several "
+            "hosts the first rank of each does, and tells the others. Allreduce and broadcast on a "
+            "single host with a core for every rank do so up to an eighth of it, allgather on "
+            "several hosts never."},
     {.name = "NET_EAGER_BYTES",
      .type = HORON_CONFIG_BYTES,
      .offset = AT(net_eager_bytes),
@@ -142,7 +144,8 @@ static const struct horon_config_row rows[] = {
      .min = 4096,
      .max = 16 * MIB,
      .agreed = true,
-     .doc = "Bytes of a batch that travel between hosts at a time."},
+     .doc = "Bytes of a tensor that travel between hosts at a time, at most a slot of "
+            "SHM_CHUNK_BYTES; a rank's own in an allgather, at most its share of the slot."},
     {.name = "NET_ALGORITHM",
      .type = HORON_CONFIG_TEXT,
      .offset = AT(net_algorithm),

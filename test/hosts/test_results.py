@@ -99,7 +99,8 @@ def test_results_come_to_who_does_not_wait():
         for name in net.names:
             for option in ("tcp_wmem", "tcp_rmem"):
                 ranks.netns.ip("netns", "exec", name, "sysctl", "-qw", f"net.ipv4.{option}={small}")
-        with ranks.Job(net, [0, 0, 1], "aside", "30", settings={"NET_CHUNK_BYTES": "4m"}) as job:
+        chunks = {"SHM_CHUNK_BYTES": "4m", "NET_CHUNK_BYTES": "4m"}
+        with ranks.Job(net, [0, 0, 1], "aside", "30", settings=chunks) as job:
             job.end_well()
 
 

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The sizes of the option table that say how a tensor is cut: each is set, and what it promises is
+ * counted. Results do not depend on them, so no other test would miss one that did nothing.
+ *
+ * A rank's "posted" flag counts the chunks of all its operations, and small operations have none.
+ */
+#undef NDEBUG
+#include "world/world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+/* Hosts of a world: one with two ranks, two with one each, or two of which one has two. */
+static const int together[] = {2}, apart[] = {1, 1}, unequal[] = {2, 1};
+
+static uint64_t chunks_so_far(const struct world *world, int rank)
+{
+    const struct horon_host *host = &world->ranks[rank].host;
+    return atomic_load(&horon_host_posted(host, HORON_CHANNEL_ORDERED, host->local_rank)->value);
+}
+
+/* Runs an operation in which each rank gives @p bytes. @return how many chunks it took */
+static uint64_t chunks_of(struct world *world, horon_verb_t verb, uint64_t bytes)
+{
+    struct horon_request *requests[8] = {0};
+    void *data[8] = {0};
+    uint64_t before = chunks_so_far(world, 0);
+    assert_true(world->size <= 8);
+    for (int i = 0; i < world->size; i++) {
+        horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+        data[i] = calloc(1, bytes);
+        desc.verb = verb;
+        desc.flags = HORON_IN_ORDER;
+        desc.dtype = HORON_UINT8;
+        desc.count = bytes;
+        desc.src = data[i];
+        desc.dst = verb == HORON_ALLGATHER ? NULL : data[i];
+        requests[i] = world_submit(world, i, &desc);
+    }
+    assert_true(world_turn_until(world, requests, (size_t)world->size));
+    for (int i = 0; i < world->size; i++) {
+        assert_int_equal(requests[i]->status, HORON_OK);
+        assert_int_equal(chunks_so_far(world, i), chunks_so_far(world, 0));
+        world_release(requests[i]);
+        free(data[i]);
+    }
+    return chunks_so_far(world, 0) - before;
+}
+
+static struct world *create(const int *hosts, int host_count, const char *const *settings)
+{
+    return world_create(hosts, host_count, settings, 1);
+}
+
+#define CREATE(hosts, ...)                                                                         \
+    create(hosts, sizeof(hosts) / sizeof(hosts)[0], (const char *const[]){__VA_ARGS__, NULL})
+
+/* One byte more than five pieces of 4 KiB. */
+#define SOME_BYTES ((uint64_t)5 * 4096 + 1)
+
+static void expect_chunks(struct world *world, uint64_t reduced, uint64_t gathered)
+{
+    assert_int_equal(chunks_of(world, HORON_ALLREDUCE, SOME_BYTES), reduced);
+    assert_int_equal(chunks_of(world, HORON_BROADCAST, SOME_BYTES), reduced);
+    assert_int_equal(chunks_of(world, HORON_ALLGATHER, SOME_BYTES), gathered);
+    world_destroy(world);
+}
+
+static void test_chunks_in_a_host_are_shm_chunk_bytes(void **state)
+{
+    (void)state;
+    expect_chunks(CREATE(together, "SHM_CHUNK_BYTES=4096"), 6, 6);
+    expect_chunks(CREATE(together, "SHM_CHUNK_BYTES=8k"), 3, 3);
+    /* nothing goes between hosts */
+    expect_chunks(CREATE(together, "SHM_CHUNK_BYTES=16k", "NET_CHUNK_BYTES=4096"), 2, 2);
+}
+
+static void test_chunks_between_hosts_are_net_chunk_bytes_in_a_slot(void **state)
+{
+    (void)state;
+    expect_chunks(CREATE(apart, "SHM_CHUNK_BYTES=16k", "NET_CHUNK_BYTES=4096"), 6, 6);
+    /* an allgather's slot holds the windows of both hosts */
+    expect_chunks(CREATE(apart, "SHM_CHUNK_BYTES=16k", "NET_CHUNK_BYTES=16k"), 2, 3);
+    expect_chunks(CREATE(apart, "SHM_CHUNK_BYTES=8k", "NET_CHUNK_BYTES=16k"), 3, 6);
+    expect_chunks(CREATE(unequal, "SHM_CHUNK_BYTES=16k", "NET_CHUNK_BYTES=4096"), 6, 6);
+}
+
+static void crowd(struct world *world)
+{
+    for (int i = 0; i < world->size; i++)
+        world->ranks[i].host.crowded = true;
+}
+
+static void expect_small_up_to(struct world *world, horon_verb_t verb, uint64_t bytes)
+{
+    assert_int_equal(chunks_of(world, verb, bytes), 0);
+    assert_int_equal(chunks_of(world, verb, bytes + 1), 1);
+}
+
+static void test_chunks_are_none_up_to_shm_small_bytes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *setting;
+        uint64_t bytes;
+    } cases[] = {{"SHM_SMALL_BYTES=4096", 4096}, {"SHM_SMALL_BYTES=1k", 1024}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct world *crowded = CREATE(together, cases[i].setting);
+        struct world *roomy = CREATE(together, cases[i].setting);
+        struct world *hosts = CREATE(unequal, cases[i].setting);
+        crowd(crowded);
+        for (int verb = HORON_ALLREDUCE; verb <= HORON_BROADCAST; verb++) {
+            expect_small_up_to(crowded, (horon_verb_t)verb, cases[i].bytes);
+            expect_small_up_to(roomy, (horon_verb_t)verb, cases[i].bytes / 8);
+            expect_small_up_to(hosts, (horon_verb_t)verb, cases[i].bytes);
+        }
+        expect_small_up_to(crowded, HORON_ALLGATHER, cases[i].bytes);
+        expect_small_up_to(roomy, HORON_ALLGATHER, cases[i].bytes);
+        assert_int_equal(chunks_of(hosts, HORON_ALLGATHER, 1), 1); /* several hosts: never small */
+        world_destroy(crowded);
+        world_destroy(roomy);
+        world_destroy(hosts);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_chunks_in_a_host_are_shm_chunk_bytes),
+        cmocka_unit_test(test_chunks_between_hosts_are_net_chunk_bytes_in_a_slot),
+        cmocka_unit_test(test_chunks_are_none_up_to_shm_small_bytes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
