@@ -8,7 +8,7 @@
 
 #include "link/mux.h"
 
-#define MESH_SIZE_MAX 12
+#define MESH_SIZE_MAX 17
 
 struct mesh {
     int size;
