@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every verb in worlds of many shapes: the bits of the reference, whatever the layout, the chunk
- * size, the algorithm between hosts, the neighbours in a batch and the order in which ranks get to
- * run.
+ * Every verb in worlds of many shapes, 1 to 17 ranks: the bits of the reference, whatever the
+ * layout, the chunk size, the algorithm between hosts and the order in which ranks get to run. One
+ * operation at a time; test_world_fusion.c has many.
  */
 #undef NDEBUG
 #include "world/world.h"
@@ -37,6 +37,12 @@ static const struct layout layouts[] = {
     {{2, 2, 2, 2, 2, 2}, 6},
 };
 #define LAYOUTS (sizeof layouts / sizeof layouts[0])
+/* The other numbers of ranks, each with one of the settings. */
+static const struct layout more_layouts[] = {
+    {{7}, 1},  {{3, 3, 3}, 3}, {{5, 5}, 2},          {{4, 7}, 2},
+    {{13}, 1}, {{7, 7}, 2},    {{1, 2, 3, 4, 5}, 5}, {{4, 4, 4, 4}, 4},
+};
+#define MORE_LAYOUTS (sizeof more_layouts / sizeof more_layouts[0])
 
 static const char *const small_slots[] = {"SHM_SMALL_BYTES=64", "SHM_CHUNK_BYTES=4096",
                                           "NET_CHUNK_BYTES=4096", "NET_EAGER_BYTES=100", NULL};
@@ -135,16 +141,35 @@ static void check_allreduce(struct world *world, horon_dtype_t dtype, horon_redo
     free_all(world, out);
 }
 
+static void in_world(void (*check)(struct world *world), const struct layout *layout,
+                     size_t setting, uint64_t seed)
+{
+    struct world *world = world_create(layout->hosts, layout->count, settings[setting], seed);
+    check(world);
+    world_destroy(world);
+}
+
 static void for_all_worlds(void (*check)(struct world *world))
 {
-    for (size_t s = 0; s < SETTINGS; s++) {
-        for (size_t l = 0; l < LAYOUTS; l++) {
-            struct world *world =
-                world_create(layouts[l].hosts, layouts[l].count, settings[s], s * 1000 + l);
-            check(world);
-            world_destroy(world);
-        }
+    for (size_t s = 0; s < SETTINGS; s++)
+        for (size_t l = 0; l < LAYOUTS; l++)
+            in_world(check, &layouts[l], s, s * 1000 + l);
+    for (size_t l = 0; l < MORE_LAYOUTS; l++)
+        in_world(check, &more_layouts[l], l % SETTINGS, 5000 + l);
+}
+
+static void test_layouts_have_every_number_of_ranks(void **state)
+{
+    (void)state;
+    unsigned seen = 0;
+    for (size_t l = 0; l < LAYOUTS + MORE_LAYOUTS; l++) {
+        const struct layout *layout = l < LAYOUTS ? &layouts[l] : &more_layouts[l - LAYOUTS];
+        int ranks = 0;
+        for (int h = 0; h < layout->count; h++)
+            ranks += layout->hosts[h];
+        seen |= 1u << ranks;
     }
+    assert_int_equal(seen, 0x3fffe); /* 1..17 */
 }
 
 static void allreduces(struct world *world)
@@ -301,6 +326,7 @@ static void test_barrier_without_last_rank_does_not_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_layouts_have_every_number_of_ranks),
         cmocka_unit_test(test_allreduce_in_any_world_gives_reference_bits),
         cmocka_unit_test(test_broadcast_in_any_world_reaches_all),
         cmocka_unit_test(test_allgather_with_unequal_rows_joins_in_rank_order),
