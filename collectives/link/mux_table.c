@@ -4,7 +4,7 @@
  * so that what the two sides say about the operation can be compared whatever the tags are. Few
  * items are in flight at a time; the buckets only keep a fluke from being slow.
  */
-#include "link/mux_internal.h"
+#include "link/mux_table.h"
 
 #include "alloc.h"
 

@@ -14,6 +14,8 @@ COLUMNS = 100
 
 # The ABI is its own manual.
 LONG_HEADERS = ("include/horon/horon.h",)
+# Code that is compiled once for every instruction set: as long as code may be.
+CODE_IN_HEADERS = re.compile(r"collectives/reduce/(kernels|lanes)_\w+\.h")
 
 
 def sources(*suffixes):
@@ -60,6 +62,16 @@ def test_text_files_are_short():
         if lines > FILE_LINES and str(name) not in LONG_HEADERS:
             wrong.append(f"{name}: {lines} lines")
     tree.assert_none(wrong, f"files above {FILE_LINES} lines")
+
+
+def test_text_headers_are_short():
+    wrong = []
+    for name in sources(".h"):
+        lines = len(tree.text(name).splitlines())
+        excepted = str(name) in LONG_HEADERS or CODE_IN_HEADERS.fullmatch(str(name))
+        if lines > HEADER_LINES and not excepted:
+            wrong.append(f"{name}: {lines} lines")
+    tree.assert_none(wrong, f"headers above {HEADER_LINES} lines")
 
 
 def test_text_lines_are_short():

@@ -14,6 +14,7 @@
 #define HORON_TEST_SIMULATION_H
 
 #include "context_state.h"
+#include "simulation/workload.h"
 #include "world/world.h"
 
 #define SIM_RANKS_MAX 6
@@ -49,40 +50,6 @@ enum sim_fate {
     SIM_FATE_KILL,    /* one rank is killed */
     SIM_FATE_LEAVE,   /* one rank leaves in the middle */
     SIM_FATE_DISORDER /* one rank breaks the promise of equal sequences */
-};
-
-/** One operation of the job, the same on all ranks but where `odd` says otherwise. */
-struct sim_op {
-    char name[24];
-    horon_verb_t verb;
-    horon_dtype_t dtype;
-    horon_redop_t redop;
-    int root;
-    double prescale, postscale;
-    uint64_t count; /* elements; of an allgather: rows of the rank with most */
-    uint64_t row;   /* allgather: elements of a row */
-    bool in_order, persistent, in_place, own_output;
-    int rounds;   /* > 1: persistent */
-    int group;    /* number of its group, or -1 */
-    int odd;      /* rank that describes it otherwise, or -1 */
-    int odd_in;   /* in what */
-    int canceler; /* rank that tries to take it back once, or -1 */
-    void *expected;
-    uint64_t expected_bytes;
-    int expected_round; /* 0: none yet */
-};
-
-/** One rank's use of an operation. */
-struct sim_use {
-    struct horon_request *request; /* NULL: not submitted */
-    struct horon_request **old;    /* [old_count] earlier ones, kept to the end */
-    int old_count;
-    void *in, *out;
-    int round; /* of the one in flight or ended last; from 1 */
-    uint64_t posted_at;
-    bool flying;     /* from launch() until its end was seen */
-    bool cancelling; /* asked */
-    bool withdrawn;  /* ended as cancelled once */
 };
 
 struct sim_rank {
@@ -200,27 +167,5 @@ bool sim_network_readable(const struct sim_network *network, int rank, int peer)
 bool sim_network_writable(const struct sim_network *network, int rank, int peer);
 /** The process of @p rank is gone: what it had sent arrives in part or whole, then its end. */
 void sim_network_kill(struct sim_network *network, int rank);
-
-/* ---- workload.c ---- */
-void sim_workload_create(struct simulation *sim);
-void sim_workload_destroy(struct simulation *sim);
-void sim_workload_submit(struct sim_rank *rank);
-void sim_workload_restart(struct sim_rank *rank, int op);
-void sim_workload_cancel(struct sim_rank *rank, int op);
-/** engine_options.ended and .release */
-void sim_request_ended(struct horon_request *request);
-void sim_request_release(struct horon_request *request);
-/** Has every request of a rank that is still there ended? */
-bool sim_workload_ended(struct simulation *sim, char *text, size_t text_bytes);
-
-/* ---- check.c ---- */
-/** Fills [count] elements that rank @p rank gives to @p op in @p round. */
-void sim_fill(const struct simulation *sim, const struct sim_op *op, int rank, int round,
-              void *memory);
-uint64_t sim_count_of(const struct sim_op *op, int rank);
-/** At the end: did anybody notice that one rank broke the promise of equal sequences? */
-void sim_check_order(struct simulation *sim);
-/** Judges how a request ended. */
-void sim_check_ended(struct sim_rank *rank, struct sim_op *op, struct sim_use *use);
 
 #endif

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a mux looks up and queues: transfers that were posted here, records of what the peer did
+ * before that, operations whose last frames still come. Nothing here sends or receives.
+ */
+#ifndef HORON_LINK_MUX_TABLE_H
+#define HORON_LINK_MUX_TABLE_H
+
+#include "link/mux.h"
+
+/* What the peer did before we posted, or a control message on its way: the one kind of memory the
+ * mux takes while running. Ended records are kept for the next. */
+struct horon_mux_record {
+    struct horon_mux_record *next;
+    struct horon_transfer_id id;
+    uint64_t check, bytes; /* as the peer said them */
+    size_t got_bytes;      /* in data */
+    size_t capacity_bytes; /* of data */
+    bool wanted;           /* arrival: the peer asked for credit and sends nothing before it */
+    _Alignas(16) uint8_t data[];
+};
+
+/* Records kept for reuse; a record above the size is given back to the heap. */
+#define HORON_MUX_SPARE_RECORDS_MAX 16
+#define HORON_MUX_SPARE_RECORD_BYTES_MAX ((size_t)64 << 10)
+
+#define HORON_MUX_BUCKETS 64
+/* Operations that ended in an error and whose last frames may still come. One that many failures
+ * ago has none: the peer has long given it up, too, and a link keeps order. */
+#define HORON_MUX_FORGOTTEN_MAX 1024
+
+struct horon_mux_table {
+    struct horon_transfer *sends[HORON_MUX_BUCKETS]; /* posted, not done */
+    struct horon_transfer *recvs[HORON_MUX_BUCKETS];
+    struct horon_mux_record
+        *arrivals[HORON_MUX_BUCKETS]; /* data or WANT that came before the post */
+    struct horon_mux_record *credits[HORON_MUX_BUCKETS]; /* CREDIT that came before the post */
+    struct horon_mux_record *spare;
+    int spare_count;
+    struct {
+        uint32_t channel;
+        uint64_t sequence;
+    } * forgotten; /* [HORON_MUX_FORGOTTEN_MAX], a ring; NULL until something was forgotten */
+    uint64_t forgotten_count;
+};
+
+struct horon_mux_queue {
+    struct horon_transfer *first;
+    struct horon_transfer **last; /* where the next one is linked */
+};
+
+size_t horon_mux_bucket_of(uint32_t channel, uint64_t sequence);
+bool horon_transfer_id_equal(const struct horon_transfer_id *a, const struct horon_transfer_id *b);
+/* Each finds by id or gives NULL. */
+struct horon_transfer *horon_mux_find_send(const struct horon_mux_table *table,
+                                           const struct horon_transfer_id *id);
+struct horon_transfer *horon_mux_find_recv(const struct horon_mux_table *table,
+                                           const struct horon_transfer_id *id);
+struct horon_mux_record *horon_mux_find_arrival(const struct horon_mux_table *table,
+                                                const struct horon_transfer_id *id);
+struct horon_mux_record *horon_mux_find_credit(const struct horon_mux_table *table,
+                                               const struct horon_transfer_id *id);
+void horon_mux_insert_send(struct horon_mux_table *table, struct horon_transfer *transfer);
+void horon_mux_insert_recv(struct horon_mux_table *table, struct horon_transfer *transfer);
+void horon_mux_insert_arrival(struct horon_mux_table *table, struct horon_mux_record *record);
+void horon_mux_insert_credit(struct horon_mux_table *table, struct horon_mux_record *record);
+/* The item must be there. */
+void horon_mux_remove_send(struct horon_mux_table *table, const struct horon_transfer *transfer);
+void horon_mux_remove_recv(struct horon_mux_table *table, const struct horon_transfer *transfer);
+void horon_mux_remove_arrival(struct horon_mux_table *table, const struct horon_mux_record *record);
+void horon_mux_remove_credit(struct horon_mux_table *table, const struct horon_mux_record *record);
+/* Marks what is posted for the operation as mismatched if its check is another. */
+void horon_mux_compare_posted(const struct horon_mux_table *table,
+                              const struct horon_transfer_id *id, uint64_t check, uint64_t bytes);
+/* A record of the operation with another check, or NULL. */
+const struct horon_mux_record *horon_mux_find_conflict(const struct horon_mux_table *table,
+                                                       const struct horon_transfer_id *id,
+                                                       uint64_t check);
+void horon_mux_mark_mismatch(struct horon_transfer *transfer, uint64_t their_check,
+                             uint64_t their_bytes);
+
+/* A record for `bytes` bytes; everything but capacity is 0. NULL: no memory. */
+struct horon_mux_record *horon_mux_record_take(struct horon_mux_table *table, size_t bytes);
+/* NULL is a no-op. */
+void horon_mux_record_release(struct horon_mux_table *table, struct horon_mux_record *record);
+
+bool horon_mux_is_forgotten(const struct horon_mux_table *table,
+                            const struct horon_transfer_id *id);
+/* False: no memory. */
+bool horon_mux_note_forgotten(struct horon_mux_table *table, uint32_t channel, uint64_t sequence);
+void horon_mux_table_deinit(struct horon_mux_table *table);
+
+void horon_mux_queue_init(struct horon_mux_queue *queue);
+void horon_mux_queue_push(struct horon_mux_queue *queue, struct horon_transfer *transfer);
+struct horon_transfer *horon_mux_queue_pop(struct horon_mux_queue *queue);
+void horon_mux_queue_remove(struct horon_mux_queue *queue, struct horon_transfer *transfer);
+
+#endif
