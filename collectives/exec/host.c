@@ -63,8 +63,7 @@ static size_t result_slot_bytes(const struct horon_host_shape *shape)
     return lines(sizeof(struct horon_slot_head) + data);
 }
 
-/* A slot of its own pages plus a line, so that the slots of different ranks do not fall on the same
- * cache sets. */
+/* Whole pages, so that no slot shares one with what is before or behind it. */
 static size_t chunk_slot_bytes(const struct horon_host_shape *shape)
 {
     return pages(shape->chunk_bytes);

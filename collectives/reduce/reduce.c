@@ -129,9 +129,11 @@ void horon_reduce_tree(horon_dtype_t dtype, horon_redop_t op, const void *const 
                        double prescale, void *const *out, int n_out, size_t count,
                        const struct horon_reduce_finish *finish)
 {
-    assert(n >= 1 && n <= HORON_REDUCE_INPUTS_MAX);
+    assert(n >= 1);
+    assert(n <= HORON_REDUCE_INPUTS_MAX);
     assert(n_out >= 1);
-    assert(op != HORON_AVERAGE && horon_reduce_supported(dtype, op));
+    assert(op != HORON_AVERAGE);
+    assert(horon_reduce_supported(dtype, op));
     assert(finish == NULL || finish->divisor > 0);
     struct horon_reduce_fp saved;
     horon_reduce_fp_enter(&saved);
