@@ -354,11 +354,6 @@ bool horon_mux_has_unsent(const struct horon_mux *mux)
     return horon_mux_wants_write(mux) && (mux->tx.broken.status || !mux->tx.full);
 }
 
-const struct horon_link *horon_mux_link(const struct horon_mux *mux)
-{
-    return mux->link;
-}
-
 void horon_mux_bytes(const struct horon_mux *mux, uint64_t *sent_out, uint64_t *received_out)
 {
     *sent_out = mux->tx.sent_bytes;

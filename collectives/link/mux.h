@@ -127,8 +127,7 @@ bool horon_mux_wants_write(const struct horon_mux *mux);
 /** Would another turn at once move something: are there bytes to send that the link was not offered
  * since it was last full, or is there a lost peer's last to read? */
 bool horon_mux_has_unsent(const struct horon_mux *mux);
-const struct horon_link *horon_mux_link(const struct horon_mux *mux);
-/** Payload bytes sent and received so far. */
+/** Payload bytes sent and received so far. Tests see by it that nothing travels twice. */
 void horon_mux_bytes(const struct horon_mux *mux, uint64_t *sent_out, uint64_t *received_out);
 
 #endif

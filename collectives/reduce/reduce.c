@@ -164,10 +164,3 @@ void horon_reduce_finish(horon_dtype_t dtype, const struct horon_reduce_finish *
     finish_into(type, finish, in, out, count);
     horon_reduce_fp_leave(&saved);
 }
-
-void horon_reduce_prescale(horon_dtype_t dtype, double prescale, const void *in, void *out,
-                           size_t count)
-{
-    const struct horon_reduce_finish scale = {.postscale = prescale, .divisor = 1};
-    horon_reduce_finish(dtype, &scale, in, out, count);
-}

@@ -85,8 +85,4 @@ void horon_reduce_combine(horon_dtype_t dtype, horon_redop_t op, const void *lef
 void horon_reduce_finish(horon_dtype_t dtype, const struct horon_reduce_finish *finish,
                          const void *in, void *out, size_t count);
 
-/** Scales [count] elements; @p out may equal @p in. With a scale of 1.0 it copies. */
-void horon_reduce_prescale(horon_dtype_t dtype, double prescale, const void *in, void *out,
-                           size_t count);
-
 #endif

@@ -32,6 +32,14 @@ uint64_t harness_element(horon_dtype_t dtype, bool wild, uint64_t *rng);
 
 uint64_t harness_random(uint64_t *rng);
 
+/** Scales [count] elements as a tree's prescale does each input; @p out may equal @p in. */
+static inline void harness_scale(horon_dtype_t dtype, double scale, const void *in, void *out,
+                                 size_t count)
+{
+    const struct horon_reduce_finish finish = {.postscale = scale, .divisor = 1};
+    horon_reduce_finish(dtype, &finish, in, out, count);
+}
+
 #define FOR_EACH_REDUCTION(dtype, op)                                                              \
     for (horon_dtype_t dtype = 0; dtype < HORON_DTYPE_COUNT; dtype++)                              \
         for (horon_redop_t op = 0; op < HORON_REDOP_COUNT; op++)                                   \

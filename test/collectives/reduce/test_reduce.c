@@ -165,7 +165,7 @@ static void test_reduce_finish_and_prescale_give_the_reference(void **state)
                 for (size_t e = 0; e < COUNT; e++)
                     reference_set(dtype, in, e, harness_element(dtype, d % 2 == 1, &rng));
                 horon_reduce_finish(dtype, &finish, in, out, COUNT);
-                horon_reduce_prescale(dtype, scales[i], in, own, COUNT);
+                harness_scale(dtype, scales[i], in, own, COUNT);
                 for (size_t e = 0; e < COUNT; e++) {
                     uint64_t x = reference_get(dtype, in, e);
                     assert_int_equal(reference_get(dtype, own, e),
@@ -187,9 +187,9 @@ static void test_reduce_finish_with_nothing_to_do_copies(void **state)
     horon_reduce_finish(HORON_FLOAT32, &none, in, out, 3);
     assert_memory_equal(in, out, sizeof in);
     memset(out, 0, sizeof out);
-    horon_reduce_prescale(HORON_FLOAT32, 1.0, in, out, 3);
+    harness_scale(HORON_FLOAT32, 1.0, in, out, 3);
     assert_memory_equal(in, out, sizeof in);
-    horon_reduce_prescale(HORON_FLOAT32, 1.0, out, out, 3);
+    harness_scale(HORON_FLOAT32, 1.0, out, out, 3);
     assert_memory_equal(in, out, sizeof in);
 }
 
@@ -209,8 +209,8 @@ static void test_reduce_tree_finishing_equals_finish_after_tree(void **state)
         const void *in[] = {a, b, a};
         void *out = together;
         horon_reduce_tree(dtype, op, in, 3, 0.7, &out, 1, COUNT, &finish);
-        horon_reduce_prescale(dtype, 0.7, a, a, COUNT);
-        horon_reduce_prescale(dtype, 0.7, b, b, COUNT);
+        harness_scale(dtype, 0.7, a, a, COUNT);
+        harness_scale(dtype, 0.7, b, b, COUNT);
         out = apart;
         horon_reduce_tree(dtype, op, in, 3, 1.0, &out, 1, COUNT, NULL);
         horon_reduce_finish(dtype, &finish, apart, apart, COUNT);
@@ -256,7 +256,7 @@ static void test_reduce_nothing_touches_no_memory(void **state)
         horon_reduce_tree(dtype, op, in, 2, 1.0, out, 1, 0, NULL);
         horon_reduce_combine(dtype, op, NULL, NULL, NULL, 0);
         horon_reduce_finish(dtype, &finish, NULL, NULL, 0);
-        horon_reduce_prescale(dtype, 1.0, NULL, NULL, 0);
+        harness_scale(dtype, 1.0, NULL, NULL, 0);
     }
 }
 

@@ -46,7 +46,7 @@ static void reduce_in_mode(unsigned int mode, horon_dtype_t dtype, horon_redop_t
     horon_reduce_combine(dtype, op, a, b, r->combine, COUNT);
     unsigned int after_combine = _mm_getcsr();
     horon_reduce_finish(dtype, &finish, a, r->finish, COUNT);
-    horon_reduce_prescale(dtype, 0.7, a, r->prescale, COUNT);
+    harness_scale(dtype, 0.7, a, r->prescale, COUNT);
     unsigned int after_all = _mm_getcsr();
     _mm_setcsr(saved);
     if (mode != 0x1f80) { /* in our own mode flags may be raised, as by any arithmetic */

@@ -197,14 +197,14 @@ static void test_reduce_scale_of_integers_saturates(void **state)
     const uint8_t small_expected[] = {255, 2, 0};
     int64_t out[6];
     uint8_t small_out[3];
-    horon_reduce_prescale(HORON_INT64, 2.0, large, out, 6);
-    horon_reduce_prescale(HORON_UINT8, 2.0, small, small_out, 3);
+    harness_scale(HORON_INT64, 2.0, large, out, 6);
+    harness_scale(HORON_UINT8, 2.0, small, small_out, 3);
     assert_memory_equal(out, expected, sizeof expected);
     assert_memory_equal(small_out, small_expected, sizeof small_expected);
-    horon_reduce_prescale(HORON_UINT8, -2.0, small, small_out, 3);
+    harness_scale(HORON_UINT8, -2.0, small, small_out, 3);
     assert_int_equal(small_out[0] | small_out[1] | small_out[2], 0);
     /* All 64 bits count: a float64 between would lose the last of 2^62 + 1. */
-    horon_reduce_prescale(HORON_INT64, -1.0, large + 5, out, 1);
+    harness_scale(HORON_INT64, -1.0, large + 5, out, 1);
     assert_true(out[0] == -large[5]);
 }
 
