@@ -35,6 +35,7 @@ static void in_child(void)
     for (struct horon_context *ctx = contexts; ctx; ctx = ctx->fork_next) {
         atomic_store(&ctx->forked, true);
         horon_boot_close_in_child(&ctx->boot);
+        horon_loop_close_in_child(ctx->loop);
         /* connected sockets are the links' by now */
         for (int rank = 0; ctx->engine && rank < ctx->boot.topology.size; rank++) {
             int socket = horon_engine_socket(ctx->engine, rank);

@@ -3,6 +3,9 @@
  * Sleeping, over libev. The doorbell is an eventfd: rings add up and one read takes them all, so a
  * sleeper that was rung many times wakes once, and one that was rung before it slept does not
  * sleep.
+ *
+ * libev shows no descriptor of a loop, which the child of a fork must close. It is found by trying:
+ * of all descriptors only that of our loop can be told to forget one that was given to libev.
  */
 #include "loop.h"
 
@@ -11,7 +14,12 @@
 #include <assert.h>
 #include <errno.h>
 #include <ev.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
+
+/* A process with more open files than this keeps the descriptor in its children. */
+#define TRIED_DESCRIPTORS_MAX 65536
 
 struct watch {
     ev_io io;
@@ -24,6 +32,7 @@ struct horon_loop {
     struct ev_loop *ev;
     ev_io doorbell;
     ev_timer timer;
+    int epoll_fd; /* libev's; -1: not found */
     int watch_count, watches_max;
     struct watch watches[];
 };
@@ -35,6 +44,31 @@ static void on_doorbell(struct ev_loop *ev, ev_io *io, int events)
     uint64_t rings;
     while (read(io->fd, &rings, sizeof rings) < 0 && errno == EINTR)
         continue;
+}
+
+static void on_probe(struct ev_loop *ev, ev_io *io, int events)
+{
+    (void)ev;
+    (void)io;
+    (void)events;
+}
+
+static int find_epoll(struct ev_loop *ev)
+{
+    int probe = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), found = -1;
+    if (probe < 0)
+        return -1;
+    ev_io io;
+    ev_io_init(&io, on_probe, probe, EV_READ);
+    ev_io_start(ev, &io);
+    ev_run(ev, EVRUN_NOWAIT); /* hands it to the kernel */
+    ev_io_stop(ev, &io);
+    struct epoll_event unused = {0};
+    for (int fd = 0; fd < TRIED_DESCRIPTORS_MAX && found < 0; fd++)
+        if (epoll_ctl(fd, EPOLL_CTL_DEL, probe, &unused) == 0)
+            found = fd;
+    close(probe);
+    return found;
 }
 
 static void on_timer(struct ev_loop *ev, ev_timer *timer, int events)
@@ -66,6 +100,7 @@ horon_status_t horon_loop_create(int doorbell, int watches_max, struct horon_loo
         horon_free(loop);
         return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "cannot create an event loop");
     }
+    loop->epoll_fd = find_epoll(loop->ev);
     loop->watches_max = watches_max;
     ev_io_init(&loop->doorbell, on_doorbell, doorbell, EV_READ);
     ev_io_start(loop->ev, &loop->doorbell);
@@ -80,6 +115,12 @@ void horon_loop_destroy(struct horon_loop *loop)
         return;
     ev_loop_destroy(loop->ev);
     horon_free(loop);
+}
+
+void horon_loop_close_in_child(struct horon_loop *loop)
+{
+    if (loop && loop->epoll_fd >= 0)
+        close(loop->epoll_fd);
 }
 
 int horon_loop_add(struct horon_loop *loop, int fd, void (*on_ready)(void *arg, int fd, int events),

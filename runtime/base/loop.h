@@ -21,6 +21,9 @@ struct horon_loop;
 horon_status_t horon_loop_create(int doorbell, int watches_max, struct horon_loop **loop_out,
                                  struct horon_error *error);
 void horon_loop_destroy(struct horon_loop *loop);
+/** For the child of a fork: closes the loop's own descriptor, frees nothing. The parent's loop goes
+ * on. NULL is a no-op. */
+void horon_loop_close_in_child(struct horon_loop *loop);
 
 /** Adds a descriptor, not watched yet. @return its number, 0.. in order of adding */
 int horon_loop_add(struct horon_loop *loop, int fd, void (*on_ready)(void *arg, int fd, int events),

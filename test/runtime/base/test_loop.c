@@ -6,6 +6,7 @@
 #undef NDEBUG
 #include "loop.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -13,9 +14,11 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -222,6 +225,56 @@ static void test_loop_ring_on_a_full_doorbell_returns(void **state)
     end(&bed);
 }
 
+/* Open descriptors that are event polls. */
+static int count_polls(void)
+{
+    int count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    struct dirent *entry;
+    while (folder && (entry = readdir(folder))) {
+        char path[300], target[64] = "";
+        snprintf(path, sizeof path, "/proc/self/fd/%s", entry->d_name);
+        if (readlink(path, target, sizeof target - 1) > 0)
+            count += strcmp(target, "anon_inode:[eventpoll]") == 0;
+    }
+    if (folder)
+        closedir(folder);
+    return count;
+}
+
+static void test_loop_in_a_forked_child_is_closed(void **state)
+{
+    struct bed bed, other;
+    int status = 0;
+    (void)state;
+    make(&other);
+    make(&bed);
+    horon_loop_watch(bed.loop, 1, HORON_LOOP_READ);
+    horon_loop_sleep(bed.loop, 0);
+    int before = count_polls();
+    assert_in_range(before, 2, 100);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        horon_loop_close_in_child(bed.loop);
+        _exit(count_polls() == before - 1 ? 0 : 1);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_int_equal(count_polls(), before);
+    assert_int_equal(write(bed.ends[1][1], "x", 1), 1); /* the parent's goes on */
+    horon_loop_sleep(bed.loop, -1);
+    assert_int_equal(bed.calls[1], 1);
+    horon_doorbell_ring(bed.doorbell);
+    horon_loop_watch(bed.loop, 1, 0);
+    horon_loop_sleep(bed.loop, -1);
+    assert_false(is_rung(&bed));
+    horon_loop_close_in_child(NULL);
+    end(&bed);
+    end(&other);
+}
+
 static void test_loop_destroy_of_none_is_nothing(void **state)
 {
     (void)state;
@@ -238,6 +291,7 @@ int main(void)
         cmocka_unit_test(test_loop_watch_can_be_changed_and_ended),
         cmocka_unit_test(test_loop_callback_may_end_its_own_watch),
         cmocka_unit_test(test_loop_ring_on_a_full_doorbell_returns),
+        cmocka_unit_test(test_loop_in_a_forked_child_is_closed),
         cmocka_unit_test(test_loop_destroy_of_none_is_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
