@@ -13,8 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BARRIER_NAME "horon.barrier."
-
 bool horon_engine_post_chain(struct horon_engine *engine, struct horon_post *first,
                              struct horon_post *last)
 {
@@ -81,7 +79,7 @@ void horon_engine_uncount(struct horon_engine *engine, const struct horon_reques
     }
     engine->barriers_back = grown;
     grown[engine->barriers_back_count++] =
-        strtoull(request->tensor->name + strlen(BARRIER_NAME), NULL, 10);
+        strtoull(request->tensor->name + strlen(HORON_BARRIER_NAME), NULL, 10);
 }
 
 /* The coordinator, and so every other rank, knows nothing of it. */
@@ -98,7 +96,7 @@ static void start_named(struct horon_engine *engine, struct horon_request *reque
     horon_status_t status = HORON_OK;
     uint64_t token = (uint64_t)(uintptr_t)request;
     if (!request->name) /* a barrier without a name: the same count on every rank */
-        snprintf(request->tensor->name, sizeof request->tensor->name, BARRIER_NAME "%llu",
+        snprintf(request->tensor->name, sizeof request->tensor->name, HORON_BARRIER_NAME "%llu",
                  (unsigned long long)next_barrier(engine));
     if (request->tensor->group_index == 0)
         engine->refused_group = 0;

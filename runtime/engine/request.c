@@ -108,6 +108,10 @@ static horon_status_t check_name(const horon_descriptor_t *desc, struct horon_er
     if (bytes == 0 || bytes > HORON_NAME_BYTES_MAX)
         return horon_error_set(error, HORON_ERR_INVALID, "the name must have 1..%d bytes",
                                HORON_NAME_BYTES_MAX);
+    if (strncmp(desc->name, HORON_BARRIER_NAME, strlen(HORON_BARRIER_NAME)) == 0)
+        return horon_error_set(error, HORON_ERR_INVALID,
+                               "names that begin with " HORON_BARRIER_NAME
+                               " are those of barriers without a name");
     return HORON_OK;
 }
 

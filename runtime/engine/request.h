@@ -23,6 +23,9 @@
 #define HORON_REQUEST_STATE_MASK 3u
 #define HORON_REQUEST_WAITED 4u /* somebody sleeps on the word */
 
+/** Barriers without a name go by this and their count; no user's name may begin so. */
+#define HORON_BARRIER_NAME "horon.barrier."
+
 /** What a post in the mailbox asks for. */
 enum horon_post_kind { HORON_POST_START, HORON_POST_CANCEL, HORON_POST_DROP };
 

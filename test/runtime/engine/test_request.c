@@ -170,6 +170,19 @@ static void test_request_reductions_are_those_the_header_marks(void **state)
     }
 }
 
+static void test_request_names_of_unnamed_barriers_are_refused(void **state)
+{
+    struct bed *bed = *state;
+    horon_descriptor_t desc = right(bed);
+    desc.name = "horon.barrier.0"; /* would meet the first barrier without a name */
+    expect_wrong(bed, &desc, HORON_ERR_INVALID, "begin with horon.barrier. are those of barriers");
+    desc.verb = HORON_BARRIER;
+    expect_wrong(bed, &desc, HORON_ERR_INVALID, "horon.barrier.");
+    desc.name = "horon.barrier";
+    expect_right(bed, &desc);
+    drop(bed);
+}
+
 static void test_request_names_have_1_to_511_bytes(void **state)
 {
     struct bed *bed = *state;
@@ -512,6 +525,7 @@ int main(void)
         TEST(test_request_numbers_that_mean_nothing_are_refused),
         TEST(test_request_root_must_be_a_rank_of_a_broadcast),
         TEST(test_request_reductions_are_those_the_header_marks),
+        TEST(test_request_names_of_unnamed_barriers_are_refused),
         TEST(test_request_names_have_1_to_511_bytes),
         TEST(test_request_shapes_are_multiplied_and_bounded),
         TEST(test_request_with_a_zero_dimension_is_empty_however_large_the_others),
