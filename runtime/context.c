@@ -208,6 +208,7 @@ static horon_status_t make_engine(struct horon_context *ctx, struct horon_error 
         .topology = &ctx->boot.topology,
         .host = &ctx->host,
         .links = links,
+        .owner = &ctx->owner,
         .now_ns = read_clock,
         .log = &ctx->log,
         .wake_waiters = horon_wake_waiters,

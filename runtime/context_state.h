@@ -31,6 +31,7 @@ struct horon_context {
 
     /* The progress token: whoever exchanged it from 0 to 1 may use the engine. */
     _Alignas(64) _Atomic uint32_t token;
+    struct horon_owner owner;             /* the thread that did */
     _Atomic uint32_t takers;              /* threads that want it for a moment */
     _Atomic uint32_t waiters;             /* threads that would rather drive themselves */
     _Alignas(64) _Atomic uint32_t flying; /* requests posted and not ended */

@@ -53,6 +53,7 @@ bool horon_token_try(struct horon_context *ctx)
     if (atomic_load_explicit(&ctx->token, memory_order_relaxed) ||
         atomic_exchange_explicit(&ctx->token, 1, memory_order_acquire))
         return false;
+    horon_owner_take(&ctx->owner);
     atomic_store_explicit(&own_line(ctx)->wake, 0, memory_order_relaxed);
     return true;
 }
@@ -101,6 +102,7 @@ static void let_go(struct horon_context *ctx, bool armed)
     atomic_store_explicit(&line->wake, horon_engine_wants(ctx->engine), memory_order_relaxed);
     atomic_thread_fence(memory_order_seq_cst);
     bool ring = any_left_over(ctx, armed);
+    horon_owner_give(&ctx->owner);
     atomic_store(&ctx->token, 0); /* with a full fence: what follows looks at what came before it */
     if (ring || slept_through(ctx))
         horon_doorbell_ring(ctx->doorbell);
@@ -340,6 +342,7 @@ void *horon_progress_thread(void *arg)
 {
     struct horon_context *ctx = arg;
     pthread_setname_np(pthread_self(), "horon");
+    horon_loop_own(ctx->loop);
     while (!atomic_load(&ctx->stop)) {
         int64_t timeout_ms;
         if (horon_token_try(ctx)) {

@@ -10,6 +10,7 @@
 #include "loop.h"
 
 #include "alloc.h"
+#include "owner.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -29,6 +30,7 @@ struct watch {
 };
 
 struct horon_loop {
+    struct horon_owner owner;
     struct ev_loop *ev;
     ev_io doorbell;
     ev_timer timer;
@@ -102,6 +104,7 @@ horon_status_t horon_loop_create(int doorbell, int watches_max, struct horon_loo
     }
     loop->epoll_fd = find_epoll(loop->ev);
     loop->watches_max = watches_max;
+    horon_loop_own(loop);
     ev_io_init(&loop->doorbell, on_doorbell, doorbell, EV_READ);
     ev_io_start(loop->ev, &loop->doorbell);
     ev_init(&loop->timer, on_timer);
@@ -117,6 +120,11 @@ void horon_loop_destroy(struct horon_loop *loop)
     horon_free(loop);
 }
 
+void horon_loop_own(struct horon_loop *loop)
+{
+    horon_owner_take(&loop->owner);
+}
+
 void horon_loop_close_in_child(struct horon_loop *loop)
 {
     if (loop && loop->epoll_fd >= 0)
@@ -126,6 +134,7 @@ void horon_loop_close_in_child(struct horon_loop *loop)
 int horon_loop_add(struct horon_loop *loop, int fd, void (*on_ready)(void *arg, int fd, int events),
                    void *arg)
 {
+    HORON_ASSERT_OWNER(&loop->owner);
     assert(loop->watch_count < loop->watches_max);
     struct watch *watch = &loop->watches[loop->watch_count];
     watch->on_ready = on_ready;
@@ -136,6 +145,7 @@ int horon_loop_add(struct horon_loop *loop, int fd, void (*on_ready)(void *arg, 
 
 void horon_loop_watch(struct horon_loop *loop, int number, int events)
 {
+    HORON_ASSERT_OWNER(&loop->owner);
     struct watch *watch = &loop->watches[number];
     if (watch->events == events)
         return;
@@ -151,6 +161,7 @@ void horon_loop_watch(struct horon_loop *loop, int number, int events)
 
 void horon_loop_sleep(struct horon_loop *loop, int64_t timeout_ms)
 {
+    HORON_ASSERT_OWNER(&loop->owner);
     if (timeout_ms >= 0) {
         ev_now_update(loop->ev);
         ev_timer_set(&loop->timer, (double)timeout_ms * 1e-3, 0.0);

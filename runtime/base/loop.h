@@ -25,7 +25,11 @@ void horon_loop_destroy(struct horon_loop *loop);
  * on. NULL is a no-op. */
 void horon_loop_close_in_child(struct horon_loop *loop);
 
-/** Adds a descriptor, not watched yet. @return its number, 0.. in order of adding */
+/** The calling thread owns the loop from here on; at first the one that created it does. */
+void horon_loop_own(struct horon_loop *loop);
+
+/** Adds a descriptor, not watched yet. @return its number, 0.. in order of adding. Thread:
+ * owner. */
 int horon_loop_add(struct horon_loop *loop, int fd, void (*on_ready)(void *arg, int fd, int events),
                    void *arg);
 /** Watches for @p events (0: for none). Thread: owner. */

@@ -299,6 +299,7 @@ static bool coordinate(struct horon_engine *engine)
 
 bool horon_engine_progress(struct horon_engine *engine)
 {
+    HORON_ASSERT_OWNER(engine->options.owner);
     bool moved = horon_engine_take_posts(engine);
     moved |= move_links(engine);
     /* a rank that leaves has ended its requests: what is decided about them concerns nobody here */
@@ -316,6 +317,7 @@ bool horon_engine_progress(struct horon_engine *engine)
 
 bool horon_engine_begin_now(struct horon_engine *engine, struct horon_request *request)
 {
+    HORON_ASSERT_OWNER(engine->options.owner);
     struct horon_lane *lane = &engine->lanes[HORON_CHANNEL_ORDERED];
     if (lane->head || engine->failed || engine->leaving || engine->left_rank >= 0 ||
         horon_engine_has_post(engine))
@@ -327,11 +329,13 @@ bool horon_engine_begin_now(struct horon_engine *engine, struct horon_request *r
 
 bool horon_engine_advance_ordered(struct horon_engine *engine)
 {
+    HORON_ASSERT_OWNER(engine->options.owner);
     return !engine->failed && horon_lane_advance(engine, &engine->lanes[HORON_CHANNEL_ORDERED]);
 }
 
 uint32_t horon_engine_wants(const struct horon_engine *engine)
 {
+    HORON_ASSERT_OWNER(engine->options.owner);
     uint32_t bits = HORON_WAKE_ASLEEP;
     if (engine->failed)
         return bits;
@@ -345,11 +349,13 @@ uint32_t horon_engine_wants(const struct horon_engine *engine)
 
 size_t horon_engine_in_flight(const struct horon_engine *engine)
 {
+    HORON_ASSERT_OWNER(engine->options.owner);
     return engine->in_flight;
 }
 
 bool horon_engine_wants_write(const struct horon_engine *engine, int peer)
 {
+    HORON_ASSERT_OWNER(engine->options.owner);
     return engine->mux_of[peer] && horon_mux_wants_write(engine->mux_of[peer]);
 }
 
@@ -362,6 +368,7 @@ int horon_engine_socket(const struct horon_engine *engine, int peer)
 
 void horon_engine_local_death(struct horon_engine *engine, int local_rank)
 {
+    HORON_ASSERT_OWNER(engine->options.owner);
     int rank = horon_topology_rank_at(engine->topology, engine->group.host, local_rank);
     if (engine->mux_of[rank]) /* also for one that leaves: nobody reads its goodbye there */
         horon_mux_peer_gone(engine->mux_of[rank], "is gone: its process ended");
@@ -387,6 +394,7 @@ void horon_engine_fail_here(struct horon_engine *engine, horon_status_t status, 
 
 void horon_engine_fail(struct horon_engine *engine, horon_status_t status, const char *text)
 {
+    HORON_ASSERT_OWNER(engine->options.owner);
     if (engine->failed)
         return;
     horon_error_set(&engine->failure, status, "%s", text);
@@ -409,6 +417,7 @@ horon_status_t horon_engine_failure(const struct horon_engine *engine, const cha
 
 void horon_engine_leave(struct horon_engine *engine)
 {
+    HORON_ASSERT_OWNER(engine->options.owner);
     if (engine->leaving)
         return;
     horon_engine_take_posts(engine);
@@ -427,6 +436,7 @@ void horon_engine_leave(struct horon_engine *engine)
 
 bool horon_engine_flushed(const struct horon_engine *engine)
 {
+    HORON_ASSERT_OWNER(engine->options.owner);
     for (int i = 0; i < engine->peer_count; i++)
         if (engine->mux_of[engine->peers[i]] &&
             horon_mux_wants_write(engine->mux_of[engine->peers[i]]))

@@ -5,8 +5,7 @@
  * given its surroundings (shared memory, links, a clock), so that the same code runs in a process
  * and in the simulation.
  *
- * Owner: whoever holds the progress token; one at a time. Only horon_engine_post() is for any
- * thread.
+ * Owner: whoever holds the progress token; one at a time. Only what says so is for any thread.
  */
 #ifndef HORON_ENGINE_ENGINE_H
 #define HORON_ENGINE_ENGINE_H
@@ -16,6 +15,7 @@
 #include "coordinator/coordinator.h"
 #include "engine/request.h"
 #include "log.h"
+#include "owner.h"
 #include "topology/topology.h"
 
 struct horon_engine_options {
@@ -25,6 +25,8 @@ struct horon_engine_options {
     /* [size] link to each rank or NULL; the engine owns them from creation on, also if that fails
      */
     struct horon_link **links;
+    /* Who holds the token, for HORON_ASSERT_OWNER(); NULL: a test with one thread. */
+    const struct horon_owner *owner;
     uint32_t generation;
     uint64_t (*now_ns)(void *arg);
     void *now_arg;

@@ -74,6 +74,7 @@ static void explain_begun(const struct horon_engine *engine, const struct horon_
 void horon_engine_explain(struct horon_engine *engine, const struct horon_request *request,
                           char *text, size_t text_bytes)
 {
+    HORON_ASSERT_OWNER(engine->options.owner);
     if (request->in_order || request->begun ||
         !horon_coordinator_explain(engine->coordinator, (uint64_t)(uintptr_t)request, text,
                                    text_bytes))
@@ -82,6 +83,7 @@ void horon_engine_explain(struct horon_engine *engine, const struct horon_reques
 
 void horon_engine_ask(struct horon_engine *engine, const struct horon_request *request)
 {
+    HORON_ASSERT_OWNER(engine->options.owner);
     if (engine->failed || request->in_order || request->begun)
         return;
     horon_coordinator_ask(engine->coordinator, (uint64_t)(uintptr_t)request);
@@ -103,6 +105,7 @@ static void warn_of(struct horon_engine *engine, const struct horon_request *req
 /* A late rank may hold up thousands: the oldest are told one by one, the rest by their number. */
 void horon_engine_warn_stalls(struct horon_engine *engine, uint64_t limit_ns)
 {
+    HORON_ASSERT_OWNER(engine->options.owner);
     uint64_t now = engine->options.now_ns(engine->options.now_arg);
     size_t seen = 0, more = 0;
     for (struct horon_request *request = engine->oldest; request; request = request->newer) {
