@@ -19,14 +19,17 @@
  *     if (horon_run(ctx, &d, -1, why, sizeof why) != HORON_OK) fputs(why, stderr);
  *     horon_context_destroy(ctx);
  *
- * Conventions, stated once:
+ * Conventions, stated once; a declaration tells the exceptions:
  *  - Status: 0 is done, > 0 is "not yet", < 0 failed. Outputs are set on success only, unless a
  *    declaration says otherwise. Nothing aborts, exits, raises a signal or lets an exception out.
  *  - Sizes: every struct that may grow begins with struct_bytes = sizeof the caller's struct; a
  *    field that the caller's version lacks has its default. Counts are elements, 64 bits, never
  *    bytes unless the name ends in _bytes. Times are milliseconds; a negative timeout is no
  *    limit.
- *  - Owner: what the caller passes stays the caller's; pointers returned live as long as said.
+ *  - Shape: [n] is an array of n elements, and may be NULL if n is 0. An output parameter is not
+ *    NULL. Texts end with a 0 byte.
+ *  - Owner: what the caller passes stays the caller's, and is not kept beyond the call; pointers
+ *    returned are horon's, read only, and live as long as said.
  *  - Thread: any thread, unless said. Blocks: no, unless said. No call may be made from a signal
  *    handler. In a forked child every call fails with HORON_ERR_FORKED.
  *  - Failure: a refused call or a mismatch between named operations concerns those alone. What
@@ -39,6 +42,10 @@
  *    lost once data that it does not take has waited for PEER_TIMEOUT.
  *  - NULL for an object (context, request) gives HORON_ERR_INVALID, and does nothing in the calls
  *    that destroy or release.
+ *  - Errors: a call that returns a status gives ERR_INVALID for what its declaration excludes,
+ *    besides what it lists. Other calls cannot fail, or name the value that says so.
+ *  - Source: ranks, requests and verbs mean what MPI's do; names, average, local and cross rank
+ *    what Horovod's do; the rest is horon's own.
  */
 #ifndef HORON_HORON_H
 #define HORON_HORON_H
@@ -343,6 +350,7 @@ HORON_API horon_status_t horon_submit(horon_context_t *ctx, const horon_descript
  * ready everywhere. All named, or all in order. Errors as horon_submit(); on one, nothing
  * is started.
  * @param reqs_out [n] requests, set on OK only
+ * Source: grouped operations after Horovod.
  */
 HORON_API horon_status_t horon_submit_group(horon_context_t *ctx, const horon_descriptor_t *descs,
                                             size_t n, horon_request_t **reqs_out);
@@ -364,6 +372,7 @@ HORON_API horon_status_t horon_run(horon_context_t *ctx, const horon_descriptor_
  * Prepares an operation that will be started many times with the same buffers. Errors as
  * horon_submit() but ERR_DUPLICATE, which horon_start() reports.
  * @param req_out not started; end it with horon_release()
+ * Owner:  the caller keeps src and dst alive until it is released and has ended.
  */
 HORON_API horon_status_t horon_prepare(horon_context_t *ctx, const horon_descriptor_t *desc,
                                        horon_request_t **req_out);
@@ -396,7 +405,7 @@ HORON_API horon_status_t horon_wait(horon_request_t *req, horon_completion_t kin
                                     int64_t timeout_ms);
 
 /** Waits for all of @p n requests. @return OK if all ended well, else the first failure in the
- * order of @p reqs once all have ended | ERR_TIMEOUT. */
+ * order of @p reqs once all have ended | ERR_TIMEOUT. Blocks: as horon_wait(). */
 HORON_API horon_status_t horon_wait_all(horon_request_t *const *reqs, size_t n,
                                         horon_completion_t kind, int64_t timeout_ms);
 
@@ -420,9 +429,10 @@ HORON_API const char *horon_request_error(const horon_request_t *req);
 
 /**
  * The output of an ended request.
- * @param data_out  dst, what alloc gave, or memory of the request (valid until it is released)
- * @param count_out elements
- * @param rows_out  NULL, or [size] rows that each rank gave (HORON_ALLGATHER; else 0)
+ * @param data_out  NULL or: dst, what alloc gave, or memory of the request (valid until it is
+ *                  released or started again, and the caller's to write)
+ * @param count_out NULL or elements
+ * @param rows_out  NULL or [size] rows that each rank gave (HORON_ALLGATHER; else 0)
  * @return OK | ERR_INVALID, it has not ended, or failed
  */
 HORON_API horon_status_t horon_request_output(const horon_request_t *req, void **data_out,
