@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What horonrun prints and writes: whole lines, prefixes, files, and what it tells about itself."""
 
+import errno
 import os
 import pathlib
+import pty
 import re
+import subprocess
 import sys
 import tempfile
 
@@ -113,6 +116,47 @@ def test_output_style_follows_the_flags():
     assert out == "x\n"
     _, out, _ = jobs.run("-np", "1", "--prefix-output-with-timestamp", "echo", "x")
     assert re.fullmatch(r"\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}\[0\]<stdout>:x\n", out), out
+
+
+def on_terminal(*words, env=None):
+    """(what a terminal as standard output shows, standard error, which is none) of a job."""
+    ours, its = pty.openpty()
+    with subprocess.Popen(
+        [jobs.HORONRUN, *words],
+        stdin=subprocess.DEVNULL,
+        stdout=its,
+        stderr=subprocess.PIPE,
+        env={**jobs.CLEAN, **(env or {})},
+    ) as process:
+        os.close(its)
+        shown = b""
+        try:
+            while piece := os.read(ours, 4096):
+                shown += piece
+        except OSError as error:  # how Linux says that nobody has the other end any more
+            assert error.errno == errno.EIO, error
+        _, err = process.communicate(timeout=jobs.DEADLINE)
+    os.close(ours)
+    assert process.returncode == 0, err
+    return shown.decode().replace("\r\n", "\n"), err.decode()
+
+
+def test_output_is_coloured_on_a_terminal():
+    words = ("-np", "1", *jobs.python("import sys; print('out'); print('err', file=sys.stderr)"))
+    clean = {"NO_COLOR": ""}
+    plain, coloured = "[0]<stdout>:out\n", r"\033\[\d+m\[0\]<stdout>:\033\[0mout"
+    out, err = on_terminal(*words, env=clean)
+    assert re.fullmatch(coloured, out.strip()), out
+    assert err == "[0]<stderr>:err\n", err  # a pipe
+    out, err = on_terminal("--color", "auto", *words, env=clean)
+    assert re.fullmatch(coloured, out.strip()), out
+    out, err = on_terminal("--color", "always", *words, env={"NO_COLOR": "1"})
+    assert re.fullmatch(coloured, out.strip()), out
+    assert "\033[" in err, err
+    for options, env in (((), {"NO_COLOR": "1"}), (("--color", "never"), clean)):
+        out, err = on_terminal(*options, *words, env=env)
+        assert out == plain, out
+        assert err == "[0]<stderr>:err\n", err
 
 
 def test_output_files_hold_the_raw_streams():
