@@ -98,6 +98,31 @@ def test_compare_limits_cover_what_they_should():
     assert limit_of(8, "mpi", 8) is None
 
 
+def test_compare_tick_is_looked_for_in_single_calls():
+    """A round's median far below a tick says nothing of its longest call."""
+    compare = script("compare")
+
+    def rounds(*cells):
+        return [{("horon", 8): {"time_us": time_us, "max_us": max_us}} for time_us, max_us in cells]
+
+    class Raw:
+        path = "raw"
+
+    class Named:
+        path = "named"
+
+    for short, cells in (
+        (False, ((20.0, 90.0), (30.0, 1500.0))),
+        (False, ((20.0, 90.0), (30.0, 4100.0))),  # once: the machine's
+        (True, ((20.0, 4000.0), (30.0, 2100.0))),
+        (True, ((20.0, 90.0), (1200.0, 1300.0))),
+    ):
+        assert compare.report_tick(4, [8, 1 << 20], Raw, rounds(*cells)) == short, cells
+    assert not compare.report_tick(2, [8], Raw, rounds((5000.0, 5000.0)))
+    assert not compare.report_tick(4, [8], Named, rounds((5000.0, 5000.0)))
+    assert not compare.report_tick(4, [1 << 20], Raw, [])
+
+
 def test_compare_limits_do_not_overlap():
     rows = script("compare").LIMITS
     for i, (np, peer, first, last, _) in enumerate(rows):
