@@ -57,7 +57,8 @@ static horon_status_t hear(struct world *world, int peer, const uint8_t *bytes, 
 {
     struct horon_error error = {0};
     uint8_t *exact = malloc(byte_count ? byte_count : 1);
-    memcpy(exact, bytes, byte_count);
+    if (byte_count)
+        memcpy(exact, bytes, byte_count);
     horon_status_t status =
         horon_engine_on_control(world->ranks[0].engine, peer, exact, byte_count, &error);
     free(exact);
