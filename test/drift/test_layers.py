@@ -43,6 +43,7 @@ def compiles(prefix, line):
     """Whether @p line compiles with the flags of the first source under @p prefix."""
     command = next((words for source, words in commands() if source.startswith(prefix)), None)
     tap.need(command, f"nothing under {prefix} is built")
+    command = command[command[0].endswith("ccache") :]  # it wants the compiler named
     flags = [word for word in command[1:] if word.startswith(("-I", "-D", "-std"))]
     done = subprocess.run(
         [command[0] if "cc" in command[0] or "clang" in command[0] else "cc", *flags,
