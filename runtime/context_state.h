@@ -43,6 +43,7 @@ struct horon_context {
     _Atomic bool forked;                   /* this is a child of the process that created it */
     struct horon_request *_Atomic to_tell; /* ended, their callbacks not yet called; newest first */
     pthread_t thread;
+    uint64_t stall_look_ns; /* the progress thread's: when it looks for stalls next */
     bool thread_runs;
     int *watch_of;                   /* [size] number of the socket's watch, or -1 */
     struct horon_context *fork_next; /* list in fork.c */

@@ -334,8 +334,13 @@ static int64_t look_for_stalls(struct horon_context *ctx)
 {
     if (ctx->config.stall_warn_ms == 0 || horon_engine_in_flight(ctx->engine) == 0)
         return -1;
+    const int64_t interval_ms = ctx->config.stall_warn_ms / 4 + 1;
+    const uint64_t now = horon_clock_ns();
+    if (now < ctx->stall_look_ns) /* woken for something else; a look walks over all in flight */
+        return (int64_t)((ctx->stall_look_ns - now) / 1000000u) + 1;
     horon_engine_warn_stalls(ctx->engine, (uint64_t)ctx->config.stall_warn_ms * 1000000u);
-    return ctx->config.stall_warn_ms / 4 + 1;
+    ctx->stall_look_ns = horon_clock_deadline(now, interval_ms);
+    return interval_ms;
 }
 
 void *horon_progress_thread(void *arg)

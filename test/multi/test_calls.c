@@ -85,6 +85,32 @@ static void test_calls_struct_of_another_version_is_taken_or_refused(void **stat
     }
 }
 
+/* What a blocking allgather needs is needed of newer callers, too: its output would be gone. */
+static void test_calls_run_of_a_newer_allgather_without_room_is_refused(void **state)
+{
+    struct {
+        horon_descriptor_t known;
+        uint64_t later;
+    } newer = {.known = HORON_DESCRIPTOR_INIT};
+    horon_options_t options = HORON_OPTIONS_INIT;
+    horon_context_t *ctx;
+    char text[HORON_ERROR_TEXT_BYTES];
+    float x = 1;
+    (void)state;
+    options.rank = 0;
+    options.size = 1;
+    assert_int_equal(horon_context_create(&options, &ctx, text, sizeof text), HORON_OK);
+    newer.known.struct_bytes = sizeof newer;
+    newer.known.verb = HORON_ALLGATHER;
+    newer.known.dtype = HORON_FLOAT32;
+    newer.known.name = "rows";
+    newer.known.src = &x;
+    newer.known.count = 1;
+    assert_int_equal(horon_run(ctx, &newer.known, -1, text, sizeof text), HORON_ERR_INVALID);
+    assert_non_null(strstr(text, "needs dst or alloc"));
+    horon_context_destroy(ctx);
+}
+
 /* ---- names and groups ----------------------------------------------------------------------- */
 
 static void expect_group_refused(struct duo *duo, const horon_descriptor_t *descs, size_t n,
@@ -225,6 +251,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_calls_cancel_in_each_state),
         cmocka_unit_test(test_calls_struct_of_another_version_is_taken_or_refused),
+        cmocka_unit_test(test_calls_run_of_a_newer_allgather_without_room_is_refused),
         cmocka_unit_test(test_calls_group_with_a_wrong_one_begins_nothing),
         cmocka_unit_test(test_calls_name_in_flight_is_refused_until_it_ended),
         cmocka_unit_test(test_calls_of_null_are_invalid_or_nothing),

@@ -164,11 +164,17 @@ static void time_out_against_idle(horon_context_t *ctx, void *arg, struct job_re
     char text[HORON_ERROR_TEXT_BYTES], byte = 0;
     horon_descriptor_t desc = job_sum("late", data, 1, 0);
     if (horon_rank(ctx) == 1) {
-        horon_status_t status = horon_run(ctx, &desc, 30, text, sizeof text);
+        /* the first rank has a moment to say that it lacks it: on a busy machine not the first time
+         */
+        horon_status_t status = HORON_ERR_TIMEOUT;
+        for (int tried = 0; tried < 50 && status == HORON_ERR_TIMEOUT; tried++) {
+            status = horon_run(ctx, &desc, 30, text, sizeof text);
+            if (strstr(text, "waiting for rank 0"))
+                break;
+        }
         RANK_MUST(write(ends[1], &byte, 1) == 1);
         RANK_MUST(status == HORON_ERR_TIMEOUT);
-        snprintf(report->text, sizeof report->text, "%s", text);
-        RANK_MUST(strstr(text, "waiting for rank 0") || !fputs(text, stderr));
+        RANK_MUST(strstr(text, "waiting for rank 0"));
     } else if (horon_rank(ctx) == 0) {
         RANK_MUST(read(ends[0], &byte, 1) == 1);
     }
