@@ -5,12 +5,14 @@
     horonrun -np 2 python framework_ops/examples/torch_mnist.py --data DIR   # MNIST's IDX files
 
 Without --data it takes the 1,797 digits that scikit-learn ships. Rank r of n trains on every n-th
-sample; gradients are averaged over the ranks while backward still runs. At the end rank 0 does the
-same training alone, with batches n times as large, and compares speed, accuracy and parameters.
+sample; gradients are averaged over the ranks while backward still runs. At the end, when the others
+have left, rank 0 does the same training alone, with batches n times as large, and compares speed,
+accuracy and parameters. Ranks of a host share its cores; the one process has them all.
 """
 
 import argparse
 import gzip
+import os
 import sys
 import time
 from pathlib import Path
@@ -138,10 +140,9 @@ class Progress:
 def train(model, optimizer, data, args, share, shares, label, shown):
     """Trains on every `shares`-th sample of each joined batch, beginning with `share`'s."""
     images, labels = data
-    joined = args.batch * hvd.size()
-    steps = len(labels) // joined * args.epochs
+    steps = len(labels) // args.joined * args.epochs
     progress = Progress(label, steps, shown)
-    batches = joined_batches(len(labels), joined, args.epochs, args.seed)
+    batches = joined_batches(len(labels), args.joined, args.epochs, args.seed)
     for step, batch in enumerate(batches, 1):
         mine = batch[share::shares]
         optimizer.zero_grad()
@@ -155,7 +156,7 @@ def train(model, optimizer, data, args, share, shares, label, shown):
                 optimizer.step()
         else:
             optimizer.step()
-        progress.step(step, joined, loss.item())
+        progress.step(step, args.joined, loss.item())
     progress.end = time.perf_counter()
     return progress
 
@@ -167,34 +168,50 @@ def make(args, side):
 
 
 @torch.no_grad()
-def accuracy(model, data):
-    """Percent of the test samples that are recognised; each rank tests its share."""
+def hits(model, data, share, shares):
+    """How many of its share of the test samples are recognised."""
     images, labels = data
-    mine = torch.arange(hvd.rank(), len(labels), hvd.size())
-    hits = torch.zeros(1, dtype=torch.int64)
-    for part in mine.split(1000):
-        hits += (model(images[part]).argmax(1) == labels[part]).sum()
-    return 100 * hvd.allreduce(hits, op=hvd.Sum, name="hits").item() / len(labels)
+    mine = torch.arange(share, len(labels), shares)
+    return sum((model(images[part]).argmax(1) == labels[part]).sum() for part in mine.split(1000))
 
 
-def compare(args, train_data, test_data, model, progress, percent):
-    """Rank 0 does the same work alone; the others wait, which costs them nothing."""
+def percent(found, data):
+    return 100 * found.item() / len(data[1])
+
+
+def count(n, word):
+    return f"{n} {word}" if n == 1 else f"{n} {word}s"
+
+
+def cores_and_share():
+    """How many cores this rank may use, and how many are left to it by ranks that may, too.
+
+    torch would start a thread a core in each rank, and ranks of one host would get in each other's
+    way.
+    """
+    mine = os.sched_getaffinity(0)
+    places = hvd.allgather_object((os.uname().nodename, mine))
+    sharing = sum(host == os.uname().nodename and bool(cores & mine) for host, cores in places)
+    return len(mine), max(1, len(mine) // sharing)
+
+
+def compare(args, train_data, test_data, model, progress, summary):
+    """Does the same work in this process alone, and says how it compares."""
     alone, optimizer = make(args, train_data[0].shape[-1])
-    if hvd.rank() == 0:
-        done = train(alone, optimizer, train_data, args, 0, 1, "one process", True)
-        away = max(
-            (a - b).abs().max().item()
-            for a, b in zip(model.parameters(), alone.parameters(), strict=True)
-        )
-    hvd.broadcast_parameters(alone.state_dict(), root_rank=0)
-    percent_alone = accuracy(alone, test_data)
-    if hvd.rank() == 0:
-        print(f"one process: {done.rate():.0f} images/s, test accuracy {percent_alone:.2f} %")
-        print(
-            f"{hvd.size()} ranks: {progress.rate():.0f} images/s, test accuracy {percent:.2f} %, "
-            f"{progress.rate() / done.rate():.2f} times as fast; parameters differ by at most "
-            f"{away:.1e}"
-        )
+    torch.set_num_threads(args.cores)
+    done = train(alone, optimizer, train_data, args, 0, 1, "one process", True)
+    away = max(
+        (a - b).abs().max().item()
+        for a, b in zip(model.parameters(), alone.parameters(), strict=True)
+    )
+    print(
+        f"one process of {count(args.cores, 'thread')}: {done.rate():.0f} images/s, "
+        f"test accuracy {percent(hits(alone, test_data, 0, 1), test_data):.2f} %"
+    )
+    print(
+        f"{summary}, {progress.rate() / done.rate():.2f} times as fast; "
+        f"parameters differ by at most {away:.1e}"
+    )
 
 
 def parse_arguments():
@@ -216,16 +233,20 @@ def parse_arguments():
 
 def main():
     args = parse_arguments()
-    torch.set_num_threads(1)
     hvd.init()
-    shown = hvd.rank() == 0
+    rank, size = hvd.rank(), hvd.size()
+    shown = rank == 0
+    args.joined = args.batch * size
+    args.cores, share = cores_and_share()
+    torch.set_num_threads(share)
     train_data, test_data = load_mnist(args.data) if args.data else load_sklearn_digits()
     if args.epochs is None:
         args.epochs = 2 if args.data else 20
     if shown:
         print(
-            f"{hvd.size()} ranks on {hvd.cross_size()} hosts; {len(train_data[1])} images to "
-            f"train on, {len(test_data[1])} to test with",
+            f"{count(size, 'rank')} on {count(hvd.cross_size(), 'host')}, torch with "
+            f"{count(share, 'thread')} a rank of {count(args.cores, 'core')}; "
+            f"{len(train_data[1])} images to train on, {len(test_data[1])} to test with",
             flush=True,
         )
 
@@ -234,18 +255,21 @@ def main():
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)
 
-    progress = train(model, optimizer, train_data, args, hvd.rank(), hvd.size(), "training", shown)
-    percent = accuracy(model, test_data)
-    if shown:
-        print(
-            f"test accuracy {percent:.2f} %, {progress.rate():.0f} images/s, "
-            f"{progress.waited:.2f} s of {progress.seconds():.2f} s spent waiting for "
-            "communication",
-            flush=True,
-        )
-    if args.compare and hvd.size() > 1:
-        compare(args, train_data, test_data, model, progress, percent)
+    progress = train(model, optimizer, train_data, args, rank, size, "training", shown)
+    found = hvd.allreduce(hits(model, test_data, rank, size), op=hvd.Sum, name="hits")
     hvd.shutdown()
+    if not shown:
+        return
+    accuracy = f"test accuracy {percent(found, test_data):.2f} %"
+    print(
+        f"{accuracy}, {progress.rate():.0f} images/s, {progress.waited:.2f} s of "
+        f"{progress.seconds():.2f} s spent waiting for communication",
+        flush=True,
+    )
+    if args.compare and size > 1:
+        threads = count(share, "thread")
+        summary = f"{size} ranks of {threads}: {progress.rate():.0f} images/s, {accuracy}"
+        compare(args, train_data, test_data, model, progress, summary)
 
 
 if __name__ == "__main__":
