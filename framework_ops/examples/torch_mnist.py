@@ -8,8 +8,8 @@ Without --data it takes the 1,797 digits that scikit-learn ships. Rank r of n tr
 sample; gradients are averaged over the ranks while backward still runs. At the end, when the others
 have left, rank 0 does the same training alone, with batches n times as large, and compares speed,
 accuracy and parameters. Ranks of a host share its cores; the one process has them all. Parameters
-differ by what float32 rounds otherwise in a batch that is cut, and more once a maximum or a ReLU has
-decided otherwise for it; so they do without horon.
+differ by what float32 rounds otherwise in a batch that is cut, and more once a maximum or a ReLU
+has decided otherwise for it; so they do without horon.
 """
 
 import argparse
