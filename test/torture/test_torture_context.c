@@ -121,6 +121,12 @@ static void gather(struct member *self)
             once_more(self, "submit", status, horon_last_error(self->ctx), tried);
             continue;
         }
+        status = horon_wait(request, HORON_HOST_DONE, NEVER_MS);
+        if (status == HORON_ERR_MEMORY && strstr(horon_request_error(request), "output")) {
+            alloc_fail_at(0, 0); /* of this rank alone: the others have it, and go on */
+            horon_release(request);
+            return;
+        }
         well = waited_well(self, request, tried);
         if (well && !self->over &&
             (horon_request_output(request, &output, &count, NULL) != HORON_OK || !output ||
