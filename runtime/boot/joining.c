@@ -11,10 +11,12 @@
 #include "alloc.h"
 #include "clock.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define GRACE_NS                                                                                   \
     500000000u /* the store's word on who is missing comes at the deadline: wait for it */
+#define TOLD_OVERRUN_MS 200     /* over the limit by less than this is at the limit */
 #define FAREWELL_NS 1000000000u /* for the store to take our word */
 #define TICK_NS 100000000u      /* between two looks whether the caller still wants to join */
 
@@ -32,9 +34,14 @@ void horon_joining_set_deadline(struct horon_joining *j, uint64_t at_ns)
 horon_status_t horon_joining_timeout(const struct horon_joining *j, const char *text,
                                      struct horon_error *error)
 {
+    const long long limit_ms = j->config->start_timeout_ms;
+    const long long took_ms = (long long)((horon_clock_ns() - j->begun_ns) / 1000000u);
+    char waited[48] = "";
+    if (took_ms > limit_ms + TOLD_OVERRUN_MS) /* the grace, or a machine that is too busy */
+        snprintf(waited, sizeof waited, " (it was ended after %lld ms)", took_ms);
     return horon_error_set(error, HORON_ERR_TIMEOUT,
-                           "joining took longer than %lld ms, while %s: %s",
-                           (long long)j->config->start_timeout_ms, j->phase, text);
+                           "joining took longer than %lld ms%s, while %s: %s", limit_ms, waited,
+                           j->phase, text);
 }
 
 horon_status_t horon_joining_interrupted(const struct horon_joining *j, struct horon_error *error)
@@ -128,10 +135,11 @@ bool horon_round_head_read(struct horon_reader *in, uint8_t *weight_out,
 {
     *how_out = (struct horon_error){0};
     *weight_out = horon_read_u8(in);
-    how_out->status = (horon_status_t)(int32_t)horon_read_u32(in);
+    const uint32_t number = horon_read_u32(in);
+    const bool fine = number == HORON_OK;
+    how_out->status = fine ? HORON_OK : horon_status_from_peer(number);
     horon_read_string(in, how_out->text, sizeof how_out->text);
-    const bool fine = how_out->status == HORON_OK;
-    return in->ok && (*weight_out == WEIGHT_FINE) == fine && how_out->status <= 0 &&
+    return in->ok && (*weight_out == WEIGHT_FINE) == fine && (int32_t)number <= 0 &&
            (fine || how_out->text[0]);
 }
 
@@ -159,8 +167,10 @@ static horon_status_t judge_round(const struct horon_joining *j, struct horon_ro
     }
     if (culprit < 0)
         return HORON_OK;
-    if (culprit == j->id.rank || !j->names[culprit][0])
+    if (culprit == j->id.rank)
         return horon_error_set(error, worst.status, "%s", worst.text);
+    if (!j->names[culprit][0]) /* its card was to come in this round */
+        return horon_error_set(error, worst.status, "rank %d: %s", culprit, worst.text);
     return horon_error_set(error, worst.status, "rank %d (%s): %s", culprit, j->names[culprit],
                            worst.text);
 }

@@ -372,17 +372,17 @@ static horon_status_t take_put(struct horon_store_member *member, struct horon_r
 static horon_status_t take_abort(struct horon_store_member *member, struct horon_reader *in)
 {
     struct session *session = member->session;
-    const horon_status_t status = (horon_status_t)(int32_t)horon_read_u32(in);
+    const uint32_t number = horon_read_u32(in);
     const size_t bytes = in->limit - in->used;
     const char *text = horon_read_view(in, bytes);
-    if (!in->ok || status >= 0 || bytes == 0 || bytes >= HORON_ERROR_TEXT_BYTES ||
+    if (!in->ok || (int32_t)number >= 0 || bytes == 0 || bytes >= HORON_ERROR_TEXT_BYTES ||
         memchr(text, 0, bytes) || session->over)
         return HORON_ERR_PROTO;
     if (session->failure.status != HORON_OK) {
         tell_failure(member->core, session, member);
         return HORON_OK;
     }
-    horon_error_set(&session->failure, status, "%.*s", (int)bytes, text);
+    horon_error_set(&session->failure, horon_status_from_peer(number), "%.*s", (int)bytes, text);
     session->whole = true;
     tell_failure(member->core, session, NULL);
     return HORON_OK;

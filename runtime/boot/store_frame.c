@@ -86,14 +86,14 @@ static horon_status_t decode_failure(struct horon_reader *in, struct horon_store
                                      struct horon_error *error)
 {
     const bool whole = horon_read_u8(in);
-    const horon_status_t status = (horon_status_t)(int32_t)horon_read_u32(in);
+    const uint32_t number = horon_read_u32(in);
     const size_t bytes = in->limit - in->used;
     const char *text = horon_read_view(in, bytes);
-    if (!in->ok || status >= 0 || bytes >= HORON_ERROR_TEXT_BYTES ||
+    if (!in->ok || (int32_t)number >= 0 || bytes >= HORON_ERROR_TEXT_BYTES ||
         strnlen(text, bytes) != bytes || bytes == 0)
         return horon_error_set(error, HORON_ERR_PROTO, "fails without a reason");
     *answer_out = (struct horon_store_answer){.failed = true, .whole = whole};
-    horon_error_set(&answer_out->why, status, "%.*s", (int)bytes, text);
+    horon_error_set(&answer_out->why, horon_status_from_peer(number), "%.*s", (int)bytes, text);
     return HORON_OK;
 }
 

@@ -28,7 +28,8 @@ static void read_rounds(const struct horon_blobs *blobs)
         uint8_t weight;
         if (!horon_round_head_read(&in, &weight, &how))
             continue;
-        assert(how.status <= 0 && (how.status == HORON_OK || how.text[0]));
+        assert(how.status == HORON_OK ||
+               (how.text[0] && horon_status_from_peer((uint32_t)how.status) == how.status));
         struct horon_reader again = in;
         if (horon_card_decode(&in, &card))
             assert(memchr(card.name, 0, sizeof card.name));
@@ -47,7 +48,8 @@ static void take(struct horon_store_inbox *inbox, uint32_t *round)
         return;
     }
     if (answer.failed) {
-        assert(answer.why.status < 0 && answer.why.text[0]);
+        assert(horon_status_from_peer((uint32_t)answer.why.status) == answer.why.status);
+        assert(answer.why.text[0]);
         return;
     }
     struct horon_blobs blobs = {0};

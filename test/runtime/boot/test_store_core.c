@@ -4,6 +4,8 @@
 #include "boot/store.h"
 #include "boot/store_core.h"
 
+#include "boot/joining.h"
+
 #include "codec.h"
 
 #include <setjmp.h>
@@ -403,6 +405,53 @@ static void test_store_abort_tells_all_the_first_reason(void **state)
     world_deinit(&world);
 }
 
+/* A later release may know more statuses than this one: its text is told, as one of ours. */
+static void test_store_unknown_status_becomes_one_of_ours(void **state)
+{
+    static const uint8_t abort_frame[] = {6, 0, 0, 0, HORON_STORE_ABORT, 0, 0, 0, 0x80, 'x'};
+    static const uint8_t fail_frame[] = {7, 0, 0, 0, HORON_STORE_FAIL, 1, 0, 0, 0, 0x80, 'x'};
+    struct horon_store_inbox inbox = {.limit = 100};
+    struct horon_store_answer answer;
+    struct horon_error error = {0};
+    struct world world;
+    size_t taken;
+    (void)state;
+    world_init(&world, 2);
+    join(&world, 0);
+    join(&world, 1);
+    assert_int_equal(
+        horon_store_core_feed(world.clients[0].member, abort_frame, sizeof abort_frame, 0),
+        HORON_OK);
+    expect_fail(&world, 1, HORON_ERR_PROTO, "x");
+    world_deinit(&world);
+    assert_int_equal(horon_store_inbox_feed(&inbox, fail_frame, sizeof fail_frame, &taken),
+                     HORON_OK);
+    assert_int_equal(horon_store_answer_decode(&inbox, 0, &answer, &error), HORON_OK);
+    assert_int_equal(answer.why.status, HORON_ERR_PROTO);
+    assert_string_equal(answer.why.text, "x");
+    horon_store_inbox_deinit(&inbox);
+}
+
+static void test_round_of_unknown_status_becomes_one_of_ours(void **state)
+{
+    static const uint32_t numbers[] = {0x80000000, 1};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        uint8_t head[16], weight;
+        struct horon_error how;
+        struct horon_writer out = horon_writer_over(head, sizeof head);
+        horon_write_u8(&out, 2);
+        horon_write_u32(&out, numbers[i]);
+        horon_write_string(&out, "x");
+        struct horon_reader in = horon_reader_over(head, out.used);
+        assert_int_equal(horon_round_head_read(&in, &weight, &how), i == 0);
+        if (i == 0) {
+            assert_int_equal(how.status, HORON_ERR_PROTO);
+            assert_string_equal(how.text, "x");
+        }
+    }
+}
+
 static void test_store_sessions_follow_each_other(void **state)
 {
     struct world world, second;
@@ -536,6 +585,8 @@ int main(void)
         cmocka_unit_test(test_store_leaving_between_rounds_fails_all),
         cmocka_unit_test(test_store_leaving_after_the_last_round_is_fine),
         cmocka_unit_test(test_store_abort_tells_all_the_first_reason),
+        cmocka_unit_test(test_store_unknown_status_becomes_one_of_ours),
+        cmocka_unit_test(test_round_of_unknown_status_becomes_one_of_ours),
         cmocka_unit_test(test_store_sessions_follow_each_other),
         cmocka_unit_test(test_store_many_sessions_leave_nothing),
         cmocka_unit_test(test_store_too_many_open_sessions_are_refused),
