@@ -38,6 +38,13 @@ static void tick_due(void *arg)
     j->asking = true;
 }
 
+/* Known of others once their cards are here. */
+static const char *host_of(void *arg, int rank)
+{
+    const struct horon_joining *j = arg;
+    return j->names[rank][0] ? j->names[rank] : NULL;
+}
+
 static horon_status_t open_store(struct horon_joining *j, const char *key_text,
                                  struct horon_error *error)
 {
@@ -48,6 +55,8 @@ static horon_status_t open_store(struct horon_joining *j, const char *key_text,
                                           .address = j->id.store,
                                           .derived = j->id.derived,
                                           .port_scan = j->id.port_scan,
+                                          .host_of = host_of,
+                                          .host_arg = j,
                                           .log = j->log};
     options.hello.role = HORON_ROLE_STORE;
     options.hello.job = j->id.job;
@@ -118,6 +127,8 @@ static horon_status_t join_alone(struct horon_joining *j, struct horon_error *er
     j->boot->job_id = j->mine.job;
     horon_status_t status = horon_topology_init(&j->boot->topology, 0, 1, j->leader_of,
                                                 (const char(*)[64])j->names, error);
+    if (status == HORON_OK)
+        status = horon_phase_check_settings(j, error);
     return status == HORON_OK ? horon_phase_share(j, error) : status;
 }
 

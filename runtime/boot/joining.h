@@ -107,6 +107,8 @@ void horon_round_deinit(struct horon_round *round);
 
 /* ---- phases.c: what a rank does by itself, and the round after it ---- */
 
+/** @return OK | ERR_CONFIG, PORT_RANGE or INTERFACES makes no sense on this machine */
+horon_status_t horon_phase_check_settings(const struct horon_joining *j, struct horon_error *error);
 horon_status_t horon_phase_open_socket(struct horon_joining *j, struct horon_error *error);
 horon_status_t horon_phase_meet(struct horon_joining *j, const struct horon_error *so_far,
                                 struct horon_error *error);

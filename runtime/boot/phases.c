@@ -30,8 +30,23 @@ static horon_status_t take_card(struct horon_joining *j, int rank, struct horon_
     return rank ? horon_card_check_settings(&cards[0], 0, card, rank, error) : HORON_OK;
 }
 
+/* Also where no other host is to be reached: what is wrong here is wrong on the cluster. */
+horon_status_t horon_phase_check_settings(const struct horon_joining *j, struct horon_error *error)
+{
+    int first, last;
+    struct horon_addresses ignored;
+    horon_status_t status = horon_port_range_parse(j->config->port_range, &first, &last, error);
+    if (status == HORON_OK && j->config->interfaces[0])
+        status = horon_addresses_of_machine(j->config->interfaces, false, &ignored, error);
+    return status;
+}
+
 horon_status_t horon_phase_open_socket(struct horon_joining *j, struct horon_error *error)
 {
+    j->phase = "looking at the settings";
+    horon_status_t status = horon_phase_check_settings(j, error);
+    if (status != HORON_OK)
+        return status;
     if (!j->config->shm_enabled)
         return HORON_OK;
     return horon_host_listen(j->id.rank, j->mine.socket, sizeof j->mine.socket, &j->host_listener,

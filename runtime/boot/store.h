@@ -30,6 +30,10 @@ struct horon_store_options {
      * 0 serves it only if that address is its machine's and nobody does yet. */
     bool derived;
     int port_scan;
+    /* NULL, or names the hosts of ranks in the texts of a store that rank 0 serves; each name lives
+     * as long as the store, NULL for one that is not known */
+    const char *(*host_of)(void *arg, int rank);
+    void *host_arg;
     const struct horon_log *log;
 };
 

@@ -314,6 +314,8 @@ static horon_status_t serve(struct tcp_store *store, struct horon_store_place *p
                                                        .port = place->port,
                                                        .port_last = last > 65535 ? 65535 : last,
                                                        .sessions_max = 1,
+                                                       .host_of = options->host_of,
+                                                       .host_arg = options->host_arg,
                                                        .fds = options->pump->fds,
                                                        .job = options->hello.job,
                                                        .log = options->log};

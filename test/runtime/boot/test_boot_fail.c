@@ -3,7 +3,11 @@
 #undef NDEBUG
 #include "boots.h"
 
+#include "boot/card.h"
+#include "boot/store.h"
+#include "boot/store_frame.h"
 #include "boot/store_server.h"
+#include "codec.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -183,7 +187,103 @@ static void test_boot_one_rank_fails_all_with_its_reason(void **state)
     world.ranks[0].settings[0] = "INTERFACES=nothing0";
     boots_join(&world);
     expect_all_fail(&world, HORON_ERR_CONFIG, "HORON_INTERFACES=nothing0 matches no");
-    assert_non_null(strstr(world.ranks[1].error.text, "rank 0 ("));
+    assert_non_null(strstr(world.ranks[1].error.text, "rank 0: HORON"));
+}
+
+static void take_part(struct horon_store *store, struct horon_pump *pump,
+                      const struct horon_writer *blob)
+{
+    struct horon_blobs blobs;
+    struct horon_error error = {0};
+    assert_int_equal(horon_store_put(store, blob->bytes, blob->used, false, UINT64_MAX, &error),
+                     HORON_OK);
+    while (horon_store_get(store, &blobs, &error) == HORON_AGAIN)
+        horon_pump_turn(pump, 100);
+    horon_blobs_deinit(&blobs);
+}
+
+static struct horon_writer begin_blob(uint8_t *bytes, size_t byte_count)
+{
+    struct horon_writer out = horon_writer_over(bytes, byte_count);
+    horon_write_u8(&out, 0); /* it fares well */
+    horon_write_u32(&out, HORON_OK);
+    horon_write_string(&out, "");
+    return out;
+}
+
+/* Rank 1 as far as it takes for rank 0 to have read its card. @p arg is where to join. */
+static void *leave_after_two_rounds(void *arg)
+{
+    uint8_t bytes[HORON_STORE_BLOB_BYTES_MAX];
+    struct horon_pump pump;
+    struct horon_auth_key key;
+    struct horon_config config;
+    struct horon_card card;
+    struct horon_store *store = NULL;
+    struct horon_error error = {0};
+    const struct horon_store_options options = {.pump = &pump,
+                                                .key = &key,
+                                                .key_text = "a secret",
+                                                .hello = {.protocol_min = HORON_PROTOCOL_MIN,
+                                                          .protocol_max = HORON_PROTOCOL_MAX,
+                                                          .role = HORON_ROLE_STORE,
+                                                          .rank = 1,
+                                                          .size = 2},
+                                                .address = arg};
+    assert_int_equal(horon_config_load(&config, NULL, NULL, &error), HORON_OK);
+    assert_int_equal(horon_card_fill(&card, &config, &error), HORON_OK);
+    strcpy(card.name, "elsewhere");
+    assert_int_equal(horon_auth_key_init(&key, "a secret", 8, &error), HORON_OK);
+    assert_int_equal(horon_pump_init(&pump, &error), HORON_OK);
+    assert_int_equal(horon_store_open(&options, &store, &error), HORON_OK);
+    struct horon_writer out = begin_blob(bytes, sizeof bytes);
+    horon_card_encode(&out, &card);
+    take_part(store, &pump, &out);
+    out = begin_blob(bytes, sizeof bytes);
+    horon_write_u32(&out, 1); /* leads a host of its own */
+    take_part(store, &pump, &out);
+    horon_store_destroy(store);
+    horon_pump_deinit(&pump);
+    return NULL;
+}
+
+static void test_boot_rank_that_leaves_is_named_with_its_host(void **state)
+{
+    struct place place;
+    struct boots world;
+    pthread_t leaver;
+    (void)state;
+    place_tcp(&place);
+    assert_int_equal(
+        pthread_create(&leaver, NULL, leave_after_two_rounds, place.setting + strlen("STORE=")), 0);
+    boots_init(&world, 2, place.setting);
+    boots_setting(&world, "JOB_KEY=a secret");
+    world.ranks[1].absent = true;
+    boots_join(&world);
+    pthread_join(leaver, NULL);
+    expect_all_fail(&world, HORON_ERR_PEER_LOST, "rank 1 on elsewhere left while joining");
+}
+
+/* What only other hosts would need is looked at anyway: one host is where a job is tried first. */
+static void test_boot_settings_for_other_hosts_are_checked_on_one(void **state)
+{
+    static const char *const bad[][2] = {
+        {"PORT_RANGE=5-3", "HORON_PORT_RANGE=5-3 is not"},
+        {"PORT_RANGE=80000-90000", "HORON_PORT_RANGE=80000"},
+        {"INTERFACES=nosuch0", "HORON_INTERFACES=nosuch0 matches"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        for (int size = 1; size <= 2; size++) {
+            struct place place;
+            struct boots world;
+            place_tcp(&place);
+            boots_init(&world, size, place.setting);
+            boots_setting(&world, "JOB_KEY=a secret");
+            boots_setting(&world, bad[i][0]);
+            boots_join(&world);
+            expect_all_fail(&world, HORON_ERR_CONFIG, bad[i][1]);
+        }
+    }
 }
 
 /* A stranger's server at one address, nobody at the other: soon told, not after START_TIMEOUT. */
@@ -283,6 +383,8 @@ int main(void)
         cmocka_unit_test(test_boot_different_settings_are_named),
         cmocka_unit_test(test_boot_refused_memory_is_an_error_everywhere),
         cmocka_unit_test(test_boot_one_rank_fails_all_with_its_reason),
+        cmocka_unit_test(test_boot_rank_that_leaves_is_named_with_its_host),
+        cmocka_unit_test(test_boot_settings_for_other_hosts_are_checked_on_one),
         cmocka_unit_test(test_boot_refusal_at_one_of_several_addresses_is_told),
         cmocka_unit_test(test_boot_interrupted_rank_ends_joining_for_all),
         cmocka_unit_test(test_boot_bad_store_is_refused),
