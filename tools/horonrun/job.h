@@ -23,9 +23,9 @@ struct horonrun_job_setup {
 /**
  * Runs the job to its end: all processes of it are gone then, here and elsewhere. The caller has
  * blocked the signals that horonrun handles (horonrun_job_signals).
- * @return the exit status: 0 if every rank's was, else that of the first rank to fail, 128 + signal
- *         for one killed, or for the signal that ended horonrun; 127 or 126 for a command that
- *         could not be run; 1 for the rest
+ * @return the exit status: 0 if every rank's was, else that of the rank whose failure is the cause,
+ *         128 + signal for one killed, or for the signal that ended horonrun; 127 or 126 for a
+ *         command that could not be run; 1 for the rest
  */
 int horonrun_job_run(const struct horonrun_job_setup *setup);
 

@@ -23,6 +23,8 @@ struct job_rank {
     bool exited;
     int wait_status;
     const struct job_host *host; /* set when it has exited */
+    int failed_as;               /* 1: the first to fail, 2...; 0: it has not */
+    bool is_named;               /* by the last words of another that failed */
 };
 
 /** Our end of one agent. */
@@ -52,13 +54,14 @@ struct job {
     struct job_host *hosts; /* [host_count] */
     int host_count, remote_count;
     struct job_rank *ranks; /* [setup->size] */
-    int started, exited;
+    int started, exited, failed;
     char **environment; /* for local ranks */
     char **remote_environment;
     char *directory;
     int signal_fd;
     struct ev_io signal_io;
     const struct job_rank *suspect; /* the first that exited badly, until that is certain */
+    bool awaits_named;              /* the one that the suspect names has a while to end, too */
     struct ev_timer start_timer, ping_timer, end_timer, suspect_timer;
     double begun;
     int sweep_rounds;

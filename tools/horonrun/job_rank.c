@@ -1,15 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What ranks do to the job: they start, and they end. The one whose failure came first decides the
- * exit status and is reported with what it was, where, and what it said last.
+ * What ranks do to the job: they start, and they end. The one whose failure is the cause decides
+ * the exit status and is reported with what it was, where, and what it said last. It need not be
+ * the first that we hear of: a rank that finds its peer gone may end sooner than the peer, whose
+ * interpreter takes its time. So after the first failure we wait for a moment, and for a while if
+ * what that rank said names one that still lives; a crash is told at once.
  */
 #include "job_internal.h"
 
+#include "alloc.h"
+
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 
 #define SUSPECT_SECONDS 0.2
+/* For a rank to end that the first one to fail has named. */
+#define NAMED_SECONDS 1.
+#define OTHERS_MAX 3
 
 void job_rank_started(struct job *job, struct job_host *host, int rank, int pid)
 {
@@ -47,6 +56,88 @@ static void describe_end(int wait_status, char *text, size_t bytes)
         snprintf(text, bytes, "exited with status %d", WEXITSTATUS(wait_status));
 }
 
+/* ---- Who was it? ---- */
+
+/* Calls @p see with each rank that the last words of this one name as horon's texts do: "rank N
+ * (host)". */
+static void visit_named(struct job *job, const struct job_rank *rank,
+                        void (*see)(struct job *job, struct job_rank *named, void *arg), void *arg)
+{
+    const int number = (int)(rank - job->ranks);
+    const char *line;
+    for (unsigned back = 0; (line = horonrun_output_last_line(job->output, number, back)); back++)
+        while ((line = strstr(line, "rank "))) {
+            char *end;
+            line += strlen("rank ");
+            const long other = strtol(line, &end, 10);
+            if (end != line && end[0] == ' ' && end[1] == '(' && other >= 0 && other != number &&
+                other < job->setup->size)
+                see(job, &job->ranks[other], arg);
+        }
+}
+
+static void see_failed(struct job *job, struct job_rank *named, void *names_failed)
+{
+    (void)job;
+    if (!named->failed_as)
+        return;
+    named->is_named = true;
+    *(bool *)names_failed = true;
+}
+
+static void see_alive(struct job *job, struct job_rank *named, void *names_alive)
+{
+    (void)job;
+    *(bool *)names_alive |= !named->exited;
+}
+
+/*
+ * Of those that have failed, the cause is one that names no other of them: that one speaks of
+ * itself, the others of it. Among several it is one that another names, then the one that left
+ * first. If each names another, the first to leave stays suspected.
+ */
+static const struct job_rank *find_cause(struct job *job)
+{
+    const struct job_rank *cause = NULL;
+    const int size = job->setup->size;
+    bool *blames = horon_zalloc((size_t)size, sizeof *blames);
+    for (int i = 0; blames && i < size; i++)
+        if (job->ranks[i].failed_as)
+            visit_named(job, &job->ranks[i], see_failed, &blames[i]);
+    for (int i = 0; blames && i < size; i++) {
+        const struct job_rank *one = &job->ranks[i];
+        if (!one->failed_as || blames[i])
+            continue;
+        if (!cause || one->is_named > cause->is_named ||
+            (one->is_named == cause->is_named && one->failed_as < cause->failed_as))
+            cause = one;
+    }
+    horon_free(blames);
+    return cause ? cause : job->suspect;
+}
+
+/* Others that failed before the job was ended: a line each. */
+static void tell_of_others(struct job *job, const struct job_rank *cause)
+{
+    int more = 0, told = 0;
+    for (int i = 0; i < job->setup->size; i++) {
+        const struct job_rank *one = &job->ranks[i];
+        char how[96];
+        if (!one->failed_as || one == cause)
+            continue;
+        if (told++ == OTHERS_MAX)
+            more = job->failed - 1 - OTHERS_MAX;
+        if (told > OTHERS_MAX)
+            break;
+        const char *last = horonrun_output_last_line(job->output, i, 0);
+        describe_end(one->wait_status, how, sizeof how);
+        horonrun_output_say(job->output, "rank %d on %s %s, too%s%s", i, one->host->name, how,
+                            last ? ": " : "", last ? last : "");
+    }
+    if (more)
+        horonrun_output_say(job->output, "and %d more", more);
+}
+
 /* Ends the job because of this rank, and reports it. */
 static void accuse(struct job *job, const struct job_rank *rank)
 {
@@ -61,6 +152,7 @@ static void accuse(struct job *job, const struct job_rank *rank)
              how);
     horonrun_output_say(job->output, "%s; command: %s", why, command);
     horonrun_output_repeat_last(job->output, number);
+    tell_of_others(job, rank);
     int others = job->setup->size - job->exited;
     if (others > 0)
         horonrun_output_say(job->output, "ending the other %d rank%s", others,
@@ -77,29 +169,38 @@ static bool is_crash(int wait_status)
            signo == SIGFPE || signo == SIGSYS;
 }
 
-/*
- * The first rank to fail is the culprit, but the first to be heard of need not be: a rank may find
- * its peer dead, say so and exit before the other host has told us of the death. So one that exited
- * is suspected for a moment; a crash that is told meanwhile is the reason.
- */
 static void rank_failed(struct job *job, struct job_rank *rank)
 {
     if (job->state >= JOB_ENDING)
         return;
+    rank->failed_as = ++job->failed;
     if (is_crash(rank->wait_status)) {
         accuse(job, rank);
     } else if (!job->suspect) {
         job->suspect = rank;
         ev_timer_start(job->loop, &job->suspect_timer);
+    } else if (job->awaits_named) {
+        bool alive = false;
+        visit_named(job, job->suspect, see_alive, &alive);
+        if (!alive)
+            accuse(job, find_cause(job));
     }
 }
 
 static void on_suspect_timer(struct ev_loop *loop, struct ev_timer *timer, int events)
 {
     struct job *job = timer->data;
-    (void)loop;
+    bool alive = false;
     (void)events;
-    accuse(job, job->suspect);
+    if (!job->awaits_named)
+        visit_named(job, job->suspect, see_alive, &alive);
+    if (alive) {
+        job->awaits_named = true;
+        ev_timer_set(timer, NAMED_SECONDS, 0.);
+        ev_timer_start(loop, timer);
+        return;
+    }
+    accuse(job, find_cause(job));
 }
 
 void job_rank_exited(struct job *job, struct job_host *host, int rank, int wait_status)
@@ -121,7 +222,7 @@ void job_rank_exited(struct job *job, struct job_host *host, int rank, int wait_
     if (job->exited < job->setup->size || job->state >= JOB_ENDING)
         return;
     if (job->suspect)
-        accuse(job, job->suspect);
+        accuse(job, find_cause(job));
     else if (job_end(job, 0))
         job_end_begin(job, "all ranks have ended");
 }
@@ -129,5 +230,6 @@ void job_rank_exited(struct job *job, struct job_host *host, int rank, int wait_
 void job_rank_init_timer(struct job *job)
 {
     ev_timer_init(&job->suspect_timer, on_suspect_timer, SUSPECT_SECONDS, 0.);
+    ev_set_priority(&job->suspect_timer, EV_MINPRI); /* what has come is heard first */
     job->suspect_timer.data = job;
 }

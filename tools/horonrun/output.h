@@ -52,6 +52,10 @@ void horonrun_output_say(struct horonrun_output *output, const char *format, ...
 
 /** Prints the last lines that @p rank wrote to stderr, indented. */
 void horonrun_output_repeat_last(struct horonrun_output *output, int rank);
+/** @param back 0: the last line that @p rank wrote to stderr, 1 the one before...
+ * @return NULL: there are not so many */
+const char *horonrun_output_last_line(const struct horonrun_output *output, int rank,
+                                      unsigned back);
 
 /** @return bytes that our stdout and stderr have not taken yet */
 size_t horonrun_output_pending(const struct horonrun_output *output);
