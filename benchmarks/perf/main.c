@@ -132,6 +132,20 @@ failed:
     return EXIT_FAILED;
 }
 
+/* A table that could not be written is no result. */
+static int output_end(int result)
+{
+    char why[PERF_TEXT_BYTES] = "";
+    errno = 0;
+    if (fflush(stdout) == 0 && ferror(stdout) == 0) {
+        return result;
+    }
+    snprintf(why, sizeof why, "standard output cannot be written: %s",
+             errno != 0 ? strerror(errno) : "a write failed");
+    complain(why);
+    return result == 0 ? EXIT_FAILED : result;
+}
+
 int main(int argc, char **argv)
 {
     struct perf_options options;
@@ -140,7 +154,7 @@ int main(int argc, char **argv)
     switch (perf_options_parse(argc, argv, &options, why)) {
     case PERF_PARSE_HELP:
         perf_options_help(stdout);
-        return 0;
+        return output_end(0);
     case PERF_PARSE_WRONG:
         complain(why);
         return EXIT_USAGE;
@@ -155,5 +169,5 @@ int main(int argc, char **argv)
     }
     const int result = run(&options, peer);
     peer->ops->close(peer, result == EXIT_FAILED);
-    return result;
+    return output_end(result);
 }

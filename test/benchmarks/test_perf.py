@@ -74,6 +74,16 @@ def test_perf_slip_is_told_and_no_job_begun():
     assert "8x" in done.stderr
 
 
+def test_perf_table_that_cannot_be_written_is_no_result():
+    for words in (["--help"], ["barrier", *QUICK]):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(
+                [PERF, *words], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
+            )
+        assert done.returncode == 3, (words, done)
+        assert "standard output cannot be written: " in done.stderr, done
+
+
 def test_perf_mpi_peer_runs_under_mpirun():
     mpirun = tap.need(shutil.which("mpirun"), "mpirun is not installed")
     options = ["--bind-to", "none", "--oversubscribe"]
