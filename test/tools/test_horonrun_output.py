@@ -6,6 +6,7 @@ import os
 import pathlib
 import pty
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -95,13 +96,34 @@ def test_output_is_complete_though_its_reader_is_slow():
     assert len(out) == 2 * 2000 * (4096 + len("[0]<stdout>:"))
 
 
-def test_output_without_reader_does_not_stop_the_job():
-    with jobs.Job("-np", "2", "sh", "-c", "for i in 1 2 3 4 5 6 7 8 9; do echo $i; done") as job:
+def test_output_without_reader_ends_the_job():
+    """As SIGPIPE ends a program that runs alone: what nobody reads need not go on."""
+    with jobs.Job("-np", "2", "sh", "-c", "while :; do echo y; done") as job:
+        job.wait_for_output(rb"y")
         job.process.stdout.close()
         job.process.stdout = None
         _, err = job.process.communicate(timeout=jobs.DEADLINE)
-        assert job.process.returncode == 0, err
+        assert job.process.returncode == 128 + signal.SIGPIPE, err
+        assert b"nobody reads standard output any more: ending" in err
         job.assert_nothing_left()
+
+
+def test_output_that_cannot_be_written_is_told_and_no_success():
+    for words in (["-np", "2", "echo", "hi"], ["--help"], ["--version"], ["--check-build"]):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(
+                [jobs.HORONRUN, *words],
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=jobs.CLEAN,
+                timeout=jobs.DEADLINE,
+                check=False,
+            )
+        assert done.returncode == 1, (words, done)
+        assert (
+            done.stderr.count("horonrun: standard output") == 1 and "No space left" in done.stderr
+        ), (words, done)
 
 
 def test_output_streams_keep_their_sides():

@@ -75,4 +75,14 @@ def test_info_wrong_word_is_refused():
     assert info("--help")[0] == 0
 
 
+def test_info_that_cannot_be_written_is_no_success():
+    for words in ([], ["--config"], ["--version"], ["--help"]):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(
+                [INFO, *words], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
+            )
+        assert done.returncode == 1, (words, done)
+        assert "horon-info: standard output cannot be written: No space" in done.stderr, done
+
+
 tap.run(dict(vars()))

@@ -9,6 +9,7 @@
 #include "alloc.h"
 #include "environment.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,6 +130,20 @@ static void on_full(void *arg, bool full)
         horonrun_channel_pause(&job->hosts[i].channel, full);
 }
 
+/* A reader that is gone ends us, as SIGPIPE ends a program that runs alone. A full disk does not:
+ * the ranks may have days of work behind them; but it is told, and is no success. */
+static void on_broken(void *arg, int stream, int why)
+{
+    struct job *job = arg;
+    const char *name = stream == 1 ? "standard output" : "standard error";
+    job->output_lost = true;
+    if (why == EPIPE)
+        job_fail(job, 128 + SIGPIPE, "nobody reads %s any more: ending all ranks", name);
+    else
+        horonrun_output_say(job->output, "%s cannot be written, its rest is lost: %s", name,
+                            strerror(why));
+}
+
 /* ---- The beginning ---- */
 
 static bool set_from_text(char ***list, const char *text)
@@ -165,10 +180,12 @@ static bool add_job_variables(struct job *job, char ***list, const char *key)
 static horon_status_t make_environments(struct job *job, const char *key, struct horon_error *error)
 {
     job->directory = getcwd(NULL, 0);
+    const int why = errno;
     job->environment = horonrun_environment_copy(environ);
     job->remote_environment = horonrun_environment_copy_for_remote(environ);
     if (!job->directory)
-        return horon_error_set_errno(error, HORON_ERR_SYSTEM, 0, "the current directory is gone");
+        return horon_error_set_errno(error, HORON_ERR_SYSTEM, why,
+                                     "the current directory cannot be named");
     if (!add_job_variables(job, &job->environment, key) ||
         !add_job_variables(job, &job->remote_environment, key))
         return horon_error_set(error, HORON_ERR_MEMORY, "out of memory");
@@ -187,15 +204,22 @@ static horon_status_t make_output(struct job *job, struct horon_error *error)
                          (options->color == HORONRUN_COLOR_AUTO && !(no_color && *no_color) &&
                           isatty(STDOUT_FILENO + i));
     horon_status_t status = horonrun_output_create(&job->output, job->loop, job->setup->size,
-                                                   &style, on_full, job, error);
+                                                   &style, on_full, on_broken, job, error);
     return status == HORON_OK ? horonrun_output_open_files(job->output, error) : status;
 }
 
-static void watch(struct job *job)
+static horon_status_t open_signals(struct job *job, struct horon_error *error)
 {
     sigset_t handled;
     horonrun_job_signals(&handled);
     job->signal_fd = signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK);
+    return job->signal_fd >= 0
+               ? HORON_OK
+               : horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "no descriptor for signals");
+}
+
+static void watch(struct job *job)
+{
     ev_io_init(&job->signal_io, on_signal, job->signal_fd, EV_READ);
     ev_timer_init(&job->start_timer, on_start_timer, (double)job->setup->start_timeout_ms / 1000.,
                   0.);
@@ -278,6 +302,8 @@ static horon_status_t begin(struct job *job, struct horon_error *error)
     char key[HORONRUN_KEY_BYTES];
     horon_status_t status = make_tables(job, error);
     if (status == HORON_OK)
+        status = open_signals(job, error);
+    if (status == HORON_OK)
         status = make_output(job, error);
     if (status == HORON_OK)
         status = horonrun_store_make_key(key, error);
@@ -331,6 +357,8 @@ int horonrun_job_run(const struct horonrun_job_setup *setup)
         while (horonrun_output_pending(job.output) && job.interrupts == interrupts)
             ev_run(job.loop, EVRUN_ONCE); /* the reader takes its time; Ctrl-C ends that */
     }
+    if (job.output_lost && job.code == 0)
+        job.code = 1;
     deinit(&job);
     return job.code;
 }

@@ -48,7 +48,8 @@ struct job {
     const struct horonrun_job_setup *setup;
     struct ev_loop *loop;
     enum job_state state;
-    int code; /* the exit status */
+    int code;         /* the exit status */
+    bool output_lost; /* our stdout or stderr could not be written */
     struct horonrun_output *output;
     struct horonrun_store *store;
     struct job_host *hosts; /* [host_count] */

@@ -11,6 +11,7 @@
 #include "spawn.h"
 #include "tree.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -174,6 +175,12 @@ int main(int argc, char **argv)
         horonrun_build_print(stdout);
     } else {
         code = prepare_and_run(&options, argv);
+    }
+    errno = 0;
+    if ((fflush(stdout) != 0 || ferror(stdout)) && code == 0) {
+        fprintf(stderr, "horonrun: standard output cannot be written: %s\n",
+                errno ? strerror(errno) : "a write failed");
+        code = 1;
     }
     horonrun_options_deinit(&options);
     return code;

@@ -44,6 +44,8 @@ struct horonrun_output {
     int ranks;
     bool full;
     void (*on_full)(void *arg, bool full);
+    void (*on_broken)(void *arg, int stream, int why);
+    bool told_broken[2];
     void *arg;
 };
 
@@ -59,7 +61,15 @@ static void report_fullness(struct horonrun_output *output)
 
 static void on_moved(void *arg)
 {
-    report_fullness(arg);
+    struct horonrun_output *output = arg;
+    for (int i = 0; i < 2; i++) {
+        const int why = output->sinks[i].broken;
+        if (!why || output->told_broken[i])
+            continue;
+        output->told_broken[i] = true;
+        output->on_broken(output->arg, i + 1, why);
+    }
+    report_fullness(output);
 }
 
 static void put_timestamp(struct horonrun_sink *sink)
@@ -117,13 +127,17 @@ static bool same_file(int a, int b)
 
 horon_status_t horonrun_output_create(struct horonrun_output **output_out, struct ev_loop *loop,
                                       int ranks, const struct horonrun_output_style *style,
-                                      void (*on_full)(void *arg, bool full), void *arg,
+                                      void (*on_full)(void *arg, bool full),
+                                      void (*on_broken)(void *arg, int stream, int why), void *arg,
                                       struct horon_error *error)
 {
     struct horonrun_output *output = horon_zalloc(1, sizeof *output);
     if (output) {
-        *output = (struct horonrun_output){
-            .style = *style, .ranks = ranks, .on_full = on_full, .arg = arg};
+        *output = (struct horonrun_output){.style = *style,
+                                           .ranks = ranks,
+                                           .on_full = on_full,
+                                           .on_broken = on_broken,
+                                           .arg = arg};
         output->streams = horon_zalloc(2 * (size_t)ranks, sizeof *output->streams);
         output->last = horon_zalloc((size_t)ranks, sizeof *output->last);
         for (int i = 0; i < 2; i++)

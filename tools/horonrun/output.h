@@ -28,11 +28,13 @@ struct horonrun_output; /* create/destroy */
  * @param ranks how many there will be
  * @param on_full called with true when our stdout or stderr does not keep up, with false when it
  *         does again; rank output should not be fed meanwhile
+ * @param on_broken called once for our stdout (1) or stderr (2) when it cannot be written any more
  * @return OK | ERR_MEMORY
  */
 horon_status_t horonrun_output_create(struct horonrun_output **output_out, struct ev_loop *loop,
                                       int ranks, const struct horonrun_output_style *style,
-                                      void (*on_full)(void *arg, bool full), void *arg,
+                                      void (*on_full)(void *arg, bool full),
+                                      void (*on_broken)(void *arg, int stream, int why), void *arg,
                                       struct horon_error *error);
 
 /** Opens DIR/rank.N/stdout and stderr. @return OK | ERR_SYSTEM, naming the file */

@@ -32,7 +32,7 @@ static size_t write_some(struct horonrun_sink *sink)
         if (put < 0 && (errno == EINTR || errno == EAGAIN))
             break;
         if (put < 0) {
-            sink->broken = true;
+            sink->broken = errno;
             return sink->queue.used;
         }
         done += (size_t)put;

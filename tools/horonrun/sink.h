@@ -15,8 +15,8 @@ struct horonrun_sink {
     struct horonrun_bytes queue;
     int fd;                   /* not owned */
     bool regular;             /* a file: a write never waits long */
-    bool broken;              /* the reader is gone: everything is dropped */
-    void (*moved)(void *arg); /* some was written */
+    int broken;               /* errno of a write that failed: everything is dropped from then on */
+    void (*moved)(void *arg); /* some was written, or it broke */
     void *arg;
 };
 

@@ -7,6 +7,7 @@
 #include "machine.h"
 #include "options_table.h"
 
+#include <errno.h>
 #include <horon/horon.h>
 #include <stdbool.h>
 #include <string.h>
@@ -56,6 +57,17 @@ static void print_machine(FILE *to)
     print_found(to, "Python", horon_found_python);
 }
 
+/* What could not be written was not said. */
+static int end_output(int code)
+{
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return code;
+    fprintf(stderr, "horon-info: standard output cannot be written: %s\n",
+            errno ? strerror(errno) : "a write failed");
+    return code ? code : 1;
+}
+
 int main(int argc, char **argv)
 {
     bool machine = false, config = false, markdown = false, version = false;
@@ -70,8 +82,8 @@ int main(int argc, char **argv)
         else if (strcmp(argv[i], "--version") == 0)
             version = true;
         else
-            return help(strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0 ? stdout
-                                                                                     : stderr);
+            return end_output(help(
+                strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0 ? stdout : stderr));
     }
     const bool all = !machine && !config && !version;
     if (all || version)
@@ -88,5 +100,5 @@ int main(int argc, char **argv)
         horon_info_print_options_markdown(stdout);
     else if (all || config)
         code = horon_info_print_options(stdout);
-    return code;
+    return end_output(code);
 }
