@@ -171,10 +171,26 @@ static int allocate_all(int fd, size_t bytes)
     return why;
 }
 
+/* A memfd counts as a file, and one that grows beyond the limit kills its process by SIGXFSZ. */
+static horon_status_t check_file_limit(size_t bytes, struct horon_error *error)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+        limit.rlim_cur >= bytes)
+        return HORON_OK;
+    return horon_error_set(error, HORON_ERR_MEMORY,
+                           "%zu bytes of shared memory are more than this process may have in one "
+                           "file, %" PRIu64 " bytes: raise that limit (ulimit -f)",
+                           bytes, (uint64_t)limit.rlim_cur);
+}
+
 horon_status_t horon_memory_create(const char *name, size_t bytes, int *fd_out,
                                    struct horon_error *error)
 {
     const size_t whole = whole_pages(bytes);
+    horon_status_t status = check_file_limit(whole, error);
+    if (status != HORON_OK)
+        return status;
     int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "no shared memory");

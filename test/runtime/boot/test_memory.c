@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -201,6 +202,27 @@ static void test_memory_beyond_the_machine_is_refused(void **state)
     assert_int_equal(fd, -1);
 }
 
+/* It would be a signal that ends the process, not an error. */
+static void test_memory_beyond_the_file_limit_is_refused(void **state)
+{
+    struct horon_error error = {0};
+    struct rlimit before;
+    int fd = -1;
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    const struct rlimit small = {8192, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    horon_status_t status = horon_memory_create("horon-test", 8193, &fd, &error);
+    assert_int_equal(fd, -1);
+    horon_status_t just = horon_memory_create("horon-test", 8192, &fd, &(struct horon_error){0});
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(just, HORON_OK);
+    close(fd);
+    assert_int_equal(status, HORON_ERR_MEMORY);
+    assert_non_null(strstr(error.text, "12288 bytes of shared memory"));
+    assert_non_null(strstr(error.text, "8192 bytes: raise that limit (ulimit -f)"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -214,6 +236,7 @@ int main(void)
         cmocka_unit_test(test_memory_that_can_shrink_is_not_mapped),
         cmocka_unit_test(test_memory_of_another_size_is_not_mapped),
         cmocka_unit_test(test_memory_beyond_the_machine_is_refused),
+        cmocka_unit_test(test_memory_beyond_the_file_limit_is_refused),
     };
     return cmocka_run_group_tests(tests, make_root, remove_root);
 }
