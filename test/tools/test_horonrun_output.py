@@ -259,6 +259,17 @@ def test_slips_are_refused_with_status_2():
         assert out == ""
 
 
+def test_too_few_descriptors_are_told_before_anything_runs():
+    limit = ("sh", "-c", 'ulimit -n 8; exec "$@"', "sh")
+    status, _, err = jobs.run("-np", "4", "true", prefix=limit)
+    assert status == 2, err
+    assert "may have 8 files open (ulimit -Hn), and this job takes 28 of horonrun" in err
+    status, out, err = jobs.run(
+        "-np", "4", "echo", "hi", prefix=(*limit[:2], limit[2].replace("8", "28"), "sh")
+    )
+    assert (status, out.count("hi")) == (0, 4), err
+
+
 def test_wrong_variables_are_named():
     status, _, err = jobs.run("-np", "1", "true", env={"HORON_FUSION_BYTES": "many"})
     assert status == 2

@@ -467,7 +467,7 @@ static void greet(struct agent *agent)
     horonrun_channel_send(&agent->channel, HORONRUN_HELLO, body, out.used);
 }
 
-static void watch_signals(struct agent *agent)
+static bool watch_signals(struct agent *agent)
 {
     sigset_t handled;
     sigemptyset(&handled);
@@ -477,9 +477,12 @@ static void watch_signals(struct agent *agent)
     sigaddset(&handled, SIGINT);
     sigprocmask(SIG_BLOCK, &handled, NULL);
     agent->signal_fd = signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (agent->signal_fd < 0)
+        return false;
     ev_io_init(&agent->signal_io, on_signal, agent->signal_fd, EV_READ);
     agent->signal_io.data = agent;
     ev_io_start(agent->loop, &agent->signal_io);
+    return true;
 }
 
 int horonrun_agent_run(const struct horonrun_agent_setup *setup)
@@ -495,7 +498,11 @@ int horonrun_agent_run(const struct horonrun_agent_setup *setup)
     agent.end_timer.data = agent.lost_timer.data = &agent;
     horonrun_channel_open(&agent.channel, agent.loop, setup->in_fd, setup->out_fd, false, &events,
                           &agent);
-    watch_signals(&agent);
+    if (!watch_signals(&agent)) { /* no descriptor is left for it: horonrun sees our end */
+        horonrun_channel_close(&agent.channel);
+        ev_loop_destroy(agent.loop);
+        return 1;
+    }
     if (setup->remote)
         ev_timer_again(agent.loop, &agent.lost_timer);
     greet(&agent);

@@ -19,6 +19,10 @@
 #include <unistd.h>
 
 #define USAGE_STATUS 2
+/* Descriptors beside those of ranks and hosts: loops, signals, the store, our own three. */
+#define FILES_BASE 16
+#define FILES_A_RANK 3 /* of the agent, at the start: two streams and the news of exec */
+#define FILES_A_HOST 3 /* the pipes to ssh */
 
 static int refuse(const struct horon_error *error)
 {
@@ -91,6 +95,29 @@ static void warn_of_ignored(const struct horonrun_options *options)
         fprintf(stderr, "horonrun: warning: %s is ignored: horon needs no such setting\n", *name);
 }
 
+/* Told before anything runs, as what fails half way for want of a descriptor says little. */
+static horon_status_t check_files(const struct horonrun_options *options,
+                                  const struct horonrun_hosts *hosts, struct horon_error *error)
+{
+    struct rlimit files;
+    rlim_t agent = 0, own = 0;
+    for (size_t i = 0; i < hosts->count; i++) {
+        if (hosts->at[i].local)
+            agent = FILES_A_RANK * (rlim_t)hosts->at[i].ranks;
+        else
+            own += FILES_A_HOST;
+        if (options->output_directory)
+            own += 2 * (rlim_t)hosts->at[i].ranks;
+    }
+    const rlim_t wanted = FILES_BASE + (agent > own ? agent : own);
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= wanted)
+        return HORON_OK;
+    return horon_error_set(error, HORON_ERR_CONFIG,
+                           "a process here may have %llu files open (ulimit -Hn), and this job "
+                           "takes %llu of horonrun: raise that limit, or start fewer ranks here",
+                           (unsigned long long)files.rlim_cur, (unsigned long long)wanted);
+}
+
 static int run_job(const struct horonrun_options *options, const struct horonrun_hosts *hosts,
                    const struct horon_config *config, char **argv, bool local,
                    struct horon_error *error)
@@ -107,6 +134,8 @@ static int run_job(const struct horonrun_options *options, const struct horonrun
         setup.size += hosts->at[i].ranks;
     horonrun_tree_adopt();
     horonrun_spawn_raise_files(&files);
+    if (check_files(options, hosts, error) != HORON_OK)
+        return refuse(error);
     horonrun_job_signals(&handled);
     sigprocmask(SIG_BLOCK, &handled, &setup.mask);
     signal(SIGPIPE, SIG_IGN);

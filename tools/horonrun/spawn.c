@@ -41,7 +41,7 @@ _Noreturn static void become(const struct horonrun_spawn *what, int out, int err
     if (getppid() != parent)
         _exit(125); /* it died before it could take us along */
     int in = what->stdin_fd >= 0 ? what->stdin_fd : open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0)
+    if (in < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0)
         fail_child(exec_fd, false);
     signal(SIGPIPE, SIG_DFL);
     setrlimit(RLIMIT_NOFILE, &what->files);
