@@ -163,8 +163,9 @@ void perf_options_help(FILE *to)
     for (size_t i = 0; i < FLAGS; i++) {
         char head[48];
         const int letter = flags[i].code < 256 ? flags[i].code : ' ';
-        snprintf(head, sizeof head, "%c%c%c --%s %s", letter == ' ' ? ' ' : '-', letter,
-                 letter == ' ' ? ' ' : ',', flags[i].word, flags[i].value ? flags[i].value : "");
+        snprintf(head, sizeof head, "%c%c%c --%s%s%s", letter == ' ' ? ' ' : '-', letter,
+                 letter == ' ' ? ' ' : ',', flags[i].word, flags[i].value ? " " : "",
+                 flags[i].value ? flags[i].value : "");
         fprintf(to, "  %-28s %s\n", head, flags[i].doc);
     }
 }

@@ -225,10 +225,10 @@ static bool parse_integer(enum horon_config_type type, const char *text, int64_t
 {
     static const char *const int_units[] = {"", NULL};
     static const char *const byte_units[] = {"", "b", "k", "kib", "m", "mib", "g", "gib", NULL};
-    static const char *const time_units[] = {"", "ms", "s", "min", NULL};
+    static const char *const time_units[] = {"", "ms", "s", "min", "h", NULL};
     static const int64_t int_factors[] = {1};
     static const int64_t byte_factors[] = {1, 1, KIB, KIB, MIB, MIB, GIB, GIB};
-    static const int64_t time_factors[] = {1000, 1, 1000, 60000};
+    static const int64_t time_factors[] = {1000, 1, 1000, 60000, 3600000};
     if (type == HORON_CONFIG_BYTES)
         return parse_number(text, byte_units, byte_factors, value_out);
     if (type == HORON_CONFIG_TIME)
@@ -258,6 +258,34 @@ static int64_t parse_bool(const char *text)
     return index < 0 ? -1 : index % 2;
 }
 
+/* In the largest unit of which it is a whole number. */
+static void write_number(enum horon_config_type type, int64_t value, char *text, size_t bytes)
+{
+    static const struct {
+        enum horon_config_type type;
+        int64_t factor;
+        const char *unit;
+    } units[] = {{HORON_CONFIG_TIME, 3600000, "h"}, {HORON_CONFIG_TIME, 60000, "min"},
+                 {HORON_CONFIG_TIME, 1000, "s"},    {HORON_CONFIG_TIME, 1, "ms"},
+                 {HORON_CONFIG_BYTES, GIB, "g"},    {HORON_CONFIG_BYTES, MIB, "m"},
+                 {HORON_CONFIG_BYTES, KIB, "k"}};
+    for (size_t i = 0; value && i < sizeof units / sizeof units[0]; i++) {
+        if (units[i].type != type || value % units[i].factor)
+            continue;
+        snprintf(text, bytes, "%lld%s", (long long)(value / units[i].factor), units[i].unit);
+        return;
+    }
+    snprintf(text, bytes, "%lld", (long long)value);
+}
+
+void horon_config_bounds(const struct horon_config_row *row, char *text, size_t text_bytes)
+{
+    char min[32], max[32];
+    write_number(row->type, row->min, min, sizeof min);
+    write_number(row->type, row->max, max, sizeof max);
+    snprintf(text, text_bytes, "%s..%s", min, max);
+}
+
 static horon_status_t parse_numeric(int64_t *field, const struct horon_config_row *row,
                                     const char *variable, const char *text,
                                     struct horon_error *error)
@@ -267,14 +295,12 @@ static horon_status_t parse_numeric(int64_t *field, const struct horon_config_ro
                                row->type == HORON_CONFIG_BYTES  ? "a size such as 4096, 64k or 8m"
                                : row->type == HORON_CONFIG_TIME ? "a time such as 500ms or 2s"
                                                                 : "a whole number");
-    if (*field < row->min || *field > row->max)
-        return horon_error_set(error, HORON_ERR_CONFIG,
-                               "%s=%s is out of bounds: it must lie in %lld..%lld%s", variable,
-                               text, (long long)row->min, (long long)row->max,
-                               row->type == HORON_CONFIG_BYTES  ? " bytes"
-                               : row->type == HORON_CONFIG_TIME ? " ms"
-                                                                : "");
-    return HORON_OK;
+    if (*field >= row->min && *field <= row->max)
+        return HORON_OK;
+    char bounds[72];
+    horon_config_bounds(row, bounds, sizeof bounds);
+    return horon_error_set(error, HORON_ERR_CONFIG, "%s=%s is out of bounds: it must lie in %s",
+                           variable, text, bounds);
 }
 
 static horon_status_t parse_row(struct horon_config *config, const struct horon_config_row *row,
@@ -354,6 +380,15 @@ static horon_status_t load_row(struct horon_config *config, const struct horon_c
     return parse_row(config, row, variable, row->dflt, error);
 }
 
+static horon_status_t say_unknown(const char *name, size_t name_bytes, struct horon_error *error)
+{
+    const struct horon_nearest nearest = nearest_row(name, name_bytes);
+    const bool close = horon_nearest_is_close(&nearest);
+    return horon_error_set(
+        error, HORON_ERR_CONFIG, "no setting is called %.*s; %s%s", (int)name_bytes, name,
+        close ? "nearest is " : "horon-info --config lists all", close ? nearest.name : "");
+}
+
 static horon_status_t load_setting(struct horon_config *config, const char *setting,
                                    enum horon_config_origin *origins, struct horon_error *error)
 {
@@ -369,8 +404,7 @@ static horon_status_t load_setting(struct horon_config *config, const char *sett
     }
     const struct horon_config_row *row = find_row(name, name_bytes);
     if (!row)
-        return horon_error_set(error, HORON_ERR_CONFIG, "no setting is called %.*s; nearest is %s",
-                               (int)name_bytes, name, nearest_row(name, name_bytes).name);
+        return say_unknown(name, name_bytes, error);
     if (origins)
         origins[row - rows] = HORON_CONFIG_FROM_CALLER;
     return parse_row(config, row, row->name, equals + 1, error);
@@ -460,9 +494,10 @@ int horon_config_unknown(struct horon_error *error)
         struct horon_nearest nearest = nearest_row(*entry + 6, bytes - 6);
         for (size_t i = 0; i < ELSEWHERE; i++)
             horon_nearest_consider(&nearest, elsewhere[i], strlen(elsewhere[i]));
-        horon_error_set(error, HORON_ERR_CONFIG,
-                        "%.*s is set but means nothing; the nearest is HORON_%s", (int)bytes,
-                        *entry, nearest.name);
+        const bool close = horon_nearest_is_close(&nearest);
+        horon_error_set(error, HORON_ERR_CONFIG, "%.*s is set but means nothing; %s%s", (int)bytes,
+                        *entry, close ? "the nearest is HORON_" : "horon-info --config lists all",
+                        close ? nearest.name : "");
     }
     return unknown;
 }

@@ -42,7 +42,7 @@ struct horon_config {
 enum horon_config_type {
     HORON_CONFIG_INT,   /* decimal */
     HORON_CONFIG_BYTES, /* 123, 64k, 8m, 1g (powers of 1024) */
-    HORON_CONFIG_TIME,  /* 500ms, 2s, 3min; a bare number is seconds */
+    HORON_CONFIG_TIME,  /* 500ms, 2s, 3min, 1h; a bare number is seconds */
     HORON_CONFIG_BOOL,  /* 0 1 no yes false true off on */
     HORON_CONFIG_WORD,  /* one of choices */
     HORON_CONFIG_TEXT
@@ -87,6 +87,9 @@ horon_status_t horon_config_load(struct horon_config *config, const char *const 
 /** Prints the value of a row as a user would write it. Secrets print as "(set)" or "". */
 void horon_config_format(const struct horon_config *config, const struct horon_config_row *row,
                          char *text, size_t text_bytes);
+
+/** Prints the bounds of a row that is a number, with units: "500ms..24h", "0..4g". */
+void horon_config_bounds(const struct horon_config_row *row, char *text, size_t text_bytes);
 
 /** @return a hash of the values all ranks must agree on; the handshake compares it. */
 uint64_t horon_config_agreed_hash(const struct horon_config *config);

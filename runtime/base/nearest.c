@@ -53,3 +53,10 @@ void horon_nearest_consider(struct horon_nearest *nearest, const char *name, siz
     memcpy(nearest->name, name, name_bytes);
     nearest->name[name_bytes] = 0;
 }
+
+bool horon_nearest_is_close(const struct horon_nearest *nearest)
+{
+    const size_t name_bytes = strlen(nearest->name);
+    const size_t longer = name_bytes > nearest->wanted_bytes ? name_bytes : nearest->wanted_bytes;
+    return nearest->distance <= (longer + 1) / 3;
+}

@@ -220,8 +220,9 @@ static horon_status_t check_options(const struct horon_store_server_options *opt
     struct horon_address address = {0};
     bool inside = true;
     if (options->size < 1 || options->size > HORON_BOOT_SIZE_MAX)
-        return horon_error_set(error, HORON_ERR_CONFIG, "a job of %d ranks cannot be served",
-                               options->size);
+        return horon_error_set(error, HORON_ERR_CONFIG,
+                               "a job of %d ranks cannot be served: 1..%d ranks can", options->size,
+                               HORON_BOOT_SIZE_MAX);
     if (at && strcmp(at, "*") != 0 && !horon_address_parse(at, 0, &address))
         return horon_error_set(error, HORON_ERR_CONFIG, "'%s' is no IP address to listen at", at);
     if (at)

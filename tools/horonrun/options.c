@@ -8,6 +8,7 @@
 #include "options.h"
 
 #include "alloc.h"
+#include "boot/store_frame.h"
 #include "config.h"
 #include "frame.h"
 #include "nearest.h"
@@ -251,8 +252,11 @@ static horon_status_t set_own(struct horonrun_options *options, const struct own
         *(const char **)field = value;
         break;
     case KIND_NP:
-        if (!parse_whole(value, 1, 1 << 20, &number))
-            return wrong_value(word, value, "a number of ranks, 1 or more");
+        if (!parse_whole(value, 1, HORON_BOOT_SIZE_MAX, &number)) {
+            char wanted[64];
+            snprintf(wanted, sizeof wanted, "a number of ranks, 1..%d", HORON_BOOT_SIZE_MAX);
+            return wrong_value(word, value, wanted);
+        }
         *(int *)field = (int)number;
         break;
     case KIND_GRACE:
@@ -358,6 +362,9 @@ static horon_status_t set_option(struct horonrun_options *options, struct word *
         return status;
     struct horon_nearest nearest = horon_nearest_to(word->name, strlen(word->name));
     find_nearest(&nearest);
+    if (!horon_nearest_is_close(&nearest))
+        return horon_error_set(word->error, HORON_ERR_CONFIG,
+                               "no option is called %s (--help lists all)", word->name);
     return horon_error_set(word->error, HORON_ERR_CONFIG,
                            "no option is called %s; the nearest is %s (--help lists all)",
                            word->name, nearest.name);
@@ -409,10 +416,12 @@ void horonrun_options_help(FILE *to)
     const struct horon_config_row *rows = horon_config_rows(&count);
     fprintf(to, "usage: horonrun -np N [options] COMMAND [ARGUMENT...]\n\n"
                 "Starts COMMAND as N ranks, here or on the hosts given, and ends all of them when\n"
-                "one fails; returns the status of the first that failed.\n\n");
+                "one fails; returns the status of the one that was the cause. Standard input goes\n"
+                "to rank 0 if it is a file or a pipe, that of the others is empty.\n\n");
     for (size_t i = 0; i < sizeof own_options / sizeof own_options[0]; i++) {
         const struct own_option *option = &own_options[i];
-        snprintf(left, sizeof left, "%s %s", option->names, option->value ? option->value : "");
+        snprintf(left, sizeof left, "%s%s%s", option->names, option->value ? " " : "",
+                 option->value ? option->value : "");
         print_wrapped(to, left, option->doc);
     }
     fprintf(to, "\nSettings for the ranks (the same as HORON_... in the environment;\n"

@@ -34,14 +34,15 @@ static void write_allowed(const struct horon_config_row *row, char *text, size_t
                                              [HORON_CONFIG_BOOL] = "0 or 1",
                                              [HORON_CONFIG_WORD] = "",
                                              [HORON_CONFIG_TEXT] = "text"};
-    const char *unit = row->type == HORON_CONFIG_TIME ? "ms" : "";
-    if (row->choices)
+    char bounds[72];
+    if (row->choices) {
         snprintf(text, bytes, "one of: %s", row->choices);
-    else if (row->type == HORON_CONFIG_BOOL || row->type == HORON_CONFIG_TEXT)
+    } else if (row->type == HORON_CONFIG_BOOL || row->type == HORON_CONFIG_TEXT) {
         snprintf(text, bytes, "%s", type_names[row->type]);
-    else
-        snprintf(text, bytes, "%s, %lld..%lld%s", type_names[row->type], (long long)row->min,
-                 (long long)row->max, unit);
+    } else {
+        horon_config_bounds(row, bounds, sizeof bounds);
+        snprintf(text, bytes, "%s, %s", type_names[row->type], bounds);
+    }
 }
 
 static void print_wrapped(FILE *to, const char *text)

@@ -162,12 +162,11 @@ static void test_config_bounds_are_allowed_and_one_beyond_is_not(void **state)
     const struct horon_config_row *rows = horon_config_rows(&count);
     (void)state;
     for (size_t i = 0; i < count; i++) {
-        char text[64], bounds[64];
+        char text[64], bounds[72];
         if (!is_number(&rows[i]))
             continue;
         numbers++;
-        snprintf(bounds, sizeof bounds, "%lld..%lld", (long long)rows[i].min,
-                 (long long)rows[i].max);
+        horon_config_bounds(&rows[i], bounds, sizeof bounds);
         const char *const words[] = {rows[i].name, "out of bounds", bounds, NULL};
         expect_number(rows[i].name, number_text(&rows[i], rows[i].min, text, sizeof text),
                       rows[i].min);
@@ -213,12 +212,12 @@ static void test_config_sizes_take_units_of_1024(void **state)
     for (size_t i = 0; i < sizeof right / sizeof right[0]; i++)
         expect_number("FUSION_BYTES", right[i].text, right[i].bytes);
     refuse_each("FUSION_BYTES", wrong, "not a size");
-    refuse_each("FUSION_BYTES", huge, "0..4294967296 bytes");
+    refuse_each("FUSION_BYTES", huge, "0..4g");
 }
 
 static void test_config_times_are_seconds_or_have_a_unit(void **state)
 {
-    static const char *const wrong[] = {"", "s", "1.5s", "1h", "1m", "1sec", "1 s", "1us", NULL};
+    static const char *const wrong[] = {"", "s", "1.5s", "1d", "1m", "1sec", "1 s", "1us", NULL};
     static const char *const huge[] = {
         "86400001ms", "86401", "86401s", "9223372036854775807", "9223372036854775807min",
         "-1s",        NULL};
@@ -229,8 +228,9 @@ static void test_config_times_are_seconds_or_have_a_unit(void **state)
     expect_number("STALL_WARN", "2s", 2000);
     expect_number("STALL_WARN", "2S", 2000);
     expect_number("STALL_WARN", "3min", 180000);
+    expect_number("STALL_WARN", "24h", 86400000);
     refuse_each("STALL_WARN", wrong, "not a time");
-    refuse_each("STALL_WARN", huge, "0..86400000 ms");
+    refuse_each("STALL_WARN", huge, "0..24h");
 }
 
 static void test_config_switches_take_words(void **state)
@@ -390,8 +390,9 @@ static void test_config_unknown_setting_is_refused_with_the_nearest(void **state
         {"FUSION_BYTE=1", "FUSION_BYTE;", "nearest is FUSION_BYTES"},
         {"fusion_bytes=1", "fusion_bytes;", "nearest is FUSION_BYTES"},
         {"HORON_SPINUS=1", "SPINUS;", "nearest is SPIN_US"},
-        {"=1", "called ;", "nearest is"},
-        {"HORON_=1", "called HORON_;", "nearest is"},
+        {"NOSUCH=1", "called NOSUCH; horon-info --config lists all", ""},
+        {"=1", "called ; horon-info", ""},
+        {"HORON_=1", "called HORON_; horon-info", ""},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -433,6 +434,22 @@ static void test_config_unknown_variables_are_counted_and_the_first_named(void *
     setenv("HORON_RANKS", "1", 1);
     assert_int_equal(horon_config_unknown(&error), 1); /* near one that is no row */
     assert_non_null(strstr(error.text, "nearest is HORON_RANK"));
+}
+
+static void test_config_bounds_have_units(void **state)
+{
+    static const char *const cases[][3] = {
+        {"PEER_TIMEOUT", "1ms", "it must lie in 500ms..24h"},
+        {"STALL_WARN", "25h", "it must lie in 0..24h"},
+        {"FUSION_BYTES", "5g", "it must lie in 0..4g"},
+        {"SHM_CHUNK_BYTES", "1", "it must lie in 4k..16m"},
+        {"SPIN_US", "1000001", "it must lie in 0..1000000"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *const words[] = {cases[i][0], cases[i][2], NULL};
+        expect_refused(cases[i][0], cases[i][1], words);
+    }
 }
 
 /* What is printed of a value is read back as the same value. */
@@ -526,6 +543,7 @@ int main(void)
         TEST(test_config_defaults_are_those_of_the_table),
         TEST(test_config_rows_have_fields_of_their_own),
         TEST(test_config_bounds_are_allowed_and_one_beyond_is_not),
+        TEST(test_config_bounds_have_units),
         TEST(test_config_whole_numbers_are_strict),
         TEST(test_config_sizes_take_units_of_1024),
         TEST(test_config_times_are_seconds_or_have_a_unit),

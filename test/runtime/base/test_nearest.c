@@ -47,6 +47,31 @@ static void test_nearest_of_several_is_first_of_the_nearest(void **state)
     assert_string_equal(find("CHUNK_BYTES", names).name, "SHM_CHUNK_BYTES");
 }
 
+static void test_nearest_is_close_up_to_a_third(void **state)
+{
+    static const struct {
+        const char *wanted, *name;
+        bool close;
+    } cases[] = {{"--verbos", "--verbose", true},
+                 {"SHN", "SHM", true},
+                 {"STOER", "STORE", true},
+                 {"CHUNK_BYTES", "SHM_CHUNK_BYTES", true},
+                 {"--bogus", "--hosts", false},
+                 {"NOSUCH", "SHM", false},
+                 {"", "SHM", false},
+                 {"ab", "cd", false}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *const names[] = {cases[i].name, NULL};
+        struct horon_nearest nearest = find(cases[i].wanted, names);
+        if (horon_nearest_is_close(&nearest) != cases[i].close)
+            fail_msg("%s and %s", cases[i].wanted, cases[i].name);
+    }
+    const char *const none[] = {NULL};
+    struct horon_nearest nearest = find("x", none);
+    assert_false(horon_nearest_is_close(&nearest));
+}
+
 static void test_nearest_of_nothing_is_empty(void **state)
 {
     static const char *const none[] = {NULL};
@@ -85,6 +110,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nearest_counts_edits),
         cmocka_unit_test(test_nearest_of_several_is_first_of_the_nearest),
+        cmocka_unit_test(test_nearest_is_close_up_to_a_third),
         cmocka_unit_test(test_nearest_of_nothing_is_empty),
         cmocka_unit_test(test_nearest_takes_names_without_end),
         cmocka_unit_test(test_nearest_of_overlong_names_stays_in_bounds),
