@@ -75,8 +75,7 @@ static int measure(const struct perf_options *options, struct perf_peer *peer,
     if (peer->rank == 0) {
         perf_report_head(report, perf_loop_aligned(loop));
     }
-    const uint64_t end = options->verb == HORON_BARRIER ? 0 : options->end_bytes;
-    uint64_t bytes = options->verb == HORON_BARRIER ? 0 : options->begin_bytes;
+    uint64_t bytes = options->begin_bytes;
     do {
         struct perf_cell cells[2];
         memset(cells, 0, sizeof cells);
@@ -97,7 +96,7 @@ static int measure(const struct perf_options *options, struct perf_peer *peer,
             }
             perf_report_row(report, cells);
         }
-        bytes = bytes < end ? perf_size_next(options, bytes) : 0;
+        bytes = bytes < options->end_bytes ? perf_size_next(options, bytes) : 0;
     } while (bytes != 0);
     return result;
 }

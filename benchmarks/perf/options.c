@@ -413,6 +413,10 @@ enum perf_parse perf_options_parse(int argc, char **argv, struct perf_options *o
     if (options_check(&options, why) != 0) {
         return PERF_PARSE_WRONG;
     }
+    if (options.verb == HORON_BARRIER) { /* nothing of it has a size */
+        options.begin_bytes = 0;
+        options.end_bytes = 0;
+    }
     *options_out = options;
     return PERF_PARSE_RUN;
 }

@@ -248,6 +248,20 @@ static void version_find(struct mpi_peer *peer)
     free(text);
 }
 
+/* horonrun's ranks are worlds of one to MPI: each would measure itself, and say so with success. */
+static int started_apart(const struct mpi_peer *peer, char *why)
+{
+    const char *const text = getenv("HORON_SIZE");
+    const long size = text != NULL ? strtol(text, NULL, 10) : 1;
+    if (size <= 1 || peer->base.size > 1) {
+        return 0;
+    }
+    snprintf(why, PERF_TEXT_BYTES,
+             "--peer mpi: MPI sees one rank, horonrun started %ld: start it with mpirun -np %ld",
+             size, size);
+    return -1;
+}
+
 int perf_peer_mpi_open(const struct perf_options *options, struct perf_peer **peer_out, char *why)
 {
     struct mpi_peer *peer = calloc(1, sizeof *peer);
@@ -261,6 +275,10 @@ int perf_peer_mpi_open(const struct perf_options *options, struct perf_peer **pe
     }
     if (checked(peer, "MPI_Init", peer->mpi.init(NULL, NULL)) != 0 || places_find(peer) != 0) {
         snprintf(why, PERF_TEXT_BYTES, "%.1000s", peer->base.error);
+        goto done;
+    }
+    if (started_apart(peer, why) != 0) {
+        peer->mpi.finalize();
         goto done;
     }
     version_find(peer);

@@ -52,6 +52,8 @@ def test_perf_every_verb_is_right():
         assert measure(np, "allgather", "-b", "40000", "-d", "bfloat16")
         (cell,) = measure(np, "barrier")
         assert (cell["size"], cell["count"]) == (0, 0)
+    (cell,) = measure(2, "barrier", "-b", "8", "-e", "1M", "-f", "64")  # as to all other verbs
+    assert (cell["size"], cell["count"]) == (0, 0)
 
 
 def test_perf_every_way_in_is_right():
@@ -97,6 +99,17 @@ def test_perf_mpi_peer_runs_under_mpirun():
         raise tap.Skip(f"no usable MPI library: {done.stderr.strip().splitlines()[-1]}")
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(re.findall(r"^ +\d+ +\d+ +float +sum", done.stdout, re.M)) == 3
+
+
+def test_perf_mpi_peer_under_horonrun_is_refused():
+    tap.need(shutil.which("mpirun"), "mpirun is not installed")
+    leaks = {"ASAN_OPTIONS": "detect_leaks=0"}
+    status, out, err = jobs.run("-np", "2", PERF, "allreduce", "--peer", "mpi", *QUICK, env=leaks)
+    if "MPI sees" not in err and "no MPI library" in err:
+        raise tap.Skip("no usable MPI library")
+    assert status == 3, out + err
+    assert "MPI sees one rank, horonrun started 2: start it with mpirun -np 2" in err
+    assert "in-place" not in out
 
 
 def test_perf_missing_mpi_library_is_named():
