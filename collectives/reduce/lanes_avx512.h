@@ -34,7 +34,8 @@ static inline v_f32 f16_load(const el_u16 *in)
 
 static inline __m256i f16_narrowed(v_f32 value)
 {
-    return _mm512_cvtps_ph(canonical_f32(value), _MM_FROUND_TO_NEAREST_INT);
+    /* all lanes; the form without a mask does not compile without optimisation (gcc 12) */
+    return _mm512_maskz_cvtps_ph(0xffff, canonical_f32(value), _MM_FROUND_TO_NEAREST_INT);
 }
 
 static inline void f16_store(el_u16 *out, v_f32 value)
