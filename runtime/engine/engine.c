@@ -388,7 +388,8 @@ void horon_engine_local_death(struct horon_engine *engine, int local_rank)
 void horon_engine_fail_here(struct horon_engine *engine, horon_status_t status, const char *text)
 {
     char named[HORON_ERROR_TEXT_BYTES];
-    snprintf(named, sizeof named, "%s: %s", engine->rank_names[engine->topology->rank], text);
+    snprintf(named, sizeof named, "%.200s: %.800s", engine->rank_names[engine->topology->rank],
+             text);
     horon_engine_fail(engine, status, status == HORON_ERR_MEMORY ? named : text);
 }
 
