@@ -196,7 +196,9 @@ static horon_status_t judge_head(struct horon_auth *auth)
 {
     const size_t body = (size_t)auth->piece[8] | (size_t)auth->piece[9] << 8;
     if (memcmp(auth->piece, magic, sizeof magic) != 0)
-        return fail(auth, HORON_ERR_PROTO, "what answers there is not horon");
+        return fail(auth, HORON_ERR_PROTO,
+                    auth->acceptor ? "what connects is not horon"
+                                   : "what answers there is not horon");
     if (body < BODY_BYTES_MIN || body > HORON_HELLO_BYTES_MAX - HEAD_BYTES)
         return fail(auth, HORON_ERR_PROTO, "a hello has an impossible length");
     const int side = auth->acceptor ? 1 : 0;
@@ -375,13 +377,14 @@ static bool differ_if_known(uint64_t a, uint64_t b)
 horon_status_t horon_hello_check(const struct horon_hello *mine, const struct horon_hello *theirs,
                                  struct horon_error *error)
 {
-    char name[32];
+    char name[32], my_name[32];
+    name_side(mine, my_name, sizeof my_name);
     name_side(theirs, name, sizeof name);
     if (theirs->protocol_min > mine->protocol_max || theirs->protocol_max < mine->protocol_min)
         return horon_error_set(error, HORON_ERR_PROTO,
-                               "%s speaks versions %d to %d of horon's protocol, rank %d %d to %d: "
+                               "%s speaks versions %d to %d of horon's protocol, %s %d to %d: "
                                "different releases do not mix here",
-                               name, theirs->protocol_min, theirs->protocol_max, mine->rank,
+                               name, theirs->protocol_min, theirs->protocol_max, my_name,
                                mine->protocol_min, mine->protocol_max);
     if (mine->role != theirs->role)
         return horon_error_set(error, HORON_ERR_PROTO, "a %s connection met a %s connection of %s",
@@ -393,8 +396,8 @@ horon_status_t horon_hello_check(const struct horon_hello *mine, const struct ho
     if (mine->security != theirs->security)
         return differ(mine, theirs, "the security mode", mine->security, theirs->security, error);
     if (mine->size != theirs->size)
-        return horon_error_set(error, HORON_ERR_PROTO,
-                               "rank %d believes in a job of %u ranks, %s in one of %u", mine->rank,
+        return horon_error_set(error, HORON_ERR_CONFIG,
+                               "%s believes in a job of %u ranks, %s in one of %u", my_name,
                                mine->size, name, theirs->size);
     if (mine->generation != theirs->generation)
         return differ(mine, theirs, "the generation", mine->generation, theirs->generation, error);

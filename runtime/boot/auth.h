@@ -116,7 +116,8 @@ void horon_auth_confirm(struct horon_auth *auth);
 
 /**
  * Are two proven sides of one job and compatible?
- * @return OK | ERR_PROTO, with the values of both sides | ERR_INVALID, theirs is another job's
+ * @return OK | ERR_CONFIG, they believe in different sizes | ERR_PROTO, something else differs,
+ * with the values of both sides | ERR_INVALID, theirs is another job's
  */
 horon_status_t horon_hello_check(const struct horon_hello *mine, const struct horon_hello *theirs,
                                  struct horon_error *error);

@@ -25,6 +25,14 @@
 
 enum attempt_state { ATTEMPT_IDLE, ATTEMPT_CONNECTING, ATTEMPT_PROVING, ATTEMPT_DEAD };
 
+/* What a try has shown of who is at an address; the most telling one is kept. */
+enum telling {
+    TELLS_NOTHING, /* nobody listens */
+    TELLS_SILENCE, /* no answer, a connection that broke */
+    TELLS_OTHER,   /* somebody, but not of our job */
+    TELLS_REFUSAL  /* horon, with another key or in another job's ways */
+};
+
 struct attempt {
     struct horon_dial *dial;
     enum attempt_state state;
@@ -34,6 +42,9 @@ struct attempt {
     uint64_t start_ns; /* while idle: when to try */
     int tries;
     struct horon_error error; /* of the last try */
+    enum telling told;        /* by it */
+    struct horon_error kept;  /* the most telling one of all */
+    enum telling kept_told;
 };
 
 struct horon_dial {
@@ -100,23 +111,34 @@ static bool all_dead(const struct horon_dial *dial)
     return true;
 }
 
+static bool is_refusal(horon_status_t status)
+{
+    return status == HORON_ERR_AUTH || status == HORON_ERR_PROTO || status == HORON_ERR_INVALID ||
+           status == HORON_ERR_CONFIG;
+}
+
+static enum telling weigh(const struct attempt *attempt)
+{
+    return attempt->kept_told > attempt->told ? attempt->kept_told : attempt->told;
+}
+
+static const struct horon_error *most_telling(const struct attempt *attempt)
+{
+    return attempt->kept_told > attempt->told ? &attempt->kept : &attempt->error;
+}
+
 /* A refusal tells more than silence; the first of the worst speaks for all. */
 static horon_status_t worst_status(const struct horon_dial *dial)
 {
     horon_status_t status = HORON_ERR_SYSTEM;
     for (int i = 0; i < dial->count; i++) {
-        horon_status_t one = dial->attempts[i].error.status;
-        if (one == HORON_ERR_AUTH)
+        horon_status_t one = most_telling(&dial->attempts[i])->status;
+        if (one == HORON_ERR_AUTH || one == HORON_ERR_CONFIG)
             return one;
-        if (one == HORON_ERR_PROTO || one == HORON_ERR_INVALID)
+        if (is_refusal(one))
             status = HORON_ERR_PROTO;
     }
     return status;
-}
-
-static bool is_refusal(horon_status_t status)
-{
-    return status == HORON_ERR_AUTH || status == HORON_ERR_PROTO || status == HORON_ERR_INVALID;
 }
 
 /* Nothing is left to be tried. May free the dial. */
@@ -136,6 +158,14 @@ static void attempt_failed(struct attempt *attempt)
     const struct horon_dial_options *options = &dial->options;
     const bool refused = is_refusal(attempt->error.status) && !options->scan;
     const uint64_t now = horon_clock_ns();
+    if (attempt->error.status == HORON_ERR_AUTH)
+        attempt->told = TELLS_REFUSAL;
+    else if (is_refusal(attempt->error.status) && attempt->told < TELLS_OTHER)
+        attempt->told = TELLS_OTHER;
+    if (attempt->told >= attempt->kept_told) {
+        attempt->kept = attempt->error;
+        attempt->kept_told = attempt->told;
+    }
     int doublings = attempt->tries < PAUSE_DOUBLINGS ? attempt->tries : PAUSE_DOUBLINGS;
     close_attempt(attempt);
     attempt->tries++;
@@ -157,6 +187,8 @@ static horon_status_t check_theirs(struct attempt *attempt)
     const struct horon_dial *dial = attempt->dial;
     const struct horon_hello *theirs = &attempt->auth.theirs;
     horon_status_t status = horon_hello_check(&dial->options.hello, theirs, &attempt->error);
+    if (status != HORON_OK && status != HORON_ERR_INVALID) /* which is another job's */
+        attempt->told = TELLS_REFUSAL;
     if (status != HORON_OK)
         return status;
     const int want = dial->options.expect_rank;
@@ -242,6 +274,7 @@ static void attempt_ready(void *arg, uint32_t events)
     }
     getsockopt(attempt->watch.fd, SOL_SOCKET, SO_ERROR, &why, &bytes);
     if (why != 0) {
+        attempt->told = why == ECONNREFUSED ? TELLS_NOTHING : TELLS_SILENCE;
         horon_error_set_errno(&attempt->error, HORON_ERR_SYSTEM, why, "no connection");
         attempt_failed(attempt);
         return;
@@ -254,6 +287,7 @@ static void start(struct attempt *attempt)
     struct horon_dial *dial = attempt->dial;
     struct horon_fds *fds = dial->options.pump->fds;
     const int family = attempt->address.any.sa_family;
+    attempt->told = TELLS_SILENCE;
     horon_fds_hold(fds);
     attempt->watch.fd =
         horon_fds_note(fds, socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -264,6 +298,8 @@ static void start(struct attempt *attempt)
         return;
     }
     if (attempt->watch.fd < 0 || errno != EINPROGRESS) {
+        attempt->told =
+            attempt->watch.fd >= 0 && errno == ECONNREFUSED ? TELLS_NOTHING : TELLS_SILENCE;
         horon_error_set_errno(&attempt->error, HORON_ERR_SYSTEM, errno, "no connection");
         attempt_failed(attempt);
         return;
@@ -334,14 +370,41 @@ void horon_dial_destroy(struct horon_dial *dial)
     horon_free(dial);
 }
 
+/* Of a scan the ports where nobody listens say nothing, but for the first. */
+static bool is_left_out(const struct horon_dial *dial, const struct attempt *attempt, bool any)
+{
+    const int first_port = horon_address_port(&dial->attempts[0].address);
+    return dial->options.scan && weigh(attempt) == TELLS_NOTHING &&
+           (any || horon_address_port(&attempt->address) != first_port);
+}
+
 void horon_dial_describe(const struct horon_dial *dial, char *text, size_t text_bytes)
 {
     size_t used = 0;
+    bool any = false, left_out = false;
     text[0] = 0;
+    for (int i = 0; i < dial->count; i++)
+        any = any || weigh(&dial->attempts[i]) > TELLS_NOTHING;
     for (int i = 0; i < dial->count && used < text_bytes; i++) {
+        const struct attempt *attempt = &dial->attempts[i];
         char address[HORON_ADDRESS_TEXT_BYTES];
-        horon_address_text(&dial->attempts[i].address, address);
-        used += (size_t)snprintf(text + used, text_bytes - used, "%s%s: %s", i ? "; " : "", address,
-                                 dial->attempts[i].error.text);
+        if (is_left_out(dial, attempt, any)) {
+            left_out = true;
+            continue;
+        }
+        horon_address_text(&attempt->address, address);
+        used += (size_t)snprintf(text + used, text_bytes - used, "%s%s: %s", used ? "; " : "",
+                                 address, most_telling(attempt)->text);
     }
+    if (left_out && used < text_bytes)
+        snprintf(text + used, text_bytes - used, "%s",
+                 any ? "; nobody listens at the other ports" : "; nor at the ports after it");
+}
+
+horon_status_t horon_dial_verdict(const struct horon_dial *dial)
+{
+    for (int i = 0; i < dial->count; i++)
+        if (weigh(&dial->attempts[i]) == TELLS_REFUSAL)
+            return most_telling(&dial->attempts[i])->status;
+    return HORON_ERR_TIMEOUT;
 }

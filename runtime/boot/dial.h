@@ -42,7 +42,12 @@ horon_status_t horon_dial_create(const struct horon_dial_options *options,
 /** Closes what is under way. NULL is a no-op. */
 void horon_dial_destroy(struct horon_dial *dial);
 
-/** Writes "ADDRESS: what happened there; ..." of all addresses, cut to fit. */
+/** Writes "ADDRESS: the most telling thing that happened there; ..." of all addresses, cut to fit;
+ * of a scan without the ports where nobody listens. */
 void horon_dial_describe(const struct horon_dial *dial, char *text, size_t text_bytes);
+
+/** Why it has not connected until now. @return ERR_AUTH, ERR_CONFIG, ERR_PROTO: horon answers at an
+ * address, but refuses us, or we it | ERR_TIMEOUT */
+horon_status_t horon_dial_verdict(const struct horon_dial *dial);
 
 #endif

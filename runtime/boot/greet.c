@@ -10,10 +10,12 @@
 #include "alloc.h"
 #include "boot/fds.h"
 #include "boot/prove.h"
+#include "boot/turned.h"
 #include "clock.h"
 
 #include <errno.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #define PAUSE_NS 10000000u /* of accepting, when descriptors have run out */
@@ -85,6 +87,19 @@ static int dismiss(struct guest *guest)
     return fd;
 }
 
+/* "10.1.0.3:4000"; a process of this machine has no name but its number. */
+static const char *name_guest(int fd, const struct horon_address *from,
+                              char text[HORON_ADDRESS_TEXT_BYTES])
+{
+    struct ucred peer;
+    socklen_t bytes = sizeof peer;
+    if (from->any.sa_family != AF_UNIX ||
+        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0)
+        return horon_address_text(from, text);
+    snprintf(text, HORON_ADDRESS_TEXT_BYTES, "process %d", (int)peer.pid);
+    return text;
+}
+
 /* A guest that has proven the key and hangs up without a reason keeps another connection to us. */
 static void refuse(struct guest *guest, struct horon_error *error)
 {
@@ -92,13 +107,14 @@ static void refuse(struct guest *guest, struct horon_error *error)
     const bool proven = guest->auth.state == HORON_AUTH_READ_CONFIRM;
     const struct horon_hello theirs = guest->auth.theirs;
     char from[HORON_ADDRESS_TEXT_BYTES];
-    horon_address_text(&guest->from, from);
+    name_guest(guest->watch.fd, &guest->from, from);
     close(dismiss(guest));
     const bool gone = error->status == HORON_ERR_CLOSED || error->status == HORON_ERR_SYSTEM;
     if (proven && gone && horon_hello_check(&options.hello, &theirs, error) == HORON_OK)
         return;
     if (options.refused)
-        options.refused(options.arg, proven ? &theirs : NULL, from, error);
+        options.refused(options.arg, theirs.protocol_max ? theirs.rank : HORON_TURNED_NOBODY,
+                        proven, from, error);
 }
 
 static void welcome(struct guest *guest)
@@ -153,10 +169,10 @@ static void turn_away(struct horon_greeter *greeter, int fd, const struct horon_
     char text[HORON_ADDRESS_TEXT_BYTES];
     struct horon_error error;
     horon_error_set(&error, HORON_ERR_AUTH, "%s", why);
-    horon_address_text(from, text);
+    name_guest(fd, from, text);
     close(fd);
     if (greeter->options.refused)
-        greeter->options.refused(greeter->options.arg, NULL, text, &error);
+        greeter->options.refused(greeter->options.arg, HORON_TURNED_NOBODY, false, text, &error);
 }
 
 static void admit(struct horon_greeter *greeter, int fd, const struct horon_address *from)
@@ -197,7 +213,8 @@ static void pause_for_want(struct horon_greeter *greeter, int why)
         return;
     greeter->told = true;
     horon_error_set_errno(&error, HORON_ERR_MEMORY, why, "they wait (see ulimit -n)");
-    greeter->options.refused(greeter->options.arg, NULL, "further connections", &error);
+    greeter->options.refused(greeter->options.arg, HORON_TURNED_NOBODY, false,
+                             "further connections", &error);
 }
 
 /* One connection a call: the pump comes back while there are more. */

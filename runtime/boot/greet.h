@@ -26,9 +26,9 @@ struct horon_greeter_options {
      * (non-blocking, no delay). It may stop or destroy the greeter. */
     void (*arrived)(void *arg, int fd, const struct horon_hello *theirs);
     /** A guest was turned away; or (ERR_MEMORY, once) descriptors have run out, and connections
-     * wait.
-     * @p theirs is NULL unless it has proven the key. May be NULL. */
-    void (*refused)(void *arg, const struct horon_hello *theirs, const char *from,
+     * wait. May be NULL.
+     * @p rank is what its hello says, proven or not; -1 if there was none. @p proven: the key. */
+    void (*refused)(void *arg, int rank, bool proven, const char *from,
                     const struct horon_error *error);
     void *arg;
 };

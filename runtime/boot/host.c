@@ -10,6 +10,7 @@
 #include "boot/dial.h"
 #include "boot/fds.h"
 #include "boot/greet.h"
+#include "boot/turned.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -38,6 +39,8 @@ struct horon_host {
     int leader;
     int friend_count, friend_limit;
     struct friend *friends;
+    struct horon_turned turned;
+    char objection[128];
     struct horon_error error;
 };
 
@@ -100,14 +103,17 @@ static int peer_pidfd(int socket)
 /* The leader must see who is at the other end, or it would miss that process's death. */
 static const char *object_to(void *arg, int socket)
 {
+    struct horon_host *host = arg;
     struct ucred peer;
     socklen_t bytes = sizeof peer;
-    (void)arg;
     if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0 || peer.uid != geteuid())
         return "another user's process";
     int pidfd = peer_pidfd(socket);
-    if (pidfd < 0)
-        return "a process that cannot be watched";
+    if (pidfd < 0) {
+        snprintf(host->objection, sizeof host->objection, "it cannot be watched: %s%s",
+                 strerrordesc_np(errno), errno == EMFILE ? " (see ulimit -n)" : "");
+        return host->objection;
+    }
     close(pidfd);
     return NULL;
 }
@@ -161,11 +167,12 @@ static void arrived(void *arg, int fd, const struct horon_hello *theirs)
                     theirs->rank);
 }
 
-static void refused(void *arg, const struct horon_hello *theirs, const char *from,
+static void refused(void *arg, int rank, bool proven, const char *from,
                     const struct horon_error *error)
 {
-    const struct horon_host *host = arg;
-    if (theirs || error->status == HORON_ERR_AUTH || error->status == HORON_ERR_MEMORY)
+    struct horon_host *host = arg;
+    if ((proven || error->status == HORON_ERR_AUTH || error->status == HORON_ERR_MEMORY) &&
+        horon_turned_note(&host->turned, rank, from, error->text))
         HORON_LOG_WARN(host->options.log, "sharing memory: turned %s away: %s", from, error->text);
 }
 

@@ -194,8 +194,11 @@ static horon_status_t wait_for_blobs(struct horon_joining *j, struct horon_round
         if (j->interrupted)
             return horon_joining_interrupted(j, error);
         if (horon_clock_ns() >= j->deadline_ns) {
-            horon_store_explain(j->store, why.text, sizeof why.text);
-            return horon_joining_timeout(j, why.text, error);
+            status = horon_store_explain(j->store, why.text, sizeof why.text);
+            if (status == HORON_ERR_TIMEOUT)
+                return horon_joining_timeout(j, why.text, error);
+            return horon_error_set(error, status, "joining failed while %s: %s", j->phase,
+                                   why.text);
         }
         turn(j);
     }

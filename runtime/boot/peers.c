@@ -11,6 +11,7 @@
 #include "boot/dial.h"
 #include "boot/fds.h"
 #include "boot/greet.h"
+#include "boot/turned.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -32,6 +33,7 @@ struct horon_peers {
     struct horon_greeter *greeter;
     int *socket_of;
     int missing; /* connections */
+    struct horon_turned turned;
     struct horon_error error;
     struct call *calls; /* [size], by rank; for linked lower ranks */
 };
@@ -168,11 +170,12 @@ static void arrived(void *arg, int fd, const struct horon_hello *theirs)
     close(fd);
 }
 
-static void refused(void *arg, const struct horon_hello *theirs, const char *from,
+static void refused(void *arg, int rank, bool proven, const char *from,
                     const struct horon_error *error)
 {
-    const struct horon_peers *peers = arg;
-    if (theirs || error->status == HORON_ERR_AUTH || error->status == HORON_ERR_MEMORY)
+    struct horon_peers *peers = arg;
+    if ((proven || error->status == HORON_ERR_AUTH || error->status == HORON_ERR_MEMORY) &&
+        horon_turned_note(&peers->turned, rank, from, error->text))
         HORON_LOG_WARN(peers->options.log, "turned %s away: %s", from, error->text);
 }
 

@@ -58,7 +58,7 @@ struct horon_store_ops {
     horon_status_t (*failed)(const struct horon_store *store, bool *whole_out,
                              struct horon_error *error);
     bool (*abort)(struct horon_store *store, const struct horon_error *why);
-    void (*explain)(const struct horon_store *store, char *text, size_t text_bytes);
+    horon_status_t (*explain)(const struct horon_store *store, char *text, size_t text_bytes);
     bool (*busy)(const struct horon_store *store);
     int (*take_socket)(struct horon_store *store);
     void (*destroy)(struct horon_store *store);
@@ -118,11 +118,12 @@ static inline horon_status_t horon_store_get(struct horon_store *store,
     return store->ops->get(store, blobs_out, error);
 }
 
-/** Writes why the round is not complete, as far as this rank can know. */
-static inline void horon_store_explain(const struct horon_store *store, char *text,
-                                       size_t text_bytes)
+/** Writes why the round is not complete in time, as far as this rank can know.
+ * @return ERR_TIMEOUT | ERR_AUTH, ERR_CONFIG, ERR_PROTO: the store was found, but refuses us */
+static inline horon_status_t horon_store_explain(const struct horon_store *store, char *text,
+                                                 size_t text_bytes)
 {
-    store->ops->explain(store, text, text_bytes);
+    return store->ops->explain(store, text, text_bytes);
 }
 
 /** @return true while this rank serves and others have not been sent everything. */

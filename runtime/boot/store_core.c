@@ -64,6 +64,8 @@ struct horon_store_core {
     void (*wake)(void *user);
     horon_store_host_of_fn_t host_of; /* NULL: hosts are not known */
     void *host_arg;
+    void (*describe_blame)(void *arg, char *text, size_t text_bytes); /* NULL: nobody to blame */
+    void *blame_arg;
     uint64_t next_index;
     int open_sessions, full_sessions;
     struct session *sessions; /* oldest first */
@@ -86,6 +88,13 @@ void horon_store_core_name_hosts(struct horon_store_core *core, horon_store_host
 {
     core->host_of = host_of;
     core->host_arg = arg;
+}
+
+void horon_store_core_blame(struct horon_store_core *core,
+                            void (*describe)(void *arg, char *text, size_t text_bytes), void *arg)
+{
+    core->describe_blame = describe;
+    core->blame_arg = arg;
 }
 
 static void free_session(struct horon_store_core *core, struct session *session)
@@ -327,6 +336,7 @@ static void fail_for_missing(struct horon_store_core *core, struct session *sess
                  {PRESENCE_HERE, "came but went no further"}};
     char text[HORON_ERROR_TEXT_BYTES - 128] = "";
     const size_t kind_count = status == HORON_ERR_PEER_LOST ? 2 : 3;
+    char blame[400] = "";
     for (size_t i = 0; i < kind_count; i++) {
         char list[256], hosts[160];
         size_t used = strlen(text);
@@ -335,7 +345,12 @@ static void fail_for_missing(struct horon_store_core *core, struct session *sess
         if (count)
             snprintf(text + used, sizeof text - used, "%s%s %s%s %s", used ? "; " : "",
                      count == 1 ? "rank" : "ranks", list, hosts, kinds[i].text);
+        if (count && kinds[i].presence == PRESENCE_NEVER && core->describe_blame)
+            core->describe_blame(core->blame_arg, blame, sizeof blame);
     }
+    const size_t used = strlen(text);
+    if (blame[0])
+        snprintf(text + used, sizeof text - used, "; %s", blame);
     horon_error_set(&session->failure, status, "of %d ranks, %s", core->size, text);
     tell_failure(core, session, NULL);
 }
@@ -482,6 +497,17 @@ void horon_store_core_fail(struct horon_store_core *core, horon_status_t status,
         session->whole = true;
         tell_failure(core, session, NULL);
     }
+}
+
+void horon_store_core_dismiss(struct horon_store_member *member, horon_status_t status,
+                              const char *text)
+{
+    struct session *session = member->session;
+    if (session->failure.status == HORON_OK) {
+        horon_error_set(&session->failure, status, "%s", text);
+        session->whole = true;
+    }
+    tell_failure(member->core, session, member);
 }
 
 int horon_store_core_full_sessions(const struct horon_store_core *core)

@@ -11,6 +11,7 @@
 #include "status.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct horon_store_core;
@@ -28,6 +29,9 @@ struct horon_store_core *horon_store_core_create(int size, void (*wake)(void *us
 /** From here on texts name the hosts of ranks; @p host_of gives NULL for one it does not know. */
 void horon_store_core_name_hosts(struct horon_store_core *core, horon_store_host_of_fn_t host_of,
                                  void *arg);
+/** From here on texts about ranks that never came end with what @p describe writes, if anything. */
+void horon_store_core_blame(struct horon_store_core *core,
+                            void (*describe)(void *arg, char *text, size_t text_bytes), void *arg);
 /** Members must have left. NULL is a no-op. */
 void horon_store_core_destroy(struct horon_store_core *core);
 
@@ -41,6 +45,11 @@ horon_status_t horon_store_core_join(struct horon_store_core *core, int rank, vo
 /** The connection is gone. If its session's last round is not over, the others in it fail. Frees
  * the member. */
 void horon_store_core_leave(struct horon_store_member *member);
+
+/** The member's session fails with this reason, whose text says it all: it leaves by itself then.
+ */
+void horon_store_core_dismiss(struct horon_store_member *member, horon_status_t status,
+                              const char *text);
 
 /** @return OK | ERR_PROTO, the frame is not allowed | ERR_MEMORY; then the member must leave */
 horon_status_t horon_store_core_feed(struct horon_store_member *member, const uint8_t *in,

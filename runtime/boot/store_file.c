@@ -206,7 +206,7 @@ static bool file_abort(struct horon_store *base, const struct horon_error *why)
     return false;
 }
 
-static void file_explain(const struct horon_store *base, char *text, size_t text_bytes)
+static horon_status_t file_explain(const struct horon_store *base, char *text, size_t text_bytes)
 {
     const struct file_store *store = (const struct file_store *)base;
     size_t used =
@@ -219,6 +219,7 @@ static void file_explain(const struct horon_store *base, char *text, size_t text
         used += (size_t)snprintf(text + used, text_bytes - used, "%s%d", separator, r);
         separator = ", ";
     }
+    return HORON_ERR_TIMEOUT;
 }
 
 static bool file_busy(const struct horon_store *base)

@@ -11,6 +11,7 @@
 #include "boot/greet.h"
 #include "boot/pump.h"
 #include "boot/store_core.h"
+#include "boot/turned.h"
 #include "clock.h"
 
 #include <errno.h>
@@ -29,6 +30,7 @@ struct visitor {
     struct visitor *next, *previous;
     struct horon_watch watch;
     struct horon_store_member *member;
+    int rank;
 };
 
 struct horon_store_server {
@@ -40,6 +42,7 @@ struct horon_store_server {
     struct visitor *visitors;
     const struct horon_log *log;
     int port, sessions_max;
+    struct horon_turned turned;
 };
 
 static void refresh_limit(struct horon_store_server *server)
@@ -118,13 +121,76 @@ static void member_wakes(void *user)
     horon_pump_watch(&visitor->server->pump, &visitor->watch, EPOLLIN | EPOLLOUT, NULL);
 }
 
+/* Once an incident: who is turned away comes again at once. */
+static void tell_turned(struct horon_store_server *server, int rank, const char *from,
+                        const char *why)
+{
+    char who[24] = "";
+    if (!horon_turned_note(&server->turned, rank, from, why))
+        return;
+    if (rank != HORON_TURNED_NOBODY)
+        snprintf(who, sizeof who, "rank %d at ", rank);
+    HORON_LOG_WARN(server->log, "the store turned %s%s away: %s", who, from, why);
+}
+
+static void refused(void *arg, int rank, bool proven, const char *from,
+                    const struct horon_error *error)
+{
+    struct horon_store_server *server = arg;
+    if (error->status == HORON_ERR_MEMORY) /* nobody in particular, and told once */
+        HORON_LOG_WARN(server->log, "the store has no room for %s: %s", from, error->text);
+    else if (proven || error->status == HORON_ERR_AUTH || error->status == HORON_ERR_PROTO)
+        tell_turned(server, rank, from, error->text);
+}
+
+static void describe_turned(void *arg, char *text, size_t text_bytes)
+{
+    const struct horon_store_server *server = arg;
+    horon_turned_describe(&server->turned, text, text_bytes);
+}
+
+static const char *name_visitor(int fd, char text[HORON_ADDRESS_TEXT_BYTES])
+{
+    struct horon_address from = {.bytes = sizeof from.local};
+    text[0] = 0;
+    return getpeername(fd, &from.any, &from.bytes) == 0 ? horon_address_text(&from, text) : text;
+}
+
+/* A server of one session after another cannot tell a second process of a rank from a rank that
+ * joins once more; a server of one can, as long as that one lacks somebody.
+ * @return who is here as @p rank, if nobody else can be; else NULL */
+static const struct visitor *find_first(const struct horon_store_server *server, int rank)
+{
+    const struct visitor *visitor = server->sessions_max == 1 ? server->visitors : NULL;
+    while (visitor && visitor->rank != rank)
+        visitor = visitor->next;
+    return visitor;
+}
+
+static void send_home(struct visitor *second, const struct visitor *first)
+{
+    char first_from[HORON_ADDRESS_TEXT_BYTES], second_from[HORON_ADDRESS_TEXT_BYTES];
+    char text[HORON_ERROR_TEXT_BYTES];
+    const int rank = second->rank;
+    name_visitor(first->watch.fd, first_from);
+    name_visitor(second->watch.fd, second_from);
+    snprintf(text, sizeof text,
+             "rank %d came twice, from %s and from %s: each process needs a rank of its own", rank,
+             first_from, second_from);
+    horon_store_core_dismiss(second->member, HORON_ERR_CONFIG, text);
+    snprintf(text, sizeof text, "rank %d came twice, before from %s", rank, first_from);
+    tell_turned(second->server, rank, second_from, text);
+}
+
 static void arrived(void *arg, int fd, const struct horon_hello *theirs)
 {
     struct horon_store_server *server = arg;
+    const struct visitor *first = find_first(server, theirs->rank);
     struct visitor *visitor = horon_zalloc(1, sizeof *visitor);
     if (!visitor)
         goto refused;
     visitor->server = server;
+    visitor->rank = theirs->rank;
     visitor->watch = (struct horon_watch){.ready = visitor_ready, .arg = visitor, .fd = fd};
     if (horon_store_core_join(server->core, theirs->rank, visitor, &visitor->member) != HORON_OK)
         goto refused;
@@ -134,6 +200,8 @@ static void arrived(void *arg, int fd, const struct horon_hello *theirs)
     server->visitors = visitor;
     if (horon_pump_watch(&server->pump, &visitor->watch, EPOLLIN, NULL) != HORON_OK)
         visitor_leave(visitor);
+    else if (first)
+        send_home(visitor, first);
     if (server->sessions_max &&
         horon_store_core_full_sessions(server->core) >= server->sessions_max)
         horon_greeter_stop(server->greeter); /* who comes now wants the server after us */
@@ -145,18 +213,6 @@ refused:
                    theirs->rank);
     horon_free(visitor);
     close(fd);
-}
-
-static void refused(void *arg, const struct horon_hello *theirs, const char *from,
-                    const struct horon_error *error)
-{
-    const struct horon_store_server *server = arg;
-    if (theirs)
-        HORON_LOG_WARN(server->log, "the store turned rank %d at %s away: %s", theirs->rank, from,
-                       error->text);
-    else if (error->status == HORON_ERR_AUTH || error->status == HORON_ERR_PROTO ||
-             error->status == HORON_ERR_MEMORY)
-        HORON_LOG_WARN(server->log, "the store turned %s away: %s", from, error->text);
 }
 
 static void limit_due(void *arg)
@@ -308,8 +364,10 @@ horon_status_t horon_store_server_create(const struct horon_store_server_options
     server->core = horon_store_core_create(options->size, member_wakes);
     if (status == HORON_OK && !server->core)
         status = horon_error_set(error, HORON_ERR_MEMORY, "no memory for the store");
-    if (server->core)
+    if (server->core) {
         horon_store_core_name_hosts(server->core, options->host_of, options->host_arg);
+        horon_store_core_blame(server->core, describe_turned, server);
+    }
     if (status == HORON_OK)
         status = start(server, options, errno_out ? errno_out : &errno_ignored, error);
     if (status != HORON_OK) {

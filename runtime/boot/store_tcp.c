@@ -246,17 +246,18 @@ static horon_status_t tcp_get(struct horon_store *base, struct horon_blobs *blob
     return horon_pump_watch(store->options.pump, &store->watch, EPOLLIN, error);
 }
 
-static void tcp_explain(const struct horon_store *base, char *text, size_t text_bytes)
+static horon_status_t tcp_explain(const struct horon_store *base, char *text, size_t text_bytes)
 {
     const struct tcp_store *store = (const struct tcp_store *)base;
     char tried[HORON_ERROR_TEXT_BYTES / 2];
     if (!store->dial) {
         snprintf(text, text_bytes, "the store at %s does not answer", store->where);
-        return;
+        return HORON_ERR_TIMEOUT;
     }
     horon_dial_describe(store->dial, tried, sizeof tried);
     snprintf(text, text_bytes, "the store at %s was not reached (%s%s%s)", store->where, tried,
              store->unusable[0] ? "; " : "", store->unusable);
+    return horon_dial_verdict(store->dial);
 }
 
 static bool tcp_busy(const struct horon_store *base)

@@ -78,8 +78,8 @@ static void *join_one(void *arg)
     config.spin_us = (int64_t)world->control_bytes;
     config.yield_us = (int64_t)(world->arena_bytes >> 12);
     if (rank->status == HORON_OK)
-        rank->status =
-            horon_boot(&rank->boot, rank->rank, world->size, &config, &caller, &log, &rank->error);
+        rank->status = horon_boot(&rank->boot, rank->rank, rank->size ? rank->size : world->size,
+                                  &config, &caller, &log, &rank->error);
     return NULL;
 }
 

@@ -333,7 +333,7 @@ static void test_hello_differences_name_both_sides(void **state)
         {unknown_job, HORON_OK, {"", ""}},
         {other_order, HORON_ERR_PROTO, {"1020304 on rank 0", "4030201 on rank 1"}},
         {other_security, HORON_ERR_PROTO, {"0 on rank 0", "9 on rank 1"}},
-        {other_size, HORON_ERR_PROTO, {"rank 0 believes in a job of 3", "rank 1 in one of 12"}},
+        {other_size, HORON_ERR_CONFIG, {"rank 0 believes in a job of 3", "rank 1 in one of 12"}},
         {other_generation, HORON_ERR_PROTO, {"5 on rank 0", "6 on rank 1"}},
         {other_settings, HORON_ERR_PROTO, {"63 on rank 0", "abc on rank 1"}},
         {no_settings, HORON_OK, {"", ""}},

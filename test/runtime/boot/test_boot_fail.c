@@ -17,6 +17,7 @@
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct serving {
@@ -57,6 +58,80 @@ static void test_boot_wrong_key_is_told_apart(void **state)
     assert_non_null(strstr(world.ranks[2].error.text, "rank 1 never came"));
     assert_true(world.ranks[0].warnings > 0); /* the store tells of the stranger */
     assert_null(strstr(world.ranks[0].warning, "ecret"));
+}
+
+/* Ranks look for rank 0 at a row of ports, again and again, as under torchrun. */
+static void join_by_master_port(struct boots *world)
+{
+    char port[16];
+    snprintf(port, sizeof port, "%d", free_port());
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    setenv("MASTER_PORT", port, 1);
+    boots_join(world);
+    unsetenv("MASTER_ADDR");
+    unsetenv("MASTER_PORT");
+}
+
+/* Whoever gives up first: both sides say what it was, and the log has one line of it. */
+static void expect_turned_away(const struct boots *world, horon_status_t status, const char *why)
+{
+    const struct boots_rank *server = &world->ranks[0], *client = &world->ranks[1];
+    assert_int_equal(server->status, HORON_ERR_TIMEOUT);
+    if (!strstr(server->error.text, "rank 1 never came; rank 1 at 127.0.0.1 was turned away"))
+        fail_msg("rank 0: %s", server->error.text);
+    assert_int_equal(server->warnings, 1);
+    assert_int_equal(client->status, status);
+    if (!strstr(client->error.text, why) || strstr(client->error.text, "refused"))
+        fail_msg("rank 1: %s", client->error.text);
+}
+
+static void test_boot_rank_that_is_turned_away_is_told_why(void **state)
+{
+    static const char *const server_gives_up_first[][2] = {
+        {"START_TIMEOUT=400ms", "START_TIMEOUT=900ms"},
+        {"START_TIMEOUT=900ms", "START_TIMEOUT=400ms"}};
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        const bool key = i / 2;
+        struct boots world;
+        boots_init(&world, 2, "STORE=");
+        for (int r = 0; r < 2; r++) {
+            world.ranks[r].settings[0] = server_gives_up_first[i % 2][r];
+            world.ranks[r].settings[1] = r && key ? "JOB_KEY=a Secret" : "JOB_KEY=a secret";
+        }
+        world.ranks[1].size = key ? 2 : 3;
+        join_by_master_port(&world);
+        if (key)
+            expect_turned_away(&world, HORON_ERR_AUTH, "the job keys differ");
+        else
+            expect_turned_away(&world, HORON_ERR_CONFIG,
+                               "rank 1 believes in a job of 3 ranks, rank 0 in one of 2");
+    }
+}
+
+static void test_boot_rank_that_comes_twice_is_told(void **state)
+{
+    struct place place;
+    struct boots world;
+    (void)state;
+    place_tcp(&place);
+    boots_init(&world, 3, place.setting);
+    boots_setting(&world, "JOB_KEY=a secret");
+    boots_setting(&world, "START_TIMEOUT=700ms");
+    world.ranks[2].rank = 1;
+    boots_join(&world);
+    const struct boots_rank *second =
+        &world.ranks[world.ranks[1].status == HORON_ERR_CONFIG ? 1 : 2];
+    const struct boots_rank *first = &world.ranks[second == &world.ranks[1] ? 2 : 1];
+    assert_int_equal(second->status, HORON_ERR_CONFIG);
+    assert_non_null(strstr(second->error.text, "rank 1 came twice, from 127.0.0.1:"));
+    for (int i = 0; i < 2; i++) {
+        const struct boots_rank *rank = i ? first : &world.ranks[0];
+        assert_int_equal(rank->status, HORON_ERR_TIMEOUT);
+        assert_non_null(strstr(rank->error.text, "of 3 ranks, rank 2 never came"));
+        assert_non_null(strstr(rank->error.text, "rank 1 came twice, before from 127.0.0.1:"));
+    }
+    assert_int_equal(world.ranks[0].warnings, 1);
 }
 
 static void test_boot_wrong_key_over_file_store_is_refused(void **state)
@@ -375,6 +450,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_boot_wrong_key_is_told_apart),
+        cmocka_unit_test(test_boot_rank_that_is_turned_away_is_told_why),
+        cmocka_unit_test(test_boot_rank_that_comes_twice_is_told),
         cmocka_unit_test(test_boot_wrong_key_over_file_store_is_refused),
         cmocka_unit_test(test_boot_without_key_stays_off_the_network),
         cmocka_unit_test(test_boot_missing_ranks_are_named_by_tcp_store),

@@ -172,7 +172,7 @@ static void test_server_of_another_size_is_named(void **state)
     scene.size = 5;
     struct horon_store *store = open_client(&scene, 4, &scene.key);
     turn(&scene);
-    assert_int_equal(failure(store, &error), HORON_ERR_PROTO);
+    assert_int_equal(failure(store, &error), HORON_ERR_CONFIG);
     assert_non_null(
         strstr(error.text, "rank 4 believes in a job of 5 ranks, the launcher in one of 2"));
     horon_store_destroy(store);
