@@ -48,7 +48,7 @@ def installed():
         )
 
 
-def builds_and_runs(*pkg_config_options):
+def builds_and_runs(*pkg_config_options, text=PROGRAM):
     with installed() as (folder, environment):
         flags = run("pkg-config", "--cflags", "--libs", *pkg_config_options, "horon", **environment)
         # The prefix of the system's own libraries is none of the installed folder's.
@@ -58,20 +58,26 @@ def builds_and_runs(*pkg_config_options):
             for word in flags.split()
         ]  # fmt: skip
         source, program = folder / "use.c", folder / "use"
-        source.write_text(PROGRAM, encoding="utf-8")
+        source.write_text(text, encoding="utf-8")
         library = next(folder.rglob("libhoron.so")).parent
         if "--static" in pkg_config_options:
             words = [str(library / "libhoron.a") if word == "-lhoron" else word for word in words]
         run("cc", source, "-o", program, *words)
-        assert run(program, LD_LIBRARY_PATH=str(library)).strip().count(".") == 2
+        return run(program, LD_LIBRARY_PATH=str(library)).strip()
 
 
 def test_install_program_links_the_shared_library():
-    builds_and_runs()
+    assert builds_and_runs().count(".") == 2
 
 
 def test_install_program_links_the_static_library():
-    builds_and_runs("--static")
+    assert builds_and_runs("--static").count(".") == 2
+
+
+def test_install_program_of_the_page_builds_and_runs():
+    page = (tree.ROOT / "include" / "README.md").read_text(encoding="utf-8")
+    program = page.partition("```c\n")[2].partition("```")[0]
+    assert builds_and_runs(text=program) == "summed"
 
 
 def test_install_programs_are_there():
