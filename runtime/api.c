@@ -388,6 +388,7 @@ static horon_status_t run_posted(struct horon_context *ctx, const horon_descript
         *error = *horon_thread_error();
         return status;
     }
+    request->nobodys = true;
     status = post_one(ctx, request);
     if (status != HORON_OK) {
         *error = *horon_thread_error();
@@ -456,6 +457,7 @@ static horon_status_t run(struct horon_context *ctx, const horon_descriptor_t *d
         horon_token_release(ctx);
         return status;
     }
+    request.nobodys = true;
     launch(&request);
     if (!horon_engine_begin_now(ctx->engine, &request)) {
         horon_token_release(ctx);

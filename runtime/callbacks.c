@@ -36,10 +36,12 @@ bool horon_callbacks_run(struct horon_context *ctx)
         oldest = newest;
         newest = next;
     }
+    atomic_store_explicit(&ctx->calling_back, true, memory_order_relaxed);
     while (oldest) {
         struct horon_request *next = oldest->next_to_tell; /* it may be gone once it is told */
         horon_engine_tell(ctx->engine, oldest);
         oldest = next;
     }
+    atomic_store_explicit(&ctx->calling_back, false, memory_order_relaxed);
     return true;
 }

@@ -39,8 +39,9 @@ struct horon_context {
     _Atomic bool *dead;      /* [local size] */
     _Atomic bool disarmed;   /* the progress thread does not watch the sockets */
     _Atomic bool stop;
-    _Atomic bool closed;                   /* destroyed: calls fail */
-    _Atomic bool forked;                   /* this is a child of the process that created it */
+    _Atomic bool closed;       /* destroyed: calls fail */
+    _Atomic bool forked;       /* this is a child of the process that created it */
+    _Atomic bool calling_back; /* the progress thread is in users' callbacks, and drives nothing */
     struct horon_request *_Atomic to_tell; /* ended, their callbacks not yet called; newest first */
     pthread_t thread;
     uint64_t stall_look_ns; /* the progress thread's: when it looks for stalls next */

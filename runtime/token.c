@@ -32,6 +32,10 @@
 /* How long the progress thread goes on looking, in the background, while something is in flight. */
 #define BACKGROUND_US 100
 #define REARM_MS 100
+/* A waiter that sleeps looks up now and then: a callback that lasts keeps the progress thread from
+ * driving, and then the waiter drives, a little at a time. */
+#define SLICE_MS 100
+#define BUSY_SLICE_MS 1
 
 static struct horon_rank_line *own_line(struct horon_context *ctx)
 {
@@ -238,6 +242,12 @@ static void sleep_on(_Atomic uint32_t *state, uint64_t deadline_ns)
     futex(state, FUTEX_WAIT_PRIVATE, waited, deadline_ns == UINT64_MAX ? NULL : &timeout);
 }
 
+static uint64_t slice_of(uint64_t deadline_ns, int64_t slice_ms)
+{
+    const uint64_t end = horon_clock_deadline(horon_clock_ns(), slice_ms);
+    return end < deadline_ns ? end : deadline_ns;
+}
+
 /* Looks on while another thread drives. @return true: got the token */
 static bool look_on(struct horon_context *ctx, struct horon_request *request, uint64_t deadline_ns)
 {
@@ -266,7 +276,8 @@ horon_status_t horon_context_wait(struct horon_context *ctx, struct horon_reques
     /* A wait in slices goes on where the last one ended: asleep, with its patience spent. */
     bool slept = atomic_load(&request->state) & HORON_REQUEST_WAITED;
     for (;;) {
-        if (!slept && look_on(ctx, request, deadline)) {
+        const bool alone = atomic_load_explicit(&ctx->calling_back, memory_order_relaxed);
+        if ((!slept || alone) && look_on(ctx, request, deadline)) {
             drive(ctx, request, deadline);
             bool gave_way = atomic_load_explicit(&ctx->takers, memory_order_relaxed);
             horon_token_release(ctx);
@@ -279,7 +290,7 @@ horon_status_t horon_context_wait(struct horon_context *ctx, struct horon_reques
             return HORON_OK;
         if (deadline != UINT64_MAX && horon_clock_ns() >= deadline)
             return HORON_ERR_TIMEOUT;
-        sleep_on(&request->state, deadline);
+        sleep_on(&request->state, slice_of(deadline, alone ? BUSY_SLICE_MS : SLICE_MS));
         slept = true;
     }
 }

@@ -167,10 +167,10 @@ typedef void (*horon_log_fn_t)(void *arg, horon_log_level_t level, const char *t
 /**
  * Called once each time an operation ends, after its outputs are complete and it can be tested;
  * in the order in which operations end. horon_context_destroy() returns after the last of them.
- * Thread: the context's own, with no lock held; operations do not move on while it runs, unless
- * somebody waits. It may submit, start, test and release @p req; it must not wait (refused with
- * ERR_INVALID) or destroy the context. @p req is NULL if the operation was begun by horon_run(),
- * which returns after the callback.
+ * Thread: the context's own, with no lock held. Keep it short: while it runs, operations move on in
+ * threads that wait only, and slowly. It may submit, start, test and release @p req; it must not
+ * wait (refused with ERR_INVALID) or destroy the context. @p req is NULL if the operation was begun
+ * by horon_run(), which returns after the callback.
  */
 typedef void (*horon_callback_fn_t)(void *arg, horon_request_t *req, horon_status_t status);
 

@@ -58,8 +58,8 @@ void horon_engine_tell(const struct horon_engine *engine, struct horon_request *
         atomic_exchange_explicit(&request->state, HORON_REQUEST_ENDED, memory_order_acq_rel);
     if ((before & HORON_REQUEST_WAITED) && options->wake_waiters)
         options->wake_waiters(&request->state);
-    if (callback) /* a request that horon_run() keeps on its stack is nobody's handle */
-        callback(arg, request->context ? request : NULL, status);
+    if (callback)
+        callback(arg, request->nobodys ? NULL : request, status);
     options->ended(request);
 }
 

@@ -58,6 +58,7 @@ struct horon_request {
     bool asked;          /* who lacks it was asked, for that */
     bool warned;         /* a stall was logged */
     bool dropping;       /* released while in flight: its handle goes when it ends */
+    bool nobodys;        /* of horon_run(): nobody has a handle of it */
     bool output_refused; /* there was no memory for what it gave */
     uint32_t handle;
     horon_status_t status;               /* how it ended */
