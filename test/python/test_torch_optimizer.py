@@ -276,6 +276,41 @@ def test_unused_frozen_and_sparse_parameters(run_ranks, n):
     run_ranks(n, rank_unused)
 
 
+def rank_table_of_one():
+    """In the second step only rank 0's pass uses the table: the others' gradient is sparse, too."""
+    hvd.init()
+    table = nn.Embedding(4, 2, sparse=True)
+    nn.init.ones_(table.weight)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(table.parameters(), lr=1.0), table.named_parameters()
+    )
+    for used in (True, hvd.rank() == 0):
+        optimizer.zero_grad()
+        if used:
+            table(torch.tensor([1])).sum().backward()
+        optimizer.step()
+    want = torch.ones(4, 2)
+    want[1] -= 1 + 1 / hvd.size()
+    assert torch.allclose(table.weight.detach(), want), table.weight
+
+
+def test_sparse_parameter_that_one_rank_uses(run_ranks):
+    run_ranks(2, rank_table_of_one)
+
+
+def rank_with_another_parameter():
+    hvd.init()
+    names = ["a", "b" if hvd.rank() == 1 else "c"]
+    parameters = [(name, nn.Parameter(torch.ones(2))) for name in names]
+    inner = torch.optim.SGD([p for _, p in parameters], lr=1.0)
+    with pytest.raises(ValueError, match="rank 1 and rank 0 differ in the parameter 'b'"):
+        hvd.DistributedOptimizer(inner, parameters, groups=2)
+
+
+def test_groups_of_different_parameters_fail_on_every_rank(run_ranks):
+    run_ranks(3, rank_with_another_parameter)
+
+
 def rank_moving():
     """Gradients whose memory, layout and type change from step to step."""
     hvd.init()

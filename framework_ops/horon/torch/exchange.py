@@ -19,7 +19,7 @@ from itertools import pairwise
 import torch
 
 from horon import _horon, _world
-from horon._pickled import broadcast_object
+from horon._pickled import allgather_object
 from horon._world import Average
 from horon.exceptions import HoronInternalError
 from horon.torch import ops
@@ -39,6 +39,7 @@ class _Slot:
         "name",
         "operation",
         "param",
+        "sparse_dim",
         "started",
     )
 
@@ -52,6 +53,7 @@ class _Slot:
         self.operation = None  # of the extension; the quick way
         self.handle = None  # of ops.py, if this step's gradient goes that way
         self.ctx = None  # of the compressor
+        self.sparse_dim = None  # of the gradients, once one was sparse
 
     def fire(self):
         """One more backward pass has accumulated this gradient."""
@@ -67,6 +69,15 @@ class _Slot:
         self.delay -= 1
         if self.delay == 0:
             exchange.start(self)
+
+    def zeros(self):
+        """The gradient of a pass that did not use the parameter, of the kind that others have."""
+        param = self.param
+        if self.sparse_dim is None:
+            return torch.zeros_like(param)
+        indices = torch.empty((self.sparse_dim, 0), dtype=torch.int64, device=param.device)
+        values = param.new_empty((0, *param.shape[self.sparse_dim :]))
+        return torch.sparse_coo_tensor(indices, values, param.shape)
 
 
 class _Group:
@@ -124,9 +135,12 @@ class GradientExchange:
         """Groups the slots: a number of groups, or lists of parameters."""
         if isinstance(groups, int):
             slots = {slot.name: slot for slot in self.slots.values()}
-            order = broadcast_object(list(slots), name="horon.torch.groups")
-            if sorted(order) != sorted(slots):
-                raise ValueError("parameter names differ between this rank and rank 0")
+            orders = allgather_object(list(slots), name="horon.torch.groups")
+            order = orders[0]
+            for rank, names in enumerate(orders):
+                odd = sorted(set(names) ^ set(order))
+                if odd:  # found by every rank
+                    raise ValueError(f"rank {rank} and rank 0 differ in the parameter {odd[0]!r}")
             lists = _split([slots[name] for name in order], groups)
         else:
             lists = [[self.slots[id(p)] for p in group if id(p) in self.slots] for group in groups]
@@ -163,6 +177,7 @@ class GradientExchange:
     def start_slowly(self, slot, gradient):
         if gradient.is_sparse:
             if not self.sparse_as_dense:
+                slot.sparse_dim = gradient.sparse_dim()
                 slot.handle = ops.sparse_allreduce_async(gradient, slot.name, self.op)
                 return
             gradient = slot.param.grad = gradient.to_dense()
@@ -190,7 +205,7 @@ class GradientExchange:
         for slot in self.slots.values():
             if not slot.started and (slot.param.requires_grad or slot.group is not None):
                 if slot.param.grad is None:
-                    slot.param.grad = torch.zeros_like(slot.param)
+                    slot.param.grad = slot.zeros()
                 self.start(slot)
 
     def renew(self):
