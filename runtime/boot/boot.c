@@ -65,7 +65,13 @@ static horon_status_t open_store(struct horon_joining *j, const char *key_text,
         HORON_LOG_WARN(j->log, "there is no job key: only loopback addresses are used, and any "
                                "process of this machine could join; set HORON_JOB_KEY or "
                                "HORON_JOB_KEY_FILE");
-    return horon_store_open(&options, &j->store, error);
+    horon_status_t status = horon_store_open(&options, &j->store, error);
+    if (status == HORON_ERR_CONFIG && j->id.host_origin) {
+        char why[HORON_ERROR_TEXT_BYTES];
+        memcpy(why, error->text, sizeof why);
+        horon_error_set(error, status, "%.900s (the host is from %s)", why, j->id.host_origin);
+    }
+    return status;
 }
 
 static horon_status_t allocate(struct horon_joining *j, struct horon_error *error)

@@ -146,6 +146,9 @@ static horon_status_t read_rank(struct horon_identity *identity, const struct la
         return horon_error_set(error, HORON_ERR_CONFIG,
                                "%s=%s is not a number from 0 to %d (%s is %d)", rank_name, rank,
                                identity->size - 1, size_name, identity->size);
+    if (launcher != &launchers[0])
+        snprintf(identity->origin, sizeof identity->origin, "rank %d from %s, %d ranks from %s",
+                 identity->rank, rank_name, identity->size, size_name);
     return HORON_OK;
 }
 
@@ -199,15 +202,15 @@ static bool first_node(const char *list, char *node, size_t node_bytes)
 }
 
 /* Where all ranks can look for rank 0, without a word from it. */
-static bool derive_host(const struct horon_identity *identity, const struct launcher *launcher,
+static bool derive_host(struct horon_identity *identity, const struct launcher *launcher,
                         const struct environment *env, char *host, size_t host_bytes)
 {
     static const char *const lists[] = {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST",
                                         "SLURM_NODELIST"};
+    const char *const variables[] = {"MASTER_ADDR", launcher->address};
     const char *name = NULL;
-    const char *address = look(env, "MASTER_ADDR");
-    if (!address)
-        address = look(env, launcher->address);
+    const char *address = look_any(env, variables, 2, &name);
+    identity->host_origin = name;
     if (address) {
         snprintf(host, host_bytes, "%s", address);
         return strlen(address) < host_bytes;
@@ -217,6 +220,7 @@ static bool derive_host(const struct horon_identity *identity, const struct laun
         return true;
     }
     const char *list = look_any(env, lists, 3, &name);
+    identity->host_origin = name;
     return list && first_node(list, host, host_bytes);
 }
 

@@ -25,6 +25,10 @@ struct horon_identity {
     int port_scan; /* further ports to look at, if it was */
     uint64_t job;  /* tells jobs at one address apart, the same on all ranks; 0: not needed */
     const char *source; /* "horonrun", "Slurm", ...; static */
+    /* "rank 1 from SLURM_PROCID, 4 ranks from SLURM_NTASKS"; "" if the caller or horonrun says so
+     */
+    char origin[112];
+    const char *host_origin; /* if derived: the variable that the store's host is made of; static */
 };
 
 /**

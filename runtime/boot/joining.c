@@ -39,9 +39,12 @@ horon_status_t horon_joining_timeout(const struct horon_joining *j, const char *
     char waited[48] = "";
     if (took_ms > limit_ms + TOLD_OVERRUN_MS) /* the grace, or a machine that is too busy */
         snprintf(waited, sizeof waited, " (it was ended after %lld ms)", took_ms);
+    /* who counts ranks that were never started waits for them */
+    const bool doubtful = j->phase_end_ns[0] == 0 && j->id.origin[0];
     return horon_error_set(error, HORON_ERR_TIMEOUT,
-                           "joining took longer than %lld ms%s, while %s: %s", limit_ms, waited,
-                           j->phase, text);
+                           "joining took longer than %lld ms%s, while %s: %s%s%s%s", limit_ms,
+                           waited, j->phase, text, doubtful ? " (here: " : "",
+                           doubtful ? j->id.origin : "", doubtful ? ")" : "");
 }
 
 horon_status_t horon_joining_interrupted(const struct horon_joining *j, struct horon_error *error)

@@ -266,9 +266,15 @@ horon_status_t horon_store_open_file(const struct horon_store_options *options,
                                      struct horon_store **store_out, struct horon_error *error)
 {
     const char *directory = options->address + strlen("file:");
-    if (!directory[0] || access(directory, R_OK | W_OK | X_OK) != 0)
-        return horon_error_set_errno(error, HORON_ERR_CONFIG, errno,
-                                     "the store's directory '%s' cannot be used", directory);
+    if (!directory[0])
+        return horon_error_set(error, HORON_ERR_CONFIG,
+                               "HORON_STORE=file: names no directory: file:DIR");
+    if (access(directory, R_OK | W_OK | X_OK) != 0)
+        return horon_error_set(error, HORON_ERR_CONFIG,
+                               "the store's directory '%s' cannot be used: "
+                               "%s%s",
+                               directory, strerrordesc_np(errno),
+                               errno == ENOENT ? "; make it before the ranks start" : "");
     struct file_store *store = horon_zalloc(1, sizeof *store);
     if (store && strlen(directory) >= sizeof store->directory) {
         horon_free(store);

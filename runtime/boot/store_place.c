@@ -161,8 +161,8 @@ horon_status_t horon_store_place_find(struct horon_store_place *place, const cha
         const size_t bytes = strcspn(at, ",");
         if (!cut_item(at, bytes, &item))
             return horon_error_set(error, HORON_ERR_CONFIG,
-                                   "the store '%s' is not tcp://HOST:PORT, nor a list "
-                                   "tcp://HOST:PORT,HOST:PORT of its addresses",
+                                   "the store '%s' is not tcp://HOST:PORT with a port of 1-65535, "
+                                   "nor a list tcp://HOST:PORT,HOST:PORT of its addresses",
                                    text);
         take_item(place, &item, key_given, derived);
         at += bytes;

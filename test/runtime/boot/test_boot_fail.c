@@ -430,6 +430,54 @@ static void test_boot_interrupted_rank_ends_joining_for_all(void **state)
     }
 }
 
+static void expect_refused_store(const char *setting, const char *why)
+{
+    struct boots world;
+    boots_init(&world, 2, setting);
+    boots_setting(&world, "JOB_KEY=a secret");
+    boots_join(&world);
+    expect_all_fail(&world, HORON_ERR_CONFIG, why);
+}
+
+static void test_boot_bad_store_says_what_is_wrong(void **state)
+{
+    (void)state;
+    expect_refused_store("STORE=file:", "HORON_STORE=file: names no directory");
+    expect_refused_store("STORE=file:/no/such/folder", "No such file or directory; make it");
+    expect_refused_store("STORE=tcp://127.0.0.1:99999", "with a port of 1-65535");
+    setenv("MASTER_ADDR", "no..name", 1);
+    setenv("MASTER_PORT", "4000", 1);
+    expect_refused_store("STORE=", "the host name 'no..name' is not known");
+    expect_refused_store("STORE=", "(the host is from MASTER_ADDR)");
+    unsetenv("MASTER_ADDR");
+    unsetenv("MASTER_PORT");
+}
+
+/* A batch script's shell has the variables of a rank, but nobody started the others. */
+static void test_boot_variables_that_count_too_many_are_named(void **state)
+{
+    struct boots world;
+    char port[16];
+    (void)state;
+    snprintf(port, sizeof port, "%d", free_port());
+    setenv("SLURM_PROCID", "0", 1);
+    setenv("SLURM_NTASKS", "4", 1);
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    setenv("MASTER_PORT", port, 1);
+    boots_init(&world, 1, "STORE=");
+    boots_setting(&world, "JOB_KEY=a secret");
+    boots_setting(&world, "START_TIMEOUT=100ms");
+    world.ranks[0].rank = world.ranks[0].size = -1;
+    boots_join(&world);
+    unsetenv("SLURM_PROCID");
+    unsetenv("SLURM_NTASKS");
+    unsetenv("MASTER_ADDR");
+    unsetenv("MASTER_PORT");
+    expect_all_fail(&world, HORON_ERR_TIMEOUT, "ranks 1-3 never came");
+    expect_all_fail(&world, HORON_ERR_TIMEOUT,
+                    "(here: rank 0 from SLURM_PROCID, 4 ranks from SLURM_NTASKS)");
+}
+
 static void test_boot_bad_store_is_refused(void **state)
 {
     static const char *const stores[] = {
@@ -464,6 +512,8 @@ int main(void)
         cmocka_unit_test(test_boot_settings_for_other_hosts_are_checked_on_one),
         cmocka_unit_test(test_boot_refusal_at_one_of_several_addresses_is_told),
         cmocka_unit_test(test_boot_interrupted_rank_ends_joining_for_all),
+        cmocka_unit_test(test_boot_bad_store_says_what_is_wrong),
+        cmocka_unit_test(test_boot_variables_that_count_too_many_are_named),
         cmocka_unit_test(test_boot_bad_store_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
