@@ -48,6 +48,8 @@ static const char *host_of(void *arg, int rank)
 static horon_status_t open_store(struct horon_joining *j, const char *key_text,
                                  struct horon_error *error)
 {
+    char who[sizeof j->mine.name + 32];
+    snprintf(who, sizeof who, "process %d on %s", (int)getpid(), j->mine.name);
     struct horon_store_options options = {.pump = &j->pump,
                                           .key = &j->key,
                                           .key_text = key_text,
@@ -57,6 +59,7 @@ static horon_status_t open_store(struct horon_joining *j, const char *key_text,
                                           .port_scan = j->id.port_scan,
                                           .host_of = host_of,
                                           .host_arg = j,
+                                          .who = who,
                                           .log = j->log};
     options.hello.role = HORON_ROLE_STORE;
     options.hello.job = j->id.job;

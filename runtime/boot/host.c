@@ -59,8 +59,7 @@ horon_status_t horon_host_listen(int rank, char *name, size_t name_bytes, int *f
     name[0] = 0;
     int pidfd = open_pidfd(getpid());
     if (pidfd < 0) { /* deaths could not be seen: sharing memory would not be safe */
-        HORON_LOG_WARN(log, "no shared memory: the kernel has no pidfd (%s)",
-                       strerrordesc_np(errno));
+        HORON_LOG_WARN(log, "no shared memory: no pidfd (%s)", strerrordesc_np(errno));
         return HORON_OK;
     }
     close(pidfd);

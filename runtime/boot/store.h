@@ -2,8 +2,7 @@
 /*
  * Where ranks find each other: in rounds, each gives a blob and gets the blobs of all. Two kinds:
  * tcp://HOST:PORT, served by horonrun or rank 0 (store_server.h), with several addresses perhaps
- * (store_place.h); and file:DIR, for tests. DIR must be fresh for a job; its files stay, for
- * whoever made it to remove.
+ * (store_place.h); and file:DIR, for tests. DIR is one job's at a time; whoever made it removes it.
  */
 #ifndef HORON_BOOT_STORE_H
 #define HORON_BOOT_STORE_H
@@ -34,6 +33,7 @@ struct horon_store_options {
      * as long as the store, NULL for one that is not known */
     const char *(*host_of)(void *arg, int rank);
     void *host_arg;
+    const char *who; /* this process, for texts of others; as long as the call; NULL: nameless */
     const struct horon_log *log;
 };
 

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The store in a directory, for tests and for looking at: a blob is a file "SESSION.ROUND.RANK",
- * written under another name and renamed when whole. A rank's next session is the first of which it
- * has no file yet. A digest with the job key stands before each blob; it keeps strangers' files
- * out, but not old ones of the same job: the directory must be fresh. Whoever made it removes it.
+ * The store in a directory, for tests and for looking at: one look after another whether the files
+ * are there that a round needs. store_meet.h says which.
  */
-#include "boot/store.h"
+#include "boot/store_meet.h"
 
 #include "alloc.h"
 #include "boot/store_frame.h"
@@ -13,115 +11,96 @@
 #include "codec.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #define LOOK_FIRST_NS 500000u /* first pause between looks; doubles ... */
 #define LOOK_LAST_NS 8000000u /* ... up to this */
-#define SESSIONS_MAX 1000000
-
-struct file_store {
-    struct horon_store base;
-    struct horon_store_options options;
-    char directory[256];
-    int size, rank;
-    int session;
-    uint32_t round;
-    struct horon_timer timer; /* makes the pump turn, so that get() looks again */
-    uint64_t pause_ns;
-    uint64_t deadline_ns;
-    uint8_t **found; /* [size] the files of this round that were read, as u32 length and blob */
-    int found_count;
-};
-
-static void name_file(const struct file_store *store, const char *kind, uint32_t round, int rank,
-                      char *path, size_t path_bytes)
-{
-    snprintf(path, path_bytes, "%s/%s%d.%u.%d", store->directory, kind, store->session,
-             (unsigned)round, rank);
-}
-
-/* The digest covers which file it is, so that none can stand in for another. */
-static horon_status_t digest(const struct file_store *store, int rank, const void *blob,
-                             size_t bytes, uint8_t *mac, struct horon_error *error)
-{
-    char label[96];
-    snprintf(label, sizeof label, "horon file store 1 %d.%u.%d", store->session,
-             (unsigned)store->round, rank);
-    return horon_auth_digest(store->options.key, label, blob, bytes, mac, error);
-}
-
-static bool write_all(int fd, const void *bytes, size_t byte_count)
-{
-    const uint8_t *at = bytes;
-    while (byte_count) {
-        ssize_t done = write(fd, at, byte_count);
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done <= 0)
-            return false;
-        at += done;
-        byte_count -= (size_t)done;
-    }
-    return true;
-}
-
 static horon_status_t file_put(struct horon_store *base, const void *blob, size_t bytes, bool last,
                                uint64_t deadline_ns, struct horon_error *error)
 {
-    struct file_store *store = (struct file_store *)base;
+    struct horon_file_store *store = (struct horon_file_store *)base;
     (void)last;
-    uint8_t mac[HORON_PROOF_BYTES];
-    char draft[320], path[320];
     store->deadline_ns = deadline_ns;
-    horon_status_t status = digest(store, store->rank, blob, bytes, mac, error);
-    if (status != HORON_OK)
-        return status;
-    name_file(store, "draft.", store->round, store->rank, draft, sizeof draft);
-    name_file(store, "", store->round, store->rank, path, sizeof path);
-    int fd = open(draft, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    bool good = fd >= 0 && write_all(fd, mac, sizeof mac) && write_all(fd, blob, bytes);
-    int why = errno;
-    if (fd >= 0)
-        close(fd);
-    if (!good || rename(draft, path) != 0)
-        return horon_error_set_errno(error, HORON_ERR_SYSTEM, good ? errno : why,
-                                     "the store's file %s cannot be written", path);
+    if (store->round > 0) {
+        horon_status_t status = horon_file_write(store, blob, bytes, store->job, NULL, error);
+        return status == HORON_AGAIN
+                   ? horon_error_set(error, HORON_ERR_SYSTEM, "somebody writes our files in %s",
+                                     store->dir.path)
+                   : status;
+    }
+    store->first = horon_alloc(bytes + 1);
+    if (!store->first)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a card of %zu bytes", bytes);
+    memcpy(store->first, blob, bytes);
+    store->first_bytes = bytes;
+    store->put_first = true;
     return HORON_OK;
 }
 
-/* @return OK, found[rank] is set | AGAIN, there is no such file yet | ERR_* */
-static horon_status_t read_file(struct file_store *store, int rank, struct horon_error *error)
+/* ---- Rounds ---- */
+
+/* OK: it is found | AGAIN: not yet */
+static horon_status_t read_blob(struct horon_file_store *store, int rank, struct horon_error *error)
 {
-    uint8_t mac[HORON_PROOF_BYTES];
-    char path[320];
-    const size_t room = HORON_PROOF_BYTES + HORON_STORE_BLOB_BYTES_MAX + 1;
-    name_file(store, "", store->round, rank, path, sizeof path);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return errno == ENOENT ? HORON_AGAIN
-                               : horon_error_set_errno(error, HORON_ERR_SYSTEM, errno,
-                                                       "the store's file %s cannot be read", path);
-    uint8_t *bytes = horon_alloc(sizeof(uint32_t) + room);
-    ssize_t got = bytes ? read(fd, bytes + sizeof(uint32_t), room) : -1;
-    close(fd);
-    const size_t count = got < HORON_PROOF_BYTES ? 0 : (size_t)got - HORON_PROOF_BYTES;
-    const uint8_t *file = bytes + sizeof(uint32_t);
-    if (got < HORON_PROOF_BYTES || count > HORON_STORE_BLOB_BYTES_MAX ||
-        digest(store, rank, file + HORON_PROOF_BYTES, count, mac, error) != HORON_OK ||
-        !horon_auth_equal(mac, file)) {
-        horon_free(bytes);
-        return horon_error_set(error, HORON_ERR_AUTH,
-                               "the store's file %s was not written with our job key", path);
+    char name[HORON_STORE_DIR_NAME_BYTES];
+    struct horon_store_file file;
+    horon_status_t status = horon_store_dir_read(
+        &store->dir, store->job, horon_file_name(store->round, rank, name), &file, error);
+    if (status != HORON_OK)
+        return status;
+    status = file.body_bytes > HORON_STORE_BLOB_BYTES_MAX
+                 ? horon_error_set(error, HORON_ERR_PROTO, "a card of rank %d is too long", rank)
+                 : horon_file_keep(store, rank, file.body, file.body_bytes, error);
+    horon_free(file.memory);
+    return status;
+}
+
+/* The first who sees it says who it was; the others, who see that one leave, too, take its word. */
+static horon_status_t say_lost(struct horon_file_store *store, const char *ranks,
+                               struct horon_error *error)
+{
+    struct horon_store_file file = store->mine;
+    char text[480];
+    snprintf(text, sizeof text, "of %d ranks, %s left while joining", store->size, ranks);
+    file.body = (const uint8_t *)text;
+    file.body_bytes = strlen(text);
+    if (horon_store_dir_write(&store->dir, store->job, "lost", &file, NULL, error) != HORON_AGAIN ||
+        horon_store_dir_read(&store->dir, store->job, "lost", &file, error) != HORON_OK)
+        return horon_error_set(error, HORON_ERR_PEER_LOST, "%s", text);
+    horon_error_set(error, HORON_ERR_PEER_LOST, "%.*s", (int)file.body_bytes,
+                    (const char *)file.body);
+    horon_free(file.memory);
+    return HORON_ERR_PEER_LOST;
+}
+
+/* Appends "rank 1 (process 12 on node3)"; its first file is there, but nobody holds it any more. */
+static void name_lost(const struct horon_file_store *store, int rank, char *text, size_t text_bytes)
+{
+    char name[HORON_STORE_DIR_NAME_BYTES];
+    const size_t used = strlen(text);
+    struct horon_store_file file;
+    if (horon_store_dir_read(&store->dir, store->job, horon_file_name(0, rank, name), &file,
+                             NULL) != HORON_OK)
+        file = (struct horon_store_file){.who = "unknown"};
+    snprintf(text + used, text_bytes - used, "%srank %d (%s)", used ? ", " : "", rank, file.who);
+    horon_free(file.memory);
+}
+
+static horon_status_t look_for_lost(struct horon_file_store *store, struct horon_error *error)
+{
+    char ranks[400] = "", name[HORON_STORE_DIR_NAME_BYTES];
+    for (int r = 0; r < store->size; r++) {
+        if (store->found[r] ||
+            horon_store_dir_life(&store->dir, store->job, horon_file_name(0, r, name)) !=
+                HORON_STORE_DEAD)
+            continue;
+        /* it may have written this round's in its last moment */
+        if (!horon_store_dir_has(&store->dir, store->job, horon_file_name(store->round, r, name)))
+            name_lost(store, r, ranks, sizeof ranks);
     }
-    struct horon_writer out = horon_writer_over(bytes, sizeof(uint32_t));
-    horon_write_u32(&out, (uint32_t)count);
-    memmove(bytes + sizeof(uint32_t), file + HORON_PROOF_BYTES, count);
-    store->found[rank] = bytes;
-    store->found_count++;
-    return HORON_OK;
+    return ranks[0] ? say_lost(store, ranks, error) : HORON_AGAIN;
 }
 
 static size_t found_bytes(const uint8_t *found)
@@ -131,7 +110,7 @@ static size_t found_bytes(const uint8_t *found)
 }
 
 /* Joins the files to what the TCP store would have answered. */
-static horon_status_t gather(struct file_store *store, struct horon_blobs *blobs_out,
+static horon_status_t gather(struct horon_file_store *store, struct horon_blobs *blobs_out,
                              struct horon_error *error)
 {
     size_t bytes = 0;
@@ -146,36 +125,47 @@ static horon_status_t gather(struct file_store *store, struct horon_blobs *blobs
         size_t one = found_bytes(store->found[r]);
         memcpy(memory + used, store->found[r], one);
         used += one;
-        horon_free(store->found[r]);
-        store->found[r] = NULL;
+        horon_file_drop(store, r);
     }
     horon_status_t status = horon_blobs_cut(blobs_out, store->size, memory, 0, bytes);
     if (status != HORON_OK) {
         horon_free(memory);
         return horon_error_set(error, status, "the store's files cannot be joined");
     }
-    store->found_count = 0;
     store->round++;
     store->pause_ns = LOOK_FIRST_NS;
     return HORON_OK;
 }
 
+/* OK: all blobs of the round are found | AGAIN */
+static horon_status_t look(struct horon_file_store *store, struct horon_error *error)
+{
+    horon_status_t status = HORON_OK;
+    if (!store->met)
+        status = horon_file_meet(store, error);
+    for (int r = 0; r < store->size && status >= 0 && store->met; r++)
+        status = store->found[r] ? HORON_OK : read_blob(store, r, error);
+    if (status < 0)
+        return status;
+    if (store->met && store->found_count == store->size)
+        return HORON_OK;
+    return store->met ? look_for_lost(store, error) : HORON_AGAIN;
+}
+
 static horon_status_t file_get(struct horon_store *base, struct horon_blobs *blobs_out,
                                struct horon_error *error)
 {
-    struct file_store *store = (struct file_store *)base;
-    for (int r = 0; r < store->size; r++) {
-        horon_status_t status = store->found[r] ? HORON_OK : read_file(store, r, error);
-        if (status < 0)
-            return status;
-    }
-    if (store->found_count == store->size)
+    struct horon_file_store *store = (struct horon_file_store *)base;
+    horon_status_t status = store->put_first ? look(store, error) : HORON_AGAIN;
+    if (status == HORON_OK)
         return gather(store, blobs_out, error);
+    if (status < 0)
+        return status;
     const uint64_t now = horon_clock_ns();
     if (now >= store->deadline_ns) {
         char text[HORON_ERROR_TEXT_BYTES - 64];
-        base->ops->explain(base, text, sizeof text);
-        return horon_error_set(error, HORON_ERR_TIMEOUT, "%s", text);
+        status = base->ops->explain(base, text, sizeof text);
+        return horon_error_set(error, status, "%s", text);
     }
     if (!store->timer.active) {
         horon_pump_timer(store->options.pump, &store->timer, now + store->pause_ns);
@@ -206,21 +196,75 @@ static bool file_abort(struct horon_store *base, const struct horon_error *why)
     return false;
 }
 
+/* ---- Texts ---- */
+
+/* The offer that a rank waits on; on rank 0 its own. @return false: there is none */
+static bool current_job(const struct horon_file_store *store, uint64_t *job_out)
+{
+    *job_out = store->job;
+    bool known = store->met || store->rank == 0;
+    for (int i = 0; i < store->offer_count && !known; i++)
+        if (!store->offers[i].over) {
+            *job_out = store->offers[i].job;
+            known = horon_store_dir_life(&store->dir, *job_out, "offer") != HORON_STORE_DEAD ||
+                    i == store->offer_count - 1;
+        }
+    return known;
+}
+
+static bool is_missing(const struct horon_file_store *store, uint64_t job, int rank)
+{
+    char name[HORON_STORE_DIR_NAME_BYTES];
+    if (store->met)
+        return !store->found[rank];
+    return rank > 0 && rank != store->rank &&
+           !horon_store_dir_has(&store->dir, job, horon_file_name(0, rank, name));
+}
+
+static int count_others(const struct horon_file_store *store, uint64_t job)
+{
+    uint64_t *jobs = NULL;
+    int others = 0;
+    const int count = horon_store_dir_list(&store->dir, NULL, &jobs);
+    for (int i = 0; i < count; i++)
+        others += jobs[i] != job;
+    horon_free(jobs);
+    return others;
+}
+
 static horon_status_t file_explain(const struct horon_store *base, char *text, size_t text_bytes)
 {
-    const struct file_store *store = (const struct file_store *)base;
-    size_t used =
-        (size_t)snprintf(text, text_bytes, "of %d ranks, %s", store->size,
-                         store->round ? "these went no further: rank" : "these never came: rank");
+    const struct horon_file_store *store = (const struct horon_file_store *)base;
+    uint64_t job = 0;
+    const bool known = current_job(store, &job);
+    const int others = count_others(store, job);
     const char *separator = " ";
-    for (int r = 0; r < store->size && used < text_bytes; r++) {
-        if (store->found[r])
+    size_t used = (size_t)snprintf(text, text_bytes, "of %d ranks, ", store->size);
+    int missing = 0;
+    for (int r = 0; r < store->size && known; r++)
+        missing += is_missing(store, job, r);
+    if (!missing)
+        used += (size_t)snprintf(text + used, text_bytes - used,
+                                 known ? "rank 0 went no further" : "rank 0 never came");
+    else
+        used +=
+            (size_t)snprintf(text + used, text_bytes - used,
+                             store->met ? "these went no further: rank" : "these never came: rank");
+    for (int r = 0; r < store->size && missing && used < text_bytes; r++) {
+        if (!is_missing(store, job, r))
             continue;
         used += (size_t)snprintf(text + used, text_bytes - used, "%s%d", separator, r);
         separator = ", ";
     }
+    if (others && used < text_bytes)
+        snprintf(text + used, text_bytes - used,
+                 "; %s has files of %d other job%s, perhaps left over: each job needs a directory "
+                 "of its own",
+                 store->dir.path, others, others == 1 ? "" : "s");
     return HORON_ERR_TIMEOUT;
 }
+
+/* ---- Beginning and end ---- */
 
 static bool file_busy(const struct horon_store *base)
 {
@@ -236,11 +280,21 @@ static int file_take_socket(struct horon_store *base)
 
 static void file_destroy(struct horon_store *base)
 {
-    struct file_store *store = (struct file_store *)base;
+    struct horon_file_store *store = (struct horon_file_store *)base;
     horon_pump_untimer(store->options.pump, &store->timer);
+    horon_store_dir_let_go(&store->offer_lock);
+    horon_store_dir_let_go(&store->first_lock);
+    for (int i = 0; i < store->offer_count; i++)
+        horon_store_dir_let_go(&store->offers[i].lock);
+    if (store->rank == 0)
+        horon_store_dir_clear(&store->dir, store->job);
+    for (int i = 0; i < store->offer_count; i++)
+        horon_store_dir_clear(&store->dir, store->offers[i].job);
     for (int r = 0; store->found && r < store->size; r++)
         horon_free(store->found[r]);
     horon_free(store->found);
+    horon_free(store->nonces);
+    horon_free(store->first);
     horon_free(store);
 }
 
@@ -254,49 +308,55 @@ static const struct horon_store_ops file_ops = {.name = "file",
                                                 .take_socket = file_take_socket,
                                                 .destroy = file_destroy};
 
-static void find_session(struct file_store *store)
+static horon_status_t check_directory(const char *directory, struct horon_error *error)
 {
-    char path[320];
-    do {
-        name_file(store, "", 0, store->rank, path, sizeof path);
-    } while (access(path, F_OK) == 0 && ++store->session < SESSIONS_MAX);
+    const size_t limit = sizeof((struct horon_store_dir *)0)->path;
+    if (!directory[0])
+        return horon_error_set(error, HORON_ERR_CONFIG,
+                               "HORON_STORE=file: names no directory: file:DIR");
+    if (strlen(directory) >= limit)
+        return horon_error_set(error, HORON_ERR_CONFIG,
+                               "the store's directory has a name of more than %zu bytes",
+                               limit - 1);
+    if (access(directory, R_OK | W_OK | X_OK) == 0)
+        return HORON_OK;
+    return horon_error_set(
+        error, HORON_ERR_CONFIG, "the store's directory '%s' cannot be used: %s%s", directory,
+        strerrordesc_np(errno), errno == ENOENT ? "; make it before the ranks start" : "");
 }
 
 horon_status_t horon_store_open_file(const struct horon_store_options *options,
                                      struct horon_store **store_out, struct horon_error *error)
 {
     const char *directory = options->address + strlen("file:");
-    if (!directory[0])
-        return horon_error_set(error, HORON_ERR_CONFIG,
-                               "HORON_STORE=file: names no directory: file:DIR");
-    if (access(directory, R_OK | W_OK | X_OK) != 0)
-        return horon_error_set(error, HORON_ERR_CONFIG,
-                               "the store's directory '%s' cannot be used: "
-                               "%s%s",
-                               directory, strerrordesc_np(errno),
-                               errno == ENOENT ? "; make it before the ranks start" : "");
-    struct file_store *store = horon_zalloc(1, sizeof *store);
-    if (store && strlen(directory) >= sizeof store->directory) {
-        horon_free(store);
-        return horon_error_set(error, HORON_ERR_CONFIG,
-                               "the store's directory has a name of more than %zu bytes",
-                               sizeof store->directory - 1);
-    }
+    horon_status_t status = check_directory(directory, error);
+    if (status != HORON_OK)
+        return status;
+    struct horon_file_store *store = horon_zalloc(1, sizeof *store);
     if (!store)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the store");
     store->base.ops = &file_ops;
     store->options = *options;
-    snprintf(store->directory, sizeof store->directory, "%s", directory);
+    store->dir.key = options->key;
+    snprintf(store->dir.path, sizeof store->dir.path, "%s", directory);
     store->size = (int)options->hello.size;
     store->rank = options->hello.rank;
+    store->mine.size = options->hello.size;
+    snprintf(store->mine.who, sizeof store->mine.who, "%s", options->who ? options->who : "one");
+    store->offer_lock = store->first_lock = -1;
     store->pause_ns = LOOK_FIRST_NS;
     store->timer = (struct horon_timer){.due = look_again, .arg = store};
     store->found = horon_zalloc((size_t)store->size, sizeof *store->found);
-    if (!store->found) {
-        horon_free(store);
-        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the store");
+    store->nonces = horon_zalloc((size_t)store->size, sizeof *store->nonces);
+    status = store->found && store->nonces
+                 ? horon_random(&store->mine.nonce, sizeof store->mine.nonce, error)
+                 : horon_error_set(error, HORON_ERR_MEMORY, "no memory for the store");
+    if (status == HORON_OK && store->rank == 0)
+        status = horon_file_offer(store, error);
+    if (status != HORON_OK) {
+        file_destroy(&store->base);
+        return status;
     }
-    find_session(store);
     *store_out = &store->base;
     return HORON_OK;
 }

@@ -304,7 +304,8 @@ static void *leave_after_two_rounds(void *arg)
                                                           .role = HORON_ROLE_STORE,
                                                           .rank = 1,
                                                           .size = 2},
-                                                .address = arg};
+                                                .address = arg,
+                                                .who = "a test"};
     assert_int_equal(horon_config_load(&config, NULL, NULL, &error), HORON_OK);
     assert_int_equal(horon_card_fill(&card, &config, &error), HORON_OK);
     strcpy(card.name, "elsewhere");
@@ -322,13 +323,12 @@ static void *leave_after_two_rounds(void *arg)
     return NULL;
 }
 
-static void test_boot_rank_that_leaves_is_named_with_its_host(void **state)
+static void lose_a_rank(void (*make_place)(struct place *place), const char *text)
 {
     struct place place;
     struct boots world;
     pthread_t leaver;
-    (void)state;
-    place_tcp(&place);
+    make_place(&place);
     assert_int_equal(
         pthread_create(&leaver, NULL, leave_after_two_rounds, place.setting + strlen("STORE=")), 0);
     boots_init(&world, 2, place.setting);
@@ -336,7 +336,15 @@ static void test_boot_rank_that_leaves_is_named_with_its_host(void **state)
     world.ranks[1].absent = true;
     boots_join(&world);
     pthread_join(leaver, NULL);
-    expect_all_fail(&world, HORON_ERR_PEER_LOST, "rank 1 on elsewhere left while joining");
+    expect_all_fail(&world, HORON_ERR_PEER_LOST, text);
+    place_end(&place);
+}
+
+static void test_boot_rank_that_leaves_is_named(void **state)
+{
+    (void)state;
+    lose_a_rank(place_tcp, "rank 1 on elsewhere left while joining");
+    lose_a_rank(place_file, "rank 1 (a test) left while joining");
 }
 
 /* What only other hosts would need is looked at anyway: one host is where a job is tried first. */
@@ -508,7 +516,7 @@ int main(void)
         cmocka_unit_test(test_boot_different_settings_are_named),
         cmocka_unit_test(test_boot_refused_memory_is_an_error_everywhere),
         cmocka_unit_test(test_boot_one_rank_fails_all_with_its_reason),
-        cmocka_unit_test(test_boot_rank_that_leaves_is_named_with_its_host),
+        cmocka_unit_test(test_boot_rank_that_leaves_is_named),
         cmocka_unit_test(test_boot_settings_for_other_hosts_are_checked_on_one),
         cmocka_unit_test(test_boot_refusal_at_one_of_several_addresses_is_told),
         cmocka_unit_test(test_boot_interrupted_rank_ends_joining_for_all),
