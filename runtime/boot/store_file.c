@@ -241,6 +241,11 @@ static horon_status_t file_explain(const struct horon_store *base, char *text, s
     const char *separator = " ";
     size_t used = (size_t)snprintf(text, text_bytes, "of %d ranks, ", store->size);
     int missing = 0;
+    /* who comes after that has nothing to answer: not all who are missing need be to blame */
+    const bool left = known && !store->met && store->rank > 0 &&
+                      horon_store_dir_life(&store->dir, job, "offer") == HORON_STORE_DEAD;
+    if (left)
+        used += (size_t)snprintf(text + used, text_bytes - used, "rank 0 left while joining; ");
     for (int r = 0; r < store->size && known; r++)
         missing += is_missing(store, job, r);
     if (!missing)
