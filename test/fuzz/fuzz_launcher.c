@@ -250,6 +250,13 @@ static void on_full(void *arg, bool full)
         horonrun_channel_pause(&fuzz->job.hosts[i].channel, full);
 }
 
+static void on_broken(void *arg, int stream, int why)
+{
+    (void)arg; /* what is written here goes nowhere, and cannot fail */
+    (void)stream;
+    (void)why;
+}
+
 static void on_timer(struct ev_loop *loop, struct ev_timer *timer, int events)
 {
     (void)loop;
@@ -285,8 +292,8 @@ static void begin(struct fuzz *fuzz, const struct horonrun_job_setup *setup, str
                         .remote_count = HOSTS - 1,
                         .signal_fd = -1,
                         .grace_ms = 1000};
-    assert(horonrun_output_create(&job->output, loop, RANKS, &style, on_full, fuzz, &error) ==
-           HORON_OK);
+    assert(horonrun_output_create(&job->output, loop, RANKS, &style, on_full, on_broken, fuzz,
+                                  &error) == HORON_OK);
     job->hosts = horon_zalloc(HOSTS, sizeof *job->hosts);
     job->ranks = horon_zalloc(RANKS, sizeof *job->ranks);
     job->environment = horonrun_environment_copy(nothing);

@@ -361,6 +361,7 @@ def resident_bytes():
 
 
 def rank_memory():
+    os.environ["HORON_CACHE_ENTRIES"] = "256"  # full before the first mark: objects have new names
     horon.init()
     data = numbers(1000)
     marks = []
