@@ -4,8 +4,8 @@
  * sleeper that was rung many times wakes once, and one that was rung before it slept does not
  * sleep.
  *
- * libev shows no descriptor of a loop, which the child of a fork must close. It is found by trying:
- * of all descriptors only that of our loop can be told to forget one that was given to libev.
+ * libev shows no descriptor of a loop, which the child of a fork must close. The kernel tells which
+ * one it is: the epoll that watches a descriptor that was given to libev.
  */
 #include "loop.h"
 
@@ -13,14 +13,16 @@
 #include "owner.h"
 
 #include <assert.h>
+#include <dirent.h>
 #include <errno.h>
 #include <ev.h>
-#include <sys/epoll.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
-
-/* A process with more open files than this keeps the descriptor in its children. */
-#define TRIED_DESCRIPTORS_MAX 65536
 
 struct watch {
     ev_io io;
@@ -55,21 +57,46 @@ static void on_probe(struct ev_loop *ev, ev_io *io, int events)
     (void)events;
 }
 
+/* Does the kernel list @p watched among the descriptors of the epoll @p name, a number? Ours has
+ * no other yet. */
+static bool lists(int folder, const char *name, int watched)
+{
+    char path[64], text[512], wanted[32];
+    ssize_t bytes = readlinkat(folder, name, text, sizeof text - 1);
+    if (bytes < 0)
+        return false;
+    text[bytes] = 0;
+    if (strcmp(text, "anon_inode:[eventpoll]") != 0)
+        return false;
+    snprintf(path, sizeof path, "/proc/self/fdinfo/%.20s", name);
+    int info = open(path, O_RDONLY | O_CLOEXEC);
+    if (info < 0)
+        return false;
+    bytes = read(info, text, sizeof text - 1);
+    close(info);
+    text[bytes < 0 ? 0 : bytes] = 0;
+    snprintf(wanted, sizeof wanted, "tfd: %8d ", watched);
+    return strstr(text, wanted) != NULL;
+}
+
 static int find_epoll(struct ev_loop *ev)
 {
     int probe = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), found = -1;
-    if (probe < 0)
-        return -1;
-    ev_io io;
-    ev_io_init(&io, on_probe, probe, EV_READ);
-    ev_io_start(ev, &io);
-    ev_run(ev, EVRUN_NOWAIT); /* hands it to the kernel */
-    ev_io_stop(ev, &io);
-    struct epoll_event unused = {0};
-    for (int fd = 0; fd < TRIED_DESCRIPTORS_MAX && found < 0; fd++)
-        if (epoll_ctl(fd, EPOLL_CTL_DEL, probe, &unused) == 0)
-            found = fd;
-    close(probe);
+    DIR *folder = opendir("/proc/self/fd");
+    if (probe >= 0 && folder) {
+        ev_io io;
+        ev_io_init(&io, on_probe, probe, EV_READ);
+        ev_io_start(ev, &io);
+        ev_run(ev, EVRUN_NOWAIT); /* hands it to the kernel */
+        ev_io_stop(ev, &io);
+        for (struct dirent *entry = readdir(folder); entry && found < 0; entry = readdir(folder))
+            if (lists(dirfd(folder), entry->d_name, probe))
+                found = atoi(entry->d_name);
+    }
+    if (folder)
+        closedir(folder);
+    if (probe >= 0)
+        close(probe); /* and the kernel forgets it */
     return found;
 }
 
