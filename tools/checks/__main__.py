@@ -19,7 +19,7 @@ SANITIZER_ENVIRONMENT = {
     "LSAN_OPTIONS": f"suppressions={SUPPRESSIONS / 'lsan.supp'}:print_suppressions=0",
     "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
     "TSAN_OPTIONS": f"suppressions={SUPPRESSIONS / 'tsan.supp'}:halt_on_error=1"
-    ":second_deadlock_stack=1:history_size=4",
+    ":second_deadlock_stack=1:history_size=4:die_after_fork=0",
 }
 
 
