@@ -21,12 +21,21 @@
 
 #include <string.h>
 
+/* Ranks that share a core share its cache: what a chunk reads is to be there when it is written. */
+#define CROWDED_CHUNK_PART 8
+
+static size_t chunk_bytes(const struct horon_channel *channel)
+{
+    const struct horon_host *host = channel->host;
+    const bool share = host->crowded && channel->group->host_count == 1;
+    return share ? host->shape.chunk_bytes / CROWDED_CHUNK_PART : host->shape.chunk_bytes;
+}
+
 static void begin(struct horon_channel *channel)
 {
     size_t bytes = (size_t)channel->op.count * channel->element_bytes;
     channel->small_op = bytes <= horon_small_limit(channel);
-    horon_chunks_begin(channel, channel->small_op ? 0 : channel->op.count,
-                       channel->host->shape.chunk_bytes);
+    horon_chunks_begin(channel, channel->small_op ? 0 : channel->op.count, chunk_bytes(channel));
     channel->net_begun[0] = channel->net_begun[1] = false;
 }
 

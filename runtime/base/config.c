@@ -117,7 +117,7 @@ static const struct horon_config_row rows[] = {
      .max = 16 * MIB,
      .agreed = true,
      .doc = "Bytes of a slot in shared memory, through which larger tensors move piece by piece; a "
-            "rank has four."},
+            "rank has four. Where ranks share cores, sums use an eighth of a slot at a time."},
     {.name = "SHM_SMALL_BYTES",
      .type = HORON_CONFIG_BYTES,
      .offset = AT(shm_small_bytes),
