@@ -97,12 +97,11 @@ static void set_up_log(struct horon_context *ctx, const horon_options_t *options
     gethostname(ctx->log.host, sizeof ctx->log.host - 1);
 }
 
-/* The environment is the process's, so it is looked through once a process; before joining, which
- * may fail for what a mistyped variable did not say. */
+/* Before joining, which may fail for what a mistyped variable did not say. */
 static void warn_of_unknown_variables(const struct horon_context *ctx)
 {
     struct horon_error error = {0};
-    int unknown = horon_first_of_process() ? horon_config_unknown(&error) : 0;
+    int unknown = horon_config_unknown(&error);
     if (unknown > 1)
         HORON_LOG_WARN(&ctx->log, "%s; %d more mean nothing either", error.text, unknown - 1);
     else if (unknown)

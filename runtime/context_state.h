@@ -91,8 +91,6 @@ void horon_request_unref(struct horon_request *request);
 struct horon_error *horon_thread_error(void);
 
 /* fork.c: the one list of the process, because a fork knows no handle */
-/** @return true to the first who asks in a process; a forked child has asked with its parent. */
-bool horon_first_of_process(void);
 horon_status_t horon_fork_register(struct horon_context *ctx);
 void horon_fork_unregister(struct horon_context *ctx);
 /** Between the two no thread of the process forks; for moments, and nothing that waits. */

@@ -7,18 +7,16 @@
  * while it joins, for as long as that takes.
  *
  * fork() knows no handle, so this needs a list of the process: the only process-wide state of
- * horon, but for the word that somebody has complained about the environment, which is the
- * process's, too. It is guarded by `lock`, which is held across the fork so that the child sees a
- * whole list.
+ * horon. It is guarded by `lock`, which is held across the fork so that the child sees a whole
+ * list.
  */
 #include "context_state.h"
 
 #include <unistd.h>
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the three below */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the two below */
 static struct horon_context *contexts;
 static bool installed;
-static bool asked; /* horon_first_of_process() */
 
 static void before_fork(void)
 {
@@ -61,15 +59,6 @@ horon_status_t horon_fork_register(struct horon_context *ctx)
     }
     pthread_mutex_unlock(&lock);
     return status;
-}
-
-bool horon_first_of_process(void)
-{
-    pthread_mutex_lock(&lock);
-    bool first = !asked;
-    asked = true;
-    pthread_mutex_unlock(&lock);
-    return first;
 }
 
 void horon_fork_hold(void)

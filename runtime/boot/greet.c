@@ -308,11 +308,3 @@ void horon_greeter_destroy(struct horon_greeter *greeter)
     horon_pump_untimer(greeter->options.pump, &greeter->timer);
     horon_free(greeter);
 }
-
-void horon_greeter_close_in_child(struct horon_greeter *greeter)
-{
-    for (int i = 0; i < greeter->listener_count && !greeter->stopped; i++)
-        close(greeter->listeners[i].watch.fd);
-    for (const struct guest *guest = greeter->guests; guest; guest = guest->next)
-        close(guest->watch.fd);
-}

@@ -47,7 +47,4 @@ void horon_greeter_stop(struct horon_greeter *greeter);
 /** Stops and frees. NULL is a no-op. */
 void horon_greeter_destroy(struct horon_greeter *greeter);
 
-/** For the child of a fork: closes the descriptors. Async-signal-safe. */
-void horon_greeter_close_in_child(struct horon_greeter *greeter);
-
 #endif

@@ -18,7 +18,7 @@ struct horon_watch {
     void (*ready)(void *arg, uint32_t events);
     void *arg;
     int fd;          /* the owner's; the pump does not close it */
-    uint32_t events; /* EPOLLIN, EPOLLOUT; what is asked for now */
+    uint32_t events; /* EPOLLIN, EPOLLOUT: what epoll was asked to tell */
     bool active;
 };
 

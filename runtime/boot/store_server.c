@@ -432,14 +432,3 @@ void horon_store_server_destroy(struct horon_store_server *server)
     explicit_bzero(&server->key, sizeof server->key);
     horon_free(server);
 }
-
-void horon_store_server_close_in_child(struct horon_store_server *server)
-{
-    if (!server)
-        return;
-    horon_greeter_close_in_child(server->greeter);
-    for (const struct visitor *visitor = server->visitors; visitor; visitor = visitor->next)
-        close(visitor->watch.fd);
-    close(server->pump.timer_fd);
-    close(server->pump.epoll_fd);
-}

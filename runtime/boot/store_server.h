@@ -85,7 +85,4 @@ bool horon_store_server_busy(const struct horon_store_server *server);
 /** Closes everything. NULL is a no-op. */
 void horon_store_server_destroy(struct horon_store_server *server);
 
-/** For the child of a fork: closes the descriptors, frees nothing. Async-signal-safe. */
-void horon_store_server_close_in_child(struct horon_store_server *server);
-
 #endif

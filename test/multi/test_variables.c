@@ -75,15 +75,16 @@ static bool in_own_process(bool (*child)(void))
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-static bool unknown_is_reported_once(void)
+static bool unknown_is_reported(void)
 {
     struct lines lines = {0};
     setenv("HORON_FUSION_BYTE", "a secret", 1);
     setenv("HORON_STOER", "file:/nowhere", 1);
-    if (!live_once(&lines, NULL) || !live_once(&lines, NULL))
-        return false;
+    for (int contexts = 1; contexts <= 2; contexts++)
+        if (!live_once(&lines, NULL) || lines.count != contexts) /* in one line */
+            return false;
     fprintf(stderr, "# %d: %s\n", lines.count, lines.last);
-    return lines.count == 1 && lines.level == HORON_LOG_WARN &&
+    return lines.level == HORON_LOG_WARN &&
            (strstr(lines.last, "HORON_FUSION_BYTE is set but means nothing; the nearest is "
                                "HORON_FUSION_BYTES; 1 more") ||
             strstr(lines.last, "HORON_STOER is set but means nothing; the nearest is HORON_STORE; "
@@ -91,10 +92,10 @@ static bool unknown_is_reported_once(void)
            !strstr(lines.last, "secret") && !strstr(lines.last, "nowhere");
 }
 
-static void test_variables_unknown_are_reported_once_a_process(void **state)
+static void test_variables_unknown_are_reported_by_each_context(void **state)
 {
     (void)state;
-    assert_true(in_own_process(unknown_is_reported_once));
+    assert_true(in_own_process(unknown_is_reported));
 }
 
 static bool known_are_silent(void)
@@ -133,7 +134,7 @@ static void test_variables_report_is_a_warning_that_can_be_silenced(void **state
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_variables_unknown_are_reported_once_a_process),
+        cmocka_unit_test(test_variables_unknown_are_reported_by_each_context),
         cmocka_unit_test(test_variables_of_any_part_are_known),
         cmocka_unit_test(test_variables_report_is_a_warning_that_can_be_silenced),
     };

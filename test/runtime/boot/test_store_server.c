@@ -475,35 +475,6 @@ static void test_server_at_several_addresses_has_one_port(void **state)
     close(taken);
 }
 
-static void test_server_in_a_forked_child_is_closed(void **state)
-{
-    struct scene scene;
-    int status = 0;
-    (void)state;
-    const int before = count_fds();
-    scene_init(&scene, 2, NULL, 0);
-    int proven = connect_proven(&scene, 0), guest = connect_raw(&scene);
-    turn(&scene);
-    pid_t child = fork();
-    if (child == 0) {
-        horon_store_server_close_in_child(scene.server);
-        horon_pump_deinit(&scene.pump);
-        close(proven);
-        close(guest);
-        _exit(count_fds() == before ? 0 : 1);
-    }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    struct horon_store *store = open_client(&scene, 1, &scene.key);
-    turn(&scene);
-    assert_true(horon_store_server_joined(scene.server, 1)); /* the parent's goes on */
-    horon_store_destroy(store);
-    close(proven);
-    close(guest);
-    scene_deinit(&scene);
-    assert_int_equal(count_fds(), before);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -520,7 +491,6 @@ int main(void)
         cmocka_unit_test(test_server_taken_port_is_told_and_the_next_is_taken),
         cmocka_unit_test(test_server_everywhere_answers_both_families),
         cmocka_unit_test(test_server_at_several_addresses_has_one_port),
-        cmocka_unit_test(test_server_in_a_forked_child_is_closed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
