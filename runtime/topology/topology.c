@@ -48,8 +48,8 @@ static void number_hosts(struct horon_topology *topology, const int *leader_of,
     for (int r = 0; r < topology->size; r++) {
         int host = leader_of[r] == r ? host_count++ : topology->host_of[leader_of[r]];
         topology->host_of[r] = host;
-        topology->local_rank_of[r] =
-            topology->host_first[host + 1]++; /* a count; the next loop makes offsets of them */
+        /* counted here, summed up below */
+        topology->local_rank_of[r] = topology->host_first[host + 1]++;
         if (leader_of[r] == r) {
             memcpy(topology->host_name[host], names[r], sizeof names[r]);
             topology->host_name[host][sizeof names[r] - 1] = 0;
