@@ -296,21 +296,9 @@ static void spread(struct horon_channel *channel, uint64_t first, uint64_t from,
 static horon_status_t net(struct horon_channel *channel, bool *moved_out, struct horon_error *error)
 {
     const struct horon_group *group = channel->group;
-    /* later chunks too: their data may be what a peer waits for */
-    bool first_done = channel->net_next < channel->reduce_next;
-    for (uint64_t chunk = channel->net_next; chunk < channel->reduce_next; chunk++) {
-        int slot = (int)((channel->chunk_base + chunk) % HORON_SLOTS);
-        for (int index = 0; index < channel->carried; index++) {
-            horon_status_t status =
-                horon_netrun_advance(&horon_nets_of(channel, slot)[index], error);
-            if (status < 0)
-                return status;
-            if (status != HORON_OK && chunk == channel->net_next)
-                first_done = false;
-        }
-    }
-    if (!first_done)
-        return HORON_OK;
+    horon_status_t status = horon_nets_advance(channel, channel->reduce_next, error);
+    if (status != HORON_OK)
+        return status == HORON_IN_PROGRESS ? HORON_OK : status;
     uint64_t chunk = channel->net_next;
     int slot = (int)((channel->chunk_base + chunk) % HORON_SLOTS);
     uint64_t count = horon_chunk_elements(channel, chunk);

@@ -229,20 +229,9 @@ static horon_status_t post(struct horon_channel *channel, bool *moved_out)
 
 static horon_status_t net(struct horon_channel *channel, bool *moved_out, struct horon_error *error)
 {
-    bool first_done = channel->net_next < channel->post_next;
-    for (uint64_t chunk = channel->net_next; chunk < channel->post_next; chunk++) {
-        int slot = (int)((channel->chunk_base + chunk) % HORON_SLOTS);
-        for (int index = 0; index < channel->carried; index++) {
-            horon_status_t status =
-                horon_netrun_advance(&horon_nets_of(channel, slot)[index], error);
-            if (status < 0)
-                return status;
-            if (status != HORON_OK && chunk == channel->net_next)
-                first_done = false;
-        }
-    }
-    if (!first_done)
-        return HORON_OK;
+    horon_status_t status = horon_nets_advance(channel, channel->post_next, error);
+    if (status != HORON_OK)
+        return status == HORON_IN_PROGRESS ? HORON_OK : status;
     if (!on_root_host(channel))
         horon_say_posted(channel, channel->net_next);
     channel->net_next++;

@@ -144,6 +144,14 @@ bool horon_slot_free(struct horon_channel *channel, uint64_t chunk);
  * several hosts of net_chunk_bytes if that is less. */
 void horon_chunks_begin(struct horon_channel *channel, uint64_t total, size_t chunk_bytes);
 
+/**
+ * Advances the exchanges of chunks net_next .. @p end - 1; the later ones too, as their data may be
+ * what a peer waits for. @return OK: chunk net_next is through | IN_PROGRESS | as
+ * horon_netrun_advance()
+ */
+horon_status_t horon_nets_advance(struct horon_channel *channel, uint64_t end,
+                                  struct horon_error *error);
+
 /** Scratch of a net run, grown to @p bytes. @return NULL: ERR_MEMORY */
 void *horon_net_scratch(struct horon_channel *channel, int index, size_t bytes);
 /** Segment number @p index of those this rank carries. */

@@ -81,3 +81,21 @@ void horon_say_reduced(struct horon_channel *channel, uint64_t chunk)
 {
     say(channel, channel->reduced[channel->group->local_rank], chunk);
 }
+
+horon_status_t horon_nets_advance(struct horon_channel *channel, uint64_t end,
+                                  struct horon_error *error)
+{
+    horon_status_t first = channel->net_next < end ? HORON_OK : HORON_IN_PROGRESS;
+    for (uint64_t chunk = channel->net_next; chunk < end; chunk++) {
+        int slot = (int)((channel->chunk_base + chunk) % HORON_SLOTS);
+        for (int index = 0; index < channel->carried; index++) {
+            horon_status_t status =
+                horon_netrun_advance(&horon_nets_of(channel, slot)[index], error);
+            if (status < 0)
+                return status;
+            if (status != HORON_OK && chunk == channel->net_next)
+                first = HORON_IN_PROGRESS;
+        }
+    }
+    return first;
+}
