@@ -139,10 +139,8 @@ static horon_status_t lengths_known(struct horon_channel *channel, struct horon_
         return horon_error_set(error, HORON_ERR_PROTO,
                                "the inputs of an allgather add up to more than memory can hold");
     void *given = channel->op.parts[0].dst;
-    if (!given)
+    if (channel->op.output)
         given = channel->op.output(channel->op.output_arg, channel->rows, total);
-    else if (channel->op.output)
-        channel->op.output(channel->op.output_arg, channel->rows, total);
     if (total == 0)
         return HORON_OK;
     channel->gathered = given; /* NULL: this rank has no room, and plays its part for the others */

@@ -62,8 +62,8 @@ struct horon_op {
     /* ALLGATHER: this rank gives `rows` rows of `row_elements` elements, count in all. */
     uint64_t rows, row_elements;
     /* Asked once all lengths are known. @p rows [size] by rank, @p total elements of the output.
-     * @return memory for total elements, or NULL: nothing is written then, and the operation goes
-     * well for the other ranks */
+     * @return memory for total elements (dst, if given and large enough), or NULL: nothing is
+     * written then, and the operation goes well for the other ranks */
     void *(*output)(void *arg, const uint64_t *rows, uint64_t total);
     void *output_arg;
 };

@@ -9,6 +9,7 @@
 #include "clock.h"
 
 #include <sched.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
@@ -441,7 +442,7 @@ static horon_status_t run(struct horon_context *ctx, const horon_descriptor_t *d
         status =
             horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "a callback must not wait");
     if (status == HORON_OK && desc && desc->verb == HORON_ALLGATHER &&
-        desc->struct_bytes >= sizeof *desc && !desc->dst && !desc->alloc)
+        desc->struct_bytes >= offsetof(horon_descriptor_t, dst_count) && !desc->dst && !desc->alloc)
         status = horon_error_set(horon_thread_error(), HORON_ERR_INVALID,
                                  "horon_run() of an allgather needs dst or alloc");
     if (status != HORON_OK) {

@@ -249,11 +249,14 @@ typedef struct horon_descriptor {
     void *alloc_arg;
     horon_callback_fn_t callback; /* NULL: none */
     void *callback_arg;
+    /* Elements that dst has room for, of an HORON_ALLGATHER: more rows than fit fail it on this
+     * rank with ERR_MEMORY, and nothing is written. 0: the caller knows that all fit */
+    uint64_t dst_count;
 } horon_descriptor_t;
 /* clang-format off */
 #define HORON_DESCRIPTOR_INIT                                                                      \
     {sizeof(horon_descriptor_t), 0, 0, 0, 0, NULL, NULL, NULL, 0, NULL, 0, 0, 0, 0, 1.0, 1.0,      \
-     NULL, NULL, NULL, NULL, NULL}
+     NULL, NULL, NULL, NULL, NULL, 0}
 /* clang-format on */
 #define HORON_NDIM_MAX 8
 #define HORON_NAME_BYTES_MAX 511

@@ -131,13 +131,19 @@ bool horon_engine_take_batches(struct horon_engine *engine)
 /* The operation ended well; but this rank may have had no memory for what it gave. */
 static void end_well(struct horon_engine *engine, struct horon_request *request)
 {
-    char text[128];
+    char text[256];
     if (!request->output_refused) {
         horon_engine_end(engine, request, HORON_OK, NULL);
         return;
     }
-    snprintf(text, sizeof text, "%s has no memory for the %llu elements of its output",
-             engine->rank_names[engine->topology->rank], (unsigned long long)request->output_count);
+    const char *self = engine->rank_names[engine->topology->rank];
+    const unsigned long long elements = request->output_count, room = request->dst_count;
+    if (request->dst)
+        snprintf(text, sizeof text, "%s has room for %llu elements, and its output has %llu", self,
+                 room, elements);
+    else
+        snprintf(text, sizeof text, "%s has no memory for the %llu elements of its output", self,
+                 elements);
     request->output_count = 0;
     horon_engine_end(engine, request, HORON_ERR_MEMORY, text);
 }

@@ -5,6 +5,7 @@
 
 #include "alloc.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
@@ -15,12 +16,14 @@ static horon_status_t take_descriptor(const horon_descriptor_t *given, horon_des
 {
     if (!given)
         return horon_error_set(error, HORON_ERR_INVALID, "the descriptor is NULL");
-    /* version 0.1 is the first: a smaller struct is no older one */
-    if (given->struct_bytes < sizeof *desc || given->struct_bytes > sizeof *desc * 4)
+    const horon_descriptor_t fresh = HORON_DESCRIPTOR_INIT;
+    const size_t first_bytes = offsetof(horon_descriptor_t, dst_count); /* of the first callers */
+    if (given->struct_bytes < first_bytes || given->struct_bytes > sizeof *desc * 4)
         return horon_error_set(error, HORON_ERR_INVALID,
                                "descriptor.struct_bytes is %zu; begin with HORON_DESCRIPTOR_INIT",
                                given->struct_bytes);
-    memcpy(desc, given, sizeof *desc);
+    *desc = fresh;
+    memcpy(desc, given, given->struct_bytes < sizeof *desc ? first_bytes : sizeof *desc);
     return HORON_OK;
 }
 
@@ -166,6 +169,7 @@ static void fill_op(struct horon_request *request, const horon_descriptor_t *des
     request->in_order = desc->flags & HORON_IN_ORDER;
     request->src = desc->src;
     request->dst = desc->dst;
+    request->dst_count = desc->dst_count;
     request->alloc = desc->alloc;
     request->alloc_arg = desc->alloc_arg;
     request->callback = desc->callback;
@@ -321,6 +325,11 @@ void *horon_request_take_output(void *arg, const uint64_t *rows, uint64_t total)
     size_t bytes;
     if (__builtin_mul_overflow((size_t)total, horon_dtype_bytes(request->op.dtype), &bytes))
         bytes = SIZE_MAX;
+    if (request->dst && request->dst_count && total > request->dst_count) {
+        request->output = NULL;
+        request->output_refused = true;
+        return NULL;
+    }
     if (request->dst || bytes == 0)
         return request->dst;
     if (request->alloc) {

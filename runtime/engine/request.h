@@ -81,6 +81,7 @@ struct horon_request {
     /* seldom touched */
     uint64_t *output_rows; /* [size] of an ALLGATHER, else NULL */
     int size;              /* ranks */
+    uint64_t dst_count;    /* elements dst has room for; 0: not told */
     horon_alloc_fn_t alloc;
     void *alloc_arg;
     void *callback_arg;

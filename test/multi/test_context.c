@@ -313,6 +313,33 @@ static void lack_room(horon_context_t *ctx, void *arg, struct job_report *report
     }
 }
 
+/* Rank 0 has room for one row of each; rank 1 gives more. */
+static void lack_room_in_dst(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    static float part[70000], all[300001];
+    int rank = horon_rank(ctx), size = horon_size(ctx);
+    (void)arg;
+    for (int round = 0; round < 4; round++) {
+        uint64_t count = round % 2 ? 70000 : 4, given = rank == 1 ? count : count - 1;
+        uint64_t total = (count - 1) * (uint64_t)size + 1;
+        char text[HORON_ERROR_TEXT_BYTES] = "";
+        horon_descriptor_t desc =
+            job_sum(round < 2 ? "g" : NULL, part, given, round < 2 ? 0 : HORON_IN_ORDER);
+        for (uint64_t i = 0; i < given; i++)
+            part[i] = 1;
+        for (uint64_t i = 0; i <= total; i++)
+            all[i] = -1;
+        desc.verb = HORON_ALLGATHER;
+        desc.dst = all;
+        desc.dst_count = rank == 0 ? total - 1 : total;
+        horon_status_t status = horon_run(ctx, &desc, -1, text, sizeof text);
+        RANK_MUST(status == (rank == 0 ? HORON_ERR_MEMORY : HORON_OK));
+        RANK_MUST(rank != 0 || (strstr(text, "rank 0 (") && strstr(text, "has room for")));
+        RANK_MUST(all[0] == (rank == 0 ? -1.0f : 1.0f) && all[total] == -1);
+        RANK_MUST(rank == 0 || all[total - 1] == 1);
+    }
+}
+
 static void test_rank_without_room_for_an_output_fails_alone(void **state)
 {
     (void)state;
@@ -320,6 +347,8 @@ static void test_rank_without_room_for_an_output_fails_alone(void **state)
     for (int size = 2; size <= 3; size++) {
         job_run(size, NULL, lack_room, NULL);
         job_run(size, tcp, lack_room, NULL);
+        job_run(size, NULL, lack_room_in_dst, NULL);
+        job_run(size, tcp, lack_room_in_dst, NULL);
     }
 }
 
