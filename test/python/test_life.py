@@ -40,6 +40,7 @@ def rank_pending():
     handle = horon.allreduce_async(1.0, name=f"only on {horon.rank()}")
     group = horon.grouped_allreduce_async([1.0, 2.0], name=f"group only on {horon.rank()}")
     assert not handle.poll() and not group.poll()
+    horon.barrier()  # neither leaves before both have begun
     horon.shutdown()
     texts = []
     for begun in (handle, group):
