@@ -103,9 +103,9 @@ def test_checks_meson_log_is_read_line_by_line():
 
 
 def test_checks_long_forms_run_alone_where_short_ones_do():
-    for suite in ("multi", "multi-full", "hosts", "fuzz-short", "fuzz-full"):
+    for suite in ("multi", "multi-full", "hosts"):
         assert suites.runs_alone(suite), suite
-    for suite in ("unit", "world", "world-full", "simulation-full"):
+    for suite in ("unit", "world", "world-full", "simulation-full", "fuzz-short", "fuzz-full"):
         assert not suites.runs_alone(suite), suite
 
 

@@ -8,9 +8,9 @@ QUICK = ("unit", "world", "drift")
 SANITIZED = ("unit", "world", "simulation", "multi", "hosts", "torture")
 FUZZ, FUZZ_FULL = "fuzz-short", "fuzz-full"
 
-# Suites that start many processes and measure nothing by themselves run one program at a time; a
-# fuzzer is to have its minutes for itself.
-ALONE = ("multi", "hosts", "fuzz")
+# Suites that start many processes run one program at a time. A fuzzer is one thread: as many run at
+# once as there are cores, so that each has its minutes for itself.
+ALONE = ("multi", "hosts")
 
 # Whose long form a sanitizer repeats: a program of one thread tells the thread sanitizer nothing
 # that its short form has not.
