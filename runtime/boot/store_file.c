@@ -245,13 +245,15 @@ static horon_status_t file_explain(const struct horon_store *base, char *text, s
     const bool left = known && !store->met && store->rank > 0 &&
                       horon_store_dir_life(&store->dir, job, "offer") == HORON_STORE_DEAD;
     if (left)
-        used += (size_t)snprintf(text + used, text_bytes - used, "rank 0 left while joining; ");
+        used += (size_t)snprintf(text + used, text_bytes - used, "rank 0 left while joining");
     for (int r = 0; r < store->size && known; r++)
         missing += is_missing(store, job, r);
-    if (!missing)
+    if (left && missing)
+        used += (size_t)snprintf(text + used, text_bytes - used, "; ");
+    if (!missing && !left)
         used += (size_t)snprintf(text + used, text_bytes - used,
                                  known ? "rank 0 went no further" : "rank 0 never came");
-    else
+    else if (missing)
         used +=
             (size_t)snprintf(text + used, text_bytes - used,
                              store->met ? "these went no further: rank" : "these never came: rank");

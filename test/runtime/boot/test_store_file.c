@@ -152,6 +152,33 @@ static void test_store_file_rank_that_died_can_come_again(void **state)
     place_end(&place);
 }
 
+/* Rank 0 is killed when rank 1 has answered it, and nobody comes in its place. */
+static void test_store_file_rank_0_that_died_is_named(void **state)
+{
+    struct place place;
+    struct boots world;
+    (void)state;
+    place_file(&place);
+    pid_t zero = start_rank(&place, 0, "START_TIMEOUT=50s");
+    wait_for_file(&place, ".offer");
+    pid_t killer = fork();
+    assert_true(killer >= 0);
+    if (killer == 0) {
+        wait_for_file(&place, ".0.1");
+        _exit(kill(zero, SIGKILL));
+    }
+    set_up(&world, 3, &place, "START_TIMEOUT=2s");
+    world.ranks[0].absent = world.ranks[2].absent = true;
+    boots_join(&world);
+    reap(killer);
+    reap(zero);
+    assert_int_equal(world.ranks[1].status, HORON_ERR_TIMEOUT);
+    assert_non_null(
+        strstr(world.ranks[1].error.text, "rank 0 left while joining; these never came: "));
+    expect_good_job(&place);
+    place_end(&place);
+}
+
 static void test_store_file_rank_that_comes_twice_is_told(void **state)
 {
     struct place place;
@@ -214,6 +241,7 @@ static void test_store_file_what_others_left_is_told(void **state)
     world.ranks[0].absent = true;
     boots_join(&world);
     assert_int_equal(world.ranks[1].status, HORON_ERR_TIMEOUT);
+    assert_non_null(strstr(world.ranks[1].error.text, "rank 0 never came; "));
     assert_non_null(strstr(world.ranks[1].error.text, "has files of 1 other job, perhaps left"));
     assert_int_equal(count_files(&place, ".offer"), 1);
     expect_good_job(&place); /* its rank 0 tidies up */
@@ -226,6 +254,7 @@ int main(void)
         cmocka_unit_test(test_store_file_half_started_job_does_not_harm_the_next),
         cmocka_unit_test(test_store_file_killed_job_does_not_harm_the_next),
         cmocka_unit_test(test_store_file_rank_that_died_can_come_again),
+        cmocka_unit_test(test_store_file_rank_0_that_died_is_named),
         cmocka_unit_test(test_store_file_rank_that_comes_twice_is_told),
         cmocka_unit_test(test_store_file_another_size_is_told_on_both_sides),
         cmocka_unit_test(test_store_file_what_others_left_is_told),
