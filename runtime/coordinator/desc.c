@@ -247,8 +247,7 @@ static void say_side(struct words *out, const char *who, const struct coord_desc
         break;
     case GROUP:
         if (desc->group_size)
-            say(out, " as number %u of group %016llx of %u", desc->group_index,
-                (unsigned long long)desc->group_hash, desc->group_size);
+            say(out, " as tensor %u of a group of %u", desc->group_index + 1, desc->group_size);
         else
             say(out, " in no group");
         break;
@@ -269,5 +268,8 @@ void horon_coord_desc_conflict(char *text, size_t text_bytes, const char *name, 
     say_side(&out, who_a, a, aspect);
     say(&out, ", ");
     say_side(&out, who_b, b, aspect);
-    say(&out, ": %s differ", aspect_words[aspect]);
+    /* said of a member that stands at the same place on both sides */
+    const bool others =
+        aspect == GROUP && a->group_size == b->group_size && a->group_index == b->group_index;
+    say(&out, ": %s%s differ", others ? "the other tensors of their " : "", aspect_words[aspect]);
 }

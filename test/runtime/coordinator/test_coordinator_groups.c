@@ -115,7 +115,7 @@ static void test_coordinator_group_membership_must_agree(void **state)
             while (horon_coordinator_next_batch(tree.ranks[rank], &batch)) {
                 assert_int_equal(batch.status, HORON_ERR_MISMATCH);
                 assert_non_null(strstr(batch.text, "groups differ"));
-                assert_non_null(strstr(batch.text, "rank 1 (host-a) has float32 [3] as number"));
+                assert_non_null(strstr(batch.text, "rank 1 (host-a) has float32 [3] as tensor "));
                 count += batch.count;
             }
             assert_int_equal(count, rank == 1 ? 3 : 2);
@@ -131,6 +131,27 @@ static void test_coordinator_group_membership_must_agree(void **state)
         }
         tree_deinit(&tree);
     }
+}
+
+static void test_coordinator_group_of_other_tensors_is_told(void **state)
+{
+    (void)state;
+    tree_init(&tree, 2, TREE_STAR, 8, MIB, 1);
+    struct horon_tensor a = member("a", HASH, 2, 0), b = member("b", HASH, 2, 1);
+    struct horon_tensor odd = member("a", HASH + 1, 2, 0), c = member("c", HASH + 1, 2, 1);
+    submit(0, &a, 1);
+    submit(0, &b, 2);
+    submit(1, &odd, 1001);
+    submit(1, &c, 1002);
+    run();
+    for (int rank = 0; rank < 2; rank++) {
+        struct horon_batch batch;
+        assert_true(horon_coordinator_next_batch(tree.ranks[rank], &batch));
+        assert_int_equal(batch.status, HORON_ERR_MISMATCH);
+        assert_non_null(strstr(batch.text, "as tensor 1 of a group of 2: the other tensors of "
+                                           "their groups differ"));
+    }
+    tree_deinit(&tree);
 }
 
 static void test_coordinator_group_member_taken_back_holds_the_group(void **state)
@@ -195,6 +216,7 @@ int main(void)
         cmocka_unit_test(test_coordinator_group_of_one_is_a_tensor),
         cmocka_unit_test(test_coordinator_group_fails_with_its_member),
         cmocka_unit_test(test_coordinator_group_membership_must_agree),
+        cmocka_unit_test(test_coordinator_group_of_other_tensors_is_told),
         cmocka_unit_test(test_coordinator_group_member_taken_back_holds_the_group),
         cmocka_unit_test(test_coordinator_group_is_mended_by_taking_back),
     };

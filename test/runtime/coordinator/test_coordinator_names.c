@@ -162,7 +162,7 @@ static const struct mismatch_case mismatches[] = {
     {change_set, "tensor 'x': rank 0 (host-a) has float32 [4, 2] on process set 0, rank 1 "
                  "(host-a) has float32 [4, 2] on process set 7: process sets differ"},
     {change_group, "tensor 'x': rank 0 (host-a) has float32 [4, 2] in no group, rank 1 (host-a) "
-                   "has float32 [4, 2] as number 0 of group 0000000000000abc of 1: groups differ"},
+                   "has float32 [4, 2] as tensor 1 of a group of 1: groups differ"},
 };
 #define MISMATCH_COUNT (sizeof mismatches / sizeof *mismatches)
 
