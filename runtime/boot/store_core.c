@@ -524,21 +524,3 @@ bool horon_store_core_joined(const struct horon_store_core *core, int rank)
         return core->next_index > 0 && rank >= 0 && rank < core->size;
     return rank >= 0 && rank < core->size && newest->slots[rank].presence != PRESENCE_NEVER;
 }
-
-int horon_store_core_missing(const struct horon_store_core *core, int *ranks, int max)
-{
-    int count = 0;
-    const struct session *session = core->sessions;
-    while (session && session->joined == core->size)
-        session = session->next;
-    if (!session && core->next_index > 0)
-        return 0;
-    for (int r = 0; r < core->size; r++) {
-        if (session && session->slots[r].presence != PRESENCE_NEVER)
-            continue;
-        if (count < max)
-            ranks[count] = r;
-        count++;
-    }
-    return count;
-}

@@ -70,6 +70,5 @@ void horon_store_core_fail(struct horon_store_core *core, horon_status_t status,
 int horon_store_core_full_sessions(const struct horon_store_core *core);
 /** As in store_server.h. */
 bool horon_store_core_joined(const struct horon_store_core *core, int rank);
-int horon_store_core_missing(const struct horon_store_core *core, int *ranks, int max);
 
 #endif

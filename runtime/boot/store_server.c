@@ -400,11 +400,6 @@ bool horon_store_server_joined(const struct horon_store_server *server, int rank
     return horon_store_core_joined(server->core, rank);
 }
 
-int horon_store_server_missing(const struct horon_store_server *server, int *ranks, int max)
-{
-    return horon_store_core_missing(server->core, ranks, max);
-}
-
 void horon_store_server_fail(struct horon_store_server *server, horon_status_t status,
                              const char *text)
 {

@@ -69,11 +69,6 @@ void horon_store_server_progress(struct horon_store_server *server);
 /** @return true once @p rank has proven itself in the newest session that anybody has joined. */
 bool horon_store_server_joined(const struct horon_store_server *server, int rank);
 
-/** Ranks that the oldest session that is not full still lacks.
- * @param ranks [max] the first of them, ascending; may be NULL if max is 0. @return how many there
- * are in all */
-int horon_store_server_missing(const struct horon_store_server *server, int *ranks, int max);
-
 /** Fails all ranks that are joining now, or will join a session begun by now, with this reason: a
  * launcher calls it when a rank died before it joined. */
 void horon_store_server_fail(struct horon_store_server *server, horon_status_t status,

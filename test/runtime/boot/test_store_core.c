@@ -510,29 +510,22 @@ static void test_store_too_many_open_sessions_are_refused(void **state)
     world_deinit(&world);
 }
 
-static void test_store_missing_and_joined_are_told(void **state)
+static void test_store_joined_are_told(void **state)
 {
     struct world world;
-    int ranks[2];
     (void)state;
     world_init(&world, 4);
-    assert_int_equal(horon_store_core_missing(world.core, NULL, 0), 4);
     assert_false(horon_store_core_joined(world.core, 0));
     join(&world, 1);
     assert_true(horon_store_core_joined(world.core, 1));
     assert_false(horon_store_core_joined(world.core, 2));
     assert_false(horon_store_core_joined(world.core, -1));
     assert_false(horon_store_core_joined(world.core, 4));
-    assert_int_equal(horon_store_core_missing(world.core, ranks, 2), 3);
-    assert_int_equal(ranks[0], 0);
-    assert_int_equal(ranks[1], 2);
     join(&world, 0);
     join(&world, 2);
     join(&world, 3);
-    assert_int_equal(horon_store_core_missing(world.core, ranks, 2), 0);
     for (int r = 0; r < 4; r++)
         leave(&world, r);
-    assert_int_equal(horon_store_core_missing(world.core, ranks, 2), 0);
     assert_true(horon_store_core_joined(world.core, 3));
     world_deinit(&world);
 }
@@ -590,7 +583,7 @@ int main(void)
         cmocka_unit_test(test_store_sessions_follow_each_other),
         cmocka_unit_test(test_store_many_sessions_leave_nothing),
         cmocka_unit_test(test_store_too_many_open_sessions_are_refused),
-        cmocka_unit_test(test_store_missing_and_joined_are_told),
+        cmocka_unit_test(test_store_joined_are_told),
         cmocka_unit_test(test_store_failed_by_launcher_tells_all),
         cmocka_unit_test(test_store_unknown_rank_is_refused),
     };
