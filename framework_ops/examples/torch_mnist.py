@@ -14,9 +14,11 @@ has decided otherwise for it; so they do without horon.
 
 import argparse
 import gzip
+import math
 import os
 import sys
 import time
+import zlib
 from pathlib import Path
 
 import horon.torch as hvd
@@ -25,6 +27,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 TEST_SHARE = 5  # every fifth of scikit-learn's digits is for the test
+IDX_BYTES = b"\0\0\x08"  # begins an IDX file of bytes; the number of dimensions follows
 
 
 class Net(nn.Module):
@@ -68,28 +71,68 @@ def load_sklearn_digits():
     return (images[~test], labels[~test]), (images[test], labels[test])
 
 
-def read_idx(directory, stem):
-    """One IDX file of bytes, plain or gzipped, as a tensor."""
-    for path in (directory / stem, directory / f"{stem}.gz"):
-        if path.exists():
-            data = (gzip.open if path.suffix == ".gz" else open)(path, "rb").read()
-            break
-    else:
-        sys.exit(f"no {stem} or {stem}.gz in {directory}")
-    ndim = data[3]
-    if data[:3] != b"\0\0\x08":
-        sys.exit(f"{path} is no IDX file of bytes")
-    shape = [int.from_bytes(data[4 + 4 * i : 8 + 4 * i], "big") for i in range(ndim)]
-    return torch.frombuffer(bytearray(data[4 + 4 * ndim :]), dtype=torch.uint8).reshape(shape)
+def refuse(path, what):
+    sys.exit(
+        f"{path} {what}\n--data takes a folder with MNIST's four IDX files, gzipped or not; "
+        "fetch them anew, or leave it out and train on the digits that scikit-learn ships"
+    )
+
+
+def read_bytes(directory, stem):
+    """-> the path and the content of a file, which may be gzipped."""
+    for path, opener in ((directory / stem, open), (directory / f"{stem}.gz", gzip.open)):
+        try:
+            with opener(path, "rb") as file:
+                return path, file.read()
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except (OSError, EOFError, zlib.error) as error:
+            refuse(path, f"cannot be read: {error}")
+    return refuse(directory, f"holds neither {stem} nor {stem}.gz")
+
+
+def read_idx(directory, stem, ndim):
+    """-> the path of an IDX file, and its bytes as a tensor of `ndim` dimensions."""
+    path, data = read_bytes(directory, stem)
+    if not (IDX_BYTES + bytes([ndim])).startswith(data[:4]):
+        refuse(path, f"is no IDX file of bytes in {ndim} dimensions: it begins with {data[:4]}")
+    header = 4 + 4 * ndim
+    if len(data) < header:
+        refuse(path, f"is cut: it ends within its header, after {len(data)} bytes")
+    shape = [int.from_bytes(data[at : at + 4], "big") for at in range(4, header, 4)]
+    there = len(data) - header
+    if there != math.prod(shape):
+        announced = " x ".join(map(str, shape))
+        refuse(path, f"is cut or damaged: it announces {announced} bytes and holds {there}")
+    if not there:
+        refuse(path, "is empty")
+    return path, torch.frombuffer(bytearray(data[header:]), dtype=torch.uint8).reshape(shape)
 
 
 def load_mnist(directory):
     def load(part):
-        images = read_idx(directory, f"{part}-images-idx3-ubyte").to(torch.float32)
-        labels = read_idx(directory, f"{part}-labels-idx1-ubyte").to(torch.int64)
-        return (images.unsqueeze(1) / 255 - 0.13) / 0.31, labels
+        images_path, images = read_idx(directory, f"{part}-images-idx3-ubyte", 3)
+        labels_path, labels = read_idx(directory, f"{part}-labels-idx1-ubyte", 1)
+        if images.shape[1:] != (28, 28):
+            refuse(images_path, f"has images of {list(images.shape[1:])} pixels, not of 28 x 28")
+        if len(images) != len(labels):
+            refuse(images_path, f"has {len(images)} images, but {labels_path} {len(labels)} labels")
+        if labels.max() > 9:
+            refuse(labels_path, f"has a label {labels.max()}; digits are 0 to 9")
+        images = (images.to(torch.float32).unsqueeze(1) / 255 - 0.13) / 0.31
+        return images, labels.to(torch.int64)
 
     return load("train"), load("t10k")
+
+
+def load_data(args):
+    train_data, test_data = load_mnist(args.data) if args.data else load_sklearn_digits()
+    if len(train_data[1]) < args.joined:
+        sys.exit(
+            f"{len(train_data[1])} images are fewer than the {args.joined} of one step of all "
+            "ranks; fewer ranks or a smaller --batch take fewer"
+        )
+    return train_data, test_data
 
 
 # ---- Training ----
@@ -241,7 +284,7 @@ def main():
     args.joined = args.batch * size
     args.cores, share = cores_and_share()
     torch.set_num_threads(share)
-    train_data, test_data = load_mnist(args.data) if args.data else load_sklearn_digits()
+    train_data, test_data = load_data(args)
     if args.epochs is None:
         args.epochs = 2 if args.data else 20
     if shown:
