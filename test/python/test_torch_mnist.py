@@ -110,7 +110,17 @@ def test_cut_file_is_refused(example, digits, kept):
         (IMAGES, idx((67, 0, 28), b""), f"{IMAGES} is empty"),
         (IMAGES, idx((67, 8, 9), bytes(67 * 72)), "has images of [8, 9] pixels, not of 28 x 28"),
     ],
-    ids="page dimensions type longer fewer-labels label no-label no-image shape".split(),
+    ids=[
+        "page",
+        "dimensions",
+        "type",
+        "longer",
+        "fewer-labels",
+        "label",
+        "no-label",
+        "no-image",
+        "shape",
+    ],
 )
 def test_wrong_content_is_refused(example, digits, stem, data, wanted):
     (digits / stem).write_bytes(data)
