@@ -58,7 +58,7 @@ bool horon_token_try(struct horon_context *ctx)
         atomic_exchange_explicit(&ctx->token, 1, memory_order_acquire))
         return false;
     horon_owner_take(&ctx->owner);
-    atomic_store_explicit(&own_line(ctx)->wake, 0, memory_order_relaxed);
+    horon_host_awake(&ctx->host);
     return true;
 }
 
@@ -102,9 +102,7 @@ static bool slept_through(struct horon_context *ctx)
 
 static void let_go(struct horon_context *ctx, bool armed)
 {
-    struct horon_rank_line *line = own_line(ctx);
-    atomic_store_explicit(&line->wake, horon_engine_wants(ctx->engine), memory_order_relaxed);
-    atomic_thread_fence(memory_order_seq_cst);
+    horon_host_sleep(&ctx->host, horon_engine_wants(ctx->engine));
     bool ring = any_left_over(ctx, armed);
     horon_owner_give(&ctx->owner);
     atomic_store(&ctx->token, 0); /* with a full fence: what follows looks at what came before it */

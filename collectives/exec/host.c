@@ -8,7 +8,7 @@
  * Sleeping without losing a wake-up: a rank that stops looking stores its wake word, then a full
  * fence, then looks once more. A rank that changed something stores it, then a full fence, then
  * reads the wake word. One of the two sees the other. The bit is taken before ringing, so one sleep
- * is rung once.
+ * is rung once. For data the word has a shadow, `wants_data`: peers look there after every step.
  */
 #include "exec/host.h"
 
@@ -143,9 +143,29 @@ struct horon_ring *horon_host_ring(const struct horon_host *host, int member, bo
                                          index * ring_bytes);
 }
 
+void horon_host_sleep(const struct horon_host *host, uint32_t bits)
+{
+    struct horon_rank_line *line = horon_host_line(host, host->local_rank);
+    atomic_store_explicit(&line->wake, bits, memory_order_relaxed);
+    if (bits & HORON_WAKE_DATA) /* who sees this sees the word as well */
+        atomic_store_explicit(&line->wants_data, true, memory_order_release);
+    atomic_thread_fence(memory_order_seq_cst);
+}
+
+void horon_host_awake(const struct horon_host *host)
+{
+    struct horon_rank_line *line = horon_host_line(host, host->local_rank);
+    atomic_store_explicit(&line->wake, 0, memory_order_relaxed);
+    if (atomic_load_explicit(&line->wants_data, memory_order_relaxed))
+        atomic_store_explicit(&line->wants_data, false, memory_order_relaxed);
+}
+
 static void wake_if(const struct horon_host *host, int local_rank, uint32_t bits)
 {
-    _Atomic uint32_t *wake = &horon_host_line(host, local_rank)->wake;
+    struct horon_rank_line *line = horon_host_line(host, local_rank);
+    _Atomic uint32_t *wake = &line->wake;
+    if (bits == HORON_WAKE_DATA && !atomic_load_explicit(&line->wants_data, memory_order_acquire))
+        return;
     if (!(atomic_load_explicit(wake, memory_order_relaxed) & bits))
         return;
     /* all bits go: the rung rank looks at everything, and sets them anew before it sleeps */

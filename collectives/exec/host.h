@@ -50,6 +50,9 @@ enum { HORON_LEFT_DECISIONS = HORON_CHANNEL_COUNT, HORON_LEFT_COUNT };
 /** One rank's line in the control segment. */
 struct horon_rank_line {
     _Alignas(64) _Atomic uint32_t wake;
+    /* Is HORON_WAKE_DATA in the wake word? Peers look here after each step of their data: the word
+     * changes with each operation, this only when a rank sleeps in the middle of one. */
+    _Alignas(64) _Atomic bool wants_data;
     _Alignas(64) _Atomic uint32_t left; /* 1: it said goodbye; its last operations are below */
     uint32_t left_culprit;              /* the rank because of which it left, perhaps itself */
     uint64_t left_sequence[HORON_LEFT_COUNT];
@@ -108,6 +111,12 @@ static inline uint8_t *horon_slot_data(struct horon_slot_head *head)
 {
     return (uint8_t *)head + sizeof *head;
 }
+
+/** This rank stops looking: ring it for @p bits, HORON_WAKE_*, not 0. It has to look once more
+ * after this, which ends with a full fence. */
+void horon_host_sleep(const struct horon_host *host, uint32_t bits);
+/** This rank looks at everything again. */
+void horon_host_awake(const struct horon_host *host);
 
 /** Rings every other rank of the host whose wake word has one of @p bits. To be called after the
  * stores that they should see. */
