@@ -126,6 +126,36 @@ def test_output_that_cannot_be_written_is_told_and_no_success():
         ), (words, done)
 
 
+def limited(kilobytes, *words, out=None):
+    """Runs horonrun, of whose files none may grow beyond that. @return (status, out, err)"""
+    with tempfile.TemporaryFile() as kept:
+        done = subprocess.run(
+            ["bash", "-c", f'ulimit -f {kilobytes}; exec "$@"', "bash", jobs.HORONRUN, *words],
+            stdout=out or kept,
+            stderr=subprocess.PIPE,
+            env=jobs.CLEAN,
+            timeout=jobs.DEADLINE,
+            check=False,
+        )
+        kept.seek(0)
+        return done.returncode, kept.read().decode(), done.stderr.decode()
+
+
+def test_output_beyond_a_limit_of_files_is_told_and_no_success():
+    """As a full disk; and not the end of horonrun by SIGXFSZ."""
+    status, out, err = limited(8, "-np", "2", "seq", "1", "4000")
+    assert (status, len(out)) == (1, 8 << 10), err
+    assert err.count("standard output cannot be written, its rest is lost: File too large") == 1
+
+
+def test_ranks_are_ended_by_a_limit_of_files_as_without_horonrun():
+    with tempfile.TemporaryDirectory() as folder:
+        words = ("dd", "if=/dev/zero", "bs=16k", "count=1", f"of={folder}/file")
+        status, _, err = limited(8, "-np", "1", *words)
+    assert status == 128 + signal.SIGXFSZ, (status, err)
+    assert f"was killed by signal {signal.SIGXFSZ.value} " in err
+
+
 def test_output_streams_keep_their_sides():
     status, out, err = jobs.run("-np", "1", "sh", "-c", "echo left; echo right >&2")
     assert (status, out, err) == (0, "[0]<stdout>:left\n", "[0]<stderr>:right\n")

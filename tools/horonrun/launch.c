@@ -165,6 +165,7 @@ _Noreturn static void be_ssh(struct words *words, const sigset_t *mask, int in, 
     dup2(out, 1);
     dup2(err, 2);
     signal(SIGPIPE, SIG_DFL);
+    signal(SIGXFSZ, SIG_DFL);
     sigprocmask(SIG_SETMASK, mask, NULL);
     execvp(words->at[0], words->at);
     dprintf(2, "cannot run %s: %s\n", words->at[0], strerror(errno));

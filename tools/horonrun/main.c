@@ -118,6 +118,13 @@ static horon_status_t check_files(const struct horonrun_options *options,
                            (unsigned long long)files.rlim_cur, (unsigned long long)wanted);
 }
 
+/* A reader that is gone and a file that is full by its limit are told, as a full disk is. */
+static void ignore_write_signals(void)
+{
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
+}
+
 static int run_job(const struct horonrun_options *options, const struct horonrun_hosts *hosts,
                    const struct horon_config *config, char **argv, bool local,
                    struct horon_error *error)
@@ -138,7 +145,7 @@ static int run_job(const struct horonrun_options *options, const struct horonrun
         return refuse(error);
     horonrun_job_signals(&handled);
     sigprocmask(SIG_BLOCK, &handled, &setup.mask);
-    signal(SIGPIPE, SIG_IGN);
+    ignore_write_signals();
     if (local) {
         if (horonrun_launch_local(argv, &setup.mask, &files, &agent, error) != HORON_OK)
             return refuse(error);
@@ -182,7 +189,7 @@ static int be_remote_agent(char **argv)
     sigemptyset(&handled);
     sigaddset(&handled, SIGCHLD);
     sigprocmask(SIG_BLOCK, &handled, &mask);
-    signal(SIGPIPE, SIG_IGN);
+    ignore_write_signals();
     return horonrun_agent_main(argv, &mask, &files);
 }
 

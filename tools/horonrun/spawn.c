@@ -44,6 +44,7 @@ _Noreturn static void become(const struct horonrun_spawn *what, int out, int err
     if (in < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0)
         fail_child(exec_fd, false);
     signal(SIGPIPE, SIG_DFL);
+    signal(SIGXFSZ, SIG_DFL);
     setrlimit(RLIMIT_NOFILE, &what->files);
     if (what->directory && chdir(what->directory) != 0)
         fail_child(exec_fd, true);
