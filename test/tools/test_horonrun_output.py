@@ -234,6 +234,21 @@ def test_output_files_that_cannot_be_written_are_named():
     assert "/proc/nothing/rank.0" in err
 
 
+def test_output_file_beyond_a_limit_is_told_and_no_success():
+    with tempfile.TemporaryDirectory() as folder:
+        words = ("-np", "2", "-o", folder, "sh", "-c")
+        code = "[ $HORON_RANK = 0 ] || seq 1 4000; seq 1 10 >&2"
+        status, _, err = limited(8, *words, code, out=subprocess.DEVNULL)
+        own = [line for line in err.splitlines() if line.startswith("horonrun: ")]
+        full, rest = pathlib.Path(folder, "rank.1", "stdout"), []
+        assert (status, len(full.read_bytes())) == (1, 8 << 10), (status, err)
+        assert f"horonrun: {full} cannot be written, its rest is lost: File too large" in own, err
+        for path in pathlib.Path(folder).glob("rank.*/*"):
+            rest += [] if path == full or path.match("rank.0/stdout") else [path.read_text()]
+        assert rest == ["".join(f"{i}\n" for i in range(1, 11))] * 2
+        assert len([line for line in own if str(full) in line]) == 1, err
+
+
 def test_ranks_get_their_place_and_environment():
     status, out, _ = jobs.run(
         "-np", "3", "-x", "GIVEN=a b", "-x", "TAKEN", "-x", "NOT_THERE", "--fusion-bytes", "7m",

@@ -357,7 +357,7 @@ int horonrun_job_run(const struct horonrun_job_setup *setup)
         while (horonrun_output_pending(job.output) && job.interrupts == interrupts)
             ev_run(job.loop, EVRUN_ONCE); /* the reader takes its time; Ctrl-C ends that */
     }
-    if (job.output_lost && job.code == 0)
+    if (job.code == 0 && (job.output_lost || horonrun_output_lost_file(job.output)))
         job.code = 1;
     deinit(&job);
     return job.code;

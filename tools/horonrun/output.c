@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -42,7 +43,7 @@ struct horonrun_output {
     struct rank_output *streams;      /* [2 * ranks] */
     struct last_lines *last;          /* [ranks] */
     int ranks;
-    bool full;
+    bool full, file_lost;
     void (*on_full)(void *arg, bool full);
     void (*on_broken)(void *arg, int stream, int why);
     bool told_broken[2];
@@ -178,24 +179,47 @@ static int decimal_width(int value)
     return width;
 }
 
+/* DIR/rank.N. @return its length, or 0: it is too long, with the file's name behind */
+static size_t name_directory(const struct rank_output *stream, char path[PATH_MAX])
+{
+    const int width = decimal_width(stream->output->ranks - 1);
+    int used = snprintf(path, PATH_MAX, "%s/rank.%0*d", stream->output->style.directory, width,
+                        stream->rank);
+    return used < 0 || used > PATH_MAX - 16 ? 0 : (size_t)used;
+}
+
+static void add_file_name(const struct rank_output *stream, char path[PATH_MAX], size_t used)
+{
+    snprintf(path + used, PATH_MAX - used, "/%s", stream->stream == 1 ? "stdout" : "stderr");
+}
+
 horon_status_t horonrun_output_open_files(struct horonrun_output *output, struct horon_error *error)
 {
-    const int width = decimal_width(output->ranks - 1);
     for (int i = 0; output->style.directory && i < 2 * output->ranks; i++) {
         struct rank_output *stream = &output->streams[i];
-        char path[4096];
-        int used = snprintf(path, sizeof path, "%s/rank.%0*d", output->style.directory, width,
-                            stream->rank);
-        if (used < 0 || (size_t)used > sizeof path - 16)
+        char path[PATH_MAX];
+        const size_t used = name_directory(stream, path);
+        if (!used)
             return horon_error_set(error, HORON_ERR_CONFIG, "--output-filename is too long");
         if (make_directories(path)) {
-            strcpy(path + used, stream->stream == 1 ? "/stdout" : "/stderr");
+            add_file_name(stream, path, used);
             stream->file_fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
         }
         if (stream->file_fd < 0)
             return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "cannot write %s", path);
     }
     return HORON_OK;
+}
+
+static void give_up_file(struct rank_output *stream, int why)
+{
+    char path[PATH_MAX];
+    add_file_name(stream, path, name_directory(stream, path));
+    horonrun_output_say(stream->output, "%s cannot be written, its rest is lost: %s", path,
+                        strerror(why));
+    close(stream->file_fd);
+    stream->file_fd = -1;
+    stream->output->file_lost = true;
 }
 
 static void put_in_file(struct rank_output *stream, const char *bytes, size_t count)
@@ -205,10 +229,7 @@ static void put_in_file(struct rank_output *stream, const char *bytes, size_t co
         if (put < 0 && errno == EINTR)
             continue;
         if (put < 0) {
-            horonrun_output_say(stream->output, "cannot write the output file of rank %d: %s",
-                                stream->rank, strerror(errno));
-            close(stream->file_fd);
-            stream->file_fd = -1;
+            give_up_file(stream, errno);
             return;
         }
         bytes += put;
@@ -257,6 +278,11 @@ const char *horonrun_output_last_line(const struct horonrun_output *output, int 
     const struct last_lines *last = &output->last[rank];
     const unsigned count = last->next < HORONRUN_LAST_LINES ? last->next : HORONRUN_LAST_LINES;
     return back < count ? last->texts[(last->next - 1 - back) % HORONRUN_LAST_LINES] : NULL;
+}
+
+bool horonrun_output_lost_file(const struct horonrun_output *output)
+{
+    return output->file_lost;
 }
 
 size_t horonrun_output_pending(const struct horonrun_output *output)

@@ -59,6 +59,9 @@ void horonrun_output_repeat_last(struct horonrun_output *output, int rank);
 const char *horonrun_output_last_line(const struct horonrun_output *output, int rank,
                                       unsigned back);
 
+/** @return true: one of the files could not be written to its end */
+bool horonrun_output_lost_file(const struct horonrun_output *output);
+
 /** @return bytes that our stdout and stderr have not taken yet */
 size_t horonrun_output_pending(const struct horonrun_output *output);
 
