@@ -7,9 +7,10 @@
  *     horon-hello idle SECONDS    joins, sums once, sleeps; says the CPU it used while asleep
  *     horon-hello late SECONDS    the last rank comes SECONDS late to a sum; the others say the CPU
  *                                 they used while they waited
- *     horon-hello memory BYTES    sums BYTES three ways; says how much memory horon holds
+ *     horon-hello memory BYTES    sums BYTES three ways, and 1000 small tensors; says how much
+ *                                 memory horon holds
  *     horon-hello starts N        starts N prepared operations, one by one and as one; says how
- * long each start took
+ *                                 long each start took
  *
  * Each rank prints one line of JSON. Sleeping here is what is measured, not a way to synchronise.
  */
@@ -23,6 +24,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
+
+/* As many tensors as a large model has; horon keeps about 2.4 KB for each that is prepared. */
+#define MEMORY_OPERATIONS 1000
 
 static double clock_s(clockid_t clock)
 {
@@ -142,35 +146,6 @@ static size_t heap_bytes(void)
     return info.uordblks + info.hblkhd;
 }
 
-static int memory(horon_context_t *context, uint64_t bytes, size_t heap_before)
-{
-    const uint64_t count = bytes / sizeof(float);
-    float *const data =
-        mmap(NULL, bytes + 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED) {
-        fprintf(stderr, "horon-hello: no memory for the tensor\n");
-        return -1;
-    }
-    if (greet(context) != 0 || sum(context, data, count, HORON_IN_ORDER, NULL) != 0 ||
-        sum(context, data, count, 0, "large") != 0 || sum(context, data, count, 0, "large") != 0) {
-        return -1;
-    }
-    const size_t heap = heap_bytes();
-    printf("{\"rank\": %" PRId32 ", \"bytes\": %" PRIu64 ", \"heap\": %zu, \"shared\": [",
-           horon_rank(context), bytes, heap > heap_before ? heap - heap_before : 0);
-    print_shared();
-    printf("]}\n");
-    munmap(data, bytes + 1);
-    return greet(context);
-}
-
-static int compare_doubles(const void *left, const void *right)
-{
-    const double a = *(const double *)left;
-    const double b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
 static horon_request_t **prepare_many(horon_context_t *context, float *data, size_t n)
 {
     horon_request_t **const requests = calloc(n, sizeof *requests);
@@ -188,6 +163,47 @@ static horon_request_t **prepare_many(horon_context_t *context, float *data, siz
         }
     }
     return requests;
+}
+
+static int memory(horon_context_t *context, uint64_t bytes, size_t heap_before)
+{
+    const uint64_t count = bytes / sizeof(float);
+    float *const data =
+        mmap(NULL, bytes + 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) {
+        fprintf(stderr, "horon-hello: no memory for the tensor\n");
+        return -1;
+    }
+    if (greet(context) != 0 || sum(context, data, count, HORON_IN_ORDER, NULL) != 0 ||
+        sum(context, data, count, 0, "large") != 0 || sum(context, data, count, 0, "large") != 0) {
+        return -1;
+    }
+    const size_t n = count / 4 < MEMORY_OPERATIONS ? (size_t)(count / 4) : MEMORY_OPERATIONS;
+    horon_request_t **const requests = prepare_many(context, data, n);
+    for (int run = 0; run < 3; run++) {
+        if (requests == NULL || horon_start_all(requests, n, NULL) != HORON_OK ||
+            horon_wait_all(requests, n, HORON_HOST_DONE, -1) != HORON_OK) {
+            return -1;
+        }
+    }
+    const size_t heap = heap_bytes();
+    printf("{\"rank\": %" PRId32 ", \"bytes\": %" PRIu64 ", \"heap\": %zu, \"shared\": [",
+           horon_rank(context), bytes, heap > heap_before ? heap - heap_before : 0);
+    print_shared();
+    printf("]}\n");
+    for (size_t i = 0; i < n; i++) {
+        horon_release(requests[i]);
+    }
+    free((void *)requests);
+    munmap(data, bytes + 1);
+    return greet(context);
+}
+
+static int compare_doubles(const void *left, const void *right)
+{
+    const double a = *(const double *)left;
+    const double b = *(const double *)right;
+    return (a > b) - (a < b);
 }
 
 /* CPU time of the calling thread, and time on the wall: where ranks and their progress threads are
