@@ -25,7 +25,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-/* As many tensors as a large model has; horon keeps about 2.4 KB for each that is prepared. */
+/* As many tensors as a large model has; horon keeps about 2 KB for each that is prepared. */
 #define MEMORY_OPERATIONS 1000
 
 static double clock_s(clockid_t clock)
