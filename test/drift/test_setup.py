@@ -7,6 +7,7 @@ and links to what else the scripts call, so nothing is fetched and nothing of th
 
 import contextlib
 import fcntl
+import os
 import shutil
 import subprocess
 import sys
@@ -132,6 +133,16 @@ class Place:
     def setup(self, *arguments, **options):
         return self.run("setup", *arguments, **options)
 
+    def at_terminal(self, typed, *arguments, **options):
+        """setup(), with @p typed at a terminal that is its standard input"""
+        keyboard, terminal = os.openpty()
+        try:
+            os.write(keyboard, typed.encode())
+            return self.setup(*arguments, stdin=terminal, **options)
+        finally:
+            os.close(keyboard)
+            os.close(terminal)
+
     def calls(self, *words):
         """The calls of the last run that hold one of the words; all without words."""
         lines = (self.stubs / "calls").read_text(encoding="utf-8").splitlines()
@@ -206,12 +217,13 @@ def test_setup_what_failed_is_tried_again():
 
 def test_setup_without_root_and_sudo_tells_what_to_run():
     with place(without=["sudo"]) as here:
-        status, out = here.setup(STUB_UID="1000")
-        assert status != 0
-        shows(out, "Debian packages", "not installed: neither root nor sudo without a password",
-              "run: sudo apt-get install --no-install-recommends build-essential pkg-config",
-              "libxxhash-dev")  # fmt: skip
-        assert not here.calls(*CHANGING) and not here.installed()
+        for at in (here.setup, lambda **options: here.at_terminal("secret\n", **options)):
+            status, out = at(STUB_UID="1000")
+            assert status != 0
+            shows(out, "Debian packages", "not installed: neither root nor sudo without a password",
+                  "run: sudo apt-get install --no-install-recommends build-essential pkg-config",
+                  "libxxhash-dev")  # fmt: skip
+            assert not here.calls(*CHANGING) and not here.installed()
 
 
 def test_setup_uses_sudo_that_asks_for_nothing():
@@ -227,6 +239,37 @@ def test_setup_sudo_with_a_password_is_not_asked_where_nobody_is():
         assert status != 0
         shows(out, "neither root nor sudo without a password", "run: sudo apt-get install")
         assert here.calls("sudo") == ["sudo -n true"] and not here.calls("apt-get", "-m venv")
+
+
+def test_setup_at_a_terminal_asks_for_the_password_once():
+    with place() as here:
+        status, out = here.at_terminal("secret\n", "--tests", "debian", STUB_UID="1000")
+        assert status == 0 and {"meson", "clang", "clang-tidy"} <= here.installed(), out
+        shows(out, "sudo asks for your password", "Debian packages (", "for some tests (")
+        assert len(here.calls("sudo -v")) == 1
+        assert all(line.startswith(("sudo -n ", "sudo -v")) for line in here.calls("sudo "))
+
+
+def test_setup_password_that_is_wrong_or_forgotten_stops_it():
+    for typed, mode in (("guess\n", "asks"), ("secret\n", "forgets")):
+        with place() as here:
+            status, out = here.at_terminal(typed, STUB_UID="1000", STUB_SUDO=mode)
+            assert status != 0, out
+            shows(out, "sudo asks for your password", "not installed", "run: sudo apt-get install")
+            assert not here.calls("apt-get", "-m venv") and len(here.calls("sudo -v")) == 1
+
+
+def test_setup_asks_for_no_password_for_what_some_tests_need():
+    with place() as here:
+        here.setup("--tests", "debian")
+        kept = here.installed() - {"clang-tidy"}
+        (here.stubs / "installed").write_text("\n".join(kept), encoding="utf-8")
+        status, out = here.at_terminal("secret\n", "--tests", "debian", STUB_UID="1000")
+        assert status == 0, out
+        assert not here.calls("sudo -v")
+        shows(
+            out, "not installed", "run: sudo apt-get install --no-install-recommends clang-tidy\n"
+        )
 
 
 def test_setup_failing_apt_shows_the_end_of_its_log():
