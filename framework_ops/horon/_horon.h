@@ -24,23 +24,28 @@ struct horon_py_state {
     const struct dlpack_exchange *exchange;
 };
 
+/* What the buffer protocol allows; horon's own limit is HORON_NDIM_MAX. */
+#define HORON_PY_NDIM_MAX 64
+
 /* A tensor as horon sees it: C-contiguous host memory. */
 struct horon_py_tensor {
     void *data;
     uint32_t dtype; /* horon_dtype_t */
     int32_t ndim;
-    uint64_t shape[HORON_NDIM_MAX]; /* dimensions beyond the last are multiplied into it */
     uint64_t count;
     bool readonly;
     PyObject *keep; /* owned: keeps data alive; NULL for a bare address */
+    /* [ndim] are set; dimensions beyond the last are multiplied into it */
+    uint64_t shape[HORON_PY_NDIM_MAX];
 };
 
-/* One operation as Python describes it, and what it keeps. desc.shape points into src. */
+/* One operation as Python describes it, and what it keeps. desc.shape points into src or folded. */
 struct horon_py_operation {
     horon_descriptor_t desc;
+    PyObject *keep; /* owned */
     struct horon_py_tensor src;
     struct horon_py_tensor dst;
-    PyObject *keep; /* owned */
+    uint64_t folded[HORON_NDIM_MAX];
 };
 
 /* Places of the positional arguments that describe an operation. */
@@ -110,6 +115,14 @@ int horon_py_tensor_from_object(struct horon_py_state *state, PyObject *object, 
  * that way, -1 exception. A tensor that is not contiguous or not in host memory gives 0. */
 int horon_py_tensor_peek(struct horon_py_state *state, PyObject *object,
                          struct horon_py_tensor *tensor);
+/* No tensor. The shape, of which most is never used, stays as it is. */
+void horon_py_tensor_init(struct horon_py_tensor *tensor);
+void horon_py_tensor_copy(struct horon_py_tensor *to, const struct horon_py_tensor *from);
+/* Sets shape and ndim of @p desc. What horon has no dimensions for is multiplied into its last one,
+ * so ranks agree that have other dimensions there but as many elements. @p folded is used by
+ * @p desc then, else the shape of @p tensor. */
+void horon_py_tensor_fold(const struct horon_py_tensor *tensor, uint64_t folded[HORON_NDIM_MAX],
+                          horon_descriptor_t *desc);
 /* Sets shape and count from a Python int (one dimension) or a sequence; -1 with an exception. */
 int horon_py_tensor_set_shape(struct horon_py_tensor *tensor, PyObject *shape);
 

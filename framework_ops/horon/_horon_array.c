@@ -9,16 +9,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What the buffer protocol counts in, and DLPack. */
+_Static_assert(_Generic((int64_t)0, Py_ssize_t : 1, default : 0), "both read one shape");
+
 struct array {
-    PyObject_HEAD void *data;
+    PyObject_VAR_HEAD void *data;
     uint32_t dtype;
     int32_t ndim;
     Py_ssize_t count;
-    Py_ssize_t shape[HORON_NDIM_MAX];
-    Py_ssize_t strides[HORON_NDIM_MAX]; /* bytes */
-    int64_t dl_shape[HORON_NDIM_MAX];
-    int64_t dl_strides[HORON_NDIM_MAX]; /* elements */
-    PyObject *owner;                    /* of data; NULL: data is ours */
+    PyObject *owner;     /* of data; NULL: data is ours */
+    Py_ssize_t *strides; /* [ndim], bytes; it and the next lie behind shape */
+    Py_ssize_t *steps;   /* [ndim], elements */
+    Py_ssize_t shape[];  /* [ndim] */
 };
 
 /* Cache lines and SIMD loads; what frameworks align to. */
@@ -28,18 +30,19 @@ static struct array *array_new(PyTypeObject *type, uint32_t dtype, int32_t ndim,
                                const uint64_t *shape)
 {
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    struct array *array = (struct array *)alloc(type, 0);
+    struct array *array = (struct array *)alloc(type, ndim);
     if (!array)
         return NULL;
     array->dtype = dtype;
     array->ndim = ndim;
     array->count = 1;
+    array->strides = array->shape + ndim;
+    array->steps = array->strides + ndim;
     Py_ssize_t item_bytes = (Py_ssize_t)horon_dtype_bytes((horon_dtype_t)dtype);
     for (int32_t i = ndim - 1; i >= 0; i--) {
         array->shape[i] = (Py_ssize_t)shape[i];
-        array->dl_shape[i] = (int64_t)shape[i];
         array->strides[i] = array->count * item_bytes;
-        array->dl_strides[i] = array->count;
+        array->steps[i] = array->count;
         if (__builtin_mul_overflow(array->count, (Py_ssize_t)shape[i], &array->count) ||
             array->count > PY_SSIZE_T_MAX / item_bytes) {
             PyErr_SetString(PyExc_ValueError, "the array is larger than the address space");
@@ -174,8 +177,8 @@ static struct dlpack_tensor array_dlpack(struct array *array)
         .dtype_code = horon_py_dlpack_code(array->dtype),
         .dtype_bits = (uint8_t)(horon_dtype_bytes((horon_dtype_t)array->dtype) * 8),
         .dtype_lanes = 1,
-        .shape = array->dl_shape,
-        .strides = array->dl_strides,
+        .shape = array->shape,
+        .strides = array->steps,
     };
 }
 
@@ -310,6 +313,7 @@ static PyType_Slot slots[] = {
 PyType_Spec horon_py_array_spec = {
     .name = "horon.Array",
     .basicsize = sizeof(struct array),
+    .itemsize = 3 * sizeof(Py_ssize_t), /* one a dimension */
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
     .slots = slots,
 };

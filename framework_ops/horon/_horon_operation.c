@@ -11,7 +11,7 @@
 static int parse_tensor(struct horon_py_state *state, PyObject *value, bool writable,
                         PyObject *dtype, PyObject *shape, struct horon_py_tensor *tensor)
 {
-    memset(tensor, 0, sizeof *tensor);
+    horon_py_tensor_init(tensor);
     bool bare = value == Py_None || PyLong_Check(value);
     if (!bare && horon_py_tensor_from_object(state, value, writable, tensor) < 0)
         return -1;
@@ -132,7 +132,10 @@ void horon_py_operation_deinit(struct horon_py_operation *op)
 int horon_py_operation_init(struct horon_py_operation *op, struct horon_py_state *state,
                             PyObject *const *args, Py_ssize_t nargs)
 {
-    *op = (struct horon_py_operation){.desc = HORON_DESCRIPTOR_INIT};
+    op->desc = (horon_descriptor_t)HORON_DESCRIPTOR_INIT;
+    op->keep = NULL;
+    horon_py_tensor_init(&op->src);
+    horon_py_tensor_init(&op->dst);
     if (nargs <= ARG_DST || nargs > ARG_COUNT) {
         PyErr_Format(PyExc_TypeError, "an operation has %d to %d arguments", ARG_DST + 1,
                      ARG_COUNT);
@@ -146,8 +149,7 @@ int horon_py_operation_init(struct horon_py_operation *op, struct horon_py_state
     op->desc.src = op->src.data;
     op->desc.dst = op->dst.data;
     op->desc.count = op->src.count;
-    op->desc.shape = op->src.shape;
-    op->desc.ndim = op->src.ndim;
+    horon_py_tensor_fold(&op->src, op->folded, &op->desc);
     if (args[ARG_SRC] == Py_None) { /* a barrier */
         op->desc.shape = NULL;
         op->desc.count = 0;

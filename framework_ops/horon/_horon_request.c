@@ -30,7 +30,7 @@ PyObject *horon_py_request_new(struct horon_py_context *context, horon_request_t
     request->context = (struct horon_py_context *)Py_NewRef((PyObject *)context);
     request->handle = handle;
     request->keep = keep;
-    request->tensor = *tensor;
+    horon_py_tensor_copy(&request->tensor, tensor);
     request->tensor.keep = NULL;
     return (PyObject *)request;
 }
@@ -305,15 +305,15 @@ static horon_status_t prepare_again(struct horon_py_request *request,
     desc.src = tensor->data;
     desc.dst = tensor->data;
     desc.count = tensor->count;
-    desc.shape = tensor->shape;
-    desc.ndim = tensor->ndim;
+    uint64_t folded[HORON_NDIM_MAX];
+    horon_py_tensor_fold(tensor, folded, &desc);
     horon_request_t *handle = NULL;
     horon_status_t status = horon_prepare(request->context->handle, &desc, &handle);
     if (status != HORON_OK)
         return status;
     request_let_go(request);
     request->handle = handle;
-    request->tensor = *tensor;
+    horon_py_tensor_copy(&request->tensor, tensor);
     return HORON_OK;
 }
 
@@ -393,9 +393,9 @@ static PyObject *request_output(PyObject *self, PyObject *ignored)
         horon_py_raise_refused(context->state, status, "the request has no output");
         goto done;
     }
-    uint64_t shape[HORON_NDIM_MAX];
-    memcpy(shape, request->tensor.shape, sizeof shape);
     int32_t ndim = request->tensor.ndim ? request->tensor.ndim : 1;
+    uint64_t shape[HORON_PY_NDIM_MAX];
+    memcpy(shape, request->tensor.shape, (size_t)ndim * sizeof shape[0]);
     shape[0] = 0;
     for (int32_t i = 0; i < size; i++) {
         PyObject *number = PyLong_FromUnsignedLongLong(rows[i]);

@@ -10,6 +10,7 @@
  */
 #include "_horon.h"
 
+#include <stddef.h>
 #include <string.h>
 
 _Static_assert(sizeof(long) == 8, "numpy's int64 is C's long");
@@ -81,15 +82,40 @@ static int dtype_of_format(const char *format, Py_ssize_t item_bytes)
     return item_bytes > 16 ? -1 : dtype_of_dlpack(code, (uint8_t)(item_bytes * 8), 1);
 }
 
-/* Appends one dimension; those beyond HORON_NDIM_MAX are folded into the last. */
+void horon_py_tensor_init(struct horon_py_tensor *tensor)
+{
+    memset(tensor, 0, offsetof(struct horon_py_tensor, shape));
+}
+
+void horon_py_tensor_copy(struct horon_py_tensor *to, const struct horon_py_tensor *from)
+{
+    memcpy(to, from, offsetof(struct horon_py_tensor, shape));
+    memcpy(to->shape, from->shape, (size_t)from->ndim * sizeof from->shape[0]);
+}
+
+void horon_py_tensor_fold(const struct horon_py_tensor *tensor, uint64_t folded[HORON_NDIM_MAX],
+                          horon_descriptor_t *desc)
+{
+    desc->ndim = tensor->ndim;
+    desc->shape = tensor->shape;
+    if (tensor->ndim <= HORON_NDIM_MAX)
+        return;
+    memcpy(folded, tensor->shape, HORON_NDIM_MAX * sizeof folded[0]);
+    for (int32_t i = HORON_NDIM_MAX; i < tensor->ndim; i++)
+        folded[HORON_NDIM_MAX - 1] *= tensor->shape[i];
+    desc->ndim = HORON_NDIM_MAX;
+    desc->shape = folded;
+}
+
+/* Appends one dimension. */
 static int push_dimension(struct horon_py_tensor *tensor, uint64_t rows)
 {
     if (__builtin_mul_overflow(tensor->count, rows, &tensor->count)) {
         PyErr_SetString(PyExc_ValueError, "the shape has more than 2**64 elements");
         return -1;
     }
-    if (tensor->ndim == HORON_NDIM_MAX)
-        tensor->shape[HORON_NDIM_MAX - 1] *= rows;
+    if (tensor->ndim == HORON_PY_NDIM_MAX)
+        tensor->shape[HORON_PY_NDIM_MAX - 1] *= rows;
     else
         tensor->shape[tensor->ndim++] = rows;
     return 0;
@@ -327,7 +353,7 @@ static int from_managed(PyObject *object, bool writable, struct horon_py_tensor 
 int horon_py_tensor_from_object(struct horon_py_state *state, PyObject *object, bool writable,
                                 struct horon_py_tensor *tensor)
 {
-    memset(tensor, 0, sizeof *tensor);
+    horon_py_tensor_init(tensor);
     if (Py_TYPE(object) == state->array_type) {
         Py_INCREF(object);
         tensor->keep = object;

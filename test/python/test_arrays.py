@@ -142,6 +142,38 @@ def test_numbers_strides_buffers_groups(run_ranks, n):
     run_ranks(n, rank_other_forms)
 
 
+def rank_many_dimensions():
+    """horon's own limit on dimensions is nobody's who calls it."""
+    horon.init()
+    size = horon.size()
+    shapes = [(2,) * n for n in (0, 7, 8, 9, 13)] + [(1,) * 32, (3, *(1,) * 8, 0), (0, *(2,) * 9)]
+    for shape in shapes:
+        mine = numpy.arange(int(numpy.prod(shape)), dtype="f4").reshape(shape)
+        got = horon.allreduce(mine, name="sum", op=horon.Sum)
+        assert got.shape == shape and (got == size * mine).all(), shape
+        got = horon.broadcast(mine, size - 1, name="cast")
+        assert got.shape == shape and (got == mine).all(), shape
+        (got,) = horon.grouped_allreduce([mine], name="group", op=horon.Sum)
+        assert got.shape == shape and (got == size * mine).all(), shape
+        joined = numpy.concatenate([numpy.atleast_1d(mine)] * size)
+        for got in (horon.allgather(mine), *horon.grouped_allgather([mine])):
+            assert got.shape == joined.shape and (got == joined).all(), shape
+        if numpy.prod(shape) == 0:
+            continue
+        got = horon.allreduce(memoryview(mine), name="view", op=horon.Sum)
+        assert got.shape == shape and memoryview(got).shape == shape
+        again = horon.allreduce(got)
+        assert again.shape == shape and (numpy.from_dlpack(again) == size * mine).all(), shape
+        copy = mine.copy()
+        assert horon.allreduce_(copy, name="place", op=horon.Sum).shape == shape
+        assert (copy == size * mine).all(), shape
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_results_have_the_shape_of_the_input_in_any_dimension(run_ranks, n):
+    run_ranks(n, rank_many_dimensions)
+
+
 def rank_objects():
     horon.init()
     size, rank = horon.size(), horon.rank()
