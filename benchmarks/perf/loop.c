@@ -128,6 +128,16 @@ int perf_loop_create(const struct perf_options *options, struct perf_peer *peer,
                  options->root, peer->size);
         goto done;
     }
+    const uint64_t smallest = perf_size_smallest(options);
+    if (smallest > 0 && count_of(loop, smallest) == 0) {
+        snprintf(peer->error, sizeof peer->error,
+                 "the smallest size, %" PRIu64 " bytes, is below one element of each of %d ranks",
+                 smallest, peer->size);
+        goto done;
+    }
+    if (options->tensors > 1 && peer->ops->admit(peer, options->tensors) != 0) {
+        goto done;
+    }
     if (buffers_init(loop) != 0 || tiles_init(loop) != 0) {
         snprintf(peer->error, sizeof peer->error,
                  "no memory for %" PRIu64 " tensors of %" PRIu64 " bytes, twice", options->tensors,

@@ -101,23 +101,24 @@ static int measure(const struct perf_options *options, struct perf_peer *peer,
     return result;
 }
 
-static int run(const struct perf_options *options, struct perf_peer *peer)
+/* @param loop_out has the buffers of what may be in flight: to be destroyed after the peer is
+ * closed */
+static int run(const struct perf_options *options, struct perf_peer *peer,
+               struct perf_loop **loop_out)
 {
     char why[PERF_TEXT_BYTES] = "";
     struct perf_report report = {.options = options, .peer = peer, .json = NULL};
-    struct perf_loop *loop = NULL;
     if (options->pin && pin(peer, why) != 0) {
         goto failed;
     }
     if (peer->rank == 0 && perf_report_open(&report, options, peer, why) != 0) {
         goto failed;
     }
-    if (perf_loop_create(options, peer, &loop) != 0) {
+    if (perf_loop_create(options, peer, loop_out) != 0) {
         snprintf(why, sizeof why, "%.1000s", peer->error);
         goto failed;
     }
-    int result = measure(options, peer, &report, loop);
-    perf_loop_destroy(loop);
+    int result = measure(options, peer, &report, *loop_out);
     if (perf_report_close(&report, why) != 0) {
         complain(why);
         result = EXIT_FAILED;
@@ -166,7 +167,9 @@ int main(int argc, char **argv)
         complain(why);
         return EXIT_FAILED;
     }
-    const int result = run(&options, peer);
+    struct perf_loop *loop = NULL;
+    const int result = run(&options, peer, &loop);
     peer->ops->close(peer, result == EXIT_FAILED);
+    perf_loop_destroy(loop);
     return output_end(result);
 }

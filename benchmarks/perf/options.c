@@ -349,6 +349,9 @@ static int options_check(const struct perf_options *options, char *why)
         text = "--named and --persistent are horon's own: MPI has neither";
     } else if (options->verb == HORON_BARRIER && options->tensors > 1) {
         text = "a barrier has no tensors";
+    } else if (options->verb != HORON_BARRIER && perf_size_smallest(options) > 0 &&
+               perf_size_smallest(options) < perf_dtype_bytes(options->dtype)) {
+        text = "the smallest size is below one element of this type";
     }
     if (text != NULL) {
         snprintf(why, PERF_TEXT_BYTES, "%s", text);
@@ -419,6 +422,14 @@ enum perf_parse perf_options_parse(int argc, char **argv, struct perf_options *o
     }
     *options_out = options;
     return PERF_PARSE_RUN;
+}
+
+uint64_t perf_size_smallest(const struct perf_options *options)
+{
+    if (options->begin_bytes > 0) {
+        return options->begin_bytes;
+    }
+    return options->step_bytes <= options->end_bytes ? options->step_bytes : 0;
 }
 
 uint64_t perf_size_next(const struct perf_options *options, uint64_t bytes)

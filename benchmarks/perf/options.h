@@ -61,6 +61,9 @@ void perf_options_help(FILE *to);
 /** Reads "8", "64K", "1M", "2G" (powers of 1024). @return 0 | -1, not a size */
 int perf_size_parse(const char *text, uint64_t *bytes_out);
 
+/** @return the smallest size above 0 that is measured, or 0 if there is none. */
+uint64_t perf_size_smallest(const struct perf_options *options);
+
 /** @return the size after @p bytes, or 0 when that was the last one. */
 uint64_t perf_size_next(const struct perf_options *options, uint64_t bytes);
 

@@ -23,6 +23,8 @@ struct perf_operation {
  * all ranks alike. A call that returns -1 leaves the reason in perf_peer.error. */
 struct perf_peer_ops {
     const char *name; /* "horon": also the word in the report */
+    /** Asks whether @p n operations may be in flight at once. */
+    int (*admit)(struct perf_peer *peer, size_t n);
     /** Readies @p n operations of the options' verb that together make one timed call; those of an
      * allreduce in place have src == dst. Not timed. Sets *job_out on 0. */
     int (*prepare)(struct perf_peer *peer, const struct perf_operation *operations, size_t n,
@@ -36,8 +38,8 @@ struct perf_peer_ops {
     int (*share)(struct perf_peer *peer, void *data, size_t bytes);
     /** Replaces values [n] by their maxima over the ranks. */
     int (*maximum)(struct perf_peer *peer, double *values, size_t n);
-    /** Leaves the job; NULL is a no-op. @param failed others may be waiting for this rank: end them
-     */
+    /** Leaves the job; NULL is a no-op. What is in flight after a failure uses its buffers until
+     * then. @param failed others may be waiting for this rank: end them */
     void (*close)(struct perf_peer *peer, bool failed);
 };
 

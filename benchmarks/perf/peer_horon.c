@@ -87,6 +87,23 @@ static int job_prepare(struct perf_job *job)
     return 0;
 }
 
+/* A group is counted before it is looked at: one of no descriptors is told, and starts nothing. */
+static int horon_peer_admit(struct perf_peer *base, size_t n)
+{
+    struct horon_peer *const peer = (struct horon_peer *)base;
+    horon_descriptor_t *const none = calloc(n, sizeof *none);
+    horon_request_t **const requests = calloc(n, sizeof(horon_request_t *));
+    horon_status_t status = HORON_ERR_MEMORY;
+    const char *text = NULL;
+    if (none != NULL && requests != NULL) {
+        status = horon_submit_group(peer->context, none, n, requests);
+        text = horon_last_error(peer->context);
+    }
+    free(none);
+    free(requests);
+    return status == HORON_ERR_MEMORY ? refused(peer, "--tensors", status, text) : 0;
+}
+
 static int horon_job_prepare(struct perf_peer *base, const struct perf_operation *operations,
                              size_t n, struct perf_job **job_out)
 {
@@ -233,6 +250,7 @@ static void horon_peer_close(struct perf_peer *base, bool failed)
 
 static const struct perf_peer_ops horon_peer_ops = {
     .name = "horon",
+    .admit = horon_peer_admit,
     .prepare = horon_job_prepare,
     .run = horon_job_run,
     .release = job_release,

@@ -60,6 +60,13 @@ static int handles_find(struct mpi_peer *peer, struct perf_job *job)
     return 0;
 }
 
+static int mpi_peer_admit(struct perf_peer *base, size_t n)
+{
+    (void)base; /* MPI tells no limit */
+    (void)n;
+    return 0;
+}
+
 static int mpi_job_prepare(struct perf_peer *base, const struct perf_operation *operations,
                            size_t n, struct perf_job **job_out)
 {
@@ -206,6 +213,7 @@ static void mpi_peer_close(struct perf_peer *base, bool failed)
 
 static const struct perf_peer_ops mpi_peer_ops = {
     .name = "mpi",
+    .admit = mpi_peer_admit,
     .prepare = mpi_job_prepare,
     .run = mpi_job_run,
     .release = mpi_job_release,

@@ -76,6 +76,23 @@ def test_perf_slip_is_told_and_no_job_begun():
     assert "8x" in done.stderr
 
 
+def test_perf_part_of_an_allgather_is_an_element_at_least():
+    status, out, err = jobs.run("-np", "3", PERF, "allgather", "-b", "8", *QUICK)
+    assert status == 3, out + err
+    assert "the smallest size, 8 bytes, is below one element of each of 3 ranks" in err
+    assert "in-place" not in out
+
+
+def test_perf_more_tensors_than_may_be_in_flight_are_refused():
+    for words in ([], ["--named"], ["--persistent"]):
+        job = ["-np", "2", "--inflight-max", "7", PERF, "allreduce", "--tensors", "8", *words]
+        status, out, err = jobs.run(*job, *QUICK)
+        assert status == 3, out + err
+        assert "--tensors" in err and "INFLIGHT_MAX is 7" in err, err
+        assert "in-place" not in out
+    assert measure(2, "allreduce", "--tensors", "7", "--named", "-b", "64")
+
+
 def test_perf_table_that_cannot_be_written_is_no_result():
     for words in (["--help"], ["barrier", *QUICK]):
         with open("/dev/full", "w") as full:

@@ -100,6 +100,8 @@ static void test_options_slips_are_named(void **state)
         {"allreduce -b", "missing"},
         {"allreduce -b 8 -e 4", "below"},
         {"allreduce -b 0 -e 8", "--stepbytes"},
+        {"allreduce -b 3", "below one element"},
+        {"broadcast -b 0 -e 16 -i 7 -d double", "below one element"},
         {"allreduce -d complex64", "only moves"},
         {"allreduce -d bool -o avg", "average"},
         {"allreduce --peer mpi --named", "horon's own"},
@@ -155,7 +157,7 @@ static void test_options_sizes_end_at_the_last(void **state)
     assert_int_equal(sizes_of("allreduce -b 8 -e 8", sizes, 64), 1);
     assert_int_equal(sizes_of("allreduce -b 0 -e 12 -i 4", sizes, 64), 4);
     assert_int_equal(sizes[3], 12);
-    assert_int_equal(sizes_of("allreduce -b 1 -e 11 -i 4", sizes, 64), 3);
+    assert_int_equal(sizes_of("allreduce -b 1 -e 11 -i 4 -d uint8", sizes, 64), 3);
     assert_int_equal(sizes_of("allreduce -b 0", sizes, 64), 1);
     assert_int_equal(sizes_of("allreduce -b 4G -e 17G -f 2", sizes, 64), 3);
 }
