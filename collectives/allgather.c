@@ -152,9 +152,10 @@ static horon_status_t lengths_known(struct horon_channel *channel, struct horon_
     size_t window = channel->host->shape.chunk_bytes / (size_t)regions(channel->group);
     window = window / 64 * 64;
     if (window == 0)
-        return horon_error_set(error, HORON_ERR_CONFIG,
-                               "SHM_CHUNK_BYTES=%zu is too small for an allgather among %d hosts",
-                               channel->host->shape.chunk_bytes, channel->group->host_count);
+        return horon_error_set(
+            error, HORON_ERR_CONFIG,
+            "HORON_SHM_CHUNK_BYTES=%zu is too small for an allgather among %d hosts",
+            channel->host->shape.chunk_bytes, channel->group->host_count);
     horon_chunks_begin(channel, most, window);
     channel->phase = HORON_PHASE_CHUNKS;
     return HORON_IN_PROGRESS;

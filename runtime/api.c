@@ -42,8 +42,12 @@ static size_t count_flying(struct horon_context *ctx, size_t n)
         return n;
     allowed = allowed < tried ? allowed : tried;
     atomic_fetch_sub_explicit(&ctx->flying, tried - allowed, memory_order_relaxed);
+    char more[64] = "";
+    if (n > 1)
+        snprintf(more, sizeof more, ", %zu more would begin together", n);
     horon_error_set(horon_thread_error(), HORON_ERR_MEMORY,
-                    "%u requests are in flight, and INFLIGHT_MAX is %u", before, limit);
+                    "%u requests are in flight%s, and HORON_INFLIGHT_MAX is %u", before, more,
+                    limit);
     return allowed;
 }
 

@@ -68,10 +68,11 @@ static void advise(const struct horon_share *share, struct horon_error *error)
     char text[HORON_ERROR_TEXT_BYTES];
     if (error->status != HORON_ERR_MEMORY)
         return;
-    snprintf(text, sizeof text,
-             "%.600s (rank %d on %s; allow more memory, lower SHM_CHUNK_BYTES, or run fewer ranks "
-             "there)",
-             error->text, topology->rank, topology->host_name[topology->host_of[topology->rank]]);
+    snprintf(
+        text, sizeof text,
+        "%.600s (rank %d on %s; allow more memory, lower HORON_SHM_CHUNK_BYTES, or run fewer ranks "
+        "there)",
+        error->text, topology->rank, topology->host_name[topology->host_of[topology->rank]]);
     horon_error_set(error, HORON_ERR_MEMORY, "%s", text);
 }
 

@@ -31,7 +31,7 @@
 static void expect_refused(horon_context_t *ctx, horon_status_t status)
 {
     assert_int_equal(status, HORON_ERR_MEMORY);
-    if (!strstr(horon_last_error(ctx), "INFLIGHT_MAX is 3"))
+    if (!strstr(horon_last_error(ctx), "HORON_INFLIGHT_MAX is 3"))
         fail_msg("%s", horon_last_error(ctx));
 }
 
@@ -63,7 +63,9 @@ static void test_options_inflight_max_refuses_one_more(void **state)
     }
     for (int i = 0; i < 4; i++)
         descs[i] = duo_sum(i < 3 ? names[i] : "d", &x[0][i]);
-    expect_refused(ctx, horon_submit_group(ctx, descs, 4, group));        /* whole or not at all */
+    expect_refused(ctx, horon_submit_group(ctx, descs, 4, group)); /* whole or not at all */
+    if (!strstr(horon_last_error(ctx), "0 requests are in flight, 4 more would begin together"))
+        fail_msg("%s", horon_last_error(ctx));
     assert_int_equal(horon_submit_group(ctx, descs, 3, group), HORON_OK); /* there is room again */
     for (int i = 0; i < 3; i++)
         horon_release(group[i]); /* in flight: it is the engine's now */
