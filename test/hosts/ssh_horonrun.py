@@ -230,16 +230,22 @@ def test_ssh_interrupt_ends_all_hosts():
     assert status == 130, err
 
 
-def test_ssh_killed_horonrun_leaves_nothing_anywhere():
-    with hosts() as net:
-        with family(net) as one:
-            one.process.kill()
-            jobs.until(lambda: not one.pids(), "nothing of the job is left")
-        assert_only_sshd_left(net)
+def test_ssh_killed_horonrun_leaves_nothing_anywhere_nor_do_agents_killed_with_it():
+    for words in ((), (b"horon-agent",), (b"horon-guard",)):
+        with hosts() as net:
+            with family(net) as one:
+                with_it = [
+                    pid for at in (0, 1) for word in words for pid in processes(net, at, word)
+                ]
+                assert len(with_it) == 2 * len(words), with_it
+                for victim in (one.process.pid, *with_it):
+                    os.kill(victim, signal.SIGKILL)
+                jobs.until(lambda one=one: not one.pids(), "nothing of the job is left")
+            assert_only_sshd_left(net)
 
 
 def test_ssh_killed_agent_guard_or_connection_leaves_nothing():
-    for word in (b"horon-agent", b"--agent", b"sshd: root", b"ssh\0-F"):
+    for word in (b"horon-agent", b"horon-guard", b"sshd: root", b"ssh\0-F"):
         with hosts() as net:
             with family(net) as one:
                 place = 0 if word.startswith(b"ssh\0") else 1

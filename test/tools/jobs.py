@@ -82,7 +82,7 @@ class Job:
             time.sleep(0.01)
 
     def pids(self):
-        """Living processes of the job: horonrun, agents, ranks and what those started."""
+        """Living processes of the job: horonrun, guards, agents, ranks and what those started."""
         mark = self.mark.encode()
         return [pid for pid in all_pids() if mark in environment_of(pid) and is_alive(pid)]
 
@@ -99,9 +99,16 @@ class Job:
         out, err = self.process.communicate(timeout=DEADLINE)
         return self.process.returncode, (self.out + out).decode(), err.decode()
 
+    def guard(self):
+        """The process number of the local agent's guard."""
+        return self.only_child_of(self.process.pid)
+
     def agent(self):
         """The process number of the local agent."""
-        children = [pid for pid in self.pids() if parent_of(pid) == self.process.pid]
+        return self.only_child_of(self.guard())
+
+    def only_child_of(self, parent):
+        children = [pid for pid in self.pids() if parent_of(pid) == parent]
         assert len(children) == 1, children
         return children[0]
 

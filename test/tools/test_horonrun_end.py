@@ -194,15 +194,32 @@ def test_killed_agent_leaves_nothing():
     assert "its agent was killed by signal 9" in err
 
 
+def test_killed_guard_leaves_nothing():
+    with family() as job:
+        os.kill(job.guard(), signal.SIGKILL)
+        status, _, err = job.end()
+        job.assert_nothing_left()
+    assert status == 1, err
+    assert "its agent's guard was killed by signal 9" in err
+
+
+def test_stopped_guard_hinders_nobody():
+    with family() as job:
+        os.kill(job.guard(), signal.SIGSTOP)
+        job.process.terminate()
+        assert job.end()[0] == 143
+        job.assert_nothing_left()
+
+
 def test_kill_by_name_leaves_nothing():
-    """Whoever kills all processes called horonrun leaves the agent, which has another name."""
+    """Whoever kills all processes called horonrun leaves agent and guard, which have other names,
+    and so do terminals."""
     with family() as job:
         name = pathlib.Path(f"/proc/{job.process.pid}/comm").read_text()
-        agent = job.agent()
-        assert pathlib.Path(f"/proc/{agent}/comm").read_text() != name
-        assert b"horonrun" not in jobs.command_line(agent)
-        os.killpg(os.getpgid(job.process.pid), 0)
-        assert os.getsid(agent) != os.getsid(job.process.pid)
+        for pid, called in ((job.agent(), "horon-agent\n"), (job.guard(), "horon-guard\n")):
+            assert pathlib.Path(f"/proc/{pid}/comm").read_text() == called != name
+            assert b"horonrun" not in jobs.command_line(pid)
+            assert os.getsid(pid) != os.getsid(job.process.pid)
 
 
 def test_killing_anybody_leaves_nothing():
@@ -210,7 +227,7 @@ def test_killing_anybody_leaves_nothing():
     chance = random.Random(seed)
     for number in range(ROUNDS):
         with family() as job:
-            pillars = [job.process.pid, job.agent(), *ranks_of(job).values()]
+            pillars = [job.process.pid, job.guard(), job.agent(), *ranks_of(job).values()]
             victim = chance.choice(job.pids())
             name = jobs.command_line(victim)
             os.kill(victim, signal.SIGKILL)

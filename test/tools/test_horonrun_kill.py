@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks, horonrun and its agents are killed at random moments: who survives says within a second
-which rank is gone and where it was, horonrun ends within five, and nothing stays behind.
+"""Ranks, horonrun, agents and guards are killed at random moments: who survives says within a
+second which rank is gone and where it was, horonrun ends within five, and nothing stays behind.
 
 Runs in namespaces of its own, so that every process, socket and file in sight is one of the job.
 """
 
+import contextlib
+import itertools
 import os
 import pathlib
 import random
@@ -24,11 +26,15 @@ import tap  # noqa: E402
 KILL_RANK = os.environ.get("KILL_RANK")
 FULL = bool(os.environ.get("HORON_TEST_FULL"))
 RANK_ROUNDS = 1000 if FULL else 100
-PILLAR_ROUNDS = 200 if FULL else 20
+TRIO_ROUNDS = 420 if FULL else 42
 PATIENCE = float(os.environ.get("HORON_TEST_PATIENCE", "1"))  # more under a sanitizer
 TOLD_S = 1.0 * PATIENCE  # until a survivor knows
 ENDED_S = 5.0 * PATIENCE  # until horonrun has ended, and all else
 PEER_LOST = -6
+
+# Who answers for a host's processes, and all sets of them; of the last, every one is killed.
+TRIO = ("horonrun", "guard", "agent")
+TRIO_SETS = [set(some) for count in (1, 2, 3) for some in itertools.combinations(TRIO, count)]
 
 WHY_NOT_ALONE = alone.enter(KILL_RANK, jobs.HORONRUN)
 
@@ -49,14 +55,14 @@ OTHER_HOST = "10.77.0.9"
 class Round:
     """One job in which somebody is killed."""
 
-    def __init__(self, chance, phase, two_hosts):
+    def __init__(self, chance, phase, two_hosts, fork_share):
         self.phase = phase
         self.size = chance.randint(2, 4)
         self.victim = chance.randrange(self.size)
         self.pause = chance.random() * PHASES[phase]
         program = "traffic" if phase == "start" else phase
         absent = chance.randrange(self.size)
-        self.forks = phase not in ("churn", "leave") and chance.random() < 0.3
+        self.forks = phase not in ("churn", "leave") and chance.random() < fork_share
         shm = chance.choice("0111")
         hosts = ["-H", f"localhost:1,{OTHER_HOST}:9", "--ssh", f"sh {fake_ssh()}"]
         self.words = ["-np", str(self.size), *(hosts if two_hosts else ()), "--shm", shm]
@@ -92,18 +98,22 @@ class Round:
         return int(re.search(pattern, self.job.out)[1])
 
     def rank_pids(self):
-        return [pid for agent in children_of(self.job.process.pid) for pid in children_of(agent)]
+        guards = children_of(self.job.process.pid)
+        agents = [pid for guard in guards for pid in children_of(guard)]
+        return [pid for agent in agents for pid in children_of(agent)]
 
-    def pillars(self):
-        """horonrun, the agents it started or the way to them, and those that are behind a guard."""
-        near = children_of(self.job.process.pid)
-        far = [pid for one in near for pid in children_of(one) if name_of(pid) == "horon-agent"]
-        return [self.job.process.pid, *near, *far]
+    def trio(self, chance):
+        """@return process numbers by role, on one host; those of TRIO that are there already"""
+        pids = [self.job.process.pid]
+        while len(pids) < len(TRIO) and (below := children_of(pids[-1])):
+            pids.append(chance.choice(below))
+        return dict(zip(TRIO, pids, strict=False))
 
     def kill(self, pids):
         self.killed = time.monotonic_ns()
         for pid in pids:
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # the others were faster
+                os.kill(pid, signal.SIGKILL)
 
     def end(self):
         """Waits for horonrun, and checks that it was in time and that nothing is left."""
@@ -156,20 +166,13 @@ def children_of(pid):
     return [int(word) for word in words]
 
 
-def name_of(pid):
-    try:
-        return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return ""
-
-
 def fake_ssh():
     path = os.path.join(alone.SCRATCH[0], "ssh")
     pathlib.Path(path).write_text(FAKE_SSH)
     return path
 
 
-def run_rounds(count, one_round, two_hosts=False):
+def run_rounds(count, one_round, two_hosts=False, fork_share=0.3):
     """@return what the rounds returned. A failure is told with its seed and round."""
     tap.need(KILL_RANK, "the rank program is not built (KILL_RANK)")
     tap.need(not WHY_NOT_ALONE, WHY_NOT_ALONE)
@@ -178,10 +181,11 @@ def run_rounds(count, one_round, two_hosts=False):
     results = []
     for index in range(count):
         chance = random.Random(f"{number} {index}")  # so that a round is the same in any order
-        this = Round(chance, phases[index % len(phases)], two_hosts and chance.random() < 0.5)
+        phase = phases[index % len(phases)]
+        this = Round(chance, phase, two_hosts and chance.random() < 0.5, fork_share)
         try:
             with this.job:
-                results.append(one_round(this, chance))
+                results.append(one_round(this, chance, index // len(phases)))
         except AssertionError as error:
             raise AssertionError(
                 f"HORON_TEST_SEED={number}, round {index}: {error}\n{this.tell()}"
@@ -189,7 +193,7 @@ def run_rounds(count, one_round, two_hosts=False):
     return results
 
 
-def kill_a_rank(this, _):
+def kill_a_rank(this, *_):
     this.await_moment()
     this.kill([this.victim_pid()])
     this.end()
@@ -206,20 +210,25 @@ def test_killed_rank_is_named_by_all_and_nothing_is_left():
     )
 
 
-def kill_a_pillar(this, chance):
-    """Kills horonrun or an agent. Or all of them: then the kernel ends the ranks, though not what
-    they started themselves, as nobody is left to do that."""
+def kill_some_of_a_trio(this, chance, turn):
+    """Kills horonrun, the guard or the agent of a host, or any two of them, in any order. Or all
+    three: then the kernel ends the ranks, but nobody is left to end what those started."""
+    wanted = TRIO_SETS[turn % len(TRIO_SETS)]
+    if this.forks and len(wanted) == len(TRIO):
+        wanted = chance.choice(TRIO_SETS[:-1])
     this.await_moment()
-    pillars = this.pillars()
-    victims = pillars if not this.forks and chance.random() < 0.2 else [chance.choice(pillars)]
+    victims = [pid for role, pid in this.trio(chance).items() if role in wanted]
+    if not victims:
+        victims = [this.job.process.pid]
+    chance.shuffle(victims)
     this.kill(victims)
     this.end()
     assert this.status != 0, "horonrun's status is 0"
     return this.took
 
 
-def test_killed_launcher_or_agent_leaves_nothing():
-    results = run_rounds(PILLAR_ROUNDS, kill_a_pillar, two_hosts=True)
+def test_killed_horonrun_guard_or_agent_leaves_nothing():
+    results = run_rounds(TRIO_ROUNDS, kill_some_of_a_trio, two_hosts=True, fork_share=0.8)
     print(f"# {len(results)} kills: all was gone within {max(results):.3f} s")
 
 

@@ -26,13 +26,14 @@ struct horonrun_agent_setup {
 int horonrun_agent_run(const struct horonrun_agent_setup *setup);
 
 /**
- * `horonrun --agent`, on another host: frames on stdin and stdout. Splits in two, so that no single
- * death leaves processes behind: the child is the agent, this one adopts its tree if it dies.
+ * Makes two of the calling process, outside its session and terminal: the agent, in which this
+ * returns, and the agent's parent and guard, which ends with its status.
+ * @param argv the process's own: both write their names over it
+ * @param mask blocked signals of the guard
  */
-int horonrun_agent_main(char **argv, const sigset_t *mask, const struct rlimit *files);
+void horonrun_agent_split(char **argv, const sigset_t *mask);
 
-/** Leaves the caller's session and terminal, takes its own name (over @p argv, the process's own),
- * and asks for SIGTERM when the parent dies. @return false: the parent @p parent is dead already */
-bool horonrun_agent_detach(char **argv, int parent);
+/** `horonrun --agent`, on another host: splits; frames on stdin and stdout. */
+int horonrun_agent_main(char **argv, const sigset_t *mask, const struct rlimit *files);
 
 #endif

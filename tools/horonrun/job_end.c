@@ -2,7 +2,8 @@
 /*
  * The end of a job, in two steps. First every agent ends its host's processes and says so. Then we
  * wait for the agents themselves and kill whatever else is below us, which is nothing unless an
- * agent was killed. Both steps have a deadline, so horonrun ends even if a host no longer answers.
+ * agent and its guard were killed. Both steps have a deadline, so horonrun ends even if a host no
+ * longer answers.
  */
 #include "job_internal.h"
 
@@ -158,9 +159,11 @@ void job_end_timer(struct ev_loop *loop, struct ev_timer *timer, int events)
                             "host %s does not answer; its processes end themselves once they "
                             "notice",
                             host->name);
-        if (host->pid)
-            kill(host->pid, host->host->local ? SIGKILL : SIGTERM);
+        if (host->pid && !host->host->local)
+            kill(host->pid, SIGTERM);
         job_host_drop(host);
+        if (host->host->local)
+            job_kill_fallen(job);
     }
     job_end_advance(job);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One agent as horonrun sees it: a channel, a process (the agent itself or the ssh that leads to
+ * One agent as horonrun sees it: a channel, a process (the agent's guard or the ssh that leads to
  * it), and what ssh says. Invariant: gone is set exactly once, and the channel is closed then.
  */
 #include "job_internal.h"
@@ -152,27 +152,36 @@ static void on_frame(void *arg, const struct horonrun_frame *frame)
 
 /* ---- The end of an agent that did not say goodbye ---- */
 
-static void describe_wait_status(int wait_status, char *text, size_t bytes)
+static void describe_end(const struct job_host *host, char *text, size_t bytes)
 {
-    if (WIFSIGNALED(wait_status))
-        snprintf(text, bytes, "was killed by signal %d (%s)", WTERMSIG(wait_status),
-                 strsignal(WTERMSIG(wait_status)));
+    const int code = WEXITSTATUS(host->wait_status);
+    int signo = 0;
+    if (WIFSIGNALED(host->wait_status))
+        signo = WTERMSIG(host->wait_status);
+    else if (host->host->local && code > 128)
+        signo = code - 128; /* so the guard tells it of its agent */
+    if (signo)
+        snprintf(text, bytes, "was killed by signal %d (%s)", signo, strsignal(signo));
     else
-        snprintf(text, bytes, "ended with status %d", WEXITSTATUS(wait_status));
+        snprintf(text, bytes, "ended with status %d", code);
 }
 
 static void say_lost(struct job_host *host, const char *why)
 {
     char how[128] = "closed its connection";
     const bool local = host->host->local;
+    const bool guard_killed = !host->pid && WIFSIGNALED(host->wait_status);
     if (!host->pid)
-        describe_wait_status(host->wait_status, how, sizeof how);
+        describe_end(host, how, sizeof how);
     if (!local && !host->greeted)
         job_fail(host->job, 1, "host %s cannot be used: ssh %s before an agent answered%s%s",
                  host->name, how, why[0] ? ": " : "", why);
     else
         job_fail(host->job, 1, "lost host %s: %s %s%s%s", host->name,
-                 local ? "its agent" : "the connection to its agent", how, why[0] ? ": " : "", why);
+                 !local         ? "the connection to its agent"
+                 : guard_killed ? "its agent's guard"
+                                : "its agent",
+                 how, why[0] ? ": " : "", why);
 }
 
 /* The channel of a process that dies ends a moment before the process can be reaped. Waits for that

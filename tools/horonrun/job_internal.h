@@ -33,7 +33,7 @@ struct job_host {
     const struct horonrun_host *host;
     char seen_as[64]; /* our address as that host sees it, or "" */
     char name[256];   /* as the agent calls its host; until then as the user does */
-    pid_t pid;        /* the agent or ssh; 0 once reaped */
+    pid_t pid;        /* the agent's guard, or ssh; 0 once reaped */
     int wait_status;
     struct horonrun_channel channel;
     int err_fd; /* -1: none */

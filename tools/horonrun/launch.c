@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Both kinds of agent leave our terminal's process group, so that Ctrl-C reaches horonrun alone,
- * which then ends the job in order; and both hear of our death from the kernel as well as by their
- * pipe.
+ * which then ends the job in order; and both hear of our death by the end of their socket or pipe,
+ * of which nobody else may hold our side.
  */
 #include "launch.h"
 
@@ -38,13 +38,12 @@ static void keep_only(int fd)
 }
 
 _Noreturn static void be_agent(char **argv, const sigset_t *mask, const struct rlimit *files,
-                               int fd, pid_t parent)
+                               int fd)
 {
     struct horonrun_agent_setup setup = {
         .in_fd = fd, .out_fd = fd, .stdin_fd = stdin_for_rank(), .files = *files, .mask = *mask};
-    if (!horonrun_agent_detach(argv, parent))
-        _exit(1);
     keep_only(fd);
+    horonrun_agent_split(argv, mask);
     int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
     dup2(null, STDOUT_FILENO); /* whoever reads ours shall not wait for us */
     _exit(horonrun_agent_run(&setup));
@@ -54,12 +53,11 @@ horon_status_t horonrun_launch_local(char **argv, const sigset_t *mask, const st
                                      struct horonrun_launched *launched, struct horon_error *error)
 {
     int pair[2];
-    const pid_t self = getpid();
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
         return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "cannot make a socket pair");
     pid_t pid = fork();
     if (pid == 0)
-        be_agent(argv, mask, files, pair[1], self);
+        be_agent(argv, mask, files, pair[1]);
     close(pair[1]);
     if (pid < 0) {
         close(pair[0]);

@@ -9,7 +9,7 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
-/** The process that is or leads to an agent, and our ends of its pipes. */
+/** The process that guards an agent or leads to it, and our ends of its pipes. */
 struct horonrun_launched {
     pid_t pid;
     int in_fd, out_fd; /* frames from and to it; may be the same */
@@ -17,8 +17,8 @@ struct horonrun_launched {
 };
 
 /**
- * Forks an agent. Call it before any thread or event loop exists.
- * @param argv the process's own: the child writes another name over it
+ * Forks an agent and its guard. Call it before any thread or event loop exists.
+ * @param argv the process's own: the children write other names over it
  * @param mask, files  blocked signals and limit on open files for ranks
  */
 horon_status_t horonrun_launch_local(char **argv, const sigset_t *mask, const struct rlimit *files,
