@@ -7,7 +7,8 @@
  *
  * A session is over when a round is complete that all said would be the last. Before that it fails
  * as a whole: when a rank leaves, says that it has failed, or has waited too long. A failure is
- * told to all at once, also to those who do not wait for a round just now.
+ * told to all at once, also to those who do not wait for a round just now. It also fails
+ * if one of its ranks has ended before it came: as soon as that is known, and another has come.
  */
 #include "boot/store_core.h"
 
@@ -27,7 +28,7 @@ struct letter {
     uint8_t data[];
 };
 
-enum presence { PRESENCE_NEVER = 0, PRESENCE_HERE, PRESENCE_LEFT };
+enum presence { PRESENCE_NEVER = 0, PRESENCE_HERE, PRESENCE_LEFT, PRESENCE_ENDED };
 
 struct slot {
     struct horon_store_member *member; /* while here */
@@ -69,13 +70,16 @@ struct horon_store_core {
     uint64_t next_index;
     int open_sessions, full_sessions;
     struct session *sessions; /* oldest first */
-    uint64_t joins[];         /* [size] */
+    struct {
+        uint64_t joins;
+        bool ended; /* it joins no more */
+    } ranks[];      /* [size] */
 };
 
 struct horon_store_core *horon_store_core_create(int size, void (*wake)(void *user))
 {
     struct horon_store_core *core =
-        horon_zalloc(1, sizeof *core + (size_t)size * sizeof core->joins[0]);
+        horon_zalloc(1, sizeof *core + (size_t)size * sizeof core->ranks[0]);
     if (!core)
         return NULL;
     core->size = size;
@@ -135,32 +139,6 @@ static struct session *find_session(struct horon_store_core *core, uint64_t inde
     core->open_sessions++;
     *at = session;
     return session;
-}
-
-horon_status_t horon_store_core_join(struct horon_store_core *core, int rank, void *user,
-                                     struct horon_store_member **member_out)
-{
-    if (rank < 0 || rank >= core->size)
-        return HORON_ERR_INVALID;
-    struct session *session = find_session(core, core->joins[rank]);
-    if (!session)
-        return HORON_ERR_PROTO;
-    struct horon_store_member *member = horon_zalloc(1, sizeof *member);
-    if (!member)
-        return HORON_ERR_MEMORY;
-    member->core = core;
-    member->session = session;
-    member->rank = rank;
-    member->user = user;
-    member->inbox.limit = HORON_STORE_PUT_BYTES - 4 + HORON_STORE_BLOB_BYTES_MAX;
-    member->deadline_ns = UINT64_MAX;
-    session->slots[rank].member = member;
-    session->slots[rank].presence = PRESENCE_HERE;
-    core->joins[rank]++;
-    if (++session->joined == core->size)
-        core->full_sessions++;
-    *member_out = member;
-    return HORON_OK;
 }
 
 static struct letter *letter_create(size_t bytes)
@@ -332,10 +310,11 @@ static void fail_for_missing(struct horon_store_core *core, struct session *sess
         enum presence presence;
         const char *text;
     } kinds[] = {{PRESENCE_LEFT, "left while joining"},
+                 {PRESENCE_ENDED, "ended with status 0 without joining"},
                  {PRESENCE_NEVER, "never came"},
                  {PRESENCE_HERE, "came but went no further"}};
     char text[HORON_ERROR_TEXT_BYTES - 128] = "";
-    const size_t kind_count = status == HORON_ERR_PEER_LOST ? 2 : 3;
+    const size_t kind_count = status == HORON_ERR_PEER_LOST ? 3 : 4;
     char blame[400] = "";
     for (size_t i = 0; i < kind_count; i++) {
         char list[256], hosts[160];
@@ -345,6 +324,8 @@ static void fail_for_missing(struct horon_store_core *core, struct session *sess
         if (count)
             snprintf(text + used, sizeof text - used, "%s%s %s%s %s", used ? "; " : "",
                      count == 1 ? "rank" : "ranks", list, hosts, kinds[i].text);
+        if (count && kinds[i].presence == PRESENCE_ENDED)
+            break; /* the others may yet come */
         if (count && kinds[i].presence == PRESENCE_NEVER && core->describe_blame)
             core->describe_blame(core->blame_arg, blame, sizeof blame);
     }
@@ -353,6 +334,50 @@ static void fail_for_missing(struct horon_store_core *core, struct session *sess
         snprintf(text + used, sizeof text - used, "; %s", blame);
     horon_error_set(&session->failure, status, "of %d ranks, %s", core->size, text);
     tell_failure(core, session, NULL);
+}
+
+/* Who has ended joins no session that it was not in: the others need not wait. */
+static void fail_for_ended(struct horon_store_core *core, struct session *session)
+{
+    bool lacks = false;
+    if (session->over || session->failure.status != HORON_OK)
+        return;
+    for (int r = 0; r < core->size; r++) {
+        struct slot *slot = &session->slots[r];
+        if (!core->ranks[r].ended || slot->presence != PRESENCE_NEVER)
+            continue;
+        slot->presence = PRESENCE_ENDED;
+        lacks = true;
+    }
+    if (lacks)
+        fail_for_missing(core, session, HORON_ERR_PEER_LOST);
+}
+
+horon_status_t horon_store_core_join(struct horon_store_core *core, int rank, void *user,
+                                     struct horon_store_member **member_out)
+{
+    if (rank < 0 || rank >= core->size)
+        return HORON_ERR_INVALID;
+    struct session *session = find_session(core, core->ranks[rank].joins);
+    if (!session)
+        return HORON_ERR_PROTO;
+    struct horon_store_member *member = horon_zalloc(1, sizeof *member);
+    if (!member)
+        return HORON_ERR_MEMORY;
+    member->core = core;
+    member->session = session;
+    member->rank = rank;
+    member->user = user;
+    member->inbox.limit = HORON_STORE_PUT_BYTES - 4 + HORON_STORE_BLOB_BYTES_MAX;
+    member->deadline_ns = UINT64_MAX;
+    session->slots[rank].member = member;
+    session->slots[rank].presence = PRESENCE_HERE;
+    core->ranks[rank].joins++;
+    if (++session->joined == core->size)
+        core->full_sessions++;
+    *member_out = member;
+    fail_for_ended(core, session);
+    return HORON_OK;
 }
 
 static horon_status_t take_put(struct horon_store_member *member, struct horon_reader *in,
@@ -499,6 +524,15 @@ void horon_store_core_fail(struct horon_store_core *core, horon_status_t status,
     }
 }
 
+void horon_store_core_ended(struct horon_store_core *core, int rank)
+{
+    if (rank < 0 || rank >= core->size)
+        return;
+    core->ranks[rank].ended = true;
+    for (struct session *session = core->sessions; session; session = session->next)
+        fail_for_ended(core, session);
+}
+
 void horon_store_core_dismiss(struct horon_store_member *member, horon_status_t status,
                               const char *text)
 {
@@ -522,5 +556,6 @@ bool horon_store_core_joined(const struct horon_store_core *core, int rank)
         newest = newest->next;
     if (!newest) /* all sessions there were are over */
         return core->next_index > 0 && rank >= 0 && rank < core->size;
-    return rank >= 0 && rank < core->size && newest->slots[rank].presence != PRESENCE_NEVER;
+    return rank >= 0 && rank < core->size && newest->slots[rank].presence != PRESENCE_NEVER &&
+           newest->slots[rank].presence != PRESENCE_ENDED;
 }

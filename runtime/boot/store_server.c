@@ -198,7 +198,8 @@ static void arrived(void *arg, int fd, const struct horon_hello *theirs)
     if (visitor->next)
         visitor->next->previous = visitor;
     server->visitors = visitor;
-    if (horon_pump_watch(&server->pump, &visitor->watch, EPOLLIN, NULL) != HORON_OK)
+    if (horon_pump_watch(&server->pump, &visitor->watch,
+                         EPOLLIN | (out_left(visitor) ? EPOLLOUT : 0), NULL) != HORON_OK)
         visitor_leave(visitor);
     else if (first)
         send_home(visitor, first);
@@ -404,6 +405,11 @@ void horon_store_server_fail(struct horon_store_server *server, horon_status_t s
                              const char *text)
 {
     horon_store_core_fail(server->core, status, text);
+}
+
+void horon_store_server_ended(struct horon_store_server *server, int rank)
+{
+    horon_store_core_ended(server->core, rank);
 }
 
 bool horon_store_server_busy(const struct horon_store_server *server)

@@ -74,6 +74,9 @@ bool horon_store_server_joined(const struct horon_store_server *server, int rank
 void horon_store_server_fail(struct horon_store_server *server, horon_status_t status,
                              const char *text);
 
+/** A launcher saw @p rank end with status 0: ranks that join without it fail, at once. */
+void horon_store_server_ended(struct horon_store_server *server, int rank);
+
 /** @return true while some answer has not been handed to the kernel yet. */
 bool horon_store_server_busy(const struct horon_store_server *server);
 

@@ -124,6 +124,8 @@ static void play_server(const uint8_t *data, size_t bytes)
             leave(member);
         } else if (b == 7) {
             horon_store_core_fail(core, HORON_ERR_PEER_LOST, "the launcher says so");
+        } else if (b == 8) {
+            horon_store_core_ended(core, a % RANKS);
         }
         if (status < 0)
             leave(member);
