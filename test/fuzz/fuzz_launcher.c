@@ -79,6 +79,12 @@ void horonrun_store_remote_url(const struct horonrun_store *store, const char *s
         assert(strlen(horon_address_text(&seen, text)) < sizeof text);
 }
 
+void horonrun_store_ended(struct horonrun_store *store, int rank)
+{
+    (void)store;
+    (void)rank;
+}
+
 void horonrun_store_fail(struct horonrun_store *store, const char *why)
 {
     (void)store;

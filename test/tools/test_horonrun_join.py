@@ -6,6 +6,7 @@ import pathlib
 import re
 import socket
 import sys
+import tempfile
 
 HERE = pathlib.Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "drift")]
@@ -83,6 +84,67 @@ def test_key_is_on_no_command_line_and_in_no_log():
             rf"rank {rank} .*debug: this is rank {rank} of 2, as horonrun says", err
         ), err
         assert re.search(rf"rank {rank} .*debug: reached the store .*the launcher serves", err), err
+
+
+WITHOUT_END = ("-np", "2", "--start-timeout", "1h")
+
+
+def assert_told_of_rank_1(status, err):
+    assert status == 1, err
+    assert re.search(r"rank 1 on \S+ ended with status 0 without joining", err), err
+    assert "never came" not in err, err
+
+
+def test_rank_that_has_ended_is_told_to_those_who_come():
+    tap.need(SUM_ONCE, "the rank program is not built (SUM_ONCE)")
+    with tempfile.TemporaryDirectory() as folder:
+        code = (
+            'if [ $HORON_RANK = 1 ]; then echo $$ > "$1/new"; mv "$1/new" "$1/it"; exit 0; fi; '
+            'until [ -e "$1/it" ]; do :; done; while kill -0 $(cat "$1/it") 2> /dev/null; do :; '
+            'done; exec "$2" 1'
+        )
+        status, _, err = jobs.run(*WITHOUT_END, "sh", "-c", code, "sh", folder, SUM_ONCE)
+    assert_told_of_rank_1(status, err)
+
+
+def test_rank_that_ends_is_told_to_those_who_wait_for_it():
+    tap.need(SUM_ONCE, "the rank program is not built (SUM_ONCE)")
+    with tempfile.TemporaryDirectory() as folder:
+        end = pathlib.Path(folder, "end")
+        code = '[ $HORON_RANK = 0 ] && exec "$2" 1; until [ -e "$1" ]; do sleep 0.01; done'
+        words = (*WITHOUT_END, "--log-level", "debug", "sh", "-c", code, "sh", end, SUM_ONCE)
+        with jobs.Job(*words) as job:
+            before = []
+            while not before or b"reached the store" not in before[-1]:
+                before.append(job.process.stderr.readline())
+                assert before[-1], before
+            end.touch()
+            status, _, err = job.end()
+            job.assert_nothing_left()
+    assert_told_of_rank_1(status, err)
+
+
+def test_rank_that_ends_after_it_left_is_no_failure():
+    """Also of several jobs in a row, and whatever it does without horon."""
+    tap.need(SUM_ONCE, "the rank program is not built (SUM_ONCE)")
+    code = '"$1" 1 && "$1" 2 && { [ $HORON_RANK != 0 ] || sleep 0.1; } && true'
+    status, out, err = jobs.run("-np", "3", "sh", "-c", code, "sh", SUM_ONCE)
+    assert (status, out.count("of 3, local")) == (0, 6), err
+
+
+def test_rank_that_ended_well_is_named_if_others_missed_it():
+    tap.need(SUM_ONCE, "the rank program is not built (SUM_ONCE)")
+    with tempfile.TemporaryDirectory() as folder:
+        code = (
+            'if [ $HORON_RANK = 1 ]; then echo $$ > "$1"; exec "$2" 1 3; fi; "$2" 1 -1; '
+            'while kill -0 $(cat "$1") 2> /dev/null; do :; done; exit 7'
+        )
+        status, _, err = jobs.run("-np", "2", "sh", "-c", code, "sh", f"{folder}/it", SUM_ONCE)
+    assert status == 7, err
+    told = re.findall(
+        r"^horonrun: rank 1 on \S+, which it names, had ended with status 0", err, re.M
+    )
+    assert len(told) == 1, err
 
 
 tap.run(dict(vars()))

@@ -91,6 +91,14 @@ static void see_alive(struct job *job, struct job_rank *named, void *names_alive
     *(bool *)names_alive |= !named->exited;
 }
 
+static void see_ended_well(struct job *job, struct job_rank *named, void *ended)
+{
+    const struct job_rank **first = ended;
+    (void)job;
+    if (!*first && named->exited && named->wait_status == 0)
+        *first = named;
+}
+
 /*
  * Of those that have failed, the cause is one that names no other of them: that one speaks of
  * itself, the others of it. Among several it is one that another names, then the one that left
@@ -138,6 +146,19 @@ static void tell_of_others(struct job *job, const struct job_rank *cause)
         horonrun_output_say(job->output, "and %d more", more);
 }
 
+/* Nobody fails by ending with 0, but others may have needed it: then the one that is reported names
+ * it as what it missed. */
+static void tell_of_ended_well(struct job *job, const struct job_rank *cause)
+{
+    const struct job_rank *ended = NULL;
+    visit_named(job, cause, see_ended_well, &ended);
+    if (ended)
+        horonrun_output_say(job->output,
+                            "rank %d on %s, which it names, had ended with status 0: that is "
+                            "probably the cause",
+                            (int)(ended - job->ranks), ended->host->name);
+}
+
 /* Ends the job because of this rank, and reports it. */
 static void accuse(struct job *job, const struct job_rank *rank)
 {
@@ -152,6 +173,7 @@ static void accuse(struct job *job, const struct job_rank *rank)
              how);
     horonrun_output_say(job->output, "%s; command: %s", why, command);
     horonrun_output_repeat_last(job->output, number);
+    tell_of_ended_well(job, rank);
     tell_of_others(job, rank);
     int others = job->setup->size - job->exited;
     if (others > 0)
@@ -169,6 +191,17 @@ static bool is_crash(int wait_status)
            signo == SIGFPE || signo == SIGSYS;
 }
 
+/* The ranks that the suspect names have all ended: there is nobody to wait for. */
+static void heed_named(struct job *job)
+{
+    bool alive = false;
+    if (!job->awaits_named)
+        return;
+    visit_named(job, job->suspect, see_alive, &alive);
+    if (!alive)
+        accuse(job, find_cause(job));
+}
+
 static void rank_failed(struct job *job, struct job_rank *rank)
 {
     if (job->state >= JOB_ENDING)
@@ -179,12 +212,17 @@ static void rank_failed(struct job *job, struct job_rank *rank)
     } else if (!job->suspect) {
         job->suspect = rank;
         ev_timer_start(job->loop, &job->suspect_timer);
-    } else if (job->awaits_named) {
-        bool alive = false;
-        visit_named(job, job->suspect, see_alive, &alive);
-        if (!alive)
-            accuse(job, find_cause(job));
+    } else {
+        heed_named(job);
     }
+}
+
+static void rank_ended_well(struct job *job, int rank)
+{
+    if (job->state >= JOB_ENDING)
+        return;
+    horonrun_store_ended(job->store, rank);
+    heed_named(job);
 }
 
 static void on_suspect_timer(struct ev_loop *loop, struct ev_timer *timer, int events)
@@ -219,6 +257,8 @@ void job_rank_exited(struct job *job, struct job_host *host, int rank, int wait_
         horonrun_output_say(job->output, "rank %d %s", rank, how);
     if (wait_status != 0)
         rank_failed(job, one);
+    else
+        rank_ended_well(job, rank);
     if (job->exited < job->setup->size || job->state >= JOB_ENDING)
         return;
     if (job->suspect)

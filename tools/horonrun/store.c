@@ -151,6 +151,11 @@ void horonrun_store_fail(struct horonrun_store *store, const char *why)
     horon_store_server_fail(store->server, HORON_ERR_PEER_LOST, why);
 }
 
+void horonrun_store_ended(struct horonrun_store *store, int rank)
+{
+    horon_store_server_ended(store->server, rank);
+}
+
 void horonrun_store_destroy(struct horonrun_store *store)
 {
     if (!store)

@@ -56,6 +56,9 @@ void horonrun_store_remote_url(const struct horonrun_store *store, const char *s
 /** Tells ranks that are still joining that the job ends. */
 void horonrun_store_fail(struct horonrun_store *store, const char *why);
 
+/** @p rank has ended with status 0: ranks that join without it are told. */
+void horonrun_store_ended(struct horonrun_store *store, int rank);
+
 /** NULL is a no-op. */
 void horonrun_store_destroy(struct horonrun_store *store);
 
