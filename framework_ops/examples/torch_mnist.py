@@ -21,6 +21,10 @@ import time
 import zlib
 from pathlib import Path
 
+# Threads of torch's that spin while they wait take the core from the one they wait for, as soon as
+# anything else runs on this machine: a process of several threads then crawls.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 import horon.torch as hvd
 import torch
 from torch import nn
@@ -259,11 +263,18 @@ def compare(args, train_data, test_data, model, progress, summary):
     )
 
 
+def positive(text):
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return number
+
+
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help="directory of MNIST's IDX files, gzipped or not")
-    parser.add_argument("--epochs", type=int, help="passes over the data (digits 20, MNIST 2)")
-    parser.add_argument("--batch", type=int, default=32, help="samples a rank and step")
+    parser.add_argument("--epochs", type=positive, help="passes over the data (digits 20, MNIST 2)")
+    parser.add_argument("--batch", type=positive, default=32, help="samples a rank and step")
     parser.add_argument("--lr", type=float, default=0.02)
     parser.add_argument("--momentum", type=float, default=0.9)
     parser.add_argument("--seed", type=int, default=1)

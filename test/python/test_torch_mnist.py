@@ -174,3 +174,11 @@ def test_too_few_images_for_a_step_are_refused(example, digits, monkeypatch):
         example.load_data(arguments)
     arguments.joined = 67
     assert len(example.load_data(arguments)[0][1]) == 67
+
+
+@pytest.mark.parametrize("flag", ["--epochs", "--batch"])
+def test_nothing_to_train_on_is_refused(example, monkeypatch, capsys, flag):
+    monkeypatch.setattr(sys, "argv", ["torch_mnist.py", flag, "0"])
+    with pytest.raises(SystemExit):
+        example.parse_arguments()
+    assert f"argument {flag}: 0 is not above 0" in capsys.readouterr().err
