@@ -129,6 +129,13 @@ def test_killed_rank_gives_128_and_its_signal():
     assert "rank 1 on " in err and "was killed by signal 9" in err
 
 
+def test_ignored_sigchld_is_not_inherited():
+    code = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); "
+    ignoring = jobs.python(code + "os.execvp(sys.argv[1], sys.argv[1:])")
+    status, _, err = jobs.run("-np", "2", "sh", "-c", "exit 3", prefix=ignoring)
+    assert status == 3, err
+
+
 def test_all_ranks_well_is_0_and_leaves_no_daemon():
     status, _, err = jobs.run("-np", "3", "sh", "-c", "(setsid sleep 1000 &) ; exit 0")
     assert status == 0, err
