@@ -32,6 +32,10 @@ LAUNCHER_VARIABLES = (
 FOREIGN_PREFIXES = ("HORON_", "HOROVOD_", "SLURM_", "OMPI_", "PMI_", "PMIX_")
 LIMIT_SECONDS = 60
 
+needs_full = pytest.mark.skipif(
+    not os.environ.get("HORON_TEST_FULL"), reason="takes minutes: tools/check --full runs it"
+)
+
 
 def clean_environment():
     """The environment without what a launcher around the tests may have left in it."""
@@ -131,8 +135,8 @@ class Ranks:
     def result(self, rank):
         return pickle.loads(self.ranks[rank].result.read_bytes())
 
-    def results(self):
-        codes = self.wait()
+    def results(self, limit=LIMIT_SECONDS):
+        codes = self.wait(limit)
         if any(codes):
             pytest.fail(f"exit status of the ranks: {codes}\n{self.logs()}", pytrace=False)
         return [self.result(rank) for rank in range(len(self.ranks))]
