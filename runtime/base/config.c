@@ -303,8 +303,8 @@ static horon_status_t parse_numeric(int64_t *field, const struct horon_config_ro
                            variable, text, bounds);
 }
 
-static horon_status_t parse_row(struct horon_config *config, const struct horon_config_row *row,
-                                const char *variable, const char *text, struct horon_error *error)
+horon_status_t horon_config_parse(struct horon_config *config, const struct horon_config_row *row,
+                                  const char *variable, const char *text, struct horon_error *error)
 {
     void *field = (char *)config + row->offset;
     switch (row->type) {
@@ -358,18 +358,19 @@ static horon_status_t parse_alias(struct horon_config *config, const struct horo
         snprintf(with_unit, sizeof with_unit, "%s%s", text, row->alias_unit);
         text = with_unit;
     }
-    return parse_row(config, row, row->alias, text, error);
+    return horon_config_parse(config, row, row->alias, text, error);
 }
 
-static horon_status_t load_row(struct horon_config *config, const struct horon_config_row *row,
-                               enum horon_config_origin *origin, struct horon_error *error)
+horon_status_t horon_config_load_row(struct horon_config *config,
+                                     const struct horon_config_row *row,
+                                     enum horon_config_origin *origin, struct horon_error *error)
 {
     char variable[96];
     snprintf(variable, sizeof variable, "HORON_%s", row->name);
     const char *text = getenv(variable);
     if (text) {
         *origin = HORON_CONFIG_FROM_ENVIRONMENT;
-        return parse_row(config, row, variable, text, error);
+        return horon_config_parse(config, row, variable, text, error);
     }
     text = row->alias ? getenv(row->alias) : NULL;
     if (text) {
@@ -377,7 +378,7 @@ static horon_status_t load_row(struct horon_config *config, const struct horon_c
         return parse_alias(config, row, text, error);
     }
     *origin = HORON_CONFIG_FROM_DEFAULT;
-    return parse_row(config, row, variable, row->dflt, error);
+    return horon_config_parse(config, row, variable, row->dflt, error);
 }
 
 static horon_status_t say_unknown(const char *name, size_t name_bytes, struct horon_error *error)
@@ -407,7 +408,7 @@ static horon_status_t load_setting(struct horon_config *config, const char *sett
         return say_unknown(name, name_bytes, error);
     if (origins)
         origins[row - rows] = HORON_CONFIG_FROM_CALLER;
-    return parse_row(config, row, row->name, equals + 1, error);
+    return horon_config_parse(config, row, row->name, equals + 1, error);
 }
 
 horon_status_t horon_config_load(struct horon_config *config, const char *const *settings,
@@ -416,7 +417,7 @@ horon_status_t horon_config_load(struct horon_config *config, const char *const 
     memset(config, 0, sizeof *config);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         enum horon_config_origin origin;
-        horon_status_t status = load_row(config, &rows[i], &origin, error);
+        horon_status_t status = horon_config_load_row(config, &rows[i], &origin, error);
         if (status != HORON_OK)
             return status;
         if (origins)

@@ -198,6 +198,14 @@ static void test_options_slips_are_named(void **state)
         {"--color blue", "--color blue: want"},
         {"--job-key abc", "horonrun sets HORON_JOB_KEY itself"},
         {"-x =3", "-x =3: want"},
+        {"--spin-us abc", "--spin-us=abc is not a whole number"},
+        {"--spin-us=-1", "--spin-us=-1 is out of bounds"},
+        {"--shm perhaps", "--shm=perhaps is neither 0 nor 1"},
+        {"--log-level loud", "--log-level=loud is none of: "},
+        {"--fusion-threshold-mb 64.5", "--fusion-threshold-mb 64.5: want a whole number"},
+        {"--fusion-threshold-mb=", "--fusion-threshold-mb : want a whole number"},
+        {"--fusion-threshold-mb 99999999", "--fusion-threshold-mb=99999999m is out of bounds"},
+        {"--stall-check-warning-time-seconds x", "--stall-check-warning-time-seconds=x is not"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -284,8 +284,31 @@ static const struct own_option *find_own(const char *wanted)
     return NULL;
 }
 
+/* Adds a setting, of whose value a mistake is told with the name of the flag. */
+static horon_status_t add_setting(struct horonrun_options *options, const char *format,
+                                  const char *value, struct word *word)
+{
+    struct horon_config config;
+    size_t row_count, last = 0;
+    const struct horon_config_row *rows = horon_config_rows(&row_count);
+    const char *unit = strstr(format, "%s");
+    const size_t name_bytes = strcspn(format, "=");
+    if (unit && unit[2] && (!*value || value[strspn(value, "0123456789")]))
+        return wrong_value(word, value, "a whole number");
+    if (!list_add(&options->settings, format, value))
+        return no_memory(word);
+    while (options->settings[last + 1])
+        last++;
+    const char *text = options->settings[last] + name_bytes + 1;
+    for (size_t i = 0; i < row_count; i++)
+        if (strlen(rows[i].name) == name_bytes && strncmp(rows[i].name, format, name_bytes) == 0)
+            return horon_config_parse(&config, &rows[i], word->name, text, word->error);
+    return HORON_OK;
+}
+
 /* Adds one more interface to those given so far; the flag may be repeated. */
-static bool add_interface(struct horonrun_options *options, const char *value)
+static horon_status_t add_interface(struct horonrun_options *options, const char *value,
+                                    struct word *word)
 {
     const char *before = "";
     char format[1024];
@@ -293,7 +316,7 @@ static bool add_interface(struct horonrun_options *options, const char *value)
         if (strncmp(*setting, "INTERFACES=", 11) == 0)
             before = *setting + 11;
     snprintf(format, sizeof format, "INTERFACES=%.900s%s%%s", before, before[0] ? "," : "");
-    return list_add(&options->settings, format, value);
+    return add_setting(options, format, value, word);
 }
 
 /* @return OK | AGAIN, it is not one of these | a failure */
@@ -305,10 +328,9 @@ static horon_status_t set_alias(struct horonrun_options *options, struct word *w
         const char *value = aliases[i].kind == ALIAS_FLAG ? "" : take_value(word);
         if (!value)
             return HORON_ERR_CONFIG;
-        bool added = aliases[i].kind == ALIAS_INTERFACE
-                         ? add_interface(options, value)
-                         : list_add(&options->settings, aliases[i].setting, value);
-        return added ? HORON_OK : no_memory(word);
+        return aliases[i].kind == ALIAS_INTERFACE
+                   ? add_interface(options, value, word)
+                   : add_setting(options, aliases[i].setting, value, word);
     }
     return HORON_AGAIN;
 }
@@ -330,7 +352,7 @@ static horon_status_t set_row(struct horonrun_options *options, struct word *wor
         if (!value)
             return HORON_ERR_CONFIG;
         snprintf(format, sizeof format, "%s=%%s", rows[i].name);
-        return list_add(&options->settings, format, value) ? HORON_OK : no_memory(word);
+        return add_setting(options, format, value, word);
     }
     return HORON_AGAIN;
 }
