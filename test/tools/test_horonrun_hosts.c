@@ -124,6 +124,8 @@ static void test_hosts_missing_file_is_named(void **state)
     assert_non_null(strstr(error.text, "/nowhere/hosts"));
     assert_int_equal(horonrun_hosts_read_file(&hosts, "/dev/null", &error), HORON_ERR_CONFIG);
     assert_non_null(strstr(error.text, "names no host"));
+    assert_int_equal(horonrun_hosts_read_file(&hosts, "/", &error), HORON_ERR_CONFIG);
+    assert_non_null(strstr(error.text, "cannot read host file /: Is a directory"));
 }
 
 static void deal(const char *text, int np, struct horonrun_hosts *hosts)

@@ -250,7 +250,7 @@ def test_output_file_beyond_a_limit_is_told_and_no_success():
 
 
 def test_ranks_get_their_place_and_environment():
-    status, out, _ = jobs.run(
+    status, out, err = jobs.run(
         "-np", "3", "-x", "GIVEN=a b", "-x", "TAKEN", "-x", "NOT_THERE", "--fusion-bytes", "7m",
         "sh", "-c",
         "echo $HORON_RANK $HORON_SIZE $HORON_LOCAL_RANK $HORON_LOCAL_SIZE:$GIVEN:$TAKEN:"
@@ -258,6 +258,7 @@ def test_ranks_get_their_place_and_environment():
         env={"TAKEN": "t", "HORON_RANK": "9"},
     )  # fmt: skip
     assert status == 0
+    assert err == "horonrun: warning: -x NOT_THERE: no variable of that name is set here\n"
     keys = set()
     for rank, line in enumerate(sorted(out.splitlines())):
         match = re.fullmatch(

@@ -198,6 +198,11 @@ horon_status_t horonrun_hosts_read_file(struct horonrun_hosts *hosts, const char
     }
     if (!text)
         goto done;
+    if (ferror(in)) { /* a directory, for one, which opens like a file */
+        status =
+            horon_error_set_errno(error, HORON_ERR_CONFIG, errno, "cannot read host file %s", file);
+        goto done;
+    }
     text[bytes] = 0;
     status = strlen(text) == bytes
                  ? horonrun_hosts_parse_file_text(hosts, file, text, error)

@@ -7,6 +7,7 @@
 #include "agent.h"
 #include "build.h"
 #include "config.h"
+#include "environment.h"
 #include "job.h"
 #include "spawn.h"
 #include "tree.h"
@@ -23,6 +24,8 @@
 #define FILES_BASE 16
 #define FILES_A_RANK 3 /* of the agent, at the start: two streams and the news of exec */
 #define FILES_A_HOST 3 /* the pipes to ssh */
+
+extern char **environ;
 
 static int refuse(const struct horon_error *error)
 {
@@ -93,6 +96,15 @@ static void warn_of_ignored(const struct horonrun_options *options)
 {
     for (char **name = options->ignored; name && *name; name++)
         fprintf(stderr, "horonrun: warning: %s is ignored: horon needs no such setting\n", *name);
+}
+
+/* -x VAR passes what is set here. */
+static void warn_of_missing_exports(const struct horonrun_options *options)
+{
+    for (char **name = options->exports; name && *name; name++)
+        if (!strchr(*name, '=') && !horonrun_environment_find(environ, *name))
+            fprintf(stderr, "horonrun: warning: -x %s: no variable of that name is set here\n",
+                    *name);
 }
 
 /* Told before anything runs, as what fails half way for want of a descriptor says little. */
@@ -173,6 +185,7 @@ static int prepare_and_run(const struct horonrun_options *options, char **argv)
     if (status == HORON_OK) {
         warn_of_unknown_variables();
         warn_of_ignored(options);
+        warn_of_missing_exports(options);
         code = run_job(options, &hosts, &config, argv, local != NULL, &error);
     } else {
         code = refuse(&error);
