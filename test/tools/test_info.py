@@ -15,12 +15,16 @@ import tap  # noqa: E402
 INFO = os.environ.get("HORON_TEST_INFO", "horon-info")
 
 
-def info(*words, **variables):
+def info_with_errors(*words, **variables):
     clean = {name: value for name, value in os.environ.items() if not name.startswith("HORON_")}
     done = subprocess.run(
         [INFO, *words], env={**clean, **variables}, capture_output=True, text=True, timeout=60
     )
-    return done.returncode, done.stdout
+    return done.returncode, done.stdout, done.stderr
+
+
+def info(*words, **variables):
+    return info_with_errors(*words, **variables)[:2]
 
 
 def test_info_prints_all_parts():
@@ -53,9 +57,15 @@ def test_info_keeps_the_key_to_itself():
 
 
 def test_info_names_what_is_wrong():
-    status, out = info("--config", HORON_FUSION_BYTES="many")
+    wrong = "HORON_FUSION_BYTES=many is not a size"
+    status, out, err = info_with_errors("--config", HORON_FUSION_BYTES="many", HORON_SPIN_US="7")
     assert status == 1
-    assert "HORON_FUSION_BYTES=many" in out
+    assert f"\n  HORON_FUSION_BYTES  WRONG: {wrong}" in out
+    assert "HORON_SPIN_US=7  (environment)" in out  # all others are there
+    assert err.startswith(f"horon-info: {wrong}") and err.count("\n") == 1, err
+    status, _, err = info_with_errors(HOROVOD_STALL_CHECK_TIME_SECONDS="x", HORON_SPIN_US="y")
+    assert (status, err.count("\n")) == (1, 2), err
+    assert "HOROVOD_STALL_CHECK_TIME_SECONDS=x is not" in err, err
     status, out = info("--config", HORON_FUSION_BYTE="1m")
     assert status == 0
     assert "the nearest is HORON_FUSION_BYTES" in out
@@ -71,7 +81,11 @@ def test_info_markdown_has_a_line_for_each_row():
 
 
 def test_info_wrong_word_is_refused():
-    assert info("--nonsense")[0] == 2
+    for words in (["--nonsense"], ["foo"], ["--config", "foo"]):
+        status, out, err = info_with_errors(*words)
+        assert (status, out) == (2, "")
+        assert err.startswith(f"horon-info: {words[-1]} is not one of its options\n"), err
+        assert "usage: horon-info" in err
     assert info("--help")[0] == 0
 
 

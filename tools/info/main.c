@@ -12,14 +12,20 @@
 #include <stdbool.h>
 #include <string.h>
 
-static int help(FILE *to)
+static void help(FILE *to)
 {
     fprintf(to, "usage: horon-info [--machine] [--config [--markdown]] [--version]\n\n"
                 "  --machine   only what was found on the machine\n"
                 "  --config    only the option table: values, origins, bounds, meaning\n"
                 "  --markdown  with --config: the table for documentation, without values\n"
                 "  --version   only the version\n");
-    return to == stderr ? 2 : 0;
+}
+
+static int refuse(const char *word)
+{
+    fprintf(stderr, "horon-info: %s is not one of its options\n\n", word);
+    help(stderr);
+    return 2;
 }
 
 static void print_features(FILE *to)
@@ -73,17 +79,20 @@ int main(int argc, char **argv)
     bool machine = false, config = false, markdown = false, version = false;
     int code = 0;
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--machine") == 0)
+        if (strcmp(argv[i], "--machine") == 0) {
             machine = true;
-        else if (strcmp(argv[i], "--config") == 0)
+        } else if (strcmp(argv[i], "--config") == 0) {
             config = true;
-        else if (strcmp(argv[i], "--markdown") == 0)
+        } else if (strcmp(argv[i], "--markdown") == 0) {
             config = markdown = true;
-        else if (strcmp(argv[i], "--version") == 0)
+        } else if (strcmp(argv[i], "--version") == 0) {
             version = true;
-        else
-            return end_output(help(
-                strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0 ? stdout : stderr));
+        } else if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            help(stdout);
+            return end_output(0);
+        } else {
+            return refuse(argv[i]);
+        }
     }
     const bool all = !machine && !config && !version;
     if (all || version)

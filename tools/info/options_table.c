@@ -61,16 +61,26 @@ static void print_wrapped(FILE *to, const char *text)
     }
 }
 
-static void print_row(FILE *to, const struct horon_config *config,
-                      const struct horon_config_row *row, enum horon_config_origin origin)
+/* @return false: its value is wrong */
+static bool print_row(FILE *to, const struct horon_config_row *row)
 {
     char value[HORON_CONFIG_TEXT_BYTES + 64], allowed[256];
-    horon_config_format(config, row, value, sizeof value);
+    struct horon_config config = {0};
+    enum horon_config_origin origin;
+    struct horon_error error = {0};
+    const bool good = horon_config_load_row(&config, row, &origin, &error) == HORON_OK;
     write_allowed(row, allowed, sizeof allowed);
-    fprintf(to, "  HORON_%s=%s  (%s)\n", row->name, value, origin_name(origin, row));
+    if (good) {
+        horon_config_format(&config, row, value, sizeof value);
+        fprintf(to, "  HORON_%s=%s  (%s)\n", row->name, value, origin_name(origin, row));
+    } else {
+        fprintf(to, "  HORON_%s  WRONG: %s\n", row->name, error.text);
+        fprintf(stderr, "horon-info: %s\n", error.text);
+    }
     print_wrapped(to, row->doc);
     fprintf(to, "      %s; default %s%s%s\n", allowed, row->dflt[0] ? row->dflt : "empty",
             row->alias ? "; else " : "", row->alias ? row->alias : "");
+    return good;
 }
 
 static void print_unknown(FILE *to)
@@ -83,20 +93,14 @@ static void print_unknown(FILE *to)
 
 int horon_info_print_options(FILE *to)
 {
-    enum { ROWS_MAX = 256 };
-    enum horon_config_origin origins[ROWS_MAX];
-    struct horon_config config;
-    struct horon_error error = {0};
     size_t count;
+    int code = 0;
     const struct horon_config_row *rows = horon_config_rows(&count);
-    if (count > ROWS_MAX || horon_config_load(&config, NULL, origins, &error) != HORON_OK) {
-        fprintf(to, "  %s\n", error.text);
-        return 1;
-    }
     for (size_t i = 0; i < count; i++)
-        print_row(to, &config, &rows[i], origins[i]);
+        if (!print_row(to, &rows[i]))
+            code = 1;
     print_unknown(to);
-    return 0;
+    return code;
 }
 
 static void print_flag(FILE *to, const struct horon_config_row *row)

@@ -7,7 +7,7 @@
 
 /**
  * Prints every row with its value here and where that comes from, then HORON_* variables that are
- * no row. @return 0, or 1 if a value is wrong, which is printed instead
+ * no row. @return 0, or 1 if a value is wrong: its row says so, and standard error
  */
 int horon_info_print_options(FILE *to);
 
