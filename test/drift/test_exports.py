@@ -42,6 +42,12 @@ def test_exports_equal_the_header():
     assert not extra, f"exported and not declared: {extra}"
 
 
+def test_exports_stay_when_a_plugin_is_closed():
+    """Our thread runs in the library's code, whoever calls dlclose()."""
+    flags = re.findall(r"\(FLAGS_1\)\s+Flags:(.*)", output("readelf", "-d", str(shared_library())))
+    assert any("NODELETE" in row for row in flags), flags
+
+
 def test_exports_begin_with_horon():
     wrong = sorted(name for name in declared() if not name.startswith("horon_"))
     assert not wrong, wrong

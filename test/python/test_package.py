@@ -51,6 +51,13 @@ def test_extension_needs_no_framework():
         assert not any(word in library for library in needed), needed
 
 
+def test_extension_is_never_unloaded():
+    if not shutil.which("readelf"):
+        pytest.skip("no readelf")
+    flags = re.findall(r"\(FLAGS_1\)\s+Flags:(.*)", run("readelf", "-d", str(EXTENSION)))
+    assert any("NODELETE" in row for row in flags), flags
+
+
 def test_package_works_without_numpy_and_torch():
     script = """
 import sys
