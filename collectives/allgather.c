@@ -130,6 +130,20 @@ static void copy_small(struct horon_channel *channel)
     }
 }
 
+/* In place the input begins where the output does, and windows of other ranks would overwrite what
+ * of it is not sent yet. At its own place in the output nothing else is written. */
+static void move_to_place(struct horon_channel *channel)
+{
+    const int rank = channel->group->rank;
+    const struct horon_part *part = &channel->op.parts[0];
+    if (!channel->gathered || part->src != channel->gathered)
+        return;
+    char *place = channel->gathered + channel->starts[rank] * channel->element_bytes;
+    memmove(place, part->src, channel->counts[rank] * channel->element_bytes);
+    channel->moved = (struct horon_part){.src = place, .dst = part->dst, .count = part->count};
+    channel->op.parts = &channel->moved;
+}
+
 /* All lengths are known. @return OK: it is done | IN_PROGRESS: windows follow | ERR_CONFIG */
 static horon_status_t lengths_known(struct horon_channel *channel, struct horon_error *error)
 {
@@ -156,6 +170,7 @@ static horon_status_t lengths_known(struct horon_channel *channel, struct horon_
             error, HORON_ERR_CONFIG,
             "HORON_SHM_CHUNK_BYTES=%zu is too small for an allgather among %d hosts",
             channel->host->shape.chunk_bytes, channel->group->host_count);
+    move_to_place(channel);
     horon_chunks_begin(channel, most, window);
     channel->phase = HORON_PHASE_CHUNKS;
     return HORON_IN_PROGRESS;

@@ -70,11 +70,12 @@ struct horon_channel {
     int *leaders;  /* [host_count] */
 
     /* allgather */
-    uint64_t *rows;   /* [size] by rank: what travels */
-    uint64_t *counts; /* [size] elements by rank */
-    uint64_t *bounds; /* [size + 1], by host for the exchange of counts, then of rows */
-    uint64_t *starts; /* [size] first element of a rank in the output */
-    char *gathered;   /* the output */
+    uint64_t *rows;          /* [size] by rank: what travels */
+    uint64_t *counts;        /* [size] elements by rank */
+    uint64_t *bounds;        /* [size + 1], by host for the exchange of counts, then of rows */
+    uint64_t *starts;        /* [size] first element of a rank in the output */
+    char *gathered;          /* the output */
+    struct horon_part moved; /* the input, where it was moved within the output */
     struct horon_transfer *transfers; /* [HORON_SLOTS][transfer_max] */
     int *transfer_peers;              /* likewise: the rank at the other end */
     size_t transfer_max;

@@ -240,7 +240,7 @@ static uint64_t rows_of(int rank, uint64_t base)
     return rank % 3 == 1 ? 0 : base * (uint64_t)(rank % 4 + 1);
 }
 
-static void check_allgather(struct world *world, uint64_t base, uint32_t flags)
+static void check_allgather(struct world *world, uint64_t base, uint32_t flags, bool in_place)
 {
     uint64_t total = 0;
     for (int i = 0; i < world->size; i++)
@@ -266,6 +266,7 @@ static void check_allgather(struct world *world, uint64_t base, uint32_t flags)
         desc.shape = shape;
         desc.ndim = 2;
         desc.src = in[i];
+        desc.dst = in_place ? in[i] : NULL;
         requests[i] = world_submit(world, i, &desc);
     }
     settle(world, requests, (size_t)world->size);
@@ -285,8 +286,8 @@ static void check_allgather(struct world *world, uint64_t base, uint32_t flags)
 static void allgathers(struct world *world)
 {
     for (size_t c = 0; c < COUNTS; c++) {
-        check_allgather(world, counts[c] / 4, HORON_IN_ORDER);
-        check_allgather(world, counts[c] / 4, 0);
+        check_allgather(world, counts[c] / 4, HORON_IN_ORDER, c % 2);
+        check_allgather(world, counts[c] / 4, 0, c % 2 == 0);
     }
 }
 
