@@ -61,8 +61,10 @@ static horon_status_t mark_name(struct horon_request *request)
     if (!request->name ||
         !atomic_exchange_explicit(&request->name->in_flight, true, memory_order_acq_rel))
         return HORON_OK;
+    char shown[HORON_NAME_BYTES_MAX + 1];
     return horon_error_set(horon_thread_error(), HORON_ERR_DUPLICATE,
-                           "'%s' is already in flight on this rank", request->name->text);
+                           "'%s' is already in flight on this rank",
+                           horon_name_show(request->name->text, shown, sizeof shown));
 }
 
 static void unmark_name(struct horon_request *request)

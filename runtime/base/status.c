@@ -60,6 +60,26 @@ horon_status_t horon_error_set_errno(struct horon_error *error, horon_status_t s
     return status;
 }
 
+const char *horon_name_show(const char *name, char *text, size_t text_bytes)
+{
+    size_t used = 0;
+    for (; *name; name++) {
+        char shown[8] = {*name};
+        const unsigned char byte = (unsigned char)*name;
+        if (byte == '\n' || byte == '\t')
+            snprintf(shown, sizeof shown, "\\%c", byte == '\n' ? 'n' : 't');
+        else if (byte < ' ' || byte == 0x7f)
+            snprintf(shown, sizeof shown, "\\x%02x", byte);
+        const size_t bytes = strlen(shown);
+        if (used + bytes >= text_bytes)
+            break;
+        memcpy(text + used, shown, bytes);
+        used += bytes;
+    }
+    text[used] = 0;
+    return text;
+}
+
 void horon_error_copy_text(const struct horon_error *error, char *text, size_t text_bytes)
 {
     if (!text || text_bytes == 0)

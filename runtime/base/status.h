@@ -32,6 +32,14 @@ horon_status_t horon_error_set_errno(struct horon_error *error, horon_status_t s
  */
 horon_status_t horon_status_from_peer(uint32_t number);
 
+/**
+ * A name as it may stand in a text: control characters as \n, \t and \x1b, so that a text stays
+ * one line and no terminal obeys it. Every name that enters a text passes here.
+ * @param text [text_bytes] cut to fit, but never within a character that is shown so
+ * @return @p text
+ */
+const char *horon_name_show(const char *name, char *text, size_t text_bytes);
+
 /** Copies the text to a caller's buffer, cut to fit. NULL or 0 bytes: nothing. */
 void horon_error_copy_text(const struct horon_error *error, char *text, size_t text_bytes);
 

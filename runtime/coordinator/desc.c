@@ -264,7 +264,8 @@ void horon_coord_desc_conflict(char *text, size_t text_bytes, const char *name, 
 {
     enum aspect aspect = first_difference(a, b);
     struct words out = {.text = text, .limit = text_bytes};
-    say(&out, "tensor '%.*s': ", (int)COORD_NAME_SHOWN, name);
+    char shown[COORD_NAME_SHOWN + 1];
+    say(&out, "tensor '%s': ", horon_name_show(name, shown, sizeof shown));
     say_side(&out, who_a, a, aspect);
     say(&out, ", ");
     say_side(&out, who_b, b, aspect);

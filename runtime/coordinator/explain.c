@@ -66,8 +66,8 @@ bool horon_coordinator_explain(const struct horon_coordinator *c, uint64_t token
     if (index == COORD_NONE || text_bytes == 0)
         return false;
     struct line line = {.text = text, .limit = text_bytes};
-    char who[96];
-    say(&line, "tensor '%.*s': ", (int)COORD_NAME_SHOWN, c->cold[index].name);
+    char who[96], shown[COORD_NAME_SHOWN + 1];
+    say(&line, "tensor '%s': ", horon_name_show(c->cold[index].name, shown, sizeof shown));
     switch ((enum coord_state)c->entries[index].state) {
     case COORD_GATHERING:
         if (!say_lacking(c, index, &line))

@@ -290,11 +290,13 @@ void horon_request_reset(struct horon_request *request)
 void horon_request_describe(const struct horon_request *request, char *text, size_t text_bytes)
 {
     const char *verb = horon_verb_name(request->op.verb);
+    char shown[NAME_SHOWN + 1];
     if (request->in_order)
         snprintf(text, text_bytes, "%s of %llu %s (in order)", verb,
                  (unsigned long long)request->op.count, horon_dtype_name(request->op.dtype));
     else
-        snprintf(text, text_bytes, "%s '%.*s'", verb, NAME_SHOWN, request->tensor->name);
+        snprintf(text, text_bytes, "%s '%s'", verb,
+                 horon_name_show(request->tensor->name, shown, sizeof shown));
 }
 
 void horon_request_make_work(struct horon_request *request)

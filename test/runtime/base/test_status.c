@@ -108,6 +108,21 @@ static void test_status_copied_text_is_cut_and_ended(void **state)
     horon_error_copy_text(&error, NULL, 100);
 }
 
+static void test_status_name_in_a_text_is_one_line_without_commands(void **state)
+{
+    char text[20];
+    (void)state;
+    assert_string_equal(horon_name_show("a\nb\t\x1b[31m\x7f", text, sizeof text),
+                        "a\\nb\\t\\x1b[31m\\x7f");
+    assert_string_equal(horon_name_show("gr\xc3\xb6\xc3\x9f e", text, sizeof text),
+                        "gr\xc3\xb6\xc3\x9f e");
+    for (size_t room = 1; room <= sizeof text; room++) { /* cut, but \x1b is whole or not there */
+        memset(text, '?', sizeof text);
+        assert_string_equal(horon_name_show("\x1b", text, room), room > 4 ? "\\x1b" : "");
+        assert_int_equal(strlen(horon_name_show("01234567890123456789", text, room)), room - 1);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -117,6 +132,7 @@ int main(void)
         cmocka_unit_test(test_status_error_holds_text_and_returns_its_status),
         cmocka_unit_test(test_status_error_text_of_any_length_is_cut),
         cmocka_unit_test(test_status_copied_text_is_cut_and_ended),
+        cmocka_unit_test(test_status_name_in_a_text_is_one_line_without_commands),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

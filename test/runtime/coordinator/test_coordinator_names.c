@@ -301,6 +301,22 @@ static void test_coordinator_broadcast_roots_must_agree(void **state)
     tree_deinit(&tree);
 }
 
+static void test_coordinator_name_in_a_text_commands_no_terminal(void **state)
+{
+    (void)state;
+    tree_init(&tree, 2, TREE_STAR, 8, MIB, 1);
+    struct horon_tensor x = tree_tensor(4, "a\nb\x1b[31m"), y = x;
+    y.redop = HORON_MAX;
+    char text[256];
+    submit(0, &x, 1);
+    assert_true(horon_coordinator_explain(tree.ranks[0], 1, text, sizeof text));
+    assert_non_null(strstr(text, "tensor 'a\\nb\\x1b[31m': waiting for rank 1"));
+    submit(1, &y, 1001);
+    assert_int_equal(tree_run(&tree), HORON_OK);
+    assert_non_null(strstr(expect_failure(0, 1), "tensor 'a\\nb\\x1b[31m': rank 0"));
+    tree_deinit(&tree);
+}
+
 static void test_coordinator_longest_names_fit_text_and_messages(void **state)
 {
     (void)state;
@@ -350,6 +366,7 @@ int main(void)
         cmocka_unit_test(test_coordinator_fields_without_meaning_may_differ),
         cmocka_unit_test(test_coordinator_allgather_columns_must_agree),
         cmocka_unit_test(test_coordinator_broadcast_roots_must_agree),
+        cmocka_unit_test(test_coordinator_name_in_a_text_commands_no_terminal),
         cmocka_unit_test(test_coordinator_longest_names_fit_text_and_messages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

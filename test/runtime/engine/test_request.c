@@ -401,6 +401,11 @@ static void test_request_describe_says_verb_and_name(void **state)
     horon_request_describe(bed->request, text, sizeof text);
     assert_string_equal(text, "allreduce 'x'");
     drop(bed);
+    desc.name = "x\n\x1b[31m";
+    expect_right(bed, &desc);
+    horon_request_describe(bed->request, text, sizeof text);
+    assert_string_equal(text, "allreduce 'x\\n\\x1b[31m'");
+    drop(bed);
     desc.flags = HORON_IN_ORDER;
     expect_right(bed, &desc);
     horon_request_describe(bed->request, text, sizeof text);
