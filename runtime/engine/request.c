@@ -85,6 +85,13 @@ static horon_status_t take_shape(const horon_descriptor_t *desc, uint64_t shape[
     return HORON_OK;
 }
 
+/* Some bytes, but not all, are of both. */
+static bool overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes)
+{
+    const uintptr_t at = (uintptr_t)a, other = (uintptr_t)b;
+    return at < other ? other - at < a_bytes : at > other && at - other < b_bytes;
+}
+
 static horon_status_t check_buffers(const horon_descriptor_t *desc, uint64_t count, int rank,
                                     struct horon_error *error)
 {
@@ -96,6 +103,14 @@ static horon_status_t check_buffers(const horon_descriptor_t *desc, uint64_t cou
         return horon_error_set(error, HORON_ERR_INVALID, "src is NULL");
     if (!desc->dst && desc->verb != HORON_ALLGATHER && !root)
         return horon_error_set(error, HORON_ERR_INVALID, "dst is NULL");
+    const uint64_t element = horon_dtype_bytes((horon_dtype_t)desc->dtype), bytes = count * element;
+    uint64_t dst_bytes = bytes; /* of an allgather at least, if the caller does not say */
+    if (desc->verb == HORON_ALLGATHER && desc->dst_count > count &&
+        __builtin_mul_overflow(desc->dst_count, element, &dst_bytes))
+        dst_bytes = bytes;
+    if (reads && desc->dst && overlap(desc->src, bytes, desc->dst, dst_bytes))
+        return horon_error_set(error, HORON_ERR_INVALID,
+                               "src and dst overlap; they must be equal or disjoint");
     return HORON_OK;
 }
 

@@ -304,6 +304,49 @@ static void test_request_buffers_are_needed_where_they_are_used(void **state)
     }
 }
 
+/* Partly the same memory would be overwritten before it is read. */
+static void test_request_buffers_are_equal_or_disjoint(void **state)
+{
+    static const struct {
+        uint32_t verb;
+        int32_t root;
+        int src, dst;
+        uint64_t count, dst_count;
+        bool right;
+    } cases[] = {
+        {HORON_ALLREDUCE, 0, 0, 1, 4, 0, false},         {HORON_ALLREDUCE, 0, 1, 0, 4, 0, false},
+        {HORON_ALLREDUCE, 0, 0, 3, 4, 0, false},         {HORON_ALLREDUCE, 0, 0, 4, 4, 0, true},
+        {HORON_ALLREDUCE, 0, 4, 0, 4, 0, true},          {HORON_ALLREDUCE, 0, 2, 2, 4, 0, true},
+        {HORON_ALLREDUCE, 0, 1, 0, 0, 0, true},          {HORON_ALLREDUCE, 0, 4, 0, 4, 8, true},
+        {HORON_BROADCAST, RANK, 0, 1, 2, 0, false},      {HORON_BROADCAST, RANK, 1, 1, 2, 0, true},
+        {HORON_BROADCAST, RANK + 1, 0, 1, 2, 0, true}, /* it does not read src */
+        {HORON_ALLGATHER, 0, 0, 1, 2, 0, false},         {HORON_ALLGATHER, 0, 0, 0, 2, 6, true},
+        {HORON_ALLGATHER, 0, 5, 0, 2, 6, false},         {HORON_ALLGATHER, 0, 6, 0, 2, 6, true},
+        {HORON_ALLGATHER, 0, 5, 0, 2, 0, true}, /* as far as one can know */
+        {HORON_ALLGATHER, 0, 3, 0, 2, UINT64_MAX, true},
+    };
+    struct bed *bed = *state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        horon_descriptor_t desc = right(bed);
+        desc.verb = cases[i].verb;
+        desc.root = cases[i].root;
+        desc.src = bed->data + cases[i].src;
+        desc.dst = bed->data + cases[i].dst;
+        desc.count = cases[i].count;
+        desc.dst_count = cases[i].dst_count;
+        if (!cases[i].right) {
+            expect_wrong(bed, &desc, HORON_ERR_INVALID, "equal or disjoint");
+            continue;
+        }
+        expect_right(bed, &desc);
+        drop(bed);
+    }
+    horon_descriptor_t desc = right(bed); /* a byte is enough */
+    desc.src = (char *)bed->data + 15;
+    desc.count = 4;
+    expect_wrong(bed, &desc, HORON_ERR_INVALID, "equal or disjoint");
+}
+
 /* The first version's size is the least there is; a newer caller's struct is longer. */
 static void test_request_descriptor_of_another_version_is_taken_or_refused(void **state)
 {
@@ -537,6 +580,7 @@ int main(void)
         TEST(test_request_shapes_are_multiplied_and_bounded),
         TEST(test_request_with_a_zero_dimension_is_empty_however_large_the_others),
         TEST(test_request_buffers_are_needed_where_they_are_used),
+        TEST(test_request_buffers_are_equal_or_disjoint),
         TEST(test_request_descriptor_of_another_version_is_taken_or_refused),
         TEST(test_request_check_differs_where_ranks_must_agree),
         TEST(test_request_check_of_an_allgather_leaves_rows_out),
