@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scripts as users start them: with horonrun, with a variable or two, alone."""
 
+import contextlib
 import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import pytest
@@ -16,6 +20,17 @@ import horon
 horon.init()
 total = horon.allreduce(horon.rank() + 1, op=horon.Sum)
 print("rank", horon.rank(), "of", horon.size(), "local", horon.local_rank(), "total", total)
+"""
+TORCH_SCRIPT = """
+import torch
+import torch.distributed as dist
+import horon.torch as hvd
+mean = hvd.allreduce(torch.full((2,), hvd.rank() + 1.0))
+dist.init_process_group("gloo")
+total = torch.full((1,), hvd.rank() + 1.0)
+dist.all_reduce(total)
+dist.destroy_process_group()
+print("mean", *mean.tolist(), "and", total.item())
 """
 
 
@@ -43,6 +58,46 @@ def test_script_under_horonrun(horonrun, n):
     out = start([horonrun, "-np", str(n), sys.executable, "-c", SCRIPT])
     for rank in range(n):
         assert f"rank {rank} of {n} local {rank} total {n * (n + 1) // 2}" in out
+
+
+def processes_with(mark):
+    """Processes whose environment holds @p mark."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if mark.encode() in path.read_bytes():
+                found.append(int(path.parent.name))
+    return found
+
+
+def kill_all_with(mark):
+    """@return those that were killed"""
+    found = processes_with(mark)
+    for pid in found:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return found
+
+
+def test_script_under_torchrun(tmp_path):
+    """With torch.distributed in the same processes, which uses the launcher's port, too."""
+    pytest.importorskip("torch")
+    beside = Path(sys.executable).with_name("torchrun")
+    torchrun = str(beside) if beside.exists() else shutil.which("torchrun")
+    if torchrun is None:
+        pytest.skip("torchrun is not installed (PyTorch brings it)")
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT + TORCH_SCRIPT)
+    mark = f"TEST_MARK={uuid.uuid4().hex}"
+    command = [torchrun, "--standalone", "--nproc-per-node", "2", str(script)]
+    try:
+        out = start(command, OMP_NUM_THREADS="1", TEST_MARK=mark.partition("=")[2])
+    finally:
+        left = kill_all_with(mark)
+    assert not left
+    for rank in range(2):
+        assert f"rank {rank} of 2 local {rank} total 3" in out, out
+    assert out.count("mean 1.5 1.5 and 3.0") == 2, out
 
 
 def test_unhandled_exception_ends_the_job(horonrun):

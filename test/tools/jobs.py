@@ -50,13 +50,15 @@ def until(condition, what):
 
 
 class Job:
-    """One horonrun with what it starts. Ends all of it when it is left."""
+    """One horonrun, or another launcher, with what it starts. Ends all of it when it is left."""
 
-    def __init__(self, *words, stdin=subprocess.DEVNULL, env=None, prefix=(), **popen):
+    def __init__(
+        self, *words, program=HORONRUN, stdin=subprocess.DEVNULL, env=None, prefix=(), **popen
+    ):
         self.mark = f"TEST_MARK={uuid.uuid4().hex}"
         name, value = self.mark.split("=")
         self.process = subprocess.Popen(
-            [*prefix, HORONRUN, *words],
+            [*prefix, program, *words],
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

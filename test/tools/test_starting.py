@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks that another launcher has started find each other: Open MPI's mpirun.
+
+test/runtime/boot has the variables of all launchers as tables; test/python has torchrun.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import signal
+import sys
+
+HERE = pathlib.Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "drift")]
+
+import jobs  # noqa: E402
+import tap  # noqa: E402
+
+SUM_ONCE = os.environ.get("SUM_ONCE")
+COUNT = "1009"
+
+
+def mpirun(size, *words, **env):
+    """A job of mpirun's, started. More ranks than cores are welcome."""
+    tap.need(SUM_ONCE, "the rank program is not built (SUM_ONCE)")
+    program = tap.need(shutil.which("mpirun"), "mpirun is not installed (Debian: openmpi-bin)")
+    options = ["--bind-to", "none", "--oversubscribe"]
+    options += ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    words = ["-np", str(size), *options, SUM_ONCE, *(words or [COUNT])]
+    return jobs.Job(*words, program=program, env=env)
+
+
+def end_well(job, size):
+    status, out, err = job.end()
+    job.assert_nothing_left()
+    assert status == 0, (out, err)
+    places = sorted(re.findall(r"^rank (\d+) of (\d+), local (\d+) of (\d+), hosts 1$", out, re.M))
+    wanted = [(str(rank), str(size), str(rank), str(size)) for rank in range(size)]
+    assert places == wanted, (out, err)
+
+
+def test_mpirun_ranks_meet():
+    for size in (1, 2, 3):
+        with mpirun(size) as job:
+            end_well(job, size)
+
+
+def test_mpirun_ranks_meet_with_a_key():
+    with mpirun(2, HORON_JOB_KEY="a key for this test") as job:
+        end_well(job, 2)
+
+
+def test_mpirun_jobs_at_once_do_not_meet():
+    with mpirun(2) as one, mpirun(3) as other:
+        end_well(one, 2)
+        end_well(other, 3)
+
+
+def test_mpirun_rank_that_fails_ends_the_job():
+    with mpirun(2, COUNT, "-1") as job:
+        job.wait_for_output(rb"rank \d of 2", 2)
+        ranks = [pid for pid in job.pids() if jobs.command_line(pid).startswith(SUM_ONCE.encode())]
+        assert len(ranks) == 2, ranks
+        os.kill(ranks[1], signal.SIGKILL)
+        status, out, err = job.end()
+        job.assert_nothing_left()
+    assert status != 0, (out, err)
+
+
+tap.run(dict(vars()))
