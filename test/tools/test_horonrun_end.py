@@ -127,6 +127,8 @@ def test_killed_rank_gives_128_and_its_signal():
         job.assert_nothing_left()
     assert status == 128 + signal.SIGKILL, err
     assert "rank 1 on " in err and "was killed by signal 9" in err
+    hint = "horonrun did not send that signal; the kernel does when memory runs out (dmesg tells)"
+    assert err.count(hint) == 1, err
 
 
 def test_ignored_sigchld_is_not_inherited():

@@ -172,6 +172,9 @@ static void accuse(struct job *job, const struct job_rank *rank)
     snprintf(why, sizeof why, "rank %d on %s (process %d) %s", number, rank->host->name, rank->pid,
              how);
     horonrun_output_say(job->output, "%s; command: %s", why, command);
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
+        horonrun_output_say(job->output, "horonrun did not send that signal; the kernel does when "
+                                         "memory runs out (dmesg tells)");
     horonrun_output_repeat_last(job->output, number);
     tell_of_ended_well(job, rank);
     tell_of_others(job, rank);
