@@ -11,12 +11,37 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#define LINE_BYTES 200 /* of what is shown of somebody who does not greet */
+
+/* The last line of @p bytes that is not blank, with what a terminal would not show as ?. */
+static void copy_last_line(const char *bytes, size_t count, char *text, size_t text_bytes)
+{
+    while (count && (unsigned char)bytes[count - 1] <= ' ')
+        count--;
+    size_t begin = count, used = 0;
+    while (begin && bytes[begin - 1] != '\n' && bytes[begin - 1] != '\r')
+        begin--;
+    for (; begin < count && used + 1 < text_bytes; begin++) {
+        const unsigned char c = (unsigned char)bytes[begin];
+        text[used++] = c < ' ' || c == 0x7f ? '?' : (char)c;
+    }
+    text[used] = 0;
+}
+
 static void end(struct horonrun_channel *channel, const char *why)
 {
+    char line[LINE_BYTES] = "", text[LINE_BYTES + 128];
+    if (!channel->greeted)
+        copy_last_line(channel->in.data, channel->in.used, line, sizeof line);
     horonrun_channel_close(channel);
+    if (line[0]) {
+        snprintf(text, sizeof text, "%s%s'%s'", why, why[0] ? ", last " : "it printed ", line);
+        why = text;
+    }
     channel->events->end(channel->arg, why);
 }
 

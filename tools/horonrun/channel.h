@@ -16,8 +16,8 @@
 struct horonrun_channel_events {
     /* one frame, in order; the view lives during the call. May close the channel. */
     void (*frame)(void *arg, const struct horonrun_frame *frame);
-    /* the other end is gone, or spoke nonsense: @p why, "" for a plain end. The channel is closed.
-     * */
+    /* the other end is gone, or spoke nonsense: @p why, "" for a plain end; with the last line of
+     * what came instead of a greeting. The channel is closed. */
     void (*end)(void *arg, const char *why);
     void (*drained)(void *arg); /* the queue fell below a quarter of its limit */
 };

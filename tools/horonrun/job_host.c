@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { DEATH_MS = 200 };
+enum { DEATH_MS = 200, SSH_FAILED = 255 };
 
 static void send_work(struct job_host *host)
 {
@@ -166,6 +166,17 @@ static void describe_end(const struct job_host *host, char *text, size_t bytes)
         snprintf(text, bytes, "ended with status %d", code);
 }
 
+/* 255 is ssh's own failure; with another status it had reached the host. */
+static void say_unusable(struct job_host *host, const char *how, const char *why)
+{
+    char own[HORONRUN_PATH_BYTES], tried[HORONRUN_PATH_BYTES + 64] = "";
+    if (!host->pid && WIFEXITED(host->wait_status) && WEXITSTATUS(host->wait_status) != SSH_FAILED)
+        snprintf(tried, sizeof tried, "; horonrun was tried there as %s (--remote-horonrun)",
+                 horonrun_launch_remote_path(host->job->setup->options, own));
+    job_fail(host->job, 1, "host %s cannot be used: ssh %s before an agent answered%s%s%s",
+             host->name, how, why[0] ? ": " : "", why, tried);
+}
+
 static void say_lost(struct job_host *host, const char *why)
 {
     char how[128] = "closed its connection";
@@ -174,8 +185,7 @@ static void say_lost(struct job_host *host, const char *why)
     if (!host->pid)
         describe_end(host, how, sizeof how);
     if (!local && !host->greeted)
-        job_fail(host->job, 1, "host %s cannot be used: ssh %s before an agent answered%s%s",
-                 host->name, how, why[0] ? ": " : "", why);
+        say_unusable(host, how, why);
     else
         job_fail(host->job, 1, "lost host %s: %s %s%s%s", host->name,
                  !local         ? "the connection to its agent"

@@ -119,6 +119,18 @@ static void add_remote_command(struct words *words, const char *path)
     add_text(words, text);
 }
 
+const char *horonrun_launch_remote_path(const struct horonrun_options *options,
+                                        char own[HORONRUN_PATH_BYTES])
+{
+    if (options->remote_horonrun)
+        return options->remote_horonrun;
+    const ssize_t bytes = readlink("/proc/self/exe", own, HORONRUN_PATH_BYTES - 1);
+    if (bytes <= 0)
+        return "horonrun";
+    own[bytes] = 0;
+    return own;
+}
+
 /* The first value of an ssh option counts, so what the user gave with --ssh goes first. */
 static void build_ssh(struct words *words, const char *host, const struct horonrun_options *options)
 {
@@ -132,7 +144,7 @@ static void build_ssh(struct words *words, const char *host, const struct horonr
         "-oServerAliveInterval=5",
         "-oServerAliveCountMax=3",
     };
-    char own[PATH_MAX] = "horonrun";
+    char own[HORONRUN_PATH_BYTES];
     add_split(words, options->ssh);
     if (options->ssh_port) {
         add_text(words, "-p");
@@ -146,10 +158,7 @@ static void build_ssh(struct words *words, const char *host, const struct horonr
         add_text(words, defaults[i]);
     add_text(words, "--");
     add_text(words, host);
-    ssize_t bytes = readlink("/proc/self/exe", own, sizeof own - 1);
-    if (bytes > 0)
-        own[bytes] = 0;
-    add_remote_command(words, options->remote_horonrun ? options->remote_horonrun : own);
+    add_remote_command(words, horonrun_launch_remote_path(options, own));
 }
 
 _Noreturn static void be_ssh(struct words *words, const sigset_t *mask, int in, int out, int err,

@@ -9,6 +9,8 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
+#define HORONRUN_PATH_BYTES 4096
+
 /** The process that guards an agent or leads to it, and our ends of its pipes. */
 struct horonrun_launched {
     pid_t pid;
@@ -23,6 +25,10 @@ struct horonrun_launched {
  */
 horon_status_t horonrun_launch_local(char **argv, const sigset_t *mask, const struct rlimit *files,
                                      struct horonrun_launched *launched, struct horon_error *error);
+
+/** @return what is run on other hosts: --remote-horonrun, or, in @p own, the path of this program */
+const char *horonrun_launch_remote_path(const struct horonrun_options *options,
+                                        char own[HORONRUN_PATH_BYTES]);
 
 /** Starts `ssh NAME exec horonrun --agent`. Nothing of the job is on its command line. */
 horon_status_t horonrun_launch_ssh(const char *host, const struct horonrun_options *options,

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Other hosts as horonrun reaches them, with a program in place of ssh; a real sshd: test/hosts."""
+
+import contextlib
+import pathlib
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "drift")]
+
+import jobs  # noqa: E402
+import tap  # noqa: E402
+
+ELSEWHERE = "192.0.2.7"  # an address that no machine has
+# Runs here what it should run there: the words are options, --, the host, and a command.
+RUN = 'while [ "$1" != -- ]; do shift; done; shift 2; exec sh -c "$1"'
+
+
+@contextlib.contextmanager
+def ssh_that(does):
+    """The words for a program in place of ssh that @p does that; and a folder, $folder in it."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = pathlib.Path(folder, "ssh")
+        program.write_text(f"#!/bin/sh\nfolder={folder}\n{does}\n")
+        program.chmod(0o755)
+        yield ("--ssh", str(program)), pathlib.Path(folder)
+
+
+def test_ranks_run_on_both_hosts():
+    with ssh_that(RUN) as (words, _):
+        status, out, err = jobs.run(
+            *words, "-H", f"localhost:1,{ELSEWHERE}:2", "sh", "-c",
+            "echo $HORON_RANK $HORON_SIZE $HORON_LOCAL_RANK",
+        )  # fmt: skip
+    assert status == 0, err
+    assert sorted(out.splitlines()) == [
+        f"[{rank}]<stdout>:{rank} 3 {local}" for rank, local in enumerate((0, 0, 1))
+    ]
+
+
+def test_what_is_no_horonrun_is_told_with_its_path():
+    with ssh_that(RUN) as (words, _):
+        status, _, err = jobs.run(*words, "-H", ELSEWHERE, "--remote-horonrun", "/bin/true", "true")
+    assert status == 1
+    assert (
+        f"host {ELSEWHERE} cannot be used: ssh ended with status 0 before an agent answered" in err
+    )
+    assert "; horonrun was tried there as /bin/true (--remote-horonrun)\n" in err, err
+
+
+def test_what_a_shell_printed_instead_is_told():
+    with ssh_that("echo Welcome; printf 'no\\033shell for you\\n\\n'") as (words, _):
+        status, _, err = jobs.run(*words, "-H", ELSEWHERE, "true")
+    assert status == 1
+    assert "before an agent answered: it printed 'no?shell for you'; horonrun was tried" in err, err
+    assert f"there as {pathlib.Path(jobs.HORONRUN).resolve()} (" in err, err
+    with ssh_that("yes no agent | head -c 70000") as (words, _):
+        status, _, err = jobs.run(*words, "-H", ELSEWHERE, "true")
+    assert status == 1
+    assert "it printed much, but is no horonrun agent, last '" in err, err
+
+
+def test_a_failure_of_ssh_itself_names_no_path():
+    with ssh_that("echo 'not today' >&2; exit 255") as (words, _):
+        status, _, err = jobs.run(*words, "-H", ELSEWHERE, "true")
+    assert status == 1
+    assert f"horonrun: {ELSEWHERE}: not today\n" in err, err
+    assert "ssh ended with status 255 before an agent answered\n" in err, err
+
+
+tap.run(dict(vars()))
