@@ -69,4 +69,19 @@ def test_a_failure_of_ssh_itself_names_no_path():
     assert "ssh ended with status 255 before an agent answered\n" in err, err
 
 
+def test_no_rank_starts_before_all_hosts_are_there():
+    with ssh_that("until [ -e $folder/go ]; do sleep 0.01; done; exit 255") as (words, folder):
+        places = f"localhost:2,{ELSEWHERE}:1"
+        with jobs.Job(*words, "--verbose", "-H", places, "echo", "started") as job:
+            line = b""
+            while b"agent on localhost" not in line:
+                line = job.process.stderr.readline()
+                assert line
+            (folder / "go").touch()
+            status, out, err = job.end()
+            job.assert_nothing_left()
+    assert (status, out) == (1, ""), err
+    assert f"host {ELSEWHERE} cannot be used" in err
+
+
 tap.run(dict(vars()))

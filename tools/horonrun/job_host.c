@@ -49,6 +49,17 @@ static void send_work(struct job_host *host)
     horonrun_bytes_deinit(&body);
 }
 
+/* Ranks of one host are not started for nothing because another host cannot be reached; they would
+ * have to wait for its ranks anyway. */
+static void send_all_work(struct job *job)
+{
+    for (int i = 0; i < job->host_count; i++)
+        if (!job->hosts[i].greeted)
+            return;
+    for (int i = 0; i < job->host_count && job->state == JOB_STARTING; i++)
+        send_work(&job->hosts[i]);
+}
+
 static void on_hello(struct job_host *host, struct horon_reader *in)
 {
     char version[64], name[256], seen_as[sizeof host->seen_as];
@@ -71,7 +82,7 @@ static void on_hello(struct job_host *host, struct horon_reader *in)
     memcpy(host->seen_as, seen_as, sizeof seen_as);
     host->greeted = true;
     if (job->state == JOB_STARTING)
-        send_work(host);
+        send_all_work(job);
 }
 
 static void on_failed(struct job_host *host, struct horon_reader *in)
