@@ -84,13 +84,13 @@ const struct horon_config_row *horon_config_rows(size_t *count_out);
 horon_status_t horon_config_load(struct horon_config *config, const char *const *settings,
                                  enum horon_config_origin *origins, struct horon_error *error);
 
-/** Fills in one row of these, from default, alias or environment. @return likewise; @p origin is set
- * in any case */
+/** Fills in one row of these, from default, alias or environment. @return likewise; @p origin is
+ * set in any case */
 horon_status_t horon_config_load_row(struct horon_config *config,
                                      const struct horon_config_row *row,
                                      enum horon_config_origin *origin, struct horon_error *error);
 
-/** Fills in one row from @p text, which the user gave to what @p variable names. @return likewise */
+/** Fills in one row from @p text, which the user gave to @p variable. @return likewise */
 horon_status_t horon_config_parse(struct horon_config *config, const struct horon_config_row *row,
                                   const char *variable, const char *text,
                                   struct horon_error *error);

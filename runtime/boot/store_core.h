@@ -66,8 +66,8 @@ uint64_t horon_store_core_expire(struct horon_store_core *core, uint64_t now_ns)
 /** Fails all sessions that are not over, or the next one if there is none. @p text says it all. */
 void horon_store_core_fail(struct horon_store_core *core, horon_status_t status, const char *text);
 
-/** Rank @p rank has ended with status 0, which is no failure unless others need it: sessions that it
- * was not in fail, once anybody has joined them. */
+/** Rank @p rank has ended with status 0, which is no failure unless others need it: sessions that
+ * it was not in fail, once anybody has joined them. */
 void horon_store_core_ended(struct horon_store_core *core, int rank);
 
 /** Sessions that all ranks have joined. */

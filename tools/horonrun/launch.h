@@ -26,7 +26,7 @@ struct horonrun_launched {
 horon_status_t horonrun_launch_local(char **argv, const sigset_t *mask, const struct rlimit *files,
                                      struct horonrun_launched *launched, struct horon_error *error);
 
-/** @return what is run on other hosts: --remote-horonrun, or, in @p own, the path of this program */
+/** @return what is run on other hosts: --remote-horonrun, or, in @p own, this program's path */
 const char *horonrun_launch_remote_path(const struct horonrun_options *options,
                                         char own[HORONRUN_PATH_BYTES]);
 

@@ -551,52 +551,6 @@ static void test_store_failed_by_launcher_tells_all(void **state)
     world_deinit(&world);
 }
 
-static void test_store_rank_that_ended_fails_those_who_join(void **state)
-{
-    static const char *const hosts[] = {"a", "a", "b", "b"};
-    struct world world;
-    (void)state;
-    world_init(&world, 4);
-    horon_store_core_name_hosts(world.core, host_of, (void *)(uintptr_t)hosts);
-    join(&world, 0);
-    assert_int_equal(put(&world, 0, 0, HORON_STORE_NO_LIMIT, "x"), HORON_OK);
-    horon_store_core_ended(world.core, 3);
-    assert_false(horon_store_core_joined(world.core, 3));
-    expect_fail(&world, 0, HORON_ERR_PEER_LOST,
-                "of 4 ranks, rank 3 on b ended with status 0 without joining");
-    world_deinit(&world);
-
-    world_init(&world, 4);
-    horon_store_core_ended(world.core, 1); /* nobody minds yet */
-    horon_store_core_ended(world.core, 2);
-    horon_store_core_ended(world.core, 4);
-    horon_store_core_ended(world.core, -1);
-    join(&world, 3);
-    expect_fail(&world, 3, HORON_ERR_PEER_LOST, "ranks 1-2 ended with status 0 without joining");
-    join(&world, 0);
-    assert_int_equal(put(&world, 0, 0, 1000, "x"), HORON_OK);
-    expect_fail(&world, 0, HORON_ERR_PEER_LOST, "ranks 1-2 ended with status 0 without joining");
-    world_deinit(&world);
-}
-
-static void test_store_rank_that_ended_after_its_session_is_fine(void **state)
-{
-    struct world world;
-    (void)state;
-    world_init(&world, 2);
-    join(&world, 0);
-    join(&world, 1);
-    horon_store_core_ended(world.core, 1); /* its connection is about to tell */
-    expect_silence(&world, 0);
-    assert_int_equal(put(&world, 0, 0, 1000, "a"), HORON_OK);
-    leave(&world, 1);
-    expect_fail(&world, 0, HORON_ERR_PEER_LOST, "rank 1 left while joining");
-    leave(&world, 0);
-    join(&world, 0); /* and once more, without it */
-    expect_fail(&world, 0, HORON_ERR_PEER_LOST, "rank 1 ended with status 0 without joining");
-    world_deinit(&world);
-}
-
 static void test_store_unknown_rank_is_refused(void **state)
 {
     struct world world;
@@ -631,8 +585,6 @@ int main(void)
         cmocka_unit_test(test_store_too_many_open_sessions_are_refused),
         cmocka_unit_test(test_store_joined_are_told),
         cmocka_unit_test(test_store_failed_by_launcher_tells_all),
-        cmocka_unit_test(test_store_rank_that_ended_fails_those_who_join),
-        cmocka_unit_test(test_store_rank_that_ended_after_its_session_is_fine),
         cmocka_unit_test(test_store_unknown_rank_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
