@@ -90,7 +90,8 @@ def test_output_partial_line_is_printed_at_the_end():
 def test_output_is_complete_though_its_reader_is_slow():
     code = "import os\nfor i in range(2000): os.write(1, b'x' * 4095 + b'\\n')"
     with jobs.Job("-np", "2", *jobs.python(code)) as job:
-        jobs.until(lambda: len(job.pids()) == 4, "both ranks run")  # they now wait in write()
+        # horonrun, guard, agent and two ranks, which soon wait in write()
+        jobs.until(lambda: len(job.pids()) == 5, "both ranks run")
         status, out, err = job.end()
     assert status == 0, err
     assert len(out) == 2 * 2000 * (4096 + len("[0]<stdout>:"))
