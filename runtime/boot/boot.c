@@ -25,6 +25,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define SILENCE_NS_MIN 2000000000u
+#define SILENCE_NS_MAX 15000000000u
 #define DRAIN_NS 5000000000u /* for a server's last answers */
 
 static void alarm_due(void *arg)
@@ -45,6 +47,14 @@ static const char *host_of(void *arg, int rank)
     return j->names[rank][0] ? j->names[rank] : NULL;
 }
 
+/* A launcher says hello at once; on a crowded machine it may not get to it for a while. */
+static uint64_t silence_ns(const struct horon_config *config)
+{
+    const uint64_t part_ns = (uint64_t)config->start_timeout_ms * 1000000u / 4;
+    const uint64_t most_ns = part_ns < SILENCE_NS_MAX ? part_ns : SILENCE_NS_MAX;
+    return most_ns > SILENCE_NS_MIN ? most_ns : SILENCE_NS_MIN;
+}
+
 static horon_status_t open_store(struct horon_joining *j, const char *key_text,
                                  struct horon_error *error)
 {
@@ -57,6 +67,7 @@ static horon_status_t open_store(struct horon_joining *j, const char *key_text,
                                           .address = j->id.store,
                                           .derived = j->id.derived,
                                           .port_scan = j->id.port_scan,
+                                          .silence_ns = silence_ns(j->config),
                                           .host_of = host_of,
                                           .host_arg = j,
                                           .who = who,

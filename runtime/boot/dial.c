@@ -39,7 +39,7 @@ struct attempt {
     struct horon_address address;
     struct horon_watch watch; /* its fd is the socket, -1 if there is none */
     struct horon_auth auth;
-    uint64_t start_ns; /* while idle: when to try */
+    uint64_t start_ns; /* while idle: when to try; while proving: since when */
     int tries;
     struct horon_error error; /* of the last try */
     enum telling told;        /* by it */
@@ -78,13 +78,25 @@ static void finish(struct horon_dial *dial, horon_status_t status, int fd,
     dial->options.done(dial->options.arg, status, fd, &theirs_copy, &error_copy);
 }
 
-/* Wakes at the earliest idle attempt, or to give up. */
+/* @return when @p attempt is to be looked after if nothing comes from its peer */
+static uint64_t due_at(const struct attempt *attempt)
+{
+    const uint64_t silence_ns = attempt->dial->options.silence_ns;
+    if (attempt->state == ATTEMPT_IDLE)
+        return attempt->start_ns;
+    if (attempt->state == ATTEMPT_PROVING && attempt->auth.state == HORON_AUTH_READ_HEAD &&
+        silence_ns)
+        return attempt->start_ns + silence_ns;
+    return UINT64_MAX;
+}
+
+/* Wakes at the earliest idle or silent attempt, or to give up. */
 static void schedule(struct horon_dial *dial)
 {
     uint64_t earliest = dial->give_up_ns ? dial->give_up_ns : UINT64_MAX;
     for (int i = 0; i < dial->count; i++)
-        if (dial->attempts[i].state == ATTEMPT_IDLE && dial->attempts[i].start_ns < earliest)
-            earliest = dial->attempts[i].start_ns;
+        if (due_at(&dial->attempts[i]) < earliest)
+            earliest = due_at(&dial->attempts[i]);
     if (earliest == UINT64_MAX)
         horon_pump_untimer(dial->options.pump, &dial->timer);
     else
@@ -227,6 +239,8 @@ static void prove(struct attempt *attempt)
             status = horon_prove_turn(attempt->watch.fd, &attempt->auth, &events, &attempt->error);
         }
     }
+    if (status == HORON_AGAIN && attempt->auth.state != HORON_AUTH_READ_HEAD)
+        horon_error_set(&attempt->error, HORON_ERR_TIMEOUT, "it does not go on with the handshake");
     if (status == HORON_AGAIN)
         status =
             horon_pump_watch(attempt->dial->options.pump, &attempt->watch, events, &attempt->error);
@@ -258,7 +272,11 @@ static void connected(struct attempt *attempt)
         return;
     }
     attempt->state = ATTEMPT_PROVING;
+    attempt->start_ns = horon_clock_ns();
     horon_auth_init(&attempt->auth, false, options->key, &options->hello, nonce);
+    horon_error_set(&attempt->error, HORON_ERR_CONFIG,
+                    "it answers, but gives no sign of being horon");
+    schedule(attempt->dial);
     prove(attempt);
 }
 
@@ -311,8 +329,8 @@ static void start(struct attempt *attempt)
         attempt_failed(attempt);
 }
 
-/* Starts one attempt that is due; the timer comes back at once for another, since starting may end
- * the dial. */
+/* Looks after one attempt that is due; the timer comes back at once for another, since starting may
+ * end the dial. */
 static void timer_due(void *arg)
 {
     struct horon_dial *dial = arg;
@@ -323,8 +341,12 @@ static void timer_due(void *arg)
         return;
     }
     for (int i = dial->count - 1; i >= 0; i--)
-        if (dial->attempts[i].state == ATTEMPT_IDLE && dial->attempts[i].start_ns <= now)
+        if (due_at(&dial->attempts[i]) <= now)
             due = &dial->attempts[i];
+    if (due && due->state == ATTEMPT_PROVING) {
+        attempt_failed(due);
+        return;
+    }
     if (due)
         due->state = ATTEMPT_CONNECTING;
     schedule(dial);

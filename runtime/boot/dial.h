@@ -24,6 +24,10 @@ struct horon_dial_options {
     bool scan;
     /* With neither: how long, after one address refused, the others may take. 0: for ever */
     uint64_t refused_patience_ns;
+    /* How long who has taken a connection may leave it without a hello; then it refused. 0: for
+     * ever
+     */
+    uint64_t silence_ns;
     int tries;      /* of each address; 0: again and again until the dial is destroyed */
     bool same_user; /* unix sockets: the peer must run as our user */
     /**

@@ -29,6 +29,9 @@ struct horon_store_options {
      * 0 serves it only if that address is its machine's and nobody does yet. */
     bool derived;
     int port_scan;
+    /* Rank 0, which found its port taken: how long a launcher may leave a connection without a
+     * hello, until it is taken for another program. 0: as long as joining may take */
+    uint64_t silence_ns;
     /* NULL, or names the hosts of ranks in the texts of a store that rank 0 serves; each name lives
      * as long as the store, NULL for one that is not known */
     const char *(*host_of)(void *arg, int rank);

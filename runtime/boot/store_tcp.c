@@ -39,6 +39,7 @@ struct tcp_store {
     struct horon_dial *dial;  /* until connected */
     struct horon_watch watch; /* its fd is the connection, -1 before */
     bool launcher_serves;
+    bool taken;   /* rank 0 could not serve: whoever listens there had better be a launcher */
     uint8_t *out; /* the PUT that is being sent */
     size_t out_bytes, out_sent;
     uint32_t round;
@@ -136,15 +137,26 @@ static void tell_reached(const struct tcp_store *store)
                         store->launcher_serves ? "the launcher" : "rank 0");
 }
 
+/* What was not even tried, and what else may be the matter. */
+static const char *more_about(const struct tcp_store *store, char text[640])
+{
+    snprintf(text, 640, "%s%s%s", store->unusable[0] ? "; " : "", store->unusable,
+             store->taken ? "; rank 0 found the port taken when it wanted to serve the store: if "
+                            "another program has it, choose another port"
+                          : "");
+    return text;
+}
+
 static void dialled(void *arg, horon_status_t status, int fd, const struct horon_hello *theirs,
                     const struct horon_error *error)
 {
     struct tcp_store *store = arg;
+    char more[640];
     horon_dial_destroy(store->dial);
     store->dial = NULL;
     if (status != HORON_OK) {
-        horon_error_set(&store->error, status, "the store at %s cannot be used: %s%s%s",
-                        store->where, error->text, store->unusable[0] ? "; " : "", store->unusable);
+        horon_error_set(&store->error, status, "the store at %s cannot be used: %s%s", store->where,
+                        error->text, more_about(store, more));
         return;
     }
     store->watch.fd = fd;
@@ -249,14 +261,14 @@ static horon_status_t tcp_get(struct horon_store *base, struct horon_blobs *blob
 static horon_status_t tcp_explain(const struct horon_store *base, char *text, size_t text_bytes)
 {
     const struct tcp_store *store = (const struct tcp_store *)base;
-    char tried[HORON_ERROR_TEXT_BYTES / 2];
+    char tried[HORON_ERROR_TEXT_BYTES / 2], more[640];
     if (!store->dial) {
         snprintf(text, text_bytes, "the store at %s does not answer", store->where);
         return HORON_ERR_TIMEOUT;
     }
     horon_dial_describe(store->dial, tried, sizeof tried);
-    snprintf(text, text_bytes, "the store at %s was not reached (%s%s%s)", store->where, tried,
-             store->unusable[0] ? "; " : "", store->unusable);
+    snprintf(text, text_bytes, "the store at %s was not reached (%s%s)", store->where, tried,
+             more_about(store, more));
     return horon_dial_verdict(store->dial);
 }
 
@@ -321,8 +333,10 @@ static horon_status_t serve(struct tcp_store *store, struct horon_store_place *p
                                                        .job = options->hello.job,
                                                        .log = options->log};
     horon_status_t status = horon_store_server_create(&serving, &store->server, &why, error);
-    if (status != HORON_OK)
-        return why == EADDRINUSE && !options->derived ? HORON_OK : status; /* somebody serves */
+    if (status != HORON_OK) {
+        store->taken = why == EADDRINUSE && !options->derived; /* somebody serves */
+        return store->taken ? HORON_OK : status;
+    }
     store->server_watch = (struct horon_watch){
         .ready = server_ready, .arg = store, .fd = horon_store_server_fd(store->server)};
     const bool everywhere = strcmp(place->bind_address, "*") == 0;
@@ -360,6 +374,8 @@ static horon_status_t start(struct tcp_store *store, struct horon_error *error)
                                                 .one_server = !scan && !place.several,
                                                 .scan = scan,
                                                 .refused_patience_ns = REFUSED_PATIENCE_NS,
+                                                .silence_ns =
+                                                    store->taken ? options->silence_ns : 0,
                                                 .done = dialled,
                                                 .arg = store};
     return horon_dial_create(&dialling, &store->dial, error);

@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct serving {
     struct horon_store_server *server;
@@ -397,6 +398,36 @@ static void test_boot_refusal_at_one_of_several_addresses_is_told(void **state)
     horon_store_server_destroy(server);
 }
 
+/* A program that takes connections and waits to be spoken to, as a web server does: no rank speaks
+ * first, and rank 0 need not wait until START_TIMEOUT, as it could not serve there. */
+static void test_boot_port_of_another_program_is_told(void **state)
+{
+    static const char taken[] = "rank 0 found the port taken",
+                      silent[] = "gives no sign of being horon";
+    static const char *const limits[] = {"START_TIMEOUT=300ms", "START_TIMEOUT=8s"};
+    const int fds = count_fds(), port = free_port();
+    struct horon_address address;
+    char setting[64];
+    (void)state;
+    assert_true(horon_address_parse("127.0.0.1", port, &address));
+    const int stranger = horon_address_listen(&address);
+    assert_true(stranger >= 0);
+    snprintf(setting, sizeof setting, "STORE=tcp://127.0.0.1:%d", port);
+    for (int soon = 0; soon < 2; soon++) {
+        struct boots world;
+        boots_init(&world, 2, setting);
+        boots_setting(&world, "JOB_KEY=a secret");
+        boots_setting(&world, limits[soon]);
+        world.ranks[1].absent = soon;
+        boots_join(&world);
+        expect_all_fail(&world, soon ? HORON_ERR_CONFIG : HORON_ERR_TIMEOUT, silent);
+        assert_non_null(strstr(world.ranks[0].error.text, taken));
+        assert_null(strstr(world.ranks[1].error.text, taken)); /* it cannot know */
+    }
+    close(stranger);
+    assert_int_equal(count_fds(), fds);
+}
+
 static _Atomic int interrupted_rank, asked;
 
 static int ask_interrupted(void *arg)
@@ -519,6 +550,7 @@ int main(void)
         cmocka_unit_test(test_boot_rank_that_leaves_is_named),
         cmocka_unit_test(test_boot_settings_for_other_hosts_are_checked_on_one),
         cmocka_unit_test(test_boot_refusal_at_one_of_several_addresses_is_told),
+        cmocka_unit_test(test_boot_port_of_another_program_is_told),
         cmocka_unit_test(test_boot_interrupted_rank_ends_joining_for_all),
         cmocka_unit_test(test_boot_bad_store_says_what_is_wrong),
         cmocka_unit_test(test_boot_variables_that_count_too_many_are_named),
