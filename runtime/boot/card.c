@@ -123,7 +123,7 @@ horon_status_t horon_card_check_settings(const struct horon_card *mine, int my_r
     while (*a && *b) {
         size_t a_bytes = strcspn(a, "\n"), b_bytes = strcspn(b, "\n");
         if (a_bytes != b_bytes || strncmp(a, b, a_bytes) != 0)
-            return horon_error_set(error, HORON_ERR_PROTO,
+            return horon_error_set(error, HORON_ERR_CONFIG,
                                    "all ranks need the same settings, but HORON_%.*s on rank %d "
                                    "(%s) and HORON_%.*s on rank %d (%s)",
                                    (int)a_bytes, a, my_rank, mine->name, (int)b_bytes, b,
@@ -131,7 +131,7 @@ horon_status_t horon_card_check_settings(const struct horon_card *mine, int my_r
         a += a_bytes + (a[a_bytes] != 0);
         b += b_bytes + (b[b_bytes] != 0);
     }
-    return horon_error_set(error, HORON_ERR_PROTO,
+    return horon_error_set(error, HORON_ERR_CONFIG,
                            "all ranks need the same settings, but rank %d (%s) and rank %d (%s) "
                            "have different ones: different releases of horon?",
                            my_rank, mine->name, their_rank, theirs->name);

@@ -39,7 +39,7 @@ bool horon_card_decode(struct horon_reader *in, struct horon_card *card);
 /** May these two share memory, as far as one can know without trying? */
 bool horon_card_same_machine(const struct horon_card *a, const struct horon_card *b);
 
-/** @return OK | ERR_PROTO, naming the first setting that differs, with both values */
+/** @return OK | ERR_CONFIG, naming the first setting that differs, with both values */
 horon_status_t horon_card_check_settings(const struct horon_card *mine, int my_rank,
                                          const struct horon_card *theirs, int their_rank,
                                          struct horon_error *error);

@@ -232,8 +232,8 @@ static void test_boot_different_settings_are_named(void **state)
     boots_setting(&world, "JOB_KEY=a secret");
     world.ranks[2].settings[0] = "FUSION_BYTES=1m";
     boots_join(&world);
-    expect_all_fail(&world, HORON_ERR_PROTO, "HORON_FUSION_BYTES=67108864 on rank 0");
-    expect_all_fail(&world, HORON_ERR_PROTO, "HORON_FUSION_BYTES=1048576 on rank 2");
+    expect_all_fail(&world, HORON_ERR_CONFIG, "HORON_FUSION_BYTES=67108864 on rank 0");
+    expect_all_fail(&world, HORON_ERR_CONFIG, "HORON_FUSION_BYTES=1048576 on rank 2");
 }
 
 static void test_boot_refused_memory_is_an_error_everywhere(void **state)

@@ -85,12 +85,12 @@ static void test_card_settings_that_differ_are_named(void **state)
     strcpy(b.name, "host-b");
     assert_int_equal(horon_card_check_settings(&a, 0, &b, 1, &error), HORON_OK);
     b.settings_hash++;
-    assert_int_equal(horon_card_check_settings(&a, 0, &b, 1, &error), HORON_ERR_PROTO);
+    assert_int_equal(horon_card_check_settings(&a, 0, &b, 1, &error), HORON_ERR_CONFIG);
     assert_non_null(strstr(error.text, "different releases"));
     char *digit = strstr(b.settings, "FUSION_BYTES=6");
     assert_non_null(digit);
     digit[strlen("FUSION_BYTES=")] = '7';
-    assert_int_equal(horon_card_check_settings(&a, 0, &b, 1, &error), HORON_ERR_PROTO);
+    assert_int_equal(horon_card_check_settings(&a, 0, &b, 1, &error), HORON_ERR_CONFIG);
     assert_non_null(strstr(error.text, "HORON_FUSION_BYTES=67108864 on rank 0 (host-a)"));
     assert_non_null(strstr(error.text, "HORON_FUSION_BYTES=77108864 on rank 1 (host-b)"));
 }
