@@ -39,6 +39,10 @@ struct horon_link_ops {
     void (*destroy)(struct horon_link *link);
 };
 
+/** How a connection ends that no goodbye went before; the text is only asked for then. */
+#define HORON_LINK_UNEXPECTED                                                                      \
+    "the connection without leaving the job (killed, crashed, or it exited)"
+
 /** Entries a vector may have; well below the IOV_MAX of any system. */
 #define HORON_LINK_VECTOR_MAX 64
 

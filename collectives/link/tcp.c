@@ -28,7 +28,7 @@ struct tcp_link {
 static horon_status_t tcp_lost(const struct tcp_link *tcp, int reason, struct horon_error *error)
 {
     if (reason == ECONNRESET || reason == EPIPE)
-        return horon_error_set(error, HORON_ERR_PEER_LOST, "reset the connection");
+        return horon_error_set(error, HORON_ERR_PEER_LOST, "reset " HORON_LINK_UNEXPECTED);
     if (reason == ETIMEDOUT && tcp->peer_timeout_ms > 0)
         return horon_error_set(error, HORON_ERR_PEER_LOST, "did not answer for %.1f s",
                                (double)tcp->peer_timeout_ms / 1000.0);
@@ -68,7 +68,7 @@ static horon_status_t tcp_recv(struct horon_link *link, const struct iovec *vect
         return HORON_OK;
     }
     if (got == 0)
-        return horon_error_set(error, HORON_ERR_PEER_LOST, "closed the connection");
+        return horon_error_set(error, HORON_ERR_PEER_LOST, "closed " HORON_LINK_UNEXPECTED);
     if (errno == EAGAIN)
         return HORON_AGAIN;
     return tcp_lost(tcp, errno, error);

@@ -521,7 +521,8 @@ static void test_netrun_over_a_link_that_failed_says_why(void **state)
     assert_int_equal(horon_mux_progress(world.mesh.mux[0][1], &(bool){false}, NULL),
                      HORON_ERR_PEER_LOST);
     assert_int_equal(horon_netrun_advance(&world.runs[0], &error), HORON_ERR_PEER_LOST);
-    assert_string_equal(error.text, "rank 1 (host-1) closed the connection");
+    assert_string_equal(error.text, "rank 1 (host-1) closed the connection without leaving the job "
+                                    "(killed, crashed, or it exited)");
     for (int peer = 1; peer < 3; peer++)
         horon_mux_forget(world.mesh.mux[0][peer], 3, world.sequence);
     assert_memory_equal(world.work[0], world.input[0], 12);

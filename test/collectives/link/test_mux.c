@@ -309,7 +309,8 @@ static void test_mux_of_a_peer_that_left_says_who(void **state)
     post_recv(mesh.mux[0][1], &recv);
     assert_true(recv.done); /* what was sent before is not lost */
     assert_int_equal(horon_mux_progress(mesh.mux[0][1], &moved, &error), HORON_ERR_PEER_LOST);
-    assert_string_equal(error.text, "rank 1 (host-1) closed the connection");
+    assert_string_equal(error.text, "rank 1 (host-1) closed the connection without leaving the job "
+                                    "(killed, crashed, or it exited)");
     mesh_destroy(&mesh);
 }
 

@@ -179,7 +179,9 @@ static void test_ring_of_a_peer_that_closed_ends_after_its_bytes(void **state)
     const struct iovec vector = {.iov_base = bytes, .iov_len = 8};
     assert_int_equal(pair.link[0]->ops->recv(pair.link[0], &vector, 1, &moved, &error),
                      HORON_ERR_PEER_LOST);
-    assert_string_equal(error.text, "closed the connection");
+    assert_string_equal(
+        error.text,
+        "closed the connection without leaving the job (killed, crashed, or it exited)");
     pair_close(&pair);
 }
 

@@ -162,7 +162,9 @@ static void test_tcp_peer_that_closed_is_lost_after_its_bytes(void **state)
     assert_int_equal(moved, 4);
     wait_readable(links[0]);
     assert_int_equal(recv_some(links[0], bytes, sizeof bytes, &moved, &error), HORON_ERR_PEER_LOST);
-    assert_string_equal(error.text, "closed the connection");
+    assert_string_equal(
+        error.text,
+        "closed the connection without leaving the job (killed, crashed, or it exited)");
     links[0]->ops->destroy(links[0]);
 }
 
@@ -187,7 +189,8 @@ static void test_tcp_peer_that_reset_is_lost_and_no_signal_comes(void **state)
         status = links[0]->ops->send(links[0], &out, 1, &moved, &error);
     while (status == HORON_OK);
     assert_int_equal(status, HORON_ERR_PEER_LOST);
-    assert_string_equal(error.text, "reset the connection");
+    assert_string_equal(
+        error.text, "reset the connection without leaving the job (killed, crashed, or it exited)");
     links[0]->ops->destroy(links[0]);
 }
 
