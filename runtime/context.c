@@ -276,7 +276,8 @@ static horon_status_t start_thread(struct horon_context *ctx, struct horon_error
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failed)
         return horon_error_set_errno(error, HORON_ERR_SYSTEM, failed,
-                                     "cannot start the progress thread");
+                                     "cannot start the progress thread (is there memory for it; do "
+                                     "ulimit -u and the cgroup's pids.max allow another thread?)");
     ctx->thread_runs = true;
     return HORON_OK;
 }
