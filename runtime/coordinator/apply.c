@@ -237,12 +237,10 @@ static horon_status_t receive_inquiry(struct horon_coordinator *c, bool asks,
                                       struct horon_reader *in, struct horon_error *error)
 {
     char name[HORON_NAME_BYTES_MAX + 1];
-    uint64_t rank = 0;
-    if (horon_coord_read_name(in, name) && !asks)
-        rank = horon_read_varint(in);
-    if (!in->ok || rank >= (uint64_t)c->size)
+    struct coord_stand stand;
+    if (!horon_coord_read_name(in, name) || (!asks && !horon_coord_read_stand(c, in, &stand)))
         return refuse(c, error, "a name or rank that cannot be");
-    return asks ? horon_coord_asked_by_parent(c, name) : horon_coord_told(c, name, (int)rank);
+    return asks ? horon_coord_asked_by_parent(c, name) : horon_coord_told(c, 0, name, &stand);
 }
 
 /** Reads a whole message of the parent. @return OK | ERR_MEMORY | ERR_PROTO: the job must fail */
@@ -263,7 +261,7 @@ horon_status_t horon_coord_receive_decisions(struct horon_coordinator *c, struct
         case COORD_DOWN_ASK:
             status = receive_inquiry(c, true, in, error);
             break;
-        case COORD_DOWN_LACKS:
+        case COORD_DOWN_WORD:
             status = receive_inquiry(c, false, in, error);
             break;
         default:

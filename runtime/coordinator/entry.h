@@ -7,6 +7,9 @@
 
 #define COORD_NONE UINT32_MAX
 
+/* Of the name of another tensor, in a text. */
+#define COORD_OTHER_SHOWN 64
+
 /* What a seat says of a tensor that failed further down. */
 struct coord_failure {
     const char *text;
@@ -51,6 +54,20 @@ struct coord_entry {
     bool grouped;          /* the agreed description names a group */
     bool foreign;          /* made on a peer's word */
     bool asked_about;      /* there is an inquiry */
+};
+
+/* How a rank stands to a tensor that others wait for; each is worth more than those before it. */
+enum coord_word {
+    COORD_UNHEARD, /* it was asked, and its parent has nothing of it */
+    COORD_LACKS,   /* it has not submitted it */
+    COORD_HAS,     /* it has, and waits itself for a rank below */
+};
+#define COORD_WORD_COUNT 3
+
+struct coord_stand {
+    int rank;
+    uint8_t word;                      /* enum coord_word */
+    char other[COORD_OTHER_SHOWN + 1]; /* LACKS: a name, cut, that it waits for instead; or "" */
 };
 
 struct coord_cold {

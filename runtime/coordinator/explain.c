@@ -23,14 +23,22 @@ __attribute__((format(printf, 2, 3))) static void say(struct line *line, const c
         line->used = line->limit - 1;
 }
 
-/* Who was said to lack it. @return was anybody? */
-static bool say_lacking(const struct horon_coordinator *c, uint32_t index, struct line *line)
+/* Who was said to be awaited, and what the first that said so waits for itself: the same tensor
+ * under another name, perhaps. @return was anybody? */
+static bool say_awaited(const struct horon_coordinator *c, uint32_t index, struct line *line)
 {
     uint32_t count;
-    const int *lacking = horon_coord_inquiry_lacking(c, index, &count);
-    char who[96];
-    for (uint32_t i = 0; i < count; i++)
-        say(line, "%s%s", i ? ", " : "waiting for ", horon_coord_rank_name(c, lacking[i], who));
+    const struct coord_stand *awaited = horon_coord_inquiry_awaited(c, index, &count), *odd = NULL;
+    char who[96], shown[COORD_OTHER_SHOWN + 1];
+    for (uint32_t i = 0; i < count; i++) {
+        say(line, "%s%s", i ? ", " : "waiting for ",
+            horon_coord_rank_name(c, awaited[i].rank, who));
+        if (!odd && awaited[i].other[0])
+            odd = &awaited[i];
+    }
+    if (odd)
+        say(line, "; rank %d waits for '%s'", odd->rank,
+            horon_name_show(odd->other, shown, sizeof shown));
     return count > 0;
 }
 
@@ -70,14 +78,14 @@ bool horon_coordinator_explain(const struct horon_coordinator *c, uint64_t token
     say(&line, "tensor '%s': ", horon_name_show(c->cold[index].name, shown, sizeof shown));
     switch ((enum coord_state)c->entries[index].state) {
     case COORD_GATHERING:
-        if (!say_lacking(c, index, &line))
+        if (!say_awaited(c, index, &line))
             say_missing(c, index, &line);
         break;
     case COORD_WHOLE:
         say_whole(c, index, &line);
         break;
     case COORD_REPORTED:
-        if (!say_lacking(c, index, &line))
+        if (!say_awaited(c, index, &line))
             say(&line, "reported to %s; waiting for other ranks",
                 horon_coord_rank_name(c, c->parent, who));
         break;

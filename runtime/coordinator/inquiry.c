@@ -2,20 +2,22 @@
 /*
  * Who lacks a tensor, for the text of a timeout. A question goes up to the first rank that is
  * itself waiting, from there down to the children that have not reported, and every rank that finds
- * out that it lacks the tensor says so to who asked. Answers are kept with the entry until its
- * round ends or somebody contributes. They are words for people: lost or late ones do no harm, so
- * what does not fit the round any more is dropped.
+ * out that it lacks the tensor says so to who asked, with a name that it waits for instead. A child
+ * that is asked counts as awaited until it says that it has the tensor: one that was stopped never
+ * says anything. Answers are kept with the entry until its round ends or somebody contributes. They
+ * are words for people: lost or late ones do no harm, so what does not fit the round any more is
+ * dropped.
  */
 #include "internal.h"
 
 /* Ranks that are told by name; more would not fit a text. */
-#define LACKING_MAX 8
+#define AWAITED_MAX 8
 
 struct coord_inquiry {
-    bool parent_asks;
-    uint32_t lacking_count;
-    int lacking[LACKING_MAX];
-    uint64_t asking[]; /* [words]: seats that ask */
+    bool own, parent_asks; /* who asks, besides seats: this rank, its parent */
+    uint32_t awaited_count;
+    struct coord_stand awaited[AWAITED_MAX]; /* by rank */
+    uint64_t asking[];                       /* [words]: seats that ask */
 };
 
 static struct coord_inquiry *open_inquiry(struct horon_coordinator *c, uint32_t index)
@@ -24,7 +26,7 @@ static struct coord_inquiry *open_inquiry(struct horon_coordinator *c, uint32_t 
     if (!cold->inquiry)
         cold->inquiry = horon_zalloc(1, sizeof *cold->inquiry + c->words * sizeof(uint64_t));
     if (cold->inquiry) {
-        cold->inquiry->lacking_count = 0;
+        cold->inquiry->awaited_count = 0;
         c->entries[index].asked_about = true;
     }
     return cold->inquiry;
@@ -37,60 +39,112 @@ void horon_coord_inquiry_end(struct horon_coordinator *c, uint32_t index)
     c->entries[index].asked_about = false;
 }
 
-const int *horon_coord_inquiry_lacking(const struct horon_coordinator *c, uint32_t index,
-                                       uint32_t *count_out)
+const struct coord_stand *horon_coord_inquiry_awaited(const struct horon_coordinator *c,
+                                                      uint32_t index, uint32_t *count_out)
 {
     const struct coord_inquiry *inquiry = c->cold[index].inquiry;
-    *count_out = inquiry ? inquiry->lacking_count : 0;
-    return inquiry ? inquiry->lacking : NULL;
+    *count_out = inquiry ? inquiry->awaited_count : 0;
+    return inquiry ? inquiry->awaited : NULL;
+}
+
+bool horon_coord_read_stand(const struct horon_coordinator *c, struct horon_reader *in,
+                            struct coord_stand *stand)
+{
+    const uint64_t rank = horon_read_varint(in);
+    stand->rank = (int)rank;
+    stand->word = horon_read_u8(in);
+    horon_read_string(in, stand->other, sizeof stand->other);
+    return in->ok && rank < (uint64_t)c->size && stand->word < COORD_WORD_COUNT;
 }
 
 /* ---- Saying ---------------------------------------------------------------------------------- */
 
-/* @param rank -1: a record without one */
-static horon_status_t send(struct horon_coordinator *c, struct coord_outbox *outbox, uint8_t record,
-                           const char *name, int rank)
+static horon_status_t ask(struct horon_coordinator *c, struct coord_outbox *outbox, uint8_t record,
+                          const char *name)
 {
     struct horon_writer out = horon_coord_outbox_room(c, outbox, strlen(name) + 16);
     if (!out.ok)
         return HORON_ERR_MEMORY;
     horon_write_u8(&out, record);
     horon_write_string(&out, name);
-    if (rank >= 0)
-        horon_write_varint(&out, (uint64_t)rank);
     horon_coord_outbox_commit(outbox, &out);
     return HORON_OK;
 }
 
-/* Keeps the ranks in order. */
-static bool is_news(struct coord_inquiry *inquiry, int rank)
+static horon_status_t send(struct horon_coordinator *c, struct coord_outbox *outbox, uint8_t record,
+                           const char *name, const struct coord_stand *stand)
+{
+    const size_t bytes = strlen(name) + sizeof stand->other + 32;
+    struct horon_writer out = horon_coord_outbox_room(c, outbox, bytes);
+    if (!out.ok)
+        return HORON_ERR_MEMORY;
+    horon_write_u8(&out, record);
+    horon_write_string(&out, name);
+    horon_write_varint(&out, (uint64_t)stand->rank);
+    horon_write_u8(&out, stand->word);
+    horon_write_string(&out, stand->other);
+    horon_coord_outbox_commit(outbox, &out);
+    return HORON_OK;
+}
+
+/* How this rank stands; if it lacks the tensor, with the first of the others that it waits for. */
+static struct coord_stand own_stand(const struct horon_coordinator *c, enum coord_word word)
+{
+    struct coord_stand stand = {.rank = c->rank, .word = (uint8_t)word};
+    for (uint32_t i = 0; i < c->entry_used && word == COORD_LACKS; i++) {
+        if (!c->entries[i].own || c->entries[i].state == COORD_IDLE)
+            continue;
+        const size_t bytes = c->cold[i].name_bytes;
+        memcpy(stand.other, c->cold[i].name, bytes < COORD_OTHER_SHOWN ? bytes : COORD_OTHER_SHOWN);
+        break;
+    }
+    return stand;
+}
+
+/* Keeps the ranks in order. @return does it change anything? */
+static bool is_news(struct coord_inquiry *inquiry, const struct coord_stand *stand)
 {
     uint32_t place = 0;
-    while (place < inquiry->lacking_count && inquiry->lacking[place] < rank)
+    while (place < inquiry->awaited_count && inquiry->awaited[place].rank < stand->rank)
         place++;
-    if (inquiry->lacking_count == LACKING_MAX ||
-        (place < inquiry->lacking_count && inquiry->lacking[place] == rank))
+    struct coord_stand *at = &inquiry->awaited[place];
+    const uint32_t behind = inquiry->awaited_count - place;
+    const bool known = behind > 0 && at->rank == stand->rank;
+    if (known && stand->word <= at->word)
         return false;
-    memmove(&inquiry->lacking[place + 1], &inquiry->lacking[place],
-            (inquiry->lacking_count - place) * sizeof inquiry->lacking[0]);
-    inquiry->lacking[place] = rank;
-    inquiry->lacking_count++;
+    if (known && stand->word == COORD_HAS) {
+        memmove(at, at + 1, (behind - 1) * sizeof *at);
+        inquiry->awaited_count--;
+        return true;
+    }
+    if (!known && (stand->word == COORD_HAS || inquiry->awaited_count == AWAITED_MAX))
+        return false;
+    if (!known) {
+        memmove(at + 1, at, behind * sizeof *at);
+        inquiry->awaited_count++;
+    }
+    *at = *stand;
     return true;
 }
 
-/* A rank lacks the tensor: remembers it and tells who asks. */
-static horon_status_t tell(struct horon_coordinator *c, uint32_t index, int rank)
+#define FROM_PARENT 0 /* a seat that sends nothing: this rank's own */
+#define FROM_NOBODY COORD_NONE
+
+/* Remembers how a rank stands and tells who asks, but not who said it: two neighbours that ask each
+ * other would go on for ever. */
+static horon_status_t tell(struct horon_coordinator *c, uint32_t index,
+                           const struct coord_stand *stand, uint32_t from_seat)
 {
     struct coord_inquiry *inquiry = c->cold[index].inquiry;
     const char *name = c->cold[index].name;
-    if (!inquiry || !is_news(inquiry, rank))
+    if (!inquiry || !is_news(inquiry, stand))
         return HORON_OK;
     horon_status_t status = HORON_OK;
-    if (inquiry->parent_asks)
-        status = send(c, &c->up, COORD_UP_LACKS, name, rank);
+    if (inquiry->parent_asks && from_seat != FROM_PARENT)
+        status = send(c, &c->up, COORD_UP_WORD, name, stand);
     for (uint32_t seat = 1; seat < c->seat_count && !status; seat++)
-        if (inquiry->asking[seat / 64] >> (seat % 64) & 1)
-            status = send(c, &c->seats[seat].out, COORD_DOWN_LACKS, name, rank);
+        if (seat != from_seat && inquiry->asking[seat / 64] >> (seat % 64) & 1)
+            status = send(c, &c->seats[seat].out, COORD_DOWN_WORD, name, stand);
     return status;
 }
 
@@ -100,17 +154,22 @@ static horon_status_t spread(struct horon_coordinator *c, uint32_t index)
     const char *name = c->cold[index].name;
     uint8_t state = c->entries[index].state;
     if (state == COORD_REPORTED || state == COORD_RECALLED)
-        return send(c, &c->up, COORD_UP_ASK, name, -1);
+        return ask(c, &c->up, COORD_UP_ASK, name);
     if (state != COORD_GATHERING)
         return HORON_OK;
     horon_status_t status = HORON_OK;
-    if (!horon_coord_seat_has(c, index, 0))
-        status = tell(c, index, c->rank);
+    if (!horon_coord_seat_has(c, index, 0)) {
+        const struct coord_stand own = own_stand(c, COORD_LACKS);
+        status = tell(c, index, &own, FROM_NOBODY);
+    }
     uint32_t asked = 0;
-    for (uint32_t seat = 1; seat < c->seat_count && asked < LACKING_MAX && !status; seat++) {
+    for (uint32_t seat = 1; seat < c->seat_count && asked < AWAITED_MAX && !status; seat++) {
+        const struct coord_stand stand = {.rank = c->seats[seat].rank, .word = COORD_UNHEARD};
         if (horon_coord_seat_has(c, index, seat))
             continue;
-        status = send(c, &c->seats[seat].out, COORD_DOWN_ASK, name, -1);
+        status = tell(c, index, &stand, FROM_NOBODY);
+        if (!status)
+            status = ask(c, &c->seats[seat].out, COORD_DOWN_ASK, name);
         asked++;
     }
     return status;
@@ -119,9 +178,14 @@ static horon_status_t spread(struct horon_coordinator *c, uint32_t index)
 /** This rank wants to know. @return OK | ERR_MEMORY */
 horon_status_t horon_coord_inquire(struct horon_coordinator *c, uint32_t index)
 {
-    if (!open_inquiry(c, index))
+    struct coord_inquiry *inquiry = c->cold[index].inquiry;
+    const bool joins = inquiry && !inquiry->own; /* others have asked */
+    if (!joins)
+        inquiry = open_inquiry(c, index);
+    if (!inquiry)
         return HORON_ERR_MEMORY;
-    return spread(c, index);
+    inquiry->own = true;
+    return joins ? HORON_OK : spread(c, index);
 }
 
 /* ---- Hearing: the name was read and is not empty --------------------------------------------- */
@@ -139,31 +203,51 @@ horon_status_t horon_coord_asked_by_child(struct horon_coordinator *c, uint32_t 
     uint32_t index = find(c, name);
     if (index == COORD_NONE || !horon_coord_seat_has(c, index, seat))
         return HORON_OK; /* crossed the batch that has it */
-    struct coord_inquiry *inquiry = open_inquiry(c, index);
+    struct coord_inquiry *inquiry = c->cold[index].inquiry;
+    const uint64_t bit = (uint64_t)1 << (seat % 64);
+    const bool joins = inquiry && !(inquiry->asking[seat / 64] & bit);
+    if (!joins)
+        inquiry = open_inquiry(c, index);
     if (!inquiry)
         return HORON_ERR_MEMORY;
-    inquiry->asking[seat / 64] |= (uint64_t)1 << (seat % 64);
-    return spread(c, index);
+    inquiry->asking[seat / 64] |= bit;
+    if (!joins)
+        return spread(c, index);
+    /* all ranks ask at about the same time: what is known is told, what comes will be */
+    horon_status_t status = HORON_OK;
+    for (uint32_t i = 0; i < inquiry->awaited_count && !status; i++)
+        status = send(c, &c->seats[seat].out, COORD_DOWN_WORD, c->cold[index].name,
+                      &inquiry->awaited[i]);
+    return status;
 }
 
 /** The parent asks. @return OK | ERR_MEMORY */
 horon_status_t horon_coord_asked_by_parent(struct horon_coordinator *c, const char *name)
 {
     uint32_t index = find(c, name);
-    if (index == COORD_NONE || c->entries[index].state == COORD_IDLE)
-        return send(c, &c->up, COORD_UP_LACKS, name, c->rank); /* and so do all below */
+    const bool idle = index == COORD_NONE || c->entries[index].state == COORD_IDLE;
+    if (idle) { /* and so it is with all below */
+        const struct coord_stand own = own_stand(c, COORD_LACKS);
+        return send(c, &c->up, COORD_UP_WORD, name, &own);
+    }
     if (c->entries[index].state != COORD_GATHERING)
         return HORON_OK; /* crossed our report */
     struct coord_inquiry *inquiry = open_inquiry(c, index);
     if (!inquiry)
         return HORON_ERR_MEMORY;
     inquiry->parent_asks = true;
-    return spread(c, index);
+    horon_status_t status = HORON_OK;
+    if (horon_coord_seat_has(c, index, 0)) {
+        const struct coord_stand own = own_stand(c, COORD_HAS);
+        status = send(c, &c->up, COORD_UP_WORD, name, &own);
+    }
+    return status ? status : spread(c, index);
 }
 
-/** A neighbour says that @p rank lacks it. @return OK | ERR_MEMORY */
-horon_status_t horon_coord_told(struct horon_coordinator *c, const char *name, int rank)
+/** A child, or the parent (@p seat 0), says how a rank stands. @return OK | ERR_MEMORY */
+horon_status_t horon_coord_told(struct horon_coordinator *c, uint32_t seat, const char *name,
+                                const struct coord_stand *stand)
 {
     uint32_t index = find(c, name);
-    return index == COORD_NONE ? HORON_OK : tell(c, index, rank);
+    return index == COORD_NONE ? HORON_OK : tell(c, index, stand, seat);
 }

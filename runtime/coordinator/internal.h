@@ -96,12 +96,15 @@ horon_status_t horon_coord_decide(struct horon_coordinator *c);
 /* inquiry.c */
 horon_status_t horon_coord_inquire(struct horon_coordinator *c, uint32_t index);
 void horon_coord_inquiry_end(struct horon_coordinator *c, uint32_t index);
-const int *horon_coord_inquiry_lacking(const struct horon_coordinator *c, uint32_t index,
-                                       uint32_t *count_out);
+const struct coord_stand *horon_coord_inquiry_awaited(const struct horon_coordinator *c,
+                                                      uint32_t index, uint32_t *count_out);
 horon_status_t horon_coord_asked_by_child(struct horon_coordinator *c, uint32_t seat,
                                           const char *name);
 horon_status_t horon_coord_asked_by_parent(struct horon_coordinator *c, const char *name);
-horon_status_t horon_coord_told(struct horon_coordinator *c, const char *name, int rank);
+horon_status_t horon_coord_told(struct horon_coordinator *c, uint32_t seat, const char *name,
+                                const struct coord_stand *stand);
+bool horon_coord_read_stand(const struct horon_coordinator *c, struct horon_reader *in,
+                            struct coord_stand *stand);
 
 /* decided.c: batches for the caller */
 horon_status_t horon_coord_decided_reserve(struct horon_coordinator *c, size_t more);

@@ -202,12 +202,11 @@ static horon_status_t receive_inquiry(struct horon_coordinator *c, uint32_t seat
                                       struct horon_reader *in, struct horon_error *error)
 {
     char name[HORON_NAME_BYTES_MAX + 1];
-    uint64_t rank = 0;
-    if (horon_coord_read_name(in, name) && !asks)
-        rank = horon_read_varint(in);
-    if (!in->ok || rank >= (uint64_t)c->size)
+    struct coord_stand stand;
+    if (!horon_coord_read_name(in, name) || (!asks && !horon_coord_read_stand(c, in, &stand)))
         return refuse(c, seat, error, "a name or rank that cannot be");
-    return asks ? horon_coord_asked_by_child(c, seat, name) : horon_coord_told(c, name, (int)rank);
+    return asks ? horon_coord_asked_by_child(c, seat, name)
+                : horon_coord_told(c, seat, name, &stand);
 }
 
 /** Reads a whole message of a child. @return OK | ERR_MEMORY | ERR_PROTO: the job must fail */
@@ -239,7 +238,7 @@ horon_status_t horon_coord_receive_report(struct horon_coordinator *c, uint32_t 
         case COORD_UP_ASK:
             status = receive_inquiry(c, seat, true, in, error);
             break;
-        case COORD_UP_LACKS:
+        case COORD_UP_WORD:
             status = receive_inquiry(c, seat, false, in, error);
             break;
         default:

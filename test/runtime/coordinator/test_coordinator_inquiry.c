@@ -2,7 +2,7 @@
 /* Who lacks a tensor: asked from anywhere, answered by whoever it is. */
 #include "expect.h"
 
-static char text[400];
+static char text[HORON_ERROR_TEXT_BYTES];
 
 static const char *ask(int rank, uint64_t token)
 {
@@ -76,6 +76,68 @@ static void test_coordinator_ask_in_a_large_job_stays_short(void **state)
     tree_deinit(&tree);
 }
 
+static bool is_below(int rank, int above)
+{
+    while (rank > 0 && rank != above)
+        rank = tree.parent[rank];
+    return rank == above;
+}
+
+/* One that was stopped says nothing: its parent answers for it. */
+static void test_coordinator_ask_names_a_rank_that_does_not_answer(void **state)
+{
+    (void)state;
+    struct horon_tensor a = tree_tensor(3, "a");
+    for (int shape = 0; shape < TREE_SHAPE_COUNT; shape++)
+        for (int stopped = 1; stopped < 7; stopped++) {
+            tree_init(&tree, 7, (enum tree_shape)shape, 8, MIB, 11);
+            for (int rank = 0; rank < 7; rank++)
+                if (rank != stopped)
+                    submit(rank, &a, 1 + 1000 * (uint64_t)rank);
+            run();
+            tree.stopped = stopped;
+            char expected[80];
+            snprintf(expected, sizeof expected, "tensor 'a': waiting for %s", tree.names[stopped]);
+            for (int rank = 0; rank < 7; rank++)
+                if (!is_below(rank, stopped))
+                    assert_string_equal(ask(rank, 1 + 1000 * (uint64_t)rank), expected);
+            tree.stopped = 0;
+            submit(stopped, &a, 1 + 1000 * (uint64_t)stopped);
+            run();
+            expect_all(0, 1, 1);
+            tree_deinit(&tree);
+        }
+}
+
+/* The same tensor under two names, as two verbs give it: each side hears of the other. */
+static void test_coordinator_ask_tells_what_is_waited_for_instead(void **state)
+{
+    (void)state;
+    char expected[300], name[HORON_NAME_BYTES_MAX + 1];
+    for (int shape = 0; shape < TREE_SHAPE_COUNT; shape++) {
+        struct horon_tensor mine = tree_tensor(3, "broadcast.w"), other = mine;
+        memset(name, 'x', sizeof name - 1);
+        name[sizeof name - 1] = 0;
+        memcpy(name, "allreduce.\x1b", 11); /* and the longest there is */
+        memcpy(other.name, name, sizeof name);
+        tree_init(&tree, 7, (enum tree_shape)shape, 8, MIB, 11);
+        for (int rank = 0; rank < 7; rank++)
+            submit(rank, rank == 5 ? &other : &mine, 1 + 1000 * (uint64_t)rank);
+        run();
+        for (int rank = 0; rank < 7; rank++) {
+            if (rank == 5)
+                continue;
+            snprintf(
+                expected, sizeof expected,
+                "tensor 'broadcast.w': waiting for %s; rank 5 waits for 'allreduce.\\x1b%.50s'",
+                tree.names[5], name + 11);
+            assert_string_equal(ask(rank, 1 + 1000 * (uint64_t)rank), expected);
+        }
+        assert_non_null(strstr(ask(5, 5001), " waits for 'broadcast.w'"));
+        tree_deinit(&tree);
+    }
+}
+
 /* What was said is forgotten as soon as somebody contributes. */
 static void test_coordinator_answer_out_of_date_is_forgotten(void **state)
 {
@@ -119,7 +181,7 @@ static void test_coordinator_ask_before_a_batch_does_not_age_the_report(void **s
     run();
     expect_all(1, 2, 1);
     assert_true(horon_coordinator_explain(tree.ranks[1], 1009, text, sizeof text));
-    assert_string_equal(text, "tensor 'b': waiting for rank 0 (host-a)");
+    assert_string_equal(text, "tensor 'b': waiting for rank 0 (host-a); rank 0 waits for 'a'");
     tree_deinit(&tree);
 }
 
@@ -129,6 +191,8 @@ int main(void)
         cmocka_unit_test(test_coordinator_ask_names_the_missing_rank),
         cmocka_unit_test(test_coordinator_ask_names_several),
         cmocka_unit_test(test_coordinator_ask_in_a_large_job_stays_short),
+        cmocka_unit_test(test_coordinator_ask_names_a_rank_that_does_not_answer),
+        cmocka_unit_test(test_coordinator_ask_tells_what_is_waited_for_instead),
         cmocka_unit_test(test_coordinator_answer_out_of_date_is_forgotten),
         cmocka_unit_test(test_coordinator_ask_before_a_batch_does_not_age_the_report),
     };

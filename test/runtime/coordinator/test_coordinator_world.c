@@ -25,6 +25,9 @@
 static struct world w;
 static uint64_t first_seed = 1, seed_count = 3000;
 
+/* As callers do: before the warning about a stall, and when the time is up. */
+#define ASKS_MAX 2
+
 #define CHECK(condition)                                                                           \
     do {                                                                                           \
         if (!(condition)) {                                                                        \
@@ -264,11 +267,15 @@ static void cancel_some(int rank)
 static void ask_some(int rank)
 {
     int tensor = (int)below((uint64_t)w.tensors);
-    const struct use *use = &w.uses[rank][tensor];
+    struct use *use = &w.uses[rank][tensor];
     char text[300], short_text[9];
     CHECK(horon_coordinator_explain(w.tree.ranks[rank], use->token, text, sizeof text) ==
           use->in_flight);
-    horon_coordinator_ask(w.tree.ranks[rank], use->token);
+    if (use->asked_token != use->token)
+        use->asks = 0;
+    use->asked_token = use->token;
+    if (use->asks++ < ASKS_MAX)
+        horon_coordinator_ask(w.tree.ranks[rank], use->token);
     if (!use->in_flight)
         return;
     CHECK(strstr(text, "layer."));

@@ -134,15 +134,30 @@ horon_status_t tree_deliver(struct tree *tree, int rank, bool up)
     return status;
 }
 
+/* Is there a message of this edge, and a rank that takes it? */
+static bool deliverable(const struct tree *tree, int rank, bool up)
+{
+    const int to = up ? tree->parent[rank] : rank;
+    return (up ? tree->up : tree->down)[rank].first && (!tree->stopped || to != tree->stopped);
+}
+
+static bool any_deliverable(const struct tree *tree)
+{
+    bool any = false;
+    for (int rank = 0; rank < tree->size && !any && tree->in_flight; rank++)
+        any = deliverable(tree, rank, true) || deliverable(tree, rank, false);
+    return any;
+}
+
 horon_status_t tree_deliver_any(struct tree *tree, int *to_out)
 {
-    if (tree->in_flight == 0)
+    if (tree->stopped ? !any_deliverable(tree) : tree->in_flight == 0)
         return HORON_AGAIN;
     for (;;) {
         uint64_t pick = tree_below(&tree->random, (uint64_t)tree->size * 2);
         int rank = (int)(pick / 2);
         bool up = pick % 2;
-        if (!(up ? tree->up : tree->down)[rank].first)
+        if (!deliverable(tree, rank, up))
             continue;
         *to_out = up ? tree->parent[rank] : rank;
         return tree_deliver(tree, rank, up);
@@ -154,13 +169,13 @@ horon_status_t tree_run(struct tree *tree)
     horon_status_t status = HORON_OK;
     for (int rank = tree->size - 1; rank >= 0 && !status; rank--)
         status = tree_flush(tree, rank, true);
-    while (!status && tree->in_flight > 0) {
+    while (!status) {
         int to;
         status = tree_deliver_any(tree, &to);
         if (!status)
             status = tree_flush(tree, to, true);
     }
-    return status;
+    return status == HORON_AGAIN ? HORON_OK : status;
 }
 
 struct horon_tensor tree_tensor(uint64_t count, const char *format, ...)

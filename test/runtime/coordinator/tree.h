@@ -33,6 +33,7 @@ struct tree {
     struct horon_coordinator *ranks[TREE_SIZE_MAX];
     struct tree_queue up[TREE_SIZE_MAX], down[TREE_SIZE_MAX]; /* of the edge to the parent */
     size_t in_flight;                                         /* messages */
+    int stopped; /* a rank that nothing is delivered to; 0: none */
     size_t sent_count, sent_bytes, longest_bytes;
     uint64_t random;
     char names[TREE_SIZE_MAX][32];

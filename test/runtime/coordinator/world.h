@@ -19,6 +19,8 @@ struct use {
     bool has_handle;
     uint32_t handle;
     int handle_round; /* the description that the handle has is of this round */
+    uint64_t asked_token;
+    int asks; /* about it */
 };
 
 /* A batch as the first rank saw it. */

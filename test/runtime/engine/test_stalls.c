@@ -109,6 +109,35 @@ static void test_stalls_warning_names_who_lacks_the_tensor(void **state)
     }
 }
 
+/* Two verbs of the Python interface make two names of one: each side hears what the other has. */
+static void test_stalls_other_name_of_who_lacks_the_tensor_is_told(void **state)
+{
+    static const char *const names[] = {"broadcast.w", "allreduce.w"};
+    static const int hosts[] = {2};
+    struct heard heard;
+    float x[2] = {0};
+    struct horon_request *requests[2];
+    (void)state;
+    struct world *world = make(hosts, 1, &heard);
+    for (int rank = 0; rank < 2; rank++)
+        requests[rank] = submit(world, rank, names[rank], &x[rank]);
+    turn(world);
+    for (int rank = 0; rank < 2; rank++) {
+        char expected[128];
+        snprintf(expected, sizeof expected,
+                 "'%s': waiting for rank %d (host-0); rank %d waits for '%s'", names[rank],
+                 1 - rank, 1 - rank, names[1 - rank]);
+        pass(world, rank, 12);
+        if (!strstr(heard.text, expected))
+            fail_msg("rank %d heard '%s'", rank, heard.text);
+    }
+    horon_engine_leave(world->ranks[0].engine);
+    horon_engine_leave(world->ranks[1].engine);
+    for (int rank = 0; rank < 2; rank++)
+        world_release(requests[rank]);
+    world_destroy(world);
+}
+
 /* A look that comes late asks first: what it said at once would name nobody. */
 static void test_stalls_late_look_asks_before_it_warns(void **state)
 {
@@ -247,6 +276,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stalls_warning_names_who_lacks_the_tensor),
+        cmocka_unit_test(test_stalls_other_name_of_who_lacks_the_tensor_is_told),
         cmocka_unit_test(test_stalls_late_look_asks_before_it_warns),
         cmocka_unit_test(test_stalls_of_many_are_a_few_lines),
         cmocka_unit_test(test_stalls_before_the_limit_nothing_is_said),
