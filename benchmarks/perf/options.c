@@ -47,7 +47,7 @@ static const struct flag flags[] = {
      .kind = FLAG_SIZE,
      .offset = AT(begin_bytes),
      .value = "SIZE",
-     .doc = "first size, K M G are powers of 1024 (8)"},
+     .doc = "first size, K M G are powers of 1024 (8; 1K of an allgather)"},
     {.word = "maxbytes",
      .code = 'e',
      .kind = FLAG_SIZE,
@@ -387,12 +387,22 @@ static enum perf_parse parse_flags(int argc, char **argv, struct perf_options *o
     return PERF_PARSE_RUN;
 }
 
+/* Small, but an element of every rank. */
+static uint64_t default_begin(const struct perf_options *options)
+{
+    const uint64_t element = perf_dtype_bytes(options->dtype);
+    if (options->verb == HORON_ALLGATHER) {
+        return 1024;
+    }
+    return element > 8 ? element : 8;
+}
+
 enum perf_parse perf_options_parse(int argc, char **argv, struct perf_options *options_out,
                                    char *why)
 {
     struct perf_options options = {.dtype = HORON_FLOAT32,
                                    .redop = HORON_SUM,
-                                   .begin_bytes = 8,
+                                   .begin_bytes = UINT64_MAX,
                                    .end_bytes = UINT64_MAX,
                                    .factor = 2,
                                    .iterations = 20,
@@ -409,6 +419,9 @@ enum perf_parse perf_options_parse(int argc, char **argv, struct perf_options *o
                  optind < argc ? "\"" : "", optind < argc ? argv[argc - 1] : "none",
                  optind < argc ? "\"" : "");
         return PERF_PARSE_WRONG;
+    }
+    if (options.begin_bytes == UINT64_MAX) {
+        options.begin_bytes = default_begin(&options);
     }
     if (options.end_bytes == UINT64_MAX) {
         options.end_bytes = options.begin_bytes;

@@ -56,6 +56,24 @@ static void test_options_of_nccl_tests_are_understood(void **state)
     assert_int_equal(p.options.places, PERF_BOTH_PLACES);
 }
 
+static void test_options_first_size_without_a_flag_holds_an_element(void **state)
+{
+    static const struct {
+        const char *words;
+        uint64_t bytes;
+    } rows[] = {{"allreduce", 8},
+                {"broadcast -d complex128", 16},
+                {"allgather", 1024},
+                {"allgather -e 4K", 1024}};
+    (void)state;
+    struct parsed p;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        parse(&p, rows[i].words);
+        assert_int_equal(p.result, PERF_PARSE_RUN);
+        assert_int_equal(p.options.begin_bytes, rows[i].bytes);
+    }
+}
+
 static void test_options_long_words_are_understood(void **state)
 {
     (void)state;
@@ -166,6 +184,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_options_of_nccl_tests_are_understood),
+        cmocka_unit_test(test_options_first_size_without_a_flag_holds_an_element),
         cmocka_unit_test(test_options_long_words_are_understood),
         cmocka_unit_test(test_options_slips_are_named),
         cmocka_unit_test(test_options_help_lists_every_flag),
