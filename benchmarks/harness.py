@@ -362,6 +362,16 @@ def print_table(heads, rows, markdown=False):
         print("  ".join(cells).rstrip(), flush=True)
 
 
+def make_folder(folder):
+    """Of --out, before anything is measured. None: there is none."""
+    if folder is None:
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HarnessError(f"--out {folder}: {error.strerror}") from error
+
+
 def main_guard(main):
     """Runs main(); turns our errors and Ctrl-C into one line and a status."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

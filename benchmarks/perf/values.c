@@ -259,7 +259,8 @@ static double reduced(uint64_t i, horon_dtype_t dtype, horon_redop_t redop, int 
     if (redop != HORON_AVERAGE) {
         return (double)value;
     }
-    return tolerance(dtype) > 0.0 ? (double)value / size : (double)(value / size);
+    const int64_t whole = value / size;
+    return tolerance(dtype) > 0.0 ? (double)value / size : (double)whole;
 }
 
 int perf_tile_reduced(struct perf_tile *tile, horon_dtype_t dtype, horon_redop_t redop, int size)

@@ -91,7 +91,7 @@ static int find_epoll(struct ev_loop *ev)
         ev_io_stop(ev, &io);
         for (struct dirent *entry = readdir(folder); entry && found < 0; entry = readdir(folder))
             if (lists(dirfd(folder), entry->d_name, probe))
-                found = atoi(entry->d_name);
+                found = (int)strtol(entry->d_name, NULL, 10);
     }
     if (folder)
         closedir(folder);

@@ -22,8 +22,12 @@ static horon_status_t take_descriptor(const horon_descriptor_t *given, horon_des
         return horon_error_set(error, HORON_ERR_INVALID,
                                "descriptor.struct_bytes is %zu; begin with HORON_DESCRIPTOR_INIT",
                                given->struct_bytes);
+    if (given->struct_bytes >= sizeof *desc) {
+        *desc = *given;
+        return HORON_OK;
+    }
     *desc = fresh;
-    memcpy(desc, given, given->struct_bytes < sizeof *desc ? first_bytes : sizeof *desc);
+    memcpy(desc, given, first_bytes);
     return HORON_OK;
 }
 

@@ -5,6 +5,7 @@ import importlib.machinery
 import importlib.util
 import pathlib
 import sys
+import tempfile
 import time
 import xml.etree.ElementTree
 
@@ -163,6 +164,16 @@ def test_plot_is_well_formed_and_shows_every_library():
     for text in ("horon", "a<b", "8 B", "256 MiB", "title"):
         assert text in texts, text
     assert len([e for e in root.iter() if e.tag.endswith("circle")]) == 4
+
+
+def test_harness_folder_that_cannot_be_made_is_refused_before_anything_runs():
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = pathlib.Path(scratch)
+        (folder / "file").touch()
+        assert "file: File exists" in refused(harness.make_folder, folder / "file")
+        harness.make_folder(folder / "new" / "one")
+        assert (folder / "new" / "one").is_dir()
+    harness.make_folder(None)
 
 
 if __name__ == "__main__":

@@ -19,8 +19,6 @@
 #define PING_SECONDS 5.
 #define LOST_SECONDS 20.
 
-extern char **environ;
-
 /* ---- Events ---- */
 
 void horonrun_job_signals(sigset_t *set)

@@ -121,8 +121,11 @@ static void row_flag(const struct horon_config_row *row, char *flag, size_t byte
 {
     size_t used = (size_t)snprintf(flag, bytes, "--%s", row->name);
     for (size_t i = 2; i < used && i < bytes; i++) {
-        char c = flag[i];
-        flag[i] = c == '_' ? '-' : c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+        const char c = flag[i];
+        if (c == '_')
+            flag[i] = '-';
+        else if (c >= 'A' && c <= 'Z')
+            flag[i] = (char)(c - 'A' + 'a');
     }
 }
 

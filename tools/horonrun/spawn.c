@@ -12,8 +12,6 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-extern char **environ;
-
 struct failure {
     int error;
     int in_directory; /* chdir failed, not exec */
