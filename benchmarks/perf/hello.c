@@ -95,8 +95,10 @@ static int late(horon_context_t *context, double seconds)
 {
     const int is_late = horon_rank(context) == horon_size(context) - 1;
     float one = 1.0f;
-    if (greet(context) != 0 || greet(context) != 0) {
-        return -1;
+    for (int i = 0; i < 2; i++) {
+        if (greet(context) != 0) {
+            return -1;
+        }
     }
     if (is_late) {
         sleep_s(seconds);
@@ -226,6 +228,8 @@ static int starts(horon_context_t *context, size_t n)
     float *const data = calloc(4 * n, sizeof *data);
     horon_request_t **const requests = data != NULL ? prepare_many(context, data, n) : NULL;
     if (requests == NULL || n == 0) {
+        free((void *)requests);
+        free(data);
         return -1;
     }
     for (int round = -2 * WARM_UP; round < 2 * ROUNDS; round++) {

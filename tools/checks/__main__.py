@@ -73,31 +73,33 @@ def fuzz_build():
 
 
 def run_plain(report, options):
-    """The gcc build and its suites. Returns the build, or None if it does not compile."""
+    """The gcc build and its suites."""
     build = Build("check", "gcc", ["-Doptimization=3", "-Ddebug=true"])
     if not report.run("build gcc", build.compile):
-        return None
+        return
     for suite in options.suite or (suites.QUICK if options.quick else suites.SUITES):
         report.run(suite, build.run_suite, suite)
     if options.full:
         for suite in suites.long_forms(build.suites()):
             report.run(suite, build.run_suite, suite)
-    return build
 
 
 def run_clang(report, options):
-    """Clang compiles everything too; the fuzz targets exist in its build only."""
+    """Clang compiles everything too; the fuzz targets exist in its build only. Returns the plain
+    build, or None."""
     if not shutil.which("clang"):
         skipped = [Case("clang", SKIPPED, "there is no clang")]
         report.run("build clang", lambda: skipped)
         report.run(suites.FUZZ, lambda: skipped)
-        return
-    report.run("build clang", Build("clang", "clang").compile)
+        return None
+    build = Build("clang", "clang")
+    compiled = report.run("build clang", build.compile)
     fuzz = fuzz_build()
     if report.run("build fuzz targets", fuzz.compile):
         report.run(suites.FUZZ, fuzz.run_suite, suites.FUZZ)
         if options.full:
             report.run(suites.FUZZ_FULL, fuzz.run_suite, suites.FUZZ_FULL)
+    return build if compiled else None
 
 
 def run_sanitized(report, options):
@@ -115,15 +117,15 @@ def main():
         os.environ["HORON_TEST_FULL"] = "1"
     report = Report()
     print("tests", flush=True)
-    build = run_plain(report, options)
+    run_plain(report, options)
     if not options.suite:
         report.run("style", style.run_style)
         if not options.quick:
-            run_clang(report, options)
+            clang = run_clang(report, options)
             if report.run("wheel", python_side.install_wheel):
                 report.run("python", python_side.run_pytest)
-        if options.full and build:
-            report.run("clang-tidy", style.run_clang_tidy, build)
+            if options.full and clang:
+                report.run("clang-tidy", style.run_clang_tidy, clang)
     if options.sanitize:
         run_sanitized(report, options)
     report.print_summary()

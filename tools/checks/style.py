@@ -78,7 +78,7 @@ def run_style():
 
 
 def run_clang_tidy(build):
-    """One case a source file. @p build is compiled: its compile_commands.json is read."""
+    """One case a source file. @p build is clang's: its compile_commands.json is read."""
     tool = shutil.which("clang-tidy")
     if tool is None:
         return [Case("clang-tidy", SKIPPED, "there is no clang-tidy")]

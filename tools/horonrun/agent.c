@@ -24,8 +24,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-extern char **environ;
-
 /* horonrun pings every 5 s. */
 #define LOST_SECONDS 30.0
 #define GRACE_WITHOUT_HORONRUN_MS 1000

@@ -27,7 +27,7 @@ static void copy_last_line(const char *bytes, size_t count, char *text, size_t t
         begin--;
     for (; begin < count && used + 1 < text_bytes; begin++) {
         const unsigned char c = (unsigned char)bytes[begin];
-        text[used++] = c < ' ' || c == 0x7f ? '?' : (char)c;
+        text[used++] = (char)(c < ' ' || c == 0x7f ? '?' : c);
     }
     text[used] = 0;
 }

@@ -25,8 +25,6 @@
 #define FILES_A_RANK 3 /* of the agent, at the start: two streams and the news of exec */
 #define FILES_A_HOST 3 /* the pipes to ssh */
 
-extern char **environ;
-
 static int refuse(const struct horon_error *error)
 {
     fprintf(stderr, "horonrun: %s\n", error->text);
