@@ -15,11 +15,13 @@ import pytest
 from conftest import LIMIT_SECONDS, clean_environment
 
 EXAMPLE = Path(__file__).parents[2] / "framework_ops" / "examples" / "torch_mnist.py"
+# Each line is one string: torchrun gives its ranks one unbuffered output, and print() writes each
+# of its arguments by itself.
 SCRIPT = """
 import horon
 horon.init()
 total = horon.allreduce(horon.rank() + 1, op=horon.Sum)
-print("rank", horon.rank(), "of", horon.size(), "local", horon.local_rank(), "total", total)
+print(f"rank {horon.rank()} of {horon.size()} local {horon.local_rank()} total {total}")
 """
 TORCH_SCRIPT = """
 import torch
@@ -30,7 +32,7 @@ dist.init_process_group("gloo")
 total = torch.full((1,), hvd.rank() + 1.0)
 dist.all_reduce(total)
 dist.destroy_process_group()
-print("mean", *mean.tolist(), "and", total.item())
+print("mean {} {} and {}".format(*mean.tolist(), total.item()))
 """
 
 
