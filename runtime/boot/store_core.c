@@ -28,6 +28,7 @@ struct letter {
     uint8_t data[];
 };
 
+/* A slot keeps the first three; the last follows from them and from who has ended. */
 enum presence { PRESENCE_NEVER = 0, PRESENCE_HERE, PRESENCE_LEFT, PRESENCE_ENDED };
 
 struct slot {
@@ -254,10 +255,18 @@ static void complete_round(struct horon_store_core *core, struct session *sessio
     letter_drop(letter);
 }
 
+/* Who never came and has ended is not waited for. */
+static enum presence presence_of(const struct horon_store_core *core, const struct session *session,
+                                 int rank)
+{
+    const enum presence presence = session->slots[rank].presence;
+    return presence == PRESENCE_NEVER && core->ranks[rank].ended ? PRESENCE_ENDED : presence;
+}
+
 static bool is_marked(const struct horon_store_core *core, const struct session *session, int rank,
                       enum presence presence)
 {
-    return rank < core->size && session->slots[rank].presence == presence &&
+    return rank < core->size && presence_of(core, session, rank) == presence &&
            !session->slots[rank].has_put;
 }
 
@@ -342,13 +351,8 @@ static void fail_for_ended(struct horon_store_core *core, struct session *sessio
     bool lacks = false;
     if (session->over || session->failure.status != HORON_OK)
         return;
-    for (int r = 0; r < core->size; r++) {
-        struct slot *slot = &session->slots[r];
-        if (!core->ranks[r].ended || slot->presence != PRESENCE_NEVER)
-            continue;
-        slot->presence = PRESENCE_ENDED;
-        lacks = true;
-    }
+    for (int r = 0; r < core->size && !lacks; r++)
+        lacks = presence_of(core, session, r) == PRESENCE_ENDED;
     if (lacks)
         fail_for_missing(core, session, HORON_ERR_PEER_LOST);
 }
@@ -556,6 +560,5 @@ bool horon_store_core_joined(const struct horon_store_core *core, int rank)
         newest = newest->next;
     if (!newest) /* all sessions there were are over */
         return core->next_index > 0 && rank >= 0 && rank < core->size;
-    return rank >= 0 && rank < core->size && newest->slots[rank].presence != PRESENCE_NEVER &&
-           newest->slots[rank].presence != PRESENCE_ENDED;
+    return rank >= 0 && rank < core->size && newest->slots[rank].presence != PRESENCE_NEVER;
 }
