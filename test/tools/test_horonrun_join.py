@@ -111,14 +111,15 @@ def test_rank_that_ends_is_told_to_those_who_wait_for_it():
     tap.need(SUM_ONCE, "the rank program is not built (SUM_ONCE)")
     with tempfile.TemporaryDirectory() as folder:
         end = pathlib.Path(folder, "end")
-        code = '[ $HORON_RANK = 0 ] && exec "$2" 1; until [ -e "$1" ]; do sleep 0.01; done'
+        os.mkfifo(end)  # what rank 1 waits for: that we open it
+        code = '[ $HORON_RANK = 0 ] && exec "$2" 1; : < "$1"'
         words = (*WITHOUT_END, "--log-level", "debug", "sh", "-c", code, "sh", end, SUM_ONCE)
         with jobs.Job(*words) as job:
             before = []
             while not before or b"reached the store" not in before[-1]:
                 before.append(job.process.stderr.readline())
                 assert before[-1], before
-            end.touch()
+            end.write_bytes(b"")
             status, _, err = job.end()
             job.assert_nothing_left()
     assert_told_of_rank_1(status, err)
@@ -127,8 +128,15 @@ def test_rank_that_ends_is_told_to_those_who_wait_for_it():
 def test_rank_that_ends_after_it_left_is_no_failure():
     """Also of several jobs in a row, and whatever it does without horon."""
     tap.need(SUM_ONCE, "the rank program is not built (SUM_ONCE)")
-    code = '"$1" 1 && "$1" 2 && { [ $HORON_RANK != 0 ] || sleep 0.1; } && true'
-    status, out, err = jobs.run("-np", "3", "sh", "-c", code, "sh", SUM_ONCE)
+    # rank 0 ends last: it reads to the end of what each of the others has open until it ends
+    code = (
+        '"$1" 1 && "$1" 2 || exit; [ $HORON_RANK = 0 ] || { exec 3> "$2/$HORON_RANK"; exit 0; }; '
+        'cat "$2/1" "$2/2"'
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        for rank in (1, 2):
+            os.mkfifo(pathlib.Path(folder, str(rank)))
+        status, out, err = jobs.run("-np", "3", "sh", "-c", code, "sh", SUM_ONCE, folder)
     assert (status, out.count("of 3, local")) == (0, 6), err
 
 

@@ -2,6 +2,7 @@
 """Other hosts as horonrun reaches them, with a program in place of ssh; a real sshd: test/hosts."""
 
 import contextlib
+import os
 import pathlib
 import sys
 import tempfile
@@ -70,14 +71,15 @@ def test_a_failure_of_ssh_itself_names_no_path():
 
 
 def test_no_rank_starts_before_all_hosts_are_there():
-    with ssh_that("until [ -e $folder/go ]; do sleep 0.01; done; exit 255") as (words, folder):
+    with ssh_that(": < $folder/go; exit 255") as (words, folder):
+        os.mkfifo(folder / "go")  # what ssh waits for: that we open it
         places = f"localhost:2,{ELSEWHERE}:1"
         with jobs.Job(*words, "--verbose", "-H", places, "echo", "started") as job:
             line = b""
             while b"agent on localhost" not in line:
                 line = job.process.stderr.readline()
                 assert line
-            (folder / "go").touch()
+            (folder / "go").write_bytes(b"")
             status, out, err = job.end()
             job.assert_nothing_left()
     assert (status, out) == (1, ""), err
