@@ -185,7 +185,7 @@ const struct horon_config_row *horon_config_rows(size_t *count_out)
     return rows;
 }
 
-static const struct horon_config_row *find_row(const char *name, size_t name_bytes)
+const struct horon_config_row *horon_config_find(const char *name, size_t name_bytes)
 {
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         if (strlen(rows[i].name) == name_bytes && strncmp(rows[i].name, name, name_bytes) == 0)
@@ -403,7 +403,7 @@ static horon_status_t load_setting(struct horon_config *config, const char *sett
         name += 6;
         name_bytes -= 6;
     }
-    const struct horon_config_row *row = find_row(name, name_bytes);
+    const struct horon_config_row *row = horon_config_find(name, name_bytes);
     if (!row)
         return say_unknown(name, name_bytes, error);
     if (origins)
@@ -480,7 +480,7 @@ static bool is_known(const char *name, size_t name_bytes)
     for (size_t i = 0; i < ELSEWHERE; i++)
         if (strlen(elsewhere[i]) == name_bytes && strncmp(elsewhere[i], name, name_bytes) == 0)
             return true;
-    return strncmp(name, "TEST_", 5) == 0 || find_row(name, name_bytes);
+    return strncmp(name, "TEST_", 5) == 0 || horon_config_find(name, name_bytes);
 }
 
 int horon_config_unknown(struct horon_error *error)

@@ -73,6 +73,8 @@ enum horon_config_origin {
 
 /** @return the table; *count_out rows. Static. */
 const struct horon_config_row *horon_config_rows(size_t *count_out);
+/** @return the row of that name, without HORON_; NULL: there is none */
+const struct horon_config_row *horon_config_find(const char *name, size_t name_bytes);
 
 /**
  * Fills @p config from defaults, then HOROVOD_* aliases, then HORON_*, then @p settings (NULL, or a

@@ -129,25 +129,26 @@ static void row_flag(const struct horon_config_row *row, char *flag, size_t byte
     }
 }
 
-static bool list_add(char ***list, const char *format, const char *value)
+/* @return what was added; NULL: no memory */
+static const char *list_add(char ***list, const char *format, const char *value)
 {
     size_t count = 0;
     while (*list && (*list)[count])
         count++;
     char **grown = horon_realloc(*list, (count + 2) * sizeof *grown);
     if (!grown)
-        return false;
+        return NULL;
     *list = grown;
     size_t bytes = strlen(format) + strlen(value) + 1;
     grown[count + 1] = NULL;
     grown[count] = horon_alloc(bytes);
     const char *mark = strstr(format, "%s");
     if (!grown[count])
-        return false;
+        return NULL;
     int head = mark ? (int)(mark - format) : (int)strlen(format);
     snprintf(grown[count], bytes, "%.*s%s%s", head, format, mark ? value : "",
              mark ? mark + 2 : "");
-    return true;
+    return grown[count];
 }
 
 /* ---- The nearest option, for "did you mean" ---- */
@@ -292,21 +293,16 @@ static horon_status_t add_setting(struct horonrun_options *options, const char *
                                   const char *value, struct word *word)
 {
     struct horon_config config;
-    size_t row_count, last = 0;
-    const struct horon_config_row *rows = horon_config_rows(&row_count);
     const char *unit = strstr(format, "%s");
     const size_t name_bytes = strcspn(format, "=");
     if (unit && unit[2] && (!*value || value[strspn(value, "0123456789")]))
         return wrong_value(word, value, "a whole number");
-    if (!list_add(&options->settings, format, value))
+    const char *setting = list_add(&options->settings, format, value);
+    if (!setting)
         return no_memory(word);
-    while (options->settings[last + 1])
-        last++;
-    const char *text = options->settings[last] + name_bytes + 1;
-    for (size_t i = 0; i < row_count; i++)
-        if (strlen(rows[i].name) == name_bytes && strncmp(rows[i].name, format, name_bytes) == 0)
-            return horon_config_parse(&config, &rows[i], word->name, text, word->error);
-    return HORON_OK;
+    const struct horon_config_row *row = horon_config_find(format, name_bytes);
+    return row ? horon_config_parse(&config, row, word->name, setting + name_bytes + 1, word->error)
+               : HORON_OK;
 }
 
 /* Adds one more interface to those given so far; the flag may be repeated. */
