@@ -315,17 +315,28 @@ def test_setup_without_a_python_that_serves_says_what_would():
         shows(out, "no Python serves", "Python 3.11 or newer", "python3-dev", "is: Python 3.11.2")
 
 
-def test_setup_cuda_build_is_refused():
+def test_setup_cuda_build_is_told_and_taken_where_nothing_else_is():
+    advice = "HORON_TORCH_SPEC='torch==2.13.0 --index-url "
     for plan in ("nvidia-cublas", "filelock cuda-bindings", "triton"):
         with place() as here:
-            status, out = here.setup(STUB_PLAN=plan)
-            assert status != 0
-            shows(out, "this is a CUDA build, gigabytes of it: " + plan.split()[-1],
-                  "No CPU build", "HORON_TORCH_SPEC='torch==2.13.0 --index-url ")  # fmt: skip
-            assert not here.calls("pip install torch", "--force-reinstall"), here.calls()
-            spec = "torch==2.13.0 --index-url address"
-            status, out = here.setup(HORON_TORCH_SPEC=spec)
-            assert status == 0 and here.calls(f"pip install {spec}"), out
+            status, out = here.setup(STUB_PLAN=plan, STUB_FREE="12000")
+            assert status == 0, out
+            shows(out, "has a CUDA build only: several gigabytes", advice)
+            assert here.calls("pip install torch==2.13.0") and here.calls("--force-reinstall")
+    with place() as here:
+        status, out = here.setup(STUB_FREE="12000")
+        assert status == 0 and "CUDA" not in out, out
+
+
+def test_setup_cuda_build_that_does_not_fit_is_refused():
+    with place() as here:
+        status, out = here.setup(STUB_PLAN="triton", STUB_FREE="11999")
+        assert status != 0
+        shows(out, "the disk is nearly full: 11999 MiB are free", "HORON_TORCH_SPEC='torch==2.13.0")
+        assert not here.calls("pip install torch", "--force-reinstall"), here.calls()
+        spec = "torch==2.13.0 --index-url address"
+        status, out = here.setup(HORON_TORCH_SPEC=spec)
+        assert status == 0 and here.calls(f"pip install {spec}"), out
 
 
 def test_setup_plan_that_cannot_be_made_blames_no_build():
@@ -333,14 +344,8 @@ def test_setup_plan_that_cannot_be_made_blames_no_build():
         here.setup("debian", "venv")
         status, out = here.setup("torch", STUB_PIP="down")
         assert status != 0
-        shows(
-            out,
-            "FAILED",
-            "A package server could not be reached",
-            "No CPU build",
-            "HORON_TORCH_SPEC=",
-        )
-        assert "this is a CUDA build" not in out, out
+        shows(out, "FAILED", "A package server could not be reached")
+        assert "CUDA" not in out, out
 
 
 def test_setup_does_without_pytorch():
