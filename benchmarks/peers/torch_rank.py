@@ -3,7 +3,8 @@
 the way ranks start together. Two libraries: `gloo` (torch.distributed) and `horon` (horon.torch).
 
 The loop is horon-perf's: inputs rewritten by their owner, the library's barrier, a meeting in
-shared memory, the clock, the call, the clock; a call's time is the slowest rank's.
+shared memory, the clock, the call, the clock, the library's barrier; a call's time is the slowest
+rank's.
 """
 
 import gc
@@ -164,6 +165,7 @@ def timed(library, meeting, prepare, call, iterations, warmup):
         start = time.perf_counter()
         call()
         times.append((time.perf_counter() - start) * 1e6)
+        library.barrier()  # or whoever is done takes a shared core while another's clock runs
     return library.maximum(times[warmup:])
 
 

@@ -5,11 +5,14 @@
  *     inputs are rewritten by their owner      (a training step would have)
  *     barrier of the library, meeting in shared memory
  *     clock; the call; clock
+ *     barrier of the library
  *
- * and the call's time is that of the slowest rank. `warmup` such calls go before. Then the same
- * number of calls back to back, without rewriting, on zeros so that sums do not grow. Then `checks`
- * calls whose outputs are spoilt before and compared after: every element, and an input that must
- * not change too.
+ * and the call's time is that of the slowest rank. The barrier after it is for ranks that share a
+ * core: the first to be done would take the core for rewriting its inputs, for up to a time slice
+ * of the scheduler, while the clock of another still runs. `warmup` such calls go before. Then the
+ * same number of calls back to back, without rewriting, on zeros so that sums do not grow. Then
+ * `checks` calls whose outputs are spoilt before and compared after: every element, and an input
+ * that must not change too.
  *
  * Tensors of one call lie in one mapping, 64 bytes apart at least, so that no library can take
  * several of them for one.
@@ -219,7 +222,7 @@ static int call_once(struct perf_loop *loop, struct perf_job *job, double *us_ou
     const double start = now_us();
     const int result = loop->peer->ops->run(job);
     *us_out = now_us() - start;
-    return result;
+    return result == 0 ? loop->peer->ops->barrier(loop->peer) : result;
 }
 
 static int time_calls(struct perf_loop *loop, struct perf_job *job, struct perf_cell *cell)
