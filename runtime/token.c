@@ -27,8 +27,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* A driver reads the clock and looks at everything once in so many turns of the ordered channel. */
+/* A driver looks at everything once in so many turns of the ordered channel. */
 #define TURNS_PER_LOOK 64
+/* Likewise where each turn yields the core, and so lasts as long as others wish. */
+#define YIELDS_PER_LOOK 8
 /* How long the progress thread goes on looking, in the background, while something is in flight. */
 #define BACKGROUND_US 100
 #define REARM_MS 100
@@ -165,31 +167,43 @@ static bool past(uint64_t deadline_ns)
     return deadline_ns != UINT64_MAX && horon_clock_ns() >= deadline_ns;
 }
 
+/* Between hosts it is the look that moves the links. */
+static unsigned turns_per_look(const struct horon_context *ctx, bool spins)
+{
+    if (spins)
+        return TURNS_PER_LOOK;
+    return ctx->boot.topology.host_count == 1 ? YIELDS_PER_LOOK : 1;
+}
+
 void horon_drive_ordered(struct horon_context *ctx, struct horon_request *request,
                          uint64_t deadline_ns)
 {
     struct patience patience = patience_of(ctx, false);
+    const bool spins = patience.spin_ns > 0;
+    const unsigned per_look = turns_per_look(ctx, spins);
     uint64_t now;
     for (unsigned turn = 1;; turn++) {
+        const bool look = turn % per_look == 0;
         bool moved = horon_engine_advance_ordered(ctx->engine);
         if (horon_request_ended(request))
             return;
         if (moved)
             patience.since_ns = 0;
-        if (moved && turn % TURNS_PER_LOOK)
+        if (moved && !look)
             continue;
-        if (turn % TURNS_PER_LOOK == 0 || patience.spin_ns == 0) {
+        if (look) {
             horon_context_tell_deaths(ctx);
             if (horon_engine_progress(ctx->engine))
                 patience.since_ns = 0;
-            if (horon_request_ended(request) ||
-                atomic_load_explicit(&ctx->takers, memory_order_relaxed))
+            if (horon_request_ended(request))
                 return;
-            if (!patience_go_on(&patience, &now) || now >= deadline_ns)
-                return;
-        } else {
-            horon_cpu_relax();
         }
+        if (atomic_load_explicit(&ctx->takers, memory_order_relaxed))
+            return;
+        if (!look && spins)
+            horon_cpu_relax();
+        else if (!patience_go_on(&patience, &now) || now >= deadline_ns)
+            return;
     }
 }
 
