@@ -7,6 +7,7 @@
 
 #include "alloc.h"
 #include "clock.h"
+#include "reduce/reduce.h"
 
 #include <sched.h>
 #include <signal.h>
@@ -140,9 +141,7 @@ static horon_status_t set_up_host(struct horon_context *ctx)
     madvise(ctx->boot.control.base, ctx->boot.control.bytes, MADV_DONTFORK);
     ctx->host.arenas = ctx->arenas;
     ctx->doorbell = ctx->boot.local[ctx->host.local_rank].doorbell;
-    /* not the affinity of this thread, which may differ between ranks */
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    ctx->host.crowded = cores > 0 && local_size > (size_t)cores;
+    ctx->host.crowded = ctx->boot.cores > 0 && local_size > ctx->boot.cores;
     return HORON_OK;
 }
 
@@ -336,6 +335,7 @@ static horon_status_t join(struct horon_context *ctx, const horon_options_t *opt
     const uint64_t begun_ns = horon_clock_ns();
     const struct horon_boot_caller caller = {.control_bytes = control_bytes,
                                              .arena_bytes = arena_bytes,
+                                             .host_ranks_max = HORON_REDUCE_INPUTS_MAX,
                                              .interrupted = options->interrupted,
                                              .interrupted_arg = options->interrupted_arg,
                                              .hold_forks = horon_fork_hold,

@@ -38,6 +38,7 @@ struct horon_boot_caller {
     size_t (*control_bytes)(const struct horon_config *config, int local_size);
     /* bytes of each rank's arena; zeroed */
     size_t (*arena_bytes)(const struct horon_config *config, int local_size);
+    int host_ranks_max; /* a host with more is refused */
     /* NULL, or asked about every 100 ms while joining waits; other than 0 ends it for all ranks */
     int (*interrupted)(void *arg);
     void *interrupted_arg;
@@ -56,8 +57,9 @@ struct horon_boot {
     uint64_t job_id;          /* random, agreed; names shared things, guards against strangers */
     struct horon_map control; /* of this host */
     struct horon_local_peer *local; /* [local size] by local rank */
-    int *socket_of;                 /* [size] connected, non-blocking, proven TCP socket, or -1 */
-    int store_socket;               /* kept open so that the launcher sees us; -1 if none */
+    uint32_t cores; /* of this host, as that of its ranks sees it which sees fewest; 0: not known */
+    int *socket_of; /* [size] connected, non-blocking, proven TCP socket, or -1 */
+    int store_socket; /* kept open so that the launcher sees us; -1 if none */
     /* All sockets, until the caller has settled what it took of the above. */
     struct horon_fds fds;
     bool settled;
@@ -72,8 +74,9 @@ void horon_boot_init(struct horon_boot *boot);
  *         ERR_AUTH | ERR_CONFIG | ERR_MEMORY, shared memory was refused, saying how much was asked
  *         and what the system allows | ERR_SYSTEM | ERR_PROTO, versions or settings differ, naming
  *         both | ERR_CANCELLED, interrupted() said so, here or on a rank that is named |
- *         ERR_INVALID, rank and size make no sense. What fails on one rank fails all.
- * Sets the rank and host of @p log. Blocks: at most START_TIMEOUT and two seconds.
+ *         ERR_INVALID, rank and size make no sense | ERR_UNSUPPORTED, a host has too many ranks.
+ * What fails on one rank fails all. Sets the rank and host of @p log. Blocks: at most START_TIMEOUT
+ * and two seconds.
  */
 horon_status_t horon_boot(struct horon_boot *boot, int rank, int size,
                           const struct horon_config *config, const struct horon_boot_caller *caller,

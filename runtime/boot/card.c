@@ -71,6 +71,9 @@ horon_status_t horon_card_fill(struct horon_card *card, const struct horon_confi
         card->network[1] = (uint64_t)network.st_ino;
     }
     card->group = hash_of_group();
+    /* not the affinity of this thread, which is for the ranks to share out */
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    card->cores = cores > 0 ? (uint32_t)cores : 0;
     horon_status_t status = horon_random(card->member, sizeof card->member, error);
     return status == HORON_OK ? write_settings(card, config, error) : status;
 }
@@ -84,6 +87,7 @@ void horon_card_encode(struct horon_writer *out, const struct horon_card *card)
     horon_write_u64(out, card->network[0]);
     horon_write_u64(out, card->network[1]);
     horon_write_u64(out, card->group);
+    horon_write_u32(out, card->cores);
     horon_write_string(out, card->socket);
     horon_write_u64(out, card->settings_hash);
     horon_write_string(out, card->settings);
@@ -101,10 +105,16 @@ bool horon_card_decode(struct horon_reader *in, struct horon_card *card)
     card->network[0] = horon_read_u64(in);
     card->network[1] = horon_read_u64(in);
     card->group = horon_read_u64(in);
+    card->cores = horon_read_u32(in);
     horon_read_string(in, card->socket, sizeof card->socket);
     card->settings_hash = horon_read_u64(in);
     horon_read_string(in, card->settings, sizeof card->settings);
     return horon_reader_finished(in);
+}
+
+uint32_t horon_card_cores(uint32_t a, uint32_t b)
+{
+    return a && (!b || a < b) ? a : b;
 }
 
 bool horon_card_same_machine(const struct horon_card *a, const struct horon_card *b)

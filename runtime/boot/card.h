@@ -23,6 +23,7 @@ struct horon_card {
     char boot_id[40];    /* of the running kernel; "": not known */
     uint64_t network[2]; /* device and inode of the network namespace; 0, 0: not known */
     uint64_t group;      /* hash of the memory control group's path: equal ones share a limit */
+    uint32_t cores;      /* that are online, as this process sees it; 0: not known */
     char socket[HORON_CARD_SOCKET_BYTES]; /* abstract unix socket; "": shares no memory */
     uint64_t settings_hash;
     char settings[HORON_CARD_SETTINGS_BYTES]; /* "NAME=value\n" of all that must agree */
@@ -38,6 +39,9 @@ bool horon_card_decode(struct horon_reader *in, struct horon_card *card);
 
 /** May these two share memory, as far as one can know without trying? */
 bool horon_card_same_machine(const struct horon_card *a, const struct horon_card *b);
+
+/** The fewest cores that somebody sees of a host, of two counts; 0 counts for nothing. */
+uint32_t horon_card_cores(uint32_t a, uint32_t b);
 
 /** @return OK | ERR_CONFIG, naming the first setting that differs, with both values */
 horon_status_t horon_card_check_settings(const struct horon_card *mine, int my_rank,

@@ -24,6 +24,7 @@
 struct horon_rank_info {
     char socket[HORON_CARD_SOCKET_BYTES];
     uint64_t group;
+    uint32_t cores;
 };
 
 /** One rank that joins. Owner: horon_boot(). */

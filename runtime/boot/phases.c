@@ -25,6 +25,7 @@ static horon_status_t take_card(struct horon_joining *j, int rank, struct horon_
     memcpy(j->names[rank], card->name, sizeof card->name);
     memcpy(j->infos[rank].socket, card->socket, sizeof card->socket);
     j->infos[rank].group = card->group;
+    j->infos[rank].cores = card->cores;
     memcpy(j->peer_infos[rank].member, card->member, sizeof card->member);
     j->peer_infos[rank].same_machine = horon_card_same_machine(&j->mine, card);
     return rank ? horon_card_check_settings(&cards[0], 0, card, rank, error) : HORON_OK;
@@ -107,6 +108,32 @@ horon_status_t horon_phase_find_host(struct horon_joining *j, struct horon_error
     return status;
 }
 
+static horon_status_t check_host_sizes(const struct horon_joining *j, struct horon_error *error)
+{
+    const struct horon_topology *topology = &j->boot->topology;
+    for (int host = 0; host < topology->host_count; host++) {
+        const int ranks = horon_topology_host_size(topology, host),
+                  most = j->caller->host_ranks_max;
+        if (ranks > most)
+            return horon_error_set(error, HORON_ERR_UNSUPPORTED,
+                                   "host %s has %d ranks, and %d are the most that can share its "
+                                   "memory; start fewer on it",
+                                   topology->host_name[host], ranks, most);
+    }
+    return HORON_OK;
+}
+
+/* What ranks of a host choose by its cores they must choose alike, whatever each sees of them. */
+static uint32_t cores_of_host(const struct horon_joining *j)
+{
+    const struct horon_topology *topology = &j->boot->topology;
+    const int host = topology->host_of[j->id.rank];
+    uint32_t least = 0;
+    for (int i = 0; i < horon_topology_host_size(topology, host); i++)
+        least = horon_card_cores(least, j->infos[horon_topology_rank_at(topology, host, i)].cores);
+    return least;
+}
+
 /* Every rank learns every rank's leader: the same topology everywhere. */
 horon_status_t horon_phase_agree_on_hosts(struct horon_joining *j, const struct horon_error *so_far,
                                           struct horon_error *error)
@@ -124,8 +151,12 @@ horon_status_t horon_phase_agree_on_hosts(struct horon_joining *j, const struct 
     horon_round_deinit(&round);
     if (status != HORON_OK)
         return status;
-    return horon_topology_init(&j->boot->topology, j->id.rank, j->id.size, j->leader_of,
-                               (const char(*)[64])j->names, error);
+    status = horon_topology_init(&j->boot->topology, j->id.rank, j->id.size, j->leader_of,
+                                 (const char(*)[64])j->names, error);
+    if (status != HORON_OK)
+        return status;
+    j->boot->cores = cores_of_host(j);
+    return check_host_sizes(j, error);
 }
 
 /* ---- Sharing ---- */

@@ -52,6 +52,7 @@ void boots_init(struct boots *world, int size, const char *store)
     world->size = size;
     world->control_bytes = 4096;
     world->arena_bytes = 8192;
+    world->host_ranks_max = size;
     for (int r = 0; r < size; r++)
         world->ranks[r] = (struct boots_rank){.world = world, .rank = r};
     boots_setting(world, store);
@@ -64,6 +65,7 @@ static void *join_one(void *arg)
     const char *settings[2 * BOOT_SETTINGS_MAX + 1];
     const struct horon_boot_caller caller = {.control_bytes = control_bytes,
                                              .arena_bytes = arena_bytes,
+                                             .host_ranks_max = world->host_ranks_max,
                                              .interrupted = world->interrupted,
                                              .interrupted_arg = rank};
     struct horon_log log = {.fn = take_log, .arg = rank, .level = HORON_LOG_WARN, .rank = -1};

@@ -32,6 +32,7 @@ struct boots {
     int size;
     const char *settings[BOOT_SETTINGS_MAX + 1];
     size_t control_bytes, arena_bytes;
+    int host_ranks_max;
     int (*interrupted)(void *rank); /* NULL, or asked by every rank */
     struct boots_rank ranks[BOOT_RANKS_MAX];
 };

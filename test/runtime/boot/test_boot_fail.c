@@ -236,6 +236,20 @@ static void test_boot_different_settings_are_named(void **state)
     expect_all_fail(&world, HORON_ERR_CONFIG, "HORON_FUSION_BYTES=1048576 on rank 2");
 }
 
+static void test_boot_too_many_ranks_on_a_host_are_refused(void **state)
+{
+    struct place place;
+    struct boots world;
+    (void)state;
+    place_tcp(&place);
+    boots_init(&world, 3, place.setting);
+    boots_setting(&world, "JOB_KEY=a secret");
+    world.host_ranks_max = 2;
+    boots_join(&world);
+    expect_all_fail(&world, HORON_ERR_UNSUPPORTED, " has 3 ranks, and 2 are the most");
+    place_end(&place);
+}
+
 static void test_boot_refused_memory_is_an_error_everywhere(void **state)
 {
     struct place place;
@@ -545,6 +559,7 @@ int main(void)
         cmocka_unit_test(test_boot_missing_ranks_are_named_by_file_store),
         cmocka_unit_test(test_boot_without_a_server_says_where_it_looked),
         cmocka_unit_test(test_boot_different_settings_are_named),
+        cmocka_unit_test(test_boot_too_many_ranks_on_a_host_are_refused),
         cmocka_unit_test(test_boot_refused_memory_is_an_error_everywhere),
         cmocka_unit_test(test_boot_one_rank_fails_all_with_its_reason),
         cmocka_unit_test(test_boot_rank_that_leaves_is_named),

@@ -37,6 +37,7 @@ static void test_card_survives_the_way(void **state)
     assert_true(horon_card_decode(&in, &copy));
     assert_memory_equal(copy.member, card.member, sizeof card.member);
     assert_true(copy.job == card.job && copy.group == card.group);
+    assert_true(card.cores > 0 && copy.cores == card.cores);
     assert_string_equal(copy.name, card.name);
     assert_string_equal(copy.socket, "horon-3-abc");
     assert_string_equal(copy.settings, card.settings);
@@ -46,6 +47,16 @@ static void test_card_survives_the_way(void **state)
         in = horon_reader_over(bytes, cut);
         assert_false(horon_card_decode(&in, &copy));
     }
+}
+
+static void test_card_fewest_cores_count(void **state)
+{
+    (void)state;
+    assert_int_equal(horon_card_cores(4, 2), 2);
+    assert_int_equal(horon_card_cores(2, 4), 2);
+    assert_int_equal(horon_card_cores(0, 3), 3);
+    assert_int_equal(horon_card_cores(3, 0), 3);
+    assert_int_equal(horon_card_cores(0, 0), 0);
 }
 
 static void test_card_never_holds_the_key(void **state)
@@ -137,6 +148,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_card_survives_the_way),
+        cmocka_unit_test(test_card_fewest_cores_count),
         cmocka_unit_test(test_card_never_holds_the_key),
         cmocka_unit_test(test_card_other_kernel_or_network_is_another_machine),
         cmocka_unit_test(test_card_settings_that_differ_are_named),
