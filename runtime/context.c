@@ -79,12 +79,12 @@ void horon_request_unref(struct horon_request *request)
     horon_context_unref(ctx);
 }
 
-static void request_ended(struct horon_request *request)
+/* Before its submitter hears of it, who may submit the next at once. */
+static void request_landed(struct horon_request *request)
 {
     struct horon_context *ctx = request->context;
     if (ctx) /* one of horon_run() is counted by nobody */
         atomic_fetch_sub_explicit(&ctx->flying, 1, memory_order_relaxed);
-    horon_request_unref(request);
 }
 
 /* ---- birth ---------------------------------------------------------------------------------- */
@@ -210,7 +210,8 @@ static horon_status_t make_engine(struct horon_context *ctx, struct horon_error 
         .now_ns = read_clock,
         .log = &ctx->log,
         .wake_waiters = horon_wake_waiters,
-        .ended = request_ended,
+        .landed = request_landed,
+        .ended = horon_request_unref,
         .release = horon_request_unref,
         .tell_later = horon_callback_push,
         .tell_arg = ctx,

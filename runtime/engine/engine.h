@@ -34,6 +34,8 @@ struct horon_engine_options {
     /* A request ended: its state word was FLYING | WAITED; wakes those who sleep on it. May be
      * NULL. */
     void (*wake_waiters)(_Atomic uint32_t *state);
+    /* A request is no longer in flight; nobody has been told yet. May be NULL. */
+    void (*landed)(struct horon_request *request);
     /* A request has ended and the engine is done with it: drops its reference. */
     void (*ended)(struct horon_request *request);
     /* Drops the reference of a cancel or drop post. */

@@ -77,6 +77,8 @@ void horon_engine_end(struct horon_engine *engine, struct horon_request *request
     }
     if (request->name)
         atomic_store_explicit(&request->name->in_flight, false, memory_order_release);
+    if (options->landed)
+        options->landed(request);
     if (request->dropping)
         horon_engine_drop(engine, request); /* the user's reference; the engine's goes below */
     if (request->callback && options->tell_later)

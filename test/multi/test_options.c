@@ -12,6 +12,7 @@
 #include <netinet/tcp.h>
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -33,6 +34,48 @@ static void expect_refused(horon_context_t *ctx, horon_status_t status)
     assert_int_equal(status, HORON_ERR_MEMORY);
     if (!strstr(horon_last_error(ctx), "HORON_INFLIGHT_MAX is 3"))
         fail_msg("%s", horon_last_error(ctx));
+}
+
+struct next {
+    horon_context_t *ctx;
+    float x;
+    horon_status_t submitted;
+    horon_request_t *request;
+    sem_t called;
+};
+
+static void submit_next(void *arg, horon_request_t *request, horon_status_t status)
+{
+    struct next *next = arg;
+    const horon_descriptor_t desc = duo_sum("next", &next->x);
+    (void)request;
+    (void)status;
+    next->submitted = horon_submit(next->ctx, &desc, &next->request);
+    sem_post(&next->called);
+}
+
+static void test_options_inflight_max_counts_none_that_has_ended(void **state)
+{
+    static const char *const settings[] = {"INFLIGHT_MAX=1", NULL};
+    struct duo duo;
+    float x[2] = {0}, y = 0;
+    horon_request_t *first;
+    (void)state;
+    duo_make(&duo, settings);
+    struct next next = {.ctx = duo.ctx[0]};
+    sem_init(&next.called, 0, 0);
+    horon_descriptor_t desc = duo_sum("first", &x[0]);
+    desc.callback = submit_next;
+    desc.callback_arg = &next;
+    assert_int_equal(horon_submit(duo.ctx[0], &desc, &first), HORON_OK);
+    duo_expect_end(duo_submit(duo.ctx[1], "first", &x[1]), HORON_OK);
+    while (sem_wait(&next.called) != 0) {}
+    assert_int_equal(next.submitted, HORON_OK);
+    duo_expect_end(duo_submit(duo.ctx[1], "next", &y), HORON_OK);
+    duo_expect_end(next.request, HORON_OK);
+    duo_expect_end(first, HORON_OK);
+    sem_destroy(&next.called);
+    duo_end(&duo);
 }
 
 static void test_options_inflight_max_refuses_one_more(void **state)
@@ -356,6 +399,7 @@ static void test_options_peer_timeout_is_given_to_connections(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_options_inflight_max_counts_none_that_has_ended),
         cmocka_unit_test(test_options_inflight_max_refuses_one_more),
         cmocka_unit_test(test_options_stall_warn_is_when_and_whom_or_never),
         cmocka_unit_test(test_options_log_level_passes_what_is_as_important),
