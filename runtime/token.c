@@ -200,6 +200,8 @@ void horon_drive_ordered(struct horon_context *ctx, struct horon_request *reques
         }
         if (atomic_load_explicit(&ctx->takers, memory_order_relaxed))
             return;
+        if (moved && turn % TURNS_PER_LOOK)
+            continue;
         if (!look && spins)
             horon_cpu_relax();
         else if (!patience_go_on(&patience, &now) || now >= deadline_ns)
