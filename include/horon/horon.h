@@ -341,8 +341,9 @@ HORON_API const char *horon_host_name(const horon_context_t *ctx, int32_t host);
  *         ERR_CLOSED, shut down | ERR_FORKED | what the job failed with
  * Owner:  the caller keeps src and dst alive until the request has ended: horon_wait() returned
  *         other than IN_PROGRESS or ERR_TIMEOUT, or the callback was called.
- * Result: if the operation fails for want of a participant, src is unchanged, also in place; dst is
- *         undefined after any failure.
+ * Result: if the operation fails before every rank has begun it, src is unchanged, also in place.
+ *         If a rank is lost later, an operation in place may have written over a part of src. dst
+ *         is undefined after any failure.
  * Source: contract by name after Horovod; persistent requests after MPI.
  */
 HORON_API horon_status_t horon_submit(horon_context_t *ctx, const horon_descriptor_t *desc,
