@@ -280,6 +280,16 @@ static void connected(struct attempt *attempt)
     prove(attempt);
 }
 
+static void no_connection(struct attempt *attempt, int why)
+{
+    if (why == ENETUNREACH && horon_address_is_loopback(&attempt->address))
+        horon_error_set(&attempt->error, HORON_ERR_SYSTEM,
+                        "no connection: this machine's loopback interface is down");
+    else
+        horon_error_set_errno(&attempt->error, HORON_ERR_SYSTEM, why, "no connection");
+    attempt_failed(attempt);
+}
+
 static void attempt_ready(void *arg, uint32_t events)
 {
     struct attempt *attempt = arg;
@@ -293,8 +303,7 @@ static void attempt_ready(void *arg, uint32_t events)
     getsockopt(attempt->watch.fd, SOL_SOCKET, SO_ERROR, &why, &bytes);
     if (why != 0) {
         attempt->told = why == ECONNREFUSED ? TELLS_NOTHING : TELLS_SILENCE;
-        horon_error_set_errno(&attempt->error, HORON_ERR_SYSTEM, why, "no connection");
-        attempt_failed(attempt);
+        no_connection(attempt, why);
         return;
     }
     connected(attempt);
@@ -318,8 +327,7 @@ static void start(struct attempt *attempt)
     if (attempt->watch.fd < 0 || errno != EINPROGRESS) {
         attempt->told =
             attempt->watch.fd >= 0 && errno == ECONNREFUSED ? TELLS_NOTHING : TELLS_SILENCE;
-        horon_error_set_errno(&attempt->error, HORON_ERR_SYSTEM, errno, "no connection");
-        attempt_failed(attempt);
+        no_connection(attempt, errno);
         return;
     }
     horon_error_set(&attempt->error, HORON_ERR_TIMEOUT, "no answer");

@@ -41,7 +41,8 @@ struct horon_store_server {
     struct horon_timer timer; /* the next limit of a member */
     struct visitor *visitors;
     const struct horon_log *log;
-    int port, sessions_max;
+    int port, port_asked; /* the first of those that it may be; 0: any */
+    int sessions_max;
     struct horon_turned turned;
 };
 
@@ -143,10 +144,16 @@ static void refused(void *arg, int rank, bool proven, const char *from,
         tell_turned(server, rank, from, error->text);
 }
 
-static void describe_turned(void *arg, char *text, size_t text_bytes)
+/* Why others may not have come: they were turned away, or they are at another store. */
+static void describe_blame(void *arg, char *text, size_t text_bytes)
 {
     const struct horon_store_server *server = arg;
     horon_turned_describe(&server->turned, text, text_bytes);
+    const size_t used = strlen(text);
+    if (server->port_asked && server->port != server->port_asked)
+        snprintf(text + used, text_bytes - used,
+                 "%sthe store is at port %d, as %d was taken: by another rank 0 of this job?",
+                 used ? "; " : "", server->port, server->port_asked);
 }
 
 static const char *name_visitor(int fd, char text[HORON_ADDRESS_TEXT_BYTES])
@@ -315,6 +322,7 @@ static horon_status_t start(struct horon_store_server *server,
     int fds[HORON_GREET_LISTENERS_MAX];
     struct horon_addresses addresses;
     choose_addresses(options, &addresses);
+    server->port_asked = options->port;
     const int count = listen_at(options, &addresses, fds, &server->port);
     if (count < 0) {
         *errno_out = errno;
@@ -367,7 +375,7 @@ horon_status_t horon_store_server_create(const struct horon_store_server_options
         status = horon_error_set(error, HORON_ERR_MEMORY, "no memory for the store");
     if (server->core) {
         horon_store_core_name_hosts(server->core, options->host_of, options->host_arg);
-        horon_store_core_blame(server->core, describe_turned, server);
+        horon_store_core_blame(server->core, describe_blame, server);
     }
     if (status == HORON_OK)
         status = start(server, options, errno_out ? errno_out : &errno_ignored, error);

@@ -166,3 +166,15 @@ void place_end(const struct place *place)
     snprintf(command, sizeof command, "rm -r %s", place->directory);
     assert_int_equal(system(command), 0);
 }
+
+void boots_expect_all_fail(const struct boots *world, horon_status_t status, const char *text)
+{
+    for (int r = 0; r < world->size; r++) {
+        const struct boots_rank *rank = &world->ranks[r];
+        if (rank->absent)
+            continue;
+        if (rank->status != status || !strstr(rank->error.text, text))
+            fail_msg("rank %d: status %d, '%s' lacks '%s'", r, rank->status, rank->error.text,
+                     text);
+    }
+}

@@ -163,18 +163,6 @@ static void test_boot_without_key_stays_off_the_network(void **state)
     }
 }
 
-static void expect_all_fail(struct boots *world, horon_status_t status, const char *text)
-{
-    for (int r = 0; r < world->size; r++) {
-        const struct boots_rank *rank = &world->ranks[r];
-        if (rank->absent)
-            continue;
-        if (rank->status != status || !strstr(rank->error.text, text))
-            fail_msg("rank %d: status %d, '%s' lacks '%s'", r, rank->status, rank->error.text,
-                     text);
-    }
-}
-
 static void miss_ranks(void (*make_place)(struct place *place))
 {
     struct place place;
@@ -187,9 +175,9 @@ static void miss_ranks(void (*make_place)(struct place *place))
     world.ranks[2].absent = true;
     world.ranks[4].absent = true;
     boots_join(&world);
-    expect_all_fail(&world, HORON_ERR_TIMEOUT, "2, 4");
-    expect_all_fail(&world, HORON_ERR_TIMEOUT, "never came");
-    expect_all_fail(&world, HORON_ERR_TIMEOUT, "300 ms");
+    boots_expect_all_fail(&world, HORON_ERR_TIMEOUT, "2, 4");
+    boots_expect_all_fail(&world, HORON_ERR_TIMEOUT, "never came");
+    boots_expect_all_fail(&world, HORON_ERR_TIMEOUT, "300 ms");
     assert_int_equal(count_fds(), fds);
     place_end(&place);
 }
@@ -232,8 +220,8 @@ static void test_boot_different_settings_are_named(void **state)
     boots_setting(&world, "JOB_KEY=a secret");
     world.ranks[2].settings[0] = "FUSION_BYTES=1m";
     boots_join(&world);
-    expect_all_fail(&world, HORON_ERR_CONFIG, "HORON_FUSION_BYTES=67108864 on rank 0");
-    expect_all_fail(&world, HORON_ERR_CONFIG, "HORON_FUSION_BYTES=1048576 on rank 2");
+    boots_expect_all_fail(&world, HORON_ERR_CONFIG, "HORON_FUSION_BYTES=67108864 on rank 0");
+    boots_expect_all_fail(&world, HORON_ERR_CONFIG, "HORON_FUSION_BYTES=1048576 on rank 2");
 }
 
 static void test_boot_too_many_ranks_on_a_host_are_refused(void **state)
@@ -246,7 +234,7 @@ static void test_boot_too_many_ranks_on_a_host_are_refused(void **state)
     boots_setting(&world, "JOB_KEY=a secret");
     world.host_ranks_max = 2;
     boots_join(&world);
-    expect_all_fail(&world, HORON_ERR_UNSUPPORTED, " has 3 ranks, and 2 are the most");
+    boots_expect_all_fail(&world, HORON_ERR_UNSUPPORTED, " has 3 ranks, and 2 are the most");
     place_end(&place);
 }
 
@@ -261,7 +249,7 @@ static void test_boot_refused_memory_is_an_error_everywhere(void **state)
     boots_setting(&world, "JOB_KEY=a secret");
     world.arena_bytes = (size_t)1 << 44; /* 16 TiB */
     boots_join(&world);
-    expect_all_fail(&world, HORON_ERR_MEMORY, "52776558145536 bytes of shared memory");
+    boots_expect_all_fail(&world, HORON_ERR_MEMORY, "52776558145536 bytes of shared memory");
     assert_int_equal(count_fds(), fds);
 }
 
@@ -276,7 +264,7 @@ static void test_boot_one_rank_fails_all_with_its_reason(void **state)
     boots_setting(&world, "SHM=0");
     world.ranks[0].settings[0] = "INTERFACES=nothing0";
     boots_join(&world);
-    expect_all_fail(&world, HORON_ERR_CONFIG, "HORON_INTERFACES=nothing0 matches no");
+    boots_expect_all_fail(&world, HORON_ERR_CONFIG, "HORON_INTERFACES=nothing0 matches no");
     assert_non_null(strstr(world.ranks[1].error.text, "rank 0: HORON"));
 }
 
@@ -351,7 +339,7 @@ static void lose_a_rank(void (*make_place)(struct place *place), const char *tex
     world.ranks[1].absent = true;
     boots_join(&world);
     pthread_join(leaver, NULL);
-    expect_all_fail(&world, HORON_ERR_PEER_LOST, text);
+    boots_expect_all_fail(&world, HORON_ERR_PEER_LOST, text);
     place_end(&place);
 }
 
@@ -379,7 +367,7 @@ static void test_boot_settings_for_other_hosts_are_checked_on_one(void **state)
             boots_setting(&world, "JOB_KEY=a secret");
             boots_setting(&world, bad[i][0]);
             boots_join(&world);
-            expect_all_fail(&world, HORON_ERR_CONFIG, bad[i][1]);
+            boots_expect_all_fail(&world, HORON_ERR_CONFIG, bad[i][1]);
         }
     }
 }
@@ -404,9 +392,9 @@ static void test_boot_refusal_at_one_of_several_addresses_is_told(void **state)
     boots_init(&world, 2, setting);
     boots_setting(&world, "JOB_KEY=a secret");
     boots_join(&world);
-    expect_all_fail(&world, HORON_ERR_AUTH, first);
-    expect_all_fail(&world, HORON_ERR_AUTH, second);
-    expect_all_fail(&world, HORON_ERR_AUTH, "refused");
+    boots_expect_all_fail(&world, HORON_ERR_AUTH, first);
+    boots_expect_all_fail(&world, HORON_ERR_AUTH, second);
+    boots_expect_all_fail(&world, HORON_ERR_AUTH, "refused");
     atomic_store(&serving.stop, true);
     pthread_join(serving.thread, NULL);
     horon_store_server_destroy(server);
@@ -434,7 +422,7 @@ static void test_boot_port_of_another_program_is_told(void **state)
         boots_setting(&world, limits[soon]);
         world.ranks[1].absent = soon;
         boots_join(&world);
-        expect_all_fail(&world, soon ? HORON_ERR_CONFIG : HORON_ERR_TIMEOUT, silent);
+        boots_expect_all_fail(&world, soon ? HORON_ERR_CONFIG : HORON_ERR_TIMEOUT, silent);
         assert_non_null(strstr(world.ranks[0].error.text, taken));
         assert_null(strstr(world.ranks[1].error.text, taken)); /* it cannot know */
     }
@@ -467,8 +455,8 @@ static void test_boot_interrupted_rank_ends_joining_for_all(void **state)
         interrupted_rank = who;
         asked = 0;
         boots_join(&world);
-        expect_all_fail(&world, HORON_ERR_CANCELLED,
-                        "joining was interrupted while meeting the other ranks");
+        boots_expect_all_fail(&world, HORON_ERR_CANCELLED,
+                              "joining was interrupted while meeting the other ranks");
         snprintf(text, sizeof text, "rank %d (", who);
         assert_non_null(strstr(world.ranks[1 - who].error.text, text));
         assert_null(strstr(world.ranks[who].error.text, text));
@@ -489,7 +477,7 @@ static void expect_refused_store(const char *setting, const char *why)
     boots_init(&world, 2, setting);
     boots_setting(&world, "JOB_KEY=a secret");
     boots_join(&world);
-    expect_all_fail(&world, HORON_ERR_CONFIG, why);
+    boots_expect_all_fail(&world, HORON_ERR_CONFIG, why);
 }
 
 static void test_boot_bad_store_says_what_is_wrong(void **state)
@@ -526,9 +514,9 @@ static void test_boot_variables_that_count_too_many_are_named(void **state)
     unsetenv("SLURM_NTASKS");
     unsetenv("MASTER_ADDR");
     unsetenv("MASTER_PORT");
-    expect_all_fail(&world, HORON_ERR_TIMEOUT, "ranks 1-3 never came");
-    expect_all_fail(&world, HORON_ERR_TIMEOUT,
-                    "(here: rank 0 from SLURM_PROCID, 4 ranks from SLURM_NTASKS)");
+    boots_expect_all_fail(&world, HORON_ERR_TIMEOUT, "ranks 1-3 never came");
+    boots_expect_all_fail(&world, HORON_ERR_TIMEOUT,
+                          "(here: rank 0 from SLURM_PROCID, 4 ranks from SLURM_NTASKS)");
 }
 
 static void test_boot_bad_store_is_refused(void **state)
@@ -543,7 +531,7 @@ static void test_boot_bad_store_is_refused(void **state)
         boots_init(&world, 2, stores[i]);
         boots_setting(&world, "JOB_KEY=a secret");
         boots_join(&world);
-        expect_all_fail(&world, HORON_ERR_CONFIG, "");
+        boots_expect_all_fail(&world, HORON_ERR_CONFIG, "");
     }
 }
 
