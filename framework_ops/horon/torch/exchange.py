@@ -10,7 +10,8 @@ The quick way is an operation of the extension: it remembers where the gradient 
 step's lies there again, only starts a prepared request. Compressed, sparse, strided and grouped
 gradients go through ops.py.
 
-Hooks know their slot weakly: they fall silent with the optimizer, and nothing keeps a model alive.
+Hooks know their slot weakly, and a slot its exchange and its group: without a cycle, all of it goes
+with the optimizer, at once. Its hooks fall silent then, and nothing keeps a model alive.
 """
 
 import weakref
@@ -44,10 +45,10 @@ class _Slot:
     )
 
     def __init__(self, exchange, param, name):
-        self.exchange = exchange
+        self.exchange = weakref.ref(exchange)
         self.param = param
         self.name = name
-        self.group = None
+        self.group = None  # a weak proxy, if it is in one
         self.delay = exchange.passes  # backward passes until the gradient goes on its way
         self.started = False
         self.operation = None  # of the extension; the quick way
@@ -57,7 +58,9 @@ class _Slot:
 
     def fire(self):
         """One more backward pass has accumulated this gradient."""
-        exchange = self.exchange
+        exchange = self.exchange()
+        if exchange is None:  # another thread has just dropped the optimizer
+            return
         if self.delay <= 0 or self.started:
             raise AssertionError(
                 f"The gradient of {self.name} was computed more than backward_passes_per_step "
@@ -81,7 +84,7 @@ class _Slot:
 
 
 class _Group:
-    """Gradients that are reduced together, once the last of them is there."""
+    """Gradients that are reduced together, once the last of them is there; the exchange owns it."""
 
     def __init__(self, slots):
         self.slots = slots
@@ -149,7 +152,7 @@ class GradientExchange:
                 self.groups.append(_Group(slots))
         for group in self.groups:
             for slot in group.slots:
-                slot.group = group
+                slot.group = weakref.proxy(group)
 
     def set_passes(self, passes):
         self.passes = passes
