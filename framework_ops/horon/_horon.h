@@ -96,8 +96,11 @@ struct horon_py_request {
     struct horon_py_tensor tensor;      /* src; its keep is NULL */
     struct horon_py_template *template; /* not NULL: made by Context.operation() */
     int waiters;                        /* threads inside wait() */
+    int arrays;                         /* alive, over the output */
+    horon_request_t *lent;              /* released, but its output is an array's; or NULL */
     bool prepared;
-    bool gathers; /* output() has rows */
+    bool gathers;      /* output() has rows */
+    bool gathers_into; /* keep has its output: the caller gave dst */
 };
 
 /* Makes the exception for @p status and returns NULL. refused: of a call whose arguments may be
@@ -131,9 +134,10 @@ const char *horon_py_format(uint32_t dtype);
 /* DLPack's code of a horon dtype. */
 uint8_t horon_py_dlpack_code(uint32_t dtype);
 
-/* An Array over @p data that keeps @p owner (borrowed here) alive. */
+/* An Array over @p data, the output of @p owner (borrowed here): it keeps the request alive, and
+ * the output where it is. */
 PyObject *horon_py_array_over(struct horon_py_state *state, void *data, uint32_t dtype,
-                              int32_t ndim, const uint64_t *shape, PyObject *owner);
+                              int32_t ndim, const uint64_t *shape, struct horon_py_request *owner);
 int horon_py_array_describe(PyObject *array, struct horon_py_tensor *tensor);
 
 /* -1 with an exception, and nothing to deinit. */
@@ -152,6 +156,8 @@ void horon_py_context_leave(struct horon_py_context *context);
 /* A new Request; takes handle and keep also when it fails. */
 PyObject *horon_py_request_new(struct horon_py_context *context, horon_request_t *handle,
                                const struct horon_py_tensor *tensor, PyObject *keep);
+/* One of the arrays over its output is gone. */
+void horon_py_request_return_output(struct horon_py_request *request);
 
 /* _horon.start_all(requests) and _horon.wait_all(requests, timeout=None). */
 PyObject *horon_py_start_all(PyObject *module, PyObject *requests);

@@ -17,10 +17,10 @@ struct array {
     uint32_t dtype;
     int32_t ndim;
     Py_ssize_t count;
-    PyObject *owner;     /* of data; NULL: data is ours */
-    Py_ssize_t *strides; /* [ndim], bytes; it and the next lie behind shape */
-    Py_ssize_t *steps;   /* [ndim], elements */
-    Py_ssize_t shape[];  /* [ndim] */
+    struct horon_py_request *owner; /* of data; NULL: data is ours */
+    Py_ssize_t *strides;            /* [ndim], bytes; it and the next lie behind shape */
+    Py_ssize_t *steps;              /* [ndim], elements */
+    Py_ssize_t shape[];             /* [ndim] */
 };
 
 /* Cache lines and SIMD loads; what frameworks align to. */
@@ -54,13 +54,14 @@ static struct array *array_new(PyTypeObject *type, uint32_t dtype, int32_t ndim,
 }
 
 PyObject *horon_py_array_over(struct horon_py_state *state, void *data, uint32_t dtype,
-                              int32_t ndim, const uint64_t *shape, PyObject *owner)
+                              int32_t ndim, const uint64_t *shape, struct horon_py_request *owner)
 {
     struct array *array = array_new(state->array_type, dtype, ndim, shape);
     if (!array)
         return NULL;
     array->data = data;
-    array->owner = Py_NewRef(owner);
+    array->owner = (struct horon_py_request *)Py_NewRef((PyObject *)owner);
+    owner->arrays++;
     return (PyObject *)array;
 }
 
@@ -99,9 +100,12 @@ static void array_dealloc(PyObject *self)
 {
     struct array *array = (struct array *)self;
     PyTypeObject *type = Py_TYPE(self);
-    if (!array->owner)
+    if (array->owner) {
+        horon_py_request_return_output(array->owner);
+        Py_DECREF((PyObject *)array->owner);
+    } else {
         free(array->data);
-    Py_XDECREF(array->owner);
+    }
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF(type);
 }

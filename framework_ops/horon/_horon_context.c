@@ -213,10 +213,13 @@ static PyObject *wrap_request(struct horon_py_context *context, struct horon_py_
 {
     PyObject *keep = op->keep;
     op->keep = NULL;
-    PyObject *request = horon_py_request_new(context, handle, &op->src, keep);
-    if (request)
-        ((struct horon_py_request *)request)->gathers = op->desc.verb == HORON_ALLGATHER;
-    return request;
+    PyObject *object = horon_py_request_new(context, handle, &op->src, keep);
+    struct horon_py_request *request = (struct horon_py_request *)object;
+    if (request) {
+        request->gathers = op->desc.verb == HORON_ALLGATHER;
+        request->gathers_into = request->gathers && op->desc.dst;
+    }
+    return object;
 }
 
 typedef horon_status_t (*begin_fn)(horon_context_t *, const horon_descriptor_t *,

@@ -9,6 +9,9 @@
  * start_on() is the way of an optimizer's hook: the same operation step after step, on a tensor
  * that usually lies where it lay. If it does, the prepared request is started; if not, it is
  * prepared anew.
+ *
+ * The output of an allgather is the handle's. While Arrays lie over it, the request does not start
+ * again, and release() gives handle and buffers away only with the last of them.
  */
 #include "_horon.h"
 
@@ -48,6 +51,17 @@ static void request_let_go(struct horon_py_request *request)
         Py_XDECREF(keep);
 }
 
+void horon_py_request_return_output(struct horon_py_request *request)
+{
+    horon_request_t *handle = request->lent;
+    PyObject *keep = request->keep;
+    if (--request->arrays > 0 || !handle)
+        return;
+    request->lent = NULL;
+    request->keep = NULL;
+    horon_py_context_adopt(request->context, handle, keep);
+}
+
 static int request_traverse(PyObject *self, visitproc visit, void *arg)
 {
     struct horon_py_request *request = (struct horon_py_request *)self;
@@ -84,10 +98,11 @@ static bool has_handle(struct horon_py_request *request)
     return request->handle != NULL;
 }
 
-/* The operation has ended: its buffers are Python's again. A prepared one may start once more. */
+/* The operation has ended: its buffers are Python's again. A prepared one may start once more, and
+ * output() may lie in a buffer. */
 static void see_end(struct horon_py_request *request)
 {
-    if (!request->prepared)
+    if (!request->prepared && !request->gathers_into)
         Py_CLEAR(request->keep);
 }
 
@@ -249,11 +264,23 @@ static PyObject *refuse(struct horon_py_request *request, horon_status_t status)
                                   text && *text ? text : horon_status_text(status));
 }
 
+/* A start frees the output of the one before. */
+static bool may_start(struct horon_py_request *request)
+{
+    if (!has_handle(request))
+        return false;
+    if (request->arrays)
+        PyErr_SetString(PyExc_ValueError,
+                        "the output of this request is in use: it can start again once no array "
+                        "that output() gave is left");
+    return request->arrays == 0;
+}
+
 static PyObject *request_start(PyObject *self, PyObject *ignored)
 {
     (void)ignored;
     struct horon_py_request *request = (struct horon_py_request *)self;
-    if (!has_handle(request))
+    if (!may_start(request))
         return NULL;
     horon_status_t status = horon_start(request->handle);
     if (status != HORON_OK)
@@ -275,7 +302,7 @@ PyObject *horon_py_start_all(PyObject *module, PyObject *requests)
     bool good = true;
     for (Py_ssize_t i = 0; good && i < n; i++) {
         PyObject *item = PyList_GetItem(requests, i);
-        good = is_request(item, state->request_type) && has_handle((struct horon_py_request *)item);
+        good = is_request(item, state->request_type) && may_start((struct horon_py_request *)item);
         if (good)
             handles[i] = ((struct horon_py_request *)item)->handle;
     }
@@ -365,7 +392,12 @@ static PyObject *request_release(PyObject *self, PyObject *ignored)
     struct horon_py_request *request = (struct horon_py_request *)self;
     if (request->waiters)
         return PyErr_Format(PyExc_ValueError, "another thread waits for this request");
-    request_let_go(request);
+    if (!request->arrays) {
+        request_let_go(request);
+    } else if (request->handle) {
+        request->lent = request->handle;
+        request->handle = NULL;
+    }
     Py_RETURN_NONE;
 }
 
@@ -403,7 +435,7 @@ static PyObject *request_output(PyObject *self, PyObject *ignored)
             goto done;
         shape[0] += rows[i];
     }
-    array = horon_py_array_over(context->state, data, request->tensor.dtype, ndim, shape, self);
+    array = horon_py_array_over(context->state, data, request->tensor.dtype, ndim, shape, request);
     if (array)
         result = PyTuple_Pack(2, array, list);
 done:
@@ -439,7 +471,8 @@ static PyMethodDef methods[] = {
      "wait(timeout=None): until it has ended; raises what went wrong. Seconds."},
     {"cancel", request_cancel, METH_NOARGS,
      "Asks to withdraw it; wait() tells how it ended. False: it is not in flight."},
-    {"release", request_release, METH_NOARGS, "Gives it back; in flight it runs on."},
+    {"release", request_release, METH_NOARGS,
+     "Gives it back; in flight it runs on, and what output() gave stays."},
     {"output", request_output, METH_NOARGS, "output() -> (Array, rows of each rank)."},
     {NULL, NULL, 0, NULL},
 };
