@@ -113,6 +113,12 @@ static PyObject *raise_of(struct horon_py_request *request, horon_status_t statu
                                  text && *text ? text : horon_status_text(status));
 }
 
+/* The handle may not go while a thread is in wait(). */
+static PyObject *raise_waited_for(void)
+{
+    return PyErr_Format(PyExc_ValueError, "another thread waits for this request");
+}
+
 /* ---- Waiting ---- */
 
 static int64_t now_ms(void)
@@ -363,8 +369,11 @@ static PyObject *request_start_on(PyObject *self, PyObject *object)
     if (context->limbo)
         horon_py_context_sweep(context);
     horon_status_t status = HORON_OK;
-    if (!request->handle || !same_place(&tensor, &request->tensor))
+    if (!request->handle || !same_place(&tensor, &request->tensor)) {
+        if (request->waiters) /* it has ended, but they still look at the handle */
+            return raise_waited_for();
         status = prepare_again(request, &tensor);
+    }
     if (status == HORON_OK)
         status = horon_start(request->handle);
     if (status != HORON_OK)
@@ -391,7 +400,7 @@ static PyObject *request_release(PyObject *self, PyObject *ignored)
     (void)ignored;
     struct horon_py_request *request = (struct horon_py_request *)self;
     if (request->waiters)
-        return PyErr_Format(PyExc_ValueError, "another thread waits for this request");
+        return raise_waited_for();
     if (!request->arrays) {
         request_let_go(request);
     } else if (request->handle) {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests of the extension: memory that outlives them, and threads that wait for them."""
+"""Requests of the extension: what they keep, and for how long."""
 
 import array
 

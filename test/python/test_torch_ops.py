@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch tensors: every operation, type and form, and the gradients of operations."""
 
+import sys
+import threading
+
 import pytest
+from conftest import LIMIT_SECONDS
 
 torch = pytest.importorskip("torch")
 
 import horon.torch as hvd  # noqa: E402
-from horon import _world  # noqa: E402
+from horon import _horon, _world  # noqa: E402
 
 REDUCED = (
     "uint8",
@@ -460,6 +464,52 @@ def rank_start_on():
 )
 def test_operation_on_tensors_that_move(run_ranks):
     run_ranks(2, rank_start_on)
+
+
+def rank_moves_while_waited_for():
+    hvd.init()
+    context = _world.context()
+    operation = context.operation(_horon.ALLREDUCE, "moving", hvd.Sum)
+    first, second = torch.ones(4), torch.ones(4)
+    if hvd.rank() > 0:
+        context.submit(_horon.BARRIER, "go", None, None).wait()
+        operation.start_on(first)
+        operation.wait()
+        operation.start_on(second)
+        operation.wait()
+        return
+    entered = threading.Event()
+
+    def wait():
+        entered.set()
+        operation.wait()
+
+    waiter = threading.Thread(target=wait)
+    # A thread keeps the interpreter until it waits: the other one until it is inside wait(), and
+    # this one from then on, so that the other does not get out
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(LIMIT_SECONDS)
+    operation.start_on(first)
+    waiter.start()
+    entered.wait()
+    go = context.submit(_horon.BARRIER, "go", None, None)
+    while not operation.test():
+        pass
+    with pytest.raises(ValueError, match="another thread waits for this request"):
+        operation.start_on(second)
+    sys.setswitchinterval(interval)
+    waiter.join()
+    go.wait()
+    assert operation.start_on(second)
+    operation.wait()
+    assert (first == 2).all() and (second == 2).all()
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"), reason="this torch has no exchange API"
+)
+def test_operation_does_not_move_while_a_thread_waits(run_ranks):
+    run_ranks(2, rank_moves_while_waited_for)
 
 
 def rank_without_exchange():
