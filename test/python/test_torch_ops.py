@@ -413,6 +413,36 @@ def test_gradients_equal_those_of_one_process(run_ranks, n):
     run_ranks(n, rank_gradients)
 
 
+def rank_complex_gradients(dtype):
+    hvd.init()
+    size, rank = hvd.size(), hvd.rank()
+    shared = torch.complex(torch.arange(12.0), torch.arange(12.0) - 5).to(dtype).reshape(6, 2)
+
+    def gradient(result, mine):
+        """Each rank weighs the elements: the first 1 times, the second 2 times as much, ..."""
+        weights = (rank + 1) * shared[: result.numel() // 2].reshape(result.shape)
+        (weights * result).real.sum().backward()
+        assert mine.grad.dtype == dtype and mine.grad.shape == mine.shape
+        return mine.grad
+
+    # the gradient of Re(w z) is the conjugate of w; here w is the sum of 1, ..., size times shared
+    want = size * (size + 1) / 2 * shared.conj()
+    for gather in (hvd.allgather, lambda x: hvd.grouped_allgather([x])[0]):
+        mine = torch.full((1 + rank, 2), 1j, dtype=dtype, requires_grad=True)
+        start = rank * (rank + 1) // 2
+        assert torch.equal(gradient(gather(mine), mine), want[start : start + 1 + rank])
+    for root in range(size):
+        mine = torch.full((3, 2), 1j, dtype=dtype, requires_grad=True)
+        here = want[:3] if rank == root else torch.zeros(3, 2, dtype=dtype)
+        assert torch.equal(gradient(hvd.broadcast(mine, root), mine), here)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
+def test_gradients_of_complex_numbers(run_ranks, n, dtype):
+    run_ranks(n, rank_complex_gradients, dtype)
+
+
 def rank_version():
     hvd.init()
     x = torch.ones(2, requires_grad=True)
