@@ -15,6 +15,7 @@ with the optimizer, at once. Its hooks fall silent then, and nothing keeps a mod
 """
 
 import weakref
+from contextlib import suppress
 from itertools import pairwise
 
 import torch
@@ -230,13 +231,7 @@ class GradientExchange:
         """Starts what is missing and waits; each param.grad then holds the reduced gradient."""
         self.start_missing()
         try:
-            _horon.wait_all(
-                [
-                    slot.operation
-                    for slot in self.slots.values()
-                    if slot.started and slot.handle is None and slot.group is None
-                ]
-            )
+            _horon.wait_all(self.quick_operations())
             for slot in self.slots.values():
                 if slot.handle is not None:
                     self.finish(slot, slot.handle.wait())
@@ -248,6 +243,14 @@ class GradientExchange:
             self.reset()
             raise
         self.reset()
+
+    def quick_operations(self):
+        """Those that were started in this step."""
+        return [
+            slot.operation
+            for slot in self.slots.values()
+            if slot.started and slot.handle is None and slot.group is None
+        ]
 
     def finish(self, slot, result):
         gradient = slot.param.grad
@@ -270,9 +273,22 @@ class GradientExchange:
         self.fired.clear()
 
     def abandon(self):
-        """As reset(), also in the middle of a step."""
-        self.reset()
-        self.context = None
+        """As reset(), also in the middle of a step: nothing is in flight when it returns.
+
+        What has begun is finished, not withdrawn: a rank that is late, or steps, has no part in the
+        withdrawal, and would take the gradient that this rank exchanges next for this step's.
+        """
+        begun = any(slot.started for slot in self.slots.values())
+        try:
+            if begun and self.context is _world._context:
+                with suppress(HoronInternalError):  # the next exchange tells why, too
+                    self.start_missing()
+        finally:
+            handles = [holder.handle for holder in (*self.slots.values(), *self.groups)]
+            for pending in (*self.quick_operations(), *filter(None, handles)):
+                with suppress(HoronInternalError, ValueError):  # it failed, or did not even start
+                    pending.wait()
+            self.reset()
 
 
 def _remove_hooks(removables):
