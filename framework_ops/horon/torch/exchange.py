@@ -165,7 +165,7 @@ class GradientExchange:
     def start(self, slot):
         """The gradient is complete on this rank."""
         slot.started = True
-        if self.context is not _world._context:
+        if slot.operation is None or self.context is not _world._context:
             self.renew()
         if slot.group is not None:
             slot.group.ready += 1
@@ -213,9 +213,13 @@ class GradientExchange:
                 self.start(slot)
 
     def renew(self):
-        """horon was initialised (again): operations belong to its context."""
-        self.context = _world.context()
-        for slot in self.slots.values():
+        """horon was initialised (again), to whose context operations belong, or a slot is new."""
+        context = _world.context()
+        slots = self.slots.values()
+        if self.context is context:  # the others' may be in flight
+            slots = [slot for slot in slots if slot.operation is None]
+        self.context = context
+        for slot in slots:
             slot.operation = self.context.operation(
                 _horon.ALLREDUCE,
                 f"allreduce.{slot.name}",

@@ -36,7 +36,6 @@ class _DistributedOptimizer(torch.optim.Optimizer):
             for j, p in enumerate(group["params"]):
                 if p.requires_grad and id(p) not in exchange.slots:
                     exchange.add(p, self._names.get(id(p), f"noname.{i}.{j}"))
-                    exchange.context = None
 
     @property
     def backward_passes_per_step(self):
