@@ -37,6 +37,16 @@ class _DistributedOptimizer(torch.optim.Optimizer):
                 if p.requires_grad and id(p) not in exchange.slots:
                     exchange.add(p, self._names.get(id(p), f"noname.{i}.{j}"))
 
+    def __reduce_ex__(self, protocol):
+        """Copying and pickling: torch would leave the exchange out, and a copy train for itself."""
+        if self._exchange is None:
+            return super().__reduce_ex__(protocol)
+        raise TypeError(
+            "a DistributedOptimizer can neither be copied nor pickled: wrap an optimizer of the "
+            "copied model's parameters in a new DistributedOptimizer; to save or hand on the "
+            "state, use state_dict() and load_state_dict()"
+        )
+
     @property
     def backward_passes_per_step(self):
         return self._exchange.passes if self._exchange else 1
