@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DistributedOptimizer where training does not go as usual: copies."""
+"""DistributedOptimizer where training does not go as usual: copies, parameters that come in the
+middle of a step."""
 
 import copy
 import pickle
@@ -72,3 +73,58 @@ def rank_copying_alone():
 
 def test_a_copy_in_a_world_of_one_steps(run_ranks):
     run_ranks(1, rank_copying_alone)
+
+
+# ---- Parameters that come in the middle of a step ----
+
+
+def rank_unfreezing():
+    """The parameter is unfrozen between two steps, or between backward and step."""
+    hvd.init()
+    rank = hvd.rank()
+    p = ones("always", "between", "during")
+    p["between"].requires_grad_(False)
+    p["during"].requires_grad_(False)
+    optimizer = distributed(p.items())
+    (p["always"].sum() * (rank + 1)).backward()
+    optimizer.step()
+    assert_all(p["always"], -0.5)
+    optimizer.zero_grad()
+    p["between"].requires_grad_(True)
+    (p["always"].sum() * (rank + 1) + p["between"].sum() * rank).backward()
+    p["during"].requires_grad_(True)
+    optimizer.step()
+    assert_all(p["always"], -2.0)
+    assert_all(p["between"], 0.5)
+    assert_all(p["during"], 1.0)
+    optimizer.zero_grad()
+    sum(q.sum() * rank for q in p.values()).backward()
+    optimizer.step()
+    assert_all(p["always"], -2.5)
+    assert_all(p["between"], 0.0)
+    assert_all(p["during"], 0.5)
+
+
+def test_parameters_unfrozen_between_steps_and_during_one(run_ranks):
+    run_ranks(2, rank_unfreezing)
+
+
+def rank_adding():
+    hvd.init()
+    rank = hvd.rank()
+    p = ones("first", "late")
+    optimizer = distributed([("first", p["first"])])
+    (p["first"].sum() * (rank + 1)).backward()
+    optimizer.add_param_group({"params": [p["late"]], "lr": 2.0})
+    optimizer.step()
+    assert_all(p["first"], -0.5)
+    assert_all(p["late"], 1.0)
+    optimizer.zero_grad()
+    (p["first"].sum() * rank + p["late"].sum() * (rank + 1)).backward()
+    optimizer.step()
+    assert_all(p["first"], -1.0)
+    assert_all(p["late"], -2.0)
+
+
+def test_parameters_added_between_backward_and_step(run_ranks):
+    run_ranks(2, rank_adding)

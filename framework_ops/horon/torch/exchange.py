@@ -33,6 +33,7 @@ _HAS_POST_HOOK = hasattr(torch.Tensor, "register_post_accumulate_grad_hook")  # 
 class _Slot:
     __slots__ = (
         "__weakref__",
+        "context",
         "ctx",
         "delay",
         "exchange",
@@ -52,6 +53,7 @@ class _Slot:
         self.group = None  # a weak proxy, if it is in one
         self.delay = exchange.passes  # backward passes until the gradient goes on its way
         self.started = False
+        self.context = None  # what the operation belongs to
         self.operation = None  # of the extension; the quick way
         self.handle = None  # of ops.py, if this step's gradient goes that way
         self.ctx = None  # of the compressor
@@ -112,7 +114,6 @@ class GradientExchange:
         self.slots = {}  # id(parameter) -> slot
         self.groups = []
         self.removables = []
-        self.context = None
         self.quick = compression is Compression.none
         weakref.finalize(self, _remove_hooks, self.removables)
 
@@ -165,8 +166,8 @@ class GradientExchange:
     def start(self, slot):
         """The gradient is complete on this rank."""
         slot.started = True
-        if slot.operation is None or self.context is not _world._context:
-            self.renew()
+        if slot.context is not _world._context:
+            self.renew(slot)
         if slot.group is not None:
             slot.group.ready += 1
             if slot.group.ready == len(slot.group.slots):
@@ -212,22 +213,16 @@ class GradientExchange:
                     slot.param.grad = slot.zeros()
                 self.start(slot)
 
-    def renew(self):
-        """horon was initialised (again), to whose context operations belong, or a slot is new."""
+    def renew(self, slot):
+        """The slot is new, or horon was initialised again: an operation belongs to a context.
+
+        One slot at a time: the others' operations may be in flight.
+        """
         context = _world.context()
-        slots = self.slots.values()
-        if self.context is context:  # the others' may be in flight
-            slots = [slot for slot in slots if slot.operation is None]
-        self.context = context
-        for slot in slots:
-            slot.operation = self.context.operation(
-                _horon.ALLREDUCE,
-                f"allreduce.{slot.name}",
-                self.op,
-                0,
-                self.prescale,
-                self.postscale,
-            )
+        slot.operation = context.operation(
+            _horon.ALLREDUCE, f"allreduce.{slot.name}", self.op, 0, self.prescale, self.postscale
+        )
+        slot.context = context
 
     # ---- Ending ----
 
@@ -282,13 +277,13 @@ class GradientExchange:
         What has begun is finished, not withdrawn: a rank that is late, or steps, has no part in the
         withdrawal, and would take the gradient that this rank exchanges next for this step's.
         """
-        begun = any(slot.started for slot in self.slots.values())
+        slots = self.slots.values()
         try:
-            if begun and self.context is _world._context:
+            if any(slot.started and slot.context is _world._context for slot in slots):
                 with suppress(HoronInternalError):  # the next exchange tells why, too
                     self.start_missing()
         finally:
-            handles = [holder.handle for holder in (*self.slots.values(), *self.groups)]
+            handles = [holder.handle for holder in (*slots, *self.groups)]
             for pending in (*self.quick_operations(), *filter(None, handles)):
                 with suppress(HoronInternalError, ValueError):  # it failed, or did not even start
                     pending.wait()
