@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """DistributedOptimizer where training does not go as usual: copies, parameters that come in the
-middle of a step."""
+middle of a step, gradients that cannot start."""
 
 import copy
 import pickle
@@ -128,3 +128,80 @@ def rank_adding():
 
 def test_parameters_added_between_backward_and_step(run_ranks):
     run_ranks(2, rank_adding)
+
+
+# ---- Gradients that cannot start ----
+
+
+def rank_requiring(recover):
+    """create_graph makes gradients that require gradients, which no exchange can have."""
+    hvd.init()
+    p = ones("a", "b")
+    optimizer = distributed(p.items())
+    for _ in range(2):
+        with pytest.raises(AssertionError, match="must not require a gradient"):
+            sum((q**2).sum() for q in p.values()).backward(create_graph=True)
+        if recover == "step":
+            with pytest.raises(RuntimeError, match=r"failed: .*must not require a gradient"):
+                optimizer.step()
+        elif recover == "synchronize":
+            with pytest.raises(RuntimeError, match=r"failed: .*must not require a gradient"):
+                optimizer.synchronize()
+        optimizer.zero_grad()
+    sum((q.sum() * hvd.rank()) for q in p.values()).backward()
+    optimizer.step()
+    assert_all(p["a"], 0.5)
+    assert_all(p["b"], 0.5)
+
+
+@pytest.mark.parametrize("recover", ["zero_grad", "step", "synchronize"])
+def test_a_failed_hook_leaves_the_optimizer_usable(run_ranks, recover):
+    run_ranks(2, rank_requiring, recover)
+
+
+def rank_sparse_in_group():
+    """The error is caught; the step after it does not take the local gradient."""
+    hvd.init()
+    table = nn.Embedding(4, 2, sparse=True)
+    nn.init.ones_(table.weight)
+    optimizer = distributed(table.named_parameters(), groups=1)
+    with pytest.raises(ValueError, match="sparse gradient of weight cannot be in a group"):
+        table(torch.tensor([hvd.rank()])).sum().backward()
+    with pytest.raises(RuntimeError, match="sparse gradient of weight cannot be in a group"):
+        optimizer.step()
+    assert_all(table.weight, 1.0)
+
+
+def test_no_step_with_a_gradient_that_was_not_exchanged(run_ranks):
+    run_ranks(2, rank_sparse_in_group)
+
+
+def rank_in_flight():
+    """Rank 0 uses the name for something else; what it did exchange, the other may step with."""
+    hvd.init()
+    p = ones("a", "b")
+    optimizer = distributed(p.items())
+    if hvd.rank() == 0:
+        other = hvd.allreduce_async(torch.ones(2), name="a")
+        with pytest.raises(ValueError, match=r"allreduce.a' is already in flight"):
+            sum(q.sum() for q in p.values()).backward()
+        hvd.barrier()
+        assert_all(hvd.synchronize(other), 1.0)
+        with pytest.raises(RuntimeError, match=r"allreduce.a' is already in flight"):
+            optimizer.step()
+        assert_all(p["b"], 1.0)
+    else:
+        hvd.barrier()  # before it, rank 0's allreduce cannot end
+        assert_all(hvd.allreduce(torch.ones(2), name="a"), 1.0)
+        sum(q.sum() for q in p.values()).backward()
+        optimizer.step()
+        assert_all(p["b"], 0.0)
+    optimizer.zero_grad()
+    sum(q.sum() * hvd.rank() for q in p.values()).backward()
+    optimizer.step()
+    assert_all(p["a"], 0.5 - hvd.rank())
+    assert_all(p["b"], 0.5 - hvd.rank())
+
+
+def test_a_name_in_use_fails_one_backward(run_ranks):
+    run_ranks(2, rank_in_flight)

@@ -65,6 +65,8 @@ class _Slot:
         if exchange is None:  # another thread has just dropped the optimizer
             return
         if self.delay <= 0 or self.started:
+            if exchange.failure is not None:
+                raise exchange.failed()
             raise AssertionError(
                 f"The gradient of {self.name} was computed more than backward_passes_per_step "
                 "times before step(). Increase backward_passes_per_step to accumulate gradients "
@@ -74,7 +76,11 @@ class _Slot:
             exchange.fired.append(self)
         self.delay -= 1
         if self.delay == 0:
-            exchange.start(self)
+            try:
+                exchange.start(self)
+            except Exception as error:
+                exchange.note_failure(error)
+                raise
 
     def zeros(self):
         """The gradient of a pass that did not use the parameter, of the kind that others have."""
@@ -111,6 +117,7 @@ class GradientExchange:
         # the average is split: 1/f before the sum, f/size after it
         self.prescale, self.postscale = 1.0 / predivide, predivide
         self.fired = []  # slots whose hook has fired since the last synchronize()
+        self.failure = None  # of a hook in this step: class and arguments of what to raise
         self.slots = {}  # id(parameter) -> slot
         self.groups = []
         self.removables = []
@@ -165,19 +172,20 @@ class GradientExchange:
 
     def start(self, slot):
         """The gradient is complete on this rank."""
-        slot.started = True
         if slot.context is not _world._context:
             self.renew(slot)
         if slot.group is not None:
             slot.group.ready += 1
             if slot.group.ready == len(slot.group.slots):
                 self.start_group(slot.group)
+            slot.started = True
             return
         gradient = slot.param.grad
         if gradient.requires_grad:
             raise AssertionError(f"the gradient of {slot.name} must not require a gradient itself")
         if not (self.quick and not gradient.is_neg() and slot.operation.start_on(gradient)):
             self.start_slowly(slot, gradient)
+        slot.started = True  # now, and not if it failed
 
     def start_slowly(self, slot, gradient):
         if gradient.is_sparse:
@@ -205,13 +213,17 @@ class GradientExchange:
             compressed, None, group.slots[0].name, self.op, self.prescale, self.postscale
         )
 
-    def start_missing(self):
-        """Other ranks may have computed what no pass of this one did."""
+    def missing(self):
+        """Slots that no hook has started: other ranks may have computed what no pass here did."""
         for slot in self.slots.values():
             if not slot.started and (slot.param.requires_grad or slot.group is not None):
                 if slot.param.grad is None:
                     slot.param.grad = slot.zeros()
-                self.start(slot)
+                yield slot
+
+    def start_missing(self):
+        for slot in self.missing():
+            self.start(slot)
 
     def renew(self, slot):
         """The slot is new, or horon was initialised again: an operation belongs to a context.
@@ -228,20 +240,25 @@ class GradientExchange:
 
     def synchronize(self):
         """Starts what is missing and waits; each param.grad then holds the reduced gradient."""
-        self.start_missing()
         try:
-            _horon.wait_all(self.quick_operations())
-            for slot in self.slots.values():
-                if slot.handle is not None:
-                    self.finish(slot, slot.handle.wait())
-            for group in self.groups:
-                if group.handle is not None:
-                    for slot, tensor in zip(group.slots, group.handle.wait(), strict=True):
-                        self.finish(slot, tensor)
-        except HoronInternalError:
-            self.reset()
+            if self.failure is not None:
+                raise self.failed()
+            self.start_missing()
+            self.wait()
+        except Exception:
+            self.abandon()
             raise
         self.reset()
+
+    def wait(self):
+        _horon.wait_all(self.quick_operations())
+        for slot in self.slots.values():
+            if slot.handle is not None:
+                self.finish(slot, slot.handle.wait())
+        for group in self.groups:
+            if group.handle is not None:
+                for slot, tensor in zip(group.slots, group.handle.wait(), strict=True):
+                    self.finish(slot, tensor)
 
     def quick_operations(self):
         """Those that were started in this step."""
@@ -270,6 +287,9 @@ class GradientExchange:
             group.ready = 0
             group.handle = None
         self.fired.clear()
+        self.failure = None
+
+    # ---- Giving up ----
 
     def abandon(self):
         """As reset(), also in the middle of a step: nothing is in flight when it returns.
@@ -278,16 +298,31 @@ class GradientExchange:
         withdrawal, and would take the gradient that this rank exchanges next for this step's.
         """
         slots = self.slots.values()
-        try:
-            if any(slot.started and slot.context is _world._context for slot in slots):
-                with suppress(HoronInternalError):  # the next exchange tells why, too
-                    self.start_missing()
-        finally:
-            handles = [holder.handle for holder in (*slots, *self.groups)]
-            for pending in (*self.quick_operations(), *filter(None, handles)):
-                with suppress(HoronInternalError, ValueError):  # it failed, or did not even start
-                    pending.wait()
-            self.reset()
+        if any(slot.started and slot.context is _world._context for slot in slots):
+            for slot in self.missing():
+                with suppress(Exception):  # the next exchange tells why, too
+                    self.start(slot)
+        handles = [holder.handle for holder in (*slots, *self.groups)]
+        for pending in (*self.quick_operations(), *filter(None, handles)):
+            with suppress(HoronInternalError):
+                pending.wait()
+        self.reset()
+
+    def note_failure(self, error):
+        """A hook raises it; were it caught, a step would take gradients that nobody exchanged.
+
+        The error itself leads to the frames of the hook, and would keep all of it alive.
+        """
+        text = f"the exchange of this step's gradients failed: {error}"
+        if isinstance(error, HoronInternalError):
+            self.failure = (HoronInternalError, text, error.status)
+        else:
+            self.failure = (RuntimeError, text)
+
+    def failed(self):
+        """-> what to raise because of it, anew"""
+        kind, *arguments = self.failure
+        return kind(*arguments)
 
 
 def _remove_hooks(removables):

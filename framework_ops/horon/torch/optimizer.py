@@ -104,7 +104,10 @@ class _DistributedOptimizer(torch.optim.Optimizer):
     step.hooked = True
 
     def zero_grad(self, *args, **kwargs):
-        if self._exchange is not None and self._exchange.fired:
+        exchange = self._exchange
+        if exchange is not None and exchange.failure is not None:
+            exchange.abandon()
+        if exchange is not None and exchange.fired:
             raise AssertionError(
                 "optimizer.zero_grad() was called after loss.backward() but before "
                 "optimizer.step() or optimizer.synchronize(). This is prohibited as it can cause "
