@@ -205,3 +205,30 @@ def rank_in_flight():
 
 def test_a_name_in_use_fails_one_backward(run_ranks):
     run_ranks(2, rank_in_flight)
+
+
+def rank_sparse_here_dense_there():
+    """In the first step only rank 1 uses the table; rank 0 cannot know that it is sparse."""
+    hvd.init()
+    table, other = nn.Embedding(4, 2, sparse=True), ones("other")
+    nn.init.ones_(table.weight)
+    optimizer = distributed([("table", table.weight), *other.items()])
+    loss = other["other"].sum()
+    if hvd.rank() == 1:
+        loss = loss + table(torch.tensor([1])).sum()
+    loss.backward()
+    with pytest.raises(hvd.HoronInternalError) as caught:
+        optimizer.step()
+    assert caught.value.status_name == "ERR_MISMATCH"
+    for word in ("'allreduce.table'", "dense", "sparse", "rank 0", "rank 1", "sparse_as_dense"):
+        assert word in str(caught.value)
+    for _ in range(2):  # both use it now
+        optimizer.zero_grad()
+        (table(torch.tensor([hvd.rank()])).sum() + other["other"].sum()).backward()
+        optimizer.step()
+    assert_all(table.weight[:2], 0.0)
+    assert_all(other["other"], -1.0)
+
+
+def test_a_gradient_sparse_here_and_dense_there_fails_on_both(run_ranks):
+    run_ranks(2, rank_sparse_here_dense_there)

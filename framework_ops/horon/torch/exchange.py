@@ -191,7 +191,10 @@ class GradientExchange:
         if gradient.is_sparse:
             if not self.sparse_as_dense:
                 slot.sparse_dim = gradient.sparse_dim()
-                slot.handle = ops.sparse_allreduce_async(gradient, slot.name, self.op)
+                # First it meets a dense gradient of another rank, if there is one: both fail then.
+                slot.handle = ops.begin_sparse(
+                    gradient, f"sparse_allreduce.{slot.name}", self.op, f"allreduce.{slot.name}"
+                )
                 return
             gradient = slot.param.grad = gradient.to_dense()
         compressed, slot.ctx = self.compression.compress(gradient)
@@ -245,6 +248,9 @@ class GradientExchange:
                 raise self.failed()
             self.start_missing()
             self.wait()
+        except HoronInternalError as error:
+            self.abandon()
+            raise _explained(error) from None
         except Exception:
             self.abandon()
             raise
@@ -323,6 +329,19 @@ class GradientExchange:
         """-> what to raise because of it, anew"""
         kind, *arguments = self.failure
         return kind(*arguments)
+
+
+def _explained(error):
+    """Where an allreduce met an allgather, a dense gradient met a sparse one."""
+    text = str(error)
+    if "verbs differ" not in text or "has allgather" not in text:
+        return error
+    return HoronInternalError(
+        f"{text}: a dense gradient goes by allreduce, a sparse one by allgather, and a rank whose "
+        "passes have never used the parameter takes its gradient for dense. Use the parameter on "
+        "every rank in the first step, or pass sparse_as_dense=True",
+        error.status,
+    )
 
 
 def _remove_hooks(removables):

@@ -506,7 +506,11 @@ def sparse_allreduce_async(tensor, name=None, op=None, process_set=global_proces
     """
     name = wire_name("sparse_allreduce", name)
     check_process_set(process_set)
-    op = resolve_op(op, None)
+    return begin_sparse(tensor, name, resolve_op(op, None))
+
+
+def begin_sparse(tensor, name, op, first_name=None):
+    """What sparse_allreduce_async() does; first_name: where the ranks meet first."""
     if op not in (Sum, Average):
         raise ValueError(f"a sparse allreduce with {op.name} does not exist")
     if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.sparse_coo:
@@ -518,10 +522,11 @@ def sparse_allreduce_async(tensor, name=None, op=None, process_set=global_proces
     # horon compares dimensions but the first: tensors of no rows make it compare the sparse ones
     shapes = [torch.empty((0, *sizes), dtype=torch.uint8) for sizes in _split(tensor.shape)]
     names = [f"{name}.shape{i or ''}" for i in range(len(shapes))]
-    handle = _begin_group_gather(
-        [*names, name + ".indices", name + ".values"],
-        [*shapes, tensor.indices().t().contiguous(), tensor.values()],
-    )
+    names += [name + ".indices", name + ".values"]
+    if first_name is not None:
+        names[0] = first_name
+    tensors = [*shapes, tensor.indices().t().contiguous(), tensor.values()]
+    handle = _begin_group_gather(names, tensors)
     finish = handle._finish
 
     def combine(result):
