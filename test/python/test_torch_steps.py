@@ -183,7 +183,7 @@ def rank_in_flight():
     optimizer = distributed(p.items())
     if hvd.rank() == 0:
         other = hvd.allreduce_async(torch.ones(2), name="a")
-        with pytest.raises(ValueError, match=r"allreduce.a' is already in flight"):
+        with pytest.raises(ValueError, match=r"allreduce.a' is already in flight.*: another opt"):
             sum(q.sum() for q in p.values()).backward()
         hvd.barrier()
         assert_all(hvd.synchronize(other), 1.0)
@@ -205,6 +205,33 @@ def rank_in_flight():
 
 def test_a_name_in_use_fails_one_backward(run_ranks):
     run_ranks(2, rank_in_flight)
+
+
+def rank_two_networks():
+    """Two optimizers whose parameters have the same names, as in a GAN, and one backward."""
+    hvd.init()
+    p, q = ones("p"), ones("p")
+    first, second = distributed(p.items()), distributed(q.items())
+    loss = p["p"].sum() + q["p"].sum()
+    if hvd.rank() == 0:
+        with pytest.raises(ValueError, match=r"names of its own, such as .*generator"):
+            loss.backward()
+        hvd.barrier()
+    else:
+        hvd.barrier()  # before it, what rank 0 has started cannot end
+    del first, second
+    p["p"].grad = q["p"].grad = None
+    first = distributed((("first." + name, x) for name, x in p.items()))
+    second = distributed((("second." + name, x) for name, x in q.items()))
+    (p["p"].sum() + q["p"].sum() * hvd.rank()).backward()
+    first.step()
+    second.step()
+    assert_all(p["p"], 0.0)
+    assert_all(q["p"], 0.5)
+
+
+def test_two_optimizers_need_names_of_their_own(run_ranks):
+    run_ranks(2, rank_two_networks)
 
 
 def rank_sparse_here_dense_there():

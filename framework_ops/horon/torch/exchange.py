@@ -79,6 +79,7 @@ class _Slot:
             try:
                 exchange.start(self)
             except Exception as error:
+                _explain(error)
                 exchange.note_failure(error)
                 raise
 
@@ -248,10 +249,8 @@ class GradientExchange:
                 raise self.failed()
             self.start_missing()
             self.wait()
-        except HoronInternalError as error:
-            self.abandon()
-            raise _explained(error) from None
-        except Exception:
+        except Exception as error:
+            _explain(error)
             self.abandon()
             raise
         self.reset()
@@ -331,17 +330,24 @@ class GradientExchange:
         return kind(*arguments)
 
 
-def _explained(error):
-    """Where an allreduce met an allgather, a dense gradient met a sparse one."""
+def _explain(error):
+    """Adds to its text what only an optimizer knows."""
     text = str(error)
-    if "verbs differ" not in text or "has allgather" not in text:
-        return error
-    return HoronInternalError(
-        f"{text}: a dense gradient goes by allreduce, a sparse one by allgather, and a rank whose "
-        "passes have never used the parameter takes its gradient for dense. Use the parameter on "
-        "every rank in the first step, or pass sparse_as_dense=True",
-        error.status,
-    )
+    if text.endswith("already in flight on this rank"):
+        more = (
+            "another optimizer, or a step that was not finished, uses the name. Give each "
+            "optimizer names of its own, such as named_parameters="
+            "[(f'generator.{name}', p) for name, p in generator.named_parameters()]"
+        )
+    elif "verbs differ" in text and "has allgather" in text:
+        more = (
+            "a dense gradient goes by allreduce, a sparse one by allgather, and a rank whose "
+            "passes have never used the parameter takes its gradient for dense. Use it on every "
+            "rank in the first step, or pass sparse_as_dense=True"
+        )
+    else:
+        return
+    error.args = (f"{text}: {more}",)
 
 
 def _remove_hooks(removables):
