@@ -4,6 +4,7 @@ middle of a step, gradients that cannot start."""
 
 import copy
 import pickle
+import warnings
 
 import pytest
 
@@ -259,3 +260,48 @@ def rank_sparse_here_dense_there():
 
 def test_a_gradient_sparse_here_and_dense_there_fails_on_both(run_ranks):
     run_ranks(2, rank_sparse_here_dense_there)
+
+
+# ---- Schedulers ----
+
+
+def rank_scheduling(wrapped_first):
+    hvd.init()
+    p = ones("p")
+    inner = torch.optim.SGD(p.values(), lr=1.0)
+    if wrapped_first:
+        optimizer = hvd.DistributedOptimizer(inner, p.items())
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    else:
+        scheduler = torch.optim.lr_scheduler.StepLR(inner, 1, 0.5)
+        optimizer = hvd.DistributedOptimizer(inner, p.items())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            p["p"].sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            scheduler.step()
+    assert_all(p["p"], -0.5)
+
+
+@pytest.mark.parametrize("n", [1, 2])
+@pytest.mark.parametrize("wrapped_first", [True, False])
+def test_a_scheduler_sees_the_steps(run_ranks, n, wrapped_first):
+    run_ranks(n, rank_scheduling, wrapped_first)
+
+
+def rank_scheduling_too_early():
+    hvd.init()
+    p = ones("p")
+    inner = torch.optim.SGD(p.values(), lr=1.0)
+    scheduler = torch.optim.lr_scheduler.StepLR(inner, 1, 0.5)
+    optimizer = hvd.DistributedOptimizer(inner, p.items())
+    with pytest.warns(UserWarning, match=r"before `optimizer.step\(\)`"):
+        scheduler.step()
+    p["p"].sum().backward()
+    optimizer.step()
+
+
+def test_a_scheduler_that_is_early_says_so(run_ranks):
+    run_ranks(1, rank_scheduling_too_early)

@@ -7,6 +7,7 @@ and load_state_dict() do something besides.
 """
 
 import warnings
+import weakref
 from collections import Counter
 from contextlib import contextmanager
 
@@ -21,6 +22,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
     """Goes before the user's class in the order of resolution."""
 
     _exchange = None
+    _original = None  # weakly, the optimizer that was wrapped
     _synchronized = False
     _should_synchronize = True
 
@@ -84,7 +86,14 @@ class _DistributedOptimizer(torch.optim.Optimizer):
             return
         self.synchronize()
 
+    def _tell_schedulers(self):
+        """One that was made before wrapping looks for this mark to see that a step came first."""
+        original = self._original and self._original()
+        if original is not None:
+            original._opt_called = True
+
     def step(self, closure=None, *args, **kwargs):
+        self._tell_schedulers()
         if closure is None:
             self._synchronize_for_step()
             self._synchronized = False
@@ -240,6 +249,7 @@ def DistributedOptimizer(
     # a scheduler may have wrapped step() on the instance; the copy must not bypass ours
     own = {name: value for name, value in optimizer.__dict__.items() if name != "step"}
     wrapped.__dict__.update(own)
+    wrapped._original = weakref.ref(optimizer)
     if size() > 1:
         wrapped._register(named_parameters, exchange)
         if groups is not None:
