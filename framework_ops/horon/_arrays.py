@@ -116,13 +116,23 @@ class Handle:
         return self._result
 
 
+def _check_handle(handle):
+    if not hasattr(handle, "poll"):
+        raise TypeError(
+            f"a handle is needed, as allreduce_async() and the like return, "
+            f"not {type(handle).__name__}"
+        )
+
+
 def poll(handle) -> bool:
     """Whether the operation has ended, so that synchronize() would not wait."""
+    _check_handle(handle)
     return handle.poll()
 
 
 def synchronize(handle, timeout=None):
     """Waits for the operation; returns its result, or raises why it failed."""
+    _check_handle(handle)
     return handle.wait(timeout)
 
 

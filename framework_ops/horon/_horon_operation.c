@@ -50,12 +50,17 @@ static int parse_tensor(struct horon_py_state *state, PyObject *value, bool writ
     return 0;
 }
 
-/* @return the name in UTF-8, or NULL with an exception; to C, one that holds a NUL would be another
- * name, perhaps another tensor's. */
+/* @return the name in UTF-8, which half a surrogate pair has not, or NULL with an exception; to C,
+ * one that holds a NUL would be another name, perhaps another tensor's. */
 static const char *parse_name(PyObject *name)
 {
     Py_ssize_t bytes;
     const char *text = PyUnicode_AsUTF8AndSize(name, &bytes);
+    if (!text && PyErr_ExceptionMatches(PyExc_UnicodeEncodeError)) {
+        PyErr_Clear();
+        PyErr_Format(PyExc_ValueError, "the name %R holds a lone surrogate", name);
+        return NULL;
+    }
     if (text && strlen(text) != (size_t)bytes) {
         PyErr_Format(PyExc_ValueError, "the name %R holds a NUL character", name);
         return NULL;

@@ -51,8 +51,10 @@ def _load(name, rank, view):
     try:
         return pickle.loads(view)
     except Exception as error:
-        error.add_note(f"while the object of rank {rank} in '{name}' was unpickled")
-        raise
+        raise pickle.UnpicklingError(
+            f"'{name}': the object of rank {rank} cannot be unpickled here: "
+            f"{type(error).__name__}: {error}"
+        ) from error
 
 
 def _broadcast_bytes(ctx, name, buffer, root_rank):
@@ -62,7 +64,8 @@ def _broadcast_bytes(ctx, name, buffer, root_rank):
 def broadcast_object(obj, root_rank=0, name=None, process_set=None):
     """Gives every rank the root's object. Returns it (on the root, `obj` itself).
 
-    If the root cannot pickle it, every rank raises pickle.PicklingError.
+    If the root cannot pickle it, every rank raises pickle.PicklingError; pickle.UnpicklingError
+    comes from a rank that cannot make an object of it.
     """
     name = f"broadcast_object.{name}" if name else auto_name("broadcast_object")
     check_process_set(process_set)
@@ -81,7 +84,8 @@ def broadcast_object(obj, root_rank=0, name=None, process_set=None):
 def allgather_object(obj, name=None, process_set=None):
     """Returns the list of all ranks' objects, in rank order.
 
-    If a rank cannot pickle its own, every rank raises pickle.PicklingError.
+    If a rank cannot pickle its own, every rank raises pickle.PicklingError; pickle.UnpicklingError
+    comes from a rank that cannot make objects of them.
     """
     name = f"allgather_object.{name}" if name else auto_name("allgather_object")
     check_process_set(process_set)

@@ -273,8 +273,14 @@ def rank_wrong_arguments():
     for call in (horon.allreduce, horon.allreduce_, horon.allgather, horon.broadcast_object):
         with pytest.raises(ValueError, match=r"name '\w+\.a\\x00b.*' holds a NUL character"):
             call(numpy.ones(2), name="a\0b")
+        with pytest.raises(ValueError, match=r"name '\w+\.a\\udcff.*' holds a lone surrogate"):
+            call(numpy.ones(2), name="a\udcff")
     with pytest.raises(ValueError, match="NUL"):
         horon.grouped_allreduce([1.0, 2.0], name="a\0b")
+    for call in (horon.poll, horon.synchronize):
+        for value in (5, None):
+            with pytest.raises(TypeError, match=rf"handle is needed.*not {type(value).__name__}"):
+                call(value)
     with pytest.raises(ValueError, match="null"):
         context.operation(_horon.ALLREDUCE, "a\0b")
     with pytest.raises(ValueError):
