@@ -282,6 +282,7 @@ static void connected(struct attempt *attempt)
 
 static void no_connection(struct attempt *attempt, int why)
 {
+    attempt->told = why == ECONNREFUSED ? TELLS_NOTHING : TELLS_SILENCE;
     if (why == ENETUNREACH && horon_address_is_loopback(&attempt->address))
         horon_error_set(&attempt->error, HORON_ERR_SYSTEM,
                         "no connection: this machine's loopback interface is down");
@@ -302,7 +303,6 @@ static void attempt_ready(void *arg, uint32_t events)
     }
     getsockopt(attempt->watch.fd, SOL_SOCKET, SO_ERROR, &why, &bytes);
     if (why != 0) {
-        attempt->told = why == ECONNREFUSED ? TELLS_NOTHING : TELLS_SILENCE;
         no_connection(attempt, why);
         return;
     }
@@ -325,8 +325,6 @@ static void start(struct attempt *attempt)
         return;
     }
     if (attempt->watch.fd < 0 || errno != EINPROGRESS) {
-        attempt->told =
-            attempt->watch.fd >= 0 && errno == ECONNREFUSED ? TELLS_NOTHING : TELLS_SILENCE;
         no_connection(attempt, errno);
         return;
     }

@@ -113,20 +113,3 @@ def rank_abandons_what_failed():
 
 def test_step_that_failed_is_abandoned(run_ranks):
     run_ranks(2, rank_abandons_what_failed)
-
-
-def rank_adds_in_between():
-    hvd.init()
-    model = net()
-    optimizer = hvd.DistributedOptimizer(
-        torch.optim.SGD(model[0].parameters(), lr=0.0), model.named_parameters()
-    )
-    model(batch(0, hvd.rank())).square().sum().backward()
-    optimizer.add_param_group({"params": list(model[2].parameters())})
-    optimizer.synchronize()
-    for p, want in zip(model.parameters(), wanted(net(), 0), strict=True):
-        assert torch.allclose(p.grad, want)
-
-
-def test_parameters_are_added_in_the_middle_of_a_step(run_ranks):
-    run_ranks(2, rank_adds_in_between)

@@ -178,3 +178,26 @@ void boots_expect_all_fail(const struct boots *world, horon_status_t status, con
                      text);
     }
 }
+
+int take_master_port(int *port_out)
+{
+    char port_text[16];
+    const int port = free_port();
+    const int stranger = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in name = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_int_equal(bind(stranger, (struct sockaddr *)&name, sizeof name), 0);
+    assert_int_equal(listen(stranger, 16), 0);
+    snprintf(port_text, sizeof port_text, "%d", port);
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    setenv("MASTER_PORT", port_text, 1);
+    *port_out = port;
+    return stranger;
+}
+
+void untake_master_port(int stranger)
+{
+    unsetenv("MASTER_ADDR");
+    unsetenv("MASTER_PORT");
+    close(stranger);
+}

@@ -59,6 +59,10 @@ void place_end(const struct place *place);
 
 /** @return a port of 127.0.0.1 and ::1 that is free now, as is the next one */
 int free_port(void);
+/** Makes MASTER_ADDR and MASTER_PORT a port of 127.0.0.1 that another program has: *port_out.
+ * @return the other's socket, for untake_master_port() */
+int take_master_port(int *port_out);
+void untake_master_port(int stranger);
 /** @return how many descriptors this process has. */
 int count_fds(void);
 

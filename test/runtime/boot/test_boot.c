@@ -367,25 +367,15 @@ static void test_boot_launcher_serves_any_number_of_times(void **state)
 static void test_boot_taken_master_port_is_passed_over(void **state)
 {
     struct boots world;
-    char port_text[16];
-    const int port = free_port();
-    const int stranger = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct sockaddr_in name = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    int port;
     (void)state;
-    name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    assert_int_equal(bind(stranger, (struct sockaddr *)&name, sizeof name), 0);
-    assert_int_equal(listen(stranger, 16), 0);
-    snprintf(port_text, sizeof port_text, "%d", port);
-    setenv("MASTER_ADDR", "127.0.0.1", 1);
-    setenv("MASTER_PORT", port_text, 1);
+    const int stranger = take_master_port(&port);
     boots_init(&world, 3, "STORE=");
     boots_setting(&world, "JOB_KEY=a secret");
     boots_join(&world);
-    unsetenv("MASTER_ADDR");
-    unsetenv("MASTER_PORT");
+    untake_master_port(stranger);
     check_world(&world, 1);
     boots_part(&world);
-    close(stranger);
 }
 
 /* ---- Fork ---- */

@@ -9,39 +9,27 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <netinet/in.h>
 #include <sched.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 static void test_boot_rank_0_at_another_port_says_so(void **state)
 {
     struct boots world;
-    char port_text[16], text[64];
-    const int port = free_port();
-    const int stranger = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct sockaddr_in name = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    char text[64];
+    int port;
     (void)state;
-    name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    assert_int_equal(bind(stranger, (struct sockaddr *)&name, sizeof name), 0);
-    assert_int_equal(listen(stranger, 16), 0);
-    snprintf(port_text, sizeof port_text, "%d", port);
+    const int stranger = take_master_port(&port);
     snprintf(text, sizeof text, ", as %d was taken: by another rank 0", port);
-    setenv("MASTER_ADDR", "127.0.0.1", 1);
-    setenv("MASTER_PORT", port_text, 1);
     boots_init(&world, 2, "STORE=");
     boots_setting(&world, "JOB_KEY=a secret");
     boots_setting(&world, "START_TIMEOUT=200ms");
     world.ranks[1].absent = true;
     boots_join(&world);
-    unsetenv("MASTER_ADDR");
-    unsetenv("MASTER_PORT");
+    untake_master_port(stranger);
     boots_expect_all_fail(&world, HORON_ERR_TIMEOUT, text);
-    close(stranger);
 }
 
 /* In a network of its own, where nothing is up. @return what the process ends with */
@@ -67,7 +55,7 @@ static void test_boot_loopback_that_is_down_is_told(void **state)
         _exit(join_without_loopback());
     assert_int_equal(waitpid(child, &how, 0), child);
     if (WIFEXITED(how) && WEXITSTATUS(how) == 77) {
-        print_message("skipped: no right to make a network namespace\n");
+        print_message("SKIP: no network namespace of our own; needs root\n");
         skip();
     }
     assert_int_equal(how, 0);
