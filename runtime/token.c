@@ -189,8 +189,6 @@ void horon_drive_ordered(struct horon_context *ctx, struct horon_request *reques
             return;
         if (moved)
             patience.since_ns = 0;
-        if (moved && !look)
-            continue;
         if (look) {
             horon_context_tell_deaths(ctx);
             if (horon_engine_progress(ctx->engine))
