@@ -161,10 +161,10 @@ static void fork_and_work(horon_context_t *ctx, void *arg, struct job_report *re
 {
     if (horon_rank(ctx) == *(int *)arg && fork() == 0) {
         struct job_report unused;
+        alarm(10); /* outlives the victim and the test, but not for long */
         horon_descriptor_t desc = job_sum("child", (float[1]){0}, 1, 0);
         if (horon_run(ctx, &desc, -1, unused.text, sizeof unused.text) != HORON_ERR_FORKED)
             abort();
-        alarm(10); /* outlives the victim and the test, but not for long */
         for (;;)
             pause();
     }

@@ -9,7 +9,7 @@ import sys
 import python_side
 import style
 import suites
-from builds import TOP, Build
+from builds import FULL, TOP, Build
 from results import SKIPPED, Case, Report
 
 SUPPRESSIONS = TOP / "test" / "sanitize"
@@ -56,7 +56,7 @@ def sanitizer_build(name, sanitizer):
         ["--buildtype=debugoptimized", f"-Db_sanitize={sanitizer}", "-Db_lundef=false",
          "-Dc_args=-fno-sanitize-recover=all -fno-omit-frame-pointer"],
         SANITIZER_ENVIRONMENT,
-        timeout_multiplier=8,
+        timeout_multiplier=6,
     )  # fmt: skip
 
 
@@ -114,7 +114,7 @@ def run_sanitized(report, options):
 def main():
     options = arguments()
     if options.full:
-        os.environ["HORON_TEST_FULL"] = "1"
+        os.environ[FULL] = "1"
     report = Report()
     print("tests", flush=True)
     run_plain(report, options)

@@ -43,7 +43,7 @@ def run_pytest():
     junit.unlink(missing_ok=True)
     done = subprocess.run(
         [VENV_BIN / "python", "-B", "-m", "pytest", tests, "-q", "-p", "no:cacheprovider",
-         "--timeout=600", f"--junitxml={junit}"],
+         "--timeout=180", f"--junitxml={junit}"],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         errors="replace", env=environment(), cwd=TOP, check=False,
     )  # fmt: skip
