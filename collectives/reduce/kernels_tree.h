@@ -68,6 +68,22 @@ typedef size_t (*part_fn)(const struct horon_reduce_call *call, struct quotient 
 /* The vth of some vectors at an offset. */
 #define IN(t, lanes, pointer) ((const el_##t *)(pointer) + at + v * lanes)
 
+/* What is due beside @p bytes more of an output, in whole vectors: a copy that ran ahead might
+ * overwrite what another has yet to read. */
+ALWAYS_INLINE void copy_beside(struct horon_reduce_beside *beside, size_t bytes)
+{
+    const size_t begin = beside->done;
+    beside->due += bytes * beside->times;
+    const size_t end = begin + (beside->due - begin) / VECTOR_BYTES * VECTOR_BYTES;
+    for (int i = 0; i < beside->n; i++) {
+        unsigned char *const to = beside->copies[i].to;
+        const unsigned char *const from = beside->copies[i].from;
+        for (size_t at = begin; at < end; at += VECTOR_BYTES)
+            store_u8(to + at, load_u8(from + at));
+    }
+    beside->done = end;
+}
+
 /* Any number of inputs, some vectors at a time. */
 #define TREE_ANY(name, t, vector, lanes, load, store, op, divide, vectors)                         \
     static size_t name(const struct horon_reduce_call *call, struct quotient q, size_t at)         \
@@ -102,6 +118,8 @@ typedef size_t (*part_fn)(const struct horon_reduce_call *call, struct quotient 
             for (int j = 0; j < call->n_out; j++)                                                  \
                 for (size_t v = 0; v < vectors; v++)                                               \
                     store((el_##t *)call->out[j] + at + v * lanes, root[v]);                       \
+            if (call->beside)                                                                      \
+                copy_beside(call->beside, vectors *lanes * sizeof(el_##t));                        \
         }                                                                                          \
         return at;                                                                                 \
     }
@@ -119,6 +137,7 @@ typedef size_t (*part_fn)(const struct horon_reduce_call *call, struct quotient 
             vector root[UNROLLED];                                                                 \
             for (size_t v = 0; v < UNROLLED; v++) {                                                \
                 const size_t i = at + v * lanes;                                                   \
+                __builtin_prefetch((const char *)(first + i) + 1024, 1, 3);                        \
                 root[v] = divide(node, q);                                                         \
             }                                                                                      \
             for (size_t v = 0; v < UNROLLED; v++)                                                  \
@@ -128,6 +147,8 @@ typedef size_t (*part_fn)(const struct horon_reduce_call *call, struct quotient 
                 for (size_t v = 0; v < UNROLLED; v++)                                              \
                     store(other + at + v * lanes, root[v]);                                        \
             }                                                                                      \
+            if (call->beside)                                                                      \
+                copy_beside(call->beside, UNROLLED *lanes * sizeof(el_##t));                       \
         }                                                                                          \
         return at;                                                                                 \
     }

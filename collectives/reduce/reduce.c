@@ -76,6 +76,14 @@ static void tree_of_block(const struct horon_reduce_type *type, horon_redop_t op
     type->tree[op](&call);
 }
 
+static void copy_some(struct horon_reduce_beside *beside, size_t bytes)
+{
+    for (int i = 0; i < beside->n; i++)
+        memcpy((unsigned char *)beside->copies[i].to + beside->done,
+               (const unsigned char *)beside->copies[i].from + beside->done, bytes);
+    beside->done += bytes;
+}
+
 static void tree_in_blocks(const struct horon_reduce_type *type, horon_redop_t op,
                            const struct horon_reduce_call *call, double prescale,
                            const struct horon_reduce_finish *finish)
@@ -94,17 +102,25 @@ static void tree_in_blocks(const struct horon_reduce_type *type, horon_redop_t o
             finish_into(type, finish, first, first, count);
         for (int j = 1; j < call->n_out; j++)
             copy((unsigned char *)call->out[j] + at_bytes, first, count * type->bytes);
+        if (call->beside)
+            copy_some(call->beside, count * type->bytes * call->beside->times);
     }
 }
 
 void horon_reduce_tree_on(const struct horon_reduce_kernels *kernels, horon_dtype_t dtype,
                           horon_redop_t op, const void *const *in, int n, double prescale,
                           void *const *out, int n_out, size_t count,
-                          const struct horon_reduce_finish *finish)
+                          const struct horon_reduce_finish *finish,
+                          struct horon_reduce_beside *beside)
 {
     const struct horon_reduce_type *type = &kernels->type[dtype];
-    struct horon_reduce_call call = {
-        .in = in, .out = out, .n = n, .n_out = n_out, .count = count, .divisor = 1};
+    struct horon_reduce_call call = {.in = in,
+                                     .out = out,
+                                     .n = n,
+                                     .n_out = n_out,
+                                     .count = count,
+                                     .divisor = 1,
+                                     .beside = beside};
     bool kernel_divides = op == HORON_SUM && type->is_float;
     bool kernel_finishes = finish_is_none(finish) || (kernel_divides && finish->postscale == 1.0);
     if (n == 1 || prescale != 1.0 || !kernel_finishes) {
@@ -125,9 +141,9 @@ bool horon_reduce_supported(horon_dtype_t dtype, horon_redop_t op)
     return horon_reduce_kernels_generic.type[dtype].tree[op] != NULL;
 }
 
-void horon_reduce_tree(horon_dtype_t dtype, horon_redop_t op, const void *const *in, int n,
-                       double prescale, void *const *out, int n_out, size_t count,
-                       const struct horon_reduce_finish *finish)
+static void tree(horon_dtype_t dtype, horon_redop_t op, const void *const *in, int n,
+                 double prescale, void *const *out, int n_out, size_t count,
+                 const struct horon_reduce_finish *finish, struct horon_reduce_beside *beside)
 {
     assert(n >= 1);
     assert(n <= HORON_REDUCE_INPUTS_MAX);
@@ -138,8 +154,28 @@ void horon_reduce_tree(horon_dtype_t dtype, horon_redop_t op, const void *const 
     struct horon_reduce_fp saved;
     horon_reduce_fp_enter(&saved);
     horon_reduce_tree_on(horon_reduce_select(), dtype, op, in, n, prescale, out, n_out, count,
-                         finish);
+                         finish, beside);
     horon_reduce_fp_leave(&saved);
+}
+
+void horon_reduce_tree(horon_dtype_t dtype, horon_redop_t op, const void *const *in, int n,
+                       double prescale, void *const *out, int n_out, size_t count,
+                       const struct horon_reduce_finish *finish)
+{
+    tree(dtype, op, in, n, prescale, out, n_out, count, finish, NULL);
+}
+
+void horon_reduce_tree_beside(horon_dtype_t dtype, horon_redop_t op, const void *const *in, int n,
+                              double prescale, void *const *out, int n_out, size_t count,
+                              const struct horon_reduce_finish *finish,
+                              const struct horon_reduce_copy *copies, int n_copies,
+                              size_t copy_bytes)
+{
+    const size_t bytes = count * horon_reduce_kernels_generic.type[dtype].bytes;
+    struct horon_reduce_beside beside = {
+        .copies = copies, .n = n_copies, .times = bytes ? copy_bytes / bytes : 0};
+    tree(dtype, op, in, n, prescale, out, n_out, count, finish, &beside);
+    copy_some(&beside, copy_bytes - beside.done);
 }
 
 void horon_reduce_combine(horon_dtype_t dtype, horon_redop_t op, const void *left,

@@ -73,6 +73,26 @@ void horon_reduce_tree(horon_dtype_t dtype, horon_redop_t op, const void *const 
                        double prescale, void *const *out, int n_out, size_t count,
                        const struct horon_reduce_finish *finish);
 
+/** Bytes that are copied beside a reduction. */
+struct horon_reduce_copy {
+    void *to;
+    const void *from;
+};
+
+/**
+ * As horon_reduce_tree(), and copies beside it: some bytes of each in turn after some of the
+ * reduction, so that the misses of all are in flight together. Worth it where inputs and copies
+ * come from another core's cache and outputs are in this one's.
+ * @param copies     [n_copies]; a copy may write what one before it reads (the same pointer);
+ *                   otherwise they overlap nothing
+ * @param copy_bytes of each; all are copied, at an even pace if they are a multiple of an output's
+ */
+void horon_reduce_tree_beside(horon_dtype_t dtype, horon_redop_t op, const void *const *in, int n,
+                              double prescale, void *const *out, int n_out, size_t count,
+                              const struct horon_reduce_finish *finish,
+                              const struct horon_reduce_copy *copies, int n_copies,
+                              size_t copy_bytes);
+
 /**
  * One node of the tree above hosts: out = left op right, rounded to the dtype.
  * @param left, right  [count] elements, results of tree or combine

@@ -14,6 +14,15 @@
 
 #include <fenv.h>
 
+/** What is copied beside a tree. A kernel does so for whole groups of vectors; its caller, the
+ * rest. */
+struct horon_reduce_beside {
+    const struct horon_reduce_copy *copies;
+    int n;
+    size_t times;     /* bytes of each copy for a byte of an output */
+    size_t due, done; /* bytes of each copy, so far */
+};
+
 /** One tree over all of count elements. An output may be an input, and then equals no other output.
  */
 struct horon_reduce_call {
@@ -21,7 +30,8 @@ struct horon_reduce_call {
     void *const *out;      /* [n_out] */
     int n, n_out;
     size_t count;
-    uint64_t divisor; /* of sums of floats; else ignored */
+    uint64_t divisor;                   /* of sums of floats; else ignored */
+    struct horon_reduce_beside *beside; /* NULL: none */
 };
 
 typedef void (*horon_reduce_tree_fn)(const struct horon_reduce_call *call);
@@ -70,10 +80,12 @@ void horon_reduce_fp_enter(struct horon_reduce_fp *saved);
 /** Puts the caller's mode back, with the exception flags it had. */
 void horon_reduce_fp_leave(const struct horon_reduce_fp *saved);
 
-/** horon_reduce_tree() with given kernels, inside fp_enter and fp_leave. */
+/** horon_reduce_tree() with given kernels, inside fp_enter and fp_leave. @param beside  NULL: none
+ */
 void horon_reduce_tree_on(const struct horon_reduce_kernels *kernels, horon_dtype_t dtype,
                           horon_redop_t op, const void *const *in, int n, double prescale,
                           void *const *out, int n_out, size_t count,
-                          const struct horon_reduce_finish *finish);
+                          const struct horon_reduce_finish *finish,
+                          struct horon_reduce_beside *beside);
 
 #endif

@@ -41,7 +41,7 @@ static double best_s(const struct horon_reduce_kernels *kernels, horon_dtype_t d
         double start = now_s();
         for (int i = 0; i < calls; i++)
             horon_reduce_tree_on(kernels, dtype, op, (const void *const *)buffers, shape->n, 1.0,
-                                 buffers + shape->first_out, shape->n_out, count, finish);
+                                 buffers + shape->first_out, shape->n_out, count, finish, NULL);
         double spent = (now_s() - start) / calls;
         best = spent < best ? spent : best;
     }

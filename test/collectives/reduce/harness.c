@@ -174,7 +174,7 @@ static void run(const struct job *job, const struct buffers *b,
                           job->count, job->finish);
     else
         horon_reduce_tree_on(kernels, job->dtype, job->op, in, job->n, job->prescale, out,
-                             job->n_out, job->count, job->finish);
+                             job->n_out, job->count, job->finish, NULL);
 }
 
 static void check_one(const struct job *job, const struct buffers *b, const unsigned char *fresh,

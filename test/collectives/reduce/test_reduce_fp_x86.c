@@ -89,7 +89,7 @@ static void test_reduce_fp_modes_of_the_test_matter(void **state)
     for (int flush = 0; flush < 2; flush++) {
         void *out = &sum[flush];
         _mm_setcsr(flush != 0 ? 0x1f80 | 0x8040 : 0x1f80);
-        horon_reduce_tree_on(kernels, HORON_FLOAT32, HORON_SUM, in, 2, 1.0, &out, 1, 1, NULL);
+        horon_reduce_tree_on(kernels, HORON_FLOAT32, HORON_SUM, in, 2, 1.0, &out, 1, 1, NULL, NULL);
     }
     _mm_setcsr(saved);
     assert_int_equal(sum[0], 6);

@@ -79,7 +79,7 @@ static void test_reduce_half_all_values_doubled_give_the_reference(void **state)
         in[i] = (uint16_t)i;
     FOR_EACH_HALF_ON_EACH_ISA(dtype, isa)
     {
-        horon_reduce_tree_on(isa->kernels, dtype, HORON_SUM, ins, 2, 1.0, &out, 1, ALL, NULL);
+        horon_reduce_tree_on(isa->kernels, dtype, HORON_SUM, ins, 2, 1.0, &out, 1, ALL, NULL, NULL);
         for (size_t i = 0; i < ALL; i++)
             assert_int_equal(twice[i], reference_narrow(dtype, 2 * reference_widen(dtype, i)));
     }
