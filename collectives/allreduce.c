@@ -6,29 +6,30 @@
  * itself (one meeting, no second). With several hosts the first rank of each does it, exchanges,
  * and publishes.
  *
- * Chunked, five ranks on one host, chunk c cut in five slices:
+ * Chunked: chunk c is cut in as many slices as the largest host has ranks, here five. Rank 2
  *
- *     rank 2:  post    its input but slice 2 -> own slot         | flag "posted"
- *              reduce  slice 2 of everybody  -> dst, all slots   | flag "reduced"
- *              out     own slot but slice 2  -> dst
+ *     posts    its input but slice 2 -> own slot          | flag "posted"
+ *     reduces  slice 2 of everybody  -> dst, all slots    | flag "reduced"
+ *     outputs  own slot but slice 2  -> dst
  *
- * 2 meetings a chunk; a rank moves 2 (L-1)/L of the bytes through slots, which is the least for
- * private buffers. With several hosts the reduced slice first travels among its carriers (a net
- * run), in the owner's slot, between "reduce" and the flag. The tree of additions is that of
+ * On one host woven.c does that. With several the reduced slice first travels among its carriers (a
+ * net run), in the owner's slot, between "reduces" and the flag. The tree of additions is that of
  * DESIGN: ranks of a host pairwise in rank order, then hosts; who computes a node never changes it.
  */
 #include "channel_state.h"
 
 #include <string.h>
 
-/* Ranks that share a core share its cache: what a chunk reads is to be there when it is written. */
-#define CROWDED_CHUNK_PART 8
+/* Of a slot, on one host. What a rank reads of a chunk is to be in its second-level cache still
+ * when it is written; ranks that share a core share that, too. */
+enum { CHUNK_PART = 4, CROWDED_CHUNK_PART = 8 };
 
 static size_t chunk_bytes(const struct horon_channel *channel)
 {
-    const struct horon_host *host = channel->host;
-    const bool share = host->crowded && channel->group->host_count == 1;
-    return share ? host->shape.chunk_bytes / CROWDED_CHUNK_PART : host->shape.chunk_bytes;
+    const size_t slot = channel->host->shape.chunk_bytes;
+    if (channel->group->host_count > 1)
+        return slot;
+    return slot / (channel->host->crowded ? CROWDED_CHUNK_PART : CHUNK_PART);
 }
 
 static void begin(struct horon_channel *channel)
@@ -163,32 +164,7 @@ static bool post(struct horon_channel *channel)
     return true;
 }
 
-/* One host: the slices of this rank, from everybody to everybody. */
-static void reduce_to_all(struct horon_channel *channel, uint64_t first, uint64_t from, uint64_t to,
-                          uint8_t **slots)
-{
-    const struct horon_group *group = channel->group;
-    struct horon_piece piece;
-    size_t element = channel->element_bytes;
-    for (uint64_t at = first + from;
-         horon_cursor_next(&channel->op, &channel->reduce_at, element, at, first + to, &piece);
-         at += piece.count) {
-        size_t offset = (size_t)(at - first) * element;
-        int outs = 0;
-        channel->outputs[outs++] = piece.dst;
-        for (int i = 0; i < group->local_size; i++) {
-            channel->inputs[i] = slots[i] + offset;
-            if (i != group->local_rank)
-                channel->outputs[outs++] = slots[i] + offset;
-        }
-        channel->inputs[group->local_rank] = piece.src;
-        horon_reduce_tree(channel->op.dtype, channel->combine, channel->inputs, group->local_size,
-                          channel->op.prescale, channel->outputs, outs, piece.count,
-                          &channel->finish);
-    }
-}
-
-/* Several hosts: a slice of this rank, from everybody on this host to our own slot. */
+/* A slice of this rank, from everybody on this host to our own slot. */
 static void reduce_to_slot(struct horon_channel *channel, uint64_t first, uint64_t from,
                            uint64_t to, uint8_t **slots)
 {
@@ -249,16 +225,11 @@ static horon_status_t reduce(struct horon_channel *channel, bool *moved_out)
     int slot = (int)((channel->chunk_base + chunk) % HORON_SLOTS);
     uint64_t first = chunk * channel->chunk_count;
     uint64_t count = horon_chunk_elements(channel, chunk);
-    bool one_host = group->host_count == 1;
     for (int index = 0; index < channel->carried; index++) {
         int k = horon_carried_segment(channel, index);
         uint64_t from = horon_slice_bound(channel, count, group->segments, k);
         uint64_t to = horon_slice_bound(channel, count, group->segments, k + 1);
         uint8_t **slots = channel->chunk[slot];
-        if (one_host) {
-            reduce_to_all(channel, first, from, to, slots);
-            continue;
-        }
         reduce_to_slot(channel, first, from, to, slots);
         uint8_t *work = slots[group->local_rank] + from * channel->element_bytes;
         horon_status_t status = begin_net(channel, chunk, index, work, to - from);
@@ -266,10 +237,6 @@ static horon_status_t reduce(struct horon_channel *channel, bool *moved_out)
             return status;
     }
     channel->reduce_next++;
-    if (one_host) {
-        channel->net_next++;
-        horon_say_reduced(channel, chunk);
-    }
     *moved_out = true;
     return HORON_OK;
 }
@@ -335,26 +302,38 @@ static bool out(struct horon_channel *channel)
     return true;
 }
 
-/* Reducing comes first, since others wait for it; then our own copies. */
+/* Several hosts, all of this one have met. Reducing comes first, since others wait for it; then our
+ * own copies. */
+static horon_status_t reduce_and_output(struct horon_channel *channel, bool *moved_out,
+                                        struct horon_error *error)
+{
+    horon_status_t status = reduce(channel, moved_out);
+    if (status == HORON_OK)
+        status = net(channel, moved_out, error);
+    if (status == HORON_OK)
+        *moved_out |= out(channel);
+    return status;
+}
+
 static horon_status_t advance_chunks(struct horon_channel *channel, bool *moved_out,
                                      struct horon_error *error)
 {
     for (int turn = 0; turn < 4 && channel->out_next < channel->chunks; turn++) {
         bool moved = false;
-        if (channel->met < channel->group->local_size) {
-            horon_status_t met = horon_meet(channel, error);
-            if (met < 0)
-                return met;
-        }
-        if (channel->met == channel->group->local_size) {
-            horon_status_t status = reduce(channel, &moved);
-            if (status == HORON_OK && channel->group->host_count > 1)
-                status = net(channel, &moved, error);
-            if (status != HORON_OK)
+        horon_status_t status = HORON_OK;
+        if (channel->met < channel->group->local_size)
+            status = horon_meet(channel, error);
+        if (status < 0)
+            return status;
+        if (channel->group->host_count == 1) {
+            moved = horon_woven_advance(channel);
+        } else {
+            if (status == HORON_OK)
+                status = reduce_and_output(channel, &moved, error);
+            if (status < 0)
                 return status;
-            moved |= out(channel);
+            moved |= post(channel);
         }
-        moved |= post(channel);
         if (!moved)
             break;
         *moved_out = true;

@@ -139,6 +139,9 @@ bool horon_all_reduced(struct horon_channel *channel, uint64_t chunk);
 /** Says that this rank has posted (reduced) all chunks up to and with @p chunk. */
 void horon_say_posted(struct horon_channel *channel, uint64_t chunk);
 void horon_say_reduced(struct horon_channel *channel, uint64_t chunk);
+/** One host: a step of a chunked allreduce (woven.c). Before all have met, nothing is written but
+ * this rank's slots. @return was there one to do? */
+bool horon_woven_advance(struct horon_channel *channel);
 /** Is the slot of @p chunk free: everybody done with what was in it? */
 bool horon_slot_free(struct horon_channel *channel, uint64_t chunk);
 /** Sets up the counters for an operation of @p total elements. Chunks are of @p chunk_bytes, with

@@ -103,9 +103,17 @@ static void settle(struct world *world, struct horon_request **requests, size_t 
     }
 }
 
-static void check_allreduce(struct world *world, horon_dtype_t dtype, horon_redop_t op,
-                            uint64_t count, uint32_t flags, bool in_place)
+enum place { APART, IN_PLACE, EACH_ITS_WAY };
+
+static bool is_in_place(enum place place, int rank)
 {
+    return place == IN_PLACE || (place == EACH_ITS_WAY && rank % 2);
+}
+
+static void check_allreduce(struct world *world, horon_dtype_t dtype, horon_redop_t op,
+                            uint64_t count, uint32_t flags, enum place place, double prescale)
+{
+    const double postscale = prescale != 1.0 && op == HORON_SUM ? 3.0 : 1.0;
     size_t bytes = (size_t)count * horon_dtype_bytes(dtype);
     void **in = allocate(world, bytes), **copy = allocate(world, bytes);
     void **out = allocate(world, bytes);
@@ -123,16 +131,18 @@ static void check_allreduce(struct world *world, horon_dtype_t dtype, horon_redo
         desc.redop = op;
         desc.count = count;
         desc.src = in[i];
-        desc.dst = in_place ? in[i] : out[i];
-        desc.prescale = 0.5;
-        desc.postscale = op == HORON_SUM ? 3.0 : 1.0;
+        desc.dst = is_in_place(place, i) ? in[i] : out[i];
+        desc.prescale = prescale;
+        desc.postscale = postscale;
         requests[i] = world_submit(world, i, &desc);
     }
     settle(world, requests, (size_t)world->size);
-    world_expect_allreduce(world, dtype, op, 0.5, op == HORON_SUM ? 3.0 : 1.0,
-                           (const void *const *)copy, count, expected);
+    world_expect_allreduce(world, dtype, op, prescale, postscale, (const void *const *)copy, count,
+                           expected);
     for (int i = 0; i < world->size; i++) {
-        assert_memory_equal(in_place ? in[i] : out[i], expected, bytes);
+        assert_memory_equal(is_in_place(place, i) ? in[i] : out[i], expected, bytes);
+        if (!is_in_place(place, i))
+            assert_memory_equal(in[i], copy[i], bytes);
         world_release(requests[i]);
     }
     free(expected);
@@ -178,10 +188,12 @@ static void allreduces(struct world *world)
     static const horon_dtype_t dtypes[] = {HORON_FLOAT32, HORON_BFLOAT16, HORON_INT32};
     for (size_t c = 0; c < COUNTS; c++) {
         for (size_t d = 0; d < 3; d++) {
-            check_allreduce(world, dtypes[d], HORON_SUM, counts[c], HORON_IN_ORDER, c % 2);
-            check_allreduce(world, dtypes[d], HORON_AVERAGE, counts[c], 0, d % 2);
+            const enum place place = (enum place)((c + d) % 3);
+            const double scale = (c + d) % 4 ? 1.0 : 0.5;
+            check_allreduce(world, dtypes[d], HORON_SUM, counts[c], HORON_IN_ORDER, place, scale);
+            check_allreduce(world, dtypes[d], HORON_AVERAGE, counts[c], 0, IN_PLACE, 0.5);
         }
-        check_allreduce(world, HORON_FLOAT64, HORON_MAX, counts[c], 0, true);
+        check_allreduce(world, HORON_FLOAT64, HORON_MAX, counts[c], 0, EACH_ITS_WAY, 1.0);
     }
 }
 

@@ -140,8 +140,8 @@ static void test_options_shm_chunk_bytes_are_posted_at_a_time(void **state)
     static const int hosts[] = {2};
     (void)state;
     struct world *small = make(hosts, 1, "SHM_CHUNK_BYTES=20k"), *large = make(hosts, 1, NULL);
-    assert_int_equal(chunks_of(small, 100 << 10), 5);
-    assert_int_equal(chunks_of(small, (100 << 10) + 1), 6);
+    assert_int_equal(chunks_of(small, 100 << 10), 20); /* of a quarter of a slot each */
+    assert_int_equal(chunks_of(small, (100 << 10) + 1), 21);
     assert_int_equal(chunks_of(large, (100 << 10) + 1), 1);
     /* "an arena has four such slots a rank" */
     assert_true(large->hosts[0].arena_bytes >= 4u << 20);
