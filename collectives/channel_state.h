@@ -136,7 +136,11 @@ uint64_t horon_chunk_elements(const struct horon_channel *channel, uint64_t chun
 /** Have all ranks of the host posted (or reduced) @p chunk of this operation? */
 bool horon_all_posted(struct horon_channel *channel, uint64_t chunk);
 bool horon_all_reduced(struct horon_channel *channel, uint64_t chunk);
-/** Says that this rank has posted (reduced) all chunks up to and with @p chunk. */
+/** This rank has posted (reduced) all chunks up to and with @p chunk. Wakes nobody: the caller
+ * does, or takes the form below. */
+void horon_set_posted(struct horon_channel *channel, uint64_t chunk);
+void horon_set_reduced(struct horon_channel *channel, uint64_t chunk);
+/** The same, and wakes those that sleep. */
 void horon_say_posted(struct horon_channel *channel, uint64_t chunk);
 void horon_say_reduced(struct horon_channel *channel, uint64_t chunk);
 /** One host: a step of a chunked allreduce (woven.c). Before all have met, nothing is written but

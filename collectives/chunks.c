@@ -66,20 +66,33 @@ bool horon_slot_free(struct horon_channel *channel, uint64_t chunk)
     return reached(channel, channel->reduced, &channel->reduced_seen, number - HORON_SLOTS + 1);
 }
 
-static void say(struct horon_channel *channel, struct horon_flag *flag, uint64_t chunk)
+static void set(const struct horon_channel *channel, struct horon_flag *const *flags,
+                uint64_t chunk)
 {
-    atomic_store_explicit(&flag->value, channel->chunk_base + chunk + 1, memory_order_release);
-    horon_host_wake_all(channel->host, HORON_WAKE_DATA);
+    atomic_store_explicit(&flags[channel->group->local_rank]->value,
+                          channel->chunk_base + chunk + 1, memory_order_release);
+}
+
+void horon_set_posted(struct horon_channel *channel, uint64_t chunk)
+{
+    set(channel, channel->posted, chunk);
+}
+
+void horon_set_reduced(struct horon_channel *channel, uint64_t chunk)
+{
+    set(channel, channel->reduced, chunk);
 }
 
 void horon_say_posted(struct horon_channel *channel, uint64_t chunk)
 {
-    say(channel, channel->posted[channel->group->local_rank], chunk);
+    horon_set_posted(channel, chunk);
+    horon_host_wake_all(channel->host, HORON_WAKE_DATA);
 }
 
 void horon_say_reduced(struct horon_channel *channel, uint64_t chunk)
 {
-    say(channel, channel->reduced[channel->group->local_rank], chunk);
+    horon_set_reduced(channel, chunk);
+    horon_host_wake_all(channel->host, HORON_WAKE_DATA);
 }
 
 horon_status_t horon_nets_advance(struct horon_channel *channel, uint64_t end,

@@ -192,9 +192,11 @@ static void pass(struct horon_channel *channel, uint64_t k)
     if (out)
         channel->out_next++;
     if (in)
-        horon_say_posted(channel, channel->post_next++);
+        horon_set_posted(channel, channel->post_next++);
     if (ours)
-        horon_say_reduced(channel, channel->reduce_next++);
+        horon_set_reduced(channel, channel->reduce_next++);
+    if (ours) /* nobody waits for what is only out */
+        horon_host_wake_all(channel->host, HORON_WAKE_DATA);
 }
 
 bool horon_woven_advance(struct horon_channel *channel)
