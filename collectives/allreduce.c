@@ -12,9 +12,11 @@
  *     reduces  slice 2 of everybody  -> dst, all slots    | flag "reduced"
  *     outputs  own slot but slice 2  -> dst
  *
- * On one host woven.c does that. With several the reduced slice first travels among its carriers (a
- * net run), in the owner's slot, between "reduces" and the flag. The tree of additions is that of
- * DESIGN: ranks of a host pairwise in rank order, then hosts; who computes a node never changes it.
+ * That is 2 meetings a chunk, and 2 (L-1)/L of the bytes through slots for each of L ranks, the
+ * least for private buffers. On one host woven.c does it. With several the reduced slice first
+ * travels among its carriers (a net run), in the owner's slot, between "reduces" and the flag. The
+ * tree of additions is that of DESIGN: ranks of a host pairwise in rank order, then hosts; who
+ * computes a node never changes it.
  */
 #include "channel_state.h"
 
@@ -37,7 +39,6 @@ static void begin(struct horon_channel *channel)
     size_t bytes = (size_t)channel->op.count * channel->element_bytes;
     channel->small_op = bytes <= horon_small_limit(channel);
     horon_chunks_begin(channel, channel->small_op ? 0 : channel->op.count, chunk_bytes(channel));
-    channel->net_begun[0] = channel->net_begun[1] = false;
 }
 
 /* ---- small ---------------------------------------------------------------------------------- */

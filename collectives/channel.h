@@ -8,7 +8,7 @@
  *  - small: every rank puts its input into a small slot; each reads all of its host's slots. With
  * several hosts the first rank of each reduces, exchanges with the other hosts, and publishes the
  * result.
- *  - chunked: the vector moves in chunks through slots in shared memory, two at a time; each rank
+ *  - chunked: the vector moves in chunks through slots in shared memory, two a rank; each rank
  * reduces its slices of every chunk, exchanges them with the ranks that carry the same slices on
  * other hosts, and writes the result into everybody's slot. Every rank's outputs are written only
  * after the inputs of all ranks were seen.

@@ -65,7 +65,6 @@ struct horon_channel {
         void *bytes;
         size_t limit;
     } * net_scratch;
-    bool net_begun[HORON_SLOTS];
     int *carriers; /* [segments][host_count] job rank that carries a segment on a host */
     int *leaders;  /* [host_count] */
 

@@ -20,6 +20,9 @@
 
 #include <string.h>
 
+/* Shorter runs, of small tensors, are in the second-level cache by the time they are asked for. */
+enum { WOVEN_BYTES = 2048 };
+
 /* The slices of a chunk that this rank reduces, or all others, run by run. */
 struct walk {
     bool ours;
@@ -61,8 +64,10 @@ static bool next_segment(const struct horon_channel *channel, struct walk *walk)
 /* @return elements of the run, the next one if it was used up; 0: the walk is over, or NULL */
 static uint64_t run_of(const struct horon_channel *channel, struct walk *walk)
 {
-    if (!walk || walk->run.count)
-        return walk ? walk->run.count : 0;
+    if (!walk)
+        return 0;
+    if (walk->run.count)
+        return walk->run.count;
     while (walk->at == walk->end)
         if (!next_segment(channel, walk))
             return 0;
@@ -73,11 +78,21 @@ static uint64_t run_of(const struct horon_channel *channel, struct walk *walk)
     return walk->run.count;
 }
 
+/* Where in the chunk the run begins. */
+static uint64_t place_of(const struct walk *walk)
+{
+    return walk->at - walk->run.count;
+}
+
+/* What in may overwrite once the run of out is out. */
+static uint64_t room_behind(const struct walk *out, const struct walk *in)
+{
+    return out->at > place_of(in) ? out->at - place_of(in) : 0;
+}
+
 static void use_up(const struct horon_channel *channel, struct walk *walk, uint64_t count)
 {
     const size_t bytes = (size_t)count * channel->element_bytes;
-    if (!count)
-        return;
     walk->run.src += bytes;
     walk->run.dst += bytes;
     walk->run.count -= count;
@@ -89,9 +104,8 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Our slice of as many elements, from everybody to everybody; @p copies by the way. */
-static void reduce(struct horon_channel *channel, const struct walk *ours, uint64_t count,
-                   const struct horon_reduce_copy *copies, int n_copies, size_t copy_bytes)
+/* The sides of a reduction of our run, from everybody to everybody. */
+static void set_sides(struct horon_channel *channel, const struct walk *ours)
 {
     const struct horon_group *group = channel->group;
     int outs = 0;
@@ -102,54 +116,74 @@ static void reduce(struct horon_channel *channel, const struct walk *ours, uint6
             channel->outputs[outs++] = ours->slots[i] + ours->offset;
     }
     channel->inputs[group->local_rank] = ours->run.src;
-    horon_reduce_tree_beside(channel->op.dtype, channel->combine, channel->inputs,
-                             group->local_size, channel->op.prescale, channel->outputs, outs,
-                             (size_t)count, &channel->finish, copies, n_copies, copy_bytes);
 }
 
-/* What is left of the runs; 0: there is none. */
-struct stretch {
-    uint64_t reduced, copied;
-};
-
-/* Woven: for each element that a rank reduces it copies one for each of the others. */
-static struct stretch woven(struct stretch left, uint64_t others)
+/* Of each run as much, one after the other. */
+static void in_turn(struct horon_channel *channel, struct walk *ours, uint64_t reduced,
+                    struct walk *out, uint64_t to_out, struct walk *in, uint64_t to_post)
 {
-    const uint64_t reduced = least(left.reduced, left.copied / others);
-    if (!reduced) /* a short run: alone */
-        return (struct stretch){0, left.copied};
-    return (struct stretch){reduced, reduced * others};
+    const int me = channel->group->local_rank, n = channel->group->local_size;
+    if (reduced) {
+        set_sides(channel, ours);
+        horon_reduce_tree(channel->op.dtype, channel->combine, channel->inputs, n,
+                          channel->op.prescale, channel->outputs, n, (size_t)reduced,
+                          &channel->finish);
+        use_up(channel, ours, reduced);
+    }
+    if (to_out) {
+        memcpy(out->run.dst, out->slots[me] + out->offset, to_out * channel->element_bytes);
+        use_up(channel, out, to_out);
+    }
+    if (to_post) {
+        memcpy(in->slots[me] + in->offset, in->run.src, to_post * channel->element_bytes);
+        use_up(channel, in, to_post);
+    }
 }
 
-/* Does all of the walks; NULL: none. If there are both, out's chunk and in's are of one size: they
- * keep pace, so that in overwrites only what is out. */
+/* For each element that is reduced one for each of the others, side by side. */
+static void side_by_side(struct horon_channel *channel, struct walk *ours, uint64_t reduced,
+                         struct walk *out, struct walk *in)
+{
+    const int me = channel->group->local_rank, n = channel->group->local_size;
+    const uint64_t copied = reduced * (uint64_t)(n - 1);
+    struct horon_reduce_copy copies[2];
+    int n_copies = 0;
+    if (out)
+        copies[n_copies++] = (struct horon_reduce_copy){out->run.dst, out->slots[me] + out->offset};
+    if (in)
+        copies[n_copies++] = (struct horon_reduce_copy){in->slots[me] + in->offset, in->run.src};
+    set_sides(channel, ours);
+    horon_reduce_tree_beside(channel->op.dtype, channel->combine, channel->inputs, n,
+                             channel->op.prescale, channel->outputs, n, (size_t)reduced,
+                             &channel->finish, copies, n_copies, copied * channel->element_bytes);
+    use_up(channel, ours, reduced);
+    if (out)
+        use_up(channel, out, copied);
+    if (in)
+        use_up(channel, in, copied);
+}
+
+/* Does all of the walks; NULL: none. They share a slot: in stays behind out, so that it overwrites
+ * only what is out. */
 static void weave(struct horon_channel *channel, struct walk *ours, struct walk *out,
                   struct walk *in)
 {
-    const int me = channel->group->local_rank;
+    const uint64_t others = (uint64_t)channel->group->local_size - 1;
     for (;;) {
+        const uint64_t reduced = run_of(channel, ours);
         const uint64_t to_out = run_of(channel, out), to_post = run_of(channel, in);
-        struct stretch stretch = {run_of(channel, ours),
-                                  out && in ? least(to_out, to_post) : to_out + to_post};
-        if (!stretch.reduced && !stretch.copied)
+        if (!reduced && !to_out && !to_post)
             return;
-        const bool beside = stretch.reduced && stretch.copied && ours->run.src == ours->run.dst;
-        if (beside)
-            stretch = woven(stretch, (uint64_t)channel->group->local_size - 1);
-        struct horon_reduce_copy copies[2];
-        const size_t bytes = (size_t)stretch.copied * channel->element_bytes;
-        int n = 0;
-        if (to_out)
-            copies[n++] = (struct horon_reduce_copy){out->run.dst, out->slots[me] + out->offset};
-        if (to_post)
-            copies[n++] = (struct horon_reduce_copy){in->slots[me] + in->offset, in->run.src};
-        if (stretch.reduced)
-            reduce(channel, ours, stretch.reduced, copies, beside ? n : 0, bytes);
-        for (int i = 0; i < n && !(beside && stretch.reduced); i++)
-            memcpy(copies[i].to, copies[i].from, bytes);
-        use_up(channel, ours, stretch.reduced);
-        use_up(channel, out, to_out ? stretch.copied : 0);
-        use_up(channel, in, to_post ? stretch.copied : 0);
+        const bool both = to_out && to_post;
+        const uint64_t copied = both ? least(to_out, to_post) : to_out + to_post;
+        const bool apart = !reduced || !copied || ours->run.src != ours->run.dst ||
+                           (both && place_of(in) > place_of(out));
+        const uint64_t woven = apart ? 0 : least(reduced, copied / others);
+        if (woven * channel->element_bytes >= WOVEN_BYTES)
+            side_by_side(channel, ours, woven, to_out ? out : NULL, to_post ? in : NULL);
+        else
+            in_turn(channel, ours, reduced, out, to_out, in,
+                    both ? least(to_post, room_behind(out, in)) : to_post);
     }
 }
 
@@ -183,20 +217,15 @@ static void pass(struct horon_channel *channel, uint64_t k)
         out = walk_begin(&walks[1], channel, k - 1, false, &channel->out_at);
     if (may_post(channel, k + 1))
         in = walk_begin(&walks[2], channel, k + 1, false, &channel->post_at);
-    if (out && in && out->count != in->count) {
-        weave(channel, NULL, out, NULL);
-        weave(channel, ours, NULL, in);
-    } else {
-        weave(channel, ours, out, in);
-    }
+    weave(channel, ours, out, in);
     if (out)
         channel->out_next++;
     if (in)
         horon_set_posted(channel, channel->post_next++);
-    if (ours)
-        horon_set_reduced(channel, channel->reduce_next++);
-    if (ours) /* nobody waits for what is only out */
-        horon_host_wake_all(channel->host, HORON_WAKE_DATA);
+    if (!ours)
+        return; /* nobody waits for what is only out */
+    horon_set_reduced(channel, channel->reduce_next++);
+    horon_host_wake_all(channel->host, HORON_WAKE_DATA);
 }
 
 bool horon_woven_advance(struct horon_channel *channel)

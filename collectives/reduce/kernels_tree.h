@@ -22,8 +22,11 @@
 #include <assert.h>
 
 enum {
-    UNROLLED = 4,  /* vectors in flight */
-    TREE_DEPTH = 9 /* of HORON_REDUCE_INPUTS_MAX leaves */
+    UNROLLED = 4,   /* vectors in flight */
+    TREE_DEPTH = 9, /* of HORON_REDUCE_INPUTS_MAX leaves */
+    /* Bytes by which lines of the first output are asked for before they are written. No input may
+     * have fetched them, and a store waits for its line. Past the end it does no harm. */
+    FETCH_AHEAD = 1024
 };
 
 static_assert(HORON_REDUCE_INPUTS_MAX <= 1 << (TREE_DEPTH - 1), "the stack must hold the tree");
@@ -137,7 +140,7 @@ ALWAYS_INLINE void copy_beside(struct horon_reduce_beside *beside, size_t bytes)
             vector root[UNROLLED];                                                                 \
             for (size_t v = 0; v < UNROLLED; v++) {                                                \
                 const size_t i = at + v * lanes;                                                   \
-                __builtin_prefetch((const char *)(first + i) + 1024, 1, 3);                        \
+                __builtin_prefetch((const char *)(first + i) + FETCH_AHEAD, 1, 3);                 \
                 root[v] = divide(node, q);                                                         \
             }                                                                                      \
             for (size_t v = 0; v < UNROLLED; v++)                                                  \

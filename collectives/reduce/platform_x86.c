@@ -4,8 +4,9 @@
  * same for other architectures; the build picks one.
  *
  * The CPU is asked anew by every call: the answer is a word that libgcc read from CPUID at start,
- * so there is nothing to keep. Every CPU with AVX2 has F16C, which not every compiler can ask for.
- * The operating system's consent to wide registers is part of the answer.
+ * so there is nothing to keep. Every CPU with AVX2 has F16C, which not every compiler can ask for,
+ * and knows PREFETCHW or passes over it. The operating system's consent to wide registers is part
+ * of the answer.
  */
 #include "reduce/reduce_isa.h"
 

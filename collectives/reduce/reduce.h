@@ -83,9 +83,9 @@ struct horon_reduce_copy {
  * As horon_reduce_tree(), and copies beside it: some bytes of each in turn after some of the
  * reduction, so that the misses of all are in flight together. Worth it where inputs and copies
  * come from another core's cache and outputs are in this one's.
- * @param copies     [n_copies]; a copy may write what one before it reads (the same pointer);
- *                   otherwise they overlap nothing
- * @param copy_bytes of each; all are copied, at an even pace if they are a multiple of an output's
+ * @param copies     [n_copies], of any alignment; NULL if there are none. A copy may write what one
+ *                   before it reads (the same pointer); otherwise they overlap nothing
+ * @param copy_bytes of each, also where count is 0; at an even pace if a multiple of an output's
  */
 void horon_reduce_tree_beside(horon_dtype_t dtype, horon_redop_t op, const void *const *in, int n,
                               double prescale, void *const *out, int n_out, size_t count,

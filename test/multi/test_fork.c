@@ -84,7 +84,8 @@ static void questions_do_no_harm(struct held *held, int rank, int size)
     CHILD_MUST(horon_host_name(held->ctx, 0));
 }
 
-/* Given back in any order with the context; and the child may have a world of its own. */
+/* Given back in any order with the context; and the child may have a world of its own. Unlike the
+ * other children here this one allocates, so that a sanitizer might hang it: CHILD_S ends that. */
 static void letting_go_does_no_harm(struct held *held)
 {
     float one = 1;

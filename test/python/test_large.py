@@ -44,6 +44,7 @@ def rank_large_objects():
     assert short == "short" and is_large(gathered)
 
 
+@pytest.mark.timeout(WAIT_SECONDS + 100)
 @needs_full
 def test_objects_of_more_than_2_to_the_31_bytes(start_ranks):
     meminfo = Path("/proc/meminfo").read_text(encoding="ascii")

@@ -52,6 +52,7 @@ def copy_tree(target):
         shutil.copytree(ROOT / room, target / room, ignore=shutil.ignore_patterns("__pycache__"))
 
 
+@pytest.mark.timeout(BUILD_SECONDS + 100)
 @needs_full
 def test_one_wheel_for_the_stable_abi_is_built_in_isolation(tmp_path):
     python = tmp_path / "empty" / "bin" / "python"

@@ -168,7 +168,7 @@ static uint64_t run_all(struct world *world, const struct tensors *tensors)
             horon_descriptor_t desc = describe(t, name, sizeof name);
             out[rank][t] = malloc(bytes_of(t) + 1);
             memcpy(out[rank][t], tensors->in[t][rank], bytes_of(t));
-            desc.src = t % 2 ? out[rank][t] : tensors->in[t][rank];
+            desc.src = (t + rank) % 3 ? out[rank][t] : tensors->in[t][rank]; /* in place, or not */
             desc.dst = out[rank][t];
             requests[submitted++] = world_submit(world, rank, &desc);
         }

@@ -191,7 +191,8 @@ static void allreduces(struct world *world)
             const enum place place = (enum place)((c + d) % 3);
             const double scale = (c + d) % 4 ? 1.0 : 0.5;
             check_allreduce(world, dtypes[d], HORON_SUM, counts[c], HORON_IN_ORDER, place, scale);
-            check_allreduce(world, dtypes[d], HORON_AVERAGE, counts[c], 0, IN_PLACE, 0.5);
+            check_allreduce(world, dtypes[d], HORON_AVERAGE, counts[c], 0, (enum place)(d % 3),
+                            scale);
         }
         check_allreduce(world, HORON_FLOAT64, HORON_MAX, counts[c], 0, EACH_ITS_WAY, 1.0);
     }

@@ -40,14 +40,16 @@ static void fill(struct bed *bed, horon_dtype_t dtype, size_t bytes_of_element, 
     memcpy(bed->slot_before, bed->slot, sizeof bed->slot);
 }
 
-/* What was in the slot went left, and what is right is in the slot: so many bytes, no more. */
-static void expect_copied(const struct bed *bed, size_t bytes)
+/* What was in the slot went left, and what is right is in the slot: so many bytes, no others. */
+static void expect_copied(const struct bed *bed, size_t from, size_t bytes)
 {
-    assert_memory_equal(bed->left, bed->slot_before, bytes);
-    assert_memory_equal(bed->slot, bed->right, bytes);
-    assert_memory_equal(bed->slot + bytes, bed->slot_before + bytes, COPY_BYTES - bytes);
-    for (size_t i = bytes; i < COPY_BYTES; i++)
-        if (bed->left[i] != GUARD)
+    const size_t to = from + bytes;
+    assert_memory_equal(bed->left + from, bed->slot_before + from, bytes);
+    assert_memory_equal(bed->slot + from, bed->right + from, bytes);
+    assert_memory_equal(bed->slot, bed->slot_before, from);
+    assert_memory_equal(bed->slot + to, bed->slot_before + to, COPY_BYTES - to);
+    for (size_t i = 0; i < COPY_BYTES; i++)
+        if ((i < from || i >= to) && bed->left[i] != GUARD)
             fail_msg("byte %zu was written, %zu were to be", i, bytes);
 }
 
@@ -57,14 +59,17 @@ struct part {
     int n;
     size_t count, times, extra;
     double prescale;
+    uint64_t divisor;
+    size_t odd; /* by how much copies are out of line */
 };
 
 static void check(struct bed *bed, const struct part *part, const struct horon_reduce_isa *isa)
 {
-    const struct horon_reduce_finish finish = {.postscale = 1.0, .divisor = 1};
+    const struct horon_reduce_finish finish = {.postscale = 1.0, .divisor = part->divisor};
     const size_t element = horon_reduce_kernels_generic.type[part->dtype].bytes;
     const size_t bytes = part->count * element;
-    const struct horon_reduce_copy copies[] = {{bed->left, bed->slot}, {bed->slot, bed->right}};
+    const struct horon_reduce_copy copies[] = {{bed->left + part->odd, bed->slot + part->odd},
+                                               {bed->slot + part->odd, bed->right + part->odd}};
     const void *in[INPUTS_MAX];
     void *expected = bed->expected;
     fill(bed, part->dtype, element, part->count * 31 + part->times);
@@ -77,7 +82,7 @@ static void check(struct bed *bed, const struct part *part, const struct horon_r
         const size_t copied = part->times * bytes + part->extra;
         horon_reduce_tree_beside(part->dtype, part->op, in, part->n, part->prescale, out, 2,
                                  part->count, &finish, copies, 2, copied);
-        expect_copied(bed, copied);
+        expect_copied(bed, part->odd, copied);
     } else {
         struct horon_reduce_beside beside = {.copies = copies, .n = 2, .times = part->times};
         horon_reduce_tree_on(isa->kernels, part->dtype, part->op, in, part->n, part->prescale, out,
@@ -85,7 +90,7 @@ static void check(struct bed *bed, const struct part *part, const struct horon_r
         assert_true(beside.done <= part->times * bytes);
         if (part->count >= COUNT_MAX) /* beside, and not all of it afterwards */
             assert_true(beside.done >= part->times * bytes / 2);
-        expect_copied(bed, beside.done);
+        expect_copied(bed, part->odd, beside.done);
     }
     assert_memory_equal(bed->in[0], bed->expected, bytes);
     assert_memory_equal(bed->out, bed->expected, bytes);
@@ -104,6 +109,8 @@ static void test_reduce_beside_copies_change_no_bits_and_keep_pace(void **state)
                 struct part part = {.dtype = dtype, .op = op, .n = n, .count = counts[c]};
                 part.times = ((size_t)n + c) % (TIMES_MAX + 1);
                 part.extra = c % 2 ? 0 : EXTRA_MAX;
+                part.divisor = 1 + ((size_t)n + c) % 3;
+                part.odd = c % 3;
                 part.prescale = (c + (size_t)n) % 4 == 3 ? 0.5 : 1.0;
                 check(bed, &part, NULL);
                 for (size_t i = 0; i < horon_reduce_isas_count; i++)
