@@ -6,11 +6,11 @@
  *               out     chunk k-1: the others' slices, own slot -> dst
  *               post    chunk k+1: the others' slices, src      -> own slot
  *
- * A block of each in turn. A core waits longest for lines that another core wrote, and one stream
- * of reads keeps but a part of the misses in flight that the core could: side by side the three
- * take a sixth less time than one after the other. What out has read, post overwrites at once,
- * while it is in the first-level cache. Where an output is not its input, it is seldom in a cache,
- * and then long copies, which write lines without reading them first, are worth more.
+ * Some vectors of each in turn. A core waits longest for lines that another core wrote, and one
+ * stream of reads keeps but a part of the misses in flight that the core could: side by side the
+ * three take a sixth less time than one after the other. What out has read, post overwrites at
+ * once, while it is in the first-level cache. Where an output is not its input, it is seldom in a
+ * cache, and then long copies, which write lines without reading them first, are worth more.
  *
  * There is one meeting a pass: at its end a rank says that it has posted k+1 and reduced k, and the
  * next begins when all have said so. A rank moves 2 (L-1)/L of the bytes through slots, which is
@@ -20,7 +20,7 @@
 
 #include <string.h>
 
-/* Shorter runs, of small tensors, are in the second-level cache by the time they are asked for. */
+/* What is worth a call that does things side by side: runs of small tensors are shorter. */
 enum { WOVEN_BYTES = 2048 };
 
 /* The slices of a chunk that this rank reduces, or all others, run by run. */
