@@ -382,7 +382,7 @@ HORON_API horon_status_t horon_prepare(horon_context_t *ctx, const horon_descrip
                                        horon_request_t **req_out);
 
 /**
- * Starts a prepared request that is not in flight; about 100 ns.
+ * Starts a prepared request that is not in flight; about 100 ns of the caller's time on a core.
  * @return OK | ERR_INVALID, it is in flight or was not prepared | as horon_submit()
  */
 HORON_API horon_status_t horon_start(horon_request_t *req);

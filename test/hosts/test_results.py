@@ -14,6 +14,7 @@ LAYOUTS = {
     "4x1": [0, 1, 2, 3],
     "1+2+3": [0, 1, 1, 2, 2, 2],
     "3+1 crosswise": [0, 1, 0, 0],
+    "one host": [0, 0, 0],
 }
 SMALL_CHUNKS = {"SHM_CHUNK_BYTES": 4096, "NET_CHUNK_BYTES": 4096, "NET_EAGER_BYTES": 1000}
 
@@ -65,6 +66,10 @@ def test_results_hosts_of_one_two_and_three():
 
 def test_results_ranks_of_hosts_not_next_to_each_other():
     check_layout(LAYOUTS["3+1 crosswise"])
+
+
+def test_results_one_host_of_three():
+    check_layout(LAYOUTS["one host"])
 
 
 def test_results_hosts_without_shared_memory():

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Several contexts in one process, a thread a rank: nothing is the process's. This is also where
- * the thread sanitizer sees both sides of the sleep and wake protocol, since the ranks share memory
- * here.
+ * Several contexts in one process, a thread a rank: nothing is the process's. The thread sanitizer
+ * sees each context's own threads here; both sides of shared memory it sees in
+ * world/test_world_threads.c, as contexts map it each for itself.
  */
 #undef NDEBUG
 #include <horon/horon.h>

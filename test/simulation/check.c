@@ -143,10 +143,12 @@ static void check_input(struct sim_rank *rank, struct sim_op *op, struct sim_use
     free(before);
 }
 
-static bool names(const char *text, int rank)
+/* With its host, which world.c names. */
+static bool names(const struct simulation *sim, const char *text, int rank)
 {
-    char wanted[24];
-    snprintf(wanted, sizeof wanted, "rank %d (", rank);
+    const int host = sim->world->ranks[rank].topology.host_of[rank];
+    char wanted[48];
+    snprintf(wanted, sizeof wanted, "rank %d (host-%d)", rank, host);
     return strstr(text, wanted) != NULL;
 }
 
@@ -154,7 +156,7 @@ static int ranks_named(const struct simulation *sim, const char *text)
 {
     int count = 0;
     for (int rank = 0; rank < sim->size; rank++)
-        count += names(text, rank);
+        count += names(sim, text, rank);
     return count;
 }
 
@@ -168,17 +170,17 @@ static bool allowed(const struct sim_rank *rank, const struct sim_op *op, const 
         return status == HORON_ERR_CLOSED;
     if (status == HORON_ERR_CANCELLED)
         return use->cancelling;
-    if (!op->in_order && op->odd >= 0 && status == HORON_ERR_MISMATCH && names(text, op->odd) &&
-        ranks_named(sim, text) == 2)
+    if (!op->in_order && op->odd >= 0 && status == HORON_ERR_MISMATCH &&
+        names(sim, text, op->odd) && ranks_named(sim, text) == 2)
         return true;
     switch (sim->fate) {
     case SIM_FATE_GOOD:
         return false;
     case SIM_FATE_KILL:
-        return sim->struck && status == HORON_ERR_PEER_LOST && names(text, sim->victim);
+        return sim->struck && status == HORON_ERR_PEER_LOST && names(sim, text, sim->victim);
     case SIM_FATE_LEAVE:
         /* nobody else: those that give up because of it and leave are no cause */
-        return sim->struck && status == HORON_ERR_CLOSED && names(text, sim->victim) &&
+        return sim->struck && status == HORON_ERR_CLOSED && names(sim, text, sim->victim) &&
                ranks_named(sim, text) == 1;
     case SIM_FATE_DISORDER:
         return status == HORON_ERR_MISMATCH && ranks_named(sim, text) >= 1;

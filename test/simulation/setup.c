@@ -96,7 +96,7 @@ static void draw_settings(struct simulation *sim, char texts[8][40], const char 
     int n = 0;
     uint64_t small = sim_below(sim, 6);
     snprintf(texts[n++], 40, "SHM_SMALL_BYTES=%d", small ? 32 << small : 0);
-    snprintf(texts[n++], 40, "SHM_CHUNK_BYTES=%d", 4096 << sim_below(sim, 2));
+    snprintf(texts[n++], 40, "SHM_CHUNK_BYTES=%d", 4096 << sim_below(sim, 5));
     snprintf(texts[n++], 40, "NET_CHUNK_BYTES=%d", 4096 << sim_below(sim, 2));
     snprintf(texts[n++], 40, "NET_EAGER_BYTES=%d", 1 << sim_below(sim, 13));
     snprintf(texts[n++], 40, "NET_ALGORITHM=%s", algorithms[sim_below(sim, 4)]);
