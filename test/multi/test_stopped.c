@@ -118,6 +118,9 @@ static bool hears(struct job *job, int rank, int stopped_rank)
     if (report.status == HORON_ERR_TIMEOUT && strstr(report.text, stopped))
         return true;
     fprintf(stderr, "rank %d: status %d: %s\n", rank, report.status, report.text);
+    if (rank ==
+        stopped_rank) /* its connection ended before it went on: it says no less than that */
+        assert_int_equal(report.status, HORON_ERR_PEER_LOST);
     return false;
 }
 
