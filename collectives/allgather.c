@@ -18,42 +18,42 @@
 
 #include <string.h>
 
-static int host_size(const struct horon_group *group, int host)
+static int host_size(const struct horon_team *team, int host)
 {
-    return group->host_first[host + 1] - group->host_first[host];
+    return team->host_first[host + 1] - team->host_first[host];
 }
 
 /* How many ranks of @p from_host send to the one with local rank @p local of a host of @p
  * local_size. */
-static int senders(const struct horon_group *group, int from_host, int local_size, int local)
+static int senders(const struct horon_team *team, int from_host, int local_size, int local)
 {
-    return (host_size(group, from_host) - local + local_size - 1) / local_size;
+    return (host_size(team, from_host) - local + local_size - 1) / local_size;
 }
 
 /* Regions of a slot: the most any rank of the job needs. */
-static int regions(const struct horon_group *group)
+static int regions(const struct horon_team *team)
 {
     int most = 0;
-    for (int host = 0; host < group->host_count; host++) {
+    for (int host = 0; host < team->host_count; host++) {
         int needed = 0;
-        for (int other = 0; other < group->host_count; other++)
+        for (int other = 0; other < team->host_count; other++)
             if (other != host)
-                needed += senders(group, other, host_size(group, host), 0);
+                needed += senders(team, other, host_size(team, host), 0);
         most = needed > most ? needed : most;
     }
     return 1 + most;
 }
 
 /* Region, in the slot of the rank that fetches it, of the window of a rank of another host. */
-static int region_of(const struct horon_group *group, int rank)
+static int region_of(const struct horon_team *team, int rank)
 {
-    int from_host = group->host_of[rank], local = group->local_rank_of[rank];
-    int receiver = local % group->local_size;
+    int from_host = team->host_of[rank], local = team->local_rank_of[rank];
+    int receiver = local % team->local_size;
     int region = 1;
     for (int host = 0; host < from_host; host++)
-        if (host != group->host)
-            region += senders(group, host, group->local_size, receiver);
-    return region + local / group->local_size;
+        if (host != team->host)
+            region += senders(team, host, team->local_size, receiver);
+    return region + local / team->local_size;
 }
 
 static void begin(struct horon_channel *channel)
@@ -67,21 +67,21 @@ static void begin(struct horon_channel *channel)
 
 static horon_status_t begin_counts_net(struct horon_channel *channel)
 {
-    const struct horon_group *group = channel->group;
+    const struct horon_team *team = channel->team;
     uint64_t *work = (uint64_t *)(void *)horon_slot_data(channel->result[horon_slot_of(channel)]);
-    for (int i = 0; i < group->local_size; i++)
-        work[group->host_first[group->host] + i] = channel->small[horon_slot_of(channel)][i]->count;
-    for (int host = 0; host <= group->host_count; host++)
-        channel->bounds[host] = (uint64_t)group->host_first[host];
+    for (int i = 0; i < team->local_size; i++)
+        work[team->host_first[team->host] + i] = channel->small[horon_slot_of(channel)][i]->count;
+    for (int host = 0; host <= team->host_count; host++)
+        channel->bounds[host] = (uint64_t)team->host_first[host];
     struct horon_netrun_args args = {
         .plan = {.kind = HORON_PLAN_GATHER_ALL,
-                 .rank = group->host,
-                 .size = group->host_count,
-                 .count = (uint64_t)group->size,
+                 .rank = team->host,
+                 .size = team->host_count,
+                 .count = (uint64_t)team->size,
                  .bounds = channel->bounds},
         .ranks = channel->leaders,
-        .mux_of = group->mux_of,
-        .rank_names = group->rank_names,
+        .mux_of = team->mux_of,
+        .rank_names = team->rank_names,
         .dtype = HORON_UINT64,
         .op = HORON_SUM,
         .work = work,
@@ -99,15 +99,15 @@ static horon_status_t begin_counts_net(struct horon_channel *channel)
 /* Lengths by rank, from the table in host order. */
 static void take_counts(struct horon_channel *channel, const uint64_t *in_host_order)
 {
-    for (int i = 0; i < channel->group->size; i++)
-        channel->rows[channel->group->host_ranks[i]] = in_host_order[i];
+    for (int i = 0; i < channel->team->size; i++)
+        channel->rows[channel->team->host_ranks[i]] = in_host_order[i];
 }
 
 /* Elements and places by rank. @return their sum; UINT64_MAX if it does not fit */
 static uint64_t place_inputs(struct horon_channel *channel, uint64_t *most_out)
 {
     uint64_t total = 0, most = 0;
-    for (int rank = 0; rank < channel->group->size; rank++) {
+    for (int rank = 0; rank < channel->team->size; rank++) {
         uint64_t *count = &channel->counts[rank];
         channel->starts[rank] = total;
         if (__builtin_mul_overflow(channel->rows[rank], channel->op.row_elements, count) ||
@@ -123,7 +123,7 @@ static void copy_small(struct horon_channel *channel)
 {
     if (!channel->gathered)
         return;
-    for (int rank = 0; rank < channel->group->size; rank++) {
+    for (int rank = 0; rank < channel->team->size; rank++) {
         const uint8_t *data = horon_slot_data(channel->small[horon_slot_of(channel)][rank]);
         memcpy(channel->gathered + channel->starts[rank] * channel->element_bytes, data,
                channel->counts[rank] * channel->element_bytes);
@@ -134,7 +134,7 @@ static void copy_small(struct horon_channel *channel)
  * of it is not sent yet. At its own place in the output nothing else is written. */
 static void move_to_place(struct horon_channel *channel)
 {
-    const int rank = channel->group->rank;
+    const int rank = channel->team->rank;
     const struct horon_part *part = &channel->op.parts[0];
     if (!channel->gathered || part->src != channel->gathered)
         return;
@@ -158,18 +158,18 @@ static horon_status_t lengths_known(struct horon_channel *channel, struct horon_
     if (total == 0)
         return HORON_OK;
     channel->gathered = given; /* NULL: this rank has no room, and plays its part for the others */
-    if (channel->group->host_count == 1 &&
+    if (channel->team->host_count == 1 &&
         most * channel->element_bytes <= channel->host->shape.small_bytes) {
         copy_small(channel);
         return HORON_OK;
     }
-    size_t window = channel->host->shape.chunk_bytes / (size_t)regions(channel->group);
+    size_t window = channel->host->shape.chunk_bytes / (size_t)regions(channel->team);
     window = window / 64 * 64;
     if (window == 0)
         return horon_error_set(
             error, HORON_ERR_CONFIG,
             "HORON_SHM_CHUNK_BYTES=%zu is too small for an allgather among %d hosts",
-            channel->host->shape.chunk_bytes, channel->group->host_count);
+            channel->host->shape.chunk_bytes, channel->team->host_count);
     move_to_place(channel);
     horon_chunks_begin(channel, most, window);
     channel->phase = HORON_PHASE_CHUNKS;
@@ -178,18 +178,18 @@ static horon_status_t lengths_known(struct horon_channel *channel, struct horon_
 
 static horon_status_t met(struct horon_channel *channel, struct horon_error *error)
 {
-    const struct horon_group *group = channel->group;
-    if (group->host_count == 1) {
-        for (int rank = 0; rank < group->size; rank++)
+    const struct horon_team *team = channel->team;
+    if (team->host_count == 1) {
+        for (int rank = 0; rank < team->size; rank++)
             channel->rows[rank] = channel->small[horon_slot_of(channel)][rank]->count;
         return lengths_known(channel, error);
     }
-    if ((size_t)group->size * sizeof(uint64_t) > HORON_RESULT_BYTES)
+    if ((size_t)team->size * sizeof(uint64_t) > HORON_RESULT_BYTES)
         return horon_error_set(error, HORON_ERR_UNSUPPORTED,
                                "an allgather over several hosts takes %zu ranks at most",
                                HORON_RESULT_BYTES / sizeof(uint64_t));
-    channel->phase = group->local_rank == 0 ? HORON_PHASE_NET : HORON_PHASE_RESULT;
-    if (group->local_rank != 0)
+    channel->phase = team->local_rank == 0 ? HORON_PHASE_NET : HORON_PHASE_RESULT;
+    if (team->local_rank != 0)
         return HORON_IN_PROGRESS;
     horon_status_t status = begin_counts_net(channel);
     return status == HORON_OK ? HORON_IN_PROGRESS : status;
@@ -240,10 +240,10 @@ static horon_status_t begin_transfer(struct horon_channel *channel, int slot, ui
 {
     size_t index = (size_t)slot * channel->transfer_max + channel->transfer_count[slot];
     struct horon_transfer *transfer = &channel->transfers[index];
-    struct horon_mux *mux = channel->group->mux_of[peer];
+    struct horon_mux *mux = channel->team->mux_of[peer];
     if (!mux)
         return horon_error_set(error, HORON_ERR_PEER_LOST, "there is no link to %s any more",
-                               channel->group->rank_names[peer]);
+                               channel->team->rank_names[peer]);
     *transfer = (struct horon_transfer){
         .id = {(uint32_t)channel->options.channel, channel->ended, chunk << 32 | (uint64_t)sender},
         .data = data,
@@ -252,24 +252,24 @@ static horon_status_t begin_transfer(struct horon_channel *channel, int slot, ui
     };
     channel->transfer_peers[index] = peer;
     channel->transfer_count[slot]++;
-    return sender == channel->group->rank ? horon_mux_post_send(mux, transfer, error)
-                                          : horon_mux_post_recv(mux, transfer, error);
+    return sender == channel->team->rank ? horon_mux_post_send(mux, transfer, error)
+                                         : horon_mux_post_recv(mux, transfer, error);
 }
 
 static horon_status_t post_sends(struct horon_channel *channel, uint64_t chunk, int slot,
                                  struct horon_error *error)
 {
-    const struct horon_group *group = channel->group;
-    if (window_count(channel, group->rank, chunk) == 0)
+    const struct horon_team *team = channel->team;
+    if (window_count(channel, team->rank, chunk) == 0)
         return HORON_OK;
-    for (int host = 0; host < group->host_count; host++) {
-        if (host == group->host)
+    for (int host = 0; host < team->host_count; host++) {
+        if (host == team->host)
             continue;
-        int receiver = group->local_rank % host_size(group, host);
-        int rank = group->host_ranks[group->host_first[host] + receiver];
+        int receiver = team->local_rank % host_size(team, host);
+        int rank = team->host_ranks[team->host_first[host] + receiver];
         horon_status_t status =
-            begin_transfer(channel, slot, chunk, group->rank, rank,
-                           region_at(channel, slot, group->local_rank, 0), error);
+            begin_transfer(channel, slot, chunk, team->rank, rank,
+                           region_at(channel, slot, team->local_rank, 0), error);
         if (status != HORON_OK)
             return status;
     }
@@ -279,13 +279,13 @@ static horon_status_t post_sends(struct horon_channel *channel, uint64_t chunk, 
 static horon_status_t post_recvs(struct horon_channel *channel, uint64_t chunk, int slot,
                                  struct horon_error *error)
 {
-    const struct horon_group *group = channel->group;
-    for (int rank = 0; rank < group->size; rank++) {
-        if (group->host_of[rank] == group->host ||
-            group->local_rank_of[rank] % group->local_size != group->local_rank ||
+    const struct horon_team *team = channel->team;
+    for (int rank = 0; rank < team->size; rank++) {
+        if (team->host_of[rank] == team->host ||
+            team->local_rank_of[rank] % team->local_size != team->local_rank ||
             window_count(channel, rank, chunk) == 0)
             continue;
-        uint8_t *region = region_at(channel, slot, group->local_rank, region_of(group, rank));
+        uint8_t *region = region_at(channel, slot, team->local_rank, region_of(team, rank));
         horon_status_t status = begin_transfer(channel, slot, chunk, rank, rank, region, error);
         if (status != HORON_OK)
             return status;
@@ -300,7 +300,7 @@ static horon_status_t post(struct horon_channel *channel, bool *moved_out,
     if (chunk == channel->chunks || chunk >= channel->out_next + HORON_SLOTS ||
         !horon_slot_free(channel, chunk))
         return HORON_OK;
-    const struct horon_group *group = channel->group;
+    const struct horon_team *team = channel->team;
     int slot = (int)((channel->chunk_base + chunk) % HORON_SLOTS);
     uint64_t first = chunk * channel->chunk_count;
     channel->transfer_count[slot] = 0;
@@ -308,8 +308,8 @@ static horon_status_t post(struct horon_channel *channel, bool *moved_out,
     if (status != HORON_OK)
         return status;
     horon_copy_in(channel, &channel->post_at, first,
-                  first + window_count(channel, group->rank, chunk),
-                  region_at(channel, slot, group->local_rank, 0));
+                  first + window_count(channel, team->rank, chunk),
+                  region_at(channel, slot, team->local_rank, 0));
     channel->post_next++;
     *moved_out = true;
     return post_sends(channel, chunk, slot, error);
@@ -327,12 +327,12 @@ static horon_status_t net(struct horon_channel *channel, bool *moved_out, struct
         int peer = channel->transfer_peers[i];
         if (transfer->done)
             continue;
-        if (!channel->group->mux_of[peer])
+        if (!channel->team->mux_of[peer])
             return horon_error_set(error, HORON_ERR_PEER_LOST, "there is no link to %s any more",
-                                   channel->group->rank_names[peer]);
+                                   channel->team->rank_names[peer]);
         if (transfer->status != HORON_OK)
-            return horon_mux_transfer_error(channel->group->mux_of[peer], transfer, error);
-        return horon_mux_failure(channel->group->mux_of[peer], error);
+            return horon_mux_transfer_error(channel->team->mux_of[peer], transfer, error);
+        return horon_mux_failure(channel->team->mux_of[peer], error);
     }
     channel->net_next++;
     *moved_out = true;
@@ -342,16 +342,16 @@ static horon_status_t net(struct horon_channel *channel, bool *moved_out, struct
 
 static bool out(struct horon_channel *channel)
 {
-    const struct horon_group *group = channel->group;
+    const struct horon_team *team = channel->team;
     uint64_t chunk = channel->out_next;
     if (chunk == channel->net_next || !horon_all_posted(channel, chunk))
         return false;
     int slot = (int)((channel->chunk_base + chunk) % HORON_SLOTS);
-    for (int rank = 0; rank < group->size; rank++) {
-        bool here = group->host_of[rank] == group->host;
-        int local = group->local_rank_of[rank];
-        const uint8_t *from = region_at(channel, slot, here ? local : local % group->local_size,
-                                        here ? 0 : region_of(group, rank));
+    for (int rank = 0; rank < team->size; rank++) {
+        bool here = team->host_of[rank] == team->host;
+        int local = team->local_rank_of[rank];
+        const uint8_t *from = region_at(channel, slot, here ? local : local % team->local_size,
+                                        here ? 0 : region_of(team, rank));
         uint64_t at = channel->starts[rank] + chunk * channel->chunk_count;
         uint64_t count = window_count(channel, rank, chunk);
         if (count && channel->gathered)
@@ -388,7 +388,7 @@ static void enter(struct horon_channel *channel)
     if (bytes <= channel->host->shape.small_bytes) {
         struct horon_cursor cursor = {0};
         struct horon_slot_head *own =
-            channel->small[horon_slot_of(channel)][channel->group->local_rank];
+            channel->small[horon_slot_of(channel)][channel->team->local_rank];
         horon_copy_in(channel, &cursor, 0, channel->op.count, horon_slot_data(own));
     }
     horon_enter(channel);

@@ -29,7 +29,7 @@ enum { CHUNK_PART = 4, CROWDED_CHUNK_PART = 8 };
 static size_t chunk_bytes(const struct horon_channel *channel)
 {
     const size_t slot = channel->host->shape.chunk_bytes;
-    if (channel->group->host_count > 1)
+    if (channel->team->host_count > 1)
         return slot;
     return slot / (channel->host->crowded ? CROWDED_CHUNK_PART : CHUNK_PART);
 }
@@ -48,7 +48,7 @@ static void reduce_small_to_outputs(struct horon_channel *channel)
     struct horon_cursor cursor = {0};
     struct horon_piece piece;
     struct horon_slot_head **heads = channel->small[horon_slot_of(channel)];
-    int local_size = channel->group->local_size;
+    int local_size = channel->team->local_size;
     size_t element = channel->element_bytes;
     for (uint64_t at = 0;
          horon_cursor_next(&channel->op, &cursor, element, at, channel->op.count, &piece);
@@ -63,23 +63,23 @@ static void reduce_small_to_outputs(struct horon_channel *channel)
 
 static horon_status_t begin_small_net(struct horon_channel *channel)
 {
-    const struct horon_group *group = channel->group;
+    const struct horon_team *team = channel->team;
     struct horon_slot_head **heads = channel->small[horon_slot_of(channel)];
     void *work = horon_slot_data(channel->result[horon_slot_of(channel)]);
-    for (int i = 0; i < group->local_size; i++)
+    for (int i = 0; i < team->local_size; i++)
         channel->inputs[i] = horon_slot_data(heads[i]);
     if (channel->op.count)
-        horon_reduce_tree(channel->op.dtype, channel->combine, channel->inputs, group->local_size,
+        horon_reduce_tree(channel->op.dtype, channel->combine, channel->inputs, team->local_size,
                           channel->op.prescale, &work, 1, channel->op.count, NULL);
     struct horon_netrun_args args = {
-        .plan = {.kind = horon_plan_choose(channel->options.net_algorithm, group->host_count,
+        .plan = {.kind = horon_plan_choose(channel->options.net_algorithm, team->host_count,
                                            channel->op.count * channel->element_bytes),
-                 .rank = group->host,
-                 .size = group->host_count,
+                 .rank = team->host,
+                 .size = team->host_count,
                  .count = channel->op.count},
         .ranks = channel->leaders,
-        .mux_of = group->mux_of,
-        .rank_names = group->rank_names,
+        .mux_of = team->mux_of,
+        .rank_names = team->rank_names,
         .dtype = channel->op.dtype,
         .op = channel->combine,
         .work = work,
@@ -109,11 +109,11 @@ static void publish_small_result(struct horon_channel *channel)
 /* After the host's ranks have met. @return OK: it ended on this rank */
 static horon_status_t small_met(struct horon_channel *channel)
 {
-    if (channel->group->host_count == 1) {
+    if (channel->team->host_count == 1) {
         reduce_small_to_outputs(channel);
         return HORON_OK;
     }
-    if (channel->group->local_rank != 0) {
+    if (channel->team->local_rank != 0) {
         channel->phase = HORON_PHASE_RESULT;
         return HORON_IN_PROGRESS;
     }
@@ -144,19 +144,19 @@ static horon_status_t small_result(struct horon_channel *channel)
 
 static bool post(struct horon_channel *channel)
 {
-    const struct horon_group *group = channel->group;
+    const struct horon_team *team = channel->team;
     uint64_t chunk = channel->post_next;
     if (chunk == channel->chunks || chunk >= channel->out_next + HORON_SLOTS ||
         !horon_slot_free(channel, chunk))
         return false;
     uint64_t first = chunk * channel->chunk_count;
     uint64_t count = horon_chunk_elements(channel, chunk);
-    uint8_t *slot = channel->chunk[(channel->chunk_base + chunk) % HORON_SLOTS][group->local_rank];
-    for (int k = 0; k < group->segments; k++) {
-        if (k % group->local_size == group->local_rank)
+    uint8_t *slot = channel->chunk[(channel->chunk_base + chunk) % HORON_SLOTS][team->local_rank];
+    for (int k = 0; k < team->segments; k++) {
+        if (k % team->local_size == team->local_rank)
             continue; /* ours to reduce: it is read where it is */
-        uint64_t from = horon_slice_bound(channel, count, group->segments, k);
-        uint64_t to = horon_slice_bound(channel, count, group->segments, k + 1);
+        uint64_t from = horon_slice_bound(channel, count, team->segments, k);
+        uint64_t to = horon_slice_bound(channel, count, team->segments, k + 1);
         horon_copy_in(channel, &channel->post_at, first + from, first + to,
                       slot + from * channel->element_bytes);
     }
@@ -169,18 +169,18 @@ static bool post(struct horon_channel *channel)
 static void reduce_to_slot(struct horon_channel *channel, uint64_t first, uint64_t from,
                            uint64_t to, uint8_t **slots)
 {
-    const struct horon_group *group = channel->group;
+    const struct horon_team *team = channel->team;
     struct horon_piece piece;
     size_t element = channel->element_bytes;
     for (uint64_t at = first + from;
          horon_cursor_next(&channel->op, &channel->reduce_at, element, at, first + to, &piece);
          at += piece.count) {
         size_t offset = (size_t)(at - first) * element;
-        for (int i = 0; i < group->local_size; i++)
+        for (int i = 0; i < team->local_size; i++)
             channel->inputs[i] = slots[i] + offset;
-        channel->inputs[group->local_rank] = piece.src;
-        void *out = slots[group->local_rank] + offset;
-        horon_reduce_tree(channel->op.dtype, channel->combine, channel->inputs, group->local_size,
+        channel->inputs[team->local_rank] = piece.src;
+        void *out = slots[team->local_rank] + offset;
+        horon_reduce_tree(channel->op.dtype, channel->combine, channel->inputs, team->local_size,
                           channel->op.prescale, &out, 1, piece.count, NULL);
     }
 }
@@ -188,19 +188,18 @@ static void reduce_to_slot(struct horon_channel *channel, uint64_t first, uint64
 static horon_status_t begin_net(struct horon_channel *channel, uint64_t chunk, int index,
                                 uint8_t *work, uint64_t count)
 {
-    const struct horon_group *group = channel->group;
+    const struct horon_team *team = channel->team;
     int slot = (int)((channel->chunk_base + chunk) % HORON_SLOTS);
     int segment = horon_carried_segment(channel, index);
     size_t bytes = (size_t)count * channel->element_bytes;
     struct horon_netrun_args args = {
-        .plan = {.kind =
-                     horon_plan_choose(channel->options.net_algorithm, group->host_count, bytes),
-                 .rank = group->host,
-                 .size = group->host_count,
+        .plan = {.kind = horon_plan_choose(channel->options.net_algorithm, team->host_count, bytes),
+                 .rank = team->host,
+                 .size = team->host_count,
                  .count = count},
-        .ranks = channel->carriers + segment * group->host_count,
-        .mux_of = group->mux_of,
-        .rank_names = group->rank_names,
+        .ranks = channel->carriers + segment * team->host_count,
+        .mux_of = team->mux_of,
+        .rank_names = team->rank_names,
         .dtype = channel->op.dtype,
         .op = channel->combine,
         .work = work,
@@ -219,7 +218,7 @@ static horon_status_t begin_net(struct horon_channel *channel, uint64_t chunk, i
 
 static horon_status_t reduce(struct horon_channel *channel, bool *moved_out)
 {
-    const struct horon_group *group = channel->group;
+    const struct horon_team *team = channel->team;
     uint64_t chunk = channel->reduce_next;
     if (chunk == channel->post_next || !horon_all_posted(channel, chunk))
         return HORON_OK;
@@ -228,11 +227,11 @@ static horon_status_t reduce(struct horon_channel *channel, bool *moved_out)
     uint64_t count = horon_chunk_elements(channel, chunk);
     for (int index = 0; index < channel->carried; index++) {
         int k = horon_carried_segment(channel, index);
-        uint64_t from = horon_slice_bound(channel, count, group->segments, k);
-        uint64_t to = horon_slice_bound(channel, count, group->segments, k + 1);
+        uint64_t from = horon_slice_bound(channel, count, team->segments, k);
+        uint64_t to = horon_slice_bound(channel, count, team->segments, k + 1);
         uint8_t **slots = channel->chunk[slot];
         reduce_to_slot(channel, first, from, to, slots);
-        uint8_t *work = slots[group->local_rank] + from * channel->element_bytes;
+        uint8_t *work = slots[team->local_rank] + from * channel->element_bytes;
         horon_status_t status = begin_net(channel, chunk, index, work, to - from);
         if (status != HORON_OK)
             return status;
@@ -246,24 +245,24 @@ static horon_status_t reduce(struct horon_channel *channel, bool *moved_out)
 static void spread(struct horon_channel *channel, uint64_t first, uint64_t from, uint64_t to,
                    uint8_t **slots)
 {
-    const struct horon_group *group = channel->group;
+    const struct horon_team *team = channel->team;
     struct horon_piece piece;
     size_t element = channel->element_bytes;
     for (uint64_t at = first + from;
          horon_cursor_next(&channel->op, &channel->finish_at, element, at, first + to, &piece);
          at += piece.count) {
         size_t offset = (size_t)(at - first) * element;
-        horon_reduce_finish(channel->op.dtype, &channel->finish, slots[group->local_rank] + offset,
+        horon_reduce_finish(channel->op.dtype, &channel->finish, slots[team->local_rank] + offset,
                             piece.dst, piece.count);
-        for (int i = 0; i < group->local_size; i++)
-            if (i != group->local_rank)
+        for (int i = 0; i < team->local_size; i++)
+            if (i != team->local_rank)
                 memcpy(slots[i] + offset, piece.dst, piece.count * element);
     }
 }
 
 static horon_status_t net(struct horon_channel *channel, bool *moved_out, struct horon_error *error)
 {
-    const struct horon_group *group = channel->group;
+    const struct horon_team *team = channel->team;
     horon_status_t status = horon_nets_advance(channel, channel->reduce_next, error);
     if (status != HORON_OK)
         return status == HORON_IN_PROGRESS ? HORON_OK : status;
@@ -273,8 +272,8 @@ static horon_status_t net(struct horon_channel *channel, bool *moved_out, struct
     for (int index = 0; index < channel->carried; index++) {
         int k = horon_carried_segment(channel, index);
         spread(channel, chunk * channel->chunk_count,
-               horon_slice_bound(channel, count, group->segments, k),
-               horon_slice_bound(channel, count, group->segments, k + 1), channel->chunk[slot]);
+               horon_slice_bound(channel, count, team->segments, k),
+               horon_slice_bound(channel, count, team->segments, k + 1), channel->chunk[slot]);
     }
     channel->net_next++;
     horon_say_reduced(channel, chunk);
@@ -284,18 +283,18 @@ static horon_status_t net(struct horon_channel *channel, bool *moved_out, struct
 
 static bool out(struct horon_channel *channel)
 {
-    const struct horon_group *group = channel->group;
+    const struct horon_team *team = channel->team;
     uint64_t chunk = channel->out_next;
     if (chunk == channel->net_next || !horon_all_reduced(channel, chunk))
         return false;
     uint64_t first = chunk * channel->chunk_count;
     uint64_t count = horon_chunk_elements(channel, chunk);
-    uint8_t *slot = channel->chunk[(channel->chunk_base + chunk) % HORON_SLOTS][group->local_rank];
-    for (int k = 0; k < group->segments; k++) {
-        if (k % group->local_size == group->local_rank)
+    uint8_t *slot = channel->chunk[(channel->chunk_base + chunk) % HORON_SLOTS][team->local_rank];
+    for (int k = 0; k < team->segments; k++) {
+        if (k % team->local_size == team->local_rank)
             continue; /* the reduction wrote it to the output */
-        uint64_t from = horon_slice_bound(channel, count, group->segments, k);
-        uint64_t to = horon_slice_bound(channel, count, group->segments, k + 1);
+        uint64_t from = horon_slice_bound(channel, count, team->segments, k);
+        uint64_t to = horon_slice_bound(channel, count, team->segments, k + 1);
         horon_copy_out(channel, &channel->out_at, first + from, first + to,
                        slot + from * channel->element_bytes);
     }
@@ -322,11 +321,11 @@ static horon_status_t advance_chunks(struct horon_channel *channel, bool *moved_
     for (int turn = 0; turn < 4 && channel->out_next < channel->chunks; turn++) {
         bool moved = false;
         horon_status_t status = HORON_OK;
-        if (channel->met < channel->group->local_size)
+        if (channel->met < channel->team->local_size)
             status = horon_meet(channel, error);
         if (status < 0)
             return status;
-        if (channel->group->host_count == 1) {
+        if (channel->team->host_count == 1) {
             moved = horon_woven_advance(channel);
         } else {
             if (status == HORON_OK)
@@ -347,7 +346,7 @@ static void enter(struct horon_channel *channel)
     if (channel->small_op) {
         struct horon_cursor cursor = {0};
         struct horon_slot_head *own =
-            channel->small[horon_slot_of(channel)][channel->group->local_rank];
+            channel->small[horon_slot_of(channel)][channel->team->local_rank];
         horon_copy_in(channel, &cursor, 0, channel->op.count, horon_slot_data(own));
     }
     horon_enter(channel);

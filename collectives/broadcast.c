@@ -15,22 +15,22 @@
 
 static int root_host(const struct horon_channel *channel)
 {
-    return channel->group->host_of[channel->op.root];
+    return channel->team->host_of[channel->op.root];
 }
 
 static bool on_root_host(const struct horon_channel *channel)
 {
-    return channel->group->host == root_host(channel);
+    return channel->team->host == root_host(channel);
 }
 
 static bool is_root(const struct horon_channel *channel)
 {
-    return channel->group->rank == channel->op.root;
+    return channel->team->rank == channel->op.root;
 }
 
 static int root_local(const struct horon_channel *channel)
 {
-    return channel->group->local_rank_of[channel->op.root];
+    return channel->team->local_rank_of[channel->op.root];
 }
 
 static void begin(struct horon_channel *channel)
@@ -69,22 +69,22 @@ static horon_status_t meet_one(struct horon_channel *channel, int local, struct 
 static horon_status_t meet_above(struct horon_channel *channel, struct horon_error *error)
 {
     int above = on_root_host(channel) ? root_local(channel) : 0;
-    return above == channel->group->local_rank ? HORON_OK : meet_one(channel, above, error);
+    return above == channel->team->local_rank ? HORON_OK : meet_one(channel, above, error);
 }
 
 static horon_status_t begin_net(struct horon_channel *channel, int run, const int *ranks,
                                 uint64_t tag, void *work, uint64_t count)
 {
-    const struct horon_group *group = channel->group;
+    const struct horon_team *team = channel->team;
     struct horon_netrun_args args = {
         .plan = {.kind = HORON_PLAN_BROADCAST,
-                 .rank = group->host,
-                 .size = group->host_count,
+                 .rank = team->host,
+                 .size = team->host_count,
                  .root = root_host(channel),
                  .count = count},
         .ranks = ranks,
-        .mux_of = group->mux_of,
-        .rank_names = group->rank_names,
+        .mux_of = team->mux_of,
+        .rank_names = team->rank_names,
         .dtype = channel->op.dtype,
         .op = HORON_SUM,
         .work = work,
@@ -111,8 +111,8 @@ static void small_copy_out(struct horon_channel *channel, const uint8_t *data)
 /* Which phase follows once this rank has entered. */
 static horon_status_t small_entered(struct horon_channel *channel)
 {
-    const struct horon_group *group = channel->group;
-    bool leads = group->host_count > 1 && group->local_rank == 0;
+    const struct horon_team *team = channel->team;
+    bool leads = team->host_count > 1 && team->local_rank == 0;
     if (on_root_host(channel)) {
         if (is_root(channel) && !leads)
             return HORON_OK;
@@ -136,7 +136,7 @@ static horon_status_t small_meet(struct horon_channel *channel, struct horon_err
     uint8_t *data = horon_slot_data(channel->small[horon_slot_of(channel)][root_local(channel)]);
     if (!is_root(channel))
         small_copy_out(channel, data);
-    if (channel->group->host_count == 1 || channel->group->local_rank != 0)
+    if (channel->team->host_count == 1 || channel->team->local_rank != 0)
         return HORON_OK;
     channel->phase = HORON_PHASE_NET;
     status = begin_net(channel, 0, channel->leaders, 0, data, channel->op.count);
@@ -182,17 +182,17 @@ static uint8_t *slot_at(const struct horon_channel *channel, uint64_t chunk, int
 
 static horon_status_t begin_chunk_nets(struct horon_channel *channel, uint64_t chunk)
 {
-    const struct horon_group *group = channel->group;
+    const struct horon_team *team = channel->team;
     int slot = (int)((channel->chunk_base + chunk) % HORON_SLOTS);
-    int source = on_root_host(channel) ? root_local(channel) : group->local_rank;
+    int source = on_root_host(channel) ? root_local(channel) : team->local_rank;
     uint64_t count = horon_chunk_elements(channel, chunk);
     for (int index = 0; index < channel->carried; index++) {
         int k = horon_carried_segment(channel, index);
-        uint64_t from = horon_slice_bound(channel, count, group->segments, k);
-        uint64_t to = horon_slice_bound(channel, count, group->segments, k + 1);
+        uint64_t from = horon_slice_bound(channel, count, team->segments, k);
+        uint64_t to = horon_slice_bound(channel, count, team->segments, k + 1);
         uint8_t *work = slot_at(channel, chunk, source) + from * channel->element_bytes;
         horon_status_t status = begin_net(channel, slot * channel->carried + index,
-                                          channel->carriers + k * group->host_count,
+                                          channel->carriers + k * team->host_count,
                                           chunk << 32 | (uint64_t)k << 16, work, to - from);
         if (status != HORON_OK)
             return status;
@@ -210,12 +210,12 @@ static horon_status_t post(struct horon_channel *channel, bool *moved_out)
         uint64_t first = chunk * channel->chunk_count;
         horon_copy_in(channel, &channel->post_at, first,
                       first + horon_chunk_elements(channel, chunk),
-                      slot_at(channel, chunk, channel->group->local_rank));
+                      slot_at(channel, chunk, channel->team->local_rank));
         horon_say_posted(channel, chunk);
     } else if (on_root_host(channel) && !root_posted(channel, chunk)) {
         return HORON_OK;
     }
-    if (channel->group->host_count > 1) {
+    if (channel->team->host_count > 1) {
         horon_status_t status = begin_chunk_nets(channel, chunk);
         if (status != HORON_OK)
             return status;
@@ -242,7 +242,7 @@ static horon_status_t net(struct horon_channel *channel, bool *moved_out, struct
 /* From root's slot on its host, from the carriers' slots elsewhere. */
 static void chunk_out(struct horon_channel *channel, uint64_t chunk)
 {
-    const struct horon_group *group = channel->group;
+    const struct horon_team *team = channel->team;
     uint64_t first = chunk * channel->chunk_count;
     uint64_t count = horon_chunk_elements(channel, chunk);
     if (on_root_host(channel)) {
@@ -250,11 +250,11 @@ static void chunk_out(struct horon_channel *channel, uint64_t chunk)
                        slot_at(channel, chunk, root_local(channel)));
         return;
     }
-    for (int k = 0; k < group->segments; k++) {
-        uint64_t from = horon_slice_bound(channel, count, group->segments, k);
-        uint64_t to = horon_slice_bound(channel, count, group->segments, k + 1);
+    for (int k = 0; k < team->segments; k++) {
+        uint64_t from = horon_slice_bound(channel, count, team->segments, k);
+        uint64_t to = horon_slice_bound(channel, count, team->segments, k + 1);
         horon_copy_out(channel, &channel->out_at, first + from, first + to,
-                       slot_at(channel, chunk, k % group->local_size) +
+                       slot_at(channel, chunk, k % team->local_size) +
                            from * channel->element_bytes);
     }
 }
@@ -283,12 +283,12 @@ static horon_status_t advance_chunks(struct horon_channel *channel, bool *moved_
         horon_status_t met = meet_above(channel, error);
         if (met != HORON_OK)
             return met;
-        channel->met = channel->group->local_size;
+        channel->met = channel->team->local_size;
     }
     for (int turn = 0; turn < 4 && channel->out_next < channel->chunks; turn++) {
         bool moved = false;
         horon_status_t status = post(channel, &moved);
-        if (status == HORON_OK && channel->group->host_count > 1)
+        if (status == HORON_OK && channel->team->host_count > 1)
             status = net(channel, &moved, error);
         if (status != HORON_OK)
             return status;
@@ -305,9 +305,9 @@ static horon_status_t enter(struct horon_channel *channel)
     if (is_root(channel)) {
         struct horon_cursor cursor = {0};
         if (channel->small_op)
-            horon_copy_in(channel, &cursor, 0, channel->op.count,
-                          horon_slot_data(
-                              channel->small[horon_slot_of(channel)][channel->group->local_rank]));
+            horon_copy_in(
+                channel, &cursor, 0, channel->op.count,
+                horon_slot_data(channel->small[horon_slot_of(channel)][channel->team->local_rank]));
         copy_own(channel);
     }
     horon_enter(channel);

@@ -31,9 +31,9 @@ static void *table(size_t count, size_t item_bytes, bool *ok)
 
 static bool allocate_tables(struct horon_channel *channel)
 {
-    const struct horon_group *group = channel->group;
-    size_t local = (size_t)group->local_size, size = (size_t)group->size;
-    size_t hosts = (size_t)group->host_count, segments = (size_t)group->segments;
+    const struct horon_team *team = channel->team;
+    size_t local = (size_t)team->local_size, size = (size_t)team->size;
+    size_t hosts = (size_t)team->host_count, segments = (size_t)team->segments;
     size_t runs = HORON_SLOTS * (size_t)channel->carried;
     bool ok = true;
     for (int slot = 0; slot < HORON_SLOTS; slot++) {
@@ -62,10 +62,10 @@ static bool allocate_tables(struct horon_channel *channel)
 
 static void fill_tables(struct horon_channel *channel)
 {
-    const struct horon_group *group = channel->group;
+    const struct horon_team *team = channel->team;
     const struct horon_host *host = channel->host;
     int id = channel->options.channel;
-    for (int rank = 0; rank < group->local_size; rank++) {
+    for (int rank = 0; rank < team->local_size; rank++) {
         for (int slot = 0; slot < HORON_SLOTS; slot++) {
             channel->small[slot][rank] = horon_host_small(host, id, rank, slot);
             channel->chunk[slot][rank] = horon_host_chunk(host, id, rank, slot);
@@ -75,28 +75,28 @@ static void fill_tables(struct horon_channel *channel)
     }
     for (int slot = 0; slot < HORON_SLOTS; slot++)
         channel->result[slot] = horon_host_result(host, id, 0, slot);
-    for (int h = 0; h < group->host_count; h++) {
-        const int *ranks = group->host_ranks + group->host_first[h];
-        int host_size = group->host_first[h + 1] - group->host_first[h];
+    for (int h = 0; h < team->host_count; h++) {
+        const int *ranks = team->host_ranks + team->host_first[h];
+        int host_size = team->host_first[h + 1] - team->host_first[h];
         channel->leaders[h] = ranks[0];
-        for (int segment = 0; segment < group->segments; segment++)
-            channel->carriers[segment * group->host_count + h] = ranks[segment % host_size];
+        for (int segment = 0; segment < team->segments; segment++)
+            channel->carriers[segment * team->host_count + h] = ranks[segment % host_size];
     }
 }
 
 horon_status_t horon_channel_create(const struct horon_channel_options *options,
-                                    const struct horon_group *group, struct horon_host *host,
+                                    const struct horon_team *team, struct horon_host *host,
                                     struct horon_channel **channel_out)
 {
     struct horon_channel *channel = horon_zalloc(1, sizeof *channel);
     if (!channel)
         return HORON_ERR_MEMORY;
     channel->options = *options;
-    channel->group = group;
+    channel->team = team;
     channel->host = host;
     /* segments l, l + L, l + 2L, ... below `segments` */
     channel->carried =
-        (group->segments - group->local_rank + group->local_size - 1) / group->local_size;
+        (team->segments - team->local_rank + team->local_size - 1) / team->local_size;
     if (!allocate_tables(channel)) {
         horon_channel_destroy(channel);
         return HORON_ERR_MEMORY;
@@ -110,9 +110,9 @@ static void forget_transfers(struct horon_channel *channel)
 {
     if (channel->phase == HORON_PHASE_IDLE)
         return;
-    for (int rank = 0; rank < channel->group->size; rank++)
-        if (channel->group->mux_of[rank])
-            horon_mux_forget(channel->group->mux_of[rank], (uint32_t)channel->options.channel,
+    for (int rank = 0; rank < channel->team->size; rank++)
+        if (channel->team->mux_of[rank])
+            horon_mux_forget(channel->team->mux_of[rank], (uint32_t)channel->options.channel,
                              channel->ended);
 }
 
@@ -155,7 +155,7 @@ void horon_channel_begin(struct horon_channel *channel, const struct horon_op *o
     bool average = op->redop == HORON_AVERAGE;
     channel->combine = average ? HORON_SUM : op->redop;
     channel->finish.postscale = op->postscale;
-    channel->finish.divisor = average ? (uint64_t)channel->group->size : 1;
+    channel->finish.divisor = average ? (uint64_t)channel->team->size : 1;
     channel->met = 0;
     channel->phase = HORON_PHASE_ENTER;
     verbs[op->verb]->begin(channel);
@@ -195,7 +195,7 @@ static void describe(const struct horon_slot_head *head, char *text, size_t text
  * began, go before it. */
 static void name_us(const struct horon_channel *channel, struct horon_error *error)
 {
-    const char *self = channel->group->rank_names[channel->group->rank];
+    const char *self = channel->team->rank_names[channel->team->rank];
     struct horon_slot_head head = {0};
     char ours[160], said[HORON_ERROR_TEXT_BYTES];
     if (strstr(error->text, self))
@@ -235,7 +235,7 @@ uint64_t horon_channel_ended(const struct horon_channel *channel)
 bool horon_may_enter(struct horon_channel *channel)
 {
     int before = (int)((channel->ended + 1) % HORON_SLOTS);
-    for (; channel->met < channel->group->local_size; channel->met++) {
+    for (; channel->met < channel->team->local_size; channel->met++) {
         const struct horon_slot_head *head = channel->small[before][channel->met];
         if (atomic_load_explicit(&head->sequence, memory_order_acquire) < channel->ended)
             return false;
@@ -247,7 +247,7 @@ bool horon_may_enter(struct horon_channel *channel)
 void horon_enter(struct horon_channel *channel)
 {
     struct horon_slot_head *head =
-        channel->small[horon_slot_of(channel)][channel->group->local_rank];
+        channel->small[horon_slot_of(channel)][channel->team->local_rank];
     fill_head(channel, head);
     atomic_store_explicit(&head->sequence, channel->ended + 1, memory_order_release);
     horon_host_wake_all(channel->host, HORON_WAKE_DATA);
@@ -255,11 +255,11 @@ void horon_enter(struct horon_channel *channel)
 
 static horon_status_t name_both(struct horon_channel *channel, int other, struct horon_error *error)
 {
-    const struct horon_group *group = channel->group;
-    const int *ranks = group->host_ranks + group->host_first[group->host];
+    const struct horon_team *team = channel->team;
+    const int *ranks = team->host_ranks + team->host_first[team->host];
     struct horon_slot_head **heads = channel->small[horon_slot_of(channel)];
     char ours[160], theirs[160];
-    describe(heads[group->local_rank], ours, sizeof ours);
+    describe(heads[team->local_rank], ours, sizeof ours);
     describe(heads[other], theirs, sizeof theirs);
     const char *same = strcmp(ours, theirs) == 0
                            ? " (they differ in name, shape, scale, or in an operation before)"
@@ -267,14 +267,14 @@ static horon_status_t name_both(struct horon_channel *channel, int other, struct
     return horon_error_set(error, HORON_ERR_MISMATCH,
                            "operation %llu in order differs between ranks: %s began %s, %s began "
                            "%s%s; all ranks must begin the same sequence",
-                           (unsigned long long)channel->ended, group->rank_names[group->rank], ours,
-                           group->rank_names[ranks[other]], theirs, same);
+                           (unsigned long long)channel->ended, team->rank_names[team->rank], ours,
+                           team->rank_names[ranks[other]], theirs, same);
 }
 
 horon_status_t horon_meet(struct horon_channel *channel, struct horon_error *error)
 {
     struct horon_slot_head **heads = channel->small[horon_slot_of(channel)];
-    for (; channel->met < channel->group->local_size; channel->met++) {
+    for (; channel->met < channel->team->local_size; channel->met++) {
         struct horon_slot_head *head = heads[channel->met];
         if (atomic_load_explicit(&head->sequence, memory_order_acquire) != channel->ended + 1)
             return HORON_IN_PROGRESS;
@@ -325,7 +325,7 @@ void horon_copy_out(struct horon_channel *channel, struct horon_cursor *cursor, 
 size_t horon_small_limit(const struct horon_channel *channel)
 {
     size_t limit = channel->host->shape.small_bytes;
-    bool cores_to_spare = channel->group->host_count == 1 && !channel->host->crowded;
+    bool cores_to_spare = channel->team->host_count == 1 && !channel->host->crowded;
     return cores_to_spare ? limit / 8 : limit;
 }
 

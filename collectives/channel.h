@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A channel carries one ordered sequence of operations among a group of ranks: each is begun with
+ * A channel carries one ordered sequence of operations among a team of ranks: each is begun with
  * horon_channel_begin() in the same order on every rank, and advanced until it ends. Channels are
  * independent of each other. Nothing here waits, knows names, or negotiates.
  *
@@ -21,20 +21,7 @@
 #include "link/mux.h"
 #include "reduce/reduce.h"
 #include "status.h"
-
-/** Who takes part, as tables; owner: the caller; must outlive the channel. */
-struct horon_group {
-    int rank, size;
-    int host_count, host;            /* hosts, and the one of this rank */
-    int local_rank, local_size;      /* on this host */
-    int segments;                    /* ranks of the largest host: how often a chunk is cut */
-    const int *host_of;              /* [size] */
-    const int *local_rank_of;        /* [size] */
-    const int *host_first;           /* [host_count + 1] into host_ranks */
-    const int *host_ranks;           /* [size] */
-    const char *const *rank_names;   /* [size] "rank 3 (host-b)" */
-    struct horon_mux *const *mux_of; /* [size] data links to other hosts, else NULL */
-};
+#include "team.h"
 
 struct horon_channel_options {
     int channel;            /* HORON_CHANNEL_ORDERED or _NAMED */
@@ -72,7 +59,7 @@ struct horon_channel;
 
 /** @return OK | ERR_MEMORY */
 horon_status_t horon_channel_create(const struct horon_channel_options *options,
-                                    const struct horon_group *group, struct horon_host *host,
+                                    const struct horon_team *team, struct horon_host *host,
                                     struct horon_channel **channel_out);
 /** An operation in flight is dropped; its net transfers are forgotten. */
 void horon_channel_destroy(struct horon_channel *channel);

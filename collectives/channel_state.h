@@ -31,7 +31,7 @@ enum horon_phase {
 
 struct horon_channel {
     struct horon_channel_options options;
-    const struct horon_group *group;
+    const struct horon_team *team;
     struct horon_host *host;
 
     /* tables by local rank, so that the hot path does no address arithmetic */
@@ -164,7 +164,7 @@ void *horon_net_scratch(struct horon_channel *channel, int index, size_t bytes);
 /** Segment number @p index of those this rank carries. */
 static inline int horon_carried_segment(const struct horon_channel *channel, int index)
 {
-    return channel->group->local_rank + index * channel->group->local_size;
+    return channel->team->local_rank + index * channel->team->local_size;
 }
 /** Runs of slot @p slot: [carried]. */
 static inline struct horon_netrun *horon_nets_of(struct horon_channel *channel, int slot)

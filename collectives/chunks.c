@@ -10,7 +10,7 @@
 void horon_chunks_begin(struct horon_channel *channel, uint64_t total, size_t chunk_bytes)
 {
     size_t net_bytes = channel->options.net_chunk_bytes;
-    if (channel->group->host_count > 1 && net_bytes < chunk_bytes)
+    if (channel->team->host_count > 1 && net_bytes < chunk_bytes)
         chunk_bytes = net_bytes;
     channel->chunk_count = chunk_bytes / channel->element_bytes;
     channel->chunks = (total + channel->chunk_count - 1) / channel->chunk_count;
@@ -42,7 +42,7 @@ static bool reached(struct horon_channel *channel, struct horon_flag *const *fla
                     uint64_t wanted)
 {
     if (*seen < wanted)
-        *seen = lowest(flags, channel->group->local_size, wanted);
+        *seen = lowest(flags, channel->team->local_size, wanted);
     return *seen >= wanted;
 }
 
@@ -69,8 +69,8 @@ bool horon_slot_free(struct horon_channel *channel, uint64_t chunk)
 static void set(const struct horon_channel *channel, struct horon_flag *const *flags,
                 uint64_t chunk)
 {
-    atomic_store_explicit(&flags[channel->group->local_rank]->value,
-                          channel->chunk_base + chunk + 1, memory_order_release);
+    atomic_store_explicit(&flags[channel->team->local_rank]->value, channel->chunk_base + chunk + 1,
+                          memory_order_release);
 }
 
 void horon_set_posted(struct horon_channel *channel, uint64_t chunk)

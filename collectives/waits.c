@@ -30,12 +30,12 @@ static uint64_t value_of(const struct horon_flag *flag)
 /* Is it behind this rank in the chunks, and nobody on the host further? */
 static bool is_last(const struct horon_channel *channel, int local)
 {
-    const int self = channel->group->local_rank;
+    const int self = channel->team->local_rank;
     const uint64_t posted = value_of(channel->posted[local]);
     const uint64_t reduced = value_of(channel->reduced[local]);
     if (posted >= value_of(channel->posted[self]) && reduced >= value_of(channel->reduced[self]))
         return false;
-    for (int i = 0; i < channel->group->local_size; i++)
+    for (int i = 0; i < channel->team->local_size; i++)
         if (value_of(channel->posted[i]) + value_of(channel->reduced[i]) < posted + reduced)
             return false;
     return true;
@@ -44,16 +44,16 @@ static bool is_last(const struct horon_channel *channel, int local)
 /* A broadcast waits for one rank of the host before all else: root, or who hears from its host. */
 static int above(const struct horon_channel *channel)
 {
-    const struct horon_group *group = channel->group;
-    const bool with_root = group->host_of[channel->op.root] == group->host;
-    return with_root ? group->local_rank_of[channel->op.root] : 0;
+    const struct horon_team *team = channel->team;
+    const bool with_root = team->host_of[channel->op.root] == team->host;
+    return with_root ? team->local_rank_of[channel->op.root] : 0;
 }
 
 /* The chunk that root fills next on its own host. */
 static bool root_owes(const struct horon_channel *channel)
 {
-    const struct horon_group *group = channel->group;
-    if (group->host_of[channel->op.root] != group->host || channel->op.root == group->rank ||
+    const struct horon_team *team = channel->team;
+    if (team->host_of[channel->op.root] != team->host || channel->op.root == team->rank ||
         channel->post_next == channel->chunks)
         return false;
     return value_of(channel->posted[above(channel)]) <= channel->chunk_base + channel->post_next;
@@ -124,10 +124,10 @@ static bool waits_between_hosts(struct horon_channel *channel, int rank)
 
 bool horon_channel_waits_for(struct horon_channel *channel, int rank)
 {
-    const struct horon_group *group = channel->group;
-    if (rank == group->rank)
+    const struct horon_team *team = channel->team;
+    if (rank == team->rank)
         return false;
-    if (group->host_of[rank] == group->host)
-        return waits_here(channel, group->local_rank_of[rank]);
+    if (team->host_of[rank] == team->host)
+        return waits_here(channel, team->local_rank_of[rank]);
     return waits_between_hosts(channel, rank);
 }

@@ -49,15 +49,15 @@ static struct walk *walk_begin(struct walk *walk, const struct horon_channel *ch
 
 static bool next_segment(const struct horon_channel *channel, struct walk *walk)
 {
-    const struct horon_group *group = channel->group;
+    const struct horon_team *team = channel->team;
     do
         walk->segment++;
-    while (walk->segment < group->segments &&
-           (walk->segment % group->local_size == group->local_rank) != walk->ours);
-    if (walk->segment >= group->segments)
+    while (walk->segment < team->segments &&
+           (walk->segment % team->local_size == team->local_rank) != walk->ours);
+    if (walk->segment >= team->segments)
         return false;
-    walk->at = horon_slice_bound(channel, walk->count, group->segments, walk->segment);
-    walk->end = horon_slice_bound(channel, walk->count, group->segments, walk->segment + 1);
+    walk->at = horon_slice_bound(channel, walk->count, team->segments, walk->segment);
+    walk->end = horon_slice_bound(channel, walk->count, team->segments, walk->segment + 1);
     return true;
 }
 
@@ -107,22 +107,22 @@ static uint64_t least(uint64_t a, uint64_t b)
 /* The sides of a reduction of our run, from everybody to everybody. */
 static void set_sides(struct horon_channel *channel, const struct walk *ours)
 {
-    const struct horon_group *group = channel->group;
+    const struct horon_team *team = channel->team;
     int outs = 0;
     channel->outputs[outs++] = ours->run.dst;
-    for (int i = 0; i < group->local_size; i++) {
+    for (int i = 0; i < team->local_size; i++) {
         channel->inputs[i] = ours->slots[i] + ours->offset;
-        if (i != group->local_rank)
+        if (i != team->local_rank)
             channel->outputs[outs++] = ours->slots[i] + ours->offset;
     }
-    channel->inputs[group->local_rank] = ours->run.src;
+    channel->inputs[team->local_rank] = ours->run.src;
 }
 
 /* Of each run as much, one after the other. */
 static void in_turn(struct horon_channel *channel, struct walk *ours, uint64_t reduced,
                     struct walk *out, uint64_t to_out, struct walk *in, uint64_t to_post)
 {
-    const int me = channel->group->local_rank, n = channel->group->local_size;
+    const int me = channel->team->local_rank, n = channel->team->local_size;
     if (reduced) {
         set_sides(channel, ours);
         horon_reduce_tree(channel->op.dtype, channel->combine, channel->inputs, n,
@@ -144,7 +144,7 @@ static void in_turn(struct horon_channel *channel, struct walk *ours, uint64_t r
 static void side_by_side(struct horon_channel *channel, struct walk *ours, uint64_t reduced,
                          struct walk *out, struct walk *in)
 {
-    const int me = channel->group->local_rank, n = channel->group->local_size;
+    const int me = channel->team->local_rank, n = channel->team->local_size;
     const uint64_t copied = reduced * (uint64_t)(n - 1);
     struct horon_reduce_copy copies[2];
     int n_copies = 0;
@@ -168,7 +168,7 @@ static void side_by_side(struct horon_channel *channel, struct walk *ours, uint6
 static void weave(struct horon_channel *channel, struct walk *ours, struct walk *out,
                   struct walk *in)
 {
-    const uint64_t others = (uint64_t)channel->group->local_size - 1;
+    const uint64_t others = (uint64_t)channel->team->local_size - 1;
     for (;;) {
         const uint64_t reduced = run_of(channel, ours);
         const uint64_t to_out = run_of(channel, out), to_post = run_of(channel, in);
@@ -230,7 +230,7 @@ static void pass(struct horon_channel *channel, uint64_t k)
 
 bool horon_woven_advance(struct horon_channel *channel)
 {
-    const bool met = channel->met == channel->group->local_size;
+    const bool met = channel->met == channel->team->local_size;
     const uint64_t k = channel->reduce_next, next = channel->post_next;
     if (met && ready(channel, k)) {
         pass(channel, k);

@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/** Channels of a group: one for the promised sequence, one for negotiated batches. */
+/** Channels of a team: one for the promised sequence, one for negotiated batches. */
 enum { HORON_CHANNEL_ORDERED, HORON_CHANNEL_NAMED, HORON_CHANNEL_COUNT };
 
 /** Slots of each kind a rank has on a channel; two, so that a rank is at most one step ahead. */

@@ -22,7 +22,7 @@ struct horon_mux;
 
 /** Names one transfer between two ranks; unique among those in flight in one direction. */
 struct horon_transfer_id {
-    uint32_t channel;  /* group of ranks and kind of traffic */
+    uint32_t channel;  /* team of ranks and kind of traffic */
     uint64_t sequence; /* operation on the channel; never used again once it was forgotten */
     uint64_t tag;      /* which piece: chunk, segment, stage */
 };

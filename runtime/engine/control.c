@@ -178,8 +178,8 @@ static void heed_abort(struct horon_engine *engine)
  * the departure, from here too. */
 static void see_local_goodbyes(struct horon_engine *engine)
 {
-    int host = engine->group.host;
-    for (int i = 0; i < engine->group.local_size; i++) {
+    int host = engine->team.host;
+    for (int i = 0; i < engine->team.local_size; i++) {
         struct horon_rank_line *line = horon_host_line(engine->host, i);
         int rank = horon_topology_rank_at(engine->topology, host, i);
         if (rank == engine->topology->rank || engine->left[rank] ||

@@ -89,7 +89,7 @@ static bool allocate(struct horon_engine *engine, size_t size)
            engine->message;
 }
 
-static void fill_group(struct horon_engine *engine)
+static void fill_team(struct horon_engine *engine)
 {
     const struct horon_topology *topology = engine->topology;
     for (int rank = 0; rank < topology->size; rank++) {
@@ -98,7 +98,7 @@ static void fill_group(struct horon_engine *engine)
         engine->rank_names[rank] = engine->rank_name_texts[rank];
     }
     int host = topology->host_of[topology->rank];
-    engine->group = (struct horon_group){
+    engine->team = (struct horon_team){
         .rank = topology->rank,
         .size = topology->size,
         .host_count = topology->host_count,
@@ -140,7 +140,7 @@ static horon_status_t create_muxes(struct horon_engine *engine, struct horon_err
         engine->options.links[rank] = NULL;
         engine->peers[engine->peer_count++] = rank;
         engine->any_socket |= horon_link_socket(engine->link_of[rank]) >= 0;
-        if (engine->topology->host_of[rank] != engine->group.host)
+        if (engine->topology->host_of[rank] != engine->team.host)
             engine->data_of[rank] = engine->mux_of[rank];
     }
     return HORON_OK;
@@ -176,7 +176,7 @@ static horon_status_t create_lanes(struct horon_engine *engine)
             .net_algorithm = engine->options.config->net_algorithm,
         };
         horon_status_t status =
-            horon_channel_create(&options, &engine->group, engine->host, &engine->lanes[i].channel);
+            horon_channel_create(&options, &engine->team, engine->host, &engine->lanes[i].channel);
         if (status != HORON_OK)
             return status;
         engine->lanes[i].tail = &engine->lanes[i].head;
@@ -210,7 +210,7 @@ horon_status_t horon_engine_create(const struct horon_engine_options *options,
     status = horon_names_init(&engine->names);
     if (status != HORON_OK)
         goto done;
-    fill_group(engine);
+    fill_team(engine);
     status = create_muxes(engine, error);
     if (status == HORON_OK)
         status = create_coordinator(engine);
@@ -369,7 +369,7 @@ int horon_engine_socket(const struct horon_engine *engine, int peer)
 void horon_engine_local_death(struct horon_engine *engine, int local_rank)
 {
     HORON_ASSERT_OWNER(engine->options.owner);
-    int rank = horon_topology_rank_at(engine->topology, engine->group.host, local_rank);
+    int rank = horon_topology_rank_at(engine->topology, engine->team.host, local_rank);
     if (engine->mux_of[rank]) /* also for one that leaves: nobody reads its goodbye there */
         horon_mux_peer_gone(engine->mux_of[rank], "is gone: its process ended");
     horon_engine_check_left(engine);
@@ -424,7 +424,7 @@ void horon_engine_leave(struct horon_engine *engine)
     horon_engine_take_posts(engine);
     engine->leaving = true;
     uint64_t sequence[HORON_LEFT_COUNT];
-    struct horon_rank_line *line = horon_host_line(engine->host, engine->group.local_rank);
+    struct horon_rank_line *line = horon_host_line(engine->host, engine->team.local_rank);
     for (int i = 0; i < HORON_CHANNEL_COUNT; i++)
         sequence[i] = horon_channel_ended(engine->lanes[i].channel);
     sequence[HORON_LEFT_DECISIONS] = horon_coordinator_decisions(engine->coordinator);

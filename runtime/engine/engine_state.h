@@ -31,7 +31,7 @@ struct horon_engine {
     char (*rank_name_texts)[96];
     const char **rank_names;
 
-    struct horon_group group;
+    struct horon_team team;
     struct horon_mux **mux_of;  /* [size] every link of this rank */
     struct horon_mux **dead_of; /* [size] those that failed */
     struct horon_mux **data_of; /* [size] those to other hosts */

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A team: the ranks that carry out operations together, where each of them is, and how it is
+ * reached. The whole job is one team; a process set is another. Plain tables and pure questions.
+ */
+#ifndef HORON_TEAM_H
+#define HORON_TEAM_H
+
+#include "link/mux.h"
+
+/** Who takes part, as tables; owner: the caller; must outlive the channel. */
+struct horon_team {
+    int rank, size;
+    int host_count, host;            /* hosts, and the one of this rank */
+    int local_rank, local_size;      /* on this host */
+    int segments;                    /* ranks of the largest host: how often a chunk is cut */
+    const int *host_of;              /* [size] */
+    const int *local_rank_of;        /* [size] */
+    const int *host_first;           /* [host_count + 1] into host_ranks */
+    const int *host_ranks;           /* [size] */
+    const char *const *rank_names;   /* [size] "rank 3 (host-b)" */
+    struct horon_mux *const *mux_of; /* [size] data links to other hosts, else NULL */
+};
+
+#endif
