@@ -122,7 +122,7 @@ void horon_plan_add_tree(struct horon_plan_stage *stage, struct horon_plan_combi
  *
  * The constants are estimates, of the order of TCP on 10 GbE and of TCP between network namespaces
  * of one machine; no measurement stands behind their digits. They need not be exact: near a
- * crossing both choices take about the same time. benchmarks/README.md says how to see whether
+ * crossing both choices take about the same time. benchmarks/RESULTS.md says how to see whether
  * `auto` is near the best everywhere. All ranks must choose alike, so a rank may not measure for
  * itself.
  */

@@ -70,10 +70,8 @@ def test_files_every_room_has_a_readme():
             wrong.append(f"{room}: no README.md")
             continue
         lines = len(readme.read_text(encoding="utf-8").splitlines())
-        # Two of them hold results as well, and are as long as those are.
-        longest = 400 if room in ("benchmarks", "test") else README_LINES[1]
-        if not README_LINES[0] <= lines <= longest:
-            wrong.append(f"{room}/README.md: {lines} lines; {README_LINES[0]}..{longest} are meant")
+        if not README_LINES[0] <= lines <= README_LINES[1]:
+            wrong.append(f"{room}/README.md: {lines} lines; they should have {README_LINES}")
     tree.assert_none(wrong, "rooms without a proper README")
 
 
