@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sleeping, over libev. The doorbell is an eventfd: rings add up and one read takes them all, so a
- * sleeper that was rung many times wakes once, and one that was rung before it slept does not
- * sleep.
+ * Sleeping, over libev (libev.h). The doorbell is an eventfd: rings add up and one read takes them
+ * all, so a sleeper that was rung many times wakes once, and one that was rung before it slept does
+ * not sleep.
  *
  * libev shows no descriptor of a loop, which the child of a fork must close. The kernel tells which
  * one it is: the epoll that watches a descriptor that was given to libev.
@@ -10,12 +10,12 @@
 #include "loop.h"
 
 #include "alloc.h"
+#include "libev.h"
 #include "owner.h"
 
 #include <assert.h>
 #include <dirent.h>
 #include <errno.h>
-#include <ev.h>
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -23,6 +23,8 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+
+#define LIBEV_FILE "libev.so.4"
 
 struct watch {
     ev_io io;
@@ -33,6 +35,7 @@ struct watch {
 
 struct horon_loop {
     struct horon_owner owner;
+    struct horon_libev libev;
     struct ev_loop *ev;
     ev_io doorbell;
     ev_timer timer;
@@ -79,16 +82,16 @@ static bool lists(int folder, const char *name, int watched)
     return strstr(text, wanted) != NULL;
 }
 
-static int find_epoll(struct ev_loop *ev)
+static int find_epoll(const struct horon_libev *libev, struct ev_loop *ev)
 {
     int probe = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), found = -1;
     DIR *folder = opendir("/proc/self/fd");
     if (probe >= 0 && folder) {
         ev_io io;
         ev_io_init(&io, on_probe, probe, EV_READ);
-        ev_io_start(ev, &io);
-        ev_run(ev, EVRUN_NOWAIT); /* hands it to the kernel */
-        ev_io_stop(ev, &io);
+        libev->io_start(ev, &io);
+        libev->run(ev, EVRUN_NOWAIT); /* hands it to the kernel */
+        libev->io_stop(ev, &io);
         for (struct dirent *entry = readdir(folder); entry && found < 0; entry = readdir(folder))
             if (lists(dirfd(folder), entry->d_name, probe))
                 found = (int)strtol(entry->d_name, NULL, 10);
@@ -123,17 +126,25 @@ horon_status_t horon_loop_create(int doorbell, int watches_max, struct horon_loo
     struct horon_loop *loop = horon_zalloc(1, bytes);
     if (!loop)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the event loop");
-    /* EVFLAG_NOENV: the environment is read in one place; no signal watching: we are a guest */
-    loop->ev = ev_loop_new(EVFLAG_NOENV | EVBACKEND_EPOLL);
-    if (!loop->ev) {
+    horon_status_t status = horon_libev_open(&loop->libev, LIBEV_FILE, error);
+    if (status != HORON_OK) {
         horon_free(loop);
-        return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "cannot create an event loop");
+        return status;
     }
-    loop->epoll_fd = find_epoll(loop->ev);
+    /* EVFLAG_NOENV: the environment is read in one place; no signal watching: we are a guest */
+    loop->ev = loop->libev.loop_new(EVFLAG_NOENV | EVBACKEND_EPOLL);
+    if (!loop->ev) {
+        status =
+            horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "cannot create a libev loop");
+        horon_libev_close(&loop->libev);
+        horon_free(loop);
+        return status;
+    }
+    loop->epoll_fd = find_epoll(&loop->libev, loop->ev);
     loop->watches_max = watches_max;
     horon_loop_own(loop);
     ev_io_init(&loop->doorbell, on_doorbell, doorbell, EV_READ);
-    ev_io_start(loop->ev, &loop->doorbell);
+    loop->libev.io_start(loop->ev, &loop->doorbell);
     ev_init(&loop->timer, on_timer);
     *loop_out = loop;
     return HORON_OK;
@@ -143,7 +154,8 @@ void horon_loop_destroy(struct horon_loop *loop)
 {
     if (!loop)
         return;
-    ev_loop_destroy(loop->ev);
+    loop->libev.loop_destroy(loop->ev);
+    horon_libev_close(&loop->libev);
     horon_free(loop);
 }
 
@@ -177,25 +189,25 @@ void horon_loop_watch(struct horon_loop *loop, int number, int events)
     if (watch->events == events)
         return;
     watch->events = events;
-    ev_io_stop(loop->ev, &watch->io);
+    loop->libev.io_stop(loop->ev, &watch->io);
     if (!events)
         return;
     ev_io_set(&watch->io, watch->io.fd,
               ((events & HORON_LOOP_READ) ? EV_READ : 0) |
                   ((events & HORON_LOOP_WRITE) ? EV_WRITE : 0));
-    ev_io_start(loop->ev, &watch->io);
+    loop->libev.io_start(loop->ev, &watch->io);
 }
 
 void horon_loop_sleep(struct horon_loop *loop, int64_t timeout_ms)
 {
     HORON_ASSERT_OWNER(&loop->owner);
     if (timeout_ms >= 0) {
-        ev_now_update(loop->ev);
+        loop->libev.now_update(loop->ev);
         ev_timer_set(&loop->timer, (double)timeout_ms * 1e-3, 0.0);
-        ev_timer_start(loop->ev, &loop->timer);
+        loop->libev.timer_start(loop->ev, &loop->timer);
     }
-    ev_run(loop->ev, EVRUN_ONCE);
-    ev_timer_stop(loop->ev, &loop->timer);
+    loop->libev.run(loop->ev, EVRUN_ONCE);
+    loop->libev.timer_stop(loop->ev, &loop->timer);
 }
 
 void horon_doorbell_ring(int doorbell)

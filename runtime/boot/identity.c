@@ -85,7 +85,8 @@ static const struct launcher launchers[] = {
      .lenient = true},
     {.name = "PMIx",
      .rank = {"PMIX_RANK"},
-     .size = {"PMIX_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"},
+     /* the last one is what Open MPI sets in a process that calls MPI_Init without a launcher */
+     .size = {"PMIX_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "OMPI_MCA_orte_ess_num_procs"},
      .local_rank = {"OMPI_COMM_WORLD_LOCAL_RANK"},
      .local_size = {"OMPI_COMM_WORLD_LOCAL_SIZE"},
      .job = {"PMIX_NAMESPACE"}},

@@ -59,7 +59,7 @@ FLAGS = [
     "-fopenmp-simd",
     "-fno-trapping-math",
 ]
-LIBRARIES = ["-lev", "-lxxhash", "-lpthread", "-lm"]
+LIBRARIES = ["-lxxhash", "-lpthread", "-lm"]
 
 
 def all_sources(tree):
