@@ -1,24 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Joining, phase by phase. Between phases all ranks meet in a round of the store, where each says
- * whether it got through the last phase; so what fails on one rank fails on all, for the same
- * reason, and nobody waits for a rank that has given up.
- *
- *     meet      everybody's card: who and where                       -> who may share memory
- *     hosts     each rank's leader, after it reached it, or not       -> the topology
- *     share     (no round) memory and doorbells go around each host
- *     addresses only if there are several hosts: where each listens
- *     connect   (no round)
- *     ready     everybody has everything
- *
- * On rank 0 the store's server may live in the same pump; it stays until every answer has left.
+ * Joining from its begin to its end: this rank's identity, the store, the steps (steps.c), and what
+ * is closed then. On rank 0 the store's server may live in the same pump; it stays until every
+ * answer has left.
  */
 #include "boot/joining.h"
 
 #include "alloc.h"
 #include "boot/key.h"
 #include "boot/memory.h"
-#include "boot/tell.h"
 #include "clock.h"
 
 #include <stdio.h>
@@ -125,7 +115,7 @@ static horon_status_t prepare(struct horon_joining *j, int rank, int size,
     j->log->rank = j->id.rank;
     memcpy(j->log->host, j->mine.name, sizeof j->mine.name);
     memcpy(j->names[j->id.rank], j->mine.name, sizeof j->mine.name);
-    horon_tell_identity(j);
+    horon_report_identity(j);
     j->hello = (struct horon_hello){.protocol_min = HORON_PROTOCOL_MIN,
                                     .protocol_max = HORON_PROTOCOL_MAX,
                                     .security = HORON_SECURITY_PLAIN,
@@ -136,49 +126,40 @@ static horon_status_t prepare(struct horon_joining *j, int rank, int size,
     return HORON_OK;
 }
 
-static horon_status_t share_and_listen(struct horon_joining *j, struct horon_error *error)
-{
-    horon_status_t status = horon_phase_share(j, error);
-    return status == HORON_OK ? horon_phase_listen(j, error) : status;
-}
-
 static horon_status_t join_alone(struct horon_joining *j, struct horon_error *error)
 {
     j->boot->job_id = j->mine.job;
     horon_status_t status = horon_topology_init(&j->boot->topology, 0, 1, j->leader_of,
                                                 (const char(*)[64])j->names, error);
     if (status == HORON_OK)
-        status = horon_phase_check_settings(j, error);
-    return status == HORON_OK ? horon_phase_share(j, error) : status;
+        status = horon_step_check_settings(j, error);
+    j->doing = "sharing memory";
+    return status == HORON_OK ? horon_step_share(j, error) : status;
 }
 
 /* A failure of one rank ends joining for all, at once or in the next round. */
 static horon_status_t join_others(struct horon_joining *j, struct horon_error *error)
 {
-    static const struct {
-        horon_status_t (*work)(struct horon_joining *, struct horon_error *);
-        horon_status_t (*round)(struct horon_joining *, const struct horon_error *,
-                                struct horon_error *);
-    } phases[HORON_JOINING_PHASES] = {{horon_phase_open_socket, horon_phase_meet},
-                                      {horon_phase_find_host, horon_phase_agree_on_hosts},
-                                      {share_and_listen, horon_phase_agree_on_addresses},
-                                      {horon_phase_connect, horon_phase_be_ready}};
     struct horon_error so_far = {0};
-    for (int i = 0; i < HORON_JOINING_PHASES; i++) {
+    for (int i = 0; i < HORON_STEP_COUNT; i++) {
+        const struct horon_step *step = &horon_steps[i];
+        j->doing = step->work_words;
         if (so_far.status == HORON_OK)
-            so_far.status = phases[i].work(j, &so_far);
+            so_far.status = step->work(j, &so_far);
         if (so_far.status != HORON_OK)
             horon_joining_give_up(j, &so_far);
         if (j->over) {
             *error = so_far;
             return so_far.status;
         }
-        horon_status_t status = phases[i].round(j, &so_far, error);
-        if (status != HORON_OK && j->interrupted)
-            horon_joining_give_up(j, error);
-        if (status != HORON_OK)
-            return status;
-        j->phase_end_ns[i] = horon_clock_ns();
+        if (!step->between_hosts || j->boot->topology.host_count > 1) {
+            horon_status_t status = horon_round_do(j, step, &so_far, error);
+            if (status != HORON_OK && j->interrupted)
+                horon_joining_give_up(j, error);
+            if (status != HORON_OK)
+                return status;
+        }
+        j->step_end_ns[i] = horon_clock_ns();
     }
     return HORON_OK;
 }
@@ -210,7 +191,8 @@ static void joining_deinit(struct horon_joining *j)
     horon_free(j->peer_infos);
     horon_free(j->names);
     horon_free(j->leader_of);
-    horon_free(j->addresses);
+    horon_blobs_deinit(&j->addresses);
+    horon_blobs_deinit(&j->blobs);
     explicit_bzero(&j->key, sizeof j->key);
     horon_free(j);
 }
@@ -265,7 +247,7 @@ horon_status_t horon_boot(struct horon_boot *boot, int rank, int size,
     j->tick = (struct horon_timer){.due = tick_due, .arg = j};
     horon_status_t status = join(j, rank, size, &why);
     if (status == HORON_OK)
-        horon_tell_joined(j);
+        horon_report_joined(j);
     joining_deinit(j);
     if (status == HORON_OK)
         return HORON_OK;

@@ -8,14 +8,15 @@
  */
 #include "boot/joining.h"
 
-#include "alloc.h"
 #include "clock.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define GRACE_NS                                                                                   \
-    500000000u /* the store's word on who is missing comes at the deadline: wait for it */
+/* The store's word on who is missing comes at the deadline: wait for it. */
+#define GRACE_NS 500000000u
+/* For the last round: a rank that found the reason just before the deadline may yet tell it. */
+#define LAST_GRACE_NS 2000000000u
 #define TOLD_OVERRUN_MS 200     /* over the limit by less than this is at the limit */
 #define FAREWELL_NS 1000000000u /* for the store to take our word */
 #define TICK_NS 100000000u      /* between two looks whether the caller still wants to join */
@@ -31,8 +32,8 @@ void horon_joining_set_deadline(struct horon_joining *j, uint64_t at_ns)
         horon_pump_timer(&j->pump, &j->alarm, at_ns);
 }
 
-horon_status_t horon_joining_timeout(const struct horon_joining *j, const char *text,
-                                     struct horon_error *error)
+static horon_status_t time_is_up(const struct horon_joining *j, const char *text,
+                                 struct horon_error *error)
 {
     const long long limit_ms = j->config->start_timeout_ms;
     const long long took_ms = (long long)((horon_clock_ns() - j->begun_ns) / 1000000u);
@@ -40,17 +41,17 @@ horon_status_t horon_joining_timeout(const struct horon_joining *j, const char *
     if (took_ms > limit_ms + TOLD_OVERRUN_MS) /* the grace, or a machine that is too busy */
         snprintf(waited, sizeof waited, " (it was ended after %lld ms)", took_ms);
     /* who counts ranks that were never started waits for them */
-    const bool doubtful = j->phase_end_ns[0] == 0 && j->id.origin[0];
+    const bool doubtful = j->step_end_ns[0] == 0 && j->id.origin[0];
     return horon_error_set(error, HORON_ERR_TIMEOUT,
                            "joining took longer than %lld ms%s, while %s: %s%s%s%s", limit_ms,
-                           waited, j->phase, text, doubtful ? " (here: " : "",
+                           waited, j->doing, text, doubtful ? " (here: " : "",
                            doubtful ? j->id.origin : "", doubtful ? ")" : "");
 }
 
 horon_status_t horon_joining_interrupted(const struct horon_joining *j, struct horon_error *error)
 {
     return horon_error_set(error, HORON_ERR_CANCELLED, "joining was interrupted while %s",
-                           j->phase);
+                           j->doing);
 }
 
 /* One turn of the pump, while the caller wants to join at all. */
@@ -77,25 +78,39 @@ static horon_status_t ask_store(struct horon_joining *j, struct horon_error *err
     if (whole)
         return horon_error_set(error, status, "%s", why.text);
     if (status == HORON_ERR_TIMEOUT)
-        return horon_joining_timeout(j, why.text, error);
-    return horon_error_set(error, status, "joining failed while %s: %s", j->phase, why.text);
+        return time_is_up(j, why.text, error);
+    return horon_error_set(error, status, "joining failed while %s: %s", j->doing, why.text);
+}
+
+static horon_status_t too_late(struct horon_joining *j,
+                               horon_status_t (*late)(struct horon_joining *j, char *text,
+                                                      size_t text_bytes),
+                               struct horon_error *error)
+{
+    char text[HORON_ERROR_TEXT_BYTES - 128];
+    horon_status_t status = late(j, text, sizeof text);
+    if (status == HORON_ERR_TIMEOUT)
+        return time_is_up(j, text, error);
+    return horon_error_set(error, status, "joining failed while %s: %s", j->doing, text);
 }
 
 horon_status_t horon_joining_wait(struct horon_joining *j,
                                   horon_status_t (*ask)(struct horon_joining *j,
                                                         struct horon_error *error),
+                                  horon_status_t (*late)(struct horon_joining *j, char *text,
+                                                         size_t text_bytes),
                                   struct horon_error *error)
 {
     for (;;) {
         horon_status_t status = ask(j, error);
-        if (status == HORON_AGAIN && ask_store(j, error) != HORON_OK)
-            return error->status;
         if (status != HORON_AGAIN)
             return status;
+        if (ask_store(j, error) != HORON_OK)
+            return error->status;
         if (j->interrupted)
             return horon_joining_interrupted(j, error);
         if (horon_clock_ns() >= j->deadline_ns)
-            return HORON_ERR_TIMEOUT;
+            return too_late(j, late, error);
         turn(j);
     }
 }
@@ -123,14 +138,14 @@ void horon_joining_give_up(struct horon_joining *j, const struct horon_error *wh
     j->over = true;
 }
 
-struct horon_writer horon_round_begin(struct horon_joining *j, const struct horon_error *so_far)
+/* ---- Rounds ---- */
+
+static void write_head(struct horon_writer *out, uint8_t weight, const struct horon_error *so_far)
 {
-    struct horon_writer out = horon_writer_over(j->blob, sizeof j->blob);
-    horon_write_u8(&out, (uint8_t)weigh(j, so_far));
-    horon_write_u32(&out, (uint32_t)so_far->status);
     const char *why = so_far->text[0] ? so_far->text : horon_status_text(so_far->status);
-    horon_write_string(&out, so_far->status == HORON_OK ? "" : why);
-    return out;
+    horon_write_u8(out, weight);
+    horon_write_u32(out, (uint32_t)so_far->status);
+    horon_write_string(out, so_far->status == HORON_OK ? "" : why);
 }
 
 bool horon_round_head_read(struct horon_reader *in, uint8_t *weight_out,
@@ -146,22 +161,27 @@ bool horon_round_head_read(struct horon_reader *in, uint8_t *weight_out,
            (fine || how_out->text[0]);
 }
 
-/* The heaviest failure, of the lowest rank that has one so heavy. */
-static horon_status_t judge_round(const struct horon_joining *j, struct horon_round *round,
-                                  struct horon_error *error)
+static horon_status_t unreadable(int rank, struct horon_error *error)
+{
+    return horon_error_set(error, HORON_ERR_PROTO,
+                           "rank %d put something unreadable into the store", rank);
+}
+
+/* The heaviest failure, of the lowest rank that has one so heavy; cuts off how each rank fared. */
+static horon_status_t judge(struct horon_joining *j, struct horon_error *error)
 {
     int culprit = -1;
     uint8_t heaviest = WEIGHT_FINE;
     struct horon_error worst = {0};
     for (int r = 0; r < j->id.size; r++) {
-        const struct horon_blob *blob = &round->blobs.items[r];
-        struct horon_reader *in = &round->payloads[r];
+        struct horon_blob *blob = &j->blobs.items[r];
+        struct horon_reader in = horon_reader_over(blob->bytes, blob->count);
         struct horon_error one;
         uint8_t weight;
-        *in = horon_reader_over(blob->bytes, blob->count);
-        if (!horon_round_head_read(in, &weight, &one))
-            return horon_error_set(error, HORON_ERR_PROTO,
-                                   "rank %d put something unreadable into the store", r);
+        if (!horon_round_head_read(&in, &weight, &one))
+            return unreadable(r, error);
+        blob->bytes += in.used;
+        blob->count -= in.used;
         if (weight <= heaviest)
             continue;
         culprit = r;
@@ -178,61 +198,64 @@ static horon_status_t judge_round(const struct horon_joining *j, struct horon_ro
                            worst.text);
 }
 
-static horon_status_t wait_for_blobs(struct horon_joining *j, struct horon_round *round,
-                                     struct horon_error *error)
+static horon_status_t take_gifts(struct horon_joining *j, const struct horon_step *step,
+                                 struct horon_error *error)
 {
-    for (;;) {
-        struct horon_error why = {0};
-        horon_status_t status = horon_store_get(j->store, &round->blobs, &why);
-        if (status == HORON_ERR_TIMEOUT)
-            return horon_joining_timeout(j, why.text, error);
-        if (status != HORON_OK && status != HORON_AGAIN)
-            return horon_error_set(error, status, "joining failed while %s: %s", j->phase,
-                                   why.text);
-        if (status == HORON_OK)
-            return HORON_OK;
-        status = ask_store(j, error);
-        if (status != HORON_OK)
-            return status;
-        if (j->interrupted)
-            return horon_joining_interrupted(j, error);
-        if (horon_clock_ns() >= j->deadline_ns) {
-            status = horon_store_explain(j->store, why.text, sizeof why.text);
-            if (status == HORON_ERR_TIMEOUT)
-                return horon_joining_timeout(j, why.text, error);
-            return horon_error_set(error, status, "joining failed while %s: %s", j->phase,
-                                   why.text);
-        }
-        turn(j);
+    horon_status_t status = judge(j, error);
+    for (int r = 0; r < j->id.size && status == HORON_OK; r++) {
+        const struct horon_blob *blob = &j->blobs.items[r];
+        struct horon_reader in = horon_reader_over(blob->bytes, blob->count);
+        if (step->take)
+            status = step->take(j, r, &in, error);
+        if (status == HORON_OK && !horon_reader_finished(&in))
+            status = unreadable(r, error);
     }
+    return status == HORON_OK && step->conclude ? step->conclude(j, error) : status;
 }
 
-horon_status_t horon_round_do(struct horon_joining *j, const struct horon_writer *out, bool last,
-                              struct horon_round *round, struct horon_error *error)
+static horon_status_t ask_blobs(struct horon_joining *j, struct horon_error *error)
 {
-    const uint64_t deadline_ns = j->deadline_ns;
-    if (!out->ok)
+    struct horon_error why = {0};
+    horon_status_t status = horon_store_get(j->store, &j->blobs, &why);
+    if (status == HORON_ERR_TIMEOUT)
+        return time_is_up(j, why.text, error);
+    if (status != HORON_OK && status != HORON_AGAIN)
+        return horon_error_set(error, status, "joining failed while %s: %s", j->doing, why.text);
+    return status;
+}
+
+static horon_status_t blobs_are_late(struct horon_joining *j, char *text, size_t text_bytes)
+{
+    return horon_store_explain(j->store, text, text_bytes);
+}
+
+horon_status_t horon_round_do(struct horon_joining *j, const struct horon_step *step,
+                              const struct horon_error *so_far, struct horon_error *error)
+{
+    const bool last = step == &horon_steps[HORON_STEP_COUNT - 1];
+    struct horon_writer out = horon_writer_over(j->blob, sizeof j->blob);
+    j->doing = step->round_words;
+    write_head(&out, (uint8_t)weigh(j, so_far), so_far);
+    if (step->give)
+        step->give(j, &out);
+    if (!out.ok)
         return horon_error_set(error, HORON_ERR_CONFIG, "this rank's card is too long");
-    round->payloads = horon_zalloc((size_t)j->id.size, sizeof *round->payloads);
-    if (!round->payloads)
-        return horon_error_set(error, HORON_ERR_MEMORY, "no memory to join");
+    if (last && j->deadline_ns != UINT64_MAX)
+        j->deadline_ns += LAST_GRACE_NS;
+    const uint64_t deadline_ns = j->deadline_ns;
     horon_status_t status =
-        horon_store_put(j->store, out->bytes, out->used, last, deadline_ns, error);
+        horon_store_put(j->store, out.bytes, out.used, last, deadline_ns, error);
     if (status != HORON_OK)
         return status;
-    HORON_LOG_TRACE(j->log, "while %s: gave %zu bytes to the store", j->phase, out->used);
+    HORON_LOG_TRACE(j->log, "while %s: gave %zu bytes to the store", j->doing, out.used);
     if (deadline_ns != UINT64_MAX)
         horon_joining_set_deadline(j, deadline_ns + GRACE_NS);
-    status = wait_for_blobs(j, round, error);
+    status = horon_joining_wait(j, ask_blobs, blobs_are_late, error);
     horon_joining_set_deadline(j, deadline_ns);
-    HORON_LOG_TRACE(j->log, "while %s: %s", j->phase,
+    HORON_LOG_TRACE(j->log, "while %s: %s", j->doing,
                     status == HORON_OK ? "has what every rank gave" : error->text);
-    return status == HORON_OK ? judge_round(j, round, error) : status;
-}
-
-void horon_round_deinit(struct horon_round *round)
-{
-    horon_blobs_deinit(&round->blobs);
-    horon_free(round->payloads);
-    *round = (struct horon_round){0};
+    if (status == HORON_OK)
+        status = take_gifts(j, step, error);
+    horon_blobs_deinit(&j->blobs);
+    return status;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside of joining: what its phases share. Each function that fails leaves a text in its error. A
- * phase of one rank that fails ends joining for all, by horon_joining_give_up() or in the next
+ * Inside of joining: what its steps share. Each function that fails leaves a text in its error. A
+ * step of one rank that fails ends joining for all, by horon_joining_give_up() or in the next
  * round.
  */
 #ifndef HORON_BOOT_JOINING_H
@@ -17,8 +17,8 @@
 #include "boot/store.h"
 #include "boot/store_frame.h"
 
-/** Of a rank with others; boot.c lists them. */
-#define HORON_JOINING_PHASES 4
+/** Of a rank with others; steps.c lists them. */
+#define HORON_STEP_COUNT 4
 
 /** What is kept of another rank's card. */
 struct horon_rank_info {
@@ -41,89 +41,93 @@ struct horon_joining {
     bool asking;              /* it is time to */
     bool interrupted;         /* the caller does not want to; it is not asked again */
     uint64_t deadline_ns;
-    uint64_t begun_ns, phase_end_ns[HORON_JOINING_PHASES]; /* for the log */
-    const char *phase;                                     /* "while ...", for texts */
+    uint64_t begun_ns, step_end_ns[HORON_STEP_COUNT]; /* for the log */
+    const char *doing;                                /* "while ...", for texts */
     bool over;                 /* joining has failed, and the others know, or told us */
     bool others_failed;        /* our failure only follows from another rank's */
     struct horon_store *store; /* NULL in a world of one */
     struct horon_hello hello;
     struct horon_card mine;
-    int host_listener; /* until the host takes it */
+    struct horon_card cards[2]; /* rank 0's, and that of the rank that is being read */
+    int host_listener;          /* until the host takes it */
     struct horon_host *host;
     struct horon_share *share;
     struct horon_listeners listeners;
     struct horon_peers *peers;
+    struct horon_blobs blobs;     /* of this round, without how each rank fared */
+    struct horon_blobs addresses; /* where each rank listens; none if there is one host */
     /* [size] each */
     struct horon_rank_info *infos;
     struct horon_peer_info *peer_infos;
     char (*names)[64];
     int *leader_of;
-    struct horon_addresses *addresses; /* of linked lower ranks; others have none */
     uint8_t blob[HORON_STORE_BLOB_BYTES_MAX];
 };
 
-/** The answers of one round; all zero is none. */
-struct horon_round {
-    struct horon_blobs blobs;
-    struct horon_reader *payloads; /* [size] what each rank put, behind how it fared */
+/** One step: what a rank does by itself, then a round in which each rank gives something to all and
+ * says how it fared. */
+struct horon_step {
+    const char *work_words, *round_words; /* "while ...", for texts */
+    horon_status_t (*work)(struct horon_joining *j, struct horon_error *error);
+    /* NULL: nothing but how it fared */
+    void (*give)(const struct horon_joining *j, struct horon_writer *out);
+    horon_status_t (*take)(struct horon_joining *j, int rank, struct horon_reader *in,
+                           struct horon_error *error);
+    /* NULL, or what follows once all ranks' gifts were taken */
+    horon_status_t (*conclude)(struct horon_joining *j, struct horon_error *error);
+    bool between_hosts; /* the round is left out if there is one host */
 };
+
+/* ---- joining.c: waiting and rounds ---- */
 
 /** Sets the moment at which waiting ends; UINT64_MAX: never. */
 void horon_joining_set_deadline(struct horon_joining *j, uint64_t at_ns);
 
 /**
  * Turns the pump until @p ask says other than AGAIN.
- * @return what it said | ERR_TIMEOUT, the deadline passed; no text | ERR_CANCELLED, the caller
- * wants no more | another rank's failure; over
+ * @param late called when the deadline has passed: writes what is missing. @return ERR_TIMEOUT, or
+ *        a status that explains it better
+ * @return what @p ask said | ERR_TIMEOUT or what @p late said | ERR_CANCELLED, the caller wants no
+ *         more | another rank's failure
  */
 horon_status_t horon_joining_wait(struct horon_joining *j,
                                   horon_status_t (*ask)(struct horon_joining *j,
                                                         struct horon_error *error),
+                                  horon_status_t (*late)(struct horon_joining *j, char *text,
+                                                         size_t text_bytes),
                                   struct horon_error *error);
 
-/** Fills @p error with ERR_CANCELLED, and the phase. */
+/** Fills @p error with ERR_CANCELLED, and what was being done. */
 horon_status_t horon_joining_interrupted(const struct horon_joining *j, struct horon_error *error);
-
-/** Fills @p error with ERR_TIMEOUT, the phase, and @p text. */
-horon_status_t horon_joining_timeout(const struct horon_joining *j, const char *text,
-                                     struct horon_error *error);
 
 /** This rank has failed with @p why: tells the others now, if it can and they do not know. */
 void horon_joining_give_up(struct horon_joining *j, const struct horon_error *why);
 
-/** Begins this rank's blob with how it fared; the round's own bytes follow. */
-struct horon_writer horon_round_begin(struct horon_joining *j, const struct horon_error *so_far);
-
-/** Reads how a rank fared, which stands before its round's own bytes. @return false: unreadable */
+/** Reads how a rank fared, which stands before its gift. @return false: unreadable */
 bool horon_round_head_read(struct horon_reader *in, uint8_t *weight_out,
                            struct horon_error *how_out);
 
 /**
- * Puts the blob and waits for the others'. @p round is to be ended in any case.
+ * The round of @p step, after this rank fared as @p so_far says.
  * @return OK, all ranks fared well | the failure that explains the others
  */
-horon_status_t horon_round_do(struct horon_joining *j, const struct horon_writer *out, bool last,
-                              struct horon_round *round, struct horon_error *error);
-void horon_round_deinit(struct horon_round *round);
+horon_status_t horon_round_do(struct horon_joining *j, const struct horon_step *step,
+                              const struct horon_error *so_far, struct horon_error *error);
 
-/* ---- phases.c: what a rank does by itself, and the round after it ---- */
+/* ---- steps.c ---- */
+
+extern const struct horon_step horon_steps[HORON_STEP_COUNT];
 
 /** @return OK | ERR_CONFIG, PORT_RANGE or INTERFACES makes no sense on this machine */
-horon_status_t horon_phase_check_settings(const struct horon_joining *j, struct horon_error *error);
-horon_status_t horon_phase_open_socket(struct horon_joining *j, struct horon_error *error);
-horon_status_t horon_phase_meet(struct horon_joining *j, const struct horon_error *so_far,
-                                struct horon_error *error);
-horon_status_t horon_phase_find_host(struct horon_joining *j, struct horon_error *error);
-horon_status_t horon_phase_agree_on_hosts(struct horon_joining *j, const struct horon_error *so_far,
-                                          struct horon_error *error);
-horon_status_t horon_phase_share(struct horon_joining *j, struct horon_error *error);
-/* The two below: nothing and no round, if there is one host. */
-horon_status_t horon_phase_listen(struct horon_joining *j, struct horon_error *error);
-horon_status_t horon_phase_agree_on_addresses(struct horon_joining *j,
-                                              const struct horon_error *so_far,
-                                              struct horon_error *error);
-horon_status_t horon_phase_connect(struct horon_joining *j, struct horon_error *error);
-horon_status_t horon_phase_be_ready(struct horon_joining *j, const struct horon_error *so_far,
-                                    struct horon_error *error);
+horon_status_t horon_step_check_settings(const struct horon_joining *j, struct horon_error *error);
+/** Makes this host's shared memory; also in a world of one. */
+horon_status_t horon_step_share(struct horon_joining *j, struct horon_error *error);
+
+/* ---- report.c: lines of the log at debug ---- */
+
+/** Once the identity is found: by what, where ranks meet, and where the key comes from. */
+void horon_report_identity(const struct horon_joining *j);
+/** Once all have joined: memory, each link, and how long each step took. */
+void horon_report_joined(const struct horon_joining *j);
 
 #endif

@@ -8,6 +8,7 @@
 #include "boot/peers.h"
 
 #include "alloc.h"
+#include "boot/card.h"
 #include "boot/dial.h"
 #include "boot/fds.h"
 #include "boot/greet.h"
@@ -182,15 +183,16 @@ static void refused(void *arg, int rank, bool proven, const char *from,
 /* Loopback leads to the other rank only on its own machine, but there it is the best way. */
 static void order_addresses(const struct horon_peer_info *info, struct horon_addresses *ordered)
 {
+    struct horon_addresses all;
+    struct horon_reader in = horon_reader_over(info->addresses.bytes, info->addresses.count);
     ordered->count = 0;
-    for (int loopback = 1; loopback >= 0; loopback--) {
-        for (int i = 0; info->addresses && i < info->addresses->count; i++) {
-            const struct horon_address *address = &info->addresses->items[i];
-            if (horon_address_is_loopback(address) == (loopback == 1) &&
+    if (!horon_addresses_decode(&in, &all))
+        return;
+    for (int loopback = 1; loopback >= 0; loopback--)
+        for (int i = 0; i < all.count; i++)
+            if (horon_address_is_loopback(&all.items[i]) == (loopback == 1) &&
                 (!loopback || info->same_machine))
-                ordered->items[ordered->count++] = *address;
-        }
-    }
+                ordered->items[ordered->count++] = all.items[i];
 }
 
 static horon_status_t call_rank(struct horon_peers *peers, int rank, struct horon_error *error)

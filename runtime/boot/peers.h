@@ -7,6 +7,7 @@
 #include "boot/auth.h"
 #include "boot/fds.h"
 #include "boot/pump.h"
+#include "boot/store.h"
 #include "config.h"
 #include "log.h"
 #include "topology/topology.h"
@@ -31,8 +32,8 @@ void horon_listeners_close(struct horon_listeners *listeners);
 /** What is known of a rank that we are linked with. */
 struct horon_peer_info {
     uint8_t member[HORON_MEMBER_BYTES];
-    bool same_machine;                       /* its loopback is ours */
-    const struct horon_addresses *addresses; /* NULL unless it is linked, lower, and listens */
+    bool same_machine;           /* its loopback is ours */
+    struct horon_blob addresses; /* encoded; none if it does not listen */
 };
 
 struct horon_peers;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One line an object. Nothing here is formatted unless the level asks for it. */
-#include "boot/tell.h"
+#include "boot/joining.h"
 
 #include <stdio.h>
 
@@ -12,7 +12,7 @@ static const char *key_origin(const struct horon_config *config)
     return config->job_key_file[0] ? "HORON_JOB_KEY_FILE" : "nowhere: there is none";
 }
 
-void horon_tell_identity(const struct horon_joining *j)
+void horon_report_identity(const struct horon_joining *j)
 {
     const struct horon_identity *id = &j->id;
     if (!horon_log_wants(j->log, HORON_LOG_DEBUG))
@@ -28,7 +28,7 @@ void horon_tell_identity(const struct horon_joining *j)
     HORON_LOG_DEBUG(j->log, "the job key comes from %s", key_origin(j->config));
 }
 
-static void tell_shared(const struct horon_joining *j, const struct horon_topology *topology)
+static void report_shared(const struct horon_joining *j, const struct horon_topology *topology)
 {
     const struct horon_boot *boot = j->boot;
     const int host = topology->host_of[topology->rank];
@@ -46,7 +46,7 @@ static void tell_shared(const struct horon_joining *j, const struct horon_topolo
     }
 }
 
-static void tell_socket(const struct horon_joining *j, const struct horon_topology *topology,
+static void report_socket(const struct horon_joining *j, const struct horon_topology *topology,
                         int rank)
 {
     struct horon_address here = {.bytes = sizeof here.local}, there = {.bytes = sizeof there.local};
@@ -60,20 +60,20 @@ static void tell_socket(const struct horon_joining *j, const struct horon_topolo
                     topology->host_name[topology->host_of[rank]], from, to);
 }
 
-void horon_tell_joined(const struct horon_joining *j)
+void horon_report_joined(const struct horon_joining *j)
 {
     const struct horon_topology *topology = &j->boot->topology;
-    double ms[HORON_JOINING_PHASES];
+    double ms[HORON_STEP_COUNT];
     if (!horon_log_wants(j->log, HORON_LOG_DEBUG))
         return;
-    tell_shared(j, topology);
+    report_shared(j, topology);
     for (int r = 0; j->boot->socket_of && r < topology->size; r++)
         if (j->boot->socket_of[r] >= 0)
-            tell_socket(j, topology, r);
+            report_socket(j, topology, r);
     if (topology->size == 1)
         return;
-    for (int i = 0; i < HORON_JOINING_PHASES; i++)
-        ms[i] = (double)(j->phase_end_ns[i] - (i ? j->phase_end_ns[i - 1] : j->begun_ns)) / 1e6;
+    for (int i = 0; i < HORON_STEP_COUNT; i++)
+        ms[i] = (double)(j->step_end_ns[i] - (i ? j->step_end_ns[i - 1] : j->begun_ns)) / 1e6;
     HORON_LOG_DEBUG(
         j->log,
         "joined %d ranks on %d host%s: met in %.1f ms, found this host's in %.1f, shared "

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The steps of joining. Each waits through horon_joining_wait() only, so that a rank that serves
+ * the store serves it all the time. Between steps all ranks meet in a round of the store, where
+ * each says whether it got through the last step; so what fails on one rank fails on all, for the
+ * same reason, and nobody waits for a rank that has given up. The table at the end has them in
+ * order:
+ *
+ *     what a rank does by itself        what the round tells all
+ *     looks at its settings             its card: who and where       -> who may share memory
+ *     tries to reach its host's lowest  whom it reached               -> the topology
+ *     shares memory with its host       where it listens, if there are several hosts
+ *     connects to other hosts           everybody has everything
+ */
+#include "boot/joining.h"
+
+#include "alloc.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- Who and where ---- */
+
+/* Also where no other host is to be reached: what is wrong here is wrong on the cluster. */
+horon_status_t horon_step_check_settings(const struct horon_joining *j, struct horon_error *error)
+{
+    int first, last;
+    struct horon_addresses ignored;
+    horon_status_t status = horon_port_range_parse(j->config->port_range, &first, &last, error);
+    if (status == HORON_OK && j->config->interfaces[0])
+        status = horon_addresses_of_machine(j->config->interfaces, false, &ignored, error);
+    return status;
+}
+
+static horon_status_t open_socket(struct horon_joining *j, struct horon_error *error)
+{
+    horon_status_t status = horon_step_check_settings(j, error);
+    if (status != HORON_OK || !j->config->shm_enabled)
+        return status;
+    return horon_host_listen(j->id.rank, j->mine.socket, sizeof j->mine.socket, &j->host_listener,
+                             &j->boot->fds, j->log, error);
+}
+
+static void give_card(const struct horon_joining *j, struct horon_writer *out)
+{
+    horon_card_encode(out, &j->mine);
+}
+
+static horon_status_t take_card(struct horon_joining *j, int rank, struct horon_reader *in,
+                                struct horon_error *error)
+{
+    struct horon_card *card = &j->cards[rank ? 1 : 0];
+    if (!horon_card_decode(in, card))
+        return horon_error_set(error, HORON_ERR_PROTO,
+                               "rank %d put an unreadable card into the store", rank);
+    memcpy(j->names[rank], card->name, sizeof card->name);
+    memcpy(j->infos[rank].socket, card->socket, sizeof card->socket);
+    j->infos[rank].group = card->group;
+    j->infos[rank].cores = card->cores;
+    memcpy(j->peer_infos[rank].member, card->member, sizeof card->member);
+    j->peer_infos[rank].same_machine = horon_card_same_machine(&j->mine, card);
+    return rank ? horon_card_check_settings(&j->cards[0], 0, card, rank, error) : HORON_OK;
+}
+
+static horon_status_t know_job(struct horon_joining *j, struct horon_error *error)
+{
+    (void)error;
+    j->boot->job_id = j->hello.job = j->cards[0].job;
+    return HORON_OK;
+}
+
+/* ---- Hosts ---- */
+
+static horon_status_t ask_leader(struct horon_joining *j, struct horon_error *error)
+{
+    (void)error;
+    return horon_host_leader(j->host, &j->leader_of[j->id.rank]);
+}
+
+static horon_status_t leader_is_late(struct horon_joining *j, char *text, size_t text_bytes)
+{
+    (void)j;
+    snprintf(text, text_bytes, "the lowest one does not answer");
+    return HORON_ERR_TIMEOUT;
+}
+
+static horon_status_t find_host(struct horon_joining *j, struct horon_error *error)
+{
+    int leader = 0;
+    while (leader < j->id.rank &&
+           !(j->mine.socket[0] && j->infos[leader].socket[0] && j->peer_infos[leader].same_machine))
+        leader++;
+    struct horon_host_options options = {.pump = &j->pump,
+                                         .key = &j->key,
+                                         .hello = j->hello,
+                                         .leader = leader,
+                                         .leader_socket = j->infos[leader].socket,
+                                         .leader_member = j->peer_infos[leader].member,
+                                         .log = j->log};
+    options.hello.role = HORON_ROLE_HOST;
+    horon_status_t status = horon_host_create(&options, j->host_listener, &j->host, error);
+    j->host_listener = -1;
+    if (status == HORON_OK)
+        status = horon_joining_wait(j, ask_leader, leader_is_late, error);
+    return status;
+}
+
+static horon_status_t check_host_sizes(const struct horon_joining *j, struct horon_error *error)
+{
+    const struct horon_topology *topology = &j->boot->topology;
+    for (int host = 0; host < topology->host_count; host++) {
+        const int ranks = horon_topology_host_size(topology, host),
+                  most = j->caller->host_ranks_max;
+        if (ranks > most)
+            return horon_error_set(error, HORON_ERR_UNSUPPORTED,
+                                   "host %s has %d ranks, and %d are the most that can share its "
+                                   "memory; start fewer on it",
+                                   topology->host_name[host], ranks, most);
+    }
+    return HORON_OK;
+}
+
+/* What ranks of a host choose by its cores they must choose alike, whatever each sees of them. */
+static uint32_t cores_of_host(const struct horon_joining *j)
+{
+    const struct horon_topology *topology = &j->boot->topology;
+    const int host = topology->host_of[j->id.rank];
+    uint32_t least = 0;
+    for (int i = 0; i < horon_topology_host_size(topology, host); i++)
+        least = horon_card_cores(least, j->infos[horon_topology_rank_at(topology, host, i)].cores);
+    return least;
+}
+
+static void give_leader(const struct horon_joining *j, struct horon_writer *out)
+{
+    horon_write_u32(out, (uint32_t)j->leader_of[j->id.rank]);
+}
+
+static horon_status_t take_leader(struct horon_joining *j, int rank, struct horon_reader *in,
+                                  struct horon_error *error)
+{
+    (void)error;
+    j->leader_of[rank] = (int)horon_read_u32(in);
+    return HORON_OK;
+}
+
+/* Every rank knows every rank's leader: the same topology everywhere. */
+static horon_status_t know_hosts(struct horon_joining *j, struct horon_error *error)
+{
+    horon_status_t status = horon_topology_init(&j->boot->topology, j->id.rank, j->id.size,
+                                                j->leader_of, (const char(*)[64])j->names, error);
+    if (status != HORON_OK)
+        return status;
+    j->boot->cores = cores_of_host(j);
+    return check_host_sizes(j, error);
+}
+
+/* ---- Shared memory ---- */
+
+static horon_status_t ask_complete(struct horon_joining *j, struct horon_error *error)
+{
+    return j->host ? horon_host_complete(j->host, &j->boot->topology, error) : HORON_OK;
+}
+
+static horon_status_t ask_shared(struct horon_joining *j, struct horon_error *error)
+{
+    return horon_share_state(j->share, error);
+}
+
+static horon_status_t start_sharing(struct horon_joining *j, struct horon_error *error)
+{
+    const struct horon_topology *topology = &j->boot->topology;
+    const int host = topology->host_of[j->id.rank];
+    const int host_size = horon_topology_host_size(topology, host);
+    const bool leads = topology->local_rank_of[j->id.rank] == 0;
+    struct horon_share_peer *peers = horon_zalloc((size_t)host_size, sizeof *peers);
+    if (!peers)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the ranks of this host");
+    struct horon_share_options options = {
+        .pump = &j->pump,
+        .topology = topology,
+        .control_bytes = j->caller->control_bytes(j->config, host_size),
+        .arena_bytes = j->caller->arena_bytes(j->config, host_size)};
+    for (int i = 0; i < host_size; i++) {
+        const int rank = horon_topology_rank_at(topology, host, i);
+        peers[i] = (struct horon_share_peer){.socket = -1, .pidfd = -1};
+        if (j->host && (leads || i == 0))
+            horon_host_take(j->host, rank, &peers[i].socket, &peers[i].pidfd);
+        options.group_ranks += j->infos[rank].group == j->infos[j->id.rank].group;
+    }
+    horon_status_t status = horon_share_create(&options, peers, j->boot, &j->share, error);
+    horon_free(peers);
+    return status;
+}
+
+static horon_status_t host_is_late(struct horon_joining *j, char *text, size_t text_bytes)
+{
+    j->others_failed = true;
+    snprintf(text, text_bytes, "a rank of this host does not go on");
+    return HORON_ERR_TIMEOUT;
+}
+
+horon_status_t horon_step_share(struct horon_joining *j, struct horon_error *error)
+{
+    horon_status_t status = horon_joining_wait(j, ask_complete, host_is_late, error);
+    if (status == HORON_OK)
+        status = start_sharing(j, error);
+    return status == HORON_OK ? horon_joining_wait(j, ask_shared, host_is_late, error) : status;
+}
+
+/* ---- Other hosts ---- */
+
+static bool has_linked_above(const struct horon_joining *j)
+{
+    for (int r = j->id.rank + 1; r < j->id.size; r++)
+        if (horon_topology_linked(&j->boot->topology, j->id.rank, r))
+            return true;
+    return false;
+}
+
+static horon_status_t share_and_listen(struct horon_joining *j, struct horon_error *error)
+{
+    horon_status_t status = horon_step_share(j, error);
+    if (status != HORON_OK || !has_linked_above(j))
+        return status;
+    j->doing = "listening for other hosts";
+    return horon_listeners_open(&j->listeners, j->config, j->key.given, j->id.rank, error);
+}
+
+static void give_addresses(const struct horon_joining *j, struct horon_writer *out)
+{
+    horon_addresses_encode(out, &j->listeners.addresses);
+}
+
+/* They stay encoded: most of them are never used. */
+static horon_status_t take_addresses(struct horon_joining *j, int rank, struct horon_reader *in,
+                                     struct horon_error *error)
+{
+    struct horon_addresses ignored;
+    j->peer_infos[rank].addresses = j->blobs.items[rank];
+    if (horon_addresses_decode(in, &ignored))
+        return HORON_OK;
+    return horon_error_set(error, HORON_ERR_PROTO, "rank %d has unreadable addresses", rank);
+}
+
+static horon_status_t keep_addresses(struct horon_joining *j, struct horon_error *error)
+{
+    (void)error;
+    j->addresses = j->blobs;
+    j->blobs = (struct horon_blobs){0};
+    return HORON_OK;
+}
+
+static horon_status_t ask_connected(struct horon_joining *j, struct horon_error *error)
+{
+    return horon_peers_state(j->peers, error);
+}
+
+/* A rank that only waited leaves it to the other side to say what it tried. */
+static horon_status_t peers_are_late(struct horon_joining *j, char *text, size_t text_bytes)
+{
+    j->others_failed = !horon_peers_explain(j->peers, text, text_bytes);
+    return HORON_ERR_TIMEOUT;
+}
+
+static horon_status_t connect_hosts(struct horon_joining *j, struct horon_error *error)
+{
+    if (j->boot->topology.host_count == 1)
+        return HORON_OK;
+    struct horon_peers_options options = {.pump = &j->pump,
+                                          .key = &j->key,
+                                          .hello = j->hello,
+                                          .topology = &j->boot->topology,
+                                          .infos = j->peer_infos,
+                                          .log = j->log};
+    options.hello.role = HORON_ROLE_PEER;
+    horon_status_t status =
+        horon_peers_create(&options, &j->listeners, j->boot->socket_of, &j->peers, error);
+    return status == HORON_OK ? horon_joining_wait(j, ask_connected, peers_are_late, error)
+                              : status;
+}
+
+/* ---- In order ---- */
+
+const struct horon_step horon_steps[HORON_STEP_COUNT] = {
+    {.work_words = "looking at the settings",
+     .work = open_socket,
+     .round_words = "meeting the other ranks",
+     .give = give_card,
+     .take = take_card,
+     .conclude = know_job},
+    {.work_words = "looking for this host's ranks",
+     .work = find_host,
+     .round_words = "grouping ranks by host",
+     .give = give_leader,
+     .take = take_leader,
+     .conclude = know_hosts},
+    {.work_words = "sharing memory",
+     .work = share_and_listen,
+     .round_words = "exchanging addresses",
+     .give = give_addresses,
+     .take = take_addresses,
+     .conclude = keep_addresses,
+     .between_hosts = true},
+    {.work_words = "connecting hosts",
+     .work = connect_hosts,
+     .round_words = "waiting for the last ranks"},
+};
