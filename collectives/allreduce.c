@@ -16,7 +16,8 @@
  * least for private buffers. On one host woven.c does it. With several the reduced slice first
  * travels among its carriers (a net run), in the owner's slot, between "reduces" and the flag. The
  * tree of additions is that of DESIGN: ranks of a host pairwise in rank order, then hosts; who
- * computes a node never changes it.
+ * computes a node never changes it. An average of float16 is divided by a power of two before a
+ * host's sum is rounded, so that sums of hosts do not overflow.
  */
 #include "channel_state.h"
 
@@ -70,7 +71,7 @@ static horon_status_t begin_small_net(struct horon_channel *channel)
         channel->inputs[i] = horon_slot_data(heads[i]);
     if (channel->op.count)
         horon_reduce_tree(channel->op.dtype, channel->combine, channel->inputs, team->local_size,
-                          channel->op.prescale, &work, 1, channel->op.count, NULL);
+                          channel->op.prescale, &work, 1, channel->op.count, &channel->partial);
     struct horon_netrun_args args = {
         .plan = {.kind = horon_plan_choose(channel->options.net_algorithm, team->host_count,
                                            channel->op.count * channel->element_bytes),
@@ -181,7 +182,7 @@ static void reduce_to_slot(struct horon_channel *channel, uint64_t first, uint64
         channel->inputs[team->local_rank] = piece.src;
         void *out = slots[team->local_rank] + offset;
         horon_reduce_tree(channel->op.dtype, channel->combine, channel->inputs, team->local_size,
-                          channel->op.prescale, &out, 1, piece.count, NULL);
+                          channel->op.prescale, &out, 1, piece.count, &channel->partial);
     }
 }
 

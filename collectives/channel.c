@@ -154,8 +154,12 @@ void horon_channel_begin(struct horon_channel *channel, const struct horon_op *o
     channel->element_bytes = horon_dtype_bytes(op->dtype);
     bool average = op->redop == HORON_AVERAGE;
     channel->combine = average ? HORON_SUM : op->redop;
-    channel->finish.postscale = op->postscale;
-    channel->finish.divisor = average ? (uint64_t)channel->team->size : 1;
+    const uint64_t ranks = average ? (uint64_t)channel->team->size : 1;
+    const bool rounded = channel->team->host_count > 1; /* before the hosts' sums are added up */
+    const double divisor = rounded ? horon_reduce_partial_divisor(op->dtype, ranks) : 1.0;
+    channel->partial = (struct horon_reduce_finish){.postscale = 1.0, .divisor = divisor};
+    channel->finish = (struct horon_reduce_finish){.postscale = op->postscale,
+                                                   .divisor = (double)ranks / divisor};
     channel->met = 0;
     channel->phase = HORON_PHASE_ENTER;
     verbs[op->verb]->begin(channel);

@@ -45,7 +45,8 @@ struct horon_channel {
     uint64_t ended; /* operations */
     struct horon_op op;
     size_t element_bytes;
-    horon_redop_t combine; /* op.redop with AVERAGE made SUM */
+    horon_redop_t combine;              /* op.redop with AVERAGE made SUM */
+    struct horon_reduce_finish partial; /* of a host's sum, which is rounded; then of the whole */
     struct horon_reduce_finish finish;
     enum horon_phase phase;
     int met; /* local ranks whose entry was seen, from 0 up */

@@ -18,8 +18,8 @@ __extension__ typedef unsigned __int128 u128;
 #define SCALAR
 
 /* out[i] = expression of x, the element, and y, the parameter. */
-#define MAP(name, y_type, t, loop, expression)                                                     \
-    static void name(y_type y, const void *in, void *out, size_t count)                            \
+#define MAP(name, t, loop, expression)                                                             \
+    static void name(double y, const void *in, void *out, size_t count)                            \
     {                                                                                              \
         const el_##t *from = in;                                                                   \
         el_##t *to = out;                                                                          \
@@ -31,12 +31,12 @@ __extension__ typedef unsigned __int128 u128;
     }
 
 /* Likewise for 16-bit floats, on vectors of float32. */
-#define MAP_HALF(name, y_type, t, operator)                                                        \
-    static void name(y_type y, const void *in, void *out, size_t count)                            \
+#define MAP_HALF(name, t, operator)                                                                \
+    static void name(double y, const void *in, void *out, size_t count)                            \
     {                                                                                              \
         const el_u16 *from = in;                                                                   \
         el_u16 *to = out;                                                                          \
-        const float by = (float)(double)y;                                                         \
+        const float by = (float)y;                                                                 \
         size_t i = 0;                                                                              \
         for (; count - i >= LANES_f32; i += LANES_f32)                                             \
             t##_store(to + i, t##_load(from + i) operator by);                                     \
@@ -69,9 +69,9 @@ static inline double clamped(double value, double low, double high)
 /* A float64 quotient of integers below 2^32 is never rounded up to an integer that it does not
  * reach: the gap is at least 2^-32 of it, the rounding error at most 2^-53. Larger divisors give 0
  * either way. */
-static inline double int_divided(double value, uint64_t divisor)
+static inline double int_divided(double value, double divisor)
 {
-    return value / (double)divisor;
+    return value / divisor;
 }
 
 static inline int bit_length(u128 value)
@@ -151,8 +151,8 @@ static inline int64_t i64_divided(int64_t value, uint64_t divisor)
 }
 
 #define SCALE_INT(t, low, high)                                                                    \
-    MAP(scale_##t, double, t, VECTORIZED, clamped((double)x *y, low, high))                        \
-    MAP(divide_##t, uint64_t, t, VECTORIZED, int_divided(x, y))
+    MAP(scale_##t, t, VECTORIZED, clamped((double)x *y, low, high))                                \
+    MAP(divide_##t, t, VECTORIZED, int_divided(x, y))
 
 SCALE_INT(u8, 0, UINT8_MAX)
 SCALE_INT(i8, INT8_MIN, INT8_MAX)
@@ -160,19 +160,19 @@ SCALE_INT(u16, 0, UINT16_MAX)
 SCALE_INT(i16, INT16_MIN, INT16_MAX)
 SCALE_INT(u32, 0, UINT32_MAX)
 SCALE_INT(i32, INT32_MIN, INT32_MAX)
-MAP(scale_u64, double, u64, SCALAR, u64_scaled(x, y))
-MAP(scale_i64, double, i64, SCALAR, i64_scaled(x, y))
-MAP(divide_u64, uint64_t, u64, SCALAR, u64_divided(x, y))
-MAP(divide_i64, uint64_t, i64, SCALAR, i64_divided(x, y))
-MAP(scale_f32, double, f32, VECTORIZED, scalar_canonical_f32((float)((double)x *y)))
-MAP(scale_f64, double, f64, VECTORIZED, scalar_canonical_f64(x *y))
-MAP(divide_f32, uint64_t, f32, VECTORIZED, scalar_canonical_f32(x / (float)(double)y))
-MAP(divide_f64, uint64_t, f64, VECTORIZED, scalar_canonical_f64(x / (double)y))
-MAP_HALF(scale_f16, double, f16, *)
-MAP_HALF(scale_bf16, double, bf16, *)
-MAP_HALF(divide_f16, uint64_t, f16, /)
-MAP_HALF(divide_bf16, uint64_t, bf16, /)
-MAP(scale_bool, double, u8, VECTORIZED, x != 0 && y != 0.0)
-MAP(divide_bool, uint64_t, u8, VECTORIZED, x != 0 && y != 0)
+MAP(scale_u64, u64, SCALAR, u64_scaled(x, y))
+MAP(scale_i64, i64, SCALAR, i64_scaled(x, y))
+MAP(divide_u64, u64, SCALAR, u64_divided(x, (uint64_t)y))
+MAP(divide_i64, i64, SCALAR, i64_divided(x, (uint64_t)y))
+MAP(scale_f32, f32, VECTORIZED, scalar_canonical_f32((float)((double)x *y)))
+MAP(scale_f64, f64, VECTORIZED, scalar_canonical_f64(x *y))
+MAP(divide_f32, f32, VECTORIZED, scalar_canonical_f32(x / (float)y))
+MAP(divide_f64, f64, VECTORIZED, scalar_canonical_f64(x / y))
+MAP_HALF(scale_f16, f16, *)
+MAP_HALF(scale_bf16, bf16, *)
+MAP_HALF(divide_f16, f16, /)
+MAP_HALF(divide_bf16, bf16, /)
+MAP(scale_bool, u8, VECTORIZED, x != 0 && y != 0.0)
+MAP(divide_bool, u8, VECTORIZED, x != 0 && y != 0.0)
 
 #endif

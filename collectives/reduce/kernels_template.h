@@ -59,15 +59,13 @@ static inline void canonical_store_f64(el_f64 *out, v_f64 value)
     store_f64(out, canonical_f64(value));
 }
 
-DIVIDE_SUM(divide_sum_f32, v_f32, float, )
-DIVIDE_SUM(divide_sum_f64, v_f64, double, )
-DIVIDE_SUM(divide_sum_f16, v_f32, float, f16_round)
-DIVIDE_SUM(divide_sum_bf16, v_f32, float, bf16_round)
+DIVIDE_SUM(divide_sum_f32, v_f32, float)
+DIVIDE_SUM(divide_sum_f64, v_f64, double)
 
 TREE_SUM(sum_f32, f32, v_f32, LANES_f32, load_f32, canonical_store_f32, divide_sum_f32, EACH_KIND)
 TREE_SUM(sum_f64, f64, v_f64, LANES_f64, load_f64, canonical_store_f64, divide_sum_f64, EACH_KIND)
-TREE_SUM(sum_f16, u16, v_f32, LANES_f32, f16_load, f16_store, divide_sum_f16, EACH_KIND)
-TREE_SUM(sum_bf16, u16, v_f32, LANES_f32, bf16_load, bf16_store, divide_sum_bf16, EACH_KIND)
+TREE_SUM(sum_f16, u16, v_f32, LANES_f32, f16_load, f16_store, divide_sum_f32, EACH_KIND)
+TREE_SUM(sum_bf16, u16, v_f32, LANES_f32, bf16_load, bf16_store, divide_sum_f32, EACH_KIND)
 TREE(product_f32, f32, v_f32, LANES_f32, load_f32, canonical_store_f32, TIMES)
 TREE(product_f64, f64, v_f64, LANES_f64, load_f64, canonical_store_f64, TIMES)
 TREE(product_f16, u16, v_f32, LANES_f32, f16_load, f16_store, TIMES)

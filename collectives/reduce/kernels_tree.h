@@ -39,22 +39,23 @@ struct quotient {
     double by;
 };
 
-static inline struct quotient quotient_of(uint64_t divisor)
+static inline struct quotient quotient_of(double divisor)
 {
+    const uint64_t whole = (uint64_t)divisor;
     if (divisor == 1)
         return (struct quotient){UNDIVIDED, 1};
-    if ((divisor & (divisor - 1)) == 0)
-        return (struct quotient){MULTIPLIED, 1 / (double)divisor};
-    return (struct quotient){DIVIDED, (double)divisor};
+    if ((whole & (whole - 1)) == 0)
+        return (struct quotient){MULTIPLIED, 1 / divisor};
+    return (struct quotient){DIVIDED, divisor};
 }
 
-/* `rounded` is what the sum becomes before it is divided. */
-#define DIVIDE_SUM(name, vector, scalar, rounded)                                                  \
+/* Of 16-bit floats in float32, as they were summed. */
+#define DIVIDE_SUM(name, vector, scalar)                                                           \
     ALWAYS_INLINE vector name(vector sum, struct quotient q)                                       \
     {                                                                                              \
         if (q.kind == MULTIPLIED)                                                                  \
-            return rounded(sum) * (scalar)q.by;                                                    \
-        return q.kind == DIVIDED ? rounded(sum) / (scalar)q.by : sum;                              \
+            return sum * (scalar)q.by;                                                             \
+        return q.kind == DIVIDED ? sum / (scalar)q.by : sum;                                       \
     }
 
 #define KEEP(value, quotient) ((void)(quotient), (value))

@@ -35,11 +35,6 @@ static inline void f16_store(el_u16 *out, v_f32 value)
     _mm_storeu_si128((__m128i *)(void *)out, f16_narrowed(value));
 }
 
-static inline v_f32 f16_round(v_f32 value)
-{
-    return _mm256_cvtph_ps(f16_narrowed(value));
-}
-
 static inline v_f32 bf16_load(const el_u16 *in)
 {
     __m128i packed = _mm_loadu_si128((const __m128i *)(const void *)in);
@@ -58,11 +53,6 @@ static inline void bf16_store(el_u16 *out, v_f32 value)
     __m128i low = _mm256_castsi256_si128(rounded);
     __m128i high = _mm256_extracti128_si256(rounded, 1);
     _mm_storeu_si128((__m128i *)(void *)out, _mm_packus_epi32(low, high));
-}
-
-static inline v_f32 bf16_round(v_f32 value)
-{
-    return (v_f32)(bf16_narrowed(value) << 16);
 }
 
 #endif

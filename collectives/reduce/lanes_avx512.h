@@ -43,11 +43,6 @@ static inline void f16_store(el_u16 *out, v_f32 value)
     _mm256_storeu_si256((__m256i *)(void *)out, f16_narrowed(value));
 }
 
-static inline v_f32 f16_round(v_f32 value)
-{
-    return _mm512_cvtph_ps(f16_narrowed(value));
-}
-
 static inline v_f32 bf16_load(const el_u16 *in)
 {
     __m256i packed = _mm256_loadu_si256((const __m256i *)(const void *)in);
@@ -64,11 +59,6 @@ static inline void bf16_store(el_u16 *out, v_f32 value)
 {
     __m256i rounded = _mm512_cvtepi32_epi16((__m512i)bf16_narrowed(value));
     _mm256_storeu_si256((__m256i *)(void *)out, rounded);
-}
-
-static inline v_f32 bf16_round(v_f32 value)
-{
-    return (v_f32)(bf16_narrowed(value) << 16);
 }
 
 #endif

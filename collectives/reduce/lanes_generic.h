@@ -4,8 +4,7 @@
  * lanes_*.h give the same names and the same bits. IEEE single precision is assumed.
  *
  * The *_load and *_store functions convert LANES_f32 elements from and to float32; storing rounds
- * to nearest, ties to even, and makes NaN canonical. *_round is what storing and loading would
- * give.
+ * to nearest, ties to even, and makes NaN canonical.
  */
 #ifndef HORON_REDUCE_LANES_GENERIC_H
 #define HORON_REDUCE_LANES_GENERIC_H
@@ -90,11 +89,6 @@ static inline void f16_store(el_u16 *out, v_f32 value)
     halves_store(out, f16_narrowed(value));
 }
 
-static inline v_f32 f16_round(v_f32 value)
-{
-    return f16_widened(f16_narrowed(value));
-}
-
 static inline v_f32 bf16_load(const el_u16 *in)
 {
     return (v_f32)(halves_load(in) << 16);
@@ -103,11 +97,6 @@ static inline v_f32 bf16_load(const el_u16 *in)
 static inline void bf16_store(el_u16 *out, v_f32 value)
 {
     halves_store(out, bf16_narrowed(value));
-}
-
-static inline v_f32 bf16_round(v_f32 value)
-{
-    return (v_f32)(bf16_narrowed(value) << 16);
 }
 
 #endif

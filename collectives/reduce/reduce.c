@@ -37,14 +37,14 @@ static void copy(void *out, const void *in, size_t bytes)
 
 static bool finish_is_none(const struct horon_reduce_finish *finish)
 {
-    return finish == NULL || (finish->divisor == 1 && finish->postscale == 1.0);
+    return finish->divisor == 1.0 && finish->postscale == 1.0;
 }
 
 static void finish_into(const struct horon_reduce_type *type,
                         const struct horon_reduce_finish *finish, const void *in, void *out,
                         size_t count)
 {
-    if (finish->divisor != 1) {
+    if (finish->divisor != 1.0) {
         type->divide(finish->divisor, in, out, count);
         in = out;
     }
@@ -52,7 +52,8 @@ static void finish_into(const struct horon_reduce_type *type,
         type->scale(finish->postscale, in, out, count);
 }
 
-/* The block of count elements at a byte offset, not finished, into the call's only output. */
+/* The block of count elements at a byte offset into the call's first output, divided by the call's
+ * divisor if the kernel does that. */
 static void tree_of_block(const struct horon_reduce_type *type, horon_redop_t op,
                           const struct horon_reduce_call *whole, double prescale, size_t at_bytes,
                           size_t count, void *out)
@@ -71,8 +72,12 @@ static void tree_of_block(const struct horon_reduce_type *type, horon_redop_t op
         copy(out, leaves[0], bytes);
         return;
     }
-    const struct horon_reduce_call call = {
-        .in = leaves, .out = &out, .n = whole->n, .n_out = 1, .count = count, .divisor = 1};
+    const struct horon_reduce_call call = {.in = leaves,
+                                           .out = &out,
+                                           .n = whole->n,
+                                           .n_out = 1,
+                                           .count = count,
+                                           .divisor = whole->divisor};
     type->tree[op](&call);
 }
 
@@ -84,9 +89,10 @@ static void copy_some(struct horon_reduce_beside *beside, size_t bytes)
     beside->done += bytes;
 }
 
+/* @param rest  what is to be done after the kernel, which divides by the call's divisor */
 static void tree_in_blocks(const struct horon_reduce_type *type, horon_redop_t op,
                            const struct horon_reduce_call *call, double prescale,
-                           const struct horon_reduce_finish *finish)
+                           struct horon_reduce_finish rest)
 {
     size_t n = (size_t)call->n;
     size_t leaf_bytes = n * BLOCK_BYTES > SCRATCH_BYTES
@@ -98,8 +104,8 @@ static void tree_in_blocks(const struct horon_reduce_type *type, horon_redop_t o
         size_t at_bytes = at * type->bytes;
         unsigned char *first = (unsigned char *)call->out[0] + at_bytes;
         tree_of_block(type, op, call, prescale, at_bytes, count, first);
-        if (!finish_is_none(finish))
-            finish_into(type, finish, first, first, count);
+        if (!finish_is_none(&rest))
+            finish_into(type, &rest, first, first, count);
         for (int j = 1; j < call->n_out; j++)
             copy((unsigned char *)call->out[j] + at_bytes, first, count * type->bytes);
         if (call->beside)
@@ -121,15 +127,29 @@ void horon_reduce_tree_on(const struct horon_reduce_kernels *kernels, horon_dtyp
                                      .count = count,
                                      .divisor = 1,
                                      .beside = beside};
-    bool kernel_divides = op == HORON_SUM && type->is_float;
-    bool kernel_finishes = finish_is_none(finish) || (kernel_divides && finish->postscale == 1.0);
-    if (n == 1 || prescale != 1.0 || !kernel_finishes) {
-        tree_in_blocks(type, op, &call, prescale, finish);
-        return;
-    }
+    struct horon_reduce_finish rest = {.postscale = 1.0, .divisor = 1.0};
     if (finish != NULL)
-        call.divisor = finish->divisor;
-    type->tree[op](&call);
+        rest = *finish;
+    if (op == HORON_SUM && type->is_float && n > 1) {
+        call.divisor = rest.divisor; /* 16-bit floats before they are rounded */
+        rest.divisor = 1.0;
+    }
+    if (n == 1 || prescale != 1.0 || !finish_is_none(&rest))
+        tree_in_blocks(type, op, &call, prescale, rest);
+    else
+        type->tree[op](&call);
+}
+
+double horon_reduce_partial_divisor(horon_dtype_t dtype, uint64_t ranks)
+{
+    uint64_t divisor = 1;
+    assert(ranks > 0);
+    if (dtype != HORON_FLOAT16)
+        return 1.0;
+    while (divisor < ranks)
+        divisor *= 2;
+    /* Sums of up to 1024 of the largest float16 are never rounded up; more might be, a little. */
+    return (double)(ranks <= 1024 ? divisor : 2 * divisor);
 }
 
 bool horon_reduce_supported(horon_dtype_t dtype, horon_redop_t op)
@@ -150,7 +170,8 @@ static void tree(horon_dtype_t dtype, horon_redop_t op, const void *const *in, i
     assert(n_out >= 1);
     assert(op != HORON_AVERAGE);
     assert(horon_reduce_supported(dtype, op));
-    assert(finish == NULL || finish->divisor > 0);
+    assert(finish == NULL || finish->divisor >= 1);
+    assert(finish == NULL || finish->divisor < 0x1p64);
     struct horon_reduce_fp saved;
     horon_reduce_fp_enter(&saved);
     horon_reduce_tree_on(horon_reduce_select(), dtype, op, in, n, prescale, out, n_out, count,

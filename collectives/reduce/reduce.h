@@ -12,8 +12,10 @@
  *    and min are "and".
  *  - Floats round to nearest, ties to even, with subnormals, and without contraction, whatever
  *    rounding or flush mode the caller's thread is in; the mode is put back before returning.
- *  - 16-bit floats: sums and products run in float32 along the whole tree of one call, and are
- *    rounded to 16 bits once, at its end.
+ *  - 16-bit floats: sums and products run in float32 along the whole tree of one call, sums are
+ *    divided in float32, too, and then rounded to 16 bits once. An average can thus not overflow on
+ *    the way. Where partial sums are rounded before all are added (between hosts), they are divided
+ *    first: see horon_reduce_partial_divisor().
  *  - A NaN that is computed, by any operation, is the positive quiet NaN with an empty payload. (A
  *    payload would depend on how a compiler orders operands, a sign on the architecture.) One leaf
  *    alone that is not scaled is copied bit for bit.
@@ -25,8 +27,8 @@
  *    as they are, unless x is 0: then false.
  *  - Dividing by d, if d is not 1. Integers: the quotient cut towards zero. Floats: by d converted
  *    to float64 and then to their type; 16 bits in float32, rounded. Booleans stay as they are.
- *  - Scaling, reducing, dividing and scaling again each round to the dtype, so that one call that
- *    does several gives the bits of several calls that do one each.
+ *  - But for that, scaling, reducing, dividing and scaling again each round to the dtype, so that
+ *    one call that does several gives the bits of several calls that do one each.
  *
  * Memory: inputs and outputs need the alignment of their element. An output may be an input (the
  * same pointer); otherwise outputs overlap nothing. A count of 0 does nothing.
@@ -47,7 +49,9 @@
 /** What becomes of the final sum: divided first, then scaled. */
 struct horon_reduce_finish {
     double postscale; /* 1.0: not scaled */
-    uint64_t divisor; /* 1: not divided; never 0. For HORON_AVERAGE the number of ranks */
+    double divisor;   /* 1.0: not divided. For HORON_AVERAGE the number of ranks, or what partial
+                         divisors leave of it. Whole and below 2^64; horon_reduce_finish() also
+                         divides floats by fractions above 0 */
 };
 
 /**
@@ -56,6 +60,16 @@ struct horon_reduce_finish {
  * @return false also for complex, 8-bit floats, and values that are no dtype or op
  */
 bool horon_reduce_supported(horon_dtype_t dtype, horon_redop_t op);
+
+/**
+ * By what the partial sums of an average are divided before their first rounding, so that neither
+ * they nor what they add up to can be more than the dtype holds: for float16 a power of two that is
+ * at least @p ranks. Dividing by it is exact but for small values: there each rounding loses up to
+ * 2^-25 of the sum, 2^-24 of the average (2^-23 beyond 1024 ranks). The whole is then divided by
+ * what is left, ranks / divisor: more than a quarter, at most 1. All other dtypes get 1: bfloat16
+ * has the range of the float32 in which it is summed, and overflows where float32 does.
+ */
+double horon_reduce_partial_divisor(horon_dtype_t dtype, uint64_t ranks);
 
 /**
  * Reduces n inputs along the canonical tree, and writes the result n_out times. Each input is read
@@ -67,7 +81,7 @@ bool horon_reduce_supported(horon_dtype_t dtype, horon_redop_t op);
  * @param prescale each leaf is scaled by it first
  * @param out      [n_out] pointers to [count] elements each; each may equal any one of in
  * @param n_out    >= 1
- * @param finish   NULL: none
+ * @param finish   NULL: none; its divisor is at least 1
  */
 void horon_reduce_tree(horon_dtype_t dtype, horon_redop_t op, const void *const *in, int n,
                        double prescale, void *const *out, int n_out, size_t count,

@@ -30,13 +30,13 @@ struct horon_reduce_call {
     void *const *out;      /* [n_out] */
     int n, n_out;
     size_t count;
-    uint64_t divisor;                   /* of sums of floats; else ignored */
+    double divisor;                     /* of sums of floats; else ignored */
     struct horon_reduce_beside *beside; /* NULL: none */
 };
 
 typedef void (*horon_reduce_tree_fn)(const struct horon_reduce_call *call);
 typedef void (*horon_reduce_scale_fn)(double scale, const void *in, void *out, size_t count);
-typedef void (*horon_reduce_divide_fn)(uint64_t divisor, const void *in, void *out, size_t count);
+typedef void (*horon_reduce_divide_fn)(double divisor, const void *in, void *out, size_t count);
 
 /** The kernels of one dtype; all NULL and bytes 0 if it does not reduce. */
 struct horon_reduce_type {

@@ -194,6 +194,18 @@ def test_objects_of_any_size(run_ranks, n):
     run_ranks(n, rank_objects)
 
 
+def rank_large_halves():
+    horon.init()
+    for number in (20000, -65504):
+        halves = numpy.full(4099, number, "float16")
+        assert (horon.allreduce(halves, name=f"halves.{number}", op=horon.Average) == number).all()
+
+
+def test_float16_average_overflows_only_where_it_does_not_fit(run_ranks):
+    run_ranks(4, rank_large_halves)
+    run_ranks(4, rank_large_halves, HORON_SHM=0)  # each rank is a host of its own
+
+
 def rank_dtype_by_hand():
     """Types that the buffer protocol has no letter for."""
     horon.init()

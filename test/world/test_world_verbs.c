@@ -68,6 +68,8 @@ static void fill(struct world *world, void *memory, uint64_t count, horon_dtype_
             ((double *)memory)[i] = (double)value / 7.0;
         else if (dtype == HORON_INT32)
             ((int32_t *)memory)[i] = value;
+        else if (dtype == HORON_FLOAT16) /* the largest third: any two add up to infinity */
+            ((uint16_t *)memory)[i] = (uint16_t)(0x7bff - (value & 0x1ff));
         else if (dtype == HORON_BFLOAT16)
             ((uint16_t *)memory)[i] = (uint16_t)(0x3f80 + value % 64);
         else
@@ -139,6 +141,9 @@ static void check_allreduce(struct world *world, horon_dtype_t dtype, horon_redo
     settle(world, requests, (size_t)world->size);
     world_expect_allreduce(world, dtype, op, prescale, postscale, (const void *const *)copy, count,
                            expected);
+    if (dtype == HORON_FLOAT16 && op == HORON_AVERAGE)
+        for (uint64_t i = 0; i < count; i++)
+            assert_true(((uint16_t *)expected)[i] <= 0x7bff); /* no infinity, no NaN */
     for (int i = 0; i < world->size; i++) {
         assert_memory_equal(is_in_place(place, i) ? in[i] : out[i], expected, bytes);
         if (!is_in_place(place, i))
@@ -195,6 +200,8 @@ static void allreduces(struct world *world)
                             scale);
         }
         check_allreduce(world, HORON_FLOAT64, HORON_MAX, counts[c], 0, EACH_ITS_WAY, 1.0);
+        check_allreduce(world, HORON_FLOAT16, HORON_AVERAGE, counts[c], HORON_IN_ORDER, IN_PLACE,
+                        1.0);
     }
 }
 

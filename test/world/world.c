@@ -295,12 +295,23 @@ void world_expect_allreduce(const struct world *world, horon_dtype_t dtype, horo
     const struct horon_topology *topology = &world->ranks[0].topology;
     horon_redop_t combine = op == HORON_AVERAGE ? HORON_SUM : op;
     size_t bytes = (size_t)count * horon_dtype_bytes(dtype);
+    const double ranks = op == HORON_AVERAGE ? world->size : 1;
+    struct horon_reduce_finish finish = {.postscale = postscale, .divisor = ranks};
+    struct horon_reduce_finish partial = {.postscale = 1.0, .divisor = 1.0};
+    if (world->host_count == 1) { /* no sum is rounded but the whole: all in one */
+        horon_reduce_tree(dtype, combine, inputs, world->size, prescale, &out, 1, count, &finish);
+        return;
+    }
+    if (dtype == HORON_FLOAT16)
+        while (partial.divisor < ranks)
+            partial.divisor *= 2;
+    finish.divisor /= partial.divisor;
     uint8_t **sums = calloc((size_t)world->host_count, sizeof *sums);
     for (int h = 0; h < world->host_count; h++) {
         sums[h] = malloc(bytes + 1);
         void *sum = sums[h];
         horon_reduce_tree(dtype, combine, inputs + topology->host_first[h],
-                          world->hosts[h].local_size, prescale, &sum, 1, count, NULL);
+                          world->hosts[h].local_size, prescale, &sum, 1, count, &partial);
     }
     int block = 1;
     while (world->host_count % (block * 2) == 0)
@@ -310,10 +321,6 @@ void world_expect_allreduce(const struct world *world, horon_dtype_t dtype, horo
         if (first)
             horon_reduce_combine(dtype, combine, sums[0], sums[first], sums[0], count);
     }
-    struct horon_reduce_finish finish = {
-        .postscale = postscale,
-        .divisor = op == HORON_AVERAGE ? (uint64_t)world->size : 1,
-    };
     horon_reduce_finish(dtype, &finish, sums[0], out, count);
     for (int h = 0; h < world->host_count; h++)
         free(sums[h]);

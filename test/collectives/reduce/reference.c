@@ -209,18 +209,19 @@ uint64_t reference_scale(horon_dtype_t dtype, uint64_t x, double scale)
     return int_of(dtype, long_double_of(dtype, x) * (long double)scale);
 }
 
-uint64_t reference_divide(horon_dtype_t dtype, uint64_t x, uint64_t divisor)
+uint64_t reference_divide(horon_dtype_t dtype, uint64_t x, double by)
 {
-    if (divisor == 1)
+    const uint64_t divisor = (uint64_t)by;
+    if (by == 1.0)
         return x;
     if (dtype == HORON_BOOL)
         return x != 0;
     if (is_half(dtype))
-        return reference_narrow(dtype, reference_widen(dtype, x) / (float)(double)divisor);
+        return reference_narrow(dtype, reference_widen(dtype, x) / (float)by);
     if (dtype == HORON_FLOAT32)
-        return bits_of_f32((float)value_of(dtype, x) / (float)(double)divisor);
+        return bits_of_f32((float)value_of(dtype, x) / (float)by);
     if (dtype == HORON_FLOAT64)
-        return bits_of_f64(value_of(dtype, x) / (double)divisor);
+        return bits_of_f64(value_of(dtype, x) / by);
     if (!traits[dtype].is_signed)
         return x / divisor;
     int64_t value = signed_of(dtype, x);
@@ -272,6 +273,7 @@ uint64_t reference_tree(horon_dtype_t dtype, horon_redop_t op, const uint64_t *l
                         double prescale, const struct horon_reduce_finish *finish)
 {
     uint64_t scaled[HORON_REDUCE_INPUTS_MAX];
+    assert(n > 0);
     bool wide = is_half(dtype) && (op == HORON_SUM || op == HORON_PRODUCT) && n > 1;
     for (int i = 0; i < n; i++) {
         scaled[i] = reference_scale(dtype, leaves[i], prescale);
@@ -279,12 +281,16 @@ uint64_t reference_tree(horon_dtype_t dtype, horon_redop_t op, const uint64_t *l
             scaled[i] = bits_of_f32(reference_widen(dtype, scaled[i]));
     }
     uint64_t result = tree(wide ? HORON_FLOAT32 : dtype, op, scaled, n);
+    const double divisor = finish == NULL ? 1.0 : finish->divisor;
+    const bool divided = wide && op == HORON_SUM; /* in 32 bits */
+    if (divided)
+        result = reference_divide(HORON_FLOAT32, result, divisor);
     if (wide)
         result = reference_narrow(dtype, (float)value_of(HORON_FLOAT32, result));
     if (dtype == HORON_BOOL)
         result = result != 0;
     if (finish == NULL)
         return result;
-    return reference_scale(dtype, reference_divide(dtype, result, finish->divisor),
+    return reference_scale(dtype, divided ? result : reference_divide(dtype, result, divisor),
                            finish->postscale);
 }

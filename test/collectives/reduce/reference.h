@@ -19,7 +19,7 @@ uint64_t reference_tree(horon_dtype_t dtype, horon_redop_t op, const uint64_t *l
                         double prescale, const struct horon_reduce_finish *finish);
 
 uint64_t reference_scale(horon_dtype_t dtype, uint64_t x, double scale);
-uint64_t reference_divide(horon_dtype_t dtype, uint64_t x, uint64_t divisor);
+uint64_t reference_divide(horon_dtype_t dtype, uint64_t x, double divisor);
 
 /** Exact. 16-bit floats only. */
 float reference_widen(horon_dtype_t dtype, uint64_t bits);

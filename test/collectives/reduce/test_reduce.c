@@ -102,17 +102,8 @@ static void test_reduce_tree_into_any_input_gives_the_reference(void **state)
 
 static const double scales[] = {0.5,   3.0,  1.0 / 3.0, -1.5,   0.0,      -0.0,      1e-4,
                                 65536, 1e30, -1e300,    5e-324, INFINITY, -INFINITY, NAN};
-static const uint64_t divisors[] = {1,
-                                    2,
-                                    3,
-                                    7,
-                                    255,
-                                    1000003,
-                                    1u << 31,
-                                    (uint64_t)1 << 32,
-                                    UINT64_MAX,
-                                    INT64_MAX,
-                                    (uint64_t)INT64_MAX + 1};
+static const double divisors[] = {
+    1, 2, 3, 7, 255, 1000003, 0x1p31, 0x1p32, 0x1p63, 0x1p53, 0x1.fffffffffffffp63};
 
 static void test_reduce_tree_scaled_before_and_after_gives_the_reference(void **state)
 {
@@ -193,7 +184,8 @@ static void test_reduce_finish_with_nothing_to_do_copies(void **state)
     assert_memory_equal(in, out, sizeof in);
 }
 
-/* Scaling in the call that reduces must not change the bits against a call of its own. */
+/* Scaling in the call that reduces must not change the bits against a call of its own; but a sum of
+ * 16-bit floats is divided before it is rounded. */
 static void test_reduce_tree_finishing_equals_finish_after_tree(void **state)
 {
     (void)state;
@@ -202,6 +194,8 @@ static void test_reduce_tree_finishing_equals_finish_after_tree(void **state)
     FOR_EACH_REDUCTION(dtype, op)
     {
         uint64_t a[COUNT], b[COUNT], together[COUNT], apart[COUNT], rng = 7;
+        if (op == HORON_SUM && (dtype == HORON_FLOAT16 || dtype == HORON_BFLOAT16))
+            continue;
         for (size_t e = 0; e < COUNT; e++) {
             reference_set(dtype, a, e, harness_element(dtype, true, &rng));
             reference_set(dtype, b, e, harness_element(dtype, true, &rng));

@@ -59,7 +59,7 @@ struct part {
     int n;
     size_t count, times, extra;
     double prescale;
-    uint64_t divisor;
+    double divisor;
     size_t odd; /* by how much copies are out of line */
 };
 
@@ -109,7 +109,7 @@ static void test_reduce_beside_copies_change_no_bits_and_keep_pace(void **state)
                 struct part part = {.dtype = dtype, .op = op, .n = n, .count = counts[c]};
                 part.times = ((size_t)n + c) % (TIMES_MAX + 1);
                 part.extra = c % 2 ? 0 : EXTRA_MAX;
-                part.divisor = 1 + ((size_t)n + c) % 3;
+                part.divisor = (double)(1 + ((size_t)n + c) % 3);
                 part.odd = c % 3;
                 part.prescale = (c + (size_t)n) % 4 == 3 ? 0.5 : 1.0;
                 check(bed, &part, NULL);

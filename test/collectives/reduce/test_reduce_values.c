@@ -158,6 +158,85 @@ static void test_reduce_float16_sum_rounds_once(void **state)
     assert_int_equal(sum, 0x6800);
 }
 
+static void test_reduce_partial_divisor_is_a_power_of_two_for_float16_only(void **state)
+{
+    (void)state;
+    const struct {
+        uint64_t ranks;
+        double divisor;
+    } cases[] = {{1, 1}, {2, 2}, {3, 4}, {8, 8}, {9, 16}, {1024, 1024}, {1025, 4096}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const double divisor = horon_reduce_partial_divisor(HORON_FLOAT16, cases[i].ranks);
+        assert_true(divisor == cases[i].divisor);
+    }
+    assert_true(horon_reduce_partial_divisor(HORON_BFLOAT16, 5) == 1.0);
+    assert_true(horon_reduce_partial_divisor(HORON_FLOAT32, 5) == 1.0);
+    assert_true(horon_reduce_partial_divisor(HORON_INT8, 5) == 1.0);
+}
+
+/* An average over hosts of one rank each, of which all give @p value: what each host's sum becomes,
+ * then the hosts' one by one, which rounds more often than the tree does. */
+static float average_of_hosts(float value, uint64_t hosts)
+{
+    const double divisor = horon_reduce_partial_divisor(HORON_FLOAT16, hosts);
+    const struct horon_reduce_finish partial = {.postscale = 1.0, .divisor = divisor};
+    const struct horon_reduce_finish whole = {.postscale = 1.0, .divisor = (double)hosts / divisor};
+    const uint16_t leaf = (uint16_t)reference_narrow(HORON_FLOAT16, value);
+    const void *in = &leaf;
+    uint16_t part = 0, sum = 0;
+    void *out = &part;
+    horon_reduce_tree(HORON_FLOAT16, HORON_SUM, &in, 1, 1.0, &out, 1, 1, &partial);
+    for (uint64_t i = 0; i < hosts; i++)
+        horon_reduce_combine(HORON_FLOAT16, HORON_SUM, &sum, &part, &sum, 1);
+    horon_reduce_finish(HORON_FLOAT16, &whole, &sum, &sum, 1);
+    return reference_widen(HORON_FLOAT16, sum);
+}
+
+static void test_reduce_float16_average_over_hosts_never_overflows(void **state)
+{
+    (void)state;
+    for (uint64_t hosts = 1; hosts < 5000; hosts += hosts < 1100 ? 1 : 97) {
+        assert_true(isfinite(average_of_hosts(65504.0f, hosts)));
+        assert_true(isfinite(average_of_hosts(-65504.0f, hosts)));
+    }
+    assert_true(average_of_hosts(65504.0f, 4) == 65504.0f);
+    assert_true(average_of_hosts(20000.0f, 3) == 20000.0f);
+    assert_true(isinf(average_of_hosts(INFINITY, 3)));
+}
+
+/* Small values lose bits of their own to the power of two; as much as reduce.h says, and no more:
+ * a part, and each sum of parts, less than 2^-24 of the average. */
+static void test_reduce_float16_average_of_small_values_is_near(void **state)
+{
+    (void)state;
+    for (uint64_t hosts = 1; hosts <= 33; hosts++)
+        for (uint64_t bits = 0; bits < 0x0800; bits++) { /* all subnormals, and 2^-14 to 2^-13 */
+            const float value = reference_widen(HORON_FLOAT16, bits);
+            const float got = average_of_hosts(value, hosts);
+            const double bound = (double)(2 * hosts) * 0x1p-24;
+            assert_true(fabs((double)got - (double)value) <= bound);
+        }
+}
+
+/* In one host the whole sum is divided before it is rounded, so nothing is lost at all. */
+static void test_reduce_float16_average_in_a_host_rounds_once(void **state)
+{
+    (void)state;
+    const uint16_t leaves[] = {0x7bff, 0x7bff, 0x0001}; /* 65504 twice, and the smallest */
+    const struct horon_reduce_finish thirds = {.postscale = 1.0, .divisor = 3};
+    const struct horon_reduce_finish halves = {.postscale = 0.5, .divisor = 2};
+    const void *large[] = {&leaves[0], &leaves[1], &leaves[0]};
+    const void *small[] = {&leaves[2], &leaves[2], &leaves[2]};
+    uint16_t got = 0;
+    void *out = &got;
+    horon_reduce_tree(HORON_FLOAT16, HORON_SUM, large, 3, 1.0, &out, 1, 1, &thirds);
+    assert_int_equal(got, leaves[0]);
+    horon_reduce_tree(HORON_FLOAT16, HORON_SUM, small, 3, 1.0, &out, 1, 1, &thirds);
+    assert_int_equal(got, leaves[2]);
+    horon_reduce_tree(HORON_FLOAT16, HORON_SUM, large, 2, 1.0, &out, 1, 1, &halves);
+    assert_int_equal(got, 0x77ff); /* 32752: scaled after it was divided */
+}
+
 /* (1e8 + 1) + (-1e8 + 1): the pairs lose both ones; from left to right 1 remains. */
 static void test_reduce_tree_pairs_neighbours(void **state)
 {
@@ -234,6 +313,10 @@ int main(void)
         cmocka_unit_test(test_reduce_min_max_know_signed_zeros_and_nan),
         cmocka_unit_test(test_reduce_computed_nan_is_canonical),
         cmocka_unit_test(test_reduce_float16_sum_rounds_once),
+        cmocka_unit_test(test_reduce_partial_divisor_is_a_power_of_two_for_float16_only),
+        cmocka_unit_test(test_reduce_float16_average_over_hosts_never_overflows),
+        cmocka_unit_test(test_reduce_float16_average_of_small_values_is_near),
+        cmocka_unit_test(test_reduce_float16_average_in_a_host_rounds_once),
         cmocka_unit_test(test_reduce_tree_pairs_neighbours),
         cmocka_unit_test(test_reduce_average_of_integers_is_cut_towards_zero),
         cmocka_unit_test(test_reduce_scale_of_integers_saturates),
