@@ -260,7 +260,7 @@ static horon_status_t make_loop(struct horon_context *ctx, struct horon_error *e
             horon_loop_watch(ctx->loop, number, HORON_LOOP_READ);
     }
     for (int rank = 0; rank < size; rank++) {
-        int socket = horon_engine_socket(ctx->engine, rank);
+        int socket = horon_engine_descriptor(ctx->engine, rank);
         ctx->watch_of[rank] = socket < 0 ? -1 : horon_loop_add(ctx->loop, socket, on_socket, ctx);
     }
     return HORON_OK;
@@ -433,7 +433,7 @@ static void leave(struct horon_context *ctx)
     horon_token_take(ctx);
     horon_engine_leave(ctx->engine);
     uint64_t deadline = horon_clock_deadline(horon_clock_ns(), GOODBYE_MS);
-    while (!horon_engine_delivered(ctx->engine) && horon_clock_ns() < deadline) {
+    while (horon_engine_undelivered(ctx->engine) && horon_clock_ns() < deadline) {
         horon_context_tell_deaths(ctx); /* who is dead needs no goodbye */
         if (!horon_engine_progress(ctx->engine))
             sched_yield();

@@ -36,7 +36,7 @@ static void in_child(void)
         horon_loop_close_in_child(ctx->loop);
         /* connected sockets are the links' by now */
         for (int rank = 0; ctx->engine && rank < ctx->boot.topology.size; rank++) {
-            int socket = horon_engine_socket(ctx->engine, rank);
+            int socket = horon_engine_descriptor(ctx->engine, rank);
             if (socket >= 0)
                 close(socket);
         }

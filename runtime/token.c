@@ -335,7 +335,7 @@ static void arm_sockets(struct horon_context *ctx)
         if (ctx->watch_of[rank] < 0)
             continue;
         int events = 0;
-        if (horon_engine_socket(ctx->engine, rank) >= 0)
+        if (horon_engine_descriptor(ctx->engine, rank) >= 0)
             events = HORON_LOOP_READ |
                      (horon_engine_wants_write(ctx->engine, rank) ? HORON_LOOP_WRITE : 0);
         horon_loop_watch(ctx->loop, ctx->watch_of[rank], events);

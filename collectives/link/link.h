@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A byte stream to one peer: a table of operations and an embedding struct. Non-blocking.
+ * A byte stream to one peer: a table of operations and an embedding struct. Non-blocking. Any link
+ * can be wrapped by another that changes the bytes on their way (test/collectives/wrapped_link.h is
+ * one); nobody asks what kind a link is.
  *
  * Thread: one at a time, the owner's. Texts of errors are predicates about the peer ("closed the
  * connection"), so that whoever knows its name can put it in front.
@@ -18,13 +20,19 @@
 
 struct horon_link;
 
+/** What a descriptor is watched for, or was found to be. */
+#define HORON_LINK_READ 1u
+#define HORON_LINK_WRITE 2u
+
 struct horon_link_ops {
     const char *name; /* "tcp", "ring": also the word in logs */
     /**
      * Sends a prefix of the vector, which holds at least one byte in at most
-     * HORON_LINK_VECTOR_MAX entries.
-     * @return OK, *sent_bytes_out > 0; fewer than asked means that the link is full now, as AGAIN
-     *         does | AGAIN: would block | ERR_PEER_LOST
+     * HORON_LINK_VECTOR_MAX entries. @p count 0, only while `interest` asks for it: sends what the
+     * link itself still holds of what it took.
+     * @return OK, *sent_bytes_out > 0 (of count 0: 0, and nothing is held any more); fewer than
+     *         asked means that the link is full now, as AGAIN does | AGAIN: would block |
+     *         ERR_PEER_LOST
      */
     horon_status_t (*send)(struct horon_link *link, const struct iovec *vector, int count,
                            size_t *sent_bytes_out, struct horon_error *error);
@@ -35,13 +43,31 @@ struct horon_link_ops {
      */
     horon_status_t (*recv)(struct horon_link *link, const struct iovec *vector, int count,
                            size_t *got_bytes_out, struct horon_error *error);
-    /** Says goodbye (what was sent still arrives), closes, frees. Never NULL; takes no NULL. */
+    /** The descriptor that an event loop watches for this link; -1: the link is memory, and only
+     * `ready` can tell. A wrapping link gives that of the link inside. */
+    int (*descriptor)(const struct horon_link *link);
+    /** @return HORON_LINK_* bits to watch the descriptor for, where @p sends: something waits to be
+     * sent. A link that holds a part of what it took asks for HORON_LINK_WRITE in any case. */
+    unsigned (*interest)(const struct horon_link *link, bool sends);
+    /** Would recv give something (or the end), or send take something after it was full, as far as
+     * can be known without a system call? True where only recv could tell. No side effect. */
+    bool (*ready)(const struct horon_link *link);
+    /** Bytes that were taken and that the peer's system does not have yet. A link closed before may
+     * lose them: what the peer sends then resets the connection. May cost a system call. */
+    size_t (*undelivered)(const struct horon_link *link);
+    /** Says goodbye (what was sent still arrives), closes, frees. Takes no NULL. */
     void (*destroy)(struct horon_link *link);
 };
 
 /** How a connection ends that no goodbye went before; the text is only asked for then. */
 #define HORON_LINK_UNEXPECTED                                                                      \
     "the connection without leaving the job (killed, crashed, or it exited)"
+
+/** Slots of a link that is memory, or holds nothing: each does nothing and says so. */
+int horon_link_no_descriptor(const struct horon_link *link);
+unsigned horon_link_plain_interest(const struct horon_link *link, bool sends);
+bool horon_link_always_ready(const struct horon_link *link);
+size_t horon_link_nothing_undelivered(const struct horon_link *link);
 
 /** Entries a vector may have; well below the IOV_MAX of any system. */
 #define HORON_LINK_VECTOR_MAX 64
@@ -61,12 +87,6 @@ struct horon_link {
  */
 horon_status_t horon_link_tcp_create(int socket, int64_t peer_timeout_ms,
                                      struct horon_link **link_out, struct horon_error *error);
-/** @return the socket of a TCP link, for an event loop's watcher; -1 for another kind. */
-int horon_link_socket(const struct horon_link *link);
-
-/** Has the peer's system taken all that was sent? A link closed before may lose the rest: what the
- * peer sends then resets the connection. True for another kind of link. Costs a system call. */
-bool horon_link_delivered(const struct horon_link *link);
 
 /* ---- Ring: two single-producer single-consumer byte rings in memory both sides map ---- */
 
@@ -100,8 +120,5 @@ struct horon_ring_wake {
 horon_status_t horon_link_ring_create(struct horon_ring *out, struct horon_ring *in,
                                       size_t data_bytes, const struct horon_ring_wake *wake,
                                       struct horon_link **link_out);
-/** Would recv give something (or the end), or send take something after it was full? No side
- * effect. False for another kind of link. */
-bool horon_link_ring_ready(const struct horon_link *link);
 
 #endif

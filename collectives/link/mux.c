@@ -349,9 +349,26 @@ bool horon_mux_wants_write(const struct horon_mux *mux)
     return !mux->failure.status && (mux->tx.broken.status || horon_mux_tx_wants(mux));
 }
 
+bool horon_mux_wants_turn(const struct horon_mux *mux)
+{
+    return mux->link->ops->ready(mux->link) || horon_mux_has_unsent(mux);
+}
+
 bool horon_mux_has_unsent(const struct horon_mux *mux)
 {
     return horon_mux_wants_write(mux) && (mux->tx.broken.status || !mux->tx.full);
+}
+
+size_t horon_mux_undelivered(const struct horon_mux *mux)
+{
+    if (mux->failure.status)
+        return 0;
+    return horon_mux_tx_left(mux) + mux->link->ops->undelivered(mux->link);
+}
+
+const struct horon_link *horon_mux_link(const struct horon_mux *mux)
+{
+    return mux ? mux->link : NULL;
 }
 
 void horon_mux_bytes(const struct horon_mux *mux, uint64_t *sent_out, uint64_t *received_out)

@@ -122,8 +122,15 @@ void horon_mux_peer_gone(struct horon_mux *mux, const char *what);
 /** @return OK, or what progress said last: the mux is dead, and what is not done never will be.
  * @p error is set then */
 horon_status_t horon_mux_failure(const struct horon_mux *mux, struct horon_error *error);
+/** Would progress move anything now, as far as can be known without a system call? */
+bool horon_mux_wants_turn(const struct horon_mux *mux);
 /** Does it have bytes to send that the link did not take? (Then watch for writability.) */
 bool horon_mux_wants_write(const struct horon_mux *mux);
+/** Bytes, those of sends that wait for credit not counted, that the peer's system does not have
+ * yet. 0: it has everything, or the mux is dead. May cost a system call. */
+size_t horon_mux_undelivered(const struct horon_mux *mux);
+/** The link, to be asked; NULL is given for NULL. */
+const struct horon_link *horon_mux_link(const struct horon_mux *mux);
 /** Would another turn at once move something: are there bytes to send that the link was not offered
  * since it was last full, or is there a lost peer's last to read? */
 bool horon_mux_has_unsent(const struct horon_mux *mux);

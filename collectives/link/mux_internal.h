@@ -98,6 +98,8 @@ struct horon_mux {
 horon_status_t horon_mux_tx_progress(struct horon_mux *mux, bool *moved_out,
                                      struct horon_error *error);
 bool horon_mux_tx_wants(const struct horon_mux *mux);
+/* Bytes made ready that the link has not taken. */
+size_t horon_mux_tx_left(const struct horon_mux *mux);
 /* The peer has posted: all of it may go. */
 void horon_mux_tx_credit(struct horon_mux *mux, struct horon_transfer *transfer);
 /* Takes a send out of queues and burst; what is in the burst is copied. False: no memory. */

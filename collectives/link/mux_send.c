@@ -181,6 +181,12 @@ static size_t burst_left(const struct horon_mux_burst *burst)
     return bytes;
 }
 
+/* Of what it took, in a frame of its own: it must be let finish that. */
+static bool link_holds(const struct horon_mux *mux)
+{
+    return mux->link->ops->interest(mux->link, false) & HORON_LINK_WRITE;
+}
+
 horon_status_t horon_mux_tx_progress(struct horon_mux *mux, bool *moved_out,
                                      struct horon_error *error)
 {
@@ -190,13 +196,13 @@ horon_status_t horon_mux_tx_progress(struct horon_mux *mux, bool *moved_out,
         if (burst->at == burst->count)
             burst_make(mux);
         const size_t asked = burst_left(burst);
-        if (asked == 0)
+        if (asked == 0 && !link_holds(mux))
             return HORON_OK;
         size_t sent = 0;
         horon_status_t status = mux->link->ops->send(mux->link, burst->vector + burst->at,
                                                      burst->count - burst->at, &sent, error);
         mux->tx.full = status == HORON_AGAIN || sent < asked;
-        if (status == HORON_AGAIN)
+        if (status == HORON_AGAIN || (status == HORON_OK && asked == 0))
             return HORON_OK;
         if (status)
             return status;
@@ -214,7 +220,13 @@ bool horon_mux_tx_wants(const struct horon_mux *mux)
     const struct horon_mux_tx *tx = &mux->tx;
     if (tx->burst.at < tx->burst.count || tx->control_first)
         return true;
-    return tx->notes.first || tx->ready.first || room_is_due(mux);
+    return tx->notes.first || tx->ready.first || room_is_due(mux) || link_holds(mux);
+}
+
+size_t horon_mux_tx_left(const struct horon_mux *mux)
+{
+    /* what has no frame yet counts as a byte: it is enough that it is not 0 */
+    return burst_left(&mux->tx.burst) + mux->tx.control_bytes + (horon_mux_tx_wants(mux) ? 1 : 0);
 }
 
 /* No frame of it was made yet. */

@@ -183,10 +183,27 @@ static void ring_destroy(struct horon_link *link)
     horon_free(ring);
 }
 
+static bool ring_ready(const struct horon_link *link)
+{
+    const struct ring_link *ring = (const struct ring_link *)link;
+    if (atomic_load_explicit(&ring->in->written, memory_order_acquire) != ring->in_read)
+        return true;
+    if (atomic_load_explicit(&ring->in->writer_closed, memory_order_acquire))
+        return true;
+    if (!ring->out_full)
+        return false;
+    return ring->out_written - atomic_load_explicit(&ring->out->read, memory_order_acquire) <
+           ring->data_bytes;
+}
+
 static const struct horon_link_ops ring_ops = {
     .name = "ring",
     .send = ring_send,
     .recv = ring_recv,
+    .descriptor = horon_link_no_descriptor,
+    .interest = horon_link_plain_interest,
+    .ready = ring_ready,
+    .undelivered = horon_link_nothing_undelivered,
     .destroy = ring_destroy,
 };
 
@@ -217,19 +234,4 @@ horon_status_t horon_link_ring_create(struct horon_ring *out, struct horon_ring 
         ring->wake = *wake;
     *link_out = &ring->base;
     return HORON_OK;
-}
-
-bool horon_link_ring_ready(const struct horon_link *link)
-{
-    if (link->ops != &ring_ops)
-        return false;
-    const struct ring_link *ring = (const struct ring_link *)link;
-    if (atomic_load_explicit(&ring->in->written, memory_order_acquire) != ring->in_read)
-        return true;
-    if (atomic_load_explicit(&ring->in->writer_closed, memory_order_acquire))
-        return true;
-    if (!ring->out_full)
-        return false;
-    return ring->out_written - atomic_load_explicit(&ring->out->read, memory_order_acquire) <
-           ring->data_bytes;
 }

@@ -94,10 +94,27 @@ static void tcp_destroy(struct horon_link *link)
     horon_free(tcp);
 }
 
+static int tcp_descriptor(const struct horon_link *link)
+{
+    return ((const struct tcp_link *)link)->socket;
+}
+
+static size_t tcp_undelivered(const struct horon_link *link)
+{
+    int left = 0;
+    if (ioctl(((const struct tcp_link *)link)->socket, SIOCOUTQ, &left) != 0)
+        return 0; /* nothing to wait for that one could see */
+    return (size_t)left;
+}
+
 static const struct horon_link_ops tcp_ops = {
     .name = "tcp",
     .send = tcp_send,
     .recv = tcp_recv,
+    .descriptor = tcp_descriptor,
+    .interest = horon_link_plain_interest,
+    .ready = horon_link_always_ready,
+    .undelivered = tcp_undelivered,
     .destroy = tcp_destroy,
 };
 
@@ -154,19 +171,4 @@ horon_status_t horon_link_tcp_create(int socket, int64_t peer_timeout_ms,
     tcp->peer_timeout_ms = peer_timeout_ms;
     *link_out = &tcp->base;
     return HORON_OK;
-}
-
-int horon_link_socket(const struct horon_link *link)
-{
-    return link->ops == &tcp_ops ? ((const struct tcp_link *)link)->socket : -1;
-}
-
-bool horon_link_delivered(const struct horon_link *link)
-{
-    int left = 0;
-    if (link->ops != &tcp_ops)
-        return true;
-    if (ioctl(((const struct tcp_link *)link)->socket, SIOCOUTQ, &left) != 0)
-        return true; /* nothing to wait for that one could see */
-    return left == 0;
 }

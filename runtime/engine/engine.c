@@ -46,7 +46,6 @@ void horon_engine_close(struct horon_engine *engine)
     horon_free(engine->mux_of);
     horon_free(engine->data_of);
     horon_free(engine->dead_of);
-    horon_free(engine->link_of);
     horon_free(engine->peers);
     horon_free(engine->rank_name_texts);
     horon_free(engine->rank_names);
@@ -54,7 +53,6 @@ void horon_engine_close(struct horon_engine *engine)
     horon_free(engine->message);
     horon_free(engine->barriers_back);
     engine->mux_of = engine->data_of = engine->dead_of = NULL;
-    engine->link_of = NULL;
     engine->peers = NULL;
     engine->rank_name_texts = NULL;
     engine->rank_names = NULL;
@@ -78,15 +76,13 @@ static bool allocate(struct horon_engine *engine, size_t size)
     engine->mux_of = horon_zalloc(size, sizeof *engine->mux_of);
     engine->data_of = horon_zalloc(size, sizeof *engine->data_of);
     engine->dead_of = horon_zalloc(size, sizeof *engine->dead_of);
-    engine->link_of = horon_zalloc(size, sizeof *engine->link_of);
     engine->peers = horon_zalloc(size, sizeof *engine->peers);
     engine->rank_name_texts = horon_zalloc(size, sizeof *engine->rank_name_texts);
     engine->rank_names = horon_zalloc(size, sizeof *engine->rank_names);
     engine->left = horon_zalloc(size, sizeof *engine->left);
     engine->message = horon_alloc(HORON_CONTROL_BYTES_MAX);
-    return engine->mux_of && engine->data_of && engine->dead_of && engine->link_of &&
-           engine->peers && engine->rank_name_texts && engine->rank_names && engine->left &&
-           engine->message;
+    return engine->mux_of && engine->data_of && engine->dead_of && engine->peers &&
+           engine->rank_name_texts && engine->rank_names && engine->left && engine->message;
 }
 
 static void fill_team(struct horon_engine *engine)
@@ -136,10 +132,8 @@ static horon_status_t create_muxes(struct horon_engine *engine, struct horon_err
         if (status != HORON_OK)
             return horon_error_set(error, status, "no memory for the link to %s",
                                    engine->rank_names[rank]);
-        engine->link_of[rank] = engine->options.links[rank];
         engine->options.links[rank] = NULL;
         engine->peers[engine->peer_count++] = rank;
-        engine->any_socket |= horon_link_socket(engine->link_of[rank]) >= 0;
         if (engine->topology->host_of[rank] != engine->team.host)
             engine->data_of[rank] = engine->mux_of[rank];
     }
@@ -236,7 +230,6 @@ static void mux_failed(struct horon_engine *engine, int peer, const struct horon
     /* its socket stays open, since the progress thread may watch it, until the engine closes */
     engine->dead_of[peer] = engine->mux_of[peer];
     engine->mux_of[peer] = NULL;
-    engine->link_of[peer] = NULL;
     /* what a rank sent before it left is still taken from its mux by operations that need it */
     if (!said_goodbye)
         engine->data_of[peer] = NULL;
@@ -250,10 +243,7 @@ static bool move_links(struct horon_engine *engine)
     for (int i = 0; i < engine->peer_count; i++) {
         int peer = engine->peers[i];
         struct horon_mux *mux = engine->mux_of[peer];
-        if (!mux)
-            continue;
-        if (horon_link_socket(engine->link_of[peer]) < 0 && !horon_mux_wants_write(mux) &&
-            !horon_link_ring_ready(engine->link_of[peer]))
+        if (!mux || !horon_mux_wants_turn(mux))
             continue;
         struct horon_error error = {0};
         horon_status_t status = horon_mux_progress(mux, &moved, &error);
@@ -359,9 +349,10 @@ bool horon_engine_wants_write(const struct horon_engine *engine, int peer)
     return engine->mux_of[peer] && horon_mux_wants_write(engine->mux_of[peer]);
 }
 
-int horon_engine_socket(const struct horon_engine *engine, int peer)
+int horon_engine_descriptor(const struct horon_engine *engine, int peer)
 {
-    return engine->link_of[peer] ? horon_link_socket(engine->link_of[peer]) : -1;
+    const struct horon_link *link = horon_mux_link(engine->mux_of[peer]);
+    return link ? link->ops->descriptor(link) : -1;
 }
 
 /* ---- failures and the end ------------------------------------------------------------------- */
@@ -445,15 +436,14 @@ bool horon_engine_flushed(const struct horon_engine *engine)
     return true;
 }
 
-bool horon_engine_delivered(const struct horon_engine *engine)
+size_t horon_engine_undelivered(const struct horon_engine *engine)
 {
-    if (!horon_engine_flushed(engine))
-        return false;
+    HORON_ASSERT_OWNER(engine->options.owner);
+    size_t bytes = 0;
     for (int i = 0; i < engine->peer_count; i++)
-        if (engine->mux_of[engine->peers[i]] &&
-            !horon_link_delivered(engine->link_of[engine->peers[i]]))
-            return false;
-    return true;
+        if (engine->mux_of[engine->peers[i]])
+            bytes += horon_mux_undelivered(engine->mux_of[engine->peers[i]]);
+    return bytes;
 }
 
 const char *const *horon_engine_rank_names(const struct horon_engine *engine)

@@ -84,10 +84,10 @@ uint32_t horon_engine_wants(const struct horon_engine *engine);
 /** Requests taken from the mailbox and not ended. */
 size_t horon_engine_in_flight(const struct horon_engine *engine);
 
-/** Should the link's socket be watched for room to write? */
+/** Should the link's descriptor be watched for room to write? */
 bool horon_engine_wants_write(const struct horon_engine *engine, int peer);
-/** The socket of a link, or -1. */
-int horon_engine_socket(const struct horon_engine *engine, int peer);
+/** The descriptor of a link, or -1. */
+int horon_engine_descriptor(const struct horon_engine *engine, int peer);
 
 /** The process of a rank of this host has ended. */
 void horon_engine_local_death(struct horon_engine *engine, int local_rank);
@@ -112,8 +112,8 @@ void horon_engine_warn_stalls(struct horon_engine *engine, uint64_t limit_ns);
 void horon_engine_leave(struct horon_engine *engine);
 /** Has all that was said to other ranks left this process? */
 bool horon_engine_flushed(const struct horon_engine *engine);
-/** Likewise, and has it reached their hosts? Costs a system call a link. */
-bool horon_engine_delivered(const struct horon_engine *engine);
+/** Bytes said to other ranks that their hosts do not have yet. Costs a system call a link. */
+size_t horon_engine_undelivered(const struct horon_engine *engine);
 
 /** Names of the ranks: "rank 3 (host-b)". [size] */
 const char *const *horon_engine_rank_names(const struct horon_engine *engine);

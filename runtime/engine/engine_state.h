@@ -35,11 +35,8 @@ struct horon_engine {
     struct horon_mux **mux_of;  /* [size] every link of this rank */
     struct horon_mux **dead_of; /* [size] those that failed */
     struct horon_mux **data_of; /* [size] those to other hosts */
-    struct horon_link *
-        *link_of; /* [size] the muxes' links, borrowed, to ask whether a ring is ready */
-    int *peers;   /* [peer_count] ranks with a link */
+    int *peers;                 /* [peer_count] ranks with a link */
     int peer_count;
-    bool any_socket;
 
     struct horon_coordinator *coordinator;
     bool coordinator_dirty; /* something to flush */

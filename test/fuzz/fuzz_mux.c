@@ -94,7 +94,15 @@ static void fake_destroy(struct horon_link *link)
 }
 
 static const struct horon_link_ops fake_ops = {
-    .name = "fake", .send = fake_send, .recv = fake_recv, .destroy = fake_destroy};
+    .name = "fake",
+    .send = fake_send,
+    .recv = fake_recv,
+    .descriptor = horon_link_no_descriptor,
+    .interest = horon_link_plain_interest,
+    .ready = horon_link_always_ready,
+    .undelivered = horon_link_nothing_undelivered,
+    .destroy = fake_destroy,
+};
 
 /* 0, 34 and 89 share a bucket. */
 static uint64_t some_sequence(uint8_t choice)

@@ -370,7 +370,15 @@ static void half_destroy(struct horon_link *link)
 }
 
 static const struct horon_link_ops half_ops = {
-    .name = "half", .send = half_send, .recv = half_recv, .destroy = half_destroy};
+    .name = "half",
+    .send = half_send,
+    .recv = half_recv,
+    .descriptor = horon_link_no_descriptor,
+    .interest = horon_link_plain_interest,
+    .ready = horon_link_always_ready,
+    .undelivered = horon_link_nothing_undelivered,
+    .destroy = half_destroy,
+};
 
 /* Rank 0's end becomes such a link. */
 static void break_way_out(struct mesh *mesh, size_t ring_bytes, struct horon_mux_options *options,

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Slots of the table of a link that need nothing of its kind, so that no slot is ever NULL.
+ */
+#include "link/link.h"
+
+int horon_link_no_descriptor(const struct horon_link *link)
+{
+    (void)link;
+    return -1;
+}
+
+unsigned horon_link_plain_interest(const struct horon_link *link, bool sends)
+{
+    (void)link;
+    return HORON_LINK_READ | (sends ? HORON_LINK_WRITE : 0);
+}
+
+bool horon_link_always_ready(const struct horon_link *link)
+{
+    (void)link;
+    return true;
+}
+
+size_t horon_link_nothing_undelivered(const struct horon_link *link)
+{
+    (void)link;
+    return 0;
+}
