@@ -147,6 +147,11 @@ static horon_status_t make_group(struct horon_context *ctx, const horon_descript
             return horon_error_set(horon_thread_error(), HORON_ERR_INVALID,
                                    "a group is all named or all in order");
         }
+        if (n > 1 && !(*request)->in_order && !(*request)->name) {
+            (*made_out)++;
+            return horon_error_set(horon_thread_error(), HORON_ERR_INVALID,
+                                   "a barrier that is one of a group needs a name");
+        }
         if (descs[*made_out].name)
             hash = XXH3_64bits_withSeed(descs[*made_out].name, strlen(descs[*made_out].name), hash);
     }

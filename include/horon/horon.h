@@ -227,8 +227,8 @@ typedef struct horon_descriptor {
     uint32_t redop; /* horon_redop_t; HORON_ALLREDUCE only */
     uint32_t flags; /* HORON_IN_ORDER or 0 */
     /* What matches operations across ranks: 1..511 bytes, UTF-8 by custom, not beginning with
-     * "horon.barrier.". NULL with HORON_IN_ORDER, and for HORON_BARRIER, which then matches
-     * barriers by their count. */
+     * "horon.barrier.". NULL with HORON_IN_ORDER, and for HORON_BARRIER alone, which then
+     * matches barriers by their count; one that was withdrawn does not count. */
     const char *name;
     const void *src; /* input: [count] elements; equal to dst (in place) or disjoint from it. For
                         HORON_BROADCAST only root reads it */

@@ -51,15 +51,12 @@ void horon_engine_close(struct horon_engine *engine)
     horon_free(engine->rank_names);
     horon_free(engine->left);
     horon_free(engine->message);
-    horon_free(engine->barriers_back);
     engine->mux_of = engine->data_of = engine->dead_of = NULL;
     engine->peers = NULL;
     engine->rank_name_texts = NULL;
     engine->rank_names = NULL;
     engine->left = NULL;
     engine->message = NULL;
-    engine->barriers_back = NULL;
-    engine->barriers_back_count = 0;
 }
 
 void horon_engine_destroy(struct horon_engine *engine)

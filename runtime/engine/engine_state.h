@@ -45,9 +45,9 @@ struct horon_engine {
      * nothing. */
     bool urgent;
     bool held_back;    /* the last flush was told not to decide: flush again when a batch ends */
-    uint64_t barriers; /* those without a name are named by their count */
-    uint64_t *barriers_back; /* [barriers_back_count] numbers that were taken back, to use again */
-    size_t barriers_back_count;
+    uint64_t barriers; /* without a name that are over: the next one is named by this number */
+    const struct horon_request *barrier; /* the one that has it; NULL: none is under way */
+    size_t barriers_held;                /* in flight without a number: they wait for that one */
     uint64_t refused_group; /* hash of the group that is being posted, if one of it was refused */
     struct horon_lane lanes[HORON_CHANNEL_COUNT];
     uint64_t ordered_check;  /* of the in-order operations so far */
@@ -91,8 +91,8 @@ void horon_engine_fail_here(struct horon_engine *engine, horon_status_t status, 
 /* posts.c */
 /** Takes what was posted, in order. @return was there anything? */
 bool horon_engine_take_posts(struct horon_engine *engine);
-/** A barrier without a name that only this rank saw end does not count: the next one has its
- * number, since that is what the other ranks begin. Other requests are left alone. */
+/** Before a request ends on this rank only: a barrier without a name then does not count, and the
+ * next one has its number, since that is what the other ranks begin. */
 void horon_engine_uncount(struct horon_engine *engine, const struct horon_request *request);
 /** Takes the last posts and lets nothing more in. */
 void horon_engine_close_mailbox(struct horon_engine *engine);

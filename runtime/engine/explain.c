@@ -6,6 +6,7 @@
  */
 #include "engine/engine_state.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -75,6 +76,13 @@ void horon_engine_explain(struct horon_engine *engine, const struct horon_reques
                           char *text, size_t text_bytes)
 {
     HORON_ASSERT_OWNER(engine->options.owner);
+    if (request->held && engine->barrier) {
+        const int used = snprintf(text, text_bytes, "behind another barrier; that one: ");
+        assert(used > 0 && (size_t)used < text_bytes);
+        text += used;
+        text_bytes -= (size_t)used;
+        request = engine->barrier;
+    }
     if (request->in_order || request->begun ||
         !horon_coordinator_explain(engine->coordinator, (uint64_t)(uintptr_t)request, text,
                                    text_bytes))
@@ -84,7 +92,9 @@ void horon_engine_explain(struct horon_engine *engine, const struct horon_reques
 void horon_engine_ask(struct horon_engine *engine, const struct horon_request *request)
 {
     HORON_ASSERT_OWNER(engine->options.owner);
-    if (engine->failed || request->in_order || request->begun)
+    if (request->held && engine->barrier)
+        request = engine->barrier;
+    if (engine->failed || request->in_order || request->begun || request->held)
         return;
     horon_coordinator_ask(engine->coordinator, (uint64_t)(uintptr_t)request);
     engine->coordinator_dirty = engine->urgent = true;

@@ -68,6 +68,12 @@ void horon_engine_end(struct horon_engine *engine, struct horon_request *request
 {
     const struct horon_engine_options *options = &engine->options;
     unlink_request(engine, request);
+    engine->barriers_held -= request->held;
+    request->held = false;
+    if (engine->barrier == request) {
+        engine->barrier = NULL;
+        engine->barriers++;
+    }
     request->status = status;
     if (status < 0)
         explain_failure(engine, request, text ? text : horon_status_text(status));

@@ -7,10 +7,7 @@
  */
 #include "engine/engine_state.h"
 
-#include "alloc.h"
-
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 bool horon_engine_post_chain(struct horon_engine *engine, struct horon_post *first,
@@ -52,34 +49,28 @@ static void refuse_group(struct horon_engine *engine, struct horon_request *requ
     engine->refused_group = request->tensor->group_hash;
 }
 
-/* The lowest number that no barrier here has, or had on other ranks as well. */
-static uint64_t next_barrier(struct horon_engine *engine)
-{
-    uint64_t *back = engine->barriers_back;
-    size_t lowest = 0;
-    if (engine->barriers_back_count == 0)
-        return engine->barriers++;
-    for (size_t i = 1; i < engine->barriers_back_count; i++)
-        if (back[i] < back[lowest])
-            lowest = i;
-    uint64_t number = back[lowest];
-    back[lowest] = back[--engine->barriers_back_count];
-    return number;
-}
-
 void horon_engine_uncount(struct horon_engine *engine, const struct horon_request *request)
 {
-    if (request->name || request->op.verb != HORON_BARRIER)
-        return;
-    size_t bytes = (engine->barriers_back_count + 1) * sizeof *engine->barriers_back;
-    uint64_t *grown = horon_realloc(engine->barriers_back, bytes);
-    if (!grown) { /* it would wait for a barrier that nobody begins */
-        horon_engine_fail_here(engine, HORON_ERR_MEMORY, "no memory to take a barrier back");
-        return;
-    }
-    engine->barriers_back = grown;
-    grown[engine->barriers_back_count++] =
-        strtoull(request->tensor->name + strlen(HORON_BARRIER_NAME), NULL, 10);
+    if (engine->barrier == request)
+        engine->barrier = NULL;
+}
+
+/* A barrier without a name gets the same number on every rank if it gets it once the one before it
+ * is over: that one may yet be withdrawn, and then its number is this one's. Nothing is lost by
+ * waiting, since no rank's barrier ends before all ranks have begun those before it.
+ * @return false: another one is under way */
+static bool number_barrier(struct horon_engine *engine, struct horon_request *request)
+{
+    char *name = request->tensor->name;
+    request->held = engine->barrier != NULL;
+    engine->barriers_held += request->held;
+    if (request->held)
+        snprintf(name, sizeof request->tensor->name, HORON_BARRIER_NAME "(not numbered yet)");
+    else
+        snprintf(name, sizeof request->tensor->name, HORON_BARRIER_NAME "%llu",
+                 (unsigned long long)engine->barriers);
+    engine->barrier = request->held ? engine->barrier : request;
+    return !request->held;
 }
 
 /* The coordinator, and so every other rank, knows nothing of it. */
@@ -95,9 +86,8 @@ static void start_named(struct horon_engine *engine, struct horon_request *reque
 {
     horon_status_t status = HORON_OK;
     uint64_t token = (uint64_t)(uintptr_t)request;
-    if (!request->name) /* a barrier without a name: the same count on every rank */
-        snprintf(request->tensor->name, sizeof request->tensor->name, HORON_BARRIER_NAME "%llu",
-                 (unsigned long long)next_barrier(engine));
+    if (!request->name && !number_barrier(engine, request))
+        return;
     if (request->tensor->group_index == 0)
         engine->refused_group = 0;
     if (request->tensor->group_size && request->tensor->group_hash == engine->refused_group) {
@@ -141,7 +131,9 @@ static void start(struct horon_engine *engine, struct horon_request *request)
 /* Only named ones: the other ranks will run an in-order operation, whatever happens here. */
 static void cancel(struct horon_engine *engine, struct horon_request *request)
 {
-    if (request->linked && !request->begun && !request->in_order) {
+    if (request->linked && request->held) {
+        horon_engine_end(engine, request, HORON_ERR_CANCELLED, NULL);
+    } else if (request->linked && !request->begun && !request->in_order) {
         horon_coordinator_cancel(engine->coordinator, (uint64_t)(uintptr_t)request);
         engine->coordinator_dirty = engine->urgent = true;
     }
@@ -164,10 +156,24 @@ static void take_post(struct horon_engine *engine, struct horon_post *post)
     }
 }
 
+/* The oldest barrier that waits for its number, once the one before it is over. */
+static bool start_held(struct horon_engine *engine)
+{
+    if (engine->barriers_held == 0 || engine->barrier || engine->failed || engine->leaving)
+        return false;
+    struct horon_request *held = engine->oldest;
+    while (!held->held)
+        held = held->newer;
+    engine->barriers_held--;
+    start_named(engine, held);
+    return true;
+}
+
 bool horon_engine_take_posts(struct horon_engine *engine)
 {
+    const bool moved = start_held(engine);
     if (!horon_engine_has_post(engine))
-        return false;
+        return moved;
     struct horon_post *newest = atomic_exchange(&engine->mailbox, NULL), *oldest = NULL;
     while (newest) {
         struct horon_post *next = newest->next;

@@ -55,6 +55,7 @@ struct horon_request {
     bool interned;       /* `handle` is one of the coordinator */
     bool linked;         /* in the list of all in flight */
     bool begun;          /* handed to a channel: cannot be withdrawn */
+    bool held;           /* a barrier that the coordinator does not know yet */
     bool asked;          /* who lacks it was asked, for that */
     bool warned;         /* a stall was logged */
     bool dropping;       /* released while in flight: its handle goes when it ends */

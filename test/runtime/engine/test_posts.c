@@ -210,6 +210,31 @@ static void test_posts_cancel_at_any_moment_ends_well_or_withdraws(void **state)
     assert_true(withdrawn > 5 && late > 5); /* both were met */
 }
 
+/* Nor may the next one be numbered before the withdrawal is confirmed, or fails. */
+static void test_posts_barrier_behind_a_cancelled_one_meets_the_others(void **state)
+{
+    horon_descriptor_t barrier = HORON_DESCRIPTOR_INIT;
+    barrier.verb = HORON_BARRIER;
+    (void)state;
+    for (uint64_t seed = 0; seed < 40; seed++) {
+        struct world *world = two_ranks(seed);
+        const int rank = (int)(seed / 2 % 2), before = (int)(seed / 4 % 5);
+        struct horon_request *first = world_submit(world, rank, &barrier);
+        turn(world, before);
+        struct horon_request *second = world_submit(world, rank, &barrier);
+        struct horon_request *third = world_submit(world, rank, &barrier);
+        post_cancel(world, rank, first);
+        turn(world, before);
+        post_cancel(world, rank, second);
+        expect_end(world, first, HORON_ERR_CANCELLED);
+        expect_end(world, second, HORON_ERR_CANCELLED);
+        struct horon_request *other = world_submit(world, !rank, &barrier);
+        expect_end(world, third, HORON_OK);
+        expect_end(world, other, HORON_OK);
+        end_world(world);
+    }
+}
+
 /* A barrier that was withdrawn does not count: the next one meets what the others begin first. */
 static void test_posts_cancelled_barrier_does_not_count(void **state)
 {
@@ -492,6 +517,7 @@ int main(void)
         cmocka_unit_test(test_posts_cancel_of_an_ended_one_is_ignored),
         cmocka_unit_test(test_posts_cancel_of_an_ordered_one_is_ignored),
         cmocka_unit_test(test_posts_cancel_at_any_moment_ends_well_or_withdraws),
+        cmocka_unit_test(test_posts_barrier_behind_a_cancelled_one_meets_the_others),
         cmocka_unit_test(test_posts_cancelled_barrier_does_not_count),
         cmocka_unit_test(test_posts_prepared_one_runs_again_after_each_end),
         cmocka_unit_test(test_posts_prepared_one_may_be_let_go_in_any_state),
