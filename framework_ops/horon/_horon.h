@@ -39,9 +39,23 @@ struct horon_py_tensor {
     uint64_t shape[HORON_PY_NDIM_MAX];
 };
 
+/* What decides how large the output of a verb is. */
+enum horon_py_output {
+    HORON_PY_OUTPUT_NONE,       /* there is no output, and no input */
+    HORON_PY_OUTPUT_LIKE_INPUT, /* as large as the input; may be in place */
+    HORON_PY_OUTPUT_ROWS        /* the ranks' rows: known only when all have met */
+};
+
+/* What the binding knows of a verb. */
+struct horon_py_verb {
+    const char *constant; /* its name in the module */
+    enum horon_py_output output;
+};
+
 /* One operation as Python describes it, and what it keeps. desc.shape points into src or folded. */
 struct horon_py_operation {
     horon_descriptor_t desc;
+    const struct horon_py_verb *verb;
     PyObject *keep; /* owned */
     struct horon_py_tensor src;
     struct horon_py_tensor dst;
@@ -140,6 +154,12 @@ PyObject *horon_py_array_over(struct horon_py_state *state, void *data, uint32_t
                               int32_t ndim, const uint64_t *shape, struct horon_py_request *owner);
 int horon_py_array_describe(PyObject *array, struct horon_py_tensor *tensor);
 
+/* @return the row of a verb, or NULL */
+const struct horon_py_verb *horon_py_verb_row(uint32_t verb);
+
+/* Fills in what is no buffer; -1 with an exception. desc->name lives as long as args[ARG_NAME]. */
+int horon_py_operation_parse_numbers(PyObject *const *args, Py_ssize_t nargs,
+                                     horon_descriptor_t *desc);
 /* -1 with an exception, and nothing to deinit. */
 int horon_py_operation_init(struct horon_py_operation *op, struct horon_py_state *state,
                             PyObject *const *args, Py_ssize_t nargs);

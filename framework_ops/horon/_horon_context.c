@@ -216,7 +216,7 @@ static PyObject *wrap_request(struct horon_py_context *context, struct horon_py_
     PyObject *object = horon_py_request_new(context, handle, &op->src, keep);
     struct horon_py_request *request = (struct horon_py_request *)object;
     if (request) {
-        request->gathers = op->desc.verb == HORON_ALLGATHER;
+        request->gathers = op->verb->output == HORON_PY_OUTPUT_ROWS;
         request->gathers_into = request->gathers && op->desc.dst;
     }
     return object;
@@ -273,13 +273,14 @@ static PyObject *context_prepare(PyObject *self, PyObject *const *args, Py_ssize
     return request;
 }
 
-/* @return operations parsed, or -1 with an exception and those before it parsed (count in n_out) */
+/* Describing a tensor may run any Python code, so @p group is a tuple that nobody else can change.
+ * @return 0, or -1 with an exception; n_out operations were parsed either way */
 static int parse_group(struct horon_py_state *state, PyObject *group,
                        struct horon_py_operation *ops, horon_descriptor_t *descs, Py_ssize_t n,
                        Py_ssize_t *n_out)
 {
     for (*n_out = 0; *n_out < n; ++*n_out) {
-        PyObject *item = PyList_GetItem(group, *n_out);
+        PyObject *item = PyTuple_GetItem(group, *n_out);
         PyObject *args[ARG_COUNT];
         Py_ssize_t nargs = item && PyTuple_Check(item) ? PyTuple_Size(item) : 0;
         for (Py_ssize_t i = 0; i < nargs && i < ARG_COUNT; i++)
@@ -314,7 +315,10 @@ static PyObject *context_submit_group(PyObject *self, PyObject *group)
         return PyErr_Format(PyExc_TypeError, "a group is a list of tuples");
     if (!is_open(context))
         return NULL;
-    Py_ssize_t n = PyList_Size(group);
+    PyObject *members = PyList_AsTuple(group);
+    if (!members)
+        return NULL;
+    Py_ssize_t n = PyTuple_Size(members);
     size_t slots = n ? (size_t)n : 1;
     struct horon_py_operation *ops = PyMem_Calloc(slots, sizeof *ops);
     horon_descriptor_t *descs = PyMem_Calloc(slots, sizeof *descs);
@@ -323,7 +327,7 @@ static PyObject *context_submit_group(PyObject *self, PyObject *group)
     Py_ssize_t parsed = 0;
     if (!ops || !descs || !handles) {
         PyErr_NoMemory();
-    } else if (parse_group(context->state, group, ops, descs, n, &parsed) == 0) {
+    } else if (parse_group(context->state, members, ops, descs, n, &parsed) == 0) {
         horon_status_t status =
             n ? horon_submit_group(context->handle, descs, (size_t)n, handles) : HORON_OK;
         if (status == HORON_OK)
@@ -336,6 +340,7 @@ static PyObject *context_submit_group(PyObject *self, PyObject *group)
     PyMem_Free(handles);
     PyMem_Free(descs);
     PyMem_Free(ops);
+    Py_DECREF(members);
     return list;
 }
 
@@ -344,16 +349,22 @@ static PyObject *context_operation(PyObject *self, PyObject *args)
 {
     struct horon_py_context *context = (struct horon_py_context *)self;
     horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
-    const char *name;
-    if (!PyArg_ParseTuple(args, "Is|IiddI", &desc.verb, &name, &desc.redop, &desc.root,
-                          &desc.prescale, &desc.postscale, &desc.flags))
+    PyObject *all[ARG_COUNT] = {[ARG_SRC] = Py_None, [ARG_DST] = Py_None};
+    Py_ssize_t given = PyTuple_Size(args) + (ARG_REDOP - ARG_SRC); /* no buffers among them */
+    if (!PyArg_ParseTuple(args, "OU|OOOOO", &all[ARG_VERB], &all[ARG_NAME], &all[ARG_REDOP],
+                          &all[ARG_ROOT], &all[ARG_PRESCALE], &all[ARG_POSTSCALE],
+                          &all[ARG_FLAGS]) ||
+        horon_py_operation_parse_numbers(all, given, &desc) < 0)
         return NULL;
-    if (strlen(name) > HORON_NAME_BYTES_MAX)
+    if (horon_py_verb_row(desc.verb)->output != HORON_PY_OUTPUT_LIKE_INPUT)
+        return PyErr_Format(PyExc_ValueError, "%s cannot be done in place",
+                            horon_verb_name((horon_verb_t)desc.verb));
+    if (strlen(desc.name) > HORON_NAME_BYTES_MAX)
         return PyErr_Format(PyExc_ValueError, "a name has at most %d bytes", HORON_NAME_BYTES_MAX);
     struct horon_py_template *template = PyMem_Calloc(1, sizeof *template);
     if (!template)
         return PyErr_NoMemory();
-    memcpy(template->name, name, strlen(name) + 1);
+    memcpy(template->name, desc.name, strlen(desc.name) + 1);
     template->desc = desc;
     template->desc.name = template->name;
     static const struct horon_py_tensor none;

@@ -2,10 +2,26 @@
 /*
  * One operation, from the positional arguments of submit(), prepare() and each tuple of
  * submit_group() to a descriptor of the C ABI and the objects that must outlive it.
+ *
+ * Nothing is written beyond an output: one that is as large as the input is compared with it here,
+ * and one whose size the ranks decide together goes with its capacity. A verb that the table below
+ * has no row for is refused, as nobody here knows how large its output is.
  */
 #include "_horon.h"
 
 #include <string.h>
+
+static const struct horon_py_verb verbs[HORON_VERB_COUNT] = {
+    [HORON_ALLREDUCE] = {.constant = "ALLREDUCE", .output = HORON_PY_OUTPUT_LIKE_INPUT},
+    [HORON_BROADCAST] = {.constant = "BROADCAST", .output = HORON_PY_OUTPUT_LIKE_INPUT},
+    [HORON_ALLGATHER] = {.constant = "ALLGATHER", .output = HORON_PY_OUTPUT_ROWS},
+    [HORON_BARRIER] = {.constant = "BARRIER", .output = HORON_PY_OUTPUT_NONE},
+};
+
+const struct horon_py_verb *horon_py_verb_row(uint32_t verb)
+{
+    return verb < HORON_VERB_COUNT ? &verbs[verb] : NULL;
+}
 
 /* Fills @p tensor from an address (then dtype and shape must be given), None or an object. */
 static int parse_tensor(struct horon_py_state *state, PyObject *value, bool writable,
@@ -68,35 +84,77 @@ static const char *parse_name(PyObject *name)
     return text;
 }
 
-static int parse_numbers(PyObject *const *args, Py_ssize_t nargs, horon_descriptor_t *desc)
+/* @return 0, or -1 with an exception: @p value is no whole number, or none of @p min..@p max */
+static int parse_integer(PyObject *value, const char *what, int64_t min, int64_t max,
+                         int64_t *number_out)
 {
-    desc->verb = (uint32_t)PyLong_AsUnsignedLong(args[ARG_VERB]);
-    if (nargs > ARG_REDOP)
-        desc->redop = (uint32_t)PyLong_AsUnsignedLong(args[ARG_REDOP]);
-    if (nargs > ARG_ROOT)
-        desc->root = (int32_t)PyLong_AsLong(args[ARG_ROOT]);
-    if (nargs > ARG_PRESCALE)
-        desc->prescale = PyFloat_AsDouble(args[ARG_PRESCALE]);
-    if (nargs > ARG_POSTSCALE)
-        desc->postscale = PyFloat_AsDouble(args[ARG_POSTSCALE]);
-    if (nargs > ARG_FLAGS)
-        desc->flags = (uint32_t)PyLong_AsUnsignedLong(args[ARG_FLAGS]);
-    if (args[ARG_NAME] != Py_None)
-        desc->name = parse_name(args[ARG_NAME]);
-    return PyErr_Occurred() ? -1 : 0;
-}
-
-/* The result of an allreduce or a broadcast is as large as its input; dst given as an address is
- * taken at its word. */
-static int check_output(const struct horon_py_operation *op)
-{
-    if (!op->dst.keep || op->desc.verb == HORON_ALLGATHER)
-        return 0;
-    if (op->dst.count != op->src.count || op->dst.dtype != op->src.dtype) {
-        PyErr_SetString(PyExc_ValueError, "output and input differ in size or dtype");
+    int overflow;
+    long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
+    if (number == -1 && PyErr_Occurred())
+        return -1;
+    if (overflow || number < min || number > max) {
+        PyErr_Format(PyExc_ValueError, "%s %R is not in %lld..%lld", what, value, (long long)min,
+                     (long long)max);
         return -1;
     }
+    *number_out = number;
     return 0;
+}
+
+static int parse_scale(PyObject *value, double *scale_out)
+{
+    double scale = PyFloat_AsDouble(value);
+    if (scale == -1.0 && PyErr_Occurred())
+        return -1;
+    *scale_out = scale;
+    return 0;
+}
+
+int horon_py_operation_parse_numbers(PyObject *const *args, Py_ssize_t nargs,
+                                     horon_descriptor_t *desc)
+{
+    int64_t verb, redop = 0, root = 0, flags = 0;
+    if (parse_integer(args[ARG_VERB], "verb", 0, HORON_VERB_COUNT - 1, &verb) < 0)
+        return -1;
+    if (args[ARG_NAME] != Py_None && !(desc->name = parse_name(args[ARG_NAME])))
+        return -1;
+    if (nargs > ARG_REDOP &&
+        parse_integer(args[ARG_REDOP], "reduction", 0, HORON_REDOP_COUNT - 1, &redop) < 0)
+        return -1;
+    if (nargs > ARG_ROOT && parse_integer(args[ARG_ROOT], "root", INT32_MIN, INT32_MAX, &root) < 0)
+        return -1;
+    if (nargs > ARG_PRESCALE && parse_scale(args[ARG_PRESCALE], &desc->prescale) < 0)
+        return -1;
+    if (nargs > ARG_POSTSCALE && parse_scale(args[ARG_POSTSCALE], &desc->postscale) < 0)
+        return -1;
+    if (nargs > ARG_FLAGS && parse_integer(args[ARG_FLAGS], "flags", 0, UINT32_MAX, &flags) < 0)
+        return -1;
+    desc->verb = (uint32_t)verb;
+    desc->redop = (uint32_t)redop;
+    desc->root = (int32_t)root;
+    desc->flags = (uint32_t)flags;
+    return 0;
+}
+
+/* Refuses an output that the result may not fit into. One that is given as an address is taken at
+ * its word where the input says its size, and refused where the ranks do. */
+static int check_output(const struct horon_py_operation *op, bool has_src, bool has_dst)
+{
+    const char *why = NULL;
+    if (op->verb->output == HORON_PY_OUTPUT_NONE) {
+        if (has_src || has_dst)
+            why = "a barrier moves nothing: src and dst must be None";
+    } else if (op->verb->output == HORON_PY_OUTPUT_ROWS) {
+        if (has_dst && op->dst.dtype != op->src.dtype)
+            why = "output and input differ in dtype";
+        else if (has_dst && op->dst.count == 0)
+            why = "an output whose size the ranks decide must be a tensor with room, or None";
+    } else if (op->dst.keep && (op->dst.count != op->src.count || op->dst.dtype != op->src.dtype)) {
+        why = "output and input differ in size or dtype";
+    }
+    if (why)
+        PyErr_SetString(PyExc_ValueError, why);
+    return why ? -1 : 0;
 }
 
 /* Everything that must outlive the operation, as one object. */
@@ -116,12 +174,22 @@ static int parse_buffers(struct horon_py_state *state, PyObject *const *args, Py
     PyObject *shape = nargs > ARG_SHAPE ? args[ARG_SHAPE] : Py_None;
     PyObject *extra = nargs > ARG_KEEP ? args[ARG_KEEP] : Py_None;
     bool in_place = args[ARG_SRC] == args[ARG_DST] && args[ARG_SRC] != Py_None;
+    bool rows = op->verb->output == HORON_PY_OUTPUT_ROWS; /* src has another shape than dst */
     if (parse_tensor(state, args[ARG_SRC], in_place, dtype, shape, &op->src) < 0)
         return -1;
-    if (in_place)
-        op->dst.data = op->src.data;
-    else if (parse_tensor(state, args[ARG_DST], true, dtype, shape, &op->dst) < 0 ||
-             check_output(op) < 0)
+    if (in_place) {
+        horon_py_tensor_copy(&op->dst, &op->src);
+        op->dst.keep = NULL; /* src keeps it */
+    } else if (rows && PyLong_Check(args[ARG_DST])) {
+        PyErr_SetString(PyExc_ValueError,
+                        "an output whose size the ranks decide cannot be an address: nothing would "
+                        "bound it");
+        return -1;
+    } else if (parse_tensor(state, args[ARG_DST], true, dtype, rows ? Py_None : shape, &op->dst) <
+               0) {
+        return -1;
+    }
+    if (check_output(op, args[ARG_SRC] != Py_None, args[ARG_DST] != Py_None) < 0)
         return -1;
     op->keep = keep_all(op, extra);
     return op->keep ? 0 : -1;
@@ -146,7 +214,10 @@ int horon_py_operation_init(struct horon_py_operation *op, struct horon_py_state
                      ARG_COUNT);
         return -1;
     }
-    if (parse_numbers(args, nargs, &op->desc) < 0 || parse_buffers(state, args, nargs, op) < 0) {
+    if (horon_py_operation_parse_numbers(args, nargs, &op->desc) < 0)
+        return -1;
+    op->verb = horon_py_verb_row(op->desc.verb);
+    if (parse_buffers(state, args, nargs, op) < 0) {
         horon_py_operation_deinit(op);
         return -1;
     }
@@ -154,6 +225,7 @@ int horon_py_operation_init(struct horon_py_operation *op, struct horon_py_state
     op->desc.src = op->src.data;
     op->desc.dst = op->dst.data;
     op->desc.count = op->src.count;
+    op->desc.dst_count = op->verb->output == HORON_PY_OUTPUT_ROWS ? op->dst.count : 0;
     horon_py_tensor_fold(&op->src, op->folded, &op->desc);
     if (args[ARG_SRC] == Py_None) { /* a barrier */
         op->desc.shape = NULL;
