@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import uuid
+from ctypes.util import find_library
 from pathlib import Path
 
 import pytest
@@ -161,3 +162,22 @@ def test_ranks_of_the_example_share_the_cores(horonrun, n):
     )
     assert (f"one process of {cores} thread" in out) == (n > 1), out
     assert (f"{n} ranks of {share} thread" in out) == (n > 1), out
+
+
+FIRST_MPI = "from mpi4py import MPI\nimport horon, torch\nhoron.init()\n"
+FIRST_HORON = "import horon, torch\nhoron.init()\nfrom mpi4py import MPI\n"
+BOTH = """
+both = horon.allreduce(1, op=horon.Sum), MPI.COMM_WORLD.allreduce(torch.ones(1).item())
+print(f"rank {horon.rank()}: horon {both[0]}, MPI {both[1]}")
+"""
+
+
+@pytest.mark.parametrize("begin", [FIRST_MPI, FIRST_HORON], ids=["mpi first", "horon first"])
+def test_script_beside_torch_and_mpi4py(horonrun, begin):
+    """libev's shared object has names of libevent, which Open MPI uses: they must not meet."""
+    pytest.importorskip("mpi4py", reason="mpi4py is not installed")
+    if not (find_library("mpi") or find_library("mpich")):
+        pytest.skip("there is no MPI library for mpi4py")
+    out = start([horonrun, "-np", "2", sys.executable, "-c", begin + BOTH])
+    for rank in range(2):
+        assert f"rank {rank}: horon 2, MPI 1.0" in out
