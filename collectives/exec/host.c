@@ -12,6 +12,7 @@
  */
 #include "exec/host.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -187,6 +188,44 @@ void horon_host_wake_all(const struct horon_host *host, uint32_t bits)
     for (int i = 0; i < host->shape.local_size; i++)
         if (i != host->local_rank)
             wake_if(host, i, bits);
+}
+
+void horon_host_tell_departures(const struct horon_host *host,
+                                const struct horon_departures *departures, bool left)
+{
+    struct horon_rank_line *line = horon_host_line(host, host->local_rank);
+    const uint32_t version = atomic_load_explicit(&line->version, memory_order_relaxed);
+    assert(version % 2 == 0);
+    atomic_store_explicit(&line->version, version + 1, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release);
+    for (int i = 0; i < HORON_LEFT_COUNT; i++) {
+        atomic_store_explicit(&line->sequence[i], departures->sequence[i], memory_order_relaxed);
+        atomic_store_explicit(&line->culprit[i], departures->culprit[i], memory_order_relaxed);
+    }
+    atomic_store_explicit(&line->left, left, memory_order_relaxed);
+    atomic_store_explicit(&line->version, version + 2, memory_order_release);
+    horon_host_wake_all(host, HORON_WAKE_ASLEEP);
+}
+
+bool horon_host_see_departures(const struct horon_host *host, int local_rank, uint32_t *version,
+                               struct horon_departures *departures_out, bool *left_out)
+{
+    struct horon_rank_line *line = horon_host_line(host, local_rank);
+    const uint32_t before = atomic_load_explicit(&line->version, memory_order_acquire);
+    if (before == *version || before % 2 != 0)
+        return false;
+    departures_out->any = true;
+    for (int i = 0; i < HORON_LEFT_COUNT; i++) {
+        departures_out->sequence[i] =
+            atomic_load_explicit(&line->sequence[i], memory_order_relaxed);
+        departures_out->culprit[i] = atomic_load_explicit(&line->culprit[i], memory_order_relaxed);
+    }
+    *left_out = atomic_load_explicit(&line->left, memory_order_relaxed);
+    atomic_thread_fence(memory_order_acquire);
+    if (atomic_load_explicit(&line->version, memory_order_relaxed) != before)
+        return false; /* it rings when it is whole again */
+    *version = before;
+    return true;
 }
 
 void horon_host_post_abort(const struct horon_host *host, horon_status_t status, const char *text)

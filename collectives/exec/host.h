@@ -47,15 +47,27 @@ size_t horon_host_arena_bytes(const struct horon_host_shape *shape);
  * coordinator. Of these some are no operations: a mismatch is a decision, too. */
 enum { HORON_LEFT_DECISIONS = HORON_CHANNEL_COUNT, HORON_LEFT_COUNT };
 
+/** What is known of the ranks that left, so many or so few: the least that any of them has done,
+ * and the rank that is to blame for it. Two of these make one, in any order and as often as one
+ * likes. */
+struct horon_departures {
+    bool any; /* else nothing below counts */
+    uint64_t sequence[HORON_LEFT_COUNT];
+    uint32_t culprit[HORON_LEFT_COUNT];
+};
+
 /** One rank's line in the control segment. */
 struct horon_rank_line {
     _Alignas(64) _Atomic uint32_t wake;
     /* Is HORON_WAKE_DATA in the wake word? Peers look here after each step of their data: the word
      * changes with each operation, this only when a rank sleeps in the middle of one. */
     _Alignas(64) _Atomic bool wants_data;
-    _Alignas(64) _Atomic uint32_t left; /* 1: it said goodbye; its last operations are below */
-    uint32_t left_culprit;              /* the rank because of which it left, perhaps itself */
-    uint64_t left_sequence[HORON_LEFT_COUNT];
+    /* What this rank knows of departures, its own included. Changes seldom; 0: nothing yet, odd: it
+     * is being written. */
+    _Alignas(64) _Atomic uint32_t version;
+    _Atomic bool left; /* it has left itself, and takes part in nothing more */
+    _Atomic uint32_t culprit[HORON_LEFT_COUNT];
+    _Atomic uint64_t sequence[HORON_LEFT_COUNT];
 };
 
 /** Why the host's ranks must stop; claimed once. */
@@ -123,6 +135,15 @@ void horon_host_awake(const struct horon_host *host);
 void horon_host_wake_all(const struct horon_host *host, uint32_t bits);
 /** Likewise for one rank. */
 void horon_host_wake(const struct horon_host *host, int local_rank, uint32_t bits);
+
+/** Writes what this rank knows of departures into its line, and rings everybody.
+ * @param left it has left itself */
+void horon_host_tell_departures(const struct horon_host *host,
+                                const struct horon_departures *departures, bool left);
+/** Has the line of @p local_rank another version than @p version, and is it whole? Then reads it,
+ * and sets @p version to its own. */
+bool horon_host_see_departures(const struct horon_host *host, int local_rank, uint32_t *version,
+                               struct horon_departures *departures_out, bool *left_out);
 
 /** Claims the abort record if nobody did, fills it and rings everybody. */
 void horon_host_post_abort(const struct horon_host *host, horon_status_t status, const char *text);

@@ -1,14 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What ranks tell each other besides data: negotiation, aborts, goodbyes. Aborts and goodbyes are
- * flooded: whoever hears one for the first time passes it on over all its links, so they arrive on
- * any connected set of survivors. On a host they also stand in shared memory, for ranks without a
- * link.
+ * What ranks tell each other besides data: negotiation, aborts, departures.
+ *
+ * An abort is flooded: whoever hears of it first passes it on over all its links, so it arrives on
+ * any connected set of survivors, whoever of the tree is gone. On a host it also lies in shared
+ * memory, for ranks without a link.
  *
  * A rank that leaves says how many operations it completed and how many decisions it saw. Those are
  * complete for everybody as far as they need that rank; anything later can never be, and fails with
- * its name. If it leaves because something here failed that way, its goodbye names the rank that
- * was the cause: whoever hears of the follower first blames the same rank as all others.
+ * its name. If it leaves because something here failed that way, it names the rank that was the
+ * cause: whoever hears of the follower first blames the same rank as all others.
+ *
+ * What all need to know of departures is only the least that any leaver has done. So each rank
+ * keeps that, and says it where it is news: a leaver once on each of its links, which end with it,
+ * and in its line in shared memory; who hears it by a link tells its host there, and its neighbours
+ * in the tree on other hosts that have no link with the leaver. When a whole job leaves, having
+ * done the same, only the first of them is news.
+ *
+ * Today every rank has a link to every other host (a leaver reaches each of them itself), so a
+ * neighbour in the tree that is gone keeps nothing from anybody.
  */
 #include "engine/engine_state.h"
 
@@ -22,7 +32,8 @@ static const char *kind_name(uint8_t kind)
 {
     static const char *const names[] = {[HORON_CONTROL_COORDINATOR] = "negotiation",
                                         [HORON_CONTROL_ABORT] = "an abort",
-                                        [HORON_CONTROL_GOODBYE] = "a goodbye"};
+                                        [HORON_CONTROL_GOODBYE] = "a goodbye",
+                                        [HORON_CONTROL_END] = "the end of the link"};
     return kind < sizeof names / sizeof names[0] && names[kind] ? names[kind] : "nonsense";
 }
 
@@ -77,41 +88,68 @@ void horon_engine_flood_abort(struct horon_engine *engine)
     horon_host_post_abort(engine->host, engine->failure.status, engine->failure.text);
 }
 
-/* Notes whom to blame for what can no longer be: the cause of the departure of the rank that
- * completed least, and of several the lowest, so that it matters little who is heard first. */
-static void blame(struct horon_engine *engine, const uint64_t sequence[HORON_LEFT_COUNT],
-                  int culprit)
+/* Of two that did equally little the lower rank is to blame, so that it matters little who is heard
+ * first. That alone is no news: nothing new can fail for it.
+ * @return is less done now than was known? */
+static bool merge(struct horon_departures *known, const struct horon_departures *news)
 {
+    bool less = !known->any;
+    assert(news->any);
     for (int i = 0; i < HORON_LEFT_COUNT; i++) {
-        const bool first = engine->left_rank < 0, same = sequence[i] == engine->left_sequence[i];
-        if (!first && sequence[i] > engine->left_sequence[i])
+        if (known->any && news->sequence[i] > known->sequence[i])
             continue;
-        if (first || !same || culprit < engine->left_culprit[i])
-            engine->left_culprit[i] = culprit;
-        engine->left_sequence[i] = sequence[i];
+        const bool lower = !known->any || news->sequence[i] < known->sequence[i];
+        if (lower || news->culprit[i] < known->culprit[i])
+            known->culprit[i] = news->culprit[i];
+        known->sequence[i] = news->sequence[i];
+        less |= lower;
+    }
+    known->any = true;
+    return less;
+}
+
+static struct horon_writer write_departures(uint8_t *bytes, size_t byte_count,
+                                            enum horon_control_kind kind,
+                                            const struct horon_departures *departures)
+{
+    struct horon_writer out = horon_writer_over(bytes, byte_count);
+    horon_write_u8(&out, (uint8_t)kind);
+    for (int i = 0; i < HORON_LEFT_COUNT; i++) {
+        horon_write_u64(&out, departures->sequence[i]);
+        horon_write_u32(&out, departures->culprit[i]);
+    }
+    return out;
+}
+
+/* Passes news on along the tree, to other hosts: the ranks of this one read it in shared memory.
+ * Who leaves has told the ranks that it is linked with.
+ * @param by_itself @p from is the rank that leaves */
+static void pass_on(struct horon_engine *engine, int from, bool by_itself)
+{
+    const struct horon_topology *topology = engine->topology;
+    uint8_t bytes[64];
+    struct horon_writer out =
+        write_departures(bytes, sizeof bytes, HORON_CONTROL_GOODBYE, &engine->departures);
+    for (int i = 0; i < engine->tree_count; i++) {
+        const int peer = engine->tree[i];
+        if (peer == from || engine->left[peer] ||
+            topology->host_of[peer] == topology->host_of[topology->rank] ||
+            (by_itself && horon_topology_linked(topology, from, peer)))
+            continue;
+        post_to(engine, peer, &out);
     }
 }
 
-void horon_engine_flood_goodbye(struct horon_engine *engine, int rank,
-                                const uint64_t sequence[HORON_LEFT_COUNT], int culprit)
+void horon_engine_say_goodbye(struct horon_engine *engine, const struct horon_departures *own)
 {
-    if (engine->left[rank])
-        return;
-    engine->left[rank] = true;
     uint8_t bytes[64];
-    struct horon_writer out = horon_writer_over(bytes, sizeof bytes);
-    horon_write_u8(&out, HORON_CONTROL_GOODBYE);
-    horon_write_u32(&out, (uint32_t)rank);
-    for (int i = 0; i < HORON_LEFT_COUNT; i++)
-        horon_write_u64(&out, sequence[i]);
-    horon_write_u32(&out, (uint32_t)culprit);
-    post_to_all_but(engine, rank, &out);
-    horon_host_wake_all(engine->host, HORON_WAKE_ASLEEP);
-    if (rank == engine->topology->rank)
-        return;
-    blame(engine, sequence, culprit);
-    if (engine->left_rank < 0)
-        engine->left_rank = rank;
+    merge(&engine->departures, own);
+    horon_host_tell_departures(engine->host, &engine->departures, true);
+    struct horon_writer out =
+        write_departures(bytes, sizeof bytes, HORON_CONTROL_END, &engine->departures);
+    for (int i = 0; i < engine->peer_count; i++)
+        if (!engine->left[engine->peers[i]])
+            post_to(engine, engine->peers[i], &out);
 }
 
 static horon_status_t on_abort(struct horon_engine *engine, struct horon_reader *in)
@@ -125,17 +163,34 @@ static horon_status_t on_abort(struct horon_engine *engine, struct horon_reader 
     return HORON_OK;
 }
 
-static horon_status_t on_goodbye(struct horon_engine *engine, struct horon_reader *in)
+/* Is every rank that is blamed one of the job, and not this one while it is here? */
+static bool may_be_blamed(const struct horon_engine *engine, const struct horon_departures *news)
 {
-    uint64_t sequence[HORON_LEFT_COUNT];
-    uint32_t rank = horon_read_u32(in);
-    for (int i = 0; i < HORON_LEFT_COUNT; i++)
-        sequence[i] = horon_read_u64(in);
-    uint32_t culprit = horon_read_u32(in), size = (uint32_t)engine->topology->size;
-    if (!horon_reader_finished(in) || rank >= size || culprit >= size ||
-        (int)rank == engine->topology->rank)
+    for (int i = 0; i < HORON_LEFT_COUNT; i++) {
+        if (news->culprit[i] >= (uint32_t)engine->topology->size)
+            return false;
+        if ((int)news->culprit[i] == engine->topology->rank && !engine->leaving)
+            return false;
+    }
+    return true;
+}
+
+static horon_status_t on_departures(struct horon_engine *engine, int peer, bool by_itself,
+                                    struct horon_reader *in)
+{
+    struct horon_departures news = {.any = true};
+    for (int i = 0; i < HORON_LEFT_COUNT; i++) {
+        news.sequence[i] = horon_read_u64(in);
+        news.culprit[i] = horon_read_u32(in);
+    }
+    if (!horon_reader_finished(in) || !may_be_blamed(engine, &news))
         return HORON_ERR_PROTO;
-    horon_engine_flood_goodbye(engine, (int)rank, sequence, (int)culprit);
+    engine->left[peer] |= by_itself;
+    if (!merge(&engine->departures, &news))
+        return HORON_OK;
+    if (!engine->leaving) /* which it says in its line, with all that it knew */
+        horon_host_tell_departures(engine->host, &engine->departures, false);
+    pass_on(engine, peer, by_itself);
     return HORON_OK;
 }
 
@@ -158,8 +213,8 @@ horon_status_t horon_engine_on_control(void *arg, int peer, const void *bytes, s
     }
     if (kind == HORON_CONTROL_ABORT)
         status = on_abort(engine, &in);
-    else if (kind == HORON_CONTROL_GOODBYE)
-        status = on_goodbye(engine, &in);
+    else if (kind == HORON_CONTROL_GOODBYE || kind == HORON_CONTROL_END)
+        status = on_departures(engine, peer, kind == HORON_CONTROL_END, &in);
     if (status != HORON_OK)
         horon_error_set(error, status, "%s sent a control message that makes no sense",
                         engine->rank_names[peer]);
@@ -176,22 +231,27 @@ static void heed_abort(struct horon_engine *engine)
 
 /* If one left because the job failed, peers on other hosts must hear the reason before they hear of
  * the departure, from here too. */
-static void see_local_goodbyes(struct horon_engine *engine)
+static void see_local_departures(struct horon_engine *engine)
 {
-    int host = engine->team.host;
     for (int i = 0; i < engine->team.local_size; i++) {
-        struct horon_rank_line *line = horon_host_line(engine->host, i);
-        int rank = horon_topology_rank_at(engine->topology, host, i);
-        if (rank == engine->topology->rank || engine->left[rank] ||
-            !atomic_load_explicit(&line->left, memory_order_acquire))
+        struct horon_departures news;
+        bool left;
+        const uint32_t before = engine->seen[i];
+        if (i == engine->team.local_rank ||
+            !horon_host_see_departures(engine->host, i, &engine->seen[i], &news, &left))
             continue;
+        const int rank = horon_topology_rank_at(engine->topology, engine->team.host, i);
         heed_abort(engine);
-        if (!engine->failed && horon_host_abort_begun(engine->host))
+        if (!engine->failed && horon_host_abort_begun(engine->host)) {
+            engine->seen[i] = before;
             return; /* it is being written */
-        uint32_t culprit = line->left_culprit;
-        if (culprit >= (uint32_t)engine->topology->size) /* it is in shared memory: trust none */
-            culprit = (uint32_t)rank;
-        horon_engine_flood_goodbye(engine, rank, line->left_sequence, (int)culprit);
+        }
+        engine->left[rank] |= left;
+        if (!may_be_blamed(engine, &news)) /* it is in shared memory: trust none */
+            for (int k = 0; k < HORON_LEFT_COUNT; k++)
+                news.culprit[k] = (uint32_t)rank;
+        if (merge(&engine->departures, &news))
+            pass_on(engine, rank, left);
     }
 }
 
@@ -200,27 +260,27 @@ static void see_local_goodbyes(struct horon_engine *engine)
  * @return whom to blame, or -1: go on */
 static int waits_for_left(const struct horon_engine *engine)
 {
+    const struct horon_departures *left = &engine->departures;
     int culprit = -1;
     for (int i = 0; i < HORON_CHANNEL_COUNT; i++) {
         if (!engine->lanes[i].head)
             continue;
-        if (horon_channel_ended(engine->lanes[i].channel) < engine->left_sequence[i])
+        if (horon_channel_ended(engine->lanes[i].channel) < left->sequence[i])
             return -1;
         if (culprit < 0)
-            culprit = engine->left_culprit[i];
+            culprit = (int)left->culprit[i];
     }
     if (culprit < 0 && horon_coordinator_pending(engine->coordinator) > 0 &&
-        horon_coordinator_decisions(engine->coordinator) >=
-            engine->left_sequence[HORON_LEFT_DECISIONS])
-        culprit = engine->left_culprit[HORON_LEFT_DECISIONS];
+        horon_coordinator_decisions(engine->coordinator) >= left->sequence[HORON_LEFT_DECISIONS])
+        culprit = (int)left->culprit[HORON_LEFT_DECISIONS];
     return culprit;
 }
 
 void horon_engine_check_left(struct horon_engine *engine)
 {
-    see_local_goodbyes(engine);
+    see_local_departures(engine);
     heed_abort(engine);
-    if (engine->left_rank < 0 || engine->failed || horon_host_abort_begun(engine->host))
+    if (!engine->departures.any || engine->failed || horon_host_abort_begun(engine->host))
         return;
     int culprit = waits_for_left(engine);
     if (culprit < 0)

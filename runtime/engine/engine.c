@@ -50,12 +50,16 @@ void horon_engine_close(struct horon_engine *engine)
     horon_free(engine->rank_name_texts);
     horon_free(engine->rank_names);
     horon_free(engine->left);
+    horon_free(engine->seen);
+    horon_free(engine->tree);
     horon_free(engine->message);
     engine->mux_of = engine->data_of = engine->dead_of = NULL;
     engine->peers = NULL;
     engine->rank_name_texts = NULL;
     engine->rank_names = NULL;
     engine->left = NULL;
+    engine->seen = NULL;
+    engine->tree = NULL;
     engine->message = NULL;
 }
 
@@ -77,9 +81,12 @@ static bool allocate(struct horon_engine *engine, size_t size)
     engine->rank_name_texts = horon_zalloc(size, sizeof *engine->rank_name_texts);
     engine->rank_names = horon_zalloc(size, sizeof *engine->rank_names);
     engine->left = horon_zalloc(size, sizeof *engine->left);
+    engine->seen = horon_zalloc(size, sizeof *engine->seen);
+    engine->tree = horon_zalloc(size, sizeof *engine->tree);
     engine->message = horon_alloc(HORON_CONTROL_BYTES_MAX);
     return engine->mux_of && engine->data_of && engine->dead_of && engine->peers &&
-           engine->rank_name_texts && engine->rank_names && engine->left && engine->message;
+           engine->rank_name_texts && engine->rank_names && engine->left && engine->seen &&
+           engine->tree && engine->message;
 }
 
 static void fill_team(struct horon_engine *engine)
@@ -140,22 +147,23 @@ static horon_status_t create_muxes(struct horon_engine *engine, struct horon_err
 static horon_status_t create_coordinator(struct horon_engine *engine)
 {
     const struct horon_topology *topology = engine->topology;
-    int *children = horon_zalloc((size_t)topology->size, sizeof *children);
-    if (!children)
-        return HORON_ERR_MEMORY;
+    const int parent = horon_topology_parent(topology, topology->rank);
+    int *children = engine->tree;
+    if (parent >= 0)
+        *children++ = parent;
+    const int child_count = horon_topology_children(topology, topology->rank, children);
+    engine->tree_count = child_count + (parent >= 0);
     struct horon_coordinator_options options = {
         .rank = topology->rank,
         .size = topology->size,
-        .parent = horon_topology_parent(topology, topology->rank),
+        .parent = parent,
         .children = children,
-        .child_count = horon_topology_children(topology, topology->rank, children),
+        .child_count = child_count,
         .cache_entries = (size_t)engine->options.config->cache_entries,
         .fusion_bytes = (uint64_t)engine->options.config->fusion_bytes,
         .rank_names = engine->rank_names,
     };
-    horon_status_t status = horon_coordinator_create(&options, &engine->coordinator);
-    horon_free(children);
-    return status;
+    return horon_coordinator_create(&options, &engine->coordinator);
 }
 
 static horon_status_t create_lanes(struct horon_engine *engine)
@@ -194,7 +202,6 @@ horon_status_t horon_engine_create(const struct horon_engine_options *options,
     engine->options = *options;
     engine->topology = options->topology;
     engine->host = options->host;
-    engine->left_rank = -1;
     engine->leaves_because_of = options->topology->rank;
     if (!allocate(engine, (size_t)options->topology->size))
         goto done;
@@ -292,7 +299,7 @@ bool horon_engine_progress(struct horon_engine *engine)
     /* a rank that leaves has ended its requests: what is decided about them concerns nobody here */
     if (!engine->failed && !engine->leaving) {
         moved |= coordinate(engine);
-        if (engine->left_rank >= 0 && engine->in_flight)
+        if (engine->departures.any || !engine->in_flight)
             horon_engine_check_left(engine); /* before an operation meets a link that is gone */
         for (int i = 0; i < HORON_CHANNEL_COUNT && !engine->failed; i++)
             moved |= horon_lane_advance(engine, &engine->lanes[i]);
@@ -306,7 +313,7 @@ bool horon_engine_begin_now(struct horon_engine *engine, struct horon_request *r
 {
     HORON_ASSERT_OWNER(engine->options.owner);
     struct horon_lane *lane = &engine->lanes[HORON_CHANNEL_ORDERED];
-    if (lane->head || engine->failed || engine->leaving || engine->left_rank >= 0 ||
+    if (lane->head || engine->failed || engine->leaving || engine->departures.any ||
         horon_engine_has_post(engine))
         return false;
     horon_engine_link(engine, request);
@@ -411,15 +418,13 @@ void horon_engine_leave(struct horon_engine *engine)
         return;
     horon_engine_take_posts(engine);
     engine->leaving = true;
-    uint64_t sequence[HORON_LEFT_COUNT];
-    struct horon_rank_line *line = horon_host_line(engine->host, engine->team.local_rank);
+    struct horon_departures own = {.any = true};
     for (int i = 0; i < HORON_CHANNEL_COUNT; i++)
-        sequence[i] = horon_channel_ended(engine->lanes[i].channel);
-    sequence[HORON_LEFT_DECISIONS] = horon_coordinator_decisions(engine->coordinator);
-    memcpy(line->left_sequence, sequence, sizeof sequence);
-    line->left_culprit = (uint32_t)engine->leaves_because_of;
-    atomic_store_explicit(&line->left, 1, memory_order_release);
-    horon_engine_flood_goodbye(engine, engine->topology->rank, sequence, engine->leaves_because_of);
+        own.sequence[i] = horon_channel_ended(engine->lanes[i].channel);
+    own.sequence[HORON_LEFT_DECISIONS] = horon_coordinator_decisions(engine->coordinator);
+    for (int i = 0; i < HORON_LEFT_COUNT; i++)
+        own.culprit[i] = (uint32_t)engine->leaves_because_of;
+    horon_engine_say_goodbye(engine, &own);
     horon_engine_end_all(engine, HORON_ERR_CLOSED, "this context was shut down");
 }
 

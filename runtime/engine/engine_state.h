@@ -10,7 +10,8 @@
 enum horon_control_kind {
     HORON_CONTROL_COORDINATOR = 1, /* the rest is the coordinator's */
     HORON_CONTROL_ABORT = 2,       /* status (i32 as u32), text */
-    HORON_CONTROL_GOODBYE = 3      /* rank u32, what it completed u64 each, who is to blame u32 */
+    HORON_CONTROL_GOODBYE = 3,     /* departures that the sender has heard of: u64 and u32 each */
+    HORON_CONTROL_END = 4          /* likewise; the sender itself leaves, and this link ends */
 };
 
 /** Operations of one channel, in their order. */
@@ -37,6 +38,8 @@ struct horon_engine {
     struct horon_mux **data_of; /* [size] those to other hosts */
     int *peers;                 /* [peer_count] ranks with a link */
     int peer_count;
+    int *tree; /* [tree_count] neighbours in the control tree: parent, if any, and children */
+    int tree_count;
 
     struct horon_coordinator *coordinator;
     bool coordinator_dirty; /* something to flush */
@@ -60,10 +63,9 @@ struct horon_engine {
 
     _Atomic uint32_t failed; /* 1: failure is set */
     struct horon_error failure;
-    bool *left;                               /* [size] ranks that said goodbye */
-    int left_rank;                            /* the first of them, -1: none */
-    uint64_t left_sequence[HORON_LEFT_COUNT]; /* the least any of them completed */
-    int left_culprit[HORON_LEFT_COUNT]; /* why that is so little: a rank that left by itself */
+    bool *left; /* [size] ranks that said themselves that they leave */
+    struct horon_departures departures;
+    uint32_t *seen;        /* [local size] version of each line's departures that was read last */
     int leaves_because_of; /* the rank to blame for a departure from here: this one, or another */
     bool leaving;
     uint8_t *message; /* [HORON_CONTROL_BYTES_MAX] to put the kind before a coordinator's message */
@@ -78,8 +80,8 @@ horon_status_t horon_engine_on_control(void *engine, int peer, const void *bytes
 /** @return was there anything to send? */
 bool horon_engine_send_coordinator(struct horon_engine *engine);
 void horon_engine_flood_abort(struct horon_engine *engine);
-void horon_engine_flood_goodbye(struct horon_engine *engine, int rank,
-                                const uint64_t sequence[HORON_LEFT_COUNT], int culprit);
+/** Says on every link and on the host that this rank leaves, having done @p own. */
+void horon_engine_say_goodbye(struct horon_engine *engine, const struct horon_departures *own);
 /** Takes note of an abort in shared memory, and of ranks that left; fails what can no longer end.
  */
 void horon_engine_check_left(struct horon_engine *engine);

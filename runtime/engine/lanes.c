@@ -177,8 +177,8 @@ static bool lacks_one_that_left(const struct horon_engine *engine, const struct 
                                 horon_status_t status)
 {
     const ptrdiff_t channel = lane - engine->lanes;
-    return status == HORON_ERR_PEER_LOST && engine->left_rank >= 0 &&
-           horon_channel_ended(lane->channel) >= engine->left_sequence[channel];
+    return status == HORON_ERR_PEER_LOST && engine->departures.any &&
+           horon_channel_ended(lane->channel) >= engine->departures.sequence[channel];
 }
 
 bool horon_lane_advance(struct horon_engine *engine, struct horon_lane *lane)

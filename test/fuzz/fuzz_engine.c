@@ -255,8 +255,10 @@ static void scribble(const struct fuzz *fuzz, struct pipe *pipe, struct script *
         break;
     case 1:
         for (int i = 0; i < HORON_LEFT_COUNT; i++)
-            line->left_sequence[i] = wide;
-        atomic_store(&line->left, 1);
+            atomic_store(&line->sequence[i], wide);
+        atomic_store(&line->culprit[0], value);
+        atomic_store(&line->left, what & 8);
+        atomic_fetch_add(&line->version, 2);
         break;
     case 2:
         atomic_fetch_add(&pipe->heard->written, wide);

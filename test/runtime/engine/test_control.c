@@ -38,15 +38,15 @@ static struct message abort_message(uint32_t status, const char *text)
     return message;
 }
 
-static struct message goodbye_message(uint32_t rank, uint64_t ended, uint32_t culprit)
+static struct message departure_message(uint8_t kind, uint64_t ended, uint32_t culprit)
 {
     struct message message = {0};
     struct horon_writer out = horon_writer_over(message.bytes, sizeof message.bytes);
-    horon_write_u8(&out, HORON_CONTROL_GOODBYE);
-    horon_write_u32(&out, rank);
-    for (int i = 0; i < HORON_LEFT_COUNT; i++)
+    horon_write_u8(&out, kind);
+    for (int i = 0; i < HORON_LEFT_COUNT; i++) {
         horon_write_u64(&out, ended);
-    horon_write_u32(&out, culprit);
+        horon_write_u32(&out, culprit);
+    }
     assert_true(out.ok);
     message.used = out.used;
     return message;
@@ -76,6 +76,11 @@ static bool has_left(const struct world *world, int rank)
     return world->ranks[0].engine->left[rank];
 }
 
+static bool knows_of_departures(const struct world *world)
+{
+    return world->ranks[0].engine->departures.any;
+}
+
 static void expect_sense_in_whole_only(const struct message *message)
 {
     struct world *world = world_create(hosts, 3, NULL, 1);
@@ -84,9 +89,10 @@ static void expect_sense_in_whole_only(const struct message *message)
         assert_int_equal(hear(world, PEER, message->bytes, bytes), HORON_ERR_PROTO);
     assert_int_equal(hear(world, PEER, message->bytes, message->used + 1), HORON_ERR_PROTO);
     assert_int_equal(horon_engine_failure(engine, NULL), HORON_OK);
-    assert_false(has_left(world, 1) || has_left(world, 2));
+    assert_false(has_left(world, PEER) || knows_of_departures(world));
     assert_int_equal(hear(world, PEER, message->bytes, message->used), HORON_OK);
-    assert_true(horon_engine_failure(engine, NULL) != HORON_OK || has_left(world, 2));
+    assert_true(horon_engine_failure(engine, NULL) != HORON_OK || knows_of_departures(world));
+    assert_int_equal(has_left(world, PEER), message->bytes[0] == HORON_CONTROL_END);
     world_destroy(world);
 }
 
@@ -94,9 +100,11 @@ static void test_control_message_makes_sense_in_whole_only(void **state)
 {
     (void)state;
     struct message abort_of_peer = abort_message((uint32_t)HORON_ERR_SYSTEM, "why");
-    struct message goodbye = goodbye_message(2, 0, 2);
+    struct message goodbye = departure_message(HORON_CONTROL_GOODBYE, 0, 2);
+    struct message end = departure_message(HORON_CONTROL_END, 0, PEER);
     expect_sense_in_whole_only(&abort_of_peer);
     expect_sense_in_whole_only(&goodbye);
+    expect_sense_in_whole_only(&end);
 }
 
 static void test_control_kind_that_is_none_is_refused(void **state)
@@ -168,22 +176,45 @@ static void test_control_abort_without_a_readable_reason_is_refused(void **state
     world_destroy(world);
 }
 
-static void test_control_goodbye_of_a_rank_that_is_none_is_refused(void **state)
+static void test_control_goodbye_that_blames_none_is_refused(void **state)
 {
-    static const uint32_t none[] = {3, 4, 0x7fffffff, 0x80000000, UINT32_MAX};
+    static const uint32_t none[] = {0, 3, 4, 0x7fffffff, 0x80000000, UINT32_MAX};
     (void)state;
     struct world *world = world_create(hosts, 3, NULL, 1);
-    for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) {
-        struct message leaver = goodbye_message(none[i], 0, 1);
-        struct message culprit = goodbye_message(1, 0, none[i]);
-        assert_int_equal(hear(world, PEER, leaver.bytes, leaver.used), HORON_ERR_PROTO);
-        assert_int_equal(hear(world, PEER, culprit.bytes, culprit.used), HORON_ERR_PROTO);
-    }
-    struct message own = goodbye_message(0, 0, 1); /* this rank knows best */
-    assert_int_equal(hear(world, PEER, own.bytes, own.used), HORON_ERR_PROTO);
-    for (int rank = 0; rank < 3; rank++)
-        assert_false(has_left(world, rank));
+    for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) /* 0 hears it, and knows better */
+        for (uint8_t kind = HORON_CONTROL_GOODBYE; kind <= HORON_CONTROL_END; kind++) {
+            struct message message = departure_message(kind, 0, none[i]);
+            assert_int_equal(hear(world, PEER, message.bytes, message.used), HORON_ERR_PROTO);
+        }
+    assert_false(has_left(world, PEER) || knows_of_departures(world));
     world_destroy(world);
+}
+
+/* Of what several leavers did the least counts, for each lane; at equality the lower rank is to
+ * blame, whoever is heard first. */
+static void test_control_goodbyes_are_merged_in_any_order(void **state)
+{
+    static const struct {
+        uint64_t ended;
+        uint32_t culprit;
+    } news[] = {{7, 2}, {5, 2}, {5, 1}, {9, 1}};
+    static const int orders[][4] = {{0, 1, 2, 3}, {3, 2, 1, 0}, {2, 3, 0, 1}, {1, 0, 3, 2}};
+    (void)state;
+    for (size_t order = 0; order < sizeof orders / sizeof orders[0]; order++) {
+        struct world *world = world_create(hosts, 3, NULL, 1);
+        const struct horon_departures *known = &world->ranks[0].engine->departures;
+        for (int i = 0; i < 8; i++) { /* each twice */
+            const int n = orders[order][i % 4];
+            struct message message =
+                departure_message(HORON_CONTROL_GOODBYE, news[n].ended, news[n].culprit);
+            assert_int_equal(hear(world, PEER, message.bytes, message.used), HORON_OK);
+        }
+        for (int i = 0; i < HORON_LEFT_COUNT; i++) {
+            assert_int_equal(known->sequence[i], 5);
+            assert_int_equal(known->culprit[i], 1);
+        }
+        world_destroy(world);
+    }
 }
 
 static struct horon_request *submit(struct world *world, const char *name, float *data)
@@ -197,8 +228,7 @@ static struct horon_request *submit(struct world *world, const char *name, float
     return world_submit(world, 0, &desc);
 }
 
-/* A rank that left ends what waits for it, with its name or the culprit's; a second goodbye of it
- * changes nothing. */
+/* A rank that left ends what waits for it, with the culprit's name. */
 static void test_control_goodbye_ends_what_needs_the_leaver(void **state)
 {
     (void)state;
@@ -209,9 +239,8 @@ static void test_control_goodbye_ends_what_needs_the_leaver(void **state)
         for (int i = 0; i < 5; i++)
             horon_engine_progress(world->ranks[0].engine);
         assert_int_equal(atomic_load(&request->state), HORON_REQUEST_FLYING);
-        struct message message = goodbye_message(1, 0, 2), again = goodbye_message(1, 0, 1);
+        struct message message = departure_message(HORON_CONTROL_END, 0, 2);
         assert_int_equal(hear(world, PEER, message.bytes, message.used), HORON_OK);
-        assert_int_equal(hear(world, PEER, again.bytes, again.used), HORON_OK);
         horon_engine_progress(world->ranks[0].engine);
         assert_int_equal(atomic_load(&request->state), HORON_REQUEST_ENDED);
         assert_int_equal(request->status, HORON_ERR_CLOSED);
@@ -229,7 +258,8 @@ static void test_control_goodbye_lets_end_what_the_leaver_did(void **state)
     float x = 1;
     struct horon_request *request = submit(world, NULL, &x);
     horon_engine_progress(world->ranks[0].engine);
-    struct message message = goodbye_message(1, 1, 1); /* it completed the one */
+    struct message message =
+        departure_message(HORON_CONTROL_END, 1, PEER); /* it completed the one */
     assert_int_equal(hear(world, PEER, message.bytes, message.used), HORON_OK);
     for (int i = 0; i < 5; i++)
         horon_engine_progress(world->ranks[0].engine);
@@ -260,7 +290,8 @@ int main(void)
         cmocka_unit_test(test_control_kind_that_is_none_is_refused),
         cmocka_unit_test(test_control_abort_fails_with_its_status_and_text),
         cmocka_unit_test(test_control_abort_without_a_readable_reason_is_refused),
-        cmocka_unit_test(test_control_goodbye_of_a_rank_that_is_none_is_refused),
+        cmocka_unit_test(test_control_goodbye_that_blames_none_is_refused),
+        cmocka_unit_test(test_control_goodbyes_are_merged_in_any_order),
         cmocka_unit_test(test_control_goodbye_ends_what_needs_the_leaver),
         cmocka_unit_test(test_control_goodbye_lets_end_what_the_leaver_did),
         cmocka_unit_test(test_control_of_the_coordinator_is_nothing_to_a_failed_engine),

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How departures and aborts get around. Messages are counted in the trace of the log: a leaver ends
+ * each of its links with one message, and what is passed on beyond that is at most one message a
+ * rank, however many leave. Nothing is lost of what they say, and aborts reach everybody, also when
+ * a rank that others hang from in the tree is gone.
+ */
+#undef NDEBUG
+#include "engine/engine_state.h"
+#include "world/world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define RANKS_MAX 24
+
+static const struct {
+    int hosts[RANKS_MAX], count, size;
+} layouts[] = {
+    {{5}, 1, 5},
+    {{1, 1, 1}, 3, 3},
+    {{3, 1, 2}, 3, 6},
+    {{2, 2, 2, 2, 2}, 5, 10},
+    {{8, 1, 8}, 3, 17},
+    {{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, 24, 24},
+};
+#define LAYOUTS (sizeof layouts / sizeof layouts[0])
+
+struct traffic {
+    unsigned goodbyes, ends;
+};
+
+static void count(void *arg, horon_log_level_t level, const char *text)
+{
+    struct traffic *traffic = arg;
+    (void)level;
+    if (strstr(text, "to rank ")) {
+        traffic->goodbyes += strstr(text, ": a goodbye,") != NULL;
+        traffic->ends += strstr(text, ": the end of the link,") != NULL;
+    }
+}
+
+static struct world *make_world(size_t layout, struct traffic *traffic, uint64_t seed)
+{
+    struct world *world = world_create(layouts[layout].hosts, layouts[layout].count, NULL, seed);
+    world->log =
+        (struct horon_log){.level = HORON_LOG_TRACE, .rank = -1, .fn = count, .arg = traffic};
+    return world;
+}
+
+static void turn(struct world *world, int turns)
+{
+    for (int i = 0; i < turns * world->size; i++) {
+        struct world_rank *rank = &world->ranks[world_random(world) % (unsigned)world->size];
+        if (!rank->dead)
+            horon_engine_progress(rank->engine);
+    }
+}
+
+/* In order; @return the requests of all ranks that take part, in @p requests */
+static void submit_broadcast(struct world *world, int root, int but, float *data,
+                             struct horon_request **requests)
+{
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    desc.verb = HORON_BROADCAST;
+    desc.flags = HORON_IN_ORDER;
+    desc.dtype = HORON_FLOAT32;
+    desc.count = 1;
+    desc.root = root;
+    for (int rank = 0; rank < world->size; rank++) {
+        desc.src = desc.dst = &data[rank];
+        requests[rank] = rank == but ? NULL : world_submit(world, rank, &desc);
+    }
+}
+
+static void run_broadcast(struct world *world)
+{
+    float data[RANKS_MAX] = {0};
+    struct horon_request *requests[RANKS_MAX];
+    submit_broadcast(world, world->size - 1, -1, data, requests);
+    assert_true(world_turn_until(world, requests, (size_t)world->size));
+    for (int rank = 0; rank < world->size; rank++) {
+        assert_int_equal(requests[rank]->status, HORON_OK);
+        world_release(requests[rank]);
+    }
+}
+
+static unsigned count_links(const struct world *world)
+{
+    unsigned links = 0;
+    for (int rank = 0; rank < world->size; rank++)
+        links += (unsigned)world->ranks[rank].engine->peer_count;
+    return links;
+}
+
+/* All at once, or one by one, each heard before the next; from either end. */
+static void test_departures_of_a_whole_job_take_few_messages(void **state)
+{
+    (void)state;
+    for (size_t layout = 0; layout < LAYOUTS; layout++)
+        for (int way = 0; way < 4; way++) {
+            struct traffic traffic = {0};
+            struct world *world = make_world(layout, &traffic, layout + 1);
+            const unsigned links = count_links(world);
+            const int size = world->size;
+            run_broadcast(world);
+            for (int i = 0; i < size; i++) {
+                horon_engine_leave(world->ranks[way & 1 ? i : size - 1 - i].engine);
+                turn(world, way & 2 ? 20 : 0);
+            }
+            turn(world, 20);
+            assert_in_range(traffic.goodbyes, 0, (unsigned)size - 1);
+            assert_in_range(traffic.ends, links / 2, way & 2 ? links / 2 : links);
+            world_destroy(world);
+        }
+}
+
+/* Rank @p gone leaves; then another one that has done less. @return that one */
+static int leave_one_after_another(struct world *world, int gone, int late)
+{
+    float data[RANKS_MAX] = {0};
+    struct horon_request *requests[RANKS_MAX];
+    run_broadcast(world);
+    submit_broadcast(world, gone, late, data, requests);
+    assert_true(world_turn_until(world, &requests[gone], 1));
+    horon_engine_leave(world->ranks[gone].engine);
+    turn(world, 20);
+    horon_engine_leave(world->ranks[late].engine);
+    turn(world, 20);
+    for (int rank = 0; rank < world->size; rank++)
+        world_release(requests[rank]);
+    return late;
+}
+
+static void test_departures_are_known_to_all_when_a_relay_has_left(void **state)
+{
+    (void)state;
+    for (size_t layout = 0; layout < LAYOUTS; layout++)
+        for (int gone = 0; gone < layouts[layout].size; gone++) {
+            struct traffic traffic = {0};
+            struct world *world = make_world(layout, &traffic, (uint64_t)gone + 1);
+            const int late = (gone + 1 + gone % (world->size - 1)) % world->size;
+            leave_one_after_another(world, gone, late);
+            for (int rank = 0; rank < world->size; rank++) {
+                const struct horon_departures *known = &world->ranks[rank].engine->departures;
+                if (rank == gone)
+                    continue;
+                assert_true(known->any);
+                assert_int_equal(known->sequence[HORON_CHANNEL_ORDERED], 1);
+                assert_int_equal(known->culprit[HORON_CHANNEL_ORDERED], late);
+            }
+            world_destroy(world);
+        }
+}
+
+/* One is dead, and nobody has noticed; another fails the job. */
+static void test_departures_do_not_keep_an_abort_from_anybody(void **state)
+{
+    (void)state;
+    for (size_t layout = 0; layout < LAYOUTS; layout++)
+        for (int gone = 0; gone < layouts[layout].size; gone++)
+            for (int dies = 0; dies < 2; dies++) {
+                struct traffic traffic = {0};
+                struct world *world = make_world(layout, &traffic, (uint64_t)gone + 1);
+                if (dies)
+                    world->ranks[gone].dead = true;
+                else
+                    horon_engine_leave(world->ranks[gone].engine);
+                turn(world, gone % 2 ? 20 : 0);
+                horon_engine_fail(world->ranks[(gone + 1) % world->size].engine, HORON_ERR_SYSTEM,
+                                  "why");
+                turn(world, 40);
+                for (int rank = 0; rank < world->size; rank++) {
+                    const char *text = "";
+                    if (rank == gone)
+                        continue;
+                    assert_int_equal(horon_engine_failure(world->ranks[rank].engine, &text),
+                                     HORON_ERR_SYSTEM);
+                    assert_string_equal(text, "why");
+                }
+                world_destroy(world);
+            }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_departures_of_a_whole_job_take_few_messages),
+        cmocka_unit_test(test_departures_are_known_to_all_when_a_relay_has_left),
+        cmocka_unit_test(test_departures_do_not_keep_an_abort_from_anybody),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
