@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the library says about itself: version, features, and the names of its enums, one table
- * each. */
+/* What the library says about itself: its version, and dtypes and reductions by name, one table
+ * each.
+ */
 #include <horon/horon.h>
-
-#include <string.h>
 
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
@@ -16,16 +15,6 @@ const char *horon_version(void)
 int32_t horon_version_number(void)
 {
     return HORON_VERSION_MAJOR * 10000 + HORON_VERSION_MINOR * 100 + HORON_VERSION_PATCH;
-}
-
-int32_t horon_feature(const char *name)
-{
-    static const char *const features[] = {"allreduce",  "broadcast", "allgather", "barrier",
-                                           "persistent", "in_order",  "shm",       "tcp"};
-    for (size_t i = 0; name && i < sizeof features / sizeof features[0]; i++)
-        if (strcmp(name, features[i]) == 0)
-            return 1;
-    return 0;
 }
 
 static const struct {
@@ -59,17 +48,6 @@ size_t horon_dtype_bytes(horon_dtype_t dtype)
 const char *horon_dtype_name(horon_dtype_t dtype)
 {
     return (unsigned)dtype < HORON_DTYPE_COUNT ? dtypes[dtype].name : "unknown";
-}
-
-const char *horon_verb_name(horon_verb_t verb)
-{
-    static const char *const names[HORON_VERB_COUNT] = {
-        [HORON_ALLREDUCE] = "allreduce",
-        [HORON_BROADCAST] = "broadcast",
-        [HORON_ALLGATHER] = "allgather",
-        [HORON_BARRIER] = "barrier",
-    };
-    return (unsigned)verb < HORON_VERB_COUNT ? names[verb] : "unknown";
 }
 
 const char *horon_redop_name(horon_redop_t redop)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the library says of itself: version, features, and the names and sizes of its enums. */
+/* What the library says of itself: version, and the names and sizes of dtypes and reductions. */
 #undef NDEBUG
 #include <horon/horon.h>
 
@@ -22,21 +22,6 @@ static void test_library_version_is_the_headers_in_both_forms(void **state)
     assert_int_equal(patch, HORON_VERSION_PATCH);
     assert_int_equal(horon_version_number(), major * 10000 + minor * 100 + patch);
     assert_ptr_equal(horon_version(), horon_version()); /* static */
-}
-
-static void test_library_features_are_had_or_not(void **state)
-{
-    static const char *const has[] = {"persistent", "in_order", "shm", "tcp", NULL};
-    static const char *const has_not[] = {"cuda", "nccl", "mpi",        "gloo",   "",
-                                          "shm ", "SHM",  "allreduce2", "allred", NULL};
-    (void)state;
-    for (int verb = 0; verb < HORON_VERB_COUNT; verb++)
-        assert_int_equal(horon_feature(horon_verb_name((horon_verb_t)verb)), 1);
-    for (int i = 0; has[i]; i++)
-        assert_int_equal(horon_feature(has[i]), 1);
-    for (int i = 0; has_not[i]; i++)
-        assert_int_equal(horon_feature(has_not[i]), 0);
-    assert_int_equal(horon_feature(NULL), 0);
 }
 
 static void test_library_dtypes_have_names_and_sizes(void **state)
@@ -73,13 +58,10 @@ static void test_library_dtypes_have_names_and_sizes(void **state)
     }
 }
 
-static void test_library_verbs_and_reductions_have_names(void **state)
+static void test_library_reductions_have_names(void **state)
 {
-    static const char *const verbs[] = {"allreduce", "broadcast", "allgather", "barrier"};
     static const char *const redops[] = {"sum", "average", "min", "max", "product"};
     (void)state;
-    for (int i = 0; i < HORON_VERB_COUNT; i++)
-        assert_string_equal(horon_verb_name((horon_verb_t)i), verbs[i]);
     for (int i = 0; i < HORON_REDOP_COUNT; i++)
         assert_string_equal(horon_redop_name((horon_redop_t)i), redops[i]);
 }
@@ -91,10 +73,8 @@ static void test_library_values_that_are_none_are_unknown(void **state)
     for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) {
         assert_int_equal(horon_dtype_bytes((horon_dtype_t)none[i]), 0);
         assert_string_equal(horon_dtype_name((horon_dtype_t)none[i]), "unknown");
-        assert_string_equal(horon_verb_name((horon_verb_t)none[i]), "unknown");
         assert_string_equal(horon_redop_name((horon_redop_t)none[i]), "unknown");
     }
-    assert_string_equal(horon_verb_name((horon_verb_t)HORON_VERB_COUNT), "unknown");
     assert_string_equal(horon_redop_name((horon_redop_t)HORON_REDOP_COUNT), "unknown");
 }
 
@@ -102,9 +82,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_library_version_is_the_headers_in_both_forms),
-        cmocka_unit_test(test_library_features_are_had_or_not),
         cmocka_unit_test(test_library_dtypes_have_names_and_sizes),
-        cmocka_unit_test(test_library_verbs_and_reductions_have_names),
+        cmocka_unit_test(test_library_reductions_have_names),
         cmocka_unit_test(test_library_values_that_are_none_are_unknown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One row a verb. */
+#include "verbs.h"
+
+const struct horon_verb_row horon_verb_rows[HORON_VERB_COUNT] = {
+    [HORON_ALLREDUCE] =
+        {
+            .name = "allreduce",
+            .agrees = HORON_AGREES_DTYPE | HORON_AGREES_ROWS | HORON_AGREES_SHAPE |
+                      HORON_AGREES_REDUCTION,
+            .reads = HORON_RANKS_ALL,
+            .writes = HORON_RANKS_ALL,
+            .joined = HORON_JOINED_NEUTRAL,
+            .fusable = true,
+        },
+    [HORON_BROADCAST] =
+        {
+            .name = "broadcast",
+            .agrees =
+                HORON_AGREES_DTYPE | HORON_AGREES_ROWS | HORON_AGREES_SHAPE | HORON_AGREES_ROOT,
+            .reads = HORON_RANKS_ROOT,
+            .writes = HORON_RANKS_ALL,
+            .joined = HORON_JOINED_NOTHING,
+            .fusable = true,
+        },
+    [HORON_ALLGATHER] =
+        {
+            .name = "allgather",
+            .agrees = HORON_AGREES_DTYPE | HORON_AGREES_SHAPE,
+            .reads = HORON_RANKS_ALL,
+            .writes = HORON_RANKS_ALL,
+            .ahead = HORON_AHEAD_ROWS,
+            .joined = HORON_JOINED_NO_ROWS,
+        },
+    [HORON_BARRIER] =
+        {
+            .name = "barrier",
+            .joined = HORON_JOINED_NOTHING,
+            .nameless = true,
+        },
+};
+
+const char *horon_verb_name(horon_verb_t verb)
+{
+    return (unsigned)verb < HORON_VERB_COUNT ? horon_verb_rows[verb].name : "unknown";
+}

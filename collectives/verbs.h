@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The table of verbs: what counts for each of them, read by whoever asks. A new verb is a value in
+ * horon.h, a row here, a file with its algorithm and a row in the table of each backend that has
+ * it; no other file names a verb (test/drift/test_verbs.py).
+ */
+#ifndef HORON_VERBS_H
+#define HORON_VERBS_H
+
+#include <horon/horon.h>
+
+#include <stdbool.h>
+
+/* What all ranks must agree on, besides name, verb, team and group; bits. */
+#define HORON_AGREES_DTYPE 1u     /* and the kind of memory: it moves data */
+#define HORON_AGREES_ROWS 2u      /* the first dimension */
+#define HORON_AGREES_SHAPE 4u     /* the others */
+#define HORON_AGREES_REDUCTION 8u /* reduction and scales */
+#define HORON_AGREES_ROOT 16u
+
+/** Which ranks read their src, or write their dst. */
+enum horon_ranks { HORON_RANKS_NONE, HORON_RANKS_ROOT, HORON_RANKS_ALL };
+
+/** What ranks tell each other before the data moves; the output's size depends on it. */
+enum horon_ahead {
+    HORON_AHEAD_NOTHING, /* the output is as large as the input */
+    HORON_AHEAD_ROWS,    /* how many rows each rank gives */
+    HORON_AHEAD_SPLITS   /* how many rows each rank gives to each: N x N */
+};
+
+/** What a rank gives that has joined, and so has no data of its own. */
+enum horon_joined {
+    HORON_JOINED_NOTHING, /* its presence; if it is root, the operation fails */
+    HORON_JOINED_NEUTRAL, /* the neutral element of the reduction */
+    HORON_JOINED_NO_ROWS
+};
+
+struct horon_verb_row {
+    const char *name;
+    uint32_t agrees; /* HORON_AGREES_* */
+    enum horon_ranks reads, writes;
+    enum horon_ahead ahead;
+    enum horon_joined joined;
+    bool fusable;  /* several are the same as one of their concatenation */
+    bool nameless; /* also without a promised order it may lack a name: matched by count */
+};
+
+/** By horon_verb_t. */
+extern const struct horon_verb_row horon_verb_rows[HORON_VERB_COUNT];
+
+static inline bool horon_verb_moves(const struct horon_verb_row *row)
+{
+    return row->agrees & HORON_AGREES_DTYPE;
+}
+
+static inline bool horon_verb_reduces(const struct horon_verb_row *row)
+{
+    return row->agrees & HORON_AGREES_REDUCTION;
+}
+
+static inline bool horon_verb_is_rooted(const struct horon_verb_row *row)
+{
+    return row->agrees & HORON_AGREES_ROOT;
+}
+
+/** May ranks give different numbers of rows? */
+static inline bool horon_verb_rows_differ(const struct horon_verb_row *row)
+{
+    return horon_verb_moves(row) && !(row->agrees & HORON_AGREES_ROWS);
+}
+
+/** Is @p rank one of @p ranks in an operation with this root? */
+static inline bool horon_ranks_include(enum horon_ranks ranks, int root, int rank)
+{
+    return ranks == HORON_RANKS_ALL || (ranks == HORON_RANKS_ROOT && root == rank);
+}
+
+#endif

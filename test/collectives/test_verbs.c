@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The rows of the verbs: their names, and that what a row says is not at odds with itself. */
+#undef NDEBUG
+#include "verbs.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static void test_verbs_have_names(void **state)
+{
+    static const char *const names[] = {"allreduce", "broadcast", "allgather", "barrier"};
+    static const int none[] = {-1, HORON_VERB_COUNT, 255, INT32_MAX, INT32_MIN};
+    (void)state;
+    for (int i = 0; i < HORON_VERB_COUNT; i++)
+        assert_string_equal(horon_verb_name((horon_verb_t)i), names[i]);
+    for (size_t i = 0; i < sizeof none / sizeof none[0]; i++)
+        assert_string_equal(horon_verb_name((horon_verb_t)none[i]), "unknown");
+}
+
+static void test_verbs_rows_are_not_at_odds_with_themselves(void **state)
+{
+    (void)state;
+    for (int i = 0; i < HORON_VERB_COUNT; i++) {
+        const struct horon_verb_row *row = &horon_verb_rows[i];
+        const bool moves = horon_verb_moves(row);
+        assert_non_null(row->name);
+        assert_int_equal(moves, row->reads != HORON_RANKS_NONE);
+        assert_int_equal(moves, row->writes != HORON_RANKS_NONE);
+        assert_true(moves || row->agrees == 0); /* of nothing there is nothing to agree on */
+        assert_true(moves || !row->fusable);
+        assert_true(!row->nameless || !moves); /* its count says nothing of what it moves */
+        assert_int_equal(horon_verb_reduces(row), row->joined == HORON_JOINED_NEUTRAL);
+        assert_int_equal(horon_verb_rows_differ(row), row->ahead != HORON_AHEAD_NOTHING);
+        assert_int_equal(horon_verb_rows_differ(row), row->joined == HORON_JOINED_NO_ROWS);
+        assert_true(!row->fusable || !horon_verb_rows_differ(row));
+        if (row->reads == HORON_RANKS_ROOT || row->writes == HORON_RANKS_ROOT)
+            assert_true(horon_verb_is_rooted(row));
+    }
+}
+
+static void test_verbs_say_which_ranks_read_and_write(void **state)
+{
+    (void)state;
+    assert_false(horon_ranks_include(HORON_RANKS_NONE, 1, 1));
+    assert_false(horon_ranks_include(HORON_RANKS_ROOT, 1, 0));
+    assert_true(horon_ranks_include(HORON_RANKS_ROOT, 1, 1));
+    assert_true(horon_ranks_include(HORON_RANKS_ALL, 1, 0));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_verbs_have_names),
+        cmocka_unit_test(test_verbs_rows_are_not_at_odds_with_themselves),
+        cmocka_unit_test(test_verbs_say_which_ranks_read_and_write),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
