@@ -88,7 +88,7 @@ static horon_status_t begin_counts_net(struct horon_channel *channel)
         .channel = (uint32_t)channel->options.channel,
         .sequence = channel->ended,
         .tag = UINT64_MAX << 32,
-        .check = channel->op.check,
+        .check = channel->op->check,
     };
     args.scratch = horon_net_scratch(channel, 0, (size_t)horon_plan_scratch(&args.plan) * 8);
     if (!args.scratch)
@@ -110,7 +110,7 @@ static uint64_t place_inputs(struct horon_channel *channel, uint64_t *most_out)
     for (int rank = 0; rank < channel->team->size; rank++) {
         uint64_t *count = &channel->counts[rank];
         channel->starts[rank] = total;
-        if (__builtin_mul_overflow(channel->rows[rank], channel->op.row_elements, count) ||
+        if (__builtin_mul_overflow(channel->rows[rank], channel->op->row_elements, count) ||
             __builtin_add_overflow(total, *count, &total))
             return UINT64_MAX;
         most = *count > most ? *count : most;
@@ -135,13 +135,13 @@ static void copy_small(struct horon_channel *channel)
 static void move_to_place(struct horon_channel *channel)
 {
     const int rank = channel->team->rank;
-    const struct horon_part *part = &channel->op.parts[0];
+    const struct horon_part *part = &channel->parts[0];
     if (!channel->gathered || part->src != channel->gathered)
         return;
     char *place = channel->gathered + channel->starts[rank] * channel->element_bytes;
     memmove(place, part->src, channel->counts[rank] * channel->element_bytes);
     channel->moved = (struct horon_part){.src = place, .dst = part->dst, .count = part->count};
-    channel->op.parts = &channel->moved;
+    channel->parts = &channel->moved;
 }
 
 /* All lengths are known. @return OK: it is done | IN_PROGRESS: windows follow | ERR_CONFIG */
@@ -152,9 +152,9 @@ static horon_status_t lengths_known(struct horon_channel *channel, struct horon_
     if (total > INT64_MAX / channel->element_bytes)
         return horon_error_set(error, HORON_ERR_PROTO,
                                "the inputs of an allgather add up to more than memory can hold");
-    void *given = channel->op.parts[0].dst;
-    if (channel->op.output)
-        given = channel->op.output(channel->op.output_arg, channel->rows, total);
+    void *given = channel->parts[0].dst;
+    if (channel->op->output)
+        given = channel->op->output(channel->op->output_arg, channel->rows, total);
     if (total == 0)
         return HORON_OK;
     channel->gathered = given; /* NULL: this rank has no room, and plays its part for the others */
@@ -248,7 +248,7 @@ static horon_status_t begin_transfer(struct horon_channel *channel, int slot, ui
         .id = {(uint32_t)channel->options.channel, channel->ended, chunk << 32 | (uint64_t)sender},
         .data = data,
         .bytes = (size_t)window_count(channel, sender, chunk) * channel->element_bytes,
-        .check = channel->op.check,
+        .check = channel->op->check,
     };
     channel->transfer_peers[index] = peer;
     channel->transfer_count[slot]++;
@@ -384,12 +384,12 @@ static horon_status_t advance_windows(struct horon_channel *channel, bool *moved
 
 static void enter(struct horon_channel *channel)
 {
-    size_t bytes = (size_t)channel->op.count * channel->element_bytes;
+    size_t bytes = (size_t)channel->op->count * channel->element_bytes;
     if (bytes <= channel->host->shape.small_bytes) {
         struct horon_cursor cursor = {0};
         struct horon_slot_head *own =
             channel->small[horon_slot_of(channel)][channel->team->local_rank];
-        horon_copy_in(channel, &cursor, 0, channel->op.count, horon_slot_data(own));
+        horon_copy_in(channel, &cursor, 0, channel->op->count, horon_slot_data(own));
     }
     horon_enter(channel);
     channel->phase = HORON_PHASE_MEET;

@@ -37,9 +37,9 @@ static size_t chunk_bytes(const struct horon_channel *channel)
 
 static void begin(struct horon_channel *channel)
 {
-    size_t bytes = (size_t)channel->op.count * channel->element_bytes;
+    size_t bytes = (size_t)channel->op->count * channel->element_bytes;
     channel->small_op = bytes <= horon_small_limit(channel);
-    horon_chunks_begin(channel, channel->small_op ? 0 : channel->op.count, chunk_bytes(channel));
+    horon_chunks_begin(channel, channel->small_op ? 0 : channel->op->count, chunk_bytes(channel));
 }
 
 /* ---- small ---------------------------------------------------------------------------------- */
@@ -52,13 +52,13 @@ static void reduce_small_to_outputs(struct horon_channel *channel)
     int local_size = channel->team->local_size;
     size_t element = channel->element_bytes;
     for (uint64_t at = 0;
-         horon_cursor_next(&channel->op, &cursor, element, at, channel->op.count, &piece);
+         horon_cursor_next(channel->parts, &cursor, element, at, channel->op->count, &piece);
          at += piece.count) {
         for (int i = 0; i < local_size; i++)
             channel->inputs[i] = horon_slot_data(heads[i]) + at * element;
         void *out = piece.dst;
-        horon_reduce_tree(channel->op.dtype, channel->combine, channel->inputs, local_size,
-                          channel->op.prescale, &out, 1, piece.count, &channel->finish);
+        horon_reduce_tree(channel->op->agreed.dtype, channel->combine, channel->inputs, local_size,
+                          channel->op->agreed.prescale, &out, 1, piece.count, &channel->finish);
     }
 }
 
@@ -69,24 +69,25 @@ static horon_status_t begin_small_net(struct horon_channel *channel)
     void *work = horon_slot_data(channel->result[horon_slot_of(channel)]);
     for (int i = 0; i < team->local_size; i++)
         channel->inputs[i] = horon_slot_data(heads[i]);
-    if (channel->op.count)
-        horon_reduce_tree(channel->op.dtype, channel->combine, channel->inputs, team->local_size,
-                          channel->op.prescale, &work, 1, channel->op.count, &channel->partial);
+    if (channel->op->count)
+        horon_reduce_tree(channel->op->agreed.dtype, channel->combine, channel->inputs,
+                          team->local_size, channel->op->agreed.prescale, &work, 1,
+                          channel->op->count, &channel->partial);
     struct horon_netrun_args args = {
         .plan = {.kind = horon_plan_choose(channel->options.net_algorithm, team->host_count,
-                                           channel->op.count * channel->element_bytes),
+                                           channel->op->count * channel->element_bytes),
                  .rank = team->host,
                  .size = team->host_count,
-                 .count = channel->op.count},
+                 .count = channel->op->count},
         .ranks = channel->leaders,
         .mux_of = team->mux_of,
         .rank_names = team->rank_names,
-        .dtype = channel->op.dtype,
+        .dtype = channel->op->agreed.dtype,
         .op = channel->combine,
         .work = work,
         .channel = (uint32_t)channel->options.channel,
         .sequence = channel->ended,
-        .check = channel->op.check,
+        .check = channel->op->check,
     };
     args.scratch = horon_net_scratch(
         channel, 0, (size_t)horon_plan_scratch(&args.plan) * channel->element_bytes);
@@ -100,11 +101,12 @@ static void publish_small_result(struct horon_channel *channel)
     struct horon_cursor cursor = {0};
     struct horon_slot_head *result = channel->result[horon_slot_of(channel)];
     uint8_t *data = horon_slot_data(result);
-    if (channel->op.count)
-        horon_reduce_finish(channel->op.dtype, &channel->finish, data, data, channel->op.count);
+    if (channel->op->count)
+        horon_reduce_finish(channel->op->agreed.dtype, &channel->finish, data, data,
+                            channel->op->count);
     atomic_store_explicit(&result->sequence, channel->ended + 1, memory_order_release);
     horon_host_wake_all(channel->host, HORON_WAKE_DATA);
-    horon_copy_out(channel, &cursor, 0, channel->op.count, data);
+    horon_copy_out(channel, &cursor, 0, channel->op->count, data);
 }
 
 /* After the host's ranks have met. @return OK: it ended on this rank */
@@ -137,7 +139,7 @@ static horon_status_t small_result(struct horon_channel *channel)
     if (atomic_load_explicit(&result->sequence, memory_order_acquire) != channel->ended + 1)
         return HORON_IN_PROGRESS;
     struct horon_cursor cursor = {0};
-    horon_copy_out(channel, &cursor, 0, channel->op.count, horon_slot_data(result));
+    horon_copy_out(channel, &cursor, 0, channel->op->count, horon_slot_data(result));
     return HORON_OK;
 }
 
@@ -174,15 +176,16 @@ static void reduce_to_slot(struct horon_channel *channel, uint64_t first, uint64
     struct horon_piece piece;
     size_t element = channel->element_bytes;
     for (uint64_t at = first + from;
-         horon_cursor_next(&channel->op, &channel->reduce_at, element, at, first + to, &piece);
+         horon_cursor_next(channel->parts, &channel->reduce_at, element, at, first + to, &piece);
          at += piece.count) {
         size_t offset = (size_t)(at - first) * element;
         for (int i = 0; i < team->local_size; i++)
             channel->inputs[i] = slots[i] + offset;
         channel->inputs[team->local_rank] = piece.src;
         void *out = slots[team->local_rank] + offset;
-        horon_reduce_tree(channel->op.dtype, channel->combine, channel->inputs, team->local_size,
-                          channel->op.prescale, &out, 1, piece.count, &channel->partial);
+        horon_reduce_tree(channel->op->agreed.dtype, channel->combine, channel->inputs,
+                          team->local_size, channel->op->agreed.prescale, &out, 1, piece.count,
+                          &channel->partial);
     }
 }
 
@@ -201,13 +204,13 @@ static horon_status_t begin_net(struct horon_channel *channel, uint64_t chunk, i
         .ranks = channel->carriers + segment * team->host_count,
         .mux_of = team->mux_of,
         .rank_names = team->rank_names,
-        .dtype = channel->op.dtype,
+        .dtype = channel->op->agreed.dtype,
         .op = channel->combine,
         .work = work,
         .channel = (uint32_t)channel->options.channel,
         .sequence = channel->ended,
         .tag = chunk << 32 | (uint64_t)segment << 16,
-        .check = channel->op.check,
+        .check = channel->op->check,
     };
     args.scratch =
         horon_net_scratch(channel, slot * channel->carried + index,
@@ -250,11 +253,11 @@ static void spread(struct horon_channel *channel, uint64_t first, uint64_t from,
     struct horon_piece piece;
     size_t element = channel->element_bytes;
     for (uint64_t at = first + from;
-         horon_cursor_next(&channel->op, &channel->finish_at, element, at, first + to, &piece);
+         horon_cursor_next(channel->parts, &channel->finish_at, element, at, first + to, &piece);
          at += piece.count) {
         size_t offset = (size_t)(at - first) * element;
-        horon_reduce_finish(channel->op.dtype, &channel->finish, slots[team->local_rank] + offset,
-                            piece.dst, piece.count);
+        horon_reduce_finish(channel->op->agreed.dtype, &channel->finish,
+                            slots[team->local_rank] + offset, piece.dst, piece.count);
         for (int i = 0; i < team->local_size; i++)
             if (i != team->local_rank)
                 memcpy(slots[i] + offset, piece.dst, piece.count * element);
@@ -348,7 +351,7 @@ static void enter(struct horon_channel *channel)
         struct horon_cursor cursor = {0};
         struct horon_slot_head *own =
             channel->small[horon_slot_of(channel)][channel->team->local_rank];
-        horon_copy_in(channel, &cursor, 0, channel->op.count, horon_slot_data(own));
+        horon_copy_in(channel, &cursor, 0, channel->op->count, horon_slot_data(own));
     }
     horon_enter(channel);
     channel->phase = channel->small_op ? HORON_PHASE_MEET : HORON_PHASE_CHUNKS;

@@ -15,7 +15,7 @@
 
 static int root_host(const struct horon_channel *channel)
 {
-    return channel->team->host_of[channel->op.root];
+    return channel->team->host_of[channel->op->agreed.root];
 }
 
 static bool on_root_host(const struct horon_channel *channel)
@@ -25,27 +25,27 @@ static bool on_root_host(const struct horon_channel *channel)
 
 static bool is_root(const struct horon_channel *channel)
 {
-    return channel->team->rank == channel->op.root;
+    return channel->team->rank == channel->op->agreed.root;
 }
 
 static int root_local(const struct horon_channel *channel)
 {
-    return channel->team->local_rank_of[channel->op.root];
+    return channel->team->local_rank_of[channel->op->agreed.root];
 }
 
 static void begin(struct horon_channel *channel)
 {
-    size_t bytes = (size_t)channel->op.count * channel->element_bytes;
+    size_t bytes = (size_t)channel->op->count * channel->element_bytes;
     channel->small_op = bytes <= horon_small_limit(channel);
-    horon_chunks_begin(channel, channel->small_op ? 0 : channel->op.count,
+    horon_chunks_begin(channel, channel->small_op ? 0 : channel->op->count,
                        channel->host->shape.chunk_bytes);
 }
 
 /* Root's own output, if it has one of its own. */
 static void copy_own(struct horon_channel *channel)
 {
-    for (size_t i = 0; i < channel->op.part_count; i++) {
-        const struct horon_part *part = &channel->op.parts[i];
+    for (size_t i = 0; i < channel->op->part_count; i++) {
+        const struct horon_part *part = &channel->parts[i];
         if (part->dst && part->dst != part->src && part->count)
             memcpy(part->dst, part->src, part->count * channel->element_bytes);
     }
@@ -57,7 +57,7 @@ static horon_status_t meet_one(struct horon_channel *channel, int local, struct 
     struct horon_slot_head *head = channel->small[horon_slot_of(channel)][local];
     if (atomic_load_explicit(&head->sequence, memory_order_acquire) != channel->ended + 1)
         return HORON_IN_PROGRESS;
-    if (head->check == channel->op.check)
+    if (head->check == channel->op->check)
         return HORON_OK;
     channel->met = local; /* horon_meet() names it */
     return horon_meet(channel, error);
@@ -85,13 +85,13 @@ static horon_status_t begin_net(struct horon_channel *channel, int run, const in
         .ranks = ranks,
         .mux_of = team->mux_of,
         .rank_names = team->rank_names,
-        .dtype = channel->op.dtype,
+        .dtype = channel->op->agreed.dtype,
         .op = HORON_SUM,
         .work = work,
         .channel = (uint32_t)channel->options.channel,
         .sequence = channel->ended,
         .tag = tag,
-        .check = channel->op.check,
+        .check = channel->op->check,
     };
     args.scratch = horon_net_scratch(
         channel, run, (size_t)horon_plan_scratch(&args.plan) * channel->element_bytes);
@@ -105,7 +105,7 @@ static horon_status_t begin_net(struct horon_channel *channel, int run, const in
 static void small_copy_out(struct horon_channel *channel, const uint8_t *data)
 {
     struct horon_cursor cursor = {0};
-    horon_copy_out(channel, &cursor, 0, channel->op.count, data);
+    horon_copy_out(channel, &cursor, 0, channel->op->count, data);
 }
 
 /* Which phase follows once this rank has entered. */
@@ -123,7 +123,7 @@ static horon_status_t small_entered(struct horon_channel *channel)
     if (!leads)
         return HORON_IN_PROGRESS;
     void *work = horon_slot_data(channel->result[horon_slot_of(channel)]);
-    horon_status_t status = begin_net(channel, 0, channel->leaders, 0, work, channel->op.count);
+    horon_status_t status = begin_net(channel, 0, channel->leaders, 0, work, channel->op->count);
     return status == HORON_OK ? HORON_IN_PROGRESS : status;
 }
 
@@ -139,7 +139,7 @@ static horon_status_t small_meet(struct horon_channel *channel, struct horon_err
     if (channel->team->host_count == 1 || channel->team->local_rank != 0)
         return HORON_OK;
     channel->phase = HORON_PHASE_NET;
-    status = begin_net(channel, 0, channel->leaders, 0, data, channel->op.count);
+    status = begin_net(channel, 0, channel->leaders, 0, data, channel->op->count);
     return status == HORON_OK ? HORON_IN_PROGRESS : status;
 }
 
@@ -306,7 +306,7 @@ static horon_status_t enter(struct horon_channel *channel)
         struct horon_cursor cursor = {0};
         if (channel->small_op)
             horon_copy_in(
-                channel, &cursor, 0, channel->op.count,
+                channel, &cursor, 0, channel->op->count,
                 horon_slot_data(channel->small[horon_slot_of(channel)][channel->team->local_rank]));
         copy_own(channel);
     }

@@ -148,51 +148,51 @@ void horon_channel_destroy(struct horon_channel *channel)
     horon_free(channel);
 }
 
-void horon_channel_begin(struct horon_channel *channel, const struct horon_op *op)
+void horon_channel_begin(struct horon_channel *channel, const struct horon_operation *op)
 {
-    channel->op = *op;
-    channel->element_bytes = horon_dtype_bytes(op->dtype);
-    bool average = op->redop == HORON_AVERAGE;
-    channel->combine = average ? HORON_SUM : op->redop;
+    const struct horon_signature *agreed = &op->agreed;
+    const horon_dtype_t dtype = (horon_dtype_t)agreed->dtype;
+    channel->op = op;
+    channel->parts = op->parts;
+    channel->element_bytes = horon_dtype_bytes(dtype);
+    bool average = agreed->redop == HORON_AVERAGE;
+    channel->combine = average ? HORON_SUM : (horon_redop_t)agreed->redop;
     const uint64_t ranks = average ? (uint64_t)channel->team->size : 1;
     const bool rounded = channel->team->host_count > 1; /* before the hosts' sums are added up */
-    const double divisor = rounded ? horon_reduce_partial_divisor(op->dtype, ranks) : 1.0;
+    const double divisor = rounded ? horon_reduce_partial_divisor(dtype, ranks) : 1.0;
     channel->partial = (struct horon_reduce_finish){.postscale = 1.0, .divisor = divisor};
-    channel->finish = (struct horon_reduce_finish){.postscale = op->postscale,
+    channel->finish = (struct horon_reduce_finish){.postscale = agreed->postscale,
                                                    .divisor = (double)ranks / divisor};
     channel->met = 0;
     channel->phase = HORON_PHASE_ENTER;
-    verbs[op->verb]->begin(channel);
+    verbs[agreed->verb]->begin(channel);
 }
 
 /* What this rank began, as its peers on this host would read it. */
 static void fill_head(const struct horon_channel *channel, struct horon_slot_head *head)
 {
-    head->check = channel->op.check;
-    head->count = channel->op.verb == HORON_ALLGATHER ? channel->op.rows : channel->op.count;
-    head->verb = (uint8_t)channel->op.verb;
-    head->dtype = (uint8_t)channel->op.dtype;
-    head->redop = (uint8_t)channel->op.redop;
-    head->root = channel->op.root;
+    const struct horon_operation *op = channel->op;
+    const bool rows = horon_verb_of(&op->agreed)->ahead == HORON_AHEAD_ROWS;
+    head->check = op->check;
+    head->count = rows ? op->rows : op->count;
+    head->verb = op->agreed.verb;
+    head->dtype = op->agreed.dtype;
+    head->redop = op->agreed.redop;
+    head->root = op->agreed.root;
 }
 
 static void describe(const struct horon_slot_head *head, char *text, size_t text_bytes)
 {
-    horon_verb_t verb = (horon_verb_t)head->verb;
-    int used = snprintf(text, text_bytes, "%s", horon_verb_name(verb));
-    if (verb == HORON_BARRIER || used < 0 || (size_t)used >= text_bytes)
-        return;
-    text += used;
-    text_bytes -= (size_t)used;
-    used = snprintf(text, text_bytes, " of %llu %s", (unsigned long long)head->count,
-                    horon_dtype_name((horon_dtype_t)head->dtype));
-    if (used < 0 || (size_t)used >= text_bytes)
-        return;
-    if (verb == HORON_ALLREDUCE)
-        snprintf(text + used, text_bytes - (size_t)used, ", %s",
-                 horon_redop_name((horon_redop_t)head->redop));
-    else if (verb == HORON_BROADCAST)
-        snprintf(text + used, text_bytes - (size_t)used, ", root %d", (int)head->root);
+    const struct horon_verb_row *row = &horon_verb_rows[head->verb % HORON_VERB_COUNT];
+    char elements[64] = "", more[32] = "";
+    if (horon_verb_moves(row))
+        snprintf(elements, sizeof elements, " of %llu %s", (unsigned long long)head->count,
+                 horon_dtype_name((horon_dtype_t)head->dtype));
+    if (horon_verb_reduces(row))
+        snprintf(more, sizeof more, ", %s", horon_redop_name((horon_redop_t)head->redop));
+    else if (horon_verb_is_rooted(row))
+        snprintf(more, sizeof more, ", root %d", (int)head->root);
+    snprintf(text, text_bytes, "%s%s%s", row->name, elements, more);
 }
 
 /* A link names its peer and compares numbers. All ranks will read the text: this one, and what it
@@ -216,7 +216,7 @@ horon_status_t horon_channel_advance(struct horon_channel *channel, bool *moved_
                                      struct horon_error *error)
 {
     enum horon_phase before = channel->phase;
-    horon_status_t status = verbs[channel->op.verb]->advance(channel, moved_out, error);
+    horon_status_t status = verbs[channel->op->agreed.verb]->advance(channel, moved_out, error);
     if (channel->phase != before)
         *moved_out = true; /* the next phase may not have been looked at */
     if (status == HORON_OK) {
@@ -282,20 +282,21 @@ horon_status_t horon_meet(struct horon_channel *channel, struct horon_error *err
         struct horon_slot_head *head = heads[channel->met];
         if (atomic_load_explicit(&head->sequence, memory_order_acquire) != channel->ended + 1)
             return HORON_IN_PROGRESS;
-        if (head->check != channel->op.check)
+        if (head->check != channel->op->check)
             return name_both(channel, channel->met, error);
     }
     return HORON_OK;
 }
 
-bool horon_cursor_next(const struct horon_op *op, struct horon_cursor *cursor, size_t element_bytes,
-                       uint64_t from, uint64_t to, struct horon_piece *piece_out)
+bool horon_cursor_next(const struct horon_part *parts, struct horon_cursor *cursor,
+                       size_t element_bytes, uint64_t from, uint64_t to,
+                       struct horon_piece *piece_out)
 {
     if (from >= to)
         return false;
-    while (from >= cursor->part_start + op->parts[cursor->part].count)
-        cursor->part_start += op->parts[cursor->part++].count;
-    const struct horon_part *part = &op->parts[cursor->part];
+    while (from >= cursor->part_start + parts[cursor->part].count)
+        cursor->part_start += parts[cursor->part++].count;
+    const struct horon_part *part = &parts[cursor->part];
     uint64_t inside = from - cursor->part_start;
     uint64_t left = part->count - inside;
     /* a broadcast has no input but on the root */
@@ -311,7 +312,7 @@ void horon_copy_in(struct horon_channel *channel, struct horon_cursor *cursor, u
 {
     struct horon_piece piece;
     size_t element = channel->element_bytes;
-    for (uint64_t at = from; horon_cursor_next(&channel->op, cursor, element, at, to, &piece);
+    for (uint64_t at = from; horon_cursor_next(channel->parts, cursor, element, at, to, &piece);
          at += piece.count)
         memcpy(memory + (at - from) * element, piece.src, piece.count * element);
 }
@@ -321,7 +322,7 @@ void horon_copy_out(struct horon_channel *channel, struct horon_cursor *cursor, 
 {
     struct horon_piece piece;
     size_t element = channel->element_bytes;
-    for (uint64_t at = from; horon_cursor_next(&channel->op, cursor, element, at, to, &piece);
+    for (uint64_t at = from; horon_cursor_next(channel->parts, cursor, element, at, to, &piece);
          at += piece.count)
         memcpy(piece.dst, memory + (at - from) * element, piece.count * element);
 }

@@ -19,6 +19,7 @@
 #include "exec/host.h"
 #include "exec/netrun.h"
 #include "link/mux.h"
+#include "operation.h"
 #include "reduce/reduce.h"
 #include "status.h"
 #include "team.h"
@@ -27,32 +28,6 @@ struct horon_channel_options {
     int channel;            /* HORON_CHANNEL_ORDERED or _NAMED */
     size_t net_chunk_bytes; /* chunk with several hosts */
     const char *net_algorithm;
-};
-
-/** A piece of the vector. An operation over several tensors is one over their concatenation. */
-struct horon_part {
-    const void *src;
-    void *dst; /* equal to src or disjoint from it; NULL: filled by op.output */
-    uint64_t count;
-};
-
-struct horon_op {
-    uint64_t count; /* elements: the sum over parts */
-    horon_verb_t verb;
-    horon_dtype_t dtype;
-    horon_redop_t redop;
-    int root;
-    double prescale, postscale;
-    uint64_t check; /* hash of what all ranks must agree on; the first data of each shows it */
-    const struct horon_part *parts; /* [part_count]; the caller's until the operation ends */
-    size_t part_count;
-    /* ALLGATHER: this rank gives `rows` rows of `row_elements` elements, count in all. */
-    uint64_t rows, row_elements;
-    /* Asked once all lengths are known. @p rows [size] by rank, @p total elements of the output.
-     * @return memory for total elements (dst, if given and large enough), or NULL: nothing is
-     * written then, and the operation goes well for the other ranks */
-    void *(*output)(void *arg, const uint64_t *rows, uint64_t total);
-    void *output_arg;
 };
 
 struct horon_channel;
@@ -64,8 +39,8 @@ horon_status_t horon_channel_create(const struct horon_channel_options *options,
 /** An operation in flight is dropped; its net transfers are forgotten. */
 void horon_channel_destroy(struct horon_channel *channel);
 
-/** Begins an operation; the former one must have ended. The op is copied, its parts are not. */
-void horon_channel_begin(struct horon_channel *channel, const struct horon_op *op);
+/** Begins an operation, which stays as it is until it ends; the former one must have ended. */
+void horon_channel_begin(struct horon_channel *channel, const struct horon_operation *op);
 
 /**
  * Advances the operation as far as it goes without waiting; one call does a bounded amount.

@@ -42,10 +42,11 @@ struct horon_channel {
     const void **inputs; /* [local_size], scratch of one reduction */
     void **outputs;      /* [local_size + 1] */
 
-    uint64_t ended; /* operations */
-    struct horon_op op;
+    uint64_t ended;                   /* operations */
+    const struct horon_operation *op; /* in flight */
+    const struct horon_part *parts;   /* the operation's, or `moved` */
     size_t element_bytes;
-    horon_redop_t combine;              /* op.redop with AVERAGE made SUM */
+    horon_redop_t combine;              /* the reduction with AVERAGE made SUM */
     struct horon_reduce_finish partial; /* of a host's sum, which is rounded; then of the whole */
     struct horon_reduce_finish finish;
     enum horon_phase phase;
@@ -95,8 +96,9 @@ extern const struct horon_verb_ops horon_allgather_ops;
 /* ---- steps that verbs share (channel.c, chunks.c) ---- */
 
 /** @return false when [@p from, @p to) is used up; else the next run of it inside one part. */
-bool horon_cursor_next(const struct horon_op *op, struct horon_cursor *cursor, size_t element_bytes,
-                       uint64_t from, uint64_t to, struct horon_piece *piece_out);
+bool horon_cursor_next(const struct horon_part *parts, struct horon_cursor *cursor,
+                       size_t element_bytes, uint64_t from, uint64_t to,
+                       struct horon_piece *piece_out);
 
 /** Copies [from, to) of the inputs to memory, or of memory to the outputs. */
 void horon_copy_in(struct horon_channel *channel, struct horon_cursor *cursor, uint64_t from,

@@ -22,7 +22,7 @@ void horon_chunks_begin(struct horon_channel *channel, uint64_t total, size_t ch
 
 uint64_t horon_chunk_elements(const struct horon_channel *channel, uint64_t chunk)
 {
-    uint64_t left = channel->op.count - chunk * channel->chunk_count;
+    uint64_t left = channel->op->count - chunk * channel->chunk_count;
     return left < channel->chunk_count ? left : channel->chunk_count;
 }
 

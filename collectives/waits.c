@@ -45,28 +45,29 @@ static bool is_last(const struct horon_channel *channel, int local)
 static int above(const struct horon_channel *channel)
 {
     const struct horon_team *team = channel->team;
-    const bool with_root = team->host_of[channel->op.root] == team->host;
-    return with_root ? team->local_rank_of[channel->op.root] : 0;
+    const bool with_root = team->host_of[channel->op->agreed.root] == team->host;
+    return with_root ? team->local_rank_of[channel->op->agreed.root] : 0;
 }
 
 /* The chunk that root fills next on its own host. */
 static bool root_owes(const struct horon_channel *channel)
 {
     const struct horon_team *team = channel->team;
-    if (team->host_of[channel->op.root] != team->host || channel->op.root == team->rank ||
-        channel->post_next == channel->chunks)
+    if (team->host_of[channel->op->agreed.root] != team->host ||
+        channel->op->agreed.root == team->rank || channel->post_next == channel->chunks)
         return false;
     return value_of(channel->posted[above(channel)]) <= channel->chunk_base + channel->post_next;
 }
 
 static bool chunks_wait_for(const struct horon_channel *channel, int local)
 {
-    const bool broadcast = channel->op.verb == HORON_BROADCAST;
-    if (broadcast && local == above(channel) && (is_missing(channel, local) || root_owes(channel)))
+    const struct horon_verb_row *row = horon_verb_of(&channel->op->agreed);
+    const bool rooted = horon_verb_is_rooted(row);
+    if (rooted && local == above(channel) && (is_missing(channel, local) || root_owes(channel)))
         return true;
-    if (broadcast && channel->met == 0)
+    if (rooted && channel->met == 0)
         return false;
-    if (channel->op.verb == HORON_ALLREDUCE && is_missing(channel, local))
+    if (horon_verb_reduces(row) && is_missing(channel, local))
         return true;
     return is_last(channel, local);
 }
@@ -80,7 +81,7 @@ static bool waits_here(const struct horon_channel *channel, int local)
     case HORON_PHASE_ENTER:
         return is_missing(channel, local);
     case HORON_PHASE_MEET:
-        if (channel->op.verb == HORON_BROADCAST && local != above(channel))
+        if (horon_verb_is_rooted(horon_verb_of(&channel->op->agreed)) && local != above(channel))
             return false;
         return is_missing(channel, local);
     case HORON_PHASE_RESULT:
@@ -109,10 +110,11 @@ static bool waits_between_hosts(struct horon_channel *channel, int rank)
         return horon_netrun_waits_for(&channel->nets[0], rank);
     if (channel->phase != HORON_PHASE_CHUNKS)
         return false;
-    if (channel->op.verb == HORON_ALLGATHER)
+    const struct horon_verb_row *row = horon_verb_of(&channel->op->agreed);
+    if (row->ahead == HORON_AHEAD_ROWS)
         return windows_wait_for(channel, rank);
-    const bool broadcast = channel->op.verb == HORON_BROADCAST;
-    const uint64_t end = broadcast ? channel->post_next : channel->reduce_next;
+    const bool rooted = horon_verb_is_rooted(row);
+    const uint64_t end = rooted ? channel->post_next : channel->reduce_next;
     for (uint64_t chunk = channel->net_next; chunk < end; chunk++) {
         const int slot = (int)((channel->chunk_base + chunk) % HORON_SLOTS);
         for (int index = 0; index < channel->carried; index++)

@@ -71,7 +71,7 @@ static uint64_t run_of(const struct horon_channel *channel, struct walk *walk)
     while (walk->at == walk->end)
         if (!next_segment(channel, walk))
             return 0;
-    horon_cursor_next(&channel->op, walk->cursor, channel->element_bytes, walk->first + walk->at,
+    horon_cursor_next(channel->parts, walk->cursor, channel->element_bytes, walk->first + walk->at,
                       walk->first + walk->end, &walk->run);
     walk->offset = (size_t)walk->at * channel->element_bytes;
     walk->at += walk->run.count;
@@ -125,8 +125,8 @@ static void in_turn(struct horon_channel *channel, struct walk *ours, uint64_t r
     const int me = channel->team->local_rank, n = channel->team->local_size;
     if (reduced) {
         set_sides(channel, ours);
-        horon_reduce_tree(channel->op.dtype, channel->combine, channel->inputs, n,
-                          channel->op.prescale, channel->outputs, n, (size_t)reduced,
+        horon_reduce_tree(channel->op->agreed.dtype, channel->combine, channel->inputs, n,
+                          channel->op->agreed.prescale, channel->outputs, n, (size_t)reduced,
                           &channel->finish);
         use_up(channel, ours, reduced);
     }
@@ -153,8 +153,8 @@ static void side_by_side(struct horon_channel *channel, struct walk *ours, uint6
     if (in)
         copies[n_copies++] = (struct horon_reduce_copy){in->slots[me] + in->offset, in->run.src};
     set_sides(channel, ours);
-    horon_reduce_tree_beside(channel->op.dtype, channel->combine, channel->inputs, n,
-                             channel->op.prescale, channel->outputs, n, (size_t)reduced,
+    horon_reduce_tree_beside(channel->op->agreed.dtype, channel->combine, channel->inputs, n,
+                             channel->op->agreed.prescale, channel->outputs, n, (size_t)reduced,
                              &channel->finish, copies, n_copies, copied * channel->element_bytes);
     use_up(channel, ours, reduced);
     if (out)

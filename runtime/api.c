@@ -12,7 +12,6 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <xxhash.h>
 
 static horon_status_t refuse(struct horon_context *ctx)
 {
@@ -152,18 +151,17 @@ static horon_status_t make_group(struct horon_context *ctx, const horon_descript
             return horon_error_set(horon_thread_error(), HORON_ERR_INVALID,
                                    "a barrier that is one of a group needs a name");
         }
-        if (descs[*made_out].name)
-            hash = XXH3_64bits_withSeed(descs[*made_out].name, strlen(descs[*made_out].name), hash);
+        hash = horon_hash_next(hash, (*request)->op.name_hash);
     }
     for (*marked_out = 0; *marked_out < n && status == HORON_OK; (*marked_out)++) {
         struct horon_request *request = reqs[*marked_out];
         status = mark_name(request);
         if (status != HORON_OK)
             return status;
-        if (request->tensor && n > 1) {
-            request->tensor->group_hash = hash;
-            request->tensor->group_size = (uint32_t)n;
-            request->tensor->group_index = (uint32_t)*marked_out;
+        if (!request->in_order && n > 1) {
+            request->op.agreed.group_hash = hash;
+            request->op.agreed.group_size = (uint32_t)n;
+            request->op.agreed.group_index = (uint32_t)*marked_out;
         }
     }
     return status;
@@ -445,6 +443,13 @@ static horon_status_t run_now(struct horon_context *ctx, struct horon_request *r
     return take_result(request, error);
 }
 
+/* Is the size of its output known only once the ranks have met? */
+static bool learns_output(const horon_descriptor_t *desc)
+{
+    return desc->verb < HORON_VERB_COUNT &&
+           horon_verb_rows[desc->verb].ahead != HORON_AHEAD_NOTHING;
+}
+
 static horon_status_t run(struct horon_context *ctx, const horon_descriptor_t *desc,
                           int64_t timeout_ms, struct horon_error *error)
 {
@@ -452,7 +457,7 @@ static horon_status_t run(struct horon_context *ctx, const horon_descriptor_t *d
     if (status == HORON_OK && horon_on_progress_thread(ctx))
         status =
             horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "a callback must not wait");
-    if (status == HORON_OK && desc && desc->verb == HORON_ALLGATHER &&
+    if (status == HORON_OK && desc && learns_output(desc) &&
         desc->struct_bytes >= offsetof(horon_descriptor_t, dst_count) && !desc->dst && !desc->alloc)
         status = horon_error_set(horon_thread_error(), HORON_ERR_INVALID,
                                  "horon_run() of an allgather needs dst or alloc");

@@ -121,7 +121,7 @@ static void agree(struct horon_coordinator *c, uint32_t index)
         return;
     cold->agreed = cold->fresh;
     entry->version = ++c->version;
-    entry->agreed_bytes = horon_coord_desc_bytes(&cold->agreed);
+    entry->agreed_bytes = horon_signature_bytes(&cold->agreed);
     entry->grouped = cold->agreed.group_size > 0;
 }
 
@@ -131,7 +131,7 @@ static horon_status_t take_named(struct horon_coordinator *c, uint32_t id, const
     char name[HORON_NAME_BYTES_MAX + 1];
     horon_read_string(in, name, sizeof name);
     size_t bytes = strlen(name);
-    uint32_t index = horon_coord_entry_find(c, name, bytes, horon_coord_name_hash(name, bytes));
+    uint32_t index = horon_coord_entry_find(c, name, bytes, horon_name_hash(name, bytes));
     if (!in->ok || index == COORD_NONE)
         return refuse(c, error, "a name that was not reported");
     if (id != COORD_NONE) {
@@ -227,7 +227,7 @@ static horon_status_t receive_withdrawn(struct horon_coordinator *c, struct horo
     char name[HORON_NAME_BYTES_MAX + 1];
     horon_read_string(in, name, sizeof name);
     size_t bytes = strlen(name);
-    uint32_t index = horon_coord_entry_find(c, name, bytes, horon_coord_name_hash(name, bytes));
+    uint32_t index = horon_coord_entry_find(c, name, bytes, horon_name_hash(name, bytes));
     if (!in->ok || index == COORD_NONE || c->entries[index].state != COORD_RECALLED)
         return refuse(c, error, "an answer to a question that was not asked");
     return horon_coord_withdrawn(c, index);

@@ -104,24 +104,14 @@ void horon_coordinator_destroy(struct horon_coordinator *c)
 
 /* ---- This rank's tensors --------------------------------------------------------------------- */
 
-static horon_status_t describe(const struct horon_tensor *tensor, struct coord_desc *desc,
-                               size_t *name_bytes_out)
-{
-    *name_bytes_out = strnlen(tensor->name, sizeof tensor->name);
-    if (*name_bytes_out == 0 || *name_bytes_out > HORON_NAME_BYTES_MAX ||
-        !horon_coord_desc_from(tensor, desc))
-        return HORON_ERR_INVALID;
-    return HORON_OK;
-}
-
-/* @param desc NULL: what is agreed */
+/* @param signature NULL: what is agreed */
 static horon_status_t submit(struct horon_coordinator *c, uint32_t index,
-                             const struct coord_desc *desc, uint64_t token)
+                             const struct horon_signature *signature, uint64_t token)
 {
     struct coord_entry *entry = &c->entries[index];
     if (entry->own)
         return HORON_ERR_DUPLICATE;
-    if (horon_coord_decided_reserve(c, 1) || horon_coord_contribute(c, index, 0, desc, NULL))
+    if (horon_coord_decided_reserve(c, 1) || horon_coord_contribute(c, index, 0, signature, NULL))
         return HORON_ERR_MEMORY;
     entry->own = true;
     entry->token = token;
@@ -129,26 +119,32 @@ static horon_status_t submit(struct horon_coordinator *c, uint32_t index,
     return HORON_OK;
 }
 
-horon_status_t horon_coordinator_submit(struct horon_coordinator *c,
-                                        const struct horon_tensor *tensor, uint64_t token)
+static horon_status_t open_entry(struct horon_coordinator *c, const struct horon_operation *op,
+                                 uint32_t *index_out)
 {
-    struct coord_desc desc;
-    size_t name_bytes;
+    assert(op->name_bytes > 0);
+    assert(op->name_bytes <= HORON_NAME_BYTES_MAX);
+    assert(op->name_hash == horon_name_hash(op->name, op->name_bytes));
+    return horon_coord_entry_open(c, op->name, op->name_bytes, op->name_hash, index_out);
+}
+
+horon_status_t horon_coordinator_submit(struct horon_coordinator *c,
+                                        const struct horon_operation *op, uint64_t token)
+{
     uint32_t index;
     if (c->broken)
         return c->broken;
-    if (describe(tensor, &desc, &name_bytes))
-        return HORON_ERR_INVALID;
-    if (horon_coord_entry_open(c, tensor->name, name_bytes, &index))
+    if (open_entry(c, op, &index))
         return HORON_ERR_MEMORY;
-    bool known = c->entries[index].version && horon_coord_desc_equal(&desc, &c->cold[index].agreed);
-    horon_status_t status = submit(c, index, known ? NULL : &desc, token);
+    struct coord_cold *cold = &c->cold[index];
+    bool known = c->entries[index].version && horon_signature_equal(&op->agreed, &cold->agreed);
+    horon_status_t status = submit(c, index, known ? NULL : &op->agreed, token);
     if (status) {
         horon_coord_entry_release(c, index);
         return status;
     }
-    c->cold[index].own_group_hash = desc.group_hash;
-    c->cold[index].own_group_size = desc.group_size;
+    cold->own_group_hash = op->agreed.group_hash;
+    cold->own_group_size = op->agreed.group_size;
     return HORON_OK;
 }
 
@@ -163,38 +159,34 @@ horon_status_t horon_coordinator_submit_handle(struct horon_coordinator *c, uint
     uint32_t index = handle->entry;
     struct coord_entry *entry = &c->entries[index];
     if (handle->version != entry->version &&
-        horon_coord_desc_equal(&handle->desc, &c->cold[index].agreed))
+        horon_signature_equal(&handle->signature, &c->cold[index].agreed))
         handle->version = entry->version;
     bool known = entry->version && handle->version == entry->version;
-    horon_status_t status = submit(c, index, known ? NULL : &handle->desc, token);
+    horon_status_t status = submit(c, index, known ? NULL : &handle->signature, token);
     if (status)
         return status;
-    if (entry->grouped || handle->desc.group_size || c->cold[index].own_group_size) {
-        c->cold[index].own_group_hash = handle->desc.group_hash;
-        c->cold[index].own_group_size = handle->desc.group_size;
+    if (entry->grouped || handle->signature.group_size || c->cold[index].own_group_size) {
+        c->cold[index].own_group_hash = handle->signature.group_hash;
+        c->cold[index].own_group_size = handle->signature.group_size;
     }
     return HORON_OK;
 }
 
 horon_status_t horon_coordinator_intern(struct horon_coordinator *c,
-                                        const struct horon_tensor *tensor, uint32_t *handle_out)
+                                        const struct horon_operation *op, uint32_t *handle_out)
 {
-    struct coord_desc desc;
-    size_t name_bytes;
     uint32_t index;
-    if (describe(tensor, &desc, &name_bytes))
-        return HORON_ERR_INVALID;
     if (c->handle_used == COORD_NONE ||
         horon_coord_reserve(&c->handles, &c->handle_capacity, (size_t)c->handle_used + 1,
                             sizeof *c->handles) ||
-        horon_coord_entry_open(c, tensor->name, name_bytes, &index))
+        open_entry(c, op, &index))
         return HORON_ERR_MEMORY;
     uint32_t number = c->handle_free;
     if (number == COORD_NONE)
         number = c->handle_used++;
     else
         c->handle_free = c->handles[number].next_free;
-    c->handles[number] = (struct coord_handle){.desc = desc, .entry = index};
+    c->handles[number] = (struct coord_handle){.signature = op->agreed, .entry = index};
     c->entries[index].holds++;
     *handle_out = number;
     return HORON_OK;

@@ -7,7 +7,8 @@
  * Ranks form a tree (topology.h). A rank tells its parent about a tensor once its whole subtree has
  * it; the root decides batches and sends them down; every rank sees the same batches in the same
  * order. A tensor that was decided once has a small id (the cache); from then on ids travel.
- * Mismatches travel up as a text and come down as a batch that fails.
+ * Mismatches travel up as a text and come down as a batch that fails. Members of a group are
+ * submitted without a flush between them.
  *
  * The owner's turn: submit, cancel and receive what there is; flush; take all messages and send
  * each to its neighbour, in order and without loss; take all batches.
@@ -19,6 +20,7 @@
 #ifndef HORON_COORDINATOR_COORDINATOR_H
 #define HORON_COORDINATOR_COORDINATOR_H
 
+#include "operation.h"
 #include "status.h"
 
 #include <stdbool.h>
@@ -31,22 +33,6 @@ struct horon_coordinator;
 #define HORON_COORDINATOR_MESSAGE_BYTES_MAX 65536
 /** The sequence of a batch that was made here alone: a submission that was taken back. */
 #define HORON_SEQUENCE_LOCAL UINT64_MAX
-
-/** What all ranks must agree on about one tensor. What has no meaning for its verb may differ:
- * redop and scales of all but HORON_ALLREDUCE, root of all but HORON_BROADCAST, shape and dtype of
- * HORON_BARRIER. */
-struct horon_tensor {
-    uint8_t verb, dtype, redop, ndim;
-    int32_t root;
-    int32_t process_set;
-    double prescale, postscale;
-    uint64_t shape[HORON_NDIM_MAX]; /* [0] does not count for HORON_ALLGATHER */
-    /* A group becomes ready as one: a hash of its members' names in order, how many they are, and
-     * this one's place; 0, 0, 0: none. Members are submitted without a flush between them. */
-    uint64_t group_hash;
-    uint32_t group_size, group_index;
-    char name[HORON_NAME_BYTES_MAX + 1]; /* not empty */
-};
 
 struct horon_coordinator_options {
     int rank, size;
@@ -81,23 +67,25 @@ void horon_coordinator_destroy(struct horon_coordinator *coordinator);
 
 /**
  * Interns a tensor that will be submitted often (persistent requests): later submissions by the
- * handle cost no hashing of the name. Handles live until dropped; a tensor of the same content may
+ * handle cost no look-up of the name. Handles live until dropped; a tensor of the same content may
  * be interned more than once, and a name with several contents.
- * @return OK | ERR_INVALID, as submit() | ERR_MEMORY
+ * @param op valid and canonical; its signature and name are copied
+ * @return OK | ERR_MEMORY
  */
 horon_status_t horon_coordinator_intern(struct horon_coordinator *coordinator,
-                                        const struct horon_tensor *tensor, uint32_t *handle_out);
+                                        const struct horon_operation *op, uint32_t *handle_out);
 /** Gives a handle back; a submission by it that is in flight goes on. */
 void horon_coordinator_drop(struct horon_coordinator *coordinator, uint32_t handle);
 
 /**
- * This rank has the tensor.
+ * This rank has the tensor that an operation is about.
+ * @param op valid and canonical; its signature and name are copied
  * @param token comes back in a batch exactly once; tokens in flight on a rank must differ
- * @return OK | ERR_DUPLICATE, its name is in flight here | ERR_INVALID, no such verb, dtype, redop
- * or handle, more than HORON_NDIM_MAX dimensions, or an empty name | ERR_MEMORY, nothing changed
+ * @return OK | ERR_DUPLICATE, its name is in flight here | ERR_INVALID, no such handle |
+ * ERR_MEMORY, nothing changed
  */
 horon_status_t horon_coordinator_submit(struct horon_coordinator *coordinator,
-                                        const struct horon_tensor *tensor, uint64_t token);
+                                        const struct horon_operation *op, uint64_t token);
 horon_status_t horon_coordinator_submit_handle(struct horon_coordinator *coordinator,
                                                uint32_t handle, uint64_t token);
 

@@ -31,7 +31,7 @@ static size_t item_cost(const struct horon_coordinator *c, uint32_t index, uint3
 static uint64_t payload_bytes(const struct horon_coordinator *c, uint32_t index)
 {
     const struct coord_entry *entry = &c->entries[index];
-    return entry->as_agreed ? entry->agreed_bytes : horon_coord_desc_bytes(&c->cold[index].fresh);
+    return entry->as_agreed ? entry->agreed_bytes : horon_signature_bytes(&c->cold[index].fresh);
 }
 
 static struct coord_forming *open_batch(struct horon_coordinator *c)
@@ -72,13 +72,13 @@ static bool fits(const struct horon_coordinator *c, const struct coord_forming *
 /* The newest batch of the entry's kind that has room for it; else a new one. */
 static horon_status_t place(struct horon_coordinator *c, uint32_t index)
 {
-    const struct coord_key *key = &horon_coord_base(c, index)->key;
+    const struct horon_signature *base = horon_coord_base(c, index);
     uint64_t bytes = payload_bytes(c, index);
-    bool fusable = key->verb == HORON_ALLREDUCE || key->verb == HORON_BROADCAST;
+    bool fusable = horon_verb_of(base)->fusable;
     for (size_t back = 0; fusable && back < c->forming_count && back < LOOK_BACK_MAX; back++) {
         struct coord_forming *batch = &c->forming[c->forming_count - 1 - back];
         if (!batch->failed && fits(c, batch, index, bytes) &&
-            memcmp(&horon_coord_base(c, batch->first)->key, key, sizeof *key) == 0) {
+            horon_signature_same_kind(horon_coord_base(c, batch->first), base)) {
             append(c, batch, index, bytes);
             return HORON_OK;
         }

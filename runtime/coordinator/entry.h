@@ -3,7 +3,7 @@
 #ifndef HORON_COORDINATOR_ENTRY_H
 #define HORON_COORDINATOR_ENTRY_H
 
-#include "coordinator/desc.h"
+#include "coordinator/signature.h"
 
 #define COORD_NONE UINT32_MAX
 
@@ -18,10 +18,11 @@ struct coord_failure {
 
 struct coord_dissent {
     struct coord_dissent *next;
-    char *text; /* a failure found below the seat; or NULL: it is desc that differs from the base */
+    char *text; /* a failure found below the seat; or NULL: it is the signature that differs from
+                   the base */
     uint32_t seat;
     bool split; /* below the seat, ranks disagree about the group */
-    struct coord_desc desc;
+    struct horon_signature signature;
 };
 
 enum coord_state {
@@ -76,7 +77,7 @@ struct coord_cold {
     uint64_t hash;
     uint32_t hash_next; /* in its bucket */
     uint32_t group_prev, group_next;
-    struct coord_desc agreed, fresh;
+    struct horon_signature agreed, fresh;
     struct coord_dissent *dissents;
     uint64_t own_group_hash; /* what this rank said, whatever the base is */
     uint32_t own_group_size;

@@ -64,10 +64,10 @@ static void close_group(struct horon_coordinator *c, uint32_t number)
 /** A WHOLE entry enters its group; if that can now be decided, its members are enqueued. */
 void horon_coord_group_join(struct horon_coordinator *c, uint32_t index)
 {
-    const struct coord_desc *desc = horon_coord_base(c, index);
+    const struct horon_signature *base = horon_coord_base(c, index);
     struct coord_entry *entry = &c->entries[index];
     struct coord_cold *cold = &c->cold[index];
-    uint32_t number = open_group(c, desc->group_hash, desc->group_size);
+    uint32_t number = open_group(c, base->group_hash, base->group_size);
     struct coord_group *group = &c->groups[number];
     entry->group = number;
     cold->group_prev = group->last;

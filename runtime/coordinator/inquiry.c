@@ -193,7 +193,7 @@ horon_status_t horon_coord_inquire(struct horon_coordinator *c, uint32_t index)
 static uint32_t find(const struct horon_coordinator *c, const char *name)
 {
     size_t bytes = strlen(name);
-    return horon_coord_entry_find(c, name, bytes, horon_coord_name_hash(name, bytes));
+    return horon_coord_entry_find(c, name, bytes, horon_name_hash(name, bytes));
 }
 
 /** A child asks. @return OK | ERR_MEMORY */

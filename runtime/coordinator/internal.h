@@ -19,14 +19,13 @@ const char *horon_coord_rank_name(const struct horon_coordinator *c, int rank, c
 uint32_t horon_coord_entry_find(const struct horon_coordinator *c, const char *name,
                                 size_t name_bytes, uint64_t hash);
 horon_status_t horon_coord_entry_open(struct horon_coordinator *c, const char *name,
-                                      size_t name_bytes, uint32_t *index_out);
+                                      size_t name_bytes, uint64_t hash, uint32_t *index_out);
 void horon_coord_entry_release(struct horon_coordinator *c, uint32_t index);
 void horon_coord_table_deinit(struct horon_coordinator *c);
-uint64_t horon_coord_name_hash(const char *name, size_t name_bytes);
 
 /* round.c */
 horon_status_t horon_coord_contribute(struct horon_coordinator *c, uint32_t index, uint32_t seat,
-                                      const struct coord_desc *desc,
+                                      const struct horon_signature *signature,
                                       const struct coord_failure *failure);
 horon_status_t horon_coord_withdraw(struct horon_coordinator *c, uint32_t index, uint32_t seat);
 horon_status_t horon_coord_withdrawn(struct horon_coordinator *c, uint32_t index);
@@ -36,8 +35,8 @@ void horon_coord_round_end(struct horon_coordinator *c, uint32_t index);
 void horon_coord_failure_text(const struct horon_coordinator *c, uint32_t index, char *text,
                               size_t text_bytes);
 void horon_coord_dissents_free(struct horon_coordinator *c, uint32_t index);
-static inline const struct coord_desc *horon_coord_base(const struct horon_coordinator *c,
-                                                        uint32_t index)
+static inline const struct horon_signature *horon_coord_base(const struct horon_coordinator *c,
+                                                             uint32_t index)
 {
     const struct coord_cold *cold = &c->cold[index];
     return c->entries[index].as_agreed ? &cold->agreed : &cold->fresh;

@@ -44,7 +44,7 @@ static horon_status_t send_in_full(struct horon_coordinator *c, uint32_t index)
         return HORON_ERR_MEMORY;
     horon_write_u8(&out, failed ? COORD_UP_FAILED : COORD_UP_ANNOUNCE);
     horon_write_string(&out, cold->name);
-    horon_coord_desc_write(&out, horon_coord_base(c, index));
+    horon_coord_signature_write(&out, horon_coord_base(c, index));
     if (failed) {
         char text[HORON_ERROR_TEXT_BYTES];
         horon_coord_failure_text(c, index, text, sizeof text);
@@ -158,9 +158,9 @@ static horon_status_t receive_in_full(struct horon_coordinator *c, uint32_t seat
                                       struct horon_reader *in, struct horon_error *error)
 {
     char name[HORON_NAME_BYTES_MAX + 1], text[HORON_ERROR_TEXT_BYTES];
-    struct coord_desc desc;
+    struct horon_signature signature;
     (void)horon_coord_read_name(in, name);
-    horon_coord_desc_read(in, &desc);
+    horon_coord_signature_read(in, &signature);
     struct coord_failure failure = {.text = text};
     if (failed) {
         failure.split = horon_read_u8(in) != 0;
@@ -169,7 +169,9 @@ static horon_status_t receive_in_full(struct horon_coordinator *c, uint32_t seat
     if (!in->ok)
         return refuse(c, seat, error, "a description that cannot be");
     uint32_t index;
-    horon_status_t status = horon_coord_entry_open(c, name, strlen(name), &index);
+    size_t bytes = strlen(name);
+    horon_status_t status =
+        horon_coord_entry_open(c, name, bytes, horon_name_hash(name, bytes), &index);
     if (status)
         return status;
     if (count_foreign(c, index))
@@ -178,8 +180,9 @@ static horon_status_t receive_in_full(struct horon_coordinator *c, uint32_t seat
     if (entry->state > COORD_GATHERING || horon_coord_seat_has(c, index, seat))
         return refuse(c, seat, error, "a tensor that it has reported before");
     bool known = !failed && entry->version && entry->state == COORD_IDLE &&
-                 horon_coord_desc_equal(&desc, &c->cold[index].agreed);
-    status = horon_coord_contribute(c, index, seat, known ? NULL : &desc, failed ? &failure : NULL);
+                 horon_signature_equal(&signature, &c->cold[index].agreed);
+    status =
+        horon_coord_contribute(c, index, seat, known ? NULL : &signature, failed ? &failure : NULL);
     if (status)
         horon_coord_entry_release(c, index);
     return status;
@@ -192,7 +195,7 @@ static horon_status_t receive_withdraw(struct horon_coordinator *c, uint32_t sea
     if (!horon_coord_read_name(in, name))
         return refuse(c, seat, error, "a name that cannot be");
     size_t bytes = strlen(name);
-    uint32_t index = horon_coord_entry_find(c, name, bytes, horon_coord_name_hash(name, bytes));
+    uint32_t index = horon_coord_entry_find(c, name, bytes, horon_name_hash(name, bytes));
     if (index == COORD_NONE || !horon_coord_seat_has(c, index, seat))
         return HORON_OK; /* crossed the batch that has it */
     return horon_coord_withdraw(c, index, seat);

@@ -63,14 +63,14 @@ void horon_coord_dissents_free(struct horon_coordinator *c, uint32_t index)
 }
 
 static horon_status_t dissent_add(struct horon_coordinator *c, uint32_t index, uint32_t seat,
-                                  const struct coord_desc *desc,
+                                  const struct horon_signature *signature,
                                   const struct coord_failure *failure)
 {
     struct coord_dissent *dissent = horon_zalloc(1, sizeof *dissent);
     if (!dissent)
         return HORON_ERR_MEMORY;
     dissent->seat = seat;
-    dissent->desc = *desc;
+    dissent->signature = *signature;
     if (failure && c->dissent_texts >= COORD_DISSENT_TEXTS_MAX) {
         dissent->text = (char *)crowded_text; /* never written, see dissent_free() */
     } else if (failure) {
@@ -93,14 +93,14 @@ static horon_status_t dissent_add(struct horon_coordinator *c, uint32_t index, u
 static void weigh(struct horon_coordinator *c, uint32_t index)
 {
     struct coord_entry *entry = &c->entries[index];
-    const struct coord_desc *base = horon_coord_base(c, index);
+    const struct horon_signature *base = horon_coord_base(c, index);
     entry->failed = false;
     entry->split = false;
     for (const struct coord_dissent *dissent = c->cold[index].dissents; dissent;
          dissent = dissent->next) {
         entry->failed = true;
-        if (dissent->split || dissent->desc.group_hash != base->group_hash ||
-            dissent->desc.group_size != base->group_size)
+        if (dissent->split || dissent->signature.group_hash != base->group_hash ||
+            dissent->signature.group_size != base->group_size)
             entry->split = true;
     }
 }
@@ -127,9 +127,9 @@ static bool is_of_seat(const struct coord_dissent *dissent, const void *seat)
     return dissent->seat == *(const uint32_t *)seat;
 }
 
-static bool agrees_with(const struct coord_dissent *dissent, const void *desc)
+static bool agrees_with(const struct coord_dissent *dissent, const void *signature)
 {
-    return !dissent->text && horon_coord_desc_equal(&dissent->desc, desc);
+    return !dissent->text && horon_signature_equal(&dissent->signature, signature);
 }
 
 /* When nobody is left on the base's side, the first dissent becomes the base. */
@@ -142,8 +142,8 @@ static void rebase(struct horon_coordinator *c, uint32_t index)
         agreeing--;
     if (agreeing > 0 || !cold->dissents)
         return;
-    cold->fresh = cold->dissents->desc;
-    entry->as_agreed = entry->version && horon_coord_desc_equal(&cold->fresh, &cold->agreed);
+    cold->fresh = cold->dissents->signature;
+    entry->as_agreed = entry->version && horon_signature_equal(&cold->fresh, &cold->agreed);
     dissents_filter(c, index, agrees_with, &cold->fresh);
 }
 
@@ -165,14 +165,14 @@ static void conflict_text(const struct horon_coordinator *c, uint32_t index,
         assert(witness < c->seat_count); /* rebase() leaves one on the base's side */
     }
     int rank_a = c->seats[witness].rank, rank_b = c->seats[dissent->seat].rank;
-    const struct coord_desc *a = horon_coord_base(c, index), *b = &dissent->desc;
+    const struct horon_signature *a = horon_coord_base(c, index), *b = &dissent->signature;
     char who_a[96], who_b[96];
     horon_coord_rank_name(c, rank_a, who_a);
     horon_coord_rank_name(c, rank_b, who_b);
     if (rank_a < rank_b)
-        horon_coord_desc_conflict(text, text_bytes, cold->name, who_a, a, who_b, b);
+        horon_coord_conflict(text, text_bytes, cold->name, who_a, a, who_b, b);
     else
-        horon_coord_desc_conflict(text, text_bytes, cold->name, who_b, b, who_a, a);
+        horon_coord_conflict(text, text_bytes, cold->name, who_b, b, who_a, a);
 }
 
 /** Why a failed entry fails. What was found further down goes first: it is closer to the cause. */
@@ -221,20 +221,21 @@ static void become_whole(struct horon_coordinator *c, uint32_t index)
 
 /* Compares with the base, or makes it; all that may fail. */
 static horon_status_t judge(struct horon_coordinator *c, uint32_t index, uint32_t seat,
-                            const struct coord_desc *desc, const struct coord_failure *failure)
+                            const struct horon_signature *signature,
+                            const struct coord_failure *failure)
 {
     struct coord_entry *entry = &c->entries[index];
     struct coord_cold *cold = &c->cold[index];
-    const struct coord_desc *given = desc ? desc : &cold->agreed;
+    const struct horon_signature *given = signature ? signature : &cold->agreed;
     bool begins = entry->state == COORD_IDLE;
     bool dissents =
-        failure || (!begins && !horon_coord_desc_equal(given, horon_coord_base(c, index)));
+        failure || (!begins && !horon_signature_equal(given, horon_coord_base(c, index)));
     if (dissents && dissent_add(c, index, seat, given, failure))
         return HORON_ERR_MEMORY;
     if (begins) {
-        entry->as_agreed = !desc;
-        if (desc)
-            cold->fresh = *desc;
+        entry->as_agreed = !signature;
+        if (signature)
+            cold->fresh = *signature;
     }
     if (dissents)
         weigh(c, index);
@@ -243,18 +244,18 @@ static horon_status_t judge(struct horon_coordinator *c, uint32_t index, uint32_
 
 /**
  * A seat that does not have the tensor now has it.
- * @param desc what it said, or NULL: what is agreed
+ * @param signature what it said, or NULL: what is agreed
  * @param failure why it failed further down, or NULL
  * @return OK | ERR_MEMORY, nothing changed
  */
 horon_status_t horon_coord_contribute(struct horon_coordinator *c, uint32_t index, uint32_t seat,
-                                      const struct coord_desc *desc,
+                                      const struct horon_signature *signature,
                                       const struct coord_failure *failure)
 {
     struct coord_entry *entry = &c->entries[index];
     assert(entry->state == COORD_IDLE || entry->state == COORD_GATHERING);
-    if (desc || failure || (entry->state != COORD_IDLE && !entry->as_agreed)) {
-        horon_status_t status = judge(c, index, seat, desc, failure);
+    if (signature || failure || (entry->state != COORD_IDLE && !entry->as_agreed)) {
+        horon_status_t status = judge(c, index, seat, signature, failure);
         if (status)
             return status;
     } else {

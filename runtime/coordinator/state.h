@@ -29,10 +29,10 @@
 #define COORD_DISSENT_TEXTS_MAX (1u << 16)
 
 struct coord_handle {
-    uint64_t version; /* the agreed version that desc was last found equal to */
+    uint64_t version; /* the agreed version that signature was last found equal to */
     uint32_t entry;   /* COORD_NONE: free */
     uint32_t next_free;
-    struct coord_desc desc;
+    struct horon_signature signature;
 };
 
 /* Messages to one peer, each after its length in 4 bytes. Those before `open` are sealed. */

@@ -3,18 +3,12 @@
  * Names and their entries. An entry lives while anything needs it: a round, an id of the cache, a
  * handle, or a retired id. Entries are numbers, their arrays grow together, and everything that may
  * hold each entry once (queues, groups) has the same capacity, so that only opening an entry can
- * run out of memory. Names are found by chained buckets over xxHash64: as many buckets as places.
+ * run out of memory. Names are found by chained buckets over the name's hash: as many buckets as
+ * places.
  */
 #include "internal.h"
 
-#include <xxhash.h>
-
 #define ENTRIES_FIRST 64u
-
-uint64_t horon_coord_name_hash(const char *name, size_t name_bytes)
-{
-    return XXH64(name, name_bytes, 0);
-}
 
 uint32_t horon_coord_entry_find(const struct horon_coordinator *c, const char *name,
                                 size_t name_bytes, uint64_t hash)
@@ -80,9 +74,8 @@ static horon_status_t grow(struct horon_coordinator *c)
 }
 
 horon_status_t horon_coord_entry_open(struct horon_coordinator *c, const char *name,
-                                      size_t name_bytes, uint32_t *index_out)
+                                      size_t name_bytes, uint64_t hash, uint32_t *index_out)
 {
-    uint64_t hash = horon_coord_name_hash(name, name_bytes);
     uint32_t index = horon_coord_entry_find(c, name, name_bytes, hash);
     if (index != COORD_NONE) {
         *index_out = index;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Messages between neighbours: a tag, to the parent also how many batches the sender had passed,
- * and records. Records and ids are little; names, texts and descriptions as codec.h and desc.h
- * write them.
+ * and records. Records and ids are little; names and texts as codec.h writes
+ * them, signatures as signature.h does.
  */
 #ifndef HORON_COORDINATOR_WIRE_H
 #define HORON_COORDINATOR_WIRE_H

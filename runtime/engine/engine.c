@@ -19,9 +19,7 @@ static void free_pool(struct horon_engine *engine)
     while (engine->pool) {
         struct horon_work *work = engine->pool;
         engine->pool = work->next;
-        horon_free(work->parts);
-        horon_free(work->requests);
-        horon_free(work);
+        horon_work_free(work);
     }
 }
 

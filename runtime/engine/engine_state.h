@@ -108,7 +108,9 @@ void horon_engine_push_ordered(struct horon_engine *engine, struct horon_request
 bool horon_lane_advance(struct horon_engine *engine, struct horon_lane *lane);
 /** Turns the coordinator's decisions into work. */
 bool horon_engine_take_batches(struct horon_engine *engine);
+/** Work that is done, or given up: batches are kept for the next ones. */
 void horon_work_recycle(struct horon_engine *engine, struct horon_work *work);
+void horon_work_free(struct horon_work *work); /* one of the pool */
 
 /* finish.c */
 /** Ends a request: unlinks it, sets how it ended, wakes, calls back, drops the engine's reference.

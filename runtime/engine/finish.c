@@ -77,8 +77,8 @@ void horon_engine_end(struct horon_engine *engine, struct horon_request *request
     request->status = status;
     if (status < 0)
         explain_failure(engine, request, text ? text : horon_status_text(status));
-    else if (request->op.verb != HORON_ALLGATHER) {
-        request->output = request->dst;
+    else if (!request->op.output) {
+        request->output = request->part.dst;
         request->output_count = request->op.count;
     }
     if (request->name)

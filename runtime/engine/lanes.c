@@ -9,7 +9,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <xxhash.h>
 
 void horon_lane_push(struct horon_lane *lane, struct horon_work *work)
 {
@@ -21,73 +20,108 @@ void horon_lane_push(struct horon_lane *lane, struct horon_work *work)
 
 void horon_engine_push_ordered(struct horon_engine *engine, struct horon_request *request)
 {
-    horon_request_make_work(request);
-    const uint64_t turned = engine->ordered_check << 7 | engine->ordered_check >> 57;
-    engine->ordered_check = (turned ^ request->op.check) * 0x9e3779b97f4a7c15u;
-    request->work.op.check = engine->ordered_check;
+    engine->ordered_check = horon_hash_next(engine->ordered_check, request->op.hash);
+    request->op.check = engine->ordered_check;
     horon_lane_push(&engine->lanes[HORON_CHANNEL_ORDERED], &request->work);
 }
 
-/* In-order work lies in its request; that of batches comes from the pool. */
+/* A batch of several. Used again, with its arrays. */
+struct horon_batch_work {
+    struct horon_work work; /* of `op` */
+    struct horon_operation op;
+    struct horon_part *parts; /* [limit], and so are the requests */
+    size_t limit;
+};
+
+static struct horon_batch_work *batch_of(struct horon_work *work)
+{
+    assert(work->pooled);
+    return (struct horon_batch_work *)(void *)work;
+}
+
 void horon_work_recycle(struct horon_engine *engine, struct horon_work *work)
 {
-    if (work->limit == 0)
+    if (!work->pooled)
         return;
     work->next = engine->pool;
     engine->pool = work;
 }
 
-static bool make_room(struct horon_work *work, size_t count)
+void horon_work_free(struct horon_work *work)
 {
-    if (work->limit >= count)
+    horon_free(batch_of(work)->parts);
+    horon_free(work->requests);
+    horon_free(batch_of(work));
+}
+
+static bool make_room(struct horon_batch_work *batch, size_t count)
+{
+    if (batch->limit >= count)
         return true;
     size_t limit = count < 64 ? 64 : count + count / 2;
-    struct horon_part *parts = horon_realloc(work->parts, limit * sizeof *parts);
+    struct horon_part *parts = horon_realloc(batch->parts, limit * sizeof *parts);
     if (parts)
-        work->parts = parts;
-    struct horon_request **requests = horon_realloc(work->requests, limit * sizeof *requests);
+        batch->parts = parts;
+    struct horon_request **requests = horon_realloc(batch->work.requests, limit * sizeof *requests);
     if (requests)
-        work->requests = requests;
+        batch->work.requests = requests;
     if (!parts || !requests)
         return false;
-    work->limit = limit;
+    batch->limit = limit;
     return true;
 }
 
-static struct horon_work *take_work(struct horon_engine *engine, size_t count)
+static struct horon_batch_work *take_batch_work(struct horon_engine *engine, size_t count)
 {
-    struct horon_work *work = engine->pool;
-    if (work)
-        engine->pool = work->next;
+    struct horon_batch_work *batch = engine->pool ? batch_of(engine->pool) : NULL;
+    if (batch)
+        engine->pool = batch->work.next;
     else
-        work = horon_zalloc(1, sizeof *work);
-    if (work && !make_room(work, count)) {
-        work->next = engine->pool; /* keeps its old arrays; freed with the pool */
-        engine->pool = work;
+        batch = horon_zalloc(1, sizeof *batch);
+    if (!batch)
         return NULL;
-    }
-    return work;
+    batch->work.pooled = true;
+    batch->work.op = &batch->op;
+    if (make_room(batch, count))
+        return batch;
+    horon_work_recycle(engine, &batch->work); /* keeps its old arrays */
+    return NULL;
 }
 
-/* Elements of the requests' tensors as parts of one vector. */
-static void fill_work(struct horon_work *work, const struct horon_batch *batch)
+/* The requests' tensors as parts of one vector. */
+static void fuse(struct horon_batch_work *batch, const uint64_t *tokens, size_t count)
 {
-    uint64_t count = 0;
-    for (size_t i = 0; i < batch->count; i++) {
-        struct horon_request *request = (struct horon_request *)(uintptr_t)batch->tokens[i];
-        work->requests[i] = request;
-        work->parts[i] = (struct horon_part){
-            .src = request->src, .dst = request->dst, .count = request->op.count};
-        count += request->op.count;
+    struct horon_operation *op = &batch->op;
+    uint64_t elements = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct horon_request *request = (struct horon_request *)(uintptr_t)tokens[i];
+        batch->work.requests[i] = request;
+        batch->parts[i] = request->part;
+        elements += request->op.count;
         request->begun = true;
     }
-    work->count = batch->count;
-    work->op = work->requests[0]->op;
-    work->op.parts = work->parts;
-    work->op.part_count = batch->count;
-    work->op.count = count;
-    uint64_t agreed[2] = {batch->sequence, batch->count};
-    work->op.check = XXH3_64bits_withSeed(agreed, sizeof agreed, work->requests[0]->op.check);
+    *op = batch->work.requests[0]->op;
+    op->parts = batch->parts;
+    op->part_count = batch->work.count = count;
+    op->count = elements;
+}
+
+/* @return NULL: no memory */
+static struct horon_work *make_work(struct horon_engine *engine, const struct horon_batch *batch)
+{
+    struct horon_request *first = (struct horon_request *)(uintptr_t)batch->tokens[0];
+    struct horon_work *work = &first->work;
+    if (batch->count > 1) {
+        struct horon_batch_work *several = take_batch_work(engine, batch->count);
+        if (!several)
+            return NULL;
+        fuse(several, batch->tokens, batch->count);
+        work = &several->work;
+    }
+    first->begun = true;
+    work->op->check =
+        horon_hash_next(horon_hash_next(first->op.hash, batch->sequence), batch->count);
+    return work;
 }
 
 static void fail_batch(struct horon_engine *engine, const struct horon_batch *batch)
@@ -112,17 +146,16 @@ bool horon_engine_take_batches(struct horon_engine *engine)
             fail_batch(engine, &batch);
             continue;
         }
-        struct horon_work *work = take_work(engine, batch.count);
+        struct horon_work *work = make_work(engine, &batch);
         if (!work) {
             horon_engine_fail_here(engine, HORON_ERR_MEMORY, "no memory for a batch of tensors");
             break;
         }
-        fill_work(work, &batch);
         HORON_LOG_TRACE(engine->options.log, "batch %llu: %s of %zu tensor%s, %llu elements of %s",
-                        (unsigned long long)batch.sequence,
-                        horon_verb_name((horon_verb_t)work->op.verb), batch.count,
-                        batch.count == 1 ? "" : "s", (unsigned long long)work->op.count,
-                        horon_dtype_name((horon_dtype_t)work->op.dtype));
+                        (unsigned long long)batch.sequence, horon_verb_of(&work->op->agreed)->name,
+                        batch.count, batch.count == 1 ? "" : "s",
+                        (unsigned long long)work->op->count,
+                        horon_dtype_name((horon_dtype_t)work->op->agreed.dtype));
         horon_lane_push(&engine->lanes[HORON_CHANNEL_NAMED], work);
     }
     return moved;
@@ -138,7 +171,7 @@ static void end_well(struct horon_engine *engine, struct horon_request *request)
     }
     const char *self = engine->rank_names[engine->topology->rank];
     const unsigned long long elements = request->output_count, room = request->dst_count;
-    if (request->dst)
+    if (request->part.dst)
         snprintf(text, sizeof text, "%s has room for %llu elements, and its output has %llu", self,
                  room, elements);
     else
@@ -157,17 +190,12 @@ static void end_work(struct horon_engine *engine, struct horon_lane *lane)
     lane->length--;
     lane->running = false;
     engine->coordinator_dirty |= engine->held_back;
-    /* in-order work lies in its request: gone with it */
-    bool pooled = work->limit != 0;
-    size_t count = work->count;
-    struct horon_request **requests = work->requests;
-    struct horon_request *only = requests[0];
-    if (!pooled) {
-        end_well(engine, only);
+    if (!work->pooled) {
+        end_well(engine, work->requests[0]); /* the work lies in it, and may be gone */
         return;
     }
-    for (size_t i = 0; i < count; i++)
-        end_well(engine, requests[i]);
+    for (size_t i = 0; i < work->count; i++)
+        end_well(engine, work->requests[i]);
     horon_work_recycle(engine, work);
 }
 
@@ -187,7 +215,7 @@ bool horon_lane_advance(struct horon_engine *engine, struct horon_lane *lane)
     if (!lane->head || lane->stuck)
         return false;
     if (!lane->running) {
-        horon_channel_begin(lane->channel, &lane->head->op);
+        horon_channel_begin(lane->channel, lane->head->op);
         lane->running = true;
         moved = true;
     }

@@ -3,9 +3,9 @@
 #include "engine/names.h"
 
 #include "alloc.h"
+#include "operation.h"
 
 #include <string.h>
-#include <xxhash.h>
 
 #define BUCKETS_MIN 64
 
@@ -67,6 +67,7 @@ static struct horon_name *find_or_make(struct horon_names *names, const char *te
     if (!name)
         return NULL;
     name->hash = hash;
+    name->bytes = (uint32_t)bytes;
     memcpy(name->text, text, bytes + 1);
     name->next = *bucket;
     *bucket = name;
@@ -77,7 +78,7 @@ static struct horon_name *find_or_make(struct horon_names *names, const char *te
 struct horon_name *horon_names_get(struct horon_names *names, const char *text)
 {
     size_t bytes = strlen(text);
-    uint64_t hash = XXH3_64bits(text, bytes);
+    uint64_t hash = horon_name_hash(text, bytes);
     pthread_mutex_lock(&names->lock);
     if (names->entry_count >= names->bucket_count)
         grow(names);

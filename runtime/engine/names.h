@@ -18,6 +18,7 @@ struct horon_name {
     struct horon_name *next; /* in its bucket */
     uint64_t hash;
     uint32_t refs; /* guarded by the table's lock */
+    uint32_t bytes;
     _Atomic bool in_flight;
     char text[]; /* ends with 0 */
 };

@@ -7,9 +7,6 @@
  */
 #include "engine/engine_state.h"
 
-#include <stdio.h>
-#include <string.h>
-
 bool horon_engine_post_chain(struct horon_engine *engine, struct horon_post *first,
                              struct horon_post *last)
 {
@@ -34,8 +31,8 @@ bool horon_engine_has_post(const struct horon_engine *engine)
 
 static bool same_group(const struct horon_request *one, const struct horon_request *other)
 {
-    return one->tensor && one->tensor->group_size == other->tensor->group_size &&
-           one->tensor->group_hash == other->tensor->group_hash;
+    return !one->in_order && one->op.agreed.group_size == other->op.agreed.group_size &&
+           one->op.agreed.group_hash == other->op.agreed.group_hash;
 }
 
 /* A group is begun whole or not at all: those before @p request are taken back, and those behind
@@ -43,10 +40,11 @@ static bool same_group(const struct horon_request *one, const struct horon_reque
 static void refuse_group(struct horon_engine *engine, struct horon_request *request)
 {
     struct horon_request *before = request->older;
-    for (uint32_t i = 0; i < request->tensor->group_index && before && same_group(before, request);
+    for (uint32_t i = 0;
+         i < request->op.agreed.group_index && before && same_group(before, request);
          i++, before = before->older)
         horon_coordinator_cancel(engine->coordinator, (uint64_t)(uintptr_t)before);
-    engine->refused_group = request->tensor->group_hash;
+    engine->refused_group = request->op.agreed.group_hash;
 }
 
 void horon_engine_uncount(struct horon_engine *engine, const struct horon_request *request)
@@ -61,16 +59,15 @@ void horon_engine_uncount(struct horon_engine *engine, const struct horon_reques
  * @return false: another one is under way */
 static bool number_barrier(struct horon_engine *engine, struct horon_request *request)
 {
-    char *name = request->tensor->name;
     request->held = engine->barrier != NULL;
     engine->barriers_held += request->held;
-    if (request->held)
-        snprintf(name, sizeof request->tensor->name, HORON_BARRIER_NAME "(not numbered yet)");
-    else
-        snprintf(name, sizeof request->tensor->name, HORON_BARRIER_NAME "%llu",
-                 (unsigned long long)engine->barriers);
-    engine->barrier = request->held ? engine->barrier : request;
-    return !request->held;
+    if (request->held) {
+        request->op.name = HORON_BARRIER_NAME "(not numbered yet)";
+        return false;
+    }
+    engine->barrier = request;
+    horon_request_set_barrier(request, engine->barriers);
+    return true;
 }
 
 /* The coordinator, and so every other rank, knows nothing of it. */
@@ -88,27 +85,26 @@ static void start_named(struct horon_engine *engine, struct horon_request *reque
     uint64_t token = (uint64_t)(uintptr_t)request;
     if (!request->name && !number_barrier(engine, request))
         return;
-    if (request->tensor->group_index == 0)
+    if (request->op.agreed.group_index == 0)
         engine->refused_group = 0;
-    if (request->tensor->group_size && request->tensor->group_hash == engine->refused_group) {
+    if (request->op.agreed.group_size && request->op.agreed.group_hash == engine->refused_group) {
         refuse(engine, request, HORON_ERR_MEMORY, "no memory for another tensor of its group");
         return;
     }
     if (request->persistent && request->name) {
         if (!request->interned)
-            status =
-                horon_coordinator_intern(engine->coordinator, request->tensor, &request->handle);
+            status = horon_coordinator_intern(engine->coordinator, &request->op, &request->handle);
         if (status == HORON_OK) {
             request->interned = true;
             status = horon_coordinator_submit_handle(engine->coordinator, request->handle, token);
         }
     } else {
-        status = horon_coordinator_submit(engine->coordinator, request->tensor, token);
+        status = horon_coordinator_submit(engine->coordinator, &request->op, token);
     }
     engine->coordinator_dirty = true;
     if (status == HORON_OK)
         return;
-    if (request->tensor->group_size)
+    if (request->op.agreed.group_size)
         refuse_group(engine, request);
     refuse(engine, request, status, NULL);
 }

@@ -8,7 +8,6 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <xxhash.h>
 
 /* The caller's struct may be of a newer version: fields that are unknown here are left alone. */
 static horon_status_t take_descriptor(const horon_descriptor_t *given, horon_descriptor_t *desc,
@@ -48,10 +47,11 @@ static horon_status_t check_enums(const horon_descriptor_t *desc, int size,
     if (desc->stream)
         return horon_error_set(error, HORON_ERR_UNSUPPORTED,
                                "this build moves host memory only: stream must be NULL");
-    if (desc->verb == HORON_BROADCAST && (desc->root < 0 || desc->root >= size))
+    const struct horon_verb_row *row = &horon_verb_rows[desc->verb];
+    if (horon_verb_is_rooted(row) && (desc->root < 0 || desc->root >= size))
         return horon_error_set(error, HORON_ERR_INVALID, "root %d is no rank of 0..%d",
                                (int)desc->root, size - 1);
-    if (desc->verb != HORON_ALLREDUCE)
+    if (!horon_verb_reduces(row))
         return HORON_OK;
     if (desc->redop >= HORON_REDOP_COUNT)
         return horon_error_set(error, HORON_ERR_INVALID, "reduction %u does not exist",
@@ -99,17 +99,20 @@ static bool overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_b
 static horon_status_t check_buffers(const horon_descriptor_t *desc, uint64_t count, int rank,
                                     struct horon_error *error)
 {
-    bool reads = desc->verb != HORON_BROADCAST || desc->root == rank;
-    bool root = desc->verb == HORON_BROADCAST && desc->root == rank;
-    if (desc->verb == HORON_BARRIER || count == 0)
+    const struct horon_verb_row *row = &horon_verb_rows[desc->verb];
+    const bool reads = horon_ranks_include(row->reads, desc->root, rank);
+    const bool writes = horon_ranks_include(row->writes, desc->root, rank);
+    const bool asks = row->ahead != HORON_AHEAD_NOTHING; /* for memory, if dst is NULL */
+    const bool has_it = row->reads == HORON_RANKS_ROOT && reads;
+    if (!horon_verb_moves(row) || count == 0)
         return HORON_OK;
     if (reads && !desc->src)
         return horon_error_set(error, HORON_ERR_INVALID, "src is NULL");
-    if (!desc->dst && desc->verb != HORON_ALLGATHER && !root)
+    if (writes && !desc->dst && !asks && !has_it)
         return horon_error_set(error, HORON_ERR_INVALID, "dst is NULL");
     const uint64_t element = horon_dtype_bytes((horon_dtype_t)desc->dtype), bytes = count * element;
-    uint64_t dst_bytes = bytes; /* of an allgather at least, if the caller does not say */
-    if (desc->verb == HORON_ALLGATHER && desc->dst_count > count &&
+    uint64_t dst_bytes = bytes; /* at least, if the size is learned and the caller does not say */
+    if (asks && desc->dst_count > count &&
         __builtin_mul_overflow(desc->dst_count, element, &dst_bytes))
         dst_bytes = bytes;
     if (reads && desc->dst && overlap(desc->src, bytes, desc->dst, dst_bytes))
@@ -121,7 +124,7 @@ static horon_status_t check_buffers(const horon_descriptor_t *desc, uint64_t cou
 static horon_status_t check_name(const horon_descriptor_t *desc, struct horon_error *error)
 {
     if (!desc->name) {
-        if ((desc->flags & HORON_IN_ORDER) || desc->verb == HORON_BARRIER)
+        if ((desc->flags & HORON_IN_ORDER) || horon_verb_rows[desc->verb].nameless)
             return HORON_OK;
         return horon_error_set(error, HORON_ERR_INVALID,
                                "name is NULL; only an operation in order needs none");
@@ -137,57 +140,50 @@ static horon_status_t check_name(const horon_descriptor_t *desc, struct horon_er
     return HORON_OK;
 }
 
-/* What all ranks must agree on, as one number; the count of an allgather is its row instead. */
-static uint64_t hash_agreement(const horon_descriptor_t *desc, const uint64_t *shape, uint8_t ndim)
+static void sign(struct horon_signature *agreed, const horon_descriptor_t *desc,
+                 const uint64_t *shape, uint8_t ndim)
 {
-    struct {
-        uint32_t verb, dtype, redop;
-        int32_t root;
-        double prescale, postscale;
-        uint64_t ndim, shape[HORON_NDIM_MAX];
-    } agreed;
-    memset(&agreed, 0, sizeof agreed);
-    agreed.verb = desc->verb;
-    if (desc->verb != HORON_BARRIER) {
-        agreed.dtype = desc->dtype;
-        agreed.redop = desc->verb == HORON_ALLREDUCE ? desc->redop : 0;
-        agreed.root = desc->verb == HORON_BROADCAST ? desc->root : 0;
-        agreed.prescale = desc->verb == HORON_ALLREDUCE ? desc->prescale : 1.0;
-        agreed.postscale = desc->verb == HORON_ALLREDUCE ? desc->postscale : 1.0;
-        agreed.ndim = ndim;
-        for (int i = desc->verb == HORON_ALLGATHER ? 1 : 0; i < ndim; i++)
-            agreed.shape[i] = shape[i];
-    }
-    uint64_t hash = XXH3_64bits(&agreed, sizeof agreed);
-    return desc->name ? XXH3_64bits_withSeed(desc->name, strlen(desc->name), hash) : hash;
+    *agreed = (struct horon_signature){
+        .verb = (uint8_t)desc->verb,
+        .dtype = (uint8_t)desc->dtype,
+        .redop = (uint8_t)desc->redop,
+        .root = desc->root,
+        .team = desc->process_set,
+        .ndim = ndim,
+        .prescale = desc->prescale,
+        .postscale = desc->postscale,
+    };
+    memcpy(agreed->shape, shape, ndim * sizeof shape[0]);
+    horon_signature_make_canonical(agreed);
 }
 
-static void fill_op(struct horon_request *request, const horon_descriptor_t *desc, uint64_t count,
-                    const uint64_t *shape, uint8_t ndim)
+/* Rows and what one has, if ranks are to tell each other. */
+static void fill_ahead(struct horon_request *request, const uint64_t *shape, uint8_t ndim)
 {
-    bool barrier = desc->verb == HORON_BARRIER;
-    bool reduces = desc->verb == HORON_ALLREDUCE;
-    request->op = (struct horon_op){
-        .verb = (horon_verb_t)desc->verb,
-        .dtype = barrier ? HORON_UINT8 : (horon_dtype_t)desc->dtype,
-        .redop = reduces ? (horon_redop_t)desc->redop : HORON_SUM,
-        .root = desc->verb == HORON_BROADCAST ? desc->root : 0,
-        .prescale = reduces ? desc->prescale : 1.0,
-        .postscale = reduces ? desc->postscale : 1.0,
-        .count = barrier ? 0 : count,
-        .check = hash_agreement(desc, shape, ndim),
-    };
-    if (desc->verb == HORON_ALLGATHER) {
-        request->op.output = horon_request_take_output;
-        request->op.output_arg = request;
-        request->op.rows = ndim ? shape[0] : 1;
-        request->op.row_elements = 1;
-        for (int i = 1; i < ndim; i++)
-            request->op.row_elements *= shape[i];
-    }
+    struct horon_operation *op = &request->op;
+    op->output = horon_request_take_output;
+    op->output_arg = request;
+    op->rows = ndim ? shape[0] : 1;
+    op->row_elements = 1;
+    for (int i = 1; i < ndim; i++)
+        op->row_elements *= shape[i];
+}
+
+static void fill_operation(struct horon_request *request, const horon_descriptor_t *desc,
+                           uint64_t count, const uint64_t *shape, uint8_t ndim)
+{
+    const struct horon_verb_row *row = &horon_verb_rows[desc->verb];
+    struct horon_operation *op = &request->op;
+    sign(&op->agreed, desc, shape, ndim);
+    op->count = horon_verb_moves(row) ? count : 0;
+    if (row->ahead != HORON_AHEAD_NOTHING)
+        fill_ahead(request, shape, ndim);
+    request->part = (struct horon_part){.src = desc->src, .dst = desc->dst, .count = op->count};
+    op->parts = &request->part;
+    op->part_count = 1;
+    request->self = request;
+    request->work = (struct horon_work){.op = op, .requests = &request->self, .count = 1};
     request->in_order = desc->flags & HORON_IN_ORDER;
-    request->src = desc->src;
-    request->dst = desc->dst;
     request->dst_count = desc->dst_count;
     request->alloc = desc->alloc;
     request->alloc_arg = desc->alloc_arg;
@@ -195,29 +191,32 @@ static void fill_op(struct horon_request *request, const horon_descriptor_t *des
     request->callback_arg = desc->callback_arg;
 }
 
-static horon_status_t fill_tensor(struct horon_request *request, const horon_descriptor_t *desc,
-                                  const uint64_t *shape, uint8_t ndim, struct horon_names *names)
+/* In order a name is only compared, and not kept. */
+static horon_status_t take_name(struct horon_request *request, const char *name,
+                                struct horon_names *names)
 {
-    struct horon_tensor *tensor = horon_zalloc(1, sizeof *tensor);
-    if (!tensor)
-        return HORON_ERR_MEMORY;
-    request->tensor = tensor;
-    tensor->verb = (uint8_t)request->op.verb;
-    tensor->dtype = (uint8_t)request->op.dtype;
-    tensor->redop = (uint8_t)request->op.redop;
-    tensor->ndim = request->op.verb == HORON_BARRIER ? 0 : ndim;
-    tensor->root = request->op.root;
-    tensor->process_set = desc->process_set;
-    tensor->prescale = request->op.prescale;
-    tensor->postscale = request->op.postscale;
-    memcpy(tensor->shape, shape, tensor->ndim * sizeof shape[0]);
-    if (desc->name) {
-        snprintf(tensor->name, sizeof tensor->name, "%s", desc->name);
-        request->name = horon_names_get(names, desc->name);
+    struct horon_operation *op = &request->op;
+    if (name && request->in_order) {
+        op->name_hash = horon_name_hash(name, strlen(name));
+    } else if (name) {
+        request->name = horon_names_get(names, name);
         if (!request->name)
             return HORON_ERR_MEMORY;
+        op->name = request->name->text;
+        op->name_bytes = request->name->bytes;
+        op->name_hash = request->name->hash;
     }
+    op->hash = op->check = horon_signature_hash(&op->agreed, op->name_hash);
     return HORON_OK;
+}
+
+void horon_request_set_barrier(struct horon_request *request, uint64_t number)
+{
+    struct horon_operation *op = &request->op;
+    op->name_bytes = (uint32_t)snprintf(request->barrier_name, sizeof request->barrier_name,
+                                        HORON_BARRIER_NAME "%llu", (unsigned long long)number);
+    op->name = request->barrier_name;
+    op->name_hash = horon_name_hash(op->name, op->name_bytes);
 }
 
 static horon_status_t make_rows(struct horon_request *request)
@@ -246,15 +245,15 @@ horon_status_t horon_request_init(struct horon_request *request, const horon_des
     if (status != HORON_OK)
         return status;
     request->size = size;
-    fill_op(request, &desc, count, shape, ndim);
+    fill_operation(request, &desc, count, shape, ndim);
     atomic_store_explicit(&request->refs, 1, memory_order_relaxed);
     request->start = (struct horon_post){.request = request, .kind = HORON_POST_START};
     request->cancel = (struct horon_post){.request = request, .kind = HORON_POST_CANCEL};
     request->drop = (struct horon_post){.request = request, .kind = HORON_POST_DROP};
-    if (request->op.verb == HORON_ALLGATHER)
+    if (horon_verb_rows_differ(horon_verb_of(&request->op.agreed)))
         status = make_rows(request);
-    if (status == HORON_OK && !request->in_order)
-        status = fill_tensor(request, &desc, shape, ndim, names);
+    if (status == HORON_OK)
+        status = take_name(request, desc.name, names);
     if (status != HORON_OK) {
         horon_request_deinit(request, names);
         return horon_error_set(error, status, "no memory for a request");
@@ -282,7 +281,6 @@ void horon_request_deinit(struct horon_request *request, struct horon_names *nam
 {
     if (request->name)
         horon_names_put(names, request->name);
-    horon_free(request->tensor);
     horon_free(request->error_text);
     horon_free(request->owned_output);
     horon_free(request->output_rows);
@@ -308,29 +306,15 @@ void horon_request_reset(struct horon_request *request)
 
 void horon_request_describe(const struct horon_request *request, char *text, size_t text_bytes)
 {
-    const char *verb = horon_verb_name(request->op.verb);
+    const struct horon_operation *op = &request->op;
+    const char *verb = horon_verb_of(&op->agreed)->name;
     char shown[NAME_SHOWN + 1];
     if (request->in_order)
-        snprintf(text, text_bytes, "%s of %llu %s (in order)", verb,
-                 (unsigned long long)request->op.count, horon_dtype_name(request->op.dtype));
+        snprintf(text, text_bytes, "%s of %llu %s (in order)", verb, (unsigned long long)op->count,
+                 horon_dtype_name((horon_dtype_t)op->agreed.dtype));
     else
         snprintf(text, text_bytes, "%s '%s'", verb,
-                 horon_name_show(request->tensor->name, shown, sizeof shown));
-}
-
-void horon_request_make_work(struct horon_request *request)
-{
-    request->part =
-        (struct horon_part){.src = request->src, .dst = request->dst, .count = request->op.count};
-    request->self = request;
-    request->work = (struct horon_work){
-        .op = request->op,
-        .parts = &request->part,
-        .requests = &request->self,
-        .count = 1,
-    };
-    request->work.op.parts = &request->part;
-    request->work.op.part_count = 1;
+                 op->name ? horon_name_show(op->name, shown, sizeof shown) : "");
 }
 
 void *horon_request_take_output(void *arg, const uint64_t *rows, uint64_t total)
@@ -342,17 +326,19 @@ void *horon_request_take_output(void *arg, const uint64_t *rows, uint64_t total)
         all_rows += rows[i];
     }
     request->output_count = total;
-    request->output = request->dst;
+    void *dst = request->part.dst;
+    request->output = dst;
     size_t bytes;
-    if (__builtin_mul_overflow((size_t)total, horon_dtype_bytes(request->op.dtype), &bytes))
+    if (__builtin_mul_overflow((size_t)total,
+                               horon_dtype_bytes((horon_dtype_t)request->op.agreed.dtype), &bytes))
         bytes = SIZE_MAX;
-    if (request->dst && request->dst_count && total > request->dst_count) {
+    if (dst && request->dst_count && total > request->dst_count) {
         request->output = NULL;
         request->output_refused = true;
         return NULL;
     }
-    if (request->dst || bytes == 0)
-        return request->dst;
+    if (dst || bytes == 0)
+        return dst;
     if (request->alloc) {
         request->output = request->alloc(request->alloc_arg, all_rows, bytes);
     } else {

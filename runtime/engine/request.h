@@ -38,11 +38,10 @@ struct horon_post {
 /** Operations that run as one: a batch of named ones, or one in order. */
 struct horon_work {
     struct horon_work *next;
-    struct horon_op op;
-    struct horon_part *parts;        /* [count] */
+    struct horon_operation *op;      /* the only request's, or the batch's own */
     struct horon_request **requests; /* [count] */
-    size_t count, limit;             /* limit: of the arrays, if pooled */
-    struct horon_request *output_of; /* whose output an allgather asks for */
+    size_t count;
+    bool pooled; /* a struct horon_batch_work (lanes.c); else it lies in its request */
 };
 
 /* A step may start and end thousands, so what a start and an end touch lies in the first three
@@ -74,24 +73,22 @@ struct horon_request {
     uint64_t output_count;
     char *error_text; /* owned, or NULL */
 
-    void *owned_output; /* memory of an allgather without dst and alloc */
-    const void *src;
-    void *dst;
-    struct horon_op op; /* the descriptor, checked; parts unused but for in-order ones */
+    void *owned_output; /* memory of an output that is neither dst nor of alloc */
+    struct horon_part part;
+    struct horon_operation op; /* the descriptor, checked; of the one part */
 
     /* seldom touched */
-    uint64_t *output_rows; /* [size] of an ALLGATHER, else NULL */
+    uint64_t *output_rows; /* [size] if ranks give different numbers of them, else NULL */
     int size;              /* ranks */
     uint64_t dst_count;    /* elements dst has room for; 0: not told */
     horon_alloc_fn_t alloc;
     void *alloc_arg;
     void *callback_arg;
-    struct horon_tensor *tensor;        /* named: what is negotiated; owned */
     struct horon_request *next_to_tell; /* list of those whose callback is due */
     struct horon_post cancel, drop;
-    struct horon_work work; /* in-order: the batch of one */
-    struct horon_part part;
+    struct horon_work work; /* of this one alone */
     struct horon_request *self;
+    char barrier_name[sizeof HORON_BARRIER_NAME + 20]; /* made for one without a name */
 };
 
 /**
@@ -114,10 +111,10 @@ void horon_request_reset(struct horon_request *request);
 /** "allreduce 'conv1.weight'" or "allreduce (in order)". */
 void horon_request_describe(const struct horon_request *request, char *text, size_t text_bytes);
 
-/** Fills the batch of one of an in-order request. */
-void horon_request_make_work(struct horon_request *request);
+/** Gives a barrier without a name its number, and a name made of that. */
+void horon_request_set_barrier(struct horon_request *request, uint64_t number);
 
-/** horon_op.output for a request: finds memory, keeps the rows. */
+/** horon_operation.output for a request: finds memory, keeps the rows. */
 void *horon_request_take_output(void *request, const uint64_t *rows, uint64_t total);
 
 #endif

@@ -36,22 +36,29 @@ static uint8_t next_byte(struct script *script)
     return *script->bytes++;
 }
 
-static struct horon_tensor some_tensor(uint8_t what)
+static struct horon_operation some_tensor(uint8_t what)
 {
-    struct horon_tensor tensor = {
-        .verb = what >> 6,
-        .dtype = HORON_FLOAT32,
-        .ndim = 1,
-        .prescale = 1,
-        .postscale = 1,
-        .shape = {1 + (what >> 5 & 1)},
+    static const char names[NAMES][2] = {"a", "b", "c", "d", "e", "f"};
+    struct horon_operation op = {
+        .agreed =
+            {
+                .verb = what >> 6,
+                .dtype = HORON_FLOAT32,
+                .ndim = 1,
+                .prescale = 1,
+                .postscale = 1,
+                .shape = {1 + (what >> 5 & 1)},
+            },
+        .name = names[(what & 7) % NAMES],
+        .name_bytes = 1,
     };
+    op.name_hash = horon_name_hash(op.name, op.name_bytes);
     if (what >> 3 & 1) {
-        tensor.group_hash = 7;
-        tensor.group_size = 2 + (what >> 4 & 1);
+        op.agreed.group_hash = 7;
+        op.agreed.group_size = 2 + (what >> 4 & 1);
     }
-    tensor.name[0] = (char)('a' + (what & 7) % NAMES);
-    return tensor;
+    horon_signature_make_canonical(&op.agreed);
+    return op;
 }
 
 /* ---- What the neighbours say ----------------------------------------------------------------- */
@@ -65,8 +72,7 @@ static void write_small_name(struct horon_writer *out, uint8_t what)
 static void write_up_record(struct horon_writer *out, uint32_t *next_id, struct script *script)
 {
     uint8_t what = next_byte(script), more = next_byte(script);
-    struct horon_tensor tensor = some_tensor(more);
-    struct coord_desc desc;
+    struct horon_operation tensor = some_tensor(more);
     switch (what & 3) {
     case 0:
         horon_write_u8(out, COORD_UP_READY);
@@ -76,10 +82,9 @@ static void write_up_record(struct horon_writer *out, uint32_t *next_id, struct 
         break;
     case 1:
     case 2:
-        (void)horon_coord_desc_from(&tensor, &desc);
         horon_write_u8(out, what & 2 ? COORD_UP_FAILED : COORD_UP_ANNOUNCE);
         horon_write_string(out, tensor.name);
-        horon_coord_desc_write(out, &desc);
+        horon_coord_signature_write(out, &tensor.agreed);
         if (what & 2) {
             horon_write_u8(out, what >> 2 & 1);
             horon_write_string(out, "they differ");
@@ -168,7 +173,7 @@ static bool hear(struct fuzz *fuzz, uint8_t what, struct script *script)
 
 static void submit(struct fuzz *fuzz, bool by_handle, uint8_t what)
 {
-    struct horon_tensor tensor = some_tensor(what);
+    struct horon_operation tensor = some_tensor(what);
     if (fuzz->next_token == TOKENS)
         return;
     horon_status_t status;
@@ -184,7 +189,7 @@ static void submit(struct fuzz *fuzz, bool by_handle, uint8_t what)
 
 static void intern(struct fuzz *fuzz, uint8_t what)
 {
-    struct horon_tensor tensor = some_tensor(what);
+    struct horon_operation tensor = some_tensor(what);
     if (fuzz->handle_count == HANDLES)
         horon_coordinator_drop(fuzz->coordinator, fuzz->handles[--fuzz->handle_count]);
     horon_status_t status =

@@ -316,9 +316,9 @@ static void submit_group(struct sim_rank *rank, int first)
     for (uint32_t i = 0; i < size; i++) {
         launch(rank, first + (int)i);
         struct horon_request *request = rank->uses[first + (int)i].request;
-        request->tensor->group_hash = (uint64_t)first + 1000;
-        request->tensor->group_size = size;
-        request->tensor->group_index = i;
+        request->op.agreed.group_hash = (uint64_t)first + 1000;
+        request->op.agreed.group_size = size;
+        request->op.agreed.group_index = i;
         request->start.next = last;
         last = &request->start;
     }

@@ -75,9 +75,8 @@ static void measure(int size, uint32_t tensors, int steps, bool shuffled)
         handles[rank] = malloc(tensors * sizeof *handles[rank]);
         assert(handles[rank]);
         for (uint32_t i = 0; i < tensors; i++) {
-            struct horon_tensor tensor = tree_tensor(1024, "module.layer.%u.weight", i);
-            horon_status_t status =
-                horon_coordinator_intern(tree.ranks[rank], &tensor, &handles[rank][i]);
+            struct horon_operation tensor = tree_tensor(1024, "module.layer.%u.weight", i);
+            horon_status_t status = tree_intern(tree.ranks[rank], &tensor, &handles[rank][i]);
             assert(status == HORON_OK);
         }
     }

@@ -18,12 +18,12 @@
 
 static struct tree tree;
 
-static inline void submit(int rank, const struct horon_tensor *tensor, uint64_t token)
+static inline void submit(int rank, const struct horon_operation *tensor, uint64_t token)
 {
-    assert_int_equal(horon_coordinator_submit(tree.ranks[rank], tensor, token), HORON_OK);
+    assert_int_equal(tree_submit(tree.ranks[rank], tensor, token), HORON_OK);
 }
 
-static inline void submit_all(const struct horon_tensor *tensor, uint64_t token)
+static inline void submit_all(const struct horon_operation *tensor, uint64_t token)
 {
     for (int rank = 0; rank < tree.size; rank++)
         submit(rank, tensor, token + 1000 * (uint64_t)rank);

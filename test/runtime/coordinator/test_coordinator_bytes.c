@@ -13,7 +13,7 @@ static struct horon_error error;
  * batch, which gave id 0 to "known". */
 static void open_middle(void)
 {
-    struct horon_tensor known = tree_tensor(1, "known");
+    struct horon_operation known = tree_tensor(1, "known");
     memset(&error, 0, sizeof error);
     tree_init(&tree, 3, TREE_CHAIN, 4, MIB, 1);
     submit_all(&known, 1);
@@ -33,9 +33,9 @@ static void expect_refusal(int from, const struct horon_writer *message, const c
     if (!strstr(error.text, why))
         fail_msg("'%s' lacks '%s'", error.text, why);
     /* and from now on it does nothing */
-    struct horon_tensor tensor = tree_tensor(1, "later");
+    struct horon_operation tensor = tree_tensor(1, "later");
     assert_int_equal(horon_coordinator_flush(tree.ranks[1], true), HORON_ERR_PROTO);
-    assert_int_equal(horon_coordinator_submit(tree.ranks[1], &tensor, 5), HORON_ERR_PROTO);
+    assert_int_equal(tree_submit(tree.ranks[1], &tensor, 5), HORON_ERR_PROTO);
     assert_int_equal(horon_coordinator_receive(tree.ranks[1], from, "", 0, &error),
                      HORON_ERR_PROTO);
     tree_deinit(&tree);
@@ -62,12 +62,10 @@ static void ready(struct horon_writer *out, uint32_t id, uint64_t count)
 
 static void announce(struct horon_writer *out, const char *name)
 {
-    struct horon_tensor tensor = tree_tensor(1, "x");
-    struct coord_desc desc;
-    assert_true(horon_coord_desc_from(&tensor, &desc));
+    struct horon_operation tensor = tree_tensor(1, "x");
     horon_write_u8(out, COORD_UP_ANNOUNCE);
     horon_write_string(out, name);
-    horon_coord_desc_write(out, &desc);
+    horon_coord_signature_write(out, &tensor.agreed);
 }
 
 static struct horon_writer down(uint64_t sequence, bool failed)
@@ -359,9 +357,9 @@ static bool play(uint64_t seed)
     for (int step = 0; step < 120 && !refused; step++) {
         int rank = (int)tree_below(&random, (uint64_t)size);
         for (uint64_t i = tree_below(&random, 4); i > 0; i--) {
-            struct horon_tensor tensor =
+            struct horon_operation tensor =
                 tree_tensor(1 + tree_below(&random, 20) / 19, "t%d", (int)tree_below(&random, 5));
-            horon_coordinator_submit(tree.ranks[rank], &tensor, tree_below(&random, 40));
+            tree_submit(tree.ranks[rank], &tensor, tree_below(&random, 40));
         }
         horon_coordinator_cancel(tree.ranks[rank], tree_below(&random, 200));
         refused = tree_flush(&tree, rank, true) != HORON_OK;

@@ -11,7 +11,7 @@ static void test_coordinator_known_names_travel_as_runs(void **state)
         tree.sent_bytes = 0;
         tree.sent_count = 0;
         for (uint64_t i = 0; i < 997; i++) {
-            struct horon_tensor tensor = tree_tensor(16, "tensor.%d", (int)i);
+            struct horon_operation tensor = tree_tensor(16, "tensor.%d", (int)i);
             submit_all(&tensor, i);
         }
         run();
@@ -27,11 +27,11 @@ static void test_coordinator_handles_are_the_same_as_names(void **state)
 {
     (void)state;
     tree_init(&tree, 2, TREE_STAR, 8, MIB, 1);
-    struct horon_tensor a = tree_tensor(5, "a"), b = tree_tensor(6, "a");
+    struct horon_operation a = tree_tensor(5, "a"), b = tree_tensor(6, "a");
     uint32_t first, second, other;
-    assert_int_equal(horon_coordinator_intern(tree.ranks[0], &a, &first), HORON_OK);
-    assert_int_equal(horon_coordinator_intern(tree.ranks[0], &a, &second), HORON_OK);
-    assert_int_equal(horon_coordinator_intern(tree.ranks[0], &b, &other), HORON_OK);
+    assert_int_equal(tree_intern(tree.ranks[0], &a, &first), HORON_OK);
+    assert_int_equal(tree_intern(tree.ranks[0], &a, &second), HORON_OK);
+    assert_int_equal(tree_intern(tree.ranks[0], &b, &other), HORON_OK);
     const uint32_t handles[] = {first, second, first, other, second};
     for (uint64_t round = 0; round < 5; round++) {
         uint32_t handle = handles[round];
@@ -59,7 +59,7 @@ static void test_coordinator_shape_changed_everywhere_is_learned(void **state)
     (void)state;
     tree_init(&tree, 3, TREE_STAR, 8, MIB, 1);
     for (uint64_t round = 0; round < 6; round++) {
-        struct horon_tensor a = tree_tensor(round < 3 ? 32 : 7, "a");
+        struct horon_operation a = tree_tensor(round < 3 ? 32 : 7, "a");
         tree.sent_bytes = 0;
         submit_all(&a, round);
         run();
@@ -80,7 +80,7 @@ static void test_coordinator_tiny_cache_still_matches(void **state)
         tree_init(&tree, 3, TREE_CHAIN, capacities[i], 0, 1);
         uint64_t sequence = 0;
         for (uint64_t round = 0; round < 40; round++) {
-            struct horon_tensor tensor = tree_tensor(1, "t%d", (int)(round * round % 5));
+            struct horon_operation tensor = tree_tensor(1, "t%d", (int)(round * round % 5));
             submit_all(&tensor, round);
             run();
             expect_all(sequence++, round, 1);
@@ -93,8 +93,9 @@ static void test_coordinator_least_recently_decided_is_evicted(void **state)
 {
     (void)state;
     tree_init(&tree, 2, TREE_STAR, 2, 0, 1);
-    struct horon_tensor a = tree_tensor(1, "a"), b = tree_tensor(1, "b"), c = tree_tensor(1, "c");
-    const struct horon_tensor *order[] = {&a, &b, &a, &c, &a, &b};
+    struct horon_operation a = tree_tensor(1, "a"), b = tree_tensor(1, "b"),
+                           c = tree_tensor(1, "c");
+    const struct horon_operation *order[] = {&a, &b, &a, &c, &a, &b};
     const bool known[] = {false, false, true, false, true, false}; /* c took the place of b */
     for (uint64_t i = 0; i < 6; i++) {
         submit_all(order[i], i);
@@ -111,7 +112,7 @@ static void test_coordinator_report_by_lost_id_is_understood(void **state)
 {
     (void)state;
     tree_init(&tree, 3, TREE_CHAIN, 1, 0, 1);
-    struct horon_tensor a = tree_tensor(1, "a"), b = tree_tensor(1, "b");
+    struct horon_operation a = tree_tensor(1, "a"), b = tree_tensor(1, "b");
     submit_all(&a, 0);
     run();
     expect_all(0, 0, 1); /* a has the id */

@@ -6,7 +6,7 @@ static void test_coordinator_cancel_before_report_is_at_once(void **state)
 {
     (void)state;
     tree_init(&tree, 2, TREE_STAR, 8, MIB, 1);
-    struct horon_tensor a = tree_tensor(3, "a");
+    struct horon_operation a = tree_tensor(3, "a");
     for (int rank = 0; rank < 2; rank++) {
         submit(rank, &a, 1);
         horon_coordinator_cancel(tree.ranks[rank], 99); /* no such token */
@@ -30,7 +30,7 @@ static void test_coordinator_cancel_after_report_is_confirmed(void **state)
     (void)state;
     for (int known = 0; known < 2; known++) {
         tree_init(&tree, 3, TREE_CHAIN, 8, MIB, 1);
-        struct horon_tensor a = tree_tensor(3, "a");
+        struct horon_operation a = tree_tensor(3, "a");
         uint64_t sequence = 0;
         if (known) {
             submit_all(&a, 0);
@@ -43,7 +43,7 @@ static void test_coordinator_cancel_after_report_is_confirmed(void **state)
         horon_coordinator_cancel(tree.ranks[2], 2001);
         expect_no_batch(2);
         assert_int_equal(horon_coordinator_pending(tree.ranks[2]), 1);
-        assert_int_equal(horon_coordinator_submit(tree.ranks[2], &a, 2002), HORON_ERR_DUPLICATE);
+        assert_int_equal(tree_submit(tree.ranks[2], &a, 2002), HORON_ERR_DUPLICATE);
         char text[200];
         assert_true(horon_coordinator_explain(tree.ranks[2], 2001, text, sizeof text));
         assert_string_equal(text, "tensor 'a': rank 1 (host-a) was asked to forget it");
@@ -63,7 +63,7 @@ static void test_coordinator_cancel_that_crosses_the_batch_is_too_late(void **st
 {
     (void)state;
     tree_init(&tree, 3, TREE_CHAIN, 8, MIB, 1);
-    struct horon_tensor a = tree_tensor(3, "a");
+    struct horon_operation a = tree_tensor(3, "a");
     submit_all(&a, 1);
     for (int rank = 2; rank > 0; rank--) {
         assert_int_equal(tree_flush(&tree, rank, true), HORON_OK);
@@ -86,7 +86,7 @@ static void test_coordinator_cancel_on_all_ranks_leaves_nothing(void **state)
     (void)state;
     for (int shape = 0; shape < TREE_SHAPE_COUNT; shape++) {
         tree_init(&tree, 7, (enum tree_shape)shape, 8, MIB, 3);
-        struct horon_tensor a = tree_tensor(3, "a"), other = tree_tensor(4, "a");
+        struct horon_operation a = tree_tensor(3, "a"), other = tree_tensor(4, "a");
         for (int rank = 1; rank < 7; rank++)
             submit(rank, &a, 1 + 1000 * (uint64_t)rank);
         run();
@@ -109,7 +109,7 @@ static void test_coordinator_cancel_mends_a_mismatch(void **state)
     (void)state;
     for (int odd = 0; odd < 4; odd++) {
         tree_init(&tree, 5, TREE_CHAIN, 8, MIB, 1);
-        struct horon_tensor a = tree_tensor(3, "a"), b = tree_tensor(4, "a");
+        struct horon_operation a = tree_tensor(3, "a"), b = tree_tensor(4, "a");
         for (int rank = 0; rank < 4; rank++)
             submit(rank, rank == odd ? &b : &a, 1 + 1000 * (uint64_t)rank);
         run(); /* rank 4 is missing */
@@ -129,7 +129,7 @@ static void test_coordinator_cancel_mends_a_reported_mismatch(void **state)
 {
     (void)state;
     tree_init(&tree, 3, TREE_CHAIN, 8, MIB, 1);
-    struct horon_tensor a = tree_tensor(3, "a"), b = tree_tensor(4, "a");
+    struct horon_operation a = tree_tensor(3, "a"), b = tree_tensor(4, "a");
     submit(1, &a, 1001);
     submit(2, &b, 2001);
     run();
@@ -148,7 +148,7 @@ static void test_coordinator_many_children_are_told_apart(void **state)
 {
     (void)state;
     tree_init(&tree, 131, TREE_STAR, 8, MIB, 1);
-    struct horon_tensor a = tree_tensor(3, "a");
+    struct horon_operation a = tree_tensor(3, "a");
     for (uint64_t round = 0; round < 3; round++) {
         for (int rank = 0; rank < 130; rank++)
             submit(rank, &a, round + 1000 * (uint64_t)rank);
@@ -178,7 +178,7 @@ static void test_coordinator_explain_counts_what_it_does_not_name(void **state)
 {
     (void)state;
     tree_init(&tree, 12, TREE_STAR, 8, MIB, 1);
-    struct horon_tensor a = tree_tensor(3, "a");
+    struct horon_operation a = tree_tensor(3, "a");
     submit(0, &a, 1);
     submit(5, &a, 5001);
     run();

@@ -6,7 +6,7 @@
 static void submit_sizes(const uint64_t *counts, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        struct horon_tensor tensor = tree_tensor(counts[i], "t%d", (int)i);
+        struct horon_operation tensor = tree_tensor(counts[i], "t%d", (int)i);
         submit(0, &tensor, i);
     }
     run();
@@ -56,8 +56,8 @@ static void test_coordinator_fusion_looks_past_other_kinds(void **state)
     tree_init(&tree, 2, TREE_STAR, 64, MIB, 1);
     for (uint64_t round = 0; round < 4; round += 2) {
         for (uint64_t i = 0; i < 10; i++) {
-            struct horon_tensor tensor = tree_tensor(10, "t%d", (int)i);
-            tensor.dtype = i % 2 ? HORON_FLOAT16 : HORON_FLOAT32;
+            struct horon_operation tensor = tree_tensor(10, "t%d", (int)i);
+            tensor.agreed.dtype = i % 2 ? HORON_FLOAT16 : HORON_FLOAT32;
             submit_all(&tensor, i);
         }
         run();
@@ -78,17 +78,17 @@ static void test_coordinator_fusion_keeps_kinds_apart(void **state)
 {
     (void)state;
     tree_init(&tree, 1, TREE_STAR, 64, MIB, 1);
-    struct horon_tensor t[10];
+    struct horon_operation t[10];
     for (int i = 0; i < 10; i++)
         t[i] = tree_tensor(10, "t%d", i);
-    t[1].redop = HORON_MAX;
-    t[2].prescale = 0.5;
-    t[3].postscale = 0.5;
-    t[4].verb = HORON_ALLGATHER;
-    t[5].verb = HORON_ALLGATHER;
-    t[6].verb = HORON_BARRIER;
-    t[7].verb = t[8].verb = t[9].verb = HORON_BROADCAST;
-    t[8].root = 3;
+    t[1].agreed.redop = HORON_MAX;
+    t[2].agreed.prescale = 0.5;
+    t[3].agreed.postscale = 0.5;
+    t[4].agreed.verb = HORON_ALLGATHER;
+    t[5].agreed.verb = HORON_ALLGATHER;
+    t[6].agreed.verb = HORON_BARRIER;
+    t[7].agreed.verb = t[8].agreed.verb = t[9].agreed.verb = HORON_BROADCAST;
+    t[8].agreed.root = 3;
     for (uint64_t i = 0; i < 10; i++)
         submit(0, &t[i], i);
     run();
@@ -107,9 +107,9 @@ static void test_coordinator_fusion_survives_impossible_sizes(void **state)
 {
     (void)state;
     tree_init(&tree, 1, TREE_STAR, 64, UINT64_MAX, 1);
-    struct horon_tensor a = tree_tensor(UINT64_MAX, "a"), b = tree_tensor(1, "b");
-    a.ndim = 3;
-    a.shape[1] = a.shape[2] = UINT64_MAX;
+    struct horon_operation a = tree_tensor(UINT64_MAX, "a"), b = tree_tensor(1, "b");
+    a.agreed.ndim = 3;
+    a.agreed.shape[1] = a.agreed.shape[2] = UINT64_MAX;
     submit(0, &a, 0);
     submit(0, &b, 1);
     run();
@@ -128,7 +128,8 @@ static void test_coordinator_fusion_is_bounded_by_the_message(void **state)
         for (int rank = 0; rank < 3; rank++)
             for (uint64_t i = 0; i < MANY; i++) {
                 uint64_t pick = round < 2 ? i : i * 7919 % MANY; /* at last in a wild order */
-                struct horon_tensor tensor = tree_tensor(1, "a name of some length.%d", (int)pick);
+                struct horon_operation tensor =
+                    tree_tensor(1, "a name of some length.%d", (int)pick);
                 submit(rank, &tensor, i);
             }
         run();

@@ -4,12 +4,12 @@
 
 #define HASH 0x1234u
 
-static struct horon_tensor member(const char *name, uint64_t hash, uint32_t size, uint32_t place)
+static struct horon_operation member(const char *name, uint64_t hash, uint32_t size, uint32_t place)
 {
-    struct horon_tensor tensor = tree_tensor(3, "%s", name);
-    tensor.group_hash = hash;
-    tensor.group_size = size;
-    tensor.group_index = place;
+    struct horon_operation tensor = tree_tensor(3, "%s", name);
+    tensor.agreed.group_hash = hash;
+    tensor.agreed.group_size = size;
+    tensor.agreed.group_index = place;
     return tensor;
 }
 
@@ -17,8 +17,8 @@ static void test_coordinator_group_waits_for_all_members(void **state)
 {
     (void)state;
     tree_init(&tree, 2, TREE_STAR, 8, MIB, 1);
-    struct horon_tensor a = member("a", HASH, 2, 0), b = member("b", HASH, 2, 1);
-    struct horon_tensor alone = tree_tensor(3, "alone");
+    struct horon_operation a = member("a", HASH, 2, 0), b = member("b", HASH, 2, 1);
+    struct horon_operation alone = tree_tensor(3, "alone");
     for (uint64_t round = 0; round < 6; round += 2) {
         submit_all(&a, 1);
         submit_all(&alone, 2);
@@ -48,7 +48,7 @@ static void test_coordinator_group_of_one_is_a_tensor(void **state)
 {
     (void)state;
     tree_init(&tree, 2, TREE_STAR, 8, MIB, 1);
-    struct horon_tensor a = member("a", HASH, 1, 0);
+    struct horon_operation a = member("a", HASH, 1, 0);
     submit_all(&a, 1);
     run();
     expect_all(0, 1, 1);
@@ -63,9 +63,9 @@ static void test_coordinator_group_fails_with_its_member(void **state)
         for (int rank = 0; rank < 3; rank++)
             for (int i = 0; i < 3; i++) {
                 char name[2] = {(char)('a' + i), 0};
-                struct horon_tensor tensor = member(name, HASH, 3, (uint32_t)i);
+                struct horon_operation tensor = member(name, HASH, 3, (uint32_t)i);
                 if (rank == 1 && i == culprit)
-                    tensor.dtype = HORON_INT32;
+                    tensor.agreed.dtype = HORON_INT32;
                 submit(rank, &tensor, (uint64_t)(1000 * rank + i));
             }
         run();
@@ -100,9 +100,9 @@ static void test_coordinator_group_membership_must_agree(void **state)
         tree_init(&tree, 4, (enum tree_shape)shape, 8, MIB, 1);
         for (int rank = 0; rank < 4; rank++) {
             uint32_t size = rank == 1 ? 3 : 2;
-            struct horon_tensor a = member("a", HASH + size, size, 0);
-            struct horon_tensor b = member("b", HASH + size, size, 1);
-            struct horon_tensor c = member("c", HASH + size, size, 2);
+            struct horon_operation a = member("a", HASH + size, size, 0);
+            struct horon_operation b = member("b", HASH + size, size, 1);
+            struct horon_operation c = member("c", HASH + size, size, 2);
             submit(rank, &a, 1000 * (uint64_t)rank);
             submit(rank, &b, 1000 * (uint64_t)rank + 1);
             if (rank == 1)
@@ -121,7 +121,7 @@ static void test_coordinator_group_membership_must_agree(void **state)
             assert_int_equal(count, rank == 1 ? 3 : 2);
             assert_int_equal(horon_coordinator_pending(tree.ranks[rank]), 0);
         }
-        struct horon_tensor c = tree_tensor(9, "c");
+        struct horon_operation c = tree_tensor(9, "c");
         submit_all(&c, 5);
         run();
         for (int rank = 0; rank < 4; rank++) {
@@ -137,8 +137,8 @@ static void test_coordinator_group_of_other_tensors_is_told(void **state)
 {
     (void)state;
     tree_init(&tree, 2, TREE_STAR, 8, MIB, 1);
-    struct horon_tensor a = member("a", HASH, 2, 0), b = member("b", HASH, 2, 1);
-    struct horon_tensor odd = member("a", HASH + 1, 2, 0), c = member("c", HASH + 1, 2, 1);
+    struct horon_operation a = member("a", HASH, 2, 0), b = member("b", HASH, 2, 1);
+    struct horon_operation odd = member("a", HASH + 1, 2, 0), c = member("c", HASH + 1, 2, 1);
     submit(0, &a, 1);
     submit(0, &b, 2);
     submit(1, &odd, 1001);
@@ -158,7 +158,7 @@ static void test_coordinator_group_member_taken_back_holds_the_group(void **stat
 {
     (void)state;
     tree_init(&tree, 2, TREE_STAR, 8, MIB, 1);
-    struct horon_tensor a = member("a", HASH, 2, 0), b = member("b", HASH, 2, 1);
+    struct horon_operation a = member("a", HASH, 2, 0), b = member("b", HASH, 2, 1);
     submit_all(&a, 1);
     submit_all(&b, 2);
     assert_int_equal(tree_flush(&tree, 1, true), HORON_OK);
@@ -186,8 +186,8 @@ static void test_coordinator_group_is_mended_by_taking_back(void **state)
 {
     (void)state;
     tree_init(&tree, 2, TREE_STAR, 8, MIB, 1);
-    struct horon_tensor a = member("a", HASH, 2, 0), b = member("b", HASH, 2, 1);
-    struct horon_tensor odd = member("a", HASH + 1, 3, 0), c = member("c", HASH, 2, 1);
+    struct horon_operation a = member("a", HASH, 2, 0), b = member("b", HASH, 2, 1);
+    struct horon_operation odd = member("a", HASH + 1, 3, 0), c = member("c", HASH, 2, 1);
     submit(0, &a, 1);
     submit(1, &odd, 1001);
     submit_all(&c, 3);

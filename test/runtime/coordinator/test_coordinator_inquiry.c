@@ -16,7 +16,7 @@ static const char *ask(int rank, uint64_t token)
 static void test_coordinator_ask_names_the_missing_rank(void **state)
 {
     (void)state;
-    struct horon_tensor a = tree_tensor(3, "a");
+    struct horon_operation a = tree_tensor(3, "a");
     for (int shape = 0; shape < TREE_SHAPE_COUNT; shape++)
         for (int missing = 0; missing < 7; missing++) {
             tree_init(&tree, 7, (enum tree_shape)shape, 8, MIB, 11);
@@ -40,7 +40,7 @@ static void test_coordinator_ask_names_the_missing_rank(void **state)
 static void test_coordinator_ask_names_several(void **state)
 {
     (void)state;
-    struct horon_tensor a = tree_tensor(3, "a");
+    struct horon_operation a = tree_tensor(3, "a");
     tree_init(&tree, 8, TREE_BINOMIAL, 8, MIB, 1);
     submit(7, &a, 7001); /* below 6, which is below 4, which is below 0 */
     submit(5, &a, 5001);
@@ -63,7 +63,7 @@ static void test_coordinator_ask_names_several(void **state)
 static void test_coordinator_ask_in_a_large_job_stays_short(void **state)
 {
     (void)state;
-    struct horon_tensor a = tree_tensor(3, "a");
+    struct horon_operation a = tree_tensor(3, "a");
     tree_init(&tree, 100, TREE_STAR, 8, MIB, 1);
     submit(99, &a, 99001);
     submit(0, &a, 1);
@@ -87,7 +87,7 @@ static bool is_below(int rank, int above)
 static void test_coordinator_ask_names_a_rank_that_does_not_answer(void **state)
 {
     (void)state;
-    struct horon_tensor a = tree_tensor(3, "a");
+    struct horon_operation a = tree_tensor(3, "a");
     for (int shape = 0; shape < TREE_SHAPE_COUNT; shape++)
         for (int stopped = 1; stopped < 7; stopped++) {
             tree_init(&tree, 7, (enum tree_shape)shape, 8, MIB, 11);
@@ -115,11 +115,11 @@ static void test_coordinator_ask_tells_what_is_waited_for_instead(void **state)
     (void)state;
     char expected[300], name[HORON_NAME_BYTES_MAX + 1];
     for (int shape = 0; shape < TREE_SHAPE_COUNT; shape++) {
-        struct horon_tensor mine = tree_tensor(3, "broadcast.w"), other = mine;
+        struct horon_operation mine = tree_tensor(3, "broadcast.w"), other = mine;
         memset(name, 'x', sizeof name - 1);
         name[sizeof name - 1] = 0;
         memcpy(name, "allreduce.\x1b", 11); /* and the longest there is */
-        memcpy(other.name, name, sizeof name);
+        tree_name(&other, name);
         tree_init(&tree, 7, (enum tree_shape)shape, 8, MIB, 11);
         for (int rank = 0; rank < 7; rank++)
             submit(rank, rank == 5 ? &other : &mine, 1 + 1000 * (uint64_t)rank);
@@ -142,7 +142,7 @@ static void test_coordinator_ask_tells_what_is_waited_for_instead(void **state)
 static void test_coordinator_answer_out_of_date_is_forgotten(void **state)
 {
     (void)state;
-    struct horon_tensor a = tree_tensor(3, "a");
+    struct horon_operation a = tree_tensor(3, "a");
     tree_init(&tree, 3, TREE_STAR, 8, MIB, 1);
     submit(0, &a, 1);
     run();
@@ -167,7 +167,7 @@ static void test_coordinator_answer_out_of_date_is_forgotten(void **state)
 static void test_coordinator_ask_before_a_batch_does_not_age_the_report(void **state)
 {
     (void)state;
-    struct horon_tensor a = tree_tensor(3, "a"), b = tree_tensor(3, "b");
+    struct horon_operation a = tree_tensor(3, "a"), b = tree_tensor(3, "b");
     tree_init(&tree, 2, TREE_STAR, 8, MIB, 1);
     submit(1, &b, 1009);
     submit_all(&a, 1);

@@ -18,12 +18,12 @@
 
 static struct tree tree;
 
-static struct horon_tensor some(int number, bool odd)
+static struct horon_operation some(int number, bool odd)
 {
-    struct horon_tensor tensor = tree_tensor(odd ? 7 : 8, "tensor.%d", number);
+    struct horon_operation tensor = tree_tensor(odd ? 7 : 8, "tensor.%d", number);
     if (number >= 6) {
-        tensor.group_hash = 5;
-        tensor.group_size = 3;
+        tensor.agreed.group_hash = 5;
+        tensor.agreed.group_size = 3;
     }
     return tensor;
 }
@@ -32,13 +32,12 @@ static struct horon_tensor some(int number, bool odd)
 static void submit_all(int number, bool odd)
 {
     for (int rank = 0; rank < tree.size; rank++) {
-        struct horon_tensor tensor = some(number, odd && rank == 1);
+        struct horon_operation tensor = some(number, odd && rank == 1);
         size_t pending = horon_coordinator_pending(tree.ranks[rank]);
-        horon_status_t status =
-            horon_coordinator_submit(tree.ranks[rank], &tensor, (uint64_t)number);
+        horon_status_t status = tree_submit(tree.ranks[rank], &tensor, (uint64_t)number);
         if (status == HORON_ERR_MEMORY) {
             assert(horon_coordinator_pending(tree.ranks[rank]) == pending);
-            status = horon_coordinator_submit(tree.ranks[rank], &tensor, (uint64_t)number);
+            status = tree_submit(tree.ranks[rank], &tensor, (uint64_t)number);
         }
         assert(status == HORON_OK);
     }
@@ -72,8 +71,8 @@ static bool steps(void)
         horon_coordinator_cancel(tree.ranks[2], 5);
         if (tree_run(&tree) != HORON_OK)
             return false;
-        struct horon_tensor five = some(5, false);
-        if (drain(2, &done) && horon_coordinator_submit(tree.ranks[2], &five, 5) != HORON_OK)
+        struct horon_operation five = some(5, false);
+        if (drain(2, &done) && tree_submit(tree.ranks[2], &five, 5) != HORON_OK)
             return false;
         if (tree_run(&tree) != HORON_OK)
             return false;

@@ -106,12 +106,13 @@ static void see_local(int rank, const struct horon_batch *batch)
 static void judge(const struct seen *seen)
 {
     uint64_t bytes = 0;
-    struct horon_tensor first = world_describe(&w, 0, seen->tensor[0], seen->round[0]);
+    struct horon_operation first = world_describe(&w, 0, seen->tensor[0], seen->round[0]);
     for (int i = 0; i < seen->count; i++) {
-        struct horon_tensor tensor = world_describe(&w, 0, seen->tensor[i], seen->round[i]);
-        CHECK(tensor.verb == first.verb);
-        CHECK(tensor.verb == HORON_BARRIER || tensor.dtype == first.dtype);
-        bytes += tensor.shape[0] * tensor.shape[1] * horon_dtype_bytes(tensor.dtype);
+        struct horon_operation tensor = world_describe(&w, 0, seen->tensor[i], seen->round[i]);
+        CHECK(tensor.agreed.verb == first.agreed.verb);
+        CHECK(tensor.agreed.verb == HORON_BARRIER || tensor.agreed.dtype == first.agreed.dtype);
+        bytes += tensor.agreed.shape[0] * tensor.agreed.shape[1] *
+                 horon_dtype_bytes(tensor.agreed.dtype);
         for (int rank = 0; rank < w.size; rank++)
             for (int j = 0; j < w.tensors; j++) {
                 const struct use *use = &w.uses[rank][j];
@@ -124,7 +125,8 @@ static void judge(const struct seen *seen)
             }
     }
     CHECK(seen->count == 1 || bytes <= w.fusion_bytes);
-    CHECK(seen->count == 1 || first.verb == HORON_ALLREDUCE || first.verb == HORON_BROADCAST);
+    CHECK(seen->count == 1 || first.agreed.verb == HORON_ALLREDUCE ||
+          first.agreed.verb == HORON_BROADCAST);
 }
 
 static void see(int rank, const struct horon_batch *batch)
@@ -188,14 +190,14 @@ static void submit(int rank, int number)
 {
     struct use *use = &w.uses[rank][number];
     struct horon_coordinator *coordinator = w.tree.ranks[rank];
-    struct horon_tensor tensor = world_describe(&w, rank, number, use->round);
+    struct horon_operation tensor = world_describe(&w, rank, number, use->round);
     horon_status_t status;
     if (use->has_handle && (use->handle_round != use->round || chance(10))) {
         horon_coordinator_drop(coordinator, use->handle);
         use->has_handle = false;
     }
     if (!use->has_handle && w.handles && chance(50)) {
-        CHECK(horon_coordinator_intern(coordinator, &tensor, &use->handle) == HORON_OK);
+        CHECK(tree_intern(coordinator, &tensor, &use->handle) == HORON_OK);
         use->has_handle = true;
         use->handle_round = use->round;
     }
@@ -203,11 +205,11 @@ static void submit(int rank, int number)
     if (use->has_handle)
         status = horon_coordinator_submit_handle(coordinator, use->handle, use->token);
     else
-        status = horon_coordinator_submit(coordinator, &tensor, use->token);
+        status = tree_submit(coordinator, &tensor, use->token);
     CHECK(status == HORON_OK);
     use->in_flight = true;
     if (w.duplicates && chance(10))
-        CHECK(horon_coordinator_submit(coordinator, &tensor, w.next_token) == HORON_ERR_DUPLICATE);
+        CHECK(tree_submit(coordinator, &tensor, w.next_token) == HORON_ERR_DUPLICATE);
 }
 
 /* May this rank submit the tensor; for the first of a group: all of the group? A member that was

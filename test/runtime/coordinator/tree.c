@@ -178,20 +178,64 @@ horon_status_t tree_run(struct tree *tree)
     return status == HORON_AGAIN ? HORON_OK : status;
 }
 
-struct horon_tensor tree_tensor(uint64_t count, const char *format, ...)
+/* Names that were ever used; chained by hash. */
+static struct kept_name {
+    struct kept_name *next;
+    char text[];
+} * names[4096];
+
+void tree_name(struct horon_operation *op, const char *name)
 {
-    struct horon_tensor tensor = {
-        .verb = HORON_ALLREDUCE,
-        .dtype = HORON_FLOAT32,
-        .redop = HORON_SUM,
-        .ndim = 1,
-        .prescale = 1,
-        .postscale = 1,
-        .shape = {count},
+    op->name_bytes = (uint32_t)strlen(name);
+    op->name_hash = horon_name_hash(name, op->name_bytes);
+    struct kept_name **bucket = &names[op->name_hash % 4096], *kept = *bucket;
+    while (kept && strcmp(kept->text, name))
+        kept = kept->next;
+    if (!kept) {
+        kept = malloc(sizeof *kept + op->name_bytes + 1);
+        assert(kept);
+        memcpy(kept->text, name, op->name_bytes + 1);
+        kept->next = *bucket;
+        *bucket = kept;
+    }
+    op->name = kept->text;
+}
+
+struct horon_operation tree_tensor(uint64_t count, const char *format, ...)
+{
+    struct horon_operation op = {
+        .agreed =
+            {
+                .verb = HORON_ALLREDUCE,
+                .dtype = HORON_FLOAT32,
+                .redop = HORON_SUM,
+                .ndim = 1,
+                .prescale = 1,
+                .postscale = 1,
+                .shape = {count},
+            },
     };
+    char name[HORON_NAME_BYTES_MAX + 1];
     va_list args;
     va_start(args, format);
-    vsnprintf(tensor.name, sizeof tensor.name, format, args);
+    vsnprintf(name, sizeof name, format, args);
     va_end(args);
-    return tensor;
+    tree_name(&op, name);
+    return op;
+}
+
+horon_status_t tree_submit(struct horon_coordinator *coordinator, const struct horon_operation *op,
+                           uint64_t token)
+{
+    struct horon_operation canonical = *op;
+    horon_signature_make_canonical(&canonical.agreed);
+    return horon_coordinator_submit(coordinator, &canonical, token);
+}
+
+horon_status_t tree_intern(struct horon_coordinator *coordinator, const struct horon_operation *op,
+                           uint32_t *handle_out)
+{
+    struct horon_operation canonical = *op;
+    horon_signature_make_canonical(&canonical.agreed);
+    return horon_coordinator_intern(coordinator, &canonical, handle_out);
 }

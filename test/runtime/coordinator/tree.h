@@ -62,8 +62,16 @@ horon_status_t tree_deliver_any(struct tree *tree, int *to_out);
 /** Flushes and delivers until nothing moves any more. @return the first failure */
 horon_status_t tree_run(struct tree *tree);
 
+/** A name that lives as long as the program, and one operation of that name. */
+void tree_name(struct horon_operation *op, const char *name);
+/** As the coordinator's calls, of the canonical form of @p op. */
+horon_status_t tree_submit(struct horon_coordinator *coordinator, const struct horon_operation *op,
+                           uint64_t token);
+horon_status_t tree_intern(struct horon_coordinator *coordinator, const struct horon_operation *op,
+                           uint32_t *handle_out);
+
 /** A float32 sum of [count], named by @p format. */
-struct horon_tensor tree_tensor(uint64_t count, const char *format, ...)
+struct horon_operation tree_tensor(uint64_t count, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 #endif

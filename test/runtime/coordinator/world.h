@@ -53,6 +53,6 @@ enum mismatch world_mismatch(const struct world *w, int tensor, int round);
 /** Does it fail in this round, itself or with its group? */
 bool world_fails(const struct world *w, int tensor, int round);
 /** What @p rank says of tensor @p number in a round. */
-struct horon_tensor world_describe(const struct world *w, int rank, int number, int round);
+struct horon_operation world_describe(const struct world *w, int rank, int number, int round);
 
 #endif

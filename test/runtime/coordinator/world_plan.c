@@ -60,48 +60,49 @@ static bool is_odd(const struct world *w, int rank, int tensor, int round)
            mix(w, 4, (uint64_t)rank, (uint64_t)round) % 2;
 }
 
-static void set_group(const struct world *w, struct horon_tensor *tensor, int number)
+static void set_group(const struct world *w, struct horon_operation *tensor, int number)
 {
     int unit = w->group_of[number];
     if (unit < 0)
         return;
-    tensor->group_hash = mix(w, 5, (uint64_t)unit, 0);
+    tensor->agreed.group_hash = mix(w, 5, (uint64_t)unit, 0);
     for (int i = 0; i < w->tensors; i++) {
         if (w->group_of[i] != unit)
             continue;
         if (i == number)
-            tensor->group_index = tensor->group_size;
-        tensor->group_size++;
+            tensor->agreed.group_index = tensor->agreed.group_size;
+        tensor->agreed.group_size++;
     }
 }
 
-static void make_odd(const struct world *w, struct horon_tensor *tensor, int unit,
+static void make_odd(const struct world *w, struct horon_operation *tensor, int unit,
                      enum mismatch kind)
 {
     switch (kind) {
     case NONE:
         return;
     case VERB:
-        tensor->verb = tensor->verb == HORON_BROADCAST ? HORON_ALLGATHER : HORON_BROADCAST;
+        tensor->agreed.verb =
+            tensor->agreed.verb == HORON_BROADCAST ? HORON_ALLGATHER : HORON_BROADCAST;
         return;
     case DTYPE:
-        tensor->dtype = HORON_INT8;
+        tensor->agreed.dtype = HORON_INT8;
         return;
     case SHAPE:
-        tensor->ndim = 3;
-        tensor->shape[1] = 77;
+        tensor->agreed.ndim = 3;
+        tensor->agreed.shape[1] = 77;
         return;
     case REDOP:
-        tensor->verb = HORON_ALLREDUCE;
-        tensor->redop = HORON_PRODUCT;
+        tensor->agreed.verb = HORON_ALLREDUCE;
+        tensor->agreed.redop = HORON_PRODUCT;
         return;
     case SCALE:
-        tensor->verb = HORON_ALLREDUCE;
-        tensor->postscale = 3;
+        tensor->agreed.verb = HORON_ALLREDUCE;
+        tensor->agreed.postscale = 3;
         return;
     case GROUP:
-        tensor->group_size++;
-        tensor->group_hash = mix(w, 9, (uint64_t)unit, 0);
+        tensor->agreed.group_size++;
+        tensor->agreed.group_hash = mix(w, 9, (uint64_t)unit, 0);
         return;
     case MISMATCH_COUNT:
         break;
@@ -109,27 +110,27 @@ static void make_odd(const struct world *w, struct horon_tensor *tensor, int uni
     abort();
 }
 
-struct horon_tensor world_describe(const struct world *w, int rank, int number, int round)
+struct horon_operation world_describe(const struct world *w, int rank, int number, int round)
 {
     uint64_t draw = mix(w, 6, (uint64_t)number, 0);
     int version = round / w->change_every[number];
-    struct horon_tensor tensor =
+    struct horon_operation tensor =
         tree_tensor(1 + mix(w, 7, (uint64_t)number, (uint64_t)version) % 64, "layer.%d", number);
-    tensor.verb = (uint8_t)(draw % 8 < 5    ? HORON_ALLREDUCE
-                            : draw % 8 == 5 ? HORON_BROADCAST
-                            : draw % 8 == 6 ? HORON_ALLGATHER
-                                            : HORON_BARRIER);
-    tensor.dtype = draw / 8 % 4 == 0 ? HORON_FLOAT64 : HORON_FLOAT32;
-    tensor.ndim = 2;
-    tensor.shape[1] = 2;
+    tensor.agreed.verb = (uint8_t)(draw % 8 < 5    ? HORON_ALLREDUCE
+                                   : draw % 8 == 5 ? HORON_BROADCAST
+                                   : draw % 8 == 6 ? HORON_ALLGATHER
+                                                   : HORON_BARRIER);
+    tensor.agreed.dtype = draw / 8 % 4 == 0 ? HORON_FLOAT64 : HORON_FLOAT32;
+    tensor.agreed.ndim = 2;
+    tensor.agreed.shape[1] = 2;
     set_group(w, &tensor, number);
     enum mismatch kind = world_mismatch(w, number, round);
-    if (kind != NONE && tensor.verb == HORON_BARRIER)
-        tensor.verb = HORON_ALLREDUCE; /* there is not much to disagree about */
+    if (kind != NONE && tensor.agreed.verb == HORON_BARRIER)
+        tensor.agreed.verb = HORON_ALLREDUCE; /* there is not much to disagree about */
     int unit = w->group_of[number] >= 0 ? w->group_of[number] : number;
     if (kind != NONE && is_odd(w, rank, unit, round))
         make_odd(w, &tensor, unit, kind);
-    if (tensor.verb == HORON_ALLGATHER)
-        tensor.shape[0] = mix(w, 8, (uint64_t)number, (uint64_t)rank) % 9;
+    if (tensor.agreed.verb == HORON_ALLGATHER)
+        tensor.agreed.shape[0] = mix(w, 8, (uint64_t)number, (uint64_t)rank) % 9;
     return tensor;
 }

@@ -467,9 +467,9 @@ static void submit_group(struct world *world, int rank, float *data, struct horo
     static const char *const names[] = {"a", "b", "c"};
     for (int i = 0; i < 3; i++) {
         out[i] = submit_sum(world, rank, names[i], &data[i]);
-        out[i]->tensor->group_hash = 7;
-        out[i]->tensor->group_size = 3;
-        out[i]->tensor->group_index = (uint32_t)i;
+        out[i]->op.agreed.group_hash = 7;
+        out[i]->op.agreed.group_size = 3;
+        out[i]->op.agreed.group_index = (uint32_t)i;
     }
 }
 

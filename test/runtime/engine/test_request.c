@@ -94,7 +94,7 @@ static void test_request_of_a_right_descriptor_is_made(void **state)
     horon_descriptor_t desc = right(bed);
     expect_right(bed, &desc);
     assert_int_equal(bed->request->op.count, 8);
-    assert_string_equal(bed->request->tensor->name, "x");
+    assert_string_equal(bed->request->op.name, "x");
     assert_string_equal(bed->request->name->text, "x");
     assert_false(bed->request->in_order);
     drop(bed);
@@ -195,7 +195,7 @@ static void test_request_names_have_1_to_511_bytes(void **state)
     expect_wrong(bed, &desc, HORON_ERR_INVALID, "1..511");
     name[HORON_NAME_BYTES_MAX] = 0;
     expect_right(bed, &desc);
-    assert_string_equal(bed->request->tensor->name, name); /* whole */
+    assert_string_equal(bed->request->op.name, name); /* whole */
     char text[4000];
     horon_request_describe(bed->request, text, sizeof text);
     assert_true(strlen(text) < 300); /* but short where it is shown */
@@ -206,7 +206,7 @@ static void test_request_names_have_1_to_511_bytes(void **state)
     expect_wrong(bed, &desc, HORON_ERR_INVALID, "name is NULL");
     desc.flags = HORON_IN_ORDER;
     expect_right(bed, &desc);
-    assert_null(bed->request->tensor);
+    assert_null(bed->request->op.name);
     drop(bed);
     desc.flags = 0;
     desc.verb = HORON_BARRIER;
@@ -235,7 +235,7 @@ static void test_request_shapes_are_multiplied_and_bounded(void **state)
             count *= shape[i];
         expect_right(bed, &desc);
         assert_int_equal(bed->request->op.count, count);
-        assert_int_equal(bed->request->tensor->ndim, desc.ndim);
+        assert_int_equal(bed->request->op.agreed.ndim, desc.ndim);
         drop(bed);
     }
     expect_wrong(bed, &desc, HORON_ERR_INVALID, "ndim 9");

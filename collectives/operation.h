@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An operation, from the checked descriptor to the backend: one struct that everybody on the way
+ * takes a pointer to. Its first member is what all ranks must agree on, in one canonical form:
+ * whatever does not count for the verb has a fixed value. So two ranks agree exactly if the bytes
+ * of their signatures are equal, and a left-over root of an allreduce is no mismatch.
+ */
+#ifndef HORON_OPERATION_H
+#define HORON_OPERATION_H
+
+#include "verbs.h"
+
+#include <assert.h>
+#include <stddef.h>
+#include <string.h>
+
+/** What all ranks must agree on besides the name. No padding: compared and hashed as bytes. */
+struct horon_signature {
+    /* the kind: operations of one kind may be fused (horon_signature_same_kind) */
+    double prescale, postscale;
+    uint8_t verb, dtype, redop, zero; /* horon_verb_t, horon_dtype_t, horon_redop_t */
+    int32_t root;
+    int32_t team; /* the descriptor's process set */
+    /* not part of the kind */
+    uint32_t ndim;
+    /* A group becomes ready as one: a hash of its members' names in order, how many they are, and
+     * this one's place. 0, 0, 0: none. */
+    uint64_t group_hash;
+    uint32_t group_size, group_index;
+    uint64_t shape[HORON_NDIM_MAX]; /* 0 from ndim on; [0] is 0 where rows may differ */
+};
+static_assert(sizeof(struct horon_signature) == 112, "has no padding");
+
+/** A piece of the vector. An operation over several tensors is one over their concatenation. */
+struct horon_part {
+    const void *src;
+    void *dst; /* equal to src or disjoint from it; NULL: filled by output() */
+    uint64_t count;
+};
+
+struct horon_operation {
+    struct horon_signature agreed;
+    uint64_t hash;  /* of the signature and the name */
+    uint64_t check; /* what the first data of each rank shows; made of the hash by its lane */
+    uint64_t count; /* elements of this rank's input: the sum over parts */
+    const struct horon_part *parts; /* [part_count]; they outlive the operation */
+    size_t part_count;
+    /* The verb says that ranks tell each other their rows: this one gives `rows` of
+     * `row_elements`, count in all. Once all are known output() is asked; @p rows [size] by rank,
+     * @p total elements of the output. @return memory for total elements (dst, if given and large
+     * enough), or NULL: nothing is written then, and it goes well for the other ranks */
+    uint64_t rows, row_elements;
+    void *(*output)(void *arg, const uint64_t *rows, uint64_t total);
+    void *output_arg;
+    /* Not empty, and kept by whoever made the operation; or NULL: in order without a name. */
+    const char *name;
+    uint64_t name_hash;
+    uint32_t name_bytes;
+};
+
+static inline const struct horon_verb_row *horon_verb_of(const struct horon_signature *signature)
+{
+    assert(signature->verb < HORON_VERB_COUNT);
+    return &horon_verb_rows[signature->verb];
+}
+
+/** @return false: no such verb, dtype or reduction, or too many dimensions */
+bool horon_signature_is_valid(const struct horon_signature *signature);
+
+/** Sets what does not count for the verb to its fixed value. It must be valid. */
+void horon_signature_make_canonical(struct horon_signature *signature);
+
+/** Payload of one rank, as far as the signature tells; UINT64_MAX if that does not fit 64 bits. */
+uint64_t horon_signature_bytes(const struct horon_signature *signature);
+
+/** Of a signature and, unless @p name_hash is 0, a name. Groups do not count. */
+uint64_t horon_signature_hash(const struct horon_signature *signature, uint64_t name_hash);
+
+static inline bool horon_signature_equal(const struct horon_signature *a,
+                                         const struct horon_signature *b)
+{
+    return memcmp(a, b, sizeof *a) == 0;
+}
+
+static inline bool horon_signature_same_kind(const struct horon_signature *a,
+                                             const struct horon_signature *b)
+{
+    return memcmp(a, b, offsetof(struct horon_signature, ndim)) == 0;
+}
+
+/** The hash of a sequence, from that of all but the last and the last. */
+static inline uint64_t horon_hash_next(uint64_t hash, uint64_t last)
+{
+    return ((hash << 7 | hash >> 57) ^ last) * 0x9e3779b97f4a7c15u;
+}
+
+/** The hash by which names are found, everywhere. */
+uint64_t horon_name_hash(const char *name, size_t name_bytes);
+
+#endif
