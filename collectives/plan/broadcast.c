@@ -11,6 +11,8 @@
  */
 #include "plan/plan_internal.h"
 
+#include <assert.h>
+
 static int broadcast_stages(const struct horon_plan_args *args)
 {
     int stages = 0;
@@ -41,6 +43,7 @@ static struct horon_plan_stage broadcast_stage(const struct horon_plan_args *arg
     const struct horon_plan_place work = {.region = HORON_PLAN_WORK, .offset = 0};
     const int64_t distance = (int64_t)1 << (broadcast_stages(args) - 1 - stage);
     const int64_t number = (args->rank - args->root + args->size) % args->size;
+    assert(distance > 0);
     struct horon_plan_stage out = {0};
     if (number % (2 * distance) == 0 && number + distance < args->size) {
         const int to = (int)((number + distance + args->root) % args->size);

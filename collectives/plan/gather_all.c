@@ -10,6 +10,8 @@
  */
 #include "plan/plan_internal.h"
 
+#include <assert.h>
+
 static int gather_all_stages(const struct horon_plan_args *args)
 {
     (void)args;
@@ -33,6 +35,7 @@ static void block_move(const struct horon_plan_args *args, struct horon_plan_sta
                        struct horon_plan_move *moves, int peer, bool is_send)
 {
     const int block = is_send ? args->rank : peer;
+    assert(args->bounds[block] <= args->bounds[block + 1]);
     const struct horon_plan_place place = {.region = HORON_PLAN_WORK,
                                            .offset = args->bounds[block]};
     horon_plan_add_move(out, moves, 0, peer, is_send, place,

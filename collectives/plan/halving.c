@@ -23,6 +23,8 @@
  */
 #include "plan/plan_internal.h"
 
+#include <assert.h>
+
 struct halving {
     int block, blocks; /* 2^a, m */
     int levels;        /* a */
@@ -37,6 +39,8 @@ static struct halving halving_of(const struct horon_plan_args *args)
     shape.mine = args->rank / shape.block;
     while ((1 << shape.levels) < shape.block)
         shape.levels++;
+    assert(1 << shape.levels == shape.block);
+    assert(shape.blocks % 2 == 1);
     return shape;
 }
 
@@ -97,6 +101,8 @@ static void halve(const struct horon_plan_args *args, const struct halving *shap
     const struct horon_plan_place piece = sum_place(args, shape, level + 1, keep.begin);
     const struct horon_plan_place sum = sum_place(args, shape, level, keep.begin);
     const bool last = level + 1 == shape->levels && shape->blocks == 1;
+    assert(level < shape->levels);
+    assert(partner / shape->block == shape->mine);
     horon_plan_add_move(out, moves, level, partner, false, piece, keep.count);
     horon_plan_add_move(out, moves, level, partner, true, sum_place(args, shape, level, give.begin),
                         give.count);
@@ -128,6 +134,8 @@ static void exchange(const struct horon_plan_args *args, const struct halving *s
                      struct horon_plan_combine *combines)
 {
     const bool reduces = stage == shape->levels;
+    assert(reduces || stage == shape->levels + 1);
+    assert(shape->blocks > 1);
     const struct horon_plan_range own = block_part(args, shape, shape->mine);
     const struct horon_plan_leaves leaves = {
         .own_leaf = shape->mine,
@@ -164,6 +172,8 @@ static void redouble(const struct horon_plan_args *args, const struct halving *s
     const int partner = args->rank ^ (1 << level);
     const struct horon_plan_range have = range_after(args, shape->number, level + 1);
     const struct horon_plan_range want = range_after(args, shape->number ^ (1 << level), level + 1);
+    assert(level >= 0);
+    assert(level < shape->levels);
     horon_plan_add_move(out, moves, stage, partner, false, at_work(want.begin), want.count);
     horon_plan_add_move(out, moves, stage, partner, true, at_work(have.begin), have.count);
 }

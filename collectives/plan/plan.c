@@ -5,6 +5,7 @@
  */
 #include "plan/plan_internal.h"
 
+#include <assert.h>
 #include <string.h>
 
 static const struct horon_plan_ops *const plans[HORON_PLAN_KIND_COUNT] = {
@@ -15,13 +16,24 @@ static const struct horon_plan_ops *const plans[HORON_PLAN_KIND_COUNT] = {
     [HORON_PLAN_GATHER_ALL] = &horon_plan_gather_all,
 };
 
+static void check_args(const struct horon_plan_args *args)
+{
+    assert((size_t)args->kind < HORON_PLAN_KIND_COUNT);
+    assert(args->rank >= 0);
+    assert(args->rank < args->size);
+    assert(args->kind != HORON_PLAN_BROADCAST || (args->root >= 0 && args->root < args->size));
+    assert(args->kind != HORON_PLAN_GATHER_ALL || args->bounds[args->size] == args->count);
+}
+
 int horon_plan_stages(const struct horon_plan_args *args)
 {
+    check_args(args);
     return args->size > 1 ? plans[args->kind]->stages(args) : 0;
 }
 
 uint64_t horon_plan_scratch(const struct horon_plan_args *args)
 {
+    check_args(args);
     return args->size > 1 ? plans[args->kind]->scratch(args) : 0;
 }
 
@@ -37,16 +49,21 @@ struct horon_plan_stage horon_plan_stage(const struct horon_plan_args *args, int
                                          struct horon_plan_move *moves,
                                          struct horon_plan_combine *combines)
 {
+    assert(stage >= 0);
+    assert(stage < horon_plan_stages(args));
     return plans[args->kind]->stage(args, stage, moves, combines);
 }
 
 const char *horon_plan_name(enum horon_plan_kind kind)
 {
+    assert((size_t)kind < HORON_PLAN_KIND_COUNT);
     return plans[kind]->name;
 }
 
 struct horon_plan_range horon_plan_part(uint64_t count, int parts, int index)
 {
+    assert(index >= 0);
+    assert(index < parts);
     const uint64_t base = count / (uint64_t)parts, longer = count % (uint64_t)parts;
     const uint64_t before = (uint64_t)index;
     return (struct horon_plan_range){
@@ -57,12 +74,15 @@ struct horon_plan_range horon_plan_part(uint64_t count, int parts, int index)
 
 int horon_plan_block(int size)
 {
+    assert(size > 0);
     return size & -size;
 }
 
 void horon_plan_add_move(struct horon_plan_stage *stage, struct horon_plan_move *moves, int number,
                          int peer, bool is_send, struct horon_plan_place place, uint64_t count)
 {
+    assert(peer >= 0);
+    assert(number < 1 << 16); /* a stage is the low part of a tag */
     moves[stage->move_count++] = (struct horon_plan_move){
         .peer = peer,
         .is_send = is_send,
@@ -103,6 +123,7 @@ void horon_plan_add_tree(struct horon_plan_stage *stage, struct horon_plan_combi
                          const void *arg)
 {
     const int block = horon_plan_block(leaves);
+    assert(leaves > 1); /* the last combine gets the result */
     for (int width = 1; width < block; width *= 2) {
         for (int leaf = 0; leaf < leaves; leaf += 2 * width)
             add_combine(stage, combines, place(arg, leaf), place(arg, leaf + width), count);
@@ -189,6 +210,7 @@ double horon_plan_estimate_us(enum horon_plan_kind kind, int size, uint64_t byte
 
 enum horon_plan_kind horon_plan_choose(const char *wanted, int size, uint64_t bytes)
 {
+    assert(size > 0);
     static const enum horon_plan_kind kinds[] = {HORON_PLAN_DIRECT, HORON_PLAN_FLAT,
                                                  HORON_PLAN_HALVING};
     enum horon_plan_kind best = kinds[0];

@@ -6,6 +6,7 @@
 #ifndef HORON_BASE_CODEC_H
 #define HORON_BASE_CODEC_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -37,6 +38,7 @@ static inline struct horon_reader horon_reader_over(const void *bytes, size_t li
 
 static inline void horon_write_bytes(struct horon_writer *out, const void *from, size_t bytes)
 {
+    assert(out->used <= out->limit);
     if (!out->ok || bytes > out->limit - out->used) {
         out->ok = false;
         return;
@@ -49,6 +51,7 @@ static inline void horon_write_bytes(struct horon_writer *out, const void *from,
 /** @return a view of the next @p bytes bytes, or NULL. */
 static inline const void *horon_read_view(struct horon_reader *in, size_t bytes)
 {
+    assert(in->used <= in->limit);
     if (!in->ok || bytes > in->limit - in->used) {
         in->ok = false;
         return NULL;
@@ -61,6 +64,7 @@ static inline const void *horon_read_view(struct horon_reader *in, size_t bytes)
 static inline void horon_write_uint(struct horon_writer *out, uint64_t value, size_t bytes)
 {
     uint8_t raw[8];
+    assert(bytes <= sizeof raw);
     for (size_t i = 0; i < bytes; i++)
         raw[i] = (uint8_t)(value >> (8 * i));
     horon_write_bytes(out, raw, bytes);
@@ -70,6 +74,7 @@ static inline uint64_t horon_read_uint(struct horon_reader *in, size_t bytes)
 {
     const uint8_t *raw = horon_read_view(in, bytes);
     uint64_t value = 0;
+    assert(bytes <= sizeof value);
     for (size_t i = 0; raw && i < bytes; i++)
         value |= (uint64_t)raw[i] << (8 * i);
     return value;
@@ -159,6 +164,7 @@ static inline void horon_write_string(struct horon_writer *out, const char *text
 /** Copies a string of at most @p text_bytes - 1 bytes with no 0 inside; else the reader fails. */
 static inline void horon_read_string(struct horon_reader *in, char *text, size_t text_bytes)
 {
+    assert(text_bytes > 0);
     text[0] = 0;
     uint64_t bytes = horon_read_varint(in);
     if (!in->ok || bytes >= text_bytes) {

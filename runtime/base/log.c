@@ -2,6 +2,7 @@
 /* Formats a line on the stack and hands it on whole, so that lines of several threads never mix. */
 #include "log.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@ void horon_log_line(const struct horon_log *log, horon_log_level_t level, const 
 {
     char line[HORON_ERROR_TEXT_BYTES + 256];
     int used;
+    assert((size_t)level < sizeof level_names / sizeof level_names[0]);
     if (log->rank >= 0)
         used = snprintf(line, sizeof line, "horon rank %d (%s) %s: ", log->rank, log->host,
                         level_names[level]);

@@ -122,6 +122,8 @@ static void on_io(struct ev_loop *ev, ev_io *io, int events)
 horon_status_t horon_loop_create(int doorbell, int watches_max, struct horon_loop **loop_out,
                                  struct horon_error *error)
 {
+    assert(doorbell >= 0);
+    assert(watches_max >= 0);
     size_t bytes = sizeof(struct horon_loop) + (size_t)watches_max * sizeof(struct watch);
     struct horon_loop *loop = horon_zalloc(1, bytes);
     if (!loop)
@@ -174,6 +176,7 @@ int horon_loop_add(struct horon_loop *loop, int fd, void (*on_ready)(void *arg, 
                    void *arg)
 {
     HORON_ASSERT_OWNER(&loop->owner);
+    assert(on_ready);
     assert(loop->watch_count < loop->watches_max);
     struct watch *watch = &loop->watches[loop->watch_count];
     watch->on_ready = on_ready;
@@ -185,6 +188,9 @@ int horon_loop_add(struct horon_loop *loop, int fd, void (*on_ready)(void *arg, 
 void horon_loop_watch(struct horon_loop *loop, int number, int events)
 {
     HORON_ASSERT_OWNER(&loop->owner);
+    assert(number >= 0);
+    assert(number < loop->watch_count);
+    assert((events & ~(HORON_LOOP_READ | HORON_LOOP_WRITE)) == 0);
     struct watch *watch = &loop->watches[number];
     if (watch->events == events)
         return;
@@ -192,6 +198,7 @@ void horon_loop_watch(struct horon_loop *loop, int number, int events)
     loop->libev.io_stop(loop->ev, &watch->io);
     if (!events)
         return;
+    assert(watch->io.fd >= 0); /* one that is added without a descriptor is never watched */
     ev_io_set(&watch->io, watch->io.fd,
               ((events & HORON_LOOP_READ) ? EV_READ : 0) |
                   ((events & HORON_LOOP_WRITE) ? EV_WRITE : 0));

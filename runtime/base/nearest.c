@@ -6,6 +6,7 @@
  */
 #include "nearest.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <stdint.h>
 #include <string.h>
@@ -19,6 +20,8 @@ static size_t least(size_t a, size_t b, size_t c)
 static size_t distance(const char *a, size_t a_bytes, const char *b, size_t b_bytes)
 {
     size_t line[HORON_NEAREST_BYTES_MAX + 1];
+    assert(a_bytes <= HORON_NEAREST_BYTES_MAX);
+    assert(b_bytes <= HORON_NEAREST_BYTES_MAX);
     for (size_t j = 0; j <= b_bytes; j++)
         line[j] = j;
     for (size_t i = 1; i <= a_bytes; i++) {
