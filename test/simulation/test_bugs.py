@@ -26,7 +26,7 @@ INCLUDES = ("include", "runtime/base", "collectives", "runtime", "test")
 SOURCES = (
     *(
         f"runtime/base/{name}.c"
-        for name in ("alloc", "config", "library", "log", "loop", "nearest", "status")
+        for name in ("alloc", "config", "libev", "library", "log", "loop", "nearest", "status")
     ),
     "runtime/topology/topology.c",
     "runtime/callbacks.c",
@@ -37,6 +37,7 @@ GLOBS = (
     "runtime/engine/*.c",
     "runtime/coordinator/*.c",
     "collectives/*.c",
+    "collectives/backend/*.c",
     "collectives/exec/*.c",
     "collectives/link/*.c",
     "collectives/plan/*.c",
