@@ -84,5 +84,8 @@ void horon_error_copy_text(const struct horon_error *error, char *text, size_t t
 {
     if (!text || text_bytes == 0)
         return;
-    snprintf(text, text_bytes, "%s", error->text);
+    size_t bytes = strnlen(error->text, sizeof error->text - 1);
+    bytes = bytes < text_bytes ? bytes : text_bytes - 1;
+    memcpy(text, error->text, bytes);
+    text[bytes] = 0;
 }
