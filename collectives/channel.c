@@ -64,17 +64,17 @@ static void fill_tables(struct horon_channel *channel)
 {
     const struct horon_team *team = channel->team;
     const struct horon_host *host = channel->host;
-    int id = channel->options.channel;
+    const size_t at = channel->options.arena_at;
     for (int rank = 0; rank < team->local_size; rank++) {
         for (int slot = 0; slot < HORON_SLOTS; slot++) {
-            channel->small[slot][rank] = horon_host_small(host, id, rank, slot);
-            channel->chunk[slot][rank] = horon_host_chunk(host, id, rank, slot);
+            channel->small[slot][rank] = horon_host_small(host, at, rank, slot);
+            channel->chunk[slot][rank] = horon_host_chunk(host, at, rank, slot);
         }
-        channel->posted[rank] = horon_host_posted(host, id, rank);
-        channel->reduced[rank] = horon_host_reduced(host, id, rank);
+        channel->posted[rank] = horon_host_posted(host, at, rank);
+        channel->reduced[rank] = horon_host_reduced(host, at, rank);
     }
     for (int slot = 0; slot < HORON_SLOTS; slot++)
-        channel->result[slot] = horon_host_result(host, id, 0, slot);
+        channel->result[slot] = horon_host_result(host, at, 0, slot);
     for (int h = 0; h < team->host_count; h++) {
         const int *ranks = team->host_ranks + team->host_first[h];
         int host_size = team->host_first[h + 1] - team->host_first[h];

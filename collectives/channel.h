@@ -25,7 +25,8 @@
 #include "team.h"
 
 struct horon_channel_options {
-    int channel;            /* HORON_CHANNEL_ORDERED or _NAMED */
+    uint32_t channel;       /* its number on links between hosts; no other of any team has it */
+    size_t arena_at;        /* where its memory begins in each arena */
     size_t net_chunk_bytes; /* chunk with several hosts */
     const char *net_algorithm;
 };

@@ -37,7 +37,7 @@ static size_t control_bytes(const struct horon_config *config, int local_size)
 static size_t arena_bytes(const struct horon_config *config, int local_size)
 {
     struct horon_host_shape shape = shape_of(config, local_size);
-    return horon_host_arena_bytes(&shape);
+    return horon_engine_arena_at(&shape, HORON_LANE_COUNT);
 }
 
 static void ring_doorbell(void *arg, int local_rank)
@@ -115,8 +115,8 @@ static void see_host(struct horon_context *ctx)
     const struct horon_topology *topology = &ctx->boot.topology;
     int host = topology->host_of[topology->rank];
     ctx->host.shape = shape_of(&ctx->config, horon_topology_host_size(topology, host));
-    ctx->host.local_rank = topology->local_rank_of[topology->rank];
-    ctx->host.control = ctx->boot.control.base;
+    horon_host_see_control(&ctx->host, ctx->boot.control.base,
+                           topology->local_rank_of[topology->rank]);
     ctx->host.doorbell = ring_doorbell;
     ctx->host.doorbell_arg = ctx;
 }

@@ -2,8 +2,12 @@
 /*
  * Layout of the shared memory of a host, and its wake words.
  *
- * Control segment:  rank lines | abort record | flags (channel, kind, rank) | rings (member,
- * direction) Arena of a rank:  for each channel: small slots | result slots | chunk slots
+ * Control segment of the job:  lines of the processes | segment of the job as a team
+ * Segment of a team:           lines of its members | abort record | rings (member, direction)
+ * Channel in a member's arena: flags (kind) | small slots | result slots | chunk slots
+ *
+ * A process sleeps as a whole, so its wake word is one, whatever teams it is in; all else is a
+ * team's own, and can be given to it at any time. A channel is one piece of each member's arena.
  *
  * Sleeping without losing a wake-up: a rank that stops looking stores its wake word, then a full
  * fence, then looks once more. A rank that changed something stores it, then a full fence, then
@@ -15,6 +19,8 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+
+#define FLAGS 2 /* posted, reduced */
 
 static size_t lines(size_t bytes)
 {
@@ -31,26 +37,30 @@ static size_t count_of(const struct horon_host_shape *shape)
     return (size_t)shape->local_size;
 }
 
-static size_t abort_offset(const struct horon_host_shape *shape)
+static size_t lines_bytes(const struct horon_host_shape *shape)
 {
     return count_of(shape) * sizeof(struct horon_rank_line);
 }
 
-static size_t flags_offset(const struct horon_host_shape *shape)
+static size_t abort_offset(const struct horon_host_shape *shape)
 {
-    return abort_offset(shape) + sizeof(struct horon_abort_record);
+    return count_of(shape) * sizeof(struct horon_team_line);
 }
 
 static size_t rings_offset(const struct horon_host_shape *shape)
 {
-    return flags_offset(shape) +
-           HORON_CHANNEL_COUNT * 2 * count_of(shape) * sizeof(struct horon_flag);
+    return abort_offset(shape) + sizeof(struct horon_abort_record);
+}
+
+size_t horon_host_team_bytes(const struct horon_host_shape *shape)
+{
+    size_t rings = (count_of(shape) - 1) * 2 * lines(horon_ring_bytes(HORON_RING_DATA_BYTES));
+    return pages(rings_offset(shape) + rings);
 }
 
 size_t horon_host_control_bytes(const struct horon_host_shape *shape)
 {
-    size_t rings = (count_of(shape) - 1) * 2 * lines(horon_ring_bytes(HORON_RING_DATA_BYTES));
-    return pages(rings_offset(shape) + rings);
+    return pages(lines_bytes(shape) + horon_host_team_bytes(shape));
 }
 
 static size_t small_slot_bytes(const struct horon_host_shape *shape)
@@ -70,77 +80,88 @@ static size_t chunk_slot_bytes(const struct horon_host_shape *shape)
     return pages(shape->chunk_bytes);
 }
 
-static size_t channel_bytes(const struct horon_host_shape *shape)
+/* What lies before the chunk slots. */
+static size_t heads_bytes(const struct horon_host_shape *shape)
 {
-    return pages(HORON_SLOTS * (small_slot_bytes(shape) + result_slot_bytes(shape))) +
-           HORON_SLOTS * chunk_slot_bytes(shape);
+    return pages(FLAGS * sizeof(struct horon_flag) +
+                 HORON_SLOTS * (small_slot_bytes(shape) + result_slot_bytes(shape)));
 }
 
-size_t horon_host_arena_bytes(const struct horon_host_shape *shape)
+size_t horon_host_channel_bytes(const struct horon_host_shape *shape)
 {
-    return HORON_CHANNEL_COUNT * channel_bytes(shape);
+    return heads_bytes(shape) + HORON_SLOTS * chunk_slot_bytes(shape);
+}
+
+void horon_host_see_control(struct horon_host *host, uint8_t *control, int local_rank)
+{
+    host->local_rank = local_rank;
+    host->process_of = NULL;
+    host->lines = (struct horon_rank_line *)(void *)control;
+    host->segment = control + lines_bytes(&host->shape);
 }
 
 struct horon_rank_line *horon_host_line(const struct horon_host *host, int local_rank)
 {
-    return (struct horon_rank_line *)(void *)host->control + local_rank;
+    assert(local_rank >= 0 && local_rank < host->shape.local_size);
+    return host->lines + horon_host_process(host, local_rank);
+}
+
+struct horon_team_line *horon_host_team_line(const struct horon_host *host, int local_rank)
+{
+    assert(local_rank >= 0 && local_rank < host->shape.local_size);
+    return (struct horon_team_line *)(void *)host->segment + local_rank;
 }
 
 struct horon_abort_record *horon_host_abort(const struct horon_host *host)
 {
-    return (struct horon_abort_record *)(void *)(host->control + abort_offset(&host->shape));
+    return (struct horon_abort_record *)(void *)(host->segment + abort_offset(&host->shape));
 }
 
-static struct horon_flag *flag_at(const struct horon_host *host, int channel, int kind,
-                                  int local_rank)
+static void *piece_at(const struct horon_host *host, size_t at, int local_rank)
 {
-    struct horon_flag *flags =
-        (struct horon_flag *)(void *)(host->control + flags_offset(&host->shape));
-    return flags + (channel * 2 + kind) * host->shape.local_size + local_rank;
+    assert(at % 64 == 0);
+    assert(local_rank >= 0 && local_rank < host->shape.local_size);
+    return host->arenas[local_rank] + at;
 }
 
-struct horon_flag *horon_host_posted(const struct horon_host *host, int channel, int local_rank)
+struct horon_flag *horon_host_posted(const struct horon_host *host, size_t at, int local_rank)
 {
-    return flag_at(host, channel, 0, local_rank);
+    return piece_at(host, at, local_rank);
 }
 
-struct horon_flag *horon_host_reduced(const struct horon_host *host, int channel, int local_rank)
+struct horon_flag *horon_host_reduced(const struct horon_host *host, size_t at, int local_rank)
 {
-    return flag_at(host, channel, 1, local_rank);
+    return (struct horon_flag *)piece_at(host, at, local_rank) + 1;
 }
 
-static uint8_t *channel_at(const struct horon_host *host, int channel, int local_rank)
-{
-    return host->arenas[local_rank] + (size_t)channel * channel_bytes(&host->shape);
-}
-
-struct horon_slot_head *horon_host_small(const struct horon_host *host, int channel, int local_rank,
+struct horon_slot_head *horon_host_small(const struct horon_host *host, size_t at, int local_rank,
                                          int slot)
 {
-    size_t offset = (size_t)slot * small_slot_bytes(&host->shape);
-    return (struct horon_slot_head *)(void *)(channel_at(host, channel, local_rank) + offset);
+    at += FLAGS * sizeof(struct horon_flag) + (size_t)slot * small_slot_bytes(&host->shape);
+    return piece_at(host, at, local_rank);
 }
 
-struct horon_slot_head *horon_host_result(const struct horon_host *host, int channel,
-                                          int local_rank, int slot)
+struct horon_slot_head *horon_host_result(const struct horon_host *host, size_t at, int local_rank,
+                                          int slot)
 {
-    size_t offset = HORON_SLOTS * small_slot_bytes(&host->shape) +
-                    (size_t)slot * result_slot_bytes(&host->shape);
-    return (struct horon_slot_head *)(void *)(channel_at(host, channel, local_rank) + offset);
+    at += FLAGS * sizeof(struct horon_flag) + HORON_SLOTS * small_slot_bytes(&host->shape) +
+          (size_t)slot * result_slot_bytes(&host->shape);
+    return piece_at(host, at, local_rank);
 }
 
-uint8_t *horon_host_chunk(const struct horon_host *host, int channel, int local_rank, int slot)
+uint8_t *horon_host_chunk(const struct horon_host *host, size_t at, int local_rank, int slot)
 {
     const struct horon_host_shape *shape = &host->shape;
-    size_t heads = pages(HORON_SLOTS * (small_slot_bytes(shape) + result_slot_bytes(shape)));
-    return channel_at(host, channel, local_rank) + heads + (size_t)slot * chunk_slot_bytes(shape);
+    return piece_at(host, at + heads_bytes(shape) + (size_t)slot * chunk_slot_bytes(shape),
+                    local_rank);
 }
 
 struct horon_ring *horon_host_ring(const struct horon_host *host, int member, bool to_leader)
 {
     size_t ring_bytes = lines(horon_ring_bytes(HORON_RING_DATA_BYTES));
     size_t index = (size_t)(member - 1) * 2 + (to_leader ? 0 : 1);
-    return (struct horon_ring *)(void *)(host->control + rings_offset(&host->shape) +
+    assert(member >= 1 && member < host->shape.local_size);
+    return (struct horon_ring *)(void *)(host->segment + rings_offset(&host->shape) +
                                          index * ring_bytes);
 }
 
@@ -163,7 +184,7 @@ void horon_host_awake(const struct horon_host *host)
 
 static void wake_if(const struct horon_host *host, int local_rank, uint32_t bits)
 {
-    struct horon_rank_line *line = horon_host_line(host, local_rank);
+    struct horon_rank_line *line = host->lines + horon_host_process(host, local_rank);
     _Atomic uint32_t *wake = &line->wake;
     if (bits == HORON_WAKE_DATA && !atomic_load_explicit(&line->wants_data, memory_order_acquire))
         return;
@@ -171,7 +192,7 @@ static void wake_if(const struct horon_host *host, int local_rank, uint32_t bits
         return;
     /* all bits go: the rung rank looks at everything, and sets them anew before it sleeps */
     if (atomic_fetch_and(wake, ~(HORON_WAKE_DATA | HORON_WAKE_CONTROL | HORON_WAKE_ASLEEP)) & bits)
-        host->doorbell(host->doorbell_arg, local_rank);
+        host->doorbell(host->doorbell_arg, horon_host_process(host, local_rank));
 }
 
 void horon_host_wake(const struct horon_host *host, int local_rank, uint32_t bits)
@@ -193,7 +214,7 @@ void horon_host_wake_all(const struct horon_host *host, uint32_t bits)
 void horon_host_tell_departures(const struct horon_host *host,
                                 const struct horon_departures *departures, bool left)
 {
-    struct horon_rank_line *line = horon_host_line(host, host->local_rank);
+    struct horon_team_line *line = horon_host_team_line(host, host->local_rank);
     const uint32_t version = atomic_load_explicit(&line->version, memory_order_relaxed);
     assert(version % 2 == 0);
     atomic_store_explicit(&line->version, version + 1, memory_order_relaxed);
@@ -210,7 +231,7 @@ void horon_host_tell_departures(const struct horon_host *host,
 bool horon_host_see_departures(const struct horon_host *host, int local_rank, uint32_t *version,
                                struct horon_departures *departures_out, bool *left_out)
 {
-    struct horon_rank_line *line = horon_host_line(host, local_rank);
+    struct horon_team_line *line = horon_host_team_line(host, local_rank);
     const uint32_t before = atomic_load_explicit(&line->version, memory_order_acquire);
     if (before == *version || before % 2 != 0)
         return false;

@@ -18,9 +18,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/** Channels of a team: one for the promised sequence, one for negotiated batches. */
-enum { HORON_CHANNEL_ORDERED, HORON_CHANNEL_NAMED, HORON_CHANNEL_COUNT };
-
 /** Slots of each kind a rank has on a channel; two, so that a rank is at most one step ahead. */
 #define HORON_SLOTS 2
 
@@ -35,17 +32,20 @@ struct horon_host_shape {
 #define HORON_RESULT_BYTES ((size_t)64 << 10)
 #define HORON_RING_DATA_BYTES ((size_t)64 << 10)
 
+/** Of the segment that the members of a team on one host share. */
+size_t horon_host_team_bytes(const struct horon_host_shape *shape);
+/** Of the whole job's control segment: lines of the processes, then the job's as a team. */
 size_t horon_host_control_bytes(const struct horon_host_shape *shape);
-size_t horon_host_arena_bytes(const struct horon_host_shape *shape);
+/** Of one channel in the arena of each member. */
+size_t horon_host_channel_bytes(const struct horon_host_shape *shape);
 
 /* Bits of a wake word. 0: somebody makes progress here and looks at everything. */
 #define HORON_WAKE_ASLEEP 1u  /* nobody does: ring for what cannot wait (abort, goodbye) */
 #define HORON_WAKE_DATA 2u    /* ring when a flag or slot changes */
 #define HORON_WAKE_CONTROL 4u /* ring when a control message is there */
 
-/** What a rank that leaves says it has done: operations by channel, then decisions of the
- * coordinator. Of these some are no operations: a mismatch is a decision, too. */
-enum { HORON_LEFT_DECISIONS = HORON_CHANNEL_COUNT, HORON_LEFT_COUNT };
+/** How many numbers say what a rank that leaves has done; what they count the engine knows. */
+#define HORON_LEFT_COUNT 3
 
 /** What is known of the ranks that left, so many or so few: the least that any of them has done,
  * and the rank that is to blame for it. Two of these make one, in any order and as often as one
@@ -56,12 +56,16 @@ struct horon_departures {
     uint32_t culprit[HORON_LEFT_COUNT];
 };
 
-/** One rank's line in the control segment. */
+/** One process's line in the job's control segment: how it sleeps. */
 struct horon_rank_line {
     _Alignas(64) _Atomic uint32_t wake;
     /* Is HORON_WAKE_DATA in the wake word? Peers look here after each step of their data: the word
      * changes with each operation, this only when a rank sleeps in the middle of one. */
     _Alignas(64) _Atomic bool wants_data;
+};
+
+/** One member's line in the segment of a team. */
+struct horon_team_line {
     /* What this rank knows of departures, its own included. Changes seldom; 0: nothing yet, odd: it
      * is being written. */
     _Alignas(64) _Atomic uint32_t version;
@@ -70,7 +74,7 @@ struct horon_rank_line {
     _Atomic uint64_t sequence[HORON_LEFT_COUNT];
 };
 
-/** Why the host's ranks must stop; claimed once. */
+/** Why the team's ranks on this host must stop; claimed once. */
 struct horon_abort_record {
     _Alignas(64) _Atomic uint32_t state; /* 0 none, 1 being written, 2 readable */
     int32_t status;
@@ -94,28 +98,42 @@ struct horon_slot_head {
     int32_t root;
 };
 
-/** The view of one rank. Owner: whoever made it; the memory is not owned. */
+/** What one member of a team shares with those on its host. Local ranks are the team's. Owner:
+ * whoever made it; the memory is not owned. */
 struct horon_host {
     struct horon_host_shape shape;
     int local_rank;
     bool crowded; /* more ranks than cores here; all ranks of the host must say the same */
-    uint8_t *control;
-    uint8_t *const *arenas;                      /* [local_size] */
-    void (*doorbell)(void *arg, int local_rank); /* rings another rank, or this one */
+    struct horon_rank_line *lines; /* of all processes of the job here */
+    const int *process_of;  /* [local_size] whose line is whose; NULL: one by one, of the job */
+    uint8_t *segment;       /* of the team */
+    uint8_t *const *arenas; /* [local_size] memory of the channels, one piece a member */
+    void (*doorbell)(void *arg, int process); /* rings another process, or this one */
     void *doorbell_arg;
 };
 
+/** Points @p host at the job's control segment, as its process number @p local_rank. */
+void horon_host_see_control(struct horon_host *host, uint8_t *control, int local_rank);
+
+/** A member's process. */
+static inline int horon_host_process(const struct horon_host *host, int local_rank)
+{
+    return host->process_of ? host->process_of[local_rank] : local_rank;
+}
 struct horon_rank_line *horon_host_line(const struct horon_host *host, int local_rank);
+struct horon_team_line *horon_host_team_line(const struct horon_host *host, int local_rank);
 struct horon_abort_record *horon_host_abort(const struct horon_host *host);
+/* Of the channel that begins @p at bytes into each arena. */
 /** Chunks that @p local_rank has put into its slot (posted) or is done with (reduced). */
-struct horon_flag *horon_host_posted(const struct horon_host *host, int channel, int local_rank);
-struct horon_flag *horon_host_reduced(const struct horon_host *host, int channel, int local_rank);
-struct horon_slot_head *horon_host_small(const struct horon_host *host, int channel, int local_rank,
+struct horon_flag *horon_host_posted(const struct horon_host *host, size_t at, int local_rank);
+struct horon_flag *horon_host_reduced(const struct horon_host *host, size_t at, int local_rank);
+struct horon_slot_head *horon_host_small(const struct horon_host *host, size_t at, int local_rank,
                                          int slot);
-struct horon_slot_head *horon_host_result(const struct horon_host *host, int channel,
-                                          int local_rank, int slot);
-uint8_t *horon_host_chunk(const struct horon_host *host, int channel, int local_rank, int slot);
-/** Ring between the host's first rank and local rank @p member (1..), in either direction. */
+struct horon_slot_head *horon_host_result(const struct horon_host *host, size_t at, int local_rank,
+                                          int slot);
+uint8_t *horon_host_chunk(const struct horon_host *host, size_t at, int local_rank, int slot);
+/** Ring between the team's first rank on the host and local rank @p member (1..), in either
+ * direction. */
 struct horon_ring *horon_host_ring(const struct horon_host *host, int member, bool to_leader);
 
 /** Data of a slot. */
@@ -124,13 +142,13 @@ static inline uint8_t *horon_slot_data(struct horon_slot_head *head)
     return (uint8_t *)head + sizeof *head;
 }
 
-/** This rank stops looking: ring it for @p bits, HORON_WAKE_*, not 0. It has to look once more
+/** This process stops looking: ring it for @p bits, HORON_WAKE_*, not 0. It has to look once more
  * after this, which ends with a full fence. */
 void horon_host_sleep(const struct horon_host *host, uint32_t bits);
 /** This rank looks at everything again. */
 void horon_host_awake(const struct horon_host *host);
 
-/** Rings every other rank of the host whose wake word has one of @p bits. To be called after the
+/** Rings every other member on the host whose wake word has one of @p bits. To be called after the
  * stores that they should see. */
 void horon_host_wake_all(const struct horon_host *host, uint32_t bits);
 /** Likewise for one rank. */

@@ -262,7 +262,7 @@ static int waits_for_left(const struct horon_engine *engine)
 {
     const struct horon_departures *left = &engine->departures;
     int culprit = -1;
-    for (int i = 0; i < HORON_CHANNEL_COUNT; i++) {
+    for (int i = 0; i < HORON_LANE_COUNT; i++) {
         if (!engine->lanes[i].head)
             continue;
         if (horon_channel_ended(engine->lanes[i].channel) < left->sequence[i])

@@ -29,7 +29,7 @@ void horon_engine_close(struct horon_engine *engine)
         return;
     if (engine->coordinator)
         horon_engine_close_mailbox(engine);
-    for (int i = 0; i < HORON_CHANNEL_COUNT; i++) {
+    for (int i = 0; i < HORON_LANE_COUNT; i++) {
         horon_channel_destroy(engine->lanes[i].channel);
         engine->lanes[i].channel = NULL;
     }
@@ -166,9 +166,10 @@ static horon_status_t create_coordinator(struct horon_engine *engine)
 
 static horon_status_t create_lanes(struct horon_engine *engine)
 {
-    for (int i = 0; i < HORON_CHANNEL_COUNT; i++) {
+    for (int i = 0; i < HORON_LANE_COUNT; i++) {
         struct horon_channel_options options = {
-            .channel = i,
+            .channel = (uint32_t)i,
+            .arena_at = horon_engine_arena_at(&engine->host->shape, i),
             .net_chunk_bytes = (size_t)engine->options.config->net_chunk_bytes,
             .net_algorithm = engine->options.config->net_algorithm,
         };
@@ -272,7 +273,7 @@ static bool coordinate(struct horon_engine *engine)
 {
     if (!engine->coordinator_dirty)
         return false;
-    struct horon_lane *lane = &engine->lanes[HORON_CHANNEL_NAMED];
+    struct horon_lane *lane = &engine->lanes[HORON_LANE_NAMED];
     bool decide = lane->length < BATCHES_AHEAD;
     engine->held_back = !decide;
     engine->coordinator_dirty = false;
@@ -299,7 +300,7 @@ bool horon_engine_progress(struct horon_engine *engine)
         moved |= coordinate(engine);
         if (engine->departures.any || !engine->in_flight)
             horon_engine_check_left(engine); /* before an operation meets a link that is gone */
-        for (int i = 0; i < HORON_CHANNEL_COUNT && !engine->failed; i++)
+        for (int i = 0; i < HORON_LANE_COUNT && !engine->failed; i++)
             moved |= horon_lane_advance(engine, &engine->lanes[i]);
         if (!engine->failed && engine->in_flight)
             horon_engine_check_left(engine);
@@ -310,7 +311,7 @@ bool horon_engine_progress(struct horon_engine *engine)
 bool horon_engine_begin_now(struct horon_engine *engine, struct horon_request *request)
 {
     HORON_ASSERT_OWNER(engine->options.owner);
-    struct horon_lane *lane = &engine->lanes[HORON_CHANNEL_ORDERED];
+    struct horon_lane *lane = &engine->lanes[HORON_LANE_ORDERED];
     if (lane->head || engine->failed || engine->leaving || engine->departures.any ||
         horon_engine_has_post(engine))
         return false;
@@ -322,7 +323,7 @@ bool horon_engine_begin_now(struct horon_engine *engine, struct horon_request *r
 bool horon_engine_advance_ordered(struct horon_engine *engine)
 {
     HORON_ASSERT_OWNER(engine->options.owner);
-    return !engine->failed && horon_lane_advance(engine, &engine->lanes[HORON_CHANNEL_ORDERED]);
+    return !engine->failed && horon_lane_advance(engine, &engine->lanes[HORON_LANE_ORDERED]);
 }
 
 uint32_t horon_engine_wants(const struct horon_engine *engine)
@@ -331,7 +332,7 @@ uint32_t horon_engine_wants(const struct horon_engine *engine)
     uint32_t bits = HORON_WAKE_ASLEEP;
     if (engine->failed)
         return bits;
-    for (int i = 0; i < HORON_CHANNEL_COUNT; i++)
+    for (int i = 0; i < HORON_LANE_COUNT; i++)
         if (engine->lanes[i].head)
             bits |= HORON_WAKE_DATA;
     if (engine->in_flight)
@@ -417,7 +418,7 @@ void horon_engine_leave(struct horon_engine *engine)
     horon_engine_take_posts(engine);
     engine->leaving = true;
     struct horon_departures own = {.any = true};
-    for (int i = 0; i < HORON_CHANNEL_COUNT; i++)
+    for (int i = 0; i < HORON_LANE_COUNT; i++)
         own.sequence[i] = horon_channel_ended(engine->lanes[i].channel);
     own.sequence[HORON_LEFT_DECISIONS] = horon_coordinator_decisions(engine->coordinator);
     for (int i = 0; i < HORON_LEFT_COUNT; i++)

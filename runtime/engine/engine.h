@@ -18,6 +18,22 @@
 #include "owner.h"
 #include "topology/topology.h"
 
+#include <assert.h>
+
+/** Lanes of a team: one for the promised sequence, one for negotiated batches. */
+enum { HORON_LANE_ORDERED, HORON_LANE_NAMED, HORON_LANE_COUNT };
+/** What a rank that leaves says it has done: operations of each lane, then decisions of the
+ * coordinator. Of these some are no operations: a mismatch is a decision, too. */
+enum { HORON_LEFT_DECISIONS = HORON_LANE_COUNT };
+static_assert(HORON_LEFT_DECISIONS + 1 == HORON_LEFT_COUNT, "a number each in shared memory");
+
+/** Where the memory of a lane begins in each arena of its team; of HORON_LANE_COUNT: an arena's
+ * size. */
+static inline size_t horon_engine_arena_at(const struct horon_host_shape *shape, int lane)
+{
+    return (size_t)lane * horon_host_channel_bytes(shape);
+}
+
 struct horon_engine_options {
     const struct horon_config *config;
     const struct horon_topology *topology; /* must outlive the engine */

@@ -52,7 +52,7 @@ struct horon_engine {
     const struct horon_request *barrier; /* the one that has it; NULL: none is under way */
     size_t barriers_held;                /* in flight without a number: they wait for that one */
     uint64_t refused_group; /* hash of the group that is being posted, if one of it was refused */
-    struct horon_lane lanes[HORON_CHANNEL_COUNT];
+    struct horon_lane lanes[HORON_LANE_COUNT];
     uint64_t ordered_check;  /* of the in-order operations so far */
     struct horon_work *pool; /* batches to use again */
 

@@ -15,7 +15,7 @@
 
 static int lane_of(const struct horon_request *request)
 {
-    return request->in_order ? HORON_CHANNEL_ORDERED : HORON_CHANNEL_NAMED;
+    return request->in_order ? HORON_LANE_ORDERED : HORON_LANE_NAMED;
 }
 
 uint64_t horon_engine_moves(const struct horon_engine *engine, const struct horon_request *request)

@@ -107,7 +107,7 @@ void horon_engine_drop(struct horon_engine *engine, struct horon_request *reques
 
 void horon_engine_end_all(struct horon_engine *engine, horon_status_t status, const char *text)
 {
-    for (int i = 0; i < HORON_CHANNEL_COUNT; i++) {
+    for (int i = 0; i < HORON_LANE_COUNT; i++) {
         struct horon_lane *lane = &engine->lanes[i];
         while (lane->head) {
             struct horon_work *work = lane->head;

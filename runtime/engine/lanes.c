@@ -22,7 +22,7 @@ void horon_engine_push_ordered(struct horon_engine *engine, struct horon_request
 {
     engine->ordered_check = horon_hash_next(engine->ordered_check, request->op.hash);
     request->op.check = engine->ordered_check;
-    horon_lane_push(&engine->lanes[HORON_CHANNEL_ORDERED], &request->work);
+    horon_lane_push(&engine->lanes[HORON_LANE_ORDERED], &request->work);
 }
 
 /* A batch of several. Used again, with its arrays. */
@@ -156,7 +156,7 @@ bool horon_engine_take_batches(struct horon_engine *engine)
                         batch.count, batch.count == 1 ? "" : "s",
                         (unsigned long long)work->op->count,
                         horon_dtype_name((horon_dtype_t)work->op->agreed.dtype));
-        horon_lane_push(&engine->lanes[HORON_CHANNEL_NAMED], work);
+        horon_lane_push(&engine->lanes[HORON_LANE_NAMED], work);
     }
     return moved;
 }

@@ -182,11 +182,11 @@ static void say_goodbye(struct pipe *pipe, struct script *script)
     uint8_t body[64];
     struct horon_writer out = horon_writer_over(body, sizeof body);
     const uint8_t rank = next_byte(script);
-    horon_write_u8(&out, HORON_CONTROL_GOODBYE);
-    horon_write_u32(&out, rank & 128 ? UINT32_MAX : rank & 3);
-    for (int i = 0; i < HORON_LEFT_COUNT; i++)
+    horon_write_u8(&out, rank & 64 ? HORON_CONTROL_END : HORON_CONTROL_GOODBYE);
+    for (int i = 0; i < HORON_LEFT_COUNT; i++) {
         horon_write_u64(&out, (uint64_t)(int64_t)(int8_t)next_byte(script));
-    horon_write_u32(&out, (rank >> 2) & 3); /* who is to blame */
+        horon_write_u32(&out, rank & 128 ? UINT32_MAX : (rank >> i) & 3); /* who is to blame */
+    }
     say_control(pipe, body, out.used);
 }
 
@@ -241,12 +241,12 @@ static void change_field(struct horon_mux_frame *frame, uint8_t which, uint8_t v
 static void scribble(const struct fuzz *fuzz, struct pipe *pipe, struct script *script)
 {
     const struct horon_host *host = &fuzz->world->ranks[fuzz->liar].host;
-    struct horon_rank_line *line = horon_host_line(host, host->local_rank);
+    struct horon_team_line *line = horon_host_team_line(host, host->local_rank);
     struct horon_abort_record *record = horon_host_abort(host);
     const uint8_t what = next_byte(script), value = next_byte(script);
     const uint64_t wide = (uint64_t)(int64_t)(int8_t)value;
-    struct horon_slot_head *slot =
-        horon_host_small(host, what >> 3 & 1, host->local_rank, what >> 4 & 1);
+    struct horon_slot_head *slot = horon_host_small(
+        host, horon_engine_arena_at(&host->shape, what >> 3 & 1), host->local_rank, what >> 4 & 1);
     switch (what & 7) {
     case 0:
         record->status = (int32_t)wide;

@@ -339,7 +339,9 @@ static uint64_t chunks_of(const struct duo *duo, uint64_t bytes)
 {
     horon_request_t *requests[2];
     uint8_t *data = calloc(2, bytes);
-    struct horon_flag *posted = horon_host_posted(&duo->ctx[0]->host, HORON_CHANNEL_ORDERED, 0);
+    const struct horon_host *host = &duo->ctx[0]->host;
+    struct horon_flag *posted =
+        horon_host_posted(host, horon_engine_arena_at(&host->shape, HORON_LANE_ORDERED), 0);
     uint64_t before = atomic_load(&posted->value);
     assert_non_null(data);
     for (int rank = 0; rank < 2; rank++) {

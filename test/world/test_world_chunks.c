@@ -21,7 +21,8 @@ static const int together[] = {2}, apart[] = {1, 1}, unequal[] = {2, 1};
 static uint64_t chunks_so_far(const struct world *world, int rank)
 {
     const struct horon_host *host = &world->ranks[rank].host;
-    return atomic_load(&horon_host_posted(host, HORON_CHANNEL_ORDERED, host->local_rank)->value);
+    const size_t at = horon_engine_arena_at(&host->shape, HORON_LANE_ORDERED);
+    return atomic_load(&horon_host_posted(host, at, host->local_rank)->value);
 }
 
 /* Runs an operation in which each rank gives @p bytes. @return how many chunks it took */

@@ -151,8 +151,8 @@ static void test_departures_are_known_to_all_when_a_relay_has_left(void **state)
                 if (rank == gone)
                     continue;
                 assert_true(known->any);
-                assert_int_equal(known->sequence[HORON_CHANNEL_ORDERED], 1);
-                assert_int_equal(known->culprit[HORON_CHANNEL_ORDERED], late);
+                assert_int_equal(known->sequence[HORON_LANE_ORDERED], 1);
+                assert_int_equal(known->culprit[HORON_LANE_ORDERED], late);
             }
             world_destroy(world);
         }

@@ -87,7 +87,7 @@ static void make_hosts(struct world *world, const int *host_sizes)
         };
         host->local_size = host_sizes[h];
         host->control_bytes = horon_host_control_bytes(&shape);
-        host->arena_bytes = horon_host_arena_bytes(&shape);
+        host->arena_bytes = horon_engine_arena_at(&shape, HORON_LANE_COUNT);
         host->control = map_zeros(host->control_bytes);
         host->arenas = calloc((size_t)host_sizes[h], sizeof *host->arenas);
         for (int i = 0; i < host_sizes[h]; i++)
@@ -104,11 +104,11 @@ static void make_rank_host(struct world *world, struct world_rank *rank)
         .shape = {.local_size = host->local_size,
                   .small_bytes = (size_t)world->config.shm_small_bytes,
                   .chunk_bytes = (size_t)world->config.shm_chunk_bytes},
-        .local_rank = rank->topology.local_rank_of[rank->topology.rank],
-        .control = host->control,
         .arenas = host->arenas,
         .doorbell = no_doorbell,
     };
+    horon_host_see_control(&rank->host, host->control,
+                           rank->topology.local_rank_of[rank->topology.rank]);
 }
 
 static struct horon_ring *ring_between_hosts(struct world *world, int from, int to)

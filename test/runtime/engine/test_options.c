@@ -121,7 +121,8 @@ static uint64_t chunks_of(struct world *world, uint64_t bytes)
 {
     struct horon_request *requests[4];
     const struct horon_host *host = &world->ranks[0].host;
-    struct horon_flag *posted = horon_host_posted(host, HORON_CHANNEL_ORDERED, 0);
+    struct horon_flag *posted =
+        horon_host_posted(host, horon_engine_arena_at(&host->shape, HORON_LANE_ORDERED), 0);
     uint64_t before = atomic_load(&posted->value);
     uint8_t *data[4];
     for (int rank = 0; rank < world->size; rank++) {
