@@ -133,6 +133,8 @@ static horon_status_t join_alone(struct horon_joining *j, struct horon_error *er
                                                 (const char(*)[64])j->names, error);
     if (status == HORON_OK)
         status = horon_step_check_settings(j, error);
+    if (status == HORON_OK)
+        status = horon_share_create(&j->pump, &j->share, error);
     j->doing = "sharing memory";
     return status == HORON_OK ? horon_step_share(j, error) : status;
 }
@@ -175,8 +177,8 @@ static void joining_deinit(struct horon_joining *j)
 {
     horon_peers_destroy(j->peers);
     horon_listeners_close(&j->listeners);
+    horon_host_meeting_destroy(j->meeting);
     horon_share_destroy(j->share);
-    horon_host_destroy(j->host);
     if (j->host_listener >= 0)
         close(j->host_listener);
     if (j->pump.epoll_fd >= 0) {

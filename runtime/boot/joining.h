@@ -50,7 +50,7 @@ struct horon_joining {
     struct horon_card mine;
     struct horon_card cards[2]; /* rank 0's, and that of the rank that is being read */
     int host_listener;          /* until the host takes it */
-    struct horon_host *host;
+    struct horon_host_meeting *meeting;
     struct horon_share *share;
     struct horon_listeners listeners;
     struct horon_peers *peers;

@@ -22,7 +22,6 @@ horon_status_t horon_pass_send(int socket, const struct horon_note *note, const 
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(HORON_PASS_FDS_MAX * sizeof(int))] = {0};
     struct horon_writer out = horon_writer_over(raw, sizeof raw);
     horon_write_u32(&out, NOTE_MAGIC);
-    horon_write_u32(&out, note->kind);
     horon_write_u32(&out, note->local_rank);
     horon_write_u32(&out, (uint32_t)fd_count);
     horon_write_u64(&out, note->bytes);
@@ -74,7 +73,6 @@ static horon_status_t decode(const struct horon_pass_inbox *inbox, struct horon_
 {
     struct horon_reader in = horon_reader_over(inbox->raw, sizeof inbox->raw);
     uint32_t magic = horon_read_u32(&in);
-    note->kind = horon_read_u32(&in);
     note->local_rank = horon_read_u32(&in);
     uint32_t fd_count = horon_read_u32(&in);
     note->bytes = horon_read_u64(&in);
@@ -116,6 +114,7 @@ horon_status_t horon_pass_receive(int socket, struct horon_pass_inbox *inbox,
 void horon_pass_inbox_deinit(struct horon_pass_inbox *inbox)
 {
     for (int i = 0; i < inbox->fd_count; i++)
-        close(inbox->fds[i]);
+        if (inbox->fds[i] >= 0)
+            close(inbox->fds[i]);
     inbox->fd_count = 0;
 }

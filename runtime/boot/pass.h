@@ -8,26 +8,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HORON_PASS_FDS_MAX 3
-#define HORON_NOTE_BYTES 24
+#define HORON_PASS_FDS_MAX 4
+#define HORON_NOTE_BYTES 20
 
-enum horon_note_kind {
-    HORON_NOTE_GIVE = 1,    /* member to leader: its arena, its doorbell */
-    HORON_NOTE_CONTROL = 2, /* leader to member: the control segment */
-    HORON_NOTE_PEER = 3     /* leader to member: a rank's arena, doorbell, pidfd */
-};
-
+/** Comes with a rank's arena and doorbell; from the leader also with the rank's pidfd, and, if it
+ * is about the leader itself, with the host's control segment. */
 struct horon_note {
-    uint32_t kind;
     uint32_t local_rank; /* whose */
-    uint64_t bytes;      /* of the memory */
+    uint64_t bytes;      /* of the arena */
 };
 
 /** Gathers one note and its descriptors; all zero is empty. */
 struct horon_pass_inbox {
     uint8_t raw[HORON_NOTE_BYTES];
     size_t raw_bytes;
-    int fds[HORON_PASS_FDS_MAX];
+    int fds[HORON_PASS_FDS_MAX]; /* -1: somebody else's by now */
     int fd_count;
 };
 
@@ -36,7 +31,7 @@ struct horon_pass_inbox {
 horon_status_t horon_pass_send(int socket, const struct horon_note *note, const int *fds,
                                int fd_count, struct horon_error *error);
 
-/** @return OK, note and inbox->fds are whole, now the caller's (it sets fd_count to 0) | AGAIN |
+/** @return OK, note and inbox->fds are whole, until horon_pass_inbox_deinit() | AGAIN |
  * ERR_PEER_LOST, it hung up | ERR_PROTO, no note | ERR_SYSTEM, out of descriptors */
 horon_status_t horon_pass_receive(int socket, struct horon_pass_inbox *inbox,
                                   struct horon_note *note, struct horon_error *error);

@@ -47,7 +47,7 @@ static void report_shared(const struct horon_joining *j, const struct horon_topo
 }
 
 static void report_socket(const struct horon_joining *j, const struct horon_topology *topology,
-                        int rank)
+                          int rank)
 {
     struct horon_address here = {.bytes = sizeof here.local}, there = {.bytes = sizeof there.local};
     char from[HORON_ADDRESS_TEXT_BYTES] = "?", to[HORON_ADDRESS_TEXT_BYTES] = "?";

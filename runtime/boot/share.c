@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The leader is a hub: one proven socket to each member. A member sends one note (its arena and its
- * doorbell) and receives one for the control segment and one for each other rank; the leader, who
- * knows the processes from their sockets, adds a pidfd to each. Memory is mapped when its note
- * comes, and a member closes its descriptor then: it never holds more than a few at a time.
+ * doorbell) and receives one about each other rank of the host; the leader, who knows the processes
+ * from their sockets, adds a pidfd to each, and the control segment to the one about itself. Memory
+ * is mapped when its note comes, and a member closes its descriptor then: it never holds more than
+ * a few at a time.
  *
  * Whoever fails hangs up. The others see that, fail as well, and learn the reason in the next round
  * of the store.
@@ -15,6 +16,7 @@
 #include "boot/pass.h"
 #include "clock.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
@@ -26,39 +28,46 @@
 /* The other end of a socket: a member, seen by the leader; or the leader. */
 struct end {
     struct horon_share *share;
-    int local_rank;
+    struct end *next;
+    int rank, local_rank;     /* local_rank: -1 before the start */
+    int pidfd;                /* the leader's, until the start */
     struct horon_watch watch; /* its fd is the socket, -1 if there is none */
     struct horon_pass_inbox inbox;
-    int next_note; /* to send: [0] control, [1 + l] the things of local rank l; or [0] ours */
+    int next_note; /* to send: the leader's next one is about this local rank */
     bool sent;     /* everything */
 };
 
-/* What the leader passes on about a rank; the doorbell and pidfd are the boot's, or end up there.
- */
-struct things {
-    int arena_fd; /* -1: has not come */
-    int pidfd;
-};
-
+/* Until it is destroyed, the leader's boot keeps the descriptors of all memory open. */
 struct horon_share {
+    struct horon_pump *pump;
     struct horon_share_options options;
-    struct horon_boot *boot;
-    int me, host_size; /* local rank */
-    int control_fd;    /* leader */
-    int awaited;       /* notes that have to come */
+    struct horon_boot *boot;   /* NULL before the start */
+    int local_rank, host_size; /* ours */
+    int own_pidfd;             /* leader: for the others */
+    int awaited;               /* notes that have to come */
     struct horon_timer timer;
     struct horon_error error;
-    struct things *things; /* [host_size] */
-    struct end ends[];     /* [host_size] */
+    struct end *ends;
 };
+
+static bool leads(const struct horon_share *share)
+{
+    return share->local_rank == 0;
+}
+
+static void close_fd(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
 
 static void hang_up(struct end *end)
 {
-    horon_pump_unwatch(end->share->options.pump, &end->watch);
+    horon_pump_unwatch(end->share->pump, &end->watch);
     horon_pass_inbox_deinit(&end->inbox);
-    if (end->watch.fd >= 0)
-        close(end->watch.fd);
-    end->watch.fd = -1;
+    close_fd(&end->watch.fd);
+    close_fd(&end->pidfd);
 }
 
 /* Memory was refused: says whose it is, and what its user can do. */
@@ -76,53 +85,41 @@ static void advise(const struct horon_share *share, struct horon_error *error)
     horon_error_set(error, HORON_ERR_MEMORY, "%s", text);
 }
 
+static void hang_up_all(struct horon_share *share)
+{
+    for (struct end *end = share->ends; end; end = end->next)
+        hang_up(end);
+}
+
 static void share_failed(struct end *at, const struct horon_error *why)
 {
     struct horon_share *share = at->share;
-    const struct horon_topology *topology = share->options.topology;
     if (share->error.status == HORON_OK) {
-        horon_error_set(
-            &share->error, why->status, "sharing memory with rank %d failed: %s",
-            horon_topology_rank_at(topology, topology->host_of[topology->rank], at->local_rank),
-            why->text);
-        advise(share, &share->error);
+        horon_error_set(&share->error, why->status, "sharing memory with rank %d failed: %s",
+                        at->rank, why->text);
+        if (share->boot)
+            advise(share, &share->error);
     }
-    for (int i = 0; i < share->host_size; i++)
-        hang_up(&share->ends[i]);
+    hang_up_all(share);
 }
 
 /* ---- Sending ---- */
 
 /* OK: the note was sent, or is not for this end. AGAIN: not yet. IN_PROGRESS: after a pause. */
-static horon_status_t leader_sends(struct end *to, struct horon_error *error)
+static horon_status_t send_note(const struct end *to, struct horon_error *error)
 {
-    struct horon_share *share = to->share;
-    const int about = to->next_note - 1;
-    if (about < 0) {
-        const struct horon_note note = {.kind = HORON_NOTE_CONTROL,
-                                        .bytes = share->options.control_bytes};
-        return horon_pass_send(to->watch.fd, &note, &share->control_fd, 1, error);
-    }
+    const struct horon_share *share = to->share;
+    const int about = leads(share) ? to->next_note : share->local_rank;
+    const struct horon_local_peer *peer = &share->boot->local[about];
+    const struct horon_note note = {.local_rank = (uint32_t)about,
+                                    .bytes = share->options.arena_bytes};
+    const int pidfd = about == 0 ? share->own_pidfd : peer->pidfd;
+    const int fds[] = {peer->arena.fd, peer->doorbell, pidfd, share->boot->control.fd};
     if (about == to->local_rank)
         return HORON_OK;
-    if (share->things[about].arena_fd < 0)
+    if (peer->arena.fd < 0)
         return HORON_AGAIN; /* when it comes, all ends are flushed again */
-    const struct horon_note note = {.kind = HORON_NOTE_PEER,
-                                    .local_rank = (uint32_t)about,
-                                    .bytes = share->options.arena_bytes};
-    const int fds[] = {share->things[about].arena_fd, share->boot->local[about].doorbell,
-                       share->things[about].pidfd};
-    return horon_pass_send(to->watch.fd, &note, fds, 3, error);
-}
-
-static horon_status_t member_sends(struct end *to, struct horon_error *error)
-{
-    struct horon_share *share = to->share;
-    const struct horon_note note = {.kind = HORON_NOTE_GIVE,
-                                    .local_rank = (uint32_t)share->me,
-                                    .bytes = share->options.arena_bytes};
-    const int fds[] = {share->things[share->me].arena_fd, share->boot->local[share->me].doorbell};
-    return horon_pass_send(to->watch.fd, &note, fds, 2, error);
+    return horon_pass_send(to->watch.fd, &note, fds, !leads(share) ? 2 : about ? 3 : 4, error);
 }
 
 /* Sends what can be sent; on failure everything has been hung up. */
@@ -130,17 +127,17 @@ static void flush(struct end *end)
 {
     struct horon_share *share = end->share;
     struct horon_error error = {0};
-    const int notes = share->me == 0 ? share->host_size + 1 : 1;
+    const int notes = leads(share) ? share->host_size : 1;
     horon_status_t status = HORON_OK;
     while (end->next_note < notes && status == HORON_OK) {
-        status = share->me == 0 ? leader_sends(end, &error) : member_sends(end, &error);
+        status = send_note(end, &error);
         end->next_note += status == HORON_OK;
     }
     end->sent = end->next_note == notes;
     if (status == HORON_IN_PROGRESS)
-        horon_pump_timer(share->options.pump, &share->timer, horon_clock_ns() + PAUSE_NS);
+        horon_pump_timer(share->pump, &share->timer, horon_clock_ns() + PAUSE_NS);
     if (status >= 0)
-        status = horon_pump_watch(share->options.pump, &end->watch,
+        status = horon_pump_watch(share->pump, &end->watch,
                                   status == HORON_AGAIN ? EPOLLIN | EPOLLOUT | EPOLLET : EPOLLIN,
                                   &error);
     if (status < 0)
@@ -150,81 +147,60 @@ static void flush(struct end *end)
 static void flush_all(void *arg)
 {
     struct horon_share *share = arg;
-    for (int i = 0; i < share->host_size; i++)
-        if (share->ends[i].watch.fd >= 0)
-            flush(&share->ends[i]);
+    for (struct end *end = share->ends; end; end = end->next)
+        if (end->watch.fd >= 0)
+            flush(end);
 }
 
 /* ---- Receiving ---- */
 
-/* Maps an arena and keeps the rank's doorbell and pidfd; the inbox is empty then. */
-static horon_status_t keep_peer(struct horon_share *share, int local_rank, uint64_t bytes,
-                                int arena_fd, int doorbell, int pidfd, struct horon_error *error)
+/* Maps what a note brought. The inbox keeps, and closes, what is not kept. */
+static horon_status_t take_note(struct end *end, const struct horon_note *note,
+                                struct horon_error *error)
 {
-    struct horon_local_peer *peer = &share->boot->local[local_rank];
-    if (peer->doorbell >= 0 || local_rank == share->me || bytes != share->options.arena_bytes)
-        return horon_error_set(error, HORON_ERR_PROTO, "an arena came twice or of another size");
-    horon_status_t status =
-        horon_memory_map(arena_fd, share->options.arena_bytes, &peer->arena, error);
-    if (status != HORON_OK)
-        return status;
-    peer->doorbell = doorbell;
-    peer->pidfd = pidfd;
-    share->awaited--;
-    return HORON_OK;
-}
-
-static horon_status_t member_takes(struct horon_share *share, const struct horon_note *note,
-                                   struct horon_pass_inbox *inbox, struct horon_error *error)
-{
-    horon_status_t status = HORON_ERR_PROTO;
-    if (note->kind == HORON_NOTE_PEER && inbox->fd_count == 3 &&
-        note->local_rank < (uint32_t)share->host_size) {
-        status = keep_peer(share, (int)note->local_rank, note->bytes, inbox->fds[0], inbox->fds[1],
-                           inbox->fds[2], error);
-        if (status == HORON_OK)
-            inbox->fd_count = 1; /* the arena's is closed below */
-    } else if (note->kind == HORON_NOTE_CONTROL && inbox->fd_count == 1 &&
-               !share->boot->control.base && note->bytes == share->options.control_bytes) {
-        status = horon_memory_map(inbox->fds[0], share->options.control_bytes,
-                                  &share->boot->control, error);
-        share->awaited -= status == HORON_OK;
-    } else {
-        horon_error_set(error, status, "the leader sends a note out of turn");
-    }
-    horon_pass_inbox_deinit(inbox);
-    return status;
-}
-
-static horon_status_t leader_takes(struct horon_share *share, int from,
-                                   const struct horon_note *note, struct horon_pass_inbox *inbox,
-                                   struct horon_error *error)
-{
-    struct things *things = &share->things[from];
-    if (note->kind != HORON_NOTE_GIVE || inbox->fd_count != 2)
+    struct horon_share *share = end->share;
+    struct horon_pass_inbox *inbox = &end->inbox;
+    const uint32_t about = note->local_rank;
+    const bool right_rank =
+        leads(share) ? about == (uint32_t)end->local_rank
+                     : about < (uint32_t)share->host_size && about != (uint32_t)share->local_rank;
+    const bool with_control = about == 0;
+    if (!right_rank ||
+        inbox->fd_count != (leads(share)   ? 2
+                            : with_control ? 4
+                                           : 3) ||
+        note->bytes != share->options.arena_bytes || share->boot->local[about].doorbell >= 0)
         return horon_error_set(error, HORON_ERR_PROTO, "it sends a note out of turn");
+    struct horon_local_peer *peer = &share->boot->local[about];
     horon_status_t status =
-        keep_peer(share, from, note->bytes, inbox->fds[0], inbox->fds[1], things->pidfd, error);
+        horon_memory_map(inbox->fds[0], share->options.arena_bytes, &peer->arena, error);
+    if (status == HORON_OK && with_control)
+        status = horon_memory_map(inbox->fds[3], share->options.control_bytes,
+                                  &share->boot->control, error);
     if (status != HORON_OK)
         return status;
-    things->arena_fd = inbox->fds[0];
-    inbox->fd_count = 0;
+    peer->doorbell = inbox->fds[1];
+    if (leads(share))
+        peer->arena.fd = inbox->fds[0];
+    else
+        peer->pidfd = inbox->fds[2];
+    inbox->fds[1] = inbox->fds[leads(share) ? 0 : 2] = -1;
+    share->awaited--;
+    assert(share->awaited >= 0);
     return HORON_OK;
 }
 
 /* OK: perhaps more | AGAIN */
 static horon_status_t take_one(struct end *end, struct horon_error *error)
 {
-    struct horon_share *share = end->share;
     struct horon_note note;
     horon_status_t status = horon_pass_receive(end->watch.fd, &end->inbox, &note, error);
     if (status != HORON_OK)
         return status;
-    if (share->me != 0)
-        return member_takes(share, &note, &end->inbox, error);
-    status = leader_takes(share, end->local_rank, &note, &end->inbox, error);
-    if (status == HORON_OK)
-        flush_all(share);
+    status = take_note(end, &note, error);
+    horon_pass_inbox_deinit(&end->inbox);
+    if (status == HORON_OK && leads(end->share))
+        flush_all(end->share);
     return status;
 }
 
@@ -238,7 +214,7 @@ static void end_ready(void *arg, uint32_t events)
     while (end->watch.fd >= 0 && status == HORON_OK)
         status = take_one(end, &error);
     /* a leader that is done hangs up; a member that has everything does not mind */
-    const bool over = status == HORON_ERR_PEER_LOST && end->share->me != 0 &&
+    const bool over = status == HORON_ERR_PEER_LOST && !leads(end->share) &&
                       end->share->awaited == 0 && end->sent;
     if (over)
         hang_up(end);
@@ -248,101 +224,141 @@ static void end_ready(void *arg, uint32_t events)
 
 /* ---- Beginning and end ---- */
 
+static horon_status_t make_map(const char *name, size_t bytes, struct horon_map *map,
+                               struct horon_error *error)
+{
+    int fd;
+    horon_status_t status = horon_memory_create(name, bytes, &fd, error);
+    if (status != HORON_OK)
+        return status;
+    status = horon_memory_map(fd, bytes, map, error);
+    if (status == HORON_OK)
+        map->fd = fd;
+    else
+        close(fd);
+    return status;
+}
+
 static horon_status_t make_memory(struct horon_share *share, struct horon_error *error)
 {
     const struct horon_share_options *options = &share->options;
     struct horon_memory_room room;
-    struct horon_local_peer *self = &share->boot->local[share->me];
-    const uint64_t machine =
-        (uint64_t)options->arena_bytes * (uint64_t)share->host_size + options->control_bytes;
-    const uint64_t group =
-        (uint64_t)options->arena_bytes * (uint64_t)options->group_ranks + options->control_bytes;
+    struct horon_local_peer *self = &share->boot->local[share->local_rank];
+    const uint64_t arena = options->arena_bytes, control = options->control_bytes;
     horon_memory_look(&room, "");
-    horon_status_t status = horon_memory_check(&room, machine, group, error);
+    horon_status_t status =
+        horon_memory_check(&room, arena * (uint64_t)share->host_size + control,
+                           arena * (uint64_t)options->group_ranks + control, error);
     if (status == HORON_OK)
-        status = horon_memory_create("horon-arena", options->arena_bytes,
-                                     &share->things[share->me].arena_fd, error);
-    if (status == HORON_OK)
-        status = horon_memory_map(share->things[share->me].arena_fd, options->arena_bytes,
-                                  &self->arena, error);
-    if (status == HORON_OK && share->me == 0)
-        status =
-            horon_memory_create("horon-control", options->control_bytes, &share->control_fd, error);
-    if (status == HORON_OK && share->me == 0)
-        status = horon_memory_map(share->control_fd, options->control_bytes, &share->boot->control,
-                                  error);
-    if (status != HORON_OK)
-        return status;
-    self->doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (self->doorbell < 0)
-        return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "no doorbell");
-    return HORON_OK;
-}
-
-/* The leader's own pidfd is for the others; its boot has none of itself. */
-static horon_status_t begin(struct horon_share *share, struct horon_error *error)
-{
-    horon_status_t status = make_memory(share, error);
+        status = make_map("horon-arena", options->arena_bytes, &self->arena, error);
+    if (status == HORON_OK && leads(share))
+        status = make_map("horon-control", options->control_bytes, &share->boot->control, error);
     if (status != HORON_OK) {
         advise(share, error);
         return status;
     }
-    if (share->me == 0 && share->host_size > 1) {
-        share->things[0].pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
-        if (share->things[0].pidfd < 0)
-            return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "no pidfd");
-    }
-    share->awaited = share->me == 0 ? share->host_size - 1 : share->host_size;
-    flush_all(share);
-    if (share->error.status != HORON_OK)
-        *error = share->error;
-    return share->error.status;
+    self->doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (self->doorbell < 0)
+        return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "no doorbell");
+    if (!leads(share) || share->host_size == 1)
+        return HORON_OK;
+    share->own_pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    if (share->own_pidfd < 0)
+        return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "no pidfd");
+    return HORON_OK;
 }
 
-horon_status_t horon_share_create(const struct horon_share_options *options,
-                                  const struct horon_share_peer *peers, struct horon_boot *boot,
-                                  struct horon_share **share_out, struct horon_error *error)
+horon_status_t horon_share_create(struct horon_pump *pump, struct horon_share **share_out,
+                                  struct horon_error *error)
+{
+    struct horon_share *share = horon_zalloc(1, sizeof *share);
+    if (!share)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the ranks of this host");
+    share->pump = pump;
+    share->own_pidfd = -1;
+    share->timer = (struct horon_timer){.due = flush_all, .arg = share};
+    *share_out = share;
+    return HORON_OK;
+}
+
+/* A rank that came and then decided to lead a host of its own is none of ours. */
+static bool is_of_this_host(const struct horon_topology *topology, int rank)
+{
+    return rank >= 0 && rank < topology->size && rank != topology->rank &&
+           topology->host_of[rank] == topology->host_of[topology->rank];
+}
+
+/* From here on notes come and go. */
+static void open_end(struct end *end)
+{
+    struct horon_share *share = end->share;
+    const struct horon_topology *topology = share->options.topology;
+    struct horon_error error;
+    if (!is_of_this_host(topology, end->rank)) {
+        hang_up(end);
+        return;
+    }
+    end->local_rank = topology->local_rank_of[end->rank];
+    if (leads(share) && end->pidfd < 0) {
+        horon_error_set(&error, HORON_ERR_SYSTEM, "there is no descriptor to watch its process");
+        share_failed(end, &error);
+        return;
+    }
+    share->boot->local[end->local_rank].pidfd = end->pidfd;
+    end->pidfd = -1;
+    flush(end);
+}
+
+void horon_share_add(struct horon_share *share, int rank, int socket, int pidfd)
+{
+    struct end *end = horon_zalloc(1, sizeof *end), *same = share->ends;
+    while (same && same->rank != rank)
+        same = same->next;
+    if (!end || same) {
+        close(socket);
+        close_fd(&pidfd);
+        horon_error_set(&share->error, HORON_ERR_SYSTEM,
+                        "rank %d came to share memory, but it came twice, or there is no memory",
+                        rank);
+        horon_free(end);
+        return;
+    }
+    *end = (struct end){.share = share,
+                        .next = share->ends,
+                        .rank = rank,
+                        .local_rank = -1,
+                        .pidfd = pidfd,
+                        .watch = {.ready = end_ready, .arg = end, .fd = socket}};
+    share->ends = end;
+    if (share->boot)
+        open_end(end);
+}
+
+horon_status_t horon_share_start(struct horon_share *share,
+                                 const struct horon_share_options *options, struct horon_boot *boot,
+                                 struct horon_error *error)
 {
     const struct horon_topology *topology = options->topology;
-    const int host_size = horon_topology_host_size(topology, topology->host_of[topology->rank]);
-    struct horon_share *share =
-        horon_zalloc(1, sizeof *share + (size_t)host_size * sizeof share->ends[0]);
-    struct things *things = horon_zalloc((size_t)host_size, sizeof *things);
-    boot->local = horon_zalloc((size_t)host_size, sizeof *boot->local);
-    if (!share || !things || !boot->local) {
-        for (int i = 0; i < host_size; i++) {
-            if (peers[i].socket >= 0)
-                close(peers[i].socket);
-            if (peers[i].pidfd >= 0)
-                close(peers[i].pidfd);
-        }
-        horon_free(things);
-        horon_free(share);
-        horon_free(boot->local);
-        boot->local = NULL;
+    assert(!share->boot);
+    share->options = *options;
+    share->host_size = horon_topology_host_size(topology, topology->host_of[topology->rank]);
+    share->local_rank = topology->local_rank_of[topology->rank];
+    share->awaited = share->host_size - 1;
+    boot->local = horon_zalloc((size_t)share->host_size, sizeof *boot->local);
+    if (!boot->local) {
+        hang_up_all(share);
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the ranks of this host");
     }
-    share->options = *options;
-    share->boot = boot;
-    share->me = topology->local_rank_of[topology->rank];
-    share->host_size = host_size;
-    share->control_fd = -1;
-    share->things = things;
-    share->timer = (struct horon_timer){.due = flush_all, .arg = share};
-    for (int i = 0; i < host_size; i++) {
-        struct end *end = &share->ends[i];
-        things[i] = (struct things){.arena_fd = -1, .pidfd = peers[i].pidfd};
+    for (int i = 0; i < share->host_size; i++)
         boot->local[i] = (struct horon_local_peer){.pidfd = -1, .doorbell = -1, .arena.fd = -1};
-        end->share = share;
-        end->local_rank = i;
-        end->watch = (struct horon_watch){.ready = end_ready, .arg = end, .fd = peers[i].socket};
-    }
-    horon_status_t status = begin(share, error);
+    share->boot = boot;
+    horon_status_t status = make_memory(share, error);
     if (status != HORON_OK) {
-        horon_share_destroy(share);
+        hang_up_all(share); /* the others need not wait */
         return status;
     }
-    *share_out = share;
+    for (struct end *end = share->ends; end; end = end->next)
+        open_end(end);
     return HORON_OK;
 }
 
@@ -352,27 +368,29 @@ horon_status_t horon_share_state(const struct horon_share *share, struct horon_e
         *error = share->error;
         return error->status;
     }
-    for (int i = 0; i < share->host_size; i++)
-        if (share->ends[i].watch.fd >= 0 && !share->ends[i].sent)
+    if (!share->boot || share->awaited > 0)
+        return HORON_AGAIN;
+    for (const struct end *end = share->ends; end; end = end->next)
+        if (end->watch.fd >= 0 && !end->sent)
             return HORON_AGAIN;
-    return share->awaited == 0 ? HORON_OK : HORON_AGAIN;
+    return HORON_OK;
 }
 
 void horon_share_destroy(struct horon_share *share)
 {
     if (!share)
         return;
-    horon_pump_untimer(share->options.pump, &share->timer);
-    for (int i = 0; i < share->host_size; i++) {
-        struct things *things = &share->things[i];
-        hang_up(&share->ends[i]);
-        if (things->arena_fd >= 0)
-            close(things->arena_fd);
-        if (things->pidfd >= 0 && things->pidfd != share->boot->local[i].pidfd)
-            close(things->pidfd);
+    horon_pump_untimer(share->pump, &share->timer);
+    for (struct end *end = share->ends, *next; end; end = next) {
+        next = end->next;
+        hang_up(end);
+        horon_free(end);
     }
-    if (share->control_fd >= 0)
-        close(share->control_fd);
-    horon_free(share->things);
+    close_fd(&share->own_pidfd);
+    if (share->boot) {
+        close_fd(&share->boot->control.fd);
+        for (int i = 0; i < share->host_size; i++)
+            close_fd(&share->boot->local[i].arena.fd);
+    }
     horon_free(share);
 }

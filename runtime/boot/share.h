@@ -9,28 +9,32 @@
 
 struct horon_share;
 
-/** What connects us to another rank of the host, from horon_host_take(). */
-struct horon_share_peer {
-    int socket; /* proven; -1: none. A member has one, to the leader */
-    int pidfd;  /* leader: of that rank's process */
-};
-
 struct horon_share_options {
-    struct horon_pump *pump; /* outlives the share, as does topology */
-    const struct horon_topology *topology;
+    const struct horon_topology *topology; /* outlives the share */
     size_t control_bytes, arena_bytes;
     int group_ranks; /* ranks of this host that share our control group's memory limit */
 };
 
+/** @param pump outlives the share. @return OK | ERR_MEMORY */
+horon_status_t horon_share_create(struct horon_pump *pump, struct horon_share **share_out,
+                                  struct horon_error *error);
+
 /**
- * Makes our own memory and starts.
- * @param peers [host size] by local rank; the descriptors are the share's from now on, in any case
+ * Adds a proven connection to a rank of this host, before the start or after: the leader has one to
+ * each member, a member one to the leader.
+ * @param socket, pidfd the share's from now on, in any case; pidfd, of that rank's process, is for
+ *        the leader, and -1 for a member. Wrong ones make the share fail.
+ */
+void horon_share_add(struct horon_share *share, int rank, int socket, int pidfd);
+
+/**
+ * Makes our own memory and begins to pass it.
  * @param boot where everything goes: control and local[], allocated here
  * @return OK | ERR_MEMORY, refused, with how much and what there is | ERR_SYSTEM
  */
-horon_status_t horon_share_create(const struct horon_share_options *options,
-                                  const struct horon_share_peer *peers, struct horon_boot *boot,
-                                  struct horon_share **share_out, struct horon_error *error);
+horon_status_t horon_share_start(struct horon_share *share,
+                                 const struct horon_share_options *options, struct horon_boot *boot,
+                                 struct horon_error *error);
 
 /** @return OK, all is mapped here and sent | AGAIN, turn the pump | the failure */
 horon_status_t horon_share_state(const struct horon_share *share, struct horon_error *error);

@@ -74,7 +74,7 @@ static horon_status_t know_job(struct horon_joining *j, struct horon_error *erro
 static horon_status_t ask_leader(struct horon_joining *j, struct horon_error *error)
 {
     (void)error;
-    return horon_host_leader(j->host, &j->leader_of[j->id.rank]);
+    return horon_host_meeting_leader(j->meeting, &j->leader_of[j->id.rank]);
 }
 
 static horon_status_t leader_is_late(struct horon_joining *j, char *text, size_t text_bytes)
@@ -90,15 +90,19 @@ static horon_status_t find_host(struct horon_joining *j, struct horon_error *err
     while (leader < j->id.rank &&
            !(j->mine.socket[0] && j->infos[leader].socket[0] && j->peer_infos[leader].same_machine))
         leader++;
-    struct horon_host_options options = {.pump = &j->pump,
-                                         .key = &j->key,
-                                         .hello = j->hello,
-                                         .leader = leader,
-                                         .leader_socket = j->infos[leader].socket,
-                                         .leader_member = j->peer_infos[leader].member,
-                                         .log = j->log};
+    horon_status_t status = horon_share_create(&j->pump, &j->share, error);
+    if (status != HORON_OK)
+        return status;
+    struct horon_host_meeting_options options = {.pump = &j->pump,
+                                                 .key = &j->key,
+                                                 .hello = j->hello,
+                                                 .leader = leader,
+                                                 .leader_socket = j->infos[leader].socket,
+                                                 .leader_member = j->peer_infos[leader].member,
+                                                 .share = j->share,
+                                                 .log = j->log};
     options.hello.role = HORON_ROLE_HOST;
-    horon_status_t status = horon_host_create(&options, j->host_listener, &j->host, error);
+    status = horon_host_meeting_create(&options, j->host_listener, &j->meeting, error);
     j->host_listener = -1;
     if (status == HORON_OK)
         status = horon_joining_wait(j, ask_leader, leader_is_late, error);
@@ -157,40 +161,9 @@ static horon_status_t know_hosts(struct horon_joining *j, struct horon_error *er
 
 /* ---- Shared memory ---- */
 
-static horon_status_t ask_complete(struct horon_joining *j, struct horon_error *error)
-{
-    return j->host ? horon_host_complete(j->host, &j->boot->topology, error) : HORON_OK;
-}
-
 static horon_status_t ask_shared(struct horon_joining *j, struct horon_error *error)
 {
     return horon_share_state(j->share, error);
-}
-
-static horon_status_t start_sharing(struct horon_joining *j, struct horon_error *error)
-{
-    const struct horon_topology *topology = &j->boot->topology;
-    const int host = topology->host_of[j->id.rank];
-    const int host_size = horon_topology_host_size(topology, host);
-    const bool leads = topology->local_rank_of[j->id.rank] == 0;
-    struct horon_share_peer *peers = horon_zalloc((size_t)host_size, sizeof *peers);
-    if (!peers)
-        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the ranks of this host");
-    struct horon_share_options options = {
-        .pump = &j->pump,
-        .topology = topology,
-        .control_bytes = j->caller->control_bytes(j->config, host_size),
-        .arena_bytes = j->caller->arena_bytes(j->config, host_size)};
-    for (int i = 0; i < host_size; i++) {
-        const int rank = horon_topology_rank_at(topology, host, i);
-        peers[i] = (struct horon_share_peer){.socket = -1, .pidfd = -1};
-        if (j->host && (leads || i == 0))
-            horon_host_take(j->host, rank, &peers[i].socket, &peers[i].pidfd);
-        options.group_ranks += j->infos[rank].group == j->infos[j->id.rank].group;
-    }
-    horon_status_t status = horon_share_create(&options, peers, j->boot, &j->share, error);
-    horon_free(peers);
-    return status;
 }
 
 static horon_status_t host_is_late(struct horon_joining *j, char *text, size_t text_bytes)
@@ -202,9 +175,17 @@ static horon_status_t host_is_late(struct horon_joining *j, char *text, size_t t
 
 horon_status_t horon_step_share(struct horon_joining *j, struct horon_error *error)
 {
-    horon_status_t status = horon_joining_wait(j, ask_complete, host_is_late, error);
-    if (status == HORON_OK)
-        status = start_sharing(j, error);
+    const struct horon_topology *topology = &j->boot->topology;
+    const int host = topology->host_of[j->id.rank];
+    const int host_size = horon_topology_host_size(topology, host);
+    struct horon_share_options options = {
+        .topology = topology,
+        .control_bytes = j->caller->control_bytes(j->config, host_size),
+        .arena_bytes = j->caller->arena_bytes(j->config, host_size)};
+    for (int i = 0; i < host_size; i++)
+        options.group_ranks +=
+            j->infos[horon_topology_rank_at(topology, host, i)].group == j->infos[j->id.rank].group;
+    horon_status_t status = horon_share_start(j->share, &options, j->boot, error);
     return status == HORON_OK ? horon_joining_wait(j, ask_shared, host_is_late, error) : status;
 }
 

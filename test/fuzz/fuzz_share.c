@@ -21,7 +21,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { HOST_SIZE_MAX = 3, FDS_MAX = 128, FDS_IN_NOTE_MAX = 4, STEPS_MAX = 60 };
+enum { HOST_SIZE_MAX = 3, FDS_MAX = 128, FDS_IN_NOTE_MAX = 5, STEPS_MAX = 60 };
 enum { ARENA_BYTES = 8192, CONTROL_BYTES = 4096, LOOSE_MAX = 32 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
@@ -115,15 +115,12 @@ static void say_note(struct fuzz *fuzz, int from, struct script *script)
     const uint8_t what = next_byte(script), count = next_byte(script), cut = next_byte(script);
     uint8_t raw[HORON_NOTE_BYTES];
     int fds[FDS_IN_NOTE_MAX];
-    const uint32_t kind = what & 3 ? what & 3 : 7;
-    const uint64_t good_bytes = kind == HORON_NOTE_CONTROL ? CONTROL_BYTES : ARENA_BYTES;
     const size_t fd_count = count % (FDS_IN_NOTE_MAX + 1);
     struct horon_writer out = horon_writer_over(raw, sizeof raw);
     horon_write_u32(&out, what & 64 && what & 128 ? 7 : 0x45544f4e);
-    horon_write_u32(&out, kind);
     horon_write_u32(&out, what >> 2 & 7);
     horon_write_u32(&out, count & 128 ? count >> 3 & 7 : (uint32_t)fd_count);
-    horon_write_u64(&out, what & 32 && what & 64 ? cut : good_bytes);
+    horon_write_u64(&out, what & 32 && what & 64 ? cut : ARENA_BYTES);
     for (size_t i = 0; i < fd_count; i++) {
         fds[i] = some_fd(next_byte(script));
         assert(fds[i] >= 0);
@@ -154,10 +151,10 @@ static void hear(struct fuzz *fuzz, int at)
     horon_status_t status;
     while ((status = horon_pass_receive(fuzz->ends[at], &fuzz->inboxes[at], &note, &error)) ==
            HORON_OK) {
-        const bool gives = fuzz->me != 0;
-        assert(gives == (note.kind == HORON_NOTE_GIVE));
-        assert(note.bytes == (note.kind == HORON_NOTE_CONTROL ? CONTROL_BYTES : ARENA_BYTES));
-        assert(gives || note.local_rank != (uint32_t)at);
+        const int fd_count = fuzz->inboxes[at].fd_count;
+        assert(note.bytes == ARENA_BYTES);
+        assert(note.local_rank != (uint32_t)at);
+        assert(fd_count == (fuzz->me != 0 ? 2 : note.local_rank == 0 ? 4 : 3));
         horon_pass_inbox_deinit(&fuzz->inboxes[at]);
     }
     assert(status == HORON_AGAIN || status == HORON_ERR_PEER_LOST);
@@ -223,7 +220,6 @@ static bool begin(struct fuzz *fuzz, uint8_t place)
 {
     static const int leader_of[HOST_SIZE_MAX];
     static const char names[HOST_SIZE_MAX][64] = {"a", "a", "a"};
-    struct horon_share_peer peers[HOST_SIZE_MAX];
     struct horon_error error = {0};
     *fuzz = (struct fuzz){.host_size = 2 + (place >> 1 & 1), .boot.store_socket = -1};
     fuzz->me = place & 1 ? fuzz->host_size - 1 : 0;
@@ -233,23 +229,21 @@ static bool begin(struct fuzz *fuzz, uint8_t place)
                                &error) == HORON_OK);
     assert(horon_topology_init(&fuzz->boot.topology, fuzz->me, fuzz->host_size, leader_of, names,
                                &error) == HORON_OK);
+    assert(horon_share_create(&fuzz->pump, &fuzz->share, &error) == HORON_OK);
     for (int i = 0; i < fuzz->host_size; i++) {
         int pair[2];
-        peers[i] = (struct horon_share_peer){.socket = -1, .pidfd = -1};
         fuzz->ends[i] = -1;
         if (i == fuzz->me || (fuzz->me != 0 && i != 0))
             continue;
         assert(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0);
-        peers[i].socket = pair[0];
-        peers[i].pidfd = fuzz->me == 0 ? eventfd(0, EFD_CLOEXEC) : -1;
+        horon_share_add(fuzz->share, i, pair[0], fuzz->me == 0 ? eventfd(0, EFD_CLOEXEC) : -1);
         fuzz->ends[i] = pair[1];
     }
-    const struct horon_share_options options = {.pump = &fuzz->pump,
-                                                .topology = &fuzz->topology,
+    const struct horon_share_options options = {.topology = &fuzz->topology,
                                                 .control_bytes = CONTROL_BYTES,
                                                 .arena_bytes = ARENA_BYTES,
                                                 .group_ranks = fuzz->host_size};
-    return horon_share_create(&options, peers, &fuzz->boot, &fuzz->share, &error) == HORON_OK;
+    return horon_share_start(fuzz->share, &options, &fuzz->boot, &error) == HORON_OK;
 }
 
 static void end(struct fuzz *fuzz)
