@@ -207,12 +207,29 @@ void horon_drive_ordered(struct horon_context *ctx, struct horon_request *reques
     }
 }
 
-/* With the token: drives until the request ended, the deadline, or the end of patience. */
-static void drive(struct horon_context *ctx, struct horon_request *request, uint64_t deadline_ns)
+/* One run of a request; a callback may begin the next one before anybody has looked. */
+struct run {
+    struct horon_request *request;
+    uint32_t ends_before;
+};
+
+static struct run run_of(struct horon_request *request)
+{
+    return (struct run){request, atomic_load_explicit(&request->ends, memory_order_acquire)};
+}
+
+static bool is_over(const struct run *run)
+{
+    return horon_request_ended(run->request) ||
+           atomic_load_explicit(&run->request->ends, memory_order_acquire) != run->ends_before;
+}
+
+/* With the token: drives until the run is over, the deadline, or the end of patience. */
+static void drive(struct horon_context *ctx, const struct run *run, uint64_t deadline_ns)
 {
     struct patience patience = patience_of(ctx, false);
     uint64_t now;
-    for (unsigned turn = 1; !horon_request_ended(request); turn++) {
+    for (unsigned turn = 1; !is_over(run); turn++) {
         horon_context_tell_deaths(ctx);
         bool moved = horon_engine_progress(ctx->engine);
         if (atomic_load_explicit(&ctx->takers, memory_order_relaxed))
@@ -223,7 +240,7 @@ static void drive(struct horon_context *ctx, struct horon_request *request, uint
                 return;
             continue;
         }
-        if (horon_request_ended(request) || !patience_go_on(&patience, &now) || now >= deadline_ns)
+        if (is_over(run) || !patience_go_on(&patience, &now) || now >= deadline_ns)
             return;
     }
 }
@@ -239,14 +256,15 @@ void horon_wake_waiters(_Atomic uint32_t *state)
     futex(state, FUTEX_WAKE_PRIVATE, INT_MAX, NULL);
 }
 
-static void sleep_on(_Atomic uint32_t *state, uint64_t deadline_ns)
+static void sleep_on(const struct run *run, uint64_t deadline_ns)
 {
+    _Atomic uint32_t *state = &run->request->state;
     uint32_t flying = HORON_REQUEST_FLYING, waited = HORON_REQUEST_FLYING | HORON_REQUEST_WAITED;
     uint32_t seen = flying;
     if (!atomic_compare_exchange_strong(state, &seen, waited) && seen != waited)
         return;
     uint64_t now = horon_clock_ns();
-    if (now >= deadline_ns)
+    if (is_over(run) || now >= deadline_ns)
         return;
     uint64_t left = deadline_ns - now;
     struct timespec timeout = {.tv_sec = (time_t)(left / 1000000000u),
@@ -261,13 +279,13 @@ static uint64_t slice_of(uint64_t deadline_ns, int64_t slice_ms)
 }
 
 /* Looks on while another thread drives. @return true: got the token */
-static bool look_on(struct horon_context *ctx, struct horon_request *request, uint64_t deadline_ns)
+static bool look_on(struct horon_context *ctx, const struct run *run, uint64_t deadline_ns)
 {
     struct patience patience = patience_of(ctx, false);
     uint64_t now;
     bool got = false;
     atomic_fetch_add(&ctx->waiters, 1);
-    while (!horon_request_ended(request)) {
+    while (!is_over(run)) {
         /* one that takes it for a moment goes before one that drives for long */
         got = !atomic_load_explicit(&ctx->takers, memory_order_relaxed) && horon_token_try(ctx);
         if (got || !patience_go_on(&patience, &now) || now >= deadline_ns)
@@ -280,7 +298,8 @@ static bool look_on(struct horon_context *ctx, struct horon_request *request, ui
 horon_status_t horon_context_wait(struct horon_context *ctx, struct horon_request *request,
                                   int64_t timeout_ms)
 {
-    if (horon_request_ended(request))
+    const struct run run = run_of(request);
+    if (is_over(&run))
         return HORON_OK;
     uint64_t deadline = UINT64_MAX;
     if (timeout_ms >= 0)
@@ -289,20 +308,20 @@ horon_status_t horon_context_wait(struct horon_context *ctx, struct horon_reques
     bool slept = atomic_load(&request->state) & HORON_REQUEST_WAITED;
     for (;;) {
         const bool alone = atomic_load_explicit(&ctx->calling_back, memory_order_relaxed);
-        if ((!slept || alone) && look_on(ctx, request, deadline)) {
-            drive(ctx, request, deadline);
+        if ((!slept || alone) && look_on(ctx, &run, deadline)) {
+            drive(ctx, &run, deadline);
             bool gave_way = atomic_load_explicit(&ctx->takers, memory_order_relaxed);
             horon_token_release(ctx);
             if (gave_way && !past(deadline))
                 continue;
-            if (!horon_request_ended(request))
+            if (!is_over(&run))
                 horon_doorbell_ring(ctx->doorbell); /* this thread gives up: the other takes over */
         }
-        if (horon_request_ended(request))
+        if (is_over(&run))
             return HORON_OK;
         if (deadline != UINT64_MAX && horon_clock_ns() >= deadline)
             return HORON_ERR_TIMEOUT;
-        sleep_on(&request->state, slice_of(deadline, alone ? BUSY_SLICE_MS : SLICE_MS));
+        sleep_on(&run, slice_of(deadline, alone ? BUSY_SLICE_MS : SLICE_MS));
         slept = true;
     }
 }

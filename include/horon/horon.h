@@ -399,7 +399,8 @@ HORON_API horon_status_t horon_start_all(horon_request_t *const *reqs, size_t n,
 HORON_API horon_status_t horon_test(horon_request_t *req, horon_completion_t kind);
 
 /**
- * Waits until the request has ended. May be called by several threads and again after the end.
+ * Waits until the request has ended. May be called by several threads and again after the end. If
+ * its callback starts it again, whoever waited for the run that ended is told how that one ended.
  * @return OK | the failure | ERR_TIMEOUT, still in flight: it keeps its buffers, wait again or
  *         cancel | ERR_INVALID, prepared but never started, or called from a callback
  * Blocks: at most @p timeout_ms; spins briefly, then yields, then sleeps. The calling thread may

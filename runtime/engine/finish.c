@@ -54,6 +54,8 @@ void horon_engine_tell(const struct horon_engine *engine, struct horon_request *
     horon_callback_fn_t callback = request->callback;
     void *arg = request->callback_arg;
     horon_status_t status = request->status;
+    /* whoever waits sees by this that it ended, even if the callback starts it again at once */
+    atomic_fetch_add_explicit(&request->ends, 1, memory_order_release);
     uint32_t before =
         atomic_exchange_explicit(&request->state, HORON_REQUEST_ENDED, memory_order_acq_rel);
     if ((before & HORON_REQUEST_WAITED) && options->wake_waiters)
@@ -74,7 +76,7 @@ void horon_engine_end(struct horon_engine *engine, struct horon_request *request
         engine->barrier = NULL;
         engine->barriers++;
     }
-    request->status = status;
+    atomic_store_explicit(&request->status, status, memory_order_relaxed);
     if (status < 0)
         explain_failure(engine, request, text ? text : horon_status_text(status));
     else if (!request->op.output) {

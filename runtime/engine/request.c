@@ -294,7 +294,6 @@ void horon_request_reset(struct horon_request *request)
     request->owned_output = NULL;
     request->output = NULL;
     request->output_count = 0;
-    request->status = HORON_IN_PROGRESS;
     request->output_refused = false;
     request->begun = false;
     request->asked = false;

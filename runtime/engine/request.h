@@ -61,7 +61,8 @@ struct horon_request {
     bool nobodys;        /* of horon_run(): nobody has a handle of it */
     bool output_refused; /* there was no memory for what it gave */
     uint32_t handle;
-    horon_status_t status;               /* how it ended */
+    _Atomic uint32_t ends;               /* how often it has; before its state says so */
+    _Atomic horon_status_t status;       /* how it ended last */
     struct horon_context *context;       /* referenced */
     struct horon_name *name;             /* named: its in-flight mark; referenced */
     struct horon_request *older, *newer; /* list of all in flight */
@@ -105,7 +106,7 @@ horon_status_t horon_request_init(struct horon_request *request, const horon_des
                                   struct horon_error *error);
 void horon_request_deinit(struct horon_request *request, struct horon_names *names);
 
-/** Sets what a former run left back, before a new one. */
+/** Sets what a former run left back, before a new one; but its status, which may yet be asked. */
 void horon_request_reset(struct horon_request *request);
 
 /** "allreduce 'conv1.weight'" or "allreduce (in order)". */
