@@ -41,9 +41,13 @@ PyObject *horon_py_raise_refused(struct horon_py_state *state, horon_status_t st
     if (!type)
         return horon_py_raise_failed(state, status, text);
     PyObject *message = decode(text && *text ? text : horon_status_text(status));
-    if (message)
-        PyErr_SetObject(type, message);
+    PyObject *error = message ? PyObject_CallFunctionObjArgs(type, message, NULL) : NULL;
+    PyObject *code = error ? PyLong_FromLong(status) : NULL;
+    if (code && PyObject_SetAttrString(error, "status", code) == 0)
+        PyErr_SetObject(type, error);
     Py_XDECREF(message);
+    Py_XDECREF(error);
+    Py_XDECREF(code);
     return NULL;
 }
 

@@ -81,6 +81,19 @@ def broadcast_object(obj, root_rank=0, name=None, process_set=None):
     return obj if is_root else _load(name, root_rank, view)
 
 
+def allgather_texts(text, name):
+    """-> the ranks' texts"""
+    request = context().submit(_horon.ALLGATHER, name, text.encode(errors="replace"), None)
+    request.wait()
+    output, rows = request.output()
+    view = memoryview(output)
+    texts = []
+    for count in rows:
+        texts.append(bytes(view[:count]).decode(errors="replace"))
+        view = view[count:]
+    return texts
+
+
 def allgather_object(obj, name=None, process_set=None):
     """Returns the list of all ranks' objects, in rank order.
 

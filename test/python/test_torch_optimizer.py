@@ -139,10 +139,13 @@ def rank_accumulate():
     cross_entropy(model(my_part(x)), my_part(y)).backward()
     with pytest.raises(AssertionError, match="backward_passes_per_step"):
         cross_entropy(model(my_part(x)), my_part(y)).backward()
+    with pytest.raises(RuntimeError, match=r"failed: .*backward_passes_per_step"):
+        optimizer.step()
+    optimizer.zero_grad()
+    cross_entropy(model(my_part(x)), my_part(y)).backward()
     with pytest.raises(AssertionError, match="zero_grad"):
         optimizer.zero_grad()
     optimizer.step()
-    optimizer.zero_grad()
     return away
 
 

@@ -178,7 +178,7 @@ def test_no_step_with_a_gradient_that_was_not_exchanged(run_ranks):
 
 
 def rank_in_flight():
-    """Rank 0 uses the name for something else; what it did exchange, the other may step with."""
+    """Rank 0 uses the name for something else: the step fails on both, and neither is ahead."""
     hvd.init()
     p = ones("a", "b")
     optimizer = distributed(p.items())
@@ -190,21 +190,22 @@ def rank_in_flight():
         assert_all(hvd.synchronize(other), 1.0)
         with pytest.raises(RuntimeError, match=r"allreduce.a' is already in flight"):
             optimizer.step()
-        assert_all(p["b"], 1.0)
     else:
         hvd.barrier()  # before it, rank 0's allreduce cannot end
         assert_all(hvd.allreduce(torch.ones(2), name="a"), 1.0)
         sum(q.sum() for q in p.values()).backward()
-        optimizer.step()
-        assert_all(p["b"], 0.0)
+        with pytest.raises(hvd.HoronInternalError, match=r"failed on rank 0: .*'allreduce.a' is"):
+            optimizer.step()
+    assert_all(p["a"], 1.0)
+    assert_all(p["b"], 1.0)
     optimizer.zero_grad()
     sum(q.sum() * hvd.rank() for q in p.values()).backward()
     optimizer.step()
-    assert_all(p["a"], 0.5 - hvd.rank())
-    assert_all(p["b"], 0.5 - hvd.rank())
+    assert_all(p["a"], 0.5)
+    assert_all(p["b"], 0.5)
 
 
-def test_a_name_in_use_fails_one_backward(run_ranks):
+def test_a_name_in_use_fails_the_step_of_all(run_ranks):
     run_ranks(2, rank_in_flight)
 
 
@@ -260,6 +261,180 @@ def rank_sparse_here_dense_there():
 
 def test_a_gradient_sparse_here_and_dense_there_fails_on_both(run_ranks):
     run_ranks(2, rank_sparse_here_dense_there)
+
+
+# ---- What one rank alone does ----
+
+
+def train_step(optimizer, p, scale):
+    optimizer.zero_grad()
+    sum((q * scale).sum() for q in p.values()).backward()
+    optimizer.step()
+
+
+def fails_here_or_there(optimizer, here, cause, ends="step"):
+    """The step fails on rank 0 for `cause`, and on the others because of it."""
+    if hvd.rank() == 0 and ends == "zero_grad":
+        optimizer.zero_grad()
+    elif hvd.rank() == 0 or here:
+        with pytest.raises(RuntimeError, match=f"gradients failed: {cause}"):
+            optimizer.step()
+    else:
+        with pytest.raises(hvd.HoronInternalError, match=f"failed on rank 0: {cause}") as caught:
+            optimizer.step()
+        assert caught.value.status_name == "ERR_CANCELLED"
+
+
+def assert_in_step(optimizer, p):
+    """The failed step has moved nothing, and the next one is the same step on all ranks."""
+    for q in p.values():
+        assert_all(q, 1.0)
+    train_step(optimizer, p, 1.0 + hvd.rank())
+    for q in p.values():
+        assert_all(q, 1.0 - (1 + hvd.size()) / 2)
+
+
+def rank_hook_fails_alone(ends, groups):
+    """Ranks would stay a step apart: each took the other's last gradient for this step's."""
+    hvd.init()
+    p = ones("a", "b")
+    optimizer = distributed(p.items(), groups=groups)
+    loss = sum((q**2).sum() for q in p.values())
+    cause = "the gradient of . must not require a gradient itself"
+    if hvd.rank() == 0:
+        with pytest.raises(AssertionError, match=cause):
+            loss.backward(create_graph=True)
+    else:
+        loss.backward()
+    fails_here_or_there(optimizer, False, cause, ends)
+    optimizer.zero_grad()
+    assert_in_step(optimizer, p)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("ends", ["step", "zero_grad"])
+@pytest.mark.parametrize("groups", [None, 1, 2])
+def test_a_hook_that_fails_on_one_rank_fails_the_step_of_all(run_ranks, n, ends, groups):
+    run_ranks(n, rank_hook_fails_alone, ends, groups)
+
+
+def rank_sparse_in_group_alone():
+    hvd.init()
+    table, other = nn.Embedding(2, 1), ones("other")
+    nn.init.ones_(table.weight)
+    optimizer = distributed([("table", table.weight), *other.items()], groups=1)
+    table.sparse = hvd.rank() == 0
+    loss = table(torch.tensor([0])).sum() + other["other"].sum()
+    if hvd.rank() == 0:
+        with pytest.raises(ValueError, match="sparse gradient of table cannot be in a group"):
+            loss.backward()
+    else:
+        loss.backward()
+    fails_here_or_there(optimizer, False, "the sparse gradient of table cannot be in a group")
+    optimizer.zero_grad()
+    table.sparse = False
+    (table(torch.tensor([0, 1])).sum() + other["other"].sum()).backward()
+    optimizer.step()
+    assert_all(table.weight, 0.0)
+    assert_all(other["other"], 0.0)
+
+
+def test_a_group_that_fails_on_one_rank_ends_on_all(run_ranks):
+    run_ranks(2, rank_sparse_in_group_alone)
+
+
+def double(p):
+    p["b"].grad.mul_(2)
+
+
+def clip(p):
+    nn.utils.clip_grad_norm_(p.values(), 1e-3)
+
+
+def clip_together(p):
+    nn.utils.clip_grad_norm_(p.values(), 1e-3, foreach=True)
+
+
+def clear(p):
+    p["b"].grad = None
+
+
+def replace(p):
+    p["b"].grad = p["b"].grad.clone()
+
+
+@pytest.mark.parametrize("change", [double, clip, clip_together, clear, replace])
+@pytest.mark.parametrize("everywhere", [True, False])
+@pytest.mark.parametrize("options", [{}, {"compression": "fp16"}, {"groups": 1}], ids=str)
+def test_a_gradient_changed_on_its_way_fails_the_step_of_all(
+    run_ranks, change, everywhere, options
+):
+    run_ranks(2, rank_changing, change, everywhere, options)
+
+
+def rank_changing(change, everywhere, options):
+    hvd.init()
+    p = ones("a", "b")
+    options = dict(options)
+    if "compression" in options:
+        options["compression"] = getattr(hvd.Compression, options["compression"])
+    optimizer = distributed(p.items(), **options)
+    sum(q.sum() for q in p.values()).backward()
+    if everywhere or hvd.rank() == 0:
+        change(p)
+    cause = "the gradient of [ab] was changed after backward.*optimizer.synchronize"
+    fails_here_or_there(optimizer, everywhere, cause)
+    optimizer.zero_grad()
+    assert_in_step(optimizer, p)
+
+
+def rank_scaling(explicit):
+    """GradScaler unscales gradients that are on their way, in a way that torch does not count."""
+    hvd.init()
+    p = ones("a", "b")
+    optimizer = distributed(p.items())
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    scaler.scale(sum(q.sum() for q in p.values())).backward()
+    if explicit:
+        scaler.unscale_(optimizer)
+    with pytest.raises(RuntimeError, match=r"gradient of [ab] was unscaled.*synchronize"):
+        scaler.step(optimizer)
+    if explicit:
+        scaler.update()
+    optimizer.zero_grad()
+    assert_in_step(optimizer, p)
+    optimizer.zero_grad()
+    scaler.scale(sum(q.sum() * (1 + hvd.rank()) for q in p.values())).backward()
+    optimizer.synchronize()
+    scaler.unscale_(optimizer)
+    with optimizer.skip_synchronize():
+        scaler.step(optimizer)
+    assert_all(p["a"], 1.0 - 2 * 1.5)
+
+
+@pytest.mark.skipif(not hasattr(torch, "amp") or not hasattr(torch.amp, "GradScaler"), reason="old")
+@pytest.mark.parametrize("explicit", [False, True])
+def test_unscaling_on_the_way_fails_the_step(run_ranks, explicit):
+    run_ranks(2, rank_scaling, explicit)
+
+
+def rank_clearing_between_passes():
+    """Nothing is on its way before the last pass: what was accumulated may be dropped."""
+    hvd.init()
+    p = ones("a", "b")
+    optimizer = distributed(p.items(), backward_passes_per_step=2)
+    sum(q.sum() for q in p.values()).backward()
+    optimizer.zero_grad()
+    for _ in range(2):
+        sum((q * hvd.rank()).sum() for q in p.values()).backward()
+    with pytest.raises(AssertionError, match="race condition"):
+        optimizer.zero_grad()
+    optimizer.step()
+    assert_all(p["a"], 0.0)
+
+
+def test_zero_grad_between_the_passes_of_a_step(run_ranks):
+    run_ranks(2, rank_clearing_between_passes)
 
 
 # ---- Schedulers ----

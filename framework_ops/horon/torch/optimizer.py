@@ -15,7 +15,7 @@ import torch
 
 from horon._world import Average, ReduceOp, check_process_set, global_process_set, size
 from horon.torch.compression import Compression
-from horon.torch.exchange import make_exchange
+from horon.torch.exchange import TorchExchange
 
 
 class _DistributedOptimizer(torch.optim.Optimizer):
@@ -37,7 +37,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         for i, group in enumerate(self.param_groups):
             for j, p in enumerate(group["params"]):
                 if p.requires_grad and id(p) not in exchange.slots:
-                    exchange.add(p, self._names.get(id(p), f"noname.{i}.{j}"))
+                    exchange.hook(p, self._names.get(id(p), f"noname.{i}.{j}"))
 
     def __reduce_ex__(self, protocol):
         """Copying and pickling: torch would leave the exchange out, and a copy train for itself."""
@@ -86,6 +86,18 @@ class _DistributedOptimizer(torch.optim.Optimizer):
             return
         self.synchronize()
 
+    @property
+    def _step_supports_amp_scaling(self):
+        """GradScaler.step() asks this before it unscales gradients, which torch does not count."""
+        exchange = self._exchange
+        if exchange is not None and exchange.fired and self._should_synchronize:
+            exchange.refuse_change("unscaled by GradScaler.step()")
+        return self.__dict__.get("_step_supports_amp_scaling", False)
+
+    @_step_supports_amp_scaling.setter
+    def _step_supports_amp_scaling(self, supports):
+        self.__dict__["_step_supports_amp_scaling"] = supports
+
     def _tell_schedulers(self):
         """One that was made before wrapping looks for this mark to see that a step came first."""
         original = self._original and self._original()
@@ -114,14 +126,14 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
     def zero_grad(self, *args, **kwargs):
         exchange = self._exchange
-        if exchange is not None and exchange.failure is not None:
-            exchange.abandon()
         if exchange is not None and exchange.fired:
-            raise AssertionError(
-                "optimizer.zero_grad() was called after loss.backward() but before "
-                "optimizer.step() or optimizer.synchronize(). This is prohibited as it can cause "
-                "a race condition."
-            )
+            if exchange.failure is None and exchange.has_begun():
+                raise AssertionError(
+                    "optimizer.zero_grad() was called after loss.backward() but before "
+                    "optimizer.step() or optimizer.synchronize(). This is prohibited as it can "
+                    "cause a race condition."
+                )
+            exchange.abandon()
         return super().zero_grad(*args, **kwargs)
 
     def add_param_group(self, param_group):
@@ -236,7 +248,7 @@ def DistributedOptimizer(
     _check_optimizer(optimizer)
     named_parameters = _check_names(optimizer, named_parameters)
     groups = _check_groups(groups, num_groups)
-    exchange = make_exchange(
+    exchange = TorchExchange(
         compression,
         ReduceOp(op),
         gradient_predivide_factor,
