@@ -1,30 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The handshake that every connection passes before its first frame is read: both sides say who
- * they are (HELLO) and prove that they know the job key, over both HELLOs with their nonces, the
- * role and the direction. Sans-I/O: takes bytes in any split, gives bytes.
+ * they are (HELLO, with a share of a key exchange) and prove that they know the job key. It hands
+ * over a secret for each direction. Sans-I/O: takes bytes in any split, gives bytes.
  *
  *     connector                        acceptor
  *                      <---  HELLO               a stranger's server that stays silent is never
- *     HELLO, PROOF     --->                      sent a byte
- *                      <---  'Y', PROOF   or 'N', if the connector's proof is wrong
+ *     HELLO            --->                      sent a byte
+ *                      <---  PROOF
+ *     'Y', PROOF       --->                      or 'N', if the acceptor's proof is wrong
  *     'K'              --->                      the connector may have tried several addresses: it
  *                                                confirms the one connection that it keeps
  */
 #ifndef HORON_BOOT_AUTH_H
 #define HORON_BOOT_AUTH_H
 
+#include "boot/exchange.h"
 #include "status.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define HORON_PROTOCOL_MIN 1 /* oldest and newest wire that this library speaks */
-#define HORON_PROTOCOL_MAX 1
+#define HORON_PROTOCOL_MIN 2 /* oldest and newest wire that this library speaks */
+#define HORON_PROTOCOL_MAX 2
 #define HORON_MEMBER_BYTES 16
 #define HORON_PROOF_BYTES 32
+#define HORON_SECRET_BYTES 32
 #define HORON_NONCE_BYTES 32
+#define HORON_AUTH_RANDOM_BYTES (HORON_NONCE_BYTES + HORON_SEED_BYTES)
 #define HORON_HELLO_BYTES_MAX                                                                      \
     512 /* a later version may append fields; they are proven, not read                            \
          */
@@ -50,7 +54,8 @@ struct horon_hello {
 /** The job key, digested. All zero bytes do not occur. */
 struct horon_auth_key {
     uint8_t bytes[32];
-    bool given; /* false: there is no key; then only loopback is safe */
+    struct horon_exchange_masks masks; /* of the key, for the exchange */
+    bool given;                        /* false: there is no key; then only loopback is safe */
 };
 
 /** @param text the key as the user gave it; @p bytes 0: no key. @return OK | ERR_SYSTEM, libcrypto
@@ -69,9 +74,8 @@ bool horon_auth_equal(const uint8_t a[HORON_PROOF_BYTES], const uint8_t b[HORON_
 enum horon_auth_state {
     HORON_AUTH_READ_HEAD,
     HORON_AUTH_READ_HELLO,
-    HORON_AUTH_READ_PROOF,   /* acceptor */
-    HORON_AUTH_READ_VERDICT, /* connector */
-    HORON_AUTH_READ_ANSWER,  /* connector: the acceptor's proof */
+    HORON_AUTH_READ_VERDICT, /* acceptor: was its proof right? */
+    HORON_AUTH_READ_PROOF,
     HORON_AUTH_READ_CONFIRM, /* acceptor */
     HORON_AUTH_PROVEN,
     HORON_AUTH_FAILED
@@ -80,21 +84,39 @@ enum horon_auth_state {
 /** One handshake. No pointer in it but the key's, which must outlive it. */
 struct horon_auth {
     const struct horon_auth_key *key;
-    bool acceptor;
+    enum horon_side side; /* ours; the arrays below are by side */
     enum horon_auth_state state;
+    bool confirmed; /* the connector: 'K' was queued */
     struct horon_hello mine, theirs;
-    uint8_t hello[2][HORON_HELLO_BYTES_MAX]; /* as sent: [0] the acceptor's, [1] the connector's */
+    uint8_t hello[2][HORON_HELLO_BYTES_MAX]; /* as sent */
     size_t hello_bytes[2];
-    uint8_t piece[HORON_HELLO_BYTES_MAX]; /* what is being read */
+    uint8_t scalar[HORON_SCALAR_BYTES]; /* ours, of the exchange */
+    uint8_t proof[2][HORON_PROOF_BYTES];
+    uint8_t secret[2][HORON_SECRET_BYTES]; /* of what this side sends */
+    uint8_t piece[HORON_HELLO_BYTES_MAX];  /* what is being read */
     size_t piece_bytes, piece_want;
     uint8_t out[HORON_HELLO_BYTES_MAX + HORON_PROOF_BYTES];
     size_t out_bytes, out_sent;
     struct horon_error error; /* once FAILED */
 };
 
-/** @param nonce random, never used twice. */
-void horon_auth_init(struct horon_auth *auth, bool acceptor, const struct horon_auth_key *key,
-                     const struct horon_hello *mine, const uint8_t nonce[HORON_NONCE_BYTES]);
+/** What a handshake hands over. */
+struct horon_proven {
+    int fd; /* the taker's: connected, non-blocking */
+    struct horon_hello theirs;
+    /* Of this connection alone, known to both ends and to nobody else, the job key's other holders
+     * included. Nothing is enciphered with them yet. */
+    uint8_t send_secret[HORON_SECRET_BYTES];
+    uint8_t receive_secret[HORON_SECRET_BYTES];
+};
+
+/** @param random never used twice. @return OK | ERR_SYSTEM, libcrypto refuses: the handshake has
+ * failed */
+horon_status_t horon_auth_init(struct horon_auth *auth, enum horon_side side,
+                               const struct horon_auth_key *key, const struct horon_hello *mine,
+                               const uint8_t random[HORON_AUTH_RANDOM_BYTES]);
+/** Wipes it. */
+void horon_auth_deinit(struct horon_auth *auth);
 
 /** @return how many bytes may be read now: never any that belong to what follows the handshake. 0
  * once it is proven or has failed. */
@@ -113,6 +135,9 @@ void horon_auth_sent(struct horon_auth *auth, size_t bytes);
 
 /** The connector, once proven, keeps this connection: queues the 'K'. */
 void horon_auth_confirm(struct horon_auth *auth);
+
+/** What a proven handshake over @p fd hands over. Wiped by the taker. */
+struct horon_proven horon_auth_take(const struct horon_auth *auth, int fd);
 
 /**
  * Are two proven sides of one job and compatible?

@@ -62,20 +62,20 @@ static void close_attempt(struct attempt *attempt)
     if (attempt->watch.fd >= 0)
         close(attempt->watch.fd);
     attempt->watch.fd = -1;
+    horon_auth_deinit(&attempt->auth);
 }
 
 /* Ends everything and tells the owner, who may free the dial: the last thing a caller does. */
-static void finish(struct horon_dial *dial, horon_status_t status, int fd,
-                   const struct horon_hello *theirs, const struct horon_error *error)
+static void finish(struct horon_dial *dial, horon_status_t status,
+                   const struct horon_proven *proven, const struct horon_error *error)
 {
-    const struct horon_hello theirs_copy = theirs ? *theirs : (struct horon_hello){0};
     const struct horon_error error_copy = error ? *error : (struct horon_error){0};
     for (int i = 0; i < dial->count; i++) {
         close_attempt(&dial->attempts[i]);
         dial->attempts[i].state = ATTEMPT_DEAD;
     }
     horon_pump_untimer(dial->options.pump, &dial->timer);
-    dial->options.done(dial->options.arg, status, fd, &theirs_copy, &error_copy);
+    dial->options.done(dial->options.arg, status, proven, &error_copy);
 }
 
 /* @return when @p attempt is to be looked after if nothing comes from its peer */
@@ -160,7 +160,7 @@ static void fail(struct horon_dial *dial, horon_status_t status)
     char text[HORON_ERROR_TEXT_BYTES - 64];
     horon_dial_describe(dial, text, sizeof text);
     horon_error_set(&error, status, "%s", text);
-    finish(dial, status, -1, NULL, &error);
+    finish(dial, status, NULL, &error);
 }
 
 /* One try ended badly; attempt->error says how. May free the dial. */
@@ -217,22 +217,22 @@ static horon_status_t check_theirs(struct attempt *attempt)
 static void attempt_proven(struct attempt *attempt)
 {
     const int on = 1;
-    int fd = attempt->watch.fd;
+    struct horon_proven proven = horon_auth_take(&attempt->auth, attempt->watch.fd);
     horon_pump_unwatch(attempt->dial->options.pump, &attempt->watch);
     attempt->watch.fd = -1;
     if (attempt->address.any.sa_family != AF_UNIX)
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    finish(attempt->dial, HORON_OK, fd, &attempt->auth.theirs, NULL);
+        setsockopt(proven.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    finish(attempt->dial, HORON_OK, &proven, NULL);
+    explicit_bzero(&proven, sizeof proven);
 }
 
 /* Carries the handshake on. May free the dial. */
 static void prove(struct attempt *attempt)
 {
     uint32_t events = 0;
-    bool confirmed = attempt->auth.state == HORON_AUTH_PROVEN;
     horon_status_t status =
         horon_prove_turn(attempt->watch.fd, &attempt->auth, &events, &attempt->error);
-    if (status == HORON_OK && !confirmed) {
+    if (status == HORON_OK && !attempt->auth.confirmed) {
         status = check_theirs(attempt);
         if (status == HORON_OK) {
             horon_auth_confirm(&attempt->auth);
@@ -264,16 +264,17 @@ static bool is_our_user(int fd, struct horon_error *error)
 
 static void connected(struct attempt *attempt)
 {
-    uint8_t nonce[HORON_NONCE_BYTES];
+    uint8_t random[HORON_AUTH_RANDOM_BYTES];
     const struct horon_dial_options *options = &attempt->dial->options;
     if ((options->same_user && !is_our_user(attempt->watch.fd, &attempt->error)) ||
-        horon_random(nonce, sizeof nonce, &attempt->error) != HORON_OK) {
+        horon_random(random, sizeof random, &attempt->error) != HORON_OK) {
         attempt_failed(attempt);
         return;
     }
     attempt->state = ATTEMPT_PROVING;
     attempt->start_ns = horon_clock_ns();
-    horon_auth_init(&attempt->auth, false, options->key, &options->hello, nonce);
+    horon_auth_init(&attempt->auth, HORON_SIDE_CONNECTOR, options->key, &options->hello, random);
+    explicit_bzero(random, sizeof random);
     horon_error_set(&attempt->error, HORON_ERR_CONFIG,
                     "it answers, but gives no sign of being horon");
     schedule(attempt->dial);

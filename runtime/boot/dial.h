@@ -31,10 +31,10 @@ struct horon_dial_options {
     int tries;      /* of each address; 0: again and again until the dial is destroyed */
     bool same_user; /* unix sockets: the peer must run as our user */
     /**
-     * Called once. On OK the callee owns @p fd: connected, proven, non-blocking, no delay. It may
-     * destroy the dial.
+     * Called once. On OK the callee owns the descriptor of @p proven: no delay; else that is NULL.
+     * It may destroy the dial.
      */
-    void (*done)(void *arg, horon_status_t status, int fd, const struct horon_hello *theirs,
+    void (*done)(void *arg, horon_status_t status, const struct horon_proven *proven,
                  const struct horon_error *error);
     void *arg;
 };

@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #define PAUSE_NS 10000000u /* of accepting, when descriptors have run out */
@@ -80,6 +81,7 @@ static int dismiss(struct guest *guest)
     *at = guest->next;
     greeter->guest_count--;
     horon_pump_unwatch(greeter->options.pump, &guest->watch);
+    horon_auth_deinit(&guest->auth);
     horon_free(guest);
     if (greeter->paused && !greeter->resume_ns)
         set_paused(greeter, false);
@@ -121,12 +123,13 @@ static void welcome(struct guest *guest)
 {
     const int on = 1;
     const struct horon_greeter_options options = guest->greeter->options;
-    const struct horon_hello theirs = guest->auth.theirs;
+    struct horon_proven proven = horon_auth_take(&guest->auth, guest->watch.fd);
     const bool local = guest->from.any.sa_family == AF_UNIX;
-    int fd = dismiss(guest);
+    dismiss(guest);
     if (!local)
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    options.arrived(options.arg, fd, &theirs);
+        setsockopt(proven.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    options.arrived(options.arg, &proven);
+    explicit_bzero(&proven, sizeof proven);
 }
 
 static void prove(struct guest *guest)
@@ -177,14 +180,14 @@ static void turn_away(struct horon_greeter *greeter, int fd, const struct horon_
 
 static void admit(struct horon_greeter *greeter, int fd, const struct horon_address *from)
 {
-    uint8_t nonce[HORON_NONCE_BYTES];
+    uint8_t random[HORON_AUTH_RANDOM_BYTES];
     const char *why = objection(greeter, fd, from);
     if (why) {
         turn_away(greeter, fd, from, why);
         return;
     }
     struct guest *guest = horon_zalloc(1, sizeof *guest);
-    if (!guest || horon_random(nonce, sizeof nonce, NULL) != HORON_OK) {
+    if (!guest || horon_random(random, sizeof random, NULL) != HORON_OK) {
         horon_free(guest);
         turn_away(greeter, fd, from, "no memory to greet it");
         return;
@@ -196,7 +199,9 @@ static void admit(struct horon_greeter *greeter, int fd, const struct horon_addr
     guest->next = greeter->guests;
     greeter->guests = guest;
     greeter->guest_count++;
-    horon_auth_init(&guest->auth, true, greeter->options.key, &greeter->options.hello, nonce);
+    horon_auth_init(&guest->auth, HORON_SIDE_ACCEPTOR, greeter->options.key,
+                    &greeter->options.hello, random);
+    explicit_bzero(random, sizeof random);
     if (greeter->guest_count >= greeter->options.guests_max)
         set_paused(greeter, true);
     schedule(greeter);

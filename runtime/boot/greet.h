@@ -22,9 +22,9 @@ struct horon_greeter_options {
     /** NULL, or says of a connection why it is turned away before anything is read; NULL: it is not
      */
     const char *(*objection)(void *arg, int fd);
-    /** A guest has proven the key, is compatible, and keeps the connection. The callee owns @p fd
-     * (non-blocking, no delay). It may stop or destroy the greeter. */
-    void (*arrived)(void *arg, int fd, const struct horon_hello *theirs);
+    /** A guest has proven the key, is compatible, and keeps the connection. The callee owns the
+     * descriptor (non-blocking, no delay). It may stop or destroy the greeter. */
+    void (*arrived)(void *arg, const struct horon_proven *proven);
     /** A guest was turned away; or (ERR_MEMORY, once) descriptors have run out, and connections
      * wait. May be NULL.
      * @p rank is what its hello says, proven or not; -1 if there was none. @p proven: the key. */

@@ -100,7 +100,7 @@ static const char *object_to(void *arg, int socket)
     return NULL;
 }
 
-static void reached(void *arg, horon_status_t status, int fd, const struct horon_hello *theirs,
+static void reached(void *arg, horon_status_t status, const struct horon_proven *proven,
                     const struct horon_error *error)
 {
     struct horon_host_meeting *meeting = arg;
@@ -108,8 +108,8 @@ static void reached(void *arg, horon_status_t status, int fd, const struct horon
     meeting->dial = NULL;
     meeting->settled = true;
     if (status == HORON_OK) {
-        meeting->leader = theirs->rank;
-        horon_share_add(meeting->options.share, theirs->rank, fd, -1);
+        meeting->leader = proven->theirs.rank;
+        horon_share_add(meeting->options.share, proven->theirs.rank, proven->fd, -1);
         return;
     }
     HORON_LOG_WARN(meeting->options.log, "no shared memory with rank %d: %s",
@@ -117,10 +117,11 @@ static void reached(void *arg, horon_status_t status, int fd, const struct horon
 }
 
 /* The member counts on us from here on: what goes wrong now is a failure. */
-static void arrived(void *arg, int fd, const struct horon_hello *theirs)
+static void arrived(void *arg, const struct horon_proven *proven)
 {
     struct horon_host_meeting *meeting = arg;
-    horon_share_add(meeting->options.share, theirs->rank, fd, peer_pidfd(fd));
+    horon_share_add(meeting->options.share, proven->theirs.rank, proven->fd,
+                    peer_pidfd(proven->fd));
 }
 
 static void refused(void *arg, int rank, bool proven, const char *from,

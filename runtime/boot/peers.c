@@ -137,24 +137,24 @@ static void connected(struct horon_peers *peers, int rank, int fd)
     peers->missing--;
 }
 
-static void called(void *arg, horon_status_t status, int fd, const struct horon_hello *theirs,
+static void called(void *arg, horon_status_t status, const struct horon_proven *proven,
                    const struct horon_error *error)
 {
     struct call *call = arg;
     struct horon_peers *peers = call->peers;
     const struct horon_topology *topology = peers->options.topology;
-    (void)theirs;
     horon_dial_destroy(call->dial);
     call->dial = NULL;
     if (status == HORON_OK)
-        connected(peers, call->rank, fd);
+        connected(peers, call->rank, proven->fd);
     else if (peers->error.status == HORON_OK)
         horon_error_set(&peers->error, status, "cannot connect to rank %d (%s), tried %s",
                         call->rank, host_name(topology, call->rank), error->text);
 }
 
-static void arrived(void *arg, int fd, const struct horon_hello *theirs)
+static void arrived(void *arg, const struct horon_proven *proven)
 {
+    const struct horon_hello *theirs = &proven->theirs;
     struct horon_peers *peers = arg;
     const struct horon_topology *topology = peers->options.topology;
     const int rank = theirs->rank;
@@ -163,12 +163,12 @@ static void arrived(void *arg, int fd, const struct horon_hello *theirs)
         peers->socket_of[rank] < 0 &&
         memcmp(peers->options.infos[rank].member, theirs->member, sizeof theirs->member) == 0;
     if (wanted) {
-        connected(peers, rank, fd);
+        connected(peers, rank, proven->fd);
         return;
     }
     HORON_LOG_WARN(peers->options.log, "turned away a connection of rank %d, which is not expected",
                    rank);
-    close(fd);
+    close(proven->fd);
 }
 
 static void refused(void *arg, int rank, bool proven, const char *from,

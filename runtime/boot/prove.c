@@ -51,6 +51,10 @@ horon_status_t horon_prove_turn(int fd, struct horon_auth *auth, uint32_t *event
 {
     struct horon_error ignored;
     *events_out = EPOLLIN;
+    if (auth->state == HORON_AUTH_FAILED) { /* before it began */
+        *error = auth->error;
+        return error->status;
+    }
     for (;;) {
         horon_status_t sent = send_some(fd, auth, error);
         if (sent < 0)

@@ -189,17 +189,18 @@ static void send_home(struct visitor *second, const struct visitor *first)
     tell_turned(second->server, rank, second_from, text);
 }
 
-static void arrived(void *arg, int fd, const struct horon_hello *theirs)
+static void arrived(void *arg, const struct horon_proven *proven)
 {
+    const int rank = proven->theirs.rank;
     struct horon_store_server *server = arg;
-    const struct visitor *first = find_first(server, theirs->rank);
+    const struct visitor *first = find_first(server, rank);
     struct visitor *visitor = horon_zalloc(1, sizeof *visitor);
     if (!visitor)
         goto refused;
     visitor->server = server;
-    visitor->rank = theirs->rank;
-    visitor->watch = (struct horon_watch){.ready = visitor_ready, .arg = visitor, .fd = fd};
-    if (horon_store_core_join(server->core, theirs->rank, visitor, &visitor->member) != HORON_OK)
+    visitor->rank = rank;
+    visitor->watch = (struct horon_watch){.ready = visitor_ready, .arg = visitor, .fd = proven->fd};
+    if (horon_store_core_join(server->core, rank, visitor, &visitor->member) != HORON_OK)
         goto refused;
     visitor->next = server->visitors;
     if (visitor->next)
@@ -218,9 +219,9 @@ refused:
     HORON_LOG_WARN(server->log,
                    "the store turned rank %d away: no memory, or too many joins are "
                    "unfinished",
-                   theirs->rank);
+                   rank);
     horon_free(visitor);
-    close(fd);
+    close(proven->fd);
 }
 
 static void limit_due(void *arg)

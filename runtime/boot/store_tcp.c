@@ -147,7 +147,7 @@ static const char *more_about(const struct tcp_store *store, char text[640])
     return text;
 }
 
-static void dialled(void *arg, horon_status_t status, int fd, const struct horon_hello *theirs,
+static void dialled(void *arg, horon_status_t status, const struct horon_proven *proven,
                     const struct horon_error *error)
 {
     struct tcp_store *store = arg;
@@ -159,8 +159,8 @@ static void dialled(void *arg, horon_status_t status, int fd, const struct horon
                         error->text, more_about(store, more));
         return;
     }
-    store->watch.fd = fd;
-    store->launcher_serves = theirs->rank < 0;
+    store->watch.fd = proven->fd;
+    store->launcher_serves = proven->theirs.rank < 0;
     tell_reached(store);
     send_some(store);
 }

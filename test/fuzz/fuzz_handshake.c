@@ -22,21 +22,28 @@ static const struct horon_hello hello = {.protocol_min = HORON_PROTOCOL_MIN,
                                          .job = 7,
                                          .settings = 9};
 
-/* Puts the right proof where the script has one: the digest over both hellos as they were seen. */
+/* The generator of the curve: a point like any other. */
+static const uint8_t their_share[HORON_POINT_BYTES] = {
+    0x04, 0x6b, 0x17, 0xd1, 0xf2, 0xe1, 0x2c, 0x42, 0x47, 0xf8, 0xbc, 0xe6, 0xe5,
+    0x63, 0xa4, 0x40, 0xf2, 0x77, 0x03, 0x7d, 0x81, 0x2d, 0xeb, 0x33, 0xa0, 0xf4,
+    0xa1, 0x39, 0x45, 0xd8, 0x98, 0xc2, 0x96, 0x4f, 0xe3, 0x42, 0xe2, 0xfe, 0x1a,
+    0x7f, 0x9b, 0x8e, 0xe7, 0xeb, 0x4a, 0x7c, 0x0f, 0x9e, 0x16, 0x2b, 0xce, 0x33,
+    0x57, 0x6b, 0x31, 0x5e, 0xce, 0xcb, 0xb6, 0x40, 0x68, 0x37, 0xbf, 0x51, 0xf5,
+};
+
+/* Where the share of the exchange lies in a hello, behind its head. */
+#define SHARE_AT 96
+
+/* Puts what only computing gives where the script has room for it: a share that is a point, and the
+ * right proof. */
 static void mend(const struct horon_auth *auth, uint8_t *piece, size_t bytes)
 {
-    const bool acceptor_proves = !auth->acceptor;
-    const char *label =
-        acceptor_proves ? "horon proof 1 of acceptor" : "horon proof 1 of connector";
-    uint8_t both[2 * HORON_HELLO_BYTES_MAX], proof[HORON_PROOF_BYTES];
-    if ((auth->state != HORON_AUTH_READ_PROOF && auth->state != HORON_AUTH_READ_ANSWER) ||
-        bytes != HORON_PROOF_BYTES)
-        return;
-    memcpy(both, auth->hello[0], auth->hello_bytes[0]);
-    memcpy(both + auth->hello_bytes[0], auth->hello[1], auth->hello_bytes[1]);
-    assert(horon_auth_digest(auth->key, label, both, auth->hello_bytes[0] + auth->hello_bytes[1],
-                             proof, NULL) == HORON_OK);
-    memcpy(piece, proof, sizeof proof);
+    const enum horon_side theirs =
+        auth->side == HORON_SIDE_ACCEPTOR ? HORON_SIDE_CONNECTOR : HORON_SIDE_ACCEPTOR;
+    if (auth->state == HORON_AUTH_READ_PROOF && bytes == HORON_PROOF_BYTES)
+        memcpy(piece, auth->proof[theirs], HORON_PROOF_BYTES);
+    if (auth->state == HORON_AUTH_READ_HELLO && bytes >= SHARE_AT + HORON_POINT_BYTES)
+        memcpy(piece + SHARE_AT, their_share, HORON_POINT_BYTES);
 }
 
 static void drain(struct horon_auth *auth, size_t chunk)
@@ -52,18 +59,20 @@ static void drain(struct horon_auth *auth, size_t chunk)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    struct horon_auth_key key;
+    static struct horon_auth_key key; /* made once: it takes long */
     struct horon_auth auth;
     struct horon_error error = {0};
-    const uint8_t nonce[HORON_NONCE_BYTES] = {3};
+    const uint8_t random[HORON_AUTH_RANDOM_BYTES] = {3, [79] = 5};
     if (bytes < 2)
         return 0;
-    const bool acceptor = data[0] & 1, knows_key = data[0] & 2, drains = data[0] & 4;
+    const enum horon_side side = data[0] & 1 ? HORON_SIDE_ACCEPTOR : HORON_SIDE_CONNECTOR;
+    const bool knows_key = data[0] & 2, drains = data[0] & 4;
     const size_t chunk = data[1] ? data[1] : HORON_HELLO_BYTES_MAX;
     data += 2;
     bytes -= 2;
-    assert(horon_auth_key_init(&key, "secret", 6, &error) == HORON_OK);
-    horon_auth_init(&auth, acceptor, &key, &hello, nonce);
+    if (!key.given)
+        assert(horon_auth_key_init(&key, "secret", 6, &error) == HORON_OK);
+    assert(horon_auth_init(&auth, side, &key, &hello, random) == HORON_OK);
     horon_status_t status = HORON_AGAIN;
     while (bytes && status == HORON_AGAIN) {
         const size_t want = horon_auth_want(&auth);
@@ -85,6 +94,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     assert(status == HORON_AGAIN || horon_auth_want(&auth) == 0);
     assert(status != HORON_OK || knows_key);
     assert(status >= 0 || auth.error.text[0]);
+    if (status == HORON_OK) {
+        const struct horon_proven proven = horon_auth_take(&auth, 0);
+        assert(memcmp(proven.send_secret, proven.receive_secret, HORON_SECRET_BYTES) != 0);
+    }
     if (status == HORON_OK)
         horon_hello_check(&hello, &auth.theirs, &error);
     drain(&auth, chunk);

@@ -37,15 +37,20 @@ static struct horon_hello make_hello(int rank)
     return hello;
 }
 
+static void begin(struct horon_auth *auth, enum horon_side side, const struct horon_auth_key *key,
+                  int rank, uint8_t random_byte)
+{
+    const struct horon_hello hello = make_hello(rank);
+    uint8_t random[HORON_AUTH_RANDOM_BYTES];
+    memset(random, random_byte, sizeof random);
+    assert_int_equal(horon_auth_init(auth, side, key, &hello, random), HORON_OK);
+}
+
 static void make_pair(struct pair *pair, const struct horon_auth_key *acceptor_key,
                       const struct horon_auth_key *connector_key)
 {
-    const struct horon_hello first = make_hello(0), second = make_hello(1);
-    uint8_t nonce[HORON_NONCE_BYTES];
-    memset(nonce, 0xa5, sizeof nonce);
-    horon_auth_init(&pair->acceptor, true, acceptor_key, &first, nonce);
-    memset(nonce, 0x5a, sizeof nonce);
-    horon_auth_init(&pair->connector, false, connector_key, &second, nonce);
+    begin(&pair->acceptor, HORON_SIDE_ACCEPTOR, acceptor_key, 0, 0xa5);
+    begin(&pair->connector, HORON_SIDE_CONNECTOR, connector_key, 1, 0x5a);
 }
 
 /* What changes the bytes of one direction on their way. */
@@ -173,7 +178,9 @@ static void measure(const struct horon_auth_key *key, size_t *up_bytes, size_t *
     *down_bytes = down.passed;
 }
 
-static void test_auth_every_flipped_bit_is_refused(void **state)
+/* Each handshake computes with points, so of each byte one bit is flipped, another one from byte to
+ * byte. */
+static void test_auth_every_flipped_byte_is_refused(void **state)
 {
     struct horon_auth_key key;
     size_t bytes[2];
@@ -183,18 +190,16 @@ static void test_auth_every_flipped_bit_is_refused(void **state)
     assert_true(bytes[0] > 100 && bytes[1] > 100);
     for (int direction = 0; direction < 2; direction++) {
         for (size_t at = 0; at < bytes[direction]; at++) {
-            for (int bit = 0; bit < 8; bit++) {
-                struct pair pair;
-                struct wire wires[2] = {clean(WIRE_BYTES_MAX), clean(WIRE_BYTES_MAX)};
-                wires[direction].flip_at = at;
-                wires[direction].flip = (uint8_t)(1u << bit);
-                make_pair(&pair, &key, &key);
-                talk(&pair, &wires[0], &wires[1]);
-                /* the acceptor sees what the connector sent last: it is never proven wrongly */
-                assert_int_not_equal(pair.acceptor.state, HORON_AUTH_PROVEN);
-                if (direction == 1)
-                    assert_int_not_equal(pair.connector.state, HORON_AUTH_PROVEN);
-            }
+            struct pair pair;
+            struct wire wires[2] = {clean(WIRE_BYTES_MAX), clean(WIRE_BYTES_MAX)};
+            wires[direction].flip_at = at;
+            wires[direction].flip = (uint8_t)(1u << at % 8);
+            make_pair(&pair, &key, &key);
+            talk(&pair, &wires[0], &wires[1]);
+            /* the acceptor sees what the connector sent last: it is never proven wrongly */
+            assert_int_not_equal(pair.acceptor.state, HORON_AUTH_PROVEN);
+            if (direction == 1)
+                assert_int_not_equal(pair.connector.state, HORON_AUTH_PROVEN);
         }
     }
 }
@@ -219,27 +224,25 @@ static void test_auth_every_cut_is_not_proven(void **state)
     }
 }
 
-/* An attacker between two connectors or two acceptors plays each one's bytes back to it. */
+/* An attacker plays an acceptor's bytes back to it: its hello, and its proof as ours. */
 static void test_auth_reflected_bytes_are_refused(void **state)
 {
     struct horon_auth_key key;
     struct pair pair;
-    struct wire wire = clean(WIRE_BYTES_MAX);
-    const struct horon_hello hello = make_hello(0);
-    uint8_t nonce[HORON_NONCE_BYTES] = {1};
+    uint8_t hello[HORON_HELLO_BYTES_MAX];
     size_t bytes;
     (void)state;
     make_key(&key, "secret");
-    horon_auth_init(&pair.connector, false, &key, &hello, nonce);
-    horon_auth_init(&pair.acceptor, true, &key, &hello, nonce);
-    /* the connector is shown a hello that is its own, then its own proof as the answer */
-    move(&pair.acceptor, &pair.connector, &wire);
-    const uint8_t *out = horon_auth_out(&pair.connector, &bytes);
+    make_pair(&pair, &key, &key);
+    const uint8_t *out = horon_auth_out(&pair.acceptor, &bytes);
+    memcpy(hello, out, bytes);
+    horon_auth_sent(&pair.acceptor, bytes);
+    assert_int_equal(horon_auth_feed(&pair.acceptor, hello, bytes), HORON_AGAIN);
     uint8_t answer[1 + HORON_PROOF_BYTES] = {'Y'};
-    memcpy(answer + 1, out + bytes - HORON_PROOF_BYTES, HORON_PROOF_BYTES);
-    assert_int_equal(horon_auth_feed(&pair.connector, answer, 1), HORON_AGAIN);
-    assert_int_equal(horon_auth_feed(&pair.connector, answer + 1, HORON_PROOF_BYTES),
-                     HORON_ERR_AUTH);
+    out = horon_auth_out(&pair.acceptor, &bytes);
+    assert_int_equal(bytes, HORON_PROOF_BYTES);
+    memcpy(answer + 1, out, bytes);
+    assert_int_equal(horon_auth_feed(&pair.acceptor, answer, sizeof answer), HORON_ERR_AUTH);
 }
 
 static void test_auth_replayed_connector_is_refused(void **state)
@@ -247,18 +250,85 @@ static void test_auth_replayed_connector_is_refused(void **state)
     struct horon_auth_key key;
     struct pair pair;
     struct wire up = clean(WIRE_BYTES_MAX), down = clean(WIRE_BYTES_MAX);
-    const struct horon_hello hello = make_hello(0);
-    uint8_t nonce[HORON_NONCE_BYTES] = {9};
     struct horon_auth fresh;
     (void)state;
     make_key(&key, "secret");
     make_pair(&pair, &key, &key);
     talk(&pair, &up, &down);
-    horon_auth_init(&fresh, true, &key, &hello, nonce); /* another nonce than the first time */
+    begin(&fresh, HORON_SIDE_ACCEPTOR, &key, 0, 9); /* other random bytes than the first time */
     horon_status_t status = HORON_AGAIN;
     for (size_t at = 0; at < up.passed && status == HORON_AGAIN; at++)
         status = horon_auth_feed(&fresh, &up.seen[at], 1);
     assert_int_equal(status, HORON_ERR_AUTH);
+}
+
+/* What a handshake shows of the key beside hellos, each with its share, is one digest. A stranger
+ * who listens at an address is not even shown that; one who connects can compare it with what he
+ * computes from one guess, which the exchange fixed with his share (test_exchange.c). */
+static void test_auth_stranger_who_listens_is_shown_no_proof(void **state)
+{
+    struct horon_auth_key key, guess;
+    struct pair pair;
+    struct wire up = clean(WIRE_BYTES_MAX), down = clean(WIRE_BYTES_MAX);
+    (void)state;
+    make_key(&key, "secret");
+    make_key(&guess, "guess");
+    make_pair(&pair, &guess, &key); /* the stranger accepts */
+    talk(&pair, &up, &down);
+    assert_int_equal(pair.connector.error.status, HORON_ERR_AUTH);
+    assert_int_equal(up.passed, pair.connector.hello_bytes[HORON_SIDE_CONNECTOR] + 1);
+    assert_int_equal(up.seen[up.passed - 1], 'N');
+}
+
+/* One secret a direction, the same at both ends, another in each handshake; nothing that was on the
+ * wire. */
+static void test_auth_hands_over_a_secret_for_each_direction(void **state)
+{
+    struct horon_auth_key key;
+    struct horon_proven proven[2][2];
+    struct pair pair;
+    (void)state;
+    make_key(&key, "secret");
+    for (uint8_t i = 0; i < 2; i++) {
+        struct wire up = clean(WIRE_BYTES_MAX), down = clean(WIRE_BYTES_MAX);
+        begin(&pair.acceptor, HORON_SIDE_ACCEPTOR, &key, 0, 1);
+        begin(&pair.connector, HORON_SIDE_CONNECTOR, &key, 1, (uint8_t)(2 + i));
+        talk(&pair, &up, &down);
+        proven[i][0] = horon_auth_take(&pair.acceptor, 7);
+        proven[i][1] = horon_auth_take(&pair.connector, 8);
+        assert_int_equal(proven[i][0].fd, 7);
+        assert_int_equal(proven[i][1].theirs.rank, 0);
+        assert_memory_equal(proven[i][0].send_secret, proven[i][1].receive_secret, 32);
+        assert_memory_equal(proven[i][0].receive_secret, proven[i][1].send_secret, 32);
+        assert_memory_not_equal(proven[i][0].send_secret, proven[i][0].receive_secret, 32);
+        assert_null(memmem(down.seen, down.passed, proven[i][0].send_secret, 32));
+        assert_null(memmem(up.seen, up.passed, proven[i][1].send_secret, 32));
+    }
+    assert_memory_not_equal(proven[0][0].send_secret, proven[1][0].send_secret, 32);
+    assert_memory_not_equal(proven[0][1].send_secret, proven[1][1].send_secret, 32);
+    horon_auth_deinit(&pair.acceptor);
+    static const struct horon_auth wiped;
+    assert_memory_equal(&pair.acceptor, &wiped, sizeof wiped);
+}
+
+/* The first version's hello has no share; whoever sends it is told so, not that it is broken. */
+static void test_auth_older_release_is_named(void **state)
+{
+    struct horon_auth_key key;
+    struct pair pair;
+    uint8_t hello[106];
+    size_t bytes;
+    (void)state;
+    make_key(&key, "secret");
+    make_pair(&pair, &key, &key);
+    memcpy(hello, horon_auth_out(&pair.acceptor, &bytes), sizeof hello);
+    hello[8] = 96; /* bytes that follow */
+    memset(hello + 42, 0, 4);
+    hello[42] = hello[44] = 1; /* versions 1 to 1 */
+    assert_int_equal(horon_auth_feed(&pair.connector, hello, sizeof hello), HORON_ERR_PROTO);
+    assert_string_equal(pair.connector.error.text,
+                        "rank 0 speaks versions 1 to 1 of horon's protocol, rank 1 2 to 2: "
+                        "different releases do not mix here");
 }
 
 static void test_auth_connector_is_silent_before_hello(void **state)
@@ -327,7 +397,7 @@ static void no_settings(struct horon_hello *theirs)
 static void test_hello_differences_name_both_sides(void **state)
 {
     static const struct difference differences[] = {
-        {older, HORON_ERR_PROTO, {"rank 1 speaks versions 4 to 4", "rank 0 1 to 1"}},
+        {older, HORON_ERR_PROTO, {"rank 1 speaks versions 5 to 5", "rank 0 2 to 2"}},
         {other_role, HORON_ERR_PROTO, {"peer", "store"}},
         {other_job, HORON_ERR_INVALID, {"job", ""}},
         {unknown_job, HORON_OK, {"", ""}},
@@ -356,10 +426,13 @@ int main(void)
         cmocka_unit_test(test_auth_same_key_any_split_is_proven),
         cmocka_unit_test(test_auth_other_key_is_refused_on_both_sides),
         cmocka_unit_test(test_auth_no_key_is_not_any_key),
-        cmocka_unit_test(test_auth_every_flipped_bit_is_refused),
+        cmocka_unit_test(test_auth_every_flipped_byte_is_refused),
         cmocka_unit_test(test_auth_every_cut_is_not_proven),
         cmocka_unit_test(test_auth_reflected_bytes_are_refused),
         cmocka_unit_test(test_auth_replayed_connector_is_refused),
+        cmocka_unit_test(test_auth_stranger_who_listens_is_shown_no_proof),
+        cmocka_unit_test(test_auth_hands_over_a_secret_for_each_direction),
+        cmocka_unit_test(test_auth_older_release_is_named),
         cmocka_unit_test(test_auth_connector_is_silent_before_hello),
         cmocka_unit_test(test_hello_differences_name_both_sides),
     };

@@ -241,7 +241,7 @@ static int connect_proven(struct scene *scene, int rank)
 {
     struct horon_auth auth;
     struct horon_error error = {0};
-    const uint8_t nonce[HORON_NONCE_BYTES] = {(uint8_t)rank};
+    const uint8_t random[HORON_AUTH_RANDOM_BYTES] = {(uint8_t)rank, [40] = (uint8_t)(rank + 1)};
     const struct horon_hello hello = {.protocol_min = HORON_PROTOCOL_MIN,
                                       .protocol_max = HORON_PROTOCOL_MAX,
                                       .role = HORON_ROLE_STORE,
@@ -249,7 +249,7 @@ static int connect_proven(struct scene *scene, int rank)
                                       .size = (uint32_t)scene->size};
     horon_status_t status = HORON_AGAIN;
     int fd = connect_raw(scene);
-    horon_auth_init(&auth, false, &scene->key, &hello, nonce);
+    horon_auth_init(&auth, HORON_SIDE_CONNECTOR, &scene->key, &hello, random);
     for (int i = 0; i < TURNS && status == HORON_AGAIN; i++) {
         uint32_t events;
         status = horon_prove_turn(fd, &auth, &events, &error);
