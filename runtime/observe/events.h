@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What happens on a rank, told once: events of fixed size in a ring that is always on. The owner of
+ * the engine writes; any thread reads, at its own pace, and learns how much it missed. The warnings
+ * about stalls and the trace of the log are readers; a timeline is one more.
+ *
+ * To look at the clock costs ten times as much as to write an event, so events share a look: the
+ * first one of a turn of the engine looks, and between turns every 64th one does. A reader that
+ * needs the time of each says so (horon_events_be_precise).
+ */
+#ifndef HORON_OBSERVE_EVENTS_H
+#define HORON_OBSERVE_EVENTS_H
+
+#include "status.h"
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* One row a kind: its name, and what its value and its other number are; "": it has none. */
+#define HORON_EVENT_MAP(X)                                                                         \
+    X(TAKEN, "submitted", "bytes", "")        /* an operation reached the engine */                \
+    X(DECIDED, "decided", "batch", "tensors") /* the first tensor of a batch */                    \
+    X(BEGUN, "begun", "elements", "lane")     /* the first tensor of what a lane began */          \
+    X(ENDED, "ended", "elements", "status")   /* an operation, well or ill */                      \
+    X(WITHDRAWN, "asked to withdraw", "", "") /* somebody asked for that */                        \
+    X(STALLED, "has waited", "ms", "")        /* and a warning said so */                          \
+    X(SENT, "sent", "bytes", "rank")                                                               \
+    X(HEARD, "heard", "bytes", "rank")                                                             \
+    X(DEPARTED, "departure of", "", "rank") /* a rank said goodbye, or its process ended */        \
+    X(FAILED, "the job failed", "", "status")
+
+enum horon_event_kind {
+#define HORON_EVENT_KIND(kind, name, value, other) HORON_EVENT_##kind,
+    HORON_EVENT_MAP(HORON_EVENT_KIND)
+#undef HORON_EVENT_KIND
+        HORON_EVENT_KINDS
+};
+
+struct horon_event {
+    uint64_t time_ns;
+    uint64_t subject; /* the hash of the operation's name; 0: none */
+    uint64_t value;
+    int32_t other;
+    uint16_t team;
+    uint8_t kind; /* enum horon_event_kind */
+    uint8_t verb; /* of the operation, if there is one */
+};
+
+#define HORON_EVENTS_KEPT 4096u /* a power of two: 128 KiB */
+#define HORON_EVENTS_A_LOOK 64u /* at the clock, between turns */
+
+/* An event in the ring, in words that a reader may see half written: it finds out, and drops it. */
+struct horon_event_words {
+    _Atomic uint64_t time_ns, subject, value;
+    _Atomic uint64_t small; /* from the low bits: other, team, kind, verb */
+};
+static_assert(sizeof(struct horon_event_words) == 32, "two in a line");
+
+struct horon_events {
+    _Atomic uint64_t written; /* events so far; the next one goes to written % KEPT */
+    uint64_t now_ns;          /* the last look at the clock */
+    bool looked;              /* in this turn */
+    _Atomic bool precise;
+    uint64_t (*clock)(void *arg);
+    void *clock_arg;
+    struct horon_event_words ring[HORON_EVENTS_KEPT];
+};
+
+/** Where a reader is; all zero: at the first event. */
+struct horon_event_reader {
+    uint64_t next;
+};
+
+/** @param clock called by the thread that writes. @return NULL: no memory. End it with
+ * horon_events_destroy(). */
+struct horon_events *horon_events_create(uint64_t (*clock)(void *arg), void *clock_arg);
+void horon_events_destroy(struct horon_events *events);
+
+/** The engine turns: the next event looks at the clock. Thread: owner. */
+static inline void horon_events_turn(struct horon_events *events)
+{
+    events->looked = false;
+}
+
+/** Every event looks at the clock from here on, or no longer. Thread: any. */
+void horon_events_be_precise(struct horon_events *events, bool precise);
+
+/** Tells one event. Thread: owner. Blocks: no. Allocates: no. */
+void horon_events_tell(struct horon_events *events, enum horon_event_kind kind, uint16_t team,
+                       uint8_t verb, uint64_t subject, uint64_t value, int32_t other);
+
+/**
+ * Takes the next event.
+ * @param missed_out raised by the events that were written over before they could be read
+ * @return false: there is none yet
+ * Thread: any, one for each reader.
+ */
+bool horon_events_read(const struct horon_events *events, struct horon_event_reader *reader,
+                       struct horon_event *event_out, uint64_t *missed_out);
+
+/** The last event of @p kind and @p team that is still kept. @return false: there is none. */
+bool horon_events_last(const struct horon_events *events, enum horon_event_kind kind, uint16_t team,
+                       struct horon_event *event_out);
+
+/** "ended allreduce 'x': elements 16, status 0". @param subject "allreduce 'x'", or "" */
+void horon_event_describe(const struct horon_event *event, const char *subject, char *text,
+                          size_t text_bytes);
+
+#endif
