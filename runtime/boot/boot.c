@@ -17,6 +17,7 @@
 
 #define SILENCE_NS_MIN 2000000000u
 #define SILENCE_NS_MAX 15000000000u
+#define NEWS_NS 1000000000u  /* for late ranks to hear why joining failed */
 #define DRAIN_NS 5000000000u /* for a server's last answers */
 
 static void alarm_due(void *arg)
@@ -61,6 +62,8 @@ static horon_status_t open_store(struct horon_joining *j, const char *key_text,
                                           .host_of = host_of,
                                           .host_arg = j,
                                           .who = who,
+                                          .interfaces = j->config->interfaces,
+                                          .port_range = j->config->port_range,
                                           .log = j->log};
     options.hello.role = HORON_ROLE_STORE;
     options.hello.job = j->id.job;
@@ -166,9 +169,15 @@ static horon_status_t join_others(struct horon_joining *j, struct horon_error *e
     return HORON_OK;
 }
 
-/* On a rank that serves: the others' last answers. */
+/* On a rank that serves: the others' last answers; and for a moment who has not come to hear why
+ * joining failed. */
 static void drain(struct horon_joining *j)
 {
+    if (!j->interrupted)
+        horon_joining_set_deadline(j, horon_clock_ns() + NEWS_NS);
+    while (j->store && horon_store_has_news(j->store) && horon_clock_ns() < j->deadline_ns)
+        horon_pump_turn(&j->pump, -1);
+    horon_joining_set_deadline(j, horon_clock_ns() + DRAIN_NS);
     while (j->store && horon_store_busy(j->store) && horon_clock_ns() < j->deadline_ns)
         horon_pump_turn(&j->pump, -1);
 }
@@ -182,7 +191,6 @@ static void joining_deinit(struct horon_joining *j)
     if (j->host_listener >= 0)
         close(j->host_listener);
     if (j->pump.epoll_fd >= 0) {
-        horon_joining_set_deadline(j, horon_clock_ns() + DRAIN_NS);
         drain(j);
         horon_pump_untimer(&j->pump, &j->alarm);
         horon_pump_untimer(&j->pump, &j->tick);

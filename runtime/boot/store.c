@@ -14,7 +14,7 @@ horon_status_t horon_store_open(const struct horon_store_options *options,
         const char *prefix;
         horon_status_t (*open)(const struct horon_store_options *, struct horon_store **,
                                struct horon_error *);
-    } kinds[] = {{"tcp://", horon_store_open_tcp}, {"file:", horon_store_open_file}};
+    } kinds[] = {{"tcp://", horon_store_open_tcp}, {"file:", horon_store_open_tcp}};
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         if (strncmp(options->address, kinds[i].prefix, strlen(kinds[i].prefix)) == 0)
             return kinds[i].open(options, store_out, error);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where ranks find each other: in rounds, each gives a blob and gets the blobs of all. Two kinds:
- * tcp://HOST:PORT, served by horonrun or rank 0 (store_server.h), with several addresses perhaps
- * (store_place.h); and file:DIR, for tests. DIR is one job's at a time; whoever made it removes it.
+ * Where ranks find each other: in rounds, each gives a blob and gets the blobs of all. A server,
+ * in horonrun or rank 0 (store_server.h), is at tcp://HOST:PORT, or at one of several such
+ * addresses (store_place.h); with file:DIR rank 0 serves and writes where into a file there
+ * (store_file.h).
  */
 #ifndef HORON_BOOT_STORE_H
 #define HORON_BOOT_STORE_H
@@ -37,6 +38,8 @@ struct horon_store_options {
     const char *(*host_of)(void *arg, int rank);
     void *host_arg;
     const char *who; /* this process, for texts of others; as long as the call; NULL: nameless */
+    /* Where rank 0 serves for file:DIR: the rows INTERFACES and PORT_RANGE; as long as the call */
+    const char *interfaces, *port_range;
     const struct horon_log *log;
 };
 
@@ -63,6 +66,7 @@ struct horon_store_ops {
     bool (*abort)(struct horon_store *store, const struct horon_error *why);
     horon_status_t (*explain)(const struct horon_store *store, char *text, size_t text_bytes);
     bool (*busy)(const struct horon_store *store);
+    bool (*has_news)(const struct horon_store *store);
     int (*take_socket)(struct horon_store *store);
     void (*destroy)(struct horon_store *store);
 };
@@ -135,6 +139,13 @@ static inline bool horon_store_busy(const struct horon_store *store)
     return store->ops->busy(store);
 }
 
+/** @return true while this rank serves, joining has failed, and ranks that have not come yet would
+ * hear why. */
+static inline bool horon_store_has_news(const struct horon_store *store)
+{
+    return store->ops->has_news(store);
+}
+
 /** @return the connection to a launcher that serves, now the caller's; -1 if it is another kind */
 static inline int horon_store_take_socket(struct horon_store *store)
 {
@@ -155,10 +166,8 @@ void horon_blobs_deinit(struct horon_blobs *blobs);
 horon_status_t horon_blobs_cut(struct horon_blobs *blobs, int size, uint8_t *memory, size_t offset,
                                size_t bytes);
 
-/* The kinds, called by horon_store_open(). */
+/* Called by horon_store_open(). */
 horon_status_t horon_store_open_tcp(const struct horon_store_options *options,
                                     struct horon_store **store_out, struct horon_error *error);
-horon_status_t horon_store_open_file(const struct horon_store_options *options,
-                                     struct horon_store **store_out, struct horon_error *error);
 
 #endif

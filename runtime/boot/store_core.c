@@ -7,8 +7,9 @@
  *
  * A session is over when a round is complete that all said would be the last. Before that it fails
  * as a whole: when a rank leaves, says that it has failed, or has waited too long. A failure is
- * told to all at once, also to those who do not wait for a round just now. It also fails
- * if one of its ranks has ended before it came: as soon as that is known, and another has come.
+ * told to all at once, also to those that do not wait for a round just now, and to each that comes
+ * later. It also fails if one of its ranks has ended before it came: as soon as that is known, and
+ * another has come.
  */
 #include "boot/store_core.h"
 
@@ -380,7 +381,10 @@ horon_status_t horon_store_core_join(struct horon_store_core *core, int rank, vo
     if (++session->joined == core->size)
         core->full_sessions++;
     *member_out = member;
-    fail_for_ended(core, session);
+    if (session->failure.status != HORON_OK)
+        tell_failure(core, session, member);
+    else
+        fail_for_ended(core, session);
     return HORON_OK;
 }
 
@@ -546,6 +550,16 @@ void horon_store_core_dismiss(struct horon_store_member *member, horon_status_t 
         session->whole = true;
     }
     tell_failure(member->core, session, member);
+}
+
+bool horon_store_core_has_news(const struct horon_store_core *core)
+{
+    for (const struct session *session = core->sessions; session; session = session->next) {
+        const horon_status_t status = session->failure.status;
+        if (status != HORON_OK && status != HORON_ERR_TIMEOUT && session->joined < core->size)
+            return true;
+    }
+    return false;
 }
 
 int horon_store_core_full_sessions(const struct horon_store_core *core)

@@ -70,6 +70,10 @@ void horon_store_core_fail(struct horon_store_core *core, horon_status_t status,
  * it was not in fail, once anybody has joined them. */
 void horon_store_core_ended(struct horon_store_core *core, int rank);
 
+/** @return true if a session has failed, not for want of time, and ranks that have not come yet
+ * would hear why. */
+bool horon_store_core_has_news(const struct horon_store_core *core);
+
 /** Sessions that all ranks have joined. */
 int horon_store_core_full_sessions(const struct horon_store_core *core);
 /** As in store_server.h. */

@@ -178,6 +178,52 @@ horon_status_t horon_store_place_find(struct horon_store_place *place, const cha
     return HORON_OK;
 }
 
+/* The loopback leads another host to itself: it is told if there is nothing else. */
+static void drop_loopback(struct horon_addresses *addresses)
+{
+    while (addresses->count > 1 &&
+           horon_address_is_loopback(&addresses->items[addresses->count - 1]) &&
+           !horon_address_is_loopback(&addresses->items[0]))
+        addresses->count--;
+}
+
+horon_status_t horon_store_place_here(struct horon_store_place *place, bool key_given,
+                                      const char *interfaces, const char *port_range,
+                                      struct horon_error *error)
+{
+    memset(place, 0, sizeof *place);
+    if (horon_port_range_parse(port_range, &place->port, &place->port_last, NULL) != HORON_OK)
+        place->port = place->port_last = 0;
+    strcpy(place->bind_address, key_given ? "*" : "127.0.0.1");
+    if (!key_given) {
+        place->addresses.count = 1;
+        horon_address_parse(place->bind_address, 0, &place->addresses.items[0]);
+        return HORON_OK;
+    }
+    horon_status_t status = HORON_ERR_CONFIG;
+    if (interfaces[0])
+        status = horon_addresses_of_machine(interfaces, false, &place->addresses, NULL);
+    place->listed = status == HORON_OK;
+    if (!place->listed)
+        status = horon_addresses_of_machine("", false, &place->addresses, error);
+    drop_loopback(&place->addresses);
+    return status;
+}
+
+void horon_store_place_write(const struct horon_store_place *place, char *text, size_t text_bytes)
+{
+    size_t used = 0;
+    for (int i = 0; i < place->addresses.count; i++) {
+        struct horon_address address = place->addresses.items[i];
+        char one[HORON_ADDRESS_TEXT_BYTES];
+        horon_address_set_port(&address, place->port);
+        horon_address_text(&address, one);
+        if (used + strlen(one) + sizeof "tcp://" < text_bytes)
+            used += (size_t)snprintf(text + used, text_bytes - used, "%s%s", used ? "," : "tcp://",
+                                     one);
+    }
+}
+
 void horon_store_place_scan(struct horon_store_place *place, int port_scan)
 {
     struct horon_addresses *addresses = &place->addresses;

@@ -9,8 +9,10 @@
 struct horon_store_place {
     /* All that were given, each with its port, in that order; a name's follow each other. */
     struct horon_addresses addresses;
-    bool several; /* more than one was given: some may lead to other machines than the store's */
-    int port;     /* where rank 0 listens */
+    bool several;  /* more than one was given: some may lead to other machines than the store's */
+    int port;      /* where rank 0 listens; 0: at any */
+    int port_last; /* at the first free one up to this; 0: only at that */
+    bool listed;   /* it listens at the addresses themselves, all at that port */
     /* Where rank 0 listens: a numeric address, "*" for all, "" for nowhere: it is another machine
      */
     char bind_address[HORON_ADDRESS_TEXT_BYTES];
@@ -28,6 +30,18 @@ struct horon_store_place {
  */
 horon_status_t horon_store_place_find(struct horon_store_place *place, const char *text,
                                       bool key_given, bool derived, struct horon_error *error);
+
+/**
+ * Rank 0 serves at this machine's addresses, and nobody knows yet where.
+ * @param interfaces, port_range the rows; what makes no sense counts as empty: joining tells of it
+ */
+horon_status_t horon_store_place_here(struct horon_store_place *place, bool key_given,
+                                      const char *interfaces, const char *port_range,
+                                      struct horon_error *error);
+
+/** Writes its addresses, with its port, in the form that horon_store_place_find() reads: as many as
+ * there is room for. */
+void horon_store_place_write(const struct horon_store_place *place, char *text, size_t text_bytes);
 
 /** Adds the next @p port_scan ports at all addresses, as many as there is room for. */
 void horon_store_place_scan(struct horon_store_place *place, int port_scan);

@@ -31,6 +31,7 @@ struct visitor {
     struct horon_watch watch;
     struct horon_store_member *member;
     int rank;
+    struct horon_address from;
 };
 
 struct horon_store_server {
@@ -40,6 +41,10 @@ struct horon_store_server {
     struct horon_store_core *core;
     struct horon_timer timer; /* the next limit of a member */
     struct visitor *visitors;
+    const struct visitor *leaving; /* while the core hears of it */
+    char leaving_from[HORON_ADDRESS_TEXT_BYTES];
+    const char *(*host_of)(void *arg, int rank); /* as in the options */
+    void *host_arg;
     const struct horon_log *log;
     int port, port_asked; /* the first of those that it may be; 0: any */
     int sessions_max;
@@ -55,6 +60,24 @@ static void refresh_limit(struct horon_store_server *server)
         horon_pump_timer(&server->pump, &server->timer, next_ns);
 }
 
+/* For texts: what the owner knows; of one that leaves before that, where it came from. */
+static const char *host_of(void *arg, int rank)
+{
+    struct horon_store_server *server = arg;
+    const char *host = server->host_of ? server->host_of(server->host_arg, rank) : NULL;
+    const struct visitor *leaving = server->leaving;
+    if (host || !leaving || leaving->rank != rank || leaving->from.bytes == 0)
+        return host;
+    char *from = server->leaving_from;
+    if (horon_address_is_here(&leaving->from) && gethostname(from, HORON_ADDRESS_TEXT_BYTES) == 0)
+        return from;
+    horon_address_text(&leaving->from, from);
+    char *port = strrchr(from, ':');
+    if (port)
+        *port = 0;
+    return from;
+}
+
 static void visitor_leave(struct visitor *visitor)
 {
     struct horon_store_server *server = visitor->server;
@@ -63,7 +86,9 @@ static void visitor_leave(struct visitor *visitor)
         visitor->next->previous = visitor->previous;
     horon_pump_unwatch(&server->pump, &visitor->watch);
     close(visitor->watch.fd);
+    server->leaving = visitor;
     horon_store_core_leave(visitor->member);
+    server->leaving = NULL;
     horon_free(visitor);
 }
 
@@ -156,13 +181,6 @@ static void describe_blame(void *arg, char *text, size_t text_bytes)
                  used ? "; " : "", server->port, server->port_asked);
 }
 
-static const char *name_visitor(int fd, char text[HORON_ADDRESS_TEXT_BYTES])
-{
-    struct horon_address from = {.bytes = sizeof from.local};
-    text[0] = 0;
-    return getpeername(fd, &from.any, &from.bytes) == 0 ? horon_address_text(&from, text) : text;
-}
-
 /* A server of one session after another cannot tell a second process of a rank from a rank that
  * joins once more; a server of one can, as long as that one lacks somebody.
  * @return who is here as @p rank, if nobody else can be; else NULL */
@@ -179,8 +197,8 @@ static void send_home(struct visitor *second, const struct visitor *first)
     char first_from[HORON_ADDRESS_TEXT_BYTES], second_from[HORON_ADDRESS_TEXT_BYTES];
     char text[HORON_ERROR_TEXT_BYTES];
     const int rank = second->rank;
-    name_visitor(first->watch.fd, first_from);
-    name_visitor(second->watch.fd, second_from);
+    horon_address_text(&first->from, first_from);
+    horon_address_text(&second->from, second_from);
     snprintf(text, sizeof text,
              "rank %d came twice, from %s and from %s: each process needs a rank of its own", rank,
              first_from, second_from);
@@ -200,6 +218,9 @@ static void arrived(void *arg, const struct horon_proven *proven)
     visitor->server = server;
     visitor->rank = rank;
     visitor->watch = (struct horon_watch){.ready = visitor_ready, .arg = visitor, .fd = proven->fd};
+    visitor->from.bytes = sizeof visitor->from.local;
+    if (getpeername(proven->fd, &visitor->from.any, &visitor->from.bytes) != 0)
+        visitor->from.bytes = 0;
     if (horon_store_core_join(server->core, rank, visitor, &visitor->member) != HORON_OK)
         goto refused;
     visitor->next = server->visitors;
@@ -365,6 +386,8 @@ horon_status_t horon_store_server_create(const struct horon_store_server_options
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the store");
     server->pump.epoll_fd = server->pump.timer_fd = -1;
     server->log = options->log;
+    server->host_of = options->host_of;
+    server->host_arg = options->host_arg;
     server->sessions_max = options->sessions_max;
     server->timer = (struct horon_timer){.due = limit_due, .arg = server};
     status = horon_auth_key_init(&server->key, options->key, options->key_bytes, error);
@@ -375,7 +398,7 @@ horon_status_t horon_store_server_create(const struct horon_store_server_options
     if (status == HORON_OK && !server->core)
         status = horon_error_set(error, HORON_ERR_MEMORY, "no memory for the store");
     if (server->core) {
-        horon_store_core_name_hosts(server->core, options->host_of, options->host_arg);
+        horon_store_core_name_hosts(server->core, host_of, server);
         horon_store_core_blame(server->core, describe_blame, server);
     }
     if (status == HORON_OK)
@@ -427,6 +450,11 @@ bool horon_store_server_busy(const struct horon_store_server *server)
         if (out_left(visitor))
             return true;
     return false;
+}
+
+bool horon_store_server_has_news(const struct horon_store_server *server)
+{
+    return horon_store_core_has_news(server->core);
 }
 
 void horon_store_server_destroy(struct horon_store_server *server)

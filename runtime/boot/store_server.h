@@ -80,6 +80,9 @@ void horon_store_server_ended(struct horon_store_server *server, int rank);
 /** @return true while some answer has not been handed to the kernel yet. */
 bool horon_store_server_busy(const struct horon_store_server *server);
 
+/** @return true if joining has failed and ranks that have not come yet would hear why. */
+bool horon_store_server_has_news(const struct horon_store_server *server);
+
 /** Closes everything. NULL is a no-op. */
 void horon_store_server_destroy(struct horon_store_server *server);
 

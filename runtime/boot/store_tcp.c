@@ -1,18 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A rank's side of the TCP store; on rank 0 perhaps with the server inside, which turns with the
- * same pump: while this rank waits for anything, it serves the others.
+ * A rank's side of the store; on rank 0 perhaps with the server inside, which turns with the same
+ * pump: while this rank waits for anything, it serves the others.
  *
  * Who serves is found out by trying to listen: horonrun listens before it starts a rank, so rank 0
  * fails to take its port and becomes a client like the rest. Where the address came from another
  * launcher's variables (torchrun's MASTER_PORT belongs to torch's own store, as a rule), rank 0
  * takes the first free port from there on, and the others ask at all of them at once: a connector
  * sends nothing until horon's hello was seen, so no stranger's server is disturbed.
+ *
+ * With file:DIR rank 0 always serves, at any port, and writes where into a file (store_file.h). The
+ * others look at it again and again until they are connected: what an earlier job has left leads
+ * nowhere, and gives way to what this job's rank 0 writes.
  */
 #include "boot/store.h"
 
 #include "alloc.h"
 #include "boot/dial.h"
+#include "boot/store_file.h"
 #include "boot/store_frame.h"
 #include "boot/store_place.h"
 #include "boot/store_server.h"
@@ -27,6 +32,8 @@
 #define READ_BYTES 16384
 /* Of several addresses one has refused us; the others lead to other machines, or answer by then. */
 #define REFUSED_PATIENCE_NS 1500000000u
+#define LOOK_FIRST_NS 500000u  /* first pause between looks at a file; doubles ... */
+#define LOOK_LAST_NS 32000000u /* ... up to this */
 
 struct tcp_store {
     struct horon_store base;
@@ -36,8 +43,13 @@ struct tcp_store {
     int size;
     struct horon_store_server *server; /* on a rank 0 that serves */
     struct horon_watch server_watch;
-    struct horon_dial *dial;  /* until connected */
-    struct horon_watch watch; /* its fd is the connection, -1 before */
+    struct horon_store_file file; /* of file:DIR; else closed */
+    struct horon_timer look;      /* at it, until connected */
+    uint64_t pause_ns;
+    char
+        found[HORON_STORE_FILE_BYTES_MAX]; /* the addresses that are dialled, as they stood there */
+    struct horon_dial *dial;               /* until connected */
+    struct horon_watch watch;              /* its fd is the connection, -1 before */
     bool launcher_serves;
     bool taken;   /* rank 0 could not serve: whoever listens there had better be a launcher */
     uint8_t *out; /* the PUT that is being sent */
@@ -55,6 +67,27 @@ static void store_failed(struct tcp_store *store)
     horon_pump_unwatch(store->options.pump, &store->watch);
 }
 
+/* The connection ended. If rank 0 served, so did rank 0. */
+static void server_is_gone(struct tcp_store *store)
+{
+    const struct horon_store_options *options = &store->options;
+    const char *host = options->host_of ? options->host_of(options->host_arg, 0) : NULL;
+    char who[160] = "";
+    if (host)
+        snprintf(who, sizeof who, " on %s", host);
+    else if (store->file.writer[0])
+        snprintf(who, sizeof who, " (%s)", store->file.writer);
+    if (store->launcher_serves)
+        horon_error_set(&store->error, HORON_ERR_PEER_LOST,
+                        "the store at %s closed the connection while ranks were joining",
+                        store->where);
+    else
+        horon_error_set(&store->error, HORON_ERR_PEER_LOST,
+                        "rank 0%s left while joining: it served the store at %s", who,
+                        store->where);
+    store_failed(store);
+}
+
 static void send_some(struct tcp_store *store)
 {
     while (store->out_sent < store->out_bytes) {
@@ -65,9 +98,7 @@ static void send_some(struct tcp_store *store)
         } else if (errno == EAGAIN) {
             break;
         } else if (errno != EINTR) {
-            horon_error_set_errno(&store->error, HORON_ERR_PEER_LOST, errno,
-                                  "the connection to the store at %s broke", store->where);
-            store_failed(store);
+            server_is_gone(store);
             return;
         }
     }
@@ -101,10 +132,7 @@ static void receive_some(struct tcp_store *store)
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (got <= 0) {
-        horon_error_set(&store->error, HORON_ERR_PEER_LOST,
-                        "the store at %s closed the connection while ranks were joining",
-                        store->where);
-        store_failed(store);
+        server_is_gone(store);
         return;
     }
     horon_status_t status = horon_store_inbox_feed(&store->inbox, in, (size_t)got, &taken);
@@ -147,6 +175,14 @@ static const char *more_about(const struct tcp_store *store, char text[640])
     return text;
 }
 
+/* Who served at these addresses is gone, or has gone on to others. */
+static bool is_outdated(struct tcp_store *store)
+{
+    char addresses[HORON_STORE_FILE_BYTES_MAX];
+    return store->found[0] && (horon_store_file_read(&store->file, addresses, NULL) != HORON_OK ||
+                               strcmp(addresses, store->found) != 0);
+}
+
 static void dialled(void *arg, horon_status_t status, const struct horon_proven *proven,
                     const struct horon_error *error)
 {
@@ -154,6 +190,11 @@ static void dialled(void *arg, horon_status_t status, const struct horon_proven 
     char more[640];
     horon_dial_destroy(store->dial);
     store->dial = NULL;
+    if (status != HORON_OK && is_outdated(store)) {
+        store->found[0] = 0;
+        return; /* the next look finds where it is now */
+    }
+    horon_pump_untimer(store->options.pump, &store->look);
     if (status != HORON_OK) {
         horon_error_set(&store->error, status, "the store at %s cannot be used: %s%s", store->where,
                         error->text, more_about(store, more));
@@ -255,13 +296,30 @@ static horon_status_t tcp_get(struct horon_store *base, struct horon_blobs *blob
     store->inbox = (struct horon_store_inbox){.limit = store->inbox.limit}; /* the blobs own it */
     store->answered = false;
     store->round++;
+    horon_store_file_remove(&store->file); /* on rank 0: all have come */
     return horon_pump_watch(store->options.pump, &store->watch, EPOLLIN, error);
+}
+
+/* There is no rank 0 to be dialled. */
+static horon_status_t explain_file(const struct tcp_store *store, char *text, size_t text_bytes)
+{
+    const struct horon_store_file *file = &store->file;
+    if (file->left)
+        snprintf(text, text_bytes,
+                 "of %d ranks, rank 0 never came, or is gone: %s was left by %s, which has ended",
+                 store->size, file->path, file->writer);
+    else
+        snprintf(text, text_bytes, "of %d ranks, rank 0 never came: there is no %s", store->size,
+                 file->path);
+    return HORON_ERR_TIMEOUT;
 }
 
 static horon_status_t tcp_explain(const struct horon_store *base, char *text, size_t text_bytes)
 {
     const struct tcp_store *store = (const struct tcp_store *)base;
     char tried[HORON_ERROR_TEXT_BYTES / 2], more[640];
+    if (store->look.active && (!store->dial || store->file.left))
+        return explain_file(store, text, text_bytes);
     if (!store->dial) {
         snprintf(text, text_bytes, "the store at %s does not answer", store->where);
         return HORON_ERR_TIMEOUT;
@@ -278,6 +336,12 @@ static bool tcp_busy(const struct horon_store *base)
     return store->server && horon_store_server_busy(store->server);
 }
 
+static bool tcp_has_news(const struct horon_store *base)
+{
+    const struct tcp_store *store = (const struct tcp_store *)base;
+    return store->server && horon_store_server_has_news(store->server);
+}
+
 static int tcp_take_socket(struct horon_store *base)
 {
     struct tcp_store *store = (struct tcp_store *)base;
@@ -292,6 +356,8 @@ static int tcp_take_socket(struct horon_store *base)
 static void tcp_destroy(struct horon_store *base)
 {
     struct tcp_store *store = (struct tcp_store *)base;
+    horon_store_file_close(&store->file);
+    horon_pump_untimer(store->options.pump, &store->look);
     horon_dial_destroy(store->dial);
     horon_pump_unwatch(store->options.pump, &store->watch);
     if (store->watch.fd >= 0)
@@ -310,6 +376,7 @@ static const struct horon_store_ops tcp_ops = {.name = "tcp",
                                                .abort = tcp_abort,
                                                .explain = tcp_explain,
                                                .busy = tcp_busy,
+                                               .has_news = tcp_has_news,
                                                .take_socket = tcp_take_socket,
                                                .destroy = tcp_destroy};
 
@@ -318,14 +385,16 @@ static horon_status_t serve(struct tcp_store *store, struct horon_store_place *p
                             struct horon_error *error)
 {
     const struct horon_store_options *options = &store->options;
-    const int last = place->port + options->port_scan;
+    const bool everywhere = strcmp(place->bind_address, "*") == 0;
     int why = 0;
     const struct horon_store_server_options serving = {.size = store->size,
                                                        .key = options->key_text,
                                                        .key_bytes = strlen(options->key_text),
                                                        .bind_address = place->bind_address,
+                                                       .bind_addresses =
+                                                           place->listed ? &place->addresses : NULL,
                                                        .port = place->port,
-                                                       .port_last = last > 65535 ? 65535 : last,
+                                                       .port_last = place->port_last,
                                                        .sessions_max = 1,
                                                        .host_of = options->host_of,
                                                        .host_arg = options->host_arg,
@@ -334,23 +403,52 @@ static horon_status_t serve(struct tcp_store *store, struct horon_store_place *p
                                                        .log = options->log};
     horon_status_t status = horon_store_server_create(&serving, &store->server, &why, error);
     if (status != HORON_OK) {
-        store->taken = why == EADDRINUSE && !options->derived; /* somebody serves */
-        return store->taken ? HORON_OK : status;
+        store->taken = why == EADDRINUSE && !options->derived && store->file.directory < 0;
+        return store->taken ? HORON_OK : status; /* somebody serves */
     }
     store->server_watch = (struct horon_watch){
         .ready = server_ready, .arg = store, .fd = horon_store_server_fd(store->server)};
-    const bool everywhere = strcmp(place->bind_address, "*") == 0;
-    horon_address_parse(everywhere ? "127.0.0.1" : place->bind_address,
-                        horon_store_server_port(store->server), &place->addresses.items[0]);
-    place->addresses.count = 1;
-    place->several = false;
+    place->port = horon_store_server_port(store->server);
     HORON_LOG_DEBUG(options->log, "serves the store at %s, port %d",
-                    everywhere ? "all addresses" : place->bind_address,
-                    horon_store_server_port(store->server));
+                    everywhere ? "all addresses" : place->bind_address, place->port);
     return horon_pump_watch(options->pump, &store->server_watch, EPOLLIN, error);
 }
 
-static horon_status_t start(struct tcp_store *store, struct horon_error *error)
+static void ask_ourselves(struct horon_store_place *place)
+{
+    const bool everywhere = strcmp(place->bind_address, "*") == 0;
+    if (place->listed)
+        horon_address_set_port(&place->addresses.items[0], place->port);
+    else
+        horon_address_parse(everywhere ? "127.0.0.1" : place->bind_address, place->port,
+                            &place->addresses.items[0]);
+    place->addresses.count = 1;
+    place->several = false;
+}
+
+static horon_status_t dial(struct tcp_store *store, struct horon_store_place *place,
+                           struct horon_error *error)
+{
+    const struct horon_store_options *options = &store->options;
+    const bool scan = !store->server && options->port_scan > 0;
+    if (scan)
+        horon_store_place_scan(place, options->port_scan);
+    const struct horon_dial_options dialling = {.pump = options->pump,
+                                                .key = options->key,
+                                                .hello = options->hello,
+                                                .addresses = &place->addresses,
+                                                .expect_rank = HORON_DIAL_ANYBODY,
+                                                .one_server = !scan && !place->several,
+                                                .scan = scan,
+                                                .refused_patience_ns = REFUSED_PATIENCE_NS,
+                                                .silence_ns =
+                                                    store->taken ? options->silence_ns : 0,
+                                                .done = dialled,
+                                                .arg = store};
+    return horon_dial_create(&dialling, &store->dial, error);
+}
+
+static horon_status_t start_at_address(struct tcp_store *store, struct horon_error *error)
 {
     struct horon_store_place place;
     const struct horon_store_options *options = &store->options;
@@ -359,26 +457,79 @@ static horon_status_t start(struct tcp_store *store, struct horon_error *error)
     memcpy(store->unusable, place.unusable, sizeof store->unusable);
     if (status == HORON_OK && place.unusable[0])
         HORON_LOG_DEBUG(options->log, "addresses of the store are passed over: %s", place.unusable);
-    if (status == HORON_OK && options->hello.rank == 0 && place.bind_address[0])
+    if (status == HORON_OK && options->hello.rank == 0 && place.bind_address[0]) {
+        const int last = place.port + options->port_scan;
+        place.port_last = last > 65535 ? 65535 : last;
+        status = serve(store, &place, error);
+        if (store->server)
+            ask_ourselves(&place);
+    }
+    return status == HORON_OK ? dial(store, &place, error) : status;
+}
+
+/* ---- file:DIR ---- */
+
+static void look_again(struct tcp_store *store)
+{
+    horon_pump_timer(store->options.pump, &store->look, horon_clock_ns() + store->pause_ns);
+    store->pause_ns = store->pause_ns * 2 > LOOK_LAST_NS ? LOOK_LAST_NS : store->pause_ns * 2;
+}
+
+/* Dials what stands in the file, unless that is being done. */
+static horon_status_t look(struct tcp_store *store, struct horon_error *error)
+{
+    char addresses[HORON_STORE_FILE_BYTES_MAX];
+    struct horon_store_place place;
+    horon_status_t status = horon_store_file_read(&store->file, addresses, error);
+    if (status < 0 || status == HORON_AGAIN || strcmp(addresses, store->found) == 0)
+        return status;
+    horon_dial_destroy(store->dial);
+    store->dial = NULL;
+    memcpy(store->found, addresses, sizeof store->found);
+    status = horon_store_place_find(&place, addresses, store->options.key->given, false, error);
+    return status == HORON_OK ? dial(store, &place, error) : status;
+}
+
+static void look_due(void *arg)
+{
+    struct tcp_store *store = arg;
+    if (look(store, &store->error) < 0)
+        return;
+    store->error.status = HORON_OK;
+    look_again(store);
+}
+
+static horon_status_t serve_for_file(struct tcp_store *store, struct horon_error *error)
+{
+    struct horon_store_place place;
+    char addresses[HORON_STORE_FILE_BYTES_MAX - 256];
+    const struct horon_store_options *options = &store->options;
+    horon_status_t status = horon_store_place_here(&place, options->key->given, options->interfaces,
+                                                   options->port_range, error);
+    if (status == HORON_OK)
         status = serve(store, &place, error);
     if (status != HORON_OK)
         return status;
-    const bool scan = !store->server && options->port_scan > 0;
-    if (scan)
-        horon_store_place_scan(&place, options->port_scan);
-    const struct horon_dial_options dialling = {.pump = store->options.pump,
-                                                .key = store->options.key,
-                                                .hello = store->options.hello,
-                                                .addresses = &place.addresses,
-                                                .expect_rank = HORON_DIAL_ANYBODY,
-                                                .one_server = !scan && !place.several,
-                                                .scan = scan,
-                                                .refused_patience_ns = REFUSED_PATIENCE_NS,
-                                                .silence_ns =
-                                                    store->taken ? options->silence_ns : 0,
-                                                .done = dialled,
-                                                .arg = store};
-    return horon_dial_create(&dialling, &store->dial, error);
+    horon_store_place_write(&place, addresses, sizeof addresses);
+    ask_ourselves(&place);
+    status = horon_store_file_write(&store->file, addresses, options->who ? options->who : "one",
+                                    options->pump->fds, error);
+    return status == HORON_OK ? dial(store, &place, error) : status;
+}
+
+static horon_status_t start_at_file(struct tcp_store *store, struct horon_error *error)
+{
+    const struct horon_store_options *options = &store->options;
+    horon_status_t status = horon_store_file_open(&store->file, options->address + strlen("file:"),
+                                                  options->pump->fds, error);
+    if (status != HORON_OK)
+        return status;
+    if (options->hello.rank == 0)
+        return serve_for_file(store, error);
+    status = look(store, error);
+    if (status >= 0)
+        look_again(store);
+    return status < 0 ? status : HORON_OK;
 }
 
 /* Of a long list as much as fits. */
@@ -402,9 +553,14 @@ horon_status_t horon_store_open_tcp(const struct horon_store_options *options,
     store->options = *options;
     store->size = (int)options->hello.size;
     name_place(store);
+    store->file.directory = store->file.fd = -1;
+    store->pause_ns = LOOK_FIRST_NS;
+    store->look = (struct horon_timer){.due = look_due, .arg = store};
     store->watch = (struct horon_watch){.ready = store_ready, .arg = store, .fd = -1};
     store->inbox.limit = horon_store_frame_bytes_max(store->size);
-    horon_status_t status = start(store, error);
+    horon_status_t status = strncmp(options->address, "file:", strlen("file:")) == 0
+                                ? start_at_file(store, error)
+                                : start_at_address(store, error);
     if (status != HORON_OK) {
         tcp_destroy(&store->base);
         return status;

@@ -22,9 +22,9 @@
 #define ROUNDS_FULL 1000
 /* What horon promises. */
 #define FAIL_MS 1000
-/* START_TIMEOUT of rounds whose kill may come before all have joined: a store of files hears of no
- * death, so nothing but the limit ends joining; and the last round of joining has two seconds more,
- * for a rank that found a reason just before the limit. */
+/* START_TIMEOUT of rounds whose kill may come before all have joined: nobody hears of a rank that
+ * died before it reached the store, so nothing but the limit ends joining then; and the last round
+ * of joining has two seconds more, for a rank that found a reason just before the limit. */
 #define JOIN_MS 1000
 #define LAST_ROUND_MS 2000
 

@@ -101,7 +101,7 @@ class Ranks:
     """A job of forked ranks; kill() leaves none."""
 
     def __init__(self, directory, n, function, args, settings):
-        (directory / "store").mkdir()
+        (directory / "store").mkdir(mode=0o700)
         env = clean_environment()
         env.update(
             {

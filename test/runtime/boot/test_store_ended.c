@@ -94,6 +94,26 @@ static void test_store_ended_rank_fails_those_who_wait_for_it(void **state)
     horon_store_core_destroy(core);
 }
 
+/* Not only a rank that has ended: any failure is news for who comes later. */
+static void test_store_late_rank_hears_at_once_why_joining_failed(void **state)
+{
+    struct horon_store_core *core = make(3);
+    int wakes[2];
+    (void)state;
+    struct horon_store_member *first = join(core, 0, &wakes[0]);
+    assert_false(horon_store_core_has_news(core));
+    horon_store_core_leave(join(core, 1, &wakes[1]));
+    expect_fail(first, "of 3 ranks, rank 1 on a left while joining; rank 2 on b never came");
+    assert_true(horon_store_core_has_news(core));
+    struct horon_store_member *late = join(core, 2, &wakes[1]); /* and puts nothing */
+    assert_int_equal(wakes[1], 1);
+    expect_fail(late, "of 3 ranks, rank 1 on a left while joining; rank 2 on b never came");
+    assert_false(horon_store_core_has_news(core));
+    horon_store_core_leave(late);
+    horon_store_core_leave(first);
+    horon_store_core_destroy(core);
+}
+
 static void test_store_ended_ranks_fail_those_who_come(void **state)
 {
     struct horon_store_core *core = make(4);
@@ -143,6 +163,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_store_ended_rank_fails_those_who_wait_for_it),
+        cmocka_unit_test(test_store_late_rank_hears_at_once_why_joining_failed),
         cmocka_unit_test(test_store_ended_ranks_fail_those_who_come),
         cmocka_unit_test(test_store_ended_rank_harms_no_session_that_it_was_in),
     };

@@ -1,263 +1,217 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Jobs in one directory, one after another: what one leaves, whichever way it ends, does not harm
- * the next, and after a job that ended the directory is empty.
- */
+/* The file of a store in a directory: what lies there may be anything, and be anybody's. */
 #undef NDEBUG
-#include "boots.h"
+#include "boot/store_file.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <dirent.h>
-#include <signal.h>
+#include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#define LOOKS 60000 /* of a millisecond, for what comes at once as a rule */
+#define WHERE "tcp://192.0.2.1:4000,[::1]:4000"
 
-static int count_files(const struct place *place, const char *ending)
+struct directory {
+    char path[64];
+    char file[96]; /* horon.store in it */
+};
+
+static struct horon_error error;
+static char addresses[HORON_STORE_FILE_BYTES_MAX];
+
+static int make_directory(void **state)
 {
-    int count = 0;
-    DIR *directory = opendir(place->directory);
-    assert_non_null(directory);
-    for (const struct dirent *entry; (entry = readdir(directory));) {
-        const size_t bytes = strlen(entry->d_name), end_bytes = strlen(ending);
-        count += entry->d_name[0] != '.' && bytes >= end_bytes &&
-                 strcmp(entry->d_name + bytes - end_bytes, ending) == 0;
+    static struct directory directory;
+    strcpy(directory.path, "/tmp/horon-test-XXXXXX");
+    assert_non_null(mkdtemp(directory.path));
+    snprintf(directory.file, sizeof directory.file, "%s/horon.store", directory.path);
+    *state = &directory;
+    return 0;
+}
+
+static int remove_directory(void **state)
+{
+    char command[128];
+    const struct directory *directory = *state;
+    snprintf(command, sizeof command, "rm -r %s", directory->path);
+    return system(command);
+}
+
+static struct horon_store_file opened(const struct directory *directory)
+{
+    struct horon_store_file file;
+    assert_int_equal(horon_store_file_open(&file, directory->path, NULL, &error), HORON_OK);
+    return file;
+}
+
+static horon_status_t write_it(struct horon_store_file *file)
+{
+    return horon_store_file_write(file, WHERE, "process 1 on here", NULL, &error);
+}
+
+static void put_text(const char *path, const char *text)
+{
+    FILE *to = fopen(path, "w");
+    assert_non_null(to);
+    fputs(text, to);
+    fclose(to);
+}
+
+static void expect_text(const char *path, const char *text)
+{
+    char found[256] = "";
+    FILE *from = fopen(path, "r");
+    assert_non_null(from);
+    assert_int_equal(fread(found, 1, sizeof found - 1, from), strlen(text));
+    fclose(from);
+    assert_string_equal(found, text);
+}
+
+static void test_store_file_is_read_as_written_and_goes(void **state)
+{
+    struct horon_store_file zero = opened(*state), one = opened(*state);
+    assert_int_equal(horon_store_file_read(&one, addresses, &error), HORON_AGAIN);
+    assert_int_equal(write_it(&zero), HORON_OK);
+    assert_int_equal(horon_store_file_read(&one, addresses, &error), HORON_OK);
+    assert_string_equal(addresses, WHERE);
+    assert_string_equal(one.writer, "process 1 on here");
+    horon_store_file_remove(&zero);
+    assert_int_equal(horon_store_file_read(&one, addresses, &error), HORON_AGAIN);
+    assert_int_equal(write_it(&zero), HORON_OK);
+    assert_int_equal(horon_store_file_read(&one, addresses, &error), HORON_OK);
+    horon_store_file_close(&zero);
+    horon_store_file_close(&one);
+    assert_int_equal(access(((struct directory *)*state)->file, F_OK), -1);
+}
+
+/* Its writer's descriptor is closed by a hand that removes nothing, as a kill does. */
+static void test_store_file_of_a_dead_writer_is_left_and_taken_over(void **state)
+{
+    struct horon_store_file zero = opened(*state), one = opened(*state), two = opened(*state);
+    assert_int_equal(write_it(&zero), HORON_OK);
+    assert_int_equal(write_it(&two), HORON_ERR_CONFIG);
+    assert_non_null(strstr(error.text, "another job's rank 0 (process 1 on here)"));
+    close(zero.fd);
+    zero.fd = -1;
+    assert_int_equal(horon_store_file_read(&one, addresses, &error), HORON_AGAIN);
+    assert_true(one.left);
+    assert_int_equal(write_it(&two), HORON_OK);
+    assert_int_equal(horon_store_file_read(&one, addresses, &error), HORON_OK);
+    assert_false(one.left);
+    horon_store_file_close(&zero); /* removes nothing: it is another's now */
+    assert_int_equal(horon_store_file_read(&one, addresses, &error), HORON_OK);
+    horon_store_file_close(&one);
+    horon_store_file_close(&two);
+}
+
+static void expect_left_alone(const struct directory *directory, const char *why)
+{
+    struct horon_store_file zero = opened(directory), one = opened(directory);
+    assert_int_equal(write_it(&zero), HORON_ERR_CONFIG);
+    assert_non_null(strstr(error.text, why));
+    assert_int_equal(horon_store_file_read(&one, addresses, &error), HORON_ERR_CONFIG);
+    assert_non_null(strstr(error.text, why));
+    horon_store_file_close(&zero);
+    horon_store_file_close(&one);
+    assert_int_equal(unlink(directory->file), 0); /* it was still there */
+}
+
+static void test_store_file_of_another_kind_is_left_alone(void **state)
+{
+    const struct directory *directory = *state;
+    char other[128];
+    snprintf(other, sizeof other, "%s/checkpoint", directory->path);
+    put_text(other, "weights");
+    put_text(directory->file, "weights");
+    expect_left_alone(directory, "is no file of a store");
+    put_text(directory->file, "horon store 2\n");
+    expect_left_alone(directory, "is no file of a store");
+    assert_int_equal(link(other, directory->file), 0);
+    expect_left_alone(directory, "is no file of a store");
+    put_text(other, "horon store 1\nweights\n");
+    assert_int_equal(link(other, directory->file), 0);
+    expect_left_alone(directory, "is no file of a store");
+    assert_int_equal(mkfifo(directory->file, 0600), 0); /* without a writer: waits for one */
+    expect_left_alone(directory, "is no file of a store");
+    assert_int_equal(symlink(other, directory->file), 0);
+    expect_left_alone(directory, "is a symbolic link");
+    expect_text(other, "horon store 1\nweights\n");
+    assert_int_equal(symlink("/no/such/file", directory->file), 0);
+    expect_left_alone(directory, "is a symbolic link");
+}
+
+/* A writer that was killed between two steps leaves a begin. */
+static void test_store_file_that_is_not_whole_counts_as_none(void **state)
+{
+    static const char whole[] = "horon store 1\n" WHERE "\nprocess 9 on there\n";
+    const struct directory *directory = *state;
+    for (size_t bytes = 0; bytes < sizeof whole; bytes++) {
+        struct horon_store_file zero = opened(directory), one = opened(directory);
+        char text[sizeof whole];
+        snprintf(text, bytes + 1, "%s", whole);
+        put_text(directory->file, text);
+        assert_int_equal(horon_store_file_read(&one, addresses, &error), HORON_AGAIN);
+        assert_int_equal(one.left, bytes == sizeof whole - 1);
+        assert_int_equal(write_it(&zero), HORON_OK);
+        assert_int_equal(horon_store_file_read(&one, addresses, &error), HORON_OK);
+        assert_string_equal(addresses, WHERE);
+        horon_store_file_close(&zero);
+        horon_store_file_close(&one);
     }
-    closedir(directory);
-    return count;
 }
 
-static void wait_for_file(const struct place *place, const char *ending)
+static void expect_refused(const char *path, const char *why)
 {
-    for (int i = 0; i < LOOKS && count_files(place, ending) == 0; i++)
-        usleep(1000);
-    assert_true(count_files(place, ending) > 0);
+    struct horon_store_file file;
+    assert_int_equal(horon_store_file_open(&file, path, NULL, &error), HORON_ERR_CONFIG);
+    assert_non_null(strstr(error.text, why));
+    horon_store_file_close(&file);
 }
 
-static void set_up(struct boots *world, int size, const struct place *place, const char *limit)
+static void test_store_file_directory_that_others_may_write_is_refused(void **state)
 {
-    boots_init(world, size, place->setting);
-    boots_setting(world, "JOB_KEY=a secret");
-    boots_setting(world, limit);
-}
-
-static void expect_good_job(const struct place *place)
-{
-    struct boots world;
-    set_up(&world, 3, place, "START_TIMEOUT=50s");
-    boots_join(&world);
-    boots_expect_joined(&world);
-    boots_part(&world);
-    assert_int_equal(count_files(place, ""), 0);
-}
-
-/* @return a process that is rank @p rank of three; its status is that of joining, negated */
-static pid_t start_rank(const struct place *place, int rank, const char *limit)
-{
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid)
-        return pid;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    static struct boots world;
-    set_up(&world, 3, place, limit);
-    for (int r = 0; r < 3; r++)
-        world.ranks[r].absent = r != rank;
-    boots_join(&world);
-    _exit(-world.ranks[rank].status);
-}
-
-static void reap(pid_t pid)
-{
-    assert_int_equal(kill(pid, SIGKILL), 0);
-    assert_int_equal(waitpid(pid, NULL, 0), pid);
-}
-
-static void test_store_file_half_started_job_does_not_harm_the_next(void **state)
-{
-    struct place place;
-    (void)state;
-    place_file(&place);
-    for (int alone = 0; alone < 3; alone++) {
-        struct boots world;
-        set_up(&world, 3, &place, "START_TIMEOUT=100ms");
-        for (int r = 0; r < 3; r++)
-            world.ranks[r].absent = r != alone;
-        boots_join(&world);
-        assert_int_equal(world.ranks[alone].status, HORON_ERR_TIMEOUT);
-        assert_non_null(strstr(world.ranks[alone].error.text, "never came"));
-        assert_int_equal(count_files(&place, ""), 0);
-        expect_good_job(&place);
+    const struct directory *directory = *state;
+    static const mode_t modes[] = {0720, 0702, 0777, 01777};
+    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
+        assert_int_equal(chmod(directory->path, modes[i]), 0);
+        expect_refused(directory->path, "other users may write in the store's directory");
     }
-    place_end(&place);
+    assert_int_equal(chmod(directory->path, 0755), 0);
+    struct horon_store_file file = opened(directory);
+    horon_store_file_close(&file);
+    put_text(directory->file, "");
+    expect_refused(directory->file, "Not a directory");
+    expect_refused("", "names no directory");
 }
 
-/* Killed, so that nothing is tidied up; the next rank 0 does that. */
-static void test_store_file_killed_job_does_not_harm_the_next(void **state)
+static void test_store_file_directory_of_another_user_is_refused(void **state)
 {
-    struct place place;
-    (void)state;
-    place_file(&place);
-    for (int i = 0; i < 3; i++) {
-        pid_t zero = start_rank(&place, 0, "START_TIMEOUT=50s");
-        wait_for_file(&place, ".offer");
-        pid_t one = start_rank(&place, 1, "START_TIMEOUT=50s");
-        wait_for_file(&place, ".0.1");
-        reap(zero);
-        if (i < 2) { /* else it waits on, and is a part of the next job */
-            reap(one);
-            expect_good_job(&place);
-            continue;
-        }
-        int status = 0;
-        pid_t two = start_rank(&place, 2, "START_TIMEOUT=50s");
-        zero = start_rank(&place, 0, "START_TIMEOUT=50s");
-        const pid_t pids[] = {zero, one, two};
-        for (int r = 0; r < 3; r++) {
-            assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);
-            assert_int_equal(status, 0);
-        }
-        expect_good_job(&place);
+    const struct directory *directory = *state;
+    if (geteuid() != 0) {
+        print_message("skip: needs root\n");
+        skip();
     }
-    place_end(&place);
-}
-
-/* Rank 1 dies having answered: who comes in its place answers anew, and rank 0 takes that. */
-static void test_store_file_rank_that_died_can_come_again(void **state)
-{
-    struct place place;
-    int status = 0;
-    (void)state;
-    place_file(&place);
-    pid_t zero = start_rank(&place, 0, "START_TIMEOUT=50s");
-    pid_t one = start_rank(&place, 1, "START_TIMEOUT=50s");
-    wait_for_file(&place, ".0.1");
-    reap(one);
-    pid_t two = start_rank(&place, 2, "START_TIMEOUT=50s");
-    one = start_rank(&place, 1, "START_TIMEOUT=50s");
-    const pid_t pids[] = {zero, one, two};
-    for (int r = 0; r < 3; r++) {
-        assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);
-        assert_int_equal(status, 0);
-    }
-    assert_int_equal(count_files(&place, ""), 0);
-    place_end(&place);
-}
-
-/* Rank 0 is killed when rank 1 has answered it, and nobody comes in its place. */
-static void test_store_file_rank_0_that_died_is_named(void **state)
-{
-    struct place place;
-    struct boots world;
-    (void)state;
-    place_file(&place);
-    pid_t zero = start_rank(&place, 0, "START_TIMEOUT=50s");
-    wait_for_file(&place, ".offer");
-    pid_t killer = fork();
-    assert_true(killer >= 0);
-    if (killer == 0) {
-        wait_for_file(&place, ".0.1");
-        _exit(kill(zero, SIGKILL));
-    }
-    set_up(&world, 3, &place, "START_TIMEOUT=2s");
-    world.ranks[0].absent = world.ranks[2].absent = true;
-    boots_join(&world);
-    reap(killer);
-    reap(zero);
-    assert_int_equal(world.ranks[1].status, HORON_ERR_TIMEOUT);
-    assert_non_null(
-        strstr(world.ranks[1].error.text, "rank 0 left while joining; these never came: "));
-    expect_good_job(&place);
-    place_end(&place);
-}
-
-static void test_store_file_rank_that_comes_twice_is_told(void **state)
-{
-    struct place place;
-    struct boots world;
-    int status = 0;
-    char who[32];
-    (void)state;
-    place_file(&place);
-    set_up(&world, 3, &place, "START_TIMEOUT=1s");
-    world.ranks[2].absent = true;
-    pid_t twin = start_rank(&place, 1, "START_TIMEOUT=1s");
-    boots_join(&world);
-    assert_int_equal(waitpid(twin, &status, 0), twin);
-    assert_true(WIFEXITED(status));
-    const horon_status_t theirs = -WEXITSTATUS(status), ours = world.ranks[1].status;
-    assert_true((theirs == HORON_ERR_CONFIG) != (ours == HORON_ERR_CONFIG));
-    assert_true((theirs == HORON_ERR_TIMEOUT) != (ours == HORON_ERR_TIMEOUT));
-    snprintf(who, sizeof who, "process %d on ", (int)twin);
-    if (ours == HORON_ERR_CONFIG) {
-        assert_non_null(strstr(world.ranks[1].error.text, "rank 1 came twice, as process "));
-        assert_non_null(strstr(world.ranks[1].error.text, who));
-    }
-    assert_int_equal(world.ranks[0].status, HORON_ERR_TIMEOUT);
-    assert_non_null(strstr(world.ranks[0].error.text, "these never came: rank 2"));
-    place_end(&place);
-}
-
-static void test_store_file_another_size_is_told_on_both_sides(void **state)
-{
-    struct place place;
-    struct boots world;
-    (void)state;
-    place_file(&place);
-    boots_init(&world, 2, place.setting);
-    boots_setting(&world, "JOB_KEY=a secret");
-    world.ranks[1].size = 3;
-    boots_join(&world);
-    for (int r = 0; r < 2; r++) {
-        char text[64];
-        snprintf(text, sizeof text, "rank %d believes in a job of %d ranks", r, r + 2);
-        assert_int_equal(world.ranks[r].status, HORON_ERR_CONFIG);
-        assert_non_null(strstr(world.ranks[r].error.text, text));
-    }
-    assert_int_equal(count_files(&place, ""), 0);
-    place_end(&place);
-}
-
-static void test_store_file_what_others_left_is_told(void **state)
-{
-    struct place place;
-    struct boots world;
-    char path[128];
-    (void)state;
-    place_file(&place);
-    snprintf(path, sizeof path, "%s/0123456789abcdef.offer", place.directory);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fclose(file);
-    set_up(&world, 2, &place, "START_TIMEOUT=100ms");
-    world.ranks[0].absent = true;
-    boots_join(&world);
-    assert_int_equal(world.ranks[1].status, HORON_ERR_TIMEOUT);
-    assert_non_null(strstr(world.ranks[1].error.text, "rank 0 never came; "));
-    assert_non_null(strstr(world.ranks[1].error.text, "has files of 1 other job, perhaps left"));
-    assert_int_equal(count_files(&place, ".offer"), 1);
-    expect_good_job(&place); /* its rank 0 tidies up */
-    place_end(&place);
+    assert_int_equal(chown(directory->path, 12345, 0), 0);
+    expect_refused(directory->path, "belongs to another user (12345)");
 }
 
 int main(void)
 {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_directory, remove_directory)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_store_file_half_started_job_does_not_harm_the_next),
-        cmocka_unit_test(test_store_file_killed_job_does_not_harm_the_next),
-        cmocka_unit_test(test_store_file_rank_that_died_can_come_again),
-        cmocka_unit_test(test_store_file_rank_0_that_died_is_named),
-        cmocka_unit_test(test_store_file_rank_that_comes_twice_is_told),
-        cmocka_unit_test(test_store_file_another_size_is_told_on_both_sides),
-        cmocka_unit_test(test_store_file_what_others_left_is_told),
+        TEST(test_store_file_is_read_as_written_and_goes),
+        TEST(test_store_file_of_a_dead_writer_is_left_and_taken_over),
+        TEST(test_store_file_of_another_kind_is_left_alone),
+        TEST(test_store_file_that_is_not_whole_counts_as_none),
+        TEST(test_store_file_directory_that_others_may_write_is_refused),
+        TEST(test_store_file_directory_of_another_user_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
