@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A guest is a connection that has not proven itself. Guests are few (guests_max) and short-lived
- * (patience_ns), whatever strangers do, and cost no more than the handshake's fixed buffers. When
- * there are too many, or the process is out of descriptors, accepting pauses; the kernel's queue
- * holds the rest.
+ * (patience_ns), whatever strangers do, and cost no more than the handshake's fixed buffers. A rank
+ * proves itself within milliseconds, so when there are too many, the oldest is a stranger, and
+ * leaves for the newest; whoever fills the house from one address finds only half of it open.
+ * When the process is out of descriptors accepting pauses; the kernel's queue holds the rest.
  */
 #include "boot/greet.h"
 
@@ -13,13 +14,19 @@
 #include "boot/turned.h"
 #include "clock.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
-#define PAUSE_NS 10000000u /* of accepting, when descriptors have run out */
+#define PAUSE_NS 10000000u     /* of accepting, when descriptors have run out */
+#define SILENCE_NS 1000000000u /* then a guest as old as this makes room */
+#define GUESTS_MAX 1024
+#define GUESTS_MIN 8
+#define DESCRIPTORS_A_GUEST 4 /* of all that the process may have */
 
 struct guest {
     struct horon_greeter *greeter;
@@ -38,8 +45,8 @@ struct listener {
 struct horon_greeter {
     struct horon_greeter_options options;
     struct guest *guests; /* newest first, so the last is the next to run out of time */
-    int guest_count;
-    bool stopped, paused;
+    int guest_count, guests_max;
+    bool stopped;
     struct horon_timer timer;
     uint64_t resume_ns; /* while paused for want of descriptors; else 0 */
     bool told;          /* that they are wanting */
@@ -60,7 +67,6 @@ static void schedule(struct horon_greeter *greeter)
 
 static void set_paused(struct horon_greeter *greeter, bool paused)
 {
-    greeter->paused = paused;
     for (int i = 0; i < greeter->listener_count && !greeter->stopped; i++) {
         struct horon_watch *watch = &greeter->listeners[i].watch;
         if (paused)
@@ -83,8 +89,7 @@ static int dismiss(struct guest *guest)
     horon_pump_unwatch(greeter->options.pump, &guest->watch);
     horon_auth_deinit(&guest->auth);
     horon_free(guest);
-    if (greeter->paused && !greeter->resume_ns)
-        set_paused(greeter, false);
+    assert(greeter->guest_count >= 0);
     schedule(greeter);
     return fd;
 }
@@ -178,6 +183,39 @@ static void turn_away(struct horon_greeter *greeter, int fd, const struct horon_
         greeter->options.refused(greeter->options.arg, HORON_TURNED_NOBODY, false, text, &error);
 }
 
+/* A network is one source: it has more addresses of version 6 than anybody can count. */
+static bool same_source(const struct horon_address *a, const struct horon_address *b)
+{
+    size_t a_bytes = 0, b_bytes = 0;
+    const void *a_raw = horon_address_raw(a, &a_bytes), *b_raw = horon_address_raw(b, &b_bytes);
+    return a_raw && b_raw && a_bytes == b_bytes && memcmp(a_raw, b_raw, a_bytes == 4 ? 4 : 8) == 0;
+}
+
+static void show_out(struct guest *guest)
+{
+    struct horon_error error;
+    horon_error_set(&error, HORON_ERR_TIMEOUT, "it was silent, and others wanted its place");
+    refuse(guest, &error);
+}
+
+/* Before one more comes. The list is newest first: the last one found is the oldest. */
+static void make_room(struct horon_greeter *greeter, const struct horon_address *from)
+{
+    struct guest *oldest = NULL, *oldest_of_source = NULL;
+    int of_source = 0;
+    for (struct guest *guest = greeter->guests; guest; guest = guest->next) {
+        oldest = guest;
+        if (!same_source(&guest->from, from))
+            continue;
+        oldest_of_source = guest;
+        of_source++;
+    }
+    if (of_source >= greeter->guests_max / 2)
+        show_out(oldest_of_source);
+    else if (greeter->guest_count >= greeter->guests_max)
+        show_out(oldest);
+}
+
 static void admit(struct horon_greeter *greeter, int fd, const struct horon_address *from)
 {
     uint8_t random[HORON_AUTH_RANDOM_BYTES];
@@ -186,6 +224,7 @@ static void admit(struct horon_greeter *greeter, int fd, const struct horon_addr
         turn_away(greeter, fd, from, why);
         return;
     }
+    make_room(greeter, from);
     struct guest *guest = horon_zalloc(1, sizeof *guest);
     if (!guest || horon_random(random, sizeof random, NULL) != HORON_OK) {
         horon_free(guest);
@@ -202,8 +241,7 @@ static void admit(struct horon_greeter *greeter, int fd, const struct horon_addr
     horon_auth_init(&guest->auth, HORON_SIDE_ACCEPTOR, greeter->options.key,
                     &greeter->options.hello, random);
     explicit_bzero(random, sizeof random);
-    if (greeter->guest_count >= greeter->options.guests_max)
-        set_paused(greeter, true);
+    assert(greeter->guest_count <= greeter->guests_max);
     schedule(greeter);
     prove(guest);
 }
@@ -211,7 +249,13 @@ static void admit(struct horon_greeter *greeter, int fd, const struct horon_addr
 static void pause_for_want(struct horon_greeter *greeter, int why)
 {
     struct horon_error error;
-    greeter->resume_ns = horon_clock_ns() + PAUSE_NS;
+    const uint64_t now = horon_clock_ns();
+    struct guest *oldest = greeter->guests;
+    while (oldest && oldest->next)
+        oldest = oldest->next;
+    if (oldest && oldest->leave_ns - greeter->options.patience_ns + SILENCE_NS <= now)
+        show_out(oldest);
+    greeter->resume_ns = now + PAUSE_NS;
     set_paused(greeter, true);
     schedule(greeter);
     if (greeter->told || !greeter->options.refused)
@@ -250,7 +294,7 @@ static void timer_due(void *arg)
     struct guest *late = NULL;
     if (greeter->resume_ns && greeter->resume_ns <= now) {
         greeter->resume_ns = 0;
-        set_paused(greeter, greeter->guest_count >= greeter->options.guests_max);
+        set_paused(greeter, false);
     }
     for (struct guest *guest = greeter->guests; guest; guest = guest->next)
         if (guest->leave_ns <= now)
@@ -263,6 +307,16 @@ static void timer_due(void *arg)
     }
 }
 
+static int count_places(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 ||
+        limit.rlim_cur >= (rlim_t)GUESTS_MAX * DESCRIPTORS_A_GUEST)
+        return GUESTS_MAX;
+    const int places = (int)limit.rlim_cur / DESCRIPTORS_A_GUEST;
+    return places > GUESTS_MIN ? places : GUESTS_MIN;
+}
+
 horon_status_t horon_greeter_create(const struct horon_greeter_options *options,
                                     const int *listeners, int count,
                                     struct horon_greeter **greeter_out, struct horon_error *error)
@@ -273,6 +327,7 @@ horon_status_t horon_greeter_create(const struct horon_greeter_options *options,
     greeter->options = *options;
     greeter->timer = (struct horon_timer){.due = timer_due, .arg = greeter};
     greeter->listener_count = count;
+    greeter->guests_max = count_places();
     for (int i = 0; i < count; i++) {
         struct listener *listener = &greeter->listeners[i];
         listener->greeter = greeter;

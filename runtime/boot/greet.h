@@ -17,16 +17,15 @@ struct horon_greeter_options {
     const struct horon_auth_key *key; /* outlives the greeter */
     struct horon_hello hello;         /* ours */
     bool loopback_only;               /* others are turned away before anything is read */
-    int guests_max;       /* unproven connections at a time; more wait in the kernel's queue */
-    uint64_t patience_ns; /* how long a guest may take to prove itself */
+    uint64_t patience_ns;             /* how long a guest may take to prove itself */
     /** NULL, or says of a connection why it is turned away before anything is read; NULL: it is not
      */
     const char *(*objection)(void *arg, int fd);
     /** A guest has proven the key, is compatible, and keeps the connection. The callee owns the
      * descriptor (non-blocking, no delay). It may stop or destroy the greeter. */
     void (*arrived)(void *arg, const struct horon_proven *proven);
-    /** A guest was turned away; or (ERR_MEMORY, once) descriptors have run out, and connections
-     * wait. May be NULL.
+    /** A guest was turned away (ERR_TIMEOUT: it was silent); or (ERR_MEMORY, once) descriptors have
+     * run out, and connections wait. May be NULL.
      * @p rank is what its hello says, proven or not; -1 if there was none. @p proven: the key. */
     void (*refused)(void *arg, int rank, bool proven, const char *from,
                     const struct horon_error *error);
@@ -34,6 +33,9 @@ struct horon_greeter_options {
 };
 
 /**
+ * Unproven connections are at most a quarter of the descriptors that the process may have, 1024
+ * at most, and those of one network address at most half of them. One more takes the place of the
+ * oldest.
  * @param listeners [count] listening, non-blocking sockets; the greeter's once it exists
  * @return OK | ERR_MEMORY | ERR_SYSTEM; on failure the caller keeps the sockets
  */

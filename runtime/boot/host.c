@@ -19,7 +19,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define GUESTS_MAX 1024
 #define GUEST_PATIENCE_NS 60000000000u /* as long as joining usually may take */
 #define TRIES 12                       /* of the leader's socket; it exists, so one is enough */
 
@@ -142,7 +141,6 @@ static horon_status_t start_leading(struct horon_host_meeting *meeting, int list
                                                    .key = options->key,
                                                    .hello = options->hello,
                                                    .objection = object_to,
-                                                   .guests_max = GUESTS_MAX,
                                                    .patience_ns = GUEST_PATIENCE_NS,
                                                    .arrived = arrived,
                                                    .refused = refused,

@@ -19,7 +19,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define GUESTS_MAX 1024
 #define GUEST_PATIENCE_NS 30000000000u
 #define TRIES 9 /* of each address, over about a third of a second, before it counts as refused */
 
@@ -228,7 +227,6 @@ static horon_status_t start_listening(struct horon_peers *peers, struct horon_li
                                                    .key = peers->options.key,
                                                    .hello = peers->options.hello,
                                                    .loopback_only = !peers->options.key->given,
-                                                   .guests_max = GUESTS_MAX,
                                                    .patience_ns = GUEST_PATIENCE_NS,
                                                    .arrived = arrived,
                                                    .refused = refused,

@@ -19,7 +19,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define GUESTS_MAX 1024
 #define GUEST_PATIENCE_NS 10000000000u
 #define TURNS_PER_PROGRESS 16 /* so that the owner's loop is not held up by a busy job */
 #define READ_BYTES 16384
@@ -353,7 +352,6 @@ static horon_status_t start(struct horon_store_server *server,
     struct horon_greeter_options greeting = {.pump = &server->pump,
                                              .key = &server->key,
                                              .loopback_only = !server->key.given,
-                                             .guests_max = GUESTS_MAX,
                                              .patience_ns = GUEST_PATIENCE_NS,
                                              .arrived = arrived,
                                              .refused = refused,

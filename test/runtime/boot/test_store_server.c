@@ -21,6 +21,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -234,6 +235,68 @@ static void test_server_silent_and_rude_strangers_hold_nobody_up(void **state)
     close(rude);
     horon_store_destroy(store);
     scene_deinit(&scene);
+}
+
+/* @param host who connects, 127.0.0.N */
+static int connect_from(const struct scene *scene, const char *host)
+{
+    struct horon_address from, to;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    horon_address_parse(host, 0, &from);
+    horon_address_parse("127.0.0.1", horon_store_server_port(scene->server), &to);
+    assert_int_equal(bind(fd, &from.any, from.bytes), 0);
+    assert_int_equal(connect(fd, &to.any, to.bytes), 0);
+    return fd;
+}
+
+static bool is_closed(int fd)
+{
+    char words[256];
+    ssize_t got;
+    while ((got = recv(fd, words, sizeof words, MSG_DONTWAIT)) > 0)
+        ;
+    return got == 0 || errno != EAGAIN;
+}
+
+/* More than are ever greeted at a time. Whoever fills the house finds half of it open: its own
+ * oldest leave, and a rank that is slow to answer, but was there before, stays. */
+static void test_server_crowd_of_silent_strangers_keeps_nobody_out(void **state)
+{
+    enum { CROWD = 1200, HALF = 512 };
+    static int silent[CROWD];
+    struct scene scene;
+    struct horon_blobs blobs;
+    struct rlimit before, raised = {.rlim_cur = 4096};
+    int closed = 0;
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    raised.rlim_max = before.rlim_max;
+    if (before.rlim_max < raised.rlim_cur) {
+        print_message("skip: fewer than 4096 descriptors\n");
+        skip();
+    }
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &raised), 0);
+    scene_init(&scene, 1, NULL, 0);
+    int slow = connect_raw(&scene);
+    for (int i = 0; i < CROWD; i++) {
+        silent[i] = connect_from(&scene, "127.0.0.2");
+        horon_store_server_progress(scene.server);
+    }
+    struct horon_store *store = open_client(&scene, 0, &scene.key);
+    put(store, "blob", UINT64_MAX);
+    assert_int_equal(awaited(&scene, store, &blobs), HORON_OK);
+    horon_blobs_deinit(&blobs);
+    assert_false(is_closed(slow));
+    for (int i = 0; i < CROWD; i++) {
+        closed += is_closed(silent[i]);
+        close(silent[i]);
+    }
+    assert_int_equal(closed, CROWD - HALF);
+    close(slow);
+    horon_store_destroy(store);
+    scene_deinit(&scene);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 /* Proves the key over a blocking socket, as a client written by somebody else would. */
@@ -489,6 +552,7 @@ int main(void)
         cmocka_unit_test(test_server_wrong_key_is_refused_and_reported),
         cmocka_unit_test(test_server_of_another_size_is_named),
         cmocka_unit_test(test_server_silent_and_rude_strangers_hold_nobody_up),
+        cmocka_unit_test(test_server_crowd_of_silent_strangers_keeps_nobody_out),
         cmocka_unit_test(test_server_forbidden_frame_ends_the_connection),
         cmocka_unit_test(test_server_slow_reader_holds_nobody_up),
         cmocka_unit_test(test_server_limit_names_the_missing),
