@@ -204,7 +204,7 @@ horon_status_t horon_engine_create(const struct horon_engine_options *options,
     engine->leaves_because_of = options->topology->rank;
     if (!allocate(engine, (size_t)options->topology->size))
         goto done;
-    status = horon_names_init(&engine->names);
+    status = horon_names_init(&engine->names, (size_t)options->config->cache_entries);
     if (status != HORON_OK)
         goto done;
     fill_team(engine);

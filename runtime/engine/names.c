@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A hash table with chains; it doubles when full. Entries die with their last reference. */
+/* A hash table with chains, which doubles when full, and a list of the idle by age. */
 #include "engine/names.h"
 
 #include "alloc.h"
@@ -9,10 +9,9 @@
 
 #define BUCKETS_MIN 64
 
-horon_status_t horon_names_init(struct horon_names *names)
+horon_status_t horon_names_init(struct horon_names *names, size_t idle_max)
 {
-    names->entry_count = 0;
-    names->bucket_count = BUCKETS_MIN;
+    *names = (struct horon_names){.bucket_count = BUCKETS_MIN, .idle_max = idle_max};
     names->buckets = horon_zalloc(BUCKETS_MIN, sizeof *names->buckets);
     if (!names->buckets)
         return HORON_ERR_MEMORY;
@@ -56,6 +55,22 @@ static void grow(struct horon_names *names)
     names->bucket_count = count;
 }
 
+static void leave_idle(struct horon_names *names, struct horon_name *name)
+{
+    *(name->older ? &name->older->newer : &names->oldest) = name->newer;
+    *(name->newer ? &name->newer->older : &names->newest) = name->older;
+    names->idle_count--;
+}
+
+static void enter_idle(struct horon_names *names, struct horon_name *name)
+{
+    name->older = names->newest;
+    name->newer = NULL;
+    *(names->newest ? &names->newest->newer : &names->oldest) = name;
+    names->newest = name;
+    names->idle_count++;
+}
+
 static struct horon_name *find_or_make(struct horon_names *names, const char *text, size_t bytes,
                                        uint64_t hash)
 {
@@ -72,7 +87,18 @@ static struct horon_name *find_or_make(struct horon_names *names, const char *te
     name->next = *bucket;
     *bucket = name;
     names->entry_count++;
+    enter_idle(names, name);
     return name;
+}
+
+static void forget(struct horon_names *names, struct horon_name *name)
+{
+    struct horon_name **link = &names->buckets[name->hash & (names->bucket_count - 1)];
+    while (*link != name)
+        link = &(*link)->next;
+    *link = name->next;
+    names->entry_count--;
+    horon_free(name);
 }
 
 struct horon_name *horon_names_get(struct horon_names *names, const char *text)
@@ -83,8 +109,8 @@ struct horon_name *horon_names_get(struct horon_names *names, const char *text)
     if (names->entry_count >= names->bucket_count)
         grow(names);
     struct horon_name *name = find_or_make(names, text, bytes, hash);
-    if (name)
-        name->refs++;
+    if (name && name->refs++ == 0)
+        leave_idle(names, name);
     pthread_mutex_unlock(&names->lock);
     return name;
 }
@@ -92,13 +118,13 @@ struct horon_name *horon_names_get(struct horon_names *names, const char *text)
 void horon_names_put(struct horon_names *names, struct horon_name *name)
 {
     pthread_mutex_lock(&names->lock);
-    if (--name->refs == 0) {
-        struct horon_name **link = &names->buckets[name->hash & (names->bucket_count - 1)];
-        while (*link != name)
-            link = &(*link)->next;
-        *link = name->next;
-        names->entry_count--;
-        horon_free(name);
+    assert(name->refs > 0);
+    if (--name->refs == 0)
+        enter_idle(names, name);
+    if (names->idle_count > names->idle_max) {
+        struct horon_name *oldest = names->oldest;
+        leave_idle(names, oldest);
+        forget(names, oldest);
     }
     pthread_mutex_unlock(&names->lock);
 }

@@ -2,7 +2,8 @@
 /*
  * Names in use on this rank, so that a duplicate in flight is refused at once by the thread that
  * submits it. An entry is shared by all requests of its name; its mark is taken by the one in
- * flight.
+ * flight. Names that nothing refers to are remembered for their next use, so that a name that comes
+ * again costs no memory; of too many the one that was not used for the longest time is forgotten.
  */
 #ifndef HORON_ENGINE_NAMES_H
 #define HORON_ENGINE_NAMES_H
@@ -20,20 +21,23 @@ struct horon_name {
     uint32_t refs; /* guarded by the table's lock */
     uint32_t bytes;
     _Atomic bool in_flight;
-    char text[]; /* ends with 0 */
+    struct horon_name *older, *newer; /* among the idle: those without a reference */
+    char text[];                      /* ends with 0 */
 };
 
 struct horon_names {
-    pthread_mutex_t lock; /* guards the table and the entries' refs and next */
+    pthread_mutex_t lock; /* guards the table, and of the entries all but in_flight */
     struct horon_name **buckets;
-    size_t bucket_count, entry_count;
+    struct horon_name *oldest, *newest; /* idle */
+    size_t bucket_count, entry_count, idle_count, idle_max;
 };
 
-horon_status_t horon_names_init(struct horon_names *names);
+/** @param idle_max  names remembered that nothing refers to */
+horon_status_t horon_names_init(struct horon_names *names, size_t idle_max);
 void horon_names_deinit(struct horon_names *names);
 /** Finds or makes the entry and takes a reference. @return NULL: no memory */
 struct horon_name *horon_names_get(struct horon_names *names, const char *text);
-/** Gives a reference back; the last one frees the entry. */
+/** Gives a reference back; after the last one the entry is idle. */
 void horon_names_put(struct horon_names *names, struct horon_name *name);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of names in use: one entry a name, alive while somebody refers to it. */
+/* The table of names in use: one entry a name, alive while somebody refers to it, and for a while
+ * longer. */
 #undef NDEBUG
 #include "engine/names.h"
 
@@ -17,7 +18,7 @@ static void test_names_of_one_text_are_one_entry(void **state)
 {
     struct horon_names names;
     (void)state;
-    assert_int_equal(horon_names_init(&names), HORON_OK);
+    assert_int_equal(horon_names_init(&names, 0), HORON_OK);
     struct horon_name *a = horon_names_get(&names, "a"), *b = horon_names_get(&names, "b");
     assert_non_null(a);
     assert_ptr_not_equal(a, b);
@@ -47,7 +48,7 @@ static void test_names_differ_in_any_byte_and_length(void **state)
     struct horon_names names;
     struct horon_name *all[sizeof texts / sizeof texts[0]];
     (void)state;
-    assert_int_equal(horon_names_init(&names), HORON_OK);
+    assert_int_equal(horon_names_init(&names, 0), HORON_OK);
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         all[i] = horon_names_get(&names, texts[i]);
         assert_string_equal(all[i]->text, texts[i]);
@@ -65,7 +66,7 @@ static void test_names_by_the_thousand_are_found_while_the_table_grows(void **st
     struct horon_names names;
     char text[32];
     (void)state;
-    assert_int_equal(horon_names_init(&names), HORON_OK);
+    assert_int_equal(horon_names_init(&names, 0), HORON_OK);
     size_t buckets = names.bucket_count;
     for (int i = 0; i < COUNT; i++) {
         snprintf(text, sizeof text, "layer.%d.weight", i);
@@ -108,7 +109,7 @@ static void test_names_are_shared_by_threads(void **state)
     struct horon_names names;
     pthread_t threads[3];
     (void)state;
-    assert_int_equal(horon_names_init(&names), HORON_OK);
+    assert_int_equal(horon_names_init(&names, 0), HORON_OK);
     for (int i = 0; i < 3; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, get_and_put, &names), 0);
     for (int i = 0; i < 3; i++) {
@@ -117,6 +118,32 @@ static void test_names_are_shared_by_threads(void **state)
         assert_true((uintptr_t)marked > 0);
     }
     assert_int_equal(names.entry_count, 0);
+    horon_names_deinit(&names);
+}
+
+/* Of the idle the one that was used the longest ago goes first. */
+static void test_names_that_are_idle_are_remembered_up_to_a_limit(void **state)
+{
+    struct horon_names names;
+    struct horon_name *a, *b, *c;
+    (void)state;
+    assert_int_equal(horon_names_init(&names, 2), HORON_OK);
+    a = horon_names_get(&names, "a");
+    b = horon_names_get(&names, "b");
+    horon_names_put(&names, a);
+    horon_names_put(&names, b);
+    assert_int_equal(names.entry_count, 2);
+    assert_ptr_equal(horon_names_get(&names, "a"), a);
+    horon_names_put(&names, a);
+    c = horon_names_get(&names, "c");
+    assert_int_equal(names.entry_count, 3); /* two idle, and one that is used */
+    horon_names_put(&names, c);
+    assert_int_equal(names.entry_count, 2);
+    assert_ptr_equal(horon_names_get(&names, "a"), a); /* it was b that was forgotten */
+    assert_ptr_equal(horon_names_get(&names, "c"), c);
+    assert_int_equal(names.idle_count, 0);
+    horon_names_put(&names, c);
+    horon_names_put(&names, a);
     horon_names_deinit(&names);
 }
 
@@ -134,6 +161,7 @@ int main(void)
         cmocka_unit_test(test_names_differ_in_any_byte_and_length),
         cmocka_unit_test(test_names_by_the_thousand_are_found_while_the_table_grows),
         cmocka_unit_test(test_names_are_shared_by_threads),
+        cmocka_unit_test(test_names_that_are_idle_are_remembered_up_to_a_limit),
         cmocka_unit_test(test_names_never_made_may_be_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
