@@ -83,7 +83,7 @@ static horon_status_t make_request(struct horon_context *ctx, const horon_descri
                                    struct horon_request **request_out)
 {
     horon_status_t status =
-        horon_request_create(desc, ctx->boot.topology.rank, ctx->boot.topology.size,
+        horon_request_create(&ctx->pool, desc, ctx->boot.topology.rank, ctx->boot.topology.size,
                              horon_engine_names(ctx->engine), request_out, horon_thread_error());
     if (status != HORON_OK)
         return status;
@@ -208,14 +208,17 @@ horon_status_t horon_submit_group(horon_context_t *ctx, const horon_descriptor_t
             horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "descs or reqs_out is NULL");
     if (status != HORON_OK || n == 0)
         return status;
-    horon_request_t **reqs = n > UINT32_MAX ? NULL : horon_zalloc(n, sizeof *reqs);
-    if (!reqs)
+    horon_request_t *few[64], **many = NULL;
+    if (n > 64)
+        many = n > UINT32_MAX ? NULL : horon_zalloc(n, sizeof *many);
+    if (n > 64 && !many)
         return horon_error_set(horon_thread_error(), HORON_ERR_MEMORY,
                                "no memory for a group of %zu", n);
+    horon_request_t **reqs = many ? many : few;
     status = submit_group(ctx, descs, n, reqs);
     if (status == HORON_OK)
         memcpy(reqs_out, reqs, n * sizeof *reqs);
-    horon_free(reqs);
+    horon_free(many);
     return status;
 }
 
@@ -468,6 +471,7 @@ static horon_status_t run(struct horon_context *ctx, const horon_descriptor_t *d
     if (!desc || !(desc->flags & HORON_IN_ORDER) || !horon_token_try(ctx))
         return run_posted(ctx, desc, timeout_ms, error);
     struct horon_request request;
+    memset(&request, 0, sizeof request);
     status = horon_request_init(&request, desc, ctx->boot.topology.rank, ctx->boot.topology.size,
                                 horon_engine_names(ctx->engine), error);
     if (status != HORON_OK) {

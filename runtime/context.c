@@ -62,8 +62,10 @@ void horon_context_unref(struct horon_context *ctx)
     if (atomic_fetch_sub_explicit(&ctx->refs, 1, memory_order_acq_rel) != 1)
         return;
     /* In the child of a fork the links lie in memory that the parent's peers read, too. */
-    if (!atomic_load(&ctx->forked))
+    if (!atomic_load(&ctx->forked)) {
         horon_engine_destroy(ctx->engine);
+        horon_request_pool_deinit(&ctx->pool);
+    }
     horon_free(ctx);
 }
 
@@ -74,8 +76,7 @@ void horon_request_unref(struct horon_request *request)
     if (atomic_fetch_sub_explicit(&request->refs, 1, memory_order_acq_rel) != 1)
         return;
     struct horon_context *ctx = request->context;
-    horon_request_deinit(request, horon_engine_names(ctx->engine));
-    horon_free(request);
+    horon_request_destroy(&ctx->pool, request, horon_engine_names(ctx->engine));
     horon_context_unref(ctx);
 }
 
@@ -401,8 +402,10 @@ static horon_status_t create(const horon_options_t *given, horon_context_t **ctx
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a context");
     memset(ctx, 0, sizeof *ctx);
     atomic_store(&ctx->refs, 1);
+    horon_request_pool_init(&ctx->pool);
     status = horon_config_load(&ctx->config, options.settings, NULL, error);
     if (status == HORON_OK) {
+        ctx->pool.limit = (size_t)ctx->config.inflight_max;
         set_up_log(ctx, &options);
         warn_of_unknown_variables(ctx);
         status = join(ctx, &options, error);

@@ -8,6 +8,7 @@
 
 #include "boot/boot.h"
 #include "engine/engine.h"
+#include "engine/pool.h"
 #include "loop.h"
 
 #include <pthread.h>
@@ -26,6 +27,7 @@ struct horon_context {
         int local_rank;
     } * ring_peers;
     struct horon_engine *engine;
+    struct horon_request_pool pool;
     struct horon_loop *loop;
     int doorbell; /* of this rank */
 

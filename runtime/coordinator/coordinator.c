@@ -124,7 +124,6 @@ static horon_status_t open_entry(struct horon_coordinator *c, const struct horon
 {
     assert(op->name_bytes > 0);
     assert(op->name_bytes <= HORON_NAME_BYTES_MAX);
-    assert(op->name_hash == horon_name_hash(op->name, op->name_bytes));
     return horon_coord_entry_open(c, op->name, op->name_bytes, op->name_hash, index_out);
 }
 

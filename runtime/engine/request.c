@@ -221,7 +221,10 @@ void horon_request_set_barrier(struct horon_request *request, uint64_t number)
 
 static horon_status_t make_rows(struct horon_request *request)
 {
-    request->output_rows = horon_zalloc((size_t)request->size, sizeof *request->output_rows);
+    const size_t size = (size_t)request->size;
+    if (!request->rows_room)
+        request->rows_room = horon_zalloc(size, sizeof *request->rows_room);
+    request->output_rows = request->rows_room;
     return request->output_rows ? HORON_OK : HORON_ERR_MEMORY;
 }
 
@@ -232,7 +235,6 @@ horon_status_t horon_request_init(struct horon_request *request, const horon_des
     horon_descriptor_t desc;
     uint64_t shape[HORON_NDIM_MAX] = {0}, count = 0;
     uint8_t ndim = 0;
-    memset(request, 0, sizeof *request);
     horon_status_t status = take_descriptor(given, &desc, error);
     if (status == HORON_OK)
         status = check_enums(&desc, size, error);
@@ -261,29 +263,17 @@ horon_status_t horon_request_init(struct horon_request *request, const horon_des
     return HORON_OK;
 }
 
-horon_status_t horon_request_create(const horon_descriptor_t *desc, int rank, int size,
-                                    struct horon_names *names, struct horon_request **request_out,
-                                    struct horon_error *error)
-{
-    struct horon_request *request = horon_alloc_lines(sizeof *request);
-    if (!request)
-        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a request");
-    horon_status_t status = horon_request_init(request, desc, rank, size, names, error);
-    if (status != HORON_OK) {
-        horon_free(request);
-        return status;
-    }
-    *request_out = request;
-    return HORON_OK;
-}
-
 void horon_request_deinit(struct horon_request *request, struct horon_names *names)
 {
     if (request->name)
         horon_names_put(names, request->name);
     horon_free(request->error_text);
     horon_free(request->owned_output);
-    horon_free(request->output_rows);
+    horon_free(request->rows_room);
+    request->name = NULL;
+    request->error_text = NULL;
+    request->owned_output = NULL;
+    request->rows_room = request->output_rows = NULL;
 }
 
 void horon_request_reset(struct horon_request *request)

@@ -80,6 +80,7 @@ struct horon_request {
 
     /* seldom touched */
     uint64_t *output_rows; /* [size] if ranks give different numbers of them, else NULL */
+    uint64_t *rows_room;   /* [size] or NULL: memory for them */
     int size;              /* ranks */
     uint64_t dst_count;    /* elements dst has room for; 0: not told */
     horon_alloc_fn_t alloc;
@@ -94,16 +95,13 @@ struct horon_request {
 
 /**
  * Checks a descriptor and makes a request of it, IDLE, with one reference. Does not touch engine
- * state.
+ * state. The memory is all zero, or was left so by a former use but for its room for rows.
  * @return OK | ERR_INVALID | ERR_UNSUPPORTED | ERR_MEMORY; the text says what is wrong
  */
-horon_status_t horon_request_create(const horon_descriptor_t *desc, int rank, int size,
-                                    struct horon_names *names, struct horon_request **request_out,
-                                    struct horon_error *error);
-/** Likewise in memory of the caller, for an in-order operation; end it with deinit. */
 horon_status_t horon_request_init(struct horon_request *request, const horon_descriptor_t *desc,
                                   int rank, int size, struct horon_names *names,
                                   struct horon_error *error);
+/** Frees what it holds; again is a no-op. */
 void horon_request_deinit(struct horon_request *request, struct horon_names *names);
 
 /** Sets what a former run left back, before a new one; but its status, which may yet be asked. */

@@ -159,8 +159,7 @@ static void drop(struct sim_rank *rank, struct horon_request *request)
 {
     if (!request)
         return;
-    horon_request_deinit(request, horon_engine_names(rank->ctx.engine));
-    horon_free(request);
+    horon_request_destroy(&rank->ctx.pool, request, horon_engine_names(rank->ctx.engine));
 }
 
 void sim_workload_destroy(struct simulation *sim)
@@ -266,7 +265,7 @@ static void launch(struct sim_rank *rank, int number)
         }
         describe(rank, op, use, &desc, shape);
         horon_status_t status =
-            horon_request_create(&desc, rank->rank, rank->sim->size,
+            horon_request_create(&rank->ctx.pool, &desc, rank->rank, rank->sim->size,
                                  horon_engine_names(rank->ctx.engine), &use->request, &error);
         if (status != HORON_OK)
             sim_fail(rank->sim, "cannot make %s: %s", op->name, error.text);

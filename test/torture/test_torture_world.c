@@ -62,8 +62,9 @@ static struct horon_request *submit(struct trial *trial, int rank, const horon_d
     struct world_rank *self = &trial->world->ranks[rank];
     struct horon_request *request = NULL;
     struct horon_error error = {0};
-    horon_status_t status = horon_request_create(
-        desc, rank, trial->world->size, horon_engine_names(self->engine), &request, &error);
+    horon_status_t status =
+        horon_request_create(&self->pool, desc, rank, trial->world->size,
+                             horon_engine_names(self->engine), &request, &error);
     look_whom_it_hit(trial, rank);
     if (status != HORON_OK) {
         assert_int_equal(status, HORON_ERR_MEMORY);

@@ -40,8 +40,7 @@ void world_release(struct horon_request *request)
 {
     if (request && atomic_fetch_sub(&request->refs, 1) == 1) {
         struct world_rank *rank = (struct world_rank *)request->callback_arg;
-        horon_request_deinit(request, horon_engine_names(rank->engine));
-        horon_free(request);
+        horon_request_destroy(&rank->pool, request, horon_engine_names(rank->engine));
     }
 }
 
@@ -190,8 +189,11 @@ struct world *world_create_bare(const int *host_sizes, int host_count, const cha
     world->rings = calloc(world->ring_count, sizeof *world->rings);
     make_topologies(world, host_sizes);
     make_hosts(world, host_sizes);
-    for (int rank = 0; rank < world->size; rank++)
+    for (int rank = 0; rank < world->size; rank++) {
         make_rank_host(world, &world->ranks[rank]);
+        horon_request_pool_init(&world->ranks[rank].pool);
+        world->ranks[rank].pool.limit = (size_t)world->config.inflight_max;
+    }
     return world;
 }
 
@@ -215,6 +217,7 @@ void world_destroy(struct world *world)
         if (world->ranks[rank].engine)
             horon_engine_leave(world->ranks[rank].engine);
         horon_engine_destroy(world->ranks[rank].engine);
+        horon_request_pool_deinit(&world->ranks[rank].pool);
         horon_topology_deinit(&world->ranks[rank].topology);
     }
     for (int h = 0; h < world->host_count; h++) {
@@ -237,7 +240,7 @@ struct horon_request *world_submit(struct world *world, int rank, const horon_de
     struct horon_error error = {0};
     struct world_rank *self = &world->ranks[rank];
     horon_status_t status = horon_request_create(
-        desc, rank, world->size, horon_engine_names(self->engine), &request, &error);
+        &self->pool, desc, rank, world->size, horon_engine_names(self->engine), &request, &error);
     if (status != HORON_OK)
         fprintf(stderr, "%s\n", error.text);
     assert(status == HORON_OK);

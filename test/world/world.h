@@ -8,12 +8,14 @@
 #define HORON_TEST_WORLD_H
 
 #include "engine/engine.h"
+#include "engine/pool.h"
 
 struct world_rank {
     struct world *world;
     struct horon_topology topology;
     struct horon_host host;
     struct horon_engine *engine;
+    struct horon_request_pool pool;
     bool dead; /* no longer turned */
 };
 

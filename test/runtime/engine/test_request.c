@@ -4,7 +4,7 @@
  * on, and where outputs of unknown size come from.
  */
 #undef NDEBUG
-#include "engine/request.h"
+#include "engine/pool.h"
 
 #include "alloc.h"
 
@@ -24,6 +24,7 @@
 
 struct bed {
     struct horon_names names;
+    struct horon_request_pool pool; /* keeps none */
     struct horon_error error;
     float data[8];
     struct horon_request *request;
@@ -33,13 +34,15 @@ static int make(void **state)
 {
     struct bed *bed = calloc(1, sizeof *bed);
     *state = bed;
-    return horon_names_init(&bed->names);
+    horon_request_pool_init(&bed->pool);
+    return horon_names_init(&bed->names, 0);
 }
 
 static int end(void **state)
 {
     struct bed *bed = *state;
     horon_names_deinit(&bed->names);
+    horon_request_pool_deinit(&bed->pool);
     free(bed);
     return 0;
 }
@@ -57,8 +60,7 @@ static horon_descriptor_t right(struct bed *bed)
 
 static void drop(struct bed *bed)
 {
-    horon_request_deinit(bed->request, &bed->names);
-    horon_free(bed->request);
+    horon_request_destroy(&bed->pool, bed->request, &bed->names);
     bed->request = NULL;
     assert_int_equal(bed->names.entry_count, 0);
 }
@@ -67,7 +69,8 @@ static horon_status_t create(struct bed *bed, const horon_descriptor_t *desc)
 {
     bed->error = (struct horon_error){0};
     bed->request = NULL;
-    return horon_request_create(desc, RANK, SIZE, &bed->names, &bed->request, &bed->error);
+    return horon_request_create(&bed->pool, desc, RANK, SIZE, &bed->names, &bed->request,
+                                &bed->error);
 }
 
 static void expect_right(struct bed *bed, const horon_descriptor_t *desc)

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A list. What lies in it is all zero but for its link, and the room for rows, which stays. */
+#include "engine/pool.h"
+
+#include "alloc.h"
+
+#include <string.h>
+
+void horon_request_pool_init(struct horon_request_pool *pool)
+{
+    *pool = (struct horon_request_pool){0};
+    pthread_mutex_init(&pool->lock, NULL);
+}
+
+static void free_one(struct horon_request *request)
+{
+    horon_free(request->rows_room);
+    horon_free(request);
+}
+
+void horon_request_pool_deinit(struct horon_request_pool *pool)
+{
+    while (pool->free) {
+        struct horon_request *request = pool->free;
+        pool->free = request->older;
+        free_one(request);
+    }
+    pthread_mutex_destroy(&pool->lock);
+}
+
+static struct horon_request *take(struct horon_request_pool *pool)
+{
+    pthread_mutex_lock(&pool->lock);
+    struct horon_request *request = pool->free;
+    if (request) {
+        pool->free = request->older;
+        pool->count--;
+    }
+    pthread_mutex_unlock(&pool->lock);
+    if (request) {
+        request->older = NULL;
+        return request;
+    }
+    request = horon_alloc_lines(sizeof *request);
+    if (request)
+        memset(request, 0, sizeof *request);
+    return request;
+}
+
+horon_status_t horon_request_create(struct horon_request_pool *pool, const horon_descriptor_t *desc,
+                                    int rank, int size, struct horon_names *names,
+                                    struct horon_request **request_out, struct horon_error *error)
+{
+    struct horon_request *request = take(pool);
+    if (!request)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a request");
+    horon_status_t status = horon_request_init(request, desc, rank, size, names, error);
+    if (status != HORON_OK)
+        horon_request_destroy(pool, request, names);
+    else
+        *request_out = request;
+    return status;
+}
+
+void horon_request_destroy(struct horon_request_pool *pool, struct horon_request *request,
+                           struct horon_names *names)
+{
+    uint64_t *rows_room = request->rows_room;
+    request->rows_room = NULL;
+    horon_request_deinit(request, names);
+    memset(request, 0, sizeof *request);
+    request->rows_room = rows_room;
+    pthread_mutex_lock(&pool->lock);
+    const bool kept = pool->count < pool->limit;
+    if (kept) {
+        request->older = pool->free;
+        pool->free = request;
+        pool->count++;
+    }
+    pthread_mutex_unlock(&pool->lock);
+    if (!kept)
+        free_one(request);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests of a context that were released, kept for the next submissions: a steady cycle allocates
+ * nothing.
+ */
+#ifndef HORON_ENGINE_POOL_H
+#define HORON_ENGINE_POOL_H
+
+#include "engine/request.h"
+
+struct horon_request_pool {
+    pthread_mutex_t lock; /* guards the list and its count */
+    struct horon_request *free;
+    size_t count;
+    size_t limit; /* requests that are kept at most; whoever makes the pool sets it */
+};
+
+void horon_request_pool_init(struct horon_request_pool *pool);
+void horon_request_pool_deinit(struct horon_request_pool *pool);
+
+/** A request from the pool or the heap, made with horon_request_init(), which says the rest.
+ * Thread: any. */
+horon_status_t horon_request_create(struct horon_request_pool *pool, const horon_descriptor_t *desc,
+                                    int rank, int size, struct horon_names *names,
+                                    struct horon_request **request_out, struct horon_error *error);
+/** Thread: any. */
+void horon_request_destroy(struct horon_request_pool *pool, struct horon_request *request,
+                           struct horon_names *names);
+
+#endif
