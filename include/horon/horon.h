@@ -214,9 +214,11 @@ typedef struct horon_options {
 
 /* Flags of a descriptor. */
 /** Every rank submits its in-order operations of a process set in the same sequence; they are not
- * negotiated, a name is optional, and a rank that breaks the promise is named by the first peer
- * that meets its data (HORON_ERR_MISMATCH). In-order and named operations do not order each
- * other. */
+ * negotiated, and a name is optional. A rank that breaks the promise is named by the first peer
+ * that meets its data (HORON_ERR_MISMATCH), if the two operations differ in verb, dtype, reduction,
+ * root, scale, shape or name. Two that are alike in all of these cannot be told from each other: if
+ * ranks swap them, each gets the other's result. Give names to such operations where their order
+ * is in doubt. In-order and named operations do not order each other. */
 #define HORON_IN_ORDER 1u
 
 /** One operation. Begin with HORON_DESCRIPTOR_INIT; the strings and shape are copied. */

@@ -178,7 +178,8 @@ static const struct horon_config_row rows[] = {
      .dflt = "60s",
      .min = 0,
      .max = 86400000,
-     .doc = "Warn about a tensor that some ranks have waited for so long; 0: never."},
+     .doc = "Warn about a tensor that some ranks have waited for so long, again after twice that "
+            "time, four times and so on, and when it has ended; 0: never."},
 };
 
 const struct horon_config_row *horon_config_rows(size_t *count_out)

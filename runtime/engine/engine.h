@@ -120,7 +120,8 @@ uint64_t horon_engine_moves(const struct horon_engine *engine, const struct horo
  */
 void horon_engine_ask(struct horon_engine *engine, const struct horon_request *request);
 
-/** Logs requests that have waited longer than @p limit_ns, once each. */
+/** Logs requests that have waited longer than @p limit_ns: each after twice the time again, until
+ * 16 limits lie between. To be called four times in a limit or more often. */
 void horon_engine_warn_stalls(struct horon_engine *engine, uint64_t limit_ns);
 
 /** Says goodbye to the other ranks and ends all requests with ERR_CLOSED. Call progress afterwards

@@ -90,6 +90,11 @@ void horon_engine_check_left(struct horon_engine *engine);
 /** As horon_engine_fail(), for what was found on this rank: the text then names it. */
 void horon_engine_fail_here(struct horon_engine *engine, horon_status_t status, const char *text);
 
+/* explain.c */
+/** A request of which a warning spoke has ended well after all. */
+void horon_engine_stall_over(const struct horon_engine *engine,
+                             const struct horon_request *request);
+
 /* posts.c */
 /** Takes what was posted, in order. @return was there anything? */
 bool horon_engine_take_posts(struct horon_engine *engine);

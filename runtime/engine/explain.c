@@ -11,7 +11,8 @@
 #include <string.h>
 
 #define RANKS_NAMED_MAX 8
-#define STALLS_TOLD_MAX 3 /* at a time */
+#define STALLS_TOLD_MAX 3           /* at a time */
+#define STALL_LIMITS_BETWEEN_MAX 16 /* limits that pass between two warnings of one, at most */
 
 static int lane_of(const struct horon_request *request)
 {
@@ -100,16 +101,40 @@ void horon_engine_ask(struct horon_engine *engine, const struct horon_request *r
     engine->coordinator_dirty = engine->urgent = true;
 }
 
+static const char *write_time(uint64_t ns, char *text, size_t text_bytes)
+{
+    const bool seconds = ns >= 1000000000u;
+    snprintf(text, text_bytes, "%llu %s",
+             (unsigned long long)(ns / (seconds ? 1000000000u : 1000000u)), seconds ? "s" : "ms");
+    return text;
+}
+
 static void warn_of(struct horon_engine *engine, const struct horon_request *request,
                     uint64_t waited_ns)
 {
-    bool seconds = waited_ns >= 1000000000u;
-    char what[128 + HORON_NAME_BYTES_MAX], why[HORON_ERROR_TEXT_BYTES / 2];
+    char what[128 + HORON_NAME_BYTES_MAX], why[HORON_ERROR_TEXT_BYTES / 2], waited[32];
     horon_request_describe(request, what, sizeof what);
     horon_engine_explain(engine, request, why, sizeof why);
-    HORON_LOG_WARN(engine->options.log, "%s has waited for %llu %s: %s", what,
-                   (unsigned long long)(waited_ns / (seconds ? 1000000000u : 1000000u)),
-                   seconds ? "s" : "ms", why);
+    HORON_LOG_WARN(engine->options.log, "%s has waited for %s: %s", what,
+                   write_time(waited_ns, waited, sizeof waited), why);
+}
+
+/* When to warn of it again, counted from its start: after twice the time, until that gets long. */
+static uint64_t warn_next(const struct horon_request *request, uint64_t limit_ns)
+{
+    const uint64_t longest_ns = limit_ns * STALL_LIMITS_BETWEEN_MAX, last_ns = request->warned_ns;
+    if (last_ns == 0)
+        return limit_ns;
+    return last_ns + (last_ns < longest_ns ? last_ns : longest_ns);
+}
+
+void horon_engine_stall_over(const struct horon_engine *engine, const struct horon_request *request)
+{
+    const uint64_t now = engine->options.now_ns(engine->options.now_arg);
+    char what[128 + HORON_NAME_BYTES_MAX], after[32];
+    horon_request_describe(request, what, sizeof what);
+    HORON_LOG_WARN(engine->options.log, "%s waits no more: it has ended after %s", what,
+                   write_time(now - request->since_ns, after, sizeof after));
 }
 
 /* A late rank may hold up thousands: the oldest are told one by one, the rest by their number. */
@@ -121,22 +146,23 @@ void horon_engine_warn_stalls(struct horon_engine *engine, uint64_t limit_ns)
     for (struct horon_request *request = engine->oldest; request; request = request->newer) {
         if (!request->since_ns)
             request->since_ns = now;
-        if (request->warned)
-            continue;
         const uint64_t waited_ns = now - request->since_ns;
+        const uint64_t next_ns = warn_next(request, limit_ns);
         const bool told = seen++ < STALLS_TOLD_MAX;
-        if (told && waited_ns >= limit_ns / 2 && !request->asked) {
+        if (told && waited_ns + limit_ns / 2 >= next_ns && !request->asked) {
             horon_engine_ask(engine, request); /* so that the warning knows whom it waits for */
             request->asked = true;
             continue; /* however late this look is: the answer comes before the next one */
         }
-        if (waited_ns < limit_ns)
+        if (waited_ns < next_ns)
             continue;
         if (told)
             warn_of(engine, request, waited_ns);
         else
             more++;
-        request->warned = true;
+        request->warned_ns = waited_ns;
+        request->warned |= told;
+        request->asked = false;
     }
     if (more)
         HORON_LOG_WARN(engine->options.log, "%zu more operations have waited that long", more);

@@ -85,6 +85,8 @@ void horon_engine_end(struct horon_engine *engine, struct horon_request *request
     }
     if (request->name)
         atomic_store_explicit(&request->name->in_flight, false, memory_order_release);
+    if (request->warned && status == HORON_OK)
+        horon_engine_stall_over(engine, request);
     if (options->landed)
         options->landed(request);
     if (request->dropping)

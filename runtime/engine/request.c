@@ -288,6 +288,7 @@ void horon_request_reset(struct horon_request *request)
     request->begun = false;
     request->asked = false;
     request->warned = false;
+    request->warned_ns = 0;
 }
 
 /* Of a name in a text, so that the cause behind it has room. */

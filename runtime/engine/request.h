@@ -55,8 +55,8 @@ struct horon_request {
     bool linked;         /* in the list of all in flight */
     bool begun;          /* handed to a channel: cannot be withdrawn */
     bool held;           /* a barrier that the coordinator does not know yet */
-    bool asked;          /* who lacks it was asked, for that */
-    bool warned;         /* a stall was logged */
+    bool asked;          /* who lacks it was asked, for the next warning */
+    bool warned;         /* a warning named it: its end is worth a line, too */
     bool dropping;       /* released while in flight: its handle goes when it ends */
     bool nobodys;        /* of horon_run(): nobody has a handle of it */
     bool output_refused; /* there was no memory for what it gave */
@@ -86,6 +86,7 @@ struct horon_request {
     horon_alloc_fn_t alloc;
     void *alloc_arg;
     void *callback_arg;
+    uint64_t warned_ns; /* how long it had waited when it was last warned of; 0: never */
     struct horon_request *next_to_tell; /* list of those whose callback is due */
     struct horon_post cancel, drop;
     struct horon_work work; /* of this one alone */

@@ -139,7 +139,7 @@ static void test_options_stall_warn_is_when_and_whom_or_never(void **state)
         snprintf(word, sizeof word, "allreduce '%s' has waited for", names[i]);
         duo_wait_to_hear(&warning, word);
     }
-    assert_int_equal(warning.heard.lines, 3); /* one each */
+    assert_true(warning.heard.lines >= 3); /* one each, and again later */
     assert_string_equal(silent.heard.all, "");
     for (int i = 0; i < 3; i++)
         horon_release(requests[i]);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The warning about an operation that has waited long: when, once, and whom it names. The clock is
- * the world's. */
+/* The warning about an operation that has waited long: when, how often, and whom it names. The
+ * clock is the world's. */
 #undef NDEBUG
 #include "world/world.h"
 
@@ -163,7 +163,38 @@ static void test_stalls_late_look_asks_before_it_warns(void **state)
     end(world, requests, 3);
 }
 
-/* A late rank holds up a whole model: a few are told, then how many more, and that once. */
+/* It goes on, or does not: warnings come again, more and more seldom, and the end is told, too. */
+static void test_stalls_warnings_come_again_until_it_ends(void **state)
+{
+    static const int hosts[] = {2};
+    static const unsigned waits[] = {8, 16, 32, 64, 128, 256, 384, 512}; /* x 16 limits at most */
+    struct heard heard;
+    float x[2] = {0};
+    struct horon_request *requests[2];
+    (void)state;
+    struct world *world = make(hosts, 1, &heard);
+    requests[0] = submit(world, 0, "x", &x[0]);
+    turn(world);
+    unsigned passed = 0;
+    for (int i = 0; i < 8; i++) {
+        char expected[64];
+        pass(world, 0, waits[i] - passed - 2);
+        assert_int_equal(heard.lines, i);
+        pass(world, 0, 2);
+        assert_int_equal(heard.lines, i + 1);
+        snprintf(expected, sizeof expected, "has waited for %u s: ", waits[i]);
+        if (!strstr(heard.text, expected) || !strstr(heard.text, "rank 1 (host-0)"))
+            fail_msg("'%s', not '%s'", heard.text, expected);
+        passed = waits[i];
+    }
+    requests[1] = submit(world, 1, "x", &x[1]);
+    end(world, requests, 2);
+    assert_int_equal(heard.lines, 9);
+    if (!strstr(heard.text, "allreduce 'x' waits no more: it has ended after 512 s"))
+        fail_msg("%s", heard.text);
+}
+
+/* A late rank holds up a whole model: a few are told, then how many more. */
 static void test_stalls_of_many_are_a_few_lines(void **state)
 {
     enum { N = 161 };
@@ -179,8 +210,10 @@ static void test_stalls_of_many_are_a_few_lines(void **state)
         requests[i] = submit(world, 0, name, &x[i]);
     }
     turn(world);
-    pass(world, 0, 24);
+    pass(world, 0, 14);
     assert_int_equal(heard.lines, 4);
+    pass(world, 0, 14);
+    assert_int_equal(heard.lines, 8);
     assert_non_null(strstr(heard.text, "158 more operations have waited that long"));
     horon_engine_leave(world->ranks[0].engine);
     for (int i = 0; i < N; i++)
@@ -223,7 +256,7 @@ static void test_stalls_each_pending_one_is_told_of_once(void **state)
     requests[1][0] = submit(world, 1, "a", &x[1][0]);
     turn(world);
     pass(world, 0, 12);
-    assert_int_equal(heard.lines, 2); /* b, and the one in order */
+    assert_int_equal(heard.lines, 4); /* b, and the one in order, after 8 and 16 s */
     for (int i = 1; i < 3; i++)
         requests[1][i] = submit(world, 1, names[i], &x[1][i]);
     for (int i = 0; i < 3; i++)
@@ -279,6 +312,7 @@ int main(void)
         cmocka_unit_test(test_stalls_other_name_of_who_lacks_the_tensor_is_told),
         cmocka_unit_test(test_stalls_late_look_asks_before_it_warns),
         cmocka_unit_test(test_stalls_of_many_are_a_few_lines),
+        cmocka_unit_test(test_stalls_warnings_come_again_until_it_ends),
         cmocka_unit_test(test_stalls_before_the_limit_nothing_is_said),
         cmocka_unit_test(test_stalls_each_pending_one_is_told_of_once),
         cmocka_unit_test(test_stalls_one_in_order_is_told_of_by_what_it_is),
