@@ -2,8 +2,8 @@
 /*
  * The option table and its strict parser. A row is a variable, a flag, a default, bounds and a
  * sentence of documentation; the default is parsed as a user's text would be, so it is checked like
- * one. Reading the environment happens here and nowhere else (boot/identity.c reads the launchers'
- * own).
+ * one. Reading the environment happens here and nowhere else (boot/identity/identity.c reads the
+ * launchers' own).
  */
 #include "config.h"
 
@@ -471,7 +471,8 @@ uint64_t horon_config_agreed_hash(const struct horon_config *config)
 }
 
 /* HORON_* that are no rows and mean something to others: a rank's place, by horonrun for
- * boot/identity.c, and the options of tools/setup. Those of tests begin with HORON_TEST_. */
+ * boot/identity/identity.c, and the options of tools/setup. Those of tests begin with HORON_TEST_.
+ */
 static const char *const elsewhere[] = {
     "RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "PYTHON", "TORCH_SPEC", "SKIP_DEBIAN",
 };

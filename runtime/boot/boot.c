@@ -7,7 +7,7 @@
 #include "boot/joining.h"
 
 #include "alloc.h"
-#include "boot/key.h"
+#include "boot/identity/key.h"
 #include "boot/memory.h"
 #include "clock.h"
 

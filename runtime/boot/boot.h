@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From a started process to a connected one: who am I (identity.h), where are the others (store.h),
+ * From a started process to a connected one: who am I (identity/), where are the others (store/),
  * which of them share this host's memory, and a proven connection to each other rank that the
  * topology links. Blocks with a deadline; runs on the caller's thread before any other exists.
  */

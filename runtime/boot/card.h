@@ -3,9 +3,9 @@
 #ifndef HORON_BOOT_CARD_H
 #define HORON_BOOT_CARD_H
 
-#include "boot/address.h"
 #include "boot/auth.h"
-#include "boot/store.h"
+#include "boot/identity/address.h"
+#include "boot/store/store.h"
 #include "codec.h"
 #include "config.h"
 #include "status.h"

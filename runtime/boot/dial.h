@@ -3,8 +3,8 @@
 #ifndef HORON_BOOT_DIAL_H
 #define HORON_BOOT_DIAL_H
 
-#include "boot/address.h"
 #include "boot/auth.h"
+#include "boot/identity/address.h"
 #include "boot/pump.h"
 
 #define HORON_DIAL_ANYBODY (-2)

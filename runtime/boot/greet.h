@@ -3,8 +3,8 @@
 #ifndef HORON_BOOT_GREET_H
 #define HORON_BOOT_GREET_H
 
-#include "boot/address.h"
 #include "boot/auth.h"
+#include "boot/identity/address.h"
 #include "boot/pump.h"
 
 /** Sockets that one greeter listens on at most. */

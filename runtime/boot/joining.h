@@ -10,12 +10,12 @@
 #include "boot/boot.h"
 #include "boot/card.h"
 #include "boot/host.h"
-#include "boot/identity.h"
+#include "boot/identity/identity.h"
 #include "boot/peers.h"
 #include "boot/pump.h"
 #include "boot/share.h"
-#include "boot/store.h"
-#include "boot/store_frame.h"
+#include "boot/store/frame.h"
+#include "boot/store/store.h"
 
 /** Of a rank with others; steps.c lists them. */
 #define HORON_STEP_COUNT 4

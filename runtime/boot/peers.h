@@ -3,11 +3,11 @@
 #ifndef HORON_BOOT_PEERS_H
 #define HORON_BOOT_PEERS_H
 
-#include "boot/address.h"
 #include "boot/auth.h"
 #include "boot/fds.h"
+#include "boot/identity/address.h"
 #include "boot/pump.h"
-#include "boot/store.h"
+#include "boot/store/store.h"
 #include "config.h"
 #include "log.h"
 #include "topology/topology.h"

@@ -11,7 +11,7 @@
 #include "tree.h"
 
 #include "alloc.h"
-#include "boot/address.h"
+#include "boot/identity/address.h"
 #include "codec.h"
 
 #include <assert.h>

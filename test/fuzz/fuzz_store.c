@@ -8,7 +8,7 @@
 #undef NDEBUG
 
 #include "boot/card.h"
-#include "boot/store_core.h"
+#include "boot/store/core.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #include "options.h"
 
 #include "alloc.h"
-#include "boot/store_frame.h"
+#include "boot/store/frame.h"
 #include "config.h"
 #include "frame.h"
 #include "nearest.h"

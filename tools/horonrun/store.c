@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * horonrun's end of boot/store_server.h: where it listens and what it tells the ranks of that. A
+ * horonrun's end of boot/store/server.h: where it listens and what it tells the ranks of that. A
  * job on this machine alone listens on the loopback only. With other hosts it listens on all
  * addresses, or on those of the chosen interfaces, and each host is told all of them: first the one
  * that its ssh connection came from, as that way is open.
@@ -8,8 +8,8 @@
 #include "store.h"
 
 #include "alloc.h"
-#include "boot/address.h"
-#include "boot/store_server.h"
+#include "boot/identity/address.h"
+#include "boot/store/server.h"
 
 #include <errno.h>
 #include <stdio.h>

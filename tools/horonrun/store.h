@@ -24,7 +24,7 @@ struct horonrun_store_setup {
     bool remote;                                 /* other hosts take part */
     const char *interfaces;                      /* HORON_INTERFACES */
     const char *port_range;                      /* HORON_PORT_RANGE */
-    const char *(*host_of)(void *arg, int rank); /* as in boot/store_server.h */
+    const char *(*host_of)(void *arg, int rank); /* as in boot/store/server.h */
     void *host_arg;
 };
 

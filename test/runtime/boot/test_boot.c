@@ -4,7 +4,7 @@
 #undef NDEBUG
 #include "boots.h"
 
-#include "boot/store_server.h"
+#include "boot/store/server.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

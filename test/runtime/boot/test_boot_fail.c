@@ -4,9 +4,9 @@
 #include "boots.h"
 
 #include "boot/card.h"
-#include "boot/store.h"
-#include "boot/store_frame.h"
-#include "boot/store_server.h"
+#include "boot/store/frame.h"
+#include "boot/store/server.h"
+#include "boot/store/store.h"
 #include "codec.h"
 
 #include <setjmp.h>

@@ -9,18 +9,18 @@
  * takes the first free port from there on, and the others ask at all of them at once: a connector
  * sends nothing until horon's hello was seen, so no stranger's server is disturbed.
  *
- * With file:DIR rank 0 always serves, at any port, and writes where into a file (store_file.h). The
+ * With file:DIR rank 0 always serves, at any port, and writes where into a file (store/file.h). The
  * others look at it again and again until they are connected: what an earlier job has left leads
  * nowhere, and gives way to what this job's rank 0 writes.
  */
-#include "boot/store.h"
+#include "boot/store/store.h"
 
 #include "alloc.h"
 #include "boot/dial.h"
-#include "boot/store_file.h"
-#include "boot/store_frame.h"
-#include "boot/store_place.h"
-#include "boot/store_server.h"
+#include "boot/store/file.h"
+#include "boot/store/frame.h"
+#include "boot/store/place.h"
+#include "boot/store/server.h"
 #include "clock.h"
 #include "codec.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One address or a list: what is tried, what is left out and why, and where rank 0 would listen. */
 #undef NDEBUG
-#include "boot/store_place.h"
+#include "boot/store/place.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

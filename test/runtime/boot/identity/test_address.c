@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Texts, prefixes, this machine's interfaces, port ranges. */
 #undef NDEBUG
-#include "boot/address.h"
+#include "boot/identity/address.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

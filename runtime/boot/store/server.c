@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sockets around store_core.c: a greeter proves who connects, then each connection feeds one member
+ * Sockets around store/core.c: a greeter proves who connects, then each connection feeds one member
  * of the core and drains what the core has for it. Everything hangs on one pump, whose descriptor
  * is the server's; limits that pass make it readable too.
  */
-#include "boot/store_server.h"
+#include "boot/store/server.h"
 
 #include "alloc.h"
 #include "boot/fds.h"
 #include "boot/greet.h"
 #include "boot/pump.h"
-#include "boot/store_core.h"
+#include "boot/store/core.h"
 #include "boot/turned.h"
 #include "clock.h"
 

@@ -2,7 +2,7 @@
 /* A launcher tells the store of a rank that has ended well: who joins without it fails, and only
  * that one. */
 #undef NDEBUG
-#include "boot/store_core.h"
+#include "boot/store/core.h"
 
 #include "codec.h"
 

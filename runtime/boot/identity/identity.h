@@ -21,9 +21,10 @@ struct horon_identity {
     int local_rank, local_size; /* what the launcher says; -1: nothing. A hint, nothing more */
     /* tcp://HOST:PORT, or several, or file:DIR; "" in a world of one */
     char store[HORON_CONFIG_TEXT_BYTES];
-    bool derived;  /* the store's address was derived from the launcher's variables: see store.h */
-    int port_scan; /* further ports to look at, if it was */
-    uint64_t job;  /* tells jobs at one address apart, the same on all ranks; 0: not needed */
+    bool derived;       /* the store's address was derived from the launcher's variables: see
+                           store/store.h */
+    int port_scan;      /* further ports to look at, if it was */
+    uint64_t job;       /* tells jobs at one address apart, the same on all ranks; 0: not needed */
     const char *source; /* "horonrun", "Slurm", ...; static */
     /* "rank 1 from SLURM_PROCID, 4 ranks from SLURM_NTASKS"; "" if the caller or horonrun says so
      */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which kind of store an address means, and what the kinds share. */
-#include "boot/store.h"
+#include "boot/store/store.h"
 
 #include "alloc.h"
 #include "codec.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sessions and rounds without sockets: whole, split, oversize, late, left and failed. */
 #undef NDEBUG
-#include "boot/store.h"
-#include "boot/store_core.h"
+#include "boot/store/core.h"
+#include "boot/store/store.h"
 
 #include "boot/joining.h"
 

@@ -4,7 +4,7 @@
  * certificate, or what stands before a NUL byte, all jobs of a site might share one guessable key.
  * No text here holds any byte of the key.
  */
-#include "boot/key.h"
+#include "boot/identity/key.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The file of a store in a directory: what lies there may be anything, and be anybody's. */
 #undef NDEBUG
-#include "boot/store_file.h"
+#include "boot/store/file.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

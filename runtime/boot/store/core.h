@@ -7,7 +7,7 @@
 #ifndef HORON_BOOT_STORE_CORE_H
 #define HORON_BOOT_STORE_CORE_H
 
-#include "boot/store_frame.h"
+#include "boot/store/frame.h"
 #include "status.h"
 
 #include <stdbool.h>
@@ -76,7 +76,7 @@ bool horon_store_core_has_news(const struct horon_store_core *core);
 
 /** Sessions that all ranks have joined. */
 int horon_store_core_full_sessions(const struct horon_store_core *core);
-/** As in store_server.h. */
+/** As in store/server.h. */
 bool horon_store_core_joined(const struct horon_store_core *core, int rank);
 
 #endif

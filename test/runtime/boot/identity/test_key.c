@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is a job key and what is refused as one; no text of it may hold the key. */
 #undef NDEBUG
-#include "boot/key.h"
+#include "boot/identity/key.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The server on real sockets: strangers, wrong keys, slow and rude clients, limits. One thread. */
 #undef NDEBUG
-#include "boot/store_server.h"
+#include "boot/store/server.h"
 
-#include "boot/address.h"
+#include "../boots.h"
+#include "boot/identity/address.h"
 #include "boot/prove.h"
-#include "boot/store.h"
-#include "boot/store_frame.h"
-#include "boots.h"
+#include "boot/store/frame.h"
+#include "boot/store/store.h"
 #include "clock.h"
 #include "codec.h"
 

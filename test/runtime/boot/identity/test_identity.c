@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who am I: each launcher's variables as a table, a list of "NAME=value" for an environment. */
 #undef NDEBUG
-#include "boot/identity.h"
+#include "boot/identity/identity.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -8,7 +8,7 @@
  * asking for it (F_OFD_GETLK) takes nothing, so a reader never stands in a writer's way. Where a
  * file system has no locks every file counts as alive.
  */
-#include "boot/store_file.h"
+#include "boot/store/file.h"
 
 #include "boot/fds.h"
 

@@ -5,7 +5,7 @@
  * job key nothing but loopback is bound or dialled. Of a list each address stands for itself: one
  * that cannot be used is noted, and the others are tried.
  */
-#include "boot/store_place.h"
+#include "boot/store/place.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -10,9 +10,9 @@
  * launcher says that all ranks are on this machine, or the first node of Slurm's allocation. The
  * port is MASTER_PORT, or is made of the job's name; and the next few, for it may be taken.
  */
-#include "boot/identity.h"
+#include "boot/identity/identity.h"
 
-#include "boot/store_frame.h"
+#include "boot/store/frame.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * A length is believed only as far as bytes have come: the buffer doubles behind them, so a peer
  * makes us hold no more than twice what it has sent.
  */
-#include "boot/store_frame.h"
+#include "boot/store/frame.h"
 
 #include "alloc.h"
 #include "codec.h"

@@ -11,7 +11,7 @@
  * later. It also fails if one of its ranks has ended before it came: as soon as that is known, and
  * another has come.
  */
-#include "boot/store_core.h"
+#include "boot/store/core.h"
 
 #include "alloc.h"
 #include "codec.h"
