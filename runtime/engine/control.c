@@ -28,22 +28,12 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *kind_name(uint8_t kind)
-{
-    static const char *const names[] = {[HORON_CONTROL_COORDINATOR] = "negotiation",
-                                        [HORON_CONTROL_ABORT] = "an abort",
-                                        [HORON_CONTROL_GOODBYE] = "a goodbye",
-                                        [HORON_CONTROL_END] = "the end of the link"};
-    return kind < sizeof names / sizeof names[0] && names[kind] ? names[kind] : "nonsense";
-}
-
 static void post_to(struct horon_engine *engine, int peer, const struct horon_writer *out)
 {
     if (!engine->mux_of[peer])
         return;
     assert(out->ok); /* every message has a buffer that fits it */
-    HORON_LOG_TRACE(engine->options.log, "to %s: %s, %zu bytes", engine->rank_names[peer],
-                    kind_name(out->bytes[0]), out->used);
+    horon_engine_tell_message(engine, HORON_EVENT_SENT, peer, out->bytes[0], out->used);
     if (horon_mux_post_control(engine->mux_of[peer], out->bytes, out->used) == HORON_OK)
         return;
     /* the other side would wait for it for ever */
@@ -185,6 +175,8 @@ static horon_status_t on_departures(struct horon_engine *engine, int peer, bool 
     }
     if (!horon_reader_finished(in) || !may_be_blamed(engine, &news))
         return HORON_ERR_PROTO;
+    if (by_itself && !engine->left[peer])
+        horon_events_tell(engine->events, HORON_EVENT_DEPARTED, 0, 0, 0, 0, peer);
     engine->left[peer] |= by_itself;
     if (!merge(&engine->departures, &news))
         return HORON_OK;
@@ -201,8 +193,7 @@ horon_status_t horon_engine_on_control(void *arg, int peer, const void *bytes, s
     struct horon_reader in = horon_reader_over(bytes, byte_count);
     uint8_t kind = horon_read_u8(&in);
     horon_status_t status = HORON_ERR_PROTO;
-    HORON_LOG_TRACE(engine->options.log, "from %s: %s, %zu bytes", engine->rank_names[peer],
-                    kind_name(kind), byte_count);
+    horon_engine_tell_message(engine, HORON_EVENT_HEARD, peer, kind, byte_count);
     if (kind == HORON_CONTROL_COORDINATOR) {
         if (engine->failed)
             return HORON_OK;
@@ -246,6 +237,8 @@ static void see_local_departures(struct horon_engine *engine)
             engine->seen[i] = before;
             return; /* it is being written */
         }
+        if (left && !engine->left[rank])
+            horon_events_tell(engine->events, HORON_EVENT_DEPARTED, 0, 0, 0, 0, rank);
         engine->left[rank] |= left;
         if (!may_be_blamed(engine, &news)) /* it is in shared memory: trust none */
             for (int k = 0; k < HORON_LEFT_COUNT; k++)

@@ -41,6 +41,8 @@ void horon_engine_close(struct horon_engine *engine)
     }
     engine->peer_count = 0;
     free_pool(engine);
+    horon_events_destroy(engine->events);
+    engine->events = NULL;
     horon_free(engine->mux_of);
     horon_free(engine->data_of);
     horon_free(engine->dead_of);
@@ -81,10 +83,11 @@ static bool allocate(struct horon_engine *engine, size_t size)
     engine->left = horon_zalloc(size, sizeof *engine->left);
     engine->seen = horon_zalloc(size, sizeof *engine->seen);
     engine->tree = horon_zalloc(size, sizeof *engine->tree);
+    engine->events = horon_events_create(engine->options.now_ns, engine->options.now_arg);
     engine->message = horon_alloc(HORON_CONTROL_BYTES_MAX);
     return engine->mux_of && engine->data_of && engine->dead_of && engine->peers &&
            engine->rank_name_texts && engine->rank_names && engine->left && engine->seen &&
-           engine->tree && engine->message;
+           engine->tree && engine->events && engine->message;
 }
 
 static void fill_team(struct horon_engine *engine)
@@ -293,6 +296,7 @@ static bool coordinate(struct horon_engine *engine)
 bool horon_engine_progress(struct horon_engine *engine)
 {
     HORON_ASSERT_OWNER(engine->options.owner);
+    horon_events_turn(engine->events);
     bool moved = horon_engine_take_posts(engine);
     moved |= move_links(engine);
     /* a rank that leaves has ended its requests: what is decided about them concerns nobody here */
@@ -305,6 +309,7 @@ bool horon_engine_progress(struct horon_engine *engine)
         if (!engine->failed && engine->in_flight)
             horon_engine_check_left(engine);
     }
+    horon_engine_trace(engine);
     return moved || anything_unsent(engine);
 }
 
@@ -369,6 +374,7 @@ void horon_engine_local_death(struct horon_engine *engine, int local_rank)
     horon_engine_check_left(engine);
     if (engine->left[rank] || engine->leaving || engine->failed)
         return;
+    horon_events_tell(engine->events, HORON_EVENT_DEPARTED, 0, 0, 0, 0, rank);
     char text[256];
     snprintf(
         text, sizeof text,
@@ -394,6 +400,7 @@ void horon_engine_fail(struct horon_engine *engine, horon_status_t status, const
         return;
     horon_error_set(&engine->failure, status, "%s", text);
     atomic_store_explicit(&engine->failed, 1, memory_order_release);
+    horon_events_tell(engine->events, HORON_EVENT_FAILED, 0, 0, 0, 0, status);
     /* what a rank left behind is known to all; other failures may be known to us alone */
     if (status != HORON_ERR_CLOSED)
         horon_engine_flood_abort(engine);
@@ -445,6 +452,11 @@ size_t horon_engine_undelivered(const struct horon_engine *engine)
         if (engine->mux_of[engine->peers[i]])
             bytes += horon_mux_undelivered(engine->mux_of[engine->peers[i]]);
     return bytes;
+}
+
+const struct horon_events *horon_engine_events(const struct horon_engine *engine)
+{
+    return engine->events;
 }
 
 const char *const *horon_engine_rank_names(const struct horon_engine *engine)

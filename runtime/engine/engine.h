@@ -63,6 +63,7 @@ struct horon_engine_options {
 };
 
 struct horon_engine;
+struct horon_events;
 
 horon_status_t horon_engine_create(const struct horon_engine_options *options,
                                    struct horon_engine **engine_out, struct horon_error *error);
@@ -134,6 +135,8 @@ size_t horon_engine_undelivered(const struct horon_engine *engine);
 
 /** Names of the ranks: "rank 3 (host-b)". [size] */
 const char *const *horon_engine_rank_names(const struct horon_engine *engine);
+/** What happens here; any thread may read it until the engine is closed. */
+const struct horon_events *horon_engine_events(const struct horon_engine *engine);
 /** The table of names in flight. */
 struct horon_names *horon_engine_names(struct horon_engine *engine);
 

@@ -5,6 +5,7 @@
 #define HORON_ENGINE_STATE_H
 
 #include "engine/engine.h"
+#include "observe/events.h"
 
 /** First byte of a control message. */
 enum horon_control_kind {
@@ -29,6 +30,8 @@ struct horon_engine {
     const struct horon_topology *topology;
     struct horon_host *host;
     struct horon_names names;
+    struct horon_events *events;
+    struct horon_event_reader traced; /* events that the log has seen, if it wants a trace */
     char (*rank_name_texts)[96];
     const char **rank_names;
 
@@ -116,6 +119,16 @@ bool horon_engine_take_batches(struct horon_engine *engine);
 /** Work that is done, or given up: batches are kept for the next ones. */
 void horon_work_recycle(struct horon_engine *engine, struct horon_work *work);
 void horon_work_free(struct horon_work *work); /* one of the pool */
+
+/* trace.c */
+/** Tells what happened to an operation of this rank. */
+void horon_engine_tell_of(struct horon_engine *engine, enum horon_event_kind kind,
+                          const struct horon_operation *op, uint64_t value, int32_t other);
+/** Tells of a control message, its kind instead of a verb. */
+void horon_engine_tell_message(struct horon_engine *engine, enum horon_event_kind kind, int peer,
+                               uint8_t control, size_t bytes);
+/** Logs the events since the last call, a line each, if the log wants a trace. */
+void horon_engine_trace(struct horon_engine *engine);
 
 /* finish.c */
 /** Ends a request: unlinks it, sets how it ended, wakes, calls back, drops the engine's reference.

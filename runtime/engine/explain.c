@@ -109,14 +109,29 @@ static const char *write_time(uint64_t ns, char *text, size_t text_bytes)
     return text;
 }
 
+/* When did an operation last end here? It tells a rank that is stuck from one that is slow. */
+static void say_last(const struct horon_engine *engine, uint16_t team, char *text,
+                     size_t text_bytes)
+{
+    struct horon_event ended;
+    char ago[32];
+    const uint64_t now = engine->options.now_ns(engine->options.now_arg);
+    text[0] = 0;
+    if (horon_events_last(engine->events, HORON_EVENT_ENDED, team, &ended) && ended.time_ns < now)
+        snprintf(text, text_bytes, "; the last operation here ended %s ago",
+                 write_time(now - ended.time_ns, ago, sizeof ago));
+}
+
 static void warn_of(struct horon_engine *engine, const struct horon_request *request,
                     uint64_t waited_ns)
 {
-    char what[128 + HORON_NAME_BYTES_MAX], why[HORON_ERROR_TEXT_BYTES / 2], waited[32];
+    char what[128 + HORON_NAME_BYTES_MAX], why[HORON_ERROR_TEXT_BYTES / 2], waited[32], last[96];
     horon_request_describe(request, what, sizeof what);
     horon_engine_explain(engine, request, why, sizeof why);
-    HORON_LOG_WARN(engine->options.log, "%s has waited for %s: %s", what,
-                   write_time(waited_ns, waited, sizeof waited), why);
+    say_last(engine, (uint16_t)request->op.agreed.team, last, sizeof last);
+    horon_engine_tell_of(engine, HORON_EVENT_STALLED, &request->op, waited_ns / 1000000u, 0);
+    HORON_LOG_WARN(engine->options.log, "%s has waited for %s: %s%s", what,
+                   write_time(waited_ns, waited, sizeof waited), why, last);
 }
 
 /* When to warn of it again, counted from its start: after twice the time, until that gets long. */

@@ -77,6 +77,7 @@ void horon_engine_end(struct horon_engine *engine, struct horon_request *request
         engine->barriers++;
     }
     atomic_store_explicit(&request->status, status, memory_order_relaxed);
+    horon_engine_tell_of(engine, HORON_EVENT_ENDED, &request->op, request->op.count, status);
     if (status < 0)
         explain_failure(engine, request, text ? text : horon_status_text(status));
     else if (!request->op.output) {

@@ -151,11 +151,8 @@ bool horon_engine_take_batches(struct horon_engine *engine)
             horon_engine_fail_here(engine, HORON_ERR_MEMORY, "no memory for a batch of tensors");
             break;
         }
-        HORON_LOG_TRACE(engine->options.log, "batch %llu: %s of %zu tensor%s, %llu elements of %s",
-                        (unsigned long long)batch.sequence, horon_verb_of(&work->op->agreed)->name,
-                        batch.count, batch.count == 1 ? "" : "s",
-                        (unsigned long long)work->op->count,
-                        horon_dtype_name((horon_dtype_t)work->op->agreed.dtype));
+        horon_engine_tell_of(engine, HORON_EVENT_DECIDED, work->op, batch.sequence,
+                             (int32_t)batch.count);
         horon_lane_push(&engine->lanes[HORON_LANE_NAMED], work);
     }
     return moved;
@@ -218,6 +215,8 @@ bool horon_lane_advance(struct horon_engine *engine, struct horon_lane *lane)
         horon_channel_begin(lane->channel, lane->head->op);
         lane->running = true;
         moved = true;
+        horon_engine_tell_of(engine, HORON_EVENT_BEGUN, lane->head->op, lane->head->op->count,
+                             (int32_t)(lane - engine->lanes));
     }
     struct horon_error error = {0};
     horon_status_t status = horon_channel_advance(lane->channel, &moved, &error);

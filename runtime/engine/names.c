@@ -5,6 +5,7 @@
 #include "alloc.h"
 #include "operation.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define BUCKETS_MIN 64
@@ -113,6 +114,18 @@ struct horon_name *horon_names_get(struct horon_names *names, const char *text)
         leave_idle(names, name);
     pthread_mutex_unlock(&names->lock);
     return name;
+}
+
+bool horon_names_find(struct horon_names *names, uint64_t hash, char *text, size_t text_bytes)
+{
+    pthread_mutex_lock(&names->lock);
+    const struct horon_name *name = names->buckets[hash & (names->bucket_count - 1)];
+    while (name && name->hash != hash)
+        name = name->next;
+    if (name)
+        snprintf(text, text_bytes, "%s", name->text);
+    pthread_mutex_unlock(&names->lock);
+    return name != NULL;
 }
 
 void horon_names_put(struct horon_names *names, struct horon_name *name)

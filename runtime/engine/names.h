@@ -37,6 +37,8 @@ horon_status_t horon_names_init(struct horon_names *names, size_t idle_max);
 void horon_names_deinit(struct horon_names *names);
 /** Finds or makes the entry and takes a reference. @return NULL: no memory */
 struct horon_name *horon_names_get(struct horon_names *names, const char *text);
+/** Finds the text of a name that is in use. @return false: there is none with this hash */
+bool horon_names_find(struct horon_names *names, uint64_t hash, char *text, size_t text_bytes);
 /** Gives a reference back; after the last one the entry is idle. */
 void horon_names_put(struct horon_names *names, struct horon_name *name);
 

@@ -20,7 +20,7 @@
 
 /* One row a kind: its name, and what its value and its other number are; "": it has none. */
 #define HORON_EVENT_MAP(X)                                                                         \
-    X(TAKEN, "submitted", "bytes", "")        /* an operation reached the engine */                \
+    X(TAKEN, "submitted", "elements", "")     /* an operation reached the engine */                \
     X(DECIDED, "decided", "batch", "tensors") /* the first tensor of a batch */                    \
     X(BEGUN, "begun", "elements", "lane")     /* the first tensor of what a lane began */          \
     X(ENDED, "ended", "elements", "status")   /* an operation, well or ill */                      \
