@@ -49,10 +49,9 @@ uint64_t horon_signature_bytes(const struct horon_signature *signature)
 
 uint64_t horon_signature_hash(const struct horon_signature *signature, uint64_t name_hash)
 {
-    const size_t kind_bytes = offsetof(struct horon_signature, group_hash);
-    const uint64_t hash = XXH3_64bits_withSeed(signature, kind_bytes, name_hash);
-    return XXH3_64bits_withSeed(signature->shape, signature->ndim * sizeof signature->shape[0],
-                                hash);
+    const size_t bytes =
+        offsetof(struct horon_signature, shape) + signature->ndim * sizeof signature->shape[0];
+    return XXH3_64bits_withSeed(signature, bytes, name_hash);
 }
 
 uint64_t horon_name_hash(const char *name, size_t name_bytes)

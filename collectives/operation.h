@@ -23,11 +23,11 @@ struct horon_signature {
     int32_t team; /* the descriptor's process set */
     /* not part of the kind */
     uint32_t ndim;
+    uint64_t shape[HORON_NDIM_MAX]; /* 0 from ndim on; [0] is 0 where rows may differ */
     /* A group becomes ready as one: a hash of its members' names in order, how many they are, and
      * this one's place. 0, 0, 0: none. */
     uint64_t group_hash;
     uint32_t group_size, group_index;
-    uint64_t shape[HORON_NDIM_MAX]; /* 0 from ndim on; [0] is 0 where rows may differ */
 };
 static_assert(sizeof(struct horon_signature) == 112, "has no padding");
 

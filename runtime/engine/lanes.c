@@ -218,7 +218,8 @@ bool horon_lane_advance(struct horon_engine *engine, struct horon_lane *lane)
         horon_engine_tell_of(engine, HORON_EVENT_BEGUN, lane->head->op, lane->head->op->count,
                              (int32_t)(lane - engine->lanes));
     }
-    struct horon_error error = {0};
+    struct horon_error error; /* its text is long: what is read of it is cleared, not all */
+    error.text[0] = 0;
     horon_status_t status = horon_channel_advance(lane->channel, &moved, &error);
     lane->moves += moved;
     if (status == HORON_OK)

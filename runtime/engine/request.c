@@ -140,20 +140,20 @@ static horon_status_t check_name(const horon_descriptor_t *desc, struct horon_er
     return HORON_OK;
 }
 
+/* Of a request that is all zero. */
 static void sign(struct horon_signature *agreed, const horon_descriptor_t *desc,
                  const uint64_t *shape, uint8_t ndim)
 {
-    *agreed = (struct horon_signature){
-        .verb = (uint8_t)desc->verb,
-        .dtype = (uint8_t)desc->dtype,
-        .redop = (uint8_t)desc->redop,
-        .root = desc->root,
-        .team = desc->process_set,
-        .ndim = ndim,
-        .prescale = desc->prescale,
-        .postscale = desc->postscale,
-    };
-    memcpy(agreed->shape, shape, ndim * sizeof shape[0]);
+    agreed->prescale = desc->prescale;
+    agreed->postscale = desc->postscale;
+    agreed->verb = (uint8_t)desc->verb;
+    agreed->dtype = (uint8_t)desc->dtype;
+    agreed->redop = (uint8_t)desc->redop;
+    agreed->root = desc->root;
+    agreed->team = desc->process_set;
+    agreed->ndim = ndim;
+    for (int i = 0; i < ndim; i++)
+        agreed->shape[i] = shape[i];
     horon_signature_make_canonical(agreed);
 }
 
@@ -182,7 +182,9 @@ static void fill_operation(struct horon_request *request, const horon_descriptor
     op->parts = &request->part;
     op->part_count = 1;
     request->self = request;
-    request->work = (struct horon_work){.op = op, .requests = &request->self, .count = 1};
+    request->work.op = op;
+    request->work.requests = &request->self;
+    request->work.count = 1;
     request->in_order = desc->flags & HORON_IN_ORDER;
     request->dst_count = desc->dst_count;
     request->alloc = desc->alloc;
