@@ -21,6 +21,8 @@ const struct horon_verb_row horon_verb_rows[HORON_VERB_COUNT] = {
             .reads = HORON_RANKS_ROOT,
             .writes = HORON_RANKS_ALL,
             .joined = HORON_JOINED_NOTHING,
+            .recipe = HORON_RECIPE_BYTES,
+            .made_of = HORON_ALLREDUCE,
             .fusable = true,
         },
     [HORON_ALLGATHER] =
@@ -36,6 +38,8 @@ const struct horon_verb_row horon_verb_rows[HORON_VERB_COUNT] = {
         {
             .name = "barrier",
             .joined = HORON_JOINED_NOTHING,
+            .recipe = HORON_RECIPE_NOTHING,
+            .made_of = HORON_ALLREDUCE,
             .nameless = true,
         },
 };

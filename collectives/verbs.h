@@ -35,14 +35,23 @@ enum horon_joined {
     HORON_JOINED_NO_ROWS
 };
 
+/** How a backend that lacks the verb makes it of one that it has (backend/compose.c). */
+enum horon_recipe {
+    HORON_RECIPE_NONE,
+    HORON_RECIPE_NOTHING, /* the other verb, of nothing */
+    HORON_RECIPE_BYTES    /* a sum of bytes, of which all ranks but root give zeros */
+};
+
 struct horon_verb_row {
     const char *name;
     uint32_t agrees; /* HORON_AGREES_* */
     enum horon_ranks reads, writes;
     enum horon_ahead ahead;
     enum horon_joined joined;
-    bool fusable;  /* several are the same as one of their concatenation */
-    bool nameless; /* also without a promised order it may lack a name: matched by count */
+    enum horon_recipe recipe;
+    horon_verb_t made_of; /* by that recipe */
+    bool fusable;         /* several are the same as one of their concatenation */
+    bool nameless;        /* also without a promised order it may lack a name: matched by count */
 };
 
 /** By horon_verb_t. */

@@ -36,6 +36,8 @@ static void test_verbs_rows_are_not_at_odds_with_themselves(void **state)
         assert_int_equal(horon_verb_rows_differ(row), row->ahead != HORON_AHEAD_NOTHING);
         assert_int_equal(horon_verb_rows_differ(row), row->joined == HORON_JOINED_NO_ROWS);
         assert_true(!row->fusable || !horon_verb_rows_differ(row));
+        if (row->recipe != HORON_RECIPE_NONE) /* what it is made of is made of nothing else */
+            assert_int_equal(horon_verb_rows[row->made_of].recipe, HORON_RECIPE_NONE);
         if (row->reads == HORON_RANKS_ROOT || row->writes == HORON_RANKS_ROOT)
             assert_true(horon_verb_is_rooted(row));
     }

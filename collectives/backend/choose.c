@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which backend carries an operation. All ranks must choose alike without asking each other, so
+ * this looks at nothing but its arguments: what all ranks have agreed on.
+ */
+#include "backend/backend.h"
+#include "backend/compose.h"
+
+static bool may_take(const struct horon_backend_terms *terms, const struct horon_backend *backend,
+                     const struct horon_signature *agreed)
+{
+    const bool reduces = horon_verb_reduces(horon_verb_of(agreed));
+    if (terms->deterministic && reduces && !(backend->caps & HORON_BACKEND_KEEPS_TREE))
+        return false;
+    return terms->in_order || !(backend->caps & HORON_BACKEND_IN_ORDER_ONLY);
+}
+
+static bool has_what_it_is_made_of(const struct horon_backend *backend,
+                                   const struct horon_signature *agreed)
+{
+    struct horon_signature made;
+    return horon_compose_signature(agreed, &made) && backend->has(backend, &made);
+}
+
+struct horon_backend_choice horon_backend_choose(const struct horon_backend_terms *terms,
+                                                 const struct horon_signature *agreed)
+{
+    struct horon_backend_choice choice = {.backend = -1};
+    assert(terms->count <= HORON_BACKENDS_MAX);
+    for (size_t i = 0; i < terms->count; i++) {
+        const struct horon_backend *backend = terms->backends[i];
+        if (!(terms->usable >> i & 1))
+            continue;
+        const bool has = backend->has(backend, agreed);
+        const bool composes = !has && has_what_it_is_made_of(backend, agreed);
+        if ((has || composes) && may_take(terms, backend, agreed)) {
+            choice.backend = (int)i;
+            choice.composed = composes;
+            return choice;
+        }
+        choice.passed_over |= 1u << i;
+    }
+    return choice;
+}

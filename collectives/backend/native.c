@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* This library's own backend: channels over shared memory and links (channel.h), behind the table.
+ */
+#include "backend/backend.h"
+
+#include "alloc.h"
+
+struct native {
+    struct horon_backend_channel base;
+    struct horon_channel *channel;
+};
+
+static struct horon_channel *channel_of(const struct horon_backend_channel *base)
+{
+    return ((const struct native *)(const void *)base)->channel;
+}
+
+static bool native_usable(const struct horon_backend *backend, const struct horon_team *team,
+                          char *why, size_t why_bytes)
+{
+    (void)backend, (void)team, (void)why, (void)why_bytes;
+    return true;
+}
+
+static bool native_has(const struct horon_backend *backend, const struct horon_signature *agreed)
+{
+    (void)backend;
+    return !horon_verb_reduces(horon_verb_of(agreed)) ||
+           horon_reduce_supported((horon_dtype_t)agreed->dtype, (horon_redop_t)agreed->redop);
+}
+
+static void native_destroy(struct horon_backend_channel *base)
+{
+    if (!base)
+        return;
+    horon_channel_destroy(channel_of(base));
+    horon_free(base);
+}
+
+static horon_status_t native_create(const struct horon_backend *backend,
+                                    const struct horon_channel_options *options,
+                                    const struct horon_team *team, struct horon_host *host,
+                                    struct horon_backend_channel **channel_out)
+{
+    struct native *native = horon_zalloc(1, sizeof *native);
+    if (!native)
+        return HORON_ERR_MEMORY;
+    native->base.backend = backend;
+    horon_status_t status = horon_channel_create(options, team, host, &native->channel);
+    if (status == HORON_OK)
+        *channel_out = &native->base;
+    else
+        native_destroy(&native->base);
+    return status;
+}
+
+static void native_begin(struct horon_backend_channel *base, const struct horon_operation *op)
+{
+    horon_channel_begin(channel_of(base), op);
+}
+
+static horon_status_t native_advance(struct horon_backend_channel *base, bool *moved_out,
+                                     struct horon_error *error)
+{
+    return horon_channel_advance(channel_of(base), moved_out, error);
+}
+
+/* Peers read and write slots and rings, never an operation's memory. */
+static void native_abort(struct horon_backend_channel *base)
+{
+    (void)base;
+}
+
+static bool native_waits_for(struct horon_backend_channel *base, int rank)
+{
+    return horon_channel_waits_for(channel_of(base), rank);
+}
+
+static int native_descriptor(const struct horon_backend_channel *base)
+{
+    (void)base;
+    return -1;
+}
+
+const struct horon_backend horon_backend_native = {
+    .name = "native",
+    .caps = HORON_BACKEND_KEEPS_TREE | HORON_BACKEND_KEEPS_INPUTS | HORON_BACKEND_ANY_THREAD,
+    .launched_max = 1,
+    .wake = HORON_BACKEND_WAKE_PEERS,
+    .usable = native_usable,
+    .has = native_has,
+    .create = native_create,
+    .begin = native_begin,
+    .advance = native_advance,
+    .abort = native_abort,
+    .waits_for = native_waits_for,
+    .descriptor = native_descriptor,
+    .destroy = native_destroy,
+};
+
+const struct horon_backend *const horon_backends[] = {&horon_backend_native};
+const size_t horon_backend_count = sizeof horon_backends / sizeof horon_backends[0];

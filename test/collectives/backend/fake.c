@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is done, is done for all ranks at once, when the last of them has come. */
+#undef NDEBUG
+#include "fake.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static struct fake *fake_of(const struct horon_backend *backend)
+{
+    return (struct fake *)(uintptr_t)backend;
+}
+
+static struct fake_channel *channel_of(struct horon_backend_channel *base)
+{
+    return (struct fake_channel *)(void *)base;
+}
+
+static bool fake_usable(const struct horon_backend *backend, const struct horon_team *team,
+                        char *why, size_t why_bytes)
+{
+    const struct fake *fake = fake_of(backend);
+    (void)team;
+    if (!fake->refuses)
+        return true;
+    snprintf(why, why_bytes, "%s", fake->refuses);
+    return false;
+}
+
+static bool fake_has(const struct horon_backend *backend, const struct horon_signature *agreed)
+{
+    return !(fake_of(backend)->lacks >> agreed->verb & 1);
+}
+
+static horon_status_t fake_create(const struct horon_backend *backend,
+                                  const struct horon_channel_options *options,
+                                  const struct horon_team *team, struct horon_host *host,
+                                  struct horon_backend_channel **channel_out)
+{
+    struct fake *fake = fake_of(backend);
+    struct fake_channel *channel = calloc(1, sizeof *channel);
+    (void)options, (void)host;
+    assert(channel);
+    assert(team->size <= FAKE_RANKS_MAX);
+    assert(!fake->channels[team->rank]);
+    channel->base.backend = backend;
+    channel->fake = fake;
+    channel->team = team;
+    fake->channels[team->rank] = channel;
+    fake->size = team->size;
+    *channel_out = &channel->base;
+    return HORON_OK;
+}
+
+static struct fake_device *device_of(const struct fake *fake, int rank)
+{
+    return fake->devices ? &fake->devices[fake->device_of[rank]] : NULL;
+}
+
+/* Has this rank launched the operation, and is it at work on its device? */
+static bool works(const struct fake *fake, int rank)
+{
+    const struct fake_channel *channel = fake->channels[rank];
+    const struct fake_device *device = device_of(fake, rank);
+    if (!channel || channel->aborted || channel->begun <= fake->done)
+        return false;
+    return !device || device->queue[0] == fake;
+}
+
+static void leave_device(struct fake_device *device)
+{
+    memmove(device->queue, device->queue + 1, sizeof device->queue - sizeof device->queue[0]);
+    device->queued--;
+}
+
+static size_t bytes_of(const struct horon_operation *op)
+{
+    return (size_t)op->count * horon_dtype_bytes((horon_dtype_t)op->agreed.dtype);
+}
+
+static void gather(const struct horon_operation *op, unsigned char *out)
+{
+    const size_t element = horon_dtype_bytes((horon_dtype_t)op->agreed.dtype);
+    for (size_t i = 0; i < op->part_count; i++) {
+        const size_t bytes = (size_t)op->parts[i].count * element;
+        if (bytes)
+            memcpy(out, op->parts[i].src, bytes);
+        out += bytes;
+    }
+}
+
+static void scatter(const struct horon_operation *op, const unsigned char *in)
+{
+    const size_t element = horon_dtype_bytes((horon_dtype_t)op->agreed.dtype);
+    for (size_t i = 0; i < op->part_count; i++) {
+        const size_t bytes = (size_t)op->parts[i].count * element;
+        if (bytes && op->parts[i].dst)
+            memcpy(op->parts[i].dst, in, bytes);
+        in += bytes;
+    }
+}
+
+static void add(const struct horon_operation *op, const unsigned char *in, unsigned char *sum)
+{
+    const bool floats = op->agreed.dtype == HORON_FLOAT32;
+    assert(floats || op->agreed.dtype == HORON_UINT8);
+    for (uint64_t i = 0; i < op->count; i++) {
+        if (floats)
+            ((float *)(void *)sum)[i] += ((const float *)(const void *)in)[i];
+        else
+            sum[i] = (unsigned char)(sum[i] + in[i]);
+    }
+}
+
+/* The operation that all ranks have launched, at once for all. */
+static void carry_out(struct fake *fake)
+{
+    const uint64_t place = fake->done % FAKE_LAUNCHED_MAX;
+    const struct horon_operation *first = fake->channels[0]->ops[place];
+    const size_t bytes = bytes_of(first);
+    unsigned char *in = calloc(1, bytes + 1), *sum = calloc(1, bytes + 1);
+    assert(in && sum);
+    for (int rank = 0; rank < fake->size; rank++) {
+        const struct horon_operation *op = fake->channels[rank]->ops[place];
+        assert(op->count == first->count);
+        if (horon_verb_is_rooted(horon_verb_of(&op->agreed)) && op->agreed.root != rank)
+            continue;
+        gather(op, in);
+        if (horon_verb_is_rooted(horon_verb_of(&op->agreed)))
+            memcpy(sum, in, bytes);
+        else
+            add(op, in, sum);
+    }
+    for (int rank = 0; rank < fake->size; rank++) {
+        scatter(fake->channels[rank]->ops[place], sum);
+        if (device_of(fake, rank))
+            leave_device(device_of(fake, rank));
+    }
+    free(in);
+    free(sum);
+    fake->done++;
+}
+
+static void look(struct fake *fake)
+{
+    for (;;) {
+        for (int rank = 0; rank < fake->size; rank++)
+            if (!works(fake, rank))
+                return;
+        carry_out(fake);
+    }
+}
+
+static void fake_begin(struct horon_backend_channel *base, const struct horon_operation *op)
+{
+    struct fake_channel *channel = channel_of(base);
+    struct fake *fake = channel->fake;
+    struct fake_device *device = device_of(fake, channel->team->rank);
+    const int launched = (int)(channel->begun - channel->ended) + 1;
+    assert(launched <= fake->base.launched_max);
+    if (launched > fake->begun_most)
+        fake->begun_most = launched;
+    channel->ops[channel->begun++ % FAKE_LAUNCHED_MAX] = op;
+    if (device) {
+        assert(device->queued < FAKE_LAUNCHED_MAX);
+        device->queue[device->queued++] = fake;
+    }
+}
+
+static horon_status_t fake_advance(struct horon_backend_channel *base, bool *moved_out,
+                                   struct horon_error *error)
+{
+    struct fake_channel *channel = channel_of(base);
+    struct fake *fake = channel->fake;
+    assert(!channel->aborted);
+    assert(channel->ended < channel->begun);
+    if (fake->dies_on == channel->team->rank && fake->dies_at == channel->ended)
+        return horon_error_set(error, HORON_ERR_SYSTEM, "the device of backend %s is gone",
+                               fake->base.name);
+    look(fake);
+    if (fake->done <= channel->ended)
+        return HORON_IN_PROGRESS;
+    *moved_out = true;
+    if (channel->turns++ < fake->delay)
+        return HORON_IN_PROGRESS;
+    channel->turns = 0;
+    channel->ended++;
+    return HORON_OK;
+}
+
+static void fake_abort(struct horon_backend_channel *base)
+{
+    channel_of(base)->aborted = true;
+}
+
+static bool fake_waits_for(struct horon_backend_channel *base, int rank)
+{
+    const struct fake_channel *channel = channel_of(base);
+    return rank != channel->team->rank && channel->fake->channels[rank]->begun <= channel->ended;
+}
+
+static int fake_descriptor(const struct horon_backend_channel *base)
+{
+    (void)base;
+    return -1;
+}
+
+static void fake_destroy(struct horon_backend_channel *base)
+{
+    if (!base)
+        return;
+    struct fake_channel *channel = channel_of(base);
+    channel->fake->channels[channel->team->rank] = NULL;
+    free(channel);
+}
+
+void fake_init(struct fake *fake, const char *name, uint32_t caps)
+{
+    *fake = (struct fake){
+        .base =
+            {
+                .name = name,
+                .caps = caps,
+                .launched_max = 1,
+                .wake = HORON_BACKEND_WAKE_INTERVAL,
+                .interval_ns = 1000,
+                .usable = fake_usable,
+                .has = fake_has,
+                .create = fake_create,
+                .begin = fake_begin,
+                .advance = fake_advance,
+                .abort = fake_abort,
+                .waits_for = fake_waits_for,
+                .descriptor = fake_descriptor,
+                .destroy = fake_destroy,
+            },
+        .lacks = 1u << HORON_ALLGATHER,
+        .dies_on = -1,
+    };
+}

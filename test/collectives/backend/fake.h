@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A backend of a test: its ranks are in one thread, and it does what a backend may do. It delays,
+ * refuses, dies, lacks verbs, launches several operations at once, and occupies a device from
+ * launch to end, so that two teams that launch in opposite orders wait for each other for ever. It
+ * sums from left to right, not along the tree.
+ */
+#ifndef HORON_TEST_FAKE_H
+#define HORON_TEST_FAKE_H
+
+#include "backend/backend.h"
+
+enum { FAKE_RANKS_MAX = 4, FAKE_LAUNCHED_MAX = 8 };
+
+struct fake;
+
+/** What a rank launched on its device, of any team, in that order. */
+struct fake_device {
+    const struct fake *queue[FAKE_LAUNCHED_MAX];
+    int queued;
+};
+
+struct fake_channel {
+    struct horon_backend_channel base;
+    struct fake *fake;
+    const struct horon_team *team;
+    const struct horon_operation *ops[FAKE_LAUNCHED_MAX]; /* launched, by number */
+    uint64_t begun, ended;
+    int turns; /* since the first that has not ended was done */
+    bool aborted;
+};
+
+/** One team's. The first members are the test's to set; all zero is a backend that has all but an
+ * allgather and does each operation at once. */
+struct fake {
+    struct horon_backend base; /* as fake_init() made it; the test may change it */
+    uint32_t lacks;            /* mask of verbs */
+    const char *refuses;       /* why it is not usable; NULL: it is */
+    int delay;                 /* turns of each rank that an operation takes */
+    int dies_on;               /* rank, with the operation of this number; -1: none */
+    uint64_t dies_at;
+    struct fake_device
+        *devices;         /* [FAKE_RANKS_MAX] by rank of the job, or NULL: none is occupied */
+    const int *device_of; /* [size] rank of the job of each rank of the team */
+
+    struct fake_channel *channels[FAKE_RANKS_MAX];
+    int size;
+    uint64_t done;  /* operations */
+    int begun_most; /* at a time on a rank */
+};
+
+void fake_init(struct fake *fake, const char *name, uint32_t caps);
+
+#endif

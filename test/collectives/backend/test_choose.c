@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which backend carries what: a function of what all ranks know. */
+#undef NDEBUG
+#include "fake.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define TREE HORON_BACKEND_KEEPS_TREE
+#define REDUCE (1u << HORON_ALLREDUCE)
+#define CAST (1u << HORON_BROADCAST)
+#define GATHER (1u << HORON_ALLGATHER)
+#define BARRIER (1u << HORON_BARRIER)
+
+/* Two backends, and what is expected of the choice between them. */
+static const struct {
+    horon_verb_t verb;
+    uint32_t caps[2], lacks[2], usable;
+    bool deterministic, in_order;
+    int expected;
+    bool composed;
+    uint32_t passed_over;
+} cases[] = {
+    /* the first that has it */
+    {HORON_ALLREDUCE, {TREE, TREE}, {0, 0}, 3, false, false, 0, false, 0},
+    {HORON_ALLREDUCE, {TREE, TREE}, {REDUCE, 0}, 3, false, false, 1, false, 1},
+    {HORON_ALLREDUCE, {TREE, TREE}, {REDUCE, REDUCE}, 3, false, false, -1, false, 3},
+    /* one that is not usable was told of before */
+    {HORON_ALLREDUCE, {TREE, TREE}, {0, 0}, 2, false, false, 1, false, 0},
+    {HORON_ALLREDUCE, {TREE, TREE}, {0, 0}, 0, false, false, -1, false, 0},
+    /* without the tree it gets no sums, and everything else */
+    {HORON_ALLREDUCE, {0, TREE}, {0, 0}, 3, true, false, 1, false, 1},
+    {HORON_ALLREDUCE, {0, 0}, {0, 0}, 3, true, false, -1, false, 3},
+    {HORON_BROADCAST, {0, TREE}, {0, 0}, 3, true, false, 0, false, 0},
+    {HORON_BARRIER, {0, TREE}, {0, 0}, 3, true, false, 0, false, 0},
+    {HORON_ALLREDUCE, {0, TREE}, {0, 0}, 3, false, false, 0, false, 0},
+    /* a sum of bytes has the same bits in any order */
+    {HORON_BROADCAST, {0, TREE}, {CAST, 0}, 3, true, false, 0, true, 0},
+    /* composed before the next is asked; an allgather is made of nothing */
+    {HORON_BROADCAST, {TREE, TREE}, {CAST, 0}, 3, false, false, 0, true, 0},
+    {HORON_BROADCAST, {TREE, TREE}, {CAST | REDUCE, 0}, 3, false, false, 1, false, 1},
+    {HORON_BARRIER, {TREE, TREE}, {BARRIER, 0}, 3, false, false, 0, true, 0},
+    {HORON_ALLGATHER, {TREE, TREE}, {GATHER, 0}, 3, false, false, 1, false, 1},
+    /* what takes no negotiated batches */
+    {HORON_ALLREDUCE,
+     {TREE | HORON_BACKEND_IN_ORDER_ONLY, TREE},
+     {0, 0},
+     3,
+     false,
+     false,
+     1,
+     false,
+     1},
+    {HORON_ALLREDUCE,
+     {TREE | HORON_BACKEND_IN_ORDER_ONLY, TREE},
+     {0, 0},
+     3,
+     false,
+     true,
+     0,
+     false,
+     0},
+};
+
+static void test_choose_takes_the_first_that_can_and_may(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct fake fakes[2];
+        const struct horon_backend *backends[2];
+        for (int k = 0; k < 2; k++) {
+            fake_init(&fakes[k], k ? "second" : "first", cases[i].caps[k]);
+            fakes[k].lacks = cases[i].lacks[k];
+            backends[k] = &fakes[k].base;
+        }
+        const struct horon_backend_terms terms = {.backends = backends,
+                                                  .count = 2,
+                                                  .usable = cases[i].usable,
+                                                  .deterministic = cases[i].deterministic,
+                                                  .in_order = cases[i].in_order};
+        struct horon_signature agreed = {.verb = (uint8_t)cases[i].verb, .dtype = HORON_FLOAT32};
+        horon_signature_make_canonical(&agreed);
+        const struct horon_backend_choice choice = horon_backend_choose(&terms, &agreed);
+        if (choice.backend != cases[i].expected || choice.composed != cases[i].composed ||
+            choice.passed_over != cases[i].passed_over)
+            fail_msg("case %zu: backend %d, composed %d, passed over %x", i, choice.backend,
+                     choice.composed, choice.passed_over);
+    }
+}
+
+static void test_choose_native_has_what_the_kernels_have(void **state)
+{
+    (void)state;
+    for (int verb = 0; verb < HORON_VERB_COUNT; verb++)
+        for (int dtype = 0; dtype < HORON_DTYPE_COUNT; dtype++)
+            for (int redop = 0; redop < HORON_REDOP_COUNT; redop++) {
+                struct horon_signature agreed = {
+                    .verb = (uint8_t)verb, .dtype = (uint8_t)dtype, .redop = (uint8_t)redop};
+                horon_signature_make_canonical(&agreed);
+                const bool reduces = horon_verb_reduces(&horon_verb_rows[verb]);
+                assert_int_equal(
+                    horon_backend_native.has(&horon_backend_native, &agreed),
+                    !reduces || horon_reduce_supported((horon_dtype_t)dtype, (horon_redop_t)redop));
+            }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_choose_takes_the_first_that_can_and_may),
+        cmocka_unit_test(test_choose_native_has_what_the_kernels_have),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
