@@ -25,25 +25,26 @@ static horon_status_t doom_group(struct horon_coordinator *c, uint32_t index, co
     const struct coord_cold *cold = &c->cold[index];
     if (cold->own_group_size <= 1)
         return HORON_OK;
-    for (size_t i = 0; i < c->doomed_count; i++)
-        if (c->doomed[i].hash == cold->own_group_hash && c->doomed[i].size == cold->own_group_size)
+    for (size_t i = 0; i < c->broken_group_count; i++)
+        if (c->broken_groups[i].hash == cold->own_group_hash &&
+            c->broken_groups[i].size == cold->own_group_size)
             return HORON_OK;
-    if (horon_coord_reserve(&c->doomed, &c->doomed_capacity, c->doomed_count + 1,
-                            sizeof *c->doomed))
+    if (horon_coord_reserve(&c->broken_groups, &c->broken_group_capacity, c->broken_group_count + 1,
+                            sizeof *c->broken_groups))
         return HORON_ERR_MEMORY;
     char *copy = horon_strdup(text);
     if (!copy)
         return HORON_ERR_MEMORY;
-    c->doomed[c->doomed_count++] = (struct coord_doomed){
+    c->broken_groups[c->broken_group_count++] = (struct coord_broken_group){
         .hash = cold->own_group_hash, .size = cold->own_group_size, .text = copy};
     return HORON_OK;
 }
 
-void horon_coord_doomed_free(struct horon_coordinator *c)
+void horon_coord_broken_groups_free(struct horon_coordinator *c)
 {
-    for (size_t i = 0; i < c->doomed_count; i++)
-        horon_free(c->doomed[i].text);
-    c->doomed_count = 0;
+    for (size_t i = 0; i < c->broken_group_count; i++)
+        horon_free(c->broken_groups[i].text);
+    c->broken_group_count = 0;
 }
 
 static horon_status_t withdraw_member(struct horon_coordinator *c, uint32_t index, const char *text)
@@ -61,17 +62,18 @@ static horon_status_t withdraw_member(struct horon_coordinator *c, uint32_t inde
 
 /** After a run of batches: takes back what is left of this rank's groups that failed with them.
  * @return OK | ERR_MEMORY */
-horon_status_t horon_coord_withdraw_doomed(struct horon_coordinator *c)
+horon_status_t horon_coord_withdraw_broken_groups(struct horon_coordinator *c)
 {
     horon_status_t status = HORON_OK;
-    for (size_t i = 0; i < c->doomed_count; i++)
+    for (size_t i = 0; i < c->broken_group_count; i++)
         for (uint32_t index = 0; index < c->entry_used && !status; index++) {
             const struct coord_cold *cold = &c->cold[index];
-            if (cold->name && c->entries[index].own && cold->own_group_size == c->doomed[i].size &&
-                cold->own_group_hash == c->doomed[i].hash)
-                status = withdraw_member(c, index, c->doomed[i].text);
+            if (cold->name && c->entries[index].own &&
+                cold->own_group_size == c->broken_groups[i].size &&
+                cold->own_group_hash == c->broken_groups[i].hash)
+                status = withdraw_member(c, index, c->broken_groups[i].text);
         }
-    horon_coord_doomed_free(c);
+    horon_coord_broken_groups_free(c);
     return status;
 }
 
@@ -237,10 +239,10 @@ static horon_status_t receive_inquiry(struct horon_coordinator *c, bool asks,
                                       struct horon_reader *in, struct horon_error *error)
 {
     char name[HORON_NAME_BYTES_MAX + 1];
-    struct coord_stand stand;
-    if (!horon_coord_read_name(in, name) || (!asks && !horon_coord_read_stand(c, in, &stand)))
+    struct coord_answer answer;
+    if (!horon_coord_read_name(in, name) || (!asks && !horon_coord_read_answer(c, in, &answer)))
         return refuse(c, error, "a name or rank that cannot be");
-    return asks ? horon_coord_asked_by_parent(c, name) : horon_coord_told(c, 0, name, &stand);
+    return asks ? horon_coord_asked_by_parent(c, name) : horon_coord_answered(c, 0, name, &answer);
 }
 
 /** Reads a whole message of the parent. @return OK | ERR_MEMORY | ERR_PROTO: the job must fail */
@@ -261,14 +263,14 @@ horon_status_t horon_coord_receive_decisions(struct horon_coordinator *c, struct
         case COORD_DOWN_ASK:
             status = receive_inquiry(c, true, in, error);
             break;
-        case COORD_DOWN_WORD:
+        case COORD_DOWN_ANSWER:
             status = receive_inquiry(c, false, in, error);
             break;
         default:
             status = refuse(c, error, "an unknown record");
         }
     }
-    if (!status && c->doomed_count > 0)
-        status = horon_coord_withdraw_doomed(c);
+    if (!status && c->broken_group_count > 0)
+        status = horon_coord_withdraw_broken_groups(c);
     return status;
 }

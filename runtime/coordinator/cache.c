@@ -33,7 +33,8 @@ horon_status_t horon_coord_cache_init(struct horon_coordinator *c, size_t entrie
     return HORON_OK;
 }
 
-/** @return the entry that a sender who had passed @p seen batches means by @p id, or COORD_NONE. */
+/** @return the entry that a sender that had passed @p seen batches means by @p id, or COORD_NONE.
+ */
 uint32_t horon_coord_cache_at(const struct horon_coordinator *c, uint32_t id, uint64_t seen)
 {
     const struct coord_slot *slot = &c->slots[id];

@@ -97,8 +97,8 @@ void horon_coordinator_destroy(struct horon_coordinator *c)
     horon_free(c->decided);
     horon_free(c->tokens);
     horon_free(c->taken_text);
-    horon_coord_doomed_free(c);
-    horon_free(c->doomed);
+    horon_coord_broken_groups_free(c);
+    horon_free(c->broken_groups);
     horon_free(c);
 }
 

@@ -13,7 +13,7 @@
  * The owner's turn: submit, cancel and receive what there is; flush; take all messages and send
  * each to its neighbour, in order and without loss; take all batches.
  *
- * Thread: whoever holds the progress token. Blocks: never. A neighbour's message that makes no
+ * Thread: the one that holds the progress token. Blocks: never. A neighbour's message that makes no
  * sense (ERR_PROTO) and a refused allocation while a message is handled (ERR_MEMORY) end the
  * coordinator: the job must fail, and receive, flush and submit keep returning that status.
  */
@@ -130,9 +130,9 @@ size_t horon_coordinator_pending(const struct horon_coordinator *coordinator);
 uint64_t horon_coordinator_decisions(const struct horon_coordinator *coordinator);
 
 /**
- * Asks the other ranks who lacks a pending tensor, for explain(): the answers take a flush and some
- * messages. For a request that has waited long, well before its time is up; asking again begins
- * anew. A token that is not pending is ignored.
+ * Asks the other ranks which of them lack a pending tensor, for explain(): the answers take a flush
+ * and some messages. For a request that has waited long, well before its time is up; asking again
+ * begins anew. A token that is not pending is ignored.
  */
 void horon_coordinator_ask(struct horon_coordinator *coordinator, uint64_t token);
 

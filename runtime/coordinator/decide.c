@@ -262,6 +262,6 @@ horon_status_t horon_coord_decide(struct horon_coordinator *c)
     }
     c->forming_count = 0;
     if (!status)
-        status = horon_coord_withdraw_doomed(c);
+        status = horon_coord_withdraw_broken_groups(c);
     return status;
 }

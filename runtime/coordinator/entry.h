@@ -53,21 +53,21 @@ struct coord_entry {
     bool queued;           /* stands in `whole`, maybe no longer rightly */
     bool placed;           /* root: is in a batch being formed */
     bool grouped;          /* the agreed description names a group */
-    bool foreign;          /* made on a peer's word */
+    bool foreign;          /* only peers have spoken of it */
     bool asked_about;      /* there is an inquiry */
 };
 
-/* How a rank stands to a tensor that others wait for; each is worth more than those before it. */
-enum coord_word {
+/* What is known of a rank and a tensor that others wait for; each replaces those before it. */
+enum coord_answer_state {
     COORD_UNHEARD, /* it was asked, and its parent has nothing of it */
     COORD_LACKS,   /* it has not submitted it */
     COORD_HAS,     /* it has, and waits itself for a rank below */
 };
-#define COORD_WORD_COUNT 3
+#define COORD_ANSWER_STATE_COUNT 3
 
-struct coord_stand {
+struct coord_answer {
     int rank;
-    uint8_t word;                      /* enum coord_word */
+    uint8_t state;                     /* enum coord_answer_state */
     char other[COORD_OTHER_SHOWN + 1]; /* LACKS: a name, cut, that it waits for instead; or "" */
 };
 

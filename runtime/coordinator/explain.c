@@ -23,12 +23,12 @@ __attribute__((format(printf, 2, 3))) static void say(struct line *line, const c
         line->used = line->limit - 1;
 }
 
-/* Who was said to be awaited, and what the first that said so waits for itself: the same tensor
- * under another name, perhaps. @return was anybody? */
+/* The ranks that are awaited, as answers say, and what the first of them waits for itself: the same
+ * tensor under another name, perhaps. @return was anybody? */
 static bool say_awaited(const struct horon_coordinator *c, uint32_t index, struct line *line)
 {
     uint32_t count;
-    const struct coord_stand *awaited = horon_coord_inquiry_awaited(c, index, &count), *odd = NULL;
+    const struct coord_answer *awaited = horon_coord_inquiry_awaited(c, index, &count), *odd = NULL;
     char who[96], shown[COORD_OTHER_SHOWN + 1];
     for (uint32_t i = 0; i < count; i++) {
         say(line, "%s%s", i ? ", " : "waiting for ",

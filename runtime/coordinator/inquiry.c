@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who lacks a tensor, for the text of a timeout. A question goes up to the first rank that is
- * itself waiting, from there down to the children that have not reported, and every rank that finds
- * out that it lacks the tensor says so to who asked, with a name that it waits for instead. A child
- * that is asked counts as awaited until it says that it has the tensor: one that was stopped never
- * says anything. Answers are kept with the entry until its round ends or somebody contributes. They
- * are words for people: lost or late ones do no harm, so what does not fit the round any more is
- * dropped.
+ * Which ranks lack a tensor, for the text of a timeout. A question goes up to the first rank that
+ * is itself waiting, from there down to the children that have not reported, and every rank that
+ * finds out that it lacks the tensor says so to the one that asked, with a name that it waits for
+ * instead. A child that is asked counts as awaited until it says that it has the tensor: one that
+ * was stopped never says anything. Answers are kept with the entry until its round ends or somebody
+ * contributes. They are words for people: lost or late ones do no harm, so what does not fit the
+ * round any more is dropped.
  */
 #include "internal.h"
 
@@ -14,10 +14,10 @@
 #define AWAITED_MAX 8
 
 struct coord_inquiry {
-    bool own, parent_asks; /* who asks, besides seats: this rank, its parent */
+    bool own, parent_asks; /* does this rank ask, does its parent? Seats are below */
     uint32_t awaited_count;
-    struct coord_stand awaited[AWAITED_MAX]; /* by rank */
-    uint64_t asking[];                       /* [words]: seats that ask */
+    struct coord_answer awaited[AWAITED_MAX]; /* by rank */
+    uint64_t asking[];                        /* [words]: seats that ask */
 };
 
 static struct coord_inquiry *open_inquiry(struct horon_coordinator *c, uint32_t index)
@@ -39,22 +39,22 @@ void horon_coord_inquiry_end(struct horon_coordinator *c, uint32_t index)
     c->entries[index].asked_about = false;
 }
 
-const struct coord_stand *horon_coord_inquiry_awaited(const struct horon_coordinator *c,
-                                                      uint32_t index, uint32_t *count_out)
+const struct coord_answer *horon_coord_inquiry_awaited(const struct horon_coordinator *c,
+                                                       uint32_t index, uint32_t *count_out)
 {
     const struct coord_inquiry *inquiry = c->cold[index].inquiry;
     *count_out = inquiry ? inquiry->awaited_count : 0;
     return inquiry ? inquiry->awaited : NULL;
 }
 
-bool horon_coord_read_stand(const struct horon_coordinator *c, struct horon_reader *in,
-                            struct coord_stand *stand)
+bool horon_coord_read_answer(const struct horon_coordinator *c, struct horon_reader *in,
+                             struct coord_answer *answer)
 {
     const uint64_t rank = horon_read_varint(in);
-    stand->rank = (int)rank;
-    stand->word = horon_read_u8(in);
-    horon_read_string(in, stand->other, sizeof stand->other);
-    return in->ok && rank < (uint64_t)c->size && stand->word < COORD_WORD_COUNT;
+    answer->rank = (int)rank;
+    answer->state = horon_read_u8(in);
+    horon_read_string(in, answer->other, sizeof answer->other);
+    return in->ok && rank < (uint64_t)c->size && answer->state < COORD_ANSWER_STATE_COUNT;
 }
 
 /* ---- Saying ---------------------------------------------------------------------------------- */
@@ -72,79 +72,82 @@ static horon_status_t ask(struct horon_coordinator *c, struct coord_outbox *outb
 }
 
 static horon_status_t send(struct horon_coordinator *c, struct coord_outbox *outbox, uint8_t record,
-                           const char *name, const struct coord_stand *stand)
+                           const char *name, const struct coord_answer *answer)
 {
-    const size_t bytes = strlen(name) + sizeof stand->other + 32;
+    const size_t bytes = strlen(name) + sizeof answer->other + 32;
     struct horon_writer out = horon_coord_outbox_room(c, outbox, bytes);
     if (!out.ok)
         return HORON_ERR_MEMORY;
     horon_write_u8(&out, record);
     horon_write_string(&out, name);
-    horon_write_varint(&out, (uint64_t)stand->rank);
-    horon_write_u8(&out, stand->word);
-    horon_write_string(&out, stand->other);
+    horon_write_varint(&out, (uint64_t)answer->rank);
+    horon_write_u8(&out, answer->state);
+    horon_write_string(&out, answer->other);
     horon_coord_outbox_commit(outbox, &out);
     return HORON_OK;
 }
 
-/* How this rank stands; if it lacks the tensor, with the first of the others that it waits for. */
-static struct coord_stand own_stand(const struct horon_coordinator *c, enum coord_word word)
+/* The answer of this rank; if it lacks the tensor, with the first of the others that it waits for.
+ */
+static struct coord_answer own_answer(const struct horon_coordinator *c,
+                                      enum coord_answer_state state)
 {
-    struct coord_stand stand = {.rank = c->rank, .word = (uint8_t)word};
-    for (uint32_t i = 0; i < c->entry_used && word == COORD_LACKS; i++) {
+    struct coord_answer answer = {.rank = c->rank, .state = (uint8_t)state};
+    for (uint32_t i = 0; i < c->entry_used && state == COORD_LACKS; i++) {
         if (!c->entries[i].own || c->entries[i].state == COORD_IDLE)
             continue;
         const size_t bytes = c->cold[i].name_bytes;
-        memcpy(stand.other, c->cold[i].name, bytes < COORD_OTHER_SHOWN ? bytes : COORD_OTHER_SHOWN);
+        memcpy(answer.other, c->cold[i].name,
+               bytes < COORD_OTHER_SHOWN ? bytes : COORD_OTHER_SHOWN);
         break;
     }
-    return stand;
+    return answer;
 }
 
 /* Keeps the ranks in order. @return does it change anything? */
-static bool is_news(struct coord_inquiry *inquiry, const struct coord_stand *stand)
+static bool is_news(struct coord_inquiry *inquiry, const struct coord_answer *answer)
 {
     uint32_t place = 0;
-    while (place < inquiry->awaited_count && inquiry->awaited[place].rank < stand->rank)
+    while (place < inquiry->awaited_count && inquiry->awaited[place].rank < answer->rank)
         place++;
-    struct coord_stand *at = &inquiry->awaited[place];
+    struct coord_answer *at = &inquiry->awaited[place];
     const uint32_t behind = inquiry->awaited_count - place;
-    const bool known = behind > 0 && at->rank == stand->rank;
-    if (known && stand->word <= at->word)
+    const bool known = behind > 0 && at->rank == answer->rank;
+    if (known && answer->state <= at->state)
         return false;
-    if (known && stand->word == COORD_HAS) {
+    if (known && answer->state == COORD_HAS) {
         memmove(at, at + 1, (behind - 1) * sizeof *at);
         inquiry->awaited_count--;
         return true;
     }
-    if (!known && (stand->word == COORD_HAS || inquiry->awaited_count == AWAITED_MAX))
+    if (!known && (answer->state == COORD_HAS || inquiry->awaited_count == AWAITED_MAX))
         return false;
     if (!known) {
         memmove(at + 1, at, behind * sizeof *at);
         inquiry->awaited_count++;
     }
-    *at = *stand;
+    *at = *answer;
     return true;
 }
 
 #define FROM_PARENT 0 /* a seat that sends nothing: this rank's own */
 #define FROM_NOBODY COORD_NONE
 
-/* Remembers how a rank stands and tells who asks, but not who said it: two neighbours that ask each
- * other would go on for ever. */
-static horon_status_t tell(struct horon_coordinator *c, uint32_t index,
-                           const struct coord_stand *stand, uint32_t from_seat)
+/* Remembers an answer and passes it to every rank that asks, but not back: two neighbours that ask
+ * each other would go on for ever. */
+static horon_status_t pass_on(struct horon_coordinator *c, uint32_t index,
+                              const struct coord_answer *answer, uint32_t from_seat)
 {
     struct coord_inquiry *inquiry = c->cold[index].inquiry;
     const char *name = c->cold[index].name;
-    if (!inquiry || !is_news(inquiry, stand))
+    if (!inquiry || !is_news(inquiry, answer))
         return HORON_OK;
     horon_status_t status = HORON_OK;
     if (inquiry->parent_asks && from_seat != FROM_PARENT)
-        status = send(c, &c->up, COORD_UP_WORD, name, stand);
+        status = send(c, &c->up, COORD_UP_ANSWER, name, answer);
     for (uint32_t seat = 1; seat < c->seat_count && !status; seat++)
         if (seat != from_seat && inquiry->asking[seat / 64] >> (seat % 64) & 1)
-            status = send(c, &c->seats[seat].out, COORD_DOWN_WORD, name, stand);
+            status = send(c, &c->seats[seat].out, COORD_DOWN_ANSWER, name, answer);
     return status;
 }
 
@@ -159,15 +162,15 @@ static horon_status_t spread(struct horon_coordinator *c, uint32_t index)
         return HORON_OK;
     horon_status_t status = HORON_OK;
     if (!horon_coord_seat_has(c, index, 0)) {
-        const struct coord_stand own = own_stand(c, COORD_LACKS);
-        status = tell(c, index, &own, FROM_NOBODY);
+        const struct coord_answer own = own_answer(c, COORD_LACKS);
+        status = pass_on(c, index, &own, FROM_NOBODY);
     }
     uint32_t asked = 0;
     for (uint32_t seat = 1; seat < c->seat_count && asked < AWAITED_MAX && !status; seat++) {
-        const struct coord_stand stand = {.rank = c->seats[seat].rank, .word = COORD_UNHEARD};
+        const struct coord_answer answer = {.rank = c->seats[seat].rank, .state = COORD_UNHEARD};
         if (horon_coord_seat_has(c, index, seat))
             continue;
-        status = tell(c, index, &stand, FROM_NOBODY);
+        status = pass_on(c, index, &answer, FROM_NOBODY);
         if (!status)
             status = ask(c, &c->seats[seat].out, COORD_DOWN_ASK, name);
         asked++;
@@ -216,7 +219,7 @@ horon_status_t horon_coord_asked_by_child(struct horon_coordinator *c, uint32_t 
     /* all ranks ask at about the same time: what is known is told, what comes will be */
     horon_status_t status = HORON_OK;
     for (uint32_t i = 0; i < inquiry->awaited_count && !status; i++)
-        status = send(c, &c->seats[seat].out, COORD_DOWN_WORD, c->cold[index].name,
+        status = send(c, &c->seats[seat].out, COORD_DOWN_ANSWER, c->cold[index].name,
                       &inquiry->awaited[i]);
     return status;
 }
@@ -227,8 +230,8 @@ horon_status_t horon_coord_asked_by_parent(struct horon_coordinator *c, const ch
     uint32_t index = find(c, name);
     const bool idle = index == COORD_NONE || c->entries[index].state == COORD_IDLE;
     if (idle) { /* and so it is with all below */
-        const struct coord_stand own = own_stand(c, COORD_LACKS);
-        return send(c, &c->up, COORD_UP_WORD, name, &own);
+        const struct coord_answer own = own_answer(c, COORD_LACKS);
+        return send(c, &c->up, COORD_UP_ANSWER, name, &own);
     }
     if (c->entries[index].state != COORD_GATHERING)
         return HORON_OK; /* crossed our report */
@@ -238,16 +241,16 @@ horon_status_t horon_coord_asked_by_parent(struct horon_coordinator *c, const ch
     inquiry->parent_asks = true;
     horon_status_t status = HORON_OK;
     if (horon_coord_seat_has(c, index, 0)) {
-        const struct coord_stand own = own_stand(c, COORD_HAS);
-        status = send(c, &c->up, COORD_UP_WORD, name, &own);
+        const struct coord_answer own = own_answer(c, COORD_HAS);
+        status = send(c, &c->up, COORD_UP_ANSWER, name, &own);
     }
     return status ? status : spread(c, index);
 }
 
-/** A child, or the parent (@p seat 0), says how a rank stands. @return OK | ERR_MEMORY */
-horon_status_t horon_coord_told(struct horon_coordinator *c, uint32_t seat, const char *name,
-                                const struct coord_stand *stand)
+/** A child, or the parent (@p seat 0), answers for a rank. @return OK | ERR_MEMORY */
+horon_status_t horon_coord_answered(struct horon_coordinator *c, uint32_t seat, const char *name,
+                                    const struct coord_answer *answer)
 {
     uint32_t index = find(c, name);
-    return index == COORD_NONE ? HORON_OK : tell(c, index, stand, seat);
+    return index == COORD_NONE ? HORON_OK : pass_on(c, index, answer, seat);
 }

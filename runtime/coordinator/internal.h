@@ -84,8 +84,8 @@ horon_status_t horon_coord_receive_report(struct horon_coordinator *c, uint32_t 
 /* apply.c: down the tree */
 horon_status_t horon_coord_apply(struct horon_coordinator *c, struct horon_reader *in,
                                  struct horon_error *error);
-horon_status_t horon_coord_withdraw_doomed(struct horon_coordinator *c);
-void horon_coord_doomed_free(struct horon_coordinator *c);
+horon_status_t horon_coord_withdraw_broken_groups(struct horon_coordinator *c);
+void horon_coord_broken_groups_free(struct horon_coordinator *c);
 horon_status_t horon_coord_receive_decisions(struct horon_coordinator *c, struct horon_reader *in,
                                              struct horon_error *error);
 
@@ -95,15 +95,15 @@ horon_status_t horon_coord_decide(struct horon_coordinator *c);
 /* inquiry.c */
 horon_status_t horon_coord_inquire(struct horon_coordinator *c, uint32_t index);
 void horon_coord_inquiry_end(struct horon_coordinator *c, uint32_t index);
-const struct coord_stand *horon_coord_inquiry_awaited(const struct horon_coordinator *c,
-                                                      uint32_t index, uint32_t *count_out);
+const struct coord_answer *horon_coord_inquiry_awaited(const struct horon_coordinator *c,
+                                                       uint32_t index, uint32_t *count_out);
 horon_status_t horon_coord_asked_by_child(struct horon_coordinator *c, uint32_t seat,
                                           const char *name);
 horon_status_t horon_coord_asked_by_parent(struct horon_coordinator *c, const char *name);
-horon_status_t horon_coord_told(struct horon_coordinator *c, uint32_t seat, const char *name,
-                                const struct coord_stand *stand);
-bool horon_coord_read_stand(const struct horon_coordinator *c, struct horon_reader *in,
-                            struct coord_stand *stand);
+horon_status_t horon_coord_answered(struct horon_coordinator *c, uint32_t seat, const char *name,
+                                    const struct coord_answer *answer);
+bool horon_coord_read_answer(const struct horon_coordinator *c, struct horon_reader *in,
+                             struct coord_answer *answer);
 
 /* decided.c: batches for the caller */
 horon_status_t horon_coord_decided_reserve(struct horon_coordinator *c, size_t more);

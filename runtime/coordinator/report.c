@@ -139,7 +139,7 @@ static horon_status_t receive_ready(struct horon_coordinator *c, uint32_t seat, 
     return HORON_OK;
 }
 
-/* A name that was made on a peer's word is counted until its entry goes. */
+/* A name that was only peers have spoken of it is counted until its entry goes. */
 static horon_status_t count_foreign(struct horon_coordinator *c, uint32_t index)
 {
     struct coord_entry *entry = &c->entries[index];
@@ -205,11 +205,11 @@ static horon_status_t receive_inquiry(struct horon_coordinator *c, uint32_t seat
                                       struct horon_reader *in, struct horon_error *error)
 {
     char name[HORON_NAME_BYTES_MAX + 1];
-    struct coord_stand stand;
-    if (!horon_coord_read_name(in, name) || (!asks && !horon_coord_read_stand(c, in, &stand)))
+    struct coord_answer answer;
+    if (!horon_coord_read_name(in, name) || (!asks && !horon_coord_read_answer(c, in, &answer)))
         return refuse(c, seat, error, "a name or rank that cannot be");
     return asks ? horon_coord_asked_by_child(c, seat, name)
-                : horon_coord_told(c, seat, name, &stand);
+                : horon_coord_answered(c, seat, name, &answer);
 }
 
 /** Reads a whole message of a child. @return OK | ERR_MEMORY | ERR_PROTO: the job must fail */
@@ -241,7 +241,7 @@ horon_status_t horon_coord_receive_report(struct horon_coordinator *c, uint32_t 
         case COORD_UP_ASK:
             status = receive_inquiry(c, seat, true, in, error);
             break;
-        case COORD_UP_WORD:
+        case COORD_UP_ANSWER:
             status = receive_inquiry(c, seat, false, in, error);
             break;
         default:

@@ -2,7 +2,8 @@
 /*
  * What a coordinator knows. Words:
  *
- *  - seat: who contributes to a tensor here. Seat 0 is the rank itself, seat i its i-th child.
+ *  - seat: a place that contributes to a tensor here: 0 is the rank itself, i its i-th child with
+ * all ranks below that.
  *  - entry: what this rank knows of one name, hot and cold details by the same index.
  *  - round: one use of a name, from its first contribution to the batch that ends it.
  *  - base: what the round's contributions are compared with: the agreed description (what the
@@ -147,12 +148,12 @@ struct horon_coordinator {
     char *taken_text;
 
     /* groups of this rank that failing batches met, to be withdrawn after them */
-    struct coord_doomed {
+    struct coord_broken_group {
         uint64_t hash;
         uint32_t size;
         char *text;
-    } * doomed;
-    size_t doomed_capacity, doomed_count;
+    } * broken_groups;
+    size_t broken_group_capacity, broken_group_count;
 };
 
 #endif

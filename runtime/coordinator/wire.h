@@ -20,13 +20,13 @@ enum coord_up_record {
     COORD_UP_FAILED,    /* name, description, split, text */
     COORD_UP_WITHDRAW,  /* name */
     COORD_UP_ASK,       /* name */
-    COORD_UP_WORD,      /* name, rank, its word, a name that it waits for instead, or "" */
+    COORD_UP_ANSWER,    /* name, rank, its state, a name that it waits for instead, or "" */
 };
 enum coord_down_record {
     COORD_DOWN_BATCH = 1, /* sequence, failed, [text,] items */
     COORD_DOWN_WITHDRAWN, /* name */
     COORD_DOWN_ASK,       /* name */
-    COORD_DOWN_WORD,      /* as COORD_UP_WORD */
+    COORD_DOWN_ANSWER,    /* as COORD_UP_ANSWER */
 };
 enum coord_item {
     COORD_ITEM_END,
