@@ -509,12 +509,16 @@ static void test_server_at_several_addresses_has_one_port(void **state)
     struct horon_error error = {0};
     struct horon_store_server *server, *other;
     struct horon_addresses addresses = {.count = 3};
-    const int port = free_port();
+    const int port = free_port(), mine = (int)getpid();
     int why = 0;
     (void)state;
     horon_address_parse("203.0.113.1", 0, &addresses.items[0]); /* not ours: passed over */
-    horon_address_parse("127.0.0.1", 0, &addresses.items[1]);
-    horon_address_parse("127.0.0.2", 0, &addresses.items[2]);
+    for (int i = 1; i < 3; i++) { /* of this process alone, so that nothing else takes a port */
+        char text[32];
+        snprintf(text, sizeof text, "127.%d.%d.%d", 1 + (mine >> 14 & 127), 1 + (mine >> 7 & 127),
+                 (mine & 127) + 100 * (i - 1) + 1);
+        horon_address_parse(text, 0, &addresses.items[i]);
+    }
     struct horon_store_server_options options = {.size = 1,
                                                  .key = "secret",
                                                  .key_bytes = 6,
