@@ -88,6 +88,7 @@ static horon_status_t make_request(struct horon_context *ctx, const horon_descri
     if (status != HORON_OK)
         return status;
     (*request_out)->context = ctx;
+    (*request_out)->team = horon_engine_job(ctx->engine);
     horon_context_ref(ctx);
     return HORON_OK;
 }
@@ -479,6 +480,7 @@ static horon_status_t run(struct horon_context *ctx, const horon_descriptor_t *d
         return status;
     }
     request.nobodys = true;
+    request.team = horon_engine_job(ctx->engine);
     launch(&request);
     if (!horon_engine_begin_now(ctx->engine, &request)) {
         horon_token_release(ctx);

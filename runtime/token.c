@@ -181,10 +181,11 @@ void horon_drive_ordered(struct horon_context *ctx, struct horon_request *reques
     struct patience patience = patience_of(ctx, false);
     const bool spins = patience.spin_ns > 0;
     const unsigned per_look = turns_per_look(ctx, spins);
+    struct horon_engine_team *team = request->team;
     uint64_t now;
     for (unsigned turn = 1;; turn++) {
         const bool look = turn % per_look == 0;
-        bool moved = horon_engine_advance_ordered(ctx->engine);
+        bool moved = horon_engine_advance_ordered(team);
         if (horon_request_ended(request))
             return;
         if (moved)

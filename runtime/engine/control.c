@@ -22,60 +22,67 @@
  */
 #include "engine/engine_state.h"
 
+#include "alloc.h"
 #include "codec.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
-static void post_to(struct horon_engine *engine, int peer, const struct horon_writer *out)
+/* @p rank of the team */
+static void post_to(struct horon_engine_team *team, int rank, const struct horon_writer *out)
 {
-    if (!engine->mux_of[peer])
+    struct horon_mux *mux = horon_team_mux(team, rank);
+    if (!mux)
         return;
     assert(out->ok); /* every message has a buffer that fits it */
-    horon_engine_tell_message(engine, HORON_EVENT_SENT, peer, out->bytes[0], out->used);
-    if (horon_mux_post_control(engine->mux_of[peer], out->bytes, out->used) == HORON_OK)
+    horon_engine_tell_message(team->engine, HORON_EVENT_SENT, team->ranks[rank], out->bytes[0],
+                              out->used);
+    if (horon_mux_post_control(mux, out->bytes, out->used) == HORON_OK)
         return;
     /* the other side would wait for it for ever */
     char text[160];
-    snprintf(text, sizeof text, "no memory for a message to %s", engine->rank_names[peer]);
-    horon_engine_fail_here(engine, HORON_ERR_MEMORY, text);
+    snprintf(text, sizeof text, "no memory for a message to %s", team->rank_names[rank]);
+    horon_team_fail_here(team, HORON_ERR_MEMORY, text);
 }
 
-static void post_to_all_but(struct horon_engine *engine, int but, const struct horon_writer *out)
+static struct horon_writer begin_message(const struct horon_engine_team *team, uint8_t *bytes,
+                                         size_t byte_count, enum horon_control_kind kind)
 {
-    for (int i = 0; i < engine->peer_count; i++)
-        if (engine->peers[i] != but)
-            post_to(engine, engine->peers[i], out);
+    struct horon_writer out = horon_writer_over(bytes, byte_count);
+    horon_write_u8(&out, (uint8_t)kind);
+    horon_write_varint(&out, team->id);
+    return out;
 }
 
-bool horon_engine_send_coordinator(struct horon_engine *engine)
+bool horon_team_send_coordinator(struct horon_engine_team *team)
 {
     bool sent = false;
     int to;
     const void *bytes;
     size_t byte_count;
-    while (horon_coordinator_next_message(engine->coordinator, &to, &bytes, &byte_count)) {
-        struct horon_writer out = horon_writer_over(engine->message, HORON_CONTROL_BYTES_MAX);
-        horon_write_u8(&out, HORON_CONTROL_COORDINATOR);
+    while (horon_coordinator_next_message(team->coordinator, &to, &bytes, &byte_count)) {
+        struct horon_writer out = begin_message(team, team->engine->message,
+                                                HORON_CONTROL_BYTES_MAX, HORON_CONTROL_COORDINATOR);
         horon_write_bytes(&out, bytes, byte_count);
-        if (!engine->mux_of[to])
+        if (!horon_team_mux(team, to))
             continue; /* that rank is gone; the failure is on its way */
-        post_to(engine, to, &out);
+        post_to(team, to, &out);
         sent = true;
     }
     return sent;
 }
 
-void horon_engine_flood_abort(struct horon_engine *engine)
+void horon_team_flood_abort(struct horon_engine_team *team)
 {
     uint8_t bytes[HORON_ERROR_TEXT_BYTES + 32];
-    struct horon_writer out = horon_writer_over(bytes, sizeof bytes);
-    horon_write_u8(&out, HORON_CONTROL_ABORT);
-    horon_write_u32(&out, (uint32_t)engine->failure.status);
-    horon_write_string(&out, engine->failure.text);
-    post_to_all_but(engine, -1, &out);
-    horon_host_post_abort(engine->host, engine->failure.status, engine->failure.text);
+    struct horon_writer out = begin_message(team, bytes, sizeof bytes, HORON_CONTROL_ABORT);
+    horon_write_u32(&out, (uint32_t)team->failure.status);
+    horon_write_string(&out, team->failure.text);
+    for (int rank = 0; rank < team->who.size; rank++)
+        if (rank != team->who.rank)
+            post_to(team, rank, &out);
+    horon_host_post_abort(team->host, team->failure.status, team->failure.text);
 }
 
 /* Of two that did equally little the lower rank is to blame, so that it matters little who is heard
@@ -98,74 +105,84 @@ static bool merge(struct horon_departures *known, const struct horon_departures 
     return less;
 }
 
-static struct horon_writer write_departures(uint8_t *bytes, size_t byte_count,
-                                            enum horon_control_kind kind,
-                                            const struct horon_departures *departures)
+static struct horon_writer write_departures(const struct horon_engine_team *team, uint8_t *bytes,
+                                            size_t byte_count, enum horon_control_kind kind)
 {
-    struct horon_writer out = horon_writer_over(bytes, byte_count);
-    horon_write_u8(&out, (uint8_t)kind);
+    struct horon_writer out = begin_message(team, bytes, byte_count, kind);
     for (int i = 0; i < HORON_LEFT_COUNT; i++) {
-        horon_write_u64(&out, departures->sequence[i]);
-        horon_write_u32(&out, departures->culprit[i]);
+        horon_write_u64(&out, team->departures.sequence[i]);
+        horon_write_u32(&out, team->departures.culprit[i]);
     }
     return out;
+}
+
+static bool has_left(const struct horon_engine_team *team, int rank)
+{
+    return team->engine->membership->left[team->ranks[rank]];
 }
 
 /* Passes news on along the tree, to other hosts: the ranks of this one read it in shared memory.
  * Who leaves has told the ranks that it is linked with.
  * @param by_itself @p from is the rank that leaves */
-static void pass_on(struct horon_engine *engine, int from, bool by_itself)
+static void pass_on(struct horon_engine_team *team, int from, bool by_itself)
 {
-    const struct horon_topology *topology = engine->topology;
+    const struct horon_topology *topology = &team->topology;
     uint8_t bytes[64];
-    struct horon_writer out =
-        write_departures(bytes, sizeof bytes, HORON_CONTROL_GOODBYE, &engine->departures);
-    for (int i = 0; i < engine->tree_count; i++) {
-        const int peer = engine->tree[i];
-        if (peer == from || engine->left[peer] ||
-            topology->host_of[peer] == topology->host_of[topology->rank] ||
+    struct horon_writer out = write_departures(team, bytes, sizeof bytes, HORON_CONTROL_GOODBYE);
+    for (int i = 0; i < team->tree_count; i++) {
+        const int peer = team->tree[i];
+        if (peer == from || has_left(team, peer) || topology->host_of[peer] == team->who.host ||
             (by_itself && horon_topology_linked(topology, from, peer)))
             continue;
-        post_to(engine, peer, &out);
+        post_to(team, peer, &out);
     }
 }
 
-void horon_engine_say_goodbye(struct horon_engine *engine, const struct horon_departures *own)
+void horon_team_say_goodbye(struct horon_engine_team *team, const struct horon_departures *own)
 {
     uint8_t bytes[64];
-    merge(&engine->departures, own);
-    horon_host_tell_departures(engine->host, &engine->departures, true);
-    struct horon_writer out =
-        write_departures(bytes, sizeof bytes, HORON_CONTROL_END, &engine->departures);
-    for (int i = 0; i < engine->peer_count; i++)
-        if (!engine->left[engine->peers[i]])
-            post_to(engine, engine->peers[i], &out);
+    merge(&team->departures, own);
+    horon_host_tell_departures(team->host, &team->departures, true);
+    struct horon_writer out = write_departures(team, bytes, sizeof bytes, HORON_CONTROL_END);
+    for (int rank = 0; rank < team->who.size; rank++)
+        if (rank != team->who.rank && !has_left(team, rank))
+            post_to(team, rank, &out);
 }
 
-static horon_status_t on_abort(struct horon_engine *engine, struct horon_reader *in)
+static horon_status_t on_abort(struct horon_engine_team *team, struct horon_reader *in)
 {
     char text[HORON_ERROR_TEXT_BYTES];
     horon_status_t status = horon_status_from_peer(horon_read_u32(in));
     horon_read_string(in, text, sizeof text);
     if (!horon_reader_finished(in) || !text[0]) /* nobody can do anything without a reason */
         return HORON_ERR_PROTO;
-    horon_engine_fail(engine, status, text);
+    horon_team_fail(team, status, text);
     return HORON_OK;
 }
 
-/* Is every rank that is blamed one of the job, and not this one while it is here? */
-static bool may_be_blamed(const struct horon_engine *engine, const struct horon_departures *news)
+/* Is every rank that is blamed one of the team, and not this one while it is here? */
+static bool may_be_blamed(const struct horon_engine_team *team, const struct horon_departures *news)
 {
     for (int i = 0; i < HORON_LEFT_COUNT; i++) {
-        if (news->culprit[i] >= (uint32_t)engine->topology->size)
+        if (news->culprit[i] >= (uint32_t)team->who.size)
             return false;
-        if ((int)news->culprit[i] == engine->topology->rank && !engine->leaving)
+        if ((int)news->culprit[i] == team->who.rank && !team->engine->leaving)
             return false;
     }
     return true;
 }
 
-static horon_status_t on_departures(struct horon_engine *engine, int peer, bool by_itself,
+/* @p rank of the team says itself that it leaves. */
+static void note_left(struct horon_engine_team *team, int rank)
+{
+    const int job_rank = team->ranks[rank];
+    bool *left = &team->engine->membership->left[job_rank];
+    if (!*left)
+        horon_events_tell(team->engine->events, HORON_EVENT_DEPARTED, 0, 0, 0, 0, job_rank);
+    *left = true;
+}
+
+static horon_status_t on_departures(struct horon_engine_team *team, int peer, bool by_itself,
                                     struct horon_reader *in)
 {
     struct horon_departures news = {.any = true};
@@ -173,17 +190,93 @@ static horon_status_t on_departures(struct horon_engine *engine, int peer, bool 
         news.sequence[i] = horon_read_u64(in);
         news.culprit[i] = horon_read_u32(in);
     }
-    if (!horon_reader_finished(in) || !may_be_blamed(engine, &news))
+    if (!horon_reader_finished(in) || !may_be_blamed(team, &news))
         return HORON_ERR_PROTO;
-    if (by_itself && !engine->left[peer])
-        horon_events_tell(engine->events, HORON_EVENT_DEPARTED, 0, 0, 0, 0, peer);
-    engine->left[peer] |= by_itself;
-    if (!merge(&engine->departures, &news))
+    if (by_itself)
+        note_left(team, peer);
+    if (!merge(&team->departures, &news))
         return HORON_OK;
-    if (!engine->leaving) /* which it says in its line, with all that it knew */
-        horon_host_tell_departures(engine->host, &engine->departures, false);
-    pass_on(engine, peer, by_itself);
+    if (!team->engine->leaving) /* which it says in its line, with all that it knew */
+        horon_host_tell_departures(team->host, &team->departures, false);
+    pass_on(team, peer, by_itself);
     return HORON_OK;
+}
+
+/* @p peer of the team; @p in is behind the team's number */
+static horon_status_t on_message(struct horon_engine_team *team, enum horon_control_kind kind,
+                                 int peer, struct horon_reader *in, struct horon_error *error)
+{
+    switch (kind) {
+    case HORON_CONTROL_COORDINATOR:
+        if (team->failed)
+            return HORON_OK;
+        team->coordinator_dirty = team->urgent = true;
+        return horon_coordinator_receive(team->coordinator, peer, in->bytes + in->used,
+                                         in->limit - in->used, error);
+    case HORON_CONTROL_ABORT:
+        return on_abort(team, in);
+    case HORON_CONTROL_GOODBYE:
+    case HORON_CONTROL_END:
+        return on_departures(team, peer, kind == HORON_CONTROL_END, in);
+    }
+    return HORON_ERR_PROTO;
+}
+
+/* @param peer of the job */
+static horon_status_t to_team(struct horon_engine_team *team, int peer, const uint8_t *bytes,
+                              size_t byte_count, struct horon_error *error)
+{
+    struct horon_reader in = horon_reader_over(bytes, byte_count);
+    const uint8_t kind = horon_read_u8(&in);
+    horon_status_t status = HORON_ERR_PROTO;
+    (void)horon_read_varint(&in);
+    if (team->member_of[peer] >= 0)
+        status = on_message(team, kind, team->member_of[peer], &in, error);
+    if (status != HORON_OK && error->status == HORON_OK)
+        horon_error_set(error, status, "%s sent a control message that makes no sense",
+                        team->engine->membership->rank_names[peer]);
+    return status;
+}
+
+/* Members make a team at about the same time, and who is first speaks first. */
+static horon_status_t keep_early(struct horon_engine *engine, uint32_t team, int peer,
+                                 const void *bytes, size_t byte_count, struct horon_error *error)
+{
+    const char *name = engine->membership->rank_names[peer];
+    if (byte_count > HORON_EARLY_BYTES_MAX - engine->early_bytes)
+        return horon_error_set(error, HORON_ERR_PROTO,
+                               "%s says too much to teams that are not here", name);
+    struct horon_early *early = horon_alloc(sizeof *early + byte_count);
+    if (!early)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a message of %s", name);
+    *early = (struct horon_early){.team = team, .peer = peer, .byte_count = byte_count};
+    memcpy(early->bytes, bytes, byte_count);
+    *engine->early_tail = early;
+    engine->early_tail = &early->next;
+    engine->early_bytes += byte_count;
+    return HORON_OK;
+}
+
+horon_status_t horon_engine_take_early(struct horon_engine *engine, struct horon_engine_team *team,
+                                       struct horon_error *error)
+{
+    horon_status_t status = HORON_OK;
+    for (struct horon_early **link = &engine->early; *link;) {
+        struct horon_early *early = *link;
+        if (early->team != team->id) {
+            link = &early->next;
+            continue;
+        }
+        *link = early->next;
+        engine->early_bytes -= early->byte_count;
+        if (status == HORON_OK)
+            status = to_team(team, early->peer, early->bytes, early->byte_count, error);
+        horon_free(early);
+    }
+    engine->early_tail = &engine->early;
+    while (*engine->early_tail)
+        engine->early_tail = &(*engine->early_tail)->next;
+    return status;
 }
 
 horon_status_t horon_engine_on_control(void *arg, int peer, const void *bytes, size_t byte_count,
@@ -191,96 +284,90 @@ horon_status_t horon_engine_on_control(void *arg, int peer, const void *bytes, s
 {
     struct horon_engine *engine = arg;
     struct horon_reader in = horon_reader_over(bytes, byte_count);
-    uint8_t kind = horon_read_u8(&in);
-    horon_status_t status = HORON_ERR_PROTO;
+    const uint8_t kind = horon_read_u8(&in);
+    const uint64_t id = horon_read_varint(&in);
     horon_engine_tell_message(engine, HORON_EVENT_HEARD, peer, kind, byte_count);
-    if (kind == HORON_CONTROL_COORDINATOR) {
-        if (engine->failed)
-            return HORON_OK;
-        engine->coordinator_dirty = engine->urgent = true;
-        return horon_coordinator_receive(engine->coordinator, peer,
-                                         (const uint8_t *)bytes + in.used, byte_count - in.used,
-                                         error);
-    }
-    if (kind == HORON_CONTROL_ABORT)
-        status = on_abort(engine, &in);
-    else if (kind == HORON_CONTROL_GOODBYE || kind == HORON_CONTROL_END)
-        status = on_departures(engine, peer, kind == HORON_CONTROL_END, &in);
-    if (status != HORON_OK)
-        horon_error_set(error, status, "%s sent a control message that makes no sense",
-                        engine->rank_names[peer]);
-    return status;
+    if (!in.ok || id >= HORON_TEAMS_END || kind < HORON_CONTROL_COORDINATOR ||
+        kind > HORON_CONTROL_END)
+        return horon_error_set(error, HORON_ERR_PROTO,
+                               "%s sent a control message that makes no sense",
+                               engine->membership->rank_names[peer]);
+    struct horon_engine_team *team = horon_engine_find_team(engine, (uint32_t)id);
+    if (team)
+        return to_team(team, peer, bytes, byte_count, error);
+    if (id > engine->newest_team)
+        return keep_early(engine, (uint32_t)id, peer, bytes, byte_count, error);
+    return HORON_OK; /* it is over here */
 }
 
 /* A rank that leaves because the job failed has said why before: the reason goes first. */
-static void heed_abort(struct horon_engine *engine)
+static void heed_abort(struct horon_engine_team *team)
 {
     struct horon_error error = {0};
-    if (!engine->failed && horon_host_aborted(engine->host, &error))
-        horon_engine_fail(engine, error.status, error.text);
+    if (!team->failed && horon_host_aborted(team->host, &error))
+        horon_team_fail(team, error.status, error.text);
 }
 
 /* If one left because the job failed, peers on other hosts must hear the reason before they hear of
  * the departure, from here too. */
-static void see_local_departures(struct horon_engine *engine)
+static void see_local_departures(struct horon_engine_team *team)
 {
-    for (int i = 0; i < engine->team.local_size; i++) {
+    for (int i = 0; i < team->who.local_size; i++) {
         struct horon_departures news;
         bool left;
-        const uint32_t before = engine->seen[i];
-        if (i == engine->team.local_rank ||
-            !horon_host_see_departures(engine->host, i, &engine->seen[i], &news, &left))
+        const uint32_t before = team->seen[i];
+        if (i == team->who.local_rank ||
+            !horon_host_see_departures(team->host, i, &team->seen[i], &news, &left))
             continue;
-        const int rank = horon_topology_rank_at(engine->topology, engine->team.host, i);
-        heed_abort(engine);
-        if (!engine->failed && horon_host_abort_begun(engine->host)) {
-            engine->seen[i] = before;
+        const int rank = horon_topology_rank_at(&team->topology, team->who.host, i);
+        heed_abort(team);
+        if (!team->failed && horon_host_abort_begun(team->host)) {
+            team->seen[i] = before;
             return; /* it is being written */
         }
-        if (left && !engine->left[rank])
-            horon_events_tell(engine->events, HORON_EVENT_DEPARTED, 0, 0, 0, 0, rank);
-        engine->left[rank] |= left;
-        if (!may_be_blamed(engine, &news)) /* it is in shared memory: trust none */
+        if (left)
+            note_left(team, rank);
+        if (!may_be_blamed(team, &news)) /* it is in shared memory: trust none */
             for (int k = 0; k < HORON_LEFT_COUNT; k++)
                 news.culprit[k] = (uint32_t)rank;
-        if (merge(&engine->departures, &news))
-            pass_on(engine, rank, left);
+        if (merge(&team->departures, &news))
+            pass_on(team, rank, left);
     }
 }
 
 /* Does something here wait for what a rank that left never did, and nothing any more for what it
  * did? To say so fails everything, so what can still end goes first.
  * @return whom to blame, or -1: go on */
-static int waits_for_left(const struct horon_engine *engine)
+static int waits_for_left(const struct horon_engine_team *team)
 {
-    const struct horon_departures *left = &engine->departures;
+    const struct horon_departures *left = &team->departures;
     int culprit = -1;
     for (int i = 0; i < HORON_LANE_COUNT; i++) {
-        if (!engine->lanes[i].head)
+        if (!team->lanes[i].head)
             continue;
-        if (horon_channel_ended(engine->lanes[i].channel) < left->sequence[i])
+        if (horon_channel_ended(team->lanes[i].channel) < left->sequence[i])
             return -1;
         if (culprit < 0)
             culprit = (int)left->culprit[i];
     }
-    if (culprit < 0 && horon_coordinator_pending(engine->coordinator) > 0 &&
-        horon_coordinator_decisions(engine->coordinator) >= left->sequence[HORON_LEFT_DECISIONS])
+    if (culprit < 0 && horon_coordinator_pending(team->coordinator) > 0 &&
+        horon_coordinator_decisions(team->coordinator) >= left->sequence[HORON_LEFT_DECISIONS])
         culprit = (int)left->culprit[HORON_LEFT_DECISIONS];
     return culprit;
 }
 
-void horon_engine_check_left(struct horon_engine *engine)
+void horon_team_check_left(struct horon_engine_team *team)
 {
-    see_local_departures(engine);
-    heed_abort(engine);
-    if (!engine->departures.any || engine->failed || horon_host_abort_begun(engine->host))
+    see_local_departures(team);
+    heed_abort(team);
+    if (!team->departures.any || team->failed || horon_host_abort_begun(team->host))
         return;
-    int culprit = waits_for_left(engine);
+    int culprit = waits_for_left(team);
     if (culprit < 0)
         return;
     char text[256];
     snprintf(text, sizeof text, "%s has shut down its context and takes part in nothing more",
-             engine->rank_names[culprit]);
-    engine->leaves_because_of = culprit;
-    horon_engine_fail(engine, HORON_ERR_CLOSED, text);
+             team->rank_names[culprit]);
+    team->leaves_because_of = culprit;
+    horon_team_fail(team, HORON_ERR_CLOSED, text);
 }

@@ -14,14 +14,15 @@
 #define STALLS_TOLD_MAX 3           /* at a time */
 #define STALL_LIMITS_BETWEEN_MAX 16 /* limits that pass between two warnings of one, at most */
 
-static int lane_of(const struct horon_request *request)
+static const struct horon_lane *lane_of(const struct horon_request *request)
 {
-    return request->in_order ? HORON_LANE_ORDERED : HORON_LANE_NAMED;
+    return &request->team->lanes[request->in_order ? HORON_LANE_ORDERED : HORON_LANE_NAMED];
 }
 
 uint64_t horon_engine_moves(const struct horon_engine *engine, const struct horon_request *request)
 {
-    return engine->lanes[lane_of(request)].moves;
+    HORON_ASSERT_OWNER(engine->options.owner);
+    return lane_of(request)->moves;
 }
 
 static bool is_of(const struct horon_work *work, const struct horon_request *request)
@@ -33,20 +34,19 @@ static bool is_of(const struct horon_work *work, const struct horon_request *req
 }
 
 /* @return characters written; less than @p text_bytes */
-static size_t name_awaited(const struct horon_engine *engine, const struct horon_lane *lane,
+static size_t name_awaited(const struct horon_engine_team *team, const struct horon_lane *lane,
                            char *text, size_t text_bytes)
 {
     size_t used = 0;
     int named = 0, more = 0;
-    for (int rank = 0; rank < engine->topology->size; rank++) {
+    for (int rank = 0; rank < team->who.size; rank++) {
         if (!horon_channel_waits_for(lane->channel, rank))
             continue;
         if (named == RANKS_NAMED_MAX) {
             more++;
             continue;
         }
-        snprintf(text + used, text_bytes - used, "%s%s", named ? ", " : "",
-                 engine->rank_names[rank]);
+        snprintf(text + used, text_bytes - used, "%s%s", named ? ", " : "", team->rank_names[rank]);
         used += strlen(text + used);
         named++;
     }
@@ -55,10 +55,9 @@ static size_t name_awaited(const struct horon_engine *engine, const struct horon
     return used + strlen(text + used);
 }
 
-static void explain_begun(const struct horon_engine *engine, const struct horon_request *request,
-                          char *text, size_t text_bytes)
+static void explain_begun(const struct horon_request *request, char *text, size_t text_bytes)
 {
-    const struct horon_lane *lane = &engine->lanes[lane_of(request)];
+    const struct horon_lane *lane = lane_of(request);
     if (!lane->head || !lane->running) {
         snprintf(text, text_bytes, "about to begin");
         return;
@@ -69,36 +68,38 @@ static void explain_begun(const struct horon_engine *engine, const struct horon_
     int used = snprintf(text, text_bytes, "%swaiting for ", begins);
     if (used < 0 || (size_t)used >= text_bytes)
         return;
-    if (name_awaited(engine, lane, text + used, text_bytes - (size_t)used) == 0)
+    if (name_awaited(request->team, lane, text + used, text_bytes - (size_t)used) == 0)
         snprintf(text, text_bytes, "%snot finished", begins); /* it moves, or is about to */
 }
 
 void horon_engine_explain(struct horon_engine *engine, const struct horon_request *request,
                           char *text, size_t text_bytes)
 {
+    struct horon_engine_team *team = request->team;
     HORON_ASSERT_OWNER(engine->options.owner);
-    if (request->held && engine->barrier) {
+    if (request->held && team->barrier) {
         const int used = snprintf(text, text_bytes, "behind another barrier; that one: ");
         assert(used > 0 && (size_t)used < text_bytes);
         text += used;
         text_bytes -= (size_t)used;
-        request = engine->barrier;
+        request = team->barrier;
     }
     if (request->in_order || request->begun ||
-        !horon_coordinator_explain(engine->coordinator, (uint64_t)(uintptr_t)request, text,
+        !horon_coordinator_explain(team->coordinator, (uint64_t)(uintptr_t)request, text,
                                    text_bytes))
-        explain_begun(engine, request, text, text_bytes);
+        explain_begun(request, text, text_bytes);
 }
 
 void horon_engine_ask(struct horon_engine *engine, const struct horon_request *request)
 {
+    struct horon_engine_team *team = request->team;
     HORON_ASSERT_OWNER(engine->options.owner);
-    if (request->held && engine->barrier)
-        request = engine->barrier;
-    if (engine->failed || request->in_order || request->begun || request->held)
+    if (request->held && team->barrier)
+        request = team->barrier;
+    if (team->failed || request->in_order || request->begun || request->held)
         return;
-    horon_coordinator_ask(engine->coordinator, (uint64_t)(uintptr_t)request);
-    engine->coordinator_dirty = engine->urgent = true;
+    horon_coordinator_ask(team->coordinator, (uint64_t)(uintptr_t)request);
+    team->coordinator_dirty = team->urgent = true;
 }
 
 static const char *write_time(uint64_t ns, char *text, size_t text_bytes)
@@ -152,33 +153,42 @@ void horon_engine_stall_over(const struct horon_engine *engine, const struct hor
                    write_time(now - request->since_ns, after, sizeof after));
 }
 
-/* A late rank may hold up thousands: the oldest are told one by one, the rest by their number. */
-void horon_engine_warn_stalls(struct horon_engine *engine, uint64_t limit_ns)
+/* Of one team: those that have waited for longest are named, of all teams so many. */
+static void look_for_stalls(struct horon_engine_team *team, uint64_t now, uint64_t limit_ns,
+                            size_t *seen, size_t *more)
 {
-    HORON_ASSERT_OWNER(engine->options.owner);
-    uint64_t now = engine->options.now_ns(engine->options.now_arg);
-    size_t seen = 0, more = 0;
-    for (struct horon_request *request = engine->oldest; request; request = request->newer) {
+    for (struct horon_request *request = team->oldest; request; request = request->newer) {
         if (!request->since_ns)
             request->since_ns = now;
         const uint64_t waited_ns = now - request->since_ns;
         const uint64_t next_ns = warn_next(request, limit_ns);
-        const bool told = seen++ < STALLS_TOLD_MAX;
+        const bool told = (*seen)++ < STALLS_TOLD_MAX;
         if (told && waited_ns + limit_ns / 2 >= next_ns && !request->asked) {
-            horon_engine_ask(engine, request); /* so that the warning knows whom it waits for */
+            horon_engine_ask(team->engine,
+                             request); /* so that the warning knows whom it waits for */
             request->asked = true;
             continue; /* however late this look is: the answer comes before the next one */
         }
         if (waited_ns < next_ns)
             continue;
         if (told)
-            warn_of(engine, request, waited_ns);
+            warn_of(team->engine, request, waited_ns);
         else
-            more++;
+            (*more)++;
         request->warned_ns = waited_ns;
         request->warned |= told;
         request->asked = false;
     }
+}
+
+/* A late rank may hold up thousands: the oldest are told one by one, the rest by their number. */
+void horon_engine_warn_stalls(struct horon_engine *engine, uint64_t limit_ns)
+{
+    HORON_ASSERT_OWNER(engine->options.owner);
+    const uint64_t now = engine->options.now_ns(engine->options.now_arg);
+    size_t seen = 0, more = 0;
+    for (struct horon_engine_team *team = engine->job; team; team = team->next)
+        look_for_stalls(team, now, limit_ns, &seen, &more);
     if (more)
         HORON_LOG_WARN(engine->options.log, "%zu more operations have waited that long", more);
 }

@@ -13,27 +13,31 @@
 
 void horon_engine_link(struct horon_engine *engine, struct horon_request *request)
 {
+    struct horon_engine_team *team = request->team;
+    assert(!request->linked);
     request->newer = NULL;
-    request->older = engine->newest;
-    if (engine->newest)
-        engine->newest->newer = request;
+    request->older = team->newest;
+    if (team->newest)
+        team->newest->newer = request;
     else
-        engine->oldest = request;
-    engine->newest = request;
+        team->oldest = request;
+    team->newest = request;
     request->linked = true;
     engine->in_flight++;
 }
 
 static void unlink_request(struct horon_engine *engine, struct horon_request *request)
 {
+    struct horon_engine_team *team = request->team;
+    assert(request->linked);
     if (request->older)
         request->older->newer = request->newer;
     else
-        engine->oldest = request->newer;
+        team->oldest = request->newer;
     if (request->newer)
         request->newer->older = request->older;
     else
-        engine->newest = request->older;
+        team->newest = request->older;
     request->linked = false;
     engine->in_flight--;
 }
@@ -70,11 +74,12 @@ void horon_engine_end(struct horon_engine *engine, struct horon_request *request
 {
     const struct horon_engine_options *options = &engine->options;
     unlink_request(engine, request);
-    engine->barriers_held -= request->held;
+    struct horon_engine_team *team = request->team;
+    team->barriers_held -= request->held;
     request->held = false;
-    if (engine->barrier == request) {
-        engine->barrier = NULL;
-        engine->barriers++;
+    if (team->barrier == request) {
+        team->barrier = NULL;
+        team->barriers++;
     }
     atomic_store_explicit(&request->status, status, memory_order_relaxed);
     horon_engine_tell_of(engine, HORON_EVENT_ENDED, &request->op, request->op.count, status);
@@ -104,25 +109,25 @@ void horon_engine_drop(struct horon_engine *engine, struct horon_request *reques
         request->dropping = true;
         return;
     }
-    if (request->interned)
-        horon_coordinator_drop(engine->coordinator, request->handle);
+    if (request->interned && request->interned_in == engine->membership->generation)
+        horon_coordinator_drop(request->team->coordinator, request->handle);
     request->interned = false;
     engine->options.release(request);
 }
 
-void horon_engine_end_all(struct horon_engine *engine, horon_status_t status, const char *text)
+void horon_team_end_all(struct horon_engine_team *team, horon_status_t status, const char *text)
 {
     for (int i = 0; i < HORON_LANE_COUNT; i++) {
-        struct horon_lane *lane = &engine->lanes[i];
+        struct horon_lane *lane = &team->lanes[i];
         while (lane->head) {
             struct horon_work *work = lane->head;
             lane->head = work->next;
-            horon_work_recycle(engine, work);
+            horon_work_recycle(team->engine, work);
         }
         lane->tail = &lane->head;
         lane->length = 0;
         lane->running = false;
     }
-    while (engine->oldest)
-        horon_engine_end(engine, engine->oldest, status, text);
+    while (team->oldest)
+        horon_engine_end(team->engine, team->oldest, status, text);
 }

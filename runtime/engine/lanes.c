@@ -18,11 +18,11 @@ void horon_lane_push(struct horon_lane *lane, struct horon_work *work)
     lane->length++;
 }
 
-void horon_engine_push_ordered(struct horon_engine *engine, struct horon_request *request)
+void horon_team_push_ordered(struct horon_engine_team *team, struct horon_request *request)
 {
-    engine->ordered_check = horon_hash_next(engine->ordered_check, request->op.hash);
-    request->op.check = engine->ordered_check;
-    horon_lane_push(&engine->lanes[HORON_LANE_ORDERED], &request->work);
+    team->ordered_check = horon_hash_next(team->ordered_check, request->op.hash);
+    request->op.check = team->ordered_check;
+    horon_lane_push(&team->lanes[HORON_LANE_ORDERED], &request->work);
 }
 
 /* A batch of several. Used again, with its arrays. */
@@ -124,49 +124,49 @@ static struct horon_work *make_work(struct horon_engine *engine, const struct ho
     return work;
 }
 
-static void fail_batch(struct horon_engine *engine, const struct horon_batch *batch)
+static void fail_batch(struct horon_engine_team *team, const struct horon_batch *batch)
 {
     for (size_t i = 0; i < batch->count; i++) {
         struct horon_request *request = (struct horon_request *)(uintptr_t)batch->tokens[i];
         if (batch->sequence == HORON_SEQUENCE_LOCAL)
-            horon_engine_uncount(engine, request);
-        if (engine->failed)
+            horon_team_uncount(team, request);
+        if (team->failed)
             return; /* with all that was in flight */
-        horon_engine_end(engine, request, batch->status, batch->text);
+        horon_engine_end(team->engine, request, batch->status, batch->text);
     }
 }
 
-bool horon_engine_take_batches(struct horon_engine *engine)
+bool horon_team_take_batches(struct horon_engine_team *team)
 {
     struct horon_batch batch;
     bool moved = false;
-    while (!engine->failed && horon_coordinator_next_batch(engine->coordinator, &batch)) {
+    while (!team->failed && horon_coordinator_next_batch(team->coordinator, &batch)) {
         moved = true;
         if (batch.status != HORON_OK) {
-            fail_batch(engine, &batch);
+            fail_batch(team, &batch);
             continue;
         }
-        struct horon_work *work = make_work(engine, &batch);
+        struct horon_work *work = make_work(team->engine, &batch);
         if (!work) {
-            horon_engine_fail_here(engine, HORON_ERR_MEMORY, "no memory for a batch of tensors");
+            horon_team_fail_here(team, HORON_ERR_MEMORY, "no memory for a batch of tensors");
             break;
         }
-        horon_engine_tell_of(engine, HORON_EVENT_DECIDED, work->op, batch.sequence,
+        horon_engine_tell_of(team->engine, HORON_EVENT_DECIDED, work->op, batch.sequence,
                              (int32_t)batch.count);
-        horon_lane_push(&engine->lanes[HORON_LANE_NAMED], work);
+        horon_lane_push(&team->lanes[HORON_LANE_NAMED], work);
     }
     return moved;
 }
 
 /* The operation ended well; but this rank may have had no memory for what it gave. */
-static void end_well(struct horon_engine *engine, struct horon_request *request)
+static void end_well(struct horon_engine_team *team, struct horon_request *request)
 {
     char text[256];
     if (!request->output_refused) {
-        horon_engine_end(engine, request, HORON_OK, NULL);
+        horon_engine_end(team->engine, request, HORON_OK, NULL);
         return;
     }
-    const char *self = engine->rank_names[engine->topology->rank];
+    const char *self = team->rank_names[team->who.rank];
     const unsigned long long elements = request->output_count, room = request->dst_count;
     if (request->part.dst)
         snprintf(text, sizeof text, "%s has room for %llu elements, and its output has %llu", self,
@@ -175,10 +175,10 @@ static void end_well(struct horon_engine *engine, struct horon_request *request)
         snprintf(text, sizeof text, "%s has no memory for the %llu elements of its output", self,
                  elements);
     request->output_count = 0;
-    horon_engine_end(engine, request, HORON_ERR_MEMORY, text);
+    horon_engine_end(team->engine, request, HORON_ERR_MEMORY, text);
 }
 
-static void end_work(struct horon_engine *engine, struct horon_lane *lane)
+static void end_work(struct horon_engine_team *team, struct horon_lane *lane)
 {
     struct horon_work *work = lane->head;
     lane->head = work->next;
@@ -186,27 +186,27 @@ static void end_work(struct horon_engine *engine, struct horon_lane *lane)
         lane->tail = &lane->head;
     lane->length--;
     lane->running = false;
-    engine->coordinator_dirty |= engine->held_back;
+    team->coordinator_dirty |= team->held_back;
     if (!work->pooled) {
-        end_well(engine, work->requests[0]); /* the work lies in it, and may be gone */
+        end_well(team, work->requests[0]); /* the work lies in it, and may be gone */
         return;
     }
     for (size_t i = 0; i < work->count; i++)
-        end_well(engine, work->requests[i]);
-    horon_work_recycle(engine, work);
+        end_well(team, work->requests[i]);
+    horon_work_recycle(team->engine, work);
 }
 
 /* A rank that left never does its part of an operation that it had not completed. To say so here
  * would fail everything, and an operation on the other lane may end yet. */
-static bool lacks_one_that_left(const struct horon_engine *engine, const struct horon_lane *lane,
+static bool lacks_one_that_left(const struct horon_engine_team *team, const struct horon_lane *lane,
                                 horon_status_t status)
 {
-    const ptrdiff_t channel = lane - engine->lanes;
-    return status == HORON_ERR_PEER_LOST && engine->departures.any &&
-           horon_channel_ended(lane->channel) >= engine->departures.sequence[channel];
+    const ptrdiff_t channel = lane - team->lanes;
+    return status == HORON_ERR_PEER_LOST && team->departures.any &&
+           horon_channel_ended(lane->channel) >= team->departures.sequence[channel];
 }
 
-bool horon_lane_advance(struct horon_engine *engine, struct horon_lane *lane)
+bool horon_lane_advance(struct horon_engine_team *team, struct horon_lane *lane)
 {
     bool moved = false;
     if (!lane->head || lane->stuck)
@@ -215,19 +215,18 @@ bool horon_lane_advance(struct horon_engine *engine, struct horon_lane *lane)
         horon_channel_begin(lane->channel, lane->head->op);
         lane->running = true;
         moved = true;
-        horon_engine_tell_of(engine, HORON_EVENT_BEGUN, lane->head->op, lane->head->op->count,
-                             (int32_t)(lane - engine->lanes));
+        horon_engine_tell_of(team->engine, HORON_EVENT_BEGUN, lane->head->op, lane->head->op->count,
+                             (int32_t)(lane - team->lanes));
     }
     struct horon_error error; /* its text is long: what is read of it is cleared, not all */
     error.text[0] = 0;
     horon_status_t status = horon_channel_advance(lane->channel, &moved, &error);
     lane->moves += moved;
     if (status == HORON_OK)
-        end_work(engine, lane);
-    else if (lacks_one_that_left(engine, lane, status))
+        end_work(team, lane);
+    else if (lacks_one_that_left(team, lane, status))
         lane->stuck = true;
     else if (status < 0)
-        horon_engine_fail_here(engine, status,
-                               error.text[0] ? error.text : horon_status_text(status));
+        horon_team_fail_here(team, status, error.text[0] ? error.text : horon_status_text(status));
     return moved;
 }

@@ -37,91 +37,104 @@ static bool same_group(const struct horon_request *one, const struct horon_reque
 
 /* A group is begun whole or not at all: those before @p request are taken back, and those behind
  * it, which come next, are refused as well. */
-static void refuse_group(struct horon_engine *engine, struct horon_request *request)
+static void refuse_group(struct horon_engine_team *team, struct horon_request *request)
 {
     struct horon_request *before = request->older;
     for (uint32_t i = 0;
          i < request->op.agreed.group_index && before && same_group(before, request);
          i++, before = before->older)
-        horon_coordinator_cancel(engine->coordinator, (uint64_t)(uintptr_t)before);
-    engine->refused_group = request->op.agreed.group_hash;
+        horon_coordinator_cancel(team->coordinator, (uint64_t)(uintptr_t)before);
+    team->refused_group = request->op.agreed.group_hash;
 }
 
-void horon_engine_uncount(struct horon_engine *engine, const struct horon_request *request)
+void horon_team_uncount(struct horon_engine_team *team, const struct horon_request *request)
 {
-    if (engine->barrier == request)
-        engine->barrier = NULL;
+    if (team->barrier == request)
+        team->barrier = NULL;
 }
 
 /* A barrier without a name gets the same number on every rank if it gets it once the one before it
  * is over: that one may yet be withdrawn, and then its number is this one's. Nothing is lost by
  * waiting, since no rank's barrier ends before all ranks have begun those before it.
  * @return false: another one is under way */
-static bool number_barrier(struct horon_engine *engine, struct horon_request *request)
+static bool number_barrier(struct horon_engine_team *team, struct horon_request *request)
 {
-    request->held = engine->barrier != NULL;
-    engine->barriers_held += request->held;
+    request->held = team->barrier != NULL;
+    team->barriers_held += request->held;
     if (request->held) {
         request->op.name = HORON_BARRIER_NAME "(not numbered yet)";
         return false;
     }
-    engine->barrier = request;
-    horon_request_set_barrier(request, engine->barriers);
+    team->barrier = request;
+    horon_request_set_barrier(request, team->barriers);
     return true;
 }
 
 /* The coordinator, and so every other rank, knows nothing of it. */
-static void refuse(struct horon_engine *engine, struct horon_request *request,
+static void refuse(struct horon_engine_team *team, struct horon_request *request,
                    horon_status_t status, const char *text)
 {
-    horon_engine_uncount(engine, request);
-    if (!engine->failed) /* which would have ended it */
-        horon_engine_end(engine, request, status, text);
+    horon_team_uncount(team, request);
+    if (!team->failed) /* which would have ended it */
+        horon_engine_end(team->engine, request, status, text);
 }
 
-static void start_named(struct horon_engine *engine, struct horon_request *request)
+static uint32_t generation_of(const struct horon_engine_team *team)
+{
+    return team->engine->membership->generation;
+}
+
+/* To the coordinator; a barrier has its number. */
+static void submit_named(struct horon_engine_team *team, struct horon_request *request)
 {
     horon_status_t status = HORON_OK;
     uint64_t token = (uint64_t)(uintptr_t)request;
-    if (!request->name && !number_barrier(engine, request))
-        return;
     if (request->op.agreed.group_index == 0)
-        engine->refused_group = 0;
-    if (request->op.agreed.group_size && request->op.agreed.group_hash == engine->refused_group) {
-        refuse(engine, request, HORON_ERR_MEMORY, "no memory for another tensor of its group");
+        team->refused_group = 0;
+    if (request->op.agreed.group_size && request->op.agreed.group_hash == team->refused_group) {
+        refuse(team, request, HORON_ERR_MEMORY, "no memory for another tensor of its group");
         return;
     }
     if (request->persistent && request->name) {
-        if (!request->interned)
-            status = horon_coordinator_intern(engine->coordinator, &request->op, &request->handle);
+        if (!request->interned || request->interned_in != generation_of(team))
+            status = horon_coordinator_intern(team->coordinator, &request->op, &request->handle);
         if (status == HORON_OK) {
             request->interned = true;
-            status = horon_coordinator_submit_handle(engine->coordinator, request->handle, token);
+            request->interned_in = generation_of(team);
+            status = horon_coordinator_submit_handle(team->coordinator, request->handle, token);
         }
     } else {
-        status = horon_coordinator_submit(engine->coordinator, &request->op, token);
+        status = horon_coordinator_submit(team->coordinator, &request->op, token);
     }
-    engine->coordinator_dirty = true;
+    team->coordinator_dirty = true;
     if (status == HORON_OK)
         return;
     if (request->op.agreed.group_size)
-        refuse_group(engine, request);
-    refuse(engine, request, status, NULL);
+        refuse_group(team, request);
+    refuse(team, request, status, NULL);
+}
+
+static void start_named(struct horon_engine_team *team, struct horon_request *request)
+{
+    if (request->name || number_barrier(team, request))
+        submit_named(team, request);
 }
 
 static void start(struct horon_engine *engine, struct horon_request *request)
 {
+    struct horon_engine_team *team = request->team;
+    assert(team && team->engine == engine);
     horon_engine_link(engine, request);
     horon_engine_tell_of(engine, HORON_EVENT_TAKEN, &request->op, request->op.count, 0);
     request->since_ns = 0; /* stamped by the next look for stalls */
-    if (engine->failed) {
-        horon_engine_end(engine, request, engine->failure.status, engine->failure.text);
-    } else if (engine->leaving) {
-        horon_engine_end(engine, request, HORON_ERR_CLOSED, "this context is shut down");
+    if (team->failed) {
+        horon_engine_end(team->engine, request, team->failure.status, team->failure.text);
+    } else if (team->engine->leaving) {
+        horon_engine_end(team->engine, request, HORON_ERR_CLOSED, "this context is shut down");
     } else if (request->in_order) {
-        horon_engine_push_ordered(engine, request);
+        horon_team_push_ordered(team, request);
     } else {
-        start_named(engine, request);
+        start_named(team, request);
     }
 }
 
@@ -132,8 +145,8 @@ static void cancel(struct horon_engine *engine, struct horon_request *request)
     if (request->linked && request->held) {
         horon_engine_end(engine, request, HORON_ERR_CANCELLED, NULL);
     } else if (request->linked && !request->begun && !request->in_order) {
-        horon_coordinator_cancel(engine->coordinator, (uint64_t)(uintptr_t)request);
-        engine->coordinator_dirty = engine->urgent = true;
+        horon_coordinator_cancel(request->team->coordinator, (uint64_t)(uintptr_t)request);
+        request->team->coordinator_dirty = request->team->urgent = true;
     }
     atomic_store(&request->cancel_posted, false);
     engine->options.release(request);
@@ -155,21 +168,35 @@ static void take_post(struct horon_engine *engine, struct horon_post *post)
 }
 
 /* The oldest barrier that waits for its number, once the one before it is over. */
-static bool start_held(struct horon_engine *engine)
+static bool start_held(struct horon_engine_team *team)
 {
-    if (engine->barriers_held == 0 || engine->barrier || engine->failed || engine->leaving)
+    if (team->barriers_held == 0 || team->barrier || team->failed || team->engine->leaving)
         return false;
-    struct horon_request *held = engine->oldest;
+    struct horon_request *held = team->oldest;
     while (!held->held)
         held = held->newer;
-    engine->barriers_held--;
-    start_named(engine, held);
+    team->barriers_held--;
+    start_named(team, held);
     return true;
+}
+
+void horon_team_resubmit(struct horon_engine_team *team)
+{
+    struct horon_request *next;
+    team->refused_group = 0;
+    for (struct horon_request *request = team->oldest; request && !team->failed; request = next) {
+        next = request->newer;
+        assert(!request->begun || request->in_order);
+        if (!request->in_order && !request->held)
+            submit_named(team, request);
+    }
 }
 
 bool horon_engine_take_posts(struct horon_engine *engine)
 {
-    const bool moved = start_held(engine);
+    bool moved = false;
+    for (struct horon_engine_team *team = engine->job; team; team = team->next)
+        moved |= start_held(team);
     if (!horon_engine_has_post(engine))
         return moved;
     struct horon_post *newest = atomic_exchange(&engine->mailbox, NULL), *oldest = NULL;

@@ -51,20 +51,21 @@ struct horon_request {
     _Atomic uint32_t refs;
     _Atomic bool cancel_posted;
     bool persistent, in_order;
-    bool interned;       /* `handle` is one of the coordinator */
-    bool linked;         /* in the list of all in flight */
-    bool begun;          /* handed to a channel: cannot be withdrawn */
-    bool held;           /* a barrier that the coordinator does not know yet */
-    bool asked;          /* who lacks it was asked, for the next warning */
-    bool warned;         /* a warning named it: its end is worth a line, too */
-    bool dropping;       /* released while in flight: its handle goes when it ends */
-    bool nobodys;        /* of horon_run(): nobody has a handle of it */
-    bool output_refused; /* there was no memory for what it gave */
-    uint32_t handle;
-    _Atomic uint32_t ends;               /* how often it has; before its state says so */
-    _Atomic horon_status_t status;       /* how it ended last */
-    struct horon_context *context;       /* referenced */
-    struct horon_name *name;             /* named: its in-flight mark; referenced */
+    bool interned;                  /* `handle` is one of the coordinator */
+    bool linked;                    /* in the list of all in flight */
+    bool begun;                     /* handed to a channel: cannot be withdrawn */
+    bool held;                      /* a barrier that the coordinator does not know yet */
+    bool asked;                     /* who lacks it was asked, for the next warning */
+    bool warned;                    /* a warning named it: its end is worth a line, too */
+    bool dropping;                  /* released while in flight: its handle goes when it ends */
+    bool nobodys;                   /* of horon_run(): nobody has a handle of it */
+    bool output_refused;            /* there was no memory for what it gave */
+    uint32_t handle, interned_in;   /* the latter: the generation it is one of */
+    _Atomic uint32_t ends;          /* how often it has; before its state says so */
+    _Atomic horon_status_t status;  /* how it ended last */
+    struct horon_engine_team *team; /* whose operation it is */
+    struct horon_context *context;  /* referenced */
+    struct horon_name *name;        /* named: its in-flight mark; referenced */
     struct horon_request *older, *newer; /* list of all in flight */
 
     uint64_t since_ns;

@@ -172,6 +172,7 @@ static void say_abort(struct pipe *pipe, struct script *script)
     struct horon_writer out = horon_writer_over(body, sizeof body);
     memset(text, 'a', next_byte(script));
     horon_write_u8(&out, HORON_CONTROL_ABORT);
+    horon_write_varint(&out, 0); /* the job */
     horon_write_u32(&out, (uint32_t)(int8_t)next_byte(script));
     horon_write_string(&out, text);
     say_control(pipe, body, out.used);
@@ -183,6 +184,7 @@ static void say_goodbye(struct pipe *pipe, struct script *script)
     struct horon_writer out = horon_writer_over(body, sizeof body);
     const uint8_t rank = next_byte(script);
     horon_write_u8(&out, rank & 64 ? HORON_CONTROL_END : HORON_CONTROL_GOODBYE);
+    horon_write_varint(&out, 0); /* the job */
     for (int i = 0; i < HORON_LEFT_COUNT; i++) {
         horon_write_u64(&out, (uint64_t)(int64_t)(int8_t)next_byte(script));
         horon_write_u32(&out, rank & 128 ? UINT32_MAX : (rank >> i) & 3); /* who is to blame */
@@ -493,7 +495,7 @@ static void check_ended(const struct fuzz *fuzz, bool must_succeed)
         const char *text = "";
         const struct horon_engine *engine = fuzz->world->ranks[rank].engine;
         const horon_status_t status = horon_engine_failure(engine, &text);
-        assert(engine->failed ? status < 0 && text[0] : status == HORON_OK);
+        assert(engine->job->failed ? status < 0 && text[0] : status == HORON_OK);
     }
 }
 

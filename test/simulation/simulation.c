@@ -178,7 +178,7 @@ static void fall_asleep(struct sim_rank *rank)
         return;
     rank->state = SIM_ASLEEP;
     for (int peer = 0; peer < sim->size; peer++) {
-        if (!rank->ctx.engine->mux_of[peer])
+        if (!rank->ctx.engine->membership->mux_of[peer])
             continue; /* a link that ended is not watched any more */
         ready |= sim_network_readable(sim->network, rank->rank, peer);
         ready |= rank->armed[peer] && sim_network_writable(sim->network, rank->rank, peer);
@@ -316,7 +316,8 @@ static void turn(struct sim_rank *rank)
     }
     enter(rank);
     horon_context_tell_deaths(&rank->ctx);
-    bool moved = sim_one_in(sim, 4) && horon_engine_advance_ordered(rank->ctx.engine);
+    bool moved =
+        sim_one_in(sim, 4) && horon_engine_advance_ordered(horon_engine_job(rank->ctx.engine));
     if (!moved)
         moved = horon_engine_progress(rank->ctx.engine);
     come_out(rank);

@@ -271,6 +271,7 @@ static void launch(struct sim_rank *rank, int number)
             sim_fail(rank->sim, "cannot make %s: %s", op->name, error.text);
         assert(status == HORON_OK);
         use->request->context = &rank->ctx;
+        use->request->team = horon_engine_job(rank->ctx.engine);
         use->request->persistent = op->persistent;
     }
     if (use->request->name)

@@ -74,6 +74,7 @@ static struct horon_request *submit(struct trial *trial, int rank, const horon_d
         memory_is_back(trial);
         return submit(trial, rank, desc);
     }
+    request->team = horon_engine_job(self->engine);
     request->callback_arg = self; /* no callback: free for world_release() */
     return request;
 }

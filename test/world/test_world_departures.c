@@ -91,7 +91,7 @@ static unsigned count_links(const struct world *world)
 {
     unsigned links = 0;
     for (int rank = 0; rank < world->size; rank++)
-        links += (unsigned)world->ranks[rank].engine->peer_count;
+        links += (unsigned)world->ranks[rank].engine->membership->peer_count;
     return links;
 }
 
@@ -147,7 +147,7 @@ static void test_departures_are_known_to_all_when_a_relay_has_left(void **state)
             const int late = (gone + 1 + gone % (world->size - 1)) % world->size;
             leave_one_after_another(world, gone, late);
             for (int rank = 0; rank < world->size; rank++) {
-                const struct horon_departures *known = &world->ranks[rank].engine->departures;
+                const struct horon_departures *known = &world->ranks[rank].engine->job->departures;
                 if (rank == gone)
                     continue;
                 assert_true(known->any);

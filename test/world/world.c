@@ -244,6 +244,7 @@ struct horon_request *world_submit(struct world *world, int rank, const horon_de
     if (status != HORON_OK)
         fprintf(stderr, "%s\n", error.text);
     assert(status == HORON_OK);
+    request->team = horon_engine_job(self->engine);
     request->callback_arg = self; /* no callback: free for world_release() */
     atomic_store(&request->refs, 2);
     atomic_store(&request->state, HORON_REQUEST_FLYING);

@@ -31,6 +31,7 @@ static struct message abort_message(uint32_t status, const char *text)
     struct message message = {0};
     struct horon_writer out = horon_writer_over(message.bytes, sizeof message.bytes);
     horon_write_u8(&out, HORON_CONTROL_ABORT);
+    horon_write_varint(&out, 0); /* the job */
     horon_write_u32(&out, status);
     horon_write_string(&out, text);
     assert_true(out.ok);
@@ -43,6 +44,7 @@ static struct message departure_message(uint8_t kind, uint64_t ended, uint32_t c
     struct message message = {0};
     struct horon_writer out = horon_writer_over(message.bytes, sizeof message.bytes);
     horon_write_u8(&out, kind);
+    horon_write_varint(&out, 0); /* the job */
     for (int i = 0; i < HORON_LEFT_COUNT; i++) {
         horon_write_u64(&out, ended);
         horon_write_u32(&out, culprit);
@@ -73,12 +75,12 @@ static horon_status_t hear(struct world *world, int peer, const uint8_t *bytes, 
 
 static bool has_left(const struct world *world, int rank)
 {
-    return world->ranks[0].engine->left[rank];
+    return world->ranks[0].engine->membership->left[rank];
 }
 
 static bool knows_of_departures(const struct world *world)
 {
-    return world->ranks[0].engine->departures.any;
+    return world->ranks[0].engine->job->departures.any;
 }
 
 static void expect_sense_in_whole_only(const struct message *message)
@@ -112,7 +114,7 @@ static void test_control_kind_that_is_none_is_refused(void **state)
     (void)state;
     struct world *world = world_create(hosts, 3, NULL, 1);
     for (int kind = 0; kind < 256; kind++) {
-        uint8_t bytes[] = {(uint8_t)kind, 1, 2, 3};
+        uint8_t bytes[] = {(uint8_t)kind, 0, 2, 3};
         assert_int_equal(hear(world, PEER, bytes, sizeof bytes), HORON_ERR_PROTO);
         if (kind == HORON_CONTROL_COORDINATOR) { /* which the coordinator does not survive */
             world_destroy(world);
@@ -167,7 +169,7 @@ static void test_control_abort_without_a_readable_reason_is_refused(void **state
     message = abort_message((uint32_t)HORON_ERR_SYSTEM, "");
     assert_int_equal(hear(world, PEER, message.bytes, message.used), HORON_ERR_PROTO);
     message = abort_message((uint32_t)HORON_ERR_SYSTEM, "abc");
-    message.bytes[7] = 0; /* a text that ends in its middle */
+    message.bytes[8] = 0; /* a text that ends in its middle */
     assert_int_equal(hear(world, PEER, message.bytes, message.used), HORON_ERR_PROTO);
     assert_int_equal(horon_engine_failure(world->ranks[0].engine, NULL), HORON_OK);
     text[HORON_ERROR_TEXT_BYTES - 1] = 0; /* the longest */
@@ -202,7 +204,7 @@ static void test_control_goodbyes_are_merged_in_any_order(void **state)
     (void)state;
     for (size_t order = 0; order < sizeof orders / sizeof orders[0]; order++) {
         struct world *world = world_create(hosts, 3, NULL, 1);
-        const struct horon_departures *known = &world->ranks[0].engine->departures;
+        const struct horon_departures *known = &world->ranks[0].engine->job->departures;
         for (int i = 0; i < 8; i++) { /* each twice */
             const int n = orders[order][i % 4];
             struct message message =
@@ -275,7 +277,7 @@ static void test_control_goodbye_lets_end_what_the_leaver_did(void **state)
 
 static void test_control_of_the_coordinator_is_nothing_to_a_failed_engine(void **state)
 {
-    static const uint8_t nonsense[] = {HORON_CONTROL_COORDINATOR, 0xff, 0xff, 0xff};
+    static const uint8_t nonsense[] = {HORON_CONTROL_COORDINATOR, 0, 0xff, 0xff, 0xff};
     (void)state;
     struct world *world = world_create(hosts, 3, NULL, 1);
     horon_engine_fail(world->ranks[0].engine, HORON_ERR_SYSTEM, "why");

@@ -196,7 +196,7 @@ static void test_lanes_batch_of_many_ends_each_once(void **state)
     (void)state;
     for (int layout = 0; layout < LAYOUTS; layout++) {
         struct world *world = world_create(layouts[layout].hosts, layouts[layout].count, NULL, 3);
-        struct horon_coordinator *root = world->ranks[0].engine->coordinator;
+        struct horon_coordinator *root = world->ranks[0].engine->job->coordinator;
         for (int round = 0; round < 2; round++) {
             called = 0;
             for (int rank = 0; rank < RANKS; rank++) {

@@ -48,7 +48,7 @@ static uint64_t decisions_of(struct world *world, int tensors, const char *prefi
 {
     static uint8_t data[4][64][4];
     struct horon_request *requests[4 * 64];
-    struct horon_coordinator *root = world->ranks[0].engine->coordinator;
+    struct horon_coordinator *root = world->ranks[0].engine->job->coordinator;
     uint64_t before = horon_coordinator_decisions(root);
     for (int rank = 0; rank < world->size; rank++) {
         for (int i = 0; i < tensors; i++) {

@@ -277,6 +277,7 @@ static struct horon_request *prepare(struct world *world, int rank, const char *
                                           horon_engine_names(self->engine), &request, &error),
                      HORON_OK);
     request->persistent = true;
+    request->team = horon_engine_job(self->engine);
     request->callback_arg = self; /* as world_submit() */
     return request;
 }
@@ -400,6 +401,7 @@ static void test_posts_chain_is_taken_as_if_posted_one_by_one(void **state)
                              HORON_OK);
             struct horon_request *request = requests[rank][i];
             request->callback_arg = self;
+            request->team = horon_engine_job(self->engine);
             atomic_store(&request->refs, 2);
             atomic_store(&request->state, HORON_REQUEST_FLYING);
             request->start.next = i ? &requests[rank][i - 1]->start : NULL;

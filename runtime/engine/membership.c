@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tables, and the links' muxes. See membership.h for the idea. */
+#include "engine/membership.h"
+
+#include "alloc.h"
+
+#include <assert.h>
+#include <stdio.h>
+
+static bool allocate(struct horon_membership *membership, size_t size)
+{
+    membership->rank_name_texts = horon_zalloc(size, sizeof *membership->rank_name_texts);
+    membership->rank_names = horon_zalloc(size, sizeof *membership->rank_names);
+    membership->mux_of = horon_zalloc(size, sizeof *membership->mux_of);
+    membership->dead_of = horon_zalloc(size, sizeof *membership->dead_of);
+    membership->peers = horon_zalloc(size, sizeof *membership->peers);
+    membership->left = horon_zalloc(size, sizeof *membership->left);
+    return membership->rank_name_texts && membership->rank_names && membership->mux_of &&
+           membership->dead_of && membership->peers && membership->left;
+}
+
+static void name_ranks(struct horon_membership *membership)
+{
+    const struct horon_topology *topology = membership->topology;
+    for (int rank = 0; rank < topology->size; rank++) {
+        char *text = membership->rank_name_texts[rank];
+        snprintf(text, sizeof membership->rank_name_texts[rank], "rank %d (%s)", rank,
+                 topology->host_name[topology->host_of[rank]]);
+        membership->rank_names[rank] = text;
+    }
+}
+
+horon_status_t horon_membership_make_mux(const struct horon_membership *membership, int rank,
+                                         struct horon_link *link, struct horon_mux **mux_out,
+                                         struct horon_error *error)
+{
+    const struct horon_config *config = membership->options.config;
+    const struct horon_mux_options options = {
+        .eager_bytes = (size_t)config->net_eager_bytes,
+        .eager_total_bytes = (size_t)config->net_eager_bytes * 16,
+        .control_bytes_max = HORON_CONTROL_BYTES_MAX,
+        .generation = membership->generation,
+        .peer = rank,
+        .peer_name = membership->rank_names[rank],
+        .on_control = membership->options.on_control,
+        .arg = membership->options.arg,
+    };
+    const horon_status_t status = horon_mux_create(link, &options, mux_out);
+    if (status != HORON_OK)
+        horon_error_set(error, status, "no memory for the link to %s",
+                        membership->rank_names[rank]);
+    return status;
+}
+
+horon_status_t horon_membership_add_link(struct horon_membership *membership, int rank,
+                                         struct horon_link *link, struct horon_error *error)
+{
+    assert(rank >= 0 && rank < membership->topology->size);
+    assert(rank != membership->topology->rank);
+    assert(!membership->mux_of[rank] && !membership->dead_of[rank]);
+    horon_status_t status =
+        horon_membership_make_mux(membership, rank, link, &membership->mux_of[rank], error);
+    if (status != HORON_OK)
+        link->ops->destroy(link);
+    else
+        membership->peers[membership->peer_count++] = rank;
+    return status;
+}
+
+void horon_membership_lose_link(struct horon_membership *membership, int rank)
+{
+    assert(membership->mux_of[rank] && !membership->dead_of[rank]);
+    membership->dead_of[rank] = membership->mux_of[rank];
+    membership->mux_of[rank] = NULL;
+}
+
+horon_status_t horon_membership_create(const struct horon_membership_options *options,
+                                       struct horon_membership **membership_out,
+                                       struct horon_error *error)
+{
+    horon_status_t status = HORON_ERR_MEMORY;
+    const int size = options->topology->size;
+    struct horon_membership *membership = horon_zalloc(1, sizeof *membership);
+    if (!membership)
+        goto done;
+    membership->options = *options;
+    membership->topology = options->topology;
+    membership->generation = options->generation;
+    if (!allocate(membership, (size_t)size))
+        goto done;
+    name_ranks(membership);
+    status = HORON_OK;
+    for (int rank = 0; rank < size && status == HORON_OK; rank++) {
+        struct horon_link *link = options->links[rank];
+        options->links[rank] = NULL;
+        if (link)
+            status = horon_membership_add_link(membership, rank, link, error);
+    }
+    if (status != HORON_OK)
+        goto done;
+    *membership_out = membership;
+    membership = NULL;
+done:
+    horon_membership_destroy(membership);
+    for (int rank = 0; rank < size; rank++) {
+        if (options->links[rank])
+            options->links[rank]->ops->destroy(options->links[rank]);
+        options->links[rank] = NULL;
+    }
+    return status;
+}
+
+void horon_membership_destroy(struct horon_membership *membership)
+{
+    if (!membership)
+        return;
+    for (int i = 0; i < membership->peer_count; i++) {
+        horon_mux_destroy(membership->mux_of[membership->peers[i]]);
+        horon_mux_destroy(membership->dead_of[membership->peers[i]]);
+    }
+    horon_free(membership->rank_name_texts);
+    horon_free(membership->rank_names);
+    horon_free(membership->mux_of);
+    horon_free(membership->dead_of);
+    horon_free(membership->peers);
+    horon_free(membership->left);
+    horon_free(membership);
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A membership of the job: which ranks there are, on which hosts, and the links to them. It is one
+ * object behind one pointer of the engine, so that it can be replaced as a whole between two
+ * operations; its generation goes with every frame and slot, so that nothing of an older one is
+ * ever taken for something of this one. Configuration, names and requests outlive it.
+ */
+#ifndef HORON_ENGINE_MEMBERSHIP_H
+#define HORON_ENGINE_MEMBERSHIP_H
+
+#include "config.h"
+#include "link/mux.h"
+#include "topology/topology.h"
+
+struct horon_membership_options {
+    const struct horon_topology *topology; /* must outlive the membership */
+    struct horon_link **links; /* [size] to each rank or NULL; taken over, also if creation fails */
+    uint32_t generation;
+    const struct horon_config *config;
+    /* of all links, as horon_mux_options has it */
+    horon_status_t (*on_control)(void *arg, int peer, const void *bytes, size_t byte_count,
+                                 struct horon_error *error);
+    void *arg;
+};
+
+/* Ranks are those of the job. */
+struct horon_membership {
+    struct horon_membership_options options; /* but for the links */
+    const struct horon_topology *topology;
+    uint32_t generation;
+    char (*rank_name_texts)[96];
+    const char **rank_names;    /* [size] "rank 3 (host-b)" */
+    struct horon_mux **mux_of;  /* [size] every link of this rank that is well */
+    struct horon_mux **dead_of; /* [size] those that failed: a thread may still watch them */
+    int *peers;                 /* [peer_count] ranks with a link */
+    int peer_count;
+    bool *left; /* [size] ranks that said themselves that they leave */
+};
+
+/** @return OK | ERR_MEMORY */
+horon_status_t horon_membership_create(const struct horon_membership_options *options,
+                                       struct horon_membership **membership_out,
+                                       struct horon_error *error);
+/** Closes the links. NULL is a no-op. */
+void horon_membership_destroy(struct horon_membership *membership);
+/** A link to a rank that had none; taken over, also on failure. @return OK | ERR_MEMORY */
+horon_status_t horon_membership_add_link(struct horon_membership *membership, int rank,
+                                         struct horon_link *link, struct horon_error *error);
+/** The link to @p rank has failed: nothing is sent any more. What came from it can still be taken.
+ */
+void horon_membership_lose_link(struct horon_membership *membership, int rank);
+/** A mux as all of this membership are, for a link that the caller owns. */
+horon_status_t horon_membership_make_mux(const struct horon_membership *membership, int rank,
+                                         struct horon_link *link, struct horon_mux **mux_out,
+                                         struct horon_error *error);
+
+/** Longest control message between ranks, its kind included. */
+#define HORON_CONTROL_BYTES_MAX ((size_t)80 << 10)
+
+#endif

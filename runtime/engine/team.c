@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Teams: how one is bound to the membership, its turn, and its failure. The tables of a team are
+ * those of its members only, numbered by their place in it, so that coordinator and channels need
+ * not know that there are other ranks.
+ */
+#include "engine/engine_state.h"
+
+#include "alloc.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* While this many batches are queued the root holds back, so that the next one can grow. */
+#define BATCHES_AHEAD 2
+
+struct horon_engine_team *horon_team_create(struct horon_engine *engine, uint32_t id)
+{
+    struct horon_engine_team *team = horon_zalloc(1, sizeof *team);
+    if (!team)
+        return NULL;
+    team->engine = engine;
+    team->id = id;
+    for (int i = 0; i < HORON_LANE_COUNT; i++)
+        team->lanes[i].tail = &team->lanes[i].head;
+    return team;
+}
+
+static bool allocate(struct horon_engine_team *team, size_t size, size_t job_size)
+{
+    team->ranks = horon_zalloc(size, sizeof *team->ranks);
+    team->member_of = horon_zalloc(job_size, sizeof *team->member_of);
+    team->rank_names = horon_zalloc(size, sizeof *team->rank_names);
+    team->data_of = horon_zalloc(size, sizeof *team->data_of);
+    team->ring_of = horon_zalloc(size, sizeof *team->ring_of);
+    team->tree = horon_zalloc(size, sizeof *team->tree);
+    team->seen = horon_zalloc(size, sizeof *team->seen);
+    return team->ranks && team->member_of && team->rank_names && team->data_of && team->ring_of &&
+           team->tree && team->seen;
+}
+
+/* @return this rank's place in the team */
+static int list_members(struct horon_engine_team *team, const int *ranks, int size)
+{
+    const struct horon_membership *membership = team->engine->membership;
+    const struct horon_topology *job = membership->topology;
+    for (int rank = 0; rank < job->size; rank++)
+        team->member_of[rank] = -1;
+    for (int i = 0; i < size; i++) {
+        const int rank = ranks ? ranks[i] : i;
+        assert(rank >= 0 && rank < job->size);
+        assert(team->member_of[rank] < 0); /* each once */
+        team->ranks[i] = rank;
+        team->member_of[rank] = i;
+        team->rank_names[i] = membership->rank_names[rank];
+    }
+    return team->member_of[job->rank];
+}
+
+/* Hosts of the members, numbered by their first one. */
+static horon_status_t find_places(struct horon_engine_team *team, int self, int size,
+                                  struct horon_error *error)
+{
+    const struct horon_topology *job = team->engine->membership->topology;
+    if (team->id == 0) {
+        team->topology = *job;
+        return HORON_OK;
+    }
+    int *leader_of = horon_zalloc((size_t)size, sizeof *leader_of);
+    char(*names)[64] = horon_zalloc((size_t)size, sizeof *names);
+    horon_status_t status = HORON_ERR_MEMORY;
+    for (int i = 0; leader_of && names && i < size; i++) {
+        const int host = job->host_of[team->ranks[i]];
+        int leader = 0;
+        while (job->host_of[team->ranks[leader]] != host)
+            leader++;
+        leader_of[i] = leader;
+        memcpy(names[i], job->host_name[host], sizeof names[i]);
+    }
+    if (leader_of && names)
+        status = horon_topology_init(&team->topology, self, size, leader_of,
+                                     (const char(*)[64])names, error);
+    horon_free(leader_of);
+    horon_free(names);
+    return status;
+}
+
+static void fill_who(struct horon_engine_team *team)
+{
+    const struct horon_topology *topology = &team->topology;
+    const int host = topology->host_of[topology->rank];
+    team->who = (struct horon_team){
+        .rank = topology->rank,
+        .size = topology->size,
+        .host_count = topology->host_count,
+        .host = host,
+        .local_rank = topology->local_rank_of[topology->rank],
+        .local_size = horon_topology_host_size(topology, host),
+        .segments = horon_topology_host_size_max(topology),
+        .host_of = topology->host_of,
+        .local_rank_of = topology->local_rank_of,
+        .host_first = topology->host_first,
+        .host_ranks = topology->host_ranks,
+        .rank_names = team->rank_names,
+        .mux_of = team->data_of,
+    };
+}
+
+/* Links to other hosts are the job's; those in shared memory its own, but for the job. */
+static horon_status_t find_links(struct horon_engine_team *team, struct horon_link **rings,
+                                 struct horon_error *error)
+{
+    const struct horon_membership *membership = team->engine->membership;
+    for (int rank = 0; rank < team->who.size; rank++) {
+        if (team->topology.host_of[rank] != team->who.host) {
+            team->data_of[rank] = membership->mux_of[team->ranks[rank]];
+            continue;
+        }
+        if (!rings || !rings[rank])
+            continue;
+        horon_status_t status = horon_membership_make_mux(membership, team->ranks[rank],
+                                                          rings[rank], &team->ring_of[rank], error);
+        if (status != HORON_OK)
+            return status;
+        rings[rank] = NULL; /* the mux's now */
+    }
+    return HORON_OK;
+}
+
+static horon_status_t create_coordinator(struct horon_engine_team *team)
+{
+    const struct horon_topology *topology = &team->topology;
+    const struct horon_config *config = team->engine->options.config;
+    const int parent = horon_topology_parent(topology, topology->rank);
+    int *children = team->tree;
+    if (parent >= 0)
+        *children++ = parent;
+    const int child_count = horon_topology_children(topology, topology->rank, children);
+    team->tree_count = child_count + (parent >= 0);
+    struct horon_coordinator_options options = {
+        .rank = topology->rank,
+        .size = topology->size,
+        .parent = parent,
+        .children = children,
+        .child_count = child_count,
+        .cache_entries = (size_t)config->cache_entries,
+        .fusion_bytes = (uint64_t)config->fusion_bytes,
+        .rank_names = team->rank_names,
+    };
+    return horon_coordinator_create(&options, &team->coordinator);
+}
+
+static horon_status_t create_channels(struct horon_engine_team *team)
+{
+    const struct horon_config *config = team->engine->options.config;
+    horon_status_t status = HORON_OK;
+    for (int i = 0; i < HORON_LANE_COUNT && status == HORON_OK; i++) {
+        struct horon_channel_options options = {
+            .channel = team->id * HORON_LANE_COUNT + (uint32_t)i,
+            .arena_at = horon_engine_arena_at(&team->host->shape, i),
+            .net_chunk_bytes = (size_t)config->net_chunk_bytes,
+            .net_algorithm = config->net_algorithm,
+        };
+        status = horon_channel_create(&options, &team->who, team->host, &team->lanes[i].channel);
+    }
+    return status;
+}
+
+horon_status_t horon_team_bind(struct horon_engine_team *team, const int *ranks, int size,
+                               struct horon_host *host, struct horon_link **rings,
+                               struct horon_error *error)
+{
+    horon_status_t status = HORON_ERR_MEMORY;
+    assert(!team->coordinator);
+    if (allocate(team, (size_t)size, (size_t)team->engine->membership->topology->size)) {
+        const int self = list_members(team, ranks, size);
+        assert(self >= 0);
+        team->host = host;
+        team->leaves_because_of = self;
+        status = find_places(team, self, size, error);
+    }
+    if (status == HORON_OK) {
+        fill_who(team);
+        assert(host->shape.local_size == team->who.local_size);
+        assert(host->local_rank == team->who.local_rank);
+        status = find_links(team, rings, error);
+    }
+    if (status == HORON_OK)
+        status = create_coordinator(team);
+    if (status == HORON_OK)
+        status = create_channels(team);
+    if (status != HORON_OK)
+        horon_team_unbind(team);
+    return status;
+}
+
+void horon_team_unbind(struct horon_engine_team *team)
+{
+    for (int i = 0; i < HORON_LANE_COUNT; i++) {
+        horon_channel_destroy(team->lanes[i].channel);
+        team->lanes[i].channel = NULL;
+        team->lanes[i].running = false;
+    }
+    horon_coordinator_destroy(team->coordinator);
+    team->coordinator = NULL;
+    for (int rank = 0; team->ring_of && rank < team->who.size; rank++)
+        horon_mux_destroy(team->ring_of[rank]);
+    if (team->id != 0)
+        horon_topology_deinit(&team->topology);
+    horon_free(team->ranks);
+    horon_free(team->member_of);
+    horon_free(team->rank_names);
+    horon_free(team->data_of);
+    horon_free(team->ring_of);
+    horon_free(team->tree);
+    horon_free(team->seen);
+    team->ranks = team->member_of = team->tree = NULL;
+    team->rank_names = NULL;
+    team->data_of = team->ring_of = NULL;
+    team->seen = NULL;
+    team->tree_count = 0;
+}
+
+void horon_team_destroy(struct horon_engine_team *team)
+{
+    if (!team)
+        return;
+    assert(!team->oldest);
+    horon_team_unbind(team);
+    horon_free(team);
+}
+
+/* ---- turns ---------------------------------------------------------------------------------- */
+
+struct horon_mux *horon_team_mux(const struct horon_engine_team *team, int rank)
+{
+    assert(rank >= 0 && rank < team->who.size);
+    if (team->id != 0 && team->topology.host_of[rank] == team->who.host)
+        return team->ring_of[rank];
+    return team->engine->membership->mux_of[team->ranks[rank]];
+}
+
+bool horon_team_move_rings(struct horon_engine_team *team)
+{
+    bool moved = false;
+    for (int i = 0; i < team->tree_count; i++) {
+        const int rank = team->tree[i];
+        struct horon_mux *mux = team->ring_of[rank];
+        if (!mux || !horon_mux_wants_turn(mux))
+            continue;
+        struct horon_error error = {0};
+        horon_status_t status = horon_mux_progress(mux, &moved, &error);
+        if (status >= 0)
+            continue;
+        moved = true;
+        team->ring_of[rank] = NULL;
+        horon_mux_destroy(mux);
+        horon_team_lose_rank(team, team->ranks[rank], status, error.text);
+    }
+    return moved;
+}
+
+bool horon_team_rings_unsent(const struct horon_engine_team *team, bool even_if_full)
+{
+    for (int i = 0; i < team->tree_count; i++) {
+        const struct horon_mux *mux = team->ring_of[team->tree[i]];
+        if (mux && (even_if_full ? horon_mux_wants_write(mux) : horon_mux_has_unsent(mux)))
+            return true;
+    }
+    return false;
+}
+
+static bool coordinate(struct horon_engine_team *team)
+{
+    if (!team->coordinator_dirty)
+        return false;
+    const bool decide = team->lanes[HORON_LANE_NAMED].length < BATCHES_AHEAD;
+    team->held_back = !decide;
+    team->coordinator_dirty = false;
+    if (horon_coordinator_flush(team->coordinator, decide) != HORON_OK) {
+        horon_team_fail_here(team, HORON_ERR_MEMORY, "no memory to negotiate");
+        return true;
+    }
+    const bool sent = horon_team_send_coordinator(team);
+    if (sent && team->urgent) {
+        horon_engine_move_links(team->engine);
+        horon_host_wake_all(team->host, HORON_WAKE_ASLEEP);
+    }
+    team->urgent = false;
+    return horon_team_take_batches(team);
+}
+
+bool horon_team_progress(struct horon_engine_team *team)
+{
+    if (team->failed)
+        return false;
+    bool moved = coordinate(team);
+    if (team->departures.any || !team->oldest)
+        horon_team_check_left(team); /* before an operation meets a link that is gone */
+    for (int i = 0; i < HORON_LANE_COUNT && !team->failed; i++)
+        moved |= horon_lane_advance(team, &team->lanes[i]);
+    if (!team->failed && team->oldest)
+        horon_team_check_left(team);
+    return moved;
+}
+
+uint32_t horon_team_wants(const struct horon_engine_team *team)
+{
+    uint32_t bits = 0;
+    for (int i = 0; i < HORON_LANE_COUNT; i++)
+        if (team->lanes[i].head)
+            bits |= HORON_WAKE_DATA;
+    if (team->oldest)
+        bits |= HORON_WAKE_CONTROL;
+    return bits;
+}
+
+/* ---- failures and the end ------------------------------------------------------------------- */
+
+/* The others read the text as it is: what failed here says where that is. A peer's name, or both
+ * sides of a mismatch, are in the text already. */
+void horon_team_fail_here(struct horon_engine_team *team, horon_status_t status, const char *text)
+{
+    char named[HORON_ERROR_TEXT_BYTES];
+    snprintf(named, sizeof named, "%.200s: %.800s", team->rank_names[team->who.rank], text);
+    horon_team_fail(team, status, status == HORON_ERR_MEMORY ? named : text);
+}
+
+void horon_team_fail(struct horon_engine_team *team, horon_status_t status, const char *text)
+{
+    assert(status < 0);
+    HORON_ASSERT_OWNER(team->engine->options.owner);
+    if (team->failed)
+        return;
+    horon_error_set(&team->failure, status, "%s", text);
+    atomic_store_explicit(&team->failed, 1, memory_order_release);
+    horon_events_tell(team->engine->events, HORON_EVENT_FAILED, (uint16_t)team->id, 0, 0, 0,
+                      status);
+    /* what a rank left behind is known to all; other failures may be known to us alone */
+    if (status != HORON_ERR_CLOSED)
+        horon_team_flood_abort(team);
+    if (team->id == 0)
+        HORON_LOG_INFO(team->engine->options.log, "the job failed: %s", text);
+    else
+        HORON_LOG_INFO(team->engine->options.log, "team %u failed: %s", team->id, text);
+    horon_team_end_all(team, status, team->failure.text);
+}
+
+void horon_team_lose_rank(struct horon_engine_team *team, int job_rank, horon_status_t status,
+                          const char *text)
+{
+    const struct horon_engine *engine = team->engine;
+    const int rank = team->member_of[job_rank];
+    if (rank < 0)
+        return;
+    assert(rank != team->who.rank);
+    if (engine->membership->left[job_rank])
+        return; /* what it sent before is still taken from its mux by operations that need it */
+    if (!engine->membership->mux_of[job_rank])
+        team->data_of[rank] = NULL;
+    if (!engine->leaving)
+        horon_team_fail_here(team, status, text);
+}
+
+void horon_team_leave(struct horon_engine_team *team)
+{
+    struct horon_departures own = {.any = true};
+    for (int i = 0; i < HORON_LANE_COUNT; i++)
+        own.sequence[i] = horon_channel_ended(team->lanes[i].channel);
+    own.sequence[HORON_LEFT_DECISIONS] = horon_coordinator_decisions(team->coordinator);
+    for (int i = 0; i < HORON_LEFT_COUNT; i++)
+        own.culprit[i] = (uint32_t)team->leaves_because_of;
+    horon_team_say_goodbye(team, &own);
+    horon_team_end_all(team, HORON_ERR_CLOSED, "this context was shut down");
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What this rank has of one team: the ranks that carry out operations together. The whole job is
+ * team 0; others are any of its ranks in any order. A team has its own control tree, of its members
+ * only, its coordinator (names, cache, fusion, the count of barriers), its lanes, its check of the
+ * promised sequence, its shared memory, and its own failure: what happens outside of it, or in
+ * another team that it shares ranks with, does not concern it.
+ *
+ * Its ranks count from 0 in their order; `ranks` says which of the job they are. What depends on
+ * the membership is bound to it and can be bound anew; requests, names and counts stay.
+ */
+#ifndef HORON_ENGINE_TEAM_H
+#define HORON_ENGINE_TEAM_H
+
+#include "engine/engine.h"
+
+/** Operations of one channel, in their order. */
+struct horon_lane {
+    struct horon_channel *channel;
+    struct horon_work *head, **tail; /* the first is begun if `running` */
+    bool running;
+    bool stuck; /* the first needs a rank that left before it: horon_team_check_left() says so */
+    size_t length;
+    uint64_t moves; /* turns that moved anything */
+};
+
+struct horon_engine_team {
+    struct horon_engine *engine;
+    struct horon_engine_team *next; /* of this rank's, the job first, then by id */
+    uint32_t id;
+
+    /* bound to the membership */
+    struct horon_topology topology; /* of the members; a view of the job's for the job */
+    struct horon_team who;
+    struct horon_host *host;
+    int *ranks;                 /* [size] their ranks in the job */
+    int *member_of;             /* [job size] and back; -1: no member */
+    const char **rank_names;    /* [size] "rank 3 (host-b)", as in the job */
+    struct horon_mux **data_of; /* [size] links to other hosts */
+    struct horon_mux **ring_of; /* [size] links of its own in shared memory; the job has none */
+    int *tree; /* [tree_count] neighbours in the control tree: parent, if any, and children */
+    int tree_count;
+    uint32_t *seen; /* [local size] version of each line's departures that was read last */
+    struct horon_coordinator *coordinator;
+    struct horon_lane lanes[HORON_LANE_COUNT];
+
+    bool coordinator_dirty; /* something to flush */
+    /* What is sent next may be a question, a withdrawal or an answer: ranks of this host hear it
+     * even if they have nothing in flight. Plain reports never wake such a rank: it could do
+     * nothing. */
+    bool urgent;
+    bool held_back;    /* the last flush was told not to decide: flush again when a batch ends */
+    uint64_t barriers; /* without a name that are over: the next one is named by this number */
+    const struct horon_request *barrier; /* the one that has it; NULL: none is under way */
+    size_t barriers_held;                /* in flight without a number: they wait for that one */
+    uint64_t refused_group; /* hash of the group that is being posted, if one of it was refused */
+    uint64_t ordered_check; /* of the in-order operations so far */
+    struct horon_request *oldest, *newest; /* all in flight */
+
+    _Atomic uint32_t failed; /* 1: failure is set */
+    struct horon_error failure;
+    struct horon_departures departures;
+    int leaves_because_of; /* the rank to blame for a departure from here: this one, or another */
+};
+
+/** Makes a team that is bound to nothing. @return NULL: no memory */
+struct horon_engine_team *horon_team_create(struct horon_engine *engine, uint32_t id);
+/** Binds it to the engine's membership. @p ranks [size] of the job; NULL: all. Rings as in
+ * horon_team_options. @return OK | ERR_MEMORY: it is bound to nothing */
+horon_status_t horon_team_bind(struct horon_engine_team *team, const int *ranks, int size,
+                               struct horon_host *host, struct horon_link **rings,
+                               struct horon_error *error);
+/** Frees what is bound. No operation may be running. */
+void horon_team_unbind(struct horon_engine_team *team);
+/** NULL is a no-op. */
+void horon_team_destroy(struct horon_engine_team *team);
+
+/** One bounded turn. @return true if anything moved */
+bool horon_team_progress(struct horon_engine_team *team);
+/** Moves the links that are its own. */
+bool horon_team_move_rings(struct horon_engine_team *team);
+/** Is something posted to its rings and not sent? */
+bool horon_team_rings_unsent(const struct horon_engine_team *team, bool even_if_full);
+/** HORON_WAKE_* bits that it wants to be rung for. */
+uint32_t horon_team_wants(const struct horon_engine_team *team);
+
+/** Fails all of it that is in flight and to come, here and on all members. */
+void horon_team_fail(struct horon_engine_team *team, horon_status_t status, const char *text);
+/** Likewise, for what was found on this rank: the text then names it. */
+void horon_team_fail_here(struct horon_engine_team *team, horon_status_t status, const char *text);
+/** A member is gone, or its link. Nothing happens if it has left, or is no member. */
+void horon_team_lose_rank(struct horon_engine_team *team, int job_rank, horon_status_t status,
+                          const char *text);
+/** Says to all members that this rank leaves, and ends its requests. */
+void horon_team_leave(struct horon_engine_team *team);
+
+/** The link on which control messages for a member go, or NULL. */
+struct horon_mux *horon_team_mux(const struct horon_engine_team *team, int rank);
+
+#endif
