@@ -350,6 +350,7 @@ static horon_status_t join(struct horon_context *ctx, const horon_options_t *opt
         return status;
     status = horon_boot(&ctx->boot, options->rank, options->size, &ctx->config, &caller, &ctx->log,
                         error);
+    explicit_bzero(ctx->config.job_key, sizeof ctx->config.job_key); /* joining alone needs it */
     if (status != HORON_OK) {
         horon_fork_unregister(ctx);
         return status;

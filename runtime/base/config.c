@@ -43,12 +43,14 @@ static const struct horon_config_row rows[] = {
      .offset = AT(job_key),
      .dflt = "",
      .secret = true,
-     .doc = "The key that every connection proves. horonrun makes one."},
+     .doc = "The key that every connection proves: 32 hexadecimal digits or 22 other characters at "
+            "least, random. horonrun makes one."},
     {.name = "JOB_KEY_FILE",
      .type = HORON_CONFIG_TEXT,
      .offset = AT(job_key_file),
      .dflt = "",
-     .doc = "A file that holds the job key and nothing else, if JOB_KEY is not set."},
+     .doc = "A file that holds the job key and nothing else, if JOB_KEY is not set; or fd:N, a "
+            "descriptor of sealed memory, which horonrun makes."},
     {.name = "INTERFACES",
      .type = HORON_CONFIG_TEXT,
      .offset = AT(interfaces),

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+#define NOEXEC_SEAL 0x8u             /* MFD_NOEXEC_SEAL, which older headers lack */
 #define NO_LIMIT (UINT64_C(1) << 60) /* version 1 groups say "none" with a number near 2^63 */
 
 /* Reads a small file whole. @return false if there is none */
@@ -184,6 +185,15 @@ static horon_status_t check_file_limit(size_t bytes, struct horon_error *error)
                            bytes, (uint64_t)limit.rlim_cur);
 }
 
+/* With vm.memfd_noexec=2 the kernel refuses one that does not say so; before 6.3 it knows no such
+ * word. */
+int horon_memory_fd(const char *name)
+{
+    const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+    const int fd = memfd_create(name, flags | NOEXEC_SEAL);
+    return fd < 0 && errno == EINVAL ? memfd_create(name, flags) : fd;
+}
+
 horon_status_t horon_memory_create(const char *name, size_t bytes, int *fd_out,
                                    struct horon_error *error)
 {
@@ -191,7 +201,7 @@ horon_status_t horon_memory_create(const char *name, size_t bytes, int *fd_out,
     horon_status_t status = check_file_limit(whole, error);
     if (status != HORON_OK)
         return status;
-    int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int fd = horon_memory_fd(name);
     if (fd < 0)
         return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "no shared memory");
     int why = ftruncate(fd, (off_t)whole) == 0 ? allocate_all(fd, whole) : errno;

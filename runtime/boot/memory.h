@@ -28,6 +28,12 @@ horon_status_t horon_memory_check(const struct horon_memory_room *room, uint64_t
                                   uint64_t group_bytes, struct horon_error *error);
 
 /**
+ * Opens a memfd, empty and close-on-exec, that can be sealed, and never be executed where the
+ * kernel knows how to forbid that. @return a descriptor, or -1 with errno
+ */
+int horon_memory_fd(const char *name);
+
+/**
  * Makes @p bytes bytes (rounded up to pages) of zeroed, allocated memory that can neither shrink
  * nor grow. @param name for /proc; nothing appears in a file system
  * @return OK, *fd_out is the caller's, close-on-exec | ERR_MEMORY, the kernel refuses | ERR_SYSTEM

@@ -71,7 +71,7 @@ void duo_make(struct duo *duo, const char *const *settings)
     assert_non_null(mkdtemp(duo->folder));
     snprintf(duo->store, sizeof duo->store, "STORE=file:%s", duo->folder);
     duo->settings[count++] = duo->store;
-    duo->settings[count++] = "JOB_KEY=a key for this test";
+    duo->settings[count++] = "JOB_KEY=a key for this test alone";
     for (; settings && *settings; settings++) {
         assert_true(count < DUO_SETTINGS_MAX + 2);
         duo->settings[count++] = *settings;

@@ -45,7 +45,7 @@ static void run_rank(struct job *job, int rank, int pipe, const char *const *set
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     snprintf(store, sizeof store, "STORE=file:%s", job->store);
     all[count++] = store;
-    all[count++] = "JOB_KEY=a key for this test";
+    all[count++] = "JOB_KEY=a key for this test alone";
     for (; settings && *settings && count < 15; settings++)
         all[count++] = *settings;
     horon_options_t options = HORON_OPTIONS_INIT;

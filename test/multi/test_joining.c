@@ -25,9 +25,10 @@
 #include <unistd.h>
 
 /* Rank 1 of 2, and nobody else: it looks for rank 0 where nobody listens. */
-static const char *const alone[] = {"STORE=tcp://127.0.0.1:9", "JOB_KEY=a secret",
+static const char *const alone[] = {"STORE=tcp://127.0.0.1:9", "JOB_KEY=a secret of these tests",
                                     "START_TIMEOUT=300ms", NULL};
-static const char *const alone_for_long[] = {"STORE=tcp://127.0.0.1:9", "JOB_KEY=a secret", NULL};
+static const char *const alone_for_long[] = {"STORE=tcp://127.0.0.1:9",
+                                             "JOB_KEY=a secret of these tests", NULL};
 
 static int count_fds(void)
 {
@@ -186,7 +187,7 @@ static void fork_while_joining(const char *shm)
     atomic_int joined = 0;
     int held_here = 0;
     snprintf(store, sizeof store, "STORE=tcp://127.0.0.1:%d", free_port());
-    const char *const settings[] = {store, shm, "JOB_KEY=a secret", NULL};
+    const char *const settings[] = {store, shm, "JOB_KEY=a secret of these tests", NULL};
     set_up_joiners(joiners, SIZE, settings, &joined);
     for (int r = 0; r < SIZE - 1; r++)
         assert_int_equal(pthread_create(&joiners[r].thread, NULL, join, &joiners[r]), 0);
@@ -218,7 +219,7 @@ static void test_joining_leaves_no_socket_to_a_child_forked_meanwhile(void **sta
 
 /* ---- The log ---- */
 
-#define SECRET "5ecret-of-this-test"
+#define SECRET "5ecret-of-this-test-alone"
 
 /* All lines of both ranks, a newline behind each. */
 static struct book {

@@ -62,7 +62,7 @@ static void be_rank(int rank, int limited, int pipe_end)
 {
     char store[96];
     struct report report = {0};
-    const char *settings[] = {store, "JOB_KEY=a key for this test", "LOG_LEVEL=error", NULL};
+    const char *settings[] = {store, "JOB_KEY=a key for this test alone", "LOG_LEVEL=error", NULL};
     horon_options_t options = HORON_OPTIONS_INIT;
     horon_context_t *ctx = NULL;
     prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -120,7 +120,7 @@ static void be_rank(int rank, const char *folder, const char *shared, int how, i
 {
     char store[96];
     struct last_words words = {0};
-    const char *settings[] = {store, shared, "JOB_KEY=a key for this test", "LOG_LEVEL=error",
+    const char *settings[] = {store, shared, "JOB_KEY=a key for this test alone", "LOG_LEVEL=error",
                               NULL};
     horon_options_t options = HORON_OPTIONS_INIT;
     horon_context_t *ctx = NULL;

@@ -160,7 +160,7 @@ static bool has_grown(const struct history *history, char *text, size_t text_byt
 
 static horon_status_t join_and_leave(int rank, const char *store, const char *shared, char *text)
 {
-    const char *settings[] = {store, shared, "JOB_KEY=a key for this test", NULL};
+    const char *settings[] = {store, shared, "JOB_KEY=a key for this test alone", NULL};
     horon_options_t options = HORON_OPTIONS_INIT;
     horon_context_t *ctx = NULL;
     float data[3] = {1, 1, (float)rank};

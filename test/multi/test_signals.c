@@ -150,7 +150,7 @@ static struct process begin(void)
 
 static void test_signals_are_left_alone_by_the_thread_that_joins(void **state)
 {
-    const char *const settings[] = {"JOB_KEY=a key for this test", NULL};
+    const char *const settings[] = {"JOB_KEY=a key for this test alone", NULL};
     horon_options_t options = HORON_OPTIONS_INIT;
     horon_context_t *ctx = NULL;
     char why[HORON_ERROR_TEXT_BYTES] = "";

@@ -79,7 +79,7 @@ static void *run_rank(void *arg)
 {
     struct rank *self = arg;
     char text[HORON_ERROR_TEXT_BYTES] = "";
-    const char *settings[] = {self->store, self->shm, "JOB_KEY=a key for this test", NULL};
+    const char *settings[] = {self->store, self->shm, "JOB_KEY=a key for this test alone", NULL};
     horon_options_t options = HORON_OPTIONS_INIT;
     options.rank = self->rank;
     options.size = self->size;

@@ -28,7 +28,7 @@ static void torture(const char *shared)
         struct boots world;
         snprintf(store, sizeof store, "STORE=tcp://127.0.0.1:%d", free_port());
         boots_init(&world, RANKS, store);
-        boots_setting(&world, "JOB_KEY=a secret");
+        boots_setting(&world, "JOB_KEY=a secret of these tests");
         boots_setting(&world, "START_TIMEOUT=200ms");
         boots_setting(&world, shared);
         alloc_fail_at(nth, 0);

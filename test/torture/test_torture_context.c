@@ -280,7 +280,7 @@ static void live(int size, const char *shared, const char *start_timeout, long a
     job.at = at;
     place_file(&job.place);
     job.settings[0] = job.place.setting;
-    job.settings[1] = "JOB_KEY=a key for this test";
+    job.settings[1] = "JOB_KEY=a key for this test alone";
     job.settings[2] = "LOG_LEVEL=error";
     job.settings[3] = shared;
     job.settings[4] = start_timeout;

@@ -175,7 +175,7 @@ static void test_torture_steady_contexts_allocate_nothing_a_submission(void **st
     (void)state;
     place_file(&job.place);
     job.settings[0] = job.place.setting;
-    job.settings[1] = "JOB_KEY=a key for this test";
+    job.settings[1] = "JOB_KEY=a key for this test alone";
     job.settings[2] = "LOG_LEVEL=error";
     pthread_barrier_init(&job.together, NULL, RANKS + 1);
     for (int rank = 0; rank < RANKS; rank++) {

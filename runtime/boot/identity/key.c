@@ -2,16 +2,28 @@
 /*
  * A key that is not what its owner thinks it is must be refused, not cut: with the first line of a
  * certificate, or what stands before a NUL byte, all jobs of a site might share one guessable key.
- * No text here holds any byte of the key.
+ * One of fewer than 128 bits is refused, too, and not stretched: that would cost each rank time at
+ * each start, and a key is made once. No text here holds any byte of the key.
+ *
+ * horonrun gives it as "fd:N", a descriptor of sealed memory. It stays open, so that a process can
+ * join again, but is closed in what the process starts: a child that runs another program cannot
+ * take the rank's place.
  */
 #include "boot/identity/key.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define HEX_DIGITS_MIN 32u /* of 4 bits */
+#define CHARACTERS_MIN 22u /* of 6 bits */
+#define SEALED (F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW)
 
 static const char make_one[] = "make one with: openssl rand -hex 32";
 
@@ -26,6 +38,10 @@ static const char *objection(char *key, size_t bytes)
         return "holds more than one line: a key is one line, and alone";
     if (key[strspn(key, " \t")] == 0)
         return "is empty";
+    const bool digits = key[strspn(key, "0123456789abcdefABCDEF")] == 0;
+    if (bytes < (digits ? HEX_DIGITS_MIN : CHARACTERS_MIN))
+        return "is too short to be safe: a key has 32 hexadecimal digits, or 22 other characters, "
+               "at least, and is random";
     return NULL;
 }
 
@@ -33,8 +49,8 @@ static const char *objection(char *key, size_t bytes)
 static ssize_t read_whole(int fd, char *into, size_t room)
 {
     size_t used = 0;
-    while (used < room) {
-        ssize_t got = read(fd, into + used, room - used);
+    while (used < room) { /* not where others stopped to read: a descriptor may be shared */
+        ssize_t got = pread(fd, into + used, room - used, (off_t)used);
         if (got == 0)
             break;
         if (got > 0)
@@ -85,6 +101,32 @@ static horon_status_t take_file(int fd, const char *path, const struct horon_log
     return HORON_OK;
 }
 
+/* What horonrun has handed over. */
+static horon_status_t take_descriptor(const char *name, char key[HORON_KEY_TEXT_BYTES],
+                                      struct horon_error *error)
+{
+    char *end = NULL;
+    errno = 0;
+    const long fd = strtol(name + 3, &end, 10);
+    if (errno != 0 || end == name + 3 || *end || fd < 0 || fd > INT_MAX)
+        return horon_error_set(error, HORON_ERR_CONFIG,
+                               "HORON_JOB_KEY_FILE=%s is no descriptor: fd:N", name);
+    const int seals = fcntl((int)fd, F_GET_SEALS);
+    if (seals < 0 || (seals & SEALED) != SEALED)
+        return horon_error_set(
+            error, HORON_ERR_CONFIG,
+            "HORON_JOB_KEY_FILE=%s: descriptor %ld does not hold the job key that horonrun gave to "
+            "this rank: a program between the two has closed it (Python's subprocess does without "
+            "pass_fds=[%ld] or close_fds=False; sudo does), or a rank that had joined has started "
+            "this program",
+            name, fd, fd);
+    horon_status_t status = take_file((int)fd, name, NULL, key, error);
+    if (status == HORON_OK && fcntl((int)fd, F_SETFD, FD_CLOEXEC) != 0)
+        return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno,
+                                     "HORON_JOB_KEY_FILE=%s cannot be kept from children", name);
+    return status;
+}
+
 horon_status_t horon_key_read(const struct horon_config *config, const struct horon_log *log,
                               char key[HORON_KEY_TEXT_BYTES], struct horon_error *error)
 {
@@ -98,6 +140,8 @@ horon_status_t horon_key_read(const struct horon_config *config, const struct ho
     }
     if (!config->job_key_file[0])
         return HORON_OK;
+    if (strncmp(config->job_key_file, "fd:", 3) == 0)
+        return take_descriptor(config->job_key_file, key, error);
     /* a FIFO without a writer would be waited for, a terminal taken over: neither is read */
     int fd = open(config->job_key_file, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     horon_status_t status = take_file(fd, config->job_key_file, log, key, error);

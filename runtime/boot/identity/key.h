@@ -15,6 +15,7 @@
  * @param key wiped by the caller after use, also on failure
  * @param log a file that other users may read or write is warned of
  * @return OK | ERR_CONFIG, the variable and what to do are named, the key is not
+ * Of HORON_JOB_KEY_FILE=fd:N the descriptor stays open here, close-on-exec from now on.
  * Blocks: no; what is no regular file is refused.
  */
 horon_status_t horon_key_read(const struct horon_config *config, const struct horon_log *log,

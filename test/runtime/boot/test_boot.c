@@ -126,7 +126,7 @@ static void join_worlds(void (*make_place)(struct place *place), bool shared)
         struct boots world;
         make_place(&place);
         boots_init(&world, sizes[i], place.setting);
-        boots_setting(&world, "JOB_KEY=a secret");
+        boots_setting(&world, "JOB_KEY=a secret of these tests");
         boots_setting(&world, shared ? "SHM=1" : "SHM=0");
         boots_join(&world);
         check_world(&world, shared ? 1 : sizes[i]);
@@ -167,7 +167,7 @@ static void test_boot_store_is_found_at_the_second_of_its_addresses(void **state
     (void)state;
     snprintf(setting, sizeof setting, "STORE=tcp://203.0.113.1:4000,127.0.0.1:%d", free_port());
     boots_init(&world, 3, setting);
-    boots_setting(&world, "JOB_KEY=a secret");
+    boots_setting(&world, "JOB_KEY=a secret of these tests");
     boots_join(&world);
     check_world(&world, 1);
     boots_part(&world);
@@ -194,7 +194,7 @@ static void test_boot_two_hundred_rounds_leak_nothing(void **state)
     for (int k = 0; k < 200; k++) {
         struct boots world;
         boots_init(&world, 3, place.setting);
-        boots_setting(&world, "JOB_KEY=a secret");
+        boots_setting(&world, "JOB_KEY=a secret of these tests");
         boots_setting(&world, k % 2 ? "SHM=0" : "SHM=1");
         boots_join(&world);
         boots_expect_joined(&world);
@@ -232,7 +232,7 @@ static void join_at(const char *store, const char *interfaces, const char *ports
 {
     struct boots world;
     boots_init(&world, 3, store);
-    boots_setting(&world, "JOB_KEY=a secret");
+    boots_setting(&world, "JOB_KEY=a secret of these tests");
     boots_setting(&world, "SHM=0");
     boots_setting(&world, interfaces);
     boots_setting(&world, ports);
@@ -303,11 +303,11 @@ static void test_boot_key_file_is_read_without_its_newline(void **state)
     snprintf(setting, sizeof setting, "JOB_KEY_FILE=%s/key", folder.directory);
     FILE *file = fopen(setting + strlen("JOB_KEY_FILE="), "w");
     assert_non_null(file);
-    fputs("a secret\n", file);
+    fputs("a secret of these tests\n", file);
     fclose(file);
     place_tcp(&place);
     boots_init(&world, 2, place.setting);
-    world.ranks[0].settings[0] = "JOB_KEY=a secret";
+    world.ranks[0].settings[0] = "JOB_KEY=a secret of these tests";
     world.ranks[1].settings[0] = setting;
     boots_join(&world);
     boots_expect_joined(&world);
@@ -342,7 +342,7 @@ static void test_boot_launcher_serves_any_number_of_times(void **state)
     struct horon_store_server *server = NULL;
     struct horon_error error = {0};
     const struct horon_store_server_options options = {
-        .size = 3, .key = "a secret", .key_bytes = 8, .rank = -1};
+        .size = 3, .key = "a secret of these tests", .key_bytes = 23, .rank = -1};
     (void)state;
     assert_int_equal(horon_store_server_create(&options, &server, NULL, &error), HORON_OK);
     snprintf(store, sizeof store, "STORE=tcp://127.0.0.1:%d", horon_store_server_port(server));
@@ -350,7 +350,7 @@ static void test_boot_launcher_serves_any_number_of_times(void **state)
     for (int k = 0; k < 20; k++) {
         struct boots world;
         boots_init(&world, 3, store);
-        boots_setting(&world, "JOB_KEY=a secret");
+        boots_setting(&world, "JOB_KEY=a secret of these tests");
         boots_join(&world);
         check_world(&world, 1);
         for (int r = 0; r < 3; r++)
@@ -371,7 +371,7 @@ static void test_boot_taken_master_port_is_passed_over(void **state)
     (void)state;
     const int stranger = take_master_port(&port);
     boots_init(&world, 3, "STORE=");
-    boots_setting(&world, "JOB_KEY=a secret");
+    boots_setting(&world, "JOB_KEY=a secret of these tests");
     boots_join(&world);
     untake_master_port(stranger);
     check_world(&world, 1);
@@ -389,7 +389,7 @@ static void test_boot_child_of_a_fork_closes_all(void **state)
     (void)state;
     place_tcp(&place);
     boots_init(&world, 3, place.setting);
-    boots_setting(&world, "JOB_KEY=a secret");
+    boots_setting(&world, "JOB_KEY=a secret of these tests");
     boots_setting(&world, "SHM=1");
     boots_join(&world);
     boots_expect_joined(&world);

@@ -46,9 +46,9 @@ static void test_boot_wrong_key_is_told_apart(void **state)
     place_tcp(&place);
     boots_init(&world, 3, place.setting);
     boots_setting(&world, "START_TIMEOUT=500ms");
-    world.ranks[0].settings[0] = "JOB_KEY=a secret";
-    world.ranks[1].settings[0] = "JOB_KEY=a Secret";
-    world.ranks[2].settings[0] = "JOB_KEY=a secret";
+    world.ranks[0].settings[0] = "JOB_KEY=a secret of these tests";
+    world.ranks[1].settings[0] = "JOB_KEY=a Secret of these tests";
+    world.ranks[2].settings[0] = "JOB_KEY=a secret of these tests";
     boots_join(&world);
     assert_int_equal(world.ranks[1].status, HORON_ERR_AUTH);
     assert_non_null(strstr(world.ranks[1].error.text, "job key"));
@@ -98,7 +98,8 @@ static void test_boot_rank_that_is_turned_away_is_told_why(void **state)
         boots_init(&world, 2, "STORE=");
         for (int r = 0; r < 2; r++) {
             world.ranks[r].settings[0] = server_gives_up_first[i % 2][r];
-            world.ranks[r].settings[1] = r && key ? "JOB_KEY=a Secret" : "JOB_KEY=a secret";
+            world.ranks[r].settings[1] =
+                r && key ? "JOB_KEY=a Secret of these tests" : "JOB_KEY=a secret of these tests";
         }
         world.ranks[1].size = key ? 2 : 3;
         join_by_master_port(&world);
@@ -117,7 +118,7 @@ static void test_boot_rank_that_comes_twice_is_told(void **state)
     (void)state;
     place_tcp(&place);
     boots_init(&world, 3, place.setting);
-    boots_setting(&world, "JOB_KEY=a secret");
+    boots_setting(&world, "JOB_KEY=a secret of these tests");
     boots_setting(&world, "START_TIMEOUT=700ms");
     world.ranks[2].rank = 1;
     boots_join(&world);
@@ -154,7 +155,7 @@ static void miss_ranks(void (*make_place)(struct place *place))
     const int fds = count_fds();
     make_place(&place);
     boots_init(&world, 5, place.setting);
-    boots_setting(&world, "JOB_KEY=a secret");
+    boots_setting(&world, "JOB_KEY=a secret of these tests");
     boots_setting(&world, "START_TIMEOUT=300ms");
     world.ranks[2].absent = true;
     world.ranks[4].absent = true;
@@ -185,7 +186,7 @@ static void test_boot_without_a_server_says_where_it_looked(void **state)
     (void)state;
     place_tcp(&place);
     boots_init(&world, 2, place.setting);
-    boots_setting(&world, "JOB_KEY=a secret");
+    boots_setting(&world, "JOB_KEY=a secret of these tests");
     boots_setting(&world, "START_TIMEOUT=200ms");
     world.ranks[0].absent = true;
     boots_join(&world);
@@ -201,7 +202,7 @@ static void test_boot_different_settings_are_named(void **state)
     (void)state;
     place_tcp(&place);
     boots_init(&world, 3, place.setting);
-    boots_setting(&world, "JOB_KEY=a secret");
+    boots_setting(&world, "JOB_KEY=a secret of these tests");
     world.ranks[2].settings[0] = "FUSION_BYTES=1m";
     boots_join(&world);
     boots_expect_all_fail(&world, HORON_ERR_CONFIG, "HORON_FUSION_BYTES=67108864 on rank 0");
@@ -215,7 +216,7 @@ static void test_boot_too_many_ranks_on_a_host_are_refused(void **state)
     (void)state;
     place_tcp(&place);
     boots_init(&world, 3, place.setting);
-    boots_setting(&world, "JOB_KEY=a secret");
+    boots_setting(&world, "JOB_KEY=a secret of these tests");
     world.host_ranks_max = 2;
     boots_join(&world);
     boots_expect_all_fail(&world, HORON_ERR_UNSUPPORTED, " has 3 ranks, and 2 are the most");
@@ -230,7 +231,7 @@ static void test_boot_refused_memory_is_an_error_everywhere(void **state)
     (void)state;
     place_tcp(&place);
     boots_init(&world, 3, place.setting);
-    boots_setting(&world, "JOB_KEY=a secret");
+    boots_setting(&world, "JOB_KEY=a secret of these tests");
     world.arena_bytes = (size_t)1 << 44; /* 16 TiB */
     boots_join(&world);
     boots_expect_all_fail(&world, HORON_ERR_MEMORY, "52776558145536 bytes of shared memory");
@@ -244,7 +245,7 @@ static void test_boot_one_rank_fails_all_with_its_reason(void **state)
     (void)state;
     place_tcp(&place);
     boots_init(&world, 3, place.setting);
-    boots_setting(&world, "JOB_KEY=a secret");
+    boots_setting(&world, "JOB_KEY=a secret of these tests");
     boots_setting(&world, "SHM=0");
     world.ranks[0].settings[0] = "INTERFACES=nothing0";
     boots_join(&world);
@@ -285,7 +286,7 @@ static void *leave_after_two_rounds(void *arg)
     struct horon_error error = {0};
     const struct horon_store_options options = {.pump = &pump,
                                                 .key = &key,
-                                                .key_text = "a secret",
+                                                .key_text = "a secret of these tests",
                                                 .hello = {.protocol_min = HORON_PROTOCOL_MIN,
                                                           .protocol_max = HORON_PROTOCOL_MAX,
                                                           .role = HORON_ROLE_STORE,
@@ -296,7 +297,7 @@ static void *leave_after_two_rounds(void *arg)
     assert_int_equal(horon_config_load(&config, NULL, NULL, &error), HORON_OK);
     assert_int_equal(horon_card_fill(&card, &config, &error), HORON_OK);
     strcpy(card.name, "elsewhere");
-    assert_int_equal(horon_auth_key_init(&key, "a secret", 8, &error), HORON_OK);
+    assert_int_equal(horon_auth_key_init(&key, "a secret of these tests", 23, &error), HORON_OK);
     assert_int_equal(horon_pump_init(&pump, &error), HORON_OK);
     assert_int_equal(horon_store_open(&options, &store, &error), HORON_OK);
     struct horon_writer out = begin_blob(bytes, sizeof bytes);
@@ -319,7 +320,7 @@ static void lose_a_rank(void (*make_place)(struct place *place), const char *tex
     assert_int_equal(
         pthread_create(&leaver, NULL, leave_after_two_rounds, place.setting + strlen("STORE=")), 0);
     boots_init(&world, 2, place.setting);
-    boots_setting(&world, "JOB_KEY=a secret");
+    boots_setting(&world, "JOB_KEY=a secret of these tests");
     world.ranks[1].absent = true;
     boots_join(&world);
     pthread_join(leaver, NULL);
@@ -348,7 +349,7 @@ static void test_boot_settings_for_other_hosts_are_checked_on_one(void **state)
             struct boots world;
             place_tcp(&place);
             boots_init(&world, size, place.setting);
-            boots_setting(&world, "JOB_KEY=a secret");
+            boots_setting(&world, "JOB_KEY=a secret of these tests");
             boots_setting(&world, bad[i][0]);
             boots_join(&world);
             boots_expect_all_fail(&world, HORON_ERR_CONFIG, bad[i][1]);
@@ -374,7 +375,7 @@ static void test_boot_refusal_at_one_of_several_addresses_is_told(void **state)
     snprintf(second, sizeof second, "127.0.0.1:%d: ", port + 1);
     snprintf(setting, sizeof setting, "STORE=tcp://127.0.0.1:%d,127.0.0.1:%d", port, port + 1);
     boots_init(&world, 2, setting);
-    boots_setting(&world, "JOB_KEY=a secret");
+    boots_setting(&world, "JOB_KEY=a secret of these tests");
     boots_join(&world);
     boots_expect_all_fail(&world, HORON_ERR_AUTH, first);
     boots_expect_all_fail(&world, HORON_ERR_AUTH, second);
@@ -402,7 +403,7 @@ static void test_boot_port_of_another_program_is_told(void **state)
     for (int soon = 0; soon < 2; soon++) {
         struct boots world;
         boots_init(&world, 2, setting);
-        boots_setting(&world, "JOB_KEY=a secret");
+        boots_setting(&world, "JOB_KEY=a secret of these tests");
         boots_setting(&world, limits[soon]);
         world.ranks[1].absent = soon;
         boots_join(&world);
@@ -433,7 +434,7 @@ static void test_boot_interrupted_rank_ends_joining_for_all(void **state)
         const int fds = count_fds();
         place_tcp(&place);
         boots_init(&world, 3, place.setting);
-        boots_setting(&world, "JOB_KEY=a secret");
+        boots_setting(&world, "JOB_KEY=a secret of these tests");
         world.ranks[2].absent = true;
         world.interrupted = ask_interrupted;
         interrupted_rank = who;
@@ -459,7 +460,7 @@ static void expect_refused_store(const char *setting, const char *why)
 {
     struct boots world;
     boots_init(&world, 2, setting);
-    boots_setting(&world, "JOB_KEY=a secret");
+    boots_setting(&world, "JOB_KEY=a secret of these tests");
     boots_join(&world);
     boots_expect_all_fail(&world, HORON_ERR_CONFIG, why);
 }
@@ -490,7 +491,7 @@ static void test_boot_variables_that_count_too_many_are_named(void **state)
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     setenv("MASTER_PORT", port, 1);
     boots_init(&world, 1, "STORE=");
-    boots_setting(&world, "JOB_KEY=a secret");
+    boots_setting(&world, "JOB_KEY=a secret of these tests");
     boots_setting(&world, "START_TIMEOUT=100ms");
     world.ranks[0].rank = world.ranks[0].size = -1;
     boots_join(&world);
@@ -513,7 +514,7 @@ static void test_boot_bad_store_is_refused(void **state)
     for (size_t i = 0; i < sizeof stores / sizeof stores[0]; i++) {
         struct boots world;
         boots_init(&world, 2, stores[i]);
-        boots_setting(&world, "JOB_KEY=a secret");
+        boots_setting(&world, "JOB_KEY=a secret of these tests");
         boots_join(&world);
         boots_expect_all_fail(&world, HORON_ERR_CONFIG, "");
     }

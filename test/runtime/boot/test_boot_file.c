@@ -45,7 +45,7 @@ static void wait_for_file(const struct place *place, const char *ending)
 static void set_up(struct boots *world, int size, const struct place *place, const char *limit)
 {
     boots_init(world, size, place->setting);
-    boots_setting(world, "JOB_KEY=a secret");
+    boots_setting(world, "JOB_KEY=a secret of these tests");
     boots_setting(world, limit);
 }
 

@@ -24,7 +24,7 @@ static void test_boot_rank_0_at_another_port_says_so(void **state)
     const int stranger = take_master_port(&port);
     snprintf(text, sizeof text, ", as %d was taken: by another rank 0", port);
     boots_init(&world, 2, "STORE=");
-    boots_setting(&world, "JOB_KEY=a secret");
+    boots_setting(&world, "JOB_KEY=a secret of these tests");
     boots_setting(&world, "START_TIMEOUT=200ms");
     world.ranks[1].absent = true;
     boots_join(&world);
@@ -39,7 +39,7 @@ static int join_without_loopback(void)
     if (unshare(CLONE_NEWNET) != 0)
         return 77;
     boots_init(&world, 2, "STORE=tcp://127.0.0.1:29511");
-    boots_setting(&world, "JOB_KEY=a secret");
+    boots_setting(&world, "JOB_KEY=a secret of these tests");
     boots_setting(&world, "START_TIMEOUT=200ms");
     world.ranks[0].absent = true;
     boots_join(&world);

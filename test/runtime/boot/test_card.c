@@ -16,7 +16,8 @@ static void fill(struct horon_card *card)
 {
     struct horon_config config;
     struct horon_error error = {0};
-    static const char *const settings[] = {"FUSION_BYTES=64m", "JOB_KEY=a secret", NULL};
+    static const char *const settings[] = {"FUSION_BYTES=64m", "JOB_KEY=a secret of these tests",
+                                           NULL};
     assert_int_equal(horon_config_load(&config, settings, NULL, &error), HORON_OK);
     assert_int_equal(horon_card_fill(card, &config, &error), HORON_OK);
     card->job = UINT64_C(0x1122334455667788);

@@ -13,10 +13,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SECRET "5ecret-of-this-test"
+#define SECRET "5ecret-of-this-test-alone"
 
 struct heard {
     int lines;
@@ -201,6 +202,63 @@ static void test_key_file_that_others_may_touch_is_warned_of(void **state)
     assert_int_equal(bed->heard.lines, 0);
 }
 
+static void test_key_of_fewer_than_128_bits_is_refused(void **state)
+{
+    static const char hex[] = "0123456789abcdefABCDEF0123456789",
+                      words[] = "0123456789abcdefghijkl";
+    struct bed *bed = *state;
+    assert_int_equal(strlen(hex), 32);
+    assert_int_equal(strlen(words), 22);
+    const char *const keys[] = {hex, words};
+    for (int i = 0; i < 2; i++) {
+        strcpy(bed->config.job_key, keys[i]);
+        assert_int_equal(read_key(bed), HORON_OK);
+        bed->config.job_key[strlen(keys[i]) - 1] = 0;
+        expect_refused(bed, "HORON_JOB_KEY ", "is too short to be safe");
+        assert_null(strstr(bed->error.text, "0123456789"));
+        write_file(bed, keys[i], strlen(keys[i]) - 1);
+        bed->config.job_key[0] = 0;
+        expect_refused(bed, "HORON_JOB_KEY_FILE=", "is too short to be safe");
+    }
+}
+
+/* @return the descriptor, and its name in the configuration */
+static int hand_over(struct bed *bed, int seals)
+{
+    int fd = memfd_create("test", MFD_ALLOW_SEALING);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, SECRET, strlen(SECRET)), strlen(SECRET));
+    assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
+    snprintf(bed->config.job_key_file, sizeof bed->config.job_key_file, "fd:%d", fd);
+    return fd;
+}
+
+static void test_key_in_sealed_memory_is_read_again_and_kept_from_children(void **state)
+{
+    struct bed *bed = *state;
+    int fd = hand_over(bed, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(read_key(bed), HORON_OK);
+        assert_string_equal(bed->key, SECRET);
+        assert_int_equal(fcntl(fd, F_GETFD), FD_CLOEXEC);
+    }
+    close(fd);
+    expect_refused(bed, "HORON_JOB_KEY_FILE=fd:", "has closed it (Python's subprocess");
+}
+
+static void test_key_in_a_descriptor_that_is_another_is_refused(void **state)
+{
+    struct bed *bed = *state;
+    int fd = hand_over(bed, F_SEAL_SHRINK | F_SEAL_GROW);
+    expect_refused(bed, "HORON_JOB_KEY_FILE=fd:", "does not hold the job key");
+    close(fd);
+    static const char *const names[] = {"fd:", "fd:x", "fd:1x", "fd:-1", "fd:99999999999"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        strcpy(bed->config.job_key_file, names[i]);
+        expect_refused(bed, "HORON_JOB_KEY_FILE=fd:", "is no descriptor");
+    }
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -213,6 +271,9 @@ int main(void)
         CASE(test_key_file_may_be_as_long_as_said_and_no_longer),
         CASE(test_key_variables_that_hold_no_key_are_refused),
         CASE(test_key_files_that_cannot_be_read_are_named),
+        CASE(test_key_of_fewer_than_128_bits_is_refused),
+        CASE(test_key_in_sealed_memory_is_read_again_and_kept_from_children),
+        CASE(test_key_in_a_descriptor_that_is_another_is_refused),
         CASE(test_key_file_that_others_may_touch_is_warned_of),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
