@@ -263,7 +263,7 @@ def test_ssh_killed_agent_guard_or_connection_leaves_nothing():
 
 def test_ssh_key_is_on_no_command_line():
     with hosts() as net:
-        code = "echo key=$HORON_JOB_KEY.; sleep 1000"
+        code = f"{jobs.SHOW_KEY}; sleep 1000"
         with job(net, "sh", "-c", code) as one:
             keys = set(one.wait_for_output(rb"key=([0-9a-f]{64})\.", 4))
             assert len(keys) == 1

@@ -15,6 +15,10 @@ DEADLINE = 60.0  # only a hang reaches it
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("HORON")}
 
 
+# Of a rank's shell: the job key, which its descriptor holds.
+SHOW_KEY = "echo key=$(cat /proc/self/fd/${HORON_JOB_KEY_FILE#fd:})."
+
+
 def environment_of(pid):
     try:
         return pathlib.Path(f"/proc/{pid}/environ").read_bytes()

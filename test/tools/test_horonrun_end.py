@@ -248,7 +248,7 @@ def test_killing_anybody_leaves_nothing():
 
 
 def test_key_is_on_no_command_line():
-    with jobs.Job("-np", "2", "sh", "-c", "echo key=$HORON_JOB_KEY.; sleep 1000") as job:
+    with jobs.Job("-np", "2", "sh", "-c", f"{jobs.SHOW_KEY}; sleep 1000") as job:
         keys = set(job.wait_for_output(rb"key=([0-9a-f]{64})\.", 2))
         assert len(keys) == 1
         key = keys.pop()

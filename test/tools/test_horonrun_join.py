@@ -69,13 +69,15 @@ def test_key_is_on_no_command_line_and_in_no_log():
     with jobs.Job("-np", "2", "--verbose", "--log-level", "trace", SUM_ONCE, "1000", "-1") as job:
         job.wait_for_output(rb"rank \d of 2", 2)
         keys = {
-            found[1]
+            pathlib.Path(f"/proc/{pid}/fd/{int(found[1])}").read_bytes()
             for pid in job.pids()
-            if (found := re.search(rb"\0HORON_JOB_KEY=([^\0]+)", jobs.environment_of(pid)))
+            if (found := re.search(rb"\0HORON_JOB_KEY_FILE=fd:(\d+)", jobs.environment_of(pid)))
         }
         assert len(keys) == 1, "the ranks have no key, or several"
         key = keys.pop()
+        assert re.fullmatch(rb"[0-9a-f]{64}", key)
         assert not [pid for pid in jobs.all_pids() if key in jobs.command_line(pid)]
+        assert not [pid for pid in job.pids() if key in jobs.environment_of(pid)]
         job.process.terminate()
         _, out, err = job.end()
     assert key.decode() not in out + err
@@ -84,6 +86,22 @@ def test_key_is_on_no_command_line_and_in_no_log():
             rf"rank {rank} .*debug: this is rank {rank} of 2, as horonrun says", err
         ), err
         assert re.search(rf"rank {rank} .*debug: reached the store .*the launcher serves", err), err
+
+
+CLOSER = "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:]))"
+
+
+def test_wrapper_that_closes_descriptors_is_named():
+    """Python's subprocess does; a shell hands the key on."""
+    tap.need(SUM_ONCE, "the rank program is not built (SUM_ONCE)")
+    status, _, err = jobs.run("-np", "2", "sh", "-c", f"{SUM_ONCE} 1000 0; exit $?")
+    assert status == 0, err
+    status, _, err = jobs.run("-np", "2", sys.executable, "-c", CLOSER, SUM_ONCE, "1000", "0")
+    assert status != 0
+    assert re.search(
+        r"HORON_JOB_KEY_FILE=fd:(\d+): descriptor \1 does not hold the job key", err
+    ), err
+    assert "a program between the two has closed it (Python's subprocess" in err, err
 
 
 WITHOUT_END = ("-np", "2", "--start-timeout", "1h")

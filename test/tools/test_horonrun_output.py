@@ -255,8 +255,9 @@ def test_ranks_get_their_place_and_environment():
         "-np", "3", "-x", "GIVEN=a b", "-x", "TAKEN", "-x", "NOT_THERE", "--fusion-bytes", "7m",
         "sh", "-c",
         "echo $HORON_RANK $HORON_SIZE $HORON_LOCAL_RANK $HORON_LOCAL_SIZE:$GIVEN:$TAKEN:"
-        "${NOT_THERE-unset}:$HORON_FUSION_BYTES:$HORON_STORE:$HORON_JOB_KEY",
-        env={"TAKEN": "t", "HORON_RANK": "9"},
+        "${NOT_THERE-unset}:$HORON_FUSION_BYTES:$HORON_STORE:${HORON_JOB_KEY-unset}:"
+        f"$({jobs.SHOW_KEY})",
+        env={"TAKEN": "t", "HORON_RANK": "9", "HORON_JOB_KEY": "not this"},
     )  # fmt: skip
     assert status == 0
     assert err == "horonrun: warning: -x NOT_THERE: no variable of that name is set here\n"
@@ -264,7 +265,7 @@ def test_ranks_get_their_place_and_environment():
     for rank, line in enumerate(sorted(out.splitlines())):
         match = re.fullmatch(
             rf"\[{rank}\]<stdout>:{rank} 3 {rank} 3:a b:t:unset:7m:"
-            r"tcp://127\.0\.0\.1:\d+:([0-9a-f]{64})",
+            r"tcp://127\.0\.0\.1:\d+:unset:key=([0-9a-f]{64})\.",
             line,
         )
         assert match, line

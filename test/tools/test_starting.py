@@ -47,7 +47,7 @@ def test_mpirun_ranks_meet():
 
 
 def test_mpirun_ranks_meet_with_a_key():
-    with mpirun(2, HORON_JOB_KEY="a key for this test") as job:
+    with mpirun(2, HORON_JOB_KEY="a key for this test alone") as job:
         end_well(job, 2)
 
 

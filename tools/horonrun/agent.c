@@ -14,6 +14,7 @@
 #include "channel.h"
 #include "codec.h"
 #include "environment.h"
+#include "key.h"
 #include "spawn.h"
 #include "tree.h"
 
@@ -58,6 +59,7 @@ struct agent {
     struct ev_loop *loop;
     struct horonrun_channel channel;
     struct horonrun_work work;
+    int key_fd;               /* what ranks get the job key from; -1: nothing yet */
     struct agent_rank *ranks; /* [work.ranks] */
     enum agent_state state;
     int signal_fd;
@@ -315,6 +317,7 @@ static horon_status_t start_rank(struct agent *agent, int index, struct horonrun
     struct horonrun_spawn what = {.command = work->command,
                                   .directory = work->directory,
                                   .stdin_fd = rank == 0 ? agent->setup->stdin_fd : -1,
+                                  .key_fd = agent->key_fd,
                                   .files = agent->setup->files,
                                   .mask = agent->setup->mask};
     what.environment = horonrun_environment_of_rank(work, index);
@@ -379,15 +382,18 @@ static void on_work(struct agent *agent, const struct horonrun_frame *frame)
 {
     if (agent->ranks || agent->state != AGENT_RUNNING)
         return;
+    struct horon_error error;
     horonrun_work_deinit(&agent->work); /* of one that could not be read */
     horon_status_t status = horonrun_work_decode(&agent->work, frame->body, frame->body_bytes);
     if (status == HORON_OK && agent->work.remote &&
         !horonrun_environment_add_own(&agent->work.environment))
         status = HORON_ERR_MEMORY;
-    if (status == HORON_OK)
-        start_ranks(agent);
-    else
+    if (status != HORON_OK)
         report_failure(agent, 1, horon_status_text(status));
+    else if (horonrun_key_hand_over(&agent->work.environment, &agent->key_fd, &error) != HORON_OK)
+        report_failure(agent, 1, error.text);
+    else
+        start_ranks(agent);
 }
 
 static void pass_on_signal(struct agent *agent, int signo)
@@ -486,7 +492,7 @@ static bool watch_signals(struct agent *agent)
 int horonrun_agent_run(const struct horonrun_agent_setup *setup)
 {
     static const struct horonrun_channel_events events = {on_frame, on_end, on_drained};
-    struct agent agent = {.setup = setup, .loop = ev_loop_new(EVFLAG_AUTO)};
+    struct agent agent = {.setup = setup, .key_fd = -1, .loop = ev_loop_new(EVFLAG_AUTO)};
     if (!agent.loop)
         return 1;
     horonrun_tree_adopt();
@@ -515,5 +521,7 @@ int horonrun_agent_run(const struct horonrun_agent_setup *setup)
     ev_loop_destroy(agent.loop);
     horon_free(agent.ranks);
     horonrun_work_deinit(&agent.work);
+    if (agent.key_fd >= 0)
+        close(agent.key_fd);
     return 0;
 }

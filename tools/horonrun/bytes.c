@@ -45,6 +45,8 @@ void horonrun_bytes_consume(struct horonrun_bytes *from, size_t bytes)
 
 void horonrun_bytes_deinit(struct horonrun_bytes *bytes)
 {
+    if (bytes->data)
+        explicit_bzero(bytes->data, bytes->limit); /* the job key may have gone through it */
     horon_free(bytes->data);
     *bytes = (struct horonrun_bytes){0};
 }

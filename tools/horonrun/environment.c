@@ -91,6 +91,7 @@ void horonrun_environment_remove(char **list, const char *name)
     char **entry = find_entry(list, name);
     if (!entry)
         return;
+    explicit_bzero(*entry, strlen(*entry)); /* it may be a secret */
     horon_free(*entry);
     do
         entry[0] = entry[1];

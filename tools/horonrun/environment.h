@@ -11,7 +11,7 @@ const char *horonrun_environment_find(char *const *list, const char *name);
 /** Sets NAME=value in a heap list, replacing. @return false: out of memory */
 bool horonrun_environment_set(char ***list, const char *name, const char *value);
 
-/** Removes NAME if it is there. */
+/** Removes NAME, and wipes its value, if it is there. */
 void horonrun_environment_remove(char **list, const char *name);
 
 /** A copy on the heap; free with horonrun_strings_free(). NULL: out of memory. */

@@ -148,7 +148,9 @@ void horonrun_work_deinit(struct horonrun_work *work)
 
 void horonrun_strings_free(char **strings)
 {
-    for (size_t i = 0; strings && strings[i]; i++)
+    for (size_t i = 0; strings && strings[i]; i++) {
+        explicit_bzero(strings[i], strlen(strings[i])); /* one may be the job key */
         horon_free(strings[i]);
+    }
     horon_free(strings);
 }

@@ -5,6 +5,7 @@
  * done) goes through job_end(), and only the first of these decides the exit status.
  */
 #include "job_internal.h"
+#include "key.h"
 
 #include "alloc.h"
 #include "environment.h"
@@ -304,7 +305,7 @@ static horon_status_t begin(struct job *job, struct horon_error *error)
     if (status == HORON_OK)
         status = make_output(job, error);
     if (status == HORON_OK)
-        status = horonrun_store_make_key(key, error);
+        status = horonrun_key_make(key, error);
     if (status == HORON_OK)
         status = make_store(job, key, error);
     if (status == HORON_OK)

@@ -11,10 +11,8 @@
 #include "boot/identity/address.h"
 #include "boot/store/server.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 
 struct horonrun_store {
     struct ev_loop *loop;
@@ -22,17 +20,6 @@ struct horonrun_store {
     struct horon_store_server *server;
     struct horon_addresses addresses; /* of this machine, for other hosts; loopback last */
 };
-
-horon_status_t horonrun_store_make_key(char key[HORONRUN_KEY_BYTES], struct horon_error *error)
-{
-    unsigned char raw[(HORONRUN_KEY_BYTES - 1) / 2];
-    if (getrandom(raw, sizeof raw, 0) != (ssize_t)sizeof raw)
-        return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "no random bytes for a key");
-    for (size_t i = 0; i < sizeof raw; i++)
-        snprintf(key + 2 * i, 3, "%02x", raw[i]);
-    explicit_bzero(raw, sizeof raw);
-    return HORON_OK;
-}
 
 static void on_readable(struct ev_loop *loop, struct ev_io *io, int events)
 {

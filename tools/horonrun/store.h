@@ -9,13 +9,7 @@
 #include <ev.h>
 #include <stdbool.h>
 
-/** 32 random bytes in hexadecimal, and a final 0. */
-#define HORONRUN_KEY_BYTES 65
-
 struct horonrun_store;
-
-/** Makes a job key. @return OK | ERR_SYSTEM */
-horon_status_t horonrun_store_make_key(char key[HORONRUN_KEY_BYTES], struct horon_error *error);
 
 /** What a store is to be; views, for the time of the call, but for host_of. */
 struct horonrun_store_setup {

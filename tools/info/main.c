@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#define OUTPUT_BYTES ((size_t)256 << 10)
+
 static void help(FILE *to)
 {
     fprintf(to, "usage: horon-info [--machine] [--config [--markdown]] [--version]\n\n"
@@ -78,6 +80,8 @@ int main(int argc, char **argv)
 {
     bool machine = false, config = false, markdown = false, version = false;
     int code = 0;
+    static char output[OUTPUT_BYTES];
+    setvbuf(stdout, output, _IOFBF, sizeof output); /* a write that fails does so at the end */
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--machine") == 0) {
             machine = true;
