@@ -523,3 +523,13 @@ const char *horon_host_name(const horon_context_t *ctx, int32_t host)
         return NULL;
     return ctx->boot.topology.host_name[host];
 }
+
+horon_status_t horon_setting(const horon_context_t *ctx, const char *name, char *text,
+                             size_t text_bytes)
+{
+    const struct horon_config_row *row = name ? horon_config_find(name, strlen(name)) : NULL;
+    if (!ctx || !row || !text || text_bytes == 0)
+        return HORON_ERR_INVALID;
+    horon_config_format(&ctx->config, row, text, text_bytes);
+    return HORON_OK;
+}

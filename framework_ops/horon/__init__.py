@@ -32,7 +32,7 @@ from horon._arrays import (
 )
 from horon._horon import Array, Context, Request
 from horon._horon import version as _version
-from horon._pickled import allgather_object, broadcast_object
+from horon._objects import allgather_object, broadcast_object
 from horon._world import (
     Average,
     Max,

@@ -10,7 +10,8 @@ import sys
 from array import array
 
 from horon import _horon
-from horon._world import auto_name, check_process_set, context, resolve_op
+from horon._names import group_name, member_names, operation_name
+from horon._world import check_process_set, context, resolve_op
 
 # ml_dtypes' names, and the integers of the same width that lend them the buffer protocol
 _ML_DTYPES = {
@@ -21,15 +22,15 @@ _ML_DTYPES = {
 
 
 class _Number:
-    """A Python number as an array of one element."""
+    """A Python number, or a member of an enum of numbers, as an array of one element."""
 
     def __init__(self, value):
-        self.kind = bool if isinstance(value, bool) else type(value)
-        if isinstance(value, bool):
+        self.kind = next(kind for kind in (bool, int, float) if isinstance(value, kind))
+        if self.kind is bool:
             self.buffer = _horon.Array((), _horon.DTYPES["bool"])
             memoryview(self.buffer).cast("B")[0] = value
         else:
-            self.buffer = array("q" if isinstance(value, int) else "d", [value])
+            self.buffer = array("q" if self.kind is int else "d", [value])
         self.dtype = _horon.describe(self.buffer)[0]
         self.shape = ()
 
@@ -61,6 +62,16 @@ class _Numpy:
             self.original[...] = self.buffer.view(self.array_dtype)
 
 
+class _NumpyScalar(_Numpy):
+    """What numpy gives for one element; some of these are Python's numbers, too."""
+
+    def __init__(self, value):
+        super().__init__(sys.modules["numpy"].asarray(value))
+
+    def result(self, output):
+        return super().result(output)[()]
+
+
 class _Buffer:
     """Anything else with a buffer or __dlpack__."""
 
@@ -76,19 +87,19 @@ class _Buffer:
 
 
 def _look_at(value):
-    if isinstance(value, (bool, int, float)):
-        return _Number(value)
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.generic):
-        value = numpy.asarray(value)
+        return _NumpyScalar(value)
     if numpy is not None and isinstance(value, numpy.ndarray):
         return _Numpy(value)
+    if isinstance(value, (bool, int, float)):
+        return _Number(value)
     return _Buffer(value)
 
 
 def _look_at_output(value):
     source = _look_at(value)
-    if isinstance(source, _Number):
+    if isinstance(source, (_Number, _NumpyScalar)):
         raise TypeError("a number cannot be changed in place")
     if isinstance(source, _Numpy) and not value.flags.writeable:
         raise ValueError("the array is read-only")
@@ -136,20 +147,6 @@ def synchronize(handle, timeout=None):
     return handle.wait(timeout)
 
 
-def _name(verb, name):
-    """Comes before any check of arguments: a call that is refused on one rank counts, too."""
-    return f"{verb}.{name}" if name else auto_name(verb)
-
-
-def _group_name(verb, name):
-    return _name("grouped_" + verb if not name else verb, name)
-
-
-def _member_names(name, n):
-    """They do not tell n: if ranks differ in it, they meet at the first name, and fail."""
-    return [f"{name}[{i}]" for i in range(n)]
-
-
 def _allreduce_arguments(source, output, name, op, scales):
     return (_horon.ALLREDUCE, name, source.buffer, output, op, 0, *scales, 0, source.dtype)
 
@@ -167,7 +164,7 @@ def allreduce_async(
     postscale_factor=1.0,
     process_set=None,
 ):
-    name = _name("allreduce", name)
+    name = operation_name("allreduce", name)
     check_process_set(process_set)
     source = _look_at(tensor)
     output = _fresh(source)
@@ -207,7 +204,7 @@ def allreduce_async_(
     postscale_factor=1.0,
     process_set=None,
 ):
-    name = _name("allreduce", name)
+    name = operation_name("allreduce", name)
     check_process_set(process_set)
     source = _look_at_output(tensor)
     request = context().submit(
@@ -251,12 +248,12 @@ def grouped_allreduce_async(
     postscale_factor=1.0,
     process_set=None,
 ):
-    name = _group_name("allreduce", name)
+    name = group_name("allreduce", name)
     check_process_set(process_set)
     op = resolve_op(op, average)
     sources = [_look_at(tensor) for tensor in tensors]
     outputs = [_fresh(source) for source in sources]
-    names = _member_names(name, len(sources))
+    names = member_names(name, len(sources))
     requests = context().submit_group(
         [
             _allreduce_arguments(source, output, n, op, (prescale_factor, postscale_factor))
@@ -293,12 +290,12 @@ def grouped_allreduce_async_(
     postscale_factor=1.0,
     process_set=None,
 ):
-    name = _group_name("allreduce", name)
+    name = group_name("allreduce", name)
     check_process_set(process_set)
     op = resolve_op(op, average)
     tensors = list(tensors)
     sources = [_look_at_output(tensor) for tensor in tensors]
-    names = _member_names(name, len(sources))
+    names = member_names(name, len(sources))
     requests = context().submit_group(
         [
             _allreduce_arguments(source, source.buffer, n, op, (prescale_factor, postscale_factor))
@@ -336,7 +333,7 @@ def _allgather_arguments(source, name):
 
 
 def allgather_async(tensor, name=None, process_set=None):
-    name = _name("allgather", name)
+    name = operation_name("allgather", name)
     check_process_set(process_set)
     source = _look_at(tensor)
     request = context().submit(*_allgather_arguments(source, name))
@@ -349,10 +346,10 @@ def allgather(tensor, name=None, process_set=None):
 
 
 def grouped_allgather_async(tensors, name=None, process_set=None):
-    name = _group_name("allgather", name)
+    name = group_name("allgather", name)
     check_process_set(process_set)
     sources = [_look_at(tensor) for tensor in tensors]
-    names = _member_names(name, len(sources))
+    names = member_names(name, len(sources))
     requests = context().submit_group(
         [_allgather_arguments(source, n) for source, n in zip(sources, names, strict=True)]
     )
@@ -371,7 +368,7 @@ def grouped_allgather(tensors, name=None, process_set=None):
 
 
 def broadcast_async(tensor, root_rank, name=None, process_set=None):
-    name = _name("broadcast", name)
+    name = operation_name("broadcast", name)
     check_process_set(process_set)
     source = _look_at(tensor)
     output = _fresh(source)
@@ -396,7 +393,7 @@ def broadcast(tensor, root_rank, name=None, process_set=None):
 
 
 def broadcast_async_(tensor, root_rank, name=None, process_set=None):
-    name = _name("broadcast", name)
+    name = operation_name("broadcast", name)
     check_process_set(process_set)
     source = _look_at_output(tensor)
     request = context().submit(

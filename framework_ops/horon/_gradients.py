@@ -21,10 +21,9 @@ from array import array
 from contextlib import suppress
 
 from horon import _horon, _world
-from horon._pickled import allgather_texts
+from horon._names import fit, part_name
+from horon._objects import CAUSE_CHARACTERS_MAX, allgather_texts
 from horon.exceptions import HoronInternalError
-
-_CAUSE_CHARACTERS_MAX = 1000  # of what one rank tells the others about its failure
 
 
 class Slot:
@@ -231,12 +230,12 @@ class GradientExchange:
         """Raises on every rank if the step of one has failed."""
         if self.verdict is None or self.verdict.context is not self.context:
             name = min(slot.name for slot in self.slots.values())  # ranks may have other orders
-            self.verdict = _Verdict(self.context, f"gradients.{name}")
+            self.verdict = _Verdict(self.context, fit(f"gradients.{name}"))
         self.verdict.start(self.failure is not None)
         if not self.verdict.wait():
             return
-        own = self.failure[1] if self.failure else ""
-        causes = allgather_texts(own[:_CAUSE_CHARACTERS_MAX], f"{self.verdict.name}.causes")
+        own = self.failure[1][:CAUSE_CHARACTERS_MAX] if self.failure else ""
+        causes = allgather_texts(own, part_name(self.verdict.name, "causes"))
         if self.failure is not None:
             raise self.failed()
         rank = next(rank for rank, cause in enumerate(causes) if cause)

@@ -153,9 +153,10 @@ static int add_constants(PyObject *module)
         const char *name;
         int value;
     } constants[] = {
-        {"SUM", HORON_SUM},           {"AVERAGE", HORON_AVERAGE}, {"MIN", HORON_MIN},
-        {"MAX", HORON_MAX},           {"PRODUCT", HORON_PRODUCT}, {"IN_ORDER", HORON_IN_ORDER},
-        {"NDIM_MAX", HORON_NDIM_MAX},
+        {"SUM", HORON_SUM},           {"AVERAGE", HORON_AVERAGE},
+        {"MIN", HORON_MIN},           {"MAX", HORON_MAX},
+        {"PRODUCT", HORON_PRODUCT},   {"IN_ORDER", HORON_IN_ORDER},
+        {"NDIM_MAX", HORON_NDIM_MAX}, {"NAME_BYTES_MAX", HORON_NAME_BYTES_MAX},
     };
     for (size_t i = 0; i < sizeof constants / sizeof constants[0]; i++)
         if (PyModule_AddIntConstant(module, constants[i].name, constants[i].value) < 0)

@@ -90,6 +90,7 @@ struct horon_py_context {
     PyObject_HEAD struct horon_py_state
         *state;              /* the module outlives its types, and they their objects */
     horon_context_t *handle; /* NULL once closed */
+    int32_t size;            /* ranks of the job, also once closed */
     long pid;   /* of the process that made it; a forked child has none of its threads */
     int inside; /* threads that wait in horon without the GIL */
     bool closing;

@@ -139,8 +139,10 @@ static PyObject *context_tp_new(PyTypeObject *type, PyObject *args, PyObject *kw
     options.settings = settings ? list : NULL;
     char why[HORON_ERROR_TEXT_BYTES] = "";
     horon_status_t status = join(&options, &context->handle, why, sizeof why);
-    if (status == HORON_OK)
+    if (status == HORON_OK) {
+        context->size = horon_size(context->handle);
         return (PyObject *)context;
+    }
     if (!PyErr_Occurred()) /* else a signal's handler has raised what it likes */
         horon_py_raise_refused(context->state, status, why);
     context->handle = NULL;
@@ -422,6 +424,18 @@ static PyObject *context_get_host_ids(PyObject *self, void *closure)
     return hosts;
 }
 
+static PyObject *context_setting(PyObject *self, PyObject *name)
+{
+    struct horon_py_context *context = (struct horon_py_context *)self;
+    const char *row = PyUnicode_AsUTF8AndSize(name, NULL);
+    char text[HORON_ERROR_TEXT_BYTES];
+    if (!row || !is_open(context))
+        return NULL;
+    if (horon_setting(context->handle, row, text, sizeof text) != HORON_OK)
+        return PyErr_Format(PyExc_ValueError, "no setting is called %R", name);
+    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+}
+
 static PyObject *context_get_closed(PyObject *self, void *closure)
 {
     (void)closure;
@@ -463,6 +477,7 @@ static PyMethodDef methods[] = {
     {"operation", context_operation, METH_VARARGS,
      "operation(verb, name, redop=0, root=0, prescale=1.0, postscale=1.0, flags=0) -> Request\n"
      "whose start_on(tensor) begins it in place."},
+    {"setting", context_setting, METH_O, "setting(name) -> its value here, as text."},
     {"close", context_close, METH_NOARGS, "Leaves the job; pending requests fail."},
     {NULL, NULL, 0, NULL},
 };

@@ -418,9 +418,9 @@ static PyObject *request_output(PyObject *self, PyObject *ignored)
     struct horon_py_context *context = request->context;
     if (!has_handle(request))
         return NULL;
-    if (!request->gathers || !context->handle)
-        return PyErr_Format(PyExc_ValueError, "only an allgather in an open context has an output");
-    int32_t size = horon_size(context->handle);
+    if (!request->gathers)
+        return PyErr_Format(PyExc_ValueError, "only an allgather has an output");
+    int32_t size = context->size;
     uint64_t *rows = PyMem_Calloc((size_t)size, sizeof *rows);
     PyObject *list = PyTuple_New(size);
     PyObject *array = NULL;

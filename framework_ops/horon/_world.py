@@ -6,12 +6,11 @@ kept here, in one place. All adapters of this package share it.
 """
 
 import atexit
-import itertools
 import threading
-from collections import Counter, defaultdict
+from collections import Counter
 from enum import IntEnum
 
-from horon import _horon
+from horon import _horon, _names
 
 
 class ReduceOp(IntEnum):
@@ -54,7 +53,6 @@ global_process_set = ProcessSet()
 
 _context = None
 _joining = threading.Lock()  # threads that call init() at once join once
-_counters = defaultdict(itertools.count)
 
 
 def init(comm=None, process_sets=None, *, rank=-1, size=-1, settings=None):
@@ -77,7 +75,7 @@ def init(comm=None, process_sets=None, *, rank=-1, size=-1, settings=None):
         if _context is not None:
             return
         _context = _horon.Context(rank=rank, size=size, settings=pairs)
-        _counters.clear()
+        _names.restart()
         atexit.unregister(shutdown)
         atexit.register(shutdown)
 
@@ -99,15 +97,6 @@ def context():
     if _context is None:
         raise ValueError("horon has not been initialized; use hvd.init().")
     return _context
-
-
-def auto_name(verb: str) -> str:
-    """Names an operation that has no name: every rank's nth call of a verb is one operation.
-
-    A call counts as soon as it is made, also if its arguments are refused or it fails. Else the
-    next call of a rank that was refused alone would meet, unnoticed, the others' call before it.
-    """
-    return f"{verb}.noname.{next(_counters[verb])}"
 
 
 def check_process_set(process_set):

@@ -332,6 +332,16 @@ HORON_API int32_t horon_host_of(const horon_context_t *ctx, int32_t rank);
 /** @return the name of a host, valid while the context lives; NULL if there is no such host. */
 HORON_API const char *horon_host_name(const horon_context_t *ctx, int32_t host);
 
+/**
+ * Tells a setting as this context has it: a binding looks here for what it leaves to the user.
+ * @param name       a row of the option table, without HORON_
+ * @param text_bytes of @p text, where the value is put as a user would write it, cut to fit; a
+ *                   secret as "(set)"
+ * @return OK | ERR_INVALID, there is no such row
+ */
+HORON_API horon_status_t horon_setting(const horon_context_t *ctx, const char *name, char *text,
+                                       size_t text_bytes);
+
 /* ---- Operations --------------------------------------------------------------------------- */
 
 /**

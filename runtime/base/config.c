@@ -182,6 +182,15 @@ static const struct horon_config_row rows[] = {
      .max = 86400000,
      .doc = "Warn about a tensor that some ranks have waited for so long, again after twice that "
             "time, four times and so on, and when it has ended; 0: never."},
+    {.name = "OBJECTS",
+     .type = HORON_CONFIG_WORD,
+     .offset = AT(objects),
+     .dflt = "pickle",
+     .choices = "pickle refuse",
+     .doc =
+         "How bindings send objects such as Python's: pickled, which lets a sender run code where "
+         "they are read; or not at all.",
+     .agreed = true},
 };
 
 const struct horon_config_row *horon_config_rows(size_t *count_out)

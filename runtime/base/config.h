@@ -37,6 +37,7 @@ struct horon_config {
     int64_t spin_us;
     int64_t yield_us;
     int64_t stall_warn_ms;
+    int64_t objects; /* choice */
 };
 
 enum horon_config_type {

@@ -39,6 +39,7 @@ PROOFS = {
     "NET_ALGORITHM": (ENGINE, "test_options_net_algorithm_decides_who_sends_what_to_whom"),
     "SPIN_US": (CONTEXT, "test_options_spin_and_yield_us_come_before_sleep"),
     "YIELD_US": (CONTEXT, "test_options_spin_and_yield_us_come_before_sleep"),
+    "OBJECTS": ("test/python/test_objects.py", "test_objects_are_refused_by_setting"),
     "STALL_WARN": (CONTEXT, "test_options_stall_warn_is_when_and_whom_or_never"),
 }
 
@@ -87,7 +88,12 @@ def test_options_every_row_is_used():
         for name in tree.files(".c", under=("runtime", "collectives", "tools"))
         if str(name) != "runtime/base/config.c"
     )
-    wrong = [name for name, field in fields if not re.search(rf"(->|\.){field}\b", users)]
+    bindings = "".join(tree.text(name) for name in tree.files(".py", under=("framework_ops",)))
+    wrong = [
+        name
+        for name, field in fields
+        if not re.search(rf"(->|\.){field}\b", users) and f'setting("{name}")' not in bindings
+    ]
     tree.assert_none(wrong, "options that no code reads")
 
 
@@ -96,7 +102,10 @@ def test_options_every_row_has_a_test_that_proves_its_sentence():
     wrong += [f"{name}: in PROOFS, but no row" for name in set(PROOFS) - set(table())]
     for name, (path, test) in PROOFS.items():
         source = tree.text(path)
-        if not re.search(rf"^static void {test}\(", source, re.M) or f"({test})" not in source:
+        if path.endswith(".py"):
+            if not re.search(rf"^def {test}\(", source, re.M) or f"HORON_{name}=" not in source:
+                wrong.append(f"{name}: {path} has no {test} that sets it")
+        elif not re.search(rf"^static void {test}\(", source, re.M) or f"({test})" not in source:
             wrong.append(f"{name}: {path} runs no {test}")
         elif not re.search(rf'"(HORON_)?{name}=', source):
             wrong.append(f"{name}: {path} never sets it")

@@ -3,6 +3,7 @@
 
 import array
 import ctypes
+import enum
 import gc
 import sys
 
@@ -361,3 +362,52 @@ def rank_address():
 
 def test_bare_addresses(run_ranks):
     run_ranks(2, rank_address)
+
+
+class _Level(enum.IntEnum):
+    LOW = 2
+
+
+class _Ratio(float):
+    pass
+
+
+def rank_scalars():
+    """Also those that are two kinds of number at once."""
+    horon.init()
+    size = horon.size()
+    for value in (numpy.float32(2), numpy.float64(2), numpy.int8(2), numpy.uint64(2)):
+        result = horon.allreduce(value, op=horon.Sum)
+        assert type(result) is type(value) and result == 2 * size
+        assert horon.allgather(value).tolist() == [2] * size
+        assert type(horon.broadcast(value, 0)) is type(value)
+    assert horon.allreduce(numpy.bool_(True), op=horon.Sum) is numpy.bool_(True)
+    for value, kind in ((_Level.LOW, int), (_Ratio(2), float), (True, bool)):
+        result = horon.allreduce(value, op=horon.Max)
+        assert type(result) is kind and result == value
+    with pytest.raises(TypeError, match="a number cannot be changed in place"):
+        horon.allreduce_(numpy.float64(2))
+
+
+def test_scalars_of_numpy_and_enums(run_ranks):
+    run_ranks(2, rank_scalars)
+
+
+def rank_long_names():
+    """Names that the wire has no room for, which agree in all that it has room for."""
+    horon.init()
+    rank = horon.rank()
+    for character in ("n", "\u20ac"):
+        names = [character * 600 + end for end in ("a", "b")]
+        handles = [
+            horon.allreduce_async(float(i), name=names[i], op=horon.Sum) for i in (rank, 1 - rank)
+        ]
+        assert [handle.wait() for handle in handles] == [2.0 * rank, 2.0 * (1 - rank)]
+        assert horon.broadcast_object(rank, 1, name=names[0]) == 1
+        assert horon.allgather_object(rank, name=names[1]) == [0, 1]
+        total = horon.grouped_allreduce([1.0, 2.0], name=names[0], op=horon.Sum)
+        assert total == [2.0, 4.0]
+
+
+def test_names_of_any_length(run_ranks):
+    run_ranks(2, rank_long_names)

@@ -96,6 +96,23 @@ def test_request_does_not_start_while_its_output_is_used(run_ranks, n, count):
     run_ranks(n, rank_output_outlives_start, count)
 
 
+def rank_output_after_shutdown():
+    horon.init()
+    size = horon.size()
+    context = horon._world._context
+    request = context.submit(_horon.ALLGATHER, "a", numbers(3), None)
+    request.wait()
+    horon.shutdown()
+    output, rows = request.output()
+    assert rows == (3,) * size
+    assert memoryview(output).tolist() == expected(size, 3)
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_output_can_be_asked_for_after_the_shutdown(run_ranks, n):
+    run_ranks(n, rank_output_after_shutdown)
+
+
 # ---- Outputs whose size the ranks decide ----
 
 

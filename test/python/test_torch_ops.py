@@ -10,7 +10,7 @@ from conftest import LIMIT_SECONDS
 torch = pytest.importorskip("torch")
 
 import horon.torch as hvd  # noqa: E402
-from horon import _horon, _world  # noqa: E402
+from horon import _horon, _names, _world  # noqa: E402
 
 REDUCED = (
     "uint8",
@@ -325,10 +325,10 @@ REFUSED = {
 def rank_refused():
     hvd.init()
     for verb, call in REFUSED.items():
-        before = _world.auto_name(verb.strip())
+        before = _names.auto_name(verb.strip())
         with pytest.raises((TypeError, ValueError)):
             call()
-        after = _world.auto_name(verb.strip())
+        after = _names.auto_name(verb.strip())
         count = int(after.rpartition(".")[2]) - int(before.rpartition(".")[2])
         assert count == 2, (verb, before, after)
 

@@ -16,7 +16,8 @@ import torch
 
 from horon import _horon
 from horon._gradients import GradientExchange, Slot
-from horon._pickled import allgather_object
+from horon._names import operation_name
+from horon._objects import allgather_plain
 from horon._world import Average
 from horon.torch import ops
 from horon.torch.compression import Compression
@@ -25,11 +26,21 @@ _HAS_POST_HOOK = hasattr(torch.Tensor, "register_post_accumulate_grad_hook")  # 
 
 
 class _TorchSlot(Slot):
-    __slots__ = ("context", "ctx", "operation", "param", "sent", "sparse_dim", "version")
+    __slots__ = (
+        "context",
+        "ctx",
+        "operation",
+        "param",
+        "sent",
+        "sparse_dim",
+        "version",
+        "wire_name",
+    )
 
     def __init__(self, exchange, param, name):
         super().__init__(exchange, name)
         self.param = param
+        self.wire_name = operation_name("allreduce", name)
         self.context = None  # what the operation belongs to
         self.operation = None  # of the extension; the quick way
         self.ctx = None  # of the compressor
@@ -56,7 +67,7 @@ class _TorchSlot(Slot):
             self.sparse_dim = gradient.sparse_dim()
             # First it meets a dense gradient of another rank, if there is one: both fail then.
             self.handle = ops.begin_sparse(
-                gradient, f"sparse_allreduce.{self.name}", exchange.op, f"allreduce.{self.name}"
+                gradient, operation_name("sparse_allreduce", self.name), exchange.op, self.wire_name
             )
             return
         self.handle = ops.allreduce_async_(
@@ -68,7 +79,7 @@ class _TorchSlot(Slot):
         nothing = self.zeros()
         if nothing.is_sparse:
             self.handle = ops.begin_sparse(
-                nothing, f"sparse_allreduce.{self.name}", exchange.op, f"allreduce.{self.name}"
+                nothing, operation_name("sparse_allreduce", self.name), exchange.op, self.wire_name
             )
             return
         nothing, _ = exchange.compression.compress(nothing)
@@ -102,7 +113,7 @@ class _TorchSlot(Slot):
         """The slot is new, or horon was initialised again: an operation belongs to a context."""
         op, prescale, postscale = exchange.how
         self.operation = exchange.context.operation(
-            _horon.ALLREDUCE, f"allreduce.{self.name}", op, 0, prescale, postscale
+            _horon.ALLREDUCE, self.wire_name, op, 0, prescale, postscale
         )
         self.context = exchange.context
 
@@ -176,7 +187,7 @@ class TorchExchange(GradientExchange):
         """Groups the slots: a number of groups, or lists of parameters."""
         if isinstance(groups, int):
             slots = {slot.name: slot for slot in self.slots.values()}
-            orders = allgather_object(list(slots), name="horon.torch.groups")
+            orders = allgather_plain(list(slots), "horon.torch.groups")
             order = orders[0]
             for rank, names in enumerate(orders):
                 odd = sorted(set(names) ^ set(order))

@@ -3,9 +3,12 @@
 
 import torch
 
-from horon._pickled import allgather_object, broadcast_object
-from horon._world import auto_name, check_process_set, global_process_set, rank
+from horon import _horon
+from horon._names import auto_name
+from horon._objects import agree, allgather_object, broadcast_object, broadcast_plain, cause_of
+from horon._world import check_process_set, global_process_set, rank
 from horon.torch.ops import broadcast_async_
+from horon.torch.staging import check, dtype_name, dtype_named
 
 __all__ = [
     "allgather_object",
@@ -52,56 +55,42 @@ def broadcast_parameters(params, root_rank, process_set=global_process_set):
         handle.wait()
 
 
-class _TensorAt:
-    """Stands for a tensor in a state that travels: which one, and how to make room for it."""
+class _State:
+    """A state's tensors travel beside its plain data, in which each is a dtype and a shape."""
 
-    def __init__(self, index, tensor):
-        self.index = index
-        self.shape = tuple(tensor.shape)
-        self.dtype = tensor.dtype
-        self.device_type = tensor.device.type
+    def __init__(self):
+        self.tensors = []
 
-    def make(self):
-        return torch.empty(self.shape, dtype=self.dtype)
+    def to_plain(self, value):
+        if isinstance(value, torch.Tensor):
+            self.tensors.append(check(value, _horon.BROADCAST))
+            return ["tensor", dtype_name(value.dtype), list(value.shape)]
+        if isinstance(value, torch.Size):
+            return ["size", *value]
+        if isinstance(value, torch.dtype):
+            return ["dtype", dtype_name(value)]
+        return NotImplemented
 
-
-def _take_out(value, tensors):
-    """A copy of nested containers with each tensor replaced; the tensors are appended to a list."""
-    if isinstance(value, torch.Tensor):
-        tensors.append(value)
-        return _TensorAt(len(tensors) - 1, value)
-    if isinstance(value, dict):
-        return {key: _take_out(item, tensors) for key, item in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(_take_out(item, tensors) for item in value)
-    return value
-
-
-def _put_in(value, tensors):
-    if isinstance(value, _TensorAt):
-        return tensors[value.index]
-    if isinstance(value, dict):
-        return {key: _put_in(item, tensors) for key, item in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(_put_in(item, tensors) for item in value)
-    return value
-
-
-def _find_places(value, places):
-    if isinstance(value, _TensorAt):
-        places.append(value)
-    elif isinstance(value, dict):
-        for item in value.values():
-            _find_places(item, places)
-    elif type(value) in (list, tuple):
-        for item in value:
-            _find_places(item, places)
+    def from_plain(self, plain):
+        """Makes room for a tensor."""
+        kind, *content = plain
+        if kind == "size":
+            return torch.Size(content)
+        if kind == "dtype":
+            return dtype_named(*content)
+        if kind != "tensor":
+            raise ValueError(f"the state has an unknown part {kind!r}")
+        name, shape = content
+        self.tensors.append(torch.empty(shape, dtype=dtype_named(name)))
+        return self.tensors[-1]
 
 
 def broadcast_optimizer_state(optimizer, root_rank, process_set=global_process_set):
     """Gives every rank the root's optimizer state: options such as the learning rate, and tensors.
 
     The state may be empty or partly there on any rank: what the root has is what all have after.
+    It is made of tensors and plain data: numbers, texts, lists, tuples and dicts. Nothing of it is
+    pickled; broadcast_object() is for other states.
     """
     check_process_set(process_set)
     if not hasattr(optimizer, "state_dict") or not hasattr(optimizer, "param_groups"):
@@ -109,18 +98,18 @@ def broadcast_optimizer_state(optimizer, root_rank, process_set=global_process_s
             f"broadcast_optimizer_state() needs an optimizer, not {type(optimizer).__name__}"
         )
     is_root = rank() == root_rank
-    tensors = []
-    skeleton = _take_out(optimizer.state_dict(), tensors) if is_root else None
-    skeleton = broadcast_object(skeleton, root_rank, "optimizer_state")
-    if not is_root:
-        places = []
-        _find_places(skeleton, places)
-        tensors = [place.make() for place in places]
+    name = "optimizer_state"
+    mine = optimizer.state_dict() if is_root else None
+    state, cause = _State(), ""
+    try:
+        whole = broadcast_plain(mine, root_rank, name, state.to_plain, state.from_plain)
+    except ValueError as error:  # this rank cannot make room for it
+        cause = cause_of(error)
+    agree(f"{name}.ready", cause, ValueError)
     handles = [
-        broadcast_async_(tensor, root_rank, f"optimizer_state.{i}")
-        for i, tensor in enumerate(tensors)
+        broadcast_async_(tensor, root_rank, f"{name}.{i}") for i, tensor in enumerate(state.tensors)
     ]
     for handle in handles:
         handle.wait()
     if not is_root:
-        optimizer.load_state_dict(_put_in(skeleton, tensors))
+        optimizer.load_state_dict(whole)

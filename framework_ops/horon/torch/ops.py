@@ -9,6 +9,7 @@ import torch
 
 from horon import _horon
 from horon._arrays import barrier, poll, synchronize
+from horon._names import group_name, member_names, operation_name, part_name
 from horon._world import (
     Average,
     Max,
@@ -31,13 +32,10 @@ from horon.torch.staging import (
     check,
     describe,
     fresh,
-    group_name,
     home,
     increment_version,
-    member_names,
     stage,
     submit_group,
-    wire_name,
 )
 
 __all__ = [
@@ -83,7 +81,7 @@ class _Allreduce(torch.autograd.Function):
         name, op, prescale, postscale = ctx.arguments
         if op not in (Sum, Average):
             raise NotImplementedError(f"an allreduce with {op.name} has no gradient")
-        result = _Allreduce.apply(gradient, name + ".grad", op, prescale, postscale)
+        result = _Allreduce.apply(gradient, part_name(name, "grad"), op, prescale, postscale)
         return result, None, None, None, None
 
 
@@ -101,7 +99,7 @@ def allreduce_async(
     process_set=global_process_set,
 ):
     """Begins an allreduce; synchronize() gives the result, which autograd does not know."""
-    name = wire_name("allreduce", name)
+    name = operation_name("allreduce", name)
     check_process_set(process_set)
     return begin_out(
         _horon.ALLREDUCE,
@@ -129,7 +127,7 @@ def allreduce(
     Dtype and shape agree on all ranks for one name. Each input is multiplied by prescale_factor
     before, the result by postscale_factor after. Differentiable for Sum and Average.
     """
-    name = wire_name("allreduce", name)
+    name = operation_name("allreduce", name)
     check_process_set(process_set)
     op = resolve_op(op, average)
     compressed, ctx = compression.compress(tensor)
@@ -152,7 +150,7 @@ def allreduce_async_(
     process_set=global_process_set,
 ):
     """As allreduce_async(), in place."""
-    name = wire_name("allreduce", name)
+    name = operation_name("allreduce", name)
     check_process_set(process_set)
     return begin_in(
         _horon.ALLREDUCE,
@@ -203,7 +201,7 @@ class _GroupedAllreduce(torch.autograd.Function):
         names, op, prescale, postscale = ctx.arguments
         if op not in (Sum, Average):
             raise NotImplementedError(f"an allreduce with {op.name} has no gradient")
-        names = [name + ".grad" for name in names]
+        names = [part_name(name, "grad") for name in names]
         results = _GroupedAllreduce.apply(names, op, prescale, postscale, *gradients)
         return None, None, None, None, *results
 
@@ -312,11 +310,11 @@ def grouped_allreduce_(
 # ---- allgather ----
 
 
-def _sum_of_gradients(gradient, name):
+def _sum(tensor, name):
     """Complex numbers, which horon moves but does not add, as twice as many real ones."""
-    if not gradient.is_complex():
-        return begin_out(_horon.ALLREDUCE, name, gradient, Sum).wait()
-    parts = torch.view_as_real(gradient.resolve_conj().resolve_neg())
+    if not tensor.is_complex():
+        return begin_out(_horon.ALLREDUCE, name, tensor, Sum).wait()
+    parts = torch.view_as_real(tensor.resolve_conj().resolve_neg())
     return torch.view_as_complex(begin_out(_horon.ALLREDUCE, name, parts, Sum).wait())
 
 
@@ -346,24 +344,31 @@ def _begin_gather(name, tensor):
     return Handle(request, None, finish)
 
 
-def _reduced_slice(gradient, name, rows):
-    """This rank's rows of the sum of the ranks' gradients."""
-    total = _sum_of_gradients(gradient, name)
-    start = sum(rows[: rank()])
-    return total[start : start + rows[rank()]]
-
-
 class _Allgather(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tensor, name):
-        result, rows = _begin_gather(name, tensor).wait()
-        ctx.arguments = (name, rows, tensor.shape)
+        result, ctx.rows = _begin_gather(name, tensor).wait()
+        ctx.name, ctx.shape = name, tensor.shape
         return result
 
     @staticmethod
     def backward(ctx, gradient):
-        name, rows, shape = ctx.arguments
-        return _reduced_slice(gradient, name + ".grad", rows).reshape(shape), None
+        mine = _SumOfRows.apply(gradient, part_name(ctx.name, "grad"), ctx.rows)
+        return mine.reshape(ctx.shape), None
+
+
+class _SumOfRows(torch.autograd.Function):
+    """This rank's rows of the sum over ranks: the gradient of _Allgather, which is its own."""
+
+    @staticmethod
+    def forward(ctx, tensor, name, rows):
+        ctx.name = name
+        start = sum(rows[: rank()])
+        return _sum(tensor, name)[start : start + rows[rank()]]
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return _Allgather.apply(gradient, part_name(ctx.name, "grad")), None, None
 
 
 def _without_rows(handle):
@@ -374,7 +379,7 @@ def _without_rows(handle):
 
 def allgather_async(tensor, name=None, process_set=global_process_set):
     """Begins an allgather; synchronize() gives the result, which autograd does not know."""
-    name = wire_name("allgather", name)
+    name = operation_name("allgather", name)
     check_process_set(process_set)
     return _without_rows(_begin_gather(name, tensor))
 
@@ -384,7 +389,7 @@ def allgather(tensor, name=None, process_set=global_process_set):
 
     A scalar gives one row. Differentiable.
     """
-    name = wire_name("allgather", name)
+    name = operation_name("allgather", name)
     check_process_set(process_set)
     if _needs_gradient(tensor):
         return _Allgather.apply(tensor, name)
@@ -416,7 +421,7 @@ class _GroupedAllgather(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *gradients):
         slices = [
-            _reduced_slice(gradient, name + ".grad", rows).reshape(shape)
+            _SumOfRows.apply(gradient, part_name(name, "grad"), rows).reshape(shape)
             for gradient, name, rows, shape in zip(gradients, *ctx.arguments, strict=True)
         ]
         return None, *slices
@@ -459,20 +464,34 @@ class _Broadcast(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         root_rank, name = ctx.arguments
-        total = _sum_of_gradients(gradient, name + ".grad")
-        return total if rank() == root_rank else torch.zeros_like(total), None, None
+        return _SumAtRoot.apply(gradient, root_rank, part_name(name, "grad")), None, None
+
+
+class _SumAtRoot(torch.autograd.Function):
+    """The sum on one rank, zeros on the others: the gradient of _Broadcast, which is its own."""
+
+    @staticmethod
+    def forward(ctx, tensor, root_rank, name):
+        ctx.arguments = (root_rank, name)
+        total = _sum(tensor, name)
+        return total if rank() == root_rank else torch.zeros_like(total)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        root_rank, name = ctx.arguments
+        return _Broadcast.apply(gradient, root_rank, part_name(name, "grad")), None, None
 
 
 def broadcast_async(tensor, root_rank, name=None, process_set=global_process_set):
     """Begins a broadcast; synchronize() gives the result, which autograd does not know."""
-    name = wire_name("broadcast", name)
+    name = operation_name("broadcast", name)
     check_process_set(process_set)
     return begin_out(_horon.BROADCAST, name, tensor, 0, root_rank)
 
 
 def broadcast(tensor, root_rank, name=None, process_set=global_process_set):
     """Every rank gets the root's tensor. Differentiable."""
-    name = wire_name("broadcast", name)
+    name = operation_name("broadcast", name)
     check_process_set(process_set)
     if _needs_gradient(tensor):
         return _Broadcast.apply(tensor, root_rank, name)
@@ -481,7 +500,7 @@ def broadcast(tensor, root_rank, name=None, process_set=global_process_set):
 
 def broadcast_async_(tensor, root_rank, name=None, process_set=global_process_set):
     """As broadcast_async(), in place."""
-    name = wire_name("broadcast", name)
+    name = operation_name("broadcast", name)
     check_process_set(process_set)
     return begin_in(_horon.BROADCAST, name, tensor, 0, root_rank)
 
@@ -504,7 +523,7 @@ def sparse_allreduce_async(tensor, name=None, op=None, process_set=global_proces
 
     Returns a handle whose result is a new sparse tensor.
     """
-    name = wire_name("sparse_allreduce", name)
+    name = operation_name("sparse_allreduce", name)
     check_process_set(process_set)
     return begin_sparse(tensor, name, resolve_op(op, None))
 
@@ -521,8 +540,8 @@ def begin_sparse(tensor, name, op, first_name=None):
     tensor = tensor.detach().coalesce()
     # horon compares dimensions but the first: tensors of no rows make it compare the sparse ones
     shapes = [torch.empty((0, *sizes), dtype=torch.uint8) for sizes in _split(tensor.shape)]
-    names = [f"{name}.shape{i or ''}" for i in range(len(shapes))]
-    names += [name + ".indices", name + ".values"]
+    names = [part_name(name, f"shape{i or ''}") for i in range(len(shapes))]
+    names += [part_name(name, "indices"), part_name(name, "values")]
     if first_name is not None:
         names[0] = first_name
     tensors = [*shapes, tensor.indices().t().contiguous(), tensor.values()]

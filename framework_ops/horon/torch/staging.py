@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a torch tensor gets into horon and a result back: staging, handles, names.
+"""How a torch tensor gets into horon and a result back: staging and handles.
 
 A contiguous tensor in host memory is used where it lies: the extension reads its address through
 DLPack's exchange API, or is given data_ptr() by torch versions without it. Any other tensor
@@ -11,7 +11,7 @@ A Handle owns what the operation touches until it has ended.
 import torch
 
 from horon import _horon
-from horon._world import auto_name, context
+from horon._world import context
 
 _TORCH_NAMES = {
     "float8_e4m3": "float8_e4m3fn",
@@ -33,6 +33,7 @@ for _name, _dtype in (
 ):
     if hasattr(torch, _name):
         _LENT[getattr(torch, _name)] = _dtype
+_NAMED = {str(dtype).removeprefix("torch."): dtype for dtype in (*_DTYPES, *_LENT)}
 _DONE = {_horon.ALLREDUCE: "reduced", _horon.ALLGATHER: "gathered", _horon.BROADCAST: "broadcast"}
 
 # Newer tensors tell their address through DLPack's exchange API, at a tenth of data_ptr()'s cost
@@ -88,6 +89,17 @@ class RequestGroup:
 def _is_plain(tensor):
     """Whether its elements lie in host memory one after the other, as they read."""
     return tensor.is_cpu and tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
+
+
+def dtype_name(dtype):
+    """What another rank knows a dtype by."""
+    return str(dtype).removeprefix("torch.")
+
+
+def dtype_named(name):
+    if name not in _NAMED:
+        raise ValueError(f"tensors of a dtype {name!r} do not travel")
+    return _NAMED[name]
 
 
 def describe(value):
@@ -148,20 +160,6 @@ def arguments(verb, name, source, output, op=0, root=0, prescale=1.0, postscale=
         tuple(source.shape),
         (source, output),
     )
-
-
-def wire_name(verb, name):
-    """Comes before any check of arguments: a call that is refused on one rank counts, too."""
-    return f"{verb}.{name}" if name else auto_name(verb)
-
-
-def group_name(verb, name):
-    return wire_name(verb if name else f"grouped_{verb}", name)
-
-
-def member_names(name, n):
-    """They do not tell n: if ranks differ in it, they meet at the first name, and fail."""
-    return [f"{name}[{i}]" for i in range(n)]
 
 
 def begin_out(verb, name, tensor, *numbers):

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What operations are called on the wire, which is how ranks find each other's.
+
+A name may be as long as its user likes: one that the wire has no room for is cut, and ends in a
+hash of the whole. So no operation that comes of another (its gradient, its parts) fails for its
+name.
+"""
+
+import hashlib
+import itertools
+from collections import defaultdict
+
+from horon import _horon
+
+_counters = defaultdict(itertools.count)
+
+
+def restart():
+    """A new membership of the job: all ranks count from 0."""
+    _counters.clear()
+
+
+def fit(name: str) -> str:
+    """The name itself, or what stands for one that is too long."""
+    if len(name) * 4 <= _horon.NAME_BYTES_MAX:  # a character has at most 4 bytes
+        return name
+    try:
+        data = name.encode()
+    except UnicodeEncodeError:
+        return name  # refused, with the reason, by whoever reads it
+    if len(data) <= _horon.NAME_BYTES_MAX:
+        return name
+    end = "#" + hashlib.blake2b(data, digest_size=16).hexdigest()
+    return data[: _horon.NAME_BYTES_MAX - len(end)].decode(errors="ignore") + end
+
+
+def auto_name(verb: str) -> str:
+    """Names an operation that has no name: every rank's nth call of a verb is one operation.
+
+    A call counts as soon as it is made, also if its arguments are refused or it fails. Else the
+    next call of a rank that was refused alone would meet, unnoticed, the others' call before it.
+    """
+    return f"{verb}.noname.{next(_counters[verb])}"
+
+
+def operation_name(verb: str, name: str | None) -> str:
+    """Comes before any check of arguments: a call that is refused on one rank counts, too."""
+    return fit(f"{verb}.{name}") if name else auto_name(verb)
+
+
+def group_name(verb: str, name: str | None) -> str:
+    return operation_name(verb if name else f"grouped_{verb}", name)
+
+
+def member_names(name: str, n: int) -> list[str]:
+    """They do not tell n: if ranks differ in it, they meet at the first name, and fail."""
+    return [fit(f"{name}[{i}]") for i in range(n)]
+
+
+def part_name(name: str, part: str) -> str:
+    """Of an operation that another needs."""
+    return fit(f"{name}.{part}")

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Objects and plain data between ranks: what may travel, and what is refused."""
+
+import enum
+import math
+import os
+import pickle
+
+import horon
+import pytest
+from horon import _objects, _plain
+
+# ---- Plain data ----
+
+
+class _Color(enum.IntEnum):
+    RED = 3
+
+
+PLAIN = (
+    None,
+    True,
+    -(2**70),
+    0.1,
+    math.inf,
+    "a\u20ac\0",
+    [],
+    (),
+    {},
+    [1, (2, [3.5, {"x": None, 4: (False,)}])],
+    {"dict": {"tuple": 1}, "special": [2]},  # keys that look like the encoding's own
+    {1: "a", "1": "b", None: 0, (1, "x"): 2},
+)
+
+
+@pytest.mark.parametrize("value", PLAIN, ids=repr)
+def test_plain_data_comes_back_as_it_was(value):
+    back = _plain.decode(_plain.encode(value))
+    assert back == value and repr(back) == repr(value)
+
+
+def test_plain_nan_and_order_come_back():
+    assert math.isnan(_plain.decode(_plain.encode(math.nan)))
+    assert list(_plain.decode(_plain.encode({"b": 1, "a": 2}))) == ["b", "a"]
+
+
+def test_plain_numbers_of_enums_and_numpy_become_python_numbers():
+    assert repr(_plain.decode(_plain.encode([_Color.RED]))) == "[3]"
+    numpy = pytest.importorskip("numpy")
+    values = [numpy.float32(0.5), numpy.int64(7), numpy.bool_(True), numpy.float64(0.1)]
+    assert repr(_plain.decode(_plain.encode(values))) == "[0.5, 7, True, 0.1]"
+
+
+@pytest.mark.parametrize("value", [object(), {1, 2}, b"x", 1j, print, [lambda: 0]], ids=repr)
+def test_plain_refuses_what_it_cannot_give_back(value):
+    with pytest.raises(TypeError, match="is no plain data"):
+        _plain.encode(value)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"\xff",
+        b'{"a":1,"b":2}',
+        b'{"os.system":"x"}',
+        b'{"special":1}',
+        b'{"tuple":1}',
+        b'{"dict":1}',
+        b'{"dict":[1]}',
+        b'{"dict":[[1,2,3]]}',
+        b'{"dict":[[[],1]]}',
+        b"[" * 100_000,
+        pickle.dumps([1]),
+    ],
+    ids=lambda data: repr(data[:20]),
+)
+def test_plain_refuses_bytes_that_it_has_not_made(data):
+    with pytest.raises(ValueError):
+        _plain.decode(data)
+
+
+def test_plain_data_is_bounded(monkeypatch):
+    monkeypatch.setattr(_plain, "BYTES_MAX", 10)
+    for function, value in ((_plain.encode, "x" * 20), (_plain.decode, b"x" * 20)):
+        with pytest.raises(ValueError, match="at most 10 travel"):
+            function(value)
+
+
+# ---- Between ranks ----
+
+
+class _Trap:
+    """Unpickling it ends the process."""
+
+    def __reduce__(self):
+        return os._exit, (66,)
+
+
+def rank_plain_from_a_liar():
+    """Rank 0 sends a pickle where plain data is expected, as somebody on the way might."""
+    horon.init()
+    codec = _objects._Plain()
+    if horon.rank() == 0:
+        codec.dump = lambda value, file: pickle.dump(_Trap(), file)
+        _objects._broadcast(codec, None, 0, "plain")
+    else:
+        with pytest.raises(ValueError, match="the data of rank 0 cannot be read here"):
+            _objects._broadcast(codec, None, 0, "plain")
+
+
+def test_plain_data_runs_no_code(run_ranks):
+    run_ranks(2, rank_plain_from_a_liar)
+
+
+def rank_refused():
+    horon.init()
+    for call in (horon.broadcast_object, horon.allgather_object):
+        with pytest.raises(ValueError, match="the setting OBJECTS is refuse"):
+            call({"a": 1})
+    assert horon.allreduce(1.0, op=horon.Sum) == horon.size()
+    return _objects.allgather_plain(horon.rank(), "still")
+
+
+def test_objects_are_refused_by_setting(run_ranks):
+    assert run_ranks(2, rank_refused, HORON_OBJECTS="refuse") == [[0, 1], [0, 1]]
+
+
+def rank_other_setting():
+    with pytest.raises(ValueError, match=r"OBJECTS=refuse on rank 0 .*OBJECTS=pickle on rank 1"):
+        horon.init(settings={"OBJECTS": ("refuse", "pickle")[int(os.environ["HORON_RANK"])]})
+
+
+def test_ranks_agree_whether_objects_are_refused(run_ranks):
+    run_ranks(2, rank_other_setting)
+
+
+def rank_without_memory(victim):
+    """Rank `victim` has no room for what the root sends."""
+    horon.init()
+    if horon.rank() == victim:
+
+        def room(size):
+            raise MemoryError
+
+        _objects._room = room
+    with pytest.raises(MemoryError, match=rf"rank {victim}: no memory for \d+ bytes"):
+        horon.broadcast_object([1] * 1000, 0)
+    assert horon.allreduce(1.0, op=horon.Sum) == horon.size()  # nobody is left behind
+
+
+def test_a_rank_without_memory_for_an_object_fails_on_all(run_ranks):
+    run_ranks(3, rank_without_memory, 1)
+
+
+def rank_with_hardly_an_address():
+    """A size that a sender made up ends in an error, not in an allocation."""
+    horon.init()
+    if horon.rank() == 0:
+
+        class Huge(bytes):
+            def __len__(self):
+                return 2**62
+
+        data = Huge(b"x")
+    else:
+        data = b""
+    with pytest.raises(MemoryError, match=f"rank 1: no memory for {2**62} bytes"):
+        _objects._broadcast_bytes("huge", data, 0)
+
+
+def test_a_size_beyond_memory_fails_on_all(run_ranks):
+    run_ranks(2, rank_with_hardly_an_address)

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients of gradients, and gradients of operations with long names."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import horon.torch as hvd  # noqa: E402
+from torch import nn  # noqa: E402
+
+torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)  # see test_torch_optimizer.py
+
+
+def gathering(x):
+    return hvd.allgather(x, name="gather")
+
+
+def gathering_together(x):
+    return hvd.grouped_allgather([x, 2 * x], name="together")[0]
+
+
+def casting(x):
+    return hvd.broadcast(x, 0, name="cast")
+
+
+def summing(x):
+    return hvd.allreduce(x, name="sum", op=hvd.Sum)
+
+
+def rank_second_gradient(function, kind):
+    """As if one process held all ranks' inputs and added the ranks' objectives."""
+    hvd.init()
+    size, rank = hvd.size(), hvd.rank()
+    inputs = [torch.tensor([1.0 + r, 2.0, 3.0 - r], dtype=torch.float64) for r in range(size)]
+    if kind == "complex":
+        inputs = [torch.complex(x, 1 - x) for x in inputs]
+    x = inputs[rank].clone().requires_grad_()
+    y = function(x)
+    (g,) = torch.autograd.grad((y.abs() ** 4).sum(), x, create_graph=True)
+    (h,) = torch.autograd.grad((g.abs() ** 2).sum(), x)
+
+    alone = [z.clone().requires_grad_() for z in inputs]
+    if function is summing:
+        outputs = [sum(alone)] * size
+    elif function is casting:
+        outputs = [alone[0]] * size
+    else:
+        outputs = [torch.cat(alone)] * size
+    total = sum((y.abs() ** 4).sum() for y in outputs)
+    gradients = torch.autograd.grad(total, alone, create_graph=True, allow_unused=True)
+    gradients = [
+        torch.zeros_like(z) if g is None else g for g, z in zip(gradients, alone, strict=False)
+    ]
+    torch.testing.assert_close(g, gradients[rank])
+    penalty = sum((g.abs() ** 2).sum() for g in gradients)
+    wanted = torch.autograd.grad(penalty, alone, allow_unused=True)[rank]
+    torch.testing.assert_close(h, torch.zeros_like(h) if wanted is None else wanted)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("kind", ["real", "complex"])
+@pytest.mark.parametrize("function", [gathering, gathering_together, casting, summing])
+def test_second_gradient(run_ranks, n, function, kind):
+    if function is summing and kind == "complex":
+        pytest.skip("horon does not add complex numbers")
+    run_ranks(n, rank_second_gradient, function, kind)
+
+
+def rank_long_name_in_backward():
+    """A name that has just room for itself has a gradient, too."""
+    hvd.init()
+    for length in (400, 501, 505, 1000):
+        x = torch.ones(2, requires_grad=True)
+        (hvd.allreduce(x, name="n" * length, op=hvd.Sum).sum()).backward()
+        (hvd.allgather(x, name="n" * length).sum()).backward()
+        assert x.grad.tolist() == [2.0 * hvd.size()] * 2
+        handle = hvd.sparse_allreduce_async(torch.eye(2).to_sparse(), name="s" * length, op=hvd.Sum)
+        assert handle.wait().to_dense().equal(torch.eye(2) * hvd.size())
+    p = nn.Parameter(torch.ones(2))
+    inner = torch.optim.SGD([p], lr=1.0)
+    optimizer = hvd.DistributedOptimizer(inner, [("p" * 600, p)])
+    (p.sum() * hvd.rank()).backward()
+    optimizer.step()
+    assert p.tolist() == [0.5] * 2
+
+
+def test_long_names_have_gradients(run_ranks):
+    run_ranks(2, rank_long_name_in_backward)
