@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Channels: set-up, the table of verbs, and how ranks of a host enter an operation.
- *
- * Entering: a rank stores a head with the operation's number and check into one of two small slots.
- * It may reuse a slot once all others have entered the operation in between, because a rank enters
- * an operation only after it has ended the one before. Whoever reads a head of another operation
- * than its own has found a rank that broke the promise of equal sequences, and names both.
+ * Channels: set-up, the table of verbs, and the texts when ranks began different operations. How an
+ * operation goes is in exec/phases.c and in the verb's own file.
  */
 #include "channel_state.h"
 
 #include "alloc.h"
+#include "exec/exchange.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -29,10 +26,22 @@ static void *table(size_t count, size_t item_bytes, bool *ok)
     return memory;
 }
 
+static bool make_states(struct horon_channel *channel)
+{
+    bool ok = true;
+    for (int verb = 0; verb < HORON_VERB_COUNT; verb++) {
+        void *state = table(1, verbs[verb]->state_bytes(channel->team), &ok);
+        if (state)
+            verbs[verb]->init(state, channel->team);
+        channel->states[verb] = state;
+    }
+    return ok;
+}
+
 static bool allocate_tables(struct horon_channel *channel)
 {
     const struct horon_team *team = channel->team;
-    size_t local = (size_t)team->local_size, size = (size_t)team->size;
+    size_t local = (size_t)team->local_size;
     size_t hosts = (size_t)team->host_count, segments = (size_t)team->segments;
     size_t runs = HORON_SLOTS * (size_t)channel->carried;
     bool ok = true;
@@ -42,22 +51,11 @@ static bool allocate_tables(struct horon_channel *channel)
     }
     channel->posted = table(local, sizeof *channel->posted, &ok);
     channel->reduced = table(local, sizeof *channel->reduced, &ok);
-    channel->inputs = table(local, sizeof *channel->inputs, &ok);
-    channel->outputs = table(local + 1, sizeof *channel->outputs, &ok);
     channel->nets = table(runs, sizeof *channel->nets, &ok);
-    channel->net_scratch = table(runs, sizeof *channel->net_scratch, &ok);
+    channel->net_memory = table(runs, sizeof *channel->net_memory, &ok);
     channel->carriers = table(segments * hosts, sizeof *channel->carriers, &ok);
     channel->leaders = table(hosts, sizeof *channel->leaders, &ok);
-    channel->counts = table(size, sizeof *channel->counts, &ok);
-    channel->rows = table(size, sizeof *channel->rows, &ok);
-    channel->starts = table(size, sizeof *channel->starts, &ok);
-    channel->bounds = table(size + 1, sizeof *channel->bounds, &ok);
-    channel->transfer_max = 2 * size;
-    channel->transfers =
-        table(HORON_SLOTS * channel->transfer_max, sizeof *channel->transfers, &ok);
-    channel->transfer_peers =
-        table(HORON_SLOTS * channel->transfer_max, sizeof *channel->transfer_peers, &ok);
-    return ok;
+    return make_states(channel) && ok;
 }
 
 static void fill_tables(struct horon_channel *channel)
@@ -128,48 +126,36 @@ void horon_channel_destroy(struct horon_channel *channel)
     for (int i = 0; i < HORON_SLOTS * channel->carried; i++) {
         if (channel->nets)
             horon_netrun_deinit(&channel->nets[i]);
-        if (channel->net_scratch)
-            horon_free(channel->net_scratch[i].bytes);
+        if (channel->net_memory)
+            horon_free(channel->net_memory[i].bytes);
     }
     horon_free(channel->posted);
     horon_free(channel->reduced);
-    horon_free(channel->inputs);
-    horon_free(channel->outputs);
     horon_free(channel->nets);
-    horon_free(channel->net_scratch);
+    horon_free(channel->net_memory);
     horon_free(channel->carriers);
     horon_free(channel->leaders);
-    horon_free(channel->counts);
-    horon_free(channel->rows);
-    horon_free(channel->starts);
-    horon_free(channel->bounds);
-    horon_free(channel->transfers);
-    horon_free(channel->transfer_peers);
+    for (int verb = 0; verb < HORON_VERB_COUNT; verb++)
+        horon_free(channel->states[verb]);
     horon_free(channel);
 }
 
 void horon_channel_begin(struct horon_channel *channel, const struct horon_operation *op)
 {
-    const struct horon_signature *agreed = &op->agreed;
-    const horon_dtype_t dtype = (horon_dtype_t)agreed->dtype;
     channel->op = op;
-    channel->parts = op->parts;
-    channel->element_bytes = horon_dtype_bytes(dtype);
-    bool average = agreed->redop == HORON_AVERAGE;
-    channel->combine = average ? HORON_SUM : (horon_redop_t)agreed->redop;
-    const uint64_t ranks = average ? (uint64_t)channel->team->size : 1;
-    const bool rounded = channel->team->host_count > 1; /* before the hosts' sums are added up */
-    const double divisor = rounded ? horon_reduce_partial_divisor(dtype, ranks) : 1.0;
-    channel->partial = (struct horon_reduce_finish){.postscale = 1.0, .divisor = divisor};
-    channel->finish = (struct horon_reduce_finish){.postscale = agreed->postscale,
-                                                   .divisor = (double)ranks / divisor};
+    channel->count = op->count;
+    channel->element_bytes = horon_dtype_bytes((horon_dtype_t)op->agreed.dtype);
+    channel->verb = verbs[op->agreed.verb];
+    channel->state = channel->states[op->agreed.verb];
     channel->met = 0;
-    channel->phase = HORON_PHASE_ENTER;
-    verbs[agreed->verb]->begin(channel);
+    channel->awaited = HORON_MEET_ALL;
+    channel->pipeline.first = channel->pipeline.base;
+    horon_phase_move(channel, HORON_PHASE_ENTER);
+    channel->verb->begin(channel);
 }
 
 /* What this rank began, as its peers on this host would read it. */
-static void fill_head(const struct horon_channel *channel, struct horon_slot_head *head)
+void horon_channel_fill_head(const struct horon_channel *channel, struct horon_slot_head *head)
 {
     const struct horon_operation *op = channel->op;
     const bool rows = horon_verb_of(&op->agreed)->ahead == HORON_AHEAD_ROWS;
@@ -204,7 +190,7 @@ static void name_us(const struct horon_channel *channel, struct horon_error *err
     char ours[160], said[HORON_ERROR_TEXT_BYTES];
     if (strstr(error->text, self))
         return; /* it was found on this host: both sides are named */
-    fill_head(channel, &head);
+    horon_channel_fill_head(channel, &head);
     describe(&head, ours, sizeof ours);
     snprintf(said, sizeof said, "%s", error->text);
     horon_error_set(error, HORON_ERR_MISMATCH,
@@ -215,14 +201,9 @@ static void name_us(const struct horon_channel *channel, struct horon_error *err
 horon_status_t horon_channel_advance(struct horon_channel *channel, bool *moved_out,
                                      struct horon_error *error)
 {
-    enum horon_phase before = channel->phase;
-    horon_status_t status = verbs[channel->op->agreed.verb]->advance(channel, moved_out, error);
-    if (channel->phase != before)
-        *moved_out = true; /* the next phase may not have been looked at */
+    const horon_status_t status = horon_phase_advance(channel, moved_out, error);
     if (status == HORON_OK) {
-        channel->chunk_base += channel->chunks;
-        channel->chunks = 0;
-        channel->phase = HORON_PHASE_IDLE;
+        horon_phase_move(channel, HORON_PHASE_IDLE);
         channel->ended++;
         *moved_out = true;
     }
@@ -231,37 +212,22 @@ horon_status_t horon_channel_advance(struct horon_channel *channel, bool *moved_
     return status;
 }
 
+bool horon_channel_waits_for(struct horon_channel *channel, int rank)
+{
+    return horon_phase_waits_for(channel, rank);
+}
+
 uint64_t horon_channel_ended(const struct horon_channel *channel)
 {
     return channel->ended;
 }
 
-bool horon_may_enter(struct horon_channel *channel)
-{
-    int before = (int)((channel->ended + 1) % HORON_SLOTS);
-    for (; channel->met < channel->team->local_size; channel->met++) {
-        const struct horon_slot_head *head = channel->small[before][channel->met];
-        if (atomic_load_explicit(&head->sequence, memory_order_acquire) < channel->ended)
-            return false;
-    }
-    channel->met = 0;
-    return true;
-}
-
-void horon_enter(struct horon_channel *channel)
-{
-    struct horon_slot_head *head =
-        channel->small[horon_slot_of(channel)][channel->team->local_rank];
-    fill_head(channel, head);
-    atomic_store_explicit(&head->sequence, channel->ended + 1, memory_order_release);
-    horon_host_wake_all(channel->host, HORON_WAKE_DATA);
-}
-
-static horon_status_t name_both(struct horon_channel *channel, int other, struct horon_error *error)
+horon_status_t horon_channel_differs(const struct horon_channel *channel, int other,
+                                     struct horon_error *error)
 {
     const struct horon_team *team = channel->team;
     const int *ranks = team->host_ranks + team->host_first[team->host];
-    struct horon_slot_head **heads = channel->small[horon_slot_of(channel)];
+    struct horon_slot_head **heads = channel->small[horon_channel_slot(channel)];
     char ours[160], theirs[160];
     describe(heads[team->local_rank], ours, sizeof ours);
     describe(heads[other], theirs, sizeof theirs);
@@ -275,83 +241,9 @@ static horon_status_t name_both(struct horon_channel *channel, int other, struct
                            team->rank_names[ranks[other]], theirs, same);
 }
 
-horon_status_t horon_meet(struct horon_channel *channel, struct horon_error *error)
-{
-    struct horon_slot_head **heads = channel->small[horon_slot_of(channel)];
-    for (; channel->met < channel->team->local_size; channel->met++) {
-        struct horon_slot_head *head = heads[channel->met];
-        if (atomic_load_explicit(&head->sequence, memory_order_acquire) != channel->ended + 1)
-            return HORON_IN_PROGRESS;
-        if (head->check != channel->op->check)
-            return name_both(channel, channel->met, error);
-    }
-    return HORON_OK;
-}
-
-bool horon_cursor_next(const struct horon_part *parts, struct horon_cursor *cursor,
-                       size_t element_bytes, uint64_t from, uint64_t to,
-                       struct horon_piece *piece_out)
-{
-    if (from >= to)
-        return false;
-    while (from >= cursor->part_start + parts[cursor->part].count)
-        cursor->part_start += parts[cursor->part++].count;
-    const struct horon_part *part = &parts[cursor->part];
-    uint64_t inside = from - cursor->part_start;
-    uint64_t left = part->count - inside;
-    /* a broadcast has no input but on the root */
-    piece_out->src = part->src ? (const char *)part->src + inside * element_bytes : NULL;
-    piece_out->dst = part->dst ? (char *)part->dst + inside * element_bytes : NULL;
-    piece_out->at = from;
-    piece_out->count = to - from < left ? to - from : left;
-    return true;
-}
-
-void horon_copy_in(struct horon_channel *channel, struct horon_cursor *cursor, uint64_t from,
-                   uint64_t to, uint8_t *memory)
-{
-    struct horon_piece piece;
-    size_t element = channel->element_bytes;
-    for (uint64_t at = from; horon_cursor_next(channel->parts, cursor, element, at, to, &piece);
-         at += piece.count)
-        memcpy(memory + (at - from) * element, piece.src, piece.count * element);
-}
-
-void horon_copy_out(struct horon_channel *channel, struct horon_cursor *cursor, uint64_t from,
-                    uint64_t to, const uint8_t *memory)
-{
-    struct horon_piece piece;
-    size_t element = channel->element_bytes;
-    for (uint64_t at = from; horon_cursor_next(channel->parts, cursor, element, at, to, &piece);
-         at += piece.count)
-        memcpy(piece.dst, memory + (at - from) * element, piece.count * element);
-}
-
-size_t horon_small_limit(const struct horon_channel *channel)
+size_t horon_channel_small_limit(const struct horon_channel *channel)
 {
     size_t limit = channel->host->shape.small_bytes;
     bool cores_to_spare = channel->team->host_count == 1 && !channel->host->crowded;
     return cores_to_spare ? limit / 8 : limit;
-}
-
-uint64_t horon_slice_bound(const struct horon_channel *channel, uint64_t count, int parts,
-                           int index)
-{
-    if (index == parts)
-        return count;
-    uint64_t in_line = 64 / channel->element_bytes ? 64 / channel->element_bytes : 1;
-    return count / (uint64_t)parts * (uint64_t)index / in_line * in_line;
-}
-
-void *horon_net_scratch(struct horon_channel *channel, int index, size_t bytes)
-{
-    struct net_memory *memory = &channel->net_scratch[index];
-    if (memory->bytes && memory->limit >= bytes)
-        return memory->bytes;
-    horon_free(memory->bytes);
-    memory->limit = 0;
-    memory->bytes = horon_alloc_lines(bytes);
-    if (memory->bytes)
-        memory->limit = bytes;
-    return memory->bytes;
 }

@@ -16,87 +16,17 @@
  * next begins when all have said so. A rank moves 2 (L-1)/L of the bytes through slots, which is
  * the least for private buffers.
  */
-#include "channel_state.h"
+#include "allreduce_state.h"
 
 #include <string.h>
 
 /* What is worth a call that does things side by side: runs of small tensors are shorter. */
 enum { WOVEN_BYTES = 2048 };
 
-/* The slices of a chunk that this rank reduces, or all others, run by run. */
-struct walk {
-    bool ours;
-    uint64_t first, count; /* of the chunk: where it begins, and its elements */
-    uint8_t **slots;       /* [local_size] */
-    struct horon_cursor *cursor;
-    int segment;
-    uint64_t at, end;       /* what the run leaves of the segment, from the chunk's begin */
-    struct horon_piece run; /* count 0: none was fetched */
-    size_t offset;          /* of the run, in a slot */
-};
-
-static struct walk *walk_begin(struct walk *walk, const struct horon_channel *channel,
-                               uint64_t chunk, bool ours, struct horon_cursor *cursor)
-{
-    *walk = (struct walk){.ours = ours,
-                          .first = chunk * channel->chunk_count,
-                          .count = horon_chunk_elements(channel, chunk),
-                          .slots = channel->chunk[(channel->chunk_base + chunk) % HORON_SLOTS],
-                          .cursor = cursor,
-                          .segment = -1};
-    return walk;
-}
-
-static bool next_segment(const struct horon_channel *channel, struct walk *walk)
-{
-    const struct horon_team *team = channel->team;
-    do
-        walk->segment++;
-    while (walk->segment < team->segments &&
-           (walk->segment % team->local_size == team->local_rank) != walk->ours);
-    if (walk->segment >= team->segments)
-        return false;
-    walk->at = horon_slice_bound(channel, walk->count, team->segments, walk->segment);
-    walk->end = horon_slice_bound(channel, walk->count, team->segments, walk->segment + 1);
-    return true;
-}
-
-/* @return elements of the run, the next one if it was used up; 0: the walk is over, or NULL */
-static uint64_t run_of(const struct horon_channel *channel, struct walk *walk)
-{
-    if (!walk)
-        return 0;
-    if (walk->run.count)
-        return walk->run.count;
-    while (walk->at == walk->end)
-        if (!next_segment(channel, walk))
-            return 0;
-    horon_cursor_next(channel->parts, walk->cursor, channel->element_bytes, walk->first + walk->at,
-                      walk->first + walk->end, &walk->run);
-    walk->offset = (size_t)walk->at * channel->element_bytes;
-    walk->at += walk->run.count;
-    return walk->run.count;
-}
-
-/* Where in the chunk the run begins. */
-static uint64_t place_of(const struct walk *walk)
-{
-    return walk->at - walk->run.count;
-}
-
 /* What in may overwrite once the run of out is out. */
-static uint64_t room_behind(const struct walk *out, const struct walk *in)
+static uint64_t room_behind(const struct horon_walk *out, const struct horon_walk *in)
 {
-    return out->at > place_of(in) ? out->at - place_of(in) : 0;
-}
-
-static void use_up(const struct horon_channel *channel, struct walk *walk, uint64_t count)
-{
-    const size_t bytes = (size_t)count * channel->element_bytes;
-    walk->run.src += bytes;
-    walk->run.dst += bytes;
-    walk->run.count -= count;
-    walk->offset += bytes;
+    return out->at > horon_walk_place(in) ? out->at - horon_walk_place(in) : 0;
 }
 
 static uint64_t least(uint64_t a, uint64_t b)
@@ -105,79 +35,81 @@ static uint64_t least(uint64_t a, uint64_t b)
 }
 
 /* The sides of a reduction of our run, from everybody to everybody. */
-static void set_sides(struct horon_channel *channel, const struct walk *ours)
+static void set_sides(struct horon_channel *channel, const struct horon_walk *ours)
 {
     const struct horon_team *team = channel->team;
+    struct horon_reduction *reduction = &horon_allreduce_of(channel)->reduction;
     int outs = 0;
-    channel->outputs[outs++] = ours->run.dst;
-    for (int i = 0; i < team->local_size; i++) {
-        channel->inputs[i] = ours->slots[i] + ours->offset;
+    horon_reduction_set_inputs(reduction, channel, ours);
+    reduction->outputs[outs++] = ours->run.dst;
+    for (int i = 0; i < team->local_size; i++)
         if (i != team->local_rank)
-            channel->outputs[outs++] = ours->slots[i] + ours->offset;
-    }
-    channel->inputs[team->local_rank] = ours->run.src;
+            reduction->outputs[outs++] = ours->slots[i] + ours->offset;
 }
 
 /* Of each run as much, one after the other. */
-static void in_turn(struct horon_channel *channel, struct walk *ours, uint64_t reduced,
-                    struct walk *out, uint64_t to_out, struct walk *in, uint64_t to_post)
+static void in_turn(struct horon_channel *channel, struct horon_walk *ours, uint64_t reduced,
+                    struct horon_walk *out, uint64_t to_out, struct horon_walk *in,
+                    uint64_t to_post)
 {
-    const int me = channel->team->local_rank, n = channel->team->local_size;
+    const struct horon_reduction *reduction = &horon_allreduce_of(channel)->reduction;
+    const size_t element = channel->element_bytes;
     if (reduced) {
         set_sides(channel, ours);
-        horon_reduce_tree(channel->op->agreed.dtype, channel->combine, channel->inputs, n,
-                          channel->op->agreed.prescale, channel->outputs, n, (size_t)reduced,
-                          &channel->finish);
-        use_up(channel, ours, reduced);
+        horon_reduction_run(reduction, channel, channel->team->local_size, reduced,
+                            &reduction->finish);
+        horon_walk_use(channel, ours, reduced);
     }
     if (to_out) {
-        memcpy(out->run.dst, out->slots[me] + out->offset, to_out * channel->element_bytes);
-        use_up(channel, out, to_out);
+        memcpy(out->run.dst, horon_walk_own(channel, out), to_out * element);
+        horon_walk_use(channel, out, to_out);
     }
     if (to_post) {
-        memcpy(in->slots[me] + in->offset, in->run.src, to_post * channel->element_bytes);
-        use_up(channel, in, to_post);
+        memcpy(horon_walk_own(channel, in), in->run.src, to_post * element);
+        horon_walk_use(channel, in, to_post);
     }
 }
 
 /* For each element that is reduced one for each of the others, side by side. */
-static void side_by_side(struct horon_channel *channel, struct walk *ours, uint64_t reduced,
-                         struct walk *out, struct walk *in)
+static void side_by_side(struct horon_channel *channel, struct horon_walk *ours, uint64_t reduced,
+                         struct horon_walk *out, struct horon_walk *in)
 {
-    const int me = channel->team->local_rank, n = channel->team->local_size;
+    const struct horon_reduction *reduction = &horon_allreduce_of(channel)->reduction;
+    const int n = channel->team->local_size;
     const uint64_t copied = reduced * (uint64_t)(n - 1);
     struct horon_reduce_copy copies[2];
     int n_copies = 0;
     if (out)
-        copies[n_copies++] = (struct horon_reduce_copy){out->run.dst, out->slots[me] + out->offset};
+        copies[n_copies++] = (struct horon_reduce_copy){out->run.dst, horon_walk_own(channel, out)};
     if (in)
-        copies[n_copies++] = (struct horon_reduce_copy){in->slots[me] + in->offset, in->run.src};
+        copies[n_copies++] = (struct horon_reduce_copy){horon_walk_own(channel, in), in->run.src};
     set_sides(channel, ours);
-    horon_reduce_tree_beside(channel->op->agreed.dtype, channel->combine, channel->inputs, n,
-                             channel->op->agreed.prescale, channel->outputs, n, (size_t)reduced,
-                             &channel->finish, copies, n_copies, copied * channel->element_bytes);
-    use_up(channel, ours, reduced);
+    horon_reduce_tree_beside(reduction->dtype, reduction->combine, reduction->inputs, n,
+                             reduction->prescale, reduction->outputs, n, (size_t)reduced,
+                             &reduction->finish, copies, n_copies, copied * channel->element_bytes);
+    horon_walk_use(channel, ours, reduced);
     if (out)
-        use_up(channel, out, copied);
+        horon_walk_use(channel, out, copied);
     if (in)
-        use_up(channel, in, copied);
+        horon_walk_use(channel, in, copied);
 }
 
 /* Does all of the walks; NULL: none. They share a slot: in stays behind out, so that it overwrites
  * only what is out. */
-static void weave(struct horon_channel *channel, struct walk *ours, struct walk *out,
-                  struct walk *in)
+static void weave(struct horon_channel *channel, struct horon_walk *ours, struct horon_walk *out,
+                  struct horon_walk *in)
 {
     const uint64_t others = (uint64_t)channel->team->local_size - 1;
     for (;;) {
-        const uint64_t reduced = run_of(channel, ours);
-        const uint64_t to_out = run_of(channel, out), to_post = run_of(channel, in);
+        const uint64_t reduced = horon_walk_run(channel, ours);
+        const uint64_t to_out = horon_walk_run(channel, out);
+        const uint64_t to_post = horon_walk_run(channel, in);
         if (!reduced && !to_out && !to_post)
             return;
         const bool both = to_out && to_post;
         const uint64_t copied = both ? least(to_out, to_post) : to_out + to_post;
         const bool apart = !reduced || !copied || ours->run.src != ours->run.dst ||
-                           (both && place_of(in) > place_of(out));
+                           (both && horon_walk_place(in) > horon_walk_place(out));
         const uint64_t woven = apart ? 0 : least(reduced, copied / others);
         if (woven * channel->element_bytes >= WOVEN_BYTES)
             side_by_side(channel, ours, woven, to_out ? out : NULL, to_post ? in : NULL);
@@ -189,56 +121,77 @@ static void weave(struct horon_channel *channel, struct walk *ours, struct walk 
 
 static bool may_post(struct horon_channel *channel, uint64_t chunk)
 {
-    return chunk == channel->post_next && chunk < channel->chunks &&
-           horon_slot_free(channel, chunk);
+    const struct horon_pipeline *pipeline = &channel->pipeline;
+    return chunk == pipeline->next[HORON_STAGE_POST] && chunk < pipeline->chunks &&
+           horon_pipeline_slot_free(channel, chunk);
 }
 
-static void post(struct horon_channel *channel)
+static void post(struct horon_channel *channel, uint64_t chunk)
 {
-    struct walk in;
+    struct horon_walk in;
     weave(channel, NULL, NULL,
-          walk_begin(&in, channel, channel->post_next, false, &channel->post_at));
-    horon_say_posted(channel, channel->post_next++);
+          horon_walk_begin(&in, channel, chunk, HORON_WALK_OTHERS,
+                           &horon_allreduce_of(channel)->post_at));
+    channel->pipeline.next[HORON_STAGE_POST]++;
+    horon_pipeline_say_posted(channel, chunk);
 }
 
 static bool ready(struct horon_channel *channel, uint64_t k)
 {
-    if (k > 0 && !horon_all_reduced(channel, k - 1))
+    const struct horon_pipeline *pipeline = &channel->pipeline;
+    if (k > 0 && !horon_pipeline_all_reduced(channel, k - 1))
         return false;
-    return k == channel->chunks || (channel->post_next > k && horon_all_posted(channel, k));
+    return k == pipeline->chunks ||
+           (pipeline->next[HORON_STAGE_POST] > k && horon_pipeline_all_posted(channel, k));
 }
 
 static void pass(struct horon_channel *channel, uint64_t k)
 {
-    struct walk walks[3], *ours = NULL, *out = NULL, *in = NULL;
-    if (k < channel->chunks)
-        ours = walk_begin(&walks[0], channel, k, true, &channel->reduce_at);
+    struct horon_allreduce *state = horon_allreduce_of(channel);
+    struct horon_pipeline *pipeline = &channel->pipeline;
+    struct horon_walk walks[3], *ours = NULL, *out = NULL, *in = NULL;
+    if (k < pipeline->chunks)
+        ours = horon_walk_begin(&walks[0], channel, k, HORON_WALK_OURS, &state->reduce_at);
     if (k > 0)
-        out = walk_begin(&walks[1], channel, k - 1, false, &channel->out_at);
+        out = horon_walk_begin(&walks[1], channel, k - 1, HORON_WALK_OTHERS, &state->out_at);
     if (may_post(channel, k + 1))
-        in = walk_begin(&walks[2], channel, k + 1, false, &channel->post_at);
+        in = horon_walk_begin(&walks[2], channel, k + 1, HORON_WALK_OTHERS, &state->post_at);
     weave(channel, ours, out, in);
     if (out)
-        channel->out_next++;
+        pipeline->next[HORON_STAGE_OUT]++;
     if (in)
-        horon_set_posted(channel, channel->post_next++);
+        horon_pipeline_set_posted(channel, pipeline->next[HORON_STAGE_POST]++);
     if (!ours)
         return; /* nobody waits for what is only out */
-    horon_set_reduced(channel, channel->reduce_next++);
+    horon_pipeline_set_reduced(channel, k);
+    pipeline->next[HORON_STAGE_REDUCE] = pipeline->next[HORON_STAGE_EXCHANGE] = k + 1;
     horon_host_wake_all(channel->host, HORON_WAKE_DATA);
 }
 
-bool horon_woven_advance(struct horon_channel *channel)
+/* Before all have met, nothing is written but this rank's slots. */
+static horon_status_t turn(struct horon_channel *channel, bool *moved_out,
+                           struct horon_error *error)
 {
+    (void)error;
     const bool met = channel->met == channel->team->local_size;
-    const uint64_t k = channel->reduce_next, next = channel->post_next;
+    const uint64_t k = channel->pipeline.next[HORON_STAGE_REDUCE];
+    const uint64_t next = channel->pipeline.next[HORON_STAGE_POST];
+    assert(k <= next);
+    assert(next <= k + HORON_SLOTS);
     if (met && ready(channel, k)) {
         pass(channel, k);
-        return true;
+        *moved_out = true;
+        return HORON_OK;
     }
     /* what the pass needs; and while some are not there yet, what there is room for */
     if ((met && next > k) || next >= k + HORON_SLOTS || !may_post(channel, next))
-        return false;
-    post(channel);
-    return true;
+        return HORON_OK;
+    post(channel, next);
+    *moved_out = true;
+    return HORON_OK;
 }
+
+const struct horon_pipeline_ops horon_allreduce_woven = {
+    .turn = turn,
+    .waits_for = horon_allreduce_waits_for,
+};

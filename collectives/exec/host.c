@@ -63,15 +63,16 @@ size_t horon_host_control_bytes(const struct horon_host_shape *shape)
     return pages(lines_bytes(shape) + horon_host_team_bytes(shape));
 }
 
+size_t horon_host_chunk_bytes(size_t wanted, int job_size)
+{
+    const size_t least = (size_t)job_size * HORON_LINE_BYTES;
+    return wanted > least ? wanted : least;
+}
+
+/* A result slot is as large. */
 static size_t small_slot_bytes(const struct horon_host_shape *shape)
 {
     return lines(sizeof(struct horon_slot_head) + shape->small_bytes);
-}
-
-static size_t result_slot_bytes(const struct horon_host_shape *shape)
-{
-    size_t data = shape->small_bytes > HORON_RESULT_BYTES ? shape->small_bytes : HORON_RESULT_BYTES;
-    return lines(sizeof(struct horon_slot_head) + data);
 }
 
 /* Whole pages, so that no slot shares one with what is before or behind it. */
@@ -83,8 +84,7 @@ static size_t chunk_slot_bytes(const struct horon_host_shape *shape)
 /* What lies before the chunk slots. */
 static size_t heads_bytes(const struct horon_host_shape *shape)
 {
-    return pages(FLAGS * sizeof(struct horon_flag) +
-                 HORON_SLOTS * (small_slot_bytes(shape) + result_slot_bytes(shape)));
+    return pages(FLAGS * sizeof(struct horon_flag) + HORON_SLOTS * 2 * small_slot_bytes(shape));
 }
 
 size_t horon_host_channel_bytes(const struct horon_host_shape *shape)
@@ -145,7 +145,7 @@ struct horon_slot_head *horon_host_result(const struct horon_host *host, size_t 
                                           int slot)
 {
     at += FLAGS * sizeof(struct horon_flag) + HORON_SLOTS * small_slot_bytes(&host->shape) +
-          (size_t)slot * result_slot_bytes(&host->shape);
+          (size_t)slot * small_slot_bytes(&host->shape);
     return piece_at(host, at, local_rank);
 }
 

@@ -28,9 +28,13 @@ struct horon_host_shape {
     size_t chunk_bytes; /* data of a chunk slot */
 };
 
-/** A result slot also carries the counts of an allgather: 8 bytes a rank of the job. */
-#define HORON_RESULT_BYTES ((size_t)64 << 10)
+/** What moves between caches; slots and slices begin on one. */
+#define HORON_LINE_BYTES ((size_t)64)
 #define HORON_RING_DATA_BYTES ((size_t)64 << 10)
+
+/** Data of a chunk slot where @p wanted was asked for: a line for each rank of the job at least,
+ * since each may have a region of the slot (windows.h). */
+size_t horon_host_chunk_bytes(size_t wanted, int job_size);
 
 /** Of the segment that the members of a team on one host share. */
 size_t horon_host_team_bytes(const struct horon_host_shape *shape);

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Entering: a rank stores a head with the operation's number and check into one of two small slots.
+ * It may reuse a slot once all others have entered the operation in between, because a rank enters
+ * an operation only after it has ended the one before. Whoever reads a head of another operation
+ * than its own has found a rank that broke the promise of equal sequences, and names both.
+ *
+ * Whom an operation waits for is looked at only when somebody asks, for a warning or a time limit:
+ * it costs the hot path nothing.
+ */
+#include "exec/phases.h"
+
+#include "channel_state.h"
+#include "exec/exchange.h"
+
+#include <assert.h>
+
+#define BIT(phase) (1u << HORON_PHASE_##phase)
+const uint8_t horon_phase_after[HORON_PHASE_COUNT] = {
+    [HORON_PHASE_IDLE] = BIT(ENTER),
+    [HORON_PHASE_ENTER] = BIT(IDLE) | BIT(MEET) | BIT(EXCHANGE) | BIT(PUBLISH) | BIT(PIPELINE),
+    [HORON_PHASE_MEET] = BIT(IDLE) | BIT(EXCHANGE) | BIT(PUBLISH) | BIT(PIPELINE),
+    [HORON_PHASE_EXCHANGE] = BIT(IDLE) | BIT(PIPELINE),
+    [HORON_PHASE_PUBLISH] = BIT(IDLE) | BIT(PIPELINE),
+    [HORON_PHASE_PIPELINE] = BIT(IDLE) | BIT(PIPELINE), /* lengths, then what is that long */
+};
+
+horon_status_t horon_phase_meet(struct horon_channel *channel, int local_rank)
+{
+    assert(local_rank >= HORON_MEET_ALL);
+    assert(local_rank < channel->team->local_size);
+    channel->awaited = local_rank;
+    horon_phase_move(channel, HORON_PHASE_MEET);
+    return HORON_IN_PROGRESS;
+}
+
+horon_status_t horon_phase_done(struct horon_channel *channel, struct horon_error *error)
+{
+    (void)channel;
+    (void)error;
+    return HORON_OK;
+}
+
+horon_status_t horon_phase_never(struct horon_channel *channel, struct horon_error *error)
+{
+    (void)channel;
+    assert(false);
+    return horon_error_set(error, HORON_ERR_PROTO, "an operation came into a phase it has not");
+}
+
+/* The number of the operation that a rank of this host entered last, plus one, as its slot for
+ * @p operation shows it. */
+static uint64_t entered(const struct horon_channel *channel, int local, uint64_t operation)
+{
+    const struct horon_slot_head *head = channel->small[operation % HORON_SLOTS][local];
+    return atomic_load_explicit(&head->sequence, memory_order_acquire);
+}
+
+/* Has everybody entered the operation before, so that this rank's slot may be written? */
+static bool may_enter(struct horon_channel *channel)
+{
+    for (; channel->met < channel->team->local_size; channel->met++)
+        if (entered(channel, channel->met, channel->ended + 1) < channel->ended)
+            return false;
+    channel->met = 0;
+    return true;
+}
+
+static horon_status_t enter(struct horon_channel *channel, bool *moved_out,
+                            struct horon_error *error)
+{
+    if (!may_enter(channel))
+        return HORON_IN_PROGRESS;
+    struct horon_slot_head *own = horon_channel_own(channel);
+    channel->verb->enter(channel);
+    horon_channel_fill_head(channel, own);
+    assert(atomic_load_explicit(&own->sequence, memory_order_relaxed) <= channel->ended);
+    atomic_store_explicit(&own->sequence, channel->ended + 1, memory_order_release);
+    horon_host_wake_all(channel->host, HORON_WAKE_DATA);
+    *moved_out = true;
+    return channel->verb->entered(channel, error);
+}
+
+/* @return OK, all that are awaited are there and agree | IN_PROGRESS | ERR_MISMATCH */
+static horon_status_t see_entries(struct horon_channel *channel, struct horon_error *error)
+{
+    struct horon_slot_head **heads = channel->small[horon_channel_slot(channel)];
+    const uint64_t check = channel->op->check, number = channel->ended + 1;
+    const int awaited = channel->awaited, size = channel->team->local_size;
+    int met = channel->met;
+    while (met < size) {
+        const int local = awaited == HORON_MEET_ALL ? met : awaited;
+        if (atomic_load_explicit(&heads[local]->sequence, memory_order_acquire) != number)
+            break;
+        if (heads[local]->check != check)
+            return horon_channel_differs(channel, local, error);
+        met = awaited == HORON_MEET_ALL ? met + 1 : size;
+    }
+    channel->met = met;
+    return met == size ? HORON_OK : HORON_IN_PROGRESS;
+}
+
+static horon_status_t meet(struct horon_channel *channel, struct horon_error *error)
+{
+    const horon_status_t status = see_entries(channel, error);
+    return status == HORON_OK ? channel->verb->met(channel, error) : status;
+}
+
+static horon_status_t exchange(struct horon_channel *channel, struct horon_error *error)
+{
+    const horon_status_t status = horon_netrun_advance(&channel->nets[0], error);
+    return status == HORON_OK ? channel->verb->exchanged(channel, error) : status;
+}
+
+void horon_phase_publish(struct horon_channel *channel)
+{
+    struct horon_slot_head *result = channel->result[horon_channel_slot(channel)];
+    assert(channel->team->local_rank == 0);
+    assert(atomic_load_explicit(&result->sequence, memory_order_relaxed) <= channel->ended);
+    atomic_store_explicit(&result->sequence, channel->ended + 1, memory_order_release);
+    horon_host_wake_all(channel->host, HORON_WAKE_DATA);
+}
+
+static horon_status_t await_result(struct horon_channel *channel, struct horon_error *error)
+{
+    const struct horon_slot_head *result = channel->result[horon_channel_slot(channel)];
+    if (atomic_load_explicit(&result->sequence, memory_order_acquire) != channel->ended + 1)
+        return HORON_IN_PROGRESS;
+    return channel->verb->published(channel, error);
+}
+
+/* The first chunks may go before all have met: a pipeline looks at `met` where that matters. */
+static horon_status_t pipe(struct horon_channel *channel, bool *moved_out,
+                           struct horon_error *error)
+{
+    if (channel->met < channel->team->local_size) {
+        const horon_status_t status = see_entries(channel, error);
+        if (status < 0)
+            return status;
+    }
+    const horon_status_t status = horon_pipeline_advance(channel, moved_out, error);
+    if (status != HORON_OK)
+        return status;
+    horon_pipeline_end(channel);
+    *moved_out = true;
+    return channel->verb->piped(channel, error);
+}
+
+horon_status_t horon_phase_advance(struct horon_channel *channel, bool *moved_out,
+                                   struct horon_error *error)
+{
+    const enum horon_phase before = channel->phase;
+    horon_status_t status = HORON_IN_PROGRESS;
+    assert(before != HORON_PHASE_IDLE);
+    if (before == HORON_PHASE_ENTER)
+        status = enter(channel, moved_out, error);
+    if (status == HORON_IN_PROGRESS && channel->phase == HORON_PHASE_MEET)
+        status = meet(channel, error);
+    if (status == HORON_IN_PROGRESS && channel->phase == HORON_PHASE_EXCHANGE)
+        status = exchange(channel, error);
+    else if (status == HORON_IN_PROGRESS && channel->phase == HORON_PHASE_PUBLISH)
+        status = await_result(channel, error);
+    if (status == HORON_IN_PROGRESS && channel->phase == HORON_PHASE_PIPELINE)
+        status = pipe(channel, moved_out, error);
+    if (channel->phase != before)
+        *moved_out = true;
+    return status;
+}
+
+bool horon_phase_misses(const struct horon_channel *channel, int local)
+{
+    return entered(channel, local, channel->ended) < channel->ended + 1;
+}
+
+static bool waits_here(const struct horon_channel *channel, int rank, int local)
+{
+    switch (channel->phase) {
+    case HORON_PHASE_IDLE:
+    case HORON_PHASE_EXCHANGE:
+        return false;
+    case HORON_PHASE_ENTER:
+        return entered(channel, local, channel->ended + 1) < channel->ended;
+    case HORON_PHASE_MEET:
+        return (channel->awaited == HORON_MEET_ALL || channel->awaited == local) &&
+               horon_phase_misses(channel, local);
+    case HORON_PHASE_PUBLISH:
+        return local == 0; /* it exchanges with the other hosts */
+    case HORON_PHASE_PIPELINE:
+        return channel->pipeline.ops->waits_for(channel, rank);
+    }
+    return false;
+}
+
+bool horon_phase_waits_for(const struct horon_channel *channel, int rank)
+{
+    const struct horon_team *team = channel->team;
+    if (rank == team->rank)
+        return false;
+    if (team->host_of[rank] == team->host)
+        return waits_here(channel, rank, team->local_rank_of[rank]);
+    if (channel->phase == HORON_PHASE_EXCHANGE)
+        return horon_netrun_waits_for(&channel->nets[0], rank);
+    return channel->phase == HORON_PHASE_PIPELINE &&
+           channel->pipeline.ops->waits_for(channel, rank);
+}

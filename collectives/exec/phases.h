@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The engine of phases: how an operation goes on this rank, whatever its verb.
+ *
+ *     ENTER     writes its small slot, as soon as all have entered the operation before
+ *     MEET      waits for the entries of the ranks of its host, or of one of them
+ *     EXCHANGE  first rank of a host, of several: exchanges something small with the other hosts
+ *     PUBLISH   the other ranks of that host: wait for the result of that
+ *     PIPELINE  chunks of data; see exec/pipeline.h
+ *
+ * A verb says by horon_phase_move() (channel_state.h) which comes next, and may leave out any but
+ * ENTER. Nothing goes back; but one pipeline may follow another.
+ */
+#ifndef HORON_EXEC_PHASES_H
+#define HORON_EXEC_PHASES_H
+
+#include "status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct horon_channel;
+
+enum horon_phase {
+    HORON_PHASE_IDLE,
+    HORON_PHASE_ENTER,
+    HORON_PHASE_MEET,
+    HORON_PHASE_EXCHANGE,
+    HORON_PHASE_PUBLISH,
+    HORON_PHASE_PIPELINE
+};
+#define HORON_PHASE_COUNT 6
+
+/** Awaited: all ranks of the host. */
+#define HORON_MEET_ALL (-1)
+
+/** Bits of the phases that may come after one, by that one. */
+extern const uint8_t horon_phase_after[HORON_PHASE_COUNT];
+/** To MEET, for @p local_rank or HORON_MEET_ALL. @return IN_PROGRESS, for verbs to return */
+horon_status_t horon_phase_meet(struct horon_channel *channel, int local_rank);
+
+/**
+ * Advances the operation through its phases as far as it goes without waiting.
+ * @return as horon_channel_advance()
+ */
+horon_status_t horon_phase_advance(struct horon_channel *channel, bool *moved_out,
+                                   struct horon_error *error);
+
+/** The first rank of a host, of several: shows the others of its host that the data of the result
+ * slot is complete. */
+void horon_phase_publish(struct horon_channel *channel);
+
+/** For a verb whose operation has ended where its pipeline has. @return OK */
+horon_status_t horon_phase_done(struct horon_channel *channel, struct horon_error *error);
+/** For the slots of a verb that is never in that phase: it is our mistake to come here. */
+horon_status_t horon_phase_never(struct horon_channel *channel, struct horon_error *error);
+
+/** Has local rank @p local not yet entered the operation in flight? */
+bool horon_phase_misses(const struct horon_channel *channel, int local);
+/** Does the operation in flight wait for job rank @p rank? See horon_channel_waits_for(). */
+bool horon_phase_waits_for(const struct horon_channel *channel, int rank);
+
+#endif

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a reducing verb keeps of its operation: how elements are combined, and the sides of one
+ * reduction among the ranks of a host. Lies in the verb's state.
+ */
+#ifndef HORON_EXEC_REDUCTION_H
+#define HORON_EXEC_REDUCTION_H
+
+#include "channel_state.h"
+#include "exec/walk.h"
+
+struct horon_reduction {
+    horon_dtype_t dtype;
+    horon_redop_t combine; /* the operation, with AVERAGE made SUM */
+    double prescale;
+    struct horon_reduce_finish partial; /* of a host's sum, which is rounded; then of the whole */
+    struct horon_reduce_finish finish;
+    const void **inputs; /* [local_size], of one reduction */
+    void **outputs;      /* [local_size] */
+};
+
+/** Bytes behind the struct for its tables. */
+size_t horon_reduction_tables_bytes(const struct horon_team *team);
+/** @param tables  the memory for them, aligned for pointers */
+void horon_reduction_init(struct horon_reduction *reduction, const struct horon_team *team,
+                          void *tables);
+/** Takes what it needs of the operation that begins. */
+void horon_reduction_begin(struct horon_reduction *reduction, const struct horon_channel *channel);
+
+/** The small slots of the host's ranks, which have met, from element @p at: to @p out. */
+void horon_reduction_of_small(struct horon_reduction *reduction,
+                              const struct horon_channel *channel, uint64_t at, uint64_t count,
+                              void *out, const struct horon_reduce_finish *finish);
+
+/** Makes the host's slots at a run of a walk over our slices the inputs, with this rank's own input
+ * where it is. */
+void horon_reduction_set_inputs(struct horon_reduction *reduction,
+                                const struct horon_channel *channel, const struct horon_walk *ours);
+
+/** Reduces the inputs to outputs[0 .. outputs - 1]. */
+static inline void horon_reduction_run(const struct horon_reduction *reduction,
+                                       const struct horon_channel *channel, int outputs,
+                                       uint64_t count, const struct horon_reduce_finish *finish)
+{
+    horon_reduce_tree(reduction->dtype, reduction->combine, reduction->inputs,
+                      channel->team->local_size, reduction->prescale, reduction->outputs, outputs,
+                      (size_t)count, finish);
+}
+
+#endif
