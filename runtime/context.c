@@ -19,24 +19,25 @@
 /* How long leaving may take to bring the last messages to the other hosts. */
 #define GOODBYE_MS 1000
 
-static struct horon_host_shape shape_of(const struct horon_config *config, int local_size)
+static struct horon_host_shape shape_of(const struct horon_config *config, int local_size, int size)
 {
     return (struct horon_host_shape){
         .local_size = local_size,
         .small_bytes = (size_t)config->shm_small_bytes,
-        .chunk_bytes = (size_t)config->shm_chunk_bytes,
+        .chunk_bytes = horon_host_chunk_bytes((size_t)config->shm_chunk_bytes, size),
     };
 }
 
 static size_t control_bytes(const struct horon_config *config, int local_size)
 {
-    struct horon_host_shape shape = shape_of(config, local_size);
+    const struct horon_host_shape shape = {.local_size = local_size};
+    (void)config; /* no data lies there */
     return horon_host_control_bytes(&shape);
 }
 
-static size_t arena_bytes(const struct horon_config *config, int local_size)
+static size_t arena_bytes(const struct horon_config *config, int local_size, int size)
 {
-    struct horon_host_shape shape = shape_of(config, local_size);
+    struct horon_host_shape shape = shape_of(config, local_size, size);
     return horon_engine_arena_at(&shape, HORON_LANE_COUNT);
 }
 
@@ -115,7 +116,8 @@ static void see_host(struct horon_context *ctx)
 {
     const struct horon_topology *topology = &ctx->boot.topology;
     int host = topology->host_of[topology->rank];
-    ctx->host.shape = shape_of(&ctx->config, horon_topology_host_size(topology, host));
+    ctx->host.shape =
+        shape_of(&ctx->config, horon_topology_host_size(topology, host), topology->size);
     horon_host_see_control(&ctx->host, ctx->boot.control.base,
                            topology->local_rank_of[topology->rank]);
     ctx->host.doorbell = ring_doorbell;

@@ -37,7 +37,7 @@ struct horon_boot_caller {
     /* bytes of the host's control segment for @p local_size ranks; zeroed when mapped */
     size_t (*control_bytes)(const struct horon_config *config, int local_size);
     /* bytes of each rank's arena; zeroed */
-    size_t (*arena_bytes)(const struct horon_config *config, int local_size);
+    size_t (*arena_bytes)(const struct horon_config *config, int local_size, int size);
     int host_ranks_max; /* a host with more is refused */
     /* NULL, or asked about every 100 ms while joining waits; other than 0 ends it for all ranks */
     int (*interrupted)(void *arg);

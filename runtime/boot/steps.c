@@ -181,7 +181,7 @@ horon_status_t horon_step_share(struct horon_joining *j, struct horon_error *err
     struct horon_share_options options = {
         .topology = topology,
         .control_bytes = j->caller->control_bytes(j->config, host_size),
-        .arena_bytes = j->caller->arena_bytes(j->config, host_size)};
+        .arena_bytes = j->caller->arena_bytes(j->config, host_size, topology->size)};
     for (int i = 0; i < host_size; i++)
         options.group_ranks +=
             j->infos[horon_topology_rank_at(topology, host, i)].group == j->infos[j->id.rank].group;

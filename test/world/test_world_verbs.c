@@ -319,6 +319,17 @@ static void test_allgather_with_unequal_rows_joins_in_rank_order(void **state)
     for_all_worlds(allgathers);
 }
 
+/* The one rank of a host fetches for it from all others: more than a slot of 4 KiB has lines. */
+static void test_allgather_from_many_ranks_fits_any_slot(void **state)
+{
+    (void)state;
+    static const char *const smallest[] = {"SHM_CHUNK_BYTES=4096", "SHM_SMALL_BYTES=64", NULL};
+    struct world *world = world_create((const int[]){1, 70}, 2, smallest, 71);
+    check_allgather(world, 40, HORON_IN_ORDER, false);
+    check_allgather(world, 1, 0, false);
+    world_destroy(world);
+}
+
 static void barriers(struct world *world)
 {
     struct horon_request **requests = calloc((size_t)world->size, sizeof(void *));
@@ -353,6 +364,7 @@ int main(void)
         cmocka_unit_test(test_allreduce_in_any_world_gives_reference_bits),
         cmocka_unit_test(test_broadcast_in_any_world_reaches_all),
         cmocka_unit_test(test_allgather_with_unequal_rows_joins_in_rank_order),
+        cmocka_unit_test(test_allgather_from_many_ranks_fits_any_slot),
         cmocka_unit_test(test_barrier_without_last_rank_does_not_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

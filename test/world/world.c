@@ -82,7 +82,8 @@ static void make_hosts(struct world *world, const int *host_sizes)
         struct horon_host_shape shape = {
             .local_size = host_sizes[h],
             .small_bytes = (size_t)world->config.shm_small_bytes,
-            .chunk_bytes = (size_t)world->config.shm_chunk_bytes,
+            .chunk_bytes =
+                horon_host_chunk_bytes((size_t)world->config.shm_chunk_bytes, world->size),
         };
         host->local_size = host_sizes[h];
         host->control_bytes = horon_host_control_bytes(&shape);
@@ -102,7 +103,8 @@ static void make_rank_host(struct world *world, struct world_rank *rank)
     rank->host = (struct horon_host){
         .shape = {.local_size = host->local_size,
                   .small_bytes = (size_t)world->config.shm_small_bytes,
-                  .chunk_bytes = (size_t)world->config.shm_chunk_bytes},
+                  .chunk_bytes =
+                      horon_host_chunk_bytes((size_t)world->config.shm_chunk_bytes, world->size)},
         .arenas = host->arenas,
         .doorbell = no_doorbell,
     };

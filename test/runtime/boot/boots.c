@@ -23,8 +23,9 @@ static size_t control_bytes(const struct horon_config *config, int local_size)
     return (size_t)config->spin_us * (size_t)local_size;
 }
 
-static size_t arena_bytes(const struct horon_config *config, int local_size)
+static size_t arena_bytes(const struct horon_config *config, int local_size, int size)
 {
+    (void)size;
     (void)local_size;
     return (size_t)config->yield_us << 12;
 }
