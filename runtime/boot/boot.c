@@ -35,7 +35,8 @@ static void tick_due(void *arg)
 static const char *host_of(void *arg, int rank)
 {
     const struct horon_joining *j = arg;
-    return j->names[rank][0] ? j->names[rank] : NULL;
+    const char *name = j->boot->ranks.names[rank];
+    return name[0] ? name : NULL;
 }
 
 /* A launcher says hello at once; on a crowded machine it may not get to it for a while. */
@@ -84,16 +85,13 @@ static horon_status_t open_store(struct horon_joining *j, const char *key_text,
 static horon_status_t allocate(struct horon_joining *j, struct horon_error *error)
 {
     const size_t size = (size_t)j->id.size;
-    j->infos = horon_zalloc(size, sizeof *j->infos);
-    j->peer_infos = horon_zalloc(size, sizeof *j->peer_infos);
-    j->names = horon_zalloc(size, sizeof *j->names);
     j->leader_of = horon_zalloc(size, sizeof *j->leader_of);
     j->boot->socket_of = horon_zalloc(size, sizeof *j->boot->socket_of);
-    if (!j->infos || !j->peer_infos || !j->names || !j->leader_of || !j->boot->socket_of)
+    if (!j->leader_of || !j->boot->socket_of)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory to join %d ranks", j->id.size);
     for (int r = 0; r < j->id.size; r++)
         j->boot->socket_of[r] = -1;
-    return HORON_OK;
+    return horon_rank_list_init(&j->boot->ranks, j->id.size, error);
 }
 
 /* Everything that needs nobody else. */
@@ -117,7 +115,7 @@ static horon_status_t prepare(struct horon_joining *j, int rank, int size,
                                horon_clock_deadline(horon_clock_ns(), j->config->start_timeout_ms));
     j->log->rank = j->id.rank;
     memcpy(j->log->host, j->mine.name, sizeof j->mine.name);
-    memcpy(j->names[j->id.rank], j->mine.name, sizeof j->mine.name);
+    memcpy(j->boot->ranks.names[j->id.rank], j->mine.name, sizeof j->mine.name);
     horon_report_identity(j);
     j->hello = (struct horon_hello){.protocol_min = HORON_PROTOCOL_MIN,
                                     .protocol_max = HORON_PROTOCOL_MAX,
@@ -133,7 +131,7 @@ static horon_status_t join_alone(struct horon_joining *j, struct horon_error *er
 {
     j->boot->job_id = j->mine.job;
     horon_status_t status = horon_topology_init(&j->boot->topology, 0, 1, j->leader_of,
-                                                (const char(*)[64])j->names, error);
+                                                (const char(*)[64])j->boot->ranks.names, error);
     if (status == HORON_OK)
         status = horon_step_check_settings(j, error);
     if (status == HORON_OK)
@@ -184,9 +182,8 @@ static void drain(struct horon_joining *j)
 
 static void joining_deinit(struct horon_joining *j)
 {
-    horon_peers_destroy(j->peers);
+    horon_links_destroy(j->links);
     horon_listeners_close(&j->listeners);
-    horon_host_meeting_destroy(j->meeting);
     horon_share_destroy(j->share);
     if (j->host_listener >= 0)
         close(j->host_listener);
@@ -197,11 +194,7 @@ static void joining_deinit(struct horon_joining *j)
     }
     horon_store_destroy(j->store);
     horon_pump_deinit(&j->pump);
-    horon_free(j->infos);
-    horon_free(j->peer_infos);
-    horon_free(j->names);
     horon_free(j->leader_of);
-    horon_blobs_deinit(&j->addresses);
     horon_blobs_deinit(&j->blobs);
     explicit_bzero(&j->key, sizeof j->key);
     horon_free(j);
@@ -301,6 +294,7 @@ void horon_boot_deinit(struct horon_boot *boot)
     horon_free(boot->local);
     horon_free(boot->socket_of);
     horon_topology_deinit(&boot->topology);
+    horon_rank_list_deinit(&boot->ranks);
     horon_fds_deinit(&boot->fds);
     horon_boot_init(boot);
 }

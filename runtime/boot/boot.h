@@ -8,6 +8,7 @@
 #define HORON_BOOT_BOOT_H
 
 #include "boot/fds.h"
+#include "boot/links.h"
 #include "config.h"
 #include "log.h"
 #include "status.h"
@@ -59,7 +60,8 @@ struct horon_boot {
     struct horon_local_peer *local; /* [local size] by local rank */
     uint32_t cores; /* of this host, as that of its ranks sees it which sees fewest; 0: not known */
     int *socket_of; /* [size] connected, non-blocking, proven TCP socket, or -1 */
-    int store_socket; /* kept open so that the launcher sees us; -1 if none */
+    struct horon_rank_list ranks; /* what is known of each */
+    int store_socket;             /* kept open so that the launcher sees us; -1 if none */
     /* All sockets, until the caller has settled what it took of the above. */
     struct horon_fds fds;
     bool settled;

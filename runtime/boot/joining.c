@@ -192,10 +192,10 @@ static horon_status_t judge(struct horon_joining *j, struct horon_error *error)
         return HORON_OK;
     if (culprit == j->id.rank)
         return horon_error_set(error, worst.status, "%s", worst.text);
-    if (!j->names[culprit][0]) /* its card was to come in this round */
+    if (!j->boot->ranks.names[culprit][0]) /* its card was to come in this round */
         return horon_error_set(error, worst.status, "rank %d: %s", culprit, worst.text);
-    return horon_error_set(error, worst.status, "rank %d (%s): %s", culprit, j->names[culprit],
-                           worst.text);
+    return horon_error_set(error, worst.status, "rank %d (%s): %s", culprit,
+                           j->boot->ranks.names[culprit], worst.text);
 }
 
 static horon_status_t take_gifts(struct horon_joining *j, const struct horon_step *step,

@@ -8,10 +8,9 @@
 #define HORON_BOOT_JOINING_H
 
 #include "boot/boot.h"
-#include "boot/card.h"
-#include "boot/host.h"
 #include "boot/identity/identity.h"
-#include "boot/peers.h"
+#include "boot/links.h"
+#include "boot/listen.h"
 #include "boot/pump.h"
 #include "boot/share.h"
 #include "boot/store/frame.h"
@@ -19,13 +18,6 @@
 
 /** Of a rank with others; steps.c lists them. */
 #define HORON_STEP_COUNT 4
-
-/** What is kept of another rank's card. */
-struct horon_rank_info {
-    char socket[HORON_CARD_SOCKET_BYTES];
-    uint64_t group;
-    uint32_t cores;
-};
 
 /** One rank that joins. Owner: horon_boot(). */
 struct horon_joining {
@@ -50,17 +42,14 @@ struct horon_joining {
     struct horon_card mine;
     struct horon_card cards[2]; /* rank 0's, and that of the rank that is being read */
     int host_listener;          /* until the host takes it */
-    struct horon_host_meeting *meeting;
     struct horon_share *share;
     struct horon_listeners listeners;
-    struct horon_peers *peers;
-    struct horon_blobs blobs;     /* of this round, without how each rank fared */
-    struct horon_blobs addresses; /* where each rank listens; none if there is one host */
-    /* [size] each */
-    struct horon_rank_info *infos;
-    struct horon_peer_info *peer_infos;
-    char (*names)[64];
-    int *leader_of;
+    struct horon_links *links;
+    bool host_known;               /* leader_of[our rank] is true */
+    int missing;                   /* connections to other hosts */
+    struct horon_error link_error; /* the first that failed */
+    struct horon_blobs blobs;      /* of this round, without how each rank fared */
+    int *leader_of;                /* [size] */
     uint8_t blob[HORON_STORE_BLOB_BYTES_MAX];
 };
 

@@ -14,11 +14,14 @@
 #include "alloc.h"
 #include "boot/memory.h"
 #include "boot/pass.h"
+#include "boot/process.h"
 #include "clock.h"
 
 #include <assert.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -30,7 +33,6 @@ struct end {
     struct horon_share *share;
     struct end *next;
     int rank, local_rank;     /* local_rank: -1 before the start */
-    int pidfd;                /* the leader's, until the start */
     struct horon_watch watch; /* its fd is the socket, -1 if there is none */
     struct horon_pass_inbox inbox;
     int next_note; /* to send: the leader's next one is about this local rank */
@@ -67,7 +69,6 @@ static void hang_up(struct end *end)
     horon_pump_unwatch(end->share->pump, &end->watch);
     horon_pass_inbox_deinit(&end->inbox);
     close_fd(&end->watch.fd);
-    close_fd(&end->pidfd);
 }
 
 /* Memory was refused: says whose it is, and what its user can do. */
@@ -224,6 +225,40 @@ static void end_ready(void *arg, uint32_t events)
 
 /* ---- Beginning and end ---- */
 
+static int open_own_pidfd(void)
+{
+    return (int)syscall(SYS_pidfd_open, getpid(), 0);
+}
+
+horon_status_t horon_share_listen(int rank, char *name, size_t name_bytes, int *fd_out,
+                                  struct horon_fds *fds, const struct horon_log *log,
+                                  struct horon_error *error)
+{
+    uint64_t random[2];
+    struct horon_address address;
+    *fd_out = -1;
+    name[0] = 0;
+    int pidfd = open_own_pidfd();
+    if (pidfd < 0) { /* deaths could not be seen: sharing memory would not be safe */
+        HORON_LOG_WARN(log, "no shared memory: no pidfd (%s)", strerrordesc_np(errno));
+        return HORON_OK;
+    }
+    close(pidfd);
+    horon_status_t status = horon_random(random, sizeof random, error);
+    if (status != HORON_OK)
+        return status;
+    snprintf(name, name_bytes, "horon-%d-%016" PRIx64 "%016" PRIx64, rank, random[0], random[1]);
+    horon_address_abstract(name, &address);
+    horon_fds_hold(fds);
+    *fd_out = horon_fds_note(fds, horon_address_listen(&address));
+    horon_fds_release(fds);
+    if (*fd_out >= 0)
+        return HORON_OK;
+    HORON_LOG_WARN(log, "no shared memory: no unix socket (%s)", strerrordesc_np(errno));
+    name[0] = 0;
+    return HORON_OK;
+}
+
 static horon_status_t make_map(const char *name, size_t bytes, struct horon_map *map,
                                struct horon_error *error)
 {
@@ -262,7 +297,7 @@ static horon_status_t make_memory(struct horon_share *share, struct horon_error 
         return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "no doorbell");
     if (!leads(share) || share->host_size == 1)
         return HORON_OK;
-    share->own_pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    share->own_pidfd = open_own_pidfd();
     if (share->own_pidfd < 0)
         return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "no pidfd");
     return HORON_OK;
@@ -299,24 +334,25 @@ static void open_end(struct end *end)
         return;
     }
     end->local_rank = topology->local_rank_of[end->rank];
-    if (leads(share) && end->pidfd < 0) {
-        horon_error_set(&error, HORON_ERR_SYSTEM, "there is no descriptor to watch its process");
-        share_failed(end, &error);
-        return;
+    if (leads(share)) {
+        int *pidfd = &share->boot->local[end->local_rank].pidfd;
+        *pidfd = horon_process_open(end->watch.fd);
+        if (*pidfd < 0) {
+            horon_error_set_errno(&error, HORON_ERR_SYSTEM, errno, "its process cannot be watched");
+            share_failed(end, &error);
+            return;
+        }
     }
-    share->boot->local[end->local_rank].pidfd = end->pidfd;
-    end->pidfd = -1;
     flush(end);
 }
 
-void horon_share_add(struct horon_share *share, int rank, int socket, int pidfd)
+void horon_share_add(struct horon_share *share, int rank, int socket)
 {
     struct end *end = horon_zalloc(1, sizeof *end), *same = share->ends;
     while (same && same->rank != rank)
         same = same->next;
     if (!end || same) {
         close(socket);
-        close_fd(&pidfd);
         horon_error_set(&share->error, HORON_ERR_SYSTEM,
                         "rank %d came to share memory, but it came twice, or there is no memory",
                         rank);
@@ -327,7 +363,6 @@ void horon_share_add(struct horon_share *share, int rank, int socket, int pidfd)
                         .next = share->ends,
                         .rank = rank,
                         .local_rank = -1,
-                        .pidfd = pidfd,
                         .watch = {.ready = end_ready, .arg = end, .fd = socket}};
     share->ends = end;
     if (share->boot)

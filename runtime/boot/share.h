@@ -20,12 +20,20 @@ horon_status_t horon_share_create(struct horon_pump *pump, struct horon_share **
                                   struct horon_error *error);
 
 /**
+ * Listens at an abstract unix socket of a random name, before anybody knows who will lead.
+ * @param name [name_bytes] the name, to be put on our card; "" if this process cannot share memory
+ * @return OK, *fd_out is the caller's; -1 with "" | ERR_SYSTEM
+ */
+horon_status_t horon_share_listen(int rank, char *name, size_t name_bytes, int *fd_out,
+                                  struct horon_fds *fds, const struct horon_log *log,
+                                  struct horon_error *error);
+
+/**
  * Adds a proven connection to a rank of this host, before the start or after: the leader has one to
  * each member, a member one to the leader.
- * @param socket, pidfd the share's from now on, in any case; pidfd, of that rank's process, is for
- *        the leader, and -1 for a member. Wrong ones make the share fail.
+ * @param socket the share's from now on, in any case
  */
-void horon_share_add(struct horon_share *share, int rank, int socket, int pidfd);
+void horon_share_add(struct horon_share *share, int rank, int socket);
 
 /**
  * Makes our own memory and begins to pass it.

@@ -14,8 +14,7 @@
  */
 #include "boot/joining.h"
 
-#include "alloc.h"
-
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -37,8 +36,8 @@ static horon_status_t open_socket(struct horon_joining *j, struct horon_error *e
     horon_status_t status = horon_step_check_settings(j, error);
     if (status != HORON_OK || !j->config->shm_enabled)
         return status;
-    return horon_host_listen(j->id.rank, j->mine.socket, sizeof j->mine.socket, &j->host_listener,
-                             &j->boot->fds, j->log, error);
+    return horon_share_listen(j->id.rank, j->mine.socket, sizeof j->mine.socket, &j->host_listener,
+                              &j->boot->fds, j->log, error);
 }
 
 static void give_card(const struct horon_joining *j, struct horon_writer *out)
@@ -53,12 +52,13 @@ static horon_status_t take_card(struct horon_joining *j, int rank, struct horon_
     if (!horon_card_decode(in, card))
         return horon_error_set(error, HORON_ERR_PROTO,
                                "rank %d put an unreadable card into the store", rank);
-    memcpy(j->names[rank], card->name, sizeof card->name);
-    memcpy(j->infos[rank].socket, card->socket, sizeof card->socket);
-    j->infos[rank].group = card->group;
-    j->infos[rank].cores = card->cores;
-    memcpy(j->peer_infos[rank].member, card->member, sizeof card->member);
-    j->peer_infos[rank].same_machine = horon_card_same_machine(&j->mine, card);
+    struct horon_rank_info *info = &j->boot->ranks.infos[rank];
+    memcpy(j->boot->ranks.names[rank], card->name, sizeof card->name);
+    memcpy(info->socket, card->socket, sizeof card->socket);
+    memcpy(info->member, card->member, sizeof card->member);
+    info->group = card->group;
+    info->cores = card->cores;
+    info->same_machine = horon_card_same_machine(&j->mine, card);
     return rank ? horon_card_check_settings(&j->cards[0], 0, card, rank, error) : HORON_OK;
 }
 
@@ -69,12 +69,56 @@ static horon_status_t know_job(struct horon_joining *j, struct horon_error *erro
     return HORON_OK;
 }
 
+/* ---- Connections, as they come ---- */
+
+static bool is_linked(const struct horon_joining *j, int rank)
+{
+    return rank != j->id.rank && horon_topology_linked(&j->boot->topology, j->id.rank, rank);
+}
+
+/* Of two linked ranks the higher one connects, so each knows whom it waits for. */
+static bool wanted(void *arg, int rank, enum horon_way way)
+{
+    const struct horon_joining *j = arg;
+    if (rank < j->id.rank)
+        return false;
+    return way == HORON_WAY_HOST || (is_linked(j, rank) && j->boot->socket_of[rank] < 0);
+}
+
+static void opened(void *arg, int rank, enum horon_way way, const struct horon_proven *proven)
+{
+    struct horon_joining *j = arg;
+    if (way == HORON_WAY_NETWORK) {
+        assert(j->missing > 0);
+        j->boot->socket_of[rank] = proven->fd;
+        j->missing--;
+        return;
+    }
+    if (rank < j->id.rank) {
+        j->leader_of[j->id.rank] = rank;
+        j->host_known = true;
+    }
+    horon_share_add(j->share, rank, proven->fd);
+}
+
+/* Not to reach the leader is no failure, only a host more. */
+static void failed(void *arg, int rank, enum horon_way way, const struct horon_error *why)
+{
+    struct horon_joining *j = arg;
+    if (way == HORON_WAY_HOST) {
+        HORON_LOG_WARN(j->log, "no shared memory with rank %d: %s", rank, why->text);
+        j->host_known = true;
+    } else if (j->link_error.status == HORON_OK) {
+        j->link_error = *why;
+    }
+}
+
 /* ---- Hosts ---- */
 
 static horon_status_t ask_leader(struct horon_joining *j, struct horon_error *error)
 {
     (void)error;
-    return horon_host_meeting_leader(j->meeting, &j->leader_of[j->id.rank]);
+    return j->host_known ? HORON_OK : HORON_AGAIN;
 }
 
 static horon_status_t leader_is_late(struct horon_joining *j, char *text, size_t text_bytes)
@@ -84,28 +128,48 @@ static horon_status_t leader_is_late(struct horon_joining *j, char *text, size_t
     return HORON_ERR_TIMEOUT;
 }
 
+/* The lowest rank that may share memory with us; ourselves, if that is us or none may. */
+static int find_candidate(const struct horon_joining *j)
+{
+    const struct horon_rank_info *infos = j->boot->ranks.infos;
+    int rank = 0;
+    while (rank < j->id.rank &&
+           !(j->mine.socket[0] && infos[rank].socket[0] && infos[rank].same_machine))
+        rank++;
+    return rank;
+}
+
+/* Candidates (same kernel, same network namespace) try: each connects to the lowest one and proves
+ * the key. Who succeeds is of its host; who does not leads a host of its own. A process that the
+ * leader cannot watch (another user's, another pid namespace) is not let in: it would be missed
+ * only by a time limit if it died. */
 static horon_status_t find_host(struct horon_joining *j, struct horon_error *error)
 {
-    int leader = 0;
-    while (leader < j->id.rank &&
-           !(j->mine.socket[0] && j->infos[leader].socket[0] && j->peer_infos[leader].same_machine))
-        leader++;
+    struct horon_links_options options = {.pump = &j->pump,
+                                          .key = &j->key,
+                                          .hello = j->hello,
+                                          .ranks = &j->boot->ranks,
+                                          .log = j->log,
+                                          .wanted = wanted,
+                                          .opened = opened,
+                                          .failed = failed,
+                                          .arg = j};
+    const int leader = find_candidate(j);
+    options.hello.role = HORON_ROLE_PEER;
+    j->leader_of[j->id.rank] = j->id.rank;
     horon_status_t status = horon_share_create(&j->pump, &j->share, error);
-    if (status != HORON_OK)
-        return status;
-    struct horon_host_meeting_options options = {.pump = &j->pump,
-                                                 .key = &j->key,
-                                                 .hello = j->hello,
-                                                 .leader = leader,
-                                                 .leader_socket = j->infos[leader].socket,
-                                                 .leader_member = j->peer_infos[leader].member,
-                                                 .share = j->share,
-                                                 .log = j->log};
-    options.hello.role = HORON_ROLE_HOST;
-    status = horon_host_meeting_create(&options, j->host_listener, &j->meeting, error);
-    j->host_listener = -1;
     if (status == HORON_OK)
-        status = horon_joining_wait(j, ask_leader, leader_is_late, error);
+        status = horon_links_create(&options, &j->links, error);
+    if (status == HORON_OK && leader != j->id.rank) {
+        status = horon_links_open(j->links, leader, HORON_WAY_HOST, UINT64_MAX, error);
+        return status == HORON_OK ? horon_joining_wait(j, ask_leader, leader_is_late, error)
+                                  : status;
+    }
+    j->host_known = true;
+    if (status == HORON_OK && j->host_listener >= 0)
+        status = horon_links_listen(j->links, HORON_WAY_HOST, &j->host_listener, 1, error);
+    if (status == HORON_OK)
+        j->host_listener = -1;
     return status;
 }
 
@@ -131,7 +195,8 @@ static uint32_t cores_of_host(const struct horon_joining *j)
     const int host = topology->host_of[j->id.rank];
     uint32_t least = 0;
     for (int i = 0; i < horon_topology_host_size(topology, host); i++)
-        least = horon_card_cores(least, j->infos[horon_topology_rank_at(topology, host, i)].cores);
+        least = horon_card_cores(
+            least, j->boot->ranks.infos[horon_topology_rank_at(topology, host, i)].cores);
     return least;
 }
 
@@ -151,8 +216,9 @@ static horon_status_t take_leader(struct horon_joining *j, int rank, struct horo
 /* Every rank knows every rank's leader: the same topology everywhere. */
 static horon_status_t know_hosts(struct horon_joining *j, struct horon_error *error)
 {
-    horon_status_t status = horon_topology_init(&j->boot->topology, j->id.rank, j->id.size,
-                                                j->leader_of, (const char(*)[64])j->names, error);
+    horon_status_t status =
+        horon_topology_init(&j->boot->topology, j->id.rank, j->id.size, j->leader_of,
+                            (const char(*)[64])j->boot->ranks.names, error);
     if (status != HORON_OK)
         return status;
     j->boot->cores = cores_of_host(j);
@@ -184,7 +250,8 @@ horon_status_t horon_step_share(struct horon_joining *j, struct horon_error *err
         .arena_bytes = j->caller->arena_bytes(j->config, host_size, topology->size)};
     for (int i = 0; i < host_size; i++)
         options.group_ranks +=
-            j->infos[horon_topology_rank_at(topology, host, i)].group == j->infos[j->id.rank].group;
+            j->boot->ranks.infos[horon_topology_rank_at(topology, host, i)].group ==
+            j->boot->ranks.infos[j->id.rank].group;
     horon_status_t status = horon_share_start(j->share, &options, j->boot, error);
     return status == HORON_OK ? horon_joining_wait(j, ask_shared, host_is_late, error) : status;
 }
@@ -194,7 +261,7 @@ horon_status_t horon_step_share(struct horon_joining *j, struct horon_error *err
 static bool has_linked_above(const struct horon_joining *j)
 {
     for (int r = j->id.rank + 1; r < j->id.size; r++)
-        if (horon_topology_linked(&j->boot->topology, j->id.rank, r))
+        if (is_linked(j, r))
             return true;
     return false;
 }
@@ -218,7 +285,7 @@ static horon_status_t take_addresses(struct horon_joining *j, int rank, struct h
                                      struct horon_error *error)
 {
     struct horon_addresses ignored;
-    j->peer_infos[rank].addresses = j->blobs.items[rank];
+    j->boot->ranks.infos[rank].addresses = j->blobs.items[rank];
     if (horon_addresses_decode(in, &ignored))
         return HORON_OK;
     return horon_error_set(error, HORON_ERR_PROTO, "rank %d has unreadable addresses", rank);
@@ -227,37 +294,52 @@ static horon_status_t take_addresses(struct horon_joining *j, int rank, struct h
 static horon_status_t keep_addresses(struct horon_joining *j, struct horon_error *error)
 {
     (void)error;
-    j->addresses = j->blobs;
+    j->boot->ranks.addresses = j->blobs;
     j->blobs = (struct horon_blobs){0};
     return HORON_OK;
 }
 
 static horon_status_t ask_connected(struct horon_joining *j, struct horon_error *error)
 {
-    return horon_peers_state(j->peers, error);
+    if (j->link_error.status != HORON_OK)
+        *error = j->link_error;
+    return j->link_error.status != HORON_OK ? j->link_error.status
+           : j->missing                     ? HORON_AGAIN
+                                            : HORON_OK;
 }
 
 /* A rank that only waited leaves it to the other side to say what it tried. */
-static horon_status_t peers_are_late(struct horon_joining *j, char *text, size_t text_bytes)
+static horon_status_t links_are_late(struct horon_joining *j, char *text, size_t text_bytes)
 {
-    j->others_failed = !horon_peers_explain(j->peers, text, text_bytes);
+    size_t used = 0;
+    j->others_failed = true;
+    for (int r = 0; r < j->id.size && used < text_bytes; r++) {
+        char tried[512];
+        if (!is_linked(j, r) || j->boot->socket_of[r] >= 0)
+            continue;
+        const bool trying = horon_links_explain(j->links, r, tried, sizeof tried);
+        j->others_failed = j->others_failed && !trying;
+        used += (size_t)snprintf(text + used, text_bytes - used, "%srank %d (%s) %s%s",
+                                 used ? "; " : "", r, j->boot->ranks.names[r],
+                                 trying ? "does not answer at " : "has not connected", tried);
+    }
     return HORON_ERR_TIMEOUT;
 }
 
 static horon_status_t connect_hosts(struct horon_joining *j, struct horon_error *error)
 {
-    if (j->boot->topology.host_count == 1)
-        return HORON_OK;
-    struct horon_peers_options options = {.pump = &j->pump,
-                                          .key = &j->key,
-                                          .hello = j->hello,
-                                          .topology = &j->boot->topology,
-                                          .infos = j->peer_infos,
-                                          .log = j->log};
-    options.hello.role = HORON_ROLE_PEER;
-    horon_status_t status =
-        horon_peers_create(&options, &j->listeners, j->boot->socket_of, &j->peers, error);
-    return status == HORON_OK ? horon_joining_wait(j, ask_connected, peers_are_late, error)
+    horon_status_t status = HORON_OK;
+    for (int r = 0; r < j->id.size; r++)
+        j->missing += is_linked(j, r);
+    if (j->listeners.count)
+        status = horon_links_listen(j->links, HORON_WAY_NETWORK, j->listeners.fds,
+                                    j->listeners.count, error);
+    if (status == HORON_OK)
+        j->listeners.count = 0;
+    for (int r = 0; r < j->id.rank && status == HORON_OK; r++)
+        if (is_linked(j, r))
+            status = horon_links_open(j->links, r, HORON_WAY_NETWORK, UINT64_MAX, error);
+    return status == HORON_OK ? horon_joining_wait(j, ask_connected, links_are_late, error)
                               : status;
 }
 

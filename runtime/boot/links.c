@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Either of two ranks may connect, or both at once, and yet there is to be one connection. So the
+ * higher rank decides:
+ *
+ *     the higher rank connects:  the last byte of its handshake says that it keeps this connection
+ *     the lower rank connects:   the higher one answers the handshake with a byte: whether it keeps
+ *                                this one
+ *
+ * The higher rank says so of one connection only, and the lower one takes none without that word.
+ * A connection counts when the handshake has shown the expected rank and member: the same address
+ * on another machine, or another job's port, is only one more address that failed.
+ */
+#include "boot/links.h"
+
+#include "alloc.h"
+#include "boot/dial.h"
+#include "boot/greet.h"
+#include "boot/process.h"
+#include "boot/turned.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define PATIENCE_NS 60000000000u /* with a guest, as long as joining usually may take */
+#define TRIES 12 /* of each address, over about a second, before it counts as refused */
+
+/* What this rank does to reach another one. Moves: dialing -> asking (the lower rank only), and
+ * from both to the end. */
+struct call {
+    struct horon_links *links;
+    struct call *next;
+    int rank;
+    enum horon_way way;
+    struct horon_dial *dial;    /* while dialing */
+    struct horon_proven proven; /* while asking: it waits for the higher rank's word */
+    struct horon_watch watch;
+    struct horon_timer timer; /* of the limit */
+};
+
+struct horon_links {
+    struct horon_links_options options;
+    struct horon_greeter *greeters[HORON_WAY_COUNT];
+    struct call *calls;
+    struct horon_turned turned;
+    char objection[128];
+};
+
+/* The higher rank's word, to one that connected. */
+enum word { WORD_KEPT = 'K', WORD_OTHER = 'O' /* it keeps another one, which will come */ };
+
+static bool is_higher(const struct horon_links *links, int other)
+{
+    assert(other != links->options.hello.rank);
+    return links->options.hello.rank > other;
+}
+
+static struct call *find_call(const struct horon_links *links, int rank, enum horon_way way)
+{
+    struct call *call = links->calls;
+    while (call && (call->rank != rank || call->way != way))
+        call = call->next;
+    return call;
+}
+
+/* Closes what it has. NULL is a no-op. */
+static void end_call(struct call *call)
+{
+    if (!call)
+        return;
+    struct horon_links *links = call->links;
+    struct call **at = &links->calls;
+    while (*at != call)
+        at = &(*at)->next;
+    *at = call->next;
+    horon_dial_destroy(call->dial);
+    horon_pump_unwatch(links->options.pump, &call->watch);
+    horon_pump_untimer(links->options.pump, &call->timer);
+    if (call->watch.fd >= 0)
+        close(call->watch.fd);
+    explicit_bzero(&call->proven, sizeof call->proven);
+    horon_free(call);
+}
+
+static void call_failed(struct call *call, horon_status_t status, const char *what)
+{
+    const struct horon_links_options *options = &call->links->options;
+    const int rank = call->rank;
+    const enum horon_way way = call->way;
+    struct horon_error why;
+    horon_error_set(&why, status, "cannot connect to rank %d (%s), tried %s", rank,
+                    options->ranks->names[rank], what);
+    end_call(call);
+    options->failed(options->arg, rank, way, &why);
+}
+
+static void call_succeeded(struct call *call)
+{
+    const struct horon_links_options *options = &call->links->options;
+    struct horon_proven proven = call->proven;
+    const int rank = call->rank;
+    const enum horon_way way = call->way;
+    horon_pump_unwatch(options->pump, &call->watch);
+    call->watch.fd = -1; /* the callee's */
+    end_call(call);
+    options->opened(options->arg, rank, way, &proven);
+    explicit_bzero(&proven, sizeof proven);
+}
+
+static void limit_reached(void *arg)
+{
+    struct call *call = arg;
+    char tried[HORON_ERROR_TEXT_BYTES - 128];
+    horon_links_explain(call->links, call->rank, tried, sizeof tried);
+    call_failed(call, HORON_ERR_TIMEOUT, tried);
+}
+
+/* ---- This rank connects ---- */
+
+static void word_ready(void *arg, uint32_t events)
+{
+    struct call *call = arg;
+    char word = 0;
+    (void)events;
+    const ssize_t got = recv(call->watch.fd, &word, 1, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (word == WORD_KEPT)
+        call_succeeded(call);
+    else if (word == WORD_OTHER)
+        horon_pump_unwatch(call->links->options.pump, &call->watch);
+    else
+        call_failed(call, HORON_ERR_PEER_LOST, "a connection, which it closed");
+}
+
+static void dialled(void *arg, horon_status_t status, const struct horon_proven *proven,
+                    const struct horon_error *error)
+{
+    struct call *call = arg;
+    struct horon_error why;
+    horon_dial_destroy(call->dial);
+    call->dial = NULL;
+    if (status != HORON_OK) {
+        call_failed(call, status, error->text);
+        return;
+    }
+    call->proven = *proven;
+    call->watch.fd = proven->fd;
+    if (is_higher(call->links, call->rank))
+        call_succeeded(call);
+    else if (horon_pump_watch(call->links->options.pump, &call->watch, EPOLLIN, &why) != HORON_OK)
+        call_failed(call, why.status, why.text);
+}
+
+/* Loopback leads to the other rank only on its own machine, but there it is the best way. */
+static void choose_addresses(const struct horon_rank_info *info, enum horon_way way,
+                             struct horon_addresses *chosen)
+{
+    struct horon_addresses all;
+    struct horon_reader in = horon_reader_over(info->addresses.bytes, info->addresses.count);
+    chosen->count = 0;
+    if (way == HORON_WAY_HOST && info->same_machine && info->socket[0])
+        horon_address_abstract(info->socket, &chosen->items[chosen->count++]);
+    if (way == HORON_WAY_HOST || !horon_addresses_decode(&in, &all))
+        return;
+    for (int loopback = 1; loopback >= 0; loopback--)
+        for (int i = 0; i < all.count; i++)
+            if (horon_address_is_loopback(&all.items[i]) == (loopback == 1) &&
+                (!loopback || info->same_machine))
+                chosen->items[chosen->count++] = all.items[i];
+}
+
+horon_status_t horon_links_open(struct horon_links *links, int rank, enum horon_way way,
+                                uint64_t limit_ns, struct horon_error *error)
+{
+    const struct horon_links_options *options = &links->options;
+    const struct horon_rank_info *info = &options->ranks->infos[rank];
+    struct horon_addresses addresses;
+    if (find_call(links, rank, way))
+        return HORON_OK;
+    choose_addresses(info, way, &addresses);
+    if (addresses.count == 0)
+        return horon_error_set(
+            error, HORON_ERR_CONFIG, "rank %d (%s) has no address that rank %d (%s) could use%s",
+            rank, options->ranks->names[rank], options->hello.rank,
+            options->ranks->names[options->hello.rank],
+            options->key->given ? ""
+                                : ": without a job key only loopback is used, see HORON_JOB_KEY "
+                                  "and HORON_JOB_KEY_FILE");
+    struct call *call = horon_zalloc(1, sizeof *call);
+    if (!call)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory to connect");
+    *call = (struct call){.links = links,
+                          .next = links->calls,
+                          .rank = rank,
+                          .way = way,
+                          .watch = {.ready = word_ready, .arg = call, .fd = -1},
+                          .timer = {.due = limit_reached, .arg = call}};
+    const struct horon_dial_options dialling = {.pump = options->pump,
+                                                .key = options->key,
+                                                .hello = options->hello,
+                                                .addresses = &addresses,
+                                                .expect_rank = rank,
+                                                .expect_member = info->member,
+                                                .tries = TRIES,
+                                                .same_user = way == HORON_WAY_HOST,
+                                                .done = dialled,
+                                                .arg = call};
+    links->calls = call;
+    horon_status_t status = horon_dial_create(&dialling, &call->dial, error);
+    if (status != HORON_OK)
+        end_call(call);
+    else if (limit_ns != UINT64_MAX)
+        horon_pump_timer(options->pump, &call->timer, limit_ns);
+    return status;
+}
+
+bool horon_links_explain(const struct horon_links *links, int rank, char *text, size_t text_bytes)
+{
+    for (const struct call *call = links->calls; call; call = call->next) {
+        if (call->rank != rank)
+            continue;
+        if (call->dial)
+            horon_dial_describe(call->dial, text, text_bytes);
+        else
+            snprintf(text, text_bytes, "a connection, which it has not confirmed");
+        return true;
+    }
+    text[0] = 0;
+    return false;
+}
+
+/* ---- Others connect ---- */
+
+/* @return does the other side know that this connection is kept? */
+static bool confirm(const struct horon_links *links, int rank, int fd, bool keep)
+{
+    const char word = keep ? WORD_KEPT : WORD_OTHER;
+    if (!is_higher(links, rank))
+        return keep;
+    return send(fd, &word, 1, MSG_NOSIGNAL | MSG_DONTWAIT) == 1 && keep;
+}
+
+static void arrived(struct horon_links *links, enum horon_way way,
+                    const struct horon_proven *proven)
+{
+    const struct horon_links_options *options = &links->options;
+    const int rank = proven->theirs.rank;
+    const bool known = rank >= 0 && rank != options->hello.rank &&
+                       (uint32_t)rank < options->hello.size &&
+                       memcmp(options->ranks->infos[rank].member, proven->theirs.member,
+                              sizeof proven->theirs.member) == 0;
+    if (known && confirm(links, rank, proven->fd, options->wanted(options->arg, rank, way))) {
+        end_call(find_call(links, rank, way));
+        options->opened(options->arg, rank, way, proven);
+        return;
+    }
+    HORON_LOG_DEBUG(options->log, "closed a connection of rank %d, which is not wanted", rank);
+    close(proven->fd);
+}
+
+static void arrived_on_host(void *arg, const struct horon_proven *proven)
+{
+    arrived(arg, HORON_WAY_HOST, proven);
+}
+
+static void arrived_by_network(void *arg, const struct horon_proven *proven)
+{
+    arrived(arg, HORON_WAY_NETWORK, proven);
+}
+
+/* It must be seen who is at the other end, or that process's death would be missed. */
+static const char *object_to_process(void *arg, int socket)
+{
+    struct horon_links *links = arg;
+    if (!horon_process_is_our_user(socket))
+        return "another user's process";
+    const int pidfd = horon_process_open(socket);
+    if (pidfd >= 0) {
+        close(pidfd);
+        return NULL;
+    }
+    snprintf(links->objection, sizeof links->objection, "it cannot be watched: %s%s",
+             strerrordesc_np(errno), errno == EMFILE ? " (see ulimit -n)" : "");
+    return links->objection;
+}
+
+static void refused(void *arg, int rank, bool proven, const char *from,
+                    const struct horon_error *error)
+{
+    struct horon_links *links = arg;
+    if ((proven || error->status == HORON_ERR_AUTH || error->status == HORON_ERR_MEMORY) &&
+        horon_turned_note(&links->turned, rank, from, error->text))
+        HORON_LOG_WARN(links->options.log, "turned %s away: %s", from, error->text);
+}
+
+horon_status_t horon_links_listen(struct horon_links *links, enum horon_way way,
+                                  const int *listeners, int count, struct horon_error *error)
+{
+    const struct horon_links_options *options = &links->options;
+    const struct horon_greeter_options greeting = {
+        .pump = options->pump,
+        .key = options->key,
+        .hello = options->hello,
+        .loopback_only = way == HORON_WAY_NETWORK && !options->key->given,
+        .objection = way == HORON_WAY_HOST ? object_to_process : NULL,
+        .patience_ns = PATIENCE_NS,
+        .arrived = way == HORON_WAY_HOST ? arrived_on_host : arrived_by_network,
+        .refused = refused,
+        .arg = links};
+    assert(!links->greeters[way]);
+    return horon_greeter_create(&greeting, listeners, count, &links->greeters[way], error);
+}
+
+/* ---- Beginning and end ---- */
+
+horon_status_t horon_rank_list_init(struct horon_rank_list *ranks, int size,
+                                    struct horon_error *error)
+{
+    ranks->infos = horon_zalloc((size_t)size, sizeof *ranks->infos);
+    ranks->names = horon_zalloc((size_t)size, sizeof *ranks->names);
+    if (ranks->infos && ranks->names)
+        return HORON_OK;
+    horon_rank_list_deinit(ranks);
+    return horon_error_set(error, HORON_ERR_MEMORY, "no memory to join %d ranks", size);
+}
+
+void horon_rank_list_deinit(struct horon_rank_list *ranks)
+{
+    horon_free(ranks->infos);
+    horon_free(ranks->names);
+    horon_blobs_deinit(&ranks->addresses);
+    *ranks = (struct horon_rank_list){0};
+}
+
+horon_status_t horon_links_create(const struct horon_links_options *options,
+                                  struct horon_links **links_out, struct horon_error *error)
+{
+    struct horon_links *links = horon_zalloc(1, sizeof *links);
+    if (!links)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory to connect");
+    links->options = *options;
+    *links_out = links;
+    return HORON_OK;
+}
+
+void horon_links_destroy(struct horon_links *links)
+{
+    if (!links)
+        return;
+    while (links->calls)
+        end_call(links->calls);
+    for (int way = 0; way < HORON_WAY_COUNT; way++)
+        horon_greeter_destroy(links->greeters[way]);
+    horon_free(links);
+}
