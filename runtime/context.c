@@ -126,15 +126,13 @@ static void see_host(struct horon_context *ctx)
 
 static horon_status_t set_up_host(struct horon_context *ctx)
 {
-    const struct horon_topology *topology = &ctx->boot.topology;
     see_host(ctx);
     size_t local_size = (size_t)ctx->host.shape.local_size;
     ctx->arenas = horon_zalloc(local_size, sizeof *ctx->arenas);
     ctx->ring_wakes = horon_zalloc(local_size, sizeof *ctx->ring_wakes);
     ctx->ring_peers = horon_zalloc(local_size, sizeof *ctx->ring_peers);
     ctx->dead = horon_zalloc(local_size, sizeof *ctx->dead);
-    ctx->watch_of = horon_zalloc((size_t)topology->size, sizeof *ctx->watch_of);
-    if (!ctx->arenas || !ctx->ring_wakes || !ctx->ring_peers || !ctx->dead || !ctx->watch_of)
+    if (!ctx->arenas || !ctx->ring_wakes || !ctx->ring_peers || !ctx->dead)
         return HORON_ERR_MEMORY;
     for (size_t i = 0; i < local_size; i++) {
         ctx->arenas[i] = ctx->boot.local[i].arena.base;
@@ -219,7 +217,10 @@ static horon_status_t make_engine(struct horon_context *ctx, struct horon_error 
         .tell_later = horon_callback_push,
         .tell_arg = ctx,
     };
-    horon_status_t status = make_links(ctx, links, error);
+    horon_status_t status = horon_poller_create(&ctx->poller, error);
+    options.poller = ctx->poller;
+    if (status == HORON_OK)
+        status = make_links(ctx, links, error);
     if (status == HORON_OK) {
         status = horon_engine_create(&options, &ctx->engine, error);
     } else {
@@ -231,11 +232,12 @@ static horon_status_t make_engine(struct horon_context *ctx, struct horon_error 
     return status;
 }
 
-static void on_socket(void *arg, int fd, int events)
+static void on_links(void *arg, int fd, int events)
 {
-    (void)arg; /* being awake is all: the thread now takes the token and looks at every link */
-    (void)fd;
+    struct horon_context *ctx = arg;
+    (void)fd; /* the thread now takes the token, and the engine asks the poller which they are */
     (void)events;
+    ctx->woken_by_links = true;
 }
 
 static void on_death(void *arg, int fd, int events)
@@ -253,8 +255,8 @@ static void on_death(void *arg, int fd, int events)
 
 static horon_status_t make_loop(struct horon_context *ctx, struct horon_error *error)
 {
-    int local_size = ctx->host.shape.local_size, size = ctx->boot.topology.size;
-    horon_status_t status = horon_loop_create(ctx->doorbell, local_size + size, &ctx->loop, error);
+    int local_size = ctx->host.shape.local_size;
+    horon_status_t status = horon_loop_create(ctx->doorbell, local_size + 1, &ctx->loop, error);
     if (status != HORON_OK)
         return status;
     for (int i = 0; i < local_size; i++) {
@@ -262,10 +264,8 @@ static horon_status_t make_loop(struct horon_context *ctx, struct horon_error *e
         if (ctx->boot.local[i].pidfd >= 0)
             horon_loop_watch(ctx->loop, number, HORON_LOOP_READ);
     }
-    for (int rank = 0; rank < size; rank++) {
-        int socket = horon_engine_descriptor(ctx->engine, rank);
-        ctx->watch_of[rank] = socket < 0 ? -1 : horon_loop_add(ctx->loop, socket, on_socket, ctx);
-    }
+    ctx->poller_watch =
+        horon_loop_add(ctx->loop, horon_poller_descriptor(ctx->poller), on_links, ctx);
     return HORON_OK;
 }
 
@@ -296,13 +296,14 @@ static void tear_down(struct horon_context *ctx)
     horon_fork_unregister(ctx);
     horon_loop_destroy(ctx->loop);
     horon_engine_close(ctx->engine);
+    horon_poller_destroy(ctx->poller);
+    ctx->poller = NULL;
     horon_callbacks_run(ctx); /* of what another thread submitted while this one tore down */
     horon_boot_deinit(&ctx->boot);
     horon_free(ctx->arenas);
     horon_free(ctx->ring_wakes);
     horon_free(ctx->ring_peers);
     horon_free((void *)ctx->dead);
-    horon_free(ctx->watch_of);
 }
 
 static void tell_ready(const struct horon_context *ctx, uint64_t begun_ns)

@@ -28,8 +28,10 @@ struct horon_context {
     } * ring_peers;
     struct horon_engine *engine;
     struct horon_request_pool pool;
-    struct horon_loop *loop;
-    int doorbell; /* of this rank */
+    struct horon_poller *poller; /* of the links, for whoever holds the token */
+    struct horon_loop *loop;     /* where the progress thread sleeps */
+    int poller_watch;            /* number of the loop's watch for the poller's descriptor */
+    int doorbell;                /* of this rank */
 
     /* The progress token: whoever exchanged it from 0 to 1 may use the engine. */
     _Alignas(64) _Atomic uint32_t token;
@@ -39,7 +41,7 @@ struct horon_context {
     _Alignas(64) _Atomic uint32_t flying; /* requests posted and not ended */
     _Atomic uint32_t deaths; /* local ranks whose process ended, not yet told to the engine */
     _Atomic bool *dead;      /* [local size] */
-    _Atomic bool disarmed;   /* the progress thread does not watch the sockets */
+    _Atomic bool disarmed;   /* the progress thread does not watch the links */
     _Atomic bool stop;
     _Atomic bool closed;       /* destroyed: calls fail */
     _Atomic bool forked;       /* this is a child of the process that created it */
@@ -47,8 +49,8 @@ struct horon_context {
     struct horon_request *_Atomic to_tell; /* ended, their callbacks not yet called; newest first */
     pthread_t thread;
     uint64_t stall_look_ns; /* the progress thread's: when it looks for stalls next */
+    bool woken_by_links;    /* likewise: what ended its sleep */
     bool thread_runs;
-    int *watch_of;                   /* [size] number of the socket's watch, or -1 */
     struct horon_context *fork_next; /* list in fork.c */
 };
 

@@ -34,6 +34,7 @@ static void in_child(void)
         atomic_store(&ctx->forked, true);
         horon_boot_close_in_child(&ctx->boot);
         horon_loop_close_in_child(ctx->loop);
+        horon_poller_close_in_child(ctx->poller);
         /* connected sockets are the links' by now */
         for (int rank = 0; ctx->engine && rank < ctx->boot.topology.size; rank++) {
             int socket = horon_engine_descriptor(ctx->engine, rank);

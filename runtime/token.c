@@ -10,7 +10,7 @@
  * progress thread is the only one that sleeps on the doorbell; a waiter that has waited long gives
  * the token back and sleeps on its request's state.
  *
- * While a waiter drives, sockets would wake the progress thread for nothing at each message: the
+ * While a waiter drives, links would wake the progress thread for nothing at each message: the
  * first time it wakes and finds the token taken it stops watching them ("disarmed"), and watches
  * again when it next gets the token, is rung by a waiter that left work behind, or after REARM_MS.
  * A waiter that leaves output behind rings too, even if its own request has ended: others need it.
@@ -75,7 +75,7 @@ void horon_token_take(struct horon_context *ctx)
 }
 
 /* @param armed  the progress thread itself lets go: it has sent what it could, and watches the
- *               sockets that are full. Nobody else can leave output behind without a word. */
+ *               links that are full. Nobody else can leave output behind without a word. */
 static bool any_left_over(struct horon_context *ctx, bool armed)
 {
     if (horon_engine_has_post(ctx->engine) ||
@@ -83,6 +83,8 @@ static bool any_left_over(struct horon_context *ctx, bool armed)
         return true;
     bool in_flight = horon_engine_in_flight(ctx->engine) > 0;
     if (in_flight && horon_engine_progress(ctx->engine))
+        return true;
+    if (horon_engine_has_input(ctx->engine))
         return true;
     if (armed)
         return false;
@@ -343,34 +345,17 @@ static void drive_background(struct horon_context *ctx)
             patience.since_ns = 0;
             continue;
         }
-        if (horon_engine_in_flight(ctx->engine) == 0 || !patience_go_on(&patience, &now))
+        if (horon_engine_in_flight(ctx->engine) > 0 && patience_go_on(&patience, &now))
+            continue;
+        if (!horon_poller_collect(ctx->poller))
             return;
     }
 }
 
-/* With the token: the muxes know what they wait for. */
-static void arm_sockets(struct horon_context *ctx)
+static void watch_links(struct horon_context *ctx, bool watch)
 {
-    for (int rank = 0; rank < ctx->boot.topology.size; rank++) {
-        if (ctx->watch_of[rank] < 0)
-            continue;
-        int events = 0;
-        if (horon_engine_descriptor(ctx->engine, rank) >= 0)
-            events = HORON_LOOP_READ |
-                     (horon_engine_wants_write(ctx->engine, rank) ? HORON_LOOP_WRITE : 0);
-        horon_loop_watch(ctx->loop, ctx->watch_of[rank], events);
-    }
-    atomic_store_explicit(&ctx->disarmed, false, memory_order_relaxed);
-}
-
-static void disarm_sockets(struct horon_context *ctx)
-{
-    for (int rank = 0; rank < ctx->boot.topology.size; rank++) {
-        if (ctx->watch_of[rank] < 0)
-            continue;
-        horon_loop_watch(ctx->loop, ctx->watch_of[rank], 0);
-        atomic_store_explicit(&ctx->disarmed, true, memory_order_relaxed);
-    }
+    horon_loop_watch(ctx->loop, ctx->poller_watch, watch ? HORON_LOOP_READ : 0);
+    atomic_store_explicit(&ctx->disarmed, !watch, memory_order_relaxed);
 }
 
 static int64_t look_for_stalls(struct horon_context *ctx)
@@ -396,13 +381,15 @@ void *horon_progress_thread(void *arg)
         if (horon_token_try(ctx)) {
             drive_background(ctx);
             timeout_ms = look_for_stalls(ctx);
-            arm_sockets(ctx);
+            watch_links(ctx, true);
             horon_token_release_armed(ctx);
         } else {
             atomic_thread_fence(memory_order_seq_cst); /* pairs with slept_through() */
-            disarm_sockets(ctx);
+            if (ctx->woken_by_links)
+                watch_links(ctx, false);
             timeout_ms = atomic_load(&ctx->disarmed) ? REARM_MS : -1;
         }
+        ctx->woken_by_links = false;
         if (!horon_callbacks_run(ctx))
             horon_loop_sleep(ctx->loop, timeout_ms);
     }

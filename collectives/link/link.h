@@ -23,6 +23,7 @@ struct horon_link;
 /** What a descriptor is watched for, or was found to be. */
 #define HORON_LINK_READ 1u
 #define HORON_LINK_WRITE 2u
+#define HORON_LINK_END 4u /* found only: the stream has ended, or broke; recv says how */
 
 struct horon_link_ops {
     const char *name; /* "tcp", "ring": also the word in logs */
@@ -52,6 +53,10 @@ struct horon_link_ops {
     /** Would recv give something (or the end), or send take something after it was full, as far as
      * can be known without a system call? True where only recv could tell. No side effect. */
     bool (*ready)(const struct horon_link *link);
+    /** Whoever watches the descriptor found these HORON_LINK_* bits, each once and when it came
+     * about; from the first call on `ready` goes by them. Never called for one without descriptor.
+     */
+    void (*found)(struct horon_link *link, unsigned events);
     /** Bytes that were taken and that the peer's system does not have yet. A link closed before may
      * lose them: what the peer sends then resets the connection. May cost a system call. */
     size_t (*undelivered)(const struct horon_link *link);
@@ -67,6 +72,7 @@ struct horon_link_ops {
 int horon_link_no_descriptor(const struct horon_link *link);
 unsigned horon_link_plain_interest(const struct horon_link *link, bool sends);
 bool horon_link_always_ready(const struct horon_link *link);
+void horon_link_finds_nothing(struct horon_link *link, unsigned events);
 size_t horon_link_nothing_undelivered(const struct horon_link *link);
 
 /** Entries a vector may have; well below the IOV_MAX of any system. */
@@ -75,6 +81,14 @@ size_t horon_link_nothing_undelivered(const struct horon_link *link);
 struct horon_link {
     const struct horon_link_ops *ops;
 };
+
+static inline size_t horon_link_vector_bytes(const struct iovec *vector, int count)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < count; i++)
+        bytes += vector[i].iov_len;
+    return bytes;
+}
 
 /* ---- TCP: a connected socket; the link owns it ---- */
 

@@ -366,7 +366,7 @@ size_t horon_mux_undelivered(const struct horon_mux *mux)
     return horon_mux_tx_left(mux) + mux->link->ops->undelivered(mux->link);
 }
 
-const struct horon_link *horon_mux_link(const struct horon_mux *mux)
+struct horon_link *horon_mux_link(const struct horon_mux *mux)
 {
     return mux ? mux->link : NULL;
 }

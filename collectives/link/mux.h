@@ -129,8 +129,8 @@ bool horon_mux_wants_write(const struct horon_mux *mux);
 /** Bytes, those of sends that wait for credit not counted, that the peer's system does not have
  * yet. 0: it has everything, or the mux is dead. May cost a system call. */
 size_t horon_mux_undelivered(const struct horon_mux *mux);
-/** The link, to be asked; NULL is given for NULL. */
-const struct horon_link *horon_mux_link(const struct horon_mux *mux);
+/** The link, to be asked or watched; NULL is given for NULL. */
+struct horon_link *horon_mux_link(const struct horon_mux *mux);
 /** Would another turn at once move something: are there bytes to send that the link was not offered
  * since it was last full, or is there a lost peer's last to read? */
 bool horon_mux_has_unsent(const struct horon_mux *mux);

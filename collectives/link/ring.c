@@ -33,14 +33,6 @@ struct ring_link {
     struct horon_ring_wake wake;
 };
 
-static size_t vector_bytes(const struct iovec *vector, int count)
-{
-    size_t bytes = 0;
-    for (int i = 0; i < count; i++)
-        bytes += vector[i].iov_len;
-    return bytes;
-}
-
 static size_t smaller(size_t a, size_t b)
 {
     return a < b ? a : b;
@@ -100,7 +92,7 @@ static horon_status_t ring_send(struct horon_link *link, const struct iovec *vec
                                 size_t *sent_bytes_out, struct horon_error *error)
 {
     struct ring_link *ring = (struct ring_link *)link;
-    const size_t wanted = vector_bytes(vector, count);
+    const size_t wanted = horon_link_vector_bytes(vector, count);
     size_t room = 0;
     horon_status_t status = ring_room_or_wait(ring, wanted, &room, error);
     if (status)
@@ -155,7 +147,7 @@ static horon_status_t ring_recv(struct horon_link *link, const struct iovec *vec
                                 size_t *got_bytes_out, struct horon_error *error)
 {
     struct ring_link *ring = (struct ring_link *)link;
-    const size_t wanted = vector_bytes(vector, count);
+    const size_t wanted = horon_link_vector_bytes(vector, count);
     size_t there = 0;
     horon_status_t status = ring_there(ring, wanted, &there, error);
     if (status)
@@ -203,6 +195,7 @@ static const struct horon_link_ops ring_ops = {
     .descriptor = horon_link_no_descriptor,
     .interest = horon_link_plain_interest,
     .ready = ring_ready,
+    .found = horon_link_finds_nothing,
     .undelivered = horon_link_nothing_undelivered,
     .destroy = ring_destroy,
 };

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A link over a connected TCP socket. Nothing is buffered here: a send or receive is one system
- * call on the caller's vector. A peer that vanished without a word is noticed by the kernel: the
+ * call on the caller's vector. What a poller found is remembered until a call got less than it
+ * asked for; the kernel then tells of more as something new. The end of a stream is told once only,
+ * so that is never forgotten. A peer that vanished without a word is noticed by the kernel: the
  * user timeout ends a connection whose data is not acknowledged, keepalive probes one that is
  * silent. Connecting, accepting and proving who is there happen before, elsewhere.
  */
@@ -22,6 +24,9 @@ struct tcp_link {
     struct horon_link base;
     int socket;
     int64_t peer_timeout_ms;
+    bool watched;  /* somebody says by tcp_found() what came */
+    bool full;     /* the last send took less than it was given */
+    unsigned came; /* HORON_LINK_* bits, until a call has found nothing more */
 };
 
 /* What a failed send or receive means. Whatever it is, the connection is of no use any more. */
@@ -38,13 +43,16 @@ static horon_status_t tcp_lost(const struct tcp_link *tcp, int reason, struct ho
 static horon_status_t tcp_send(struct horon_link *link, const struct iovec *vector, int count,
                                size_t *sent_bytes_out, struct horon_error *error)
 {
-    const struct tcp_link *tcp = (const struct tcp_link *)link;
+    struct tcp_link *tcp = (struct tcp_link *)link;
     /* sendmsg() writes to no iovec; the cast is for its prototype alone */
     const struct msghdr message = {.msg_iov = (struct iovec *)vector, .msg_iovlen = (size_t)count};
     ssize_t sent;
     do
         sent = sendmsg(tcp->socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     while (sent < 0 && errno == EINTR);
+    tcp->full = sent < 0 || (size_t)sent < horon_link_vector_bytes(vector, count);
+    if (tcp->full)
+        tcp->came &= ~HORON_LINK_WRITE;
     if (sent > 0) {
         *sent_bytes_out = (size_t)sent;
         return HORON_OK;
@@ -57,12 +65,15 @@ static horon_status_t tcp_send(struct horon_link *link, const struct iovec *vect
 static horon_status_t tcp_recv(struct horon_link *link, const struct iovec *vector, int count,
                                size_t *got_bytes_out, struct horon_error *error)
 {
-    const struct tcp_link *tcp = (const struct tcp_link *)link;
+    struct tcp_link *tcp = (struct tcp_link *)link;
     struct msghdr message = {.msg_iov = (struct iovec *)vector, .msg_iovlen = (size_t)count};
     ssize_t got;
     do
         got = recvmsg(tcp->socket, &message, MSG_DONTWAIT);
     while (got < 0 && errno == EINTR);
+    const bool emptied = got < 0 || (size_t)got < horon_link_vector_bytes(vector, count);
+    if (emptied && !(tcp->came & HORON_LINK_END))
+        tcp->came &= ~HORON_LINK_READ;
     if (got > 0) {
         *got_bytes_out = (size_t)got;
         return HORON_OK;
@@ -99,6 +110,21 @@ static int tcp_descriptor(const struct horon_link *link)
     return ((const struct tcp_link *)link)->socket;
 }
 
+static bool tcp_ready(const struct horon_link *link)
+{
+    const struct tcp_link *tcp = (const struct tcp_link *)link;
+    if (!tcp->watched)
+        return true;
+    return (tcp->came & HORON_LINK_READ) || (tcp->full && (tcp->came & HORON_LINK_WRITE));
+}
+
+static void tcp_found(struct horon_link *link, unsigned events)
+{
+    struct tcp_link *tcp = (struct tcp_link *)link;
+    tcp->watched = true;
+    tcp->came |= events;
+}
+
 static size_t tcp_undelivered(const struct horon_link *link)
 {
     int left = 0;
@@ -113,7 +139,8 @@ static const struct horon_link_ops tcp_ops = {
     .recv = tcp_recv,
     .descriptor = tcp_descriptor,
     .interest = horon_link_plain_interest,
-    .ready = horon_link_always_ready,
+    .ready = tcp_ready,
+    .found = tcp_found,
     .undelivered = tcp_undelivered,
     .destroy = tcp_destroy,
 };

@@ -69,6 +69,7 @@ static horon_status_t create_membership(struct horon_engine *engine,
     const struct horon_membership_options membership = {
         .topology = options->topology,
         .links = options->links,
+        .poller = options->poller,
         .generation = options->generation,
         .config = options->config,
         .on_control = horon_engine_on_control,
@@ -201,6 +202,8 @@ bool horon_engine_move_links(struct horon_engine *engine)
 {
     const struct horon_membership *membership = engine->membership;
     bool moved = false;
+    if (engine->options.poller)
+        horon_poller_look(engine->options.poller);
     for (int i = 0; i < membership->peer_count; i++) {
         int peer = membership->peers[i];
         struct horon_mux *mux = membership->mux_of[peer];
@@ -279,11 +282,16 @@ size_t horon_engine_in_flight(const struct horon_engine *engine)
     return engine->in_flight;
 }
 
-bool horon_engine_wants_write(const struct horon_engine *engine, int peer)
+bool horon_engine_has_input(const struct horon_engine *engine)
 {
+    const struct horon_membership *membership = engine->membership;
     HORON_ASSERT_OWNER(engine->options.owner);
-    const struct horon_mux *mux = engine->membership->mux_of[peer];
-    return mux && horon_mux_wants_write(mux);
+    for (int i = 0; i < membership->peer_count; i++) {
+        const struct horon_link *link = horon_mux_link(membership->mux_of[membership->peers[i]]);
+        if (link && link->ops->descriptor(link) >= 0 && link->ops->ready(link))
+            return true;
+    }
+    return false;
 }
 
 int horon_engine_descriptor(const struct horon_engine *engine, int peer)

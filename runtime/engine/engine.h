@@ -14,6 +14,7 @@
 #include "config.h"
 #include "coordinator/coordinator.h"
 #include "engine/request.h"
+#include "link/poller.h"
 #include "log.h"
 #include "owner.h"
 #include "topology/topology.h"
@@ -41,6 +42,9 @@ struct horon_engine_options {
     /* [size] link to each rank or NULL; the engine owns them from creation on, also if that fails
      */
     struct horon_link **links;
+    /* Watches the links that have descriptors; outlives the engine. NULL: each is tried at each
+     * turn. */
+    struct horon_poller *poller;
     /* Who holds the token, for HORON_ASSERT_OWNER(); NULL: a test with one thread. */
     const struct horon_owner *owner;
     uint32_t generation;
@@ -130,8 +134,9 @@ uint32_t horon_engine_wants(const struct horon_engine *engine);
 /** Requests taken from the mailbox and not ended. */
 size_t horon_engine_in_flight(const struct horon_engine *engine);
 
-/** Should the link's descriptor be watched for room to write? */
-bool horon_engine_wants_write(const struct horon_engine *engine, int peer);
+/** Has the poller found something that no turn has taken yet? Whoever falls asleep on it would not
+ * be told again. */
+bool horon_engine_has_input(const struct horon_engine *engine);
 /** The descriptor of a link, or -1. */
 int horon_engine_descriptor(const struct horon_engine *engine, int peer);
 

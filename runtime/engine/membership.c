@@ -52,24 +52,40 @@ horon_status_t horon_membership_make_mux(const struct horon_membership *membersh
     return status;
 }
 
+static void unwatch(struct horon_membership *membership, struct horon_link *link)
+{
+    if (membership->options.poller && link)
+        horon_poller_remove(membership->options.poller, link);
+}
+
 horon_status_t horon_membership_add_link(struct horon_membership *membership, int rank,
                                          struct horon_link *link, struct horon_error *error)
 {
     assert(rank >= 0 && rank < membership->topology->size);
     assert(rank != membership->topology->rank);
     assert(!membership->mux_of[rank] && !membership->dead_of[rank]);
-    horon_status_t status =
-        horon_membership_make_mux(membership, rank, link, &membership->mux_of[rank], error);
-    if (status != HORON_OK)
+    struct horon_poller *poller = membership->options.poller;
+    struct horon_mux *mux = NULL;
+    horon_status_t status = horon_membership_make_mux(membership, rank, link, &mux, error);
+    if (status != HORON_OK) {
         link->ops->destroy(link);
-    else
-        membership->peers[membership->peer_count++] = rank;
-    return status;
+        return status;
+    }
+    if (poller)
+        status = horon_poller_add(poller, link, error);
+    if (status != HORON_OK) {
+        horon_mux_destroy(mux);
+        return status;
+    }
+    membership->mux_of[rank] = mux;
+    membership->peers[membership->peer_count++] = rank;
+    return HORON_OK;
 }
 
 void horon_membership_lose_link(struct horon_membership *membership, int rank)
 {
     assert(membership->mux_of[rank] && !membership->dead_of[rank]);
+    unwatch(membership, horon_mux_link(membership->mux_of[rank]));
     membership->dead_of[rank] = membership->mux_of[rank];
     membership->mux_of[rank] = NULL;
 }
@@ -115,6 +131,7 @@ void horon_membership_destroy(struct horon_membership *membership)
     if (!membership)
         return;
     for (int i = 0; i < membership->peer_count; i++) {
+        unwatch(membership, horon_mux_link(membership->mux_of[membership->peers[i]]));
         horon_mux_destroy(membership->mux_of[membership->peers[i]]);
         horon_mux_destroy(membership->dead_of[membership->peers[i]]);
     }

@@ -10,11 +10,13 @@
 
 #include "config.h"
 #include "link/mux.h"
+#include "link/poller.h"
 #include "topology/topology.h"
 
 struct horon_membership_options {
     const struct horon_topology *topology; /* must outlive the membership */
     struct horon_link **links; /* [size] to each rank or NULL; taken over, also if creation fails */
+    struct horon_poller *poller; /* watches them; outlives the membership. NULL: nobody does */
     uint32_t generation;
     const struct horon_config *config;
     /* of all links, as horon_mux_options has it */
@@ -31,19 +33,20 @@ struct horon_membership {
     char (*rank_name_texts)[96];
     const char **rank_names;    /* [size] "rank 3 (host-b)" */
     struct horon_mux **mux_of;  /* [size] every link of this rank that is well */
-    struct horon_mux **dead_of; /* [size] those that failed: a thread may still watch them */
+    struct horon_mux **dead_of; /* [size] those that failed: what came can be taken */
     int *peers;                 /* [peer_count] ranks with a link */
     int peer_count;
     bool *left; /* [size] ranks that said themselves that they leave */
 };
 
-/** @return OK | ERR_MEMORY */
+/** @return OK | ERR_MEMORY | ERR_SYSTEM */
 horon_status_t horon_membership_create(const struct horon_membership_options *options,
                                        struct horon_membership **membership_out,
                                        struct horon_error *error);
 /** Closes the links. NULL is a no-op. */
 void horon_membership_destroy(struct horon_membership *membership);
-/** A link to a rank that had none; taken over, also on failure. @return OK | ERR_MEMORY */
+/** A link to a rank that had none; taken over, also on failure.
+ * @return OK | ERR_MEMORY | ERR_SYSTEM, it cannot be watched */
 horon_status_t horon_membership_add_link(struct horon_membership *membership, int rank,
                                          struct horon_link *link, struct horon_error *error);
 /** The link to @p rank has failed: nothing is sent any more. What came from it can still be taken.

@@ -100,6 +100,7 @@ static const struct horon_link_ops fake_ops = {
     .descriptor = horon_link_no_descriptor,
     .interest = horon_link_plain_interest,
     .ready = horon_link_always_ready,
+    .found = horon_link_finds_nothing,
     .undelivered = horon_link_nothing_undelivered,
     .destroy = fake_destroy,
 };

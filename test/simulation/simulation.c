@@ -164,13 +164,19 @@ static void come_out(struct sim_rank *rank)
     rank->sim->depth--;
 }
 
+static bool wants_write(const struct sim_rank *rank, int peer)
+{
+    const struct horon_mux *mux = rank->ctx.engine->membership->mux_of[peer];
+    return mux && horon_mux_wants_write(mux);
+}
+
 /* Tries to fall asleep as the progress thread does: watches its sockets, gives the token back. */
 static void fall_asleep(struct sim_rank *rank)
 {
     struct simulation *sim = rank->sim;
     bool ready = false;
     for (int peer = 0; peer < sim->size; peer++)
-        rank->armed[peer] = horon_engine_wants_write(rank->ctx.engine, peer);
+        rank->armed[peer] = wants_write(rank, peer);
     enter(rank);
     horon_token_release_armed(&rank->ctx);
     come_out(rank);
@@ -235,8 +241,7 @@ static void check_goodbye(struct sim_rank *rank)
     const struct horon_topology *topology = &sim->world->ranks[rank->rank].topology;
     for (int peer = 0; peer < sim->size; peer++)
         if (sim->ranks[peer].state == SIM_DEAD && sim->now > sim->struck_at + GONE_KNOWN_NS &&
-            topology->host_of[peer] == topology->host_of[rank->rank] &&
-            horon_engine_wants_write(rank->ctx.engine, peer))
+            topology->host_of[peer] == topology->host_of[rank->rank] && wants_write(rank, peer))
             sim_fail(sim, "rank %d waited with its goodbye for rank %d, which was dead", rank->rank,
                      peer);
 }

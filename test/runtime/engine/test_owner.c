@@ -45,10 +45,10 @@ static void in_flight(struct horon_engine *engine, struct horon_request *request
     horon_engine_in_flight(engine);
 }
 
-static void wants_write(struct horon_engine *engine, struct horon_request *request)
+static void has_input(struct horon_engine *engine, struct horon_request *request)
 {
     (void)request;
-    horon_engine_wants_write(engine, 0);
+    horon_engine_has_input(engine);
 }
 
 static void local_death(struct horon_engine *engine, struct horon_request *request)
@@ -113,7 +113,7 @@ static int signal_of(void (*call)(struct horon_engine *engine, struct horon_requ
 static void test_owner_alone_may_call_the_engine(void **state)
 {
     static void (*const calls[])(struct horon_engine *, struct horon_request *) = {
-        begin_now, progress, advance_ordered, wants, in_flight,   wants_write, local_death,
+        begin_now, progress, advance_ordered, wants, in_flight,   has_input, local_death,
         fail_it,   ask,      explain,         leave, warn_stalls, flushed,
     };
     static const int hosts[] = {1};

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tells which of many links have something, at a price that does not depend on how many have
+ * nothing. Links learn it by their `found`; whoever turns them asks each link, which costs no
+ * system call.
+ *
+ * Thread: one at a time, the owner's. Any thread may sleep until the descriptor is readable.
+ */
+#ifndef HORON_LINK_POLLER_H
+#define HORON_LINK_POLLER_H
+
+#include "link/link.h"
+
+struct horon_poller;
+
+/** @return OK | ERR_MEMORY | ERR_SYSTEM */
+horon_status_t horon_poller_create(struct horon_poller **poller_out, struct horon_error *error);
+/** The links must have been removed. NULL is a no-op. */
+void horon_poller_destroy(struct horon_poller *poller);
+/** For the child of a fork: closes the descriptor, frees nothing. NULL is a no-op. */
+void horon_poller_close_in_child(struct horon_poller *poller);
+
+/** Watches a link from here on. One without a descriptor is not: that tells by itself.
+ * @return OK | ERR_SYSTEM */
+horon_status_t horon_poller_add(struct horon_poller *poller, struct horon_link *link,
+                                struct horon_error *error);
+/** To be called before the link is destroyed. */
+void horon_poller_remove(struct horon_poller *poller, struct horon_link *link);
+
+/** At each turn: two system calls at most, whatever the number of links. A link that gives
+ * something at every other turn is tried without asking. */
+void horon_poller_look(struct horon_poller *poller);
+
+/** Asks for all links. To be called before going to sleep. @return true if any had something */
+bool horon_poller_collect(struct horon_poller *poller);
+
+/** Readable once a link has something that was not collected. */
+int horon_poller_descriptor(const struct horon_poller *poller);
+
+#endif
