@@ -224,8 +224,11 @@ void horon_request_set_barrier(struct horon_request *request, uint64_t number)
 static horon_status_t make_rows(struct horon_request *request)
 {
     const size_t size = (size_t)request->size;
-    if (!request->rows_room)
+    if (request->rows_limit < request->size) {
+        horon_free(request->rows_room);
         request->rows_room = horon_zalloc(size, sizeof *request->rows_room);
+        request->rows_limit = request->rows_room ? request->size : 0;
+    }
     request->output_rows = request->rows_room;
     return request->output_rows ? HORON_OK : HORON_ERR_MEMORY;
 }
@@ -276,6 +279,7 @@ void horon_request_deinit(struct horon_request *request, struct horon_names *nam
     request->error_text = NULL;
     request->owned_output = NULL;
     request->rows_room = request->output_rows = NULL;
+    request->rows_limit = 0;
 }
 
 void horon_request_reset(struct horon_request *request)

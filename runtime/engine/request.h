@@ -81,7 +81,8 @@ struct horon_request {
 
     /* seldom touched */
     uint64_t *output_rows; /* [size] if ranks give different numbers of them, else NULL */
-    uint64_t *rows_room;   /* [size] or NULL: memory for them */
+    uint64_t *rows_room;   /* [rows_limit] or NULL: memory for them */
+    int rows_limit;        /* of a team that used the request before, perhaps */
     int size;              /* ranks */
     uint64_t dst_count;    /* elements dst has room for; 0: not told */
     horon_alloc_fn_t alloc;

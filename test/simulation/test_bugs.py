@@ -31,6 +31,7 @@ SOURCES = (
     "runtime/topology/topology.c",
     "runtime/callbacks.c",
     "runtime/token.c",
+    "test/world/teams.c",
     "test/world/world.c",
 )
 GLOBS = (

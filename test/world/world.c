@@ -5,6 +5,7 @@
 #include "world/world.h"
 
 #include "alloc.h"
+#include "engine/engine_state.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -123,6 +124,25 @@ static struct horon_ring *ring_between_hosts(struct world *world, int from, int 
     return *ring;
 }
 
+void world_link(struct world *world, int rank, int peer)
+{
+    const int ends[2] = {rank, peer};
+    assert(world->ranks[rank].topology.host_of[rank] != world->ranks[rank].topology.host_of[peer]);
+    if (world->rings[rank * world->size + peer])
+        return;
+    for (int i = 0; i < 2; i++) {
+        struct horon_link *link = NULL;
+        struct horon_error error = {0};
+        const int self = ends[i], other = ends[1 - i];
+        horon_status_t status =
+            horon_link_ring_create(ring_between_hosts(world, self, other),
+                                   ring_between_hosts(world, other, self), RING_BYTES, NULL, &link);
+        assert(status == HORON_OK);
+        status = horon_engine_add_link(world->ranks[self].engine, other, link, &error);
+        assert(status == HORON_OK);
+    }
+}
+
 static horon_status_t make_link(struct world *world, int rank, int peer, struct horon_link **link)
 {
     const struct horon_topology *topology = &world->ranks[rank].topology;
@@ -238,15 +258,22 @@ void world_destroy(struct world *world)
 
 struct horon_request *world_submit(struct world *world, int rank, const horon_descriptor_t *desc)
 {
+    return world_submit_to(world, rank, horon_engine_job(world->ranks[rank].engine), desc);
+}
+
+struct horon_request *world_submit_to(struct world *world, int rank, struct horon_engine_team *team,
+                                      const horon_descriptor_t *desc)
+{
     struct horon_request *request = NULL;
     struct horon_error error = {0};
     struct world_rank *self = &world->ranks[rank];
-    horon_status_t status = horon_request_create(
-        &self->pool, desc, rank, world->size, horon_engine_names(self->engine), &request, &error);
+    horon_status_t status =
+        horon_request_create(&self->pool, desc, team->who.rank, team->who.size,
+                             horon_engine_names(self->engine), &request, &error);
     if (status != HORON_OK)
         fprintf(stderr, "%s\n", error.text);
     assert(status == HORON_OK);
-    request->team = horon_engine_job(self->engine);
+    request->team = team;
     request->callback_arg = self; /* no callback: free for world_release() */
     atomic_store(&request->refs, 2);
     atomic_store(&request->state, HORON_REQUEST_FLYING);

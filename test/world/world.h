@@ -48,8 +48,14 @@ struct world *world_create_bare(const int *host_sizes, int host_count, const cha
 horon_status_t world_make_engine(struct world *world, int rank, struct horon_error *error);
 void world_destroy(struct world *world);
 
+/** Links two ranks of different hosts, if they are not linked yet. */
+void world_link(struct world *world, int rank, int peer);
+
 /** Submits on one rank. The request is the test's: world_release(). */
 struct horon_request *world_submit(struct world *world, int rank, const horon_descriptor_t *desc);
+/** Likewise, to a team that it is in. */
+struct horon_request *world_submit_to(struct world *world, int rank, struct horon_engine_team *team,
+                                      const horon_descriptor_t *desc);
 void world_release(struct horon_request *request);
 
 /** Turns engines until all of @p requests [count] (NULLs skipped) have ended.

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See teams.h. What a context will do for a process set, done by hand. */
+#undef NDEBUG
+#include "world/teams.h"
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static uint8_t *map_zeros(size_t bytes)
+{
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert(memory != MAP_FAILED);
+    return memory;
+}
+
+static void find_hosts(struct world_team *team)
+{
+    const struct horon_topology *job = &team->world->ranks[0].topology;
+    int *leader_of = calloc((size_t)team->size, sizeof *leader_of);
+    char(*names)[64] = calloc((size_t)team->size, sizeof *names);
+    struct horon_error error = {0};
+    for (int i = 0; i < team->size; i++)
+        while (job->host_of[team->ranks[leader_of[i]]] != job->host_of[team->ranks[i]])
+            leader_of[i]++;
+    horon_status_t status = horon_topology_init(&team->topology, 0, team->size, leader_of,
+                                                (const char(*)[64])names, &error);
+    assert(status == HORON_OK);
+    free(leader_of);
+    free(names);
+}
+
+static struct horon_host_shape shape_of(const struct world_team *team, int host)
+{
+    struct horon_host_shape shape = team->world->ranks[0].host.shape;
+    shape.local_size = horon_topology_host_size(&team->topology, host);
+    return shape;
+}
+
+static void make_hosts(struct world_team *team)
+{
+    const struct horon_topology *job = &team->world->ranks[0].topology;
+    const struct horon_topology *topology = &team->topology;
+    for (int host = 0; host < topology->host_count; host++) {
+        const struct horon_host_shape shape = shape_of(team, host);
+        team->segments[host] = map_zeros(horon_host_team_bytes(&shape));
+        team->arena_bytes = horon_engine_arena_at(&shape, HORON_LANE_COUNT);
+        for (int local = 0; local < shape.local_size; local++) {
+            const int at = topology->host_first[host] + local;
+            const int rank = team->ranks[horon_topology_rank_at(topology, host, local)];
+            team->arenas[at] = map_zeros(team->arena_bytes);
+            team->process_of[at] = job->local_rank_of[rank];
+        }
+    }
+    for (int i = 0; i < team->size; i++) {
+        const int host = topology->host_of[i], first = topology->host_first[host];
+        team->hosts[i] = team->world->ranks[team->ranks[i]].host;
+        team->hosts[i].shape = shape_of(team, host);
+        team->hosts[i].local_rank = topology->local_rank_of[i];
+        team->hosts[i].process_of = team->process_of + first;
+        team->hosts[i].segment = team->segments[host];
+        team->hosts[i].arenas = team->arenas + first;
+    }
+}
+
+struct world_team *world_team_create(struct world *world, uint32_t id, const int *ranks, int size)
+{
+    struct world_team *team = calloc(1, sizeof *team);
+    const size_t n = (size_t)size;
+    team->world = world;
+    team->id = id;
+    team->size = size;
+    team->ranks = calloc(n, sizeof *team->ranks);
+    team->segments = calloc(n, sizeof *team->segments);
+    team->arenas = calloc(n, sizeof *team->arenas);
+    team->process_of = calloc(n, sizeof *team->process_of);
+    team->hosts = calloc(n, sizeof *team->hosts);
+    team->members = calloc(n, sizeof *team->members);
+    memcpy(team->ranks, ranks, n * sizeof *ranks);
+    find_hosts(team);
+    make_hosts(team);
+    for (int a = 0; a < size; a++)
+        for (int b = 0; b < a; b++)
+            if (horon_topology_linked(&team->topology, a, b))
+                world_link(world, ranks[a], ranks[b]);
+    return team;
+}
+
+static bool neighbours(const struct horon_topology *topology, int a, int b)
+{
+    return horon_topology_parent(topology, a) == b || horon_topology_parent(topology, b) == a;
+}
+
+void world_team_add(struct world_team *team, int member)
+{
+    const struct horon_topology *topology = &team->topology;
+    const struct horon_host *host = &team->hosts[member];
+    struct horon_link **rings = calloc((size_t)team->size, sizeof *rings);
+    struct horon_error error = {0};
+    for (int peer = 0; peer < team->size; peer++) {
+        if (peer == member || topology->host_of[peer] != topology->host_of[member] ||
+            !neighbours(topology, member, peer))
+            continue;
+        const int self = host->local_rank, other = topology->local_rank_of[peer];
+        const int number = self == 0 ? other : self;
+        horon_status_t made = horon_link_ring_create(horon_host_ring(host, number, self != 0),
+                                                     horon_host_ring(host, number, self == 0),
+                                                     HORON_RING_DATA_BYTES, NULL, &rings[peer]);
+        assert(made == HORON_OK);
+    }
+    const struct horon_team_options options = {.id = team->id,
+                                               .ranks = team->ranks,
+                                               .size = team->size,
+                                               .host = &team->hosts[member],
+                                               .rings = rings};
+    horon_status_t status = horon_engine_add_team(team->world->ranks[team->ranks[member]].engine,
+                                                  &options, &team->members[member], &error);
+    assert(status == HORON_OK);
+    free(rings);
+}
+
+void world_team_remove(struct world_team *team, int member)
+{
+    if (team->members[member])
+        horon_engine_remove_team(team->members[member]->engine, team->members[member]);
+    team->members[member] = NULL;
+}
+
+void world_team_destroy(struct world_team *team)
+{
+    for (int i = 0; i < team->size; i++)
+        world_team_remove(team, i);
+    for (int host = 0; host < team->topology.host_count; host++) {
+        const struct horon_host_shape shape = shape_of(team, host);
+        munmap(team->segments[host], horon_host_team_bytes(&shape));
+    }
+    for (int i = 0; i < team->size; i++)
+        munmap(team->arenas[i], team->arena_bytes);
+    horon_topology_deinit(&team->topology);
+    free(team->ranks);
+    free(team->segments);
+    free(team->arenas);
+    free(team->process_of);
+    free(team->hosts);
+    free(team->members);
+    free(team);
+}
+
+struct horon_request *world_team_submit(struct world_team *team, int member,
+                                        const horon_descriptor_t *desc)
+{
+    assert(team->members[member]);
+    return world_submit_to(team->world, team->ranks[member], team->members[member], desc);
+}
+
+void world_kill(struct world *world, int rank)
+{
+    const struct horon_topology *topology = &world->ranks[rank].topology;
+    world->ranks[rank].dead = true;
+    for (int peer = 0; peer < world->size; peer++) {
+        struct horon_ring *ring = world->rings[rank * world->size + peer];
+        if (ring)
+            atomic_store(&ring->writer_closed, 1);
+        if (peer != rank && !world->ranks[peer].dead &&
+            topology->host_of[peer] == topology->host_of[rank])
+            horon_engine_local_death(world->ranks[peer].engine, topology->local_rank_of[rank]);
+    }
+}

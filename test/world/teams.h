@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Second teams in a world: any of its ranks in any order, with shared memory of their own. */
+#ifndef HORON_TEST_WORLD_TEAMS_H
+#define HORON_TEST_WORLD_TEAMS_H
+
+#include "engine/engine_state.h"
+#include "world/world.h"
+
+struct world_team {
+    struct world *world;
+    uint32_t id;
+    int *ranks; /* [size] of the world */
+    int size;
+    struct horon_topology topology; /* of its members */
+    size_t segment_bytes, arena_bytes;
+    uint8_t **segments;                 /* [host count] */
+    uint8_t **arenas;                   /* [size] by host, then local rank */
+    int *process_of;                    /* [size] likewise: local ranks in the world */
+    struct horon_host *hosts;           /* [size] of each member */
+    struct horon_engine_team **members; /* [size] NULL: not added yet, or removed */
+};
+
+/** Memory, and links between hosts that the world has not; no engine knows of it yet. */
+struct world_team *world_team_create(struct world *world, uint32_t id, const int *ranks, int size);
+void world_team_add(struct world_team *team, int member);
+void world_team_remove(struct world_team *team, int member);
+/** Removes it from all members that have it, and frees it. */
+void world_team_destroy(struct world_team *team);
+
+/** As world_submit(), for one member. */
+struct horon_request *world_team_submit(struct world_team *team, int member,
+                                        const horon_descriptor_t *desc);
+
+/** The process of a rank is gone: others on its host are told, its links end. */
+void world_kill(struct world *world, int rank);
+
+#endif

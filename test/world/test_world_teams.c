@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Second teams: any ranks of a world in any order carry out operations together, named and in
+ * order, beside other teams. Teams that share ranks see theirs become ready in opposite orders and
+ * all end; a rank that is lost, or a mistake, fails the teams that contain it and no other; nothing
+ * is left of a team that was removed.
+ */
+#undef NDEBUG
+#include "world/teams.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define RANKS_MAX 8
+#define COUNT_MAX 5000
+
+static const struct {
+    int hosts[RANKS_MAX], count, size;
+} layouts[] = {
+    {{6}, 1, 6}, {{1, 1, 1, 1, 1}, 5, 5}, {{3, 1, 2}, 3, 6}, {{4, 4}, 2, 8}, {{1, 5}, 2, 6},
+};
+#define LAYOUTS (sizeof layouts / sizeof layouts[0])
+
+static const char *const settings[] = {"SHM_SMALL_BYTES=64", "SHM_CHUNK_BYTES=4096",
+                                       "NET_CHUNK_BYTES=4096", "NET_EAGER_BYTES=100", NULL};
+
+/* One operation of a team: what each member gave and got. */
+struct run {
+    struct horon_request *requests[RANKS_MAX];
+    int32_t *in[RANKS_MAX], *out[RANKS_MAX];
+    struct world_team *team;
+    horon_verb_t verb;
+    uint64_t count;
+    int root;
+};
+
+static void submit_as(struct run *run, int member, const char *name)
+{
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    run->in[member] = calloc(run->count + 1, sizeof(int32_t));
+    run->out[member] = calloc(run->count * (uint64_t)run->team->size + 1, sizeof(int32_t));
+    for (uint64_t i = 0; i < run->count; i++)
+        run->in[member][i] = (int32_t)(i * 7 + (uint64_t)run->team->ranks[member] * 1000);
+    desc.verb = run->verb;
+    desc.name = name;
+    desc.flags = name ? 0 : HORON_IN_ORDER;
+    desc.dtype = HORON_INT32;
+    desc.count = run->count;
+    desc.root = run->root;
+    desc.src = run->in[member];
+    desc.dst = run->out[member];
+    run->requests[member] = world_team_submit(run->team, member, &desc);
+}
+
+static int32_t expected(const struct run *run, uint64_t i)
+{
+    int32_t sum = 0;
+    if (run->verb == HORON_BROADCAST)
+        return (int32_t)(i * 7 + (uint64_t)run->team->ranks[run->root] * 1000);
+    if (run->verb == HORON_ALLGATHER)
+        return (int32_t)(i % run->count * 7 + (uint64_t)run->team->ranks[i / run->count] * 1000);
+    for (int member = 0; member < run->team->size; member++)
+        sum += (int32_t)(i * 7 + (uint64_t)run->team->ranks[member] * 1000);
+    return sum;
+}
+
+static void check(const struct run *run, int member)
+{
+    const uint64_t all = run->verb == HORON_ALLGATHER ? (uint64_t)run->team->size : 1;
+    assert_int_equal(run->requests[member]->status, HORON_OK);
+    if (run->verb == HORON_BARRIER)
+        return;
+    for (uint64_t i = 0; i < run->count * all; i++)
+        if (run->out[member][i] != expected(run, i))
+            fail_msg("team %u, member %d, %s: element %llu is %d, not %d", run->team->id, member,
+                     horon_verb_name(run->verb), (unsigned long long)i, run->out[member][i],
+                     expected(run, i));
+}
+
+static void run_free(struct run *run)
+{
+    for (int member = 0; member < run->team->size; member++) {
+        world_release(run->requests[member]);
+        free(run->in[member]);
+        free(run->out[member]);
+    }
+}
+
+static void shuffle(struct world *world, int *ranks, int count)
+{
+    for (int i = count - 1; i > 0; i--) {
+        const int other = (int)(world_random(world) % (unsigned)(i + 1));
+        const int rank = ranks[i];
+        ranks[i] = ranks[other];
+        ranks[other] = rank;
+    }
+}
+
+/* @p size ranks of the world, drawn from its seed, in any order, @p must among them. */
+static struct world_team *draw_team(struct world *world, uint32_t id, int size, int must)
+{
+    int ranks[RANKS_MAX];
+    for (int rank = 0; rank < world->size; rank++)
+        ranks[rank] = rank;
+    shuffle(world, ranks, world->size);
+    for (int i = size; i < world->size; i++)
+        if (ranks[i] == must) {
+            ranks[i] = ranks[0];
+            ranks[0] = must;
+        }
+    shuffle(world, ranks, size);
+    return world_team_create(world, id, ranks, size);
+}
+
+static void add_all(struct world_team *team)
+{
+    for (int member = 0; member < team->size; member++)
+        world_team_add(team, member);
+}
+
+static void run_one(struct world_team *team, horon_verb_t verb, uint64_t count, bool named)
+{
+    struct run run = {.team = team, .verb = verb, .count = count, .root = (int)count % team->size};
+    for (int member = 0; member < team->size; member++)
+        submit_as(&run, member, named ? "x" : NULL);
+    assert_true(world_turn_until(team->world, run.requests, (size_t)team->size));
+    for (int member = 0; member < team->size; member++)
+        check(&run, member);
+    run_free(&run);
+}
+
+static void test_teams_run_every_verb_over_any_ranks(void **state)
+{
+    static const horon_verb_t verbs[] = {HORON_ALLREDUCE, HORON_BROADCAST, HORON_ALLGATHER,
+                                         HORON_BARRIER};
+    static const uint64_t counts[] = {0, 1, 13, COUNT_MAX};
+    (void)state;
+    for (size_t layout = 0; layout < LAYOUTS; layout++)
+        for (int size = 1; size <= layouts[layout].size; size++) {
+            struct world *world =
+                world_create(layouts[layout].hosts, layouts[layout].count, settings, 7);
+            struct world_team *team = draw_team(world, 1, size, 0);
+            add_all(team);
+            for (size_t verb = 0; verb < 4; verb++)
+                for (size_t count = 0; count < 4; count++)
+                    for (int named = 0; named < 2; named++)
+                        run_one(team, verbs[verb], verbs[verb] == HORON_BARRIER ? 0 : counts[count],
+                                named);
+            world_team_destroy(team);
+            world_destroy(world);
+        }
+}
+
+/* Three teams that share ranks; each member submits to its teams in an order of its own. */
+static void test_teams_that_overlap_end_in_any_order(void **state)
+{
+    enum { TEAMS = 3, ROUNDS = 4 };
+    (void)state;
+    for (size_t layout = 0; layout < LAYOUTS; layout++)
+        for (int named = 0; named < 2; named++)
+            for (uint64_t seed = 1; seed <= 4; seed++) {
+                struct world *world =
+                    world_create(layouts[layout].hosts, layouts[layout].count, settings, seed);
+                struct world_team *teams[TEAMS];
+                struct run runs[TEAMS][ROUNDS];
+                char name[ROUNDS][8];
+                memset(runs, 0, sizeof runs);
+                for (int t = 0; t < TEAMS; t++) {
+                    teams[t] = draw_team(world, (uint32_t)t + 1, world->size - 1 - t % 2, t);
+                    add_all(teams[t]);
+                    for (int round = 0; round < ROUNDS; round++)
+                        runs[t][round] =
+                            (struct run){.team = teams[t], .count = round % 2 ? COUNT_MAX : 3};
+                }
+                for (int round = 0; round < ROUNDS; round++)
+                    snprintf(name[round], sizeof name[round], "n%d", round);
+                for (int rank = 0; rank < world->size; rank++)
+                    for (int i = 0; i < TEAMS * ROUNDS; i++) { /* odd ranks begin at the end */
+                        const int t = rank % 2 ? TEAMS - 1 - i / ROUNDS : i / ROUNDS;
+                        const int at = named && rank % 2 ? ROUNDS - 1 - i % ROUNDS : i % ROUNDS;
+                        for (int member = 0; member < teams[t]->size; member++)
+                            if (teams[t]->ranks[member] == rank)
+                                submit_as(&runs[t][at], member, named ? name[at] : NULL);
+                    }
+                for (int t = 0; t < TEAMS; t++)
+                    for (int round = 0; round < ROUNDS; round++) {
+                        assert_true(world_turn_until(world, runs[t][round].requests,
+                                                     (size_t)teams[t]->size));
+                        for (int member = 0; member < teams[t]->size; member++)
+                            check(&runs[t][round], member);
+                        run_free(&runs[t][round]);
+                    }
+                for (int t = 0; t < TEAMS; t++)
+                    world_team_destroy(teams[t]);
+                world_destroy(world);
+            }
+}
+
+static int member_of(const struct world_team *team, int rank)
+{
+    for (int member = 0; member < team->size; member++)
+        if (team->ranks[member] == rank)
+            return member;
+    return -1;
+}
+
+/* One rank is killed in the middle of operations of two teams, one of which it is not in. */
+static void test_teams_without_a_lost_rank_go_on(void **state)
+{
+    (void)state;
+    for (size_t layout = 0; layout < LAYOUTS; layout++)
+        for (int lost = 0; lost < layouts[layout].size; lost++) {
+            struct world *world = world_create(layouts[layout].hosts, layouts[layout].count,
+                                               settings, (uint64_t)lost + 1);
+            int others[RANKS_MAX], count = 0;
+            char name[64];
+            snprintf(name, sizeof name, "rank %d (host-", lost);
+            for (int rank = 0; rank < world->size; rank++)
+                if (rank != lost)
+                    others[count++] = rank;
+            struct world_team *without = world_team_create(world, 1, others, count);
+            struct world_team *with = draw_team(world, 2, world->size - 1, lost);
+            add_all(without);
+            add_all(with);
+            struct run well = {.team = without, .count = COUNT_MAX};
+            struct run ill = {.team = with, .count = COUNT_MAX};
+            for (int member = 0; member < count; member++)
+                submit_as(&well, member, lost % 2 ? "x" : NULL);
+            for (int member = 0; member < with->size; member++)
+                if (with->ranks[member] != lost)
+                    submit_as(&ill, member, lost % 2 ? "x" : NULL);
+            for (int i = 0; i < 3 * world->size; i++)
+                horon_engine_progress(world->ranks[i % world->size].engine);
+            world_kill(world, lost);
+            assert_true(world_turn_until(world, ill.requests, (size_t)with->size));
+            assert_true(world_turn_until(world, well.requests, (size_t)count));
+            for (int member = 0; member < with->size; member++)
+                if (member != member_of(with, lost)) {
+                    assert_int_equal(ill.requests[member]->status, HORON_ERR_PEER_LOST);
+                    assert_non_null(strstr(ill.requests[member]->error_text, name));
+                }
+            for (int member = 0; member < count; member++)
+                check(&well, member);
+            run_one(without, HORON_ALLREDUCE, COUNT_MAX, true); /* and later ones, too */
+            run_one(without, HORON_ALLGATHER, 13, false);
+            for (int rank = 0; rank < world->size; rank++) /* the job contains it */
+                if (rank != lost)
+                    assert_int_equal(horon_engine_failure(world->ranks[rank].engine, NULL),
+                                     HORON_ERR_PEER_LOST);
+            run_free(&well);
+            run_free(&ill);
+            world_team_destroy(with);
+            world_team_destroy(without);
+            world_destroy(world);
+        }
+}
+
+static void test_teams_keep_a_mistake_to_themselves(void **state)
+{
+    (void)state;
+    for (size_t layout = 0; layout < LAYOUTS; layout++) {
+        struct world *world =
+            world_create(layouts[layout].hosts, layouts[layout].count, settings, 3);
+        struct world_team *bad = draw_team(world, 1, world->size, 0);
+        struct world_team *good = draw_team(world, 2, world->size, 0);
+        add_all(bad);
+        add_all(good);
+        struct run wrong = {.team = bad, .count = 3};
+        for (int member = 0; member < bad->size; member++) {
+            wrong.count = member == 1 ? 4 : 3;
+            submit_as(&wrong, member, NULL);
+        }
+        assert_true(world_turn_until(world, wrong.requests, (size_t)bad->size));
+        for (int member = 0; member < bad->size; member++)
+            assert_int_equal(wrong.requests[member]->status, HORON_ERR_MISMATCH);
+        run_one(good, HORON_ALLREDUCE, COUNT_MAX, true);
+        run_one(good, HORON_ALLREDUCE, COUNT_MAX, false);
+        assert_int_equal(horon_engine_failure(world->ranks[0].engine, NULL), HORON_OK);
+        run_free(&wrong);
+        world_team_destroy(bad);
+        world_team_destroy(good);
+        world_destroy(world);
+    }
+}
+
+/* Members make it one after another, and each speaks at once. */
+static void test_teams_hear_what_was_said_before_they_were_made(void **state)
+{
+    (void)state;
+    for (size_t layout = 0; layout < LAYOUTS; layout++) {
+        struct world *world =
+            world_create(layouts[layout].hosts, layouts[layout].count, settings, 5);
+        struct world_team *team = draw_team(world, 1, world->size, 0);
+        struct run run = {.team = team, .count = COUNT_MAX};
+        for (int member = team->size - 1; member >= 0; member--) {
+            world_team_add(team, member);
+            submit_as(&run, member, "x");
+            for (int i = 0; i < 5 * world->size; i++)
+                horon_engine_progress(world->ranks[i % world->size].engine);
+        }
+        assert_true(world_turn_until(world, run.requests, (size_t)team->size));
+        for (int member = 0; member < team->size; member++)
+            check(&run, member);
+        run_free(&run);
+        world_team_destroy(team);
+        world_destroy(world);
+    }
+}
+
+static void test_teams_come_and_go(void **state)
+{
+    (void)state;
+    for (size_t layout = 0; layout < LAYOUTS; layout++) {
+        struct world *world =
+            world_create(layouts[layout].hosts, layouts[layout].count, settings, 9);
+        for (uint32_t id = 1; id <= 200; id++) {
+            struct world_team *team =
+                draw_team(world, id, 1 + (int)(id % (unsigned)world->size), 0);
+            add_all(team);
+            run_one(team, HORON_ALLREDUCE, 3, id % 2);
+            world_team_destroy(team);
+        }
+        for (int rank = 0; rank < world->size; rank++) {
+            assert_null(world->ranks[rank].engine->job->next);
+            assert_int_equal(world->ranks[rank].engine->early_bytes, 0);
+            assert_int_equal(horon_engine_in_flight(world->ranks[rank].engine), 0);
+        }
+        world_destroy(world);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_teams_run_every_verb_over_any_ranks),
+        cmocka_unit_test(test_teams_that_overlap_end_in_any_order),
+        cmocka_unit_test(test_teams_without_a_lost_rank_go_on),
+        cmocka_unit_test(test_teams_keep_a_mistake_to_themselves),
+        cmocka_unit_test(test_teams_hear_what_was_said_before_they_were_made),
+        cmocka_unit_test(test_teams_come_and_go),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
