@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Assertions are law: every state machine, range and owner of the library is asserted, and there are
+"""Assertions are law: state machines, ranges and owners of the library are asserted, and there are
 at least so many of them. A table by room is printed, so that one sees where they are few."""
 
 import re
