@@ -159,7 +159,7 @@ void horon_channel_fill_head(const struct horon_channel *channel, struct horon_s
 {
     const struct horon_operation *op = channel->op;
     const bool rows = horon_verb_of(&op->agreed)->ahead == HORON_AHEAD_ROWS;
-    head->check = op->check;
+    head->check = horon_slot_check(channel->options.generation, op->check);
     head->count = rows ? op->rows : op->count;
     head->verb = op->agreed.verb;
     head->dtype = op->agreed.dtype;
@@ -231,6 +231,14 @@ horon_status_t horon_channel_differs(const struct horon_channel *channel, int ot
     char ours[160], theirs[160];
     describe(heads[team->local_rank], ours, sizeof ours);
     describe(heads[other], theirs, sizeof theirs);
+    const uint32_t generation = horon_slot_generation(heads[other]);
+    if (generation != channel->options.generation)
+        return horon_error_set(error, HORON_ERR_MISMATCH,
+                               "operation %llu in order meets another membership: %s began %s in "
+                               "generation %u, %s began %s in generation %u",
+                               (unsigned long long)channel->ended, team->rank_names[team->rank],
+                               ours, channel->options.generation, team->rank_names[ranks[other]],
+                               theirs, generation);
     const char *same = strcmp(ours, theirs) == 0
                            ? " (they differ in name, shape, scale, or in an operation before)"
                            : "";

@@ -118,6 +118,7 @@ static void see_host(struct horon_context *ctx)
     int host = topology->host_of[topology->rank];
     ctx->host.shape =
         shape_of(&ctx->config, horon_topology_host_size(topology, host), topology->size);
+    ctx->host.generation = HORON_GENERATION_FIRST;
     horon_host_see_control(&ctx->host, ctx->boot.control.base,
                            topology->local_rank_of[topology->rank]);
     ctx->host.doorbell = ring_doorbell;
@@ -207,6 +208,7 @@ static horon_status_t make_engine(struct horon_context *ctx, struct horon_error 
         .topology = &ctx->boot.topology,
         .host = &ctx->host,
         .links = links,
+        .generation = HORON_GENERATION_FIRST,
         .owner = &ctx->owner,
         .now_ns = read_clock,
         .log = &ctx->log,

@@ -223,6 +223,7 @@ void horon_host_tell_departures(const struct horon_host *host,
         atomic_store_explicit(&line->sequence[i], departures->sequence[i], memory_order_relaxed);
         atomic_store_explicit(&line->culprit[i], departures->culprit[i], memory_order_relaxed);
     }
+    atomic_store_explicit(&line->generation, host->generation, memory_order_relaxed);
     atomic_store_explicit(&line->left, left, memory_order_relaxed);
     atomic_store_explicit(&line->version, version + 2, memory_order_release);
     horon_host_wake_all(host, HORON_WAKE_ASLEEP);
@@ -242,11 +243,12 @@ bool horon_host_see_departures(const struct horon_host *host, int local_rank, ui
         departures_out->culprit[i] = atomic_load_explicit(&line->culprit[i], memory_order_relaxed);
     }
     *left_out = atomic_load_explicit(&line->left, memory_order_relaxed);
+    const uint32_t generation = atomic_load_explicit(&line->generation, memory_order_relaxed);
     atomic_thread_fence(memory_order_acquire);
     if (atomic_load_explicit(&line->version, memory_order_relaxed) != before)
         return false; /* it rings when it is whole again */
     *version = before;
-    return true;
+    return generation == host->generation;
 }
 
 void horon_host_post_abort(const struct horon_host *host, horon_status_t status, const char *text)
@@ -256,6 +258,7 @@ void horon_host_post_abort(const struct horon_host *host, horon_status_t status,
     if (!atomic_compare_exchange_strong(&record->state, &none, 1))
         return;
     record->status = (int32_t)status;
+    record->generation = host->generation;
     snprintf(record->text, sizeof record->text, "%s", text);
     atomic_store_explicit(&record->state, 2, memory_order_release);
     horon_host_wake_all(host, HORON_WAKE_ASLEEP);
@@ -269,7 +272,8 @@ bool horon_host_abort_begun(const struct horon_host *host)
 bool horon_host_aborted(const struct horon_host *host, struct horon_error *error)
 {
     struct horon_abort_record *record = horon_host_abort(host);
-    if (atomic_load_explicit(&record->state, memory_order_acquire) != 2)
+    if (atomic_load_explicit(&record->state, memory_order_acquire) != 2 ||
+        record->generation != host->generation)
         return false;
     /* it stands in shared memory: a failure with a reason, whatever is there */
     const horon_status_t status = horon_status_from_peer((uint32_t)record->status);

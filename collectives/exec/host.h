@@ -73,6 +73,7 @@ struct horon_team_line {
     /* What this rank knows of departures, its own included. Changes seldom; 0: nothing yet, odd: it
      * is being written. */
     _Alignas(64) _Atomic uint32_t version;
+    _Atomic uint32_t generation;
     _Atomic bool left; /* it has left itself, and takes part in nothing more */
     _Atomic uint32_t culprit[HORON_LEFT_COUNT];
     _Atomic uint64_t sequence[HORON_LEFT_COUNT];
@@ -82,6 +83,7 @@ struct horon_team_line {
 struct horon_abort_record {
     _Alignas(64) _Atomic uint32_t state; /* 0 none, 1 being written, 2 readable */
     int32_t status;
+    uint32_t generation;
     char text[HORON_ERROR_TEXT_BYTES];
 };
 
@@ -96,8 +98,8 @@ struct horon_flag {
  */
 struct horon_slot_head {
     _Atomic uint64_t sequence; /* operation + 1; 0: never used */
-    uint64_t check;
-    uint64_t count; /* elements of this rank; rows, for an allgather */
+    uint64_t check;            /* horon_slot_check() */
+    uint64_t count;            /* elements of this rank; rows, for an allgather */
     uint8_t verb, dtype, redop, unused;
     int32_t root;
 };
@@ -106,6 +108,7 @@ struct horon_slot_head {
  * whoever made it; the memory is not owned. */
 struct horon_host {
     struct horon_host_shape shape;
+    uint32_t generation; /* of the membership; what others say in another one is not heard */
     int local_rank;
     bool crowded; /* more ranks than cores here; all ranks of the host must say the same */
     struct horon_rank_line *lines; /* of all processes of the job here */
@@ -139,6 +142,17 @@ uint8_t *horon_host_chunk(const struct horon_host *host, size_t at, int local_ra
 /** Ring between the team's first rank on the host and local rank @p member (1..), in either
  * direction. */
 struct horon_ring *horon_host_ring(const struct horon_host *host, int member, bool to_leader);
+
+/** What a head shows of what all ranks must agree on, in one word: the generation of the
+ * membership, and below it the lower half of the operation's check. */
+static inline uint64_t horon_slot_check(uint32_t generation, uint64_t check)
+{
+    return (uint64_t)generation << 32 | (uint32_t)check;
+}
+static inline uint32_t horon_slot_generation(const struct horon_slot_head *head)
+{
+    return (uint32_t)(head->check >> 32);
+}
 
 /** Data of a slot. */
 static inline uint8_t *horon_slot_data(struct horon_slot_head *head)

@@ -140,8 +140,8 @@ static void encode_hello(uint8_t *bytes, size_t *bytes_out, const struct horon_h
     horon_write_u32(&out, (uint32_t)hello->rank);
     horon_write_bytes(&out, hello->member, sizeof hello->member);
     horon_write_u32(&out, hello->size);
-    horon_write_u32(&out, 0); /* reserved */
-    horon_write_u64(&out, hello->generation);
+    horon_write_u32(&out, hello->generation);
+    horon_write_u64(&out, 0); /* reserved */
     horon_write_u64(&out, hello->job);
     horon_write_u64(&out, hello->settings);
     horon_write_bytes(&out, share, HORON_POINT_BYTES);
@@ -169,8 +169,8 @@ static bool decode_hello(const uint8_t *bytes, size_t byte_count, struct horon_h
     if (member)
         memcpy(hello->member, member, sizeof hello->member);
     hello->size = horon_read_u32(&in);
-    horon_read_u32(&in);
-    hello->generation = horon_read_u64(&in);
+    hello->generation = horon_read_u32(&in);
+    horon_read_u64(&in);
     hello->job = horon_read_u64(&in);
     hello->settings = horon_read_u64(&in);
     return in.ok;

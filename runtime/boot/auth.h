@@ -46,7 +46,7 @@ struct horon_hello {
         member[HORON_MEMBER_BYTES]; /* random, one a process and context; survives generations */
     int32_t rank;                   /* -1: the launcher */
     uint32_t size;                  /* ranks of the job */
-    uint64_t generation;            /* of the membership */
+    uint32_t generation;            /* of the membership; 0: none, as with a store */
     uint64_t job;                   /* which job, or 0 if not known yet */
     uint64_t settings;              /* horon_config_agreed_hash(), or 0 if the sender has none */
 };

@@ -67,6 +67,7 @@ static horon_status_t open_store(struct horon_joining *j, const char *key_text,
                                           .port_range = j->config->port_range,
                                           .log = j->log};
     options.hello.role = HORON_ROLE_STORE;
+    options.hello.generation = 0; /* it knows of none */
     options.hello.job = j->id.job;
     options.hello.settings = 0; /* compared by name and value when the cards are here */
     if (!j->key.given && j->id.rank == 0)
@@ -122,6 +123,7 @@ static horon_status_t prepare(struct horon_joining *j, int rank, int size,
                                     .security = HORON_SECURITY_PLAIN,
                                     .rank = j->id.rank,
                                     .size = (uint32_t)j->id.size,
+                                    .generation = HORON_GENERATION_FIRST,
                                     .settings = j->mine.settings_hash};
     memcpy(j->hello.member, j->mine.member, sizeof j->hello.member);
     return HORON_OK;

@@ -157,6 +157,7 @@ static horon_status_t create_channels(struct horon_engine_team *team)
     for (int i = 0; i < HORON_LANE_COUNT && status == HORON_OK; i++) {
         struct horon_channel_options options = {
             .channel = team->id * HORON_LANE_COUNT + (uint32_t)i,
+            .generation = team->engine->membership->generation,
             .arena_at = horon_engine_arena_at(&team->host->shape, i),
             .net_chunk_bytes = (size_t)config->net_chunk_bytes,
             .net_algorithm = config->net_algorithm,
@@ -176,6 +177,7 @@ horon_status_t horon_team_bind(struct horon_engine_team *team, const int *ranks,
         const int self = list_members(team, ranks, size);
         assert(self >= 0);
         team->host = host;
+        host->generation = team->engine->membership->generation;
         team->leaves_because_of = self;
         status = find_places(team, self, size, error);
     }

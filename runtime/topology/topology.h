@@ -8,6 +8,11 @@
 
 #include "status.h"
 
+#include <stdint.h>
+
+/** The generation of a job's first membership; 0 is none, as fresh memory has it. */
+#define HORON_GENERATION_FIRST UINT32_C(1)
+
 struct horon_topology {
     int rank, size;
     int host_count;

@@ -176,6 +176,7 @@ horon_status_t world_make_engine(struct world *world, int rank, struct horon_err
         .topology = &world->ranks[rank].topology,
         .host = &world->ranks[rank].host,
         .links = links,
+        .generation = world->generation,
         .now_ns = world_now,
         .now_arg = world,
         .log = &world->log,
@@ -198,6 +199,7 @@ struct world *world_create_bare(const int *host_sizes, int host_count, const cha
     struct world *world = calloc(1, sizeof *world);
     struct horon_error error = {0};
     world->seed = seed;
+    world->generation = HORON_GENERATION_FIRST;
     world->host_count = host_count;
     for (int h = 0; h < host_count; h++)
         world->size += host_sizes[h];

@@ -34,7 +34,8 @@ struct world {
     struct world_host *hosts;
     void **rings; /* memory of the rings between hosts */
     size_t ring_count;
-    uint64_t seed; /* of the order in which engines turn */
+    uint64_t seed;       /* of the order in which engines turn */
+    uint32_t generation; /* of the engines that are made */
     uint64_t now_ns;
 };
 
