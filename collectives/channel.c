@@ -52,7 +52,7 @@ static bool allocate_tables(struct horon_channel *channel)
     channel->posted = table(local, sizeof *channel->posted, &ok);
     channel->reduced = table(local, sizeof *channel->reduced, &ok);
     channel->nets = table(runs, sizeof *channel->nets, &ok);
-    channel->net_memory = table(runs, sizeof *channel->net_memory, &ok);
+    channel->exchange_memory = table(runs, sizeof *channel->exchange_memory, &ok);
     channel->carriers = table(segments * hosts, sizeof *channel->carriers, &ok);
     channel->leaders = table(hosts, sizeof *channel->leaders, &ok);
     return make_states(channel) && ok;
@@ -126,13 +126,13 @@ void horon_channel_destroy(struct horon_channel *channel)
     for (int i = 0; i < HORON_SLOTS * channel->carried; i++) {
         if (channel->nets)
             horon_netrun_deinit(&channel->nets[i]);
-        if (channel->net_memory)
-            horon_free(channel->net_memory[i].bytes);
+        if (channel->exchange_memory)
+            horon_free(channel->exchange_memory[i].bytes);
     }
     horon_free(channel->posted);
     horon_free(channel->reduced);
     horon_free(channel->nets);
-    horon_free(channel->net_memory);
+    horon_free(channel->exchange_memory);
     horon_free(channel->carriers);
     horon_free(channel->leaders);
     for (int verb = 0; verb < HORON_VERB_COUNT; verb++)

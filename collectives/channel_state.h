@@ -39,7 +39,7 @@ struct horon_channel {
     /* exchanges between hosts: [HORON_SLOTS][carried] runs, each with scratch */
     int carried; /* segments this rank carries */
     struct horon_netrun *nets;
-    struct horon_exchange_memory *net_memory;
+    struct horon_exchange_memory *exchange_memory;
     int *carriers; /* [segments][host_count] job rank that carries a segment on a host */
     int *leaders;  /* [host_count] */
 };

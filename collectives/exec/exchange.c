@@ -10,7 +10,7 @@
 
 static void *scratch(struct horon_channel *channel, int run, size_t bytes)
 {
-    struct horon_exchange_memory *memory = &channel->net_memory[run];
+    struct horon_exchange_memory *memory = &channel->exchange_memory[run];
     if (memory->bytes && memory->limit >= bytes)
         return memory->bytes;
     horon_free(memory->bytes);

@@ -16,7 +16,7 @@
 #define HORON_NETRUN_TAG_BITS 16
 
 struct horon_netrun_args {
-    struct horon_plan_args plan; /* its bounds must outlive the run */
+    struct horon_plan_args plan;
     const int *ranks; /* [plan.size] job rank of each participant; must outlive the run */
     struct horon_mux *const *mux_of; /* by job rank; NULL where there is no connection (any more) */
     const char *const *rank_names;   /* by job rank, for texts; must outlive the run */

@@ -13,7 +13,6 @@ static const struct horon_plan_ops *const plans[HORON_PLAN_KIND_COUNT] = {
     [HORON_PLAN_DIRECT] = &horon_plan_direct,
     [HORON_PLAN_HALVING] = &horon_plan_halving,
     [HORON_PLAN_BROADCAST] = &horon_plan_broadcast,
-    [HORON_PLAN_GATHER_ALL] = &horon_plan_gather_all,
 };
 
 static void check_args(const struct horon_plan_args *args)
@@ -22,7 +21,6 @@ static void check_args(const struct horon_plan_args *args)
     assert(args->rank >= 0);
     assert(args->rank < args->size);
     assert(args->kind != HORON_PLAN_BROADCAST || (args->root >= 0 && args->root < args->size));
-    assert(args->kind != HORON_PLAN_GATHER_ALL || args->bounds[args->size] == args->count);
 }
 
 int horon_plan_stages(const struct horon_plan_args *args)
@@ -202,7 +200,6 @@ double horon_plan_estimate_us(enum horon_plan_kind kind, int size, uint64_t byte
     case HORON_PLAN_HALVING:
         return halving_us(size, (double)bytes);
     case HORON_PLAN_BROADCAST:
-    case HORON_PLAN_GATHER_ALL:
         break;
     }
     return 0;

@@ -30,13 +30,12 @@
 #include <stdint.h>
 
 enum horon_plan_kind {
-    HORON_PLAN_FLAT,    /* allreduce: everybody sends all to everybody, reduces locally; 1 stage */
-    HORON_PLAN_DIRECT,  /* allreduce: direct reduce-scatter, direct allgather; 2 stages */
-    HORON_PLAN_HALVING, /* allreduce: recursive halving over powers of two, direct among the m */
-    HORON_PLAN_BROADCAST, /* binomial from `root`; promises local completion only */
-    HORON_PLAN_GATHER_ALL /* every participant owns block r of [count] and gets all blocks */
+    HORON_PLAN_FLAT,     /* allreduce: everybody sends all to everybody, reduces locally; 1 stage */
+    HORON_PLAN_DIRECT,   /* allreduce: direct reduce-scatter, direct allgather; 2 stages */
+    HORON_PLAN_HALVING,  /* allreduce: recursive halving over powers of two, direct among the m */
+    HORON_PLAN_BROADCAST /* binomial from `root`; promises local completion only */
 };
-#define HORON_PLAN_KIND_COUNT 5
+#define HORON_PLAN_KIND_COUNT 4
 
 enum horon_plan_region { HORON_PLAN_WORK, HORON_PLAN_SCRATCH };
 
@@ -64,8 +63,6 @@ struct horon_plan_args {
     int rank, size; /* among the participants */
     int root;       /* BROADCAST */
     uint64_t count;
-    /* GATHER_ALL: [size + 1] block bounds in elements, ascending from 0 to count; else NULL */
-    const uint64_t *bounds;
 };
 
 /** Stages, the same for all participants; 0 if there is only one. A stage may be empty here. */
@@ -88,7 +85,7 @@ struct horon_plan_stage horon_plan_stage(const struct horon_plan_args *args, int
 enum horon_plan_kind horon_plan_choose(const char *wanted, int size, uint64_t bytes);
 /** What the model thinks it takes, in microseconds; allreduce plans only, else 0. */
 double horon_plan_estimate_us(enum horon_plan_kind kind, int size, uint64_t bytes);
-/** "flat", "direct", "halving", "broadcast", "gather_all": what tests print. Static. */
+/** "flat", "direct", "halving", "broadcast": what tests print. Static. */
 const char *horon_plan_name(enum horon_plan_kind kind);
 
 #endif

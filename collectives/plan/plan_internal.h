@@ -20,7 +20,6 @@ extern const struct horon_plan_ops horon_plan_flat;
 extern const struct horon_plan_ops horon_plan_direct;
 extern const struct horon_plan_ops horon_plan_halving;
 extern const struct horon_plan_ops horon_plan_broadcast;
-extern const struct horon_plan_ops horon_plan_gather_all;
 
 /** A piece of memory: where an operand lies. */
 struct horon_plan_place {

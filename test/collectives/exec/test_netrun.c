@@ -34,7 +34,6 @@ struct job {
     horon_redop_t op;
     uint64_t count;
     int root;
-    const uint64_t *bounds;
 };
 
 /* An element: of many sizes and signs, so that float sums depend on their order. */
@@ -106,8 +105,7 @@ static void world_begin(struct world *world, const struct job *job)
                      .rank = i,
                      .size = world->size,
                      .root = job->root,
-                     .count = job->count,
-                     .bounds = job->bounds},
+                     .count = job->count},
             .ranks = world->ranks,
             .mux_of = world->mesh.mux[world->ranks[i]],
             .rank_names = world->rank_names,
@@ -302,36 +300,6 @@ static void test_netrun_broadcast_from_every_root_reaches_all(void **state)
                     check_broadcast(&world, &job);
                     world_end(&world);
                 }
-        }
-        world_close(&world);
-    }
-}
-
-static void test_netrun_gather_all_of_uneven_blocks_joins_them(void **state)
-{
-    (void)state;
-    static struct world world;
-    for (int size = 1; size <= MESH_SIZE_MAX; size++) {
-        const struct horon_mux_options options = mesh_options(64, 512);
-        struct seeded random = seeded_from((uint64_t)size);
-        world_of(&world, size, 1024, &options);
-        for (int round = 0; round < 5; round++) {
-            uint64_t bounds[MESH_SIZE_MAX + 1] = {0};
-            for (int i = 0; i < size; i++)
-                bounds[i + 1] = bounds[i] + seeded_below(&random, 4) * seeded_below(&random, 90);
-            const struct job job = {.kind = HORON_PLAN_GATHER_ALL,
-                                    .dtype = HORON_INT32,
-                                    .count = bounds[size],
-                                    .bounds = bounds};
-            world_begin(&world, &job);
-            world_run(&world, &random);
-            for (int i = 0; i < size; i++) {
-                for (int b = 0; b < size; b++)
-                    assert_memory_equal(world.work[i] + 4 * bounds[b],
-                                        world.input[b] + 4 * bounds[b],
-                                        4 * (bounds[b + 1] - bounds[b]));
-            }
-            world_end(&world);
         }
         world_close(&world);
     }
@@ -585,7 +553,6 @@ int main(void)
         cmocka_unit_test(test_netrun_allreduce_of_every_plan_and_dtype_gives_the_bits_of_the_tree),
         cmocka_unit_test(test_netrun_in_random_order_over_any_ring_gives_the_same_bits),
         cmocka_unit_test(test_netrun_broadcast_from_every_root_reaches_all),
-        cmocka_unit_test(test_netrun_gather_all_of_uneven_blocks_joins_them),
         cmocka_unit_test(test_netrun_among_some_ranks_of_a_job_follows_their_order),
         cmocka_unit_test(test_netrun_over_tcp_gives_the_bits_of_the_tree),
         cmocka_unit_test(test_netrun_with_another_operation_on_a_peer_names_it),

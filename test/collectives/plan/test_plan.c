@@ -68,7 +68,7 @@ static uint64_t *array(uint64_t count)
 }
 
 static void play_begin(struct play *play, enum horon_plan_kind kind, int size, uint64_t count,
-                       int root, const uint64_t *bounds)
+                       int root)
 {
     *play = (struct play){.size = size, .count = count};
     play->players = calloc((size_t)size, sizeof *play->players);
@@ -76,7 +76,7 @@ static void play_begin(struct play *play, enum horon_plan_kind kind, int size, u
     for (int r = 0; r < size; r++) {
         struct player *player = &play->players[r];
         player->args = (struct horon_plan_args){
-            .kind = kind, .rank = r, .size = size, .root = root, .count = count, .bounds = bounds};
+            .kind = kind, .rank = r, .size = size, .root = root, .count = count};
         uint32_t moves, combines;
         horon_plan_limits(&player->args, &moves, &combines);
         assert_true(moves <= 64);
@@ -268,7 +268,7 @@ static void test_plan_allreduce_of_every_size_is_the_canonical_tree(void **state
                 EACH(c, counts)
                 {
                     struct play play;
-                    play_begin(&play, (enum horon_plan_kind)kind, sizes[s], counts[c], 0, NULL);
+                    play_begin(&play, (enum horon_plan_kind)kind, sizes[s], counts[c], 0);
                     play_all(&play);
                     for (int r = 0; r < play.size; r++) {
                         assert_true(all_entered(&play.players[r]));
@@ -289,7 +289,7 @@ static void test_plan_broadcast_from_any_root_reaches_all(void **state)
         {
             for (int root = 0; root < sizes[s]; root++) {
                 struct play play;
-                play_begin(&play, HORON_PLAN_BROADCAST, sizes[s], 13, root, NULL);
+                play_begin(&play, HORON_PLAN_BROADCAST, sizes[s], 13, root);
                 play_all(&play);
                 for (int r = 0; r < play.size; r++) {
                     assert_int_equal(play.players[r].entered[root], 1);
@@ -308,33 +308,10 @@ static void test_plan_broadcast_of_nothing_tells_all_of_the_root(void **state)
         EACH(s, sizes)
         {
             struct play play;
-            play_begin(&play, HORON_PLAN_BROADCAST, sizes[s], 0, sizes[s] - 1, NULL);
+            play_begin(&play, HORON_PLAN_BROADCAST, sizes[s], 0, sizes[s] - 1);
             play_all(&play);
             for (int r = 0; r < play.size; r++)
                 assert_int_equal(play.players[r].entered[play.size - 1], 1);
-            play_end(&play);
-        }
-}
-
-static void test_plan_gather_all_of_uneven_blocks_joins_them(void **state)
-{
-    (void)state;
-    for
-        EACH(s, sizes)
-        {
-            uint64_t bounds[33] = {0};
-            for (int r = 0; r < sizes[s]; r++)
-                bounds[r + 1] = bounds[r] + (uint64_t)((r * 5) % 7); /* some are empty */
-            struct play play;
-            play_begin(&play, HORON_PLAN_GATHER_ALL, sizes[s], bounds[sizes[s]], 0, bounds);
-            play_all(&play);
-            for (int r = 0; r < play.size; r++) {
-                assert_true(all_entered(&play.players[r]));
-                for (int q = 0; q < play.size; q++) {
-                    for (uint64_t e = bounds[q]; e < bounds[q + 1]; e++)
-                        assert_int_equal(play.players[r].work[e], leaf(q, e));
-                }
-            }
             play_end(&play);
         }
 }
@@ -348,7 +325,7 @@ static void test_plan_direct_and_halving_move_no_more_than_the_bound(void **stat
             EACH(s, sizes)
             {
                 struct play play;
-                play_begin(&play, (enum horon_plan_kind)kind, sizes[s], count, 0, NULL);
+                play_begin(&play, (enum horon_plan_kind)kind, sizes[s], count, 0);
                 play_all(&play);
                 const uint64_t size = (uint64_t)sizes[s];
                 const uint64_t bound = 2 * count * (size - 1) / size;
@@ -380,10 +357,8 @@ static void test_plan_scratch_is_at_most_the_vector_for_direct_and_halving(void 
 static void test_plan_of_one_participant_has_no_stage(void **state)
 {
     (void)state;
-    const uint64_t bounds[] = {0, 10};
     for (int kind = 0; kind < HORON_PLAN_KIND_COUNT; kind++) {
-        struct horon_plan_args args = {
-            .kind = (enum horon_plan_kind)kind, .size = 1, .count = 10, .bounds = bounds};
+        struct horon_plan_args args = {.kind = (enum horon_plan_kind)kind, .size = 1, .count = 10};
         uint32_t moves = 9, combines = 9;
         horon_plan_limits(&args, &moves, &combines);
         assert_int_equal(horon_plan_stages(&args), 0);
@@ -426,7 +401,6 @@ int main(void)
         cmocka_unit_test(test_plan_allreduce_of_every_size_is_the_canonical_tree),
         cmocka_unit_test(test_plan_broadcast_from_any_root_reaches_all),
         cmocka_unit_test(test_plan_broadcast_of_nothing_tells_all_of_the_root),
-        cmocka_unit_test(test_plan_gather_all_of_uneven_blocks_joins_them),
         cmocka_unit_test(test_plan_direct_and_halving_move_no_more_than_the_bound),
         cmocka_unit_test(test_plan_scratch_is_at_most_the_vector_for_direct_and_halving),
         cmocka_unit_test(test_plan_of_one_participant_has_no_stage),
