@@ -242,6 +242,16 @@ static horon_status_t fail(struct horon_auth *auth, horon_status_t status, const
     return horon_error_set(&auth->error, status, "%s", text);
 }
 
+static horon_status_t keys_differ(struct horon_auth *auth, const char *what)
+{
+    char text[192];
+    snprintf(text, sizeof text, "%s: the job keys differ%s", what,
+             auth->key->given ? ""
+                              : " (this side was given none, and then only processes of one user "
+                                "can join)");
+    return fail(auth, HORON_ERR_AUTH, text);
+}
+
 horon_status_t horon_auth_init(struct horon_auth *auth, enum horon_side side,
                                const struct horon_auth_key *key, const struct horon_hello *mine,
                                const uint8_t random[HORON_AUTH_RANDOM_BYTES])
@@ -351,7 +361,7 @@ static horon_status_t judge_hello(struct horon_auth *auth)
 static horon_status_t judge_verdict(struct horon_auth *auth)
 {
     if (auth->piece[0] == 'N')
-        return fail(auth, HORON_ERR_AUTH, "it does not accept our proof: the job keys differ");
+        return keys_differ(auth, "it does not accept our proof");
     if (auth->piece[0] != 'Y')
         return fail(auth, HORON_ERR_PROTO, "it answers our proof with neither yes nor no");
     move(auth, HORON_AUTH_READ_PROOF, HORON_PROOF_BYTES);
@@ -364,7 +374,7 @@ static horon_status_t judge_proof(struct horon_auth *auth)
     if (!horon_auth_equal(auth->proof[other(auth)], auth->piece)) {
         if (connects)
             queue(auth, "N", 1);
-        return fail(auth, HORON_ERR_AUTH, "its proof is wrong: the job keys differ");
+        return keys_differ(auth, "its proof is wrong");
     }
     if (!connects) {
         move(auth, HORON_AUTH_READ_CONFIRM, 1);

@@ -8,6 +8,7 @@
 
 #include "alloc.h"
 #include "boot/identity/key.h"
+#include "boot/identity/user_key.h"
 #include "boot/memory.h"
 #include "clock.h"
 
@@ -72,7 +73,7 @@ static horon_status_t open_store(struct horon_joining *j, const char *key_text,
     options.hello.settings = 0; /* compared by name and value when the cards are here */
     if (!j->key.given && j->id.rank == 0)
         HORON_LOG_WARN(j->log, "there is no job key: only loopback addresses are used, and any "
-                               "process of this machine could join; set HORON_JOB_KEY or "
+                               "process of this user could join; set HORON_JOB_KEY or "
                                "HORON_JOB_KEY_FILE");
     horon_status_t status = horon_store_open(&options, &j->store, error);
     if (status == HORON_ERR_CONFIG && j->id.host_origin) {
@@ -212,7 +213,7 @@ static horon_status_t join(struct horon_joining *j, int rank, int size, struct h
         return join_alone(j, error);
     status = horon_key_read(j->config, j->id.local_rank <= 0 ? j->log : NULL, key_text, error);
     if (status == HORON_OK)
-        status = horon_auth_key_init(&j->key, key_text, strlen(key_text), error);
+        status = horon_job_key_init(&j->key, key_text, strlen(key_text), error);
     if (status == HORON_OK)
         status = open_store(j, key_text, error);
     explicit_bzero(key_text, sizeof key_text);

@@ -9,6 +9,7 @@
 #include "alloc.h"
 #include "boot/fds.h"
 #include "boot/greet.h"
+#include "boot/identity/user_key.h"
 #include "boot/pump.h"
 #include "boot/store/core.h"
 #include "boot/turned.h"
@@ -388,7 +389,7 @@ horon_status_t horon_store_server_create(const struct horon_store_server_options
     server->host_arg = options->host_arg;
     server->sessions_max = options->sessions_max;
     server->timer = (struct horon_timer){.due = limit_due, .arg = server};
-    status = horon_auth_key_init(&server->key, options->key, options->key_bytes, error);
+    status = horon_job_key_init(&server->key, options->key, options->key_bytes, error);
     if (status == HORON_OK)
         status = horon_pump_init(&server->pump, error);
     server->pump.fds = options->fds;

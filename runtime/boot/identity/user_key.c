@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Loopback is open to every user of the machine. So ranks that were started without a job key, by
+ * hand or by a launcher that makes none, prove a key that lies in a file of their user: nobody else
+ * can read it, and whoever connects without it is refused by the handshake.
+ *
+ * Many processes may come first at once. The file appears whole or not at all: each writes one of
+ * its own and links it to the common name, where only the first succeeds. What
+ * others put there before is not followed, not waited for and not believed.
+ */
+#include "boot/identity/user_key.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FOLDER "/tmp"
+
+static horon_status_t refuse(const char *path, const char *why, struct horon_error *error)
+{
+    return horon_error_set(error, HORON_ERR_CONFIG,
+                           "there is no job key, and %s, which would hold this user's, %s: remove "
+                           "it, or set HORON_JOB_KEY or HORON_JOB_KEY_FILE",
+                           path, why);
+}
+
+static horon_status_t cannot(const char *what, const char *path, struct horon_error *error)
+{
+    return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno,
+                                 "there is no job key, and this user's cannot be %s %s (set "
+                                 "HORON_JOB_KEY or HORON_JOB_KEY_FILE)",
+                                 what, path);
+}
+
+/* OK, or AGAIN: there is none. */
+static horon_status_t read_it(const char *path, uint8_t bytes[HORON_USER_KEY_BYTES],
+                              struct horon_error *error)
+{
+    struct stat about;
+    uint8_t in[HORON_USER_KEY_BYTES + 1];
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT)
+        return HORON_AGAIN;
+    if (fd < 0 && (errno == ELOOP || errno == EACCES))
+        return refuse(path, "is not this user's", error);
+    if (fd < 0)
+        return cannot("read from", path, error);
+    const bool known = fstat(fd, &about) == 0;
+    const bool own = known && about.st_uid == geteuid();
+    const bool alone = known && S_ISREG(about.st_mode) && (about.st_mode & 077) == 0;
+    const ssize_t got = own && alone ? read(fd, in, sizeof in) : 0;
+    close(fd);
+    if (!own)
+        return refuse(path, "is not this user's", error);
+    if (!alone)
+        return refuse(path, "can be used by others", error);
+    if (got != HORON_USER_KEY_BYTES)
+        return refuse(path, "is damaged", error);
+    memcpy(bytes, in, HORON_USER_KEY_BYTES);
+    explicit_bzero(in, sizeof in);
+    return HORON_OK;
+}
+
+/* OK: there is one now, ours or another process's. */
+static horon_status_t make_it(const char *path, struct horon_error *error)
+{
+    uint8_t bytes[HORON_USER_KEY_BYTES];
+    uint64_t number = 0;
+    char own[288];
+    horon_status_t status = horon_random(bytes, sizeof bytes, error);
+    if (status == HORON_OK)
+        status = horon_random(&number, sizeof number, error);
+    if (status != HORON_OK)
+        return status;
+    snprintf(own, sizeof own, "%s.%016" PRIx64, path, number);
+    int fd = open(own, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return cannot("kept in", path, error);
+    const bool written = fchmod(fd, 0600) == 0 && write(fd, bytes, sizeof bytes) == sizeof bytes;
+    explicit_bzero(bytes, sizeof bytes);
+    if (!written || (link(own, path) != 0 && errno != EEXIST))
+        status = cannot("kept in", path, error);
+    close(fd);
+    unlink(own);
+    return status;
+}
+
+horon_status_t horon_user_key_read(const char *folder, uint8_t bytes[HORON_USER_KEY_BYTES],
+                                   struct horon_error *error)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/horon.user.%u.key", folder, (unsigned)geteuid());
+    horon_status_t status = read_it(path, bytes, error);
+    if (status != HORON_AGAIN)
+        return status;
+    status = make_it(path, error);
+    if (status == HORON_OK)
+        status = read_it(path, bytes, error);
+    return status == HORON_AGAIN ? refuse(path, "comes and goes", error) : status;
+}
+
+horon_status_t horon_job_key_init(struct horon_auth_key *key, const void *text, size_t bytes,
+                                  struct horon_error *error)
+{
+    uint8_t own[HORON_USER_KEY_BYTES];
+    if (bytes)
+        return horon_auth_key_init(key, text, bytes, error);
+    horon_status_t status = horon_user_key_read(FOLDER, own, error);
+    if (status == HORON_OK)
+        status = horon_auth_key_init(key, own, sizeof own, error);
+    explicit_bzero(own, sizeof own);
+    key->given = false;
+    return status;
+}
