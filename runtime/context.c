@@ -9,15 +9,17 @@
 #include "clock.h"
 #include "reduce/reduce.h"
 
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* How long leaving may take to bring the last messages to the other hosts. */
+/* How long the reason of a failure may find no way to the other hosts, before a rank leaves without
+ * having told them; where nothing failed, PEER_TIMEOUT says it. */
 #define GOODBYE_MS 1000
+/* Of the looks whether all has arrived: the answer of another host is not here sooner. */
+#define LEAVE_PAUSE_US 50
 
 static struct horon_host_shape shape_of(const struct horon_config *config, int local_size, int size)
 {
@@ -437,15 +439,27 @@ horon_status_t horon_context_create(const horon_options_t *options, horon_contex
 
 /* ---- death ---------------------------------------------------------------------------------- */
 
+/* As long as the others take what was said to them, however slow the way is: what they have not
+ * taken when the links close is lost to them as soon as they send something themselves. Meanwhile
+ * what they send is read, so that they can go on. */
 static void leave(struct horon_context *ctx)
 {
+    const bool failed = horon_engine_failure(ctx->engine, NULL) != HORON_OK;
+    const int64_t patience_ms = failed ? GOODBYE_MS : ctx->config.peer_timeout_ms;
+    uint64_t deadline = 0;
+    size_t left, least = SIZE_MAX;
     horon_token_take(ctx);
     horon_engine_leave(ctx->engine);
-    uint64_t deadline = horon_clock_deadline(horon_clock_ns(), GOODBYE_MS);
-    while (horon_engine_undelivered(ctx->engine) && horon_clock_ns() < deadline) {
+    while ((left = horon_engine_undelivered(ctx->engine)) > 0) {
+        const uint64_t now = horon_clock_ns();
+        if (left < least)
+            deadline = horon_clock_deadline(now, patience_ms);
+        least = left < least ? left : least;
+        if (now >= deadline)
+            break;
         horon_context_tell_deaths(ctx); /* who is dead needs no goodbye */
         if (!horon_engine_progress(ctx->engine))
-            sched_yield();
+            usleep(LEAVE_PAUSE_US);
     }
     horon_token_release(ctx);
 }

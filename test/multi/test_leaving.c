@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A rank leaves while the other has not taken yet what it sent: the other gets all of it, and then
+ * hears that the rank has left, not that it crashed. The receiver is kept from reading by its
+ * token; how long it is makes no difference to what must come out.
+ */
+#undef NDEBUG
+#include "multi/duo.h"
+
+#include "context_state.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { BROADCASTS = 4, FLOATS = 16384, HELD_MS = 1500 };
+
+static void bound_buffer(horon_context_t *ctx, int peer, int option, int bytes)
+{
+    const int socket = horon_engine_descriptor(ctx->engine, peer);
+    assert_true(socket >= 0);
+    assert_int_equal(setsockopt(socket, SOL_SOCKET, option, &bytes, sizeof bytes), 0);
+}
+
+static horon_descriptor_t broadcast(float *data)
+{
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    desc.verb = HORON_BROADCAST;
+    desc.dtype = HORON_FLOAT32;
+    desc.flags = HORON_IN_ORDER;
+    desc.src = desc.dst = data;
+    desc.count = FLOATS;
+    return desc;
+}
+
+static void *leave(void *ctx)
+{
+    horon_context_destroy(ctx);
+    return NULL;
+}
+
+static void test_leaving_rank_stays_until_all_has_been_taken(void **state)
+{
+    static const char *const settings[] = {"SHM=0", "PEER_TIMEOUT=60s", NULL};
+    static float out[BROADCASTS][FLOATS], in[BROADCASTS][FLOATS];
+    struct duo duo;
+    pthread_t leaver;
+    float more = 1;
+    (void)state;
+    duo_make(&duo, settings);
+    bound_buffer(duo.ctx[0], 1, SO_SNDBUF, 1 << 20);
+    bound_buffer(duo.ctx[1], 0, SO_RCVBUF, 4096);
+    horon_token_take(duo.ctx[1]);
+    for (int i = 0; i < BROADCASTS; i++) {
+        for (int k = 0; k < FLOATS; k++)
+            out[i][k] = (float)(i * FLOATS + k);
+        const horon_descriptor_t desc = broadcast(out[i]);
+        char why[HORON_ERROR_TEXT_BYTES] = "";
+        if (horon_run(duo.ctx[0], &desc, -1, why, sizeof why) != HORON_OK)
+            fail_msg("%s", why);
+    }
+    assert_int_equal(pthread_create(&leaver, NULL, leave, duo.ctx[0]), 0);
+    duo.ctx[0] = NULL;
+    usleep(HELD_MS * 1000); /* longer than a rank once stayed; nothing here waits for it */
+    horon_token_release(duo.ctx[1]);
+    horon_request_t *late = duo_submit(duo.ctx[1], "late", &more); /* to whoever is there */
+    for (int i = 0; i < BROADCASTS; i++) {
+        const horon_descriptor_t desc = broadcast(in[i]);
+        char why[HORON_ERROR_TEXT_BYTES] = "";
+        if (horon_run(duo.ctx[1], &desc, -1, why, sizeof why) != HORON_OK)
+            fail_msg("broadcast %d: %s", i, why);
+        assert_memory_equal(in[i], out[i], sizeof in[i]);
+    }
+    assert_int_equal(horon_wait(late, HORON_HOST_DONE, DUO_DEADLINE_S * 1000), HORON_ERR_CLOSED);
+    assert_non_null(strstr(horon_request_error(late), "has shut down its context"));
+    horon_release(late);
+    pthread_join(leaver, NULL);
+    duo_end(&duo);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_leaving_rank_stays_until_all_has_been_taken),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
