@@ -244,30 +244,13 @@ static void on_links(void *arg, int fd, int events)
     ctx->woken_by_links = true;
 }
 
-static void on_death(void *arg, int fd, int events)
-{
-    struct horon_context *ctx = arg;
-    (void)events;
-    for (int i = 0; i < ctx->host.shape.local_size; i++) {
-        if (ctx->boot.local[i].pidfd != fd)
-            continue;
-        horon_loop_watch(ctx->loop, i, 0); /* pidfds were added first, by local rank */
-        atomic_store(&ctx->dead[i], true);
-        atomic_fetch_add(&ctx->deaths, 1);
-    }
-}
-
 static horon_status_t make_loop(struct horon_context *ctx, struct horon_error *error)
 {
     int local_size = ctx->host.shape.local_size;
-    horon_status_t status = horon_loop_create(ctx->doorbell, local_size + 1, &ctx->loop, error);
+    horon_status_t status = horon_loop_create(ctx->doorbell, local_size * 2 + 1, &ctx->loop, error);
     if (status != HORON_OK)
         return status;
-    for (int i = 0; i < local_size; i++) {
-        int number = horon_loop_add(ctx->loop, ctx->boot.local[i].pidfd, on_death, ctx);
-        if (ctx->boot.local[i].pidfd >= 0)
-            horon_loop_watch(ctx->loop, number, HORON_LOOP_READ);
-    }
+    horon_deaths_watch(ctx);
     ctx->poller_watch =
         horon_loop_add(ctx->loop, horon_poller_descriptor(ctx->poller), on_links, ctx);
     return HORON_OK;

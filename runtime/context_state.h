@@ -40,7 +40,7 @@ struct horon_context {
     _Atomic uint32_t waiters;             /* threads that would rather drive themselves */
     _Alignas(64) _Atomic uint32_t flying; /* requests posted and not ended */
     _Atomic uint32_t deaths; /* local ranks whose process ended, not yet told to the engine */
-    _Atomic bool *dead;      /* [local size] */
+    _Atomic uint8_t *dead;   /* [local size] how; deaths.c */
     _Atomic bool disarmed;   /* the progress thread does not watch the links */
     _Atomic bool stop;
     _Atomic bool closed;       /* destroyed: calls fail */
@@ -48,8 +48,9 @@ struct horon_context {
     _Atomic bool calling_back; /* the progress thread is in users' callbacks, and drives nothing */
     struct horon_request *_Atomic to_tell; /* ended, their callbacks not yet called; newest first */
     pthread_t thread;
-    uint64_t stall_look_ns; /* the progress thread's: when it looks for stalls next */
-    bool woken_by_links;    /* likewise: what ended its sleep */
+    uint64_t stall_look_ns;               /* the progress thread's: when it looks for stalls next */
+    uint64_t deaths_look_ns, deaths_ends; /* likewise for core files; ends until the last look */
+    bool woken_by_links;                  /* likewise: what ended its sleep */
     bool thread_runs;
     struct horon_context *fork_next; /* list in fork.c */
 };
@@ -58,8 +59,6 @@ struct horon_context {
 void *horon_progress_thread(void *context);
 /** Tells the progress thread, if it sleeps and nobody drives, that something was posted. */
 void horon_context_notify(struct horon_context *ctx);
-/** With the token: tells the engine whose process on this host has ended since it was last told. */
-void horon_context_tell_deaths(struct horon_context *ctx);
 /** Waits for a request. @return OK once it ended, whatever its status | ERR_TIMEOUT */
 horon_status_t horon_context_wait(struct horon_context *ctx, struct horon_request *request,
                                   int64_t timeout_ms);
@@ -74,6 +73,15 @@ void horon_drive_ordered(struct horon_context *ctx, struct horon_request *reques
                          uint64_t deadline_ns);
 /** engine_options.wake_waiters */
 void horon_wake_waiters(_Atomic uint32_t *state);
+
+/* deaths.c */
+/** Watches the processes of this host; first of all that the loop watches. */
+void horon_deaths_watch(struct horon_context *ctx);
+/** With the token: tells the engine whose process on this host has ended since it was last told. */
+void horon_context_tell_deaths(struct horon_context *ctx);
+/** With the token: looks for processes that write a core file, if it is time to. @return until the
+ * next look in ms; -1: none is needed. Thread: the progress thread. */
+int64_t horon_deaths_look(struct horon_context *ctx);
 
 /* callbacks.c */
 /** Is this the context's own thread, so that waiting would wait for itself? */

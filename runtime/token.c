@@ -44,16 +44,6 @@ static struct horon_rank_line *own_line(struct horon_context *ctx)
     return horon_host_line(&ctx->host, ctx->host.local_rank);
 }
 
-void horon_context_tell_deaths(struct horon_context *ctx)
-{
-    if (atomic_load_explicit(&ctx->deaths, memory_order_acquire) == 0)
-        return;
-    atomic_store(&ctx->deaths, 0);
-    for (int i = 0; i < ctx->host.shape.local_size; i++)
-        if (atomic_exchange(&ctx->dead[i], false))
-            horon_engine_local_death(ctx->engine, i);
-}
-
 bool horon_token_try(struct horon_context *ctx)
 {
     if (atomic_load_explicit(&ctx->token, memory_order_relaxed) ||
@@ -371,6 +361,12 @@ static int64_t look_for_stalls(struct horon_context *ctx)
     return interval_ms;
 }
 
+/* Of two times to sleep, of which -1 is for ever. */
+static int64_t sooner(int64_t one_ms, int64_t other_ms)
+{
+    return other_ms < 0 || (one_ms >= 0 && one_ms < other_ms) ? one_ms : other_ms;
+}
+
 void *horon_progress_thread(void *arg)
 {
     struct horon_context *ctx = arg;
@@ -380,7 +376,7 @@ void *horon_progress_thread(void *arg)
         int64_t timeout_ms;
         if (horon_token_try(ctx)) {
             drive_background(ctx);
-            timeout_ms = look_for_stalls(ctx);
+            timeout_ms = sooner(look_for_stalls(ctx), horon_deaths_look(ctx));
             watch_links(ctx, true);
             horon_token_release_armed(ctx);
         } else {

@@ -281,6 +281,7 @@ static void close_all(struct horon_boot *boot)
     const int host_size = horon_topology_host_size(topology, topology->host_of[topology->rank]);
     for (int i = 0; i < host_size; i++) {
         close_fd(&boot->local[i].pidfd);
+        close_fd(&boot->local[i].socket);
         close_fd(&boot->local[i].doorbell);
     }
 }

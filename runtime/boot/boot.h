@@ -27,8 +27,10 @@ struct horon_map {
 
 /** What a rank of this host gave us. */
 struct horon_local_peer {
-    int pidfd;              /* readable once the process has ended; -1 for ourselves */
-    int doorbell;           /* eventfd; ours to write, for ourselves to read */
+    int pidfd;    /* readable once the process has ended; -1 for ourselves */
+    int socket;   /* readable once the process has ended or called exec(); of members the leader's,
+                     of the leader each member's, or -1 */
+    int doorbell; /* eventfd; ours to write, for ourselves to read */
     struct horon_map arena; /* made by that rank, written by all ranks of the host */
 };
 

@@ -7,7 +7,7 @@
  * a few at a time.
  *
  * Whoever fails hangs up. The others see that, fail as well, and learn the reason in the next round
- * of the store.
+ * of the store. When all went well the sockets stay open, and say who calls exec().
  */
 #include "boot/share.h"
 
@@ -385,7 +385,8 @@ horon_status_t horon_share_start(struct horon_share *share,
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the ranks of this host");
     }
     for (int i = 0; i < share->host_size; i++)
-        boot->local[i] = (struct horon_local_peer){.pidfd = -1, .doorbell = -1, .arena.fd = -1};
+        boot->local[i] =
+            (struct horon_local_peer){.pidfd = -1, .socket = -1, .doorbell = -1, .arena.fd = -1};
     share->boot = boot;
     horon_status_t status = make_memory(share, error);
     if (status != HORON_OK) {
@@ -411,6 +412,18 @@ horon_status_t horon_share_state(const struct horon_share *share, struct horon_e
     return HORON_OK;
 }
 
+/* The other end is closed when its process ends, or calls exec(). */
+static void keep_open(struct end *end)
+{
+    struct horon_boot *boot = end->share->boot;
+    if (!boot || end->local_rank < 0 || end->watch.fd < 0)
+        return;
+    assert(boot->local[end->local_rank].socket < 0);
+    horon_pump_unwatch(end->share->pump, &end->watch);
+    boot->local[end->local_rank].socket = end->watch.fd;
+    end->watch.fd = -1;
+}
+
 void horon_share_destroy(struct horon_share *share)
 {
     if (!share)
@@ -418,6 +431,7 @@ void horon_share_destroy(struct horon_share *share)
     horon_pump_untimer(share->pump, &share->timer);
     for (struct end *end = share->ends, *next; end; end = next) {
         next = end->next;
+        keep_open(end);
         hang_up(end);
         horon_free(end);
     }

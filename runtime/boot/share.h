@@ -47,7 +47,7 @@ horon_status_t horon_share_start(struct horon_share *share,
 /** @return OK, all is mapped here and sent | AGAIN, turn the pump | the failure */
 horon_status_t horon_share_state(const struct horon_share *share, struct horon_error *error);
 
-/** Closes the sockets; what was shared stays the boot's. NULL is a no-op. */
+/** What was shared, and the sockets after a success, are the boot's. NULL is a no-op. */
 void horon_share_destroy(struct horon_share *share);
 
 #endif

@@ -276,6 +276,12 @@ uint32_t horon_engine_wants(const struct horon_engine *engine)
     return bits;
 }
 
+uint64_t horon_engine_ends(const struct horon_engine *engine)
+{
+    HORON_ASSERT_OWNER(engine->options.owner);
+    return engine->ends;
+}
+
 size_t horon_engine_in_flight(const struct horon_engine *engine)
 {
     HORON_ASSERT_OWNER(engine->options.owner);
@@ -302,7 +308,7 @@ int horon_engine_descriptor(const struct horon_engine *engine, int peer)
 
 /* ---- failures and the end ------------------------------------------------------------------- */
 
-void horon_engine_local_death(struct horon_engine *engine, int local_rank)
+void horon_engine_local_death(struct horon_engine *engine, int local_rank, const char *how)
 {
     HORON_ASSERT_OWNER(engine->options.owner);
     const struct horon_membership *membership = engine->membership;
@@ -312,10 +318,7 @@ void horon_engine_local_death(struct horon_engine *engine, int local_rank)
     if (membership->mux_of[rank]) /* also for one that leaves: nobody reads its goodbye there */
         horon_mux_peer_gone(membership->mux_of[rank], "is gone: its process ended");
     char text[256];
-    snprintf(
-        text, sizeof text,
-        "%s is gone: its process ended without leaving the job (killed, crashed, or it exited)",
-        membership->rank_names[rank]);
+    snprintf(text, sizeof text, "%s is gone: %s", membership->rank_names[rank], how);
     for (struct horon_engine_team *team = engine->job; team; team = team->next) {
         if (team->member_of[rank] < 0)
             continue;

@@ -131,6 +131,8 @@ bool horon_engine_advance_ordered(struct horon_engine_team *team);
 
 /** What this rank must be rung for while nobody makes progress: HORON_WAKE_* bits. */
 uint32_t horon_engine_wants(const struct horon_engine *engine);
+/** A number that changes whenever a request ends. */
+uint64_t horon_engine_ends(const struct horon_engine *engine);
 /** Requests taken from the mailbox and not ended. */
 size_t horon_engine_in_flight(const struct horon_engine *engine);
 
@@ -140,8 +142,8 @@ bool horon_engine_has_input(const struct horon_engine *engine);
 /** The descriptor of a link, or -1. */
 int horon_engine_descriptor(const struct horon_engine *engine, int peer);
 
-/** The process of a rank of this host has ended. */
-void horon_engine_local_death(struct horon_engine *engine, int local_rank);
+/** The process of a rank of this host has ended. @param how a sentence for the text */
+void horon_engine_local_death(struct horon_engine *engine, int local_rank, const char *how);
 /** Fails all that is in flight and to come, of every team, here and on all their members. */
 void horon_engine_fail(struct horon_engine *engine, horon_status_t status, const char *text);
 /** OK, or why the job failed. @p text_out may be NULL. Thread: any; the text stays. */

@@ -44,6 +44,7 @@ struct horon_engine {
     _Atomic(struct horon_post *) mailbox; /* newest first */
     struct horon_post closed_mark;        /* the mailbox's head once it is closed; never followed */
     size_t in_flight;                     /* in all teams */
+    uint64_t ends;                        /* of requests, so far */
     bool leaving;
     uint8_t *message; /* [HORON_CONTROL_BYTES_MAX] to put the kind before a coordinator's message */
 };

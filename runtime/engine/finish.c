@@ -40,6 +40,7 @@ static void unlink_request(struct horon_engine *engine, struct horon_request *re
         team->newest = request->older;
     request->linked = false;
     engine->in_flight--;
+    engine->ends++;
 }
 
 static void explain_failure(const struct horon_engine *engine, struct horon_request *request,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ranks die at any moment: every other rank's pending operation fails within a second, with a text
- * that names the dead rank and its host; nothing of the job stays behind.
+ * Ranks die at any moment, of whatever: every other rank's pending operation fails within a second,
+ * with a text that names the dead rank and its host; nothing of the job stays behind.
  */
 #undef NDEBUG
 #include "multi/job.h"
@@ -13,6 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -192,12 +194,115 @@ static void test_kill_with_living_child_is_named_by_all(void **state)
     }
 }
 
+/* ---- ends that are none for a pidfd, or late ------------------------------------------------ */
+
+struct ending {
+    int victim;
+    size_t core_bytes; /* 0: exec() */
+    const char *folder;
+};
+
+static void end_otherwise(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    const struct ending *ending = arg;
+    const struct rlimit any = {RLIM_INFINITY, RLIM_INFINITY};
+    if (horon_rank(ctx) != ending->victim) {
+        work_for_ever(ctx, NULL, report);
+        return;
+    }
+    if (ending->core_bytes == 0) {
+        execlp("sleep", "sleep", "600", (char *)NULL);
+        abort();
+    }
+    char *memory = malloc(ending->core_bytes);
+    if (memory && chdir(ending->folder) == 0 && setrlimit(RLIMIT_CORE, &any) == 0) {
+        memset(memory, 1, ending->core_bytes);
+        abort();
+    }
+    _exit(1);
+}
+
+/* Expects the others to name the victim, and @p word. */
+static void expect_named(struct job *job, int victim, const char *word)
+{
+    char named[96];
+    snprintf(named, sizeof named, "rank %d (%s)", victim, job->host);
+    for (int rank = 0; rank < job->size; rank++) {
+        struct job_report report = {0};
+        if (rank == victim)
+            continue;
+        assert_int_equal(job_report_of(job, rank, 60000, &report), 0);
+        assert_int_equal(report.status, HORON_ERR_PEER_LOST);
+        if (!strstr(report.text, named) || (word && !strstr(report.text, word)))
+            fail_msg("rank %d says '%s'", rank, report.text);
+    }
+}
+
+/* The process goes on, as another program: only its sockets tell. */
+static void test_kill_by_exec_is_named_by_all(void **state)
+{
+    (void)state;
+    for (int shm = 0; shm < 2; shm++) {
+        const char *const settings[] = {shm ? "SHM=1" : "SHM=0", NULL};
+        for (int victim = 0; victim < 2; victim++) { /* who leads its host, and who does not */
+            struct ending ending = {.victim = victim};
+            struct job job;
+            job_start(&job, 3, settings, end_otherwise, &ending);
+            job_wait_joined(&job);
+            expect_named(&job, victim, NULL);
+            kill(job.pids[victim], SIGKILL);
+            assert_int_equal(job_end(&job, 5000), 0);
+        }
+    }
+}
+
+/* @return was the victim still at it when the others had said that it crashed? */
+static bool is_named_while_it_dumps(size_t core_bytes, const char *folder, int *status_out)
+{
+    struct ending ending = {.victim = 1, .core_bytes = core_bytes, .folder = folder};
+    struct job job;
+    job_start(&job, 3, NULL, end_otherwise, &ending);
+    job_wait_joined(&job);
+    expect_named(&job, 1, NULL);
+    const pid_t pid = job.pids[1];
+    const bool dumps = waitpid(pid, status_out, WNOHANG) == 0;
+    if (dumps)
+        kill(pid, SIGKILL); /* which ends the dump */
+    else
+        job.pids[1] = 0;
+    assert_int_equal(job_end(&job, 30000), 0);
+    return dumps;
+}
+
+/* The larger the process, the longer its core file takes: one that outlasts the look is enough. */
+static void test_kill_with_core_file_is_named_before_it_is_written(void **state)
+{
+    char folder[] = "/tmp/horon-test-XXXXXX", command[64];
+    int status = 0;
+    bool named = false;
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    for (size_t mib = 256; mib <= 2048 && !named; mib *= 2)
+        named = is_named_while_it_dumps(mib << 20, folder, &status);
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    assert_int_equal(system(command), 0);
+    if (named)
+        return;
+    if (WIFSIGNALED(status) && WCOREDUMP(status))
+        print_message("skip: 2 GiB of core file were written before anybody had looked\n");
+    else
+        print_message("skip: this system writes no core files here\n");
+    skip();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_kill_at_random_moment_is_named_by_all),
         cmocka_unit_test(test_kill_between_hosts_is_named_by_all),
         cmocka_unit_test(test_kill_with_living_child_is_named_by_all),
+        cmocka_unit_test(test_kill_by_exec_is_named_by_all),
+        cmocka_unit_test(test_kill_with_core_file_is_named_before_it_is_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

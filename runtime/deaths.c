@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which processes of this host are gone. The kernel says it in two ways: a process's pidfd becomes
+ * readable when it has ended, and the socket over which memory was shared is closed when it ends or
+ * calls exec(). Both go through the leader of the host at least, who floods what it heard.
+ *
+ * A process that writes a core file ends only when that is done, which may take minutes. So while
+ * operations are in flight and none of them ends, the progress thread asks /proc now and then.
+ *
+ * The progress thread takes note; whoever holds the token next tells the engine.
+ */
+#include "context_state.h"
+
+#include "clock.h"
+
+#include <assert.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Between two looks for core files. The second look without an end in between reads /proc. */
+#define LOOK_MS 300
+
+enum death { DEATH_NONE, DEATH_ENDED, DEATH_DUMPS };
+
+static void note(struct horon_context *ctx, int local_rank, enum death how)
+{
+    for (int i = 0; i < 2; i++)
+        horon_loop_watch(ctx->loop, local_rank * 2 + i, 0);
+    atomic_store(&ctx->dead[local_rank], (uint8_t)how);
+    atomic_fetch_add(&ctx->deaths, 1);
+}
+
+static void on_end(void *arg, int fd, int events)
+{
+    struct horon_context *ctx = arg;
+    (void)events;
+    for (int i = 0; i < ctx->host.shape.local_size; i++)
+        if (ctx->boot.local[i].pidfd == fd || ctx->boot.local[i].socket == fd)
+            note(ctx, i, DEATH_ENDED);
+}
+
+void horon_deaths_watch(struct horon_context *ctx)
+{
+    for (int i = 0; i < ctx->host.shape.local_size; i++) {
+        const int fds[2] = {ctx->boot.local[i].pidfd, ctx->boot.local[i].socket};
+        for (int j = 0; j < 2; j++) {
+            const int number = horon_loop_add(ctx->loop, fds[j], on_end, ctx);
+            assert(number == i * 2 + j); /* the first in the loop, for note() */
+            if (fds[j] >= 0)
+                horon_loop_watch(ctx->loop, number, HORON_LOOP_READ);
+        }
+    }
+}
+
+void horon_context_tell_deaths(struct horon_context *ctx)
+{
+    static const char *const texts[] = {
+        [DEATH_ENDED] = "its process ended without leaving the job (killed, crashed, exited, or "
+                        "replaced by exec())",
+        [DEATH_DUMPS] = "its process has crashed, and the system writes a core file of it"};
+    if (atomic_load_explicit(&ctx->deaths, memory_order_acquire) == 0)
+        return;
+    atomic_store(&ctx->deaths, 0);
+    for (int i = 0; i < ctx->host.shape.local_size; i++) {
+        const uint8_t how = atomic_exchange(&ctx->dead[i], DEATH_NONE);
+        if (how != DEATH_NONE)
+            horon_engine_local_death(ctx->engine, i, texts[how]);
+    }
+}
+
+/* ---- core files ----------------------------------------------------------------------------- */
+
+/* The number behind @p key in a file of /proc. @return -1: there is none */
+static long read_number(const char *path, const char *key)
+{
+    char text[4096];
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    const ssize_t bytes = read(fd, text, sizeof text - 1);
+    close(fd);
+    text[bytes < 0 ? 0 : bytes] = 0;
+    const char *at = strstr(text, key);
+    return at ? strtol(at + strlen(key), NULL, 10) : -1;
+}
+
+/* A process that has ended meanwhile has the number -1 there: no other is taken for it. */
+static bool dumps_core(int pidfd)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fdinfo/%d", pidfd);
+    const long pid = read_number(path, "\nPid:\t");
+    snprintf(path, sizeof path, "/proc/%ld/status", pid);
+    return pid > 0 && read_number(path, "\nCoreDumping:\t") == 1;
+}
+
+int64_t horon_deaths_look(struct horon_context *ctx)
+{
+    HORON_ASSERT_OWNER(&ctx->owner);
+    if (ctx->host.shape.local_size == 1 || horon_engine_in_flight(ctx->engine) == 0)
+        return -1;
+    const uint64_t now = horon_clock_ns();
+    if (now < ctx->deaths_look_ns)
+        return (int64_t)((ctx->deaths_look_ns - now) / 1000000u) + 1;
+    const uint64_t ends = horon_engine_ends(ctx->engine);
+    for (int i = 0; i < ctx->host.shape.local_size && ends == ctx->deaths_ends; i++)
+        if (ctx->boot.local[i].pidfd >= 0 && dumps_core(ctx->boot.local[i].pidfd))
+            note(ctx, i, DEATH_DUMPS);
+    ctx->deaths_ends = ends;
+    ctx->deaths_look_ns = horon_clock_deadline(now, LOOK_MS);
+    horon_context_tell_deaths(ctx);
+    return LOOK_MS;
+}
