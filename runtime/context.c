@@ -8,6 +8,7 @@
 #include "alloc.h"
 #include "clock.h"
 #include "reduce/reduce.h"
+#include "versions.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -366,17 +367,11 @@ static horon_status_t join(struct horon_context *ctx, const horon_options_t *opt
 static horon_status_t take_options(const horon_options_t *given, horon_options_t *options,
                                    struct horon_error *error)
 {
-    const horon_options_t fresh = HORON_OPTIONS_INIT;
-    *options = fresh;
+    *options = (horon_options_t)HORON_OPTIONS_INIT;
     if (!given)
         return HORON_OK;
-    const size_t first_bytes = offsetof(horon_options_t, interrupted);
-    if (given->struct_bytes < first_bytes || given->struct_bytes > sizeof fresh * 4)
-        return horon_error_set(error, HORON_ERR_INVALID,
-                               "options.struct_bytes is %zu; begin with HORON_OPTIONS_INIT",
-                               given->struct_bytes);
-    memcpy(options, given, given->struct_bytes < sizeof fresh ? first_bytes : sizeof fresh);
-    return HORON_OK;
+    return horon_struct_take("options", given, offsetof(horon_options_t, interrupted), options,
+                             sizeof *options, error);
 }
 
 static horon_status_t create(const horon_options_t *given, horon_context_t **ctx_out,

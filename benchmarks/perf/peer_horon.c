@@ -57,6 +57,7 @@ static horon_descriptor_t descriptor(const struct horon_peer *peer,
     desc.src = operation->src;
     desc.dst = operation->dst;
     desc.count = operation->count;
+    desc.dst_count = operation->count * (uint64_t)peer->base.size; /* of an allgather */
     return desc;
 }
 

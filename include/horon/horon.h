@@ -23,7 +23,8 @@
  *  - Status: 0 is done, > 0 is "not yet", < 0 failed. Outputs are set on success only, unless a
  *    declaration says otherwise. Nothing aborts, exits, raises a signal or lets an exception out.
  *  - Sizes: every struct that may grow begins with struct_bytes = sizeof the caller's struct; a
- *    field that the caller's version lacks has its default. Counts are elements, 64 bits, never
+ *    field that the caller's version lacks has its default. A field that this library lacks must
+ *    be 0: ERR_INVALID tells where one is set. Counts are elements, 64 bits, never
  *    bytes unless the name ends in _bytes. Times are milliseconds; a negative timeout is no
  *    limit.
  *  - Shape: [n] is an array of n elements, and may be NULL if n is 0. An output parameter is not
@@ -251,8 +252,9 @@ typedef struct horon_descriptor {
     void *alloc_arg;
     horon_callback_fn_t callback; /* NULL: none */
     void *callback_arg;
-    /* Elements that dst has room for, of an HORON_ALLGATHER: more rows than fit fail it on this
-     * rank with ERR_MEMORY, and nothing is written. 0: the caller knows that all fit */
+    /* Elements that dst has room for, where the other ranks' rows decide how many come
+     * (HORON_ALLGATHER): what does not fit fails the operation on this rank with ERR_MEMORY, and
+     * nothing is written. Needed with dst; callers of a version without it have no room */
     uint64_t dst_count;
 } horon_descriptor_t;
 /* clang-format off */

@@ -4,30 +4,25 @@
 #include "engine/request.h"
 
 #include "alloc.h"
+#include "versions.h"
 
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-/* The caller's struct may be of a newer version: fields that are unknown here are left alone. */
+/* Nearly all callers have the library's own version. */
 static horon_status_t take_descriptor(const horon_descriptor_t *given, horon_descriptor_t *desc,
                                       struct horon_error *error)
 {
     if (!given)
         return horon_error_set(error, HORON_ERR_INVALID, "the descriptor is NULL");
-    const horon_descriptor_t fresh = HORON_DESCRIPTOR_INIT;
-    const size_t first_bytes = offsetof(horon_descriptor_t, dst_count); /* of the first callers */
-    if (given->struct_bytes < first_bytes || given->struct_bytes > sizeof *desc * 4)
-        return horon_error_set(error, HORON_ERR_INVALID,
-                               "descriptor.struct_bytes is %zu; begin with HORON_DESCRIPTOR_INIT",
-                               given->struct_bytes);
-    if (given->struct_bytes >= sizeof *desc) {
+    if (given->struct_bytes == sizeof *desc) {
         *desc = *given;
         return HORON_OK;
     }
-    *desc = fresh;
-    memcpy(desc, given, first_bytes);
-    return HORON_OK;
+    *desc = (horon_descriptor_t)HORON_DESCRIPTOR_INIT;
+    return horon_struct_take("descriptor", given, offsetof(horon_descriptor_t, dst_count), desc,
+                             sizeof *desc, error);
 }
 
 static horon_status_t check_enums(const horon_descriptor_t *desc, int size,
@@ -328,7 +323,7 @@ void *horon_request_take_output(void *arg, const uint64_t *rows, uint64_t total)
     if (__builtin_mul_overflow((size_t)total,
                                horon_dtype_bytes((horon_dtype_t)request->op.agreed.dtype), &bytes))
         bytes = SIZE_MAX;
-    if (dst && request->dst_count && total > request->dst_count) {
+    if (dst && total > request->dst_count) {
         request->output = NULL;
         request->output_refused = true;
         return NULL;

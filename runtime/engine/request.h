@@ -84,7 +84,7 @@ struct horon_request {
     uint64_t *rows_room;   /* [rows_limit] or NULL: memory for them */
     int rows_limit;        /* of a team that used the request before, perhaps */
     int size;              /* ranks */
-    uint64_t dst_count;    /* elements dst has room for; 0: not told */
+    uint64_t dst_count;    /* elements dst has room for, if their number is learned */
     horon_alloc_fn_t alloc;
     void *alloc_arg;
     void *callback_arg;

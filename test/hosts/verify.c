@@ -168,6 +168,7 @@ static horon_descriptor_t begin_work(struct work *work, int rank, int size, cons
     desc.prescale = one->prescale;
     desc.postscale = one->postscale;
     desc.count = case_count(one, rank);
+    desc.dst_count = case_result_count(one, size);
     if (gathers) {
         desc.shape = shape;
         desc.ndim = 2;

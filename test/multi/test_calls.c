@@ -51,10 +51,10 @@ static void test_calls_cancel_in_each_state(void **state)
 /* ---- structs of other versions -------------------------------------------------------------- */
 
 /* A struct smaller than the first version's is nobody's; one that ends there is an older caller's,
- * and a larger one a newer caller's, of whose fields nothing is known here. */
+ * and a larger one a newer caller's, who may ask for nothing that is not known here. */
 static void test_calls_struct_of_another_version_is_taken_or_refused(void **state)
 {
-    const size_t first = offsetof(horon_options_t, log_arg) + sizeof(void *);
+    const size_t first = offsetof(horon_options_t, interrupted);
     struct {
         horon_options_t known;
         unsigned char later[4 * sizeof(horon_options_t)];
@@ -65,7 +65,7 @@ static void test_calls_struct_of_another_version_is_taken_or_refused(void **stat
         horon_options_t *exact = malloc(bytes); /* for the address sanitizer */
         horon_context_t *ctx = NULL;
         char text[HORON_ERROR_TEXT_BYTES] = "";
-        memset(&newer, 0xff, sizeof newer);
+        memset(&newer, 0, sizeof newer);
         newer.known = fresh;
         newer.known.struct_bytes = bytes;
         newer.known.rank = 0;
@@ -81,6 +81,12 @@ static void test_calls_struct_of_another_version_is_taken_or_refused(void **stat
             assert_int_equal(horon_size(ctx), 1);
         }
         horon_context_destroy(ctx);
+        ((unsigned char *)exact)[bytes - 1] = 1;
+        if (bytes > sizeof fresh) {
+            assert_int_equal(horon_context_create(exact, &ctx, text, sizeof text),
+                             HORON_ERR_INVALID);
+            assert_non_null(strstr(text, bytes > 4 * sizeof fresh ? "struct_bytes" : "is set"));
+        }
         free(exact);
     }
 }

@@ -177,6 +177,7 @@ static void gather_bytes(horon_context_t *ctx, void *arg, struct job_report *rep
     desc.dtype = HORON_UINT8;
     desc.src = in;
     desc.dst = out;
+    desc.dst_count = counts[0] + counts[1];
     if (!runs_well(ctx, &desc, report))
         return;
     RANK_MUST(bytes_are(out, 0, counts[0], kind->pieces, 1, 0));

@@ -223,6 +223,8 @@ static void describe(struct sim_rank *rank, struct sim_op *op, struct sim_use *u
     desc->ndim = 2;
     desc->src = use->in;
     desc->dst = op->verb == HORON_ALLGATHER && op->own_output ? NULL : use->out;
+    for (int i = 0; i < rank->sim->size; i++)
+        desc->dst_count += sim_count_of(op, i);
     if (op->verb == HORON_BROADCAST && op->root == rank->rank && op->own_output)
         desc->dst = NULL;
     if (op->odd == rank->rank)

@@ -289,6 +289,7 @@ static void check_allgather(struct world *world, uint64_t base, uint32_t flags, 
         desc.ndim = 2;
         desc.src = in[i];
         desc.dst = in_place ? in[i] : NULL;
+        desc.dst_count = total * 3;
         requests[i] = world_submit(world, i, &desc);
     }
     settle(world, requests, (size_t)world->size);
