@@ -138,7 +138,7 @@ static horon_status_t join_alone(struct horon_joining *j, struct horon_error *er
     if (status == HORON_OK)
         status = horon_step_check_settings(j, error);
     if (status == HORON_OK)
-        status = horon_share_create(&j->pump, &j->share, error);
+        status = horon_share_create(&j->pump, j->mine.name, &j->share, error);
     j->doing = "sharing memory";
     return status == HORON_OK ? horon_step_share(j, error) : status;
 }

@@ -42,6 +42,7 @@ struct end {
 /* Until it is destroyed, the leader's boot keeps the descriptors of all memory open. */
 struct horon_share {
     struct horon_pump *pump;
+    const char *host_name;
     struct horon_share_options options;
     struct horon_boot *boot;   /* NULL before the start */
     int local_rank, host_size; /* ours */
@@ -96,8 +97,8 @@ static void share_failed(struct end *at, const struct horon_error *why)
 {
     struct horon_share *share = at->share;
     if (share->error.status == HORON_OK) {
-        horon_error_set(&share->error, why->status, "sharing memory with rank %d failed: %s",
-                        at->rank, why->text);
+        horon_error_set(&share->error, why->status, "sharing memory with rank %d (%s) failed: %s",
+                        at->rank, share->host_name, why->text);
         if (share->boot)
             advise(share, &share->error);
     }
@@ -303,13 +304,14 @@ static horon_status_t make_memory(struct horon_share *share, struct horon_error 
     return HORON_OK;
 }
 
-horon_status_t horon_share_create(struct horon_pump *pump, struct horon_share **share_out,
-                                  struct horon_error *error)
+horon_status_t horon_share_create(struct horon_pump *pump, const char *host_name,
+                                  struct horon_share **share_out, struct horon_error *error)
 {
     struct horon_share *share = horon_zalloc(1, sizeof *share);
     if (!share)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the ranks of this host");
     share->pump = pump;
+    share->host_name = host_name;
     share->own_pidfd = -1;
     share->timer = (struct horon_timer){.due = flush_all, .arg = share};
     *share_out = share;

@@ -15,9 +15,9 @@ struct horon_share_options {
     int group_ranks; /* ranks of this host that share our control group's memory limit */
 };
 
-/** @param pump outlives the share. @return OK | ERR_MEMORY */
-horon_status_t horon_share_create(struct horon_pump *pump, struct horon_share **share_out,
-                                  struct horon_error *error);
+/** @param pump, host_name outlive the share; of this host, for texts. @return OK | ERR_MEMORY */
+horon_status_t horon_share_create(struct horon_pump *pump, const char *host_name,
+                                  struct horon_share **share_out, struct horon_error *error);
 
 /**
  * Listens at an abstract unix socket of a random name, before anybody knows who will lead.

@@ -121,13 +121,6 @@ static horon_status_t ask_leader(struct horon_joining *j, struct horon_error *er
     return j->host_known ? HORON_OK : HORON_AGAIN;
 }
 
-static horon_status_t leader_is_late(struct horon_joining *j, char *text, size_t text_bytes)
-{
-    (void)j;
-    snprintf(text, text_bytes, "the lowest one does not answer");
-    return HORON_ERR_TIMEOUT;
-}
-
 /* The lowest rank that may share memory with us; ourselves, if that is us or none may. */
 static int find_candidate(const struct horon_joining *j)
 {
@@ -137,6 +130,14 @@ static int find_candidate(const struct horon_joining *j)
            !(j->mine.socket[0] && infos[rank].socket[0] && infos[rank].same_machine))
         rank++;
     return rank;
+}
+
+static horon_status_t leader_is_late(struct horon_joining *j, char *text, size_t text_bytes)
+{
+    const int rank = find_candidate(j);
+    snprintf(text, text_bytes, "rank %d (%s), the lowest one, does not answer", rank,
+             j->boot->ranks.names[rank]);
+    return HORON_ERR_TIMEOUT;
 }
 
 /* Candidates (same kernel, same network namespace) try: each connects to the lowest one and proves
@@ -157,7 +158,7 @@ static horon_status_t find_host(struct horon_joining *j, struct horon_error *err
     const int leader = find_candidate(j);
     options.hello.role = HORON_ROLE_PEER;
     j->leader_of[j->id.rank] = j->id.rank;
-    horon_status_t status = horon_share_create(&j->pump, &j->share, error);
+    horon_status_t status = horon_share_create(&j->pump, j->mine.name, &j->share, error);
     if (status == HORON_OK)
         status = horon_links_create(&options, &j->links, error);
     if (status == HORON_OK && leader != j->id.rank) {

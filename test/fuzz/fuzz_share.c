@@ -229,7 +229,7 @@ static bool begin(struct fuzz *fuzz, uint8_t place)
                                &error) == HORON_OK);
     assert(horon_topology_init(&fuzz->boot.topology, fuzz->me, fuzz->host_size, leader_of, names,
                                &error) == HORON_OK);
-    assert(horon_share_create(&fuzz->pump, &fuzz->share, &error) == HORON_OK);
+    assert(horon_share_create(&fuzz->pump, "host", &fuzz->share, &error) == HORON_OK);
     for (int i = 0; i < fuzz->host_size; i++) {
         int pair[2];
         fuzz->ends[i] = -1;

@@ -142,6 +142,7 @@ static bool gather(struct rank *rank)
     static float all[RANKS_MAX * SMALL];
     horon_descriptor_t desc = describe(HORON_ALLGATHER, "gather", rank->large, SMALL);
     desc.dst = all;
+    desc.dst_count = sizeof all / sizeof all[0];
     return run(rank, &desc);
 }
 
