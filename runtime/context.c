@@ -134,9 +134,9 @@ static horon_status_t set_up_host(struct horon_context *ctx)
     size_t local_size = (size_t)ctx->host.shape.local_size;
     ctx->arenas = horon_zalloc(local_size, sizeof *ctx->arenas);
     ctx->ring_wakes = horon_zalloc(local_size, sizeof *ctx->ring_wakes);
-    ctx->ring_peers = horon_zalloc(local_size, sizeof *ctx->ring_peers);
+    ctx->ring_ends = horon_zalloc(local_size, sizeof *ctx->ring_ends);
     ctx->dead = horon_zalloc(local_size, sizeof *ctx->dead);
-    if (!ctx->arenas || !ctx->ring_wakes || !ctx->ring_peers || !ctx->dead)
+    if (!ctx->arenas || !ctx->ring_wakes || !ctx->ring_ends || !ctx->dead)
         return HORON_ERR_MEMORY;
     for (size_t i = 0; i < local_size; i++) {
         ctx->arenas[i] = ctx->boot.local[i].arena.base;
@@ -152,14 +152,14 @@ static horon_status_t set_up_host(struct horon_context *ctx)
 
 static void ring_written(void *arg)
 {
-    struct ring_peer *peer = arg;
-    horon_host_wake(peer->host, peer->local_rank, HORON_WAKE_CONTROL);
+    struct horon_context_ring_end *end = arg;
+    horon_host_wake(end->host, end->local_rank, HORON_WAKE_CONTROL);
 }
 
 static void ring_has_room(void *arg)
 {
-    struct ring_peer *peer = arg;
-    horon_host_wake(peer->host, peer->local_rank, HORON_WAKE_CONTROL | HORON_WAKE_ASLEEP);
+    struct horon_context_ring_end *end = arg;
+    horon_host_wake(end->host, end->local_rank, HORON_WAKE_CONTROL | HORON_WAKE_ASLEEP);
 }
 
 /* The ring between this rank and local rank @p peer; one of the two is the host's first. */
@@ -169,9 +169,9 @@ static horon_status_t make_ring(struct horon_context *ctx, int peer, struct horo
     int member = self == 0 ? peer : self;
     struct horon_ring *to_leader = horon_host_ring(&ctx->host, member, true);
     struct horon_ring *to_member = horon_host_ring(&ctx->host, member, false);
-    ctx->ring_peers[peer] = (struct ring_peer){.host = &ctx->host, .local_rank = peer};
+    ctx->ring_ends[peer] = (struct horon_context_ring_end){.host = &ctx->host, .local_rank = peer};
     ctx->ring_wakes[peer] = (struct horon_ring_wake){
-        .written = ring_written, .room = ring_has_room, .arg = &ctx->ring_peers[peer]};
+        .written = ring_written, .room = ring_has_room, .arg = &ctx->ring_ends[peer]};
     return horon_link_ring_create(self == 0 ? to_member : to_leader,
                                   self == 0 ? to_leader : to_member, HORON_RING_DATA_BYTES,
                                   &ctx->ring_wakes[peer], link_out);
@@ -290,7 +290,7 @@ static void tear_down(struct horon_context *ctx)
     horon_boot_deinit(&ctx->boot);
     horon_free(ctx->arenas);
     horon_free(ctx->ring_wakes);
-    horon_free(ctx->ring_peers);
+    horon_free(ctx->ring_ends);
     horon_free((void *)ctx->dead);
 }
 

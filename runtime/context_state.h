@@ -22,10 +22,10 @@ struct horon_context {
     struct horon_host host;
     uint8_t **arenas;                   /* [local size] */
     struct horon_ring_wake *ring_wakes; /* [local size] by peer */
-    struct ring_peer {
+    struct horon_context_ring_end {     /* whom a ring wakes */
         struct horon_host *host;
         int local_rank;
-    } * ring_peers;
+    } * ring_ends; /* [local size] by peer */
     struct horon_engine *engine;
     struct horon_request_pool pool;
     struct horon_poller *poller; /* of the links, for whoever holds the token */
