@@ -14,9 +14,14 @@
  */
 #include "boot/joining.h"
 
+#include "boot/descriptors.h"
+
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+
+#define OWN_DESCRIPTORS 12    /* that a rank opens while it joins, and its loops afterwards */
+#define PASSING_DESCRIPTORS 4 /* on their way */
 
 /* ---- Who and where ---- */
 
@@ -33,7 +38,11 @@ horon_status_t horon_step_check_settings(const struct horon_joining *j, struct h
 
 static horon_status_t open_socket(struct horon_joining *j, struct horon_error *error)
 {
-    horon_status_t status = horon_step_check_settings(j, error);
+    if (j->id.rank == 0) /* it may serve the store: who does not come in by then waits outside */
+        (void)horon_descriptors_need(OWN_DESCRIPTORS + j->id.size, "a store", error);
+    horon_status_t status = horon_descriptors_need(OWN_DESCRIPTORS, "a rank", error);
+    if (status == HORON_OK)
+        status = horon_step_check_settings(j, error);
     if (status != HORON_OK || !j->config->shm_enabled)
         return status;
     return horon_share_listen(j->id.rank, j->mine.socket, sizeof j->mine.socket, &j->host_listener,
@@ -253,7 +262,11 @@ horon_status_t horon_step_share(struct horon_joining *j, struct horon_error *err
         options.group_ranks +=
             j->boot->ranks.infos[horon_topology_rank_at(topology, host, i)].group ==
             j->boot->ranks.infos[j->id.rank].group;
-    horon_status_t status = horon_share_start(j->share, &options, j->boot, error);
+    /* a pidfd and a doorbell of each; and what comes is mapped, then closed */
+    horon_status_t status = horon_descriptors_need(2 * (host_size - 1) + PASSING_DESCRIPTORS,
+                                                   "sharing memory with this host's ranks", error);
+    if (status == HORON_OK)
+        status = horon_share_start(j->share, &options, j->boot, error);
     return status == HORON_OK ? horon_joining_wait(j, ask_shared, host_is_late, error) : status;
 }
 
@@ -329,10 +342,11 @@ static horon_status_t links_are_late(struct horon_joining *j, char *text, size_t
 
 static horon_status_t connect_hosts(struct horon_joining *j, struct horon_error *error)
 {
-    horon_status_t status = HORON_OK;
     for (int r = 0; r < j->id.size; r++)
         j->missing += is_linked(j, r);
-    if (j->listeners.count)
+    horon_status_t status = horon_descriptors_need(j->missing + PASSING_DESCRIPTORS,
+                                                   "connecting to the ranks of other hosts", error);
+    if (status == HORON_OK && j->listeners.count)
         status = horon_links_listen(j->links, HORON_WAY_NETWORK, j->listeners.fds,
                                     j->listeners.count, error);
     if (status == HORON_OK)
