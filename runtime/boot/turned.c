@@ -30,7 +30,17 @@ bool horon_turned_note(struct horon_turned *turned, int rank, const char *from, 
     turned->full = turned->count == HORON_TURNED_MAX;
     if (!turned->full)
         turned->items[turned->count++] = one;
+    else
+        turned->beyond++;
     return tell;
+}
+
+uint64_t horon_turned_times(const struct horon_turned *turned)
+{
+    uint64_t times = turned->beyond;
+    for (int i = 0; i < turned->count; i++)
+        times += turned->items[i].times;
+    return times;
 }
 
 void horon_turned_describe(const struct horon_turned *turned, char *text, size_t text_bytes)

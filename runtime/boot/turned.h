@@ -23,7 +23,8 @@ struct horon_turned_item {
 /** All zero is nobody. */
 struct horon_turned {
     int count;
-    bool full; /* more came than there is room for */
+    bool full;       /* more came than there is room for */
+    uint64_t beyond; /* how many of them */
     struct horon_turned_item items[HORON_TURNED_MAX];
 };
 
@@ -33,6 +34,9 @@ struct horon_turned {
  * @return is it new? Then the log shall tell of it.
  */
 bool horon_turned_note(struct horon_turned *turned, int rank, const char *from, const char *why);
+
+/** @return how many were noted in all, listed or not */
+uint64_t horon_turned_times(const struct horon_turned *turned);
 
 /** Writes "rank 1 at 10.1.0.3 was turned away 57 times: WHY; ...", cut to fit; "" for nobody. */
 void horon_turned_describe(const struct horon_turned *turned, char *text, size_t text_bytes);

@@ -104,6 +104,29 @@ def test_wrapper_that_closes_descriptors_is_named():
     assert "a program between the two has closed it (Python's subprocess" in err, err
 
 
+STRANGER = """
+import os, socket
+host, port = os.environ["HORON_STORE"].removeprefix("tcp://").split(":")
+for i in range(3):
+    one = socket.create_connection((host, int(port)))
+    one.sendall(b"GET / HTTP/1.1\\r\\n\\r\\n" * 8)
+    try:
+        while one.recv(4096):
+            pass
+    except ConnectionResetError:
+        pass
+"""
+
+
+def test_strangers_at_the_store_are_told_once_and_counted():
+    status, _, err = jobs.run("-np", "1", sys.executable, "-c", STRANGER)
+    assert status == 0, err
+    told = [line for line in err.splitlines() if "turned" in line]
+    assert len(told) == 2, err
+    assert re.match(r"horonrun: warning: the store turned 127\.0\.0\.1\S* away: ", told[0]), err
+    assert told[1].endswith("the store turned 3 connections away in all"), err
+
+
 WITHOUT_END = ("-np", "2", "--start-timeout", "1h")
 
 

@@ -176,6 +176,21 @@ static bool add_job_variables(struct job *job, char ***list, const char *key)
     return ok && horonrun_environment_set(list, "HORON_JOB_KEY", key);
 }
 
+/* Names only: a value may be a secret. */
+static void tell_remote_environment(const struct job *job)
+{
+    char text[1024] = "";
+    for (char **entry = job->remote_environment; *entry; entry++) {
+        const size_t used = strlen(text), bytes = strcspn(*entry, "=");
+        if (used && used + bytes + 2 > sizeof text) {
+            horonrun_output_say(job->output, "variables for other hosts:%s", text);
+            text[0] = 0;
+        }
+        snprintf(text + strlen(text), sizeof text - strlen(text), " %.*s", (int)bytes, *entry);
+    }
+    horonrun_output_say(job->output, "variables for other hosts:%s", text);
+}
+
 static horon_status_t make_environments(struct job *job, const char *key, struct horon_error *error)
 {
     job->directory = getcwd(NULL, 0);
@@ -188,6 +203,8 @@ static horon_status_t make_environments(struct job *job, const char *key, struct
     if (!add_job_variables(job, &job->environment, key) ||
         !add_job_variables(job, &job->remote_environment, key))
         return horon_error_set(error, HORON_ERR_MEMORY, "out of memory");
+    if (job->setup->options->verbose && job->remote_count > 0)
+        tell_remote_environment(job);
     return HORON_OK;
 }
 
@@ -284,6 +301,12 @@ static const char *host_of(void *arg, int rank)
     return NULL;
 }
 
+static void warn_of_store(void *arg, const char *text)
+{
+    struct job *job = arg;
+    horonrun_output_say(job->output, "warning: %s", text);
+}
+
 static horon_status_t make_store(struct job *job, const char *key, struct horon_error *error)
 {
     const struct horonrun_store_setup setup = {.size = job->setup->size,
@@ -292,7 +315,9 @@ static horon_status_t make_store(struct job *job, const char *key, struct horon_
                                                .interfaces = job->setup->interfaces,
                                                .port_range = job->setup->port_range,
                                                .host_of = host_of,
-                                               .host_arg = job};
+                                               .host_arg = job,
+                                               .warn = warn_of_store,
+                                               .warn_arg = job};
     return horonrun_store_create(&job->store, job->loop, &setup, error);
 }
 
@@ -352,6 +377,8 @@ int horonrun_job_run(const struct horonrun_job_setup *setup)
     } else {
         if (job.state != JOB_DONE)
             ev_run(job.loop, 0);
+        horonrun_store_destroy(job.store); /* which may have a last word */
+        job.store = NULL;
         int interrupts = job.interrupts;
         while (horonrun_output_pending(job.output) && job.interrupts == interrupts)
             ev_run(job.loop, EVRUN_ONCE); /* the reader takes its time; Ctrl-C ends that */

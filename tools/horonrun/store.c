@@ -18,8 +18,19 @@ struct horonrun_store {
     struct ev_loop *loop;
     struct ev_io io;
     struct horon_store_server *server;
+    struct horon_log log;
+    void (*warn)(void *arg, const char *text);
+    void *warn_arg;
     struct horon_addresses addresses; /* of this machine, for other hosts; loopback last */
 };
+
+static void on_warning(void *arg, horon_log_level_t level, const char *text)
+{
+    struct horonrun_store *store = arg;
+    const char *said = strstr(text, ": "); /* behind who says it, and at which level */
+    (void)level;
+    store->warn(store->warn_arg, said ? said + 2 : text);
+}
 
 static void on_readable(struct ev_loop *loop, struct ev_io *io, int events)
 {
@@ -53,6 +64,7 @@ static horon_status_t serve(struct horonrun_store *store, const struct horonrun_
         .rank = -1,
         .host_of = setup->host_of,
         .host_arg = setup->host_arg,
+        .log = &store->log,
     };
     horon_status_t status =
         horon_port_range_parse(setup->port_range, &options.port, &options.port_last, error);
@@ -82,6 +94,10 @@ horon_status_t horonrun_store_create(struct horonrun_store **store_out, struct e
     if (!store)
         return horon_error_set(error, HORON_ERR_MEMORY, "out of memory");
     store->loop = loop;
+    store->warn = setup->warn;
+    store->warn_arg = setup->warn_arg;
+    store->log =
+        (struct horon_log){.fn = on_warning, .arg = store, .level = HORON_LOG_WARN, .rank = -1};
     horon_status_t status = serve(store, setup, error);
     if (status != HORON_OK) {
         horonrun_store_destroy(store);
@@ -135,12 +151,14 @@ void horonrun_store_remote_url(const struct horonrun_store *store, const char *s
 
 void horonrun_store_fail(struct horonrun_store *store, const char *why)
 {
-    horon_store_server_fail(store->server, HORON_ERR_PEER_LOST, why);
+    if (store) /* else the job is over */
+        horon_store_server_fail(store->server, HORON_ERR_PEER_LOST, why);
 }
 
 void horonrun_store_ended(struct horonrun_store *store, int rank)
 {
-    horon_store_server_ended(store->server, rank);
+    if (store)
+        horon_store_server_ended(store->server, rank);
 }
 
 void horonrun_store_destroy(struct horonrun_store *store)

@@ -20,6 +20,8 @@ struct horonrun_store_setup {
     const char *port_range;                      /* HORON_PORT_RANGE */
     const char *(*host_of)(void *arg, int rank); /* as in boot/store/server.h */
     void *host_arg;
+    void (*warn)(void *arg, const char *text); /* of connections that were refused: a few lines */
+    void *warn_arg;
 };
 
 /**

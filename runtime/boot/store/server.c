@@ -16,6 +16,7 @@
 #include "clock.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -48,6 +49,7 @@ struct horon_store_server {
     const struct horon_log *log;
     int port, port_asked; /* the first of those that it may be; 0: any */
     int sessions_max;
+    bool outlives_joining; /* a launcher's */
     struct horon_turned turned;
 };
 
@@ -165,7 +167,8 @@ static void refused(void *arg, int rank, bool proven, const char *from,
     struct horon_store_server *server = arg;
     if (error->status == HORON_ERR_MEMORY) /* nobody in particular, and told once */
         HORON_LOG_WARN(server->log, "the store has no room for %s: %s", from, error->text);
-    else if (proven || error->status == HORON_ERR_AUTH || error->status == HORON_ERR_PROTO)
+    else if (proven || error->status == HORON_ERR_AUTH || error->status == HORON_ERR_PROTO ||
+             error->status == HORON_ERR_TIMEOUT)
         tell_turned(server, rank, from, error->text);
 }
 
@@ -388,6 +391,7 @@ horon_status_t horon_store_server_create(const struct horon_store_server_options
     server->host_of = options->host_of;
     server->host_arg = options->host_arg;
     server->sessions_max = options->sessions_max;
+    server->outlives_joining = options->rank < 0;
     server->timer = (struct horon_timer){.due = limit_due, .arg = server};
     status = horon_job_key_init(&server->key, options->key, options->key_bytes, error);
     if (status == HORON_OK)
@@ -461,6 +465,9 @@ void horon_store_server_destroy(struct horon_store_server *server)
     if (!server)
         return;
     horon_greeter_destroy(server->greeter);
+    const uint64_t times = horon_turned_times(&server->turned);
+    if (server->outlives_joining && times > (uint64_t)server->turned.count)
+        HORON_LOG_WARN(server->log, "the store turned %" PRIu64 " connections away in all", times);
     while (server->visitors)
         visitor_leave(server->visitors);
     horon_pump_untimer(&server->pump, &server->timer);
