@@ -34,6 +34,7 @@ Host *
     UserKnownHostsFile {folder}/known_hosts
     GlobalKnownHostsFile /dev/null
     LogLevel ERROR
+    StrictHostKeyChecking {strict}
 """
 
 
@@ -118,11 +119,16 @@ class Hosts(contextlib.ExitStack):
             )
         config = SSHD_CONFIG.format(port=PORT, folder=self.folder, more=self.sshd_more)
         (self.folder / "sshd_config").write_text(config)
-        (self.folder / "ssh_config").write_text(SSH_CONFIG.format(folder=self.folder))
+        self.check_host_keys("accept-new")  # the hosts are new, and ours
         run = pathlib.Path("/run/sshd")  # sshd insists on this empty folder
         if not run.exists():
             run.mkdir(mode=0o755)
             self.callback(run.rmdir)
+
+    def check_host_keys(self, how):
+        """What the user's configuration says of hosts that ssh does not know."""
+        config = SSH_CONFIG.format(folder=self.folder, strict=how)
+        (self.folder / "ssh_config").write_text(config)
 
     def start_sshd(self, name):
         """Starts sshd and waits until its log says that it listens."""

@@ -307,6 +307,18 @@ def test_ssh_unusable_hosts_are_named():
         assert_only_sshd_left(net)
 
 
+def test_ssh_host_that_is_not_known_is_refused():
+    """horonrun accepts no host key for the user: the job's key goes there."""
+    with hosts() as net:
+        net.check_host_keys("ask")  # ssh's own default
+        with job(net, "--verbose", "true") as one:
+            status, _, err = one.end()
+        assert status == 1
+        assert "Host key verification failed" in err, err
+        told = re.search(r"^horonrun: variables for other hosts:(( \w+)+)$", err, re.M)
+        assert {"PATH", "HORON_JOB_KEY"} <= set(told[1].split()), err
+
+
 def test_ssh_host_that_never_answers_meets_the_start_timeout():
     with hosts(sshd_more="ForceCommand sleep 1000") as net:
         with job(net, "--start-timeout", "1s", "true") as one:

@@ -250,6 +250,38 @@ def test_output_file_beyond_a_limit_is_told_and_no_success():
         assert len([line for line in own if str(full) in line]) == 1, err
 
 
+def test_files_do_not_follow_links():
+    with tempfile.TemporaryDirectory() as folder:
+        place = pathlib.Path(folder)
+        treasure = place / "treasure"
+        treasure.write_text("weights")
+        for number, plant in enumerate(("directory", "file", "pipe")):
+            out = place / str(number)
+            out.mkdir()
+            if plant == "directory":
+                (out / "rank.0").symlink_to(place)
+            else:
+                (out / "rank.0").mkdir()
+            if plant == "file":
+                (out / "rank.0" / "stdout").symlink_to(treasure)
+            if plant == "pipe":
+                os.mkfifo(out / "rank.0" / "stdout")
+            status, _, err = jobs.run("-np", "1", "-o", str(out), "echo", "hello")
+            assert status == 1, (plant, err)
+            assert "cannot write" in err, (plant, err)
+        assert treasure.read_text() == "weights"
+        assert not (place / "stdout").exists()
+
+
+def test_what_horonrun_says_does_not_speak_to_the_terminal():
+    words = r"printf 'a\033]0;evil\007b\302\233c\n' >&2; exit 3"
+    status, _, err = jobs.run("-np", "2", "--no-prefix", "sh", "-c", words)
+    assert status == 3
+    own = [line for line in err.splitlines() if line.startswith("horonrun: ")]
+    assert any("a?]0;evil?b??c" in line for line in own), own
+    assert not [line for line in own if "\x1b" in line or "\x07" in line or "\x9b" in line], own
+
+
 def test_ranks_get_their_place_and_environment():
     status, out, err = jobs.run(
         "-np", "3", "-x", "GIVEN=a b", "-x", "TAKEN", "-x", "NOT_THERE", "--fusion-bytes", "7m",

@@ -131,7 +131,9 @@ const char *horonrun_launch_remote_path(const struct horonrun_options *options,
     return own;
 }
 
-/* The first value of an ssh option counts, so what the user gave with --ssh goes first. */
+/* The first value of an ssh option counts, so what the user gave with --ssh goes first. Host keys
+ * are the user's matter, as in his own configuration: in batch mode ssh refuses a host that is not
+ * known, and it must, for the job's key and environment go there. */
 static void build_ssh(struct words *words, const char *host, const struct horonrun_options *options)
 {
     static const char *const defaults[] = {
@@ -139,7 +141,6 @@ static void build_ssh(struct words *words, const char *host, const struct horonr
         "-x",
         "-a",
         "-oBatchMode=yes",
-        "-oStrictHostKeyChecking=accept-new",
         "-oClearAllForwardings=yes",
         "-oServerAliveInterval=5",
         "-oServerAliveCountMax=3",

@@ -201,10 +201,19 @@ horon_status_t horonrun_output_open_files(struct horonrun_output *output, struct
         const size_t used = name_directory(stream, path);
         if (!used)
             return horon_error_set(error, HORON_ERR_CONFIG, "--output-filename is too long");
-        if (make_directories(path)) {
+        const bool made = make_directories(path);
+        const int directory = made ? open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+        if (made)
             add_file_name(stream, path, used);
-            stream->file_fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-        }
+        /* a link, or a pipe that nobody reads, may be somebody else's trap */
+        if (directory >= 0)
+            stream->file_fd =
+                openat(directory, path + used + 1,
+                       O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+        const int why = errno;
+        if (directory >= 0)
+            close(directory);
+        errno = why;
         if (stream->file_fd < 0)
             return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "cannot write %s", path);
     }
@@ -252,6 +261,19 @@ void horonrun_output_flush(struct horonrun_output *output, int rank)
         horonrun_lines_flush(&output->streams[i].lines, put_line, &output->streams[i]);
 }
 
+/* Names and reasons come from ranks, agents and their hosts: none of them may speak to the
+ * terminal. C1 controls are two bytes in UTF-8. */
+static void clean(char *text)
+{
+    for (unsigned char *c = (unsigned char *)text; *c; c++) {
+        const bool c1 = *c == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0;
+        if (c1)
+            c[1] = '?';
+        if (c1 || (*c < ' ' && *c != '\t') || *c == 0x7f)
+            *c = '?';
+    }
+}
+
 void horonrun_output_say(struct horonrun_output *output, const char *format, ...)
 {
     char text[2048];
@@ -259,7 +281,10 @@ void horonrun_output_say(struct horonrun_output *output, const char *format, ...
     va_start(arguments, format);
     int used = vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    size_t bytes = used < 0 ? 0 : strlen(text);
+    if (used < 0)
+        text[0] = 0;
+    clean(text);
+    const size_t bytes = strlen(text);
     horonrun_sink_put(output->sink_of[1], "horonrun: ", 10);
     horonrun_sink_put(output->sink_of[1], text, bytes);
     horonrun_sink_put(output->sink_of[1], "\n", 1);
