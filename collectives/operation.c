@@ -7,14 +7,14 @@
 bool horon_signature_is_valid(const struct horon_signature *signature)
 {
     return signature->verb < HORON_VERB_COUNT && signature->dtype < HORON_DTYPE_COUNT &&
-           signature->redop < HORON_REDOP_COUNT && signature->ndim <= HORON_NDIM_MAX;
+           signature->redop < HORON_REDOP_COUNT && signature->memory < HORON_MEMORY_COUNT &&
+           signature->ndim <= HORON_NDIM_MAX;
 }
 
 void horon_signature_make_canonical(struct horon_signature *signature)
 {
     assert(horon_signature_is_valid(signature));
     const struct horon_verb_row *row = horon_verb_of(signature);
-    signature->zero = 0;
     if (!horon_verb_reduces(row)) {
         signature->redop = 0;
         signature->prescale = 1;
@@ -24,6 +24,7 @@ void horon_signature_make_canonical(struct horon_signature *signature)
         signature->root = 0;
     if (!horon_verb_moves(row)) {
         signature->dtype = 0;
+        signature->memory = HORON_MEMORY_ASK;
         signature->ndim = 0;
     }
     if (horon_verb_rows_differ(row))

@@ -18,7 +18,7 @@
 struct horon_signature {
     /* the kind: operations of one kind may be fused (horon_signature_same_kind) */
     double prescale, postscale;
-    uint8_t verb, dtype, redop, zero; /* horon_verb_t, horon_dtype_t, horon_redop_t */
+    uint8_t verb, dtype, redop, memory; /* horon_verb_t and so on */
     int32_t root;
     int32_t team; /* the descriptor's process set */
     /* not part of the kind */
@@ -56,6 +56,8 @@ struct horon_operation {
     const char *name;
     uint64_t name_hash;
     uint32_t name_bytes;
+    int32_t device; /* where the memory lies; of host memory 0. Ranks may differ */
+    void *stream;   /* that produces the inputs and uses the outputs; NULL: the device's default */
 };
 
 static inline const struct horon_verb_row *horon_verb_of(const struct horon_signature *signature)
@@ -64,7 +66,7 @@ static inline const struct horon_verb_row *horon_verb_of(const struct horon_sign
     return &horon_verb_rows[signature->verb];
 }
 
-/** @return false: no such verb, dtype or reduction, or too many dimensions */
+/** @return false: no such verb, dtype, reduction or memory, or too many dimensions */
 bool horon_signature_is_valid(const struct horon_signature *signature);
 
 /** Sets what does not count for the verb to its fixed value. It must be valid. */

@@ -141,6 +141,14 @@ typedef enum horon_redop {
 } horon_redop_t;
 #define HORON_REDOP_COUNT 5
 
+/** Where the buffers of an operation lie. All ranks must agree. */
+typedef enum horon_memory {
+    HORON_MEMORY_ASK = 0, /* horon asks what kind the pointers are of; host memory in this build */
+    HORON_MEMORY_HOST = 1,
+    HORON_MEMORY_CUDA = 2 /* of a CUDA device; not in this build */
+} horon_memory_t;
+#define HORON_MEMORY_COUNT 3
+
 /** What horon_wait() and horon_test() wait for. On tensors in host memory both mean the same. */
 typedef enum horon_completion {
     HORON_HOST_DONE = 0,  /* the result may be read by the host */
@@ -247,7 +255,8 @@ typedef struct horon_descriptor {
     int32_t reserved;      /* 0 */
     double prescale;       /* each input is multiplied by it before the reduction, ... */
     double postscale;      /* ... and the result after it; both rounded to dtype. Must agree */
-    void *stream;          /* device stream that produces src and uses dst; NULL: host memory */
+    void *stream;          /* device stream that produces src and uses dst; NULL: the default stream
+                              of the device. Host memory has none */
     horon_alloc_fn_t alloc;
     void *alloc_arg;
     horon_callback_fn_t callback; /* NULL: none */
@@ -256,11 +265,13 @@ typedef struct horon_descriptor {
      * (HORON_ALLGATHER): what does not fit fails the operation on this rank with ERR_MEMORY, and
      * nothing is written. Needed with dst; callers of a version without it have no room */
     uint64_t dst_count;
+    uint32_t memory; /* horon_memory_t of src and dst */
+    int32_t device;  /* number of the device in whose memory they lie; 0 for host memory */
 } horon_descriptor_t;
 /* clang-format off */
 #define HORON_DESCRIPTOR_INIT                                                                      \
     {sizeof(horon_descriptor_t), 0, 0, 0, 0, NULL, NULL, NULL, 0, NULL, 0, 0, 0, 0, 1.0, 1.0,      \
-     NULL, NULL, NULL, NULL, NULL, 0}
+     NULL, NULL, NULL, NULL, NULL, 0, 0, 0}
 /* clang-format on */
 #define HORON_NDIM_MAX 8
 #define HORON_NAME_BYTES_MAX 511

@@ -12,6 +12,12 @@
 #define WIRE_SCALED 1u
 #define WIRE_GROUPED 2u
 #define WIRE_SET 4u
+#define WIRE_MEMORY 8u
+
+static uint8_t usual_memory(const struct horon_signature *signature)
+{
+    return horon_verb_moves(horon_verb_of(signature)) ? HORON_MEMORY_HOST : HORON_MEMORY_ASK;
+}
 
 static uint8_t wire_flags(const struct horon_signature *signature)
 {
@@ -24,6 +30,8 @@ static uint8_t wire_flags(const struct horon_signature *signature)
         flags |= WIRE_GROUPED;
     if (signature->team)
         flags |= WIRE_SET;
+    if (signature->memory != usual_memory(signature))
+        flags |= WIRE_MEMORY;
     return (uint8_t)flags;
 }
 
@@ -49,6 +57,8 @@ void horon_coord_signature_write(struct horon_writer *out, const struct horon_si
     }
     if (flags & WIRE_SET)
         horon_write_u32(out, (uint32_t)signature->team);
+    if (flags & WIRE_MEMORY)
+        horon_write_u8(out, signature->memory);
 }
 
 static uint32_t read_u32_varint(struct horon_reader *in)
@@ -71,7 +81,7 @@ void horon_coord_signature_read(struct horon_reader *in, struct horon_signature 
     signature->prescale = 1;
     signature->postscale = 1;
     if (!in->ok || !horon_signature_is_valid(signature) ||
-        flags > (WIRE_SCALED | WIRE_GROUPED | WIRE_SET)) {
+        flags > (WIRE_SCALED | WIRE_GROUPED | WIRE_SET | WIRE_MEMORY)) {
         in->ok = false;
         memset(signature, 0, sizeof *signature);
         return;
@@ -89,18 +99,27 @@ void horon_coord_signature_read(struct horon_reader *in, struct horon_signature 
     }
     if (flags & WIRE_SET)
         signature->team = (int32_t)horon_read_u32(in);
-    horon_signature_make_canonical(signature);
+    signature->memory = flags & WIRE_MEMORY ? horon_read_u8(in) : usual_memory(signature);
+    if (horon_signature_is_valid(signature))
+        horon_signature_make_canonical(signature);
+    else
+        in->ok = false;
 }
 
 /* ---- Two sides of a conflict in words -------------------------------------------------------- */
 
-enum aspect { VERB, SET, DTYPE, SHAPE, REDOP, ROOT, PRESCALE, POSTSCALE, GROUP };
+enum aspect { VERB, SET, DTYPE, MEMORY, SHAPE, REDOP, ROOT, PRESCALE, POSTSCALE, GROUP };
 
 static const char *const aspect_words[] = {
-    [VERB] = "verbs",         [SET] = "process sets",     [DTYPE] = "dtypes",
-    [SHAPE] = "shapes",       [REDOP] = "reductions",     [ROOT] = "roots",
-    [PRESCALE] = "prescales", [POSTSCALE] = "postscales", [GROUP] = "groups",
+    [VERB] = "verbs",           [SET] = "process sets",
+    [DTYPE] = "dtypes",         [MEMORY] = "kinds of memory",
+    [SHAPE] = "shapes",         [REDOP] = "reductions",
+    [ROOT] = "roots",           [PRESCALE] = "prescales",
+    [POSTSCALE] = "postscales", [GROUP] = "groups",
 };
+
+static const char *const memory_words[HORON_MEMORY_COUNT] = {
+    [HORON_MEMORY_ASK] = "unknown", [HORON_MEMORY_HOST] = "host", [HORON_MEMORY_CUDA] = "cuda"};
 
 /* The first aspect that differs, the one that a reader should mend first. */
 static enum aspect first_difference(const struct horon_signature *a,
@@ -112,6 +131,8 @@ static enum aspect first_difference(const struct horon_signature *a,
         return SET;
     if (a->dtype != b->dtype)
         return DTYPE;
+    if (a->memory != b->memory)
+        return MEMORY;
     if (a->ndim != b->ndim || memcmp(a->shape, b->shape, sizeof a->shape))
         return SHAPE;
     if (a->redop != b->redop)
@@ -165,6 +186,9 @@ static void say_side(struct words *out, const char *who, const struct horon_sign
         say(out, "%s ", row->name);
     say_tensor(out, signature);
     switch (aspect) {
+    case MEMORY:
+        say(out, " in %s memory", memory_words[signature->memory]);
+        break;
     case SET:
         say(out, " on process set %d", signature->team);
         break;

@@ -25,6 +25,24 @@ static horon_status_t take_descriptor(const horon_descriptor_t *given, horon_des
                              sizeof *desc, error);
 }
 
+static horon_status_t check_memory(const horon_descriptor_t *desc, struct horon_error *error)
+{
+    if (desc->memory >= HORON_MEMORY_COUNT)
+        return horon_error_set(error, HORON_ERR_INVALID, "memory %u does not exist", desc->memory);
+    if (desc->memory == HORON_MEMORY_CUDA)
+        return horon_error_set(error, HORON_ERR_UNSUPPORTED,
+                               "this build moves host memory only, and memory is that of a CUDA "
+                               "device");
+    if (desc->stream)
+        return horon_error_set(error, HORON_ERR_UNSUPPORTED,
+                               "this build moves host memory only: stream must be NULL");
+    if (desc->device)
+        return horon_error_set(error, HORON_ERR_INVALID,
+                               "device is %d, and host memory lies on none: it must be 0",
+                               (int)desc->device);
+    return HORON_OK;
+}
+
 static horon_status_t check_enums(const horon_descriptor_t *desc, int size,
                                   struct horon_error *error)
 {
@@ -39,9 +57,6 @@ static horon_status_t check_enums(const horon_descriptor_t *desc, int size,
     if (desc->process_set != 0)
         return horon_error_set(error, HORON_ERR_INVALID, "process set %d does not exist",
                                (int)desc->process_set);
-    if (desc->stream)
-        return horon_error_set(error, HORON_ERR_UNSUPPORTED,
-                               "this build moves host memory only: stream must be NULL");
     const struct horon_verb_row *row = &horon_verb_rows[desc->verb];
     if (horon_verb_is_rooted(row) && (desc->root < 0 || desc->root >= size))
         return horon_error_set(error, HORON_ERR_INVALID, "root %d is no rank of 0..%d",
@@ -144,6 +159,7 @@ static void sign(struct horon_signature *agreed, const horon_descriptor_t *desc,
     agreed->verb = (uint8_t)desc->verb;
     agreed->dtype = (uint8_t)desc->dtype;
     agreed->redop = (uint8_t)desc->redop;
+    agreed->memory = HORON_MEMORY_HOST; /* as check_memory() found */
     agreed->root = desc->root;
     agreed->team = desc->process_set;
     agreed->ndim = ndim;
@@ -176,6 +192,8 @@ static void fill_operation(struct horon_request *request, const horon_descriptor
     request->part = (struct horon_part){.src = desc->src, .dst = desc->dst, .count = op->count};
     op->parts = &request->part;
     op->part_count = 1;
+    op->device = desc->device;
+    op->stream = desc->stream;
     request->self = request;
     request->work.op = op;
     request->work.requests = &request->self;
@@ -238,6 +256,8 @@ horon_status_t horon_request_init(struct horon_request *request, const horon_des
     horon_status_t status = take_descriptor(given, &desc, error);
     if (status == HORON_OK)
         status = check_enums(&desc, size, error);
+    if (status == HORON_OK)
+        status = check_memory(&desc, error);
     if (status == HORON_OK)
         status = check_name(&desc, error);
     if (status == HORON_OK)

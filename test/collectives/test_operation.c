@@ -18,6 +18,7 @@ static struct horon_signature full(horon_verb_t verb)
         .verb = (uint8_t)verb,
         .dtype = HORON_FLOAT32,
         .redop = HORON_MAX,
+        .memory = HORON_MEMORY_HOST,
         .root = 3,
         .team = 7,
         .ndim = 2,
@@ -47,6 +48,10 @@ static void change_root(struct horon_signature *s)
 static void change_dtype(struct horon_signature *s)
 {
     s->dtype = HORON_INT8;
+}
+static void change_memory(struct horon_signature *s)
+{
+    s->memory = HORON_MEMORY_CUDA;
 }
 static void change_rows(struct horon_signature *s)
 {
@@ -84,11 +89,17 @@ static const struct {
     uint32_t counts_for; /* verbs */
     bool kind, hashed;   /* where it counts: operations of one kind, and of one hash, are alike */
 } changes[] = {
-    {change_redop, ALLREDUCE, true, true},      {change_prescale, ALLREDUCE, true, true},
-    {change_postscale, ALLREDUCE, true, true},  {change_root, BROADCAST, true, true},
-    {change_dtype, MOVES, true, true},          {change_rows, ALLREDUCE | BROADCAST, false, true},
-    {change_columns, MOVES, false, true},       {change_ndim, MOVES, false, true},
-    {change_team, MOVES | BARRIER, true, true}, {change_group, MOVES | BARRIER, false, false},
+    {change_redop, ALLREDUCE, true, true},
+    {change_prescale, ALLREDUCE, true, true},
+    {change_postscale, ALLREDUCE, true, true},
+    {change_root, BROADCAST, true, true},
+    {change_dtype, MOVES, true, true},
+    {change_memory, MOVES, true, true},
+    {change_rows, ALLREDUCE | BROADCAST, false, true},
+    {change_columns, MOVES, false, true},
+    {change_ndim, MOVES, false, true},
+    {change_team, MOVES | BARRIER, true, true},
+    {change_group, MOVES | BARRIER, false, false},
     {change_beyond, 0, false, false},
 };
 
@@ -137,15 +148,16 @@ static void test_operation_without_a_group_has_no_place_in_one(void **state)
 static void test_operation_that_cannot_be_is_not_valid(void **state)
 {
     (void)state;
-    struct horon_signature wrong[4];
-    for (int i = 0; i < 4; i++)
+    struct horon_signature wrong[5];
+    for (int i = 0; i < 5; i++)
         wrong[i] = full(HORON_ALLREDUCE);
     assert_true(horon_signature_is_valid(&wrong[0]));
     wrong[0].verb = HORON_VERB_COUNT;
     wrong[1].dtype = HORON_DTYPE_COUNT;
     wrong[2].redop = HORON_REDOP_COUNT;
     wrong[3].ndim = HORON_NDIM_MAX + 1;
-    for (int i = 0; i < 4; i++)
+    wrong[4].memory = HORON_MEMORY_COUNT;
+    for (int i = 0; i < 5; i++)
         assert_false(horon_signature_is_valid(&wrong[i]));
 }
 

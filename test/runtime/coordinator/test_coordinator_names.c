@@ -99,6 +99,10 @@ static void change_dtype(struct horon_operation *tensor)
 {
     tensor->agreed.dtype = HORON_FLOAT64;
 }
+static void change_memory(struct horon_operation *tensor)
+{
+    tensor->agreed.memory = HORON_MEMORY_CUDA;
+}
 static void change_dim(struct horon_operation *tensor)
 {
     tensor->agreed.shape[1] = 3;
@@ -135,6 +139,8 @@ static const struct mismatch_case mismatches[] = {
                   "broadcast float32 [4, 2]: verbs differ"},
     {change_dtype, "tensor 'x': rank 0 (host-a) has float32 [4, 2], rank 1 (host-a) has float64 "
                    "[4, 2]: dtypes differ"},
+    {change_memory, "tensor 'x': rank 0 (host-a) has float32 [4, 2] in host memory, rank 1 "
+                    "(host-a) has float32 [4, 2] in cuda memory: kinds of memory differ"},
     {change_dim, "tensor 'x': rank 0 (host-a) has float32 [4, 2], rank 1 (host-a) has float32 "
                  "[4, 3]: shapes differ"},
     {change_ndim, "tensor 'x': rank 0 (host-a) has float32 [4, 2], rank 1 (host-a) has float32 "

@@ -209,6 +209,7 @@ struct horon_operation tree_tensor(uint64_t count, const char *format, ...)
                 .verb = HORON_ALLREDUCE,
                 .dtype = HORON_FLOAT32,
                 .redop = HORON_SUM,
+                .memory = HORON_MEMORY_HOST,
                 .ndim = 1,
                 .prescale = 1,
                 .postscale = 1,

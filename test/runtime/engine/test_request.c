@@ -1,95 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Descriptors: what is refused and with which words, structs of other versions, what ranks agree
- * on, and where outputs of unknown size come from.
+ * Descriptors: what is refused and with which words, structs of other versions, and what ranks
+ * agree on.
  */
-#undef NDEBUG
-#include "engine/pool.h"
-
-#include "alloc.h"
-
-#include <float.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#define RANK 1
-#define SIZE 3
-
-struct bed {
-    struct horon_names names;
-    struct horon_request_pool pool; /* keeps none */
-    struct horon_error error;
-    float data[8];
-    struct horon_request *request;
-};
-
-static int make(void **state)
-{
-    struct bed *bed = calloc(1, sizeof *bed);
-    *state = bed;
-    horon_request_pool_init(&bed->pool);
-    return horon_names_init(&bed->names, 0);
-}
-
-static int end(void **state)
-{
-    struct bed *bed = *state;
-    horon_names_deinit(&bed->names);
-    horon_request_pool_deinit(&bed->pool);
-    free(bed);
-    return 0;
-}
-
-/* An allreduce that is right. */
-static horon_descriptor_t right(struct bed *bed)
-{
-    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
-    desc.name = "x";
-    desc.dtype = HORON_FLOAT32;
-    desc.src = desc.dst = bed->data;
-    desc.count = 8;
-    return desc;
-}
-
-static void drop(struct bed *bed)
-{
-    horon_request_destroy(&bed->pool, bed->request, &bed->names);
-    bed->request = NULL;
-    assert_int_equal(bed->names.entry_count, 0);
-}
-
-static horon_status_t create(struct bed *bed, const horon_descriptor_t *desc)
-{
-    bed->error = (struct horon_error){0};
-    bed->request = NULL;
-    return horon_request_create(&bed->pool, desc, RANK, SIZE, &bed->names, &bed->request,
-                                &bed->error);
-}
-
-static void expect_right(struct bed *bed, const horon_descriptor_t *desc)
-{
-    if (create(bed, desc) != HORON_OK)
-        fail_msg("%s", bed->error.text);
-    assert_int_equal(atomic_load(&bed->request->state), HORON_REQUEST_IDLE);
-    assert_int_equal(atomic_load(&bed->request->refs), 1);
-}
-
-static void expect_wrong(struct bed *bed, const horon_descriptor_t *desc, horon_status_t status,
-                         const char *word)
-{
-    horon_status_t got = create(bed, desc);
-    if (got != status || !strstr(bed->error.text, word))
-        fail_msg("status %d, '%s' lacks '%s'", got, bed->error.text, word);
-    assert_null(bed->request);
-    assert_int_equal(bed->names.entry_count, 0);
-}
+#include "request_bed.h"
 
 static void test_request_of_a_right_descriptor_is_made(void **state)
 {
@@ -129,6 +43,14 @@ static void test_request_numbers_that_mean_nothing_are_refused(void **state)
     desc = right(bed);
     desc.stream = &desc;
     expect_wrong(bed, &desc, HORON_ERR_UNSUPPORTED, "stream");
+    desc = right(bed);
+    desc.memory = HORON_MEMORY_COUNT;
+    expect_wrong(bed, &desc, HORON_ERR_INVALID, "memory 3 does not exist");
+    desc.memory = HORON_MEMORY_CUDA;
+    expect_wrong(bed, &desc, HORON_ERR_UNSUPPORTED, "that of a CUDA device");
+    desc.memory = HORON_MEMORY_HOST;
+    desc.device = 1;
+    expect_wrong(bed, &desc, HORON_ERR_INVALID, "host memory lies on none");
     assert_int_equal(create(bed, NULL), HORON_ERR_INVALID);
 }
 
@@ -456,103 +378,6 @@ static void test_request_describe_says_verb_and_name(void **state)
     drop(bed);
 }
 
-struct asked {
-    int times;
-    uint64_t rows, bytes;
-    void *give;
-};
-
-static void *alloc_output(void *arg, uint64_t rows, uint64_t bytes)
-{
-    struct asked *asked = arg;
-    asked->times++;
-    asked->rows = rows;
-    asked->bytes = bytes;
-    return asked->give;
-}
-
-static horon_descriptor_t gather(struct bed *bed)
-{
-    static const uint64_t shape[] = {4, 2};
-    horon_descriptor_t desc = right(bed);
-    desc.verb = HORON_ALLGATHER;
-    desc.dst = NULL;
-    desc.shape = shape;
-    desc.ndim = 2;
-    return desc;
-}
-
-static void test_request_output_is_dst_or_allocs_or_its_own(void **state)
-{
-    static const uint64_t rows[SIZE] = {4, 0, 3};
-    struct bed *bed = *state;
-    float room[14];
-    struct asked asked = {.give = room};
-    horon_descriptor_t desc = gather(bed);
-    desc.alloc = alloc_output;
-    desc.alloc_arg = &asked;
-    desc.dst = bed->data; /* goes before alloc */
-    desc.dst_count = 14;
-    expect_right(bed, &desc);
-    assert_ptr_equal(horon_request_take_output(bed->request, rows, 14), bed->data);
-    assert_int_equal(asked.times, 0);
-    drop(bed);
-    desc.dst = NULL;
-    expect_right(bed, &desc);
-    assert_ptr_equal(horon_request_take_output(bed->request, rows, 14), room);
-    assert_int_equal(asked.times, 1);
-    assert_int_equal(asked.rows, 7);
-    assert_int_equal(asked.bytes, 56);
-    assert_memory_equal(bed->request->output_rows, rows, sizeof rows);
-    assert_int_equal(bed->request->output_count, 14);
-    drop(bed);
-    asked.give = NULL; /* which fails it */
-    expect_right(bed, &desc);
-    assert_null(horon_request_take_output(bed->request, rows, 14));
-    drop(bed);
-    desc.alloc = NULL;
-    expect_right(bed, &desc);
-    float *own = horon_request_take_output(bed->request, rows, 14);
-    assert_non_null(own);
-    memset(own, 0, 56);
-    horon_request_reset(bed->request); /* before the next start */
-    assert_null(bed->request->output);
-    drop(bed);
-}
-
-static void test_request_output_of_nothing_asks_nobody(void **state)
-{
-    static const uint64_t rows[SIZE] = {0};
-    struct bed *bed = *state;
-    struct asked asked = {0};
-    horon_descriptor_t desc = gather(bed);
-    desc.alloc = alloc_output;
-    desc.alloc_arg = &asked;
-    expect_right(bed, &desc);
-    horon_request_take_output(bed->request, rows, 0);
-    assert_int_equal(asked.times, 0);
-    assert_int_equal(bed->request->output_count, 0);
-    drop(bed);
-}
-
-/* What other ranks say they give is theirs to say: it must be refused, not wrapped. */
-static void test_request_output_larger_than_memory_is_refused(void **state)
-{
-    static const uint64_t rows[SIZE] = {1, 1, 1};
-    static const uint64_t totals[] = {UINT64_MAX, UINT64_MAX / 4, UINT64_MAX / 4 - 3,
-                                      (uint64_t)1 << 62};
-    struct bed *bed = *state;
-    horon_descriptor_t desc = gather(bed);
-    for (uint32_t dtype = 0; dtype < HORON_DTYPE_COUNT; dtype++) {
-        desc.dtype = dtype;
-        for (size_t i = 0; i < sizeof totals / sizeof totals[0]; i++) {
-            expect_right(bed, &desc);
-            assert_null(horon_request_take_output(bed->request, rows, totals[i]));
-            drop(bed);
-        }
-    }
-}
-
 static void test_request_reset_forgets_the_former_run(void **state)
 {
     struct bed *bed = *state;
@@ -568,7 +393,6 @@ static void test_request_reset_forgets_the_former_run(void **state)
     drop(bed);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make, end)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -586,9 +410,6 @@ int main(void)
         TEST(test_request_check_differs_where_ranks_must_agree),
         TEST(test_request_check_of_an_allgather_leaves_rows_out),
         TEST(test_request_describe_says_verb_and_name),
-        TEST(test_request_output_is_dst_or_allocs_or_its_own),
-        TEST(test_request_output_of_nothing_asks_nobody),
-        TEST(test_request_output_larger_than_memory_is_refused),
         TEST(test_request_reset_forgets_the_former_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
