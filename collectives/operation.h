@@ -30,6 +30,8 @@ struct horon_signature {
     uint32_t group_size, group_index;
 };
 static_assert(sizeof(struct horon_signature) == 112, "has no padding");
+static_assert(offsetof(struct horon_signature, root) == offsetof(struct horon_signature, verb) + 4,
+              "what a backend is chosen by lies together");
 
 /** A piece of the vector. An operation over several tensors is one over their concatenation. */
 struct horon_part {

@@ -45,7 +45,8 @@ struct horon_backend {
     /** Can it serve this team? A function of what all ranks know. @return false: @p why says it */
     bool (*usable)(const struct horon_backend *backend, const struct horon_team *team, char *why,
                    size_t why_bytes);
-    /** Does it carry this verb on this dtype in this memory? Likewise. */
+    /** Does it carry this verb, with this reduction, on this dtype in this memory? Nothing else of
+     * the signature counts. */
     bool (*has)(const struct horon_backend *backend, const struct horon_signature *agreed);
     /** @return OK | what it failed with */
     horon_status_t (*create)(const struct horon_backend *backend,

@@ -62,33 +62,37 @@ void horon_route_deinit(struct horon_route *route)
     *route = (struct horon_route){0};
 }
 
-static struct horon_backend_channel *channel_for(const struct horon_route *route,
-                                                 const struct horon_operation *op,
-                                                 struct horon_backend_choice *choice)
+/* Looks at nothing but the four bytes of a signature from `verb` on, so it is done once for a run
+ * of operations of a kind. */
+static struct horon_backend_channel *channel_for(struct horon_route *route,
+                                                 const struct horon_signature *agreed)
 {
-    *choice = horon_backend_choose(&route->terms, &op->agreed);
-    return choice->backend < 0 ? NULL : route->channels[choice->backend];
+    if (!route->chosen || memcmp(route->chosen_for, &agreed->verb, sizeof route->chosen_for)) {
+        route->choice = horon_backend_choose(&route->terms, agreed);
+        memcpy(route->chosen_for, &agreed->verb, sizeof route->chosen_for);
+        route->chosen = true;
+    }
+    return route->choice.backend < 0 ? NULL : route->channels[route->choice.backend];
 }
 
-bool horon_route_may_begin(const struct horon_route *route, const struct horon_operation *op)
+bool horon_route_may_begin(struct horon_route *route, const struct horon_operation *op)
 {
-    struct horon_backend_choice choice;
     if (route->launched && (route->composing || route->refused ||
                             route->launched == route->current->backend->launched_max))
         return false;
     if (!route->tickets && !route->launched)
         return true; /* the usual case: one backend, one at a time */
-    const struct horon_backend_channel *channel = channel_for(route, op, &choice);
-    if (route->launched && (channel != route->current || choice.composed))
+    const struct horon_backend_channel *channel = channel_for(route, &op->agreed);
+    if (route->launched && (channel != route->current || route->choice.composed))
         return false;
     const bool ordered = channel && (channel->backend->caps & HORON_BACKEND_ONE_LAUNCH_ORDER);
     return !ordered || horon_tickets_turn(route->tickets, route->number);
 }
 
 /* One line for each backend and verb. */
-static void tell_passed_over(struct horon_route *route, const struct horon_operation *op,
-                             const struct horon_backend_choice *choice)
+static void tell_passed_over(struct horon_route *route, const struct horon_operation *op)
 {
+    const struct horon_backend_choice *choice = &route->choice;
     const uint8_t verb = op->agreed.verb;
     const uint32_t fresh = choice->passed_over & ~route->told[verb];
     route->told[verb] |= fresh;
@@ -118,11 +122,10 @@ static void refuse_unknown(struct horon_route *route, const struct horon_operati
 
 void horon_route_begin(struct horon_route *route, const struct horon_operation *op)
 {
-    struct horon_backend_choice choice;
-    assert(horon_route_may_begin(route, op));
-    struct horon_backend_channel *channel = channel_for(route, op, &choice);
-    if (choice.passed_over)
-        tell_passed_over(route, op, &choice);
+    struct horon_backend_channel *channel = channel_for(route, &op->agreed);
+    assert(!route->launched || channel == route->current);
+    if (route->choice.passed_over)
+        tell_passed_over(route, op);
     route->launched++;
     route->current = channel;
     if (!channel) {
@@ -131,7 +134,7 @@ void horon_route_begin(struct horon_route *route, const struct horon_operation *
     }
     if (channel->backend->caps & HORON_BACKEND_ONE_LAUNCH_ORDER)
         horon_tickets_use(route->tickets, route->number);
-    if (choice.composed) {
+    if (route->choice.composed) {
         if (horon_compose(&route->composed, op, route->team->rank) != HORON_OK) {
             refuse(route, HORON_ERR_MEMORY, "no memory to compose an operation");
             return;

@@ -33,6 +33,10 @@ struct horon_route {
     struct horon_backend_channel *current; /* of what is launched */
     int launched;
     uint64_t ended;
+    struct horon_backend_choice
+        choice;            /* the last one, if `chosen`, and for what it was: verb, ... */
+    uint8_t chosen_for[4]; /* ... dtype, reduction and memory are all that counts */
+    bool chosen;
     struct horon_composed composed;
     bool composing;                  /* `composed` is in flight, and nothing else */
     uint32_t told[HORON_VERB_COUNT]; /* backends whose lack of the verb was told */
@@ -49,7 +53,7 @@ horon_status_t horon_route_init(struct horon_route *route,
 void horon_route_deinit(struct horon_route *route);
 
 /** May this operation be begun now: is nothing in its way, and is it its team's turn? */
-bool horon_route_may_begin(const struct horon_route *route, const struct horon_operation *op);
+bool horon_route_may_begin(struct horon_route *route, const struct horon_operation *op);
 /** Begins it; it stays as it is until it ends. */
 void horon_route_begin(struct horon_route *route, const struct horon_operation *op);
 /** As horon_channel_advance(), of the first that has not ended; ERR_UNSUPPORTED: no backend carries

@@ -157,6 +157,13 @@ static const struct horon_config_row rows[] = {
      .choices = "auto flat direct halving",
      .agreed = true,
      .doc = "Allreduce between hosts: auto chooses by size; all give the same bits."},
+    {.name = "DETERMINISTIC",
+     .type = HORON_CONFIG_BOOL,
+     .offset = AT(deterministic),
+     .dflt = "0",
+     .agreed = true,
+     .doc = "Leave sums to backends that give the same bits in every run; this library's own "
+            "always does."},
     {.name = "SPIN_US",
      .type = HORON_CONFIG_INT,
      .offset = AT(spin_us),

@@ -34,6 +34,7 @@ struct horon_config {
     int64_t net_eager_bytes;
     int64_t net_chunk_bytes;
     char net_algorithm[HORON_CONFIG_TEXT_BYTES];
+    bool deterministic;
     int64_t spin_us;
     int64_t yield_us;
     int64_t stall_warn_ms;

@@ -345,7 +345,7 @@ static int waits_for_left(const struct horon_engine_team *team)
     for (int i = 0; i < HORON_LANE_COUNT; i++) {
         if (!team->lanes[i].head)
             continue;
-        if (horon_channel_ended(team->lanes[i].channel) < left->sequence[i])
+        if (horon_route_ended(&team->lanes[i].route) < left->sequence[i])
             return -1;
         if (culprit < 0)
             culprit = (int)left->culprit[i];

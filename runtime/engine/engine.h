@@ -10,7 +10,7 @@
 #ifndef HORON_ENGINE_ENGINE_H
 #define HORON_ENGINE_ENGINE_H
 
-#include "channel.h"
+#include "backend/backend.h"
 #include "config.h"
 #include "coordinator/coordinator.h"
 #include "engine/request.h"
@@ -45,6 +45,9 @@ struct horon_engine_options {
     /* Watches the links that have descriptors; outlives the engine. NULL: each is tried at each
      * turn. */
     struct horon_poller *poller;
+    /* [backend_count] what may carry operations, in order of preference; NULL: all of this build */
+    const struct horon_backend *const *backends;
+    size_t backend_count;
     /* Who holds the token, for HORON_ASSERT_OWNER(); NULL: a test with one thread. */
     const struct horon_owner *owner;
     uint32_t generation;

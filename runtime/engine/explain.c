@@ -14,7 +14,7 @@
 #define STALLS_TOLD_MAX 3           /* at a time */
 #define STALL_LIMITS_BETWEEN_MAX 16 /* limits that pass between two warnings of one, at most */
 
-static const struct horon_lane *lane_of(const struct horon_request *request)
+static struct horon_lane *lane_of(const struct horon_request *request)
 {
     return &request->team->lanes[request->in_order ? HORON_LANE_ORDERED : HORON_LANE_NAMED];
 }
@@ -34,13 +34,13 @@ static bool is_of(const struct horon_work *work, const struct horon_request *req
 }
 
 /* @return characters written; less than @p text_bytes */
-static size_t name_awaited(const struct horon_engine_team *team, const struct horon_lane *lane,
+static size_t name_awaited(const struct horon_engine_team *team, struct horon_lane *lane,
                            char *text, size_t text_bytes)
 {
     size_t used = 0;
     int named = 0, more = 0;
     for (int rank = 0; rank < team->who.size; rank++) {
-        if (!horon_channel_waits_for(lane->channel, rank))
+        if (!horon_route_waits_for(&lane->route, rank))
             continue;
         if (named == RANKS_NAMED_MAX) {
             more++;
@@ -57,7 +57,7 @@ static size_t name_awaited(const struct horon_engine_team *team, const struct ho
 
 static void explain_begun(const struct horon_request *request, char *text, size_t text_bytes)
 {
-    const struct horon_lane *lane = lane_of(request);
+    struct horon_lane *lane = lane_of(request);
     if (!lane->head || !lane->running) {
         snprintf(text, text_bytes, "about to begin");
         return;

@@ -120,14 +120,16 @@ void horon_team_end_all(struct horon_engine_team *team, horon_status_t status, c
 {
     for (int i = 0; i < HORON_LANE_COUNT; i++) {
         struct horon_lane *lane = &team->lanes[i];
+        horon_route_abort(&lane->route);
         while (lane->head) {
             struct horon_work *work = lane->head;
             lane->head = work->next;
             horon_work_recycle(team->engine, work);
         }
         lane->tail = &lane->head;
+        lane->next = NULL;
         lane->length = 0;
-        lane->running = false;
+        lane->running = 0;
     }
     while (team->oldest)
         horon_engine_end(team->engine, team->oldest, status, text);

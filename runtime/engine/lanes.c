@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lanes: the operations of one channel in their order, one at a time on the channel. A batch that
- * the coordinator decided is one operation over the concatenation of its tensors.
+ * Lanes: operations in their order, given to the backends. They begin in that order, several at a
+ * time if the backend takes several, and end in it. A batch that the coordinator decided is one
+ * operation over the concatenation of its tensors.
  */
 #include "engine/engine_state.h"
 
@@ -15,6 +16,8 @@ void horon_lane_push(struct horon_lane *lane, struct horon_work *work)
     work->next = NULL;
     *lane->tail = work;
     lane->tail = &work->next;
+    if (!lane->next)
+        lane->next = work;
     lane->length++;
 }
 
@@ -185,7 +188,7 @@ static void end_work(struct horon_engine_team *team, struct horon_lane *lane)
     if (!lane->head)
         lane->tail = &lane->head;
     lane->length--;
-    lane->running = false;
+    lane->running--;
     team->coordinator_dirty |= team->held_back;
     if (!work->pooled) {
         end_well(team, work->requests[0]); /* the work lies in it, and may be gone */
@@ -201,26 +204,36 @@ static void end_work(struct horon_engine_team *team, struct horon_lane *lane)
 static bool lacks_one_that_left(const struct horon_engine_team *team, const struct horon_lane *lane,
                                 horon_status_t status)
 {
-    const ptrdiff_t channel = lane - team->lanes;
+    const ptrdiff_t number = lane - team->lanes;
     return status == HORON_ERR_PEER_LOST && team->departures.any &&
-           horon_channel_ended(lane->channel) >= team->departures.sequence[channel];
+           horon_route_ended(&lane->route) >= team->departures.sequence[number];
+}
+
+static bool begin(struct horon_engine_team *team, struct horon_lane *lane)
+{
+    bool begun = false;
+    while (lane->next && horon_route_may_begin(&lane->route, lane->next->op)) {
+        const struct horon_operation *op = lane->next->op;
+        horon_route_begin(&lane->route, op);
+        lane->next = lane->next->next;
+        lane->running++;
+        begun = true;
+        horon_engine_tell_of(team->engine, HORON_EVENT_BEGUN, op, op->count,
+                             (int32_t)(lane - team->lanes));
+    }
+    return begun;
 }
 
 bool horon_lane_advance(struct horon_engine_team *team, struct horon_lane *lane)
 {
-    bool moved = false;
     if (!lane->head || lane->stuck)
         return false;
-    if (!lane->running) {
-        horon_channel_begin(lane->channel, lane->head->op);
-        lane->running = true;
-        moved = true;
-        horon_engine_tell_of(team->engine, HORON_EVENT_BEGUN, lane->head->op, lane->head->op->count,
-                             (int32_t)(lane - team->lanes));
-    }
+    bool moved = begin(team, lane);
+    if (!lane->running)
+        return moved;         /* it is another team's turn on the device */
     struct horon_error error; /* its text is long: what is read of it is cleared, not all */
     error.text[0] = 0;
-    horon_status_t status = horon_channel_advance(lane->channel, &moved, &error);
+    horon_status_t status = horon_route_advance(&lane->route, &moved, &error);
     lane->moves += moved;
     if (status == HORON_OK)
         end_work(team, lane);

@@ -150,19 +150,29 @@ static horon_status_t create_coordinator(struct horon_engine_team *team)
     return horon_coordinator_create(&options, &team->coordinator);
 }
 
-static horon_status_t create_channels(struct horon_engine_team *team)
+static horon_status_t create_routes(struct horon_engine_team *team)
 {
-    const struct horon_config *config = team->engine->options.config;
+    const struct horon_engine_options *engine = &team->engine->options;
+    const struct horon_config *config = engine->config;
     horon_status_t status = HORON_OK;
     for (int i = 0; i < HORON_LANE_COUNT && status == HORON_OK; i++) {
-        struct horon_channel_options options = {
+        const struct horon_channel_options channel = {
             .channel = team->id * HORON_LANE_COUNT + (uint32_t)i,
             .generation = team->engine->membership->generation,
             .arena_at = horon_engine_arena_at(&team->host->shape, i),
             .net_chunk_bytes = (size_t)config->net_chunk_bytes,
             .net_algorithm = config->net_algorithm,
         };
-        status = horon_channel_create(&options, &team->who, team->host, &team->lanes[i].channel);
+        const struct horon_route_options options = {
+            .backends = engine->backends ? engine->backends : horon_backends,
+            .backend_count = engine->backends ? engine->backend_count : horon_backend_count,
+            .channel = &channel,
+            .deterministic = config->deterministic,
+            .in_order = i == HORON_LANE_ORDERED,
+            .team = (int32_t)team->id,
+            .log = engine->log,
+        };
+        status = horon_route_init(&team->lanes[i].route, &options, &team->who, team->host);
     }
     return status;
 }
@@ -190,7 +200,7 @@ horon_status_t horon_team_bind(struct horon_engine_team *team, const int *ranks,
     if (status == HORON_OK)
         status = create_coordinator(team);
     if (status == HORON_OK)
-        status = create_channels(team);
+        status = create_routes(team);
     if (status != HORON_OK)
         horon_team_unbind(team);
     return status;
@@ -199,9 +209,8 @@ horon_status_t horon_team_bind(struct horon_engine_team *team, const int *ranks,
 void horon_team_unbind(struct horon_engine_team *team)
 {
     for (int i = 0; i < HORON_LANE_COUNT; i++) {
-        horon_channel_destroy(team->lanes[i].channel);
-        team->lanes[i].channel = NULL;
-        team->lanes[i].running = false;
+        horon_route_deinit(&team->lanes[i].route);
+        team->lanes[i].running = 0;
     }
     horon_coordinator_destroy(team->coordinator);
     team->coordinator = NULL;
@@ -368,7 +377,7 @@ void horon_team_leave(struct horon_engine_team *team)
 {
     struct horon_departures own = {.any = true};
     for (int i = 0; i < HORON_LANE_COUNT; i++)
-        own.sequence[i] = horon_channel_ended(team->lanes[i].channel);
+        own.sequence[i] = horon_route_ended(&team->lanes[i].route);
     own.sequence[HORON_LEFT_DECISIONS] = horon_coordinator_decisions(team->coordinator);
     for (int i = 0; i < HORON_LEFT_COUNT; i++)
         own.culprit[i] = (uint32_t)team->leaves_because_of;

@@ -12,13 +12,15 @@
 #ifndef HORON_ENGINE_TEAM_H
 #define HORON_ENGINE_TEAM_H
 
+#include "backend/route.h"
 #include "engine/engine.h"
 
-/** Operations of one channel, in their order. */
+/** Operations in their order, and the way to the backends that carry them. */
 struct horon_lane {
-    struct horon_channel *channel;
-    struct horon_work *head, **tail; /* the first is begun if `running` */
-    bool running;
+    struct horon_route route;
+    struct horon_work *head, **tail;
+    struct horon_work *next; /* the first that is not begun */
+    int running;             /* begun and not ended; more than one if a backend takes several */
     bool stuck; /* the first needs a rank that left before it: horon_team_check_left() says so */
     size_t length;
     uint64_t moves; /* turns that moved anything */

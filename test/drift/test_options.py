@@ -37,6 +37,10 @@ PROOFS = {
     "NET_EAGER_BYTES": (ENGINE, "test_options_net_eager_bytes_go_unasked"),
     "NET_CHUNK_BYTES": (ENGINE, "test_options_net_chunk_bytes_travel_at_a_time"),
     "NET_ALGORITHM": (ENGINE, "test_options_net_algorithm_decides_who_sends_what_to_whom"),
+    "DETERMINISTIC": (
+        "test/world/test_world_backends.c",
+        "test_world_backends_without_the_tree_get_no_sums_if_deterministic",
+    ),
     "SPIN_US": (CONTEXT, "test_options_spin_and_yield_us_come_before_sleep"),
     "YIELD_US": (CONTEXT, "test_options_spin_and_yield_us_come_before_sleep"),
     "OBJECTS": ("test/python/test_objects.py", "test_objects_are_refused_by_setting"),

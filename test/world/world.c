@@ -177,6 +177,8 @@ horon_status_t world_make_engine(struct world *world, int rank, struct horon_err
         .host = &world->ranks[rank].host,
         .links = links,
         .generation = world->generation,
+        .backends = world->backends,
+        .backend_count = world->backend_count,
         .now_ns = world_now,
         .now_arg = world,
         .log = &world->log,

@@ -36,6 +36,9 @@ struct world {
     size_t ring_count;
     uint64_t seed;       /* of the order in which engines turn */
     uint32_t generation; /* of the engines that are made */
+    /* [backend_count] set between world_create_bare() and world_make_engine(); NULL: the build's */
+    const struct horon_backend *const *backends;
+    size_t backend_count;
     uint64_t now_ns;
 };
 

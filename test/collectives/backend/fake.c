@@ -39,14 +39,16 @@ static horon_status_t fake_create(const struct horon_backend *backend,
 {
     struct fake *fake = fake_of(backend);
     struct fake_channel *channel = calloc(1, sizeof *channel);
-    (void)options, (void)host;
+    struct fake_lane *lane = &fake->lanes[options ? options->channel % 2 : 0];
+    (void)host;
     assert(channel);
     assert(team->size <= FAKE_RANKS_MAX);
-    assert(!fake->channels[team->rank]);
+    assert(!lane->channels[team->rank]);
     channel->base.backend = backend;
     channel->fake = fake;
+    channel->lane = lane;
     channel->team = team;
-    fake->channels[team->rank] = channel;
+    lane->channels[team->rank] = channel;
     fake->size = team->size;
     *channel_out = &channel->base;
     return HORON_OK;
@@ -58,11 +60,11 @@ static struct fake_device *device_of(const struct fake *fake, int rank)
 }
 
 /* Has this rank launched the operation, and is it at work on its device? */
-static bool works(const struct fake *fake, int rank)
+static bool works(const struct fake *fake, const struct fake_lane *lane, int rank)
 {
-    const struct fake_channel *channel = fake->channels[rank];
+    const struct fake_channel *channel = lane->channels[rank];
     const struct fake_device *device = device_of(fake, rank);
-    if (!channel || channel->aborted || channel->begun <= fake->done)
+    if (!channel || channel->aborted || channel->begun <= lane->done)
         return false;
     return !device || device->queue[0] == fake;
 }
@@ -113,15 +115,15 @@ static void add(const struct horon_operation *op, const unsigned char *in, unsig
 }
 
 /* The operation that all ranks have launched, at once for all. */
-static void carry_out(struct fake *fake)
+static void carry_out(struct fake *fake, struct fake_lane *lane)
 {
-    const uint64_t place = fake->done % FAKE_LAUNCHED_MAX;
-    const struct horon_operation *first = fake->channels[0]->ops[place];
+    const uint64_t place = lane->done % FAKE_LAUNCHED_MAX;
+    const struct horon_operation *first = lane->channels[0]->ops[place];
     const size_t bytes = bytes_of(first);
     unsigned char *in = calloc(1, bytes + 1), *sum = calloc(1, bytes + 1);
     assert(in && sum);
     for (int rank = 0; rank < fake->size; rank++) {
-        const struct horon_operation *op = fake->channels[rank]->ops[place];
+        const struct horon_operation *op = lane->channels[rank]->ops[place];
         assert(op->count == first->count);
         if (horon_verb_is_rooted(horon_verb_of(&op->agreed)) && op->agreed.root != rank)
             continue;
@@ -132,22 +134,22 @@ static void carry_out(struct fake *fake)
             add(op, in, sum);
     }
     for (int rank = 0; rank < fake->size; rank++) {
-        scatter(fake->channels[rank]->ops[place], sum);
+        scatter(lane->channels[rank]->ops[place], sum);
         if (device_of(fake, rank))
             leave_device(device_of(fake, rank));
     }
     free(in);
     free(sum);
-    fake->done++;
+    lane->done++;
 }
 
-static void look(struct fake *fake)
+static void look(struct fake *fake, struct fake_lane *lane)
 {
     for (;;) {
         for (int rank = 0; rank < fake->size; rank++)
-            if (!works(fake, rank))
+            if (!works(fake, lane, rank))
                 return;
-        carry_out(fake);
+        carry_out(fake, lane);
     }
 }
 
@@ -177,8 +179,8 @@ static horon_status_t fake_advance(struct horon_backend_channel *base, bool *mov
     if (fake->dies_on == channel->team->rank && fake->dies_at == channel->ended)
         return horon_error_set(error, HORON_ERR_SYSTEM, "the device of backend %s is gone",
                                fake->base.name);
-    look(fake);
-    if (fake->done <= channel->ended)
+    look(fake, channel->lane);
+    if (channel->lane->done <= channel->ended)
         return HORON_IN_PROGRESS;
     *moved_out = true;
     if (channel->turns++ < fake->delay)
@@ -196,7 +198,7 @@ static void fake_abort(struct horon_backend_channel *base)
 static bool fake_waits_for(struct horon_backend_channel *base, int rank)
 {
     const struct fake_channel *channel = channel_of(base);
-    return rank != channel->team->rank && channel->fake->channels[rank]->begun <= channel->ended;
+    return rank != channel->team->rank && channel->lane->channels[rank]->begun <= channel->ended;
 }
 
 static int fake_descriptor(const struct horon_backend_channel *base)
@@ -210,7 +212,7 @@ static void fake_destroy(struct horon_backend_channel *base)
     if (!base)
         return;
     struct fake_channel *channel = channel_of(base);
-    channel->fake->channels[channel->team->rank] = NULL;
+    channel->lane->channels[channel->team->rank] = NULL;
     free(channel);
 }
 

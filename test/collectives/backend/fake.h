@@ -23,11 +23,18 @@ struct fake_device {
 struct fake_channel {
     struct horon_backend_channel base;
     struct fake *fake;
+    struct fake_lane *lane;
     const struct horon_team *team;
     const struct horon_operation *ops[FAKE_LAUNCHED_MAX]; /* launched, by number */
     uint64_t begun, ended;
     int turns; /* since the first that has not ended was done */
     bool aborted;
+};
+
+/** The channels of one lane, by rank. */
+struct fake_lane {
+    struct fake_channel *channels[FAKE_RANKS_MAX];
+    uint64_t done; /* operations */
 };
 
 /** One team's. The first members are the test's to set; all zero is a backend that has all but an
@@ -43,10 +50,10 @@ struct fake {
         *devices;         /* [FAKE_RANKS_MAX] by rank of the job, or NULL: none is occupied */
     const int *device_of; /* [size] rank of the job of each rank of the team */
 
-    struct fake_channel *channels[FAKE_RANKS_MAX];
+    struct fake_lane
+        lanes[2]; /* by the number of the channel; the tests of a route use the first */
     int size;
-    uint64_t done;  /* operations */
-    int begun_most; /* at a time on a rank */
+    int begun_most; /* operations at a time on a rank */
 };
 
 void fake_init(struct fake *fake, const char *name, uint32_t caps);

@@ -147,8 +147,8 @@ static void test_route_gives_operations_to_the_first_that_has_them(void **state)
     run(bed, uses, 1);
     expect_sum(&uses[0]);
     expect_sum(&uses[1]);
-    assert_int_equal(bed->fakes[0].done, 1);
-    assert_int_equal(bed->fakes[1].done, 0);
+    assert_int_equal(bed->fakes[0].lanes[0].done, 1);
+    assert_int_equal(bed->fakes[1].lanes[0].done, 0);
     assert_int_equal(bed->line_count, 0);
 }
 
@@ -164,7 +164,7 @@ static void test_route_tells_once_of_each_fall_to_the_next(void **state)
         run(bed, uses, number);
         expect_sum(&uses[1]);
     }
-    assert_int_equal(bed->fakes[1].done, 3);
+    assert_int_equal(bed->fakes[1].lanes[0].done, 3);
     assert_int_equal(bed->line_count, SIZE); /* one on each rank */
     assert_non_null(
         strstr(bed->lines[0], "backend first does not carry allreduce of float32: second does"));
@@ -179,7 +179,7 @@ static void test_route_does_without_a_backend_that_is_not_usable(void **state)
     for (int rank = 0; rank < SIZE; rank++)
         describe(&uses[rank], HORON_ALLREDUCE, rank, 0);
     run(bed, uses, 1);
-    assert_int_equal(bed->fakes[1].done, 1);
+    assert_int_equal(bed->fakes[1].lanes[0].done, 1);
     assert_int_equal(bed->line_count, SIZE);
     assert_non_null(strstr(bed->lines[0], "backend first is not used: its library was not found"));
 }
@@ -226,7 +226,7 @@ static void test_route_composes_a_broadcast_of_a_sum(void **state)
         run(bed, uses, (uint64_t)root + 1);
         assert_memory_equal(uses[1 - root].out, uses[root].in, sizeof uses[root].in);
     }
-    assert_int_equal(bed->fakes[0].done, 2);
+    assert_int_equal(bed->fakes[0].lanes[0].done, 2);
     assert_int_equal(bed->line_count, 0);
 }
 
@@ -245,7 +245,7 @@ static void test_route_composes_a_barrier(void **state)
     assert_true(horon_route_waits_for(&bed->routes[0], 1));
     horon_route_begin(&bed->routes[1], &uses[1].op);
     turn_until(bed, 1);
-    assert_int_equal(bed->fakes[0].done, 1);
+    assert_int_equal(bed->fakes[0].lanes[0].done, 1);
 }
 
 static void test_route_launches_several_of_one_backend_in_order(void **state)
@@ -311,7 +311,7 @@ static void test_route_passes_on_what_a_backend_died_of(void **state)
     assert_int_equal(horon_route_advance(&bed->routes[1], &moved, &error), HORON_ERR_SYSTEM);
     assert_string_equal(error.text, "the device of backend first is gone");
     horon_route_abort(&bed->routes[1]);
-    assert_true(bed->fakes[0].channels[1]->aborted);
+    assert_true(bed->fakes[0].lanes[0].channels[1]->aborted);
     /* nobody writes its memory, and the other rank learns of it by other ways */
     assert_int_equal(horon_route_advance(&bed->routes[0], &moved, &error), HORON_IN_PROGRESS);
     horon_route_abort(&bed->routes[0]);

@@ -321,7 +321,7 @@ static void test_config_every_row_is_read_from_the_environment(void **state)
         enum horon_config_origin origins[ROWS_MAX];
         number_text(&rows[i], rows[i].max, other, sizeof other);
         if (rows[i].type == HORON_CONFIG_BOOL)
-            snprintf(other, sizeof other, "0");
+            snprintf(other, sizeof other, "%d", rows[i].dflt[0] == '0');
         else if (rows[i].choices)
             snprintf(other, sizeof other, "%s", strrchr(rows[i].choices, ' ') + 1);
         snprintf(variable, sizeof variable, "HORON_%s", rows[i].name);
@@ -519,7 +519,7 @@ static void test_config_agreed_hash_heeds_agreed_rows_only(void **state)
         char other[64];
         number_text(&rows[i], rows[i].max, other, sizeof other);
         if (rows[i].type == HORON_CONFIG_BOOL)
-            snprintf(other, sizeof other, "off");
+            snprintf(other, sizeof other, "%s", rows[i].dflt[0] == '0' ? "on" : "off");
         else if (rows[i].choices)
             snprintf(other, sizeof other, "%s", strrchr(rows[i].choices, ' ') + 1);
         assert_int_equal(load(rows[i].name, other, &config, &error), HORON_OK);

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A fake backend beside this library's own, under whole engines: what goes to which, what
+ * DETERMINISTIC keeps from it, that named and in-order operations wait for each other on it as on
+ * any, and what all ranks are told when it dies.
+ */
+#undef NDEBUG
+#include "collectives/backend/fake.h"
+#include "world/world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+enum { RANKS = 3, COUNT = 7, OPS = 12 };
+
+/* Three ranks on two hosts, and a fake that goes before this library's own. */
+struct bed {
+    struct fake fake;
+    const struct horon_backend *backends[2];
+    struct world *world;
+    float in[RANKS][OPS][COUNT], out[RANKS][OPS][RANKS * COUNT];
+    char lines[8192];
+};
+
+static void keep_line(void *arg, horon_log_level_t level, const char *text)
+{
+    struct bed *bed = arg;
+    const size_t used = strlen(bed->lines);
+    (void)level;
+    snprintf(bed->lines + used, sizeof bed->lines - used, "%s\n", text);
+}
+
+static int make(void **state)
+{
+    struct bed *bed = test_calloc(1, sizeof *bed);
+    fake_init(&bed->fake, "fake", HORON_BACKEND_ANY_THREAD);
+    bed->backends[0] = &bed->fake.base;
+    bed->backends[1] = &horon_backend_native;
+    for (int rank = 0; rank < RANKS; rank++)
+        for (int op = 0; op < OPS; op++)
+            for (int i = 0; i < COUNT; i++) /* of which the order of additions shows */
+                bed->in[rank][op][i] = rank == 0 ? 1.0f : rank == 1 ? 1e8f : -1e8f;
+    *state = bed;
+    return 0;
+}
+
+static int end(void **state)
+{
+    struct bed *bed = *state;
+    world_destroy(bed->world);
+    test_free(bed);
+    return 0;
+}
+
+static void start(struct bed *bed, const char *setting)
+{
+    const char *settings[] = {"FUSION_BYTES=0", setting,
+                              NULL}; /* so that operations can be counted */
+    struct horon_error error = {0};
+    bed->world = world_create_bare((int[]){2, 1}, 2, settings, 1);
+    bed->world->log =
+        (struct horon_log){.level = HORON_LOG_INFO, .fn = keep_line, .arg = bed, .rank = -1};
+    bed->world->backends = bed->backends;
+    bed->world->backend_count = 2;
+    for (int rank = 0; rank < RANKS; rank++)
+        assert_int_equal(world_make_engine(bed->world, rank, &error), HORON_OK);
+}
+
+/* A mixture of verbs; every third is in order. Each rank submits the named ones in its own order.
+ */
+static horon_descriptor_t describe(struct bed *bed, int rank, int number, char name[16])
+{
+    static const horon_verb_t verbs[] = {HORON_ALLREDUCE, HORON_BROADCAST, HORON_ALLGATHER,
+                                         HORON_BARRIER};
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    snprintf(name, 16, "op %d", number);
+    desc.verb = verbs[number % 4];
+    desc.name = name;
+    desc.flags = number % 3 ? 0 : HORON_IN_ORDER;
+    desc.dtype = HORON_FLOAT32;
+    desc.root = number % RANKS;
+    desc.src = bed->in[rank][number];
+    desc.dst = bed->out[rank][number];
+    desc.count = COUNT;
+    desc.dst_count = RANKS * COUNT; /* of an allgather */
+    return desc;
+}
+
+static void submit_all(struct bed *bed, struct horon_request *requests[RANKS * OPS])
+{
+    for (int rank = 0; rank < RANKS; rank++) {
+        for (int i = 0; i < OPS; i += 3) { /* those in order, in order */
+            char name[16];
+            horon_descriptor_t desc = describe(bed, rank, i, name);
+            requests[rank * OPS + i] = world_submit(bed->world, rank, &desc);
+        }
+        for (int i = 0; i < OPS; i++) {
+            const int number = (i * 5 + rank * 7) % OPS;
+            char name[16];
+            horon_descriptor_t desc = describe(bed, rank, number, name);
+            if (number % 3)
+                requests[rank * OPS + number] = world_submit(bed->world, rank, &desc);
+        }
+    }
+}
+
+static void release_all(struct horon_request *requests[RANKS * OPS])
+{
+    for (int i = 0; i < RANKS * OPS; i++)
+        world_release(requests[i]);
+}
+
+/* @param sum  of one allreduce, which says in which order it was added */
+static void expect_right(struct bed *bed, float sum)
+{
+    struct horon_request *requests[RANKS * OPS];
+    submit_all(bed, requests);
+    assert_true(world_turn_until(bed->world, requests, RANKS * OPS));
+    for (int i = 0; i < RANKS * OPS; i++)
+        if (requests[i]->status != HORON_OK)
+            fail_msg("%s", requests[i]->error_text);
+    for (int rank = 0; rank < RANKS; rank++)
+        for (int op = 0; op < OPS; op++)
+            for (int i = 0; i < COUNT * (op % 4 == 2 ? RANKS : op % 4 == 3 ? 0 : 1); i++) {
+                const float expected = op % 4 == 0   ? sum
+                                       : op % 4 == 1 ? bed->in[op % RANKS][op][i]
+                                                     : bed->in[i / COUNT][op][i % COUNT];
+                assert_true(bed->out[rank][op][i] == expected);
+            }
+    release_all(requests);
+}
+
+/* (1 + 1e8) - 1e8 from left to right; so is the tree of two hosts of 2 and 1 ranks. */
+#define SUM_OF_THREE 0.0f
+
+static void test_world_backends_share_the_work_as_the_choice_says(void **state)
+{
+    struct bed *bed = *state;
+    bed->fake.delay = 3;
+    start(bed, "DETERMINISTIC=0");
+    expect_right(bed, SUM_OF_THREE);
+    assert_int_equal(bed->fake.lanes[0].done + bed->fake.lanes[1].done, OPS / 4 * 3);
+    assert_non_null(
+        strstr(bed->lines, "backend fake does not carry allgather of float32: native does"));
+    assert_null(strstr(bed->lines, "carry allreduce"));
+}
+
+static void test_world_backends_without_the_tree_get_no_sums_if_deterministic(void **state)
+{
+    struct bed *bed = *state;
+    start(bed, "DETERMINISTIC=1");
+    expect_right(bed, SUM_OF_THREE);
+    assert_int_equal(bed->fake.lanes[0].done + bed->fake.lanes[1].done, OPS / 4 * 2);
+    assert_non_null(
+        strstr(bed->lines, "backend fake does not carry allreduce of float32: native does"));
+}
+
+static void test_world_backends_that_are_not_usable_are_done_without(void **state)
+{
+    struct bed *bed = *state;
+    bed->fake.refuses = "its library was not found";
+    start(bed, NULL);
+    expect_right(bed, SUM_OF_THREE);
+    assert_non_null(strstr(bed->lines, "backend fake is not used: its library was not found"));
+}
+
+static void test_world_backends_launch_ahead_if_they_take_several(void **state)
+{
+    struct bed *bed = *state;
+    bed->fake.base.launched_max = FAKE_LAUNCHED_MAX;
+    bed->fake.lacks = 0; /* but nothing here is an allgather */
+    start(bed, NULL);
+    struct horon_request *requests[RANKS * OPS];
+    for (int rank = 0; rank < RANKS; rank++)
+        for (int i = 0; i < OPS; i++) {
+            horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+            desc.flags = HORON_IN_ORDER;
+            desc.dtype = HORON_FLOAT32;
+            desc.src = bed->in[rank][i];
+            desc.dst = bed->out[rank][i];
+            desc.count = COUNT;
+            requests[rank * OPS + i] = world_submit(bed->world, rank, &desc);
+        }
+    assert_true(world_turn_until(bed->world, requests, RANKS * OPS));
+    for (int i = 0; i < RANKS * OPS; i++)
+        assert_int_equal(requests[i]->status, HORON_OK);
+    assert_in_range(bed->fake.begun_most, 2, FAKE_LAUNCHED_MAX);
+    release_all(requests);
+}
+
+/* All ranks hear the same, and the backend is told to let go before the buffers are the user's. */
+static void test_world_backends_that_die_fail_the_team_by_name(void **state)
+{
+    struct bed *bed = *state;
+    struct horon_request *requests[RANKS * OPS];
+    bed->fake.dies_on = 1;
+    bed->fake.dies_at = 1;
+    start(bed, NULL);
+    submit_all(bed, requests);
+    assert_true(world_turn_until(bed->world, requests, RANKS * OPS));
+    int failed[RANKS] = {0};
+    for (int i = 0; i < RANKS * OPS; i++) {
+        if (requests[i]->status == HORON_OK)
+            continue;
+        failed[i / OPS]++;
+        assert_int_equal(requests[i]->status, HORON_ERR_SYSTEM);
+        assert_non_null(strstr(requests[i]->error_text, "the device of backend fake is gone"));
+    }
+    for (int rank = 0; rank < RANKS; rank++)
+        assert_true(failed[rank] > 0);
+    assert_true(bed->fake.lanes[0].channels[1]->aborted || bed->fake.lanes[1].channels[1]->aborted);
+    for (int lane = 0; lane < 2; lane++)
+        for (int rank = 0; rank < RANKS; rank++) {
+            const struct fake_channel *channel = bed->fake.lanes[lane].channels[rank];
+            assert_true(channel->aborted || channel->begun == channel->ended);
+        }
+    release_all(requests);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make, end)
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_world_backends_share_the_work_as_the_choice_says),
+        TEST(test_world_backends_without_the_tree_get_no_sums_if_deterministic),
+        TEST(test_world_backends_that_are_not_usable_are_done_without),
+        TEST(test_world_backends_launch_ahead_if_they_take_several),
+        TEST(test_world_backends_that_die_fail_the_team_by_name),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
