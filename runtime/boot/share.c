@@ -209,16 +209,14 @@ static horon_status_t take_one(struct end *end, struct horon_error *error)
 static void end_ready(void *arg, uint32_t events)
 {
     struct end *end = arg;
-    struct horon_error error = {0};
+    struct horon_error error = {0}, ignored = {0};
     horon_status_t status = HORON_OK;
     if (events & EPOLLOUT)
         flush(end);
     while (end->watch.fd >= 0 && status == HORON_OK)
         status = take_one(end, &error);
-    /* a leader that is done hangs up; a member that has everything does not mind */
-    const bool over = status == HORON_ERR_PEER_LOST && !leads(end->share) &&
-                      end->share->awaited == 0 && end->sent;
-    if (over)
+    /* once everything has gone around, one that hangs up is no reason to hang up on the others */
+    if (status == HORON_ERR_PEER_LOST && horon_share_state(end->share, &ignored) == HORON_OK)
         hang_up(end);
     else if (status < 0)
         share_failed(end, &error);
