@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A rank for launcher tests: joins, sums COUNT floats ROUNDS times (1), checks them, and tells its
- * place. `sum_once COUNT [ROUNDS]`; a negative ROUNDS goes on until something fails.
+ * place. `sum_once COUNT [ROUNDS [CHILD]]`; a negative ROUNDS goes on until something fails; CHILD
+ * is a command that it starts at the end, while it is still in the job, and whose failure is its
+ * own.
  */
 #include <horon/horon.h>
 
@@ -51,6 +53,8 @@ int main(int argc, char **argv)
     fflush(stdout);
     for (long round = 0; code == 0 && round != rounds; round++)
         code = sum(ctx, data, count);
+    if (code == 0 && argc > 3)
+        code = system(argv[3]) != 0;
     horon_context_destroy(ctx);
     free(data);
     return code;

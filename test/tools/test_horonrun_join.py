@@ -15,6 +15,7 @@ import jobs  # noqa: E402
 import tap  # noqa: E402
 
 SUM_ONCE = os.environ.get("SUM_ONCE")
+WITHOUT_END = ("-np", "2", "--start-timeout", "1h")
 
 
 def ports_in_a_row(count):
@@ -104,6 +105,15 @@ def test_wrapper_that_closes_descriptors_is_named():
     assert "a program between the two has closed it (Python's subprocess" in err, err
 
 
+def test_program_that_a_rank_starts_does_not_wait_in_its_place():
+    """It inherits the rank's variables; once it waited for ranks that have joined already."""
+    tap.need(SUM_ONCE, "the rank program is not built (SUM_ONCE)")
+    words = (*WITHOUT_END, SUM_ONCE, "1000", "1", f"{SUM_ONCE} 1000 1")
+    status, _, err = jobs.run(*words)
+    assert status == 1, err
+    assert "or a rank that has joined already has started this program" in err, err
+
+
 STRANGER = """
 import os, socket
 host, port = os.environ["HORON_STORE"].removeprefix("tcp://").split(":")
@@ -125,9 +135,6 @@ def test_strangers_at_the_store_are_told_once_and_counted():
     assert len(told) == 2, err
     assert re.match(r"horonrun: warning: the store turned 127\.0\.0\.1\S* away: ", told[0]), err
     assert told[1].endswith("the store turned 3 connections away in all"), err
-
-
-WITHOUT_END = ("-np", "2", "--start-timeout", "1h")
 
 
 def assert_told_of_rank_1(status, err):

@@ -117,8 +117,8 @@ static horon_status_t take_descriptor(const char *name, char key[HORON_KEY_TEXT_
             error, HORON_ERR_CONFIG,
             "HORON_JOB_KEY_FILE=%s: descriptor %ld does not hold the job key that horonrun gave to "
             "this rank: a program between the two has closed it (Python's subprocess does without "
-            "pass_fds=[%ld] or close_fds=False; sudo does), or a rank that had joined has started "
-            "this program",
+            "pass_fds=[%ld] or close_fds=False; sudo does), or a rank that has joined already has "
+            "started this program, which cannot take its place",
             name, fd, fd);
     horon_status_t status = take_file((int)fd, name, NULL, key, error);
     if (status == HORON_OK && fcntl((int)fd, F_SETFD, FD_CLOEXEC) != 0)
