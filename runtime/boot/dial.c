@@ -13,6 +13,7 @@
 #include "boot/prove.h"
 #include "clock.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -56,6 +57,17 @@ struct horon_dial {
     struct attempt attempts[];
 };
 
+static void move(struct attempt *attempt, enum attempt_state to)
+{
+    static const unsigned legal[] = {[ATTEMPT_IDLE] = 1u << ATTEMPT_CONNECTING | 1u << ATTEMPT_DEAD,
+                                     [ATTEMPT_CONNECTING] = 1u << ATTEMPT_PROVING |
+                                                            1u << ATTEMPT_IDLE | 1u << ATTEMPT_DEAD,
+                                     [ATTEMPT_PROVING] = 1u << ATTEMPT_IDLE | 1u << ATTEMPT_DEAD,
+                                     [ATTEMPT_DEAD] = 0};
+    assert(legal[attempt->state] & 1u << to);
+    attempt->state = to;
+}
+
 static void close_attempt(struct attempt *attempt)
 {
     horon_pump_unwatch(attempt->dial->options.pump, &attempt->watch);
@@ -72,7 +84,8 @@ static void finish(struct horon_dial *dial, horon_status_t status,
     const struct horon_error error_copy = error ? *error : (struct horon_error){0};
     for (int i = 0; i < dial->count; i++) {
         close_attempt(&dial->attempts[i]);
-        dial->attempts[i].state = ATTEMPT_DEAD;
+        if (dial->attempts[i].state != ATTEMPT_DEAD)
+            move(&dial->attempts[i], ATTEMPT_DEAD);
     }
     horon_pump_untimer(dial->options.pump, &dial->timer);
     dial->options.done(dial->options.arg, status, proven, &error_copy);
@@ -182,7 +195,8 @@ static void attempt_failed(struct attempt *attempt)
     close_attempt(attempt);
     attempt->tries++;
     attempt->start_ns = now + ((uint64_t)PAUSE_NS << doublings);
-    attempt->state = refused || attempt->tries == options->tries ? ATTEMPT_DEAD : ATTEMPT_IDLE;
+    assert(!options->tries || attempt->tries <= options->tries);
+    move(attempt, refused || attempt->tries == options->tries ? ATTEMPT_DEAD : ATTEMPT_IDLE);
     if ((refused && options->one_server) || all_dead(dial)) {
         fail(dial, refused ? attempt->error.status : worst_status(dial));
         return;
@@ -271,7 +285,7 @@ static void connected(struct attempt *attempt)
         attempt_failed(attempt);
         return;
     }
-    attempt->state = ATTEMPT_PROVING;
+    move(attempt, ATTEMPT_PROVING);
     attempt->start_ns = horon_clock_ns();
     horon_auth_init(&attempt->auth, HORON_SIDE_CONNECTOR, options->key, &options->hello, random);
     explicit_bzero(random, sizeof random);
@@ -314,6 +328,8 @@ static void start(struct attempt *attempt)
 {
     struct horon_dial *dial = attempt->dial;
     struct horon_fds *fds = dial->options.pump->fds;
+    assert(attempt->state == ATTEMPT_CONNECTING);
+    assert(attempt->watch.fd < 0);
     const int family = attempt->address.any.sa_family;
     attempt->told = TELLS_SILENCE;
     horon_fds_hold(fds);
@@ -330,7 +346,6 @@ static void start(struct attempt *attempt)
         return;
     }
     horon_error_set(&attempt->error, HORON_ERR_TIMEOUT, "no answer");
-    attempt->state = ATTEMPT_CONNECTING;
     if (horon_pump_watch(dial->options.pump, &attempt->watch, EPOLLOUT, &attempt->error) !=
         HORON_OK)
         attempt_failed(attempt);
@@ -355,7 +370,7 @@ static void timer_due(void *arg)
         return;
     }
     if (due)
-        due->state = ATTEMPT_CONNECTING;
+        move(due, ATTEMPT_CONNECTING);
     schedule(dial);
     if (due)
         start(due);

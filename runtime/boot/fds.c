@@ -5,6 +5,7 @@
 
 #include "alloc.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <sys/stat.h>
@@ -49,6 +50,7 @@ int horon_fds_note(struct horon_fds *fds, int fd)
         errno = ENOMEM;
         return -1;
     }
+    assert(fds->count <= fds->room);
     *entry = (struct horon_fds_entry){.fd = fd, .inode = about.st_ino};
     return fd;
 }

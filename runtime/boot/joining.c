@@ -10,6 +10,8 @@
 
 #include "clock.h"
 
+#include <assert.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -232,7 +234,12 @@ static horon_status_t blobs_are_late(struct horon_joining *j, char *text, size_t
 horon_status_t horon_round_do(struct horon_joining *j, const struct horon_step *step,
                               const struct horon_error *so_far, struct horon_error *error)
 {
-    const bool last = step == &horon_steps[HORON_STEP_COUNT - 1];
+    const ptrdiff_t number = step - horon_steps;
+    const bool last = number == HORON_STEP_COUNT - 1;
+    assert(number >= 0 && number < HORON_STEP_COUNT);
+    assert(number == 0 || j->step_end_ns[number - 1]); /* in order, and each once */
+    assert(!j->step_end_ns[number]);
+    assert(!j->over);
     struct horon_writer out = horon_writer_over(j->blob, sizeof j->blob);
     j->doing = step->round_words;
     write_head(&out, (uint8_t)weigh(j, so_far), so_far);

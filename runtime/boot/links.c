@@ -103,6 +103,8 @@ static void call_succeeded(struct call *call)
     const struct horon_links_options *options = &call->links->options;
     struct horon_proven proven = call->proven;
     const int rank = call->rank;
+    assert(!call->dial);
+    assert(call->watch.fd >= 0);
     const enum horon_way way = call->way;
     horon_pump_unwatch(options->pump, &call->watch);
     call->watch.fd = -1; /* the callee's */
@@ -148,6 +150,7 @@ static void dialled(void *arg, horon_status_t status, const struct horon_proven 
         call_failed(call, status, error->text);
         return;
     }
+    assert(call->watch.fd < 0); /* it was dialing */
     call->proven = *proven;
     call->watch.fd = proven->fd;
     if (is_higher(call->links, call->rank))
@@ -179,6 +182,9 @@ horon_status_t horon_links_open(struct horon_links *links, int rank, enum horon_
 {
     const struct horon_links_options *options = &links->options;
     const struct horon_rank_info *info = &options->ranks->infos[rank];
+    assert(rank >= 0);
+    assert((uint32_t)rank < options->hello.size);
+    assert(rank != options->hello.rank);
     struct horon_addresses addresses;
     if (find_call(links, rank, way))
         return HORON_OK;

@@ -8,6 +8,7 @@
 
 #include "codec.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -21,6 +22,8 @@ horon_status_t horon_pass_send(int socket, const struct horon_note *note, const 
     uint8_t raw[HORON_NOTE_BYTES];
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(HORON_PASS_FDS_MAX * sizeof(int))] = {0};
     struct horon_writer out = horon_writer_over(raw, sizeof raw);
+    assert(fd_count > 0);
+    assert(fd_count <= HORON_PASS_FDS_MAX);
     horon_write_u32(&out, NOTE_MAGIC);
     horon_write_u32(&out, note->local_rank);
     horon_write_u32(&out, (uint32_t)fd_count);

@@ -9,6 +9,7 @@
 
 #include "clock.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/timerfd.h>
@@ -94,6 +95,8 @@ void horon_pump_timer(struct horon_pump *pump, struct horon_timer *timer, uint64
     struct horon_timer **at = &pump->timers;
     while (*at && (*at)->at_ns <= at_ns)
         at = &(*at)->next;
+    assert(timer->due);
+    assert(!timer->active);
     timer->at_ns = at_ns;
     timer->next = *at;
     timer->active = true;
@@ -119,6 +122,7 @@ static void run_timers(struct horon_pump *pump)
     while (pump->timers && pump->timers->at_ns <= now) {
         struct horon_timer *timer = pump->timers;
         unlink_timer(pump, timer);
+        assert(!pump->timers || pump->timers->at_ns >= timer->at_ns);
         timer->due(timer->arg);
     }
     arm(pump);

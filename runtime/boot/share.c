@@ -113,6 +113,8 @@ static horon_status_t send_note(const struct end *to, struct horon_error *error)
     const struct horon_share *share = to->share;
     const int about = leads(share) ? to->next_note : share->local_rank;
     const struct horon_local_peer *peer = &share->boot->local[about];
+    assert(about >= 0);
+    assert(about < share->host_size);
     const struct horon_note note = {.local_rank = (uint32_t)about,
                                     .bytes = share->options.arena_bytes};
     const int pidfd = about == 0 ? share->own_pidfd : peer->pidfd;
