@@ -180,6 +180,23 @@ static PyObject *context_close(PyObject *self, PyObject *ignored)
     Py_RETURN_NONE;
 }
 
+/* The context is never freed then: the others would hear of that before the process has ended. */
+static PyObject *context_exit(PyObject *self, PyObject *reason)
+{
+    struct horon_py_context *context = (struct horon_py_context *)self;
+    const char *text = PyUnicode_AsUTF8AndSize(reason, NULL);
+    horon_context_t *handle = context->handle;
+    if (!text)
+        return NULL;
+    if (!handle)
+        Py_RETURN_NONE;
+    Py_INCREF(self);
+    horon_py_context_enter(context);
+    Py_BEGIN_ALLOW_THREADS horon_context_exit(handle, text);
+    Py_END_ALLOW_THREADS horon_py_context_leave(context);
+    Py_RETURN_NONE;
+}
+
 static int context_traverse(PyObject *self, visitproc visit, void *arg)
 {
     struct horon_py_context *context = (struct horon_py_context *)self;
@@ -478,6 +495,8 @@ static PyMethodDef methods[] = {
      "operation(verb, name, redop=0, root=0, prescale=1.0, postscale=1.0, flags=0) -> Request\n"
      "whose start_on(tensor) begins it in place."},
     {"setting", context_setting, METH_O, "setting(name) -> its value here, as text."},
+    {"exit", context_exit, METH_O,
+     "exit(reason): tells the other ranks why this process exits, which it then should."},
     {"close", context_close, METH_NOARGS, "Leaves the job; pending requests fail."},
     {NULL, NULL, 0, NULL},
 };

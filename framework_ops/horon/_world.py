@@ -6,6 +6,7 @@ kept here, in one place. All adapters of this package share it.
 """
 
 import atexit
+import sys
 import threading
 from collections import Counter
 from enum import IntEnum
@@ -76,8 +77,8 @@ def init(comm=None, process_sets=None, *, rank=-1, size=-1, settings=None):
             return
         _context = _horon.Context(rank=rank, size=size, settings=pairs)
         _names.restart()
-        atexit.unregister(shutdown)
-        atexit.register(shutdown)
+        atexit.unregister(_leave_at_exit)
+        atexit.register(_leave_at_exit)
 
 
 def shutdown():
@@ -86,6 +87,19 @@ def shutdown():
     context, _context = _context, None
     if context is not None:
         context.close()
+
+
+_EXIT_CHARACTERS_MAX = 300  # of an exception that ends the process, for the other ranks
+
+
+def _leave_at_exit():
+    """Python keeps in sys what an exception has ended it with; sys.exit() leaves nothing there."""
+    error = getattr(sys, "last_value", None)
+    if error is None or _context is None or hasattr(sys, "ps1") or sys.flags.interactive:
+        shutdown()
+        return
+    reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+    _context.exit(reason[:_EXIT_CHARACTERS_MAX].encode(errors="replace").decode())
 
 
 def is_initialized() -> bool:

@@ -308,9 +308,34 @@ int horon_engine_descriptor(const struct horon_engine *engine, int peer)
 
 /* ---- failures and the end ------------------------------------------------------------------- */
 
+bool horon_engine_exit(struct horon_engine *engine, const char *reason)
+{
+    HORON_ASSERT_OWNER(engine->options.owner);
+    const struct horon_membership *membership = engine->membership;
+    char text[HORON_ERROR_TEXT_BYTES];
+    if (engine->job->failed)
+        return false;
+    snprintf(text, sizeof text, "%.200s is exiting: %.700s",
+             membership->rank_names[membership->topology->rank], reason);
+    for (struct horon_engine_team *team = engine->job; team; team = team->next)
+        horon_team_fail(team, HORON_ERR_PEER_LOST, text);
+    return true;
+}
+
+bool horon_engine_misses_rank(const struct horon_engine *engine)
+{
+    HORON_ASSERT_OWNER(engine->options.owner);
+    const struct horon_membership *membership = engine->membership;
+    bool gone = engine->saw_death;
+    for (int rank = 0; rank < membership->topology->size && !gone; rank++)
+        gone = membership->left[rank] || membership->dead_of[rank];
+    return gone;
+}
+
 void horon_engine_local_death(struct horon_engine *engine, int local_rank, const char *how)
 {
     HORON_ASSERT_OWNER(engine->options.owner);
+    engine->saw_death = true;
     const struct horon_membership *membership = engine->membership;
     const struct horon_topology *topology = membership->topology;
     const int rank =

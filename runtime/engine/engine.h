@@ -167,6 +167,12 @@ void horon_engine_warn_stalls(struct horon_engine *engine, uint64_t limit_ns);
 /** Says goodbye to the other ranks and ends all requests with ERR_CLOSED. Call progress afterwards
  * until it is flushed. */
 void horon_engine_leave(struct horon_engine *engine);
+/** Fails all teams because this rank exits. @return false: the job has failed already. Owner only.
+ */
+bool horon_engine_exit(struct horon_engine *engine, const char *reason);
+/** Has any other rank of the job gone, or said that it leaves? Owner only. */
+bool horon_engine_misses_rank(const struct horon_engine *engine);
+
 /** Has all that was said to other ranks left this process? */
 bool horon_engine_flushed(const struct horon_engine *engine);
 /** Bytes said to other ranks that their hosts do not have yet. Costs a system call a link. */

@@ -220,6 +220,8 @@ static void test_calls_of_null_are_invalid_or_nothing(void **state)
     assert_int_equal(horon_context_create(NULL, NULL, text, sizeof text), HORON_ERR_INVALID);
     assert_non_null(strstr(text, "ctx_out"));
     horon_context_destroy(NULL);
+    assert_int_equal(horon_context_exit(NULL, "why"), HORON_ERR_INVALID);
+    assert_int_equal(horon_setting(NULL, "OBJECTS", text, sizeof text), HORON_ERR_INVALID);
     horon_release(NULL);
     assert_int_equal(horon_submit(NULL, &desc, &request), HORON_ERR_INVALID);
     assert_int_equal(horon_submit_group(NULL, &desc, 1, &request), HORON_ERR_INVALID);

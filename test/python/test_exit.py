@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rank that an exception ends: the others say so, and its launcher names it and not them."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import LIMIT_SECONDS, clean_environment
+
+RUNS = 20 if os.environ.get("HORON_TEST_FULL") else 2
+SCRIPT = """
+import horon
+horon.init()
+if horon.rank() == 1:
+    raise ZeroDivisionError("boom\\nand more")
+horon.allreduce(1.0)
+"""
+SAYS_SO = re.compile(
+    r"HoronInternalError: .* rank 1 \(.*\) is exiting: ZeroDivisionError: boom$", re.M
+)
+
+
+def fail(command, script):
+    """-> what it printed"""
+    done = subprocess.run(
+        [*command, sys.executable, script],
+        env={**clean_environment(), "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        timeout=LIMIT_SECONDS,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert SAYS_SO.search(done.stdout), done.stdout
+    return done.stdout
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT)
+    return str(path)
+
+
+def test_horonrun_names_the_rank_that_raised(horonrun, script):
+    for _ in range(RUNS):
+        out = fail([horonrun, "-np", "3"], script)
+        assert re.search(r"^horonrun: rank 1 on .* exited with status 1; command", out, re.M), out
+
+
+def test_mpirun_names_the_rank_that_raised(script):
+    mpirun = shutil.which("mpirun.openmpi")
+    if mpirun is None:
+        pytest.skip("mpirun of Open MPI is not installed (Debian: openmpi-bin)")
+    command = [mpirun, "--allow-run-as-root", "--oversubscribe", "-np", "3"]
+    for _ in range(RUNS):
+        out = fail(command, script)
+        assert re.search(r"Process name: \[\[\d+,1\],1\]", out), out
+
+
+def test_torchrun_names_the_rank_that_raised(script):
+    pytest.importorskip("torch")
+    beside = Path(sys.executable).with_name("torchrun")
+    torchrun = str(beside) if beside.exists() else shutil.which("torchrun")
+    if torchrun is None:
+        pytest.skip("torchrun is not installed (PyTorch brings it)")
+    for _ in range(RUNS):
+        out = fail([torchrun, "--standalone", "--nproc-per-node", "3", "--no-python"], script)
+        cause = out[out.index("Root Cause") :]
+        assert re.search(r"^ *rank +: 1 ", cause, re.M), out
+
+
+def rank_ends_well():
+    """A script that ends without an exception leaves the job: what the others began still ends."""
+    import horon
+
+    horon.init()
+    return horon.allreduce(1.0, op=horon.Sum)
+
+
+def test_no_exception_no_failure(run_ranks):
+    assert run_ranks(3, rank_ends_well) == [3.0] * 3
