@@ -46,7 +46,7 @@ struct horon_engine {
     size_t in_flight;                     /* in all teams */
     uint64_t ends;                        /* of requests, so far */
     bool leaving;
-    bool saw_death; /* of a process on this host */
+    bool saw_death;   /* of a process on this host */
     uint8_t *message; /* [HORON_CONTROL_BYTES_MAX] to put the kind before a coordinator's message */
 };
 
