@@ -20,7 +20,9 @@
 
 struct horon_mux;
 
-/** Names one transfer between two ranks; unique among those in flight in one direction. */
+/** Names one transfer between two ranks; unique among those in flight in one direction. Any order
+ * of posting will do. A message from rank to rank, which has no operation, is one by itself: its
+ * user's tag and its number among those of that tag make its sequence. */
 struct horon_transfer_id {
     uint32_t channel;  /* team of ranks and kind of traffic */
     uint64_t sequence; /* operation on the channel; never used again once it was forgotten */

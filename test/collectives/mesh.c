@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "mesh.h"
 
+#include "wrapped_link.h"
+
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -48,8 +50,8 @@ static void mesh_add(struct mesh *mesh, int rank, int peer, struct horon_link *l
     assert_int_equal(horon_mux_create(link, &own, &mesh->mux[rank][peer]), HORON_OK);
 }
 
-void mesh_create_rings(struct mesh *mesh, int size, size_t data_bytes,
-                       const struct horon_mux_options *options)
+static void create_rings(struct mesh *mesh, int size, size_t data_bytes,
+                         const struct horon_mux_options *options, bool wraps)
 {
     mesh_names(mesh, size);
     for (int r = 0; r < size * size; r++) {
@@ -66,9 +68,21 @@ void mesh_create_rings(struct mesh *mesh, int size, size_t data_bytes,
             assert_int_equal(
                 horon_link_ring_create(mesh->ring[r][p], mesh->ring[p][r], data_bytes, NULL, &link),
                 HORON_OK);
-            mesh_add(mesh, r, p, link, options);
+            mesh_add(mesh, r, p, wraps ? wrapped_link_create(link) : link, options);
         }
     }
+}
+
+void mesh_create_rings(struct mesh *mesh, int size, size_t data_bytes,
+                       const struct horon_mux_options *options)
+{
+    create_rings(mesh, size, data_bytes, options, false);
+}
+
+void mesh_create_wrapped(struct mesh *mesh, int size, size_t data_bytes,
+                         const struct horon_mux_options *options)
+{
+    create_rings(mesh, size, data_bytes, options, true);
 }
 
 void mesh_tcp_pair(int sockets[2])

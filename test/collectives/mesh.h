@@ -24,6 +24,9 @@ struct horon_mux_options mesh_options(size_t eager_bytes, size_t eager_total_byt
  * on. */
 void mesh_create_rings(struct mesh *mesh, int size, size_t data_bytes,
                        const struct horon_mux_options *options);
+/** Likewise, each link wrapped by one that changes and reframes its bytes. */
+void mesh_create_wrapped(struct mesh *mesh, int size, size_t data_bytes,
+                         const struct horon_mux_options *options);
 void mesh_create_tcp(struct mesh *mesh, int size, const struct horon_mux_options *options);
 void mesh_destroy(struct mesh *mesh);
 
