@@ -19,6 +19,7 @@
 
 #include "alloc.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -116,6 +117,7 @@ static horon_status_t transfer_begin(struct horon_mux *mux, struct horon_transfe
 static void send_ready(struct horon_mux *mux, struct horon_transfer *transfer, uint32_t state,
                        size_t limit_bytes)
 {
+    assert(limit_bytes <= transfer->bytes);
     transfer->state |= state | HORON_MUX_SEND_QUEUED;
     transfer->limit_bytes = limit_bytes;
     horon_mux_queue_push(&mux->tx.ready, transfer);
@@ -130,6 +132,7 @@ static void send_eagerly(struct horon_mux *mux, struct horon_transfer *transfer)
         return;
     if (share > tx->room_bytes || tx->room_transfers == 0)
         return;
+    assert(!(transfer->state & HORON_MUX_SEND_QUEUED));
     tx->room_bytes -= share;
     tx->room_transfers--;
     send_ready(mux, transfer, HORON_MUX_SEND_EAGER, share);
@@ -149,6 +152,7 @@ horon_status_t horon_mux_post_send(struct horon_mux *mux, struct horon_transfer 
     if (credit) {
         horon_mux_remove_credit(&mux->table, credit);
         horon_mux_record_release(&mux->table, credit);
+        assert(mux->rx.credits > 0);
         mux->rx.credits--;
         send_ready(mux, transfer, HORON_MUX_SEND_CREDITED, transfer->bytes);
     } else {
@@ -172,6 +176,7 @@ static void recv_take_arrival(struct horon_mux *mux, struct horon_transfer *tran
                               struct horon_mux_record *record)
 {
     struct horon_mux_rx *rx = &mux->rx;
+    assert(record->got_bytes <= transfer->bytes);
     if (record->got_bytes)
         memcpy(transfer->data, record->data, record->got_bytes);
     transfer->moved_bytes = record->got_bytes;

@@ -11,6 +11,7 @@
  */
 #include "link/mux_internal.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* Reads in one progress at most, so that the caller can see to its other peers. */
@@ -33,8 +34,11 @@ void horon_mux_rx_drop_arrival(struct horon_mux *mux, struct horon_mux_record *r
 {
     struct horon_mux_rx *rx = &mux->rx;
     if (record->wanted) {
+        assert(rx->wants > 0);
         rx->wants--;
     } else {
+        assert(rx->buffered_transfers > 0);
+        assert(rx->buffered_bytes >= horon_mux_eager_share(mux, record->bytes));
         rx->buffered_bytes -= horon_mux_eager_share(mux, record->bytes);
         rx->buffered_transfers--;
         return_room(mux, record->bytes);
@@ -300,8 +304,10 @@ static void end_data(struct horon_mux *mux)
     if (mux->rx.target != HORON_MUX_TO_TRANSFER || transfer->moved_bytes < transfer->bytes)
         return;
     horon_mux_remove_recv(&mux->table, transfer);
-    if (transfer->bytes > mux->options.eager_bytes)
+    if (transfer->bytes > mux->options.eager_bytes) {
+        assert(mux->rx.recvs_waiting > 0);
         mux->rx.recvs_waiting--;
+    }
     transfer->done = true;
 }
 
@@ -321,6 +327,7 @@ static uint8_t *body_memory(const struct horon_mux_rx *rx)
 
 static void body_came(struct horon_mux_rx *rx, size_t bytes)
 {
+    assert(bytes <= rx->body_left);
     rx->body_left -= bytes;
     if (rx->frame.type == HORON_MUX_DATA)
         rx->received_bytes += bytes;
@@ -424,11 +431,14 @@ horon_status_t horon_mux_rx_progress(struct horon_mux *mux, bool *moved_out,
             return HORON_OK;
         if (status)
             return status;
+        assert(got > 0);
+        assert(got <= asked);
         *moved_out = true;
         const size_t placed = got < direct ? got : direct;
         if (placed)
             body_came(rx, placed);
         rx->staged_end += got - placed;
+        assert(rx->staged_end <= sizeof rx->staging);
         status = consume(mux);
         if (status)
             return status;

@@ -10,6 +10,7 @@
  */
 #include "link/mux_internal.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* Bytes sent in one progress at most, so that the caller can see to its other peers. */
@@ -18,6 +19,7 @@
 static void burst_add(struct horon_mux_burst *burst, void *memory, size_t bytes,
                       struct horon_transfer *transfer, struct horon_mux_record *record)
 {
+    assert(burst->count < HORON_LINK_VECTOR_MAX);
     const int i = burst->count++;
     burst->vector[i] = (struct iovec){.iov_base = memory, .iov_len = bytes};
     burst->entry[i].transfer = transfer;
@@ -40,6 +42,7 @@ static void burst_header(struct horon_mux *mux, struct horon_mux_frame *frame)
     frame->returned_transfers = clip32(mux->rx.returned_transfers);
     mux->rx.returned_bytes -= frame->returned_bytes;
     mux->rx.returned_transfers -= frame->returned_transfers;
+    assert(burst->frames < HORON_MUX_BURST_FRAMES);
     uint8_t *header = burst->headers[burst->frames++];
     horon_mux_frame_encode(frame, header);
     burst_add(burst, header, HORON_MUX_HEADER_BYTES, NULL, NULL);
@@ -52,6 +55,7 @@ static void burst_control(struct horon_mux *mux)
     tx->control_first = record->next;
     if (!tx->control_first)
         tx->control_last = &tx->control_first;
+    assert(tx->control_bytes >= record->got_bytes);
     tx->control_bytes -= record->got_bytes;
     struct horon_mux_frame frame = {.type = HORON_MUX_CONTROL,
                                     .body_bytes = (uint32_t)record->got_bytes};
@@ -90,6 +94,8 @@ static void burst_data(struct horon_mux *mux)
 {
     struct horon_mux_burst *burst = &mux->tx.burst;
     struct horon_transfer *transfer = mux->tx.ready.first;
+    assert(transfer->moved_bytes <= transfer->limit_bytes);
+    assert(transfer->limit_bytes <= transfer->bytes);
     size_t bytes = transfer->limit_bytes - transfer->moved_bytes;
     if (bytes > HORON_MUX_BODY_BYTES_MAX)
         bytes = HORON_MUX_BODY_BYTES_MAX;
@@ -161,6 +167,7 @@ static void burst_advance(struct horon_mux *mux, size_t sent)
 {
     struct horon_mux_burst *burst = &mux->tx.burst;
     while (sent > 0) {
+        assert(burst->at < burst->count);
         struct iovec *entry = &burst->vector[burst->at];
         size_t bytes = sent < entry->iov_len ? sent : entry->iov_len;
         if (burst->entry[burst->at].body)
@@ -206,6 +213,8 @@ horon_status_t horon_mux_tx_progress(struct horon_mux *mux, bool *moved_out,
             return HORON_OK;
         if (status)
             return status;
+        assert(sent > 0);
+        assert(sent <= asked);
         burst_advance(mux, sent);
         *moved_out = true;
         total += sent;
@@ -241,18 +250,23 @@ static void give_room_back(struct horon_mux *mux, struct horon_transfer *transfe
         return;
     mux->tx.room_bytes += horon_mux_eager_share(mux, transfer->bytes);
     mux->tx.room_transfers++;
+    assert(mux->tx.room_bytes <= mux->options.eager_total_bytes);
+    assert(mux->tx.room_transfers <= HORON_MUX_EAGER_TRANSFERS_MAX);
     transfer->state &= ~HORON_MUX_SEND_EAGER;
 }
 
 static void stop_waiting(struct horon_mux *mux, struct horon_transfer *transfer)
 {
-    if (transfer->state & HORON_MUX_SEND_WAITS)
+    if (transfer->state & HORON_MUX_SEND_WAITS) {
+        assert(mux->tx.sends_waiting > 0);
         mux->tx.sends_waiting--;
+    }
     transfer->state &= ~HORON_MUX_SEND_WAITS;
 }
 
 void horon_mux_tx_credit(struct horon_mux *mux, struct horon_transfer *transfer)
 {
+    assert(!(transfer->state & HORON_MUX_SEND_CREDITED));
     stop_waiting(mux, transfer);
     give_room_back(mux, transfer);
     transfer->state |= HORON_MUX_SEND_CREDITED;

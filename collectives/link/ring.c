@@ -19,6 +19,7 @@
 
 #include "alloc.h"
 
+#include <assert.h>
 #include <string.h>
 
 struct ring_link {
@@ -46,6 +47,7 @@ static horon_status_t ring_damaged(struct horon_error *error)
 /* Copies into the ring at stream position `at`; at most two pieces, as the ring wraps once. */
 static void ring_put(struct ring_link *ring, uint64_t at, const void *from, size_t bytes)
 {
+    assert(bytes <= ring->data_bytes);
     size_t index = (size_t)(at & (ring->data_bytes - 1));
     size_t first = smaller(bytes, ring->data_bytes - index);
     memcpy(ring->out->data + index, from, first);
@@ -55,6 +57,7 @@ static void ring_put(struct ring_link *ring, uint64_t at, const void *from, size
 
 static void ring_get(struct ring_link *ring, uint64_t at, void *to, size_t bytes)
 {
+    assert(bytes <= ring->data_bytes);
     size_t index = (size_t)(at & (ring->data_bytes - 1));
     size_t first = smaller(bytes, ring->data_bytes - index);
     memcpy(to, ring->in->data + index, first);
