@@ -62,8 +62,8 @@ void horon_engine_trace(struct horon_engine *engine)
         missed = 0;
         name_subject(engine, &event, subject, sizeof subject);
         horon_event_describe(&event, subject, text, sizeof text);
-        HORON_LOG_TRACE(engine->options.log, "%llu.%06llu s: %s",
+        HORON_LOG_TRACE(engine->options.log, "%s (at %llu.%06llu s)", text,
                         (unsigned long long)(event.time_ns / 1000000000u),
-                        (unsigned long long)(event.time_ns / 1000u % 1000000u), text);
+                        (unsigned long long)(event.time_ns / 1000u % 1000000u));
     }
 }

@@ -347,10 +347,10 @@ static void test_joining_at_trace_tells_of_each_message_and_batch(void **state)
         expect_ranks_everywhere();
         expect_line("debug", "linked to rank ");
         expect_line("trace", "while meeting the other ranks: gave ");
-        expect_line("trace", "to rank ");
-        expect_line("trace", "from rank ");
-        expect_line("trace", "batch ");
-        assert_non_null(strstr(book.text, ": allreduce of 1 tensor, 7 elements of float32"));
+        expect_line("trace", "sent negotiation: bytes ");
+        expect_line("trace", "heard negotiation: bytes ");
+        expect_line("trace", "decided allreduce 'a sum': batch 0, tensors 1");
+        expect_line("trace", "begun allreduce 'a sum': elements 7, lane 1");
     }
 }
 
