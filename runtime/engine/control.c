@@ -230,6 +230,8 @@ static horon_status_t to_team(struct horon_engine_team *team, int peer, const ui
     const uint8_t kind = horon_read_u8(&in);
     horon_status_t status = HORON_ERR_PROTO;
     (void)horon_read_varint(&in);
+    if (!horon_team_is_bound(team))
+        return HORON_OK;
     if (team->member_of[peer] >= 0)
         status = on_message(team, kind, team->member_of[peer], &in, error);
     if (status != HORON_OK && error->status == HORON_OK)
@@ -283,6 +285,8 @@ horon_status_t horon_engine_on_control(void *arg, int peer, const void *bytes, s
                                        struct horon_error *error)
 {
     struct horon_engine *engine = arg;
+    assert(peer >= 0 && peer < engine->membership->topology->size);
+    assert(peer != engine->membership->topology->rank);
     struct horon_reader in = horon_reader_over(bytes, byte_count);
     const uint8_t kind = horon_read_u8(&in);
     const uint64_t id = horon_read_varint(&in);

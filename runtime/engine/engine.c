@@ -62,16 +62,15 @@ void horon_engine_destroy(struct horon_engine *engine)
 }
 
 static horon_status_t create_membership(struct horon_engine *engine,
-                                        const struct horon_engine_options *options,
                                         struct horon_membership **membership_out,
                                         struct horon_error *error)
 {
     const struct horon_membership_options membership = {
-        .topology = options->topology,
-        .links = options->links,
-        .poller = options->poller,
-        .generation = options->generation,
-        .config = options->config,
+        .topology = engine->options.topology,
+        .links = engine->options.links,
+        .poller = engine->options.poller,
+        .generation = engine->options.generation,
+        .config = engine->options.config,
         .on_control = horon_engine_on_control,
         .arg = engine,
     };
@@ -103,7 +102,7 @@ horon_status_t horon_engine_create(const struct horon_engine_options *options,
         goto done;
     status = horon_names_init(&engine->names, (size_t)options->config->cache_entries);
     if (status == HORON_OK)
-        status = create_membership(engine, options, &engine->membership, error);
+        status = create_membership(engine, &engine->membership, error);
     if (status == HORON_OK)
         status =
             horon_team_bind(engine->job, NULL, options->topology->size, options->host, NULL, error);
@@ -180,6 +179,46 @@ void horon_engine_remove_team(struct horon_engine *engine, struct horon_engine_t
         link = &(*link)->next;
     *link = team->next;
     horon_team_destroy(team);
+}
+
+bool horon_engine_is_between(const struct horon_engine *engine)
+{
+    const struct horon_engine_team *job = engine->job;
+    HORON_ASSERT_OWNER(engine->options.owner);
+    return !job->next && !job->failed && !job->departures.any && !engine->leaving &&
+           !job->lanes[HORON_LANE_ORDERED].running && !job->lanes[HORON_LANE_NAMED].head;
+}
+
+horon_status_t horon_engine_replace(struct horon_engine *engine,
+                                    const struct horon_engine_place *place,
+                                    struct horon_error *error)
+{
+    HORON_ASSERT_OWNER(engine->options.owner);
+    assert(horon_engine_is_between(engine));
+    assert(place->generation > engine->membership->generation);
+    const struct horon_engine_options before = engine->options;
+    struct horon_engine_team *job = engine->job;
+    struct horon_membership *next = NULL;
+    engine->options.topology = place->topology;
+    engine->options.host = place->host;
+    engine->options.links = place->links;
+    engine->options.generation = place->generation;
+    horon_status_t status = create_membership(engine, &next, error);
+    if (status != HORON_OK) {
+        engine->options = before;
+        return status;
+    }
+    horon_team_unbind(job);
+    horon_membership_destroy(engine->membership);
+    free_early(engine);
+    engine->membership = next;
+    status = horon_team_bind(job, NULL, place->topology->size, place->host, NULL, error);
+    if (status != HORON_OK) {
+        horon_team_give_up(job, status, "no memory for another membership");
+        return status;
+    }
+    horon_team_resubmit(job);
+    return HORON_OK;
 }
 
 horon_status_t horon_engine_add_link(struct horon_engine *engine, int rank, struct horon_link *link,
@@ -345,7 +384,7 @@ void horon_engine_local_death(struct horon_engine *engine, int local_rank, const
     char text[256];
     snprintf(text, sizeof text, "%s is gone: %s", membership->rank_names[rank], how);
     for (struct horon_engine_team *team = engine->job; team; team = team->next) {
-        if (team->member_of[rank] < 0)
+        if (!horon_team_is_bound(team) || team->member_of[rank] < 0)
             continue;
         if (team->ring_of[team->member_of[rank]])
             horon_mux_peer_gone(team->ring_of[team->member_of[rank]], "is gone: its process ended");

@@ -80,35 +80,8 @@ void horon_engine_close(struct horon_engine *engine);
 /** Closes, and frees the rest. */
 void horon_engine_destroy(struct horon_engine *engine);
 
-/** A second team, of any ranks in any order. */
-struct horon_team_options {
-    uint32_t id;      /* above those of all teams before it; the same on all members, and below
-                         HORON_TEAMS_END */
-    const int *ranks; /* [size] of the job, this one among them; each once */
-    int size;
-    struct horon_host *host; /* what its members on this host share; must outlive the team */
-    /* [size] links in shared memory to its neighbours in its tree on this host, else NULL; taken
-     * over, also on failure */
-    struct horon_link **rings;
-};
-#define HORON_TEAMS_END (UINT32_C(1) << 30)
-
 /** Team 0: the whole job. */
 struct horon_engine_team *horon_engine_job(const struct horon_engine *engine);
-/** Makes a team. Between members on different hosts there must be the links that
- * horon_topology_linked() asks for: see horon_engine_add_link(). @return OK | ERR_MEMORY */
-horon_status_t horon_engine_add_team(struct horon_engine *engine,
-                                     const struct horon_team_options *options,
-                                     struct horon_engine_team **team_out,
-                                     struct horon_error *error);
-/** Frees a team; what it has in flight ends with ERR_CLOSED. All members remove it after the same
- * operation, or after it failed. */
-void horon_engine_remove_team(struct horon_engine *engine, struct horon_engine_team *team);
-/** A link to a rank of another host that had none, at any time; taken over, also on failure.
- * @return OK | ERR_MEMORY */
-horon_status_t horon_engine_add_link(struct horon_engine *engine, int rank, struct horon_link *link,
-                                     struct horon_error *error);
-
 /** Ends a request for its submitter: outputs and status are final; waiters are woken, then the
  * callback is called. Drops the engine's reference. Thread: any; once a request and run. */
 void horon_engine_tell(const struct horon_engine *engine, struct horon_request *request);

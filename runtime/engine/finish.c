@@ -39,6 +39,7 @@ static void unlink_request(struct horon_engine *engine, struct horon_request *re
     else
         team->newest = request->older;
     request->linked = false;
+    assert(engine->in_flight > 0);
     engine->in_flight--;
     engine->ends++;
 }
@@ -63,6 +64,7 @@ void horon_engine_tell(const struct horon_engine *engine, struct horon_request *
     atomic_fetch_add_explicit(&request->ends, 1, memory_order_release);
     uint32_t before =
         atomic_exchange_explicit(&request->state, HORON_REQUEST_ENDED, memory_order_acq_rel);
+    assert((before & HORON_REQUEST_STATE_MASK) == HORON_REQUEST_FLYING); /* it ends once */
     if ((before & HORON_REQUEST_WAITED) && options->wake_waiters)
         options->wake_waiters(&request->state);
     if (callback)

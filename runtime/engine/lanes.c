@@ -13,6 +13,8 @@
 
 void horon_lane_push(struct horon_lane *lane, struct horon_work *work)
 {
+    assert(work->op);
+    assert(!*lane->tail);
     work->next = NULL;
     *lane->tail = work;
     lane->tail = &work->next;
@@ -184,10 +186,12 @@ static void end_well(struct horon_engine_team *team, struct horon_request *reque
 static void end_work(struct horon_engine_team *team, struct horon_lane *lane)
 {
     struct horon_work *work = lane->head;
+    assert(lane->running && lane->length > 0);
     lane->head = work->next;
     if (!lane->head)
         lane->tail = &lane->head;
     lane->length--;
+    assert((lane->head == NULL) == (lane->length == 0));
     lane->running--;
     team->coordinator_dirty |= team->held_back;
     if (!work->pooled) {

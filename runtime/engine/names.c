@@ -5,6 +5,7 @@
 #include "alloc.h"
 #include "operation.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -145,6 +145,7 @@ static void cancel(struct horon_engine *engine, struct horon_request *request)
     if (request->linked && request->held) {
         horon_engine_end(engine, request, HORON_ERR_CANCELLED, NULL);
     } else if (request->linked && !request->begun && !request->in_order) {
+        request->cancelled = true;
         horon_coordinator_cancel(request->team->coordinator, (uint64_t)(uintptr_t)request);
         request->team->coordinator_dirty = request->team->urgent = true;
     }
@@ -175,6 +176,7 @@ static bool start_held(struct horon_engine_team *team)
     struct horon_request *held = team->oldest;
     while (!held->held)
         held = held->newer;
+    assert(team->barriers_held > 0);
     team->barriers_held--;
     start_named(team, held);
     return true;
@@ -187,7 +189,11 @@ void horon_team_resubmit(struct horon_engine_team *team)
     for (struct horon_request *request = team->oldest; request && !team->failed; request = next) {
         next = request->newer;
         assert(!request->begun || request->in_order);
-        if (!request->in_order && !request->held)
+        if (request->in_order || request->held)
+            continue;
+        if (request->cancelled)
+            refuse(team, request, HORON_ERR_CANCELLED, NULL);
+        else
             submit_named(team, request);
     }
 }

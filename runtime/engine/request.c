@@ -307,6 +307,7 @@ void horon_request_reset(struct horon_request *request)
     request->output_count = 0;
     request->output_refused = false;
     request->begun = false;
+    request->cancelled = false;
     request->asked = false;
     request->warned = false;
     request->warned_ns = 0;

@@ -54,6 +54,7 @@ struct horon_request {
     bool interned;                  /* `handle` is one of the coordinator */
     bool linked;                    /* in the list of all in flight */
     bool begun;                     /* handed to a channel: cannot be withdrawn */
+    bool cancelled;                 /* it is asked to be taken back */
     bool held;                      /* a barrier that the coordinator does not know yet */
     bool asked;                     /* who lacks it was asked, for the next warning */
     bool warned;                    /* a warning named it: its end is worth a line, too */

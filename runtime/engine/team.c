@@ -357,11 +357,19 @@ void horon_team_fail(struct horon_engine_team *team, horon_status_t status, cons
     horon_team_end_all(team, status, team->failure.text);
 }
 
+void horon_team_give_up(struct horon_engine_team *team, horon_status_t status, const char *text)
+{
+    assert(!horon_team_is_bound(team));
+    horon_error_set(&team->failure, status, "%s", text);
+    atomic_store_explicit(&team->failed, 1, memory_order_release);
+    horon_team_end_all(team, status, text);
+}
+
 void horon_team_lose_rank(struct horon_engine_team *team, int job_rank, horon_status_t status,
                           const char *text)
 {
     const struct horon_engine *engine = team->engine;
-    const int rank = team->member_of[job_rank];
+    const int rank = horon_team_is_bound(team) ? team->member_of[job_rank] : -1;
     if (rank < 0)
         return;
     assert(rank != team->who.rank);
@@ -376,6 +384,8 @@ void horon_team_lose_rank(struct horon_engine_team *team, int job_rank, horon_st
 void horon_team_leave(struct horon_engine_team *team)
 {
     struct horon_departures own = {.any = true};
+    if (!horon_team_is_bound(team))
+        return;
     for (int i = 0; i < HORON_LANE_COUNT; i++)
         own.sequence[i] = horon_route_ended(&team->lanes[i].route);
     own.sequence[HORON_LEFT_DECISIONS] = horon_coordinator_decisions(team->coordinator);

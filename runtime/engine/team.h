@@ -65,6 +65,57 @@ struct horon_engine_team {
     int leaves_because_of; /* the rank to blame for a departure from here: this one, or another */
 };
 
+/* ---- the engine's calls --------------------------------------------------------------------- */
+
+/** A second team, of any ranks in any order. */
+struct horon_team_options {
+    uint32_t id;      /* above those of all teams before it; the same on all members, and below
+                         HORON_TEAMS_END */
+    const int *ranks; /* [size] of the job, this one among them; each once */
+    int size;
+    struct horon_host *host; /* what its members on this host share; must outlive the team */
+    /* [size] links in shared memory to its neighbours in its tree on this host, else NULL; taken
+     * over, also on failure */
+    struct horon_link **rings;
+};
+#define HORON_TEAMS_END (UINT32_C(1) << 30)
+
+/** Makes a team. Between members on different hosts there must be the links that
+ * horon_topology_linked() asks for: see horon_engine_add_link(). @return OK | ERR_MEMORY */
+horon_status_t horon_engine_add_team(struct horon_engine *engine,
+                                     const struct horon_team_options *options,
+                                     struct horon_engine_team **team_out,
+                                     struct horon_error *error);
+/** Frees a team; what it has in flight ends with ERR_CLOSED. All members remove it after the same
+ * operation, or after it failed. */
+void horon_engine_remove_team(struct horon_engine *engine, struct horon_engine_team *team);
+/** A link to a rank of another host that had none, at any time; taken over, also on failure.
+ * @return OK | ERR_MEMORY */
+horon_status_t horon_engine_add_link(struct horon_engine *engine, int rank, struct horon_link *link,
+                                     struct horon_error *error);
+
+/** Where a membership is: as the fields of the same names in horon_engine_options. */
+struct horon_engine_place {
+    const struct horon_topology *topology;
+    struct horon_host *host;
+    struct horon_link **links;
+    uint32_t generation; /* above the one before */
+};
+/** May the membership be replaced as far as this rank sees: has every operation that was begun or
+ * decided ended here, and is nobody lost? */
+bool horon_engine_is_between(const struct horon_engine *engine);
+/**
+ * Replaces the membership, as all ranks do after the same operation. The old links are closed; the
+ * shared memory is new. Requests of which nothing has begun go on in the new one; names,
+ * configuration and counts stay. There are no teams but the job.
+ * @return OK | ERR_MEMORY: the job has failed on this rank, or nothing has changed
+ */
+horon_status_t horon_engine_replace(struct horon_engine *engine,
+                                    const struct horon_engine_place *place,
+                                    struct horon_error *error);
+
+/* ---- a team itself -------------------------------------------------------------------------- */
+
 /** Makes a team that is bound to nothing. @return NULL: no memory */
 struct horon_engine_team *horon_team_create(struct horon_engine *engine, uint32_t id);
 /** Binds it to the engine's membership. @p ranks [size] of the job; NULL: all. Rings as in
@@ -77,6 +128,12 @@ void horon_team_unbind(struct horon_engine_team *team);
 /** NULL is a no-op. */
 void horon_team_destroy(struct horon_engine_team *team);
 
+/** Is it bound to a membership? */
+static inline bool horon_team_is_bound(const struct horon_engine_team *team)
+{
+    return team->coordinator != NULL;
+}
+
 /** One bounded turn. @return true if anything moved */
 bool horon_team_progress(struct horon_engine_team *team);
 /** Moves the links that are its own. */
@@ -88,7 +145,9 @@ uint32_t horon_team_wants(const struct horon_engine_team *team);
 
 /** Fails all of it that is in flight and to come, here and on all members. */
 void horon_team_fail(struct horon_engine_team *team, horon_status_t status, const char *text);
-/** Likewise, for what was found on this rank: the text then names it. */
+/** Ends all of it here without a word to anybody: it could not be bound. */
+void horon_team_give_up(struct horon_engine_team *team, horon_status_t status, const char *text);
+/** As horon_team_fail(), for what was found on this rank: the text then names it. */
 void horon_team_fail_here(struct horon_engine_team *team, horon_status_t status, const char *text);
 /** A member is gone, or its link. Nothing happens if it has left, or is no member. */
 void horon_team_lose_rank(struct horon_engine_team *team, int job_rank, horon_status_t status,

@@ -14,6 +14,7 @@
 
 #include "alloc.h"
 
+#include <assert.h>
 #include <string.h>
 
 static horon_status_t check_partition(int size, const int *leader_of, struct horon_error *error)
@@ -85,6 +86,8 @@ horon_status_t horon_topology_init(struct horon_topology *topology, int rank, in
     topology->size = size;
     topology->host_count = host_count;
     number_hosts(topology, leader_of, names);
+    assert(topology->host_first[host_count] == size);
+    assert(horon_topology_leader(topology, topology->host_of[0]) == 0);
     return HORON_OK;
 }
 
@@ -110,8 +113,10 @@ int horon_topology_host_size_max(const struct horon_topology *topology)
 
 int horon_topology_parent(const struct horon_topology *topology, int rank)
 {
+    assert(rank >= 0 && rank < topology->size);
     int host = topology->host_of[rank];
     int leader = horon_topology_leader(topology, host);
+    assert(leader <= rank);
     if (rank != leader)
         return leader;
     return host == 0 ? -1 : horon_topology_leader(topology, host & (host - 1));
@@ -123,6 +128,7 @@ int horon_topology_children(const struct horon_topology *topology, int rank, int
     for (int r = 0; r < topology->size; r++)
         if (horon_topology_parent(topology, r) == rank)
             children[count++] = r;
+    assert(count < topology->size);
     return count;
 }
 
@@ -139,6 +145,8 @@ static bool carry_same_segment(const struct horon_topology *topology, int a, int
 
 bool horon_topology_linked(const struct horon_topology *topology, int a, int b)
 {
+    assert(a >= 0 && a < topology->size);
+    assert(b >= 0 && b < topology->size);
     if (topology->host_of[a] == topology->host_of[b])
         return false;
     return horon_topology_parent(topology, a) == b || horon_topology_parent(topology, b) == a ||

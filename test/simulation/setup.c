@@ -47,6 +47,23 @@ static struct horon_link *make_local_link(struct sim_rank *rank, int peer)
     return link;
 }
 
+void sim_take_host(struct sim_rank *rank)
+{
+    rank->ctx.host = rank->sim->world->ranks[rank->rank].host;
+    rank->ctx.host.doorbell = sim_doorbell;
+    rank->ctx.host.doorbell_arg = rank;
+}
+
+void sim_make_links(struct sim_rank *rank, struct horon_link **links)
+{
+    const struct horon_topology *topology = &rank->sim->world->ranks[rank->rank].topology;
+    for (int peer = 0; peer < rank->sim->size; peer++)
+        if (peer != rank->rank)
+            links[peer] = topology->host_of[peer] == topology->host_of[rank->rank]
+                              ? make_local_link(rank, peer)
+                              : sim_network_link(rank->sim->network, rank->rank, peer);
+}
+
 static uint64_t read_clock(void *arg)
 {
     return ((struct sim_rank *)arg)->sim->now;
@@ -61,22 +78,17 @@ static void make_rank(struct simulation *sim, int number)
     rank->sim = sim;
     rank->rank = number;
     rank->state = SIM_ASLEEP;
-    rank->ctx.host = place->host;
-    rank->ctx.host.doorbell = sim_doorbell;
-    rank->ctx.host.doorbell_arg = rank;
+    sim_take_host(rank);
     rank->ctx.dead = calloc(SIM_RANKS_MAX, sizeof *rank->ctx.dead);
     rank->ctx.doorbell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     assert(rank->ctx.doorbell >= 0);
-    for (int peer = 0; peer < sim->size; peer++)
-        if (peer != number)
-            links[peer] = topology->host_of[peer] == topology->host_of[number]
-                              ? make_local_link(rank, peer)
-                              : sim_network_link(sim->network, number, peer);
+    sim_make_links(rank, links);
     struct horon_engine_options options = {
         .config = &sim->world->config,
         .topology = topology,
         .host = &rank->ctx.host,
         .links = links,
+        .generation = HORON_GENERATION_FIRST,
         .now_ns = read_clock,
         .now_arg = rank,
         .log = &sim->world->log,
@@ -163,6 +175,8 @@ void sim_create(struct simulation *sim, uint64_t seed, const struct sim_kill *ki
     sim_workload_create(sim);
     for (int rank = 0; rank < sim->size; rank++)
         sim_event(sim, sim_below(sim, sim->think_max), SIM_EVENT_SUBMIT, rank, 0);
+    sim->replacements = sim_one_in(sim, 2) ? (unsigned)sim_below(sim, 4) : 0;
+    sim->replace_step = 1 + sim_below(sim, 400);
 }
 
 void sim_destroy(struct simulation *sim)

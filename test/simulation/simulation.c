@@ -411,6 +411,10 @@ static bool steps_on(struct simulation *sim)
     if (!sim->struck && sim->steps >= sim->fate_step &&
         (!sim->fate_inside || sim->steps >= sim->fate_step + 500) && sim->depth == 0)
         strike(sim);
+    if (sim->replacements && sim->steps >= sim->replace_step && sim_replace(sim)) {
+        sim->replacements--;
+        sim->replace_step = sim->steps + 1 + sim_below(sim, 200);
+    }
     if (sim->event_count && sim->events[0].at <= sim->now) {
         struct sim_event event = take_event(sim);
         do_event(sim, &event);

@@ -86,6 +86,7 @@ struct sim_outcome {
     int size;
     bool killed, killed_inside, left, disordered;
     unsigned well, cancelled, mismatched, failed; /* requests, by how they ended */
+    unsigned replaced;                            /* memberships */
 };
 
 struct simulation {
@@ -111,6 +112,8 @@ struct simulation {
     uint64_t fate_step;
     bool fate_inside; /* dies in the middle of a turn */
     bool struck, struck_inside;
+    unsigned replacements; /* of the membership that are left to do */
+    uint64_t replace_step; /* not before */
     uint64_t struck_at;
     struct sim_op *ops;
     int op_count;
@@ -153,6 +156,16 @@ void sim_hear_doorbell(struct sim_rank *rank);
 /* ---- setup.c ---- */
 void sim_create(struct simulation *sim, uint64_t seed, const struct sim_kill *kill);
 void sim_destroy(struct simulation *sim);
+
+/** Points a rank at its host's shared memory. */
+void sim_take_host(struct sim_rank *rank);
+/** Makes @p links [size] of a rank in the present memory and network. */
+void sim_make_links(struct sim_rank *rank, struct horon_link **links);
+
+/* ---- replace.c ---- */
+/** Replaces the membership, if all ranks are between the same operations and some request is in
+ * flight. */
+bool sim_replace(struct simulation *sim);
 
 /* ---- network.c ---- */
 struct sim_network *sim_network_create(struct simulation *sim);

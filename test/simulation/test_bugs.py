@@ -37,6 +37,7 @@ SOURCES = (
 GLOBS = (
     "runtime/engine/*.c",
     "runtime/coordinator/*.c",
+    "runtime/observe/*.c",
     "collectives/*.c",
     "collectives/backend/*.c",
     "collectives/exec/*.c",

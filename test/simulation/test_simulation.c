@@ -47,7 +47,7 @@ static void note_seed(uint64_t seed)
 
 struct totals {
     uint64_t steps, well, cancelled, mismatched, failed;
-    unsigned kills, kills_inside, departures, disorders;
+    unsigned kills, kills_inside, departures, disorders, replaced;
 };
 
 static void add(struct totals *totals, const struct sim_outcome *outcome)
@@ -61,20 +61,21 @@ static void add(struct totals *totals, const struct sim_outcome *outcome)
     totals->kills_inside += outcome->killed_inside;
     totals->departures += outcome->left;
     totals->disorders += outcome->disordered;
+    totals->replaced += outcome->replaced;
 }
 
 /* Says what was seen. @return was anything left out that so many seeds should have shown? */
 static bool tell_totals(const struct totals *totals, uint64_t seeds)
 {
     printf("# %llu steps; %u kills, %u of them in the middle of a turn; %u early departures; "
-           "%u broken promises\n",
+           "%u broken promises; %u memberships replaced\n",
            (unsigned long long)totals->steps, totals->kills, totals->kills_inside,
-           totals->departures, totals->disorders);
+           totals->departures, totals->disorders, totals->replaced);
     printf("# requests: %llu well, %llu cancelled, %llu mismatched, %llu failed\n",
            (unsigned long long)totals->well, (unsigned long long)totals->cancelled,
            (unsigned long long)totals->mismatched, (unsigned long long)totals->failed);
-    bool all = totals->kills_inside && totals->departures && totals->disorders &&
-               totals->cancelled && totals->mismatched && totals->failed;
+    bool all = totals->replaced && totals->kills_inside && totals->departures &&
+               totals->disorders && totals->cancelled && totals->mismatched && totals->failed;
     return seeds >= 1000 && !all;
 }
 

@@ -113,6 +113,33 @@ static void make_rank_host(struct world *world, struct world_rank *rank)
                            rank->topology.local_rank_of[rank->topology.rank]);
 }
 
+void world_free_hosts(const struct world *world, struct world_host *hosts)
+{
+    for (int h = 0; h < world->host_count; h++) {
+        for (int i = 0; i < hosts[h].local_size; i++)
+            munmap(hosts[h].arenas[i], hosts[h].arena_bytes);
+        free(hosts[h].arenas);
+        munmap(hosts[h].control, hosts[h].control_bytes);
+    }
+    free(hosts);
+}
+
+struct world_host *world_renew_hosts(struct world *world)
+{
+    struct world_host *old = world->hosts;
+    int *host_sizes = calloc((size_t)world->host_count, sizeof *host_sizes);
+    for (int h = 0; h < world->host_count; h++)
+        host_sizes[h] = old[h].local_size;
+    make_hosts(world, host_sizes);
+    for (int rank = 0; rank < world->size; rank++) {
+        const bool crowded = world->ranks[rank].host.crowded;
+        make_rank_host(world, &world->ranks[rank]);
+        world->ranks[rank].host.crowded = crowded;
+    }
+    free(host_sizes);
+    return old;
+}
+
 static struct horon_ring *ring_between_hosts(struct world *world, int from, int to)
 {
     void **ring = &world->rings[from * world->size + to];
@@ -246,16 +273,10 @@ void world_destroy(struct world *world)
         horon_request_pool_deinit(&world->ranks[rank].pool);
         horon_topology_deinit(&world->ranks[rank].topology);
     }
-    for (int h = 0; h < world->host_count; h++) {
-        for (int i = 0; i < world->hosts[h].local_size; i++)
-            munmap(world->hosts[h].arenas[i], world->hosts[h].arena_bytes);
-        free(world->hosts[h].arenas);
-        munmap(world->hosts[h].control, world->hosts[h].control_bytes);
-    }
+    world_free_hosts(world, world->hosts);
     for (size_t i = 0; i < world->ring_count; i++)
         free(world->rings[i]);
     free(world->rings);
-    free(world->hosts);
     free(world->ranks);
     free(world);
 }

@@ -52,6 +52,11 @@ struct world *world_create_bare(const int *host_sizes, int host_count, const cha
 horon_status_t world_make_engine(struct world *world, int rank, struct horon_error *error);
 void world_destroy(struct world *world);
 
+/** Gives each rank's host new shared memory, all zero. @return the old hosts, for
+ * world_free_hosts() */
+struct world_host *world_renew_hosts(struct world *world);
+void world_free_hosts(const struct world *world, struct world_host *hosts);
+
 /** Links two ranks of different hosts, if they are not linked yet. */
 void world_link(struct world *world, int rank, int peer);
 
