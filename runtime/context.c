@@ -24,6 +24,9 @@
 #define LEAVE_PAUSE_US 50
 /* How long a rank of a failed job stays at its exit, so that the one that failed it goes first. */
 #define STAY_MS 3000
+/* And how long after that: torchrun looks every 100 ms, and blames the lowest rank that it finds.
+ */
+#define LAUNCHER_LOOKS_MS 500
 
 static struct horon_host_shape shape_of(const struct horon_config *config, int local_size, int size)
 {
@@ -491,11 +494,15 @@ horon_status_t horon_context_exit(horon_context_t *ctx, const char *reason)
     if (atomic_load(&ctx->closed))
         return HORON_ERR_CLOSED;
     horon_token_take(ctx);
-    if (horon_engine_exit(ctx->engine, reason))
+    const bool first = horon_engine_exit(ctx->engine, reason);
+    if (first)
         drive_until(ctx, all_delivered, GOODBYE_MS);
     else
         drive_until(ctx, horon_engine_misses_rank, STAY_MS);
     horon_token_release(ctx);
+    const struct timespec look = {.tv_nsec = LAUNCHER_LOOKS_MS * 1000000L};
+    if (!first)
+        nanosleep(&look, NULL);
     return HORON_OK;
 }
 

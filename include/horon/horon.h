@@ -331,9 +331,9 @@ HORON_API void horon_context_destroy(horon_context_t *ctx);
 /**
  * Says that this process is about to exit, and why, before it does: the job fails on all ranks,
  * with ERR_PEER_LOST and a text that names this rank and @p reason. If the job has failed already,
- * waits until a rank has gone: whoever started the ranks then sees the one first that failed them.
- * The context stays as it is, and ends with the process: horon_context_destroy() would tell the
- * others so before that.
+ * waits until a rank has gone, and half a second more: whoever started the ranks then sees the one
+ * first that failed them. The context stays as it is, and ends with the process:
+ * horon_context_destroy() would tell the others so before that.
  * @param reason what the process exits with; cut to fit
  * @return OK | ERR_INVALID, an argument is NULL | ERR_CLOSED | ERR_FORKED
  * Blocks: shortly, to tell the others; 3 s at most to wait for another. Thread: any.
