@@ -8,6 +8,7 @@ and links to what else the scripts call, so nothing is fetched and nothing of th
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -413,6 +414,23 @@ def test_quickstart_stops_with_the_step_that_failed():
         status, out = here.run("quickstart", STUB_UID="1000")
         assert status == 1 and not here.calls("horonrun")
         shows(out, "run: sudo apt-get install", "quickstart stopped: the step above failed.")
+
+
+def test_setup_packages_are_pinned_with_hashes():
+    """Each package of requirements.in has one version in requirements.txt; each version, hashes."""
+    wanted = {re.match(r"[\w-]+", line)[0] for line in requirement_lines("requirements.in")}
+    text = "\n".join(requirement_lines("requirements.txt"))
+    rows = re.findall(
+        r"^([\w-]+)==\S+ \\\n((?:--hash=sha256:[0-9a-f]{64}(?: \\)?\n?)+)", text, re.M
+    )
+    pinned = {name for name, hashes in rows}
+    assert len(rows) == len(pinned) == text.count("=="), "a package has two versions, or no hash"
+    assert wanted <= pinned, f"without a version: {wanted - pinned}"
+
+
+def requirement_lines(name):
+    lines = (line.strip() for line in (tree.ROOT / "tools" / name).read_text().splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
 
 
 tap.run(globals())
