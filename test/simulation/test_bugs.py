@@ -24,17 +24,15 @@ CC = shlex.split(os.environ.get("CC", "cc"))
 FOLDERS = ("include", "runtime", "collectives", "test/world", "test/simulation")
 INCLUDES = ("include", "runtime/base", "collectives", "runtime", "test")
 SOURCES = (
-    *(
-        f"runtime/base/{name}.c"
-        for name in ("alloc", "config", "libev", "library", "log", "loop", "nearest", "status")
-    ),
-    "runtime/topology/topology.c",
     "runtime/callbacks.c",
+    "runtime/deaths.c",
     "runtime/token.c",
     "test/world/teams.c",
     "test/world/world.c",
 )
 GLOBS = (
+    "runtime/base/*.c",
+    "runtime/topology/*.c",
     "runtime/engine/*.c",
     "runtime/coordinator/*.c",
     "runtime/observe/*.c",
