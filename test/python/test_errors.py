@@ -112,9 +112,7 @@ def rank_handler_raises():
     signal.signal(signal.SIGTERM, stop)
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
     with pytest.raises(_Stop):
-        _horon.Context(
-            rank=1, size=2, settings=("STORE=tcp://127.0.0.1:9", "JOB_KEY=a key for this test")
-        )
+        _horon.Context(rank=1, size=2, settings=("STORE=tcp://127.0.0.1:9", f"JOB_KEY={'5a' * 16}"))
     horon.init()  # of this world of one
     return horon.size()
 
