@@ -11,7 +11,7 @@
 #include "alloc.h"
 #include "boot/fds.h"
 #include "boot/prove.h"
-#include "boot/turned.h"
+#include "boot/refusals.h"
 #include "clock.h"
 
 #include <assert.h>
@@ -120,7 +120,7 @@ static void refuse(struct guest *guest, struct horon_error *error)
     if (proven && gone && horon_hello_check(&options.hello, &theirs, error) == HORON_OK)
         return;
     if (options.refused)
-        options.refused(options.arg, theirs.protocol_max ? theirs.rank : HORON_TURNED_NOBODY,
+        options.refused(options.arg, theirs.protocol_max ? theirs.rank : HORON_REFUSALS_NOBODY,
                         proven, from, error);
 }
 
@@ -180,7 +180,7 @@ static void turn_away(struct horon_greeter *greeter, int fd, const struct horon_
     name_guest(fd, from, text);
     close(fd);
     if (greeter->options.refused)
-        greeter->options.refused(greeter->options.arg, HORON_TURNED_NOBODY, false, text, &error);
+        greeter->options.refused(greeter->options.arg, HORON_REFUSALS_NOBODY, false, text, &error);
 }
 
 /* A network is one source: it has more addresses of version 6 than anybody can count. */
@@ -262,7 +262,7 @@ static void pause_for_want(struct horon_greeter *greeter, int why)
         return;
     greeter->told = true;
     horon_error_set_errno(&error, HORON_ERR_MEMORY, why, "they wait (see ulimit -n)");
-    greeter->options.refused(greeter->options.arg, HORON_TURNED_NOBODY, false,
+    greeter->options.refused(greeter->options.arg, HORON_REFUSALS_NOBODY, false,
                              "further connections", &error);
 }
 

@@ -17,7 +17,7 @@
 #include "boot/dial.h"
 #include "boot/greet.h"
 #include "boot/process.h"
-#include "boot/turned.h"
+#include "boot/refusals.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -46,7 +46,7 @@ struct horon_links {
     struct horon_links_options options;
     struct horon_greeter *greeters[HORON_WAY_COUNT];
     struct call *calls;
-    struct horon_turned turned;
+    struct horon_refusals refusals;
     char objection[128];
 };
 
@@ -300,7 +300,7 @@ static void refused(void *arg, int rank, bool proven, const char *from,
 {
     struct horon_links *links = arg;
     if ((proven || error->status == HORON_ERR_AUTH || error->status == HORON_ERR_MEMORY) &&
-        horon_turned_note(&links->turned, rank, from, error->text))
+        horon_refusals_note(&links->refusals, rank, proven, from, error->text))
         HORON_LOG_WARN(links->options.log, "turned %s away: %s", from, error->text);
 }
 

@@ -11,8 +11,8 @@
 #include "boot/greet.h"
 #include "boot/identity/user_key.h"
 #include "boot/pump.h"
+#include "boot/refusals.h"
 #include "boot/store/core.h"
-#include "boot/turned.h"
 #include "clock.h"
 
 #include <errno.h>
@@ -50,7 +50,7 @@ struct horon_store_server {
     int port, port_asked; /* the first of those that it may be; 0: any */
     int sessions_max;
     bool outlives_joining; /* a launcher's */
-    struct horon_turned turned;
+    struct horon_refusals refusals;
 };
 
 static void refresh_limit(struct horon_store_server *server)
@@ -149,16 +149,15 @@ static void member_wakes(void *user)
     horon_pump_watch(&visitor->server->pump, &visitor->watch, EPOLLIN | EPOLLOUT, NULL);
 }
 
-/* Once an incident: who is turned away comes again at once. */
-static void tell_turned(struct horon_store_server *server, int rank, const char *from,
-                        const char *why)
+/* Once an incident: a process that is turned away comes again at once. */
+static void note_refusal(struct horon_store_server *server, int rank, bool proven, const char *from,
+                         const char *why)
 {
-    char who[24] = "";
-    if (!horon_turned_note(&server->turned, rank, from, why))
+    char who[HORON_REFUSALS_WHO_BYTES];
+    if (!horon_refusals_note(&server->refusals, rank, proven, from, why))
         return;
-    if (rank != HORON_TURNED_NOBODY)
-        snprintf(who, sizeof who, "rank %d at ", rank);
-    HORON_LOG_WARN(server->log, "the store turned %s%s away: %s", who, from, why);
+    horon_refusals_name(rank, proven, from, who, sizeof who);
+    HORON_LOG_WARN(server->log, "the store turned %s away: %s", who, why);
 }
 
 static void refused(void *arg, int rank, bool proven, const char *from,
@@ -169,14 +168,14 @@ static void refused(void *arg, int rank, bool proven, const char *from,
         HORON_LOG_WARN(server->log, "the store has no room for %s: %s", from, error->text);
     else if (proven || error->status == HORON_ERR_AUTH || error->status == HORON_ERR_PROTO ||
              error->status == HORON_ERR_TIMEOUT)
-        tell_turned(server, rank, from, error->text);
+        note_refusal(server, rank, proven, from, error->text);
 }
 
 /* Why others may not have come: they were turned away, or they are at another store. */
 static void describe_blame(void *arg, char *text, size_t text_bytes)
 {
     const struct horon_store_server *server = arg;
-    horon_turned_describe(&server->turned, text, text_bytes);
+    horon_refusals_describe(&server->refusals, text, text_bytes);
     const size_t used = strlen(text);
     if (server->port_asked && server->port != server->port_asked)
         snprintf(text + used, text_bytes - used,
@@ -207,7 +206,7 @@ static void send_home(struct visitor *second, const struct visitor *first)
              first_from, second_from);
     horon_store_core_dismiss(second->member, HORON_ERR_CONFIG, text);
     snprintf(text, sizeof text, "rank %d came twice, before from %s", rank, first_from);
-    tell_turned(second->server, rank, second_from, text);
+    note_refusal(second->server, rank, true, second_from, text);
 }
 
 static void arrived(void *arg, const struct horon_proven *proven)
@@ -465,8 +464,8 @@ void horon_store_server_destroy(struct horon_store_server *server)
     if (!server)
         return;
     horon_greeter_destroy(server->greeter);
-    const uint64_t times = horon_turned_times(&server->turned);
-    if (server->outlives_joining && times > (uint64_t)server->turned.count)
+    const uint64_t times = horon_refusals_times(&server->refusals);
+    if (server->outlives_joining && times > (uint64_t)server->refusals.count)
         HORON_LOG_WARN(server->log, "the store turned %" PRIu64 " connections away in all", times);
     while (server->visitors)
         visitor_leave(server->visitors);
