@@ -201,14 +201,15 @@ void case_fill(const struct one_case *one, int rank, void *data)
 /* ---- What must come out --------------------------------------------------------------------- */
 
 static uint64_t host_node(const struct one_case *one, horon_redop_t op, const struct layout *layout,
-                          int host, const uint64_t *inputs)
+                          int host, const uint64_t *inputs,
+                          const struct horon_reduce_finish *finish)
 {
     uint64_t leaves[CASE_RANKS_MAX];
     int n = 0;
     for (int rank = 0; rank < layout->size; rank++)
         if (layout->host_of[rank] == host)
             leaves[n++] = inputs[rank];
-    return reference_tree(one->dtype, op, leaves, n, one->prescale, NULL);
+    return reference_tree(one->dtype, op, leaves, n, one->prescale, finish);
 }
 
 static uint64_t two(const struct one_case *one, horon_redop_t op, uint64_t left, uint64_t right)
@@ -222,17 +223,25 @@ static uint64_t element(const struct one_case *one, const struct layout *layout,
 {
     const bool average = one->redop == HORON_AVERAGE;
     const horon_redop_t op = average ? HORON_SUM : one->redop;
+    const double ranks = average ? layout->size : 1;
+    struct horon_reduce_finish whole = {.divisor = ranks, .postscale = one->postscale};
+    struct horon_reduce_finish partial = {.divisor = 1, .postscale = 1};
     uint64_t hosts[CASE_RANKS_MAX] = {0};
     int count = layout->host_count;
+    if (count == 1) /* no sum is rounded but the whole one */
+        return host_node(one, op, layout, 0, inputs, &whole);
+    /* float16: a power of two first, so that no sum of hosts can overflow */
+    while (one->dtype == HORON_FLOAT16 && partial.divisor < ranks)
+        partial.divisor *= 2;
     for (int host = 0; host < count; host++)
-        hosts[host] = host_node(one, op, layout, host, inputs);
+        hosts[host] = host_node(one, op, layout, host, inputs, &partial);
     for (; count % 2 == 0; count /= 2)
         for (int host = 0; host < count / 2; host++)
             hosts[host] = two(one, op, hosts[2 * host], hosts[2 * host + 1]);
     for (int host = 1; host < count; host++)
         hosts[0] = two(one, op, hosts[0], hosts[host]);
-    uint64_t divided =
-        average ? reference_divide(one->dtype, hosts[0], (uint64_t)layout->size) : hosts[0];
+    const double left = ranks / partial.divisor;
+    const uint64_t divided = average ? reference_divide(one->dtype, hosts[0], left) : hosts[0];
     return reference_scale(one->dtype, divided, one->postscale);
 }
 
