@@ -32,7 +32,7 @@ static void tick_due(void *arg)
     j->asking = true;
 }
 
-/* Known of others once their cards are here. */
+/* Known of others once their profiles are here. */
 static const char *host_of(void *arg, int rank)
 {
     const struct horon_joining *j = arg;
@@ -70,7 +70,7 @@ static horon_status_t open_store(struct horon_joining *j, const char *key_text,
     options.hello.role = HORON_ROLE_STORE;
     options.hello.generation = 0; /* it knows of none */
     options.hello.job = j->id.job;
-    options.hello.settings = 0; /* compared by name and value when the cards are here */
+    options.hello.settings = 0; /* compared by name and value when the profiles are here */
     if (!j->key.given && j->id.rank == 0)
         HORON_LOG_WARN(j->log, "there is no job key: only loopback addresses are used, and any "
                                "process of this user could join; set HORON_JOB_KEY or "
@@ -108,7 +108,7 @@ static horon_status_t prepare(struct horon_joining *j, int rank, int size,
     if (status == HORON_OK)
         status = allocate(j, error);
     if (status == HORON_OK)
-        status = horon_card_fill(&j->mine, j->config, error);
+        status = horon_profile_fill(&j->mine, j->config, error);
     if (status == HORON_OK)
         status = horon_random(&j->mine.job, sizeof j->mine.job, error);
     if (status != HORON_OK)

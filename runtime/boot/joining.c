@@ -194,7 +194,7 @@ static horon_status_t judge(struct horon_joining *j, struct horon_error *error)
         return HORON_OK;
     if (culprit == j->id.rank)
         return horon_error_set(error, worst.status, "%s", worst.text);
-    if (!j->boot->ranks.names[culprit][0]) /* its card was to come in this round */
+    if (!j->boot->ranks.names[culprit][0]) /* its profile was to come in this round */
         return horon_error_set(error, worst.status, "rank %d: %s", culprit, worst.text);
     return horon_error_set(error, worst.status, "rank %d (%s): %s", culprit,
                            j->boot->ranks.names[culprit], worst.text);
@@ -246,7 +246,7 @@ horon_status_t horon_round_do(struct horon_joining *j, const struct horon_step *
     if (step->give)
         step->give(j, &out);
     if (!out.ok)
-        return horon_error_set(error, HORON_ERR_CONFIG, "this rank's card is too long");
+        return horon_error_set(error, HORON_ERR_CONFIG, "this rank's profile is too long");
     if (last && j->deadline_ns != UINT64_MAX)
         j->deadline_ns += LAST_GRACE_NS;
     const uint64_t deadline_ns = j->deadline_ns;

@@ -39,9 +39,9 @@ struct horon_joining {
     bool others_failed;        /* our failure only follows from another rank's */
     struct horon_store *store; /* NULL in a world of one */
     struct horon_hello hello;
-    struct horon_card mine;
-    struct horon_card cards[2]; /* rank 0's, and that of the rank that is being read */
-    int host_listener;          /* until the host takes it */
+    struct horon_profile mine;
+    struct horon_profile profiles[2]; /* rank 0's, and that of the rank that is being read */
+    int host_listener;                /* until the host takes it */
     struct horon_share *share;
     struct horon_listeners listeners;
     struct horon_links *links;

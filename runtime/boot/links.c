@@ -14,8 +14,8 @@
 #include "boot/links.h"
 
 #include "alloc.h"
+#include "boot/accept.h"
 #include "boot/dial.h"
-#include "boot/greet.h"
 #include "boot/process.h"
 #include "boot/refusals.h"
 
@@ -44,7 +44,7 @@ struct call {
 
 struct horon_links {
     struct horon_links_options options;
-    struct horon_greeter *greeters[HORON_WAY_COUNT];
+    struct horon_acceptor *acceptors[HORON_WAY_COUNT];
     struct call *calls;
     struct horon_refusals refusals;
     char objection[128];
@@ -308,7 +308,7 @@ horon_status_t horon_links_listen(struct horon_links *links, enum horon_way way,
                                   const int *listeners, int count, struct horon_error *error)
 {
     const struct horon_links_options *options = &links->options;
-    const struct horon_greeter_options greeting = {
+    const struct horon_acceptor_options accepting = {
         .pump = options->pump,
         .key = options->key,
         .hello = options->hello,
@@ -318,8 +318,8 @@ horon_status_t horon_links_listen(struct horon_links *links, enum horon_way way,
         .arrived = way == HORON_WAY_HOST ? arrived_on_host : arrived_by_network,
         .refused = refused,
         .arg = links};
-    assert(!links->greeters[way]);
-    return horon_greeter_create(&greeting, listeners, count, &links->greeters[way], error);
+    assert(!links->acceptors[way]);
+    return horon_acceptor_create(&accepting, listeners, count, &links->acceptors[way], error);
 }
 
 /* ---- Beginning and end ---- */
@@ -361,6 +361,6 @@ void horon_links_destroy(struct horon_links *links)
     while (links->calls)
         end_call(links->calls);
     for (int way = 0; way < HORON_WAY_COUNT; way++)
-        horon_greeter_destroy(links->greeters[way]);
+        horon_acceptor_destroy(links->acceptors[way]);
     horon_free(links);
 }

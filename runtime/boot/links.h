@@ -8,19 +8,19 @@
 #define HORON_BOOT_LINKS_H
 
 #include "boot/auth.h"
-#include "boot/card.h"
+#include "boot/profile.h"
 #include "boot/pump.h"
 #include "boot/store/store.h"
 #include "log.h"
 
 enum horon_way { HORON_WAY_HOST, HORON_WAY_NETWORK, HORON_WAY_COUNT };
 
-/** What is kept of a rank's card. */
+/** What is kept of a rank's profile. */
 struct horon_rank_info {
     uint8_t member[HORON_MEMBER_BYTES];
-    bool same_machine;                    /* its loopback and its unix socket are ours, too */
-    char socket[HORON_CARD_SOCKET_BYTES]; /* its abstract unix socket */
-    struct horon_blob addresses;          /* encoded; none if it does not listen, or is not known */
+    bool same_machine;                       /* its loopback and its unix socket are ours, too */
+    char socket[HORON_PROFILE_SOCKET_BYTES]; /* its abstract unix socket */
+    struct horon_blob addresses; /* encoded; none if it does not listen, or is not known */
     uint64_t group;
     uint32_t cores;
 };

@@ -21,7 +21,8 @@ horon_status_t horon_share_create(struct horon_pump *pump, const char *host_name
 
 /**
  * Listens at an abstract unix socket of a random name, before anybody knows who will lead.
- * @param name [name_bytes] the name, to be put on our card; "" if this process cannot share memory
+ * @param name [name_bytes] the name, to be put on our profile; "" if this process cannot share
+ * memory
  * @return OK, *fd_out is the caller's; -1 with "" | ERR_SYSTEM
  */
 horon_status_t horon_share_listen(int rank, char *name, size_t name_bytes, int *fd_out,

@@ -7,7 +7,7 @@
  * order:
  *
  *     what a rank does by itself        what the round tells all
- *     looks at its settings             its card: who and where       -> who may share memory
+ *     looks at its settings             its profile: who and where       -> who may share memory
  *     tries to reach its host's lowest  whom it reached               -> the topology
  *     shares memory with its host       where it listens, if there are several hosts
  *     connects to other hosts           everybody has everything
@@ -49,32 +49,32 @@ static horon_status_t open_socket(struct horon_joining *j, struct horon_error *e
                               &j->boot->fds, j->log, error);
 }
 
-static void give_card(const struct horon_joining *j, struct horon_writer *out)
+static void give_profile(const struct horon_joining *j, struct horon_writer *out)
 {
-    horon_card_encode(out, &j->mine);
+    horon_profile_encode(out, &j->mine);
 }
 
-static horon_status_t take_card(struct horon_joining *j, int rank, struct horon_reader *in,
-                                struct horon_error *error)
+static horon_status_t take_profile(struct horon_joining *j, int rank, struct horon_reader *in,
+                                   struct horon_error *error)
 {
-    struct horon_card *card = &j->cards[rank ? 1 : 0];
-    if (!horon_card_decode(in, card))
+    struct horon_profile *profile = &j->profiles[rank ? 1 : 0];
+    if (!horon_profile_decode(in, profile))
         return horon_error_set(error, HORON_ERR_PROTO,
-                               "rank %d put an unreadable card into the store", rank);
+                               "rank %d put an unreadable profile into the store", rank);
     struct horon_rank_info *info = &j->boot->ranks.infos[rank];
-    memcpy(j->boot->ranks.names[rank], card->name, sizeof card->name);
-    memcpy(info->socket, card->socket, sizeof card->socket);
-    memcpy(info->member, card->member, sizeof card->member);
-    info->group = card->group;
-    info->cores = card->cores;
-    info->same_machine = horon_card_same_machine(&j->mine, card);
-    return rank ? horon_card_check_settings(&j->cards[0], 0, card, rank, error) : HORON_OK;
+    memcpy(j->boot->ranks.names[rank], profile->name, sizeof profile->name);
+    memcpy(info->socket, profile->socket, sizeof profile->socket);
+    memcpy(info->member, profile->member, sizeof profile->member);
+    info->group = profile->group;
+    info->cores = profile->cores;
+    info->same_machine = horon_profile_same_machine(&j->mine, profile);
+    return rank ? horon_profile_check_settings(&j->profiles[0], 0, profile, rank, error) : HORON_OK;
 }
 
 static horon_status_t know_job(struct horon_joining *j, struct horon_error *error)
 {
     (void)error;
-    j->boot->job_id = j->hello.job = j->cards[0].job;
+    j->boot->job_id = j->hello.job = j->profiles[0].job;
     return HORON_OK;
 }
 
@@ -205,7 +205,7 @@ static uint32_t cores_of_host(const struct horon_joining *j)
     const int host = topology->host_of[j->id.rank];
     uint32_t least = 0;
     for (int i = 0; i < horon_topology_host_size(topology, host); i++)
-        least = horon_card_cores(
+        least = horon_profile_cores(
             least, j->boot->ranks.infos[horon_topology_rank_at(topology, host, i)].cores);
     return least;
 }
@@ -364,8 +364,8 @@ const struct horon_step horon_steps[HORON_STEP_COUNT] = {
     {.work_words = "looking at the settings",
      .work = open_socket,
      .round_words = "meeting the other ranks",
-     .give = give_card,
-     .take = take_card,
+     .give = give_profile,
+     .take = take_profile,
      .conclude = know_job},
     {.work_words = "looking for this host's ranks",
      .work = find_host,

@@ -24,15 +24,15 @@ static void read_rounds(const struct horon_blobs *blobs)
         struct horon_reader in = horon_reader_over(blobs->items[r].bytes, blobs->items[r].count);
         struct horon_error how;
         struct horon_addresses addresses;
-        struct horon_card card;
+        struct horon_profile profile;
         uint8_t weight;
         if (!horon_round_head_read(&in, &weight, &how))
             continue;
         assert(how.status == HORON_OK ||
                (how.text[0] && horon_status_from_peer((uint32_t)how.status) == how.status));
         struct horon_reader again = in;
-        if (horon_card_decode(&in, &card))
-            assert(memchr(card.name, 0, sizeof card.name));
+        if (horon_profile_decode(&in, &profile))
+            assert(memchr(profile.name, 0, sizeof profile.name));
         if (horon_addresses_decode(&again, &addresses))
             assert(addresses.count <= HORON_ADDRESSES_MAX);
     }

@@ -2,12 +2,12 @@
 /*
  * The store behind the handshake: three ranks of one server, each saying anything, joining, leaving
  * and running out of time as a script tells; and, chosen by the first byte, the decoders of a rank:
- * the answer of a round, a card, addresses. Whatever comes: no more memory than what came, and a
+ * the answer of a round, a profile, addresses. Whatever comes: no more memory than what came, and a
  * member gets whole frames only.
  */
 #undef NDEBUG
 
-#include "boot/card.h"
+#include "boot/profile.h"
 #include "boot/store/core.h"
 
 #include <assert.h>
@@ -152,20 +152,20 @@ static void decode_blobs(const uint8_t *data, size_t bytes)
     horon_blobs_deinit(&blobs);
 }
 
-static void decode_card(const uint8_t *data, size_t bytes)
+static void decode_profile(const uint8_t *data, size_t bytes)
 {
-    struct horon_card *card = calloc(2, sizeof *card);
+    struct horon_profile *profile = calloc(2, sizeof *profile);
     struct horon_reader in = horon_reader_over(data, bytes);
     struct horon_error error;
-    assert(card);
-    if (horon_card_decode(&in, card)) {
-        assert(strlen(card->name) < sizeof card->name);
-        assert(strlen(card->socket) < sizeof card->socket);
-        card[1].settings_hash = card->settings_hash + 1;
-        horon_card_check_settings(card, 0, card + 1, 1, &error);
-        horon_card_same_machine(card, card + 1);
+    assert(profile);
+    if (horon_profile_decode(&in, profile)) {
+        assert(strlen(profile->name) < sizeof profile->name);
+        assert(strlen(profile->socket) < sizeof profile->socket);
+        profile[1].settings_hash = profile->settings_hash + 1;
+        horon_profile_check_settings(profile, 0, profile + 1, 1, &error);
+        horon_profile_same_machine(profile, profile + 1);
     }
-    free(card);
+    free(profile);
 }
 
 static void decode_addresses(const uint8_t *data, size_t bytes)
@@ -185,7 +185,7 @@ static void decode_addresses(const uint8_t *data, size_t bytes)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     static void (*const parts[])(const uint8_t *, size_t) = {play_server, play_server, decode_blobs,
-                                                             decode_card, decode_addresses};
+                                                             decode_profile, decode_addresses};
     if (bytes > 0)
         parts[data[0] % (sizeof parts / sizeof parts[0])](data + 1, bytes - 1);
     return 0;

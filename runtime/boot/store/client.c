@@ -240,7 +240,8 @@ static horon_status_t tcp_put(struct horon_store *base, const void *blob, size_t
     const size_t all_bytes = HORON_STORE_PUT_BYTES + bytes;
     uint8_t *frame = bytes <= HORON_STORE_BLOB_BYTES_MAX ? queue(store, all_bytes) : NULL;
     if (!frame)
-        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a card of %zu bytes", bytes);
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a profile of %zu bytes",
+                               bytes);
     struct horon_writer out = horon_writer_over(frame, all_bytes);
     horon_write_u32(&out, (uint32_t)(all_bytes - 4));
     horon_write_u8(&out, HORON_STORE_PUT);

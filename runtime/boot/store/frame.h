@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HORON_STORE_BLOB_BYTES_MAX 16384 /* a rank's card: its addresses and settings */
+#define HORON_STORE_BLOB_BYTES_MAX 16384 /* a rank's profile: its addresses and settings */
 #define HORON_BOOT_SIZE_MAX 65536        /* ranks; ALL then stays below 2^31 bytes */
 #define HORON_STORE_NO_LIMIT UINT32_MAX
 #define HORON_STORE_PUT_BYTES 14 /* of a PUT before its blob, the length included */

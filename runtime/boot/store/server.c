@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sockets around store/core.c: a greeter proves who connects, then each connection feeds one member
- * of the core and drains what the core has for it. Everything hangs on one pump, whose descriptor
- * is the server's; limits that pass make it readable too.
+ * Sockets around store/core.c: a acceptor proves who connects, then each connection feeds one
+ * member of the core and drains what the core has for it. Everything hangs on one pump, whose
+ * descriptor is the server's; limits that pass make it readable too.
  */
 #include "boot/store/server.h"
 
 #include "alloc.h"
+#include "boot/accept.h"
 #include "boot/fds.h"
-#include "boot/greet.h"
 #include "boot/identity/user_key.h"
 #include "boot/pump.h"
 #include "boot/refusals.h"
@@ -38,7 +38,7 @@ struct visitor {
 struct horon_store_server {
     struct horon_pump pump;
     struct horon_auth_key key;
-    struct horon_greeter *greeter;
+    struct horon_acceptor *acceptor;
     struct horon_store_core *core;
     struct horon_timer timer; /* the next limit of a member */
     struct visitor *visitors;
@@ -236,7 +236,7 @@ static void arrived(void *arg, const struct horon_proven *proven)
         send_home(visitor, first);
     if (server->sessions_max &&
         horon_store_core_full_sessions(server->core) >= server->sessions_max)
-        horon_greeter_stop(server->greeter); /* who comes now wants the server after us */
+        horon_acceptor_stop(server->acceptor); /* who comes now wants the server after us */
     return;
 refused:
     HORON_LOG_WARN(server->log,
@@ -352,23 +352,23 @@ static horon_status_t start(struct horon_store_server *server,
         *errno_out = errno;
         return say_not_listening(options, &addresses.items[0], *errno_out, error);
     }
-    struct horon_greeter_options greeting = {.pump = &server->pump,
-                                             .key = &server->key,
-                                             .loopback_only = !server->key.given,
-                                             .patience_ns = GUEST_PATIENCE_NS,
-                                             .arrived = arrived,
-                                             .refused = refused,
-                                             .arg = server};
-    greeting.hello = (struct horon_hello){.protocol_min = HORON_PROTOCOL_MIN,
-                                          .protocol_max = HORON_PROTOCOL_MAX,
-                                          .role = HORON_ROLE_STORE,
-                                          .rank = options->rank,
-                                          .job = options->job,
-                                          .size = (uint32_t)options->size};
+    struct horon_acceptor_options accepting = {.pump = &server->pump,
+                                               .key = &server->key,
+                                               .loopback_only = !server->key.given,
+                                               .patience_ns = GUEST_PATIENCE_NS,
+                                               .arrived = arrived,
+                                               .refused = refused,
+                                               .arg = server};
+    accepting.hello = (struct horon_hello){.protocol_min = HORON_PROTOCOL_MIN,
+                                           .protocol_max = HORON_PROTOCOL_MAX,
+                                           .role = HORON_ROLE_STORE,
+                                           .rank = options->rank,
+                                           .job = options->job,
+                                           .size = (uint32_t)options->size};
     horon_status_t status =
-        horon_random(greeting.hello.member, sizeof greeting.hello.member, error);
+        horon_random(accepting.hello.member, sizeof accepting.hello.member, error);
     if (status == HORON_OK)
-        status = horon_greeter_create(&greeting, fds, count, &server->greeter, error);
+        status = horon_acceptor_create(&accepting, fds, count, &server->acceptor, error);
     for (int i = 0; i < count && status != HORON_OK; i++)
         close(fds[i]);
     return status;
@@ -463,7 +463,7 @@ void horon_store_server_destroy(struct horon_store_server *server)
 {
     if (!server)
         return;
-    horon_greeter_destroy(server->greeter);
+    horon_acceptor_destroy(server->acceptor);
     const uint64_t times = horon_refusals_times(&server->refusals);
     if (server->outlives_joining && times > (uint64_t)server->refusals.count)
         HORON_LOG_WARN(server->log, "the store turned %" PRIu64 " connections away in all", times);

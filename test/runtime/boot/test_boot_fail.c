@@ -3,7 +3,7 @@
 #undef NDEBUG
 #include "boots.h"
 
-#include "boot/card.h"
+#include "boot/profile.h"
 #include "boot/store/frame.h"
 #include "boot/store/server.h"
 #include "boot/store/store.h"
@@ -278,14 +278,14 @@ static struct horon_writer begin_blob(uint8_t *bytes, size_t byte_count)
     return out;
 }
 
-/* Rank 1 as far as it takes for rank 0 to have read its card. @p arg is where to join. */
+/* Rank 1 as far as it takes for rank 0 to have read its profile. @p arg is where to join. */
 static void *leave_after_two_rounds(void *arg)
 {
     uint8_t bytes[HORON_STORE_BLOB_BYTES_MAX];
     struct horon_pump pump;
     struct horon_auth_key key;
     struct horon_config config;
-    struct horon_card card;
+    struct horon_profile profile;
     struct horon_store *store = NULL;
     struct horon_error error = {0};
     const struct horon_store_options options = {.pump = &pump,
@@ -299,13 +299,13 @@ static void *leave_after_two_rounds(void *arg)
                                                 .address = arg,
                                                 .who = "a test"};
     assert_int_equal(horon_config_load(&config, NULL, NULL, &error), HORON_OK);
-    assert_int_equal(horon_card_fill(&card, &config, &error), HORON_OK);
-    strcpy(card.name, "elsewhere");
+    assert_int_equal(horon_profile_fill(&profile, &config, &error), HORON_OK);
+    strcpy(profile.name, "elsewhere");
     assert_int_equal(horon_auth_key_init(&key, "a secret of these tests", 23, &error), HORON_OK);
     assert_int_equal(horon_pump_init(&pump, &error), HORON_OK);
     assert_int_equal(horon_store_open(&options, &store, &error), HORON_OK);
     struct horon_writer out = begin_blob(bytes, sizeof bytes);
-    horon_card_encode(&out, &card);
+    horon_profile_encode(&out, &profile);
     take_part(store, &pump, &out);
     out = begin_blob(bytes, sizeof bytes);
     horon_write_u32(&out, 1); /* leads a host of its own */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a rank tells all others through the store: the blobs of the rounds of joining. */
-#ifndef HORON_BOOT_CARD_H
-#define HORON_BOOT_CARD_H
+#ifndef HORON_BOOT_PROFILE_H
+#define HORON_BOOT_PROFILE_H
 
 #include "boot/auth.h"
 #include "boot/identity/address.h"
@@ -12,11 +12,11 @@
 
 #include <stdint.h>
 
-#define HORON_CARD_SETTINGS_BYTES 4096
-#define HORON_CARD_SOCKET_BYTES 80
+#define HORON_PROFILE_SETTINGS_BYTES 4096
+#define HORON_PROFILE_SOCKET_BYTES 80
 
 /** First round: who and where I am. */
-struct horon_card {
+struct horon_profile {
     uint8_t member[HORON_MEMBER_BYTES];
     uint64_t job;        /* random; rank 0's becomes the job's */
     char name[64];       /* of the host, for people */
@@ -24,29 +24,29 @@ struct horon_card {
     uint64_t network[2]; /* device and inode of the network namespace; 0, 0: not known */
     uint64_t group;      /* hash of the memory control group's path: equal ones share a limit */
     uint32_t cores;      /* that are online, as this process sees it; 0: not known */
-    char socket[HORON_CARD_SOCKET_BYTES]; /* abstract unix socket; "": shares no memory */
+    char socket[HORON_PROFILE_SOCKET_BYTES]; /* abstract unix socket; "": shares no memory */
     uint64_t settings_hash;
-    char settings[HORON_CARD_SETTINGS_BYTES]; /* "NAME=value\n" of all that must agree */
+    char settings[HORON_PROFILE_SETTINGS_BYTES]; /* "NAME=value\n" of all that must agree */
 };
 
 /** Fills all but job and socket. */
-horon_status_t horon_card_fill(struct horon_card *card, const struct horon_config *config,
-                               struct horon_error *error);
+horon_status_t horon_profile_fill(struct horon_profile *profile, const struct horon_config *config,
+                                  struct horon_error *error);
 
-void horon_card_encode(struct horon_writer *out, const struct horon_card *card);
-/** @return false if the bytes are no card */
-bool horon_card_decode(struct horon_reader *in, struct horon_card *card);
+void horon_profile_encode(struct horon_writer *out, const struct horon_profile *profile);
+/** @return false if the bytes are no profile */
+bool horon_profile_decode(struct horon_reader *in, struct horon_profile *profile);
 
 /** May these two share memory, as far as one can know without trying? */
-bool horon_card_same_machine(const struct horon_card *a, const struct horon_card *b);
+bool horon_profile_same_machine(const struct horon_profile *a, const struct horon_profile *b);
 
 /** The fewest cores that somebody sees of a host, of two counts; 0 counts for nothing. */
-uint32_t horon_card_cores(uint32_t a, uint32_t b);
+uint32_t horon_profile_cores(uint32_t a, uint32_t b);
 
 /** @return OK | ERR_CONFIG, naming the first setting that differs, with both values */
-horon_status_t horon_card_check_settings(const struct horon_card *mine, int my_rank,
-                                         const struct horon_card *theirs, int their_rank,
-                                         struct horon_error *error);
+horon_status_t horon_profile_check_settings(const struct horon_profile *mine, int my_rank,
+                                            const struct horon_profile *theirs, int their_rank,
+                                            struct horon_error *error);
 
 /** Later round: where I listen. */
 void horon_addresses_encode(struct horon_writer *out, const struct horon_addresses *addresses);

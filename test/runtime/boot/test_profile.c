@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Cards and addresses there and back, cut at every byte; machines and settings told apart. */
 #undef NDEBUG
-#include "boot/card.h"
+#include "boot/profile.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,97 +12,97 @@
 #include <stdio.h>
 #include <string.h>
 
-static void fill(struct horon_card *card)
+static void fill(struct horon_profile *profile)
 {
     struct horon_config config;
     struct horon_error error = {0};
     static const char *const settings[] = {"FUSION_BYTES=64m", "JOB_KEY=a secret of these tests",
                                            NULL};
     assert_int_equal(horon_config_load(&config, settings, NULL, &error), HORON_OK);
-    assert_int_equal(horon_card_fill(card, &config, &error), HORON_OK);
-    card->job = UINT64_C(0x1122334455667788);
-    strcpy(card->socket, "horon-3-abc");
+    assert_int_equal(horon_profile_fill(profile, &config, &error), HORON_OK);
+    profile->job = UINT64_C(0x1122334455667788);
+    strcpy(profile->socket, "horon-3-abc");
 }
 
-static void test_card_survives_the_way(void **state)
+static void test_profile_survives_the_way(void **state)
 {
-    uint8_t bytes[sizeof(struct horon_card)];
-    struct horon_card card, copy;
+    uint8_t bytes[sizeof(struct horon_profile)];
+    struct horon_profile profile, copy;
     (void)state;
-    fill(&card);
+    fill(&profile);
     struct horon_writer out = horon_writer_over(bytes, sizeof bytes);
-    horon_card_encode(&out, &card);
+    horon_profile_encode(&out, &profile);
     assert_true(out.ok);
     memset(&copy, 0, sizeof copy);
     struct horon_reader in = horon_reader_over(bytes, out.used);
-    assert_true(horon_card_decode(&in, &copy));
-    assert_memory_equal(copy.member, card.member, sizeof card.member);
-    assert_true(copy.job == card.job && copy.group == card.group);
-    assert_true(card.cores > 0 && copy.cores == card.cores);
-    assert_string_equal(copy.name, card.name);
+    assert_true(horon_profile_decode(&in, &copy));
+    assert_memory_equal(copy.member, profile.member, sizeof profile.member);
+    assert_true(copy.job == profile.job && copy.group == profile.group);
+    assert_true(profile.cores > 0 && copy.cores == profile.cores);
+    assert_string_equal(copy.name, profile.name);
     assert_string_equal(copy.socket, "horon-3-abc");
-    assert_string_equal(copy.settings, card.settings);
-    assert_true(copy.settings_hash == card.settings_hash);
-    assert_true(horon_card_same_machine(&card, &copy));
+    assert_string_equal(copy.settings, profile.settings);
+    assert_true(copy.settings_hash == profile.settings_hash);
+    assert_true(horon_profile_same_machine(&profile, &copy));
     for (size_t cut = 0; cut < out.used; cut++) {
         in = horon_reader_over(bytes, cut);
-        assert_false(horon_card_decode(&in, &copy));
+        assert_false(horon_profile_decode(&in, &copy));
     }
 }
 
-static void test_card_fewest_cores_count(void **state)
+static void test_profile_fewest_cores_count(void **state)
 {
     (void)state;
-    assert_int_equal(horon_card_cores(4, 2), 2);
-    assert_int_equal(horon_card_cores(2, 4), 2);
-    assert_int_equal(horon_card_cores(0, 3), 3);
-    assert_int_equal(horon_card_cores(3, 0), 3);
-    assert_int_equal(horon_card_cores(0, 0), 0);
+    assert_int_equal(horon_profile_cores(4, 2), 2);
+    assert_int_equal(horon_profile_cores(2, 4), 2);
+    assert_int_equal(horon_profile_cores(0, 3), 3);
+    assert_int_equal(horon_profile_cores(3, 0), 3);
+    assert_int_equal(horon_profile_cores(0, 0), 0);
 }
 
-static void test_card_never_holds_the_key(void **state)
+static void test_profile_never_holds_the_key(void **state)
 {
-    struct horon_card card;
+    struct horon_profile profile;
     (void)state;
-    fill(&card);
-    assert_non_null(strstr(card.settings, "FUSION_BYTES="));
-    assert_null(strstr(card.settings, "JOB_KEY"));
-    assert_null(memmem(&card, sizeof card, "a secret", 8));
+    fill(&profile);
+    assert_non_null(strstr(profile.settings, "FUSION_BYTES="));
+    assert_null(strstr(profile.settings, "JOB_KEY"));
+    assert_null(memmem(&profile, sizeof profile, "a secret", 8));
 }
 
-static void test_card_other_kernel_or_network_is_another_machine(void **state)
+static void test_profile_other_kernel_or_network_is_another_machine(void **state)
 {
-    struct horon_card a, b;
+    struct horon_profile a, b;
     (void)state;
     fill(&a);
     b = a;
     b.network[1]++;
-    assert_false(horon_card_same_machine(&a, &b));
+    assert_false(horon_profile_same_machine(&a, &b));
     b = a;
     b.boot_id[0] ^= 1;
-    assert_false(horon_card_same_machine(&a, &b));
+    assert_false(horon_profile_same_machine(&a, &b));
     a.boot_id[0] = 0; /* nothing known is not the same */
     b = a;
-    assert_false(horon_card_same_machine(&a, &b));
+    assert_false(horon_profile_same_machine(&a, &b));
 }
 
-static void test_card_settings_that_differ_are_named(void **state)
+static void test_profile_settings_that_differ_are_named(void **state)
 {
-    struct horon_card a, b;
+    struct horon_profile a, b;
     struct horon_error error = {0};
     (void)state;
     fill(&a);
     b = a;
     strcpy(a.name, "host-a");
     strcpy(b.name, "host-b");
-    assert_int_equal(horon_card_check_settings(&a, 0, &b, 1, &error), HORON_OK);
+    assert_int_equal(horon_profile_check_settings(&a, 0, &b, 1, &error), HORON_OK);
     b.settings_hash++;
-    assert_int_equal(horon_card_check_settings(&a, 0, &b, 1, &error), HORON_ERR_CONFIG);
+    assert_int_equal(horon_profile_check_settings(&a, 0, &b, 1, &error), HORON_ERR_CONFIG);
     assert_non_null(strstr(error.text, "different releases"));
     char *digit = strstr(b.settings, "FUSION_BYTES=6");
     assert_non_null(digit);
     digit[strlen("FUSION_BYTES=")] = '7';
-    assert_int_equal(horon_card_check_settings(&a, 0, &b, 1, &error), HORON_ERR_CONFIG);
+    assert_int_equal(horon_profile_check_settings(&a, 0, &b, 1, &error), HORON_ERR_CONFIG);
     assert_non_null(strstr(error.text, "HORON_FUSION_BYTES=67108864 on rank 0 (host-a)"));
     assert_non_null(strstr(error.text, "HORON_FUSION_BYTES=77108864 on rank 1 (host-b)"));
 }
@@ -148,11 +148,11 @@ static void test_addresses_too_many_or_of_no_family_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_card_survives_the_way),
-        cmocka_unit_test(test_card_fewest_cores_count),
-        cmocka_unit_test(test_card_never_holds_the_key),
-        cmocka_unit_test(test_card_other_kernel_or_network_is_another_machine),
-        cmocka_unit_test(test_card_settings_that_differ_are_named),
+        cmocka_unit_test(test_profile_survives_the_way),
+        cmocka_unit_test(test_profile_fewest_cores_count),
+        cmocka_unit_test(test_profile_never_holds_the_key),
+        cmocka_unit_test(test_profile_other_kernel_or_network_is_another_machine),
+        cmocka_unit_test(test_profile_settings_that_differ_are_named),
         cmocka_unit_test(test_addresses_survive_the_way),
         cmocka_unit_test(test_addresses_too_many_or_of_no_family_are_refused),
     };

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A card says what cannot be asked over a connection that does not exist yet. Its settings travel
- * as text, so that a difference can be named with both values; the hash decides whether there is
- * one.
+ * A profile says what cannot be asked over a connection that does not exist yet. Its settings
+ * travel as text, so that a difference can be named with both values; the hash decides whether
+ * there is one.
  */
-#include "boot/card.h"
+#include "boot/profile.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -38,8 +38,8 @@ static uint64_t hash_of_group(void)
     return XXH3_64bits_withSeed(text, got > 0 ? (size_t)got : 0, space);
 }
 
-static horon_status_t write_settings(struct horon_card *card, const struct horon_config *config,
-                                     struct horon_error *error)
+static horon_status_t write_settings(struct horon_profile *profile,
+                                     const struct horon_config *config, struct horon_error *error)
 {
     size_t count, used = 0;
     const struct horon_config_row *rows = horon_config_rows(&count);
@@ -48,84 +48,84 @@ static horon_status_t write_settings(struct horon_card *card, const struct horon
         if (!rows[i].agreed || rows[i].secret)
             continue;
         horon_config_format(config, &rows[i], value, sizeof value);
-        int wrote = snprintf(card->settings + used, sizeof card->settings - used, "%s=%s\n",
+        int wrote = snprintf(profile->settings + used, sizeof profile->settings - used, "%s=%s\n",
                              rows[i].name, value);
         used += (size_t)wrote;
-        if (used >= sizeof card->settings)
+        if (used >= sizeof profile->settings)
             return horon_error_set(error, HORON_ERR_CONFIG, "the settings are too long");
     }
-    card->settings_hash = horon_config_agreed_hash(config);
+    profile->settings_hash = horon_config_agreed_hash(config);
     return HORON_OK;
 }
 
-horon_status_t horon_card_fill(struct horon_card *card, const struct horon_config *config,
-                               struct horon_error *error)
+horon_status_t horon_profile_fill(struct horon_profile *profile, const struct horon_config *config,
+                                  struct horon_error *error)
 {
     struct stat network;
-    memset(card, 0, sizeof *card);
-    if (gethostname(card->name, sizeof card->name - 1) != 0 || !card->name[0])
-        snprintf(card->name, sizeof card->name, "unnamed");
-    read_line("/proc/sys/kernel/random/boot_id", card->boot_id, sizeof card->boot_id);
+    memset(profile, 0, sizeof *profile);
+    if (gethostname(profile->name, sizeof profile->name - 1) != 0 || !profile->name[0])
+        snprintf(profile->name, sizeof profile->name, "unnamed");
+    read_line("/proc/sys/kernel/random/boot_id", profile->boot_id, sizeof profile->boot_id);
     if (stat("/proc/self/ns/net", &network) == 0) {
-        card->network[0] = (uint64_t)network.st_dev;
-        card->network[1] = (uint64_t)network.st_ino;
+        profile->network[0] = (uint64_t)network.st_dev;
+        profile->network[1] = (uint64_t)network.st_ino;
     }
-    card->group = hash_of_group();
+    profile->group = hash_of_group();
     /* not the affinity of this thread, which is for the ranks to share out */
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    card->cores = cores > 0 ? (uint32_t)cores : 0;
-    horon_status_t status = horon_random(card->member, sizeof card->member, error);
-    return status == HORON_OK ? write_settings(card, config, error) : status;
+    profile->cores = cores > 0 ? (uint32_t)cores : 0;
+    horon_status_t status = horon_random(profile->member, sizeof profile->member, error);
+    return status == HORON_OK ? write_settings(profile, config, error) : status;
 }
 
-void horon_card_encode(struct horon_writer *out, const struct horon_card *card)
+void horon_profile_encode(struct horon_writer *out, const struct horon_profile *profile)
 {
-    horon_write_bytes(out, card->member, sizeof card->member);
-    horon_write_u64(out, card->job);
-    horon_write_string(out, card->name);
-    horon_write_string(out, card->boot_id);
-    horon_write_u64(out, card->network[0]);
-    horon_write_u64(out, card->network[1]);
-    horon_write_u64(out, card->group);
-    horon_write_u32(out, card->cores);
-    horon_write_string(out, card->socket);
-    horon_write_u64(out, card->settings_hash);
-    horon_write_string(out, card->settings);
+    horon_write_bytes(out, profile->member, sizeof profile->member);
+    horon_write_u64(out, profile->job);
+    horon_write_string(out, profile->name);
+    horon_write_string(out, profile->boot_id);
+    horon_write_u64(out, profile->network[0]);
+    horon_write_u64(out, profile->network[1]);
+    horon_write_u64(out, profile->group);
+    horon_write_u32(out, profile->cores);
+    horon_write_string(out, profile->socket);
+    horon_write_u64(out, profile->settings_hash);
+    horon_write_string(out, profile->settings);
 }
 
-bool horon_card_decode(struct horon_reader *in, struct horon_card *card)
+bool horon_profile_decode(struct horon_reader *in, struct horon_profile *profile)
 {
-    const void *member = horon_read_view(in, sizeof card->member);
+    const void *member = horon_read_view(in, sizeof profile->member);
     if (!member)
         return false;
-    memcpy(card->member, member, sizeof card->member);
-    card->job = horon_read_u64(in);
-    horon_read_string(in, card->name, sizeof card->name);
-    horon_read_string(in, card->boot_id, sizeof card->boot_id);
-    card->network[0] = horon_read_u64(in);
-    card->network[1] = horon_read_u64(in);
-    card->group = horon_read_u64(in);
-    card->cores = horon_read_u32(in);
-    horon_read_string(in, card->socket, sizeof card->socket);
-    card->settings_hash = horon_read_u64(in);
-    horon_read_string(in, card->settings, sizeof card->settings);
+    memcpy(profile->member, member, sizeof profile->member);
+    profile->job = horon_read_u64(in);
+    horon_read_string(in, profile->name, sizeof profile->name);
+    horon_read_string(in, profile->boot_id, sizeof profile->boot_id);
+    profile->network[0] = horon_read_u64(in);
+    profile->network[1] = horon_read_u64(in);
+    profile->group = horon_read_u64(in);
+    profile->cores = horon_read_u32(in);
+    horon_read_string(in, profile->socket, sizeof profile->socket);
+    profile->settings_hash = horon_read_u64(in);
+    horon_read_string(in, profile->settings, sizeof profile->settings);
     return horon_reader_finished(in);
 }
 
-uint32_t horon_card_cores(uint32_t a, uint32_t b)
+uint32_t horon_profile_cores(uint32_t a, uint32_t b)
 {
     return a && (!b || a < b) ? a : b;
 }
 
-bool horon_card_same_machine(const struct horon_card *a, const struct horon_card *b)
+bool horon_profile_same_machine(const struct horon_profile *a, const struct horon_profile *b)
 {
     return a->boot_id[0] && strcmp(a->boot_id, b->boot_id) == 0 && a->network[1] != 0 &&
            a->network[0] == b->network[0] && a->network[1] == b->network[1];
 }
 
-horon_status_t horon_card_check_settings(const struct horon_card *mine, int my_rank,
-                                         const struct horon_card *theirs, int their_rank,
-                                         struct horon_error *error)
+horon_status_t horon_profile_check_settings(const struct horon_profile *mine, int my_rank,
+                                            const struct horon_profile *theirs, int their_rank,
+                                            struct horon_error *error)
 {
     const char *a = mine->settings, *b = theirs->settings;
     if (mine->settings_hash == theirs->settings_hash)

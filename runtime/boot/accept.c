@@ -6,7 +6,7 @@
  * leaves for the newest; whoever fills the house from one address finds only half of it open.
  * When the process is out of descriptors accepting pauses; the kernel's queue holds the rest.
  */
-#include "boot/greet.h"
+#include "boot/accept.h"
 
 #include "alloc.h"
 #include "boot/fds.h"
@@ -29,7 +29,7 @@
 #define DESCRIPTORS_A_GUEST 4 /* of all that the process may have */
 
 struct guest {
-    struct horon_greeter *greeter;
+    struct horon_acceptor *acceptor;
     struct guest *next;
     struct horon_watch watch;
     struct horon_auth auth;
@@ -38,12 +38,12 @@ struct guest {
 };
 
 struct listener {
-    struct horon_greeter *greeter;
+    struct horon_acceptor *acceptor;
     struct horon_watch watch;
 };
 
-struct horon_greeter {
-    struct horon_greeter_options options;
+struct horon_acceptor {
+    struct horon_acceptor_options options;
     struct guest *guests; /* newest first, so the last is the next to run out of time */
     int guest_count, guests_max;
     bool stopped;
@@ -54,43 +54,43 @@ struct horon_greeter {
     struct listener listeners[HORON_GREET_LISTENERS_MAX];
 };
 
-static void schedule(struct horon_greeter *greeter)
+static void schedule(struct horon_acceptor *acceptor)
 {
-    uint64_t earliest = greeter->resume_ns ? greeter->resume_ns : UINT64_MAX;
-    for (const struct guest *guest = greeter->guests; guest; guest = guest->next)
+    uint64_t earliest = acceptor->resume_ns ? acceptor->resume_ns : UINT64_MAX;
+    for (const struct guest *guest = acceptor->guests; guest; guest = guest->next)
         earliest = guest->leave_ns < earliest ? guest->leave_ns : earliest;
     if (earliest == UINT64_MAX)
-        horon_pump_untimer(greeter->options.pump, &greeter->timer);
+        horon_pump_untimer(acceptor->options.pump, &acceptor->timer);
     else
-        horon_pump_timer(greeter->options.pump, &greeter->timer, earliest);
+        horon_pump_timer(acceptor->options.pump, &acceptor->timer, earliest);
 }
 
-static void set_paused(struct horon_greeter *greeter, bool paused)
+static void set_paused(struct horon_acceptor *acceptor, bool paused)
 {
-    for (int i = 0; i < greeter->listener_count && !greeter->stopped; i++) {
-        struct horon_watch *watch = &greeter->listeners[i].watch;
+    for (int i = 0; i < acceptor->listener_count && !acceptor->stopped; i++) {
+        struct horon_watch *watch = &acceptor->listeners[i].watch;
         if (paused)
-            horon_pump_unwatch(greeter->options.pump, watch);
+            horon_pump_unwatch(acceptor->options.pump, watch);
         else
-            horon_pump_watch(greeter->options.pump, watch, EPOLLIN, NULL);
+            horon_pump_watch(acceptor->options.pump, watch, EPOLLIN, NULL);
     }
 }
 
 /* Unlinks and frees a guest. @return its socket, now the caller's */
 static int dismiss(struct guest *guest)
 {
-    struct horon_greeter *greeter = guest->greeter;
+    struct horon_acceptor *acceptor = guest->acceptor;
     int fd = guest->watch.fd;
-    struct guest **at = &greeter->guests;
+    struct guest **at = &acceptor->guests;
     while (*at != guest)
         at = &(*at)->next;
     *at = guest->next;
-    greeter->guest_count--;
-    horon_pump_unwatch(greeter->options.pump, &guest->watch);
+    acceptor->guest_count--;
+    horon_pump_unwatch(acceptor->options.pump, &guest->watch);
     horon_auth_deinit(&guest->auth);
     horon_free(guest);
-    assert(greeter->guest_count >= 0);
-    schedule(greeter);
+    assert(acceptor->guest_count >= 0);
+    schedule(acceptor);
     return fd;
 }
 
@@ -110,7 +110,7 @@ static const char *name_guest(int fd, const struct horon_address *from,
 /* A guest that has proven the key and hangs up without a reason keeps another connection to us. */
 static void refuse(struct guest *guest, struct horon_error *error)
 {
-    const struct horon_greeter_options options = guest->greeter->options;
+    const struct horon_acceptor_options options = guest->acceptor->options;
     const bool proven = guest->auth.state == HORON_AUTH_READ_CONFIRM;
     const struct horon_hello theirs = guest->auth.theirs;
     char from[HORON_ADDRESS_TEXT_BYTES];
@@ -127,7 +127,7 @@ static void refuse(struct guest *guest, struct horon_error *error)
 static void welcome(struct guest *guest)
 {
     const int on = 1;
-    const struct horon_greeter_options options = guest->greeter->options;
+    const struct horon_acceptor_options options = guest->acceptor->options;
     struct horon_proven proven = horon_auth_take(&guest->auth, guest->watch.fd);
     const bool local = guest->from.any.sa_family == AF_UNIX;
     dismiss(guest);
@@ -141,7 +141,7 @@ static void prove(struct guest *guest)
 {
     uint32_t events = 0;
     struct horon_error error = {0};
-    const struct horon_greeter_options *options = &guest->greeter->options;
+    const struct horon_acceptor_options *options = &guest->acceptor->options;
     horon_status_t status = horon_prove_turn(guest->watch.fd, &guest->auth, &events, &error);
     if (status == HORON_OK)
         status = horon_hello_check(&options->hello, &guest->auth.theirs, &error);
@@ -162,16 +162,16 @@ static void guest_ready(void *arg, uint32_t events)
 }
 
 /* @return why this connection is not even a guest; NULL: it is */
-static const char *objection(const struct horon_greeter *greeter, int fd,
+static const char *objection(const struct horon_acceptor *acceptor, int fd,
                              const struct horon_address *from)
 {
-    const struct horon_greeter_options *options = &greeter->options;
+    const struct horon_acceptor_options *options = &acceptor->options;
     if (options->loopback_only && !horon_address_is_loopback(from))
         return "without a job key only loopback is accepted";
     return options->objection ? options->objection(options->arg, fd) : NULL;
 }
 
-static void turn_away(struct horon_greeter *greeter, int fd, const struct horon_address *from,
+static void turn_away(struct horon_acceptor *acceptor, int fd, const struct horon_address *from,
                       const char *why)
 {
     char text[HORON_ADDRESS_TEXT_BYTES];
@@ -179,8 +179,9 @@ static void turn_away(struct horon_greeter *greeter, int fd, const struct horon_
     horon_error_set(&error, HORON_ERR_AUTH, "%s", why);
     name_guest(fd, from, text);
     close(fd);
-    if (greeter->options.refused)
-        greeter->options.refused(greeter->options.arg, HORON_REFUSALS_NOBODY, false, text, &error);
+    if (acceptor->options.refused)
+        acceptor->options.refused(acceptor->options.arg, HORON_REFUSALS_NOBODY, false, text,
+                                  &error);
 }
 
 /* A network is one source: it has more addresses of version 6 than anybody can count. */
@@ -199,107 +200,107 @@ static void show_out(struct guest *guest)
 }
 
 /* Before one more comes. The list is newest first: the last one found is the oldest. */
-static void make_room(struct horon_greeter *greeter, const struct horon_address *from)
+static void make_room(struct horon_acceptor *acceptor, const struct horon_address *from)
 {
     struct guest *oldest = NULL, *oldest_of_source = NULL;
     int of_source = 0;
-    for (struct guest *guest = greeter->guests; guest; guest = guest->next) {
+    for (struct guest *guest = acceptor->guests; guest; guest = guest->next) {
         oldest = guest;
         if (!same_source(&guest->from, from))
             continue;
         oldest_of_source = guest;
         of_source++;
     }
-    if (of_source >= greeter->guests_max / 2)
+    if (of_source >= acceptor->guests_max / 2)
         show_out(oldest_of_source);
-    else if (greeter->guest_count >= greeter->guests_max)
+    else if (acceptor->guest_count >= acceptor->guests_max)
         show_out(oldest);
 }
 
-static void admit(struct horon_greeter *greeter, int fd, const struct horon_address *from)
+static void admit(struct horon_acceptor *acceptor, int fd, const struct horon_address *from)
 {
     uint8_t random[HORON_AUTH_RANDOM_BYTES];
-    const char *why = objection(greeter, fd, from);
+    const char *why = objection(acceptor, fd, from);
     if (why) {
-        turn_away(greeter, fd, from, why);
+        turn_away(acceptor, fd, from, why);
         return;
     }
-    make_room(greeter, from);
+    make_room(acceptor, from);
     struct guest *guest = horon_zalloc(1, sizeof *guest);
     if (!guest || horon_random(random, sizeof random, NULL) != HORON_OK) {
         horon_free(guest);
-        turn_away(greeter, fd, from, "no memory to greet it");
+        turn_away(acceptor, fd, from, "no memory for another connection");
         return;
     }
-    guest->greeter = greeter;
+    guest->acceptor = acceptor;
     guest->watch = (struct horon_watch){.ready = guest_ready, .arg = guest, .fd = fd};
     guest->from = *from;
-    guest->leave_ns = horon_clock_ns() + greeter->options.patience_ns;
-    guest->next = greeter->guests;
-    greeter->guests = guest;
-    greeter->guest_count++;
-    horon_auth_init(&guest->auth, HORON_SIDE_ACCEPTOR, greeter->options.key,
-                    &greeter->options.hello, random);
+    guest->leave_ns = horon_clock_ns() + acceptor->options.patience_ns;
+    guest->next = acceptor->guests;
+    acceptor->guests = guest;
+    acceptor->guest_count++;
+    horon_auth_init(&guest->auth, HORON_SIDE_ACCEPTOR, acceptor->options.key,
+                    &acceptor->options.hello, random);
     explicit_bzero(random, sizeof random);
-    assert(greeter->guest_count <= greeter->guests_max);
-    schedule(greeter);
+    assert(acceptor->guest_count <= acceptor->guests_max);
+    schedule(acceptor);
     prove(guest);
 }
 
-static void pause_for_want(struct horon_greeter *greeter, int why)
+static void pause_for_want(struct horon_acceptor *acceptor, int why)
 {
     struct horon_error error;
     const uint64_t now = horon_clock_ns();
-    struct guest *oldest = greeter->guests;
+    struct guest *oldest = acceptor->guests;
     while (oldest && oldest->next)
         oldest = oldest->next;
-    if (oldest && oldest->leave_ns - greeter->options.patience_ns + SILENCE_NS <= now)
+    if (oldest && oldest->leave_ns - acceptor->options.patience_ns + SILENCE_NS <= now)
         show_out(oldest);
-    greeter->resume_ns = now + PAUSE_NS;
-    set_paused(greeter, true);
-    schedule(greeter);
-    if (greeter->told || !greeter->options.refused)
+    acceptor->resume_ns = now + PAUSE_NS;
+    set_paused(acceptor, true);
+    schedule(acceptor);
+    if (acceptor->told || !acceptor->options.refused)
         return;
-    greeter->told = true;
+    acceptor->told = true;
     horon_error_set_errno(&error, HORON_ERR_MEMORY, why, "they wait (see ulimit -n)");
-    greeter->options.refused(greeter->options.arg, HORON_REFUSALS_NOBODY, false,
-                             "further connections", &error);
+    acceptor->options.refused(acceptor->options.arg, HORON_REFUSALS_NOBODY, false,
+                              "further connections", &error);
 }
 
 /* One connection a call: the pump comes back while there are more. */
 static void listener_ready(void *arg, uint32_t events)
 {
     struct listener *listener = arg;
-    struct horon_greeter *greeter = listener->greeter;
+    struct horon_acceptor *acceptor = listener->acceptor;
     struct horon_address from = {.bytes = sizeof from.local};
     (void)events;
-    struct horon_fds *fds = greeter->options.pump->fds;
+    struct horon_fds *fds = acceptor->options.pump->fds;
     horon_fds_hold(fds);
     int fd = accept4(listener->watch.fd, &from.any, &from.bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
     fd = horon_fds_note(fds, fd);
     horon_fds_release(fds);
     if (fd >= 0) {
-        admit(greeter, fd, &from);
+        admit(acceptor, fd, &from);
         return;
     }
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
-        pause_for_want(greeter, errno);
+        pause_for_want(acceptor, errno);
 }
 
 /* Shows one guest out who is out of time; the timer comes back for more. */
 static void timer_due(void *arg)
 {
-    struct horon_greeter *greeter = arg;
+    struct horon_acceptor *acceptor = arg;
     uint64_t now = horon_clock_ns();
     struct guest *late = NULL;
-    if (greeter->resume_ns && greeter->resume_ns <= now) {
-        greeter->resume_ns = 0;
-        set_paused(greeter, false);
+    if (acceptor->resume_ns && acceptor->resume_ns <= now) {
+        acceptor->resume_ns = 0;
+        set_paused(acceptor, false);
     }
-    for (struct guest *guest = greeter->guests; guest; guest = guest->next)
+    for (struct guest *guest = acceptor->guests; guest; guest = guest->next)
         if (guest->leave_ns <= now)
             late = guest;
-    schedule(greeter);
+    schedule(acceptor);
     if (late) {
         struct horon_error error;
         horon_error_set(&error, HORON_ERR_TIMEOUT, "it did not prove the job key in time");
@@ -317,54 +318,55 @@ static int count_places(void)
     return places > GUESTS_MIN ? places : GUESTS_MIN;
 }
 
-horon_status_t horon_greeter_create(const struct horon_greeter_options *options,
-                                    const int *listeners, int count,
-                                    struct horon_greeter **greeter_out, struct horon_error *error)
+horon_status_t horon_acceptor_create(const struct horon_acceptor_options *options,
+                                     const int *listeners, int count,
+                                     struct horon_acceptor **acceptor_out,
+                                     struct horon_error *error)
 {
-    struct horon_greeter *greeter = horon_zalloc(1, sizeof *greeter);
-    if (!greeter)
+    struct horon_acceptor *acceptor = horon_zalloc(1, sizeof *acceptor);
+    if (!acceptor)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory to listen");
-    greeter->options = *options;
-    greeter->timer = (struct horon_timer){.due = timer_due, .arg = greeter};
-    greeter->listener_count = count;
-    greeter->guests_max = count_places();
+    acceptor->options = *options;
+    acceptor->timer = (struct horon_timer){.due = timer_due, .arg = acceptor};
+    acceptor->listener_count = count;
+    acceptor->guests_max = count_places();
     for (int i = 0; i < count; i++) {
-        struct listener *listener = &greeter->listeners[i];
-        listener->greeter = greeter;
+        struct listener *listener = &acceptor->listeners[i];
+        listener->acceptor = acceptor;
         listener->watch =
             (struct horon_watch){.ready = listener_ready, .arg = listener, .fd = listeners[i]};
     }
     for (int i = 0; i < count; i++) {
         horon_status_t status =
-            horon_pump_watch(options->pump, &greeter->listeners[i].watch, EPOLLIN, error);
+            horon_pump_watch(options->pump, &acceptor->listeners[i].watch, EPOLLIN, error);
         if (status != HORON_OK) {
-            set_paused(greeter, true); /* unwatches those before */
-            horon_free(greeter);
+            set_paused(acceptor, true); /* unwatches those before */
+            horon_free(acceptor);
             return status;
         }
     }
-    *greeter_out = greeter;
+    *acceptor_out = acceptor;
     return HORON_OK;
 }
 
-void horon_greeter_stop(struct horon_greeter *greeter)
+void horon_acceptor_stop(struct horon_acceptor *acceptor)
 {
-    if (greeter->stopped)
+    if (acceptor->stopped)
         return;
-    set_paused(greeter, true);
-    greeter->stopped = true;
-    greeter->resume_ns = 0;
-    for (int i = 0; i < greeter->listener_count; i++)
-        close(greeter->listeners[i].watch.fd);
-    while (greeter->guests)
-        close(dismiss(greeter->guests));
+    set_paused(acceptor, true);
+    acceptor->stopped = true;
+    acceptor->resume_ns = 0;
+    for (int i = 0; i < acceptor->listener_count; i++)
+        close(acceptor->listeners[i].watch.fd);
+    while (acceptor->guests)
+        close(dismiss(acceptor->guests));
 }
 
-void horon_greeter_destroy(struct horon_greeter *greeter)
+void horon_acceptor_destroy(struct horon_acceptor *acceptor)
 {
-    if (!greeter)
+    if (!acceptor)
         return;
-    horon_greeter_stop(greeter);
-    horon_pump_untimer(greeter->options.pump, &greeter->timer);
-    horon_free(greeter);
+    horon_acceptor_stop(acceptor);
+    horon_pump_untimer(acceptor->options.pump, &acceptor->timer);
+    horon_free(acceptor);
 }
