@@ -23,7 +23,7 @@ from contextlib import suppress
 from horon import _horon, _world
 from horon._names import fit, part_name
 from horon._objects import CAUSE_CHARACTERS_MAX, allgather_texts
-from horon.exceptions import HoronInternalError
+from horon.exceptions import HoronInternalError, text_of
 
 
 class Slot:
@@ -303,7 +303,7 @@ class GradientExchange:
         if isinstance(error, HoronInternalError):
             self.failure = (HoronInternalError, str(error), error.status)
         else:
-            self.failure = (RuntimeError, str(error))
+            self.failure = (RuntimeError, text_of(error))
 
     def failed(self):
         """-> what to raise because of it, anew"""

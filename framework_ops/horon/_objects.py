@@ -16,6 +16,7 @@ from array import array
 from horon import _horon, _plain
 from horon._names import operation_name, part_name
 from horon._world import check_process_set, context
+from horon.exceptions import describe
 
 try:  # functions and classes of a script's __main__ pickle only this way
     import cloudpickle
@@ -28,7 +29,7 @@ CAUSE_CHARACTERS_MAX = 1000  # of what one rank tells the others about its failu
 
 
 def cause_of(error) -> str:
-    return f"{type(error).__name__}: {error}"[:CAUSE_CHARACTERS_MAX]
+    return describe(error)[:CAUSE_CHARACTERS_MAX]
 
 
 # ---- Bytes ----

@@ -12,6 +12,7 @@ from collections import Counter
 from enum import IntEnum
 
 from horon import _horon, _names
+from horon.exceptions import describe
 
 
 class ReduceOp(IntEnum):
@@ -98,7 +99,7 @@ def _leave_at_exit():
     if error is None or _context is None or hasattr(sys, "ps1") or sys.flags.interactive:
         shutdown()
         return
-    reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+    reason = describe(error).splitlines()[0].strip()
     _context.exit(reason[:_EXIT_CHARACTERS_MAX].encode(errors="replace").decode())
 
 

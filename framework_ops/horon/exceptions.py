@@ -25,3 +25,17 @@ class HoronInternalError(RuntimeError):
 
 
 HorovodInternalError = HoronInternalError
+
+
+def text_of(error: BaseException) -> str:
+    """What an exception says, or the name of its class: never nothing, and never an error."""
+    try:
+        return str(error) or type(error).__name__
+    except Exception:  # the application's own __str__
+        return type(error).__name__
+
+
+def describe(error: BaseException) -> str:
+    """The class of an exception and, if it says something, what."""
+    name, text = type(error).__name__, text_of(error)
+    return name if text == name else f"{name}: {text}"

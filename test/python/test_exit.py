@@ -24,7 +24,7 @@ SAYS_SO = re.compile(
 )
 
 
-def fail(command, script):
+def run_failing(command, script):
     """-> what it printed"""
     done = subprocess.run(
         [*command, sys.executable, script],
@@ -37,8 +37,13 @@ def fail(command, script):
         check=False,
     )
     assert done.returncode != 0
-    assert SAYS_SO.search(done.stdout), done.stdout
     return done.stdout
+
+
+def fail(command, script):
+    out = run_failing(command, script)
+    assert SAYS_SO.search(out), out
+    return out
 
 
 @pytest.fixture
@@ -74,6 +79,28 @@ def test_torchrun_names_the_rank_that_raised(script):
         out = fail([torchrun, "--standalone", "--nproc-per-node", "3", "--no-python"], script)
         cause = out[out.index("Root Cause") :]
         assert re.search(r"^ *rank +: 1 ", cause, re.M), out
+
+
+SPEECHLESS = """
+import horon
+class Speechless(Exception):
+    def __str__(self):
+        raise ValueError("no text")
+horon.init()
+if horon.rank() == 1:
+    raise Speechless
+horon.allreduce(1.0)
+"""
+
+
+def test_an_exception_that_has_no_text_is_told_by_its_class(horonrun, tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text(SPEECHLESS)
+    out = run_failing([horonrun, "-np", "2"], str(path))
+    assert re.search(r"HoronInternalError: .* rank 1 \(.*\) is exiting: Speechless$", out, re.M), (
+        out
+    )
+    assert "atexit" not in out
 
 
 def rank_ends_well():

@@ -172,3 +172,26 @@ def rank_with_hardly_an_address():
 
 def test_a_size_beyond_memory_fails_on_all(run_ranks):
     run_ranks(2, rank_with_hardly_an_address)
+
+
+class _Speechless(Exception):
+    def __str__(self):
+        raise ZeroDivisionError
+
+
+class _Refusing:
+    def __reduce__(self):
+        raise _Speechless
+
+
+def rank_refusing_without_a_text():
+    horon.init()
+    mine = _Refusing() if horon.rank() == 0 else 1
+    with pytest.raises(
+        pickle.PicklingError, match=r"rank 0 cannot pickle its object: _Speechless$"
+    ):
+        horon.allgather_object(mine, name="refusing")
+
+
+def test_an_error_without_a_text_keeps_no_rank_waiting(run_ranks):
+    run_ranks(2, rank_refusing_without_a_text)

@@ -343,6 +343,36 @@ def test_a_group_that_fails_on_one_rank_ends_on_all(run_ranks):
     run_ranks(2, rank_sparse_in_group_alone)
 
 
+class SilentCompressor(hvd.Compression.none):
+    """Fails on rank 0, once, and does not say why."""
+
+    @staticmethod
+    def compress(tensor):
+        if hvd.rank() == 0 and SilentCompressor.fails:
+            SilentCompressor.fails = False
+            raise NotImplementedError
+        return tensor, None
+
+
+def rank_failing_silently():
+    hvd.init()
+    SilentCompressor.fails = True
+    p = ones("a")
+    optimizer = distributed(p.items(), compression=SilentCompressor)
+    if hvd.rank() == 0:
+        with pytest.raises(NotImplementedError):
+            p["a"].sum().backward()
+    else:
+        p["a"].sum().backward()
+    fails_here_or_there(optimizer, False, "NotImplementedError$")
+    optimizer.zero_grad()
+    assert_in_step(optimizer, p)
+
+
+def test_a_failure_without_a_text_fails_the_step_of_all(run_ranks):
+    run_ranks(2, rank_failing_silently)
+
+
 def double(p):
     p["b"].grad.mul_(2)
 
