@@ -64,8 +64,9 @@ void horon_token_take(struct horon_context *ctx)
     atomic_fetch_sub(&ctx->waiters, 1);
 }
 
-/* @param armed  the progress thread itself lets go: it has sent what it could, and watches the
- *               links that are full. Nobody else can leave output behind without a word. */
+/* @param armed  the progress thread itself lets go, and watches the links that are full. What they
+ *               would take is left over all the same: a waiter may have called it off before its
+ *               next turn, and looks at its own request only. */
 static bool any_left_over(struct horon_context *ctx, bool armed)
 {
     if (horon_engine_has_post(ctx->engine) ||
@@ -74,7 +75,7 @@ static bool any_left_over(struct horon_context *ctx, bool armed)
     bool in_flight = horon_engine_in_flight(ctx->engine) > 0;
     if (in_flight && horon_engine_progress(ctx->engine))
         return true;
-    if (horon_engine_has_input(ctx->engine))
+    if (horon_engine_has_input(ctx->engine) || horon_engine_has_unsent(ctx->engine))
         return true;
     if (armed)
         return false;

@@ -260,10 +260,10 @@ bool horon_engine_move_links(struct horon_engine *engine)
     return moved;
 }
 
-/* Was something given to a mux after its turn? Whoever falls asleep on it would never send it. */
-static bool anything_unsent(const struct horon_engine *engine)
+bool horon_engine_has_unsent(const struct horon_engine *engine)
 {
     const struct horon_membership *membership = engine->membership;
+    HORON_ASSERT_OWNER(engine->options.owner);
     for (int i = 0; i < membership->peer_count; i++) {
         const struct horon_mux *mux = membership->mux_of[membership->peers[i]];
         if (mux && horon_mux_has_unsent(mux))
@@ -285,7 +285,7 @@ bool horon_engine_progress(struct horon_engine *engine)
     for (struct horon_engine_team *team = engine->job; team && !engine->leaving; team = team->next)
         moved |= horon_team_progress(team);
     horon_engine_trace(engine);
-    return moved || anything_unsent(engine);
+    return moved || horon_engine_has_unsent(engine);
 }
 
 bool horon_engine_begin_now(struct horon_engine *engine, struct horon_request *request)

@@ -115,6 +115,9 @@ size_t horon_engine_in_flight(const struct horon_engine *engine);
 /** Has the poller found something that no turn has taken yet? Whoever falls asleep on it would not
  * be told again. */
 bool horon_engine_has_input(const struct horon_engine *engine);
+/** Was something given to a link after its turn, which the link may take? Whoever falls asleep on
+ * it would never send it. */
+bool horon_engine_has_unsent(const struct horon_engine *engine);
 /** The descriptor of a link, or -1. */
 int horon_engine_descriptor(const struct horon_engine *engine, int peer);
 
