@@ -224,7 +224,9 @@ static void tree_tail(const struct horon_reduce_call *call, struct quotient q, s
     static void name(const struct horon_reduce_call *call)                                         \
     {                                                                                              \
         const struct quotient q = {.kind = UNDIVIDED};                                             \
-        size_t at = name##_any(call, q, call->n == 2 ? name##_two(call, q, 0) : 0);                \
+        size_t at = call->n == 2 ? name##_two(call, q, 0) : 0;                                     \
+        if (call->count - at >= (lanes))                                                           \
+            at = name##_any(call, q, at);                                                          \
         if (at < call->count)                                                                      \
             name##_tail(call, q, at);                                                              \
     }
@@ -246,7 +248,8 @@ static void tree_tail(const struct horon_reduce_call *call, struct quotient q, s
             at = kinds(name##_four, call, q);                                                      \
         else                                                                                       \
             at = name##_groups(call, q, 0);                                                        \
-        at = name##_any(call, q, at);                                                              \
+        if (call->count - at >= (lanes))                                                           \
+            at = name##_any(call, q, at);                                                          \
         if (at < call->count)                                                                      \
             name##_tail(call, q, at);                                                              \
     }

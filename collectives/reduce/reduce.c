@@ -89,10 +89,13 @@ static void copy_some(struct horon_reduce_beside *beside, size_t bytes)
     beside->done += bytes;
 }
 
-/* @param rest  what is to be done after the kernel, which divides by the call's divisor */
-static void tree_in_blocks(const struct horon_reduce_type *type, horon_redop_t op,
-                           const struct horon_reduce_call *call, double prescale,
-                           struct horon_reduce_finish rest)
+/* Apart from its caller, which else would probe 40 KiB of stack for every reduction.
+ * @param rest  what is to be done after the kernel, which divides by the call's divisor */
+__attribute__((noinline)) static void tree_in_blocks(const struct horon_reduce_type *type,
+                                                     horon_redop_t op,
+                                                     const struct horon_reduce_call *call,
+                                                     double prescale,
+                                                     struct horon_reduce_finish rest)
 {
     size_t n = (size_t)call->n;
     size_t leaf_bytes = n * BLOCK_BYTES > SCRATCH_BYTES
