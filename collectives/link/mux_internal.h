@@ -97,7 +97,32 @@ struct horon_mux {
 /* Sends a bounded amount. OK also when the link is full | ERR_PEER_LOST, text without the name. */
 horon_status_t horon_mux_tx_progress(struct horon_mux *mux, bool *moved_out,
                                      struct horon_error *error);
-bool horon_mux_tx_wants(const struct horon_mux *mux);
+/* Room is given back on its own only when much of it is due: usually another frame takes it along.
+ */
+static inline bool horon_mux_tx_room_is_due(const struct horon_mux *mux)
+{
+    const struct horon_mux_rx *rx = &mux->rx;
+    if (rx->returned_transfers > HORON_MUX_EAGER_TRANSFERS_MAX / 2)
+        return true;
+    return rx->returned_bytes > mux->options.eager_total_bytes / 2;
+}
+
+/* Of what it took, in a frame of its own: it must be let finish that. */
+static inline bool horon_mux_link_holds(const struct horon_mux *mux)
+{
+    return mux->link->ops->interest(mux->link, false) & HORON_LINK_WRITE;
+}
+
+/* Has it anything to send? */
+static inline bool horon_mux_tx_wants(const struct horon_mux *mux)
+{
+    const struct horon_mux_tx *tx = &mux->tx;
+    if (tx->burst.at < tx->burst.count || tx->control_first)
+        return true;
+    return tx->notes.first || tx->ready.first || horon_mux_tx_room_is_due(mux) ||
+           horon_mux_link_holds(mux);
+}
+
 /* Bytes made ready that the link has not taken. */
 size_t horon_mux_tx_left(const struct horon_mux *mux);
 /* The peer has posted: all of it may go. */

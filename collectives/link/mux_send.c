@@ -119,16 +119,6 @@ static void burst_data(struct horon_mux *mux)
     }
 }
 
-/* Room is given back on its own only when much of it is due: usually another frame takes it along.
- */
-static bool room_is_due(const struct horon_mux *mux)
-{
-    const struct horon_mux_rx *rx = &mux->rx;
-    if (rx->returned_transfers > HORON_MUX_EAGER_TRANSFERS_MAX / 2)
-        return true;
-    return rx->returned_bytes > mux->options.eager_total_bytes / 2;
-}
-
 static void burst_make(struct horon_mux *mux)
 {
     struct horon_mux_tx *tx = &mux->tx;
@@ -145,7 +135,7 @@ static void burst_make(struct horon_mux *mux)
         else
             break;
     }
-    if (burst->frames == 0 && room_is_due(mux)) {
+    if (burst->frames == 0 && horon_mux_tx_room_is_due(mux)) {
         struct horon_mux_frame frame = {.type = HORON_MUX_ROOM};
         burst_header(mux, &frame);
     }
@@ -188,12 +178,6 @@ static size_t burst_left(const struct horon_mux_burst *burst)
     return bytes;
 }
 
-/* Of what it took, in a frame of its own: it must be let finish that. */
-static bool link_holds(const struct horon_mux *mux)
-{
-    return mux->link->ops->interest(mux->link, false) & HORON_LINK_WRITE;
-}
-
 horon_status_t horon_mux_tx_progress(struct horon_mux *mux, bool *moved_out,
                                      struct horon_error *error)
 {
@@ -203,7 +187,7 @@ horon_status_t horon_mux_tx_progress(struct horon_mux *mux, bool *moved_out,
         if (burst->at == burst->count)
             burst_make(mux);
         const size_t asked = burst_left(burst);
-        if (asked == 0 && !link_holds(mux))
+        if (asked == 0 && !horon_mux_link_holds(mux))
             return HORON_OK;
         size_t sent = 0;
         horon_status_t status = mux->link->ops->send(mux->link, burst->vector + burst->at,
@@ -222,14 +206,6 @@ horon_status_t horon_mux_tx_progress(struct horon_mux *mux, bool *moved_out,
             return HORON_OK;
     }
     return HORON_OK;
-}
-
-bool horon_mux_tx_wants(const struct horon_mux *mux)
-{
-    const struct horon_mux_tx *tx = &mux->tx;
-    if (tx->burst.at < tx->burst.count || tx->control_first)
-        return true;
-    return tx->notes.first || tx->ready.first || room_is_due(mux) || link_holds(mux);
 }
 
 size_t horon_mux_tx_left(const struct horon_mux *mux)
