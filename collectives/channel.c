@@ -154,19 +154,6 @@ void horon_channel_begin(struct horon_channel *channel, const struct horon_opera
     channel->verb->begin(channel);
 }
 
-/* What this rank began, as its peers on this host would read it. */
-void horon_channel_fill_head(const struct horon_channel *channel, struct horon_slot_head *head)
-{
-    const struct horon_operation *op = channel->op;
-    const bool rows = horon_verb_of(&op->agreed)->ahead == HORON_AHEAD_ROWS;
-    head->check = horon_slot_check(channel->options.generation, op->check);
-    head->count = rows ? op->rows : op->count;
-    head->verb = op->agreed.verb;
-    head->dtype = op->agreed.dtype;
-    head->redop = op->agreed.redop;
-    head->root = op->agreed.root;
-}
-
 static void describe(const struct horon_slot_head *head, char *text, size_t text_bytes)
 {
     const struct horon_verb_row *row = &horon_verb_rows[head->verb % HORON_VERB_COUNT];
@@ -183,7 +170,7 @@ static void describe(const struct horon_slot_head *head, char *text, size_t text
 
 /* A link names its peer and compares numbers. All ranks will read the text: this one, and what it
  * began, go before it. */
-static void name_us(const struct horon_channel *channel, struct horon_error *error)
+HORON_SELDOM static void name_us(const struct horon_channel *channel, struct horon_error *error)
 {
     const char *self = channel->team->rank_names[channel->team->rank];
     struct horon_slot_head head = {0};

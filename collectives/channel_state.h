@@ -80,10 +80,37 @@ static inline void horon_phase_move(struct horon_channel *channel, enum horon_ph
     channel->phase = to;
 }
 
+/** To MEET, for @p local_rank or HORON_MEET_ALL. @return IN_PROGRESS, for verbs to return */
+static inline horon_status_t horon_phase_meet(struct horon_channel *channel, int local_rank)
+{
+    assert(local_rank >= HORON_MEET_ALL);
+    assert(local_rank < channel->team->local_size);
+    channel->awaited = local_rank;
+    horon_phase_move(channel, HORON_PHASE_MEET);
+    return HORON_IN_PROGRESS;
+}
+
 /** The slot index of the operation in flight. */
 static inline int horon_channel_slot(const struct horon_channel *channel)
 {
     return (int)(channel->ended % HORON_SLOTS);
+}
+
+/** What a head shows of what all ranks must agree on, in one word: the generation of the
+ * membership, and below it the lower half of the operation's check. */
+static inline uint64_t horon_slot_check(uint32_t generation, uint64_t check)
+{
+    return (uint64_t)generation << 32 | (uint32_t)check;
+}
+static inline uint32_t horon_slot_generation(const struct horon_slot_head *head)
+{
+    return (uint32_t)(head->check >> 32);
+}
+
+/** Data of a slot. */
+static inline uint8_t *horon_slot_data(struct horon_slot_head *head)
+{
+    return (uint8_t *)head + sizeof *head;
 }
 
 /** This rank's own small slot. */
@@ -93,7 +120,18 @@ static inline struct horon_slot_head *horon_channel_own(const struct horon_chann
 }
 
 /** What this rank began, as its peers on this host read it. */
-void horon_channel_fill_head(const struct horon_channel *channel, struct horon_slot_head *head);
+static inline void horon_channel_fill_head(const struct horon_channel *channel,
+                                           struct horon_slot_head *head)
+{
+    const struct horon_operation *op = channel->op;
+    const bool rows = horon_verb_of(&op->agreed)->ahead == HORON_AHEAD_ROWS;
+    head->check = horon_slot_check(channel->options.generation, op->check);
+    head->count = rows ? op->rows : op->count;
+    head->verb = op->agreed.verb;
+    head->dtype = op->agreed.dtype;
+    head->redop = op->agreed.redop;
+    head->root = op->agreed.root;
+}
 
 /** A head of local rank @p other shows another operation. @return ERR_MISMATCH, both are named */
 horon_status_t horon_channel_differs(const struct horon_channel *channel, int other,

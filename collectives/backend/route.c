@@ -90,7 +90,8 @@ bool horon_route_may_begin(struct horon_route *route, const struct horon_operati
 }
 
 /* One line for each backend and verb. */
-static void tell_passed_over(struct horon_route *route, const struct horon_operation *op)
+HORON_SELDOM static void tell_passed_over(struct horon_route *route,
+                                          const struct horon_operation *op)
 {
     const struct horon_backend_choice *choice = &route->choice;
     const uint8_t verb = op->agreed.verb;
@@ -112,12 +113,11 @@ static void refuse(struct horon_route *route, horon_status_t status, const char 
     snprintf(route->why, sizeof route->why, "%s", why);
 }
 
-static void refuse_unknown(struct horon_route *route, const struct horon_operation *op)
+HORON_SELDOM static void refuse_unknown(struct horon_route *route, const struct horon_operation *op)
 {
-    char why[sizeof route->why];
-    snprintf(why, sizeof why, "no backend carries %s of %s", horon_verb_of(&op->agreed)->name,
-             horon_dtype_name((horon_dtype_t)op->agreed.dtype));
-    refuse(route, HORON_ERR_UNSUPPORTED, why);
+    route->refused = HORON_ERR_UNSUPPORTED;
+    snprintf(route->why, sizeof route->why, "no backend carries %s of %s",
+             horon_verb_of(&op->agreed)->name, horon_dtype_name((horon_dtype_t)op->agreed.dtype));
 }
 
 void horon_route_begin(struct horon_route *route, const struct horon_operation *op)

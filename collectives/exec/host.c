@@ -106,17 +106,6 @@ struct horon_rank_line *horon_host_line(const struct horon_host *host, int local
     return host->lines + horon_host_process(host, local_rank);
 }
 
-struct horon_team_line *horon_host_team_line(const struct horon_host *host, int local_rank)
-{
-    assert(local_rank >= 0 && local_rank < host->shape.local_size);
-    return (struct horon_team_line *)(void *)host->segment + local_rank;
-}
-
-struct horon_abort_record *horon_host_abort(const struct horon_host *host)
-{
-    return (struct horon_abort_record *)(void *)(host->segment + abort_offset(&host->shape));
-}
-
 static void *piece_at(const struct horon_host *host, size_t at, int local_rank)
 {
     assert(at % 64 == 0);
@@ -262,11 +251,6 @@ void horon_host_post_abort(const struct horon_host *host, horon_status_t status,
     snprintf(record->text, sizeof record->text, "%s", text);
     atomic_store_explicit(&record->state, 2, memory_order_release);
     horon_host_wake_all(host, HORON_WAKE_ASLEEP);
-}
-
-bool horon_host_abort_begun(const struct horon_host *host)
-{
-    return atomic_load_explicit(&horon_host_abort(host)->state, memory_order_acquire) != 0;
 }
 
 bool horon_host_aborted(const struct horon_host *host, struct horon_error *error)

@@ -13,6 +13,7 @@
 #include "link/link.h"
 #include "status.h"
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -98,7 +99,7 @@ struct horon_flag {
  */
 struct horon_slot_head {
     _Atomic uint64_t sequence; /* operation + 1; 0: never used */
-    uint64_t check;            /* horon_slot_check() */
+    uint64_t check;            /* horon_slot_check(), channel_state.h */
     uint64_t count;            /* elements of this rank; rows, for an allgather */
     uint8_t verb, dtype, redop, unused;
     int32_t root;
@@ -128,8 +129,18 @@ static inline int horon_host_process(const struct horon_host *host, int local_ra
     return host->process_of ? host->process_of[local_rank] : local_rank;
 }
 struct horon_rank_line *horon_host_line(const struct horon_host *host, int local_rank);
-struct horon_team_line *horon_host_team_line(const struct horon_host *host, int local_rank);
-struct horon_abort_record *horon_host_abort(const struct horon_host *host);
+/* A team's segment begins with the lines of its members; the abort record is next. */
+static inline struct horon_team_line *horon_host_team_line(const struct horon_host *host,
+                                                           int local_rank)
+{
+    assert(local_rank >= 0 && local_rank < host->shape.local_size);
+    return (struct horon_team_line *)(void *)host->segment + local_rank;
+}
+static inline struct horon_abort_record *horon_host_abort(const struct horon_host *host)
+{
+    struct horon_team_line *first = (struct horon_team_line *)(void *)host->segment;
+    return (struct horon_abort_record *)(void *)(first + host->shape.local_size);
+}
 /* Of the channel that begins @p at bytes into each arena. */
 /** Chunks that @p local_rank has put into its slot (posted) or is done with (reduced). */
 struct horon_flag *horon_host_posted(const struct horon_host *host, size_t at, int local_rank);
@@ -142,23 +153,6 @@ uint8_t *horon_host_chunk(const struct horon_host *host, size_t at, int local_ra
 /** Ring between the team's first rank on the host and local rank @p member (1..), in either
  * direction. */
 struct horon_ring *horon_host_ring(const struct horon_host *host, int member, bool to_leader);
-
-/** What a head shows of what all ranks must agree on, in one word: the generation of the
- * membership, and below it the lower half of the operation's check. */
-static inline uint64_t horon_slot_check(uint32_t generation, uint64_t check)
-{
-    return (uint64_t)generation << 32 | (uint32_t)check;
-}
-static inline uint32_t horon_slot_generation(const struct horon_slot_head *head)
-{
-    return (uint32_t)(head->check >> 32);
-}
-
-/** Data of a slot. */
-static inline uint8_t *horon_slot_data(struct horon_slot_head *head)
-{
-    return (uint8_t *)head + sizeof *head;
-}
 
 /** This process stops looking: ring it for @p bits, HORON_WAKE_*, not 0. It has to look once more
  * after this, which ends with a full fence. */
@@ -176,6 +170,13 @@ void horon_host_wake(const struct horon_host *host, int local_rank, uint32_t bit
  * @param left it has left itself */
 void horon_host_tell_departures(const struct horon_host *host,
                                 const struct horon_departures *departures, bool left);
+/** Has the line of @p local_rank another version than @p version? */
+static inline bool horon_host_has_news(const struct horon_host *host, int local_rank,
+                                       uint32_t version)
+{
+    return atomic_load_explicit(&horon_host_team_line(host, local_rank)->version,
+                                memory_order_acquire) != version;
+}
 /** Has the line of @p local_rank another version than @p version, and is it whole? Then reads it,
  * and sets @p version to its own. */
 bool horon_host_see_departures(const struct horon_host *host, int local_rank, uint32_t *version,
@@ -184,7 +185,10 @@ bool horon_host_see_departures(const struct horon_host *host, int local_rank, ui
 /** Claims the abort record if nobody did, fills it and rings everybody. */
 void horon_host_post_abort(const struct horon_host *host, horon_status_t status, const char *text);
 /** Has somebody claimed the record? The reason is there, or about to be. */
-bool horon_host_abort_begun(const struct horon_host *host);
+static inline bool horon_host_abort_begun(const struct horon_host *host)
+{
+    return atomic_load_explicit(&horon_host_abort(host)->state, memory_order_acquire) != 0;
+}
 /** @return true and the reason, if somebody posted one. */
 bool horon_host_aborted(const struct horon_host *host, struct horon_error *error);
 

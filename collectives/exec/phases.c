@@ -25,15 +25,6 @@ const uint8_t horon_phase_after[HORON_PHASE_COUNT] = {
     [HORON_PHASE_PIPELINE] = BIT(IDLE) | BIT(PIPELINE), /* lengths, then what is that long */
 };
 
-horon_status_t horon_phase_meet(struct horon_channel *channel, int local_rank)
-{
-    assert(local_rank >= HORON_MEET_ALL);
-    assert(local_rank < channel->team->local_size);
-    channel->awaited = local_rank;
-    horon_phase_move(channel, HORON_PHASE_MEET);
-    return HORON_IN_PROGRESS;
-}
-
 horon_status_t horon_phase_done(struct horon_channel *channel, struct horon_error *error)
 {
     (void)channel;

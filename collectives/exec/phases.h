@@ -36,8 +36,6 @@ enum horon_phase {
 
 /** Bits of the phases that may come after one, by that one. */
 extern const uint8_t horon_phase_after[HORON_PHASE_COUNT];
-/** To MEET, for @p local_rank or HORON_MEET_ALL. @return IN_PROGRESS, for verbs to return */
-horon_status_t horon_phase_meet(struct horon_channel *channel, int local_rank);
 
 /**
  * Advances the operation through its phases as far as it goes without waiting.

@@ -32,17 +32,6 @@ void horon_reduction_begin(struct horon_reduction *reduction, const struct horon
                                                      .divisor = (double)ranks / divisor};
 }
 
-void horon_reduction_of_small(struct horon_reduction *reduction,
-                              const struct horon_channel *channel, uint64_t at, uint64_t count,
-                              void *out, const struct horon_reduce_finish *finish)
-{
-    struct horon_slot_head **heads = channel->small[horon_channel_slot(channel)];
-    for (int i = 0; i < channel->team->local_size; i++)
-        reduction->inputs[i] = horon_slot_data(heads[i]) + at * channel->element_bytes;
-    reduction->outputs[0] = out;
-    horon_reduction_run(reduction, channel, 1, count, finish);
-}
-
 void horon_reduction_set_inputs(struct horon_reduction *reduction,
                                 const struct horon_channel *channel, const struct horon_walk *ours)
 {

@@ -27,11 +27,6 @@ void horon_reduction_init(struct horon_reduction *reduction, const struct horon_
 /** Takes what it needs of the operation that begins. */
 void horon_reduction_begin(struct horon_reduction *reduction, const struct horon_channel *channel);
 
-/** The small slots of the host's ranks, which have met, from element @p at: to @p out. */
-void horon_reduction_of_small(struct horon_reduction *reduction,
-                              const struct horon_channel *channel, uint64_t at, uint64_t count,
-                              void *out, const struct horon_reduce_finish *finish);
-
 /** Makes the host's slots at a run of a walk over our slices the inputs, with this rank's own input
  * where it is. */
 void horon_reduction_set_inputs(struct horon_reduction *reduction,
@@ -45,6 +40,19 @@ static inline void horon_reduction_run(const struct horon_reduction *reduction,
     horon_reduce_tree(reduction->dtype, reduction->combine, reduction->inputs,
                       channel->team->local_size, reduction->prescale, reduction->outputs, outputs,
                       (size_t)count, finish);
+}
+
+/** The small slots of the host's ranks, which have met, from element @p at: to @p out. */
+static inline void horon_reduction_of_small(struct horon_reduction *reduction,
+                                            const struct horon_channel *channel, uint64_t at,
+                                            uint64_t count, void *out,
+                                            const struct horon_reduce_finish *finish)
+{
+    struct horon_slot_head **heads = channel->small[horon_channel_slot(channel)];
+    for (int i = 0; i < channel->team->local_size; i++)
+        reduction->inputs[i] = horon_slot_data(heads[i]) + at * channel->element_bytes;
+    reduction->outputs[0] = out;
+    horon_reduction_run(reduction, channel, 1, count, finish);
 }
 
 #endif

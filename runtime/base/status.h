@@ -9,6 +9,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/** A function for what is seldom, with texts on its stack: apart from its caller, which then needs
+ * no room for them, nor a guard of that. */
+#define HORON_SELDOM __attribute__((noinline, cold))
+
 /** Why something failed. Embed it or keep it on the stack; all zero is "no error". */
 struct horon_error {
     horon_status_t status;
