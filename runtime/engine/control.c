@@ -305,38 +305,44 @@ horon_status_t horon_engine_on_control(void *arg, int peer, const void *bytes, s
 }
 
 /* A rank that leaves because the job failed has said why before: the reason goes first. */
-static void heed_abort(struct horon_engine_team *team)
+HORON_SELDOM static void heed_abort(struct horon_engine_team *team)
 {
-    struct horon_error error = {0};
+    struct horon_error error;
     if (!team->failed && horon_host_aborted(team->host, &error))
         horon_team_fail(team, error.status, error.text);
 }
 
 /* If one left because the job failed, peers on other hosts must hear the reason before they hear of
- * the departure, from here too. */
+ * the departure, from here too. @return false: that is being written, so look again */
+HORON_SELDOM static bool see_departures(struct horon_engine_team *team, int local_rank)
+{
+    struct horon_departures news;
+    bool left;
+    const uint32_t before = team->seen[local_rank];
+    if (!horon_host_see_departures(team->host, local_rank, &team->seen[local_rank], &news, &left))
+        return true;
+    const int rank = horon_topology_rank_at(&team->topology, team->who.host, local_rank);
+    heed_abort(team);
+    if (!team->failed && horon_host_abort_begun(team->host)) {
+        team->seen[local_rank] = before;
+        return false;
+    }
+    if (left)
+        note_left(team, rank);
+    if (!may_be_blamed(team, &news)) /* it is in shared memory: trust none */
+        for (int k = 0; k < HORON_LEFT_COUNT; k++)
+            news.culprit[k] = (uint32_t)rank;
+    if (merge(&team->departures, &news))
+        pass_on(team, rank, left);
+    return true;
+}
+
 static void see_local_departures(struct horon_engine_team *team)
 {
-    for (int i = 0; i < team->who.local_size; i++) {
-        struct horon_departures news;
-        bool left;
-        const uint32_t before = team->seen[i];
-        if (i == team->who.local_rank ||
-            !horon_host_see_departures(team->host, i, &team->seen[i], &news, &left))
-            continue;
-        const int rank = horon_topology_rank_at(&team->topology, team->who.host, i);
-        heed_abort(team);
-        if (!team->failed && horon_host_abort_begun(team->host)) {
-            team->seen[i] = before;
-            return; /* it is being written */
-        }
-        if (left)
-            note_left(team, rank);
-        if (!may_be_blamed(team, &news)) /* it is in shared memory: trust none */
-            for (int k = 0; k < HORON_LEFT_COUNT; k++)
-                news.culprit[k] = (uint32_t)rank;
-        if (merge(&team->departures, &news))
-            pass_on(team, rank, left);
-    }
+    for (int i = 0; i < team->who.local_size; i++)
+        if (i != team->who.local_rank && horon_host_has_news(team->host, i, team->seen[i]) &&
+            !see_departures(team, i))
+            return;
 }
 
 /* Does something here wait for what a rank that left never did, and nothing any more for what it
@@ -360,12 +366,8 @@ static int waits_for_left(const struct horon_engine_team *team)
     return culprit;
 }
 
-void horon_team_check_left(struct horon_engine_team *team)
+HORON_SELDOM static void fail_if_waiting(struct horon_engine_team *team)
 {
-    see_local_departures(team);
-    heed_abort(team);
-    if (!team->departures.any || team->failed || horon_host_abort_begun(team->host))
-        return;
     int culprit = waits_for_left(team);
     if (culprit < 0)
         return;
@@ -374,4 +376,14 @@ void horon_team_check_left(struct horon_engine_team *team)
              team->rank_names[culprit]);
     team->leaves_because_of = culprit;
     horon_team_fail(team, HORON_ERR_CLOSED, text);
+}
+
+void horon_team_check_left(struct horon_engine_team *team)
+{
+    see_local_departures(team);
+    const bool aborted = horon_host_abort_begun(team->host);
+    if (aborted)
+        heed_abort(team);
+    if (team->departures.any && !team->failed && !aborted)
+        fail_if_waiting(team);
 }

@@ -237,6 +237,17 @@ static void mux_failed(struct horon_engine *engine, int peer, const struct horon
         horon_team_lose_rank(team, peer, error->status, error->text);
 }
 
+/* Apart from the loop, which needs no room for an error where no link has anything to do. */
+__attribute__((noinline)) static bool move_link(struct horon_engine *engine, int peer)
+{
+    bool moved = false;
+    struct horon_error error = {0};
+    if (horon_mux_progress(engine->membership->mux_of[peer], &moved, &error) >= 0)
+        return moved;
+    mux_failed(engine, peer, &error);
+    return true;
+}
+
 bool horon_engine_move_links(struct horon_engine *engine)
 {
     const struct horon_membership *membership = engine->membership;
@@ -246,14 +257,8 @@ bool horon_engine_move_links(struct horon_engine *engine)
     for (int i = 0; i < membership->peer_count; i++) {
         int peer = membership->peers[i];
         struct horon_mux *mux = membership->mux_of[peer];
-        if (!mux || !horon_mux_wants_turn(mux))
-            continue;
-        struct horon_error error = {0};
-        horon_status_t status = horon_mux_progress(mux, &moved, &error);
-        if (status < 0) {
-            mux_failed(engine, peer, &error);
-            moved = true;
-        }
+        if (mux && horon_mux_wants_turn(mux))
+            moved |= move_link(engine, peer);
     }
     for (struct horon_engine_team *team = engine->job->next; team; team = team->next)
         moved |= horon_team_move_rings(team);
@@ -284,7 +289,8 @@ bool horon_engine_progress(struct horon_engine *engine)
     /* a rank that leaves has ended its requests: what is decided about them concerns nobody here */
     for (struct horon_engine_team *team = engine->job; team && !engine->leaving; team = team->next)
         moved |= horon_team_progress(team);
-    horon_engine_trace(engine);
+    if (horon_log_wants(engine->options.log, HORON_LOG_TRACE))
+        horon_engine_trace(engine);
     return moved || horon_engine_has_unsent(engine);
 }
 

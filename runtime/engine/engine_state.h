@@ -91,8 +91,13 @@ void horon_lane_push(struct horon_lane *lane, struct horon_work *work);
 /** Queues an in-order request. Its check stands for all operations before it, too: what differs and
  * goes unnoticed by itself, such as two roots that wait for nobody, the next operation notices. */
 void horon_team_push_ordered(struct horon_engine_team *team, struct horon_request *request);
+/** Begins what may be begun and advances the first operation, which there is. */
+bool horon_lane_turn(struct horon_engine_team *team, struct horon_lane *lane);
 /** Advances the first operation; ends its requests. @return true if anything moved */
-bool horon_lane_advance(struct horon_engine_team *team, struct horon_lane *lane);
+static inline bool horon_lane_advance(struct horon_engine_team *team, struct horon_lane *lane)
+{
+    return lane->head && !lane->stuck && horon_lane_turn(team, lane);
+}
 /** Turns the coordinator's decisions into work. */
 bool horon_team_take_batches(struct horon_engine_team *team);
 /** Work that is done, or given up: batches are kept for the next ones. */
@@ -101,12 +106,17 @@ void horon_work_free(struct horon_work *work); /* one of the pool */
 
 /* trace.c */
 /** Tells what happened to an operation of this rank. */
-void horon_engine_tell_of(struct horon_engine *engine, enum horon_event_kind kind,
-                          const struct horon_operation *op, uint64_t value, int32_t other);
+static inline void horon_engine_tell_of(struct horon_engine *engine, enum horon_event_kind kind,
+                                        const struct horon_operation *op, uint64_t value,
+                                        int32_t other)
+{
+    horon_events_tell(engine->events, kind, (uint16_t)op->agreed.team, op->agreed.verb,
+                      op->name_hash, value, other);
+}
 /** Tells of a control message, its kind instead of a verb. */
 void horon_engine_tell_message(struct horon_engine *engine, enum horon_event_kind kind, int peer,
                                uint8_t control, size_t bytes);
-/** Logs the events since the last call, a line each, if the log wants a trace. */
+/** Logs the events since the last call, a line each, in a log that wants a trace. */
 void horon_engine_trace(struct horon_engine *engine);
 
 /* finish.c */

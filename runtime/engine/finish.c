@@ -44,8 +44,8 @@ static void unlink_request(struct horon_engine *engine, struct horon_request *re
     engine->ends++;
 }
 
-static void explain_failure(const struct horon_engine *engine, struct horon_request *request,
-                            const char *text)
+HORON_SELDOM static void explain_failure(const struct horon_engine *engine,
+                                         struct horon_request *request, const char *text)
 {
     char what[128 + HORON_NAME_BYTES_MAX], full[HORON_ERROR_TEXT_BYTES];
     horon_request_describe(request, what, sizeof what);

@@ -163,14 +163,11 @@ bool horon_team_take_batches(struct horon_engine_team *team)
     return moved;
 }
 
-/* The operation ended well; but this rank may have had no memory for what it gave. */
-static void end_well(struct horon_engine_team *team, struct horon_request *request)
+/* The operation ended well, but this rank had no memory for what it gave. */
+HORON_SELDOM static void end_refused(struct horon_engine_team *team, struct horon_request *request)
 {
     char text[256];
-    if (!request->output_refused) {
-        horon_engine_end(team->engine, request, HORON_OK, NULL);
-        return;
-    }
+    assert(request->output_refused);
     const char *self = team->rank_names[team->who.rank];
     const unsigned long long elements = request->output_count, room = request->dst_count;
     if (request->part.dst)
@@ -181,6 +178,14 @@ static void end_well(struct horon_engine_team *team, struct horon_request *reque
                  elements);
     request->output_count = 0;
     horon_engine_end(team->engine, request, HORON_ERR_MEMORY, text);
+}
+
+static void end_well(struct horon_engine_team *team, struct horon_request *request)
+{
+    if (request->output_refused)
+        end_refused(team, request);
+    else
+        horon_engine_end(team->engine, request, HORON_OK, NULL);
 }
 
 static void end_work(struct horon_engine_team *team, struct horon_lane *lane)
@@ -228,10 +233,9 @@ static bool begin(struct horon_engine_team *team, struct horon_lane *lane)
     return begun;
 }
 
-bool horon_lane_advance(struct horon_engine_team *team, struct horon_lane *lane)
+bool horon_lane_turn(struct horon_engine_team *team, struct horon_lane *lane)
 {
-    if (!lane->head || lane->stuck)
-        return false;
+    assert(lane->head && !lane->stuck);
     bool moved = begin(team, lane);
     if (!lane->running)
         return moved;         /* it is another team's turn on the device */

@@ -171,12 +171,12 @@ static void take_post(struct horon_engine *engine, struct horon_post *post)
 /* The oldest barrier that waits for its number, once the one before it is over. */
 static bool start_held(struct horon_engine_team *team)
 {
-    if (team->barriers_held == 0 || team->barrier || team->failed || team->engine->leaving)
+    assert(team->barriers_held > 0);
+    if (team->barrier || team->failed || team->engine->leaving)
         return false;
     struct horon_request *held = team->oldest;
     while (!held->held)
         held = held->newer;
-    assert(team->barriers_held > 0);
     team->barriers_held--;
     start_named(team, held);
     return true;
@@ -198,13 +198,9 @@ void horon_team_resubmit(struct horon_engine_team *team)
     }
 }
 
-bool horon_engine_take_posts(struct horon_engine *engine)
+/* Apart from the look whether there is anything, which each turn takes. */
+__attribute__((noinline)) static void empty_mailbox(struct horon_engine *engine)
 {
-    bool moved = false;
-    for (struct horon_engine_team *team = engine->job; team; team = team->next)
-        moved |= start_held(team);
-    if (!horon_engine_has_post(engine))
-        return moved;
     struct horon_post *newest = atomic_exchange(&engine->mailbox, NULL), *oldest = NULL;
     while (newest) {
         struct horon_post *next = newest->next;
@@ -217,6 +213,17 @@ bool horon_engine_take_posts(struct horon_engine *engine)
         take_post(engine, oldest);
         oldest = next;
     }
+}
+
+bool horon_engine_take_posts(struct horon_engine *engine)
+{
+    bool moved = false;
+    for (struct horon_engine_team *team = engine->job; team; team = team->next)
+        if (team->barriers_held > 0)
+            moved |= start_held(team);
+    if (!horon_engine_has_post(engine))
+        return moved;
+    empty_mailbox(engine);
     return true;
 }
 

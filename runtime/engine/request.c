@@ -10,19 +10,21 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Nearly all callers have the library's own version. */
-static horon_status_t take_descriptor(const horon_descriptor_t *given, horon_descriptor_t *desc,
+/* Nearly all callers have the library's own version, which is read where it is; others become that
+ * in @p room. */
+static horon_status_t take_descriptor(const horon_descriptor_t *given, horon_descriptor_t *room,
+                                      const horon_descriptor_t **desc_out,
                                       struct horon_error *error)
 {
     if (!given)
         return horon_error_set(error, HORON_ERR_INVALID, "the descriptor is NULL");
-    if (given->struct_bytes == sizeof *desc) {
-        *desc = *given;
+    *desc_out = given;
+    if (given->struct_bytes == sizeof *given)
         return HORON_OK;
-    }
-    *desc = (horon_descriptor_t)HORON_DESCRIPTOR_INIT;
-    return horon_struct_take("descriptor", given, offsetof(horon_descriptor_t, dst_count), desc,
-                             sizeof *desc, error);
+    *room = (horon_descriptor_t)HORON_DESCRIPTOR_INIT;
+    *desc_out = room;
+    return horon_struct_take("descriptor", given, offsetof(horon_descriptor_t, dst_count), room,
+                             sizeof *room, error);
 }
 
 static horon_status_t check_memory(const horon_descriptor_t *desc, struct horon_error *error)
@@ -250,24 +252,25 @@ horon_status_t horon_request_init(struct horon_request *request, const horon_des
                                   int rank, int size, struct horon_names *names,
                                   struct horon_error *error)
 {
-    horon_descriptor_t desc;
-    uint64_t shape[HORON_NDIM_MAX] = {0}, count = 0;
+    horon_descriptor_t room;
+    const horon_descriptor_t *desc;
+    uint64_t shape[HORON_NDIM_MAX], count = 0;
     uint8_t ndim = 0;
-    horon_status_t status = take_descriptor(given, &desc, error);
+    horon_status_t status = take_descriptor(given, &room, &desc, error);
     if (status == HORON_OK)
-        status = check_enums(&desc, size, error);
+        status = check_enums(desc, size, error);
     if (status == HORON_OK)
-        status = check_memory(&desc, error);
+        status = check_memory(desc, error);
     if (status == HORON_OK)
-        status = check_name(&desc, error);
+        status = check_name(desc, error);
     if (status == HORON_OK)
-        status = take_shape(&desc, shape, &ndim, &count, error);
+        status = take_shape(desc, shape, &ndim, &count, error);
     if (status == HORON_OK)
-        status = check_buffers(&desc, count, rank, error);
+        status = check_buffers(desc, count, rank, error);
     if (status != HORON_OK)
         return status;
     request->size = size;
-    fill_operation(request, &desc, count, shape, ndim);
+    fill_operation(request, desc, count, shape, ndim);
     atomic_store_explicit(&request->refs, 1, memory_order_relaxed);
     request->start = (struct horon_post){.request = request, .kind = HORON_POST_START};
     request->cancel = (struct horon_post){.request = request, .kind = HORON_POST_CANCEL};
@@ -275,7 +278,7 @@ horon_status_t horon_request_init(struct horon_request *request, const horon_des
     if (horon_verb_rows_differ(horon_verb_of(&request->op.agreed)))
         status = make_rows(request);
     if (status == HORON_OK)
-        status = take_name(request, desc.name, names);
+        status = take_name(request, desc->name, names);
     if (status != HORON_OK) {
         horon_request_deinit(request, names);
         return horon_error_set(error, status, "no memory for a request");

@@ -13,13 +13,6 @@ static const char *const messages[] = {[HORON_CONTROL_COORDINATOR] = "negotiatio
                                        [HORON_CONTROL_END] = "the end of the link"};
 #define MESSAGES (sizeof messages / sizeof messages[0])
 
-void horon_engine_tell_of(struct horon_engine *engine, enum horon_event_kind kind,
-                          const struct horon_operation *op, uint64_t value, int32_t other)
-{
-    horon_events_tell(engine->events, kind, (uint16_t)op->agreed.team, op->agreed.verb,
-                      op->name_hash, value, other);
-}
-
 void horon_engine_tell_message(struct horon_engine *engine, enum horon_event_kind kind, int peer,
                                uint8_t control, size_t bytes)
 {
@@ -53,8 +46,7 @@ void horon_engine_trace(struct horon_engine *engine)
     struct horon_event event;
     char subject[HORON_NAME_BYTES_MAX + 64], text[HORON_NAME_BYTES_MAX + 256];
     uint64_t missed = 0;
-    if (!horon_log_wants(engine->options.log, HORON_LOG_TRACE))
-        return;
+    assert(horon_log_wants(engine->options.log, HORON_LOG_TRACE));
     while (horon_events_read(engine->events, &engine->traced, &event, &missed)) {
         if (missed)
             HORON_LOG_TRACE(engine->options.log, "%llu events were not logged in time",

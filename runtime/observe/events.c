@@ -40,26 +40,10 @@ void horon_events_be_precise(struct horon_events *events, bool precise)
     atomic_store_explicit(&events->precise, precise, memory_order_relaxed);
 }
 
-void horon_events_tell(struct horon_events *events, enum horon_event_kind kind, uint16_t team,
-                       uint8_t verb, uint64_t subject, uint64_t value, int32_t other)
+void horon_events_look(struct horon_events *events)
 {
-    const uint64_t number = atomic_load_explicit(&events->written, memory_order_relaxed);
-    assert(kind < HORON_EVENT_KINDS);
-    if (!events->looked || number % HORON_EVENTS_A_LOOK == 0 ||
-        atomic_load_explicit(&events->precise, memory_order_relaxed)) {
-        events->now_ns = events->clock(events->clock_arg);
-        events->looked = true;
-    }
-    const uint64_t small = (uint64_t)(uint32_t)other | (uint64_t)team << 32 | (uint64_t)kind << 48 |
-                           (uint64_t)verb << 56;
-    struct horon_event_words *place = &events->ring[number % HORON_EVENTS_KEPT];
-    /* a reader that sees one of these words sees the count, too, and so that the place is reused */
-    atomic_thread_fence(memory_order_release);
-    atomic_store_explicit(&place->time_ns, events->now_ns, memory_order_relaxed);
-    atomic_store_explicit(&place->subject, subject, memory_order_relaxed);
-    atomic_store_explicit(&place->value, value, memory_order_relaxed);
-    atomic_store_explicit(&place->small, small, memory_order_relaxed);
-    atomic_store_explicit(&events->written, number + 1, memory_order_release);
+    events->now_ns = events->clock(events->clock_arg);
+    events->looked = true;
 }
 
 /* @return false: the writer has been here meanwhile, or is here */

@@ -87,9 +87,31 @@ static inline void horon_events_turn(struct horon_events *events)
 /** Every event looks at the clock from here on, or no longer. Thread: any. */
 void horon_events_be_precise(struct horon_events *events, bool precise);
 
-/** Tells one event. Thread: owner. Blocks: no. Allocates: no. */
-void horon_events_tell(struct horon_events *events, enum horon_event_kind kind, uint16_t team,
-                       uint8_t verb, uint64_t subject, uint64_t value, int32_t other);
+/** Looks at the clock, for the events from here on. Thread: owner. */
+void horon_events_look(struct horon_events *events);
+
+/** Tells one event. Here, because each operation tells several. Thread: owner. Blocks: no.
+ * Allocates: no. */
+static inline void horon_events_tell(struct horon_events *events, enum horon_event_kind kind,
+                                     uint16_t team, uint8_t verb, uint64_t subject, uint64_t value,
+                                     int32_t other)
+{
+    const uint64_t number = atomic_load_explicit(&events->written, memory_order_relaxed);
+    assert(kind < HORON_EVENT_KINDS);
+    if (!events->looked || number % HORON_EVENTS_A_LOOK == 0 ||
+        atomic_load_explicit(&events->precise, memory_order_relaxed))
+        horon_events_look(events);
+    const uint64_t small = (uint64_t)(uint32_t)other | (uint64_t)team << 32 | (uint64_t)kind << 48 |
+                           (uint64_t)verb << 56;
+    struct horon_event_words *place = &events->ring[number % HORON_EVENTS_KEPT];
+    /* a reader that sees one of these words sees the count, too, and so that the place is reused */
+    atomic_thread_fence(memory_order_release);
+    atomic_store_explicit(&place->time_ns, events->now_ns, memory_order_relaxed);
+    atomic_store_explicit(&place->subject, subject, memory_order_relaxed);
+    atomic_store_explicit(&place->value, value, memory_order_relaxed);
+    atomic_store_explicit(&place->small, small, memory_order_relaxed);
+    atomic_store_explicit(&events->written, number + 1, memory_order_release);
+}
 
 /**
  * Takes the next event.
