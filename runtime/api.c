@@ -244,11 +244,14 @@ static horon_status_t claim(struct horon_request *request)
         !atomic_compare_exchange_strong(&request->state, &state, HORON_REQUEST_FLYING))
         return horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "the request is in flight");
     horon_status_t status = mark_name(request);
-    if (status == HORON_OK)
-        horon_request_reset(request);
-    else /* it is as it was */
+    if (status != HORON_OK) { /* it is as it was */
         atomic_store_explicit(&request->state, state, memory_order_release);
-    return status;
+        return status;
+    }
+    /* whoever waits sees by this that the run before has ended, even if it never saw the state */
+    atomic_fetch_add_explicit(&request->runs, 1, memory_order_release);
+    horon_request_reset(request);
+    return HORON_OK;
 }
 
 /* How many of the first of @p n requests belong to @p ctx. */

@@ -204,18 +204,18 @@ void horon_drive_ordered(struct horon_context *ctx, struct horon_request *reques
 /* One run of a request; a callback may begin the next one before anybody has looked. */
 struct run {
     struct horon_request *request;
-    uint32_t ends_before;
+    uint32_t number;
 };
 
 static struct run run_of(struct horon_request *request)
 {
-    return (struct run){request, atomic_load_explicit(&request->ends, memory_order_acquire)};
+    return (struct run){request, atomic_load_explicit(&request->runs, memory_order_acquire)};
 }
 
 static bool is_over(const struct run *run)
 {
     return horon_request_ended(run->request) ||
-           atomic_load_explicit(&run->request->ends, memory_order_acquire) != run->ends_before;
+           atomic_load_explicit(&run->request->runs, memory_order_acquire) != run->number;
 }
 
 /* With the token: drives until the run is over, the deadline, or the end of patience. */

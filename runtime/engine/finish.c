@@ -60,8 +60,6 @@ void horon_engine_tell(const struct horon_engine *engine, struct horon_request *
     horon_callback_fn_t callback = request->callback;
     void *arg = request->callback_arg;
     horon_status_t status = request->status;
-    /* whoever waits sees by this that it ended, even if the callback starts it again at once */
-    atomic_fetch_add_explicit(&request->ends, 1, memory_order_release);
     uint32_t before =
         atomic_exchange_explicit(&request->state, HORON_REQUEST_ENDED, memory_order_acq_rel);
     assert((before & HORON_REQUEST_STATE_MASK) == HORON_REQUEST_FLYING); /* it ends once */

@@ -62,7 +62,7 @@ struct horon_request {
     bool nobodys;                   /* of horon_run(): nobody has a handle of it */
     bool output_refused;            /* there was no memory for what it gave */
     uint32_t handle, interned_in;   /* the latter: the generation it is one of */
-    _Atomic uint32_t ends;          /* how often it has; before its state says so */
+    _Atomic uint32_t runs;          /* how often it was started again; after its state says so */
     _Atomic horon_status_t status;  /* how it ended last */
     struct horon_engine_team *team; /* whose operation it is */
     struct horon_context *context;  /* referenced */
