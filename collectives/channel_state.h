@@ -60,7 +60,7 @@ struct horon_verb_ops {
     void (*enter)(struct horon_channel *channel);
     /** The entry is published. */
     horon_status_t (*entered)(struct horon_channel *channel, struct horon_error *error);
-    /** Whoever was awaited has entered the same operation. */
+    /** The awaited ranks have entered the same operation. */
     horon_status_t (*met)(struct horon_channel *channel, struct horon_error *error);
     /** The first rank of a host, of several: the small exchange is through. */
     horon_status_t (*exchanged)(struct horon_channel *channel, struct horon_error *error);

@@ -54,7 +54,7 @@ struct horon_operation {
     uint64_t rows, row_elements;
     void *(*output)(void *arg, const uint64_t *rows, uint64_t total);
     void *output_arg;
-    /* Not empty, and kept by whoever made the operation; or NULL: in order without a name. */
+    /* Not empty, and kept by the maker of the operation; or NULL: in order without a name. */
     const char *name;
     uint64_t name_hash;
     uint32_t name_bytes;

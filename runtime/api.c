@@ -248,7 +248,8 @@ static horon_status_t claim(struct horon_request *request)
         atomic_store_explicit(&request->state, state, memory_order_release);
         return status;
     }
-    /* whoever waits sees by this that the run before has ended, even if it never saw the state */
+    /* a thread that waits sees by this that the run before has ended, even if it never saw the
+     * state */
     atomic_fetch_add_explicit(&request->runs, 1, memory_order_release);
     horon_request_reset(request);
     return HORON_OK;

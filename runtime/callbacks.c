@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Callbacks of users run on the context's own thread and nowhere else: never inside somebody's
- * wait, never with the progress token in hand. Whoever ends a request that has a callback leaves
- * it here; the progress thread ends it for its submitter, then calls.
+ * wait, never with the progress token in hand. The thread that ends a request with a callback
+ * leaves it here; the progress thread ends it for its submitter, then calls.
  *
  * Invariant: a request in this list is over for the engine and still in flight for its submitter,
  * so it cannot be started again, or leave a stack, before it was taken out.

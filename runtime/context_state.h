@@ -28,12 +28,12 @@ struct horon_context {
     } * ring_ends; /* [local size] by peer */
     struct horon_engine *engine;
     struct horon_request_pool pool;
-    struct horon_poller *poller; /* of the links, for whoever holds the token */
+    struct horon_poller *poller; /* of the links, for the holder of the token */
     struct horon_loop *loop;     /* where the progress thread sleeps */
     int poller_watch;            /* number of the loop's watch for the poller's descriptor */
     int doorbell;                /* of this rank */
 
-    /* The progress token: whoever exchanged it from 0 to 1 may use the engine. */
+    /* The progress token: the thread that exchanged it from 0 to 1 may use the engine. */
     _Alignas(64) _Atomic uint32_t token;
     struct horon_owner owner;             /* the thread that did */
     _Atomic uint32_t takers;              /* threads that want it for a moment */

@@ -7,7 +7,7 @@
  * A process that writes a core file ends only when that is done, which may take minutes. So while
  * operations are in flight and none of them ends, the progress thread asks /proc now and then.
  *
- * The progress thread takes note; whoever holds the token next tells the engine.
+ * The progress thread takes note; the next thread that holds the token tells the engine.
  */
 #include "context_state.h"
 

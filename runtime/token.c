@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who makes progress. The engine belongs to whoever holds the token. A thread that waits takes it
- * and drives, so a blocking call costs no hand-over; the context's own thread drives when nobody
- * waits. It never sleeps with the token in hand.
+ * Which thread makes progress. The engine belongs to the holder of the token. A thread that waits
+ * takes it and drives, so a blocking call costs no hand-over; the context's own thread drives when
+ * nobody waits. It never sleeps with the token in hand.
  *
  * Invariant: the wake word of this rank is 0 while the token is held, and says what to ring for
  * while it is free. Releasing stores the word, fences, and looks once more; a post or a peer's flag

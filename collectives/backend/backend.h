@@ -5,7 +5,7 @@
  * takes an operation is a pure function of what all ranks know (choose.c); route.c asks it, and
  * lanes call that.
  *
- * Thread: whoever holds the progress token. Nothing here waits.
+ * Thread: the one that holds the progress token. Nothing here waits.
  */
 #ifndef HORON_BACKEND_H
 #define HORON_BACKEND_H

@@ -2,7 +2,7 @@
 /*
  * The recipes:
  *
- *  - the other verb, of nothing: whoever ends has met all ranks.
+ *  - the other verb, of nothing: a rank that ends has met all ranks.
  *  - the sum of bytes: root gives its own, all others zeros. Bytes, because a sum of numbers would
  *    lose the sign of a zero and the bits of a NaN.
  */

@@ -106,7 +106,7 @@ struct horon_slot_head {
 };
 
 /** What one member of a team shares with those on its host. Local ranks are the team's. Owner:
- * whoever made it; the memory is not owned. */
+ * its maker; the memory is not owned. */
 struct horon_host {
     struct horon_host_shape shape;
     uint32_t generation; /* of the membership; what others say in another one is not heard */

@@ -2,8 +2,9 @@
 /*
  * Entering: a rank stores a head with the operation's number and check into one of two small slots.
  * It may reuse a slot once all others have entered the operation in between, because a rank enters
- * an operation only after it has ended the one before. Whoever reads a head of another operation
- * than its own has found a rank that broke the promise of equal sequences, and names both.
+ * an operation only after it has ended the one before. A rank that reads a head of another
+ * operation than its own has found a rank that broke the promise of equal sequences, and names
+ * both.
  *
  * Whom an operation waits for is looked at only when somebody asks, for a warning or a time limit:
  * it costs the hot path nothing.

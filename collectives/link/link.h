@@ -5,7 +5,7 @@
  * one); nobody asks what kind a link is.
  *
  * Thread: one at a time, the owner's. Texts of errors are predicates about the peer ("closed the
- * connection"), so that whoever knows its name can put it in front.
+ * connection"), so that a caller that knows its name can put it in front.
  */
 #ifndef HORON_LINK_LINK_H
 #define HORON_LINK_LINK_H
@@ -53,7 +53,7 @@ struct horon_link_ops {
     /** Would recv give something (or the end), or send take something after it was full, as far as
      * can be known without a system call? True where only recv could tell. No side effect. */
     bool (*ready)(const struct horon_link *link);
-    /** Whoever watches the descriptor found these HORON_LINK_* bits, each once and when it came
+    /** The watcher of the descriptor found these HORON_LINK_* bits, each once and when it came
      * about; from the first call on `ready` goes by them. Never called for one without descriptor.
      */
     void (*found)(struct horon_link *link, unsigned events);

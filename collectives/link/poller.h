@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Tells which of many links have something, at a price that does not depend on how many have
- * nothing. Links learn it by their `found`; whoever turns them asks each link, which costs no
- * system call.
+ * nothing. Links learn it by their `found`; the engine that turns them asks each link, which costs
+ * no system call.
  *
  * Thread: one at a time, the owner's. Any thread may sleep until the descriptor is readable.
  */

@@ -3,8 +3,8 @@
  * Context: one rank's membership of one job, and everything that submits.
  *
  * Submitting keeps the GIL, as it never waits; so closing, which takes the handle away under the
- * GIL, cannot meet a submission. Whoever waits without the GIL is counted in `inside`; close() lets
- * them leave first (they look at `closing` between slices).
+ * GIL, cannot meet a submission. A thread that waits without the GIL is counted in `inside`;
+ * close() lets them leave first (they look at `closing` between slices).
  *
  * A request owns its buffers until horon has ended it. One that Python drops earlier goes to the
  * context's limbo, which is swept at each submission.

@@ -27,7 +27,7 @@ def fit(name: str) -> str:
     try:
         data = name.encode()
     except UnicodeEncodeError:
-        return name  # refused, with the reason, by whoever reads it
+        return name  # refused, with the reason, by the code that reads it
     if len(data) <= _horon.NAME_BYTES_MAX:
         return name
     end = "#" + hashlib.blake2b(data, digest_size=16).hexdigest()

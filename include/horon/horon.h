@@ -331,8 +331,8 @@ HORON_API void horon_context_destroy(horon_context_t *ctx);
 /**
  * Says that this process is about to exit, and why, before it does: the job fails on all ranks,
  * with ERR_PEER_LOST and a text that names this rank and @p reason. If the job has failed already,
- * waits until a rank has gone, and half a second more: whoever started the ranks then sees the one
- * first that failed them. The context stays as it is, and ends with the process:
+ * waits until a rank has gone, and half a second more: the launcher then sees that rank
+ * fail first. The context stays as it is, and ends with the process:
  * horon_context_destroy() would tell the others so before that.
  * @param reason what the process exits with; cut to fit
  * @return OK | ERR_INVALID, an argument is NULL | ERR_CLOSED | ERR_FORKED
@@ -437,7 +437,8 @@ HORON_API horon_status_t horon_test(horon_request_t *req, horon_completion_t kin
 
 /**
  * Waits until the request has ended. May be called by several threads and again after the end. If
- * its callback starts it again, whoever waited for the run that ended is told how that one ended.
+ * its callback starts it again, a thread that waited for the run that ended is told how that one
+ * ended.
  * @return OK | the failure | ERR_TIMEOUT, still in flight: it keeps its buffers, wait again or
  *         cancel | ERR_INVALID, prepared but never started, or called from a callback
  * Blocks: at most @p timeout_ms; spins briefly, then yields, then sleeps. The calling thread may

@@ -32,7 +32,7 @@ static inline void horon_owner_give(struct horon_owner *owner)
         atomic_store_explicit(&owner->thread, 0, memory_order_relaxed);
 }
 
-/** @param owner NULL: whoever calls, in a test that has one thread */
+/** @param owner NULL: any caller, in a test that has one thread */
 static inline bool horon_owner_is_mine(const struct horon_owner *owner)
 {
     return !HORON_OWNERS_CHECKED || !owner ||

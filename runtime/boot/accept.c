@@ -3,7 +3,7 @@
  * A guest is a connection that has not proven itself. Guests are few (guests_max) and short-lived
  * (patience_ns), whatever strangers do, and cost no more than the handshake's fixed buffers. A rank
  * proves itself within milliseconds, so when there are too many, the oldest is a stranger, and
- * leaves for the newest; whoever fills the house from one address finds only half of it open.
+ * leaves for the newest; a stranger that fills the house from one address finds only half open.
  * When the process is out of descriptors accepting pauses; the kernel's queue holds the rest.
  */
 #include "boot/accept.h"

@@ -44,7 +44,8 @@ horon_status_t horon_acceptor_create(const struct horon_acceptor_options *option
                                      struct horon_acceptor **acceptor_out,
                                      struct horon_error *error);
 
-/** Closes the listening sockets and everyone who is not proven. May be called from arrived(). */
+/** Closes the listening sockets and every connection that is not proven. May be called from
+ * arrived(). */
 void horon_acceptor_stop(struct horon_acceptor *acceptor);
 
 /** Stops and frees. NULL is a no-op. */

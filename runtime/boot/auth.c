@@ -2,8 +2,8 @@
 /*
  * A handshake is a row of pieces of known length; a piece is gathered whole and then judged, so
  * that the split of the stream cannot matter. The HELLOs are kept as they were sent, and what is
- * derived covers those bytes: whoever changes one of them, or plays back an old one, or sends our
- * own proof back to us, fails the proof. Nothing of a HELLO is believed before.
+ * derived covers those bytes: a relay that changes one of them, or plays back an old one, or sends
+ * our own proof back to us, fails the proof. Nothing of a HELLO is believed before.
  *
  * Who may learn what. Strangers connect to a listener, and a connector may reach a stranger who
  * took an address. If a proof were a digest over what the other side chose or saw, the side that

@@ -54,7 +54,7 @@ struct horon_boot_caller {
     void *given_up_arg;
 };
 
-/** Everything boot gives; owner: whoever called horon_boot(). */
+/** Everything boot gives; owner: the caller of horon_boot(). */
 struct horon_boot {
     struct horon_topology topology;
     uint64_t job_id;          /* random, agreed; names shared things, guards against strangers */

@@ -4,7 +4,7 @@
  * connection open after this process has died, or a port taken. Another thread may fork at any
  * moment, so what makes a socket holds forks off until it stands here.
  *
- * Whoever closes a socket need not say so: an entry counts while the descriptor is still that
+ * Code that closes a socket need not say so: an entry counts while the descriptor is still that
  * socket, by its inode.
  */
 #ifndef HORON_BOOT_FDS_H

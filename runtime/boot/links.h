@@ -25,7 +25,7 @@ struct horon_rank_info {
     uint32_t cores;
 };
 
-/** All ranks of the job. Owner: whoever joined. */
+/** All ranks of the job. Owner: the rank that joined. */
 struct horon_rank_list {
     struct horon_rank_info *infos; /* [size] */
     char (*names)[64];             /* [size] of their hosts; "": not known yet */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shared memory comes from memfds: no name in a file system, so nothing is left behind, whoever is
+ * Shared memory comes from memfds: no name in a file system, so nothing is left behind, whatever is
  * killed. A page of one that is touched and cannot be had kills the process with SIGBUS (or, at a
  * control group's limit, has the kernel kill somebody): so all pages are allocated at once, after
  * asking whether there is room, and the size is sealed before anybody maps it.

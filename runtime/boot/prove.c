@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reads exactly what the handshake wants next, so that the bytes behind it stay in the socket for
- * whoever owns the connection then. A refusal is sent before the connection is given up: the kernel
+ * the next owner of the connection. A refusal is sent before the connection is given up: the kernel
  * takes its one byte without waiting, or nothing can be done.
  */
 #include "boot/prove.h"

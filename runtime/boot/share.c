@@ -6,8 +6,8 @@
  * is mapped when its note comes, and a member closes its descriptor then: it never holds more than
  * a few at a time.
  *
- * Whoever fails hangs up. The others see that, fail as well, and learn the reason in the next round
- * of the store. When all went well the sockets stay open, and say who calls exec().
+ * A rank that fails hangs up. The others see that, fail as well, and learn the reason in the next
+ * round of the store. When all went well the sockets stay open, and say who calls exec().
  */
 #include "boot/share.h"
 

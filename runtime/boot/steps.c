@@ -8,7 +8,7 @@
  *
  *     what a rank does by itself        what the round tells all
  *     looks at its settings             its profile: who and where       -> who may share memory
- *     tries to reach its host's lowest  whom it reached               -> the topology
+ *     tries to reach its host's lowest  which one it reached             -> the topology
  *     shares memory with its host       where it listens, if there are several hosts
  *     connects to other hosts           everybody has everything
  */
@@ -85,7 +85,7 @@ static bool is_linked(const struct horon_joining *j, int rank)
     return rank != j->id.rank && horon_topology_linked(&j->boot->topology, j->id.rank, rank);
 }
 
-/* Of two linked ranks the higher one connects, so each knows whom it waits for. */
+/* Of two linked ranks the higher one connects, so each knows which it waits for. */
 static bool wanted(void *arg, int rank, enum horon_way way)
 {
     const struct horon_joining *j = arg;

@@ -2,14 +2,14 @@
 /*
  * What ranks tell each other besides data: negotiation, aborts, departures.
  *
- * An abort is flooded: whoever hears of it first passes it on over all its links, so it arrives on
- * any connected set of survivors, whoever of the tree is gone. On a host it also lies in shared
- * memory, for ranks without a link.
+ * An abort is flooded: the rank that hears of it first passes it on over all its links, so it
+ * arrives on any connected set of survivors, whichever rank of the tree is gone. On a host it also
+ * lies in shared memory, for ranks without a link.
  *
  * A rank that leaves says how many operations it completed and how many decisions it saw. Those are
  * complete for everybody as far as they need that rank; anything later can never be, and fails with
  * its name. If it leaves because something here failed that way, it names the rank that was the
- * cause: whoever hears of the follower first blames the same rank as all others.
+ * cause: a rank that hears of the follower first blames the same rank as all others.
  *
  * What all need to know of departures is only the least that any leaver has done. So each rank
  * keeps that, and says it where it is news: a leaver once on each of its links, which end with it,

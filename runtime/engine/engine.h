@@ -5,7 +5,8 @@
  * given its surroundings (shared memory, links, a clock), so that the same code runs in a process
  * and in the simulation.
  *
- * Owner: whoever holds the progress token; one at a time. Only what says so is for any thread.
+ * Owner: the thread that holds the progress token; one at a time. Only what says so is for any
+ * thread.
  */
 #ifndef HORON_ENGINE_ENGINE_H
 #define HORON_ENGINE_ENGINE_H
@@ -112,11 +113,11 @@ uint64_t horon_engine_ends(const struct horon_engine *engine);
 /** Requests taken from the mailbox and not ended. */
 size_t horon_engine_in_flight(const struct horon_engine *engine);
 
-/** Has the poller found something that no turn has taken yet? Whoever falls asleep on it would not
- * be told again. */
+/** Has the poller found something that no turn has taken yet? A thread that falls asleep on it
+ * would not be told again. */
 bool horon_engine_has_input(const struct horon_engine *engine);
-/** Was something given to a link after its turn, which the link may take? Whoever falls asleep on
- * it would never send it. */
+/** Was something given to a link after its turn, which the link may take? A thread that falls
+ * asleep on it would never send it. */
 bool horon_engine_has_unsent(const struct horon_engine *engine);
 /** The descriptor of a link, or -1. */
 int horon_engine_descriptor(const struct horon_engine *engine, int peer);

@@ -165,7 +165,7 @@ static void look_for_stalls(struct horon_engine_team *team, uint64_t now, uint64
         const bool told = (*seen)++ < STALLS_TOLD_MAX;
         if (told && waited_ns + limit_ns / 2 >= next_ns && !request->asked) {
             horon_engine_ask(team->engine,
-                             request); /* so that the warning knows whom it waits for */
+                             request); /* so that the warning knows which ranks it waits for */
             request->asked = true;
             continue; /* however late this look is: the answer comes before the next one */
         }

@@ -12,7 +12,7 @@ struct horon_request_pool {
     pthread_mutex_t lock; /* guards the list and its count */
     struct horon_request *free;
     size_t count;
-    size_t limit; /* requests that are kept at most; whoever makes the pool sets it */
+    size_t limit; /* requests that are kept at most; set by the maker of the pool */
 };
 
 void horon_request_pool_init(struct horon_request_pool *pool);

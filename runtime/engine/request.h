@@ -2,8 +2,8 @@
 /*
  * One operation as its submitter and the engine see it. A caller's thread makes and fills a
  * request, posts it to the engine's mailbox, and from then on only reads its state; all else
- * belongs to whoever holds the progress token, until the state says that it ended. Two references
- * keep it: the user's, until horon_release(), and the engine's, while it is in flight.
+ * belongs to the thread that holds the progress token, until the state says that it ended. Two
+ * references keep it: the user's, until horon_release(), and the engine's, while it is in flight.
  */
 #ifndef HORON_ENGINE_REQUEST_H
 #define HORON_ENGINE_REQUEST_H

@@ -2,7 +2,7 @@
 /*
  * Loopback is open to every user of the machine. So ranks that were started without a job key, by
  * hand or by a launcher that makes none, prove a key that lies in a file of their user: nobody else
- * can read it, and whoever connects without it is refused by the handshake.
+ * can read it, and a process that connects without it is refused by the handshake.
  *
  * Many processes may come first at once. The file appears whole or not at all: each writes one of
  * its own and links it to the common name, where only the first succeeds. What

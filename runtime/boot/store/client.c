@@ -51,7 +51,7 @@ struct tcp_store {
     struct horon_dial *dial;               /* until connected */
     struct horon_watch watch;              /* its fd is the connection, -1 before */
     bool launcher_serves;
-    bool taken;   /* rank 0 could not serve: whoever listens there had better be a launcher */
+    bool taken;   /* rank 0 could not serve: what listens there should be a launcher */
     uint8_t *out; /* the PUT that is being sent */
     size_t out_bytes, out_sent;
     uint32_t round;

@@ -86,7 +86,7 @@ horon_status_t horon_store_open(const struct horon_store_options *options,
 
 /** Gives this rank's blob for the next round, at most HORON_STORE_BLOB_BYTES_MAX bytes; copied.
  * @param last after this round ranks may leave
- * @param deadline_ns when the server shall tell everybody who is missing */
+ * @param deadline_ns when the server shall tell all which ranks are missing */
 static inline horon_status_t horon_store_put(struct horon_store *store, const void *blob,
                                              size_t bytes, bool last, uint64_t deadline_ns,
                                              struct horon_error *error)
