@@ -170,8 +170,8 @@ static horon_status_t join_others(struct horon_joining *j, struct horon_error *e
     return HORON_OK;
 }
 
-/* On a rank that serves: the others' last answers; and for a moment who has not come to hear why
- * joining failed. */
+/* On a rank that serves: sends the others' last answers, and waits a moment for ranks that have not
+ * come yet, so that they hear why joining failed. */
 static void drain(struct horon_joining *j)
 {
     if (!j->interrupted)
