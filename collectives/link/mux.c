@@ -135,6 +135,8 @@ static void send_eagerly(struct horon_mux *mux, struct horon_transfer *transfer)
     assert(!(transfer->state & HORON_MUX_SEND_QUEUED));
     tx->room_bytes -= share;
     tx->room_transfers--;
+    tx->unsent_bytes += share;
+    tx->unsent_transfers++;
     send_ready(mux, transfer, HORON_MUX_SEND_EAGER, share);
 }
 

@@ -52,6 +52,8 @@ struct horon_mux_tx {
     struct horon_error broken;
     size_t room_bytes; /* eager room the peer has for us */
     uint32_t room_transfers;
+    size_t unsent_bytes; /* room that sends hold before their first frame: unknown to the peer */
+    uint32_t unsent_transfers;
     uint32_t sends_waiting; /* posted sends that cannot end without credit */
     uint64_t sent_bytes;
 };

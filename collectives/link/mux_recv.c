@@ -235,8 +235,10 @@ static horon_status_t take_want(struct horon_mux *mux, const struct horon_mux_fr
 static horon_status_t take_returned(struct horon_mux *mux, const struct horon_mux_frame *frame)
 {
     struct horon_mux_tx *tx = &mux->tx;
-    if (frame->returned_bytes > mux->options.eager_total_bytes - tx->room_bytes ||
-        frame->returned_transfers > HORON_MUX_EAGER_TRANSFERS_MAX - tx->room_transfers)
+    const size_t sent_bytes = mux->options.eager_total_bytes - tx->room_bytes - tx->unsent_bytes;
+    const uint32_t sent_transfers =
+        HORON_MUX_EAGER_TRANSFERS_MAX - tx->room_transfers - tx->unsent_transfers;
+    if (frame->returned_bytes > sent_bytes || frame->returned_transfers > sent_transfers)
         return refuse(mux, "gave back more eager room than was taken");
     tx->room_bytes += frame->returned_bytes;
     tx->room_transfers += frame->returned_transfers;

@@ -90,12 +90,34 @@ static void burst_note(struct horon_mux *mux)
     burst_header(mux, &frame);
 }
 
+/* No frame of it was made yet. */
+static bool send_is_untouched(const struct horon_transfer *transfer)
+{
+    return (transfer->state & HORON_MUX_SEND_QUEUED) && transfer->moved_bytes == 0;
+}
+
+/* It took eager room that the peer does not know of yet. */
+static bool send_holds_unsent_room(const struct horon_transfer *transfer)
+{
+    return (transfer->state & HORON_MUX_SEND_EAGER) && send_is_untouched(transfer);
+}
+
+static void room_is_no_longer_unsent(struct horon_mux *mux, size_t share)
+{
+    assert(share <= mux->tx.unsent_bytes);
+    assert(mux->tx.unsent_transfers > 0);
+    mux->tx.unsent_bytes -= share;
+    mux->tx.unsent_transfers--;
+}
+
 static void burst_data(struct horon_mux *mux)
 {
     struct horon_mux_burst *burst = &mux->tx.burst;
     struct horon_transfer *transfer = mux->tx.ready.first;
     assert(transfer->moved_bytes <= transfer->limit_bytes);
     assert(transfer->limit_bytes <= transfer->bytes);
+    if (send_holds_unsent_room(transfer))
+        room_is_no_longer_unsent(mux, horon_mux_eager_share(mux, transfer->bytes));
     size_t bytes = transfer->limit_bytes - transfer->moved_bytes;
     if (bytes > HORON_MUX_BODY_BYTES_MAX)
         bytes = HORON_MUX_BODY_BYTES_MAX;
@@ -214,17 +236,13 @@ size_t horon_mux_tx_left(const struct horon_mux *mux)
     return burst_left(&mux->tx.burst) + mux->tx.control_bytes + (horon_mux_tx_wants(mux) ? 1 : 0);
 }
 
-/* No frame of it was made yet. */
-static bool send_is_untouched(const struct horon_transfer *transfer)
-{
-    return (transfer->state & HORON_MUX_SEND_QUEUED) && transfer->moved_bytes == 0;
-}
-
 static void give_room_back(struct horon_mux *mux, struct horon_transfer *transfer)
 {
-    if (!(transfer->state & HORON_MUX_SEND_EAGER) || !send_is_untouched(transfer))
+    if (!send_holds_unsent_room(transfer))
         return;
-    mux->tx.room_bytes += horon_mux_eager_share(mux, transfer->bytes);
+    const size_t share = horon_mux_eager_share(mux, transfer->bytes);
+    room_is_no_longer_unsent(mux, share);
+    mux->tx.room_bytes += share;
     mux->tx.room_transfers++;
     assert(mux->tx.room_bytes <= mux->options.eager_total_bytes);
     assert(mux->tx.room_transfers <= HORON_MUX_EAGER_TRANSFERS_MAX);

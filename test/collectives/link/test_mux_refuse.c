@@ -238,6 +238,21 @@ static void test_mux_more_room_than_was_taken_is_refused(void **state)
     refused(&rogue, frame, "gave back more eager room");
 }
 
+/* What is returned is room of data that was sent: room that a send has only reserved is given back
+ * by its own end when the operation is forgotten, and twice would be more than there is. */
+static void test_mux_room_of_what_was_not_sent_is_refused(void **state)
+{
+    (void)state;
+    const struct horon_mux_frame frame = {
+        .type = HORON_MUX_ROOM, .returned_bytes = 50, .returned_transfers = 1};
+    struct rogue rogue;
+    rogue_open(&rogue);
+    for (int i = 0; i < 2000; i++) /* they fill the link: the send behind them makes no frame */
+        assert_int_equal(horon_mux_post_control(rogue.mux, rogue.data, 40), HORON_OK);
+    posts_send(&rogue, 0, 50);
+    refused(&rogue, frame, "gave back more eager room");
+}
+
 /* ---- what is not refused ---- */
 
 static void test_mux_frames_of_a_forgotten_operation_are_dropped(void **state)
@@ -348,6 +363,7 @@ int main(void)
         cmocka_unit_test(test_mux_credit_that_nobody_asked_for_is_refused),
         cmocka_unit_test(test_mux_want_of_what_needs_none_is_refused),
         cmocka_unit_test(test_mux_more_room_than_was_taken_is_refused),
+        cmocka_unit_test(test_mux_room_of_what_was_not_sent_is_refused),
         cmocka_unit_test(test_mux_frames_of_a_forgotten_operation_are_dropped),
         cmocka_unit_test(test_mux_posts_beyond_their_number_get_a_status),
         cmocka_unit_test(test_mux_last_words_are_heard_when_sending_fails),
