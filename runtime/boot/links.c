@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Either of two ranks may connect, or both at once, and yet there is to be one connection. So the
- * higher rank decides:
+ * Either of two ranks may connect, or both at once, and yet there is to be one connection. The rank
+ * that was connected to answers the handshake with one byte: it keeps this connection; or the other
+ * one, which it has made itself and which waits for its answer. It hangs up without a word if it
+ * wants none, because it leaves the job, say. No connection counts without that byte, so neither
+ * side has one that the other knows nothing of.
  *
- *     the higher rank connects:  the last byte of its handshake says that it keeps this connection
- *     the lower rank connects:   the higher one answers the handshake with a byte: whether it keeps
- *                                this one
+ * Where both have connected the higher rank's connection is kept: it refuses the lower one's as
+ * soon as its own waits for the answer, and the lower one takes it. Before that moment it gives up
+ * its own and keeps the lower one's.
  *
- * The higher rank says so of one connection only, and the lower one takes none without that word.
  * A connection counts when the handshake has shown the expected rank and member: the same address
  * on another machine, or another job's port, is only one more address that failed.
  */
@@ -29,15 +31,14 @@
 #define PATIENCE_NS 60000000000u /* with a guest, as long as joining usually may take */
 #define TRIES 12 /* of each address, over about a second, before it counts as refused */
 
-/* What this rank does to reach another one. Moves: dialing -> asking (the lower rank only), and
- * from both to the end. */
+/* What this rank does to reach another one. Moves: dialing -> asking, and from both to the end. */
 struct call {
     struct horon_links *links;
     struct call *next;
     int rank;
     enum horon_way way;
     struct horon_dial *dial;    /* while dialing */
-    struct horon_proven proven; /* while asking: it waits for the higher rank's word */
+    struct horon_proven proven; /* while asking: it waits for the other rank's word */
     struct horon_watch watch;
     struct horon_timer timer; /* of the limit */
 };
@@ -50,8 +51,8 @@ struct horon_links {
     char objection[128];
 };
 
-/* The higher rank's word, to one that connected. */
-enum word { WORD_KEPT = 'K', WORD_OTHER = 'O' /* it keeps another one, which will come */ };
+/* To a rank that connected. */
+enum word { WORD_KEPT = 'K', WORD_OTHER = 'O' /* the sender has made one, too, which is kept */ };
 
 static bool is_higher(const struct horon_links *links, int other)
 {
@@ -113,30 +114,43 @@ static void call_succeeded(struct call *call)
     explicit_bzero(&proven, sizeof proven);
 }
 
+/* ---- This rank connects ---- */
+
+/* @return has the call ended? */
+static bool take_word(struct call *call)
+{
+    char word = 0;
+    const ssize_t got = recv(call->watch.fd, &word, 1, MSG_DONTWAIT);
+    assert(!call->dial);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return false;
+    if (word == WORD_OTHER) {
+        horon_pump_unwatch(call->links->options.pump, &call->watch);
+        return false;
+    }
+    if (word == WORD_KEPT)
+        call_succeeded(call);
+    else
+        call_failed(call, HORON_ERR_PEER_LOST,
+                    "a connection, which it closed: it is gone, or leaves the job");
+    return true;
+}
+
+static void word_ready(void *arg, uint32_t events)
+{
+    (void)events;
+    take_word(arg);
+}
+
+/* The other side counts the connection once it has sent its word: that is looked for once more. */
 static void limit_reached(void *arg)
 {
     struct call *call = arg;
     char tried[HORON_ERROR_TEXT_BYTES - 128];
+    if (call->watch.active && take_word(call))
+        return;
     horon_links_explain(call->links, call->rank, tried, sizeof tried);
     call_failed(call, HORON_ERR_TIMEOUT, tried);
-}
-
-/* ---- This rank connects ---- */
-
-static void word_ready(void *arg, uint32_t events)
-{
-    struct call *call = arg;
-    char word = 0;
-    (void)events;
-    const ssize_t got = recv(call->watch.fd, &word, 1, MSG_DONTWAIT);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    if (word == WORD_KEPT)
-        call_succeeded(call);
-    else if (word == WORD_OTHER)
-        horon_pump_unwatch(call->links->options.pump, &call->watch);
-    else
-        call_failed(call, HORON_ERR_PEER_LOST, "a connection, which it closed");
 }
 
 static void dialled(void *arg, horon_status_t status, const struct horon_proven *proven,
@@ -153,9 +167,7 @@ static void dialled(void *arg, horon_status_t status, const struct horon_proven 
     assert(call->watch.fd < 0); /* it was dialing */
     call->proven = *proven;
     call->watch.fd = proven->fd;
-    if (is_higher(call->links, call->rank))
-        call_succeeded(call);
-    else if (horon_pump_watch(call->links->options.pump, &call->watch, EPOLLIN, &why) != HORON_OK)
+    if (horon_pump_watch(call->links->options.pump, &call->watch, EPOLLIN, &why) != HORON_OK)
         call_failed(call, why.status, why.text);
 }
 
@@ -243,12 +255,15 @@ bool horon_links_explain(const struct horon_links *links, int rank, char *text, 
 /* ---- Others connect ---- */
 
 /* @return does the other side know that this connection is kept? */
-static bool confirm(const struct horon_links *links, int rank, int fd, bool keep)
+static bool answer(const struct horon_links *links, const struct call *own, int rank,
+                   enum horon_way way, int fd)
 {
-    const char word = keep ? WORD_KEPT : WORD_OTHER;
-    if (!is_higher(links, rank))
-        return keep;
-    return send(fd, &word, 1, MSG_NOSIGNAL | MSG_DONTWAIT) == 1 && keep;
+    const struct horon_links_options *options = &links->options;
+    const bool kept = !(own && !own->dial && is_higher(links, rank));
+    const char word = kept ? WORD_KEPT : WORD_OTHER;
+    if (kept && !options->wanted(options->arg, rank, way))
+        return false;
+    return send(fd, &word, 1, MSG_NOSIGNAL | MSG_DONTWAIT) == 1 && kept;
 }
 
 static void arrived(struct horon_links *links, enum horon_way way,
@@ -256,12 +271,13 @@ static void arrived(struct horon_links *links, enum horon_way way,
 {
     const struct horon_links_options *options = &links->options;
     const int rank = proven->theirs.rank;
+    struct call *own = find_call(links, rank, way);
     const bool known = rank >= 0 && rank != options->hello.rank &&
                        (uint32_t)rank < options->hello.size &&
                        memcmp(options->ranks->infos[rank].member, proven->theirs.member,
                               sizeof proven->theirs.member) == 0;
-    if (known && confirm(links, rank, proven->fd, options->wanted(options->arg, rank, way))) {
-        end_call(find_call(links, rank, way));
+    if (known && answer(links, own, rank, way, proven->fd)) {
+        end_call(own);
         options->opened(options->arg, rank, way, proven);
         return;
     }

@@ -220,16 +220,31 @@ static void test_links_that_fail_say_what_was_tried(void **state)
     end();
 }
 
-static void test_links_that_are_not_wanted_end_at_their_limit(void **state)
+static void test_links_that_are_not_wanted_fail_at_once(void **state)
+{
+    (void)state;
+    for (int rank = 0; rank < 2; rank++) {
+        begin(false);
+        scene.sides[1 - rank].unwilling = true;
+        ask(rank, UINT64_MAX);
+        turn_until_over();
+        assert_int_equal(scene.sides[rank].why.status, HORON_ERR_PEER_LOST);
+        assert_non_null(strstr(scene.sides[rank].why.text, "it is gone, or leaves the job"));
+        assert_int_equal(scene.sides[1 - rank].opened, 0);
+        end();
+    }
+}
+
+/* The other side is proven, and then does nothing more: it has the connection in its queue. */
+static void test_links_that_nobody_answers_end_at_their_limit(void **state)
 {
     (void)state;
     begin(false);
-    scene.sides[1].unwilling = true;
     ask(0, horon_clock_ns() + 50000000u);
-    turn_until_over();
+    while (!scene.sides[0].failed)
+        horon_pump_turn(&scene.sides[0].pump, -1);
     assert_int_equal(scene.sides[0].why.status, HORON_ERR_TIMEOUT);
     assert_non_null(strstr(scene.sides[0].why.text, "cannot connect to rank 1 (host-1)"));
-    assert_int_equal(scene.sides[1].opened, 0);
     end();
 }
 
@@ -263,7 +278,8 @@ int main(void)
         cmocka_unit_test(test_links_either_rank_may_ask),
         cmocka_unit_test(test_links_both_ask_and_one_comes_of_it),
         cmocka_unit_test(test_links_that_fail_say_what_was_tried),
-        cmocka_unit_test(test_links_that_are_not_wanted_end_at_their_limit),
+        cmocka_unit_test(test_links_that_are_not_wanted_fail_at_once),
+        cmocka_unit_test(test_links_that_nobody_answers_end_at_their_limit),
         cmocka_unit_test(test_links_take_nobody_else_for_the_rank),
         cmocka_unit_test(test_links_without_an_address_are_refused_at_once),
     };
