@@ -221,14 +221,12 @@ static horon_status_t join(struct horon_joining *j, int rank, int size, struct h
         status = join_others(j, error);
     if (status == HORON_OK && j->interrupted) /* in the last moment */
         status = horon_joining_interrupted(j, error);
-    if (status == HORON_OK)
-        j->boot->store_socket = horon_store_take_socket(j->store);
     return status;
 }
 
 void horon_boot_init(struct horon_boot *boot)
 {
-    *boot = (struct horon_boot){.store_socket = -1, .control.fd = -1};
+    *boot = (struct horon_boot){.control.fd = -1};
 }
 
 horon_status_t horon_boot(struct horon_boot *boot, int rank, int size,
@@ -273,7 +271,6 @@ static void close_fd(int *fd)
 static void close_all(struct horon_boot *boot)
 {
     const struct horon_topology *topology = &boot->topology;
-    close_fd(&boot->store_socket);
     for (int r = 0; boot->socket_of && r < topology->size; r++)
         close_fd(&boot->socket_of[r]);
     if (!boot->local)

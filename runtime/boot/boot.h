@@ -63,7 +63,6 @@ struct horon_boot {
     uint32_t cores; /* of this host, as that of its ranks sees it which sees fewest; 0: not known */
     int *socket_of; /* [size] connected, non-blocking, proven TCP socket, or -1 */
     struct horon_rank_list ranks; /* what is known of each */
-    int store_socket;             /* kept open so that the launcher sees us; -1 if none */
     /* All sockets, until the caller has settled what it took of the above. */
     struct horon_fds fds;
     bool settled;

@@ -221,7 +221,7 @@ static bool begin(struct fuzz *fuzz, uint8_t place)
     static const int leader_of[HOST_SIZE_MAX];
     static const char names[HOST_SIZE_MAX][64] = {"a", "a", "a"};
     struct horon_error error = {0};
-    *fuzz = (struct fuzz){.host_size = 2 + (place >> 1 & 1), .boot.store_socket = -1};
+    *fuzz = (struct fuzz){.host_size = 2 + (place >> 1 & 1)};
     fuzz->me = place & 1 ? fuzz->host_size - 1 : 0;
     fuzz->boot.control.fd = -1;
     assert(horon_pump_init(&fuzz->pump, &error) == HORON_OK);

@@ -35,8 +35,7 @@
 #define LOOK_FIRST_NS 500000u  /* first pause between looks at a file; doubles ... */
 #define LOOK_LAST_NS 32000000u /* ... up to this */
 
-struct tcp_store {
-    struct horon_store base;
+struct horon_store {
     struct horon_store_options options;
     char where[160];    /* "tcp://HOST:PORT", for texts */
     char unusable[384]; /* of a list, what was not even tried, and why; or "" */
@@ -62,13 +61,13 @@ struct tcp_store {
     struct horon_error error;
 };
 
-static void store_failed(struct tcp_store *store)
+static void store_failed(struct horon_store *store)
 {
     horon_pump_unwatch(store->options.pump, &store->watch);
 }
 
 /* The connection ended. If rank 0 served, so did rank 0. */
-static void server_is_gone(struct tcp_store *store)
+static void server_is_gone(struct horon_store *store)
 {
     const struct horon_store_options *options = &store->options;
     const char *host = options->host_of ? options->host_of(options->host_arg, 0) : NULL;
@@ -88,7 +87,7 @@ static void server_is_gone(struct tcp_store *store)
     store_failed(store);
 }
 
-static void send_some(struct tcp_store *store)
+static void send_some(struct horon_store *store)
 {
     while (store->out_sent < store->out_bytes) {
         ssize_t sent = send(store->watch.fd, store->out + store->out_sent,
@@ -106,7 +105,7 @@ static void send_some(struct tcp_store *store)
     horon_pump_watch(store->options.pump, &store->watch, events, &store->error);
 }
 
-static void take_frame(struct tcp_store *store)
+static void take_frame(struct horon_store *store)
 {
     struct horon_store_answer answer;
     struct horon_error error;
@@ -124,7 +123,7 @@ static void take_frame(struct tcp_store *store)
     }
 }
 
-static void receive_some(struct tcp_store *store)
+static void receive_some(struct horon_store *store)
 {
     uint8_t in[READ_BYTES];
     size_t taken, want = horon_store_inbox_want(&store->inbox);
@@ -147,14 +146,14 @@ static void receive_some(struct tcp_store *store)
 
 static void store_ready(void *arg, uint32_t events)
 {
-    struct tcp_store *store = arg;
+    struct horon_store *store = arg;
     if (events & EPOLLOUT)
         send_some(store);
     if (store->watch.active && (events & ~(uint32_t)EPOLLOUT))
         receive_some(store);
 }
 
-static void tell_reached(const struct tcp_store *store)
+static void tell_reached(const struct horon_store *store)
 {
     struct horon_address address = {.bytes = sizeof address.local};
     char text[HORON_ADDRESS_TEXT_BYTES];
@@ -166,7 +165,7 @@ static void tell_reached(const struct tcp_store *store)
 }
 
 /* What was not even tried, and what else may be the matter. */
-static const char *more_about(const struct tcp_store *store, char text[640])
+static const char *more_about(const struct horon_store *store, char text[640])
 {
     snprintf(text, 640, "%s%s%s", store->unusable[0] ? "; " : "", store->unusable,
              store->taken ? "; rank 0 found the port taken when it wanted to serve the store: if "
@@ -176,7 +175,7 @@ static const char *more_about(const struct tcp_store *store, char text[640])
 }
 
 /* Who served at these addresses is gone, or has gone on to others. */
-static bool is_outdated(struct tcp_store *store)
+static bool is_outdated(struct horon_store *store)
 {
     char addresses[HORON_STORE_FILE_BYTES_MAX];
     return store->found[0] && (horon_store_file_read(&store->file, addresses, NULL) != HORON_OK ||
@@ -186,7 +185,7 @@ static bool is_outdated(struct tcp_store *store)
 static void dialled(void *arg, horon_status_t status, const struct horon_proven *proven,
                     const struct horon_error *error)
 {
-    struct tcp_store *store = arg;
+    struct horon_store *store = arg;
     char more[640];
     horon_dial_destroy(store->dial);
     store->dial = NULL;
@@ -208,13 +207,13 @@ static void dialled(void *arg, horon_status_t status, const struct horon_proven 
 
 static void server_ready(void *arg, uint32_t events)
 {
-    struct tcp_store *store = arg;
+    struct horon_store *store = arg;
     (void)events;
     horon_store_server_progress(store->server);
 }
 
 /* Appends to what is still to be sent. @return where to write @p bytes bytes, NULL: no memory */
-static uint8_t *queue(struct tcp_store *store, size_t bytes)
+static uint8_t *queue(struct horon_store *store, size_t bytes)
 {
     const size_t left = store->out_bytes - store->out_sent;
     if (left)
@@ -229,10 +228,9 @@ static uint8_t *queue(struct tcp_store *store, size_t bytes)
     return more + left;
 }
 
-static horon_status_t tcp_put(struct horon_store *base, const void *blob, size_t bytes, bool last,
-                              uint64_t deadline_ns, struct horon_error *error)
+horon_status_t horon_store_put(struct horon_store *store, const void *blob, size_t bytes, bool last,
+                               uint64_t deadline_ns, struct horon_error *error)
 {
-    struct tcp_store *store = (struct tcp_store *)base;
     const uint64_t now = horon_clock_ns();
     uint64_t wait_ms = deadline_ns > now ? (deadline_ns - now) / 1000000u : 0;
     if (deadline_ns == UINT64_MAX || wait_ms >= HORON_STORE_NO_LIMIT)
@@ -254,10 +252,9 @@ static horon_status_t tcp_put(struct horon_store *base, const void *blob, size_t
     return HORON_OK;
 }
 
-static horon_status_t tcp_failed(const struct horon_store *base, bool *whole_out,
-                                 struct horon_error *error)
+horon_status_t horon_store_failed(const struct horon_store *store, bool *whole_out,
+                                  struct horon_error *error)
 {
-    const struct tcp_store *store = (const struct tcp_store *)base;
     if (store->error.status == HORON_OK || store->answered)
         return HORON_OK;
     *whole_out = store->whole;
@@ -265,9 +262,8 @@ static horon_status_t tcp_failed(const struct horon_store *base, bool *whole_out
     return error->status;
 }
 
-static bool tcp_abort(struct horon_store *base, const struct horon_error *why)
+bool horon_store_abort(struct horon_store *store, const struct horon_error *why)
 {
-    struct tcp_store *store = (struct tcp_store *)base;
     const size_t text_bytes = strlen(why->text);
     if (store->watch.fd < 0 || store->error.status != HORON_OK)
         return false;
@@ -283,10 +279,9 @@ static bool tcp_abort(struct horon_store *base, const struct horon_error *why)
     return true;
 }
 
-static horon_status_t tcp_get(struct horon_store *base, struct horon_blobs *blobs_out,
-                              struct horon_error *error)
+horon_status_t horon_store_get(struct horon_store *store, struct horon_blobs *blobs_out,
+                               struct horon_error *error)
 {
-    struct tcp_store *store = (struct tcp_store *)base;
     if (!store->answered)
         return HORON_AGAIN;
     horon_status_t status =
@@ -302,7 +297,7 @@ static horon_status_t tcp_get(struct horon_store *base, struct horon_blobs *blob
 }
 
 /* There is no rank 0 to be dialled. */
-static horon_status_t explain_file(const struct tcp_store *store, char *text, size_t text_bytes)
+static horon_status_t explain_file(const struct horon_store *store, char *text, size_t text_bytes)
 {
     const struct horon_store_file *file = &store->file;
     if (file->left)
@@ -315,9 +310,8 @@ static horon_status_t explain_file(const struct tcp_store *store, char *text, si
     return HORON_ERR_TIMEOUT;
 }
 
-static horon_status_t tcp_explain(const struct horon_store *base, char *text, size_t text_bytes)
+horon_status_t horon_store_explain(const struct horon_store *store, char *text, size_t text_bytes)
 {
-    const struct tcp_store *store = (const struct tcp_store *)base;
     char tried[HORON_ERROR_TEXT_BYTES / 2], more[640];
     if (store->look.active && (!store->dial || store->file.left))
         return explain_file(store, text, text_bytes);
@@ -331,32 +325,20 @@ static horon_status_t tcp_explain(const struct horon_store *base, char *text, si
     return horon_dial_verdict(store->dial);
 }
 
-static bool tcp_busy(const struct horon_store *base)
+bool horon_store_busy(const struct horon_store *store)
 {
-    const struct tcp_store *store = (const struct tcp_store *)base;
     return store->server && horon_store_server_busy(store->server);
 }
 
-static bool tcp_has_news(const struct horon_store *base)
+bool horon_store_has_news(const struct horon_store *store)
 {
-    const struct tcp_store *store = (const struct tcp_store *)base;
     return store->server && horon_store_server_has_news(store->server);
 }
 
-static int tcp_take_socket(struct horon_store *base)
+void horon_store_destroy(struct horon_store *store)
 {
-    struct tcp_store *store = (struct tcp_store *)base;
-    int fd = store->launcher_serves ? store->watch.fd : -1;
-    if (fd < 0)
-        return -1;
-    horon_pump_unwatch(store->options.pump, &store->watch);
-    store->watch.fd = -1;
-    return fd;
-}
-
-static void tcp_destroy(struct horon_store *base)
-{
-    struct tcp_store *store = (struct tcp_store *)base;
+    if (!store)
+        return;
     horon_store_file_close(&store->file);
     horon_pump_untimer(store->options.pump, &store->look);
     horon_dial_destroy(store->dial);
@@ -370,19 +352,8 @@ static void tcp_destroy(struct horon_store *base)
     horon_free(store);
 }
 
-static const struct horon_store_ops tcp_ops = {.name = "tcp",
-                                               .put = tcp_put,
-                                               .get = tcp_get,
-                                               .failed = tcp_failed,
-                                               .abort = tcp_abort,
-                                               .explain = tcp_explain,
-                                               .busy = tcp_busy,
-                                               .has_news = tcp_has_news,
-                                               .take_socket = tcp_take_socket,
-                                               .destroy = tcp_destroy};
-
 /* Rank 0: serves if it can, and then only asks itself. */
-static horon_status_t serve(struct tcp_store *store, struct horon_store_place *place,
+static horon_status_t serve(struct horon_store *store, struct horon_store_place *place,
                             struct horon_error *error)
 {
     const struct horon_store_options *options = &store->options;
@@ -427,7 +398,7 @@ static void ask_ourselves(struct horon_store_place *place)
     place->several = false;
 }
 
-static horon_status_t dial(struct tcp_store *store, struct horon_store_place *place,
+static horon_status_t dial(struct horon_store *store, struct horon_store_place *place,
                            struct horon_error *error)
 {
     const struct horon_store_options *options = &store->options;
@@ -449,7 +420,7 @@ static horon_status_t dial(struct tcp_store *store, struct horon_store_place *pl
     return horon_dial_create(&dialling, &store->dial, error);
 }
 
-static horon_status_t start_at_address(struct tcp_store *store, struct horon_error *error)
+static horon_status_t start_at_address(struct horon_store *store, struct horon_error *error)
 {
     struct horon_store_place place;
     const struct horon_store_options *options = &store->options;
@@ -470,14 +441,14 @@ static horon_status_t start_at_address(struct tcp_store *store, struct horon_err
 
 /* ---- file:DIR ---- */
 
-static void look_again(struct tcp_store *store)
+static void look_again(struct horon_store *store)
 {
     horon_pump_timer(store->options.pump, &store->look, horon_clock_ns() + store->pause_ns);
     store->pause_ns = store->pause_ns * 2 > LOOK_LAST_NS ? LOOK_LAST_NS : store->pause_ns * 2;
 }
 
 /* Dials what stands in the file, unless that is being done. */
-static horon_status_t look(struct tcp_store *store, struct horon_error *error)
+static horon_status_t look(struct horon_store *store, struct horon_error *error)
 {
     char addresses[HORON_STORE_FILE_BYTES_MAX];
     struct horon_store_place place;
@@ -493,14 +464,14 @@ static horon_status_t look(struct tcp_store *store, struct horon_error *error)
 
 static void look_due(void *arg)
 {
-    struct tcp_store *store = arg;
+    struct horon_store *store = arg;
     if (look(store, &store->error) < 0)
         return;
     store->error.status = HORON_OK;
     look_again(store);
 }
 
-static horon_status_t serve_for_file(struct tcp_store *store, struct horon_error *error)
+static horon_status_t serve_for_file(struct horon_store *store, struct horon_error *error)
 {
     struct horon_store_place place;
     char addresses[HORON_STORE_FILE_BYTES_MAX - 256];
@@ -518,7 +489,7 @@ static horon_status_t serve_for_file(struct tcp_store *store, struct horon_error
     return status == HORON_OK ? dial(store, &place, error) : status;
 }
 
-static horon_status_t start_at_file(struct tcp_store *store, struct horon_error *error)
+static horon_status_t start_at_file(struct horon_store *store, struct horon_error *error)
 {
     const struct horon_store_options *options = &store->options;
     horon_status_t status = horon_store_file_open(&store->file, options->address + strlen("file:"),
@@ -534,7 +505,7 @@ static horon_status_t start_at_file(struct tcp_store *store, struct horon_error 
 }
 
 /* Of a long list as much as fits. */
-static void name_place(struct tcp_store *store)
+static void name_place(struct horon_store *store)
 {
     static const char more[] = ",...";
     const size_t room = sizeof store->where - sizeof more;
@@ -544,13 +515,17 @@ static void name_place(struct tcp_store *store)
         memcpy(cut, more, sizeof more);
 }
 
-horon_status_t horon_store_open_tcp(const struct horon_store_options *options,
-                                    struct horon_store **store_out, struct horon_error *error)
+horon_status_t horon_store_open(const struct horon_store_options *options,
+                                struct horon_store **store_out, struct horon_error *error)
 {
-    struct tcp_store *store = horon_zalloc(1, sizeof *store);
+    const bool in_file = strncmp(options->address, "file:", strlen("file:")) == 0;
+    if (!in_file && strncmp(options->address, "tcp://", strlen("tcp://")) != 0)
+        return horon_error_set(error, HORON_ERR_CONFIG,
+                               "HORON_STORE=%s is neither tcp://HOST:PORT nor file:DIR",
+                               options->address);
+    struct horon_store *store = horon_zalloc(1, sizeof *store);
     if (!store)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the store");
-    store->base.ops = &tcp_ops;
     store->options = *options;
     store->size = (int)options->hello.size;
     name_place(store);
@@ -559,13 +534,39 @@ horon_status_t horon_store_open_tcp(const struct horon_store_options *options,
     store->look = (struct horon_timer){.due = look_due, .arg = store};
     store->watch = (struct horon_watch){.ready = store_ready, .arg = store, .fd = -1};
     store->inbox.limit = horon_store_frame_bytes_max(store->size);
-    horon_status_t status = strncmp(options->address, "file:", strlen("file:")) == 0
-                                ? start_at_file(store, error)
-                                : start_at_address(store, error);
+    horon_status_t status = in_file ? start_at_file(store, error) : start_at_address(store, error);
     if (status != HORON_OK) {
-        tcp_destroy(&store->base);
+        horon_store_destroy(store);
         return status;
     }
-    *store_out = &store->base;
+    *store_out = store;
     return HORON_OK;
+}
+
+/* ---- The answer of a round ---- */
+
+horon_status_t horon_blobs_cut(struct horon_blobs *blobs, int size, uint8_t *memory, size_t offset,
+                               size_t bytes)
+{
+    struct horon_reader in = horon_reader_over(memory + offset, bytes - offset);
+    struct horon_blob *items = horon_zalloc((size_t)size, sizeof *items);
+    if (!items)
+        return HORON_ERR_MEMORY;
+    for (int r = 0; r < size; r++) {
+        items[r].count = horon_read_u32(&in);
+        items[r].bytes = horon_read_view(&in, items[r].count);
+    }
+    if (!horon_reader_finished(&in)) {
+        horon_free(items);
+        return HORON_ERR_PROTO;
+    }
+    *blobs = (struct horon_blobs){.items = items, .memory = memory};
+    return HORON_OK;
+}
+
+void horon_blobs_deinit(struct horon_blobs *blobs)
+{
+    horon_free(blobs->items);
+    horon_free(blobs->memory);
+    *blobs = (struct horon_blobs){0};
 }

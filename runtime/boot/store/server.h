@@ -34,7 +34,7 @@ struct horon_store_server_options {
     int port_last;    /* with port: the first free one of port..port_last; 0: only port */
     int sessions_max; /* 0: any number; with n the server stops listening once n sessions are full
                        */
-    int rank;         /* who serves: 0, or -1 for the launcher (ranks then stay connected) */
+    int rank;         /* who serves: 0, or -1 for the launcher */
     /* NULL, or names the hosts of ranks in texts about them; each name lives as long as the server,
      * NULL for one that is not known */
     const char *(*host_of)(void *arg, int rank);

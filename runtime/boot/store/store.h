@@ -17,7 +17,6 @@
 #include <stdint.h>
 
 struct horon_store;
-struct horon_store_server;
 
 struct horon_store_options {
     struct horon_pump *pump; /* outlives the store, as do key and log */
@@ -55,27 +54,6 @@ struct horon_blobs {
     uint8_t *memory;
 };
 
-struct horon_store_ops {
-    const char *name;
-    horon_status_t (*put)(struct horon_store *store, const void *blob, size_t bytes, bool last,
-                          uint64_t deadline_ns, struct horon_error *error);
-    horon_status_t (*get)(struct horon_store *store, struct horon_blobs *blobs_out,
-                          struct horon_error *error);
-    horon_status_t (*failed)(const struct horon_store *store, bool *whole_out,
-                             struct horon_error *error);
-    bool (*abort)(struct horon_store *store, const struct horon_error *why);
-    horon_status_t (*explain)(const struct horon_store *store, char *text, size_t text_bytes);
-    bool (*busy)(const struct horon_store *store);
-    bool (*has_news)(const struct horon_store *store);
-    int (*take_socket)(struct horon_store *store);
-    void (*destroy)(struct horon_store *store);
-};
-
-/** Embedded first in each kind. */
-struct horon_store {
-    const struct horon_store_ops *ops;
-};
-
 /**
  * Opens it; connecting goes on in the pump's turns.
  * @return OK | ERR_CONFIG, the address is not understood, or not safe without a key | ERR_SYSTEM,
@@ -87,12 +65,8 @@ horon_status_t horon_store_open(const struct horon_store_options *options,
 /** Gives this rank's blob for the next round, at most HORON_STORE_BLOB_BYTES_MAX bytes; copied.
  * @param last after this round ranks may leave
  * @param deadline_ns when the server shall tell all which ranks are missing */
-static inline horon_status_t horon_store_put(struct horon_store *store, const void *blob,
-                                             size_t bytes, bool last, uint64_t deadline_ns,
-                                             struct horon_error *error)
-{
-    return store->ops->put(store, blob, bytes, last, deadline_ns, error);
-}
+horon_status_t horon_store_put(struct horon_store *store, const void *blob, size_t bytes, bool last,
+                               uint64_t deadline_ns, struct horon_error *error);
 
 /**
  * To be asked while waiting for whatever.
@@ -101,63 +75,33 @@ static inline horon_status_t horon_store_put(struct horon_store *store, const vo
  * @return OK | ERR_TIMEOUT, ERR_PEER_LOST: ranks are missing, named | ERR_AUTH | ERR_PROTO |
  *         ERR_SYSTEM, the store cannot be used | a rank's failure
  */
-static inline horon_status_t horon_store_failed(const struct horon_store *store, bool *whole_out,
-                                                struct horon_error *error)
-{
-    return store->ops->failed(store, whole_out, error);
-}
+horon_status_t horon_store_failed(const struct horon_store *store, bool *whole_out,
+                                  struct horon_error *error);
 
 /** Makes joining fail for all with @p why, whose text says it all. Afterwards wait for
  * horon_store_failed(). @return false if this kind of store, or its state, cannot tell the others:
  * a round must */
-static inline bool horon_store_abort(struct horon_store *store, const struct horon_error *why)
-{
-    return store->ops->abort(store, why);
-}
+bool horon_store_abort(struct horon_store *store, const struct horon_error *why);
 
 /** @return OK, all blobs of the round are here; end with horon_blobs_deinit() | AGAIN, ask whether
  * it failed, and turn the pump | ERR_TIMEOUT, it is too late; ranks are named | ERR_MEMORY |
  * ERR_AUTH, ERR_PROTO: a blob is not what it should be | ERR_SYSTEM */
-static inline horon_status_t horon_store_get(struct horon_store *store,
-                                             struct horon_blobs *blobs_out,
-                                             struct horon_error *error)
-{
-    return store->ops->get(store, blobs_out, error);
-}
+horon_status_t horon_store_get(struct horon_store *store, struct horon_blobs *blobs_out,
+                               struct horon_error *error);
 
 /** Writes why the round is not complete in time, as far as this rank can know.
  * @return ERR_TIMEOUT | ERR_AUTH, ERR_CONFIG, ERR_PROTO: the store was found, but refuses us */
-static inline horon_status_t horon_store_explain(const struct horon_store *store, char *text,
-                                                 size_t text_bytes)
-{
-    return store->ops->explain(store, text, text_bytes);
-}
+horon_status_t horon_store_explain(const struct horon_store *store, char *text, size_t text_bytes);
 
 /** @return true while this rank serves and others have not been sent everything. */
-static inline bool horon_store_busy(const struct horon_store *store)
-{
-    return store->ops->busy(store);
-}
+bool horon_store_busy(const struct horon_store *store);
 
 /** @return true while this rank serves, joining has failed, and ranks that have not come yet would
  * hear why. */
-static inline bool horon_store_has_news(const struct horon_store *store)
-{
-    return store->ops->has_news(store);
-}
-
-/** @return the connection to a launcher that serves, now the caller's; -1 if it is another kind */
-static inline int horon_store_take_socket(struct horon_store *store)
-{
-    return store->ops->take_socket(store);
-}
+bool horon_store_has_news(const struct horon_store *store);
 
 /** NULL is a no-op. */
-static inline void horon_store_destroy(struct horon_store *store)
-{
-    if (store)
-        store->ops->destroy(store);
-}
+void horon_store_destroy(struct horon_store *store);
 
 void horon_blobs_deinit(struct horon_blobs *blobs);
 
@@ -165,9 +109,5 @@ void horon_blobs_deinit(struct horon_blobs *blobs);
  * the blobs then own. @return OK | ERR_PROTO | ERR_MEMORY; the caller keeps @p memory on failure */
 horon_status_t horon_blobs_cut(struct horon_blobs *blobs, int size, uint8_t *memory, size_t offset,
                                size_t bytes);
-
-/* Called by horon_store_open(). */
-horon_status_t horon_store_open_tcp(const struct horon_store_options *options,
-                                    struct horon_store **store_out, struct horon_error *error);
 
 #endif

@@ -353,8 +353,6 @@ static void test_boot_launcher_serves_any_number_of_times(void **state)
         boots_setting(&world, "JOB_KEY=a secret of these tests");
         boots_join(&world);
         check_world(&world, 1);
-        for (int r = 0; r < 3; r++)
-            assert_true(world.ranks[r].boot.store_socket >= 0);
         boots_part(&world);
     }
     pthread_cancel(thread);
