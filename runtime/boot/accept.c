@@ -10,14 +10,14 @@
 
 #include "alloc.h"
 #include "boot/fds.h"
+#include "boot/process.h"
 #include "boot/prove.h"
 #include "boot/refusals.h"
 #include "clock.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <netinet/tcp.h>
-#include <stdio.h>
+#include <inttypes.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -31,8 +31,7 @@
 struct guest {
     struct horon_acceptor *acceptor;
     struct guest *next;
-    struct horon_watch watch;
-    struct horon_auth auth;
+    struct horon_prover prover;
     struct horon_address from;
     uint64_t leave_ns;
 };
@@ -50,6 +49,7 @@ struct horon_acceptor {
     struct horon_timer timer;
     uint64_t resume_ns; /* while paused for want of descriptors; else 0 */
     bool told;          /* that they are wanting */
+    struct horon_refusals refusals;
     int listener_count;
     struct listener listeners[HORON_GREET_LISTENERS_MAX];
 };
@@ -76,83 +76,83 @@ static void set_paused(struct horon_acceptor *acceptor, bool paused)
     }
 }
 
-/* Unlinks and frees a guest. @return its socket, now the caller's */
-static int dismiss(struct guest *guest)
+/* Closes, unlinks and frees a guest. */
+static void dismiss(struct guest *guest)
 {
     struct horon_acceptor *acceptor = guest->acceptor;
-    int fd = guest->watch.fd;
     struct guest **at = &acceptor->guests;
     while (*at != guest)
         at = &(*at)->next;
     *at = guest->next;
     acceptor->guest_count--;
-    horon_pump_unwatch(acceptor->options.pump, &guest->watch);
-    horon_auth_deinit(&guest->auth);
+    horon_prover_end(&guest->prover);
     horon_free(guest);
     assert(acceptor->guest_count >= 0);
     schedule(acceptor);
-    return fd;
 }
 
 /* "10.1.0.3:4000"; a process of this machine has no name but its number. */
-static const char *name_guest(int fd, const struct horon_address *from,
-                              char text[HORON_ADDRESS_TEXT_BYTES])
+static void name_peer(int fd, const struct horon_address *from, char text[HORON_ADDRESS_TEXT_BYTES])
 {
-    struct ucred peer;
-    socklen_t bytes = sizeof peer;
-    if (from->any.sa_family != AF_UNIX ||
-        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0)
-        return horon_address_text(from, text);
-    snprintf(text, HORON_ADDRESS_TEXT_BYTES, "process %d", (int)peer.pid);
-    return text;
+    if (from->any.sa_family == AF_UNIX)
+        horon_process_name(fd, text, HORON_ADDRESS_TEXT_BYTES);
+    else
+        horon_address_text(from, text);
 }
 
-/* A guest that has proven the key and hangs up without a reason keeps another connection to us. */
+static void note(struct horon_acceptor *acceptor, int rank, bool proven, const char *from,
+                 const char *why)
+{
+    const struct horon_refusal *one =
+        horon_refusals_note(&acceptor->refusals, rank, proven, from, why);
+    if (one)
+        HORON_LOG_WARN(acceptor->options.log, "%s refused %s: %s", acceptor->options.name, one->who,
+                       one->why);
+}
+
+void horon_acceptor_refuse(struct horon_acceptor *acceptor, int rank, const char *from,
+                           const char *why)
+{
+    note(acceptor, rank, true, from, why);
+}
+
+void horon_acceptor_explain(const struct horon_acceptor *acceptor, char *text, size_t text_bytes)
+{
+    horon_refusals_describe(&acceptor->refusals, text, text_bytes);
+}
+
+/* One that hangs up before it has proven the key is no news; nor is one that hangs up after,
+ * without a reason: it keeps another connection to us. */
 static void refuse(struct guest *guest, struct horon_error *error)
 {
-    const struct horon_acceptor_options options = guest->acceptor->options;
-    const bool proven = guest->auth.state == HORON_AUTH_READ_CONFIRM;
-    const struct horon_hello theirs = guest->auth.theirs;
-    char from[HORON_ADDRESS_TEXT_BYTES];
-    name_guest(guest->watch.fd, &guest->from, from);
-    close(dismiss(guest));
+    struct horon_acceptor *acceptor = guest->acceptor;
+    const struct horon_auth *auth = &guest->prover.auth;
+    const bool proven = auth->state == HORON_AUTH_READ_CONFIRM;
     const bool gone = error->status == HORON_ERR_CLOSED || error->status == HORON_ERR_SYSTEM;
-    if (proven && gone && horon_hello_check(&options.hello, &theirs, error) == HORON_OK)
-        return;
-    if (options.refused)
-        options.refused(options.arg, theirs.protocol_max ? theirs.rank : HORON_REFUSALS_NOBODY,
-                        proven, from, error);
-}
-
-static void welcome(struct guest *guest)
-{
-    const int on = 1;
-    const struct horon_acceptor_options options = guest->acceptor->options;
-    struct horon_proven proven = horon_auth_take(&guest->auth, guest->watch.fd);
-    const bool local = guest->from.any.sa_family == AF_UNIX;
+    const int rank = auth->theirs.protocol_max ? auth->theirs.rank : HORON_REFUSALS_NOBODY;
+    char from[HORON_ADDRESS_TEXT_BYTES];
+    name_peer(guest->prover.watch.fd, &guest->from, from);
+    if (!gone ||
+        (proven && horon_hello_check(&acceptor->options.hello, &auth->theirs, error) != HORON_OK))
+        note(acceptor, rank, proven, from, error->text);
     dismiss(guest);
-    if (!local)
-        setsockopt(proven.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    options.arrived(options.arg, &proven);
-    explicit_bzero(&proven, sizeof proven);
 }
 
 static void prove(struct guest *guest)
 {
-    uint32_t events = 0;
     struct horon_error error = {0};
-    const struct horon_acceptor_options *options = &guest->acceptor->options;
-    horon_status_t status = horon_prove_turn(guest->watch.fd, &guest->auth, &events, &error);
-    if (status == HORON_OK)
-        status = horon_hello_check(&options->hello, &guest->auth.theirs, &error);
-    if (status == HORON_OK) {
-        welcome(guest);
+    const struct horon_acceptor_options options = guest->acceptor->options;
+    horon_status_t status = horon_prover_turn(&guest->prover, &error);
+    if (status == HORON_AGAIN)
+        return;
+    if (status != HORON_OK) {
+        refuse(guest, &error);
         return;
     }
-    if (status == HORON_AGAIN)
-        status = horon_pump_watch(options->pump, &guest->watch, events, &error);
-    if (status < 0)
-        refuse(guest, &error);
+    struct horon_proven proven = horon_prover_take(&guest->prover);
+    dismiss(guest);
+    options.arrived(options.arg, &proven);
+    explicit_bzero(&proven, sizeof proven);
 }
 
 static void guest_ready(void *arg, uint32_t events)
@@ -161,27 +161,27 @@ static void guest_ready(void *arg, uint32_t events)
     prove(arg);
 }
 
-/* @return why this connection is not even a guest; NULL: it is */
-static const char *objection(const struct horon_acceptor *acceptor, int fd,
-                             const struct horon_address *from)
+/* May this connection be a guest at all? */
+static bool is_admissible(const struct horon_acceptor *acceptor, int fd,
+                          const struct horon_address *from, struct horon_error *error)
 {
-    const struct horon_acceptor_options *options = &acceptor->options;
-    if (options->loopback_only && !horon_address_is_loopback(from))
-        return "without a job key only loopback is accepted";
-    return options->objection ? options->objection(options->arg, fd) : NULL;
-}
-
-static void turn_away(struct horon_acceptor *acceptor, int fd, const struct horon_address *from,
-                      const char *why)
-{
-    char text[HORON_ADDRESS_TEXT_BYTES];
-    struct horon_error error;
-    horon_error_set(&error, HORON_ERR_AUTH, "%s", why);
-    name_guest(fd, from, text);
-    close(fd);
-    if (acceptor->options.refused)
-        acceptor->options.refused(acceptor->options.arg, HORON_REFUSALS_NOBODY, false, text,
-                                  &error);
+    if (acceptor->options.loopback_only && !horon_address_is_loopback(from)) {
+        horon_error_set(error, HORON_ERR_AUTH, "without a job key only loopback is accepted");
+        return false;
+    }
+    if (from->any.sa_family != AF_UNIX)
+        return true;
+    if (!horon_process_is_our_user(fd)) {
+        horon_error_set(error, HORON_ERR_AUTH, "another user's process");
+        return false;
+    }
+    const int pidfd = horon_process_open(fd);
+    if (pidfd >= 0)
+        close(pidfd);
+    else
+        horon_error_set(error, HORON_ERR_AUTH, "it cannot be watched: %s%s", strerrordesc_np(errno),
+                        errno == EMFILE ? " (see ulimit -n)" : "");
+    return pidfd >= 0;
 }
 
 /* A network is one source: it has more addresses of version 6 than anybody can count. */
@@ -217,39 +217,36 @@ static void make_room(struct horon_acceptor *acceptor, const struct horon_addres
         show_out(oldest);
 }
 
-static void admit(struct horon_acceptor *acceptor, int fd, const struct horon_address *from)
+static horon_status_t admit(struct horon_acceptor *acceptor, int fd,
+                            const struct horon_address *from, struct horon_error *error)
 {
-    uint8_t random[HORON_AUTH_RANDOM_BYTES];
-    const char *why = objection(acceptor, fd, from);
-    if (why) {
-        turn_away(acceptor, fd, from, why);
-        return;
-    }
+    const struct horon_acceptor_options *options = &acceptor->options;
+    if (!is_admissible(acceptor, fd, from, error))
+        return error->status;
     make_room(acceptor, from);
     struct guest *guest = horon_zalloc(1, sizeof *guest);
-    if (!guest || horon_random(random, sizeof random, NULL) != HORON_OK) {
+    if (!guest)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for another connection");
+    *guest = (struct guest){.acceptor = acceptor, .next = acceptor->guests, .from = *from};
+    guest->prover.pump = options->pump;
+    guest->prover.watch = (struct horon_watch){.ready = guest_ready, .arg = guest, .fd = fd};
+    guest->leave_ns = horon_clock_ns() + options->patience_ns;
+    horon_status_t status = horon_prover_begin(&guest->prover, HORON_SIDE_ACCEPTOR, options->key,
+                                               &options->hello, error);
+    if (status != HORON_OK) {
         horon_free(guest);
-        turn_away(acceptor, fd, from, "no memory for another connection");
-        return;
+        return status;
     }
-    guest->acceptor = acceptor;
-    guest->watch = (struct horon_watch){.ready = guest_ready, .arg = guest, .fd = fd};
-    guest->from = *from;
-    guest->leave_ns = horon_clock_ns() + acceptor->options.patience_ns;
-    guest->next = acceptor->guests;
     acceptor->guests = guest;
     acceptor->guest_count++;
-    horon_auth_init(&guest->auth, HORON_SIDE_ACCEPTOR, acceptor->options.key,
-                    &acceptor->options.hello, random);
-    explicit_bzero(random, sizeof random);
     assert(acceptor->guest_count <= acceptor->guests_max);
     schedule(acceptor);
     prove(guest);
+    return HORON_OK;
 }
 
 static void pause_for_want(struct horon_acceptor *acceptor, int why)
 {
-    struct horon_error error;
     const uint64_t now = horon_clock_ns();
     struct guest *oldest = acceptor->guests;
     while (oldest && oldest->next)
@@ -259,12 +256,11 @@ static void pause_for_want(struct horon_acceptor *acceptor, int why)
     acceptor->resume_ns = now + PAUSE_NS;
     set_paused(acceptor, true);
     schedule(acceptor);
-    if (acceptor->told || !acceptor->options.refused)
-        return;
+    if (!acceptor->told)
+        HORON_LOG_WARN(acceptor->options.log,
+                       "%s lets further connections wait: %s (see ulimit -n)",
+                       acceptor->options.name, strerrordesc_np(why));
     acceptor->told = true;
-    horon_error_set_errno(&error, HORON_ERR_MEMORY, why, "they wait (see ulimit -n)");
-    acceptor->options.refused(acceptor->options.arg, HORON_REFUSALS_NOBODY, false,
-                              "further connections", &error);
 }
 
 /* One connection a call: the pump comes back while there are more. */
@@ -273,16 +269,21 @@ static void listener_ready(void *arg, uint32_t events)
     struct listener *listener = arg;
     struct horon_acceptor *acceptor = listener->acceptor;
     struct horon_address from = {.bytes = sizeof from.local};
+    struct horon_error error = {0};
+    char text[HORON_ADDRESS_TEXT_BYTES];
     (void)events;
     struct horon_fds *fds = acceptor->options.pump->fds;
     horon_fds_hold(fds);
     int fd = accept4(listener->watch.fd, &from.any, &from.bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
     fd = horon_fds_note(fds, fd);
     horon_fds_release(fds);
-    if (fd >= 0) {
-        admit(acceptor, fd, &from);
-        return;
+    if (fd >= 0 && admit(acceptor, fd, &from, &error) != HORON_OK) {
+        name_peer(fd, &from, text);
+        note(acceptor, HORON_REFUSALS_NOBODY, false, text, error.text);
+        close(fd);
     }
+    if (fd >= 0)
+        return;
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
         pause_for_want(acceptor, errno);
 }
@@ -359,13 +360,17 @@ void horon_acceptor_stop(struct horon_acceptor *acceptor)
     for (int i = 0; i < acceptor->listener_count; i++)
         close(acceptor->listeners[i].watch.fd);
     while (acceptor->guests)
-        close(dismiss(acceptor->guests));
+        dismiss(acceptor->guests);
 }
 
 void horon_acceptor_destroy(struct horon_acceptor *acceptor)
 {
     if (!acceptor)
         return;
+    const uint64_t times = horon_refusals_times(&acceptor->refusals);
+    if (acceptor->options.hello.rank < 0 && times > (uint64_t)acceptor->refusals.count)
+        HORON_LOG_WARN(acceptor->options.log, "%s refused %" PRIu64 " connections in all",
+                       acceptor->options.name, times);
     horon_acceptor_stop(acceptor);
     horon_pump_untimer(acceptor->options.pump, &acceptor->timer);
     horon_free(acceptor);

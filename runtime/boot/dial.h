@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connects to one other process by trying all its addresses, and proves the job key to it. */
+/* Connects to one other process by trying all its addresses, and proves the job key to it. Over a
+ * unix socket it must be of our own user. */
 #ifndef HORON_BOOT_DIAL_H
 #define HORON_BOOT_DIAL_H
 
 #include "boot/auth.h"
 #include "boot/identity/address.h"
 #include "boot/pump.h"
-
-#define HORON_DIAL_ANYBODY (-2)
 
 struct horon_dial;
 
@@ -16,20 +15,15 @@ struct horon_dial_options {
     const struct horon_auth_key *key;        /* outlives the dial */
     struct horon_hello hello;                /* ours */
     const struct horon_addresses *addresses; /* in order of preference; copied */
-    int expect_rank;                         /* who must answer, or HORON_DIAL_ANYBODY */
-    const uint8_t *expect_member;            /* [HORON_MEMBER_BYTES] or NULL: any; copied */
-    /* All addresses are one server's: a refusal by horon's handshake at one is final. */
-    bool one_server;
+    const uint8_t *expect_member;            /* [HORON_MEMBER_BYTES] or NULL: any; likewise */
     /* Others may live at some of the addresses (a scan of ports): a refusal is like no answer. */
     bool scan;
-    /* With neither: how long, after one address refused, the others may take. 0: for ever */
-    uint64_t refused_patience_ns;
-    /* How long who has taken a connection may leave it without a hello; then it refused. 0: for
-     * ever
-     */
+    /* Else how long, once horon's handshake has failed at one address, the others may take. 0: it
+     * is final; UINT64_MAX: for ever */
+    uint64_t patience_ns;
+    /* How long a process may leave a connection without a hello; then it refused. 0: for ever */
     uint64_t silence_ns;
-    int tries;      /* of each address; 0: again and again until the dial is destroyed */
-    bool same_user; /* unix sockets: the peer must run as our user */
+    int tries; /* of each address; 0: again and again until the dial is destroyed */
     /**
      * Called once. On OK the callee owns the descriptor of @p proven: no delay; else that is NULL.
      * It may destroy the dial.

@@ -18,8 +18,6 @@
 #include "alloc.h"
 #include "boot/accept.h"
 #include "boot/dial.h"
-#include "boot/process.h"
-#include "boot/refusals.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -47,8 +45,6 @@ struct horon_links {
     struct horon_links_options options;
     struct horon_acceptor *acceptors[HORON_WAY_COUNT];
     struct call *calls;
-    struct horon_refusals refusals;
-    char objection[128];
 };
 
 /* To a rank that connected. */
@@ -222,10 +218,9 @@ horon_status_t horon_links_open(struct horon_links *links, int rank, enum horon_
                                                 .key = options->key,
                                                 .hello = options->hello,
                                                 .addresses = &addresses,
-                                                .expect_rank = rank,
                                                 .expect_member = info->member,
                                                 .tries = TRIES,
-                                                .same_user = way == HORON_WAY_HOST,
+                                                .patience_ns = UINT64_MAX,
                                                 .done = dialled,
                                                 .arg = call};
     links->calls = call;
@@ -295,31 +290,6 @@ static void arrived_by_network(void *arg, const struct horon_proven *proven)
     arrived(arg, HORON_WAY_NETWORK, proven);
 }
 
-/* It must be seen who is at the other end, or that process's death would be missed. */
-static const char *object_to_process(void *arg, int socket)
-{
-    struct horon_links *links = arg;
-    if (!horon_process_is_our_user(socket))
-        return "another user's process";
-    const int pidfd = horon_process_open(socket);
-    if (pidfd >= 0) {
-        close(pidfd);
-        return NULL;
-    }
-    snprintf(links->objection, sizeof links->objection, "it cannot be watched: %s%s",
-             strerrordesc_np(errno), errno == EMFILE ? " (see ulimit -n)" : "");
-    return links->objection;
-}
-
-static void refused(void *arg, int rank, bool proven, const char *from,
-                    const struct horon_error *error)
-{
-    struct horon_links *links = arg;
-    if ((proven || error->status == HORON_ERR_AUTH || error->status == HORON_ERR_MEMORY) &&
-        horon_refusals_note(&links->refusals, rank, proven, from, error->text))
-        HORON_LOG_WARN(links->options.log, "turned %s away: %s", from, error->text);
-}
-
 horon_status_t horon_links_listen(struct horon_links *links, enum horon_way way,
                                   const int *listeners, int count, struct horon_error *error)
 {
@@ -329,10 +299,10 @@ horon_status_t horon_links_listen(struct horon_links *links, enum horon_way way,
         .key = options->key,
         .hello = options->hello,
         .loopback_only = way == HORON_WAY_NETWORK && !options->key->given,
-        .objection = way == HORON_WAY_HOST ? object_to_process : NULL,
         .patience_ns = PATIENCE_NS,
+        .name = "this rank",
+        .log = options->log,
         .arrived = way == HORON_WAY_HOST ? arrived_on_host : arrived_by_network,
-        .refused = refused,
         .arg = links};
     assert(!links->acceptors[way]);
     return horon_acceptor_create(&accepting, listeners, count, &links->acceptors[way], error);

@@ -6,9 +6,13 @@
  */
 #include "boot/prove.h"
 
+#include <assert.h>
 #include <errno.h>
-#include <sys/epoll.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 static horon_status_t send_some(int fd, struct horon_auth *auth, struct horon_error *error)
 {
@@ -46,15 +50,12 @@ static horon_status_t receive_some(int fd, struct horon_auth *auth, struct horon
     }
 }
 
-horon_status_t horon_prove_turn(int fd, struct horon_auth *auth, uint32_t *events_out,
-                                struct horon_error *error)
+/* OK: the handshake is over, and all of it is sent. */
+static horon_status_t carry_on(int fd, struct horon_auth *auth, uint32_t *events_out,
+                               struct horon_error *error)
 {
     struct horon_error ignored;
     *events_out = EPOLLIN;
-    if (auth->state == HORON_AUTH_FAILED) { /* before it began */
-        *error = auth->error;
-        return error->status;
-    }
     for (;;) {
         horon_status_t sent = send_some(fd, auth, error);
         if (sent < 0)
@@ -71,4 +72,69 @@ horon_status_t horon_prove_turn(int fd, struct horon_auth *auth, uint32_t *event
         if (got != HORON_OK)
             return got;
     }
+}
+
+/* The peer has proven the key; is it the one we want? */
+static horon_status_t check_theirs(const struct horon_prover *prover, struct horon_error *error)
+{
+    const struct horon_hello *theirs = &prover->auth.theirs;
+    horon_status_t status = horon_hello_check(&prover->auth.mine, theirs, error);
+    if (status == HORON_OK && prover->expect_member &&
+        memcmp(prover->expect_member, theirs->member, sizeof theirs->member) != 0)
+        return horon_error_set(error, HORON_ERR_PROTO, "another process answers as rank %d",
+                               theirs->rank);
+    return status;
+}
+
+horon_status_t horon_prover_begin(struct horon_prover *prover, enum horon_side side,
+                                  const struct horon_auth_key *key, const struct horon_hello *mine,
+                                  struct horon_error *error)
+{
+    uint8_t random[HORON_AUTH_RANDOM_BYTES];
+    assert(prover->watch.fd >= 0);
+    horon_status_t status = horon_random(random, sizeof random, error);
+    if (status != HORON_OK)
+        return status;
+    status = horon_auth_init(&prover->auth, side, key, mine, random);
+    explicit_bzero(random, sizeof random);
+    if (status != HORON_OK)
+        *error = prover->auth.error;
+    return status;
+}
+
+horon_status_t horon_prover_turn(struct horon_prover *prover, struct horon_error *error)
+{
+    struct horon_auth *auth = &prover->auth;
+    uint32_t events = 0;
+    horon_status_t status = carry_on(prover->watch.fd, auth, &events, error);
+    if (status == HORON_OK && !auth->confirmed) {
+        status = check_theirs(prover, error);
+        if (status == HORON_OK && auth->side == HORON_SIDE_CONNECTOR) {
+            horon_auth_confirm(auth);
+            status = carry_on(prover->watch.fd, auth, &events, error);
+        }
+    }
+    if (status != HORON_AGAIN)
+        return status;
+    status = horon_pump_watch(prover->pump, &prover->watch, events, error);
+    return status == HORON_OK ? HORON_AGAIN : status;
+}
+
+struct horon_proven horon_prover_take(struct horon_prover *prover)
+{
+    const int on = 1;
+    const struct horon_proven proven = horon_auth_take(&prover->auth, prover->watch.fd);
+    horon_pump_unwatch(prover->pump, &prover->watch);
+    prover->watch.fd = -1;
+    setsockopt(proven.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* unix sockets have none */
+    return proven;
+}
+
+void horon_prover_end(struct horon_prover *prover)
+{
+    horon_pump_unwatch(prover->pump, &prover->watch);
+    if (prover->watch.fd >= 0)
+        close(prover->watch.fd);
+    prover->watch.fd = -1;
+    horon_auth_deinit(&prover->auth);
 }

@@ -131,10 +131,10 @@ for i in range(3):
 def test_strangers_at_the_store_are_told_once_and_counted():
     status, _, err = jobs.run("-np", "1", sys.executable, "-c", STRANGER)
     assert status == 0, err
-    told = [line for line in err.splitlines() if "turned" in line]
+    told = [line for line in err.splitlines() if "the store refused" in line]
     assert len(told) == 2, err
-    assert re.match(r"horonrun: warning: the store turned 127\.0\.0\.1\S* away: ", told[0]), err
-    assert told[1].endswith("the store turned 3 connections away in all"), err
+    assert re.match(r"horonrun: warning: the store refused 127\.0\.0\.1\S*: ", told[0]), err
+    assert told[1].endswith("the store refused 3 connections in all"), err
 
 
 def assert_told_of_rank_1(status, err):

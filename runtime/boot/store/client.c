@@ -405,18 +405,16 @@ static horon_status_t dial(struct horon_store *store, struct horon_store_place *
     const bool scan = !store->server && options->port_scan > 0;
     if (scan)
         horon_store_place_scan(place, options->port_scan);
-    const struct horon_dial_options dialling = {.pump = options->pump,
-                                                .key = options->key,
-                                                .hello = options->hello,
-                                                .addresses = &place->addresses,
-                                                .expect_rank = HORON_DIAL_ANYBODY,
-                                                .one_server = !scan && !place->several,
-                                                .scan = scan,
-                                                .refused_patience_ns = REFUSED_PATIENCE_NS,
-                                                .silence_ns =
-                                                    store->taken ? options->silence_ns : 0,
-                                                .done = dialled,
-                                                .arg = store};
+    const struct horon_dial_options dialling = {
+        .pump = options->pump,
+        .key = options->key,
+        .hello = options->hello,
+        .addresses = &place->addresses,
+        .scan = scan,
+        .patience_ns = place->several ? REFUSED_PATIENCE_NS : 0,
+        .silence_ns = store->taken ? options->silence_ns : 0,
+        .done = dialled,
+        .arg = store};
     return horon_dial_create(&dialling, &store->dial, error);
 }
 

@@ -11,12 +11,10 @@
 #include "boot/fds.h"
 #include "boot/identity/user_key.h"
 #include "boot/pump.h"
-#include "boot/refusals.h"
 #include "boot/store/core.h"
 #include "clock.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -49,8 +47,6 @@ struct horon_store_server {
     const struct horon_log *log;
     int port, port_asked; /* the first of those that it may be; 0: any */
     int sessions_max;
-    bool outlives_joining; /* a launcher's */
-    struct horon_refusals refusals;
 };
 
 static void refresh_limit(struct horon_store_server *server)
@@ -149,33 +145,11 @@ static void member_wakes(void *user)
     horon_pump_watch(&visitor->server->pump, &visitor->watch, EPOLLIN | EPOLLOUT, NULL);
 }
 
-/* Once an incident: a process that is turned away comes again at once. */
-static void note_refusal(struct horon_store_server *server, int rank, bool proven, const char *from,
-                         const char *why)
-{
-    char who[HORON_REFUSALS_WHO_BYTES];
-    if (!horon_refusals_note(&server->refusals, rank, proven, from, why))
-        return;
-    horon_refusals_name(rank, proven, from, who, sizeof who);
-    HORON_LOG_WARN(server->log, "the store turned %s away: %s", who, why);
-}
-
-static void refused(void *arg, int rank, bool proven, const char *from,
-                    const struct horon_error *error)
-{
-    struct horon_store_server *server = arg;
-    if (error->status == HORON_ERR_MEMORY) /* nobody in particular, and told once */
-        HORON_LOG_WARN(server->log, "the store has no room for %s: %s", from, error->text);
-    else if (proven || error->status == HORON_ERR_AUTH || error->status == HORON_ERR_PROTO ||
-             error->status == HORON_ERR_TIMEOUT)
-        note_refusal(server, rank, proven, from, error->text);
-}
-
-/* Why others may not have come: they were turned away, or they are at another store. */
+/* Why others may not have come: they were refused, or they are at another store. */
 static void describe_blame(void *arg, char *text, size_t text_bytes)
 {
     const struct horon_store_server *server = arg;
-    horon_refusals_describe(&server->refusals, text, text_bytes);
+    horon_acceptor_explain(server->acceptor, text, text_bytes);
     const size_t used = strlen(text);
     if (server->port_asked && server->port != server->port_asked)
         snprintf(text + used, text_bytes - used,
@@ -206,7 +180,7 @@ static void send_home(struct visitor *second, const struct visitor *first)
              first_from, second_from);
     horon_store_core_dismiss(second->member, HORON_ERR_CONFIG, text);
     snprintf(text, sizeof text, "rank %d came twice, before from %s", rank, first_from);
-    note_refusal(second->server, rank, true, second_from, text);
+    horon_acceptor_refuse(second->server->acceptor, rank, second_from, text);
 }
 
 static void arrived(void *arg, const struct horon_proven *proven)
@@ -240,9 +214,7 @@ static void arrived(void *arg, const struct horon_proven *proven)
     return;
 refused:
     HORON_LOG_WARN(server->log,
-                   "the store turned rank %d away: no memory, or too many joins are "
-                   "unfinished",
-                   rank);
+                   "the store refused rank %d: no memory, or too many joins are unfinished", rank);
     horon_free(visitor);
     close(proven->fd);
 }
@@ -356,8 +328,9 @@ static horon_status_t start(struct horon_store_server *server,
                                                .key = &server->key,
                                                .loopback_only = !server->key.given,
                                                .patience_ns = GUEST_PATIENCE_NS,
+                                               .name = "the store",
+                                               .log = server->log,
                                                .arrived = arrived,
-                                               .refused = refused,
                                                .arg = server};
     accepting.hello = (struct horon_hello){.protocol_min = HORON_PROTOCOL_MIN,
                                            .protocol_max = HORON_PROTOCOL_MAX,
@@ -390,7 +363,6 @@ horon_status_t horon_store_server_create(const struct horon_store_server_options
     server->host_of = options->host_of;
     server->host_arg = options->host_arg;
     server->sessions_max = options->sessions_max;
-    server->outlives_joining = options->rank < 0;
     server->timer = (struct horon_timer){.due = limit_due, .arg = server};
     status = horon_job_key_init(&server->key, options->key, options->key_bytes, error);
     if (status == HORON_OK)
@@ -464,9 +436,6 @@ void horon_store_server_destroy(struct horon_store_server *server)
     if (!server)
         return;
     horon_acceptor_destroy(server->acceptor);
-    const uint64_t times = horon_refusals_times(&server->refusals);
-    if (server->outlives_joining && times > (uint64_t)server->refusals.count)
-        HORON_LOG_WARN(server->log, "the store turned %" PRIu64 " connections away in all", times);
     while (server->visitors)
         visitor_leave(server->visitors);
     horon_pump_untimer(&server->pump, &server->timer);

@@ -74,13 +74,13 @@ static void join_by_master_port(struct boots *world)
 }
 
 /* Whoever gives up first: both sides say what it was, and the log has one line of it. */
-static void expect_turned_away(const struct boots *world, horon_status_t status, const char *named,
-                               const char *why)
+static void expect_refused(const struct boots *world, horon_status_t status, const char *named,
+                           const char *why)
 {
     char wanted[128];
     const struct boots_rank *server = &world->ranks[0], *client = &world->ranks[1];
     assert_int_equal(server->status, HORON_ERR_TIMEOUT);
-    snprintf(wanted, sizeof wanted, "rank 1 never came; %s was turned away", named);
+    snprintf(wanted, sizeof wanted, "rank 1 never came; %s was refused", named);
     if (!strstr(server->error.text, wanted))
         fail_msg("rank 0: %s", server->error.text);
     assert_int_equal(server->warnings, 1);
@@ -89,7 +89,7 @@ static void expect_turned_away(const struct boots *world, horon_status_t status,
         fail_msg("rank 1: %s", client->error.text);
 }
 
-static void test_boot_rank_that_is_turned_away_is_told_why(void **state)
+static void test_boot_rank_that_is_refused_is_told_why(void **state)
 {
     static const char *const server_gives_up_first[][2] = {
         {"START_TIMEOUT=400ms", "START_TIMEOUT=900ms"},
@@ -107,11 +107,11 @@ static void test_boot_rank_that_is_turned_away_is_told_why(void **state)
         world.ranks[1].size = key ? 2 : 3;
         join_by_master_port(&world);
         if (key)
-            expect_turned_away(&world, HORON_ERR_AUTH, "127.0.0.1, which says that it is rank 1,",
-                               "the job keys differ");
+            expect_refused(&world, HORON_ERR_AUTH, "127.0.0.1, which says that it is rank 1,",
+                           "the job keys differ");
         else
-            expect_turned_away(&world, HORON_ERR_CONFIG, "rank 1 at 127.0.0.1",
-                               "rank 1 believes in a job of 3 ranks, rank 0 in one of 2");
+            expect_refused(&world, HORON_ERR_CONFIG, "rank 1 at 127.0.0.1",
+                           "rank 1 believes in a job of 3 ranks, rank 0 in one of 2");
     }
 }
 
@@ -528,7 +528,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_boot_wrong_key_is_told_apart),
-        cmocka_unit_test(test_boot_rank_that_is_turned_away_is_told_why),
+        cmocka_unit_test(test_boot_rank_that_is_refused_is_told_why),
         cmocka_unit_test(test_boot_rank_that_comes_twice_is_told),
         cmocka_unit_test(test_boot_without_key_stays_off_the_network),
         cmocka_unit_test(test_boot_missing_ranks_are_named_by_tcp_store),

@@ -299,29 +299,32 @@ static void test_server_crowd_of_silent_strangers_keeps_nobody_out(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
-/* Proves the key over a blocking socket, as a client written by somebody else would. */
+static void nothing_to_do(void *arg, uint32_t events)
+{
+    (void)arg;
+    (void)events;
+}
+
+/* Proves the key and no more, as a client written by somebody else would. */
 static int connect_proven(struct scene *scene, int rank)
 {
-    struct horon_auth auth;
+    struct horon_prover prover = {.pump = &scene->pump, .watch = {.ready = nothing_to_do}};
     struct horon_error error = {0};
-    const uint8_t random[HORON_AUTH_RANDOM_BYTES] = {(uint8_t)rank, [40] = (uint8_t)(rank + 1)};
     const struct horon_hello hello = {.protocol_min = HORON_PROTOCOL_MIN,
                                       .protocol_max = HORON_PROTOCOL_MAX,
                                       .role = HORON_ROLE_STORE,
                                       .rank = rank,
                                       .size = (uint32_t)scene->size};
     horon_status_t status = HORON_AGAIN;
-    int fd = connect_raw(scene);
-    horon_auth_init(&auth, HORON_SIDE_CONNECTOR, &scene->key, &hello, random);
+    prover.watch.fd = connect_raw(scene);
+    assert_int_equal(horon_prover_begin(&prover, HORON_SIDE_CONNECTOR, &scene->key, &hello, &error),
+                     HORON_OK);
     for (int i = 0; i < TURNS && status == HORON_AGAIN; i++) {
-        uint32_t events;
-        status = horon_prove_turn(fd, &auth, &events, &error);
+        status = horon_prover_turn(&prover, &error);
         turn(scene);
     }
     assert_int_equal(status, HORON_OK);
-    horon_auth_confirm(&auth);
-    uint32_t events;
-    assert_int_equal(horon_prove_turn(fd, &auth, &events, &error), HORON_OK);
+    const int fd = horon_prover_take(&prover).fd;
     TURN_UNTIL(scene, horon_store_server_joined(scene->server, rank));
     assert_true(horon_store_server_joined(scene->server, rank));
     return fd;
