@@ -26,11 +26,10 @@ void horon_signature_make_canonical(struct horon_signature *signature)
         signature->dtype = 0;
         signature->memory = HORON_MEMORY_ASK;
         signature->ndim = 0;
+        memset(signature->shape, 0, sizeof signature->shape);
     }
     if (horon_verb_rows_differ(row))
         signature->shape[0] = 0;
-    for (uint32_t i = signature->ndim; i < HORON_NDIM_MAX; i++)
-        signature->shape[i] = 0;
     if (signature->group_size == 0) {
         signature->group_hash = 0;
         signature->group_index = 0;

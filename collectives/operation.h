@@ -71,7 +71,8 @@ static inline const struct horon_verb_row *horon_verb_of(const struct horon_sign
 /** @return false: no such verb, dtype, reduction or memory, or too many dimensions */
 bool horon_signature_is_valid(const struct horon_signature *signature);
 
-/** Sets what does not count for the verb to its fixed value. It must be valid. */
+/** Sets what does not count for the verb to its fixed value. It must be valid, and its shape 0
+ * from ndim on. */
 void horon_signature_make_canonical(struct horon_signature *signature);
 
 /** Payload of one rank, as far as the signature tells; UINT64_MAX if that does not fit 64 bits. */

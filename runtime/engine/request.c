@@ -75,15 +75,15 @@ static horon_status_t check_enums(const horon_descriptor_t *desc, int size,
     return HORON_OK;
 }
 
-/* Elements and rows, from count or shape; the bytes must fit 63 bits. */
-static horon_status_t take_shape(const horon_descriptor_t *desc, uint64_t shape[HORON_NDIM_MAX],
-                                 uint8_t *ndim_out, uint64_t *count_out, struct horon_error *error)
+/* Elements and shape, from count or shape; the bytes must fit 63 bits. */
+static horon_status_t take_shape(const horon_descriptor_t *desc, struct horon_operation *op,
+                                 uint64_t element, struct horon_error *error)
 {
-    uint64_t element = horon_dtype_bytes((horon_dtype_t)desc->dtype);
+    uint64_t *shape = op->agreed.shape;
     uint64_t count = 1, bytes;
     if (!desc->shape) {
         shape[0] = count = desc->count;
-        *ndim_out = 1;
+        op->agreed.ndim = 1;
     } else {
         if (desc->ndim < 0 || desc->ndim > HORON_NDIM_MAX)
             return horon_error_set(error, HORON_ERR_INVALID, "ndim %d is not in 0..%d",
@@ -93,11 +93,11 @@ static horon_status_t take_shape(const horon_descriptor_t *desc, uint64_t shape[
             if (__builtin_mul_overflow(count, shape[i], &count))
                 return horon_error_set(error, HORON_ERR_INVALID, "the shape has too many elements");
         }
-        *ndim_out = (uint8_t)desc->ndim;
+        op->agreed.ndim = (uint32_t)desc->ndim;
     }
     if (__builtin_mul_overflow(count, element, &bytes) || bytes > INT64_MAX)
         return horon_error_set(error, HORON_ERR_INVALID, "the tensor has too many bytes");
-    *count_out = count;
+    op->count = count;
     return HORON_OK;
 }
 
@@ -108,8 +108,8 @@ static bool overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_b
     return at < other ? other - at < a_bytes : at > other && at - other < b_bytes;
 }
 
-static horon_status_t check_buffers(const horon_descriptor_t *desc, uint64_t count, int rank,
-                                    struct horon_error *error)
+static horon_status_t check_buffers(const horon_descriptor_t *desc, uint64_t count,
+                                    uint64_t element, int rank, struct horon_error *error)
 {
     const struct horon_verb_row *row = &horon_verb_rows[desc->verb];
     const bool reads = horon_ranks_include(row->reads, desc->root, rank);
@@ -122,7 +122,7 @@ static horon_status_t check_buffers(const horon_descriptor_t *desc, uint64_t cou
         return horon_error_set(error, HORON_ERR_INVALID, "src is NULL");
     if (writes && !desc->dst && !asks && !has_it)
         return horon_error_set(error, HORON_ERR_INVALID, "dst is NULL");
-    const uint64_t element = horon_dtype_bytes((horon_dtype_t)desc->dtype), bytes = count * element;
+    const uint64_t bytes = count * element;
     uint64_t dst_bytes = bytes; /* at least, if the size is learned and the caller does not say */
     if (asks && desc->dst_count > count &&
         __builtin_mul_overflow(desc->dst_count, element, &dst_bytes))
@@ -152,9 +152,8 @@ static horon_status_t check_name(const horon_descriptor_t *desc, struct horon_er
     return HORON_OK;
 }
 
-/* Of a request that is all zero. */
-static void sign(struct horon_signature *agreed, const horon_descriptor_t *desc,
-                 const uint64_t *shape, uint8_t ndim)
+/* All but the shape, which is there. */
+static void sign(struct horon_signature *agreed, const horon_descriptor_t *desc)
 {
     agreed->prescale = desc->prescale;
     agreed->postscale = desc->postscale;
@@ -164,33 +163,32 @@ static void sign(struct horon_signature *agreed, const horon_descriptor_t *desc,
     agreed->memory = HORON_MEMORY_HOST; /* as check_memory() found */
     agreed->root = desc->root;
     agreed->team = desc->process_set;
-    agreed->ndim = ndim;
-    for (int i = 0; i < ndim; i++)
-        agreed->shape[i] = shape[i];
     horon_signature_make_canonical(agreed);
 }
 
 /* Rows and what one has, if ranks are to tell each other. */
-static void fill_ahead(struct horon_request *request, const uint64_t *shape, uint8_t ndim)
+static void fill_ahead(struct horon_request *request)
 {
     struct horon_operation *op = &request->op;
+    const uint64_t *shape = op->agreed.shape;
+    const uint32_t ndim = op->agreed.ndim;
     op->output = horon_request_take_output;
     op->output_arg = request;
     op->rows = ndim ? shape[0] : 1;
     op->row_elements = 1;
-    for (int i = 1; i < ndim; i++)
+    for (uint32_t i = 1; i < ndim; i++)
         op->row_elements *= shape[i];
 }
 
-static void fill_operation(struct horon_request *request, const horon_descriptor_t *desc,
-                           uint64_t count, const uint64_t *shape, uint8_t ndim)
+static void fill_operation(struct horon_request *request, const horon_descriptor_t *desc)
 {
     const struct horon_verb_row *row = &horon_verb_rows[desc->verb];
     struct horon_operation *op = &request->op;
-    sign(&op->agreed, desc, shape, ndim);
-    op->count = horon_verb_moves(row) ? count : 0;
+    if (!horon_verb_moves(row))
+        op->count = 0;
     if (row->ahead != HORON_AHEAD_NOTHING)
-        fill_ahead(request, shape, ndim);
+        fill_ahead(request);
+    sign(&op->agreed, desc);
     request->part = (struct horon_part){.src = desc->src, .dst = desc->dst, .count = op->count};
     op->parts = &request->part;
     op->part_count = 1;
@@ -254,8 +252,7 @@ horon_status_t horon_request_init(struct horon_request *request, const horon_des
 {
     horon_descriptor_t room;
     const horon_descriptor_t *desc;
-    uint64_t shape[HORON_NDIM_MAX], count = 0;
-    uint8_t ndim = 0;
+    uint64_t element = 0;
     horon_status_t status = take_descriptor(given, &room, &desc, error);
     if (status == HORON_OK)
         status = check_enums(desc, size, error);
@@ -263,14 +260,16 @@ horon_status_t horon_request_init(struct horon_request *request, const horon_des
         status = check_memory(desc, error);
     if (status == HORON_OK)
         status = check_name(desc, error);
+    if (status == HORON_OK) {
+        element = horon_dtype_bytes((horon_dtype_t)desc->dtype);
+        status = take_shape(desc, &request->op, element, error);
+    }
     if (status == HORON_OK)
-        status = take_shape(desc, shape, &ndim, &count, error);
-    if (status == HORON_OK)
-        status = check_buffers(desc, count, rank, error);
+        status = check_buffers(desc, request->op.count, element, rank, error);
     if (status != HORON_OK)
         return status;
     request->size = size;
-    fill_operation(request, desc, count, shape, ndim);
+    fill_operation(request, desc);
     atomic_store_explicit(&request->refs, 1, memory_order_relaxed);
     request->start = (struct horon_post){.request = request, .kind = HORON_POST_START};
     request->cancel = (struct horon_post){.request = request, .kind = HORON_POST_CANCEL};
