@@ -62,17 +62,41 @@ void horon_route_deinit(struct horon_route *route)
     *route = (struct horon_route){0};
 }
 
+/* One line for each backend and verb. */
+static void tell_passed_over(struct horon_route *route, const struct horon_signature *agreed)
+{
+    const struct horon_backend_choice *choice = &route->choice;
+    const uint32_t fresh = choice->passed_over & ~route->told[agreed->verb];
+    route->told[agreed->verb] |= fresh;
+    for (size_t i = 0; i < route->terms.count; i++)
+        if (fresh >> i & 1)
+            HORON_LOG_INFO(route->log, "backend %s does not carry %s of %s: %s does",
+                           route->terms.backends[i]->name, horon_verb_of(agreed)->name,
+                           horon_dtype_name((horon_dtype_t)agreed->dtype),
+                           choice->backend < 0 ? "none"
+                                               : route->terms.backends[choice->backend]->name);
+}
+
+HORON_SELDOM static void choose(struct horon_route *route, const struct horon_signature *agreed)
+{
+    route->choice = horon_backend_choose(&route->terms, agreed);
+    route->chosen = route->choice.backend < 0 ? NULL : route->channels[route->choice.backend];
+    memcpy(route->chosen_for, &agreed->verb, sizeof route->chosen_for);
+    route->plain = route->chosen && !route->choice.composed &&
+                   !(route->chosen->backend->caps & HORON_BACKEND_ONE_LAUNCH_ORDER);
+    route->has_chosen = true;
+    tell_passed_over(route, agreed);
+}
+
 /* Looks at nothing but the four bytes of a signature from `verb` on, so it is done once for a run
  * of operations of a kind. */
 static struct horon_backend_channel *channel_for(struct horon_route *route,
                                                  const struct horon_signature *agreed)
 {
-    if (!route->chosen || memcmp(route->chosen_for, &agreed->verb, sizeof route->chosen_for)) {
-        route->choice = horon_backend_choose(&route->terms, agreed);
-        memcpy(route->chosen_for, &agreed->verb, sizeof route->chosen_for);
-        route->chosen = true;
-    }
-    return route->choice.backend < 0 ? NULL : route->channels[route->choice.backend];
+    if (!route->has_chosen ||
+        memcmp(route->chosen_for, &agreed->verb, sizeof route->chosen_for) != 0)
+        choose(route, agreed);
+    return route->chosen;
 }
 
 bool horon_route_may_begin(struct horon_route *route, const struct horon_operation *op)
@@ -89,23 +113,6 @@ bool horon_route_may_begin(struct horon_route *route, const struct horon_operati
     return !ordered || horon_tickets_turn(route->tickets, route->number);
 }
 
-/* One line for each backend and verb. */
-HORON_SELDOM static void tell_passed_over(struct horon_route *route,
-                                          const struct horon_operation *op)
-{
-    const struct horon_backend_choice *choice = &route->choice;
-    const uint8_t verb = op->agreed.verb;
-    const uint32_t fresh = choice->passed_over & ~route->told[verb];
-    route->told[verb] |= fresh;
-    for (size_t i = 0; fresh && i < route->terms.count; i++)
-        if (fresh >> i & 1)
-            HORON_LOG_INFO(route->log, "backend %s does not carry %s of %s: %s does",
-                           route->terms.backends[i]->name, horon_verb_of(&op->agreed)->name,
-                           horon_dtype_name((horon_dtype_t)op->agreed.dtype),
-                           choice->backend < 0 ? "none"
-                                               : route->terms.backends[choice->backend]->name);
-}
-
 /* Told by the next advance(). */
 static void refuse(struct horon_route *route, horon_status_t status, const char *why)
 {
@@ -113,36 +120,43 @@ static void refuse(struct horon_route *route, horon_status_t status, const char 
     snprintf(route->why, sizeof route->why, "%s", why);
 }
 
-HORON_SELDOM static void refuse_unknown(struct horon_route *route, const struct horon_operation *op)
+static void refuse_unknown(struct horon_route *route, const struct horon_operation *op)
 {
     route->refused = HORON_ERR_UNSUPPORTED;
     snprintf(route->why, sizeof route->why, "no backend carries %s of %s",
              horon_verb_of(&op->agreed)->name, horon_dtype_name((horon_dtype_t)op->agreed.dtype));
 }
 
+/* What is not plain. @return what to begin; NULL: it is refused */
+HORON_SELDOM static const struct horon_operation *prepare(struct horon_route *route,
+                                                          const struct horon_operation *op)
+{
+    if (!route->chosen) {
+        refuse_unknown(route, op);
+        return NULL;
+    }
+    if (route->chosen->backend->caps & HORON_BACKEND_ONE_LAUNCH_ORDER)
+        horon_tickets_use(route->tickets, route->number);
+    if (!route->choice.composed)
+        return op;
+    if (horon_compose(&route->composed, op, route->team->rank) != HORON_OK) {
+        refuse(route, HORON_ERR_MEMORY, "no memory to compose an operation");
+        return NULL;
+    }
+    route->composing = true;
+    return &route->composed.op;
+}
+
 void horon_route_begin(struct horon_route *route, const struct horon_operation *op)
 {
     struct horon_backend_channel *channel = channel_for(route, &op->agreed);
     assert(!route->launched || channel == route->current);
-    if (route->choice.passed_over)
-        tell_passed_over(route, op);
     route->launched++;
     route->current = channel;
-    if (!channel) {
-        refuse_unknown(route, op);
-        return;
-    }
-    if (channel->backend->caps & HORON_BACKEND_ONE_LAUNCH_ORDER)
-        horon_tickets_use(route->tickets, route->number);
-    if (route->choice.composed) {
-        if (horon_compose(&route->composed, op, route->team->rank) != HORON_OK) {
-            refuse(route, HORON_ERR_MEMORY, "no memory to compose an operation");
-            return;
-        }
-        route->composing = true;
-        op = &route->composed.op;
-    }
-    channel->backend->begin(channel, op);
+    if (!route->plain)
+        op = prepare(route, op);
+    if (op)
+        channel->backend->begin(channel, op);
 }
 
 horon_status_t horon_route_advance(struct horon_route *route, bool *moved_out,

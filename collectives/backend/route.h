@@ -33,10 +33,11 @@ struct horon_route {
     struct horon_backend_channel *current; /* of what is launched */
     int launched;
     uint64_t ended;
-    struct horon_backend_choice
-        choice;            /* the last one, if `chosen`, and for what it was: verb, ... */
-    uint8_t chosen_for[4]; /* ... dtype, reduction and memory are all that counts */
-    bool chosen;
+    struct horon_backend_choice choice;   /* the last one, if there was one */
+    struct horon_backend_channel *chosen; /* by it; NULL: none carries that */
+    uint8_t chosen_for[4]; /* verb, dtype, reduction and memory: all that counts for it */
+    bool has_chosen;
+    bool plain; /* what was chosen takes the operation as it is, at any time */
     struct horon_composed composed;
     bool composing;                  /* `composed` is in flight, and nothing else */
     uint32_t told[HORON_VERB_COUNT]; /* backends whose lack of the verb was told */
