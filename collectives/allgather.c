@@ -85,9 +85,11 @@ static horon_status_t copy_small(const struct horon_channel *channel,
                                  const struct horon_windows *windows)
 {
     struct horon_slot_head **heads = channel->small[horon_channel_slot(channel)];
-    for (int rank = 0; windows->out && rank < channel->team->size; rank++)
-        memcpy(windows->out + windows->starts[rank] * channel->element_bytes,
-               horon_slot_data(heads[rank]), windows->counts[rank] * channel->element_bytes);
+    const int size = channel->team->size;
+    char *out = windows->out;
+    for (int rank = 0; out && rank < size; rank++)
+        out = mempcpy(out, horon_slot_data(heads[rank]),
+                      windows->counts[rank] * channel->element_bytes);
     return HORON_OK;
 }
 
@@ -135,8 +137,9 @@ static horon_status_t met(struct horon_channel *channel, struct horon_error *err
     if (channel->team->host_count > 1)
         return horon_windows_begin_table(channel, &state->windows, &state->own_rows, 1,
                                          state->rows);
+    struct horon_slot_head **heads = channel->small[horon_channel_slot(channel)];
     for (int rank = 0; rank < channel->team->size; rank++)
-        state->rows[rank] = channel->small[horon_channel_slot(channel)][rank]->count;
+        state->rows[rank] = heads[rank]->count;
     return lengths_known(channel, error);
 }
 

@@ -133,7 +133,7 @@ static horon_status_t reduce(struct horon_channel *channel, uint64_t chunk,
     struct horon_allreduce *state = horon_allreduce_of(channel);
     struct horon_reduction *reduction = &state->reduction;
     struct horon_walk ours;
-    if (channel->met < channel->team->local_size || !horon_pipeline_all_posted(channel, chunk))
+    if (!horon_channel_has_met(channel) || !horon_pipeline_all_posted(channel, chunk))
         return HORON_IN_PROGRESS;
     horon_walk_begin(&ours, channel, chunk, HORON_WALK_OURS, &state->reduce_at);
     for (uint64_t count; (count = horon_walk_run(channel, &ours)) > 0;

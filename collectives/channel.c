@@ -148,7 +148,7 @@ void horon_channel_begin(struct horon_channel *channel, const struct horon_opera
     channel->verb = verbs[op->agreed.verb];
     channel->state = channel->states[op->agreed.verb];
     channel->met = 0;
-    channel->awaited = HORON_MEET_ALL;
+    channel->meet_end = channel->team->local_size;
     channel->pipeline.first = channel->pipeline.base;
     horon_phase_move(channel, HORON_PHASE_ENTER);
     channel->verb->begin(channel);

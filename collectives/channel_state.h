@@ -32,8 +32,7 @@ struct horon_channel {
     void *states[HORON_VERB_COUNT];    /* each verb's own */
 
     enum horon_phase phase;
-    int awaited; /* local rank that is met, or HORON_MEET_ALL */
-    int met;     /* local ranks whose entry was seen, from 0 up */
+    int met, meet_end; /* local ranks whose entries are awaited, from the first not yet seen on */
     struct horon_pipeline pipeline;
 
     /* exchanges between hosts: [HORON_SLOTS][carried] runs, each with scratch */
@@ -85,9 +84,20 @@ static inline horon_status_t horon_phase_meet(struct horon_channel *channel, int
 {
     assert(local_rank >= HORON_MEET_ALL);
     assert(local_rank < channel->team->local_size);
-    channel->awaited = local_rank;
+    assert(channel->met == 0);
+    if (local_rank != HORON_MEET_ALL) {
+        channel->met = local_rank;
+        channel->meet_end = local_rank + 1;
+    }
     horon_phase_move(channel, HORON_PHASE_MEET);
     return HORON_IN_PROGRESS;
+}
+
+/** Have all ranks that are awaited entered the operation in flight? */
+static inline bool horon_channel_has_met(const struct horon_channel *channel)
+{
+    assert(channel->met <= channel->meet_end);
+    return channel->met == channel->meet_end;
 }
 
 /** The slot index of the operation in flight. */

@@ -173,7 +173,7 @@ static horon_status_t turn(struct horon_channel *channel, bool *moved_out,
                            struct horon_error *error)
 {
     (void)error;
-    const bool met = channel->met == channel->team->local_size;
+    const bool met = horon_channel_has_met(channel);
     const uint64_t k = channel->pipeline.next[HORON_STAGE_REDUCE];
     const uint64_t next = channel->pipeline.next[HORON_STAGE_POST];
     assert(k <= next);

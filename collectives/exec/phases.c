@@ -40,22 +40,30 @@ horon_status_t horon_phase_never(struct horon_channel *channel, struct horon_err
     return horon_error_set(error, HORON_ERR_PROTO, "an operation came into a phase it has not");
 }
 
-/* The number of the operation that a rank of this host entered last, plus one, as its slot for
- * @p operation shows it. */
-static uint64_t entered(const struct horon_channel *channel, int local, uint64_t operation)
+/* The number of the operation, plus one, that its rank entered last into this slot. */
+static uint64_t entered(const struct horon_slot_head *head)
 {
-    const struct horon_slot_head *head = channel->small[operation % HORON_SLOTS][local];
     return atomic_load_explicit(&head->sequence, memory_order_acquire);
+}
+
+/* The slots of the operation before, which are those of the next one. */
+static struct horon_slot_head **before(const struct horon_channel *channel)
+{
+    return channel->small[(channel->ended + 1) % HORON_SLOTS];
 }
 
 /* Has everybody entered the operation before, so that this rank's slot may be written? */
 static bool may_enter(struct horon_channel *channel)
 {
-    for (; channel->met < channel->team->local_size; channel->met++)
-        if (entered(channel, channel->met, channel->ended + 1) < channel->ended)
-            return false;
-    channel->met = 0;
-    return true;
+    struct horon_slot_head **heads = before(channel);
+    const uint64_t number = channel->ended;
+    const int end = channel->meet_end;
+    int met = channel->met;
+    assert(end == channel->team->local_size);
+    while (met < end && entered(heads[met]) >= number)
+        met++;
+    channel->met = met < end ? met : 0;
+    return met == end;
 }
 
 static horon_status_t enter(struct horon_channel *channel, bool *moved_out,
@@ -79,18 +87,13 @@ static horon_status_t see_entries(struct horon_channel *channel, struct horon_er
     struct horon_slot_head **heads = channel->small[horon_channel_slot(channel)];
     const uint64_t check = horon_slot_check(channel->options.generation, channel->op->check);
     const uint64_t number = channel->ended + 1;
-    const int awaited = channel->awaited, size = channel->team->local_size;
+    const int end = channel->meet_end;
     int met = channel->met;
-    while (met < size) {
-        const int local = awaited == HORON_MEET_ALL ? met : awaited;
-        if (atomic_load_explicit(&heads[local]->sequence, memory_order_acquire) != number)
-            break;
-        if (heads[local]->check != check)
-            return horon_channel_differs(channel, local, error);
-        met = awaited == HORON_MEET_ALL ? met + 1 : size;
-    }
+    for (; met < end && entered(heads[met]) == number; met++)
+        if (heads[met]->check != check)
+            return horon_channel_differs(channel, met, error);
     channel->met = met;
-    return met == size ? HORON_OK : HORON_IN_PROGRESS;
+    return met == end ? HORON_OK : HORON_IN_PROGRESS;
 }
 
 static horon_status_t meet(struct horon_channel *channel, struct horon_error *error)
@@ -126,7 +129,7 @@ static horon_status_t await_result(struct horon_channel *channel, struct horon_e
 static horon_status_t pipe(struct horon_channel *channel, bool *moved_out,
                            struct horon_error *error)
 {
-    if (channel->met < channel->team->local_size) {
+    if (!horon_channel_has_met(channel)) {
         const horon_status_t status = see_entries(channel, error);
         if (status < 0)
             return status;
@@ -162,7 +165,7 @@ horon_status_t horon_phase_advance(struct horon_channel *channel, bool *moved_ou
 
 bool horon_phase_misses(const struct horon_channel *channel, int local)
 {
-    return entered(channel, local, channel->ended) < channel->ended + 1;
+    return entered(channel->small[horon_channel_slot(channel)][local]) < channel->ended + 1;
 }
 
 static bool waits_here(const struct horon_channel *channel, int rank, int local)
@@ -172,9 +175,9 @@ static bool waits_here(const struct horon_channel *channel, int rank, int local)
     case HORON_PHASE_EXCHANGE:
         return false;
     case HORON_PHASE_ENTER:
-        return entered(channel, local, channel->ended + 1) < channel->ended;
+        return entered(before(channel)[local]) < channel->ended;
     case HORON_PHASE_MEET:
-        return (channel->awaited == HORON_MEET_ALL || channel->awaited == local) &&
+        return local >= channel->met && local < channel->meet_end &&
                horon_phase_misses(channel, local);
     case HORON_PHASE_PUBLISH:
         return local == 0; /* it exchanges with the other hosts */

@@ -9,18 +9,19 @@ void horon_cursor_copy_in(const struct horon_channel *channel, struct horon_curs
                           uint64_t from, uint64_t to, uint8_t *memory)
 {
     struct horon_piece piece;
-    const size_t element = channel->element_bytes;
-    for (uint64_t at = from; horon_cursor_next(channel, cursor, at, to, &piece); at += piece.count)
-        memcpy(memory + (at - from) * element, piece.src, piece.count * element);
+    for (; horon_cursor_next(channel, cursor, from, to, &piece); from += piece.count)
+        memory = mempcpy(memory, piece.src, piece.count * channel->element_bytes);
 }
 
 void horon_cursor_copy_out(const struct horon_channel *channel, struct horon_cursor *cursor,
                            uint64_t from, uint64_t to, const uint8_t *memory)
 {
     struct horon_piece piece;
-    const size_t element = channel->element_bytes;
-    for (uint64_t at = from; horon_cursor_next(channel, cursor, at, to, &piece); at += piece.count)
-        memcpy(piece.dst, memory + (at - from) * element, piece.count * element);
+    for (; horon_cursor_next(channel, cursor, from, to, &piece); from += piece.count) {
+        const size_t bytes = piece.count * channel->element_bytes;
+        memcpy(piece.dst, memory, bytes);
+        memory += bytes;
+    }
 }
 
 static uint64_t bound(const struct horon_channel *channel, uint64_t count, int segment)

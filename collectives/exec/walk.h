@@ -32,10 +32,10 @@ static inline bool horon_cursor_next(const struct horon_channel *channel,
                                      struct horon_cursor *cursor, uint64_t from, uint64_t to,
                                      struct horon_piece *piece_out)
 {
-    const struct horon_part *part = channel->op->parts + cursor->part;
-    const size_t element = channel->element_bytes;
     if (from >= to)
         return false;
+    const struct horon_part *part = channel->op->parts + cursor->part;
+    const size_t element = channel->element_bytes;
     assert(to <= channel->count);
     assert(from >= cursor->part_start);
     for (; from - cursor->part_start >= part->count; part++, cursor->part++)
