@@ -54,7 +54,7 @@ HORON_SELDOM static void explain_failure(const struct horon_engine *engine,
     HORON_LOG_DEBUG(engine->options.log, "%s", full);
 }
 
-void horon_engine_tell(const struct horon_engine *engine, struct horon_request *request)
+static inline void tell(const struct horon_engine *engine, struct horon_request *request)
 {
     const struct horon_engine_options *options = &engine->options;
     horon_callback_fn_t callback = request->callback;
@@ -68,6 +68,11 @@ void horon_engine_tell(const struct horon_engine *engine, struct horon_request *
     if (callback)
         callback(arg, request->nobodys ? NULL : request, status);
     options->ended(request);
+}
+
+void horon_engine_tell(const struct horon_engine *engine, struct horon_request *request)
+{
+    tell(engine, request);
 }
 
 void horon_engine_end(struct horon_engine *engine, struct horon_request *request,
@@ -101,7 +106,7 @@ void horon_engine_end(struct horon_engine *engine, struct horon_request *request
     if (request->callback && options->tell_later)
         options->tell_later(options->tell_arg, request);
     else
-        horon_engine_tell(engine, request);
+        tell(engine, request);
 }
 
 void horon_engine_drop(struct horon_engine *engine, struct horon_request *request)
