@@ -12,8 +12,6 @@
  */
 #include "context_state.h"
 
-#include <unistd.h>
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the two below */
 static struct horon_context *contexts;
 static bool installed;
@@ -35,12 +33,6 @@ static void in_child(void)
         horon_boot_close_in_child(&ctx->boot);
         horon_loop_close_in_child(ctx->loop);
         horon_poller_close_in_child(ctx->poller);
-        /* connected sockets are the links' by now */
-        for (int rank = 0; ctx->engine && rank < ctx->boot.topology.size; rank++) {
-            int socket = horon_engine_descriptor(ctx->engine, rank);
-            if (socket >= 0)
-                close(socket);
-        }
     }
     contexts = NULL;
     pthread_mutex_unlock(&lock);

@@ -53,8 +53,8 @@ static horon_status_t open_store(struct horon_joining *j, const char *key_text,
 {
     char who[sizeof j->mine.name + 32];
     snprintf(who, sizeof who, "process %d on %s", (int)getpid(), j->mine.name);
-    struct horon_store_options options = {.pump = &j->pump,
-                                          .key = &j->key,
+    struct horon_store_options options = {.pump = &j->boot->pump,
+                                          .key = j->boot->key,
                                           .key_text = key_text,
                                           .hello = j->hello,
                                           .address = j->id.store,
@@ -71,7 +71,7 @@ static horon_status_t open_store(struct horon_joining *j, const char *key_text,
     options.hello.generation = 0; /* it knows of none */
     options.hello.job = j->id.job;
     options.hello.settings = 0; /* compared by name and value when the profiles are here */
-    if (!j->key.given && j->id.rank == 0)
+    if (!j->boot->key->given && j->id.rank == 0)
         HORON_LOG_WARN(j->log, "there is no job key: only loopback addresses are used, and any "
                                "process of this user could join; set HORON_JOB_KEY or "
                                "HORON_JOB_KEY_FILE");
@@ -103,8 +103,8 @@ static horon_status_t prepare(struct horon_joining *j, int rank, int size,
     horon_status_t status =
         horon_identity_find(&j->id, rank, size, j->config->store, horon_environment, NULL, error);
     if (status == HORON_OK)
-        status = horon_pump_init(&j->pump, error);
-    j->pump.fds = j->listeners.noted = &j->boot->fds;
+        status = horon_pump_init(&j->boot->pump, error);
+    j->boot->pump.fds = j->listeners.noted = &j->boot->fds;
     if (status == HORON_OK)
         status = allocate(j, error);
     if (status == HORON_OK)
@@ -138,7 +138,7 @@ static horon_status_t join_alone(struct horon_joining *j, struct horon_error *er
     if (status == HORON_OK)
         status = horon_step_check_settings(j, error);
     if (status == HORON_OK)
-        status = horon_share_create(&j->pump, j->mine.name, &j->share, error);
+        status = horon_share_create(&j->boot->pump, j->mine.name, &j->share, error);
     j->doing = "sharing memory";
     return status == HORON_OK ? horon_step_share(j, error) : status;
 }
@@ -177,29 +177,55 @@ static void drain(struct horon_joining *j)
     if (!j->interrupted)
         horon_joining_set_deadline(j, horon_clock_ns() + NEWS_NS);
     while (j->store && horon_store_has_news(j->store) && horon_clock_ns() < j->deadline_ns)
-        horon_pump_turn(&j->pump, -1);
+        horon_pump_turn(&j->boot->pump, -1);
     horon_joining_set_deadline(j, horon_clock_ns() + DRAIN_NS);
     while (j->store && horon_store_busy(j->store) && horon_clock_ns() < j->deadline_ns)
-        horon_pump_turn(&j->pump, -1);
+        horon_pump_turn(&j->boot->pump, -1);
 }
 
-static void joining_deinit(struct horon_joining *j)
+/* Links and what they need. */
+static void end_links(struct horon_boot *boot)
 {
-    horon_links_destroy(j->links);
+    horon_links_destroy(boot->links);
+    boot->links = NULL;
+    horon_pump_deinit(&boot->pump);
+    horon_memory_free_secret(boot->key, sizeof *boot->key);
+    boot->key = NULL;
+}
+
+/* They stay where there are several hosts; the other ranks come and go at unix sockets no more. */
+static void keep_links(struct horon_boot *boot)
+{
+    const struct horon_links_user nobody = {0};
+    if (!boot->links)
+        return;
+    horon_links_stop_listening(boot->links, HORON_WAY_HOST);
+    horon_links_set_user(boot->links, &nobody);
+}
+
+static void joining_deinit(struct horon_joining *j, bool joined)
+{
+    struct horon_boot *boot = j->boot;
+    if (!joined || boot->topology.host_count == 1) {
+        horon_links_destroy(boot->links);
+        boot->links = NULL;
+    }
     horon_listeners_close(&j->listeners);
     horon_share_destroy(j->share);
     if (j->host_listener >= 0)
         close(j->host_listener);
-    if (j->pump.epoll_fd >= 0) {
+    if (boot->pump.epoll_fd >= 0) {
         drain(j);
-        horon_pump_untimer(&j->pump, &j->alarm);
-        horon_pump_untimer(&j->pump, &j->tick);
+        horon_pump_untimer(&boot->pump, &j->alarm);
+        horon_pump_untimer(&boot->pump, &j->tick);
     }
     horon_store_destroy(j->store);
-    horon_pump_deinit(&j->pump);
+    if (boot->links)
+        keep_links(boot);
+    else
+        end_links(boot);
     horon_free(j->leader_of);
     horon_blobs_deinit(&j->blobs);
-    explicit_bzero(&j->key, sizeof j->key);
     horon_free(j);
 }
 
@@ -211,9 +237,12 @@ static horon_status_t join(struct horon_joining *j, int rank, int size, struct h
         return status;
     if (j->id.size == 1)
         return join_alone(j, error);
+    j->boot->key = horon_memory_secret(sizeof *j->boot->key);
+    if (!j->boot->key)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the job key");
     status = horon_key_read(j->config, j->id.local_rank <= 0 ? j->log : NULL, key_text, error);
     if (status == HORON_OK)
-        status = horon_job_key_init(&j->key, key_text, strlen(key_text), error);
+        status = horon_job_key_init(j->boot->key, key_text, strlen(key_text), error);
     if (status == HORON_OK)
         status = open_store(j, key_text, error);
     explicit_bzero(key_text, sizeof key_text);
@@ -226,7 +255,7 @@ static horon_status_t join(struct horon_joining *j, int rank, int size, struct h
 
 void horon_boot_init(struct horon_boot *boot)
 {
-    *boot = (struct horon_boot){.control.fd = -1};
+    *boot = (struct horon_boot){.control.fd = -1, .pump = {.epoll_fd = -1, .timer_fd = -1}};
 }
 
 horon_status_t horon_boot(struct horon_boot *boot, int rank, int size,
@@ -246,13 +275,12 @@ horon_status_t horon_boot(struct horon_boot *boot, int rank, int size,
     j->log = log;
     j->host_listener = -1;
     j->begun_ns = horon_clock_ns();
-    j->pump.epoll_fd = j->pump.timer_fd = -1;
     j->alarm = (struct horon_timer){.due = alarm_due, .arg = j};
     j->tick = (struct horon_timer){.due = tick_due, .arg = j};
     horon_status_t status = join(j, rank, size, &why);
     if (status == HORON_OK)
         horon_report_joined(j);
-    joining_deinit(j);
+    joining_deinit(j, status == HORON_OK);
     if (status == HORON_OK)
         return HORON_OK;
     if (boot->control.base && caller->given_up)
@@ -271,6 +299,8 @@ static void close_fd(int *fd)
 static void close_all(struct horon_boot *boot)
 {
     const struct horon_topology *topology = &boot->topology;
+    close_fd(&boot->pump.epoll_fd);
+    close_fd(&boot->pump.timer_fd);
     for (int r = 0; boot->socket_of && r < topology->size; r++)
         close_fd(&boot->socket_of[r]);
     if (!boot->local)
@@ -286,6 +316,7 @@ static void close_all(struct horon_boot *boot)
 void horon_boot_deinit(struct horon_boot *boot)
 {
     const struct horon_topology *topology = &boot->topology;
+    end_links(boot);
     close_all(boot);
     horon_memory_unmap(&boot->control);
     if (boot->local)
@@ -305,13 +336,11 @@ void horon_boot_settle(struct horon_boot *boot)
     horon_fds_hold(&boot->fds);
     boot->settled = true;
     horon_fds_release(&boot->fds);
-    horon_fds_deinit(&boot->fds);
 }
 
 void horon_boot_close_in_child(struct horon_boot *boot)
 {
+    horon_fds_close_in_child(&boot->fds);
     if (boot->settled)
         close_all(boot);
-    else
-        horon_fds_close_in_child(&boot->fds);
 }

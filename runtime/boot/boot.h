@@ -3,12 +3,14 @@
  * From a started process to a connected one: who am I (identity/), where are the others (store/),
  * which of them share this host's memory, and a proven connection to each other rank that the
  * topology links. Blocks with a deadline; runs on the caller's thread before any other exists.
+ * What connects any two ranks later is handed over.
  */
 #ifndef HORON_BOOT_BOOT_H
 #define HORON_BOOT_BOOT_H
 
 #include "boot/fds.h"
 #include "boot/links.h"
+#include "boot/pump.h"
 #include "config.h"
 #include "log.h"
 #include "status.h"
@@ -63,9 +65,13 @@ struct horon_boot {
     uint32_t cores; /* of this host, as that of its ranks sees it which sees fewest; 0: not known */
     int *socket_of; /* [size] connected, non-blocking, proven TCP socket, or -1 */
     struct horon_rank_list ranks; /* what is known of each */
-    /* All sockets, until the caller has settled what it took of the above. */
-    struct horon_fds fds;
-    bool settled;
+    /* NULL, or, if there are several hosts, connections to any rank at any time: the caller gives
+     * them a user and turns the pump whenever its descriptor is readable */
+    struct horon_links *links;
+    struct horon_pump pump;     /* of the links; its descriptors are -1 if there are none */
+    struct horon_auth_key *key; /* likewise; in memory for secrets */
+    struct horon_fds fds;       /* all sockets, of the links to come, too */
+    bool settled;               /* the rest of it does not change any more */
 };
 
 /** Nothing, as horon_boot() wants it and horon_boot_deinit() leaves it: a child may close it. */
@@ -85,8 +91,7 @@ horon_status_t horon_boot(struct horon_boot *boot, int rank, int size,
                           const struct horon_config *config, const struct horon_boot_caller *caller,
                           struct horon_log *log, struct horon_error *error);
 
-/** From now on a child closes what boot says, and not each socket that joining used: the caller
- * answers for those that it took. */
+/** From now on a child closes the descriptors that are no sockets, too: nobody changes them. */
 void horon_boot_settle(struct horon_boot *boot);
 
 /** Closes and unmaps all. */

@@ -29,9 +29,9 @@ void horon_joining_set_deadline(struct horon_joining *j, uint64_t at_ns)
 {
     j->deadline_ns = at_ns;
     if (at_ns == UINT64_MAX)
-        horon_pump_untimer(&j->pump, &j->alarm);
+        horon_pump_untimer(&j->boot->pump, &j->alarm);
     else
-        horon_pump_timer(&j->pump, &j->alarm, at_ns);
+        horon_pump_timer(&j->boot->pump, &j->alarm, at_ns);
 }
 
 static horon_status_t time_is_up(const struct horon_joining *j, const char *text,
@@ -61,8 +61,8 @@ static void turn(struct horon_joining *j)
 {
     const struct horon_boot_caller *caller = j->caller;
     if (caller->interrupted && !j->interrupted && !j->tick.active)
-        horon_pump_timer(&j->pump, &j->tick, horon_clock_ns() + TICK_NS);
-    horon_pump_turn(&j->pump, -1);
+        horon_pump_timer(&j->boot->pump, &j->tick, horon_clock_ns() + TICK_NS);
+    horon_pump_turn(&j->boot->pump, -1);
     if (j->asking && !j->interrupted)
         j->interrupted = caller->interrupted(caller->interrupted_arg) != 0;
     j->asking = false;
@@ -136,7 +136,7 @@ void horon_joining_give_up(struct horon_joining *j, const struct horon_error *wh
     }
     horon_joining_set_deadline(j, horon_clock_ns() + FAREWELL_NS);
     while (ask_store(j, &ignored) == HORON_OK && horon_clock_ns() < j->deadline_ns)
-        horon_pump_turn(&j->pump, -1);
+        horon_pump_turn(&j->boot->pump, -1);
     j->over = true;
 }
 

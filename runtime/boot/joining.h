@@ -26,8 +26,6 @@ struct horon_joining {
     const struct horon_boot_caller *caller;
     struct horon_log *log;
     struct horon_identity id;
-    struct horon_auth_key key;
-    struct horon_pump pump;
     struct horon_timer alarm; /* makes the pump turn at the deadline */
     struct horon_timer tick;  /* and whenever the caller is to be asked whether to go on */
     bool asking;              /* it is time to */
@@ -44,7 +42,6 @@ struct horon_joining {
     int host_listener;                /* until the host takes it */
     struct horon_share *share;
     struct horon_listeners listeners;
-    struct horon_links *links;
     bool host_known;               /* leader_of[our rank] is true */
     int missing;                   /* connections to other hosts */
     struct horon_error link_error; /* the first that failed */

@@ -92,7 +92,7 @@ static void call_failed(struct call *call, horon_status_t status, const char *wh
     horon_error_set(&why, status, "cannot connect to rank %d (%s), tried %s", rank,
                     options->ranks->names[rank], what);
     end_call(call);
-    options->failed(options->arg, rank, way, &why);
+    options->user.failed(options->user.arg, rank, way, &why);
 }
 
 static void call_succeeded(struct call *call)
@@ -106,7 +106,7 @@ static void call_succeeded(struct call *call)
     horon_pump_unwatch(options->pump, &call->watch);
     call->watch.fd = -1; /* the callee's */
     end_call(call);
-    options->opened(options->arg, rank, way, &proven);
+    options->user.opened(options->user.arg, rank, way, &proven);
     explicit_bzero(&proven, sizeof proven);
 }
 
@@ -253,10 +253,10 @@ bool horon_links_explain(const struct horon_links *links, int rank, char *text, 
 static bool answer(const struct horon_links *links, const struct call *own, int rank,
                    enum horon_way way, int fd)
 {
-    const struct horon_links_options *options = &links->options;
+    const struct horon_links_user *user = &links->options.user;
     const bool kept = !(own && !own->dial && is_higher(links, rank));
     const char word = kept ? WORD_KEPT : WORD_OTHER;
-    if (kept && !options->wanted(options->arg, rank, way))
+    if (kept && !(user->wanted && user->wanted(user->arg, rank, way)))
         return false;
     return send(fd, &word, 1, MSG_NOSIGNAL | MSG_DONTWAIT) == 1 && kept;
 }
@@ -273,7 +273,7 @@ static void arrived(struct horon_links *links, enum horon_way way,
                               sizeof proven->theirs.member) == 0;
     if (known && answer(links, own, rank, way, proven->fd)) {
         end_call(own);
-        options->opened(options->arg, rank, way, proven);
+        options->user.opened(options->user.arg, rank, way, proven);
         return;
     }
     HORON_LOG_DEBUG(options->log, "closed a connection of rank %d, which is not wanted", rank);
@@ -308,6 +308,12 @@ horon_status_t horon_links_listen(struct horon_links *links, enum horon_way way,
     return horon_acceptor_create(&accepting, listeners, count, &links->acceptors[way], error);
 }
 
+void horon_links_stop_listening(struct horon_links *links, enum horon_way way)
+{
+    horon_acceptor_destroy(links->acceptors[way]);
+    links->acceptors[way] = NULL;
+}
+
 /* ---- Beginning and end ---- */
 
 horon_status_t horon_rank_list_init(struct horon_rank_list *ranks, int size,
@@ -340,6 +346,12 @@ horon_status_t horon_links_create(const struct horon_links_options *options,
     return HORON_OK;
 }
 
+void horon_links_set_user(struct horon_links *links, const struct horon_links_user *user)
+{
+    assert(!links->calls);
+    links->options.user = *user;
+}
+
 void horon_links_destroy(struct horon_links *links)
 {
     if (!links)
@@ -347,6 +359,6 @@ void horon_links_destroy(struct horon_links *links)
     while (links->calls)
         end_call(links->calls);
     for (int way = 0; way < HORON_WAY_COUNT; way++)
-        horon_acceptor_destroy(links->acceptors[way]);
+        horon_links_stop_listening(links, way);
     horon_free(links);
 }

@@ -39,13 +39,9 @@ void horon_rank_list_deinit(struct horon_rank_list *ranks);
 
 struct horon_links;
 
-struct horon_links_options {
-    struct horon_pump *pump; /* outlives the links, as do key, ranks and log */
-    const struct horon_auth_key *key;
-    struct horon_hello hello; /* ours, with the job */
-    const struct horon_rank_list *ranks;
-    const struct horon_log *log;
-    /* Is a connection that another rank made welcome? Else it is closed. */
+/** Whoever uses them. */
+struct horon_links_user {
+    /* Is a connection that another rank made welcome? Else it is closed. NULL: none is. */
     bool (*wanted)(void *arg, int rank, enum horon_way way);
     /* A connection exists, whichever side asked for it. The callee owns its descriptor. */
     void (*opened)(void *arg, int rank, enum horon_way way, const struct horon_proven *proven);
@@ -54,12 +50,26 @@ struct horon_links_options {
     void *arg;
 };
 
+struct horon_links_options {
+    struct horon_pump *pump; /* outlives the links, as do key, ranks and log */
+    const struct horon_auth_key *key;
+    struct horon_hello hello; /* ours, with the job */
+    const struct horon_rank_list *ranks;
+    const struct horon_log *log;
+    struct horon_links_user user;
+};
+
 horon_status_t horon_links_create(const struct horon_links_options *options,
                                   struct horon_links **links_out, struct horon_error *error);
+
+/** Another one uses them from now on, while nothing is under way. */
+void horon_links_set_user(struct horon_links *links, const struct horon_links_user *user);
 
 /** Accepts at @p listeners [count], which are the links' once it succeeds. At most once a way. */
 horon_status_t horon_links_listen(struct horon_links *links, enum horon_way way,
                                   const int *listeners, int count, struct horon_error *error);
+/** Closes them; what was not opened yet never is. */
+void horon_links_stop_listening(struct horon_links *links, enum horon_way way);
 
 /**
  * Begins to connect to @p rank; opened() or failed() follows. If both sides ask, one connection

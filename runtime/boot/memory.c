@@ -256,6 +256,27 @@ horon_status_t horon_memory_map(int fd, size_t bytes, struct horon_map *map_out,
     return HORON_OK;
 }
 
+void *horon_memory_secret(size_t bytes)
+{
+    void *secret = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (secret == MAP_FAILED)
+        return NULL;
+    (void)madvise(secret, bytes, MADV_DONTDUMP);
+    /* a kernel that cannot wipe it in a child leaves it out there */
+    if (madvise(secret, bytes, MADV_WIPEONFORK) == 0 || madvise(secret, bytes, MADV_DONTFORK) == 0)
+        return secret;
+    munmap(secret, bytes);
+    return NULL;
+}
+
+void horon_memory_free_secret(void *secret, size_t bytes)
+{
+    if (!secret)
+        return;
+    explicit_bzero(secret, bytes);
+    munmap(secret, bytes);
+}
+
 void horon_memory_unmap(struct horon_map *map)
 {
     if (map->base)

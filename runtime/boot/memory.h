@@ -52,4 +52,10 @@ horon_status_t horon_memory_map(int fd, size_t bytes, struct horon_map *map_out,
 /** Unmaps; no-op on one that is all zero. */
 void horon_memory_unmap(struct horon_map *map);
 
+/** @return zeroed memory of this process alone: the child of a fork finds zeroes there, and a core
+ * file has nothing of it. NULL: there is none. */
+void *horon_memory_secret(size_t bytes);
+/** Wipes it, too. NULL is a no-op. */
+void horon_memory_free_secret(void *secret, size_t bytes);
+
 #endif

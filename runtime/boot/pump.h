@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The event loop of joining: descriptors and moments, each with a function to call. Joining is over
- * before the context's libev loop exists; and the store server must show its caller one descriptor
- * to poll, which libev does not offer. Hence this small loop over epoll. One thread.
+ * The event loop of connections: descriptors and moments, each with a function to call. Joining is
+ * over before the context's libev loop exists, which afterwards watches this one's descriptor for
+ * connections made later; and so does the caller of the store's server. libev offers no such
+ * descriptor. Hence this small loop over epoll. One thread at a time.
  */
 #ifndef HORON_BOOT_PUMP_H
 #define HORON_BOOT_PUMP_H

@@ -85,22 +85,21 @@ static bool is_linked(const struct horon_joining *j, int rank)
     return rank != j->id.rank && horon_topology_linked(&j->boot->topology, j->id.rank, rank);
 }
 
-/* Of two linked ranks the higher one connects, so each knows which it waits for. */
+/* A rank that has joined may connect to one that has not quite, to which it was not linked. */
 static bool wanted(void *arg, int rank, enum horon_way way)
 {
     const struct horon_joining *j = arg;
-    if (rank < j->id.rank)
-        return false;
-    return way == HORON_WAY_HOST || (is_linked(j, rank) && j->boot->socket_of[rank] < 0);
+    return way == HORON_WAY_HOST ? rank > j->id.rank : j->boot->socket_of[rank] < 0;
 }
 
 static void opened(void *arg, int rank, enum horon_way way, const struct horon_proven *proven)
 {
     struct horon_joining *j = arg;
     if (way == HORON_WAY_NETWORK) {
-        assert(j->missing > 0);
+        assert(j->boot->socket_of[rank] < 0);
         j->boot->socket_of[rank] = proven->fd;
-        j->missing--;
+        j->missing -= is_linked(j, rank);
+        assert(j->missing >= 0);
         return;
     }
     if (rank < j->id.rank) {
@@ -155,29 +154,27 @@ static horon_status_t leader_is_late(struct horon_joining *j, char *text, size_t
  * only by a time limit if it died. */
 static horon_status_t find_host(struct horon_joining *j, struct horon_error *error)
 {
-    struct horon_links_options options = {.pump = &j->pump,
-                                          .key = &j->key,
-                                          .hello = j->hello,
-                                          .ranks = &j->boot->ranks,
-                                          .log = j->log,
-                                          .wanted = wanted,
-                                          .opened = opened,
-                                          .failed = failed,
-                                          .arg = j};
+    struct horon_links_options options = {
+        .pump = &j->boot->pump,
+        .key = j->boot->key,
+        .hello = j->hello,
+        .ranks = &j->boot->ranks,
+        .log = j->log,
+        .user = {.wanted = wanted, .opened = opened, .failed = failed, .arg = j}};
     const int leader = find_candidate(j);
     options.hello.role = HORON_ROLE_PEER;
     j->leader_of[j->id.rank] = j->id.rank;
-    horon_status_t status = horon_share_create(&j->pump, j->mine.name, &j->share, error);
+    horon_status_t status = horon_share_create(&j->boot->pump, j->mine.name, &j->share, error);
     if (status == HORON_OK)
-        status = horon_links_create(&options, &j->links, error);
+        status = horon_links_create(&options, &j->boot->links, error);
     if (status == HORON_OK && leader != j->id.rank) {
-        status = horon_links_open(j->links, leader, HORON_WAY_HOST, UINT64_MAX, error);
+        status = horon_links_open(j->boot->links, leader, HORON_WAY_HOST, UINT64_MAX, error);
         return status == HORON_OK ? horon_joining_wait(j, ask_leader, leader_is_late, error)
                                   : status;
     }
     j->host_known = true;
     if (status == HORON_OK && j->host_listener >= 0)
-        status = horon_links_listen(j->links, HORON_WAY_HOST, &j->host_listener, 1, error);
+        status = horon_links_listen(j->boot->links, HORON_WAY_HOST, &j->host_listener, 1, error);
     if (status == HORON_OK)
         j->host_listener = -1;
     return status;
@@ -272,21 +269,13 @@ horon_status_t horon_step_share(struct horon_joining *j, struct horon_error *err
 
 /* ---- Other hosts ---- */
 
-static bool has_linked_above(const struct horon_joining *j)
-{
-    for (int r = j->id.rank + 1; r < j->id.size; r++)
-        if (is_linked(j, r))
-            return true;
-    return false;
-}
-
 static horon_status_t share_and_listen(struct horon_joining *j, struct horon_error *error)
 {
     horon_status_t status = horon_step_share(j, error);
-    if (status != HORON_OK || !has_linked_above(j))
-        return status;
+    if (status != HORON_OK || j->boot->topology.host_count == 1)
+        return status; /* else any rank may want a connection at any time */
     j->doing = "listening for other hosts";
-    return horon_listeners_open(&j->listeners, j->config, j->key.given, j->id.rank, error);
+    return horon_listeners_open(&j->listeners, j->config, j->boot->key->given, j->id.rank, error);
 }
 
 static void give_addresses(const struct horon_joining *j, struct horon_writer *out)
@@ -331,7 +320,7 @@ static horon_status_t links_are_late(struct horon_joining *j, char *text, size_t
         char tried[512];
         if (!is_linked(j, r) || j->boot->socket_of[r] >= 0)
             continue;
-        const bool trying = horon_links_explain(j->links, r, tried, sizeof tried);
+        const bool trying = horon_links_explain(j->boot->links, r, tried, sizeof tried);
         j->others_failed = j->others_failed && !trying;
         used += (size_t)snprintf(text + used, text_bytes - used, "%srank %d (%s) %s%s",
                                  used ? "; " : "", r, j->boot->ranks.names[r],
@@ -347,13 +336,13 @@ static horon_status_t connect_hosts(struct horon_joining *j, struct horon_error 
     horon_status_t status = horon_descriptors_need(j->missing + PASSING_DESCRIPTORS,
                                                    "connecting to the ranks of other hosts", error);
     if (status == HORON_OK && j->listeners.count)
-        status = horon_links_listen(j->links, HORON_WAY_NETWORK, j->listeners.fds,
+        status = horon_links_listen(j->boot->links, HORON_WAY_NETWORK, j->listeners.fds,
                                     j->listeners.count, error);
     if (status == HORON_OK)
         j->listeners.count = 0;
     for (int r = 0; r < j->id.rank && status == HORON_OK; r++)
         if (is_linked(j, r))
-            status = horon_links_open(j->links, r, HORON_WAY_NETWORK, UINT64_MAX, error);
+            status = horon_links_open(j->boot->links, r, HORON_WAY_NETWORK, UINT64_MAX, error);
     return status == HORON_OK ? horon_joining_wait(j, ask_connected, links_are_late, error)
                               : status;
 }

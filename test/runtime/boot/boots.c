@@ -69,9 +69,10 @@ static void *join_one(void *arg)
                                              .host_ranks_max = world->host_ranks_max,
                                              .interrupted = world->interrupted,
                                              .interrupted_arg = rank};
-    struct horon_log log = {.fn = take_log, .arg = rank, .level = HORON_LOG_WARN, .rank = -1};
     struct horon_config config;
     int count = 0;
+    rank->log =
+        (struct horon_log){.fn = take_log, .arg = rank, .level = HORON_LOG_WARN, .rank = -1};
     for (int i = 0; world->settings[i]; i++)
         settings[count++] = world->settings[i];
     for (int i = 0; rank->settings[i]; i++)
@@ -82,7 +83,7 @@ static void *join_one(void *arg)
     config.yield_us = (int64_t)(world->arena_bytes >> 12);
     if (rank->status == HORON_OK)
         rank->status = horon_boot(&rank->boot, rank->rank, rank->size ? rank->size : world->size,
-                                  &config, &caller, &log, &rank->error);
+                                  &config, &caller, &rank->log, &rank->error);
     return NULL;
 }
 

@@ -21,6 +21,7 @@ struct boots_rank {
     const char *settings[BOOT_SETTINGS_MAX + 1]; /* on top of the world's; first NULL ends them */
     bool absent;                                 /* never starts */
     int size;                                    /* what it takes for the world's; 0: that */
+    struct horon_log log;
     struct horon_boot boot;
     horon_status_t status;
     struct horon_error error;

@@ -81,19 +81,17 @@ static void begin_side(int rank, const char *const names[2], int listener)
         info->same_machine = true;
         info->member[0] = (uint8_t)(1 + r);
     }
-    struct horon_links_options options = {.pump = &side->pump,
-                                          .key = &scene.key,
-                                          .hello = {.protocol_min = HORON_PROTOCOL_MIN,
-                                                    .protocol_max = HORON_PROTOCOL_MAX,
-                                                    .role = HORON_ROLE_PEER,
-                                                    .rank = rank,
-                                                    .size = 2},
-                                          .ranks = &side->ranks,
-                                          .log = &scene.log,
-                                          .wanted = wanted,
-                                          .opened = opened,
-                                          .failed = failed,
-                                          .arg = side};
+    struct horon_links_options options = {
+        .pump = &side->pump,
+        .key = &scene.key,
+        .hello = {.protocol_min = HORON_PROTOCOL_MIN,
+                  .protocol_max = HORON_PROTOCOL_MAX,
+                  .role = HORON_ROLE_PEER,
+                  .rank = rank,
+                  .size = 2},
+        .ranks = &side->ranks,
+        .log = &scene.log,
+        .user = {.wanted = wanted, .opened = opened, .failed = failed, .arg = side}};
     options.hello.member[0] = (uint8_t)(1 + rank);
     assert_int_equal(horon_links_create(&options, &side->links, &error), HORON_OK);
     if (listener >= 0)

@@ -17,6 +17,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define MIB (UINT64_C(1) << 20)
@@ -223,6 +224,24 @@ static void test_memory_beyond_the_file_limit_is_refused(void **state)
     assert_non_null(strstr(error.text, "8192 bytes: raise that limit (ulimit -f)"));
 }
 
+static void test_memory_of_a_secret_is_zero_in_a_child(void **state)
+{
+    int status = 0;
+    char *secret = horon_memory_secret(100);
+    (void)state;
+    assert_non_null(secret);
+    assert_int_equal(secret[99], 0);
+    strcpy(secret, "a key");
+    const pid_t child = fork();
+    if (child == 0)
+        _exit(secret[0]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_string_equal(secret, "a key");
+    horon_memory_free_secret(secret, 100);
+    horon_memory_free_secret(NULL, 100);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -237,6 +256,7 @@ int main(void)
         cmocka_unit_test(test_memory_of_another_size_is_not_mapped),
         cmocka_unit_test(test_memory_beyond_the_machine_is_refused),
         cmocka_unit_test(test_memory_beyond_the_file_limit_is_refused),
+        cmocka_unit_test(test_memory_of_a_secret_is_zero_in_a_child),
     };
     return cmocka_run_group_tests(tests, make_root, remove_root);
 }

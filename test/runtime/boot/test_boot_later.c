@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * After joining, where there are several hosts: any two ranks open a connection, strangers are
+ * turned away as before, and a rank that nobody uses takes none. On one host nothing is left open.
+ */
+#undef NDEBUG
+#include "boots.h"
+
+#include "boot/identity/address.h"
+#include "boot/profile.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { RANKS = 3 };
+
+struct taker {
+    int fds[RANKS]; /* connections that were made after joining, by rank */
+    int failed;
+    struct horon_error why;
+};
+
+static struct place place;
+static struct boots world;
+static struct taker takers[RANKS];
+
+static bool wanted(void *arg, int rank, enum horon_way way)
+{
+    const struct taker *taker = arg;
+    assert_int_equal(way, HORON_WAY_NETWORK);
+    return taker->fds[rank] < 0;
+}
+
+static void opened(void *arg, int rank, enum horon_way way, const struct horon_proven *proven)
+{
+    struct taker *taker = arg;
+    assert_int_equal(way, HORON_WAY_NETWORK);
+    assert_true(taker->fds[rank] < 0);
+    taker->fds[rank] = proven->fd;
+}
+
+static void failed(void *arg, int rank, enum horon_way way, const struct horon_error *why)
+{
+    struct taker *taker = arg;
+    (void)rank;
+    (void)way;
+    taker->failed++;
+    taker->why = *why;
+}
+
+static void begin(const char *shm, bool used)
+{
+    place_tcp(&place);
+    boots_init(&world, RANKS, place.setting);
+    boots_setting(&world, "JOB_KEY=a secret of these tests");
+    boots_setting(&world, shm);
+    boots_join(&world);
+    boots_expect_joined(&world);
+    for (int r = 0; r < RANKS; r++) {
+        const struct horon_links_user user = {
+            .wanted = wanted, .opened = opened, .failed = failed, .arg = &takers[r]};
+        takers[r] = (struct taker){.fds = {-1, -1, -1}};
+        if (used)
+            horon_links_set_user(world.ranks[r].boot.links, &user);
+    }
+}
+
+static void end(void)
+{
+    boots_part(&world);
+    for (int r = 0; r < RANKS; r++)
+        for (int other = 0; other < RANKS; other++)
+            if (takers[r].fds[other] >= 0)
+                close(takers[r].fds[other]);
+    place_end(&place);
+}
+
+static void turn_all(int timeout_ms)
+{
+    for (int r = 0; r < RANKS; r++)
+        horon_pump_turn(&world.ranks[r].boot.pump, timeout_ms);
+}
+
+static void open_between(int from, int to)
+{
+    struct horon_error error;
+    assert_int_equal(
+        horon_links_open(world.ranks[from].boot.links, to, HORON_WAY_NETWORK, UINT64_MAX, &error),
+        HORON_OK);
+}
+
+static void expect_pair(int a, int b)
+{
+    char got = 0;
+    while ((takers[a].fds[b] < 0 || takers[b].fds[a] < 0) && !takers[a].failed && !takers[b].failed)
+        turn_all(1);
+    assert_int_equal(takers[a].failed + takers[b].failed, 0);
+    assert_int_equal(send(takers[a].fds[b], "x", 1, MSG_NOSIGNAL), 1);
+    struct pollfd waiting = {.fd = takers[b].fds[a], .events = POLLIN};
+    assert_int_equal(poll(&waiting, 1, 5000), 1);
+    assert_int_equal(recv(takers[b].fds[a], &got, 1, 0), 1);
+    assert_int_equal(got, 'x');
+}
+
+static void test_later_any_two_ranks_open_a_connection(void **state)
+{
+    const int fds = count_fds();
+    (void)state;
+    begin("SHM=0", true);
+    open_between(2, 0);
+    expect_pair(2, 0);
+    open_between(1, 2); /* the lower one asks */
+    expect_pair(1, 2);
+    open_between(0, 1);
+    open_between(1, 0);
+    expect_pair(0, 1);
+    end();
+    assert_int_equal(count_fds(), fds);
+}
+
+static void test_later_nobody_uses_them_and_nobody_comes(void **state)
+{
+    struct horon_error error;
+    (void)state;
+    begin("SHM=0", false);
+    const struct horon_links_user user = {
+        .wanted = wanted, .opened = opened, .failed = failed, .arg = &takers[2]};
+    horon_links_set_user(world.ranks[2].boot.links, &user);
+    assert_int_equal(
+        horon_links_open(world.ranks[2].boot.links, 0, HORON_WAY_NETWORK, UINT64_MAX, &error),
+        HORON_OK);
+    while (!takers[2].failed)
+        turn_all(1);
+    assert_int_equal(takers[2].why.status, HORON_ERR_PEER_LOST);
+    assert_non_null(strstr(takers[2].why.text, "cannot connect to rank 0"));
+    end();
+}
+
+static int connect_to(int rank)
+{
+    struct horon_addresses all;
+    const struct horon_blob *blob = &world.ranks[2].boot.ranks.infos[rank].addresses;
+    struct horon_reader in = horon_reader_over(blob->bytes, blob->count);
+    assert_true(horon_addresses_decode(&in, &all));
+    for (int i = 0; i < all.count; i++) {
+        const int fd = socket(all.items[i].any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_true(fd >= 0);
+        if (connect(fd, &all.items[i].any, all.items[i].bytes) == 0)
+            return fd;
+        close(fd);
+    }
+    fail_msg("rank %d listens nowhere", rank);
+    return -1;
+}
+
+/* It is heard, hung up on, and no work is left to do for it; the ranks go on. */
+static void test_later_strangers_are_turned_away(void **state)
+{
+    char ignored[4096];
+    ssize_t got = 1;
+    (void)state;
+    begin("SHM=0", true);
+    const int fd = connect_to(0);
+    memset(ignored, 'x', sizeof ignored);
+    assert_true(send(fd, ignored, sizeof ignored, MSG_NOSIGNAL) > 0);
+    while (got > 0) {
+        turn_all(1);
+        got = recv(fd, ignored, sizeof ignored, MSG_DONTWAIT);
+        if (got < 0)
+            got = errno == EAGAIN ? 1 : 0;
+    }
+    close(fd);
+    open_between(2, 0);
+    expect_pair(2, 0);
+    for (int r = 0; r < RANKS; r++) /* idle: nothing is due */
+        assert_int_equal(horon_pump_turn(&world.ranks[r].boot.pump, 0), HORON_AGAIN);
+    end();
+}
+
+static void test_later_one_host_keeps_nothing_open(void **state)
+{
+    (void)state;
+    begin("SHM=1", false);
+    for (int r = 0; r < RANKS; r++) {
+        const struct horon_boot *boot = &world.ranks[r].boot;
+        assert_null(boot->links);
+        assert_null(boot->key);
+        assert_int_equal(boot->pump.epoll_fd, -1);
+        assert_int_equal(boot->pump.timer_fd, -1);
+    }
+    end();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_later_any_two_ranks_open_a_connection),
+        cmocka_unit_test(test_later_nobody_uses_them_and_nobody_comes),
+        cmocka_unit_test(test_later_strangers_are_turned_away),
+        cmocka_unit_test(test_later_one_host_keeps_nothing_open),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
