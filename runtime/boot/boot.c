@@ -48,14 +48,12 @@ static uint64_t silence_ns(const struct horon_config *config)
     return most_ns > SILENCE_NS_MIN ? most_ns : SILENCE_NS_MIN;
 }
 
-static horon_status_t open_store(struct horon_joining *j, const char *key_text,
-                                 struct horon_error *error)
+static horon_status_t open_store(struct horon_joining *j, struct horon_error *error)
 {
     char who[sizeof j->mine.name + 32];
     snprintf(who, sizeof who, "process %d on %s", (int)getpid(), j->mine.name);
     struct horon_store_options options = {.pump = &j->boot->pump,
                                           .key = j->boot->key,
-                                          .key_text = key_text,
                                           .hello = j->hello,
                                           .address = j->id.store,
                                           .derived = j->id.derived,
@@ -243,9 +241,9 @@ static horon_status_t join(struct horon_joining *j, int rank, int size, struct h
     status = horon_key_read(j->config, j->id.local_rank <= 0 ? j->log : NULL, key_text, error);
     if (status == HORON_OK)
         status = horon_job_key_init(j->boot->key, key_text, strlen(key_text), error);
-    if (status == HORON_OK)
-        status = open_store(j, key_text, error);
     explicit_bzero(key_text, sizeof key_text);
+    if (status == HORON_OK)
+        status = open_store(j, error);
     if (status == HORON_OK)
         status = join_others(j, error);
     if (status == HORON_OK && j->interrupted) /* in the last moment */

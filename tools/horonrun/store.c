@@ -9,6 +9,7 @@
 
 #include "alloc.h"
 #include "boot/identity/address.h"
+#include "boot/identity/user_key.h"
 #include "boot/store/server.h"
 
 #include <stdio.h>
@@ -18,6 +19,7 @@ struct horonrun_store {
     struct ev_loop *loop;
     struct ev_io io;
     struct horon_store_server *server;
+    struct horon_auth_key key;
     struct horon_log log;
     void (*warn)(void *arg, const char *text);
     void *warn_arg;
@@ -58,10 +60,9 @@ static horon_status_t serve(struct horonrun_store *store, const struct horonrun_
 {
     struct horon_store_server_options options = {
         .size = setup->size,
-        .key = setup->key,
-        .key_bytes = strlen(setup->key),
-        .bind_address = setup->remote ? "*" : NULL,
-        .rank = -1,
+        .key = &store->key,
+        .launcher = true,
+        .everywhere = setup->remote && !setup->interfaces[0],
         .host_of = setup->host_of,
         .host_arg = setup->host_arg,
         .log = &store->log,
@@ -71,11 +72,10 @@ static horon_status_t serve(struct horonrun_store *store, const struct horonrun_
     if (status == HORON_OK && setup->remote) {
         status = horon_addresses_of_machine(setup->interfaces, false, &store->addresses, error);
         add_loopback(&store->addresses);
-        if (setup->interfaces[0]) {
-            options.bind_address = NULL;
-            options.bind_addresses = &store->addresses;
-        }
+        options.listen = &store->addresses;
     }
+    if (status == HORON_OK)
+        status = horon_job_key_init(&store->key, setup->key, strlen(setup->key), error);
     if (status != HORON_OK)
         return status;
     struct horon_error why = {0};
@@ -168,5 +168,6 @@ void horonrun_store_destroy(struct horonrun_store *store)
     if (store->server)
         ev_io_stop(store->loop, &store->io);
     horon_store_server_destroy(store->server);
+    explicit_bzero(&store->key, sizeof store->key);
     horon_free(store);
 }

@@ -15,8 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LISTEN_BACKLOG                                                                             \
-    4096 /* a whole large job may arrive at once; the kernel cuts it to its own */
+/* A whole large job may arrive at once; the kernel cuts it to its own. */
+#define LISTEN_BACKLOG 4096
 
 bool horon_address_from_raw(const void *raw, size_t raw_bytes, int port,
                             struct horon_address *address)
@@ -139,6 +139,16 @@ const char *horon_address_text(const struct horon_address *address,
     return text;
 }
 
+const char *horon_address_host_text(const struct horon_address *address,
+                                    char text[HORON_ADDRESS_TEXT_BYTES])
+{
+    horon_address_text(address, text);
+    char *port = address->any.sa_family == AF_UNIX ? NULL : strrchr(text, ':');
+    if (port)
+        *port = 0;
+    return text;
+}
+
 static void add_once(struct horon_addresses *addresses, const struct horon_address *address)
 {
     for (int i = 0; i < addresses->count; i++)
@@ -249,11 +259,8 @@ static horon_status_t nothing_matches(const struct ifaddrs *all, const char *spe
         size_t used = strlen(list);
         if (!address_of(at, &address) || horon_address_is_link_local(&address))
             continue;
-        horon_address_text(&address, text);
-        char *port = strrchr(text, ':');
-        if (port)
-            *port = 0;
-        snprintf(list + used, sizeof list - used, "%s%s %s", used ? ", " : "", at->ifa_name, text);
+        snprintf(list + used, sizeof list - used, "%s%s %s", used ? ", " : "", at->ifa_name,
+                 horon_address_host_text(&address, text));
     }
     return horon_error_set(
         error, HORON_ERR_CONFIG,

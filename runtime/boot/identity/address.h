@@ -54,6 +54,9 @@ bool horon_address_same_host(const struct horon_address *a, const struct horon_a
 /** "10.1.0.3:4000", "[::1]:4000", "socket horon-..." . @return @p text */
 const char *horon_address_text(const struct horon_address *address,
                                char text[HORON_ADDRESS_TEXT_BYTES]);
+/** Likewise without the port. */
+const char *horon_address_host_text(const struct horon_address *address,
+                                    char text[HORON_ADDRESS_TEXT_BYTES]);
 
 /**
  * All addresses of @p host, a name or a numeric address. Blocks: as long as the resolver does.

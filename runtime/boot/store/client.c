@@ -357,17 +357,14 @@ static horon_status_t serve(struct horon_store *store, struct horon_store_place 
                             struct horon_error *error)
 {
     const struct horon_store_options *options = &store->options;
-    const bool everywhere = strcmp(place->bind_address, "*") == 0;
+    char text[HORON_ADDRESS_TEXT_BYTES];
     int why = 0;
     const struct horon_store_server_options serving = {.size = store->size,
-                                                       .key = options->key_text,
-                                                       .key_bytes = strlen(options->key_text),
-                                                       .bind_address = place->bind_address,
-                                                       .bind_addresses =
-                                                           place->listed ? &place->addresses : NULL,
+                                                       .key = options->key,
+                                                       .everywhere = place->everywhere,
+                                                       .listen = &place->listen,
                                                        .port = place->port,
                                                        .port_last = place->port_last,
-                                                       .sessions_max = 1,
                                                        .host_of = options->host_of,
                                                        .host_arg = options->host_arg,
                                                        .fds = options->pump->fds,
@@ -382,19 +379,22 @@ static horon_status_t serve(struct horon_store *store, struct horon_store_place 
         .ready = server_ready, .arg = store, .fd = horon_store_server_fd(store->server)};
     place->port = horon_store_server_port(store->server);
     HORON_LOG_DEBUG(options->log, "serves the store at %s, port %d",
-                    everywhere ? "all addresses" : place->bind_address, place->port);
+                    place->everywhere ? "all addresses"
+                                      : horon_address_host_text(&place->listen.items[0], text),
+                    place->port);
     return horon_pump_watch(options->pump, &store->server_watch, EPOLLIN, error);
 }
 
 static void ask_ourselves(struct horon_store_place *place)
 {
-    const bool everywhere = strcmp(place->bind_address, "*") == 0;
-    if (place->listed)
-        horon_address_set_port(&place->addresses.items[0], place->port);
-    else
-        horon_address_parse(everywhere ? "127.0.0.1" : place->bind_address, place->port,
-                            &place->addresses.items[0]);
-    place->addresses.count = 1;
+    struct horon_addresses *addresses = &place->addresses;
+    *addresses = place->listen;
+    if (place->everywhere) {
+        addresses->count = 1;
+        horon_address_parse("127.0.0.1", 0, &addresses->items[0]);
+    }
+    for (int i = 0; i < addresses->count; i++)
+        horon_address_set_port(&addresses->items[i], place->port);
     place->several = false;
 }
 
@@ -427,7 +427,8 @@ static horon_status_t start_at_address(struct horon_store *store, struct horon_e
     memcpy(store->unusable, place.unusable, sizeof store->unusable);
     if (status == HORON_OK && place.unusable[0])
         HORON_LOG_DEBUG(options->log, "addresses of the store are passed over: %s", place.unusable);
-    if (status == HORON_OK && options->hello.rank == 0 && place.bind_address[0]) {
+    if (status == HORON_OK && options->hello.rank == 0 &&
+        (place.everywhere || place.listen.count)) {
         const int last = place.port + options->port_scan;
         place.port_last = last > 65535 ? 65535 : last;
         status = serve(store, &place, error);

@@ -73,58 +73,35 @@ static horon_status_t retreat_to_loopback(struct item *item, struct horon_error 
     return HORON_OK;
 }
 
-/* Where rank 0 would listen for this address alone; "" for nowhere. */
-static void choose_bind(const struct item *item, bool derived,
-                        char bind_address[HORON_ADDRESS_TEXT_BYTES])
-{
-    struct horon_address numeric;
-    const struct horon_addresses *addresses = &item->addresses;
-    const struct horon_address *pick = &addresses->items[0];
-    const bool here = any_here(addresses);
-    for (int i = addresses->count - 1; i >= 0; i--)
-        if (addresses->items[i].any.sa_family == AF_INET)
-            pick = &addresses->items[i];
-    bind_address[0] = 0;
-    if (!here && !derived)
-        return;
-    if (all_loopback(addresses) || (here && horon_address_parse(item->host, 0, &numeric))) {
-        horon_address_text(pick, bind_address);
-        *strrchr(bind_address, ':') = 0;
-    } else {
-        strcpy(bind_address, "*");
-    }
-}
-
-static void append(struct horon_addresses *all, const struct horon_address *address)
+static bool has(const struct horon_addresses *all, const struct horon_address *address)
 {
     for (int i = 0; i < all->count; i++)
         if (horon_address_same_host(&all->items[i], address) &&
             horon_address_port(&all->items[i]) == horon_address_port(address))
-            return;
-    if (all->count < HORON_ADDRESSES_MAX)
-        all->items[all->count++] = *address;
+            return true;
+    return false;
 }
 
-/* Rank 0 listens at one port: that of the first address that is this machine's. Two of them at that
- * port are all, unless neither leaves the machine. */
-static void add_bind(struct horon_store_place *place, const struct item *item, bool derived)
+static void append_all(struct horon_addresses *all, const struct horon_addresses *more)
 {
-    char wanted[HORON_ADDRESS_TEXT_BYTES];
-    struct horon_address address = {0};
-    choose_bind(item, derived, wanted);
-    if (!wanted[0])
+    for (int i = 0; i < more->count && all->count < HORON_ADDRESSES_MAX; i++)
+        if (!has(all, &more->items[i]))
+            all->items[all->count++] = more->items[i];
+}
+
+/* Rank 0 listens at one port: that of the first address that is this machine's. */
+static void add_listen(struct horon_store_place *place, const struct item *item, bool derived)
+{
+    struct horon_address numeric;
+    const bool here = any_here(&item->addresses);
+    const bool first = !place->everywhere && place->listen.count == 0;
+    if ((!here && !derived) || (!first && item->port != place->port))
         return;
-    if (!place->bind_address[0]) {
-        place->port = item->port;
-        strcpy(place->bind_address, wanted);
-    } else if (item->port == place->port && strcmp(place->bind_address, wanted) != 0) {
-        const bool inside =
-            horon_address_parse(wanted, 0, &address) && horon_address_is_loopback(&address);
-        const bool was_inside = horon_address_parse(place->bind_address, 0, &address) &&
-                                horon_address_is_loopback(&address);
-        if (!inside || !was_inside)
-            strcpy(place->bind_address, "*");
-    }
+    place->port = item->port;
+    if (all_loopback(&item->addresses) || (here && horon_address_parse(item->host, 0, &numeric)))
+        append_all(&place->listen, &item->addresses);
+    else
+        place->everywhere = true;
 }
 
 static void note(struct horon_store_place *place, const struct item *item, const char *why)
@@ -146,9 +123,8 @@ static void take_item(struct horon_store_place *place, struct item *item, bool k
         note(place, item, error.text);
         return;
     }
-    for (int i = 0; i < item->addresses.count; i++)
-        append(&place->addresses, &item->addresses.items[i]);
-    add_bind(place, item, derived);
+    append_all(&place->addresses, &item->addresses);
+    add_listen(place, item, derived);
 }
 
 horon_status_t horon_store_place_find(struct horon_store_place *place, const char *text,
@@ -170,8 +146,6 @@ horon_status_t horon_store_place_find(struct horon_store_place *place, const cha
             break;
         place->several = true;
     }
-    if (!place->port) /* nobody serves here */
-        place->port = horon_address_port(&place->addresses.items[0]);
     if (place->addresses.count == 0)
         return horon_error_set(error, HORON_ERR_CONFIG, "the store cannot be used: %s",
                                place->unusable);
@@ -194,18 +168,20 @@ horon_status_t horon_store_place_here(struct horon_store_place *place, bool key_
     memset(place, 0, sizeof *place);
     if (horon_port_range_parse(port_range, &place->port, &place->port_last, NULL) != HORON_OK)
         place->port = place->port_last = 0;
-    strcpy(place->bind_address, key_given ? "*" : "127.0.0.1");
     if (!key_given) {
         place->addresses.count = 1;
-        horon_address_parse(place->bind_address, 0, &place->addresses.items[0]);
+        horon_address_parse("127.0.0.1", 0, &place->addresses.items[0]);
+        place->listen = place->addresses;
         return HORON_OK;
     }
     horon_status_t status = HORON_ERR_CONFIG;
     if (interfaces[0])
         status = horon_addresses_of_machine(interfaces, false, &place->addresses, NULL);
-    place->listed = status == HORON_OK;
-    if (!place->listed)
+    if (status == HORON_OK)
+        place->listen = place->addresses;
+    else
         status = horon_addresses_of_machine("", false, &place->addresses, error);
+    place->everywhere = place->listen.count == 0;
     drop_loopback(&place->addresses);
     return status;
 }
@@ -227,8 +203,8 @@ void horon_store_place_write(const struct horon_store_place *place, char *text, 
 void horon_store_place_scan(struct horon_store_place *place, int port_scan)
 {
     struct horon_addresses *addresses = &place->addresses;
-    const int per_port = addresses->count;
-    for (int port = place->port + 1; port <= place->port + port_scan && port <= 65535; port++) {
+    const int per_port = addresses->count, first = horon_address_port(&addresses->items[0]);
+    for (int port = first + 1; port <= first + port_scan && port <= 65535; port++) {
         for (int i = 0; i < per_port && addresses->count < HORON_ADDRESSES_MAX; i++) {
             struct horon_address *next = &addresses->items[addresses->count++];
             *next = addresses->items[i];

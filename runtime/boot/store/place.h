@@ -9,14 +9,12 @@
 struct horon_store_place {
     /* All that were given, each with its port, in that order; a name's follow each other. */
     struct horon_addresses addresses;
-    bool several;  /* more than one was given: some may lead to other machines than the store's */
-    int port;      /* where rank 0 listens; 0: at any */
-    int port_last; /* at the first free one up to this; 0: only at that */
-    bool listed;   /* it listens at the addresses themselves, all at that port */
-    /* Where rank 0 listens: a numeric address, "*" for all, "" for nowhere: it is another machine
-     */
-    char bind_address[HORON_ADDRESS_TEXT_BYTES];
-    char unusable[384]; /* "HOST:PORT: why; ..." of those that are left out, or "" */
+    bool several; /* more than one was given: some may lead to other machines than the store's */
+    /* Where rank 0 serves: at all addresses, or at each of these; neither: it is another machine */
+    bool everywhere;
+    struct horon_addresses listen;
+    int port, port_last; /* at the first of these that is free at all of them; 0: at any */
+    char unusable[384];  /* "HOST:PORT: why; ..." of those that are left out, or "" */
 };
 
 /**

@@ -9,7 +9,6 @@
 #include "alloc.h"
 #include "boot/accept.h"
 #include "boot/fds.h"
-#include "boot/identity/user_key.h"
 #include "boot/pump.h"
 #include "boot/store/core.h"
 #include "clock.h"
@@ -35,7 +34,6 @@ struct visitor {
 
 struct horon_store_server {
     struct horon_pump pump;
-    struct horon_auth_key key;
     struct horon_acceptor *acceptor;
     struct horon_store_core *core;
     struct horon_timer timer; /* the next limit of a member */
@@ -46,7 +44,7 @@ struct horon_store_server {
     void *host_arg;
     const struct horon_log *log;
     int port, port_asked; /* the first of those that it may be; 0: any */
-    int sessions_max;
+    bool launcher;
 };
 
 static void refresh_limit(struct horon_store_server *server)
@@ -69,11 +67,7 @@ static const char *host_of(void *arg, int rank)
     char *from = server->leaving_from;
     if (horon_address_is_here(&leaving->from) && gethostname(from, HORON_ADDRESS_TEXT_BYTES) == 0)
         return from;
-    horon_address_text(&leaving->from, from);
-    char *port = strrchr(from, ':');
-    if (port)
-        *port = 0;
-    return from;
+    return horon_address_host_text(&leaving->from, from);
 }
 
 static void visitor_leave(struct visitor *visitor)
@@ -162,7 +156,7 @@ static void describe_blame(void *arg, char *text, size_t text_bytes)
  * @return who is here as @p rank, if nobody else can be; else NULL */
 static const struct visitor *find_first(const struct horon_store_server *server, int rank)
 {
-    const struct visitor *visitor = server->sessions_max == 1 ? server->visitors : NULL;
+    const struct visitor *visitor = server->launcher ? NULL : server->visitors;
     while (visitor && visitor->rank != rank)
         visitor = visitor->next;
     return visitor;
@@ -208,8 +202,7 @@ static void arrived(void *arg, const struct horon_proven *proven)
         visitor_leave(visitor);
     else if (first)
         send_home(visitor, first);
-    if (server->sessions_max &&
-        horon_store_core_full_sessions(server->core) >= server->sessions_max)
+    if (!server->launcher && horon_store_core_full_sessions(server->core) > 0)
         horon_acceptor_stop(server->acceptor); /* who comes now wants the server after us */
     return;
 refused:
@@ -263,36 +256,27 @@ static int listen_at(const struct horon_store_server_options *options,
 static void choose_addresses(const struct horon_store_server_options *options,
                              struct horon_addresses *addresses)
 {
-    const char *at = options->bind_address ? options->bind_address : "127.0.0.1";
-    const bool everywhere = strcmp(at, "*") == 0;
-    addresses->count = everywhere ? 2 : 1;
-    horon_address_parse(everywhere ? "0.0.0.0" : at, 0, &addresses->items[0]);
+    addresses->count = options->everywhere ? 2 : 1;
+    horon_address_parse(options->everywhere ? "0.0.0.0" : "127.0.0.1", 0, &addresses->items[0]);
     horon_address_parse("::", 0, &addresses->items[1]);
-    if (options->bind_addresses)
-        *addresses = *options->bind_addresses;
+    if (options->listen && !options->everywhere)
+        *addresses = *options->listen;
 }
 
 static horon_status_t check_options(const struct horon_store_server_options *options,
+                                    const struct horon_addresses *addresses,
                                     struct horon_error *error)
 {
-    const char *at = options->bind_address;
-    const struct horon_addresses *several = options->bind_addresses;
-    struct horon_address address = {0};
-    bool inside = true;
+    char text[HORON_ADDRESS_TEXT_BYTES];
     if (options->size < 1 || options->size > HORON_BOOT_SIZE_MAX)
         return horon_error_set(error, HORON_ERR_CONFIG,
                                "a job of %d ranks cannot be served: 1..%d ranks can", options->size,
                                HORON_BOOT_SIZE_MAX);
-    if (at && strcmp(at, "*") != 0 && !horon_address_parse(at, 0, &address))
-        return horon_error_set(error, HORON_ERR_CONFIG, "'%s' is no IP address to listen at", at);
-    if (at)
-        inside = address.bytes && horon_address_is_loopback(&address);
-    for (int i = 0; several && i < several->count; i++)
-        inside = inside && horon_address_is_loopback(&several->items[i]);
-    if (options->key_bytes == 0 && !inside)
-        return horon_error_set(error, HORON_ERR_CONFIG,
-                               "without a job key the store serves loopback only, not %s",
-                               at ? at : "other addresses");
+    for (int i = 0; i < addresses->count && !options->key->given; i++)
+        if (!horon_address_is_loopback(&addresses->items[i]))
+            return horon_error_set(error, HORON_ERR_CONFIG,
+                                   "without a job key the store serves loopback only, not %s",
+                                   horon_address_host_text(&addresses->items[i], text));
     return HORON_OK;
 }
 
@@ -305,28 +289,26 @@ static horon_status_t say_not_listening(const struct horon_store_server_options 
         snprintf(ports, sizeof ports, "port %d", options->port);
     if (options->port && options->port_last > options->port)
         snprintf(ports, sizeof ports, "ports %d-%d", options->port, options->port_last);
-    horon_address_text(address, text);
-    *strrchr(text, ':') = 0;
     return horon_error_set_errno(error, HORON_ERR_SYSTEM, why, "the store cannot listen at %s, %s",
-                                 text, ports);
+                                 horon_address_host_text(address, text), ports);
 }
 
 static horon_status_t start(struct horon_store_server *server,
-                            const struct horon_store_server_options *options, int *errno_out,
+                            const struct horon_store_server_options *options,
+                            const struct horon_addresses *addresses, int *errno_out,
                             struct horon_error *error)
 {
     int fds[HORON_GREET_LISTENERS_MAX];
-    struct horon_addresses addresses;
-    choose_addresses(options, &addresses);
-    server->port_asked = options->port;
-    const int count = listen_at(options, &addresses, fds, &server->port);
+    const int count = listen_at(options, addresses, fds, &server->port);
     if (count < 0) {
-        *errno_out = errno;
-        return say_not_listening(options, &addresses.items[0], *errno_out, error);
+        const int why = errno;
+        if (errno_out)
+            *errno_out = why;
+        return say_not_listening(options, &addresses->items[0], why, error);
     }
     struct horon_acceptor_options accepting = {.pump = &server->pump,
-                                               .key = &server->key,
-                                               .loopback_only = !server->key.given,
+                                               .key = options->key,
+                                               .loopback_only = !options->key->given,
                                                .patience_ns = GUEST_PATIENCE_NS,
                                                .name = "the store",
                                                .log = server->log,
@@ -335,7 +317,7 @@ static horon_status_t start(struct horon_store_server *server,
     accepting.hello = (struct horon_hello){.protocol_min = HORON_PROTOCOL_MIN,
                                            .protocol_max = HORON_PROTOCOL_MAX,
                                            .role = HORON_ROLE_STORE,
-                                           .rank = options->rank,
+                                           .rank = options->launcher ? -1 : 0,
                                            .job = options->job,
                                            .size = (uint32_t)options->size};
     horon_status_t status =
@@ -351,8 +333,9 @@ horon_status_t horon_store_server_create(const struct horon_store_server_options
                                          struct horon_store_server **server_out, int *errno_out,
                                          struct horon_error *error)
 {
-    int errno_ignored;
-    horon_status_t status = check_options(options, error);
+    struct horon_addresses addresses;
+    choose_addresses(options, &addresses);
+    horon_status_t status = check_options(options, &addresses, error);
     if (status != HORON_OK)
         return status;
     struct horon_store_server *server = horon_zalloc(1, sizeof *server);
@@ -362,11 +345,10 @@ horon_status_t horon_store_server_create(const struct horon_store_server_options
     server->log = options->log;
     server->host_of = options->host_of;
     server->host_arg = options->host_arg;
-    server->sessions_max = options->sessions_max;
+    server->port_asked = options->port;
+    server->launcher = options->launcher;
     server->timer = (struct horon_timer){.due = limit_due, .arg = server};
-    status = horon_job_key_init(&server->key, options->key, options->key_bytes, error);
-    if (status == HORON_OK)
-        status = horon_pump_init(&server->pump, error);
+    status = horon_pump_init(&server->pump, error);
     server->pump.fds = options->fds;
     server->core = horon_store_core_create(options->size, member_wakes);
     if (status == HORON_OK && !server->core)
@@ -376,7 +358,7 @@ horon_status_t horon_store_server_create(const struct horon_store_server_options
         horon_store_core_blame(server->core, describe_blame, server);
     }
     if (status == HORON_OK)
-        status = start(server, options, errno_out ? errno_out : &errno_ignored, error);
+        status = start(server, options, &addresses, errno_out, error);
     if (status != HORON_OK) {
         horon_store_server_destroy(server);
         return status;
@@ -441,6 +423,5 @@ void horon_store_server_destroy(struct horon_store_server *server)
     horon_pump_untimer(&server->pump, &server->timer);
     horon_store_core_destroy(server->core);
     horon_pump_deinit(&server->pump);
-    explicit_bzero(&server->key, sizeof server->key);
     horon_free(server);
 }

@@ -10,6 +10,7 @@
 #ifndef HORON_BOOT_STORE_SERVER_H
 #define HORON_BOOT_STORE_SERVER_H
 
+#include "boot/auth.h"
 #include "boot/identity/address.h"
 #include "log.h"
 #include "status.h"
@@ -22,19 +23,16 @@ struct horon_fds;
 struct horon_store_server;
 
 struct horon_store_server_options {
-    int size;         /* ranks of the job, 1..HORON_BOOT_SIZE_MAX */
-    const void *key;  /* the job key's text without a newline, as in HORON_JOB_KEY; copied */
-    size_t key_bytes; /* 0: no key; then only loopback addresses are bound and accepted */
-    /* Numeric IPv4 or IPv6 address; NULL: 127.0.0.1; "*": all addresses, IPv6 too where there is */
-    const char *bind_address;
-    /* Or NULL, or several to bind instead, all at one port; one that this machine refuses to bind
-     * (it may be on its way in or out) is passed over if another can be. */
-    const struct horon_addresses *bind_addresses;
-    int port;         /* 0: any free one */
-    int port_last;    /* with port: the first free one of port..port_last; 0: only port */
-    int sessions_max; /* 0: any number; with n the server stops listening once n sessions are full
-                       */
-    int rank;         /* who serves: 0, or -1 for the launcher */
+    int size;                         /* ranks of the job, 1..HORON_BOOT_SIZE_MAX */
+    const struct horon_auth_key *key; /* outlives the server; not given: then loopback only */
+    bool launcher; /* a launcher serves one session after another; else rank 0 serves one, and stops
+                      listening once all ranks have come */
+    /* Where it listens, all at one port: at all addresses, IPv6 too where there is; or at these, of
+     * which one that this machine refuses to bind (it may be on its way in or out) is passed over
+     * if another can be; or (NULL) at 127.0.0.1 */
+    bool everywhere;
+    const struct horon_addresses *listen;
+    int port, port_last; /* the first free one of these; port_last 0: only port; both 0: any */
     /* NULL, or names the hosts of ranks in texts about them; each name lives as long as the server,
      * NULL for one that is not known */
     const char *(*host_of)(void *arg, int rank);
@@ -47,10 +45,9 @@ struct horon_store_server_options {
 /**
  * Binds and listens.
  * @param server_out set on OK only; end it with horon_store_server_destroy()
- * @return OK | ERR_CONFIG, no such address, or a public one without a key | ERR_SYSTEM, the port is
- *         taken or the system refuses; errno is in *errno_out (may be NULL)
- *         | ERR_MEMORY
- * Thread: the one that will call progress. Blocks: no.
+ * @return OK | ERR_CONFIG, an address that is not the loopback, without a key | ERR_SYSTEM, the
+ * port is taken or the system refuses; errno is in *errno_out (may be NULL) | ERR_MEMORY Thread:
+ * the one that will call progress. Blocks: no.
  */
 horon_status_t horon_store_server_create(const struct horon_store_server_options *options,
                                          struct horon_store_server **server_out, int *errno_out,

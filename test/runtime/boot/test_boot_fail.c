@@ -290,7 +290,6 @@ static void *leave_after_two_rounds(void *arg)
     struct horon_error error = {0};
     const struct horon_store_options options = {.pump = &pump,
                                                 .key = &key,
-                                                .key_text = "a secret of these tests",
                                                 .hello = {.protocol_min = HORON_PROTOCOL_MIN,
                                                           .protocol_max = HORON_PROTOCOL_MAX,
                                                           .role = HORON_ROLE_STORE,
@@ -369,9 +368,11 @@ static void test_boot_refusal_at_one_of_several_addresses_is_told(void **state)
     struct horon_store_server *server;
     struct horon_error error = {0};
     const int port = free_port();
+    struct horon_auth_key key;
     const struct horon_store_server_options options = {
-        .size = 2, .key = "another", .key_bytes = 7, .port = port, .rank = -1};
+        .size = 2, .key = &key, .port = port, .launcher = true};
     (void)state;
+    assert_int_equal(horon_auth_key_init(&key, "another", 7, &error), HORON_OK);
     assert_int_equal(horon_store_server_create(&options, &server, NULL, &error), HORON_OK);
     struct serving serving = {.server = server};
     assert_int_equal(pthread_create(&serving.thread, NULL, serve, &serving), 0);

@@ -25,15 +25,27 @@ static horon_status_t find(const char *text, bool key_given)
 }
 
 /* @param all "ADDRESS:PORT ADDRESS:PORT ..." */
-static void expect_addresses(const char *all)
+static void expect_list(const struct horon_addresses *list, const char *all)
 {
     char text[HORON_ADDRESSES_MAX * 64] = "", one[HORON_ADDRESS_TEXT_BYTES];
-    for (int i = 0; i < place.addresses.count; i++) {
+    for (int i = 0; i < list->count; i++) {
         const size_t used = strlen(text);
         snprintf(text + used, sizeof text - used, "%s%s", i ? " " : "",
-                 horon_address_text(&place.addresses.items[i], one));
+                 horon_address_text(&list->items[i], one));
     }
     assert_string_equal(text, all);
+}
+
+static void expect_addresses(const char *all)
+{
+    expect_list(&place.addresses, all);
+}
+
+/* Where rank 0 serves. */
+static void expect_listen(const char *all)
+{
+    assert_false(place.everywhere);
+    expect_list(&place.listen, all);
 }
 
 static void test_store_place_one_address_is_read(void **state)
@@ -42,12 +54,12 @@ static void test_store_place_one_address_is_read(void **state)
     assert_int_equal(find("tcp://" ELSEWHERE ":4000", true), HORON_OK);
     expect_addresses(ELSEWHERE ":4000");
     assert_false(place.several);
-    assert_string_equal(place.bind_address, "");
+    expect_listen("");
     assert_string_equal(place.unusable, "");
     assert_int_equal(find("tcp://[::1]:65535", true), HORON_OK);
     expect_addresses("[::1]:65535");
     assert_int_equal(place.port, 65535);
-    assert_string_equal(place.bind_address, "[::1]");
+    expect_listen("[::1]:65535");
 }
 
 static void test_store_place_lists_keep_order_and_ports(void **state)
@@ -82,7 +94,7 @@ static void test_store_place_unknown_names_are_passed_over_and_noted(void **stat
     assert_int_equal(find("tcp://" NO_NAME ":4000,127.0.0.1:4001", true), HORON_OK);
     expect_addresses("127.0.0.1:4001");
     assert_int_equal(place.port, 4001);
-    assert_string_equal(place.bind_address, "127.0.0.1");
+    expect_listen("127.0.0.1:4001");
     assert_int_equal(strncmp(place.unusable, NO_NAME ":4000: ", sizeof NO_NAME + 6), 0);
     assert_int_equal(find("tcp://" NO_NAME ":1,other..name:2", true), HORON_ERR_CONFIG);
     assert_non_null(strstr(error.text, NO_NAME ":1: "));
@@ -94,7 +106,7 @@ static void test_store_place_without_key_stays_on_the_machine(void **state)
     (void)state;
     assert_int_equal(find("tcp://" ELSEWHERE ":4000,127.0.0.1:4000", false), HORON_OK);
     expect_addresses("127.0.0.1:4000");
-    assert_string_equal(place.bind_address, "127.0.0.1");
+    expect_listen("127.0.0.1:4000");
     assert_non_null(strstr(place.unusable, ELSEWHERE ":4000: there is no job key"));
     assert_int_equal(find("tcp://" ELSEWHERE ":1,203.0.113.2:2", false), HORON_ERR_CONFIG);
     assert_non_null(strstr(error.text, ELSEWHERE ":1: there is no job key"));
@@ -104,20 +116,32 @@ static void test_store_place_without_key_stays_on_the_machine(void **state)
 static void test_store_place_is_bound_at_the_first_port_of_this_machine(void **state)
 {
     static const struct {
-        const char *text, *bind_address;
+        const char *text, *listen;
         int port;
     } rows[] = {
-        {"tcp://" ELSEWHERE ":4000,127.0.0.1:4001", "127.0.0.1", 4001},
-        {"tcp://127.0.0.1:4000,127.0.0.1:4001", "127.0.0.1", 4000},
-        {"tcp://127.0.0.1:4000,[::1]:4000", "127.0.0.1", 4000}, /* never beyond the loopback */
-        {"tcp://" ELSEWHERE ":4000,203.0.113.2:4000", "", 4000},
+        {"tcp://" ELSEWHERE ":4000,127.0.0.1:4001", "127.0.0.1:4001", 4001},
+        {"tcp://127.0.0.1:4000,127.0.0.1:4001", "127.0.0.1:4000", 4000},
+        {"tcp://127.0.0.1:4000,[::1]:4000", "127.0.0.1:4000 [::1]:4000", 4000},
+        {"tcp://" ELSEWHERE ":4000,203.0.113.2:4000", "", 0},
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         assert_int_equal(find(rows[i].text, true), HORON_OK);
-        assert_string_equal(place.bind_address, rows[i].bind_address);
+        expect_listen(rows[i].listen);
         assert_int_equal(place.port, rows[i].port);
     }
+}
+
+/* Where the others look for rank 0, whoever has that address: a name of many meanings. */
+static void test_store_place_that_was_derived_is_bound_everywhere(void **state)
+{
+    (void)state;
+    assert_int_equal(horon_store_place_find(&place, "tcp://" ELSEWHERE ":4000", true, true, &error),
+                     HORON_OK);
+    assert_true(place.everywhere);
+    assert_int_equal(place.port, 4000);
+    horon_store_place_scan(&place, 2);
+    expect_addresses(ELSEWHERE ":4000 " ELSEWHERE ":4001 " ELSEWHERE ":4002");
 }
 
 static void test_store_place_more_addresses_than_room_are_cut(void **state)
@@ -141,6 +165,7 @@ int main(void)
         cmocka_unit_test(test_store_place_unknown_names_are_passed_over_and_noted),
         cmocka_unit_test(test_store_place_without_key_stays_on_the_machine),
         cmocka_unit_test(test_store_place_is_bound_at_the_first_port_of_this_machine),
+        cmocka_unit_test(test_store_place_that_was_derived_is_bound_everywhere),
         cmocka_unit_test(test_store_place_more_addresses_than_room_are_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

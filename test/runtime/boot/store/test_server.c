@@ -43,26 +43,29 @@ static void count_warning(void *arg, horon_log_level_t level, const char *text)
     scene->warnings += level == HORON_LOG_WARN;
 }
 
-static void scene_init(struct scene *scene, int size, const char *bind_address, int sessions_max)
+/* @param at NULL: at 127.0.0.1; "*": everywhere */
+static void scene_init(struct scene *scene, int size, const char *at, bool launcher)
 {
     struct horon_error error = {0};
+    struct horon_addresses listen = {.count = 1};
+    const bool listed = at && strcmp(at, "*") != 0;
     memset(scene, 0, sizeof *scene);
     scene->size = size;
     scene->turns_left = TURNS;
     scene->log =
         (struct horon_log){.fn = count_warning, .arg = scene, .level = HORON_LOG_WARN, .rank = -1};
     const struct horon_store_server_options options = {.size = size,
-                                                       .key = "secret",
-                                                       .key_bytes = 6,
-                                                       .bind_address = bind_address,
-                                                       .sessions_max = sessions_max,
-                                                       .rank = -1,
+                                                       .key = &scene->key,
+                                                       .launcher = launcher,
+                                                       .everywhere = at && !listed,
+                                                       .listen = listed ? &listen : NULL,
                                                        .log = &scene->log};
+    if (listed)
+        assert_true(horon_address_parse(at, 0, &listen.items[0]));
+    assert_int_equal(horon_auth_key_init(&scene->key, "secret", 6, &error), HORON_OK);
     assert_int_equal(horon_store_server_create(&options, &scene->server, NULL, &error), HORON_OK);
     assert_int_equal(horon_pump_init(&scene->pump, &error), HORON_OK);
-    assert_int_equal(horon_auth_key_init(&scene->key, "secret", 6, &error), HORON_OK);
-    snprintf(scene->address, sizeof scene->address, "tcp://%s:%d",
-             bind_address && strcmp(bind_address, "::1") == 0 ? "[::1]" : "127.0.0.1",
+    snprintf(scene->address, sizeof scene->address, "tcp://%s:%d", listed ? "[::1]" : "127.0.0.1",
              horon_store_server_port(scene->server));
 }
 
@@ -98,7 +101,6 @@ static struct horon_store *open_client(struct scene *scene, int rank,
     struct horon_store *store = NULL;
     const struct horon_store_options options = {.pump = &scene->pump,
                                                 .key = key,
-                                                .key_text = "secret",
                                                 .hello = {.protocol_min = HORON_PROTOCOL_MIN,
                                                           .protocol_max = HORON_PROTOCOL_MAX,
                                                           .role = HORON_ROLE_STORE,
@@ -143,7 +145,7 @@ static void test_server_round_is_answered(void **state)
     struct scene scene;
     struct horon_store *stores[3];
     (void)state;
-    scene_init(&scene, 3, NULL, 0);
+    scene_init(&scene, 3, NULL, true);
     for (int r = 0; r < 3; r++) {
         stores[r] = open_client(&scene, r, &scene.key);
         put(stores[r], r == 1 ? "" : "blob", UINT64_MAX);
@@ -172,7 +174,7 @@ static void test_server_wrong_key_is_refused_and_reported(void **state)
     struct horon_auth_key other;
     struct horon_error error = {0};
     (void)state;
-    scene_init(&scene, 2, "::1", 0);
+    scene_init(&scene, 2, "::1", true);
     assert_int_equal(horon_auth_key_init(&other, "other", 5, &error), HORON_OK);
     struct horon_store *store = open_client(&scene, 0, &other);
     put(store, "blob", UINT64_MAX);
@@ -190,7 +192,7 @@ static void test_server_of_another_size_is_named(void **state)
     struct scene scene;
     struct horon_error error = {0};
     (void)state;
-    scene_init(&scene, 2, NULL, 0);
+    scene_init(&scene, 2, NULL, true);
     scene.size = 5;
     struct horon_store *store = open_client(&scene, 4, &scene.key);
     assert_int_equal(awaited_failure(&scene, store, &error), HORON_ERR_CONFIG);
@@ -216,7 +218,7 @@ static void test_server_silent_and_rude_strangers_hold_nobody_up(void **state)
     char rest[512];
     int silent[50];
     (void)state;
-    scene_init(&scene, 1, NULL, 0);
+    scene_init(&scene, 1, NULL, true);
     for (int i = 0; i < 50; i++)
         silent[i] = connect_raw(&scene);
     int rude = connect_raw(&scene);
@@ -277,7 +279,7 @@ static void test_server_crowd_of_silent_strangers_keeps_nobody_out(void **state)
         skip();
     }
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &raised), 0);
-    scene_init(&scene, 1, NULL, 0);
+    scene_init(&scene, 1, NULL, true);
     int slow = connect_raw(&scene);
     for (int i = 0; i < CROWD; i++) {
         silent[i] = connect_from(&scene, "127.0.0.2");
@@ -346,7 +348,7 @@ static void test_server_forbidden_frame_ends_the_connection(void **state)
     static const uint8_t unknown[] = {1, 0, 0, 0, 9};
     struct scene scene;
     (void)state;
-    scene_init(&scene, 2, NULL, 0);
+    scene_init(&scene, 2, NULL, true);
     int first = connect_proven(&scene, 0), second = connect_proven(&scene, 1);
     assert_int_equal(send(first, oversize, sizeof oversize, MSG_NOSIGNAL), sizeof oversize);
     assert_int_equal(send(second, unknown, sizeof unknown, MSG_NOSIGNAL), sizeof unknown);
@@ -367,7 +369,7 @@ static void test_server_slow_reader_holds_nobody_up(void **state)
     struct horon_blobs blobs;
     struct horon_error error = {0};
     (void)state;
-    scene_init(&scene, SIZE, NULL, 0);
+    scene_init(&scene, SIZE, NULL, true);
     int slow = connect_proven(&scene, 0);
     struct horon_writer out = horon_writer_over(frame, sizeof frame);
     horon_write_u32(&out, HORON_STORE_PUT_BYTES - 4 + BLOB);
@@ -404,7 +406,7 @@ static void test_server_limit_names_the_missing(void **state)
     struct scene scene;
     struct horon_error error = {0};
     (void)state;
-    scene_init(&scene, 4, NULL, 0);
+    scene_init(&scene, 4, NULL, true);
     struct horon_store *first = open_client(&scene, 0, &scene.key);
     struct horon_store *third = open_client(&scene, 2, &scene.key);
     TURN_UNTIL(&scene, horon_store_server_joined(scene.server, 2));
@@ -421,7 +423,7 @@ static void test_server_failed_by_its_owner_tells_all(void **state)
     struct scene scene;
     struct horon_error error = {0};
     (void)state;
-    scene_init(&scene, 2, NULL, 0);
+    scene_init(&scene, 2, NULL, true);
     struct horon_store *store = open_client(&scene, 0, &scene.key);
     put(store, "x", UINT64_MAX);
     TURN_UNTIL(&scene, horon_store_server_joined(scene.server, 0));
@@ -437,7 +439,7 @@ static void test_server_of_one_session_stops_listening(void **state)
     struct scene scene;
     struct horon_address address;
     (void)state;
-    scene_init(&scene, 1, NULL, 1);
+    scene_init(&scene, 1, NULL, false);
     struct horon_store *store = open_client(&scene, 0, &scene.key);
     TURN_UNTIL(&scene, horon_store_server_joined(scene.server, 0));
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -451,16 +453,17 @@ static void test_server_of_one_session_stops_listening(void **state)
 
 static void test_server_bad_options_are_refused(void **state)
 {
+    static const struct horon_auth_key none, key = {.given = true};
+    static struct horon_addresses elsewhere = {.count = 1};
     static const struct {
         struct horon_store_server_options options;
         horon_status_t status;
-    } rows[] = {
-        {{.size = 0, .key = "k", .key_bytes = 1}, HORON_ERR_CONFIG},
-        {{.size = HORON_BOOT_SIZE_MAX + 1, .key = "k", .key_bytes = 1}, HORON_ERR_CONFIG},
-        {{.size = 2, .bind_address = "*"}, HORON_ERR_CONFIG}, /* no key */
-        {{.size = 2, .bind_address = "0.0.0.0"}, HORON_ERR_CONFIG},
-        {{.size = 2, .key = "k", .key_bytes = 1, .bind_address = "host"}, HORON_ERR_CONFIG},
-        {{.size = 2, .key = "k", .key_bytes = 1, .bind_address = "192.0.2.1"}, HORON_ERR_SYSTEM}};
+    } rows[] = {{{.size = 0, .key = &key}, HORON_ERR_CONFIG},
+                {{.size = HORON_BOOT_SIZE_MAX + 1, .key = &key}, HORON_ERR_CONFIG},
+                {{.size = 2, .key = &none, .everywhere = true}, HORON_ERR_CONFIG},
+                {{.size = 2, .key = &none, .listen = &elsewhere}, HORON_ERR_CONFIG},
+                {{.size = 2, .key = &key, .listen = &elsewhere}, HORON_ERR_SYSTEM}};
+    horon_address_parse("192.0.2.1", 0, &elsewhere.items[0]);
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct horon_store_server *server = NULL;
@@ -479,8 +482,8 @@ static void test_server_taken_port_is_told_and_the_next_is_taken(void **state)
     struct horon_error error = {0};
     int why = 0;
     (void)state;
-    scene_init(&scene, 2, NULL, 0);
-    struct horon_store_server_options options = {.size = 2, .key = "k", .key_bytes = 1};
+    scene_init(&scene, 2, NULL, true);
+    struct horon_store_server_options options = {.size = 2, .key = &scene.key};
     options.port = horon_store_server_port(scene.server);
     assert_int_equal(horon_store_server_create(&options, &second, &why, &error), HORON_ERR_SYSTEM);
     assert_int_equal(why, EADDRINUSE);
@@ -496,7 +499,7 @@ static void test_server_everywhere_answers_both_families(void **state)
     static const char *const hosts[] = {"127.0.0.1", "::1"};
     struct scene scene;
     (void)state;
-    scene_init(&scene, 1, "*", 0);
+    scene_init(&scene, 1, "*", true);
     for (int i = 0; i < 2; i++) {
         struct horon_address address;
         horon_address_parse(hosts[i], horon_store_server_port(scene.server), &address);
@@ -512,6 +515,7 @@ static void test_server_at_several_addresses_has_one_port(void **state)
     struct horon_error error = {0};
     struct horon_store_server *server, *other;
     struct horon_addresses addresses = {.count = 3};
+    struct horon_auth_key key = {.given = true};
     const int mine = (int)getpid();
     int why = 0, port = 0, taken = -1;
     (void)state;
@@ -523,7 +527,7 @@ static void test_server_at_several_addresses_has_one_port(void **state)
         horon_address_parse(text, 0, &addresses.items[i]);
     }
     struct horon_store_server_options options = {
-        .size = 1, .key = "secret", .key_bytes = 6, .bind_addresses = &addresses, .rank = -1};
+        .size = 1, .key = &key, .launcher = true, .listen = &addresses};
     struct horon_address second = addresses.items[2];
     bool next = false;
     for (int tries = 0; tries < 100 && !next; tries++) { /* others may listen everywhere */
@@ -550,7 +554,7 @@ static void test_server_at_several_addresses_has_one_port(void **state)
     char ports[32];
     snprintf(ports, sizeof ports, "ports %d-%d", port, port + 1);
     assert_non_null(strstr(error.text, ports));
-    options.key_bytes = 0;
+    key.given = false;
     assert_int_equal(horon_store_server_create(&options, &other, &why, &error), HORON_ERR_CONFIG);
     horon_store_server_destroy(server);
     close(taken);
