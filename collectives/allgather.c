@@ -2,19 +2,31 @@
 /*
  * Allgather: every rank gets all inputs, joined in rank order; inputs may differ in length.
  *
- * First the lengths. On one host each rank's is in its entry; with several they travel ahead, as a
- * table (exec/windows.h). Then the data: what fits into small slots lies there already, on one
- * host; else it moves in windows.
+ * First the lengths. On one host each rank's is in its entry, and what fits into small slots lies
+ * behind it. With several hosts the lengths travel ahead, as a table (exec/windows.h), each with
+ * the first bytes of its data: a gather of few bytes takes one exchange, as if lengths were known.
+ * What is not there yet when all lengths are, moves in windows.
  */
 #include "exec/walk.h"
 #include "exec/windows.h"
 
 #include <string.h>
 
+/* More would cost a large gather of many ranks more than a small one gains. */
+enum { AHEAD_DATA_BYTES = 256 };
+
+/* What a rank tells the other hosts first. */
+struct ahead {
+    uint64_t rows;
+    uint8_t data[AHEAD_DATA_BYTES]; /* all of its input, if that fits */
+};
+enum { AHEAD_WORDS = sizeof(struct ahead) / sizeof(uint64_t) };
+
 struct allgather {
     struct horon_windows windows;
-    uint64_t own_rows;
-    uint64_t *rows; /* [size] by rank */
+    struct ahead own;    /* with several hosts */
+    struct ahead *ahead; /* [size] by rank, likewise */
+    uint64_t *rows;      /* [size] by rank */
     bool lengths_known;
 };
 
@@ -24,38 +36,49 @@ static struct allgather *state_of(const struct horon_channel *channel)
     return channel->state;
 }
 
+static size_t ahead_count(const struct horon_team *team)
+{
+    return team->host_count == 1 ? 0 : (size_t)team->size;
+}
+
 static size_t state_bytes(const struct horon_team *team)
 {
     return sizeof(struct allgather) + horon_windows_tables_bytes(team) +
-           (size_t)team->size * sizeof(uint64_t);
+           (size_t)team->size * sizeof(uint64_t) + ahead_count(team) * sizeof(struct ahead);
 }
 
 static void init(void *memory, const struct horon_team *team)
 {
     struct allgather *state = memory;
-    state->rows = (uint64_t *)(void *)(state + 1);
+    state->ahead = (struct ahead *)(void *)(state + 1);
+    state->rows = (uint64_t *)(void *)(state->ahead + ahead_count(team));
     horon_windows_init(&state->windows, team, state->rows + team->size);
 }
 
 static void begin(struct horon_channel *channel)
 {
-    struct allgather *state = state_of(channel);
-    state->own_rows = channel->op->rows;
-    state->lengths_known = false;
+    state_of(channel)->lengths_known = false;
 }
 
+/* Would so much of each rank be there as soon as the lengths are? */
 static bool fits_small(const struct horon_channel *channel, uint64_t count)
 {
-    return channel->team->host_count == 1 &&
-           count * channel->element_bytes <= channel->host->shape.small_bytes;
+    const size_t limit =
+        channel->team->host_count == 1 ? channel->host->shape.small_bytes : AHEAD_DATA_BYTES;
+    return count * channel->element_bytes <= limit;
+}
+
+static void copy_own(const struct horon_channel *channel, uint8_t *to)
+{
+    struct horon_cursor cursor = {0};
+    if (fits_small(channel, channel->count))
+        horon_cursor_copy_in(channel, &cursor, 0, channel->count, to);
 }
 
 static void enter(struct horon_channel *channel)
 {
-    struct horon_cursor cursor = {0};
-    if (fits_small(channel, channel->count))
-        horon_cursor_copy_in(channel, &cursor, 0, channel->count,
-                             horon_slot_data(horon_channel_own(channel)));
+    if (channel->team->host_count == 1)
+        copy_own(channel, horon_slot_data(horon_channel_own(channel)));
 }
 
 static horon_status_t entered(struct horon_channel *channel, struct horon_error *error)
@@ -81,15 +104,15 @@ static uint64_t place_inputs(const struct horon_channel *channel, struct allgath
     return total;
 }
 
-static horon_status_t copy_small(const struct horon_channel *channel,
-                                 const struct horon_windows *windows)
+static horon_status_t copy_small(const struct horon_channel *channel, const struct allgather *state)
 {
     struct horon_slot_head **heads = channel->small[horon_channel_slot(channel)];
+    const struct ahead *ahead = channel->team->host_count == 1 ? NULL : state->ahead;
     const int size = channel->team->size;
-    char *out = windows->out;
+    char *out = state->windows.out;
     for (int rank = 0; out && rank < size; rank++)
-        out = mempcpy(out, horon_slot_data(heads[rank]),
-                      windows->counts[rank] * channel->element_bytes);
+        out = mempcpy(out, ahead ? ahead[rank].data : horon_slot_data(heads[rank]),
+                      state->windows.counts[rank] * channel->element_bytes);
     return HORON_OK;
 }
 
@@ -126,7 +149,7 @@ static horon_status_t lengths_known(struct horon_channel *channel, struct horon_
     windows->out = given; /* NULL: this rank has no room, and plays its part for the others */
     windows->element_bytes = channel->element_bytes;
     if (fits_small(channel, most))
-        return copy_small(channel, windows);
+        return copy_small(channel, state);
     move_to_place(channel, windows);
     return horon_windows_begin(channel, windows);
 }
@@ -134,9 +157,12 @@ static horon_status_t lengths_known(struct horon_channel *channel, struct horon_
 static horon_status_t met(struct horon_channel *channel, struct horon_error *error)
 {
     struct allgather *state = state_of(channel);
-    if (channel->team->host_count > 1)
-        return horon_windows_begin_table(channel, &state->windows, &state->own_rows, 1,
-                                         state->rows);
+    if (channel->team->host_count > 1) {
+        state->own.rows = channel->op->rows;
+        copy_own(channel, state->own.data);
+        return horon_windows_begin_table(channel, &state->windows, &state->own, AHEAD_WORDS,
+                                         state->ahead);
+    }
     struct horon_slot_head **heads = channel->small[horon_channel_slot(channel)];
     for (int rank = 0; rank < channel->team->size; rank++)
         state->rows[rank] = heads[rank]->count;
@@ -145,7 +171,12 @@ static horon_status_t met(struct horon_channel *channel, struct horon_error *err
 
 static horon_status_t piped(struct horon_channel *channel, struct horon_error *error)
 {
-    return state_of(channel)->lengths_known ? HORON_OK : lengths_known(channel, error);
+    struct allgather *state = state_of(channel);
+    if (state->lengths_known)
+        return HORON_OK;
+    for (int rank = 0; rank < channel->team->size; rank++)
+        state->rows[rank] = state->ahead[rank].rows;
+    return lengths_known(channel, error);
 }
 
 const struct horon_verb_ops horon_allgather_ops = {

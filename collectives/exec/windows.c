@@ -273,15 +273,15 @@ horon_status_t horon_windows_begin(struct horon_channel *channel, struct horon_w
 }
 
 horon_status_t horon_windows_begin_table(struct horon_channel *channel,
-                                         struct horon_windows *windows, const uint64_t *own,
-                                         uint64_t count, uint64_t *table)
+                                         struct horon_windows *windows, const void *own,
+                                         uint64_t words, void *table)
 {
-    windows->own = (const char *)own;
-    windows->out = (char *)table;
-    windows->element_bytes = sizeof *table;
+    windows->own = own;
+    windows->out = table;
+    windows->element_bytes = sizeof(uint64_t);
     for (int rank = 0; rank < channel->team->size; rank++) {
-        windows->counts[rank] = count;
-        windows->starts[rank] = (uint64_t)rank * count;
+        windows->counts[rank] = words;
+        windows->starts[rank] = (uint64_t)rank * words;
     }
     return horon_windows_begin(channel, windows);
 }

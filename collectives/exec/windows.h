@@ -49,13 +49,13 @@ void horon_windows_init(struct horon_windows *windows, const struct horon_team *
 horon_status_t horon_windows_begin(struct horon_channel *channel, struct horon_windows *windows);
 
 /**
- * Begins a pipeline that gathers what travels ahead of the data: @p count words of each rank.
- * @param own   [count]; it and table are the pipeline's until it ends
- * @param table [size][count] by rank
+ * Begins a pipeline that gathers what travels ahead of the data: @p words of 8 bytes of each rank.
+ * @param own   [words]; it and table are the pipeline's until it ends
+ * @param table [size][words] by rank
  * @return IN_PROGRESS, for verbs to return
  */
 horon_status_t horon_windows_begin_table(struct horon_channel *channel,
-                                         struct horon_windows *windows, const uint64_t *own,
-                                         uint64_t count, uint64_t *table);
+                                         struct horon_windows *windows, const void *own,
+                                         uint64_t words, void *table);
 
 #endif
