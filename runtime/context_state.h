@@ -49,6 +49,7 @@ struct horon_context {
     struct horon_request *_Atomic to_tell; /* ended, their callbacks not yet called; newest first */
     pthread_t thread;
     uint64_t stall_look_ns;               /* the progress thread's: when it looks for stalls next */
+    uint64_t link_look_ns;                /* and when it asks links whether their hosts answer */
     uint64_t deaths_look_ns, deaths_ends; /* likewise for core files; ends until the last look */
     bool woken_by_links;                  /* likewise: what ended its sleep */
     bool thread_runs;

@@ -349,16 +349,39 @@ static void watch_links(struct horon_context *ctx, bool watch)
     atomic_store_explicit(&ctx->disarmed, !watch, memory_order_relaxed);
 }
 
+/* A look that takes long is due once in an interval, however often the thread wakes in between.
+ * @return ms until the next one; 0: it is due now, and *next_ns is set for the one after it */
+static int64_t wait_of(uint64_t *next_ns, int64_t interval_ms)
+{
+    const uint64_t now = horon_clock_ns();
+    if (now < *next_ns)
+        return (int64_t)((*next_ns - now) / 1000000u) + 1;
+    *next_ns = horon_clock_deadline(now, interval_ms);
+    return 0;
+}
+
 static int64_t look_for_stalls(struct horon_context *ctx)
 {
     if (ctx->config.stall_warn_ms == 0 || horon_engine_in_flight(ctx->engine) == 0)
         return -1;
     const int64_t interval_ms = ctx->config.stall_warn_ms / 4 + 1;
-    const uint64_t now = horon_clock_ns();
-    if (now < ctx->stall_look_ns) /* woken for something else; a look walks over all in flight */
-        return (int64_t)((ctx->stall_look_ns - now) / 1000000u) + 1;
+    const int64_t left_ms = wait_of(&ctx->stall_look_ns, interval_ms);
+    if (left_ms > 0)
+        return left_ms;
     horon_engine_warn_stalls(ctx->engine, (uint64_t)ctx->config.stall_warn_ms * 1000000u);
-    ctx->stall_look_ns = horon_clock_deadline(now, interval_ms);
+    return interval_ms;
+}
+
+/* A link to another host that has vanished stays silent for ever. */
+static int64_t look_at_links(struct horon_context *ctx)
+{
+    if (ctx->boot.topology.host_count == 1 || horon_engine_in_flight(ctx->engine) == 0)
+        return -1;
+    const int64_t interval_ms = ctx->config.peer_timeout_ms / 4 + 1;
+    const int64_t left_ms = wait_of(&ctx->link_look_ns, interval_ms);
+    if (left_ms > 0)
+        return left_ms;
+    horon_engine_check_links(ctx->engine);
     return interval_ms;
 }
 
@@ -377,7 +400,8 @@ void *horon_progress_thread(void *arg)
         int64_t timeout_ms;
         if (horon_token_try(ctx)) {
             drive_background(ctx);
-            timeout_ms = sooner(look_for_stalls(ctx), horon_deaths_look(ctx));
+            timeout_ms =
+                sooner(sooner(look_for_stalls(ctx), look_at_links(ctx)), horon_deaths_look(ctx));
             watch_links(ctx, true);
             horon_token_release_armed(ctx);
         } else {

@@ -60,6 +60,11 @@ struct horon_link_ops {
     /** Bytes that were taken and that the peer's system does not have yet. A link closed before may
      * lose them: what the peer sends then resets the connection. May cost a system call. */
     size_t (*undelivered)(const struct horon_link *link);
+    /** Does the peer's system answer? To be asked several times within the link's limit, while
+     * something is in flight. How little the peer's process takes does not matter: it may be
+     * stopped, and go on. May cost a system call.
+     * @return OK | ERR_PEER_LOST, what was sent is unanswered for longer than the limit */
+    horon_status_t (*check)(struct horon_link *link, struct horon_error *error);
     /** Says goodbye (what was sent still arrives), closes, frees. Takes no NULL. */
     void (*destroy)(struct horon_link *link);
 };
@@ -74,6 +79,7 @@ unsigned horon_link_plain_interest(const struct horon_link *link, bool sends);
 bool horon_link_always_ready(const struct horon_link *link);
 void horon_link_finds_nothing(struct horon_link *link, unsigned events);
 size_t horon_link_nothing_undelivered(const struct horon_link *link);
+horon_status_t horon_link_always_answers(struct horon_link *link, struct horon_error *error);
 
 /** Entries a vector may have; well below the IOV_MAX of any system. */
 #define HORON_LINK_VECTOR_MAX 64
@@ -93,10 +99,11 @@ static inline size_t horon_link_vector_bytes(const struct iovec *vector, int cou
 /* ---- TCP: a connected socket; the link owns it ---- */
 
 /**
- * Makes the socket non-blocking and sets its options: no delay, keepalive and user timeout.
+ * Makes the socket non-blocking and sets its options: no delay and keepalive.
  * @param socket          connected, TCP; the link's on OK, else still the caller's
- * @param peer_timeout_ms how long unacknowledged data or silence may last; <= 0: no limit. Silence
- *                        is probed in whole seconds, so the true limit may be up to 3 s longer
+ * @param peer_timeout_ms how long the peer's system may leave data (see `check`) or, on a link that
+ *                        is idle, probes without an answer; <= 0: no limit. An idle link is probed
+ *                        in whole seconds, so that limit may be up to 2 s longer
  * @return OK | ERR_MEMORY | ERR_SYSTEM, the socket refused an option
  */
 horon_status_t horon_link_tcp_create(int socket, int64_t peer_timeout_ms,

@@ -343,6 +343,13 @@ void horon_mux_peer_gone(struct horon_mux *mux, const char *what)
         horon_error_set(&mux->tx.broken, HORON_ERR_PEER_LOST, "%s", what);
 }
 
+void horon_mux_check(struct horon_mux *mux)
+{
+    struct horon_error error;
+    if (!mux->failure.status && mux->link->ops->check(mux->link, &error))
+        horon_mux_peer_gone(mux, error.text);
+}
+
 horon_status_t horon_mux_failure(const struct horon_mux *mux, struct horon_error *error)
 {
     if (mux->failure.status && error)

@@ -200,6 +200,7 @@ static const struct horon_link_ops ring_ops = {
     .ready = ring_ready,
     .found = horon_link_finds_nothing,
     .undelivered = horon_link_nothing_undelivered,
+    .check = horon_link_always_answers,
     .destroy = ring_destroy,
 };
 

@@ -3,13 +3,16 @@
  * A link over a connected TCP socket. Nothing is buffered here: a send or receive is one system
  * call on the caller's vector. What a poller found is remembered until a call got less than it
  * asked for; the kernel then tells of more as something new. The end of a stream is told once only,
- * so that is never forgotten. A peer that vanished without a word is noticed by the kernel: the
- * user timeout ends a connection whose data is not acknowledged, keepalive probes one that is
- * silent. Connecting, accepting and proving who is there happen before, elsewhere.
+ * so that is never forgotten. A peer that vanished without a word is noticed in two ways: the
+ * kernel probes a connection that is idle (keepalive), and tcp_check() ends one whose data its
+ * peer's kernel does not acknowledge. TCP_USER_TIMEOUT would do the second, but also ends the
+ * connection of a process that is only stopped: its kernel answers, but has no room for more.
+ * Connecting, accepting and proving who is there happen before, elsewhere.
  */
 #include "link/link.h"
 
 #include "alloc.h"
+#include "clock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,10 +27,18 @@ struct tcp_link {
     struct horon_link base;
     int socket;
     int64_t peer_timeout_ms;
-    bool watched;  /* somebody says by tcp_found() what came */
-    bool full;     /* the last send took less than it was given */
-    unsigned came; /* HORON_LINK_* bits, until a call has found nothing more */
+    bool watched;                 /* somebody says by tcp_found() what came */
+    bool full;                    /* the last send took less than it was given */
+    unsigned came;                /* HORON_LINK_* bits, until a call has found nothing more */
+    uint64_t checked_ns;          /* when tcp_check() looked last */
+    uint64_t unanswered_since_ns; /* each look since then found something unanswered; 0: none */
 };
+
+static horon_status_t tcp_silent(const struct tcp_link *tcp, struct horon_error *error)
+{
+    return horon_error_set(error, HORON_ERR_PEER_LOST, "did not answer for %.1f s",
+                           (double)tcp->peer_timeout_ms / 1000.0);
+}
 
 /* What a failed send or receive means. Whatever it is, the connection is of no use any more. */
 static horon_status_t tcp_lost(const struct tcp_link *tcp, int reason, struct horon_error *error)
@@ -35,8 +46,7 @@ static horon_status_t tcp_lost(const struct tcp_link *tcp, int reason, struct ho
     if (reason == ECONNRESET || reason == EPIPE)
         return horon_error_set(error, HORON_ERR_PEER_LOST, "reset " HORON_LINK_UNEXPECTED);
     if (reason == ETIMEDOUT && tcp->peer_timeout_ms > 0)
-        return horon_error_set(error, HORON_ERR_PEER_LOST, "did not answer for %.1f s",
-                               (double)tcp->peer_timeout_ms / 1000.0);
+        return tcp_silent(tcp, error);
     return horon_error_set_errno(error, HORON_ERR_PEER_LOST, reason, "cannot be reached");
 }
 
@@ -133,6 +143,30 @@ static size_t tcp_undelivered(const struct horon_link *link)
     return (size_t)left;
 }
 
+/* The last answer may be older than what is unanswered now, so what counts is the time since both.
+ * Looks that lie further apart than the limit say nothing about the time between them. */
+static horon_status_t tcp_check(struct horon_link *link, struct horon_error *error)
+{
+    struct tcp_link *tcp = (struct tcp_link *)link;
+    struct tcp_info info = {0};
+    socklen_t bytes = sizeof info;
+    const uint64_t now = horon_clock_ns();
+    const uint64_t limit_ns = (uint64_t)tcp->peer_timeout_ms * 1000000u;
+    if (tcp->peer_timeout_ms <= 0 ||
+        getsockopt(tcp->socket, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0)
+        return HORON_OK;
+    const bool first = tcp->unanswered_since_ns == 0 || now - tcp->checked_ns > limit_ns;
+    tcp->checked_ns = now;
+    if (info.tcpi_unacked == 0 && info.tcpi_probes == 0)
+        tcp->unanswered_since_ns = 0;
+    else if (first)
+        tcp->unanswered_since_ns = now;
+    else if (now - tcp->unanswered_since_ns >= limit_ns &&
+             info.tcpi_last_ack_recv >= tcp->peer_timeout_ms)
+        return tcp_silent(tcp, error);
+    return HORON_OK;
+}
+
 static const struct horon_link_ops tcp_ops = {
     .name = "tcp",
     .send = tcp_send,
@@ -142,6 +176,7 @@ static const struct horon_link_ops tcp_ops = {
     .ready = tcp_ready,
     .found = tcp_found,
     .undelivered = tcp_undelivered,
+    .check = tcp_check,
     .destroy = tcp_destroy,
 };
 
@@ -154,13 +189,13 @@ static horon_status_t tcp_option(int socket, int level, int option, int value, c
                                  name);
 }
 
-/* Three probes within the limit, in whole seconds as the kernel counts; the user timeout also ends
- * the probing, so that a limit of 10 s is kept to within one interval. */
+/* Probes go out at whole seconds, a fourth of the limit apart, and the first after as long. */
 static horon_status_t tcp_limit_silence(int socket, int64_t limit_ms, struct horon_error *error)
 {
-    const int64_t most_ms = (int64_t)24 * 3600 * 1000;
-    const int ms = (int)(limit_ms < most_ms ? limit_ms : most_ms);
-    const int interval_s = ms / 3000 > 1 ? ms / 3000 : 1;
+    const int most_s = 24 * 3600;
+    const int limit_s = limit_ms < most_s * 1000LL ? (int)((limit_ms + 999) / 1000) : most_s;
+    const int interval_s = limit_s / 4 > 1 ? limit_s / 4 : 1;
+    const int probes = limit_s > interval_s ? (limit_s - 1) / interval_s : 1;
     const struct {
         int level, option, value;
         const char *name;
@@ -168,8 +203,7 @@ static horon_status_t tcp_limit_silence(int socket, int64_t limit_ms, struct hor
         {SOL_SOCKET, SO_KEEPALIVE, 1, "SO_KEEPALIVE"},
         {IPPROTO_TCP, TCP_KEEPIDLE, interval_s, "TCP_KEEPIDLE"},
         {IPPROTO_TCP, TCP_KEEPINTVL, interval_s, "TCP_KEEPINTVL"},
-        {IPPROTO_TCP, TCP_KEEPCNT, 3, "TCP_KEEPCNT"},
-        {IPPROTO_TCP, TCP_USER_TIMEOUT, ms, "TCP_USER_TIMEOUT"},
+        {IPPROTO_TCP, TCP_KEEPCNT, probes, "TCP_KEEPCNT"},
     };
     horon_status_t status = HORON_OK;
     for (size_t i = 0; !status && i < sizeof options / sizeof *options; i++)

@@ -39,8 +39,8 @@
  *    (ERR_TIMEOUT), no memory in the middle of an operation (ERR_MEMORY). Every pending and every
  *    later operation then ends with that status and the same text.
  *  - A rank whose process is stopped (SIGSTOP, a debugger) may go on: others wait for it as long as
- *    their timeouts say, and STALL_WARN has them log its rank and host. From another host it is
- *    lost once data that it does not take has waited for PEER_TIMEOUT.
+ *    their timeouts say, and STALL_WARN has them log its rank and host. A host that answers nothing
+ *    for PEER_TIMEOUT is lost.
  *  - NULL for an object (context, request) gives HORON_ERR_INVALID, and does nothing in the calls
  *    that destroy or release.
  *  - Errors: a call that returns a status gives ERR_INVALID for what its declaration excludes,

@@ -78,8 +78,8 @@ static const struct horon_config_row rows[] = {
      .min = 500,
      .max = 86400000,
      .doc = "How long another host may leave data or a keepalive unanswered before it counts as "
-            "lost. A killed process is noticed at once; a stopped one whose host takes all data "
-            "is waited for, after the limit of a horon_run() for this long."},
+            "lost. A killed process is noticed at once; a stopped one is waited for, after the "
+            "limit of a horon_run() for this long."},
     {.name = "FUSION_BYTES",
      .alias = "HOROVOD_FUSION_THRESHOLD",
      .type = HORON_CONFIG_BYTES,

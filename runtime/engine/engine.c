@@ -456,6 +456,15 @@ size_t horon_engine_undelivered(const struct horon_engine *engine)
     return bytes;
 }
 
+void horon_engine_check_links(struct horon_engine *engine)
+{
+    const struct horon_membership *membership = engine->membership;
+    HORON_ASSERT_OWNER(engine->options.owner);
+    for (int i = 0; i < membership->peer_count; i++)
+        if (membership->mux_of[membership->peers[i]])
+            horon_mux_check(membership->mux_of[membership->peers[i]]);
+}
+
 const struct horon_events *horon_engine_events(const struct horon_engine *engine)
 {
     return engine->events;

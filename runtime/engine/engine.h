@@ -155,6 +155,10 @@ bool horon_engine_flushed(const struct horon_engine *engine);
 /** Bytes said to other ranks that their hosts do not have yet. Costs a system call a link. */
 size_t horon_engine_undelivered(const struct horon_engine *engine);
 
+/** Finds links whose other host answers no more; progress then says so. To be called four times
+ * within PEER_TIMEOUT or more often, while something is in flight. Costs a system call a link. */
+void horon_engine_check_links(struct horon_engine *engine);
+
 /** Names of the ranks: "rank 3 (host-b)". [size] */
 const char *const *horon_engine_rank_names(const struct horon_engine *engine);
 /** What happens here; any thread may read it until the engine is closed. */

@@ -187,6 +187,12 @@ static size_t wrapped_undelivered(const struct horon_link *base)
     return held(base) + inside->ops->undelivered(inside);
 }
 
+static horon_status_t wrapped_check(struct horon_link *base, struct horon_error *error)
+{
+    struct horon_link *inside = ((struct wrapped_link *)base)->inside;
+    return inside->ops->check(inside, error);
+}
+
 static void wrapped_destroy(struct horon_link *base)
 {
     struct wrapped_link *link = (struct wrapped_link *)base;
@@ -203,6 +209,7 @@ static const struct horon_link_ops wrapped_ops = {
     .ready = wrapped_ready,
     .found = wrapped_found,
     .undelivered = wrapped_undelivered,
+    .check = wrapped_check,
     .destroy = wrapped_destroy,
 };
 

@@ -102,6 +102,7 @@ static const struct horon_link_ops fake_ops = {
     .ready = horon_link_always_ready,
     .found = horon_link_finds_nothing,
     .undelivered = horon_link_nothing_undelivered,
+    .check = horon_link_always_answers,
     .destroy = fake_destroy,
 };
 

@@ -365,8 +365,7 @@ static horon_status_t half_recv(struct horon_link *link, const struct iovec *vec
 
 static void half_destroy(struct horon_link *link)
 {
-    struct half_link *half = (struct half_link *)link;
-    half->whole->ops->destroy(half->whole);
+    ((struct half_link *)link)->whole->ops->destroy(((struct half_link *)link)->whole);
 }
 
 static const struct horon_link_ops half_ops = {
@@ -378,6 +377,7 @@ static const struct horon_link_ops half_ops = {
     .ready = horon_link_always_ready,
     .found = horon_link_finds_nothing,
     .undelivered = horon_link_nothing_undelivered,
+    .check = horon_link_always_answers,
     .destroy = half_destroy,
 };
 

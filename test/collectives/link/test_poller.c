@@ -73,6 +73,7 @@ static const struct horon_link_ops counting_ops = {
     .ready = counting_ready,
     .found = counting_found,
     .undelivered = counting_undelivered,
+    .check = horon_link_always_answers,
     .destroy = counting_destroy,
 };
 

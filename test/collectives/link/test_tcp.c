@@ -64,14 +64,54 @@ static void test_tcp_create_sets_the_options_that_were_promised(void **state)
     links_open(links, 30000);
     assert_int_equal(option_of(links[0], IPPROTO_TCP, TCP_NODELAY), 1);
     assert_int_equal(option_of(links[0], SOL_SOCKET, SO_KEEPALIVE), 1);
-    assert_int_equal(option_of(links[0], IPPROTO_TCP, TCP_USER_TIMEOUT), 30000);
-    const int silence = option_of(links[0], IPPROTO_TCP, TCP_KEEPIDLE) +
-                        (option_of(links[0], IPPROTO_TCP, TCP_KEEPCNT) - 1) *
-                            option_of(links[0], IPPROTO_TCP, TCP_KEEPINTVL);
-    assert_in_range(silence, 20, 33);
+    assert_int_equal(option_of(links[0], IPPROTO_TCP, TCP_USER_TIMEOUT), 0);
     assert_true(fcntl(descriptor_of(links[0]), F_GETFL) & O_NONBLOCK);
     for (int i = 0; i < 2; i++)
         links[i]->ops->destroy(links[i]);
+}
+
+/* Until the last probe has gone unanswered for an interval. */
+static void test_tcp_probes_of_an_idle_link_last_as_long_as_the_limit(void **state)
+{
+    static const int limits_ms[] = {500, 1000, 3999, 10000, 30000, 3600 * 1000, 48 * 3600 * 1000};
+    (void)state;
+    for (size_t i = 0; i < sizeof limits_ms / sizeof *limits_ms; i++) {
+        struct horon_link *links[2];
+        const int most_s = 24 * 3600, wanted_s = (limits_ms[i] + 999) / 1000;
+        const int limit_s = wanted_s < most_s ? wanted_s : most_s;
+        links_open(links, limits_ms[i]);
+        const int silence_s = option_of(links[0], IPPROTO_TCP, TCP_KEEPIDLE) +
+                              option_of(links[0], IPPROTO_TCP, TCP_KEEPCNT) *
+                                  option_of(links[0], IPPROTO_TCP, TCP_KEEPINTVL);
+        assert_in_range(silence_s, limit_s, limit_s + limit_s / 4 + 2);
+        for (int end = 0; end < 2; end++)
+            links[end]->ops->destroy(links[end]);
+    }
+}
+
+/* Its process takes nothing, but its system answers: it may be stopped, and go on. */
+static void test_tcp_peer_that_takes_nothing_is_not_lost(void **state)
+{
+    enum { BLOCK = 1 << 20, LIMIT_MS = 200 };
+    (void)state;
+    struct horon_link *links[2];
+    struct horon_error error = {0};
+    char *block = calloc(1, BLOCK);
+    size_t moved = 0;
+    const struct iovec out = {.iov_base = block, .iov_len = BLOCK};
+    links_open(links, LIMIT_MS);
+    while (links[0]->ops->send(links[0], &out, 1, &moved, &error) == HORON_OK)
+        ;
+    for (int i = 0; i < 40; i++) { /* 4 limits or more */
+        poll(NULL, 0, LIMIT_MS / 10);
+        assert_int_equal(links[0]->ops->check(links[0], &error), HORON_OK);
+    }
+    wait_readable(links[1]);
+    assert_int_equal(recv_some(links[1], block, BLOCK, &moved, &error), HORON_OK);
+    assert_int_equal(links[0]->ops->check(links[0], &error), HORON_OK);
+    for (int i = 0; i < 2; i++)
+        links[i]->ops->destroy(links[i]);
+    free(block);
 }
 
 static void test_tcp_create_without_a_limit_sets_none(void **state)
@@ -233,6 +273,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tcp_create_sets_the_options_that_were_promised),
+        cmocka_unit_test(test_tcp_probes_of_an_idle_link_last_as_long_as_the_limit),
+        cmocka_unit_test(test_tcp_peer_that_takes_nothing_is_not_lost),
         cmocka_unit_test(test_tcp_create_without_a_limit_sets_none),
         cmocka_unit_test(test_tcp_create_of_no_tcp_socket_is_refused),
         cmocka_unit_test(test_tcp_vectors_arrive_in_order),
