@@ -227,6 +227,8 @@ static horon_status_t make_engine(struct horon_context *ctx, struct horon_error 
         .release = horon_request_unref,
         .tell_later = horon_callback_push,
         .tell_arg = ctx,
+        .connect = horon_connect_to,
+        .connect_arg = ctx,
     };
     horon_status_t status = horon_poller_create(&ctx->poller, error);
     options.poller = ctx->poller;
@@ -254,12 +256,13 @@ static void on_links(void *arg, int fd, int events)
 static horon_status_t make_loop(struct horon_context *ctx, struct horon_error *error)
 {
     int local_size = ctx->host.shape.local_size;
-    horon_status_t status = horon_loop_create(ctx->doorbell, local_size * 2 + 1, &ctx->loop, error);
+    horon_status_t status = horon_loop_create(ctx->doorbell, local_size * 2 + 2, &ctx->loop, error);
     if (status != HORON_OK)
         return status;
     horon_deaths_watch(ctx);
     ctx->poller_watch =
         horon_loop_add(ctx->loop, horon_poller_descriptor(ctx->poller), on_links, ctx);
+    horon_connect_begin(ctx);
     return HORON_OK;
 }
 
@@ -433,6 +436,7 @@ static void leave(struct horon_context *ctx)
     uint64_t deadline = 0;
     size_t left, least = SIZE_MAX;
     horon_token_take(ctx);
+    horon_connect_end(ctx);
     horon_engine_leave(ctx->engine);
     while ((left = horon_engine_undelivered(ctx->engine)) > 0) {
         const uint64_t now = horon_clock_ns();

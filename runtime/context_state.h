@@ -52,6 +52,7 @@ struct horon_context {
     uint64_t link_look_ns;                /* and when it asks links whether their hosts answer */
     uint64_t deaths_look_ns, deaths_ends; /* likewise for core files; ends until the last look */
     bool woken_by_links;                  /* likewise: what ended its sleep */
+    bool woken_by_connections;            /* likewise */
     bool thread_runs;
     struct horon_context *fork_next; /* list in fork.c */
 };
@@ -83,6 +84,16 @@ void horon_context_tell_deaths(struct horon_context *ctx);
 /** With the token: looks for processes that write a core file, if it is time to. @return until the
  * next look in ms; -1: none is needed. Thread: the progress thread. */
 int64_t horon_deaths_look(struct horon_context *ctx);
+
+/* connect.c */
+/** If there are other hosts: takes connections from now on. After horon_deaths_watch(). */
+void horon_connect_begin(struct horon_context *ctx);
+/** Carries on what connects, if something happened there. Thread: the progress thread. */
+void horon_connect_turn(struct horon_context *ctx);
+/** engine_options.connect. Owner only. */
+horon_status_t horon_connect_to(void *context, int rank, struct horon_error *error);
+/** Takes none any more, and ends those that are not proven. Owner only. */
+void horon_connect_end(struct horon_context *ctx);
 
 /* callbacks.c */
 /** Is this the context's own thread, so that waiting would wait for itself? */

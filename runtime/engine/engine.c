@@ -221,6 +221,47 @@ horon_status_t horon_engine_replace(struct horon_engine *engine,
     return HORON_OK;
 }
 
+/* ---- links ---------------------------------------------------------------------------------- */
+
+bool horon_engine_may_link(const struct horon_engine *engine, int rank)
+{
+    HORON_ASSERT_OWNER(engine->options.owner);
+    return !engine->leaving && !engine->job->failed &&
+           horon_membership_may_link(engine->membership, rank);
+}
+
+horon_status_t horon_engine_connect(struct horon_engine *engine, int rank,
+                                    struct horon_error *error)
+{
+    struct horon_membership *membership = engine->membership;
+    const char *name = membership->rank_names[rank];
+    const enum horon_peer_state state = membership->states[rank];
+    HORON_ASSERT_OWNER(engine->options.owner);
+    assert(membership->topology->host_of[rank] !=
+           membership->topology->host_of[membership->topology->rank]);
+    if (state == HORON_PEER_LINKED)
+        return HORON_OK;
+    if (state == HORON_PEER_CONNECTING)
+        return HORON_AGAIN;
+    if (state == HORON_PEER_UNREACHED)
+        return horon_membership_take_failure(membership, rank, error);
+    if (!horon_engine_may_link(engine, rank))
+        return horon_error_set(error, HORON_ERR_PEER_LOST, "%s is gone", name);
+    if (!engine->options.connect)
+        return horon_error_set(error, HORON_ERR_UNSUPPORTED, "no link to %s can be made", name);
+    const horon_status_t status = engine->options.connect(engine->options.connect_arg, rank, error);
+    if (status == HORON_OK)
+        horon_membership_expect_link(membership, rank);
+    return status == HORON_OK ? HORON_AGAIN : status;
+}
+
+void horon_engine_not_connected(struct horon_engine *engine, int rank,
+                                const struct horon_error *why)
+{
+    HORON_ASSERT_OWNER(engine->options.owner);
+    horon_membership_lack_link(engine->membership, rank, why);
+}
+
 horon_status_t horon_engine_add_link(struct horon_engine *engine, int rank, struct horon_link *link,
                                      struct horon_error *error)
 {

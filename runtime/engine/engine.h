@@ -68,6 +68,11 @@ struct horon_engine_options {
      * soon. NULL: it is told at once. */
     void (*tell_later)(void *arg, struct horon_request *request);
     void *tell_arg;
+    /* Begins to connect to a rank of another host; horon_engine_add_link() or
+     * horon_engine_not_connected() follows. NULL: there are no links but those given.
+     * @return OK | why it cannot even be tried */
+    horon_status_t (*connect)(void *arg, int rank, struct horon_error *error);
+    void *connect_arg;
 };
 
 struct horon_engine;
@@ -86,6 +91,23 @@ struct horon_engine_team *horon_engine_job(const struct horon_engine *engine);
 /** Ends a request for its submitter: outputs and status are final; waiters are woken, then the
  * callback is called. Drops the engine's reference. Thread: any; once a request and run. */
 void horon_engine_tell(const struct horon_engine *engine, struct horon_request *request);
+
+/**
+ * A link to a rank of another host, at any time. Owner only.
+ * @return OK, there is one | AGAIN, it is being made: ask again | ERR_PEER_LOST, that rank is gone
+ * | why it could not be made, told once: who asks again begins another try
+ */
+horon_status_t horon_engine_connect(struct horon_engine *engine, int rank,
+                                    struct horon_error *error);
+/** Is a connection of a rank of another host welcome, because it has none and nobody leaves? */
+bool horon_engine_may_link(const struct horon_engine *engine, int rank);
+/** A link to a rank that had none; taken over, also on failure. @return OK | ERR_MEMORY |
+ * ERR_SYSTEM, it cannot be watched */
+horon_status_t horon_engine_add_link(struct horon_engine *engine, int rank, struct horon_link *link,
+                                     struct horon_error *error);
+/** What options.connect began has failed. */
+void horon_engine_not_connected(struct horon_engine *engine, int rank,
+                                const struct horon_error *why);
 
 /** Posts. @return false if the mailbox is closed. Thread: any. Blocks: no. */
 bool horon_engine_post(struct horon_engine *engine, struct horon_post *post);

@@ -7,6 +7,20 @@
 #include <assert.h>
 #include <stdio.h>
 
+static void move(struct horon_membership *membership, int rank, enum horon_peer_state to)
+{
+    static const unsigned legal[] = {
+        [HORON_PEER_UNLINKED] = 1u << HORON_PEER_CONNECTING | 1u << HORON_PEER_LINKED,
+        [HORON_PEER_CONNECTING] = 1u << HORON_PEER_UNREACHED | 1u << HORON_PEER_LINKED,
+        [HORON_PEER_UNREACHED] = 1u << HORON_PEER_UNLINKED | 1u << HORON_PEER_LINKED,
+        [HORON_PEER_LINKED] = 1u << HORON_PEER_LOST,
+        [HORON_PEER_LOST] = 0};
+    assert(rank >= 0 && rank < membership->topology->size);
+    assert(rank != membership->topology->rank);
+    assert(legal[membership->states[rank]] & 1u << to);
+    membership->states[rank] = to;
+}
+
 static bool allocate(struct horon_membership *membership, size_t size)
 {
     membership->rank_name_texts = horon_zalloc(size, sizeof *membership->rank_name_texts);
@@ -15,8 +29,11 @@ static bool allocate(struct horon_membership *membership, size_t size)
     membership->dead_of = horon_zalloc(size, sizeof *membership->dead_of);
     membership->peers = horon_zalloc(size, sizeof *membership->peers);
     membership->left = horon_zalloc(size, sizeof *membership->left);
+    membership->states = horon_zalloc(size, sizeof *membership->states);
+    membership->failures = horon_zalloc(size, sizeof(struct horon_error *));
     return membership->rank_name_texts && membership->rank_names && membership->mux_of &&
-           membership->dead_of && membership->peers && membership->left;
+           membership->dead_of && membership->peers && membership->left && membership->states &&
+           membership->failures;
 }
 
 static void name_ranks(struct horon_membership *membership)
@@ -61,8 +78,6 @@ static void unwatch(struct horon_membership *membership, struct horon_link *link
 horon_status_t horon_membership_add_link(struct horon_membership *membership, int rank,
                                          struct horon_link *link, struct horon_error *error)
 {
-    assert(rank >= 0 && rank < membership->topology->size);
-    assert(rank != membership->topology->rank);
     assert(!membership->mux_of[rank] && !membership->dead_of[rank]);
     struct horon_poller *poller = membership->options.poller;
     struct horon_mux *mux = NULL;
@@ -77,14 +92,55 @@ horon_status_t horon_membership_add_link(struct horon_membership *membership, in
         horon_mux_destroy(mux);
         return status;
     }
+    move(membership, rank, HORON_PEER_LINKED);
     membership->mux_of[rank] = mux;
     membership->peers[membership->peer_count++] = rank;
     return HORON_OK;
 }
 
+bool horon_membership_may_link(const struct horon_membership *membership, int rank)
+{
+    const struct horon_topology *topology = membership->topology;
+    return topology->host_of[rank] != topology->host_of[topology->rank] &&
+           !membership->left[rank] && membership->states[rank] < HORON_PEER_LINKED;
+}
+
+void horon_membership_expect_link(struct horon_membership *membership, int rank)
+{
+    move(membership, rank, HORON_PEER_CONNECTING);
+}
+
+void horon_membership_lack_link(struct horon_membership *membership, int rank,
+                                const struct horon_error *why)
+{
+    if (membership->states[rank] >= HORON_PEER_LINKED)
+        return;
+    struct horon_error *kept = horon_alloc(sizeof *kept);
+    if (kept)
+        *kept = *why;
+    assert(!membership->failures[rank]);
+    membership->failures[rank] = kept;
+    move(membership, rank, HORON_PEER_UNREACHED);
+}
+
+horon_status_t horon_membership_take_failure(struct horon_membership *membership, int rank,
+                                             struct horon_error *error)
+{
+    struct horon_error *kept = membership->failures[rank];
+    move(membership, rank, HORON_PEER_UNLINKED);
+    if (!kept)
+        return horon_error_set(error, HORON_ERR_MEMORY, "%s could not be reached",
+                               membership->rank_names[rank]);
+    *error = *kept;
+    horon_free(kept);
+    membership->failures[rank] = NULL;
+    return error->status;
+}
+
 void horon_membership_lose_link(struct horon_membership *membership, int rank)
 {
     assert(membership->mux_of[rank] && !membership->dead_of[rank]);
+    move(membership, rank, HORON_PEER_LOST);
     unwatch(membership, horon_mux_link(membership->mux_of[rank]));
     membership->dead_of[rank] = membership->mux_of[rank];
     membership->mux_of[rank] = NULL;
@@ -135,6 +191,10 @@ void horon_membership_destroy(struct horon_membership *membership)
         horon_mux_destroy(membership->mux_of[membership->peers[i]]);
         horon_mux_destroy(membership->dead_of[membership->peers[i]]);
     }
+    for (int rank = 0; membership->failures && rank < membership->topology->size; rank++)
+        horon_free(membership->failures[rank]);
+    horon_free(membership->failures);
+    horon_free(membership->states);
     horon_free(membership->rank_name_texts);
     horon_free(membership->rank_names);
     horon_free(membership->mux_of);

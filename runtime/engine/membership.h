@@ -25,6 +25,15 @@ struct horon_membership_options {
     void *arg;
 };
 
+/* Of a rank to which there may be a link. Which moves are legal says a table in membership.c. */
+enum horon_peer_state {
+    HORON_PEER_UNLINKED,
+    HORON_PEER_CONNECTING, /* this rank has asked for a link; the other side may make it, too */
+    HORON_PEER_UNREACHED,  /* that failed, and nobody has been told yet */
+    HORON_PEER_LINKED,
+    HORON_PEER_LOST
+};
+
 /* Ranks are those of the job. */
 struct horon_membership {
     struct horon_membership_options options; /* but for the links */
@@ -36,7 +45,9 @@ struct horon_membership {
     struct horon_mux **dead_of; /* [size] those that failed: what came can be taken */
     int *peers;                 /* [peer_count] ranks with a link */
     int peer_count;
-    bool *left; /* [size] ranks that said themselves that they leave */
+    bool *left;                    /* [size] ranks that said themselves that they leave */
+    enum horon_peer_state *states; /* [size] */
+    struct horon_error **failures; /* [size] why one was not reached; NULL: no memory to say */
 };
 
 /** @return OK | ERR_MEMORY | ERR_SYSTEM */
@@ -49,6 +60,16 @@ void horon_membership_destroy(struct horon_membership *membership);
  * @return OK | ERR_MEMORY | ERR_SYSTEM, it cannot be watched */
 horon_status_t horon_membership_add_link(struct horon_membership *membership, int rank,
                                          struct horon_link *link, struct horon_error *error);
+/** May a link to a rank of another host be made, here or there? */
+bool horon_membership_may_link(const struct horon_membership *membership, int rank);
+/** Somebody here connects to a rank that is not linked. */
+void horon_membership_expect_link(struct horon_membership *membership, int rank);
+/** It has failed. Nothing happens if there is a link, which the other side made. */
+void horon_membership_lack_link(struct horon_membership *membership, int rank,
+                                const struct horon_error *why);
+/** Why a rank was not reached. @return its status */
+horon_status_t horon_membership_take_failure(struct horon_membership *membership, int rank,
+                                             struct horon_error *error);
 /** The link to @p rank has failed: nothing is sent any more. What came from it can still be taken.
  */
 void horon_membership_lose_link(struct horon_membership *membership, int rank);

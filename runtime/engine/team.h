@@ -81,7 +81,7 @@ struct horon_team_options {
 #define HORON_TEAMS_END (UINT32_C(1) << 30)
 
 /** Makes a team. Between members on different hosts there must be the links that
- * horon_topology_linked() asks for: see horon_engine_add_link(). @return OK | ERR_MEMORY */
+ * horon_topology_linked() asks for: see horon_engine_connect(). @return OK | ERR_MEMORY */
 horon_status_t horon_engine_add_team(struct horon_engine *engine,
                                      const struct horon_team_options *options,
                                      struct horon_engine_team **team_out,
@@ -89,10 +89,6 @@ horon_status_t horon_engine_add_team(struct horon_engine *engine,
 /** Frees a team; what it has in flight ends with ERR_CLOSED. All members remove it after the same
  * operation, or after it failed. */
 void horon_engine_remove_team(struct horon_engine *engine, struct horon_engine_team *team);
-/** A link to a rank of another host that had none, at any time; taken over, also on failure.
- * @return OK | ERR_MEMORY */
-horon_status_t horon_engine_add_link(struct horon_engine *engine, int rank, struct horon_link *link,
-                                     struct horon_error *error);
 
 /** Where a membership is: as the fields of the same names in horon_engine_options. */
 struct horon_engine_place {

@@ -211,6 +211,8 @@ horon_status_t world_make_engine(struct world *world, int rank, struct horon_err
         .log = &world->log,
         .ended = world_release,
         .release = world_release,
+        .connect = world->connect,
+        .connect_arg = &world->ranks[rank],
     };
     if (status == HORON_OK)
         status = horon_engine_create(&options, &world->ranks[rank].engine, error);

@@ -40,6 +40,8 @@ struct world {
     const struct horon_backend *const *backends;
     size_t backend_count;
     uint64_t now_ns;
+    /* set likewise: engine_options.connect, whose argument is the struct world_rank that asks */
+    horon_status_t (*connect)(void *rank, int peer, struct horon_error *error);
 };
 
 /** @param host_sizes [host_count] ranks of each host; @param settings as in horon_options_t */

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A rank of a job whose ranks link after they have joined, where those of hosts a and b that are
+ * neither neighbours in the control tree nor carry the same slice have no link:
+ *
+ *  - meet A B: ranks A and B ask for a link, A alone if B is -1 - B; then they exchange a message,
+ *    while all sum. Prints "exchanged" on both.
+ *  - gone A B: once all have joined rank B stops; A asks for a link, and prints "asked". When B has
+ *    been killed it prints "failed NANOSECONDS STATUS TEXT" with what it is told.
+ *
+ * There is no call of the ABI for it yet: this one looks inside.
+ */
+#undef NDEBUG
+#include "context_state.h"
+#include "engine/engine_state.h"
+
+#include <assert.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define BYTES 1000003
+
+static int failed(int status, const char *text)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    printf("failed %lld%09ld %d %s\n", (long long)now.tv_sec, now.tv_nsec, status, text);
+    fflush(stdout);
+    return 1;
+}
+
+static void say(const char *word)
+{
+    printf("%s\n", word);
+    fflush(stdout);
+}
+
+static horon_status_t sum(horon_context_t *ctx, char *why, size_t why_bytes)
+{
+    float data = 1;
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    desc.verb = HORON_ALLREDUCE;
+    desc.flags = HORON_IN_ORDER;
+    desc.dtype = HORON_FLOAT32;
+    desc.src = desc.dst = &data;
+    desc.count = 1;
+    return horon_run(ctx, &desc, -1, why, why_bytes);
+}
+
+/* @return as horon_engine_connect() said in the end; the progress thread does the work */
+static horon_status_t link_to(horon_context_t *ctx, int peer, bool ask, struct horon_error *error)
+{
+    horon_status_t status = HORON_AGAIN;
+    while (status == HORON_AGAIN) {
+        horon_token_take(ctx);
+        const bool linked = ctx->engine->membership->states[peer] == HORON_PEER_LINKED;
+        if (ask || linked)
+            status = horon_engine_connect(ctx->engine, peer, error);
+        horon_token_release(ctx);
+        sched_yield();
+    }
+    return status;
+}
+
+static int exchange(horon_context_t *ctx, int peer)
+{
+    struct horon_transfer transfers[2]; /* what goes and what comes */
+    struct horon_error error = {0};
+    uint8_t *bytes[2] = {malloc(BYTES), calloc(1, BYTES)};
+    assert(bytes[0] && bytes[1]);
+    bool done = false;
+    memset(bytes[0], horon_rank(ctx) + 1, BYTES);
+    horon_token_take(ctx);
+    struct horon_mux *mux = ctx->engine->membership->mux_of[peer];
+    for (int i = 0; i < 2; i++)
+        transfers[i] = (struct horon_transfer){
+            .id = {.channel = 1u << 31, .sequence = 1}, .data = bytes[i], .bytes = BYTES};
+    horon_status_t status = horon_mux_post_recv(mux, &transfers[1], &error);
+    if (status == HORON_OK)
+        status = horon_mux_post_send(mux, &transfers[0], &error);
+    horon_token_release(ctx);
+    while (status == HORON_OK && !done) {
+        horon_token_take(ctx);
+        horon_engine_progress(ctx->engine);
+        done = transfers[0].done && transfers[1].done;
+        status = horon_engine_failure(ctx->engine, NULL);
+        horon_token_release(ctx);
+        sched_yield();
+    }
+    for (int i = 0; status == HORON_OK && i < BYTES; i++)
+        assert(bytes[1][i] == peer + 1);
+    if (status == HORON_OK)
+        say("exchanged");
+    free(bytes[0]);
+    free(bytes[1]);
+    return status == HORON_OK ? 0 : failed(status, error.text);
+}
+
+static int meet(horon_context_t *ctx, int a, int b, bool both)
+{
+    char why[HORON_ERROR_TEXT_BYTES] = "";
+    struct horon_error error = {0};
+    const int self = horon_rank(ctx), peer = self == a ? b : a;
+    horon_status_t status = sum(ctx, why, sizeof why);
+    if (status == HORON_OK && (self == a || self == b)) {
+        assert(!horon_topology_linked(&ctx->boot.topology, a, b));
+        status = link_to(ctx, peer, both || self == a, &error);
+        if (status != HORON_OK)
+            return failed(status, error.text);
+        if (exchange(ctx, peer) != 0)
+            return 1;
+    }
+    for (int i = 0; i < 100 && status == HORON_OK; i++)
+        status = sum(ctx, why, sizeof why);
+    return status == HORON_OK ? 0 : failed(status, why);
+}
+
+static int gone(horon_context_t *ctx, int a, int b)
+{
+    char why[HORON_ERROR_TEXT_BYTES] = "";
+    struct horon_error error = {0};
+    horon_status_t status = sum(ctx, why, sizeof why);
+    if (status != HORON_OK)
+        return failed(status, why);
+    if (horon_rank(ctx) == b)
+        raise(SIGSTOP);
+    if (horon_rank(ctx) != a)
+        return failed(sum(ctx, why, sizeof why), why);
+    horon_token_take(ctx);
+    status = horon_engine_connect(ctx->engine, b, &error);
+    horon_token_release(ctx);
+    assert(status == HORON_AGAIN);
+    say("asked");
+    while (status == HORON_AGAIN) {
+        horon_token_take(ctx);
+        if (ctx->engine->membership->states[b] != HORON_PEER_CONNECTING)
+            status = horon_engine_connect(ctx->engine, b, &error);
+        horon_token_release(ctx);
+        sched_yield();
+    }
+    return failed(status, error.text);
+}
+
+int main(int words, char **word)
+{
+    horon_context_t *ctx = NULL;
+    char why[HORON_ERROR_TEXT_BYTES] = "";
+    if (words != 4)
+        return 2;
+    const int a = atoi(word[2]), b = atoi(word[3]);
+    horon_status_t status = horon_context_create(NULL, &ctx, why, sizeof why);
+    if (status != HORON_OK)
+        return failed(status, why);
+    const int code =
+        strcmp(word[1], "gone") == 0 ? gone(ctx, a, b) : meet(ctx, a, b < 0 ? -1 - b : b, b >= 0);
+    horon_context_destroy(ctx);
+    return code;
+}

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks of two hosts that joining did not link are linked when one of them, or both, ask."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+sys.path[:0] = [str(pathlib.Path(__file__).parent)]
+
+import ranks  # noqa: E402
+import tap  # noqa: E402
+
+LATER = os.environ.get("LATER", "later")
+ranks.VERIFY = LATER  # what Job starts
+LAYOUT = [0, 0, 1, 1]  # 0-2 and 1-3 are linked; 0-3 and 1-2 are not
+LOG = {"LOG_LEVEL": "warn"}
+
+
+def test_later_two_ranks_link_and_exchange():
+    with ranks.hosts(2) as net:
+        for pair in [(0, 3), (3, 0), (1, -1 - 2), (2, -1 - 1)]:  # both ask, or the first
+            with ranks.Job(net, LAYOUT, "meet", *map(str, pair), settings=LOG) as job:
+                job.end_well()
+                said = [rank for rank in range(4) if "exchanged" in job.out(rank)]
+                assert len(said) == 2, job.everything()
+                assert not any(job.err(rank) for rank in range(4)), job.everything()
+
+
+def test_later_a_peer_that_dies_while_connecting_is_named():
+    with (
+        ranks.hosts(2) as net,
+        ranks.Job(net, LAYOUT, "gone", "0", "3", settings={"PEER_TIMEOUT": "60s"}) as job,
+    ):
+        end = ranks.time.monotonic() + ranks.DEADLINE
+        while "asked" not in job.out(0):
+            assert ranks.time.monotonic() < end, job.everything()
+            ranks.time.sleep(0.005)
+        job.processes[3].kill()
+        job.end(ranks=[0, 1, 2])
+        told = job.failures([0])[0]
+        assert "rank 3 (" in told.text, told
+
+
+def listening_ports(net, host):
+    """Ports at which processes of a host listen."""
+    done = subprocess.run(
+        [*net.inside(net.names[host]), "cat", "/proc/net/tcp"],
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    rows = [row.split() for row in done.stdout.splitlines()[1:]]
+    return {int(row[1].split(":")[1], 16) for row in rows if row[3] == "0A"}
+
+
+def test_later_strangers_are_turned_away_and_ranks_go_on():
+    with (
+        ranks.hosts(2) as net,
+        ranks.Job(net, LAYOUT, "gone", "0", "3", settings={"PEER_TIMEOUT": "60s"}) as job,
+    ):
+        end = ranks.time.monotonic() + ranks.DEADLINE
+        while "asked" not in job.out(0):
+            assert ranks.time.monotonic() < end, job.everything()
+            ranks.time.sleep(0.005)
+        ports = listening_ports(net, 0)
+        assert ports, "ranks do not listen"
+        program = (
+            "import socket, sys\n"
+            "for port in map(int, sys.argv[2:]):\n"
+            "    with socket.create_connection((sys.argv[1], port), 60) as guest:\n"
+            "        guest.sendall(b'x' * 4096)\n"
+            "        try:\n"
+            "            while guest.recv(4096): pass\n"
+            "        except ConnectionResetError: pass\n"
+        )
+        # ends only once each has hung up
+        subprocess.run(
+            [*net.inside(net.names[1]), sys.executable, "-c", program, net.addresses[0],
+             *map(str, ports)],
+            check=True, timeout=ranks.DEADLINE,
+        )  # fmt: skip
+        assert all(job.processes[rank].poll() is None for rank in (0, 1, 2)), job.everything()
+
+
+tap.run(dict(vars()))

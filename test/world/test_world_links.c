@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Links after the start: two ranks that are neither neighbours in the tree nor carry the same slice
+ * ask for one, and exchange a message on it while the job works; a failed try is told once, and the
+ * next question is another try; a rank that is gone is asked for nothing.
+ */
+#undef NDEBUG
+#include "engine/engine_state.h"
+#include "world/world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { RANKS = 4, BYTES = 300001 };
+
+static const int hosts[] = {2, 2}; /* 0 and 3 need no link, nor do 1 and 2 */
+static int asked[RANKS];           /* by each rank */
+static int refused;                /* how often connecting is not even tried */
+
+static horon_status_t count_question(void *rank, int peer, struct horon_error *error)
+{
+    const struct world_rank *self = rank;
+    assert_int_equal(self->topology.rank + peer, 3);
+    if (refused > 0) {
+        refused--;
+        return horon_error_set(error, HORON_ERR_CONFIG, "no address");
+    }
+    asked[self->topology.rank]++;
+    return HORON_OK;
+}
+
+static struct world *make_world(void)
+{
+    struct world *world = world_create_bare(hosts, 2, NULL, 1);
+    memset(asked, 0, sizeof asked);
+    world->connect = count_question;
+    for (int rank = 0; rank < RANKS; rank++) {
+        struct horon_error error = {0};
+        assert_int_equal(world_make_engine(world, rank, &error), HORON_OK);
+        assert_int_equal(horon_engine_descriptor(world->ranks[rank].engine, 3 - rank), -1);
+        assert_null(world->ranks[rank].engine->membership->mux_of[3 - rank]);
+    }
+    return world;
+}
+
+static horon_status_t ask(struct world *world, int rank, struct horon_error *error)
+{
+    return horon_engine_connect(world->ranks[rank].engine, 3 - rank, error);
+}
+
+static void begin_sums(struct world *world, float *data, struct horon_request **requests)
+{
+    for (int rank = 0; rank < RANKS; rank++) {
+        horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+        desc.flags = HORON_IN_ORDER;
+        desc.dtype = HORON_FLOAT32;
+        data[rank] = (float)(1 << rank);
+        desc.src = desc.dst = &data[rank];
+        desc.count = 1;
+        requests[rank] = world_submit(world, rank, &desc);
+    }
+}
+
+static void end_sums(struct world *world, const float *data, struct horon_request **requests)
+{
+    assert_true(world_turn_until(world, requests, RANKS));
+    for (int rank = 0; rank < RANKS; rank++) {
+        assert_int_equal(requests[rank]->status, HORON_OK);
+        assert_true(data[rank] == 15);
+        world_release(requests[rank]);
+    }
+}
+
+/* From rank 0 to rank 3, beside sums of all. */
+static void exchange(struct world *world)
+{
+    struct horon_request *requests[RANKS];
+    struct horon_error error = {0};
+    float data[RANKS];
+    uint8_t *from = malloc(BYTES), *to = calloc(1, BYTES);
+    for (int i = 0; i < BYTES; i++)
+        from[i] = (uint8_t)(i * 7 + i / 256);
+    struct horon_transfer send = {.id = {.channel = 1u << 31, .sequence = 5}, .bytes = BYTES};
+    struct horon_transfer recv = send;
+    send.data = from;
+    recv.data = to;
+    begin_sums(world, data, requests);
+    struct horon_mux *mux = world->ranks[0].engine->membership->mux_of[3];
+    assert_int_equal(horon_mux_post_send(mux, &send, &error), HORON_OK);
+    mux = world->ranks[3].engine->membership->mux_of[0];
+    assert_int_equal(horon_mux_post_recv(mux, &recv, &error), HORON_OK);
+    end_sums(world, data, requests);
+    for (int turn = 0; turn < 100000 && !recv.done; turn++)
+        for (int rank = 0; rank < RANKS; rank++)
+            horon_engine_progress(world->ranks[rank].engine);
+    assert_true(send.done);
+    assert_true(recv.done);
+    assert_memory_equal(from, to, BYTES);
+    free(from);
+    free(to);
+}
+
+static void test_links_are_made_when_a_rank_asks(void **state)
+{
+    struct horon_error error = {0};
+    (void)state;
+    struct world *world = make_world();
+    assert_int_equal(ask(world, 0, &error), HORON_AGAIN);
+    assert_int_equal(ask(world, 0, &error), HORON_AGAIN);
+    assert_int_equal(asked[0], 1); /* while it is under way it is not begun again */
+    assert_true(horon_engine_may_link(world->ranks[0].engine, 3));
+    assert_true(horon_engine_may_link(world->ranks[3].engine, 0)); /* the other side did not ask */
+    world_link(world, 0, 3);
+    assert_int_equal(ask(world, 0, &error), HORON_OK);
+    assert_int_equal(ask(world, 3, &error), HORON_OK);
+    assert_int_equal(asked[3], 0);
+    assert_false(horon_engine_may_link(world->ranks[0].engine, 3)); /* one is enough */
+    exchange(world);
+    world_destroy(world);
+}
+
+static void test_links_that_fail_are_told_once(void **state)
+{
+    struct horon_error error = {0}, why;
+    (void)state;
+    struct world *world = make_world();
+    refused = 1;
+    assert_int_equal(ask(world, 1, &error), HORON_ERR_CONFIG);
+    assert_int_equal(ask(world, 1, &error), HORON_AGAIN);
+    horon_error_set(&why, HORON_ERR_PEER_LOST, "cannot connect to rank 2: it died");
+    horon_engine_not_connected(world->ranks[1].engine, 2, &why);
+    assert_int_equal(ask(world, 1, &error), HORON_ERR_PEER_LOST);
+    assert_string_equal(error.text, why.text);
+    assert_int_equal(horon_engine_failure(world->ranks[1].engine, NULL), HORON_OK);
+    assert_int_equal(ask(world, 1, &error), HORON_AGAIN);
+    assert_int_equal(asked[1], 2);
+    horon_engine_not_connected(world->ranks[1].engine, 2, &why); /* and the other side was faster */
+    world_link(world, 1, 2);
+    assert_int_equal(ask(world, 1, &error), HORON_OK);
+    horon_engine_not_connected(world->ranks[1].engine, 2, &why); /* too late to matter */
+    assert_int_equal(ask(world, 1, &error), HORON_OK);
+    world_destroy(world);
+}
+
+static void test_links_to_one_that_left_are_not_made(void **state)
+{
+    struct horon_error error = {0};
+    (void)state;
+    struct world *world = make_world();
+    horon_engine_leave(world->ranks[3].engine);
+    assert_false(horon_engine_may_link(world->ranks[3].engine, 0));
+    world->ranks[0].engine->membership->left[3] = true;
+    assert_int_equal(ask(world, 0, &error), HORON_ERR_PEER_LOST);
+    assert_non_null(strstr(error.text, "rank 3 "));
+    assert_int_equal(asked[0], 0);
+    world_destroy(world);
+}
+
+static void test_links_that_break_fail_the_job(void **state)
+{
+    struct horon_error error = {0};
+    const char *text = "";
+    (void)state;
+    struct world *world = make_world();
+    world_link(world, 0, 3);
+    horon_mux_peer_gone(world->ranks[0].engine->membership->mux_of[3], "is gone: a test says so");
+    for (int turn = 0; turn < 10; turn++)
+        horon_engine_progress(world->ranks[0].engine);
+    assert_int_equal(horon_engine_failure(world->ranks[0].engine, &text), HORON_ERR_PEER_LOST);
+    assert_non_null(strstr(text, "rank 3 "));
+    assert_int_equal(ask(world, 0, &error), HORON_ERR_PEER_LOST);
+    world_destroy(world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_links_are_made_when_a_rank_asks),
+        cmocka_unit_test(test_links_that_fail_are_told_once),
+        cmocka_unit_test(test_links_to_one_that_left_are_not_made),
+        cmocka_unit_test(test_links_that_break_fail_the_job),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
