@@ -102,10 +102,10 @@ def test_checks_meson_log_is_read_line_by_line():
         assert logs.meson_cases(path) == [Case("program", PASSED)] * 3
 
 
-def test_checks_long_forms_run_alone_where_short_ones_do():
-    for suite in ("multi", "multi-full", "hosts"):
+def test_checks_only_long_forms_of_many_processes_run_alone():
+    for suite in ("multi-full", "hosts-full"):
         assert suites.runs_alone(suite), suite
-    for suite in ("unit", "world", "world-full", "simulation-full", "fuzz-short", "fuzz-full"):
+    for suite in ("unit", "multi", "hosts", "world-full", "simulation-full", "fuzz-full"):
         assert not suites.runs_alone(suite), suite
 
 

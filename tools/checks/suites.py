@@ -8,9 +8,9 @@ QUICK = ("unit", "world", "drift")
 SANITIZED = ("unit", "world", "simulation", "multi", "hosts", "torture")
 FUZZ, FUZZ_FULL = "fuzz-short", "fuzz-full"
 
-# Suites that start many processes run one program at a time. A fuzzer is one thread: as many run at
-# once as there are cores, so that each has its minutes for itself.
-ALONE = ("multi", "hosts")
+# As many programs of a suite run at once as there are cores: most wait most of the time. The long
+# forms of these need gigabytes of memory, or all processes of the machine.
+ALONE = ("multi-full", "hosts-full")
 
 # Whose long form a sanitizer repeats: a program of one thread tells the thread sanitizer nothing
 # that its short form has not.
@@ -18,7 +18,7 @@ LONG_FORMS = {"address,undefined": SANITIZED, "thread": ("multi", "hosts")}
 
 
 def runs_alone(suite):
-    return suite.removesuffix("-full").removesuffix("-short") in ALONE
+    return suite in ALONE
 
 
 def long_forms(available):
