@@ -83,12 +83,11 @@ static horon_status_t make_request(struct horon_context *ctx, const horon_descri
                                    struct horon_request **request_out)
 {
     horon_status_t status =
-        horon_request_create(&ctx->pool, desc, ctx->boot.topology.rank, ctx->boot.topology.size,
+        horon_request_create(&ctx->pool, desc, horon_engine_job(ctx->engine),
                              horon_engine_names(ctx->engine), request_out, horon_thread_error());
     if (status != HORON_OK)
         return status;
     (*request_out)->context = ctx;
-    (*request_out)->team = horon_engine_job(ctx->engine);
     horon_context_ref(ctx);
     return HORON_OK;
 }
@@ -477,14 +476,13 @@ static horon_status_t run(struct horon_context *ctx, const horon_descriptor_t *d
         return run_posted(ctx, desc, timeout_ms, error);
     struct horon_request request;
     memset(&request, 0, sizeof request);
-    status = horon_request_init(&request, desc, ctx->boot.topology.rank, ctx->boot.topology.size,
+    status = horon_request_init(&request, desc, horon_engine_job(ctx->engine),
                                 horon_engine_names(ctx->engine), error);
     if (status != HORON_OK) {
         horon_token_release(ctx);
         return status;
     }
     request.nobodys = true;
-    request.team = horon_engine_job(ctx->engine);
     launch(&request);
     if (!horon_engine_begin_now(ctx->engine, &request)) {
         horon_token_release(ctx);

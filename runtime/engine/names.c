@@ -37,24 +37,32 @@ void horon_names_deinit(struct horon_names *names)
     pthread_mutex_destroy(&names->lock);
 }
 
+static struct horon_name **bucket_of(const struct horon_names *names, uint32_t team, uint64_t hash)
+{
+    const uint64_t of_team = hash + team * UINT64_C(0x9e3779b97f4a7c15);
+    return &names->buckets[of_team & (names->bucket_count - 1)];
+}
+
 /* Without memory it stays as it is: slower, not wrong. */
 static void grow(struct horon_names *names)
 {
-    size_t count = names->bucket_count * 2;
-    struct horon_name **buckets = horon_zalloc(count, sizeof *buckets);
+    const size_t old_count = names->bucket_count;
+    struct horon_name **old = names->buckets;
+    struct horon_name **buckets = horon_zalloc(old_count * 2, sizeof *buckets);
     if (!buckets)
         return;
-    for (size_t i = 0; i < names->bucket_count; i++) {
-        while (names->buckets[i]) {
-            struct horon_name *name = names->buckets[i];
-            names->buckets[i] = name->next;
-            name->next = buckets[name->hash & (count - 1)];
-            buckets[name->hash & (count - 1)] = name;
+    names->buckets = buckets;
+    names->bucket_count = old_count * 2;
+    for (size_t i = 0; i < old_count; i++) {
+        while (old[i]) {
+            struct horon_name *name = old[i];
+            struct horon_name **bucket = bucket_of(names, name->team, name->hash);
+            old[i] = name->next;
+            name->next = *bucket;
+            *bucket = name;
         }
     }
-    horon_free(names->buckets);
-    names->buckets = buckets;
-    names->bucket_count = count;
+    horon_free(old);
 }
 
 static void leave_idle(struct horon_names *names, struct horon_name *name)
@@ -73,17 +81,18 @@ static void enter_idle(struct horon_names *names, struct horon_name *name)
     names->idle_count++;
 }
 
-static struct horon_name *find_or_make(struct horon_names *names, const char *text, size_t bytes,
-                                       uint64_t hash)
+static struct horon_name *find_or_make(struct horon_names *names, uint32_t team, const char *text,
+                                       size_t bytes, uint64_t hash)
 {
-    struct horon_name **bucket = &names->buckets[hash & (names->bucket_count - 1)];
+    struct horon_name **bucket = bucket_of(names, team, hash);
     for (struct horon_name *name = *bucket; name; name = name->next)
-        if (name->hash == hash && strcmp(name->text, text) == 0)
+        if (name->hash == hash && name->team == team && strcmp(name->text, text) == 0)
             return name;
     struct horon_name *name = horon_zalloc(1, sizeof *name + bytes + 1);
     if (!name)
         return NULL;
     name->hash = hash;
+    name->team = team;
     name->bytes = (uint32_t)bytes;
     memcpy(name->text, text, bytes + 1);
     name->next = *bucket;
@@ -95,7 +104,7 @@ static struct horon_name *find_or_make(struct horon_names *names, const char *te
 
 static void forget(struct horon_names *names, struct horon_name *name)
 {
-    struct horon_name **link = &names->buckets[name->hash & (names->bucket_count - 1)];
+    struct horon_name **link = bucket_of(names, name->team, name->hash);
     while (*link != name)
         link = &(*link)->next;
     *link = name->next;
@@ -103,25 +112,26 @@ static void forget(struct horon_names *names, struct horon_name *name)
     horon_free(name);
 }
 
-struct horon_name *horon_names_get(struct horon_names *names, const char *text)
+struct horon_name *horon_names_get(struct horon_names *names, uint32_t team, const char *text)
 {
     size_t bytes = strlen(text);
     uint64_t hash = horon_name_hash(text, bytes);
     pthread_mutex_lock(&names->lock);
     if (names->entry_count >= names->bucket_count)
         grow(names);
-    struct horon_name *name = find_or_make(names, text, bytes, hash);
+    struct horon_name *name = find_or_make(names, team, text, bytes, hash);
     if (name && name->refs++ == 0)
         leave_idle(names, name);
     pthread_mutex_unlock(&names->lock);
     return name;
 }
 
-bool horon_names_find(struct horon_names *names, uint64_t hash, char *text, size_t text_bytes)
+bool horon_names_find(struct horon_names *names, uint32_t team, uint64_t hash, char *text,
+                      size_t text_bytes)
 {
     pthread_mutex_lock(&names->lock);
-    const struct horon_name *name = names->buckets[hash & (names->bucket_count - 1)];
-    while (name && name->hash != hash)
+    const struct horon_name *name = *bucket_of(names, team, hash);
+    while (name && (name->hash != hash || name->team != team))
         name = name->next;
     if (name)
         snprintf(text, text_bytes, "%s", name->text);

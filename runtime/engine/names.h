@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Names in use on this rank, so that a duplicate in flight is refused at once by the thread that
- * submits it. An entry is shared by all requests of its name; its mark is taken by the one in
- * flight. Names that nothing refers to are remembered for their next use, so that a name that comes
- * again costs no memory; of too many the one that was not used for the longest time is forgotten.
+ * submits it. Each team has its own: what two of them call alike has nothing to do with each other.
+ * An entry is shared by all requests of its name; its mark is taken by the one in flight. Names
+ * that nothing refers to are remembered for their next use, so that a name that comes again costs
+ * no memory; of too many the one that was not used for the longest time is forgotten.
  */
 #ifndef HORON_ENGINE_NAMES_H
 #define HORON_ENGINE_NAMES_H
@@ -17,7 +18,8 @@
 
 struct horon_name {
     struct horon_name *next; /* in its bucket */
-    uint64_t hash;
+    uint64_t hash;           /* of the text */
+    uint32_t team;
     uint32_t refs; /* guarded by the table's lock */
     uint32_t bytes;
     _Atomic bool in_flight;
@@ -36,9 +38,10 @@ struct horon_names {
 horon_status_t horon_names_init(struct horon_names *names, size_t idle_max);
 void horon_names_deinit(struct horon_names *names);
 /** Finds or makes the entry and takes a reference. @return NULL: no memory */
-struct horon_name *horon_names_get(struct horon_names *names, const char *text);
+struct horon_name *horon_names_get(struct horon_names *names, uint32_t team, const char *text);
 /** Finds the text of a name that is in use. @return false: there is none with this hash */
-bool horon_names_find(struct horon_names *names, uint64_t hash, char *text, size_t text_bytes);
+bool horon_names_find(struct horon_names *names, uint32_t team, uint64_t hash, char *text,
+                      size_t text_bytes);
 /** Gives a reference back; after the last one the entry is idle. */
 void horon_names_put(struct horon_names *names, struct horon_name *name);
 

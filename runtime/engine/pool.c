@@ -48,13 +48,13 @@ static struct horon_request *take(struct horon_request_pool *pool)
 }
 
 horon_status_t horon_request_create(struct horon_request_pool *pool, const horon_descriptor_t *desc,
-                                    int rank, int size, struct horon_names *names,
+                                    struct horon_engine_team *team, struct horon_names *names,
                                     struct horon_request **request_out, struct horon_error *error)
 {
     struct horon_request *request = take(pool);
     if (!request)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a request");
-    horon_status_t status = horon_request_init(request, desc, rank, size, names, error);
+    horon_status_t status = horon_request_init(request, desc, team, names, error);
     if (status != HORON_OK)
         horon_request_destroy(pool, request, names);
     else

@@ -21,7 +21,7 @@ void horon_request_pool_deinit(struct horon_request_pool *pool);
 /** A request from the pool or the heap, made with horon_request_init(), which says the rest.
  * Thread: any. */
 horon_status_t horon_request_create(struct horon_request_pool *pool, const horon_descriptor_t *desc,
-                                    int rank, int size, struct horon_names *names,
+                                    struct horon_engine_team *team, struct horon_names *names,
                                     struct horon_request **request_out, struct horon_error *error);
 /** Thread: any. */
 void horon_request_destroy(struct horon_request_pool *pool, struct horon_request *request,

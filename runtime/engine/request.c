@@ -4,6 +4,7 @@
 #include "engine/request.h"
 
 #include "alloc.h"
+#include "engine/team.h"
 #include "versions.h"
 
 #include <stddef.h>
@@ -45,9 +46,10 @@ static horon_status_t check_memory(const horon_descriptor_t *desc, struct horon_
     return HORON_OK;
 }
 
-static horon_status_t check_enums(const horon_descriptor_t *desc, int size,
-                                  struct horon_error *error)
+static horon_status_t check_enums(const horon_descriptor_t *desc,
+                                  const struct horon_engine_team *team, struct horon_error *error)
 {
+    const int size = team->who.size;
     if (desc->verb >= HORON_VERB_COUNT)
         return horon_error_set(error, HORON_ERR_INVALID, "verb %u does not exist", desc->verb);
     if (desc->dtype >= HORON_DTYPE_COUNT)
@@ -56,7 +58,7 @@ static horon_status_t check_enums(const horon_descriptor_t *desc, int size,
         return horon_error_set(error, HORON_ERR_INVALID, "flags 0x%x are unknown", desc->flags);
     if (desc->reserved)
         return horon_error_set(error, HORON_ERR_INVALID, "reserved must be 0");
-    if (desc->process_set != 0)
+    if (desc->process_set != (int32_t)team->id)
         return horon_error_set(error, HORON_ERR_INVALID, "process set %d does not exist",
                                (int)desc->process_set);
     const struct horon_verb_row *row = &horon_verb_rows[desc->verb];
@@ -214,7 +216,7 @@ static horon_status_t take_name(struct horon_request *request, const char *name,
     if (name && request->in_order) {
         op->name_hash = horon_name_hash(name, strlen(name));
     } else if (name) {
-        request->name = horon_names_get(names, name);
+        request->name = horon_names_get(names, request->team->id, name);
         if (!request->name)
             return HORON_ERR_MEMORY;
         op->name = request->name->text;
@@ -247,7 +249,7 @@ static horon_status_t make_rows(struct horon_request *request)
 }
 
 horon_status_t horon_request_init(struct horon_request *request, const horon_descriptor_t *given,
-                                  int rank, int size, struct horon_names *names,
+                                  struct horon_engine_team *team, struct horon_names *names,
                                   struct horon_error *error)
 {
     horon_descriptor_t room;
@@ -255,7 +257,7 @@ horon_status_t horon_request_init(struct horon_request *request, const horon_des
     uint64_t element = 0;
     horon_status_t status = take_descriptor(given, &room, &desc, error);
     if (status == HORON_OK)
-        status = check_enums(desc, size, error);
+        status = check_enums(desc, team, error);
     if (status == HORON_OK)
         status = check_memory(desc, error);
     if (status == HORON_OK)
@@ -265,10 +267,11 @@ horon_status_t horon_request_init(struct horon_request *request, const horon_des
         status = take_shape(desc, &request->op, element, error);
     }
     if (status == HORON_OK)
-        status = check_buffers(desc, request->op.count, element, rank, error);
+        status = check_buffers(desc, request->op.count, element, team->who.rank, error);
     if (status != HORON_OK)
         return status;
-    request->size = size;
+    request->team = team;
+    request->size = team->who.size;
     fill_operation(request, desc);
     atomic_store_explicit(&request->refs, 1, memory_order_relaxed);
     request->start = (struct horon_post){.request = request, .kind = HORON_POST_START};

@@ -98,12 +98,13 @@ struct horon_request {
 };
 
 /**
- * Checks a descriptor and makes a request of it, IDLE, with one reference. Does not touch engine
- * state. The memory is all zero, or was left so by a former use but for its room for rows.
+ * Checks a descriptor and makes a request of it to @p team, which must be the process set that it
+ * says; IDLE, with one reference. Does not touch engine state. The memory is all zero, or was left
+ * so by a former use but for its room for rows.
  * @return OK | ERR_INVALID | ERR_UNSUPPORTED | ERR_MEMORY; the text says what is wrong
  */
 horon_status_t horon_request_init(struct horon_request *request, const horon_descriptor_t *desc,
-                                  int rank, int size, struct horon_names *names,
+                                  struct horon_engine_team *team, struct horon_names *names,
                                   struct horon_error *error);
 /** Frees what it holds; again is a no-op. */
 void horon_request_deinit(struct horon_request *request, struct horon_names *names);

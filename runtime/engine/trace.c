@@ -32,7 +32,7 @@ static void name_subject(struct horon_engine *engine, const struct horon_event *
                                                                  : "nonsense");
     else if (event->kind == HORON_EVENT_DEPARTED || event->kind == HORON_EVENT_FAILED)
         return;
-    else if (horon_names_find(&engine->names, event->subject, name, sizeof name))
+    else if (horon_names_find(&engine->names, event->team, event->subject, name, sizeof name))
         snprintf(text, text_bytes, "%s '%s'", horon_verb_name(event->verb), name);
     else if (event->subject)
         snprintf(text, text_bytes, "%s #%016llx", horon_verb_name(event->verb),

@@ -267,13 +267,12 @@ static void launch(struct sim_rank *rank, int number)
         }
         describe(rank, op, use, &desc, shape);
         horon_status_t status =
-            horon_request_create(&rank->ctx.pool, &desc, rank->rank, rank->sim->size,
+            horon_request_create(&rank->ctx.pool, &desc, horon_engine_job(rank->ctx.engine),
                                  horon_engine_names(rank->ctx.engine), &use->request, &error);
         if (status != HORON_OK)
             sim_fail(rank->sim, "cannot make %s: %s", op->name, error.text);
         assert(status == HORON_OK);
         use->request->context = &rank->ctx;
-        use->request->team = horon_engine_job(rank->ctx.engine);
         use->request->persistent = op->persistent;
     }
     if (use->request->name)

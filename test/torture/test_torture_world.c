@@ -63,7 +63,7 @@ static struct horon_request *submit(struct trial *trial, int rank, const horon_d
     struct horon_request *request = NULL;
     struct horon_error error = {0};
     horon_status_t status =
-        horon_request_create(&self->pool, desc, rank, trial->world->size,
+        horon_request_create(&self->pool, desc, horon_engine_job(self->engine),
                              horon_engine_names(self->engine), &request, &error);
     look_whom_it_hit(trial, rank);
     if (status != HORON_OK) {
@@ -74,7 +74,6 @@ static struct horon_request *submit(struct trial *trial, int rank, const horon_d
         memory_is_back(trial);
         return submit(trial, rank, desc);
     }
-    request->team = horon_engine_job(self->engine);
     request->callback_arg = self; /* no callback: free for world_release() */
     return request;
 }

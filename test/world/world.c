@@ -294,13 +294,17 @@ struct horon_request *world_submit_to(struct world *world, int rank, struct horo
     struct horon_request *request = NULL;
     struct horon_error error = {0};
     struct world_rank *self = &world->ranks[rank];
-    horon_status_t status =
-        horon_request_create(&self->pool, desc, team->who.rank, team->who.size,
-                             horon_engine_names(self->engine), &request, &error);
+    horon_descriptor_t of_team = *desc;
+    of_team.process_set = (int32_t)team->id;
+    horon_status_t status = horon_request_create(
+        &self->pool, &of_team, team, horon_engine_names(self->engine), &request, &error);
     if (status != HORON_OK)
         fprintf(stderr, "%s\n", error.text);
     assert(status == HORON_OK);
-    request->team = team;
+    if (request->name) { /* a test never has two of a name in flight in one team */
+        const bool was_in_flight = atomic_exchange(&request->name->in_flight, true);
+        assert(!was_in_flight);
+    }
     request->callback_arg = self; /* no callback: free for world_release() */
     atomic_store(&request->refs, 2);
     atomic_store(&request->state, HORON_REQUEST_FLYING);

@@ -5,6 +5,7 @@
 
 #undef NDEBUG
 #include "engine/pool.h"
+#include "engine/team.h"
 
 #include "alloc.h"
 
@@ -23,6 +24,7 @@
 #define SIZE 3
 
 struct bed {
+    struct horon_engine_team team; /* its place alone */
     struct horon_names names;
     struct horon_request_pool pool; /* keeps none */
     struct horon_error error;
@@ -35,6 +37,8 @@ static inline int make(void **state)
     struct bed *bed = calloc(1, sizeof *bed);
     *state = bed;
     horon_request_pool_init(&bed->pool);
+    bed->team.who.rank = RANK;
+    bed->team.who.size = SIZE;
     return horon_names_init(&bed->names, 0);
 }
 
@@ -69,7 +73,7 @@ static inline horon_status_t create(struct bed *bed, const horon_descriptor_t *d
 {
     bed->error = (struct horon_error){0};
     bed->request = NULL;
-    return horon_request_create(&bed->pool, desc, RANK, SIZE, &bed->names, &bed->request,
+    return horon_request_create(&bed->pool, desc, &bed->team, &bed->names, &bed->request,
                                 &bed->error);
 }
 

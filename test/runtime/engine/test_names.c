@@ -19,21 +19,21 @@ static void test_names_of_one_text_are_one_entry(void **state)
     struct horon_names names;
     (void)state;
     assert_int_equal(horon_names_init(&names, 0), HORON_OK);
-    struct horon_name *a = horon_names_get(&names, "a"), *b = horon_names_get(&names, "b");
+    struct horon_name *a = horon_names_get(&names, 0, "a"), *b = horon_names_get(&names, 0, "b");
     assert_non_null(a);
     assert_ptr_not_equal(a, b);
     assert_string_equal(a->text, "a");
     assert_false(atomic_load(&a->in_flight));
     atomic_store(&a->in_flight, true);
-    assert_ptr_equal(horon_names_get(&names, "a"), a);
+    assert_ptr_equal(horon_names_get(&names, 0, "a"), a);
     assert_int_equal(names.entry_count, 2);
     horon_names_put(&names, a);
     assert_int_equal(names.entry_count, 2); /* one refers to it still */
-    assert_true(atomic_load(&horon_names_get(&names, "a")->in_flight));
+    assert_true(atomic_load(&horon_names_get(&names, 0, "a")->in_flight));
     horon_names_put(&names, a);
     horon_names_put(&names, a);
     assert_int_equal(names.entry_count, 1);
-    a = horon_names_get(&names, "a"); /* it died with its last reference, and its mark */
+    a = horon_names_get(&names, 0, "a"); /* it died with its last reference, and its mark */
     assert_false(atomic_load(&a->in_flight));
     horon_names_put(&names, a);
     horon_names_put(&names, b);
@@ -50,7 +50,7 @@ static void test_names_differ_in_any_byte_and_length(void **state)
     (void)state;
     assert_int_equal(horon_names_init(&names, 0), HORON_OK);
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        all[i] = horon_names_get(&names, texts[i]);
+        all[i] = horon_names_get(&names, 0, texts[i]);
         assert_string_equal(all[i]->text, texts[i]);
         for (size_t k = 0; k < i; k++)
             assert_ptr_not_equal(all[k], all[i]);
@@ -70,13 +70,13 @@ static void test_names_by_the_thousand_are_found_while_the_table_grows(void **st
     size_t buckets = names.bucket_count;
     for (int i = 0; i < COUNT; i++) {
         snprintf(text, sizeof text, "layer.%d.weight", i);
-        all[i] = horon_names_get(&names, text);
+        all[i] = horon_names_get(&names, 0, text);
         assert_non_null(all[i]);
     }
     assert_true(names.bucket_count >= COUNT / 2 && names.bucket_count > buckets);
     for (int i = 0; i < COUNT; i++) {
         snprintf(text, sizeof text, "layer.%d.weight", i);
-        assert_ptr_equal(horon_names_get(&names, text), all[i]);
+        assert_ptr_equal(horon_names_get(&names, 0, text), all[i]);
         horon_names_put(&names, all[i]);
     }
     for (int i = 0; i < COUNT; i++)
@@ -94,7 +94,7 @@ static void *get_and_put(void *arg)
     for (int i = 0; i < 20000; i++) {
         char text[16];
         snprintf(text, sizeof text, "n%d", i % 200);
-        struct horon_name *name = horon_names_get(names, text);
+        struct horon_name *name = horon_names_get(names, 0, text);
         if (!atomic_exchange(&name->in_flight, true)) {
             marked++;
             atomic_store(&name->in_flight, false);
@@ -128,22 +128,46 @@ static void test_names_that_are_idle_are_remembered_up_to_a_limit(void **state)
     struct horon_name *a, *b, *c;
     (void)state;
     assert_int_equal(horon_names_init(&names, 2), HORON_OK);
-    a = horon_names_get(&names, "a");
-    b = horon_names_get(&names, "b");
+    a = horon_names_get(&names, 0, "a");
+    b = horon_names_get(&names, 0, "b");
     horon_names_put(&names, a);
     horon_names_put(&names, b);
     assert_int_equal(names.entry_count, 2);
-    assert_ptr_equal(horon_names_get(&names, "a"), a);
+    assert_ptr_equal(horon_names_get(&names, 0, "a"), a);
     horon_names_put(&names, a);
-    c = horon_names_get(&names, "c");
+    c = horon_names_get(&names, 0, "c");
     assert_int_equal(names.entry_count, 3); /* two idle, and one that is used */
     horon_names_put(&names, c);
     assert_int_equal(names.entry_count, 2);
-    assert_ptr_equal(horon_names_get(&names, "a"), a); /* it was b that was forgotten */
-    assert_ptr_equal(horon_names_get(&names, "c"), c);
+    assert_ptr_equal(horon_names_get(&names, 0, "a"), a); /* it was b that was forgotten */
+    assert_ptr_equal(horon_names_get(&names, 0, "c"), c);
     assert_int_equal(names.idle_count, 0);
     horon_names_put(&names, c);
     horon_names_put(&names, a);
+    horon_names_deinit(&names);
+}
+
+static void test_names_of_two_teams_are_two_entries(void **state)
+{
+    struct horon_names names;
+    char text[8] = "";
+    (void)state;
+    assert_int_equal(horon_names_init(&names, 0), HORON_OK);
+    struct horon_name *a = horon_names_get(&names, 0, "a"), *b = horon_names_get(&names, 7, "a");
+    assert_ptr_not_equal(a, b);
+    assert_true(a->hash == b->hash);
+    atomic_store(&a->in_flight, true);
+    assert_false(atomic_load(&b->in_flight));
+    assert_ptr_equal(horon_names_get(&names, 7, "a"), b);
+    horon_names_put(&names, b);
+    assert_true(horon_names_find(&names, 7, b->hash, text, sizeof text));
+    assert_string_equal(text, "a");
+    assert_false(horon_names_find(&names, 8, b->hash, text, sizeof text));
+    horon_names_put(&names, b);
+    assert_false(horon_names_find(&names, 7, a->hash, text, sizeof text));
+    assert_true(horon_names_find(&names, 0, a->hash, text, sizeof text));
+    horon_names_put(&names, a);
+    assert_int_equal(names.entry_count, 0);
     horon_names_deinit(&names);
 }
 
@@ -162,6 +186,7 @@ int main(void)
         cmocka_unit_test(test_names_by_the_thousand_are_found_while_the_table_grows),
         cmocka_unit_test(test_names_are_shared_by_threads),
         cmocka_unit_test(test_names_that_are_idle_are_remembered_up_to_a_limit),
+        cmocka_unit_test(test_names_of_two_teams_are_two_entries),
         cmocka_unit_test(test_names_never_made_may_be_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
 /* Requests to use again: what stays of one is its memory, and nothing else. */
 #undef NDEBUG
 #include "engine/pool.h"
+#include "engine/team.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,6 +15,7 @@
 #define SIZE 3
 
 struct bed {
+    struct horon_engine_team team; /* its place alone */
     struct horon_names names;
     struct horon_request_pool pool;
     struct horon_error error;
@@ -32,7 +34,7 @@ static struct horon_request *make(struct bed *bed, horon_verb_t verb, uint64_t c
     desc.src = data;
     desc.dst = verb == HORON_ALLGATHER ? NULL : data;
     assert_int_equal(
-        horon_request_create(&bed->pool, &desc, RANK, SIZE, &bed->names, &request, &bed->error),
+        horon_request_create(&bed->pool, &desc, &bed->team, &bed->names, &request, &bed->error),
         expected);
     return request;
 }
@@ -44,6 +46,7 @@ static void test_pool_keeps_memory_and_nothing_else(void **state)
     (void)state;
     assert_int_equal(horon_names_init(&bed.names, 0), HORON_OK);
     horon_request_pool_init(&bed.pool);
+    bed.team = (struct horon_engine_team){.who = {.rank = RANK, .size = SIZE}};
     bed.pool.limit = 1;
     struct horon_request *first = make(&bed, HORON_ALLGATHER, 4, HORON_OK);
     struct horon_request *second = make(&bed, HORON_ALLGATHER, 4, HORON_OK);

@@ -273,11 +273,10 @@ static struct horon_request *prepare(struct world *world, int rank, const char *
     struct horon_error error = {0};
     horon_descriptor_t desc = sum(name, data);
     struct world_rank *self = &world->ranks[rank];
-    assert_int_equal(horon_request_create(&self->pool, &desc, rank, world->size,
+    assert_int_equal(horon_request_create(&self->pool, &desc, horon_engine_job(self->engine),
                                           horon_engine_names(self->engine), &request, &error),
                      HORON_OK);
     request->persistent = true;
-    request->team = horon_engine_job(self->engine);
     request->callback_arg = self; /* as world_submit() */
     return request;
 }
@@ -395,13 +394,12 @@ static void test_posts_chain_is_taken_as_if_posted_one_by_one(void **state)
             horon_descriptor_t desc = sum(NULL, &data[rank][i]);
             struct horon_error error = {0};
             data[rank][i] = (float)(i + 1);
-            assert_int_equal(horon_request_create(&self->pool, &desc, rank, 2,
-                                                  horon_engine_names(self->engine),
-                                                  &requests[rank][i], &error),
-                             HORON_OK);
+            assert_int_equal(
+                horon_request_create(&self->pool, &desc, horon_engine_job(self->engine),
+                                     horon_engine_names(self->engine), &requests[rank][i], &error),
+                HORON_OK);
             struct horon_request *request = requests[rank][i];
             request->callback_arg = self;
-            request->team = horon_engine_job(self->engine);
             atomic_store(&request->refs, 2);
             atomic_store(&request->state, HORON_REQUEST_FLYING);
             request->start.next = i ? &requests[rank][i - 1]->start : NULL;
