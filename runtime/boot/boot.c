@@ -135,8 +135,6 @@ static horon_status_t join_alone(struct horon_joining *j, struct horon_error *er
                                                 (const char(*)[64])j->boot->ranks.names, error);
     if (status == HORON_OK)
         status = horon_step_check_settings(j, error);
-    if (status == HORON_OK)
-        status = horon_share_create(&j->boot->pump, j->mine.name, &j->share, error);
     j->doing = "sharing memory";
     return status == HORON_OK ? horon_step_share(j, error) : status;
 }

@@ -17,7 +17,7 @@
 #include "boot/store/store.h"
 
 /** Of a rank with others; steps.c lists them. */
-#define HORON_STEP_COUNT 4
+#define HORON_STEP_COUNT 3
 
 /** One rank that joins. Owner: horon_boot(). */
 struct horon_joining {
@@ -42,7 +42,6 @@ struct horon_joining {
     int host_listener;                /* until the host takes it */
     struct horon_share *share;
     struct horon_listeners listeners;
-    bool host_known;               /* leader_of[our rank] is true */
     int missing;                   /* connections to other hosts */
     struct horon_error link_error; /* the first that failed */
     struct horon_blobs blobs;      /* of this round, without how each rank fared */

@@ -358,7 +358,7 @@ void horon_links_destroy(struct horon_links *links)
         return;
     while (links->calls)
         end_call(links->calls);
-    for (int way = 0; way < HORON_WAY_COUNT; way++)
+    for (enum horon_way way = 0; way < HORON_WAY_COUNT; way++)
         horon_links_stop_listening(links, way);
     horon_free(links);
 }

@@ -2,7 +2,13 @@
 /* Opens the TCP sockets at which other hosts reach this rank, and says where they are. */
 #include "boot/listen.h"
 
+#include "boot/auth.h"
+#include "boot/process.h"
+
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 /* One socket of each family for all addresses, or one for each address that was chosen. */
@@ -80,4 +86,34 @@ void horon_listeners_close(struct horon_listeners *listeners)
     for (int i = 0; i < listeners->count; i++)
         close(listeners->fds[i]);
     listeners->count = 0;
+}
+
+/* Without pidfds deaths could not be seen: sharing memory would not be safe. */
+horon_status_t horon_listen_on_host(int rank, char *name, size_t name_bytes, int *fd_out,
+                                    struct horon_fds *fds, const struct horon_log *log,
+                                    struct horon_error *error)
+{
+    uint64_t random[2];
+    struct horon_address address;
+    const int pidfd = horon_process_open_self();
+    name[0] = 0;
+    *fd_out = -1;
+    if (pidfd >= 0) {
+        close(pidfd);
+        horon_status_t status = horon_random(random, sizeof random, error);
+        if (status != HORON_OK)
+            return status;
+        snprintf(name, name_bytes, "horon-%d-%016" PRIx64 "%016" PRIx64, rank, random[0],
+                 random[1]);
+        horon_address_abstract(name, &address);
+        horon_fds_hold(fds);
+        *fd_out = horon_fds_note(fds, horon_address_listen(&address));
+        horon_fds_release(fds);
+    }
+    if (*fd_out >= 0)
+        return HORON_OK;
+    HORON_LOG_WARN(log, "no shared memory: no %s (%s)", pidfd < 0 ? "pidfd" : "unix socket",
+                   strerrordesc_np(errno));
+    name[0] = 0;
+    return HORON_OK;
 }

@@ -35,6 +35,26 @@ int horon_process_open(int socket)
     return peer.pid > 0 ? (int)syscall(SYS_pidfd_open, peer.pid, 0) : -1;
 }
 
+int horon_process_open_self(void)
+{
+    return (int)syscall(SYS_pidfd_open, getpid(), 0);
+}
+
+/* Of a socket that is not connected a kernel that knows the option says so. */
+bool horon_process_opens_any(void)
+{
+    int pidfd = -1;
+    socklen_t bytes = sizeof pidfd;
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool known = fd >= 0 && (getsockopt(fd, SOL_SOCKET, PEER_PIDFD, &pidfd, &bytes) == 0 ||
+                                   errno != ENOPROTOOPT);
+    if (fd >= 0)
+        close(fd);
+    if (pidfd >= 0)
+        close(pidfd);
+    return known;
+}
+
 void horon_process_name(int socket, char *text, size_t text_bytes)
 {
     struct ucred peer;

@@ -12,6 +12,12 @@ bool horon_process_is_our_user(int socket);
 /** @return a descriptor that is readable once it has ended, the caller's; or -1 with errno */
 int horon_process_open(int socket);
 
+/** Likewise of this process. */
+int horon_process_open_self(void);
+
+/** Can processes of another pid namespace be watched, too? */
+bool horon_process_opens_any(void);
+
 /** Writes "process 1234" or "process 1234 of user 1000". */
 void horon_process_name(int socket, char *text, size_t text_bytes);
 

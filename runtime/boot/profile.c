@@ -6,7 +6,8 @@
  */
 #include "boot/profile.h"
 
-#include <errno.h>
+#include "boot/process.h"
+
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,28 +15,44 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-/* First line of a file; "" if it cannot be read. */
-static void read_line(const char *path, char *text, size_t text_bytes)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd < 0 ? 0 : read(fd, text, text_bytes - 1);
-    if (fd >= 0)
-        close(fd);
-    text[got > 0 ? got : 0] = 0;
-    text[strcspn(text, "\n")] = 0;
-}
-
-/* The path means something within its namespace only. */
-static uint64_t hash_of_group(void)
+/* @return 0 if it cannot be read */
+static uint64_t hash_of_file(const char *path, uint64_t seed)
 {
     char text[1024];
-    struct stat names;
-    int fd = open("/proc/self/cgroup", O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t got = fd < 0 ? 0 : read(fd, text, sizeof text);
     if (fd >= 0)
         close(fd);
-    const uint64_t space = stat("/proc/self/ns/cgroup", &names) == 0 ? (uint64_t)names.st_ino : 0;
-    return XXH3_64bits_withSeed(text, got > 0 ? (size_t)got : 0, space);
+    return got > 0 ? XXH3_64bits_withSeed(text, (size_t)got, seed) : 0;
+}
+
+/* Adds what tells a namespace from others. @return 0 if that is not known, or @p so_far is 0 */
+static uint64_t add_namespace(uint64_t so_far, const char *proc, const char *name)
+{
+    char path[256];
+    struct stat about;
+    snprintf(path, sizeof path, "%s/self/ns/%s", proc, name);
+    if (so_far == 0 || stat(path, &about) != 0)
+        return 0;
+    const uint64_t id[] = {(uint64_t)about.st_dev, (uint64_t)about.st_ino};
+    return XXH3_64bits_withSeed(id, sizeof id, so_far);
+}
+
+uint64_t horon_profile_machine(const char *proc)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/sys/kernel/random/boot_id", proc);
+    return add_namespace(hash_of_file(path, 0), proc, "net");
+}
+
+/* Who cannot be watched must not share memory: its death would be missed, but for a time limit. */
+uint64_t horon_profile_host(const struct horon_profile *profile)
+{
+    const uint64_t user = geteuid();
+    uint64_t host = add_namespace(profile->machine, "/proc", "user");
+    if (!horon_process_opens_any())
+        host = add_namespace(host, "/proc", "pid");
+    return host ? XXH3_64bits_withSeed(&user, sizeof user, host) : 0;
 }
 
 static horon_status_t write_settings(struct horon_profile *profile,
@@ -61,16 +78,12 @@ static horon_status_t write_settings(struct horon_profile *profile,
 horon_status_t horon_profile_fill(struct horon_profile *profile, const struct horon_config *config,
                                   struct horon_error *error)
 {
-    struct stat network;
     memset(profile, 0, sizeof *profile);
     if (gethostname(profile->name, sizeof profile->name - 1) != 0 || !profile->name[0])
         snprintf(profile->name, sizeof profile->name, "unnamed");
-    read_line("/proc/sys/kernel/random/boot_id", profile->boot_id, sizeof profile->boot_id);
-    if (stat("/proc/self/ns/net", &network) == 0) {
-        profile->network[0] = (uint64_t)network.st_dev;
-        profile->network[1] = (uint64_t)network.st_ino;
-    }
-    profile->group = hash_of_group();
+    profile->machine = horon_profile_machine("/proc");
+    /* the path means something within its namespace only */
+    profile->group = hash_of_file("/proc/self/cgroup", add_namespace(1, "/proc", "cgroup"));
     /* not the affinity of this thread, which is for the ranks to share out */
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     profile->cores = cores > 0 ? (uint32_t)cores : 0;
@@ -83,9 +96,8 @@ void horon_profile_encode(struct horon_writer *out, const struct horon_profile *
     horon_write_bytes(out, profile->member, sizeof profile->member);
     horon_write_u64(out, profile->job);
     horon_write_string(out, profile->name);
-    horon_write_string(out, profile->boot_id);
-    horon_write_u64(out, profile->network[0]);
-    horon_write_u64(out, profile->network[1]);
+    horon_write_u64(out, profile->machine);
+    horon_write_u64(out, profile->host);
     horon_write_u64(out, profile->group);
     horon_write_u32(out, profile->cores);
     horon_write_string(out, profile->socket);
@@ -101,9 +113,8 @@ bool horon_profile_decode(struct horon_reader *in, struct horon_profile *profile
     memcpy(profile->member, member, sizeof profile->member);
     profile->job = horon_read_u64(in);
     horon_read_string(in, profile->name, sizeof profile->name);
-    horon_read_string(in, profile->boot_id, sizeof profile->boot_id);
-    profile->network[0] = horon_read_u64(in);
-    profile->network[1] = horon_read_u64(in);
+    profile->machine = horon_read_u64(in);
+    profile->host = horon_read_u64(in);
     profile->group = horon_read_u64(in);
     profile->cores = horon_read_u32(in);
     horon_read_string(in, profile->socket, sizeof profile->socket);
@@ -115,12 +126,6 @@ bool horon_profile_decode(struct horon_reader *in, struct horon_profile *profile
 uint32_t horon_profile_cores(uint32_t a, uint32_t b)
 {
     return a && (!b || a < b) ? a : b;
-}
-
-bool horon_profile_same_machine(const struct horon_profile *a, const struct horon_profile *b)
-{
-    return a->boot_id[0] && strcmp(a->boot_id, b->boot_id) == 0 && a->network[1] != 0 &&
-           a->network[0] == b->network[0] && a->network[1] == b->network[1];
 }
 
 horon_status_t horon_profile_check_settings(const struct horon_profile *mine, int my_rank,

@@ -18,18 +18,19 @@
 /** First round: who and where I am. */
 struct horon_profile {
     uint8_t member[HORON_MEMBER_BYTES];
-    uint64_t job;        /* random; rank 0's becomes the job's */
-    char name[64];       /* of the host, for people */
-    char boot_id[40];    /* of the running kernel; "": not known */
-    uint64_t network[2]; /* device and inode of the network namespace; 0, 0: not known */
-    uint64_t group;      /* hash of the memory control group's path: equal ones share a limit */
-    uint32_t cores;      /* that are online, as this process sees it; 0: not known */
-    char socket[HORON_PROFILE_SOCKET_BYTES]; /* abstract unix socket; "": shares no memory */
+    uint64_t job;  /* random; rank 0's becomes the job's */
+    char name[64]; /* of the host, for people */
+    /* Hashes; of two that are equal, and not 0: */
+    uint64_t machine; /* loopback and abstract sockets lead from one rank to the other */
+    uint64_t host;    /* the ranks share memory */
+    uint64_t group;   /* their memory counts against one control group's limit */
+    uint32_t cores;   /* that are online, as this process sees it; 0: not known */
+    char socket[HORON_PROFILE_SOCKET_BYTES]; /* abstract unix socket, or "" */
     uint64_t settings_hash;
     char settings[HORON_PROFILE_SETTINGS_BYTES]; /* "NAME=value\n" of all that must agree */
 };
 
-/** Fills all but job and socket. */
+/** Fills all but job, socket and host. */
 horon_status_t horon_profile_fill(struct horon_profile *profile, const struct horon_config *config,
                                   struct horon_error *error);
 
@@ -37,8 +38,12 @@ void horon_profile_encode(struct horon_writer *out, const struct horon_profile *
 /** @return false if the bytes are no profile */
 bool horon_profile_decode(struct horon_reader *in, struct horon_profile *profile);
 
-/** May these two share memory, as far as one can know without trying? */
-bool horon_profile_same_machine(const struct horon_profile *a, const struct horon_profile *b);
+/** @return the profile's machine: of the running kernel and the network namespace. @param proc
+ * "/proc", or a directory like it for tests */
+uint64_t horon_profile_machine(const char *proc);
+
+/** @return the profile's host: its machine, and processes that may see each other there. */
+uint64_t horon_profile_host(const struct horon_profile *profile);
 
 /** The fewest cores that somebody sees of a host, of two counts; 0 counts for nothing. */
 uint32_t horon_profile_cores(uint32_t a, uint32_t b);

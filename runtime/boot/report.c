@@ -76,8 +76,7 @@ void horon_report_joined(const struct horon_joining *j)
         ms[i] = (double)(j->step_end_ns[i] - (i ? j->step_end_ns[i - 1] : j->begun_ns)) / 1e6;
     HORON_LOG_DEBUG(
         j->log,
-        "joined %d ranks on %d host%s: met in %.1f ms, found this host's in %.1f, shared "
-        "memory in %.1f, connected in %.1f",
+        "joined %d ranks on %d host%s: met in %.1f ms, shared memory in %.1f, connected in %.1f",
         topology->size, topology->host_count, topology->host_count == 1 ? "" : "s", ms[0], ms[1],
-        ms[2], ms[3]);
+        ms[2]);
 }

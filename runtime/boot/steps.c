@@ -6,11 +6,10 @@
  * same reason, and nobody waits for a rank that has given up. The table at the end has them in
  * order:
  *
- *     what a rank does by itself        what the round tells all
- *     looks at its settings             its profile: who and where       -> who may share memory
- *     tries to reach its host's lowest  which one it reached             -> the topology
- *     shares memory with its host       where it listens, if there are several hosts
- *     connects to other hosts           everybody has everything
+ *     what a rank does by itself     what the round tells all
+ *     looks at its settings          its profile: who and where -> the topology, the same
+ * everywhere shares memory with its host    where it listens, if there are several hosts connects
+ * to other hosts        everybody has everything
  */
 #include "boot/joining.h"
 
@@ -45,8 +44,11 @@ static horon_status_t open_socket(struct horon_joining *j, struct horon_error *e
         status = horon_step_check_settings(j, error);
     if (status != HORON_OK || !j->config->shm_enabled)
         return status;
-    return horon_share_listen(j->id.rank, j->mine.socket, sizeof j->mine.socket, &j->host_listener,
-                              &j->boot->fds, j->log, error);
+    status = horon_listen_on_host(j->id.rank, j->mine.socket, sizeof j->mine.socket,
+                                  &j->host_listener, &j->boot->fds, j->log, error);
+    if (status == HORON_OK && j->host_listener >= 0)
+        j->mine.host = horon_profile_host(&j->mine);
+    return status;
 }
 
 static void give_profile(const struct horon_joining *j, struct horon_writer *out)
@@ -61,21 +63,19 @@ static horon_status_t take_profile(struct horon_joining *j, int rank, struct hor
     if (!horon_profile_decode(in, profile))
         return horon_error_set(error, HORON_ERR_PROTO,
                                "rank %d put an unreadable profile into the store", rank);
-    struct horon_rank_info *info = &j->boot->ranks.infos[rank];
+    struct horon_rank_info *infos = j->boot->ranks.infos, *info = &infos[rank];
     memcpy(j->boot->ranks.names[rank], profile->name, sizeof profile->name);
     memcpy(info->socket, profile->socket, sizeof profile->socket);
     memcpy(info->member, profile->member, sizeof profile->member);
     info->group = profile->group;
     info->cores = profile->cores;
-    info->same_machine = horon_profile_same_machine(&j->mine, profile);
+    info->same_machine = profile->machine && profile->machine == j->mine.machine;
+    info->host = profile->host;
+    j->leader_of[rank] = 0;
+    while (j->leader_of[rank] < rank &&
+           !(info->host && infos[j->leader_of[rank]].host == info->host))
+        j->leader_of[rank]++;
     return rank ? horon_profile_check_settings(&j->profiles[0], 0, profile, rank, error) : HORON_OK;
-}
-
-static horon_status_t know_job(struct horon_joining *j, struct horon_error *error)
-{
-    (void)error;
-    j->boot->job_id = j->hello.job = j->profiles[0].job;
-    return HORON_OK;
 }
 
 /* ---- Connections, as they come ---- */
@@ -89,7 +89,7 @@ static bool is_linked(const struct horon_joining *j, int rank)
 static bool wanted(void *arg, int rank, enum horon_way way)
 {
     const struct horon_joining *j = arg;
-    return way == HORON_WAY_HOST ? rank > j->id.rank : j->boot->socket_of[rank] < 0;
+    return way == HORON_WAY_HOST ? horon_share_wants(j->share, rank) : j->boot->socket_of[rank] < 0;
 }
 
 static void opened(void *arg, int rank, enum horon_way way, const struct horon_proven *proven)
@@ -102,83 +102,19 @@ static void opened(void *arg, int rank, enum horon_way way, const struct horon_p
         assert(j->missing >= 0);
         return;
     }
-    if (rank < j->id.rank) {
-        j->leader_of[j->id.rank] = rank;
-        j->host_known = true;
-    }
     horon_share_add(j->share, rank, proven->fd);
 }
 
-/* Not to reach the leader is no failure, only a host more. */
 static void failed(void *arg, int rank, enum horon_way way, const struct horon_error *why)
 {
     struct horon_joining *j = arg;
-    if (way == HORON_WAY_HOST) {
-        HORON_LOG_WARN(j->log, "no shared memory with rank %d: %s", rank, why->text);
-        j->host_known = true;
-    } else if (j->link_error.status == HORON_OK) {
-        j->link_error = *why;
-    }
+    (void)rank;
+    if (j->link_error.status == HORON_OK)
+        horon_error_set(&j->link_error, why->status, "%.900s%s", why->text,
+                        way == HORON_WAY_HOST ? " (HORON_SHM=0 does without shared memory)" : "");
 }
 
 /* ---- Hosts ---- */
-
-static horon_status_t ask_leader(struct horon_joining *j, struct horon_error *error)
-{
-    (void)error;
-    return j->host_known ? HORON_OK : HORON_AGAIN;
-}
-
-/* The lowest rank that may share memory with us; ourselves, if that is us or none may. */
-static int find_candidate(const struct horon_joining *j)
-{
-    const struct horon_rank_info *infos = j->boot->ranks.infos;
-    int rank = 0;
-    while (rank < j->id.rank &&
-           !(j->mine.socket[0] && infos[rank].socket[0] && infos[rank].same_machine))
-        rank++;
-    return rank;
-}
-
-static horon_status_t leader_is_late(struct horon_joining *j, char *text, size_t text_bytes)
-{
-    const int rank = find_candidate(j);
-    snprintf(text, text_bytes, "rank %d (%s), the lowest one, does not answer", rank,
-             j->boot->ranks.names[rank]);
-    return HORON_ERR_TIMEOUT;
-}
-
-/* Candidates (same kernel, same network namespace) try: each connects to the lowest one and proves
- * the key. Who succeeds is of its host; who does not leads a host of its own. A process that the
- * leader cannot watch (another user's, another pid namespace) is not let in: it would be missed
- * only by a time limit if it died. */
-static horon_status_t find_host(struct horon_joining *j, struct horon_error *error)
-{
-    struct horon_links_options options = {
-        .pump = &j->boot->pump,
-        .key = j->boot->key,
-        .hello = j->hello,
-        .ranks = &j->boot->ranks,
-        .log = j->log,
-        .user = {.wanted = wanted, .opened = opened, .failed = failed, .arg = j}};
-    const int leader = find_candidate(j);
-    options.hello.role = HORON_ROLE_PEER;
-    j->leader_of[j->id.rank] = j->id.rank;
-    horon_status_t status = horon_share_create(&j->boot->pump, j->mine.name, &j->share, error);
-    if (status == HORON_OK)
-        status = horon_links_create(&options, &j->boot->links, error);
-    if (status == HORON_OK && leader != j->id.rank) {
-        status = horon_links_open(j->boot->links, leader, HORON_WAY_HOST, UINT64_MAX, error);
-        return status == HORON_OK ? horon_joining_wait(j, ask_leader, leader_is_late, error)
-                                  : status;
-    }
-    j->host_known = true;
-    if (status == HORON_OK && j->host_listener >= 0)
-        status = horon_links_listen(j->boot->links, HORON_WAY_HOST, &j->host_listener, 1, error);
-    if (status == HORON_OK)
-        j->host_listener = -1;
-    return status;
-}
 
 static horon_status_t check_host_sizes(const struct horon_joining *j, struct horon_error *error)
 {
@@ -207,43 +143,57 @@ static uint32_t cores_of_host(const struct horon_joining *j)
     return least;
 }
 
-static void give_leader(const struct horon_joining *j, struct horon_writer *out)
-{
-    horon_write_u32(out, (uint32_t)j->leader_of[j->id.rank]);
-}
-
-static horon_status_t take_leader(struct horon_joining *j, int rank, struct horon_reader *in,
-                                  struct horon_error *error)
-{
-    (void)error;
-    j->leader_of[rank] = (int)horon_read_u32(in);
-    return HORON_OK;
-}
-
-/* Every rank knows every rank's leader: the same topology everywhere. */
 static horon_status_t know_hosts(struct horon_joining *j, struct horon_error *error)
 {
+    struct horon_boot *boot = j->boot;
+    struct horon_links_options options = {
+        .pump = &boot->pump,
+        .key = boot->key,
+        .hello = j->hello,
+        .ranks = &boot->ranks,
+        .log = j->log,
+        .user = {.wanted = wanted, .opened = opened, .failed = failed, .arg = j}};
+    boot->job_id = options.hello.job = j->profiles[0].job;
+    options.hello.role = HORON_ROLE_PEER;
     horon_status_t status =
-        horon_topology_init(&j->boot->topology, j->id.rank, j->id.size, j->leader_of,
-                            (const char(*)[64])j->boot->ranks.names, error);
+        horon_topology_init(&boot->topology, j->id.rank, j->id.size, j->leader_of,
+                            (const char(*)[64])boot->ranks.names, error);
+    if (status == HORON_OK)
+        status = check_host_sizes(j, error);
     if (status != HORON_OK)
         return status;
-    j->boot->cores = cores_of_host(j);
-    return check_host_sizes(j, error);
+    boot->cores = cores_of_host(j);
+    return horon_links_create(&options, &boot->links, error);
 }
 
 /* ---- Shared memory ---- */
 
 static horon_status_t ask_shared(struct horon_joining *j, struct horon_error *error)
 {
-    return horon_share_state(j->share, error);
+    if (j->link_error.status != HORON_OK)
+        *error = j->link_error;
+    return j->link_error.status != HORON_OK ? j->link_error.status
+                                            : horon_share_state(j->share, error);
 }
 
 static horon_status_t host_is_late(struct horon_joining *j, char *text, size_t text_bytes)
 {
+    const int rank = horon_share_awaited(j->share);
     j->others_failed = true;
-    snprintf(text, text_bytes, "a rank of this host does not go on");
+    snprintf(text, text_bytes, "rank %d (%s) does not go on", rank, j->boot->ranks.names[rank]);
     return HORON_ERR_TIMEOUT;
+}
+
+/* The leader listens, the others connect to it. */
+static horon_status_t meet_on_host(struct horon_joining *j, int leader, struct horon_error *error)
+{
+    if (leader != j->id.rank)
+        return horon_links_open(j->boot->links, leader, HORON_WAY_HOST, UINT64_MAX, error);
+    horon_status_t status =
+        horon_links_listen(j->boot->links, HORON_WAY_HOST, &j->host_listener, 1, error);
+    if (status == HORON_OK)
+        j->host_listener = -1;
+    return status;
 }
 
 horon_status_t horon_step_share(struct horon_joining *j, struct horon_error *error)
@@ -252,7 +202,8 @@ horon_status_t horon_step_share(struct horon_joining *j, struct horon_error *err
     const int host = topology->host_of[j->id.rank];
     const int host_size = horon_topology_host_size(topology, host);
     struct horon_share_options options = {
-        .topology = topology,
+        .pump = &j->boot->pump,
+        .boot = j->boot,
         .control_bytes = j->caller->control_bytes(j->config, host_size),
         .arena_bytes = j->caller->arena_bytes(j->config, host_size, topology->size)};
     for (int i = 0; i < host_size; i++)
@@ -263,7 +214,9 @@ horon_status_t horon_step_share(struct horon_joining *j, struct horon_error *err
     horon_status_t status = horon_descriptors_need(2 * (host_size - 1) + PASSING_DESCRIPTORS,
                                                    "sharing memory with this host's ranks", error);
     if (status == HORON_OK)
-        status = horon_share_start(j->share, &options, j->boot, error);
+        status = horon_share_create(&options, &j->share, error);
+    if (status == HORON_OK && host_size > 1)
+        status = meet_on_host(j, horon_topology_leader(topology, host), error);
     return status == HORON_OK ? horon_joining_wait(j, ask_shared, host_is_late, error) : status;
 }
 
@@ -355,12 +308,6 @@ const struct horon_step horon_steps[HORON_STEP_COUNT] = {
      .round_words = "meeting the other ranks",
      .give = give_profile,
      .take = take_profile,
-     .conclude = know_job},
-    {.work_words = "looking for this host's ranks",
-     .work = find_host,
-     .round_words = "grouping ranks by host",
-     .give = give_leader,
-     .take = take_leader,
      .conclude = know_hosts},
     {.work_words = "sharing memory",
      .work = share_and_listen,

@@ -8,7 +8,7 @@
 #undef NDEBUG
 
 #include "boot/memory.h"
-#include "boot/pass.h"
+#include "boot/note.h"
 #include "boot/share.h"
 #include "codec.h"
 
@@ -33,13 +33,11 @@ struct script {
 
 struct fuzz {
     struct horon_pump pump;
-    struct horon_topology topology;
     struct horon_boot boot;
     struct horon_share *share;
     int me, host_size;
     int ends[HOST_SIZE_MAX]; /* the others' sides of the sockets; -1: none, or closed */
-    struct horon_pass_inbox inboxes[HOST_SIZE_MAX];
-    int loose[LOOSE_MAX]; /* memory that was sent and is not sealed */
+    int loose[LOOSE_MAX];    /* memory that was sent and is not sealed */
     int loose_count;
 };
 
@@ -149,20 +147,17 @@ static void hear(struct fuzz *fuzz, int at)
     struct horon_note note;
     struct horon_error error = {0};
     horon_status_t status;
-    while ((status = horon_pass_receive(fuzz->ends[at], &fuzz->inboxes[at], &note, &error)) ==
-           HORON_OK) {
-        const int fd_count = fuzz->inboxes[at].fd_count;
+    while ((status = horon_note_receive(fuzz->ends[at], &note, &error)) == HORON_OK) {
         assert(note.bytes == ARENA_BYTES);
         assert(note.local_rank != (uint32_t)at);
-        assert(fd_count == (fuzz->me != 0 ? 2 : note.local_rank == 0 ? 4 : 3));
-        horon_pass_inbox_deinit(&fuzz->inboxes[at]);
+        assert(note.fd_count == (fuzz->me != 0 ? 2 : note.local_rank == 0 ? 4 : 3));
+        horon_note_close(&note);
     }
     assert(status == HORON_AGAIN || status == HORON_ERR_PEER_LOST);
 }
 
 static void hang_up(struct fuzz *fuzz, int at)
 {
-    horon_pass_inbox_deinit(&fuzz->inboxes[at]);
     close(fuzz->ends[at]);
     fuzz->ends[at] = -1;
 }
@@ -223,13 +218,17 @@ static bool begin(struct fuzz *fuzz, uint8_t place)
     struct horon_error error = {0};
     *fuzz = (struct fuzz){.host_size = 2 + (place >> 1 & 1)};
     fuzz->me = place & 1 ? fuzz->host_size - 1 : 0;
-    fuzz->boot.control.fd = -1;
+    horon_boot_init(&fuzz->boot);
     assert(horon_pump_init(&fuzz->pump, &error) == HORON_OK);
-    assert(horon_topology_init(&fuzz->topology, fuzz->me, fuzz->host_size, leader_of, names,
-                               &error) == HORON_OK);
     assert(horon_topology_init(&fuzz->boot.topology, fuzz->me, fuzz->host_size, leader_of, names,
                                &error) == HORON_OK);
-    assert(horon_share_create(&fuzz->pump, "host", &fuzz->share, &error) == HORON_OK);
+    const struct horon_share_options options = {.pump = &fuzz->pump,
+                                                .boot = &fuzz->boot,
+                                                .control_bytes = CONTROL_BYTES,
+                                                .arena_bytes = ARENA_BYTES,
+                                                .group_ranks = fuzz->host_size};
+    if (horon_share_create(&options, &fuzz->share, &error) != HORON_OK)
+        return false;
     for (int i = 0; i < fuzz->host_size; i++) {
         int pair[2];
         fuzz->ends[i] = -1;
@@ -239,11 +238,7 @@ static bool begin(struct fuzz *fuzz, uint8_t place)
         horon_share_add(fuzz->share, i, pair[0]);
         fuzz->ends[i] = pair[1];
     }
-    const struct horon_share_options options = {.topology = &fuzz->topology,
-                                                .control_bytes = CONTROL_BYTES,
-                                                .arena_bytes = ARENA_BYTES,
-                                                .group_ranks = fuzz->host_size};
-    return horon_share_start(fuzz->share, &options, &fuzz->boot, &error) == HORON_OK;
+    return true;
 }
 
 static void end(struct fuzz *fuzz)
@@ -255,7 +250,6 @@ static void end(struct fuzz *fuzz)
     for (int i = 0; i < fuzz->loose_count; i++)
         close(fuzz->loose[i]);
     horon_boot_deinit(&fuzz->boot);
-    horon_topology_deinit(&fuzz->topology);
     horon_pump_deinit(&fuzz->pump);
 }
 

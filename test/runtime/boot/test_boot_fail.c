@@ -307,7 +307,7 @@ static void *leave_after_two_rounds(void *arg)
     horon_profile_encode(&out, &profile);
     take_part(store, &pump, &out);
     out = begin_blob(bytes, sizeof bytes);
-    horon_write_u32(&out, 1); /* leads a host of its own */
+    horon_addresses_encode(&out, &(struct horon_addresses){0}); /* a host of its own */
     take_part(store, &pump, &out);
     horon_store_destroy(store);
     horon_pump_deinit(&pump);

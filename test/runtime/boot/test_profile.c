@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cards and addresses there and back, cut at every byte; machines and settings told apart. */
+/* Profiles and addresses there and back, cut at every byte; machines and settings told apart. */
 #undef NDEBUG
 #include "boot/profile.h"
 
@@ -9,8 +9,12 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static void fill(struct horon_profile *profile)
 {
@@ -43,7 +47,8 @@ static void test_profile_survives_the_way(void **state)
     assert_string_equal(copy.socket, "horon-3-abc");
     assert_string_equal(copy.settings, profile.settings);
     assert_true(copy.settings_hash == profile.settings_hash);
-    assert_true(horon_profile_same_machine(&profile, &copy));
+    assert_true(profile.machine && copy.machine == profile.machine);
+    assert_true(copy.host == profile.host);
     for (size_t cut = 0; cut < out.used; cut++) {
         in = horon_reader_over(bytes, cut);
         assert_false(horon_profile_decode(&in, &copy));
@@ -70,20 +75,97 @@ static void test_profile_never_holds_the_key(void **state)
     assert_null(memmem(&profile, sizeof profile, "a secret", 8));
 }
 
+static void write_file(const char *folder, const char *name, const char *text)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* A namespace is told by its file, whatever that holds. */
 static void test_profile_other_kernel_or_network_is_another_machine(void **state)
 {
-    struct horon_profile a, b;
+    char proc[] = "/tmp/horon-test-XXXXXX", command[256];
+    static const char boot_id[] = "sys/kernel/random/boot_id";
     (void)state;
-    fill(&a);
-    b = a;
-    b.network[1]++;
-    assert_false(horon_profile_same_machine(&a, &b));
-    b = a;
-    b.boot_id[0] ^= 1;
-    assert_false(horon_profile_same_machine(&a, &b));
-    a.boot_id[0] = 0; /* nothing known is not the same */
-    b = a;
-    assert_false(horon_profile_same_machine(&a, &b));
+    assert_non_null(mkdtemp(proc));
+    assert_true(horon_profile_machine(proc) == 0); /* nothing is known */
+    snprintf(command, sizeof command, "mkdir -p %s/sys/kernel/random %s/self/ns", proc, proc);
+    assert_int_equal(system(command), 0);
+    write_file(proc, boot_id, "one\n");
+    assert_true(horon_profile_machine(proc) == 0);
+    write_file(proc, "self/ns/net", "");
+    write_file(proc, "self/ns/another", "");
+    const uint64_t machine = horon_profile_machine(proc);
+    assert_true(machine != 0 && machine == horon_profile_machine(proc));
+    write_file(proc, boot_id, "two\n");
+    assert_true(horon_profile_machine(proc) != machine);
+    write_file(proc, boot_id, "one\n");
+    assert_true(horon_profile_machine(proc) == machine);
+    snprintf(command, sizeof command, "mv %s/self/ns/another %s/self/ns/net", proc, proc);
+    assert_int_equal(system(command), 0);
+    assert_true(horon_profile_machine(proc) != machine);
+    snprintf(command, sizeof command, "rm -r %s", proc);
+    assert_int_equal(system(command), 0);
+}
+
+/* @return the host that a process of another user, or in another user namespace, says it is on */
+static uint64_t host_elsewhere(const struct horon_profile *profile, bool (*move)(void))
+{
+    int ends[2];
+    uint64_t host = 0;
+    assert_int_equal(pipe(ends), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        host = move() ? horon_profile_host(profile) : 0;
+        _exit(write(ends[1], &host, sizeof host) != sizeof host);
+    }
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_int_equal(read(ends[0], &host, sizeof host), sizeof host);
+    close(ends[0]);
+    close(ends[1]);
+    return host;
+}
+
+static bool stay(void)
+{
+    return true;
+}
+
+static bool become_another_user(void)
+{
+    return setuid(65534) == 0;
+}
+
+static bool enter_namespace(void)
+{
+    return unshare(CLONE_NEWUSER) == 0;
+}
+
+static void test_profile_another_user_shares_no_memory(void **state)
+{
+    struct horon_profile profile;
+    bool (*const moves[])(void) = {become_another_user, enter_namespace};
+    int tried = 0;
+    (void)state;
+    fill(&profile);
+    const uint64_t host = horon_profile_host(&profile);
+    assert_true(host != 0 && host != profile.machine);
+    assert_true(host_elsewhere(&profile, stay) == host);
+    for (size_t i = 0; i < sizeof moves / sizeof moves[0]; i++) {
+        const uint64_t other = host_elsewhere(&profile, moves[i]);
+        tried += other != 0;
+        assert_true(other != host);
+    }
+    profile.machine = 0;
+    assert_true(horon_profile_host(&profile) == 0); /* nothing known is not the same */
+    if (tried == 0) {
+        print_message("skip: neither another user nor a namespace can be had; needs root\n");
+        skip();
+    }
 }
 
 static void test_profile_settings_that_differ_are_named(void **state)
@@ -152,6 +234,7 @@ int main(void)
         cmocka_unit_test(test_profile_fewest_cores_count),
         cmocka_unit_test(test_profile_never_holds_the_key),
         cmocka_unit_test(test_profile_other_kernel_or_network_is_another_machine),
+        cmocka_unit_test(test_profile_another_user_shares_no_memory),
         cmocka_unit_test(test_profile_settings_that_differ_are_named),
         cmocka_unit_test(test_addresses_survive_the_way),
         cmocka_unit_test(test_addresses_too_many_or_of_no_family_are_refused),
