@@ -110,6 +110,12 @@ struct horon_proven {
     uint8_t receive_secret[HORON_SECRET_BYTES];
 };
 
+struct horon_link;
+/** Wraps the link over a proven connection, as its secrets allow. @return the link to be used,
+ * which owns @p inside; NULL: no memory, and @p inside is still the caller's */
+typedef struct horon_link *(*horon_link_wrap_fn_t)(struct horon_link *inside,
+                                                   const struct horon_proven *proven);
+
 /** @param random never used twice. @return OK | ERR_SYSTEM, libcrypto refuses: the handshake has
  * failed */
 horon_status_t horon_auth_init(struct horon_auth *auth, enum horon_side side,

@@ -7,7 +7,9 @@
  */
 #undef NDEBUG
 
+#include "alloc.h"
 #include "boot/joining.h"
+#include "boot/store/frame.h"
 #include "codec.h"
 
 #include <assert.h>
@@ -38,25 +40,28 @@ static void read_rounds(const struct horon_blobs *blobs)
     }
 }
 
-/* The body is the inbox's, or the blobs' from now on. */
-static void take(struct horon_store_inbox *inbox, uint32_t *round)
+/* A whole frame: why the store fails, or the blobs of a round, whose body is theirs from now on. */
+static void take(struct horon_store_inbox *inbox)
 {
-    struct horon_store_answer answer;
-    struct horon_error error = {0};
-    if (horon_store_answer_decode(inbox, *round, &answer, &error) != HORON_OK) {
-        assert(error.text[0]);
-        return;
-    }
-    if (answer.failed) {
-        assert(horon_status_from_peer((uint32_t)answer.why.status) == answer.why.status);
-        assert(answer.why.text[0]);
-        return;
-    }
+    struct horon_reader in = horon_reader_over(inbox->body, inbox->used);
+    struct horon_error why = {0};
     struct horon_blobs blobs = {0};
-    if (horon_blobs_cut(&blobs, RANKS, inbox->body, 5, inbox->used) != HORON_OK)
+    bool whole;
+    if (horon_read_u8(&in) == HORON_STORE_FAIL) {
+        if (!horon_store_failure_read(&in, &why, &whole))
+            return;
+        assert(horon_status_from_peer((uint32_t)why.status) == why.status);
+        assert(why.text[0]);
         return;
-    *inbox = (struct horon_store_inbox){.limit = inbox->limit};
-    ++*round;
+    }
+    const size_t bytes = inbox->used;
+    if (bytes < HORON_STORE_ALL_BYTES)
+        return;
+    uint8_t *body = horon_store_inbox_take(inbox);
+    if (horon_blobs_cut(&blobs, RANKS, body, HORON_STORE_ALL_BYTES, bytes) != HORON_OK) {
+        horon_free(body);
+        return;
+    }
     read_rounds(&blobs);
     horon_blobs_deinit(&blobs);
 }
@@ -65,21 +70,21 @@ static void take(struct horon_store_inbox *inbox, uint32_t *round)
 static void read_server(const uint8_t *data, size_t bytes)
 {
     struct horon_store_inbox inbox = {.limit = horon_store_frame_bytes_max(RANKS)};
-    uint32_t round = 0;
     const size_t piece = bytes > 0 && data[0] ? data[0] : SIZE_MAX;
     for (size_t at = 1; at < bytes;) {
-        size_t taken = 0, part = bytes - at < piece ? bytes - at : piece;
-        uint8_t *copy = malloc(part); /* exactly: the sanitizer sees a byte beyond */
-        assert(copy);
-        memcpy(copy, data + at, part);
-        const horon_status_t status = horon_store_inbox_feed(&inbox, copy, part, &taken);
-        free(copy);
-        assert(taken <= part);
+        size_t room = 0;
+        uint8_t *to = horon_store_inbox_room(&inbox, &room);
+        assert(to && room > 0);
+        size_t part = bytes - at < piece ? bytes - at : piece;
+        part = part < room ? part : room;
+        memcpy(to, data + at, part);
+        at += part;
+        const horon_status_t status = horon_store_inbox_fill(&inbox, part);
+        assert(inbox.capacity <= 2 * bytes + 512);
         if (status == HORON_OK)
-            take(&inbox, &round);
+            take(&inbox);
         else if (status != HORON_AGAIN)
             break;
-        at += taken;
     }
     horon_store_inbox_deinit(&inbox);
 }

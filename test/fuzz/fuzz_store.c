@@ -9,6 +9,7 @@
 
 #include "boot/profile.h"
 #include "boot/store/core.h"
+#include "boot/store/stream.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -20,77 +21,91 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
 struct member {
     struct horon_store_member *member;
-    struct horon_store_inbox inbox; /* what this rank receives */
+    struct horon_store_letter *letters[HORON_STORE_LETTERS_MAX]; /* that this rank has not read */
 };
 
-static void wake(void *user)
+/* As a stream does: what is more than a rank can wait for is dropped. */
+static void keep(void *user, struct horon_store_letter *letter)
 {
-    assert(user);
+    struct member *member = user;
+    for (int i = 0; i < HORON_STORE_LETTERS_MAX; i++) {
+        if (!member->letters[i]) {
+            letter->references++;
+            member->letters[i] = letter;
+            return;
+        }
+    }
 }
 
-/* Takes up to @p chunk bytes of what the server has for a rank; frames must be well formed. */
-static void drain(struct member *member, size_t chunk)
+/* Reads what the server has for a rank; frames must be well formed. */
+static void read_letter(struct member *member)
 {
-    size_t bytes, taken;
-    const uint8_t *out = horon_store_core_out(member->member, &bytes);
-    if (!out)
+    struct horon_store_letter *letter = member->letters[0];
+    if (!letter)
         return;
-    assert(bytes > 0);
-    bytes = bytes < chunk ? bytes : chunk;
-    horon_status_t status = horon_store_inbox_feed(&member->inbox, out, bytes, &taken);
-    assert(status == HORON_OK || status == HORON_AGAIN);
-    horon_store_core_sent(member->member, taken);
-    if (status == HORON_OK) {
-        assert(member->inbox.body[0] == HORON_STORE_ALL ||
-               member->inbox.body[0] == HORON_STORE_FAIL);
+    struct horon_reader in = horon_reader_over(letter->data, letter->bytes);
+    assert(horon_read_u32(&in) == letter->bytes - 4);
+    const uint8_t type = horon_read_u8(&in);
+    if (type == HORON_STORE_FAIL) {
+        struct horon_error why;
+        bool whole;
+        assert(horon_store_failure_read(&in, &why, &whole));
+    } else {
+        assert(type == HORON_STORE_ALL);
         struct horon_blobs blobs = {0};
-        uint8_t *copy = malloc(member->inbox.used);
+        uint8_t *copy = malloc(letter->bytes);
         assert(copy);
-        memcpy(copy, member->inbox.body, member->inbox.used);
-        const bool all = copy[0] == HORON_STORE_ALL;
-        status = horon_blobs_cut(&blobs, RANKS, copy, 5, member->inbox.used);
-        assert(!all || status == HORON_OK);
-        assert(all || member->inbox.used > 6);
-        if (status == HORON_OK)
-            horon_blobs_deinit(&blobs);
-        else
-            free(copy);
+        memcpy(copy, letter->data, letter->bytes);
+        const horon_status_t status =
+            horon_blobs_cut(&blobs, RANKS, copy, 4 + HORON_STORE_ALL_BYTES, letter->bytes);
+        assert(status == HORON_OK);
+        horon_blobs_deinit(&blobs);
     }
+    horon_store_letter_drop(letter);
+    member->letters[0] = member->letters[1];
+    member->letters[1] = NULL;
 }
 
 static void leave(struct member *member)
 {
     if (member->member)
         horon_store_core_leave(member->member);
-    horon_store_inbox_deinit(&member->inbox);
-    member->member = NULL;
+    for (int i = 0; i < HORON_STORE_LETTERS_MAX; i++)
+        horon_store_letter_drop(member->letters[i]);
+    *member = (struct member){0};
 }
 
 static void join(struct horon_store_core *core, struct member *member, int rank)
 {
-    member->inbox = (struct horon_store_inbox){.limit = horon_store_frame_bytes_max(RANKS)};
     if (horon_store_core_join(core, rank, member, &member->member) != HORON_OK)
         member->member = NULL;
+}
+
+static horon_status_t take(struct member *member, uint8_t type, const uint8_t *body, size_t bytes,
+                           uint64_t now_ns)
+{
+    struct horon_reader in = horon_reader_over(body, bytes);
+    return horon_store_core_take(member->member, type, &in, now_ns);
 }
 
 /* A frame that is good but for what the script says, so that rounds are completed often. */
 static horon_status_t put(struct member *member, uint8_t round, uint8_t length, uint64_t now_ns)
 {
-    uint8_t frame[HORON_STORE_PUT_BYTES + 255];
-    struct horon_writer out = horon_writer_over(frame, sizeof frame);
-    horon_write_u32(&out, HORON_STORE_PUT_BYTES - 4u + length);
-    horon_write_u8(&out, HORON_STORE_PUT);
+    uint8_t body[HORON_STORE_PUT_BYTES + 255];
+    struct horon_writer out = horon_writer_over(body, sizeof body);
     horon_write_u8(&out, round > 2);
     horon_write_u32(&out, round);
     horon_write_u32(&out, length & 1 ? HORON_STORE_NO_LIMIT : length);
-    memset(frame + out.used, length, length);
-    return horon_store_core_feed(member->member, frame, out.used + length, now_ns);
+    memset(body + out.used, length, length);
+    return take(member, HORON_STORE_PUT, body, out.used + length, now_ns);
 }
 
 static void play_server(const uint8_t *data, size_t bytes)
 {
     struct member members[RANKS] = {0};
-    struct horon_store_core *core = horon_store_core_create(RANKS, wake);
+    const struct horon_store_core_options options = {.size = RANKS, .send = keep};
+    struct horon_store_core *core = horon_store_core_create(&options);
+    const struct horon_error why = {HORON_ERR_PEER_LOST, "the launcher says so"};
     uint64_t now_ns = 0;
     assert(core);
     for (int step = 0; step < STEPS_MAX && bytes >= 3; step++) {
@@ -106,24 +121,24 @@ static void play_server(const uint8_t *data, size_t bytes)
             break;
         if (what <= 2) {
             status = put(member, a % 4, b, now_ns);
-        } else if (what == 3) { /* raw bytes of the script */
+        } else if (what == 3) { /* a frame of the script */
             const size_t part = a < bytes ? a : bytes;
             uint8_t *copy = malloc(part + 1);
             assert(copy);
             memcpy(copy, data, part);
-            status = horon_store_core_feed(member->member, copy, part, now_ns);
+            status = take(member, b % 5, copy, part, now_ns);
             free(copy);
             data += part;
             bytes -= part;
         } else if (what == 4) {
-            drain(member, (size_t)a + 1);
+            read_letter(member);
         } else if (what == 5) {
             now_ns += (uint64_t)a * 1000000u;
             horon_store_core_expire(core, now_ns);
         } else if (what == 6) {
             leave(member);
         } else if (b == 7) {
-            horon_store_core_fail(core, HORON_ERR_PEER_LOST, "the launcher says so");
+            horon_store_core_fail(core, &why);
         } else if (b == 8) {
             horon_store_core_ended(core, a % RANKS);
         }

@@ -18,52 +18,66 @@
 #include "alloc.h"
 #include "boot/dial.h"
 #include "boot/store/file.h"
-#include "boot/store/frame.h"
 #include "boot/store/place.h"
 #include "boot/store/server.h"
+#include "boot/store/stream.h"
 #include "clock.h"
 #include "codec.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#define READ_BYTES 16384
 /* Of several addresses one has refused us; the others lead to other machines, or answer by then. */
 #define REFUSED_PATIENCE_NS 1500000000u
 #define LOOK_FIRST_NS 500000u  /* first pause between looks at a file; doubles ... */
 #define LOOK_LAST_NS 32000000u /* ... up to this */
 
+enum state { STORE_SEEKING = 0, STORE_CONNECTED, STORE_FAILED };
+
 struct horon_store {
     struct horon_store_options options;
+    enum state state;
     char where[160];    /* "tcp://HOST:PORT", for texts */
     char unusable[384]; /* of a list, what was not even tried, and why; or "" */
     int size;
     struct horon_store_server *server; /* on a rank 0 that serves */
     struct horon_watch server_watch;
     struct horon_store_file file; /* of file:DIR; else closed */
-    struct horon_timer look;      /* at it, until connected */
+    struct horon_timer look;      /* at it, while seeking */
     uint64_t pause_ns;
     char
         found[HORON_STORE_FILE_BYTES_MAX]; /* the addresses that are dialled, as they stood there */
-    struct horon_dial *dial;               /* until connected */
-    struct horon_watch watch;              /* its fd is the connection, -1 before */
+    struct horon_dial *dial;               /* while seeking, if it is known where */
+    bool taken; /* rank 0 could not serve: what listens there should be a launcher */
     bool launcher_serves;
-    bool taken;   /* rank 0 could not serve: what listens there should be a launcher */
-    uint8_t *out; /* the PUT that is being sent */
-    size_t out_bytes, out_sent;
-    uint32_t round;
-    struct horon_store_inbox inbox;
-    bool answered; /* the inbox holds the ALL of this round; nothing more is read before it is taken
-                    */
-    bool whole;    /* error.text says it all */
+    struct horon_store_stream stream; /* once connected; what is put before waits in it */
+    uint32_t round;                   /* the next one */
+    bool asked;                       /* this rank's blob for it was given */
+    uint8_t *answer;                  /* of the round before, until it is got; or NULL */
+    size_t answer_bytes;
+    bool whole; /* error.text says it all */
     struct horon_error error;
 };
 
+static void move(struct horon_store *store, enum state to)
+{
+    static const unsigned legal[] = {[STORE_SEEKING] = 1u << STORE_CONNECTED | 1u << STORE_FAILED,
+                                     [STORE_CONNECTED] = 1u << STORE_FAILED,
+                                     [STORE_FAILED] = 0};
+    assert(legal[store->state] & 1u << to);
+    store->state = to;
+}
+
+/* With store->error. */
 static void store_failed(struct horon_store *store)
 {
-    horon_pump_unwatch(store->options.pump, &store->watch);
+    assert(store->error.status != HORON_OK);
+    move(store, STORE_FAILED);
+    horon_pump_untimer(store->options.pump, &store->look);
+    horon_store_stream_close(&store->stream);
 }
 
 /* The connection ended. If rank 0 served, so did rank 0. */
@@ -87,78 +101,40 @@ static void server_is_gone(struct horon_store *store)
     store_failed(store);
 }
 
-static void send_some(struct horon_store *store)
+static void stream_ended(void *arg, horon_status_t why)
 {
-    while (store->out_sent < store->out_bytes) {
-        ssize_t sent = send(store->watch.fd, store->out + store->out_sent,
-                            store->out_bytes - store->out_sent, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (sent >= 0) {
-            store->out_sent += (size_t)sent;
-        } else if (errno == EAGAIN) {
-            break;
-        } else if (errno != EINTR) {
-            server_is_gone(store);
-            return;
-        }
-    }
-    const uint32_t events = EPOLLIN | (store->out_sent < store->out_bytes ? EPOLLOUT : 0);
-    horon_pump_watch(store->options.pump, &store->watch, events, &store->error);
-}
-
-static void take_frame(struct horon_store *store)
-{
-    struct horon_store_answer answer;
-    struct horon_error error;
-    if (horon_store_answer_decode(&store->inbox, store->round, &answer, &error) != HORON_OK) {
-        horon_error_set(&store->error, HORON_ERR_PROTO, "the store at %s %s", store->where,
-                        error.text);
-        store_failed(store);
-    } else if (answer.failed) { /* its last word */
-        store->error = answer.why;
-        store->whole = answer.whole;
-        store_failed(store);
-    } else {
-        store->answered = true;
-        horon_pump_unwatch(store->options.pump, &store->watch);
-    }
-}
-
-static void receive_some(struct horon_store *store)
-{
-    uint8_t in[READ_BYTES];
-    size_t taken, want = horon_store_inbox_want(&store->inbox);
-    ssize_t got = recv(store->watch.fd, in, want < sizeof in ? want : sizeof in, MSG_DONTWAIT);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    if (got <= 0) {
+    struct horon_store *store = arg;
+    if (why == HORON_ERR_PEER_LOST) {
         server_is_gone(store);
         return;
     }
-    horon_status_t status = horon_store_inbox_feed(&store->inbox, in, (size_t)got, &taken);
-    if (status == HORON_OK) {
-        take_frame(store);
-    } else if (status != HORON_AGAIN) {
-        horon_error_set(&store->error, status, "the answer of the store at %s cannot be taken",
-                        store->where);
-        store_failed(store);
-    }
+    horon_error_set(&store->error, why, "what the store at %s sends cannot be taken", store->where);
+    store_failed(store);
 }
 
-static void store_ready(void *arg, uint32_t events)
+static horon_status_t take_frame(void *arg, uint8_t type, struct horon_reader *body)
 {
     struct horon_store *store = arg;
-    if (events & EPOLLOUT)
-        send_some(store);
-    if (store->watch.active && (events & ~(uint32_t)EPOLLOUT))
-        receive_some(store);
+    if (type == HORON_STORE_FAIL && horon_store_failure_read(body, &store->error, &store->whole)) {
+        store_failed(store);
+        return HORON_OK;
+    }
+    if (type != HORON_STORE_ALL || !store->asked || horon_read_u32(body) != store->round)
+        return HORON_ERR_PROTO;
+    assert(!store->answer);
+    store->answer_bytes = body->limit;
+    store->answer = horon_store_inbox_take(&store->stream.inbox);
+    store->asked = false;
+    store->round++;
+    return HORON_OK;
 }
 
-static void tell_reached(const struct horon_store *store)
+static void tell_reached(const struct horon_store *store, int socket)
 {
     struct horon_address address = {.bytes = sizeof address.local};
     char text[HORON_ADDRESS_TEXT_BYTES];
     if (horon_log_wants(store->options.log, HORON_LOG_DEBUG) &&
-        getpeername(store->watch.fd, &address.any, &address.bytes) == 0)
+        getpeername(socket, &address.any, &address.bytes) == 0)
         HORON_LOG_DEBUG(store->options.log, "reached the store at %s, which %s serves",
                         horon_address_text(&address, text),
                         store->launcher_serves ? "the launcher" : "rank 0");
@@ -193,16 +169,20 @@ static void dialled(void *arg, horon_status_t status, const struct horon_proven 
         store->found[0] = 0;
         return; /* the next look finds where it is now */
     }
-    horon_pump_untimer(store->options.pump, &store->look);
     if (status != HORON_OK) {
         horon_error_set(&store->error, status, "the store at %s cannot be used: %s%s", store->where,
                         error->text, more_about(store, more));
+        store_failed(store);
         return;
     }
-    store->watch.fd = proven->fd;
+    horon_pump_untimer(store->options.pump, &store->look);
     store->launcher_serves = proven->theirs.rank < 0;
-    tell_reached(store);
-    send_some(store);
+    tell_reached(store, proven->fd);
+    if (horon_store_stream_open(&store->stream, proven, store->options.wrap, &store->error) ==
+        HORON_OK)
+        move(store, STORE_CONNECTED);
+    else
+        store_failed(store);
 }
 
 static void server_ready(void *arg, uint32_t events)
@@ -212,50 +192,37 @@ static void server_ready(void *arg, uint32_t events)
     horon_store_server_progress(store->server);
 }
 
-/* Appends to what is still to be sent. @return where to write @p bytes bytes, NULL: no memory */
-static uint8_t *queue(struct horon_store *store, size_t bytes)
-{
-    const size_t left = store->out_bytes - store->out_sent;
-    if (left)
-        memmove(store->out, store->out + store->out_sent, left);
-    store->out_sent = 0;
-    store->out_bytes = left;
-    uint8_t *more = horon_realloc(store->out, left + bytes);
-    if (!more)
-        return NULL;
-    store->out = more;
-    store->out_bytes += bytes;
-    return more + left;
-}
-
 horon_status_t horon_store_put(struct horon_store *store, const void *blob, size_t bytes, bool last,
                                uint64_t deadline_ns, struct horon_error *error)
 {
     const uint64_t now = horon_clock_ns();
+    struct horon_store_letter *letter = NULL;
+    struct horon_writer out;
     uint64_t wait_ms = deadline_ns > now ? (deadline_ns - now) / 1000000u : 0;
     if (deadline_ns == UINT64_MAX || wait_ms >= HORON_STORE_NO_LIMIT)
         wait_ms = HORON_STORE_NO_LIMIT;
-    const size_t all_bytes = HORON_STORE_PUT_BYTES + bytes;
-    uint8_t *frame = bytes <= HORON_STORE_BLOB_BYTES_MAX ? queue(store, all_bytes) : NULL;
-    if (!frame)
+    assert(!store->asked);
+    assert(!store->answer);
+    if (bytes <= HORON_STORE_BLOB_BYTES_MAX)
+        letter = horon_store_letter_create(HORON_STORE_PUT, 9 + bytes, &out);
+    if (!letter)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a profile of %zu bytes",
                                bytes);
-    struct horon_writer out = horon_writer_over(frame, all_bytes);
-    horon_write_u32(&out, (uint32_t)(all_bytes - 4));
-    horon_write_u8(&out, HORON_STORE_PUT);
     horon_write_u8(&out, last);
     horon_write_u32(&out, store->round);
     horon_write_u32(&out, (uint32_t)wait_ms);
     horon_write_bytes(&out, blob, bytes);
-    if (store->watch.fd >= 0 && store->error.status == HORON_OK)
-        send_some(store);
+    assert(out.ok);
+    store->asked = true;
+    horon_store_stream_send(&store->stream, letter);
+    horon_store_letter_drop(letter);
     return HORON_OK;
 }
 
 horon_status_t horon_store_failed(const struct horon_store *store, bool *whole_out,
                                   struct horon_error *error)
 {
-    if (store->error.status == HORON_OK || store->answered)
+    if (store->state != STORE_FAILED || store->answer)
         return HORON_OK;
     *whole_out = store->whole;
     *error = store->error;
@@ -264,36 +231,26 @@ horon_status_t horon_store_failed(const struct horon_store *store, bool *whole_o
 
 bool horon_store_abort(struct horon_store *store, const struct horon_error *why)
 {
-    const size_t text_bytes = strlen(why->text);
-    if (store->watch.fd < 0 || store->error.status != HORON_OK)
-        return false;
-    uint8_t *frame = queue(store, 9 + text_bytes);
-    if (!frame)
-        return false;
-    struct horon_writer out = horon_writer_over(frame, 9 + text_bytes);
-    horon_write_u32(&out, (uint32_t)(5 + text_bytes));
-    horon_write_u8(&out, HORON_STORE_ABORT);
-    horon_write_u32(&out, (uint32_t)why->status);
-    horon_write_bytes(&out, why->text, text_bytes);
-    send_some(store);
-    return true;
+    struct horon_store_letter *letter =
+        store->state == STORE_CONNECTED ? horon_store_failure_letter(why, true) : NULL;
+    const bool sent = letter && horon_store_stream_send(&store->stream, letter);
+    horon_store_letter_drop(letter);
+    return sent;
 }
 
 horon_status_t horon_store_get(struct horon_store *store, struct horon_blobs *blobs_out,
                                struct horon_error *error)
 {
-    if (!store->answered)
+    if (!store->answer)
         return HORON_AGAIN;
-    horon_status_t status =
-        horon_blobs_cut(blobs_out, store->size, store->inbox.body, 5, store->inbox.used);
+    horon_status_t status = horon_blobs_cut(blobs_out, store->size, store->answer,
+                                            HORON_STORE_ALL_BYTES, store->answer_bytes);
     if (status != HORON_OK)
         return horon_error_set(error, status, "the answer of the store at %s cannot be read",
                                store->where);
-    store->inbox = (struct horon_store_inbox){.limit = store->inbox.limit}; /* the blobs own it */
-    store->answered = false;
-    store->round++;
+    store->answer = NULL;                  /* the blobs own it */
     horon_store_file_remove(&store->file); /* on rank 0: all have come */
-    return horon_pump_watch(store->options.pump, &store->watch, EPOLLIN, error);
+    return HORON_OK;
 }
 
 /* There is no rank 0 to be dialled. */
@@ -342,13 +299,10 @@ void horon_store_destroy(struct horon_store *store)
     horon_store_file_close(&store->file);
     horon_pump_untimer(store->options.pump, &store->look);
     horon_dial_destroy(store->dial);
-    horon_pump_unwatch(store->options.pump, &store->watch);
-    if (store->watch.fd >= 0)
-        close(store->watch.fd);
+    horon_store_stream_close(&store->stream);
     horon_pump_unwatch(store->options.pump, &store->server_watch);
     horon_store_server_destroy(store->server);
-    horon_store_inbox_deinit(&store->inbox);
-    horon_free(store->out);
+    horon_free(store->answer);
     horon_free(store);
 }
 
@@ -367,6 +321,7 @@ static horon_status_t serve(struct horon_store *store, struct horon_store_place 
                                                        .port_last = place->port_last,
                                                        .host_of = options->host_of,
                                                        .host_arg = options->host_arg,
+                                                       .wrap = options->wrap,
                                                        .fds = options->pump->fds,
                                                        .job = options->hello.job,
                                                        .log = options->log};
@@ -465,9 +420,9 @@ static void look_due(void *arg)
 {
     struct horon_store *store = arg;
     if (look(store, &store->error) < 0)
-        return;
-    store->error.status = HORON_OK;
-    look_again(store);
+        store_failed(store);
+    else
+        look_again(store);
 }
 
 static horon_status_t serve_for_file(struct horon_store *store, struct horon_error *error)
@@ -531,8 +486,12 @@ horon_status_t horon_store_open(const struct horon_store_options *options,
     store->file.directory = store->file.fd = -1;
     store->pause_ns = LOOK_FIRST_NS;
     store->look = (struct horon_timer){.due = look_due, .arg = store};
-    store->watch = (struct horon_watch){.ready = store_ready, .arg = store, .fd = -1};
-    store->inbox.limit = horon_store_frame_bytes_max(store->size);
+    store->stream =
+        (struct horon_store_stream){.pump = options->pump,
+                                    .take = take_frame,
+                                    .ended = stream_ended,
+                                    .arg = store,
+                                    .inbox.limit = horon_store_frame_bytes_max(store->size)};
     horon_status_t status = in_file ? start_at_file(store, error) : start_at_address(store, error);
     if (status != HORON_OK) {
         horon_store_destroy(store);

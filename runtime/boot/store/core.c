@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Each rank has a counter of the sessions it joined; its k-th connection joins session k. A session
- * is a row of slots; a round is complete when every slot holds a blob, and its answer is one buffer
- * that all members share while they drain it at their own pace. A member waits from its PUT to the
- * ALL, so at most one answer and one FAIL are on their way to it.
+ * is a row of members; a round is complete when every rank has put a blob, and its answer is one
+ * letter that all share while they read it at their own pace.
  *
  * A session is over when a round is complete that all said would be the last. Before that it fails
  * as a whole: when a rank leaves, says that it has failed, or has waited too long. A failure is
@@ -14,61 +13,41 @@
 #include "boot/store/core.h"
 
 #include "alloc.h"
-#include "codec.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
 #define SESSIONS_OPEN_MAX 64 /* contexts that one process may hold or be about to create */
-#define LETTERS_MAX 2
 
-/* Bytes on their way to members. */
-struct letter {
-    size_t references;
-    size_t bytes;
-    uint8_t data[];
-};
+enum session_state { SESSION_JOINING = 0, SESSION_OVER, SESSION_FAILED };
+enum member_state { MEMBER_NEVER = 0, MEMBER_HERE, MEMBER_WAITS, MEMBER_LEFT, MEMBER_STATES };
 
-/* A slot keeps the first three; the last follows from them and from who has ended. */
-enum presence { PRESENCE_NEVER = 0, PRESENCE_HERE, PRESENCE_LEFT, PRESENCE_ENDED };
-
-struct slot {
-    struct horon_store_member *member; /* while here */
-    enum presence presence;
-    bool has_put, last;
-    uint8_t *blob;
+struct horon_store_member {
+    struct session *session;
+    void *user;
+    enum member_state state; /* NEVER: it has not come yet. WAITS: it has put its blob */
+    bool last;               /* as its latest PUT says */
+    uint64_t deadline_ns;    /* while it waits; UINT64_MAX: for ever */
+    uint8_t *blob;           /* while it waits */
     uint32_t blob_bytes;
 };
 
 struct session {
+    struct horon_store_core *core;
     struct session *next;
     uint64_t index;
-    int joined, left, put;
+    enum session_state state;
     uint32_t round;
-    bool over;
-    bool whole;                 /* failure.text says it all */
-    struct horon_error failure; /* status OK: none */
-    struct slot slots[];
-};
-
-struct horon_store_member {
-    struct horon_store_core *core;
-    struct session *session;
-    int rank;
-    void *user;
-    struct horon_store_inbox inbox;
-    uint64_t deadline_ns; /* while it waits; else UINT64_MAX */
-    struct letter *letters[LETTERS_MAX];
-    size_t sent; /* of letters[0] */
+    horon_status_t status;              /* once FAILED */
+    struct horon_store_letter *failure; /* once FAILED; NULL: there was no memory for it */
+    int count_in[MEMBER_STATES];
+    struct horon_store_member members[]; /* [size] by rank */
 };
 
 struct horon_store_core {
+    struct horon_store_core_options options;
     int size;
-    void (*wake)(void *user);
-    horon_store_host_of_fn_t host_of; /* NULL: hosts are not known */
-    void *host_arg;
-    void (*describe_blame)(void *arg, char *text, size_t text_bytes); /* NULL: nobody to blame */
-    void *blame_arg;
     uint64_t next_index;
     int open_sessions, full_sessions;
     struct session *sessions; /* oldest first */
@@ -78,39 +57,55 @@ struct horon_store_core {
     } ranks[];      /* [size] */
 };
 
-struct horon_store_core *horon_store_core_create(int size, void (*wake)(void *user))
+static void session_move(struct session *session, enum session_state to)
 {
-    struct horon_store_core *core =
-        horon_zalloc(1, sizeof *core + (size_t)size * sizeof core->ranks[0]);
+    static const unsigned legal[] = {[SESSION_JOINING] = 1u << SESSION_OVER | 1u << SESSION_FAILED,
+                                     [SESSION_OVER] = 0,
+                                     [SESSION_FAILED] = 0};
+    assert(legal[session->state] & 1u << to);
+    session->state = to;
+}
+
+static void member_move(struct horon_store_member *member, enum member_state to)
+{
+    static const unsigned legal[] = {[MEMBER_NEVER] = 1u << MEMBER_HERE,
+                                     [MEMBER_HERE] = 1u << MEMBER_WAITS | 1u << MEMBER_LEFT,
+                                     [MEMBER_WAITS] = 1u << MEMBER_HERE | 1u << MEMBER_LEFT,
+                                     [MEMBER_LEFT] = 0};
+    assert(legal[member->state] & 1u << to);
+    if (member->state == MEMBER_WAITS) {
+        horon_free(member->blob);
+        member->blob = NULL;
+    }
+    member->session->count_in[member->state]--;
+    member->session->count_in[to]++;
+    member->state = to;
+}
+
+static bool is_here(const struct horon_store_member *member)
+{
+    return member->state == MEMBER_HERE || member->state == MEMBER_WAITS;
+}
+
+struct horon_store_core *horon_store_core_create(const struct horon_store_core_options *options)
+{
+    const size_t size = (size_t)options->size;
+    struct horon_store_core *core = horon_zalloc(1, sizeof *core + size * sizeof core->ranks[0]);
     if (!core)
         return NULL;
-    core->size = size;
-    core->wake = wake;
+    core->options = *options;
+    core->size = options->size;
     return core;
 }
 
-void horon_store_core_name_hosts(struct horon_store_core *core, horon_store_host_of_fn_t host_of,
-                                 void *arg)
+static void free_session(struct session *session)
 {
-    core->host_of = host_of;
-    core->host_arg = arg;
-}
-
-void horon_store_core_blame(struct horon_store_core *core,
-                            void (*describe)(void *arg, char *text, size_t text_bytes), void *arg)
-{
-    core->describe_blame = describe;
-    core->blame_arg = arg;
-}
-
-static void free_session(struct horon_store_core *core, struct session *session)
-{
+    struct horon_store_core *core = session->core;
     struct session **at = &core->sessions;
     while (*at != session)
         at = &(*at)->next;
     *at = session->next;
-    for (int r = 0; r < core->size; r++)
-        horon_free(session->slots[r].blob);
+    horon_store_letter_drop(session->failure);
     horon_free(session);
     core->open_sessions--;
 }
@@ -119,8 +114,11 @@ void horon_store_core_destroy(struct horon_store_core *core)
 {
     if (!core)
         return;
-    while (core->sessions)
-        free_session(core, core->sessions);
+    while (core->sessions) {
+        for (int r = 0; r < core->size; r++)
+            assert(!is_here(&core->sessions->members[r]));
+        free_session(core->sessions);
+    }
     horon_free(core);
 }
 
@@ -133,154 +131,158 @@ static struct session *find_session(struct horon_store_core *core, uint64_t inde
     if (core->open_sessions == SESSIONS_OPEN_MAX)
         return NULL;
     struct session *session =
-        horon_zalloc(1, sizeof *session + (size_t)core->size * sizeof session->slots[0]);
+        horon_zalloc(1, sizeof *session + (size_t)core->size * sizeof session->members[0]);
     if (!session)
         return NULL;
+    for (int r = 0; r < core->size; r++)
+        session->members[r].session = session;
+    session->core = core;
     session->index = index;
+    session->count_in[MEMBER_NEVER] = core->size;
     core->next_index = index + 1;
     core->open_sessions++;
     *at = session;
     return session;
 }
 
-static struct letter *letter_create(size_t bytes)
+/* Without memory for the letter they run into their own limits. */
+static void tell_failure(struct horon_store_member *member)
 {
-    struct letter *letter = horon_alloc(sizeof *letter + bytes);
+    struct session *session = member->session;
+    if (member->state == MEMBER_WAITS)
+        member_move(member, MEMBER_HERE);
+    if (session->failure)
+        session->core->options.send(member->user, session->failure);
+}
+
+/* @param whole its text says it all */
+static void fail(struct session *session, const struct horon_error *why, bool whole)
+{
+    session_move(session, SESSION_FAILED);
+    session->status = why->status;
+    session->failure = horon_store_failure_letter(why, whole);
+    for (int r = 0; r < session->core->size; r++)
+        if (is_here(&session->members[r]))
+            tell_failure(&session->members[r]);
+}
+
+/* ---- Rounds ---- */
+
+static struct horon_store_letter *answer_letter(const struct session *session)
+{
+    struct horon_writer out;
+    const int size = session->core->size;
+    size_t bytes = 4;
+    for (int r = 0; r < size; r++)
+        bytes += 4 + session->members[r].blob_bytes;
+    struct horon_store_letter *letter = horon_store_letter_create(HORON_STORE_ALL, bytes, &out);
     if (!letter)
         return NULL;
-    letter->references = 0;
-    letter->bytes = bytes;
-    return letter;
-}
-
-static void letter_drop(struct letter *letter)
-{
-    if (letter && --letter->references == 0)
-        horon_free(letter);
-}
-
-/* The member no longer waits: it gets this. A member that was told to end is told nothing more. */
-static void deliver(struct horon_store_member *member, struct letter *letter)
-{
-    int place = member->letters[0] ? 1 : 0;
-    member->deadline_ns = UINT64_MAX;
-    if (member->letters[place])
-        return;
-    letter->references++;
-    member->letters[place] = letter;
-    member->core->wake(member->user);
-}
-
-static struct letter *failure_letter(const struct session *session)
-{
-    const struct horon_error *failure = &session->failure;
-    const size_t text_bytes = strlen(failure->text);
-    struct letter *letter = letter_create(4 + 6 + text_bytes);
-    if (!letter)
-        return NULL;
-    struct horon_writer out = horon_writer_over(letter->data, letter->bytes);
-    horon_write_u32(&out, (uint32_t)(6 + text_bytes));
-    horon_write_u8(&out, HORON_STORE_FAIL);
-    horon_write_u8(&out, session->whole);
-    horon_write_u32(&out, (uint32_t)failure->status);
-    horon_write_bytes(&out, failure->text, text_bytes);
-    return letter;
-}
-
-static void clear_put(struct slot *slot)
-{
-    horon_free(slot->blob);
-    slot->blob = NULL;
-    slot->blob_bytes = 0;
-    slot->has_put = slot->last = false;
-}
-
-/* Tells @p only, or all who are here. Without memory for the text they run into their own limits.
- */
-static void tell_failure(struct horon_store_core *core, struct session *session,
-                         const struct horon_store_member *only)
-{
-    struct letter *letter = failure_letter(session);
-    if (!letter)
-        return;
-    letter->references = 1;
-    for (int r = 0; r < core->size; r++) {
-        struct slot *slot = &session->slots[r];
-        if (!slot->member || (only && slot->member != only))
-            continue;
-        clear_put(slot);
-        deliver(slot->member, letter);
-    }
-    session->put = 0; /* no round will be complete any more */
-    letter_drop(letter);
-}
-
-static struct letter *answer_letter(const struct horon_store_core *core,
-                                    const struct session *session)
-{
-    size_t bytes = 5;
-    for (int r = 0; r < core->size; r++)
-        bytes += 4 + session->slots[r].blob_bytes;
-    struct letter *letter = letter_create(4 + bytes);
-    if (!letter)
-        return NULL;
-    struct horon_writer out = horon_writer_over(letter->data, letter->bytes);
-    horon_write_u32(&out, (uint32_t)bytes);
-    horon_write_u8(&out, HORON_STORE_ALL);
     horon_write_u32(&out, session->round);
-    for (int r = 0; r < core->size; r++) {
-        horon_write_u32(&out, session->slots[r].blob_bytes);
-        horon_write_bytes(&out, session->slots[r].blob, session->slots[r].blob_bytes);
+    for (int r = 0; r < size; r++) {
+        horon_write_u32(&out, session->members[r].blob_bytes);
+        horon_write_bytes(&out, session->members[r].blob, session->members[r].blob_bytes);
     }
+    assert(out.ok);
     return letter;
 }
 
-static void complete_round(struct horon_store_core *core, struct session *session)
+static void complete_round(struct session *session)
 {
-    struct letter *letter = answer_letter(core, session);
+    static const struct horon_error no_memory = {HORON_ERR_MEMORY, "the store is out of memory"};
+    struct horon_store_letter *letter = answer_letter(session);
+    bool last = true;
     if (!letter) {
-        horon_error_set(&session->failure, HORON_ERR_MEMORY, "the store is out of memory");
-        tell_failure(core, session, NULL);
+        fail(session, &no_memory, false);
         return;
     }
-    letter->references = 1;
     session->round++;
-    session->put = 0;
-    session->over = true;
-    for (int r = 0; r < core->size; r++) {
-        struct slot *slot = &session->slots[r];
-        session->over = session->over && slot->last;
-        clear_put(slot);
-        deliver(slot->member, letter);
+    for (int r = 0; r < session->core->size; r++) {
+        struct horon_store_member *member = &session->members[r];
+        last = last && member->last;
+        member_move(member, MEMBER_HERE);
+        session->core->options.send(member->user, letter);
     }
-    letter_drop(letter);
+    if (last)
+        session_move(session, SESSION_OVER);
+    horon_store_letter_drop(letter);
 }
 
-/* Who never came and has ended is not waited for. */
-static enum presence presence_of(const struct horon_store_core *core, const struct session *session,
-                                 int rank)
+static horon_status_t take_put(struct horon_store_member *member, struct horon_reader *in,
+                               uint64_t now_ns)
 {
-    const enum presence presence = session->slots[rank].presence;
-    return presence == PRESENCE_NEVER && core->ranks[rank].ended ? PRESENCE_ENDED : presence;
+    struct session *session = member->session;
+    const uint8_t last = horon_read_u8(in);
+    const uint32_t round = horon_read_u32(in);
+    const uint32_t wait_ms = horon_read_u32(in);
+    const size_t bytes = in->limit - in->used;
+    const void *blob = horon_read_view(in, bytes);
+    if (!in->ok || last > 1 || bytes > HORON_STORE_BLOB_BYTES_MAX ||
+        member->state == MEMBER_WAITS || round != session->round)
+        return HORON_ERR_PROTO;
+    uint8_t *copy = horon_alloc(bytes);
+    if (!copy)
+        return HORON_ERR_MEMORY;
+    memcpy(copy, blob, bytes);
+    member->blob = copy;
+    member->blob_bytes = (uint32_t)bytes;
+    member->last = last;
+    member->deadline_ns =
+        wait_ms == HORON_STORE_NO_LIMIT ? UINT64_MAX : now_ns + (uint64_t)wait_ms * 1000000u;
+    member_move(member, MEMBER_WAITS);
+    if (session->count_in[MEMBER_WAITS] == session->core->size)
+        complete_round(session);
+    return HORON_OK;
 }
 
-static bool is_marked(const struct horon_store_core *core, const struct session *session, int rank,
-                      enum presence presence)
+static horon_status_t take_failure(struct horon_store_member *member, struct horon_reader *in)
 {
-    return rank < core->size && presence_of(core, session, rank) == presence &&
-           !session->slots[rank].has_put;
+    struct horon_error why;
+    bool whole;
+    if (!horon_store_failure_read(in, &why, &whole))
+        return HORON_ERR_PROTO;
+    fail(member->session, &why, whole);
+    return HORON_OK;
+}
+
+horon_status_t horon_store_core_take(struct horon_store_member *member, uint8_t type,
+                                     struct horon_reader *body, uint64_t now_ns)
+{
+    const enum session_state state = member->session->state;
+    assert(is_here(member));
+    if ((type != HORON_STORE_PUT && type != HORON_STORE_FAIL) || state == SESSION_OVER)
+        return HORON_ERR_PROTO;
+    if (state == SESSION_FAILED)
+        return HORON_OK; /* it has been told: this was on its way before */
+    return type == HORON_STORE_PUT ? take_put(member, body, now_ns) : take_failure(member, body);
+}
+
+/* ---- Which ranks are missing ---- */
+
+/* What may be the matter with a rank that others wait for. */
+struct absence {
+    enum member_state state;
+    bool ended; /* of those that never came: they have ended, or not */
+    const char *text;
+};
+
+static bool is_absent(const struct session *session, int rank, const struct absence *absence)
+{
+    return rank < session->core->size && session->members[rank].state == absence->state &&
+           (absence->state != MEMBER_NEVER || session->core->ranks[rank].ended == absence->ended);
 }
 
 /* Writes " on node1, node2" where they are. Ranks of a host follow one another. */
-static void list_hosts(const struct horon_store_core *core, const struct session *session,
-                       enum presence presence, char *text, size_t text_bytes)
+static void list_hosts(const struct session *session, const struct absence *absence, char *text,
+                       size_t text_bytes)
 {
+    const struct horon_store_core_options *options = &session->core->options;
     const char *last = NULL;
     size_t used = 0;
     text[0] = 0;
-    for (int r = 0; r < core->size && core->host_of; r++) {
+    for (int r = 0; r < options->size && options->host_of; r++) {
         const char *host =
-            is_marked(core, session, r, presence) ? core->host_of(core->host_arg, r) : NULL;
+            is_absent(session, r, absence) ? options->host_of(options->arg, r) : NULL;
         if (!host || (last && strcmp(last, host) == 0) || used >= text_bytes)
             continue;
         used +=
@@ -289,15 +291,15 @@ static void list_hosts(const struct horon_store_core *core, const struct session
     }
 }
 
-/* Writes "3, 5-7" of the ranks that @p presence and no blob mark. @return how many they are */
-static int list_ranks(const struct horon_store_core *core, const struct session *session,
-                      enum presence presence, char *text, size_t text_bytes)
+/* Writes "3, 5-7". @return how many they are */
+static int list_ranks(const struct session *session, const struct absence *absence, char *text,
+                      size_t text_bytes)
 {
     int count = 0, first = -1;
     size_t used = 0;
     text[0] = 0;
-    for (int r = 0; r <= core->size; r++) {
-        const bool in = is_marked(core, session, r, presence);
+    for (int r = 0; r <= session->core->size; r++) {
+        const bool in = is_absent(session, r, absence);
         count += in;
         if (in && first < 0)
             first = r;
@@ -313,50 +315,52 @@ static int list_ranks(const struct horon_store_core *core, const struct session 
 }
 
 /* With ERR_PEER_LOST those who are here are not to blame, whatever they are at. */
-static void fail_for_missing(struct horon_store_core *core, struct session *session,
-                             horon_status_t status)
+static void fail_for_missing(struct session *session, horon_status_t status)
 {
-    static const struct {
-        enum presence presence;
-        const char *text;
-    } kinds[] = {{PRESENCE_LEFT, "left while joining"},
-                 {PRESENCE_ENDED, "ended with status 0 without joining"},
-                 {PRESENCE_NEVER, "never came"},
-                 {PRESENCE_HERE, "came but went no further"}};
-    char text[HORON_ERROR_TEXT_BYTES - 128] = "";
-    const size_t kind_count = status == HORON_ERR_PEER_LOST ? 3 : 4;
-    char blame[400] = "";
-    for (size_t i = 0; i < kind_count; i++) {
+    static const struct absence absences[] = {
+        {MEMBER_LEFT, false, "left while joining"},
+        {MEMBER_NEVER, true, "ended with status 0 without joining"},
+        {MEMBER_NEVER, false, "never came"},
+        {MEMBER_HERE, false, "came but went no further"}};
+    const struct horon_store_core *core = session->core;
+    const size_t kinds = status == HORON_ERR_PEER_LOST ? 3 : 4;
+    char text[HORON_ERROR_TEXT_BYTES - 128] = "", blame[400] = "";
+    struct horon_error why;
+    for (size_t i = 0; i < kinds; i++) {
+        const struct absence *absence = &absences[i];
         char list[256], hosts[160];
-        size_t used = strlen(text);
-        int count = list_ranks(core, session, kinds[i].presence, list, sizeof list);
-        list_hosts(core, session, kinds[i].presence, hosts, sizeof hosts);
-        if (count)
-            snprintf(text + used, sizeof text - used, "%s%s %s%s %s", used ? "; " : "",
-                     count == 1 ? "rank" : "ranks", list, hosts, kinds[i].text);
-        if (count && kinds[i].presence == PRESENCE_ENDED)
+        const size_t used = strlen(text);
+        const int count = list_ranks(session, absence, list, sizeof list);
+        list_hosts(session, absence, hosts, sizeof hosts);
+        if (count == 0)
+            continue;
+        snprintf(text + used, sizeof text - used, "%s%s %s%s %s", used ? "; " : "",
+                 count == 1 ? "rank" : "ranks", list, hosts, absence->text);
+        if (absence->ended)
             break; /* the others may yet come */
-        if (count && kinds[i].presence == PRESENCE_NEVER && core->describe_blame)
-            core->describe_blame(core->blame_arg, blame, sizeof blame);
+        if (absence->state == MEMBER_NEVER && core->options.explain)
+            core->options.explain(core->options.arg, blame, sizeof blame);
     }
-    const size_t used = strlen(text);
-    if (blame[0])
-        snprintf(text + used, sizeof text - used, "; %s", blame);
-    horon_error_set(&session->failure, status, "of %d ranks, %s", core->size, text);
-    tell_failure(core, session, NULL);
+    horon_error_set(&why, status, "of %d ranks, %s%s%s", core->size, text, blame[0] ? "; " : "",
+                    blame);
+    fail(session, &why, false);
 }
 
-/* Who has ended joins no session that it was not in: the others need not wait. */
-static void fail_for_ended(struct horon_store_core *core, struct session *session)
+/* A rank that has ended joins no session that it was not in: the others need not wait. */
+static void fail_for_ended(struct session *session)
 {
-    bool lacks = false;
-    if (session->over || session->failure.status != HORON_OK)
+    static const struct absence ended = {MEMBER_NEVER, true, NULL};
+    if (session->state != SESSION_JOINING)
         return;
-    for (int r = 0; r < core->size && !lacks; r++)
-        lacks = presence_of(core, session, r) == PRESENCE_ENDED;
-    if (lacks)
-        fail_for_missing(core, session, HORON_ERR_PEER_LOST);
+    for (int r = 0; r < session->core->size; r++) {
+        if (is_absent(session, r, &ended)) {
+            fail_for_missing(session, HORON_ERR_PEER_LOST);
+            return;
+        }
+    }
 }
+
+/* ---- Coming and going ---- */
 
 horon_status_t horon_store_core_join(struct horon_store_core *core, int rank, void *user,
                                      struct horon_store_member **member_out)
@@ -366,137 +370,33 @@ horon_status_t horon_store_core_join(struct horon_store_core *core, int rank, vo
     struct session *session = find_session(core, core->ranks[rank].joins);
     if (!session)
         return HORON_ERR_PROTO;
-    struct horon_store_member *member = horon_zalloc(1, sizeof *member);
-    if (!member)
-        return HORON_ERR_MEMORY;
-    member->core = core;
-    member->session = session;
-    member->rank = rank;
+    struct horon_store_member *member = &session->members[rank];
+    member_move(member, MEMBER_HERE);
     member->user = user;
-    member->inbox.limit = HORON_STORE_PUT_BYTES - 4 + HORON_STORE_BLOB_BYTES_MAX;
-    member->deadline_ns = UINT64_MAX;
-    session->slots[rank].member = member;
-    session->slots[rank].presence = PRESENCE_HERE;
     core->ranks[rank].joins++;
-    if (++session->joined == core->size)
-        core->full_sessions++;
+    core->full_sessions += session->count_in[MEMBER_NEVER] == 0;
     *member_out = member;
-    if (session->failure.status != HORON_OK)
-        tell_failure(core, session, member);
+    if (session->state == SESSION_FAILED)
+        tell_failure(member);
     else
-        fail_for_ended(core, session);
+        fail_for_ended(session);
     return HORON_OK;
-}
-
-static horon_status_t take_put(struct horon_store_member *member, struct horon_reader *in,
-                               uint64_t now_ns)
-{
-    struct session *session = member->session;
-    struct slot *slot = &session->slots[member->rank];
-    const uint8_t last = horon_read_u8(in);
-    const uint32_t round = horon_read_u32(in);
-    const uint32_t wait_ms = horon_read_u32(in);
-    const uint32_t bytes = (uint32_t)(in->limit - in->used);
-    const void *blob = horon_read_view(in, bytes);
-    if (!in->ok || last > 1 || slot->has_put || session->over ||
-        (session->failure.status == HORON_OK && round != session->round))
-        return HORON_ERR_PROTO;
-    slot->blob = horon_alloc(bytes);
-    if (!slot->blob)
-        return HORON_ERR_MEMORY;
-    memcpy(slot->blob, blob, bytes);
-    slot->blob_bytes = bytes;
-    slot->has_put = true;
-    slot->last = last;
-    if (wait_ms != HORON_STORE_NO_LIMIT)
-        member->deadline_ns = now_ns + (uint64_t)wait_ms * 1000000u;
-    if (session->failure.status != HORON_OK)
-        tell_failure(member->core, session, member);
-    else if (++session->put == member->core->size)
-        complete_round(member->core, session);
-    return HORON_OK;
-}
-
-static horon_status_t take_abort(struct horon_store_member *member, struct horon_reader *in)
-{
-    struct session *session = member->session;
-    const uint32_t number = horon_read_u32(in);
-    const size_t bytes = in->limit - in->used;
-    const char *text = horon_read_view(in, bytes);
-    if (!in->ok || (int32_t)number >= 0 || bytes == 0 || bytes >= HORON_ERROR_TEXT_BYTES ||
-        memchr(text, 0, bytes) || session->over)
-        return HORON_ERR_PROTO;
-    if (session->failure.status != HORON_OK) {
-        tell_failure(member->core, session, member);
-        return HORON_OK;
-    }
-    horon_error_set(&session->failure, horon_status_from_peer(number), "%.*s", (int)bytes, text);
-    session->whole = true;
-    tell_failure(member->core, session, NULL);
-    return HORON_OK;
-}
-
-static horon_status_t take_frame(struct horon_store_member *member, uint64_t now_ns)
-{
-    struct horon_reader in = horon_reader_over(member->inbox.body, member->inbox.used);
-    const uint8_t type = horon_read_u8(&in);
-    if (type == HORON_STORE_PUT)
-        return take_put(member, &in, now_ns);
-    return type == HORON_STORE_ABORT ? take_abort(member, &in) : HORON_ERR_PROTO;
-}
-
-horon_status_t horon_store_core_feed(struct horon_store_member *member, const uint8_t *in,
-                                     size_t bytes, uint64_t now_ns)
-{
-    while (bytes) {
-        size_t taken;
-        horon_status_t status = horon_store_inbox_feed(&member->inbox, in, bytes, &taken);
-        in += taken;
-        bytes -= taken;
-        if (status == HORON_OK)
-            status = take_frame(member, now_ns);
-        if (status < 0)
-            return status;
-    }
-    return HORON_OK;
-}
-
-const uint8_t *horon_store_core_out(const struct horon_store_member *member, size_t *bytes_out)
-{
-    const struct letter *letter = member->letters[0];
-    *bytes_out = letter ? letter->bytes - member->sent : 0;
-    return letter ? letter->data + member->sent : NULL;
-}
-
-void horon_store_core_sent(struct horon_store_member *member, size_t bytes)
-{
-    member->sent += bytes;
-    if (!member->letters[0] || member->sent < member->letters[0]->bytes)
-        return;
-    letter_drop(member->letters[0]);
-    member->letters[0] = member->letters[1];
-    member->letters[1] = NULL;
-    member->sent = 0;
 }
 
 void horon_store_core_leave(struct horon_store_member *member)
 {
-    struct horon_store_core *core = member->core;
     struct session *session = member->session;
-    struct slot *slot = &session->slots[member->rank];
-    if (slot->has_put)
-        session->put--;
-    horon_free(slot->blob);
-    *slot = (struct slot){.presence = PRESENCE_LEFT};
-    session->left++;
-    letter_drop(member->letters[0]);
-    letter_drop(member->letters[1]);
-    horon_store_inbox_deinit(&member->inbox);
-    horon_free(member);
-    if (!session->over && session->failure.status == HORON_OK)
-        fail_for_missing(core, session, HORON_ERR_PEER_LOST);
-    if (session->left == core->size)
-        free_session(core, session);
+    member_move(member, MEMBER_LEFT);
+    if (session->state == SESSION_JOINING)
+        fail_for_missing(session, HORON_ERR_PEER_LOST);
+    if (session->count_in[MEMBER_LEFT] == session->core->size)
+        free_session(session);
+}
+
+void horon_store_core_dismiss(struct horon_store_member *member, const struct horon_error *why)
+{
+    if (member->session->state == SESSION_JOINING)
+        fail(member->session, why, true);
 }
 
 uint64_t horon_store_core_expire(struct horon_store_core *core, uint64_t now_ns)
@@ -504,11 +404,11 @@ uint64_t horon_store_core_expire(struct horon_store_core *core, uint64_t now_ns)
     uint64_t next_ns = UINT64_MAX;
     for (struct session *session = core->sessions; session; session = session->next) {
         for (int r = 0; r < core->size; r++) {
-            const struct horon_store_member *member = session->slots[r].member;
-            if (!member || member->deadline_ns == UINT64_MAX)
+            const struct horon_store_member *member = &session->members[r];
+            if (member->state != MEMBER_WAITS || member->deadline_ns == UINT64_MAX)
                 continue;
             if (member->deadline_ns <= now_ns)
-                fail_for_missing(core, session, HORON_ERR_TIMEOUT);
+                fail_for_missing(session, HORON_ERR_TIMEOUT);
             else if (member->deadline_ns < next_ns)
                 next_ns = member->deadline_ns;
         }
@@ -516,20 +416,16 @@ uint64_t horon_store_core_expire(struct horon_store_core *core, uint64_t now_ns)
     return next_ns;
 }
 
-void horon_store_core_fail(struct horon_store_core *core, horon_status_t status, const char *text)
+void horon_store_core_fail(struct horon_store_core *core, const struct horon_error *why)
 {
     const struct session *newest = core->sessions;
     while (newest && newest->next)
         newest = newest->next;
-    if (!newest || newest->over) /* the next that somebody joins */
+    if (!newest || newest->state == SESSION_OVER) /* the next that somebody joins */
         find_session(core, core->next_index);
-    for (struct session *session = core->sessions; session; session = session->next) {
-        if (session->failure.status != HORON_OK || session->over)
-            continue;
-        horon_error_set(&session->failure, status, "%s", text);
-        session->whole = true;
-        tell_failure(core, session, NULL);
-    }
+    for (struct session *session = core->sessions; session; session = session->next)
+        if (session->state == SESSION_JOINING)
+            fail(session, why, true);
 }
 
 void horon_store_core_ended(struct horon_store_core *core, int rank)
@@ -538,41 +434,19 @@ void horon_store_core_ended(struct horon_store_core *core, int rank)
         return;
     core->ranks[rank].ended = true;
     for (struct session *session = core->sessions; session; session = session->next)
-        fail_for_ended(core, session);
-}
-
-void horon_store_core_dismiss(struct horon_store_member *member, horon_status_t status,
-                              const char *text)
-{
-    struct session *session = member->session;
-    if (session->failure.status == HORON_OK) {
-        horon_error_set(&session->failure, status, "%s", text);
-        session->whole = true;
-    }
-    tell_failure(member->core, session, member);
+        fail_for_ended(session);
 }
 
 bool horon_store_core_has_news(const struct horon_store_core *core)
 {
-    for (const struct session *session = core->sessions; session; session = session->next) {
-        const horon_status_t status = session->failure.status;
-        if (status != HORON_OK && status != HORON_ERR_TIMEOUT && session->joined < core->size)
+    for (const struct session *session = core->sessions; session; session = session->next)
+        if (session->state == SESSION_FAILED && session->status != HORON_ERR_TIMEOUT &&
+            session->count_in[MEMBER_NEVER] > 0)
             return true;
-    }
     return false;
 }
 
 int horon_store_core_full_sessions(const struct horon_store_core *core)
 {
     return core->full_sessions;
-}
-
-bool horon_store_core_joined(const struct horon_store_core *core, int rank)
-{
-    const struct session *newest = core->sessions;
-    while (newest && newest->next)
-        newest = newest->next;
-    if (!newest) /* all sessions there were are over */
-        return core->next_index > 0 && rank >= 0 && rank < core->size;
-    return rank >= 0 && rank < core->size && newest->slots[rank].presence != PRESENCE_NEVER;
 }

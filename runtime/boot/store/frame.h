@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Frames between a store server and a rank, after the handshake: u32 length of the rest, u8 type,
+ * Frames between a store's server and a rank, after the handshake: u32 length of the rest, u8 type,
  * and, little-endian:
  *     PUT   rank -> server   u8 1 for the last round, u32 round, u32 milliseconds it will wait (all
  *                            ones: no limit), blob
  *     ALL   server -> rank   u32 round, then for each rank u32 length and its blob
- *     FAIL  server -> rank   at any time: u8 1 if the text says it all (else only who is missing),
- *                            u32 status as two's complement, text
- *     ABORT rank -> server   u32 status, text: this rank has failed and so shall all
+ *     FAIL  either way       the sender's last word: u8 1 if the text says it all (else only which
+ *                            ranks are missing), u32 status as two's complement, text. Of a rank:
+ * it has failed, and so shall all
  */
 #ifndef HORON_BOOT_STORE_FRAME_H
 #define HORON_BOOT_STORE_FRAME_H
 
+#include "codec.h"
 #include "status.h"
 
 #include <stdbool.h>
@@ -22,13 +23,30 @@
 #define HORON_BOOT_SIZE_MAX 65536        /* ranks; ALL then stays below 2^31 bytes */
 #define HORON_STORE_NO_LIMIT UINT32_MAX
 #define HORON_STORE_PUT_BYTES 14 /* of a PUT before its blob, the length included */
+#define HORON_STORE_ALL_BYTES 5  /* of an ALL before its blobs, without the length */
 
-enum horon_store_frame {
-    HORON_STORE_PUT = 1,
-    HORON_STORE_ALL = 2,
-    HORON_STORE_FAIL = 3,
-    HORON_STORE_ABORT = 4
+enum horon_store_frame { HORON_STORE_PUT = 1, HORON_STORE_ALL = 2, HORON_STORE_FAIL = 3 };
+
+/** One frame on its way, perhaps to many. */
+struct horon_store_letter {
+    size_t references; /* freed with the last */
+    size_t bytes;
+    uint8_t data[];
 };
+
+/** @param body_bytes of the frame, behind its type
+ * @param body_out over these bytes, all of which are to be written
+ * @return with one reference; NULL: no memory */
+struct horon_store_letter *horon_store_letter_create(enum horon_store_frame type, size_t body_bytes,
+                                                     struct horon_writer *body_out);
+/** Gives a reference back. NULL is a no-op. */
+void horon_store_letter_drop(struct horon_store_letter *letter);
+
+/** A FAIL, as above. */
+struct horon_store_letter *horon_store_failure_letter(const struct horon_error *why, bool whole);
+/** Reads it behind its type. @return false: there is no reason in it */
+bool horon_store_failure_read(struct horon_reader *in, struct horon_error *why_out,
+                              bool *whole_out);
 
 /** Gathers one frame; all zero but @p limit is empty. */
 struct horon_store_inbox {
@@ -39,33 +57,16 @@ struct horon_store_inbox {
     size_t capacity, used, want;
 };
 
-/** What a server's frame says to a rank. */
-struct horon_store_answer {
-    bool failed;            /* FAIL; else ALL of the round, whose blobs begin at byte 5 */
-    bool whole;             /* FAIL: the text says it all */
-    struct horon_error why; /* FAIL: the reason */
-};
-
 /** @return the longest frame that a server of @p size ranks may send. */
 size_t horon_store_frame_bytes_max(int size);
 
-/**
- * Takes bytes of any split. With OK a frame is whole, in body[0..used), until the next call.
- * @param taken_out how many bytes of @p in belong to it
- * @return OK | AGAIN, want more | ERR_PROTO, it is longer than allowed, or empty | ERR_MEMORY
- */
-horon_status_t horon_store_inbox_feed(struct horon_store_inbox *inbox, const uint8_t *in,
-                                      size_t bytes, size_t *taken_out);
-/** @return how many bytes belong to the frame that is being gathered, as far as is known. */
-size_t horon_store_inbox_want(const struct horon_store_inbox *inbox);
+/** @return where the next bytes go, never beyond the frame; NULL: no memory */
+uint8_t *horon_store_inbox_room(struct horon_store_inbox *inbox, size_t *bytes_out);
+/** @p bytes bytes came there. @return OK, a frame is whole, in body[0..used), until there is room
+ * for the next | AGAIN, want more | ERR_PROTO, it is longer than allowed, or empty */
+horon_status_t horon_store_inbox_fill(struct horon_store_inbox *inbox, size_t bytes);
+/** Takes the body of a whole frame out, for the caller to free. */
+uint8_t *horon_store_inbox_take(struct horon_store_inbox *inbox);
 void horon_store_inbox_deinit(struct horon_store_inbox *inbox);
-
-/**
- * Reads a whole frame of a server. @param round the one that is to be answered
- * @return OK | ERR_PROTO, what the server does wrong as a predicate ("answers out of turn")
- */
-horon_status_t horon_store_answer_decode(const struct horon_store_inbox *inbox, uint32_t round,
-                                         struct horon_store_answer *answer_out,
-                                         struct horon_error *error);
 
 #endif

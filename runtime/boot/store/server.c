@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sockets around store/core.c: a acceptor proves who connects, then each connection feeds one
- * member of the core and drains what the core has for it. Everything hangs on one pump, whose
- * descriptor is the server's; limits that pass make it readable too.
+ * Connections around store/core.c: an acceptor proves which rank connects, then each connection is
+ * one member of the core. Everything hangs on one pump, whose descriptor is the server's; limits
+ * that pass make it readable, too.
  */
 #include "boot/store/server.h"
 
@@ -11,6 +11,7 @@
 #include "boot/fds.h"
 #include "boot/pump.h"
 #include "boot/store/core.h"
+#include "boot/store/stream.h"
 #include "clock.h"
 
 #include <errno.h>
@@ -20,13 +21,13 @@
 
 #define GUEST_PATIENCE_NS 10000000000u
 #define TURNS_PER_PROGRESS 16 /* so that the owner's loop is not held up by a busy job */
-#define READ_BYTES 16384
-#define PORT_TRIES 16 /* of ports that are free at one address and taken at another */
+#define PORT_TRIES 16         /* of ports that are free at one address and taken at another */
 
+/* A rank that is connected. */
 struct visitor {
     struct horon_store_server *server;
     struct visitor *next, *previous;
-    struct horon_watch watch;
+    struct horon_store_stream stream;
     struct horon_store_member *member;
     int rank;
     struct horon_address from;
@@ -40,11 +41,8 @@ struct horon_store_server {
     struct visitor *visitors;
     const struct visitor *leaving; /* while the core hears of it */
     char leaving_from[HORON_ADDRESS_TEXT_BYTES];
-    const char *(*host_of)(void *arg, int rank); /* as in the options */
-    void *host_arg;
-    const struct horon_log *log;
-    int port, port_asked; /* the first of those that it may be; 0: any */
-    bool launcher;
+    struct horon_store_server_options options; /* without its addresses */
+    int port;
 };
 
 static void refresh_limit(struct horon_store_server *server)
@@ -60,7 +58,8 @@ static void refresh_limit(struct horon_store_server *server)
 static const char *host_of(void *arg, int rank)
 {
     struct horon_store_server *server = arg;
-    const char *host = server->host_of ? server->host_of(server->host_arg, rank) : NULL;
+    const char *host =
+        server->options.host_of ? server->options.host_of(server->options.host_arg, rank) : NULL;
     const struct visitor *leaving = server->leaving;
     if (host || !leaving || leaving->rank != rank || leaving->from.bytes == 0)
         return host;
@@ -76,79 +75,47 @@ static void visitor_leave(struct visitor *visitor)
     *(visitor->previous ? &visitor->previous->next : &server->visitors) = visitor->next;
     if (visitor->next)
         visitor->next->previous = visitor->previous;
-    horon_pump_unwatch(&server->pump, &visitor->watch);
-    close(visitor->watch.fd);
+    horon_store_stream_close(&visitor->stream);
     server->leaving = visitor;
     horon_store_core_leave(visitor->member);
     server->leaving = NULL;
     horon_free(visitor);
 }
 
-static bool out_left(const struct visitor *visitor)
+static horon_status_t visitor_take(void *arg, uint8_t type, struct horon_reader *body)
 {
-    size_t bytes;
-    return horon_store_core_out(visitor->member, &bytes) != NULL;
+    struct visitor *visitor = arg;
+    const horon_status_t status =
+        horon_store_core_take(visitor->member, type, body, horon_clock_ns());
+    refresh_limit(visitor->server);
+    return status;
 }
 
-/* @return false if the connection is broken */
-static bool send_some(struct visitor *visitor)
-{
-    size_t bytes;
-    for (const uint8_t *out; (out = horon_store_core_out(visitor->member, &bytes));) {
-        ssize_t sent = send(visitor->watch.fd, out, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (sent >= 0)
-            horon_store_core_sent(visitor->member, (size_t)sent);
-        else if (errno == EAGAIN)
-            break;
-        else if (errno != EINTR)
-            return false;
-    }
-    return horon_pump_watch(&visitor->server->pump, &visitor->watch,
-                            EPOLLIN | (out_left(visitor) ? EPOLLOUT : 0), NULL) == HORON_OK;
-}
-
-static bool receive_some(struct visitor *visitor)
-{
-    uint8_t in[READ_BYTES];
-    ssize_t got = recv(visitor->watch.fd, in, sizeof in, MSG_DONTWAIT);
-    if (got < 0)
-        return errno == EAGAIN || errno == EINTR;
-    if (got == 0)
-        return false;
-    return horon_store_core_feed(visitor->member, in, (size_t)got, horon_clock_ns()) == HORON_OK;
-}
-
-static void visitor_ready(void *arg, uint32_t events)
+static void visitor_ended(void *arg, horon_status_t why)
 {
     struct visitor *visitor = arg;
     struct horon_store_server *server = visitor->server;
-    bool good = true;
-    if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
-        good = receive_some(visitor);
-    if (good)
-        good = send_some(visitor);
-    if (!good)
-        visitor_leave(visitor);
+    (void)why;
+    visitor_leave(visitor);
     refresh_limit(server);
 }
 
-/* The core has something for this member: its socket will be writable soon enough. */
-static void member_wakes(void *user)
+/* Two answers that a rank has not read are more than it waits for: what follows is not for it. */
+static void send_to(void *user, struct horon_store_letter *letter)
 {
-    struct visitor *visitor = user;
-    horon_pump_watch(&visitor->server->pump, &visitor->watch, EPOLLIN | EPOLLOUT, NULL);
+    horon_store_stream_send(&((struct visitor *)user)->stream, letter);
 }
 
 /* Why others may not have come: they were refused, or they are at another store. */
-static void describe_blame(void *arg, char *text, size_t text_bytes)
+static void explain(void *arg, char *text, size_t text_bytes)
 {
     const struct horon_store_server *server = arg;
     horon_acceptor_explain(server->acceptor, text, text_bytes);
     const size_t used = strlen(text);
-    if (server->port_asked && server->port != server->port_asked)
+    if (server->options.port && server->port != server->options.port)
         snprintf(text + used, text_bytes - used,
                  "%sthe store is at port %d, as %d was taken: by another rank 0 of this job?",
-                 used ? "; " : "", server->port, server->port_asked);
+                 used ? "; " : "", server->port, server->options.port);
 }
 
 /* A server of one session after another cannot tell a second process of a rank from a rank that
@@ -156,7 +123,7 @@ static void describe_blame(void *arg, char *text, size_t text_bytes)
  * @return who is here as @p rank, if nobody else can be; else NULL */
 static const struct visitor *find_first(const struct horon_store_server *server, int rank)
 {
-    const struct visitor *visitor = server->launcher ? NULL : server->visitors;
+    const struct visitor *visitor = server->options.launcher ? NULL : server->visitors;
     while (visitor && visitor->rank != rank)
         visitor = visitor->next;
     return visitor;
@@ -165,51 +132,66 @@ static const struct visitor *find_first(const struct horon_store_server *server,
 static void send_home(struct visitor *second, const struct visitor *first)
 {
     char first_from[HORON_ADDRESS_TEXT_BYTES], second_from[HORON_ADDRESS_TEXT_BYTES];
-    char text[HORON_ERROR_TEXT_BYTES];
+    struct horon_error why;
     const int rank = second->rank;
     horon_address_text(&first->from, first_from);
     horon_address_text(&second->from, second_from);
-    snprintf(text, sizeof text,
-             "rank %d came twice, from %s and from %s: each process needs a rank of its own", rank,
-             first_from, second_from);
-    horon_store_core_dismiss(second->member, HORON_ERR_CONFIG, text);
-    snprintf(text, sizeof text, "rank %d came twice, before from %s", rank, first_from);
-    horon_acceptor_refuse(second->server->acceptor, rank, second_from, text);
+    horon_error_set(&why, HORON_ERR_CONFIG,
+                    "rank %d came twice, from %s and from %s: each process needs a rank of its own",
+                    rank, first_from, second_from);
+    horon_store_core_dismiss(second->member, &why);
+    horon_error_set(&why, HORON_ERR_CONFIG, "rank %d came twice, before from %s", rank, first_from);
+    horon_acceptor_refuse(second->server->acceptor, rank, second_from, why.text);
 }
 
-static void arrived(void *arg, const struct horon_proven *proven)
+/* @return NULL: no memory, or too many sessions; the descriptor is still the caller's */
+static struct visitor *visitor_create(struct horon_store_server *server,
+                                      const struct horon_proven *proven)
 {
-    const int rank = proven->theirs.rank;
-    struct horon_store_server *server = arg;
-    const struct visitor *first = find_first(server, rank);
     struct visitor *visitor = horon_zalloc(1, sizeof *visitor);
     if (!visitor)
-        goto refused;
+        return NULL;
     visitor->server = server;
-    visitor->rank = rank;
-    visitor->watch = (struct horon_watch){.ready = visitor_ready, .arg = visitor, .fd = proven->fd};
+    visitor->rank = proven->theirs.rank;
+    visitor->stream = (struct horon_store_stream){.pump = &server->pump,
+                                                  .take = visitor_take,
+                                                  .ended = visitor_ended,
+                                                  .arg = visitor,
+                                                  .inbox.limit = HORON_STORE_PUT_BYTES - 4 +
+                                                                 HORON_STORE_BLOB_BYTES_MAX};
     visitor->from.bytes = sizeof visitor->from.local;
     if (getpeername(proven->fd, &visitor->from.any, &visitor->from.bytes) != 0)
         visitor->from.bytes = 0;
-    if (horon_store_core_join(server->core, rank, visitor, &visitor->member) != HORON_OK)
-        goto refused;
+    if (horon_store_core_join(server->core, visitor->rank, visitor, &visitor->member) != HORON_OK) {
+        horon_free(visitor);
+        return NULL;
+    }
     visitor->next = server->visitors;
     if (visitor->next)
         visitor->next->previous = visitor;
     server->visitors = visitor;
-    if (horon_pump_watch(&server->pump, &visitor->watch,
-                         EPOLLIN | (out_left(visitor) ? EPOLLOUT : 0), NULL) != HORON_OK)
+    return visitor;
+}
+
+static void arrived(void *arg, const struct horon_proven *proven)
+{
+    struct horon_store_server *server = arg;
+    const struct visitor *first = find_first(server, proven->theirs.rank);
+    struct visitor *visitor = visitor_create(server, proven);
+    if (!visitor) {
+        HORON_LOG_WARN(server->options.log,
+                       "the store refused rank %d: no memory, or too many joins are unfinished",
+                       proven->theirs.rank);
+        close(proven->fd);
+        return;
+    }
+    HORON_LOG_DEBUG(server->options.log, "rank %d has come to the store", visitor->rank);
+    if (horon_store_stream_open(&visitor->stream, proven, server->options.wrap, NULL) != HORON_OK)
         visitor_leave(visitor);
     else if (first)
         send_home(visitor, first);
-    if (!server->launcher && horon_store_core_full_sessions(server->core) > 0)
+    if (!server->options.launcher && horon_store_core_full_sessions(server->core) > 0)
         horon_acceptor_stop(server->acceptor); /* who comes now wants the server after us */
-    return;
-refused:
-    HORON_LOG_WARN(server->log,
-                   "the store refused rank %d: no memory, or too many joins are unfinished", rank);
-    horon_free(visitor);
-    close(proven->fd);
 }
 
 static void limit_due(void *arg)
@@ -311,7 +293,7 @@ static horon_status_t start(struct horon_store_server *server,
                                                .loopback_only = !options->key->given,
                                                .patience_ns = GUEST_PATIENCE_NS,
                                                .name = "the store",
-                                               .log = server->log,
+                                               .log = server->options.log,
                                                .arrived = arrived,
                                                .arg = server};
     accepting.hello = (struct horon_hello){.protocol_min = HORON_PROTOCOL_MIN,
@@ -342,21 +324,19 @@ horon_status_t horon_store_server_create(const struct horon_store_server_options
     if (!server)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the store");
     server->pump.epoll_fd = server->pump.timer_fd = -1;
-    server->log = options->log;
-    server->host_of = options->host_of;
-    server->host_arg = options->host_arg;
-    server->port_asked = options->port;
-    server->launcher = options->launcher;
+    server->options = *options;
+    server->options.listen = NULL;
     server->timer = (struct horon_timer){.due = limit_due, .arg = server};
     status = horon_pump_init(&server->pump, error);
     server->pump.fds = options->fds;
-    server->core = horon_store_core_create(options->size, member_wakes);
+    const struct horon_store_core_options core = {.size = options->size,
+                                                  .send = send_to,
+                                                  .host_of = host_of,
+                                                  .explain = explain,
+                                                  .arg = server};
+    server->core = horon_store_core_create(&core);
     if (status == HORON_OK && !server->core)
         status = horon_error_set(error, HORON_ERR_MEMORY, "no memory for the store");
-    if (server->core) {
-        horon_store_core_name_hosts(server->core, host_of, server);
-        horon_store_core_blame(server->core, describe_blame, server);
-    }
     if (status == HORON_OK)
         status = start(server, options, &addresses, errno_out, error);
     if (status != HORON_OK) {
@@ -384,15 +364,12 @@ void horon_store_server_progress(struct horon_store_server *server)
             return;
 }
 
-bool horon_store_server_joined(const struct horon_store_server *server, int rank)
-{
-    return horon_store_core_joined(server->core, rank);
-}
-
 void horon_store_server_fail(struct horon_store_server *server, horon_status_t status,
                              const char *text)
 {
-    horon_store_core_fail(server->core, status, text);
+    struct horon_error why;
+    horon_error_set(&why, status, "%s", text);
+    horon_store_core_fail(server->core, &why);
 }
 
 void horon_store_server_ended(struct horon_store_server *server, int rank)
@@ -403,7 +380,7 @@ void horon_store_server_ended(struct horon_store_server *server, int rank)
 bool horon_store_server_busy(const struct horon_store_server *server)
 {
     for (const struct visitor *visitor = server->visitors; visitor; visitor = visitor->next)
-        if (out_left(visitor))
+        if (horon_store_stream_busy(&visitor->stream))
             return true;
     return false;
 }

@@ -37,6 +37,7 @@ struct horon_store_server_options {
      * NULL for one that is not known */
     const char *(*host_of)(void *arg, int rank);
     void *host_arg;
+    horon_link_wrap_fn_t wrap;   /* NULL, or wraps the link of each session */
     struct horon_fds *fds;       /* where its sockets are noted; NULL: nowhere */
     uint64_t job;                /* what tells this job from others at the same address; 0: any */
     const struct horon_log *log; /* NULL: silent; strangers are reported as warnings */
@@ -62,9 +63,6 @@ int horon_store_server_fd(const struct horon_store_server *server);
 
 /** Accepts, reads, answers, expires: whatever can be done now. Blocks: no. */
 void horon_store_server_progress(struct horon_store_server *server);
-
-/** @return true once @p rank has proven itself in the newest session that anybody has joined. */
-bool horon_store_server_joined(const struct horon_store_server *server, int rank);
 
 /** Fails all ranks that are joining now, or will join a session begun by now, with this reason: a
  * launcher calls it when a rank died before it joined. */

@@ -38,6 +38,7 @@ struct horon_store_options {
     const char *who; /* this process, for texts of others; as long as the call; NULL: nameless */
     /* Where rank 0 serves for file:DIR: the rows INTERFACES and PORT_RANGE; as long as the call */
     const char *interfaces, *port_range;
+    horon_link_wrap_fn_t wrap; /* NULL, or wraps the link of each session, at both ends */
     const struct horon_log *log;
 };
 

@@ -14,9 +14,18 @@
 #include <cmocka.h>
 #include <string.h>
 
-static void note_wake(void *user)
+/* What one rank has not read: a frame, if any. */
+struct client {
+    struct horon_store_letter *letter;
+    struct horon_store_member *member;
+};
+
+static void keep(void *user, struct horon_store_letter *letter)
 {
-    *(int *)user += 1;
+    struct client *client = user;
+    assert_null(client->letter);
+    letter->references++;
+    client->letter = letter;
 }
 
 static const char *host_of(void *arg, int rank)
@@ -27,70 +36,55 @@ static const char *host_of(void *arg, int rank)
 
 static struct horon_store_core *make(int size)
 {
-    struct horon_store_core *core = horon_store_core_create(size, note_wake);
+    const struct horon_store_core_options options = {
+        .size = size, .send = keep, .host_of = host_of};
+    struct horon_store_core *core = horon_store_core_create(&options);
     assert_non_null(core);
-    horon_store_core_name_hosts(core, host_of, NULL);
     return core;
 }
 
-static struct horon_store_member *join(struct horon_store_core *core, int rank, int *wakes)
+static void join(struct horon_store_core *core, int rank, struct client *client)
 {
-    struct horon_store_member *member = NULL;
-    *wakes = 0;
-    assert_int_equal(horon_store_core_join(core, rank, wakes, &member), HORON_OK);
-    return member;
+    *client = (struct client){0};
+    assert_int_equal(horon_store_core_join(core, rank, client, &client->member), HORON_OK);
 }
 
-static void put_last(struct horon_store_member *member)
+static void put_last(struct client *client)
 {
-    uint8_t frame[HORON_STORE_PUT_BYTES];
-    struct horon_writer out = horon_writer_over(frame, sizeof frame);
-    horon_write_u32(&out, HORON_STORE_PUT_BYTES - 4);
-    horon_write_u8(&out, HORON_STORE_PUT);
-    horon_write_u8(&out, 1);
-    horon_write_u32(&out, 0);
-    horon_write_u32(&out, HORON_STORE_NO_LIMIT);
-    assert_int_equal(horon_store_core_feed(member, frame, out.used, 0), HORON_OK);
-}
-
-static void expect_silence(const struct horon_store_member *member)
-{
-    size_t bytes;
-    assert_null(horon_store_core_out(member, &bytes));
+    static const uint8_t body[] = {1, 0, 0, 0, 0, 255, 255, 255, 255}; /* no limit */
+    struct horon_reader in = horon_reader_over(body, sizeof body);
+    assert_int_equal(horon_store_core_take(client->member, HORON_STORE_PUT, &in, 0), HORON_OK);
 }
 
 /* What comes is one frame: that the session has failed, with this text. */
-static void expect_fail(struct horon_store_member *member, const char *text)
+static void expect_fail(struct client *client, const char *text)
 {
-    size_t bytes;
-    const uint8_t *frame = horon_store_core_out(member, &bytes);
-    assert_non_null(frame);
-    struct horon_reader in = horon_reader_over(frame, bytes);
-    assert_int_equal(horon_read_u32(&in), bytes - 4);
+    assert_non_null(client->letter);
+    const struct horon_store_letter *letter = client->letter;
+    struct horon_reader in = horon_reader_over(letter->data, letter->bytes);
+    assert_int_equal(horon_read_u32(&in), letter->bytes - 4);
     assert_int_equal(horon_read_u8(&in), HORON_STORE_FAIL);
     assert_int_equal(horon_read_u8(&in), 0);
     assert_int_equal((int32_t)horon_read_u32(&in), HORON_ERR_PEER_LOST);
     assert_int_equal(in.limit - in.used, strlen(text));
-    assert_memory_equal(frame + in.used, text, strlen(text));
-    horon_store_core_sent(member, bytes);
+    assert_memory_equal(letter->data + in.used, text, strlen(text));
+    horon_store_letter_drop(client->letter);
+    client->letter = NULL;
 }
 
 static void test_store_ended_rank_fails_those_who_wait_for_it(void **state)
 {
     struct horon_store_core *core = make(4);
-    int wakes[2];
+    struct client waiting, idle;
     (void)state;
-    struct horon_store_member *waiting = join(core, 0, &wakes[0]);
-    struct horon_store_member *idle = join(core, 2, &wakes[1]);
-    put_last(waiting);
+    join(core, 0, &waiting);
+    join(core, 2, &idle);
+    put_last(&waiting);
     horon_store_core_ended(core, 3);
-    assert_int_equal(wakes[0], 1);
-    assert_int_equal(wakes[1], 1);
-    assert_false(horon_store_core_joined(core, 3));
-    expect_fail(waiting, "of 4 ranks, rank 3 on b ended with status 0 without joining");
-    expect_fail(idle, "of 4 ranks, rank 3 on b ended with status 0 without joining");
-    horon_store_core_leave(waiting);
-    horon_store_core_leave(idle);
+    expect_fail(&waiting, "of 4 ranks, rank 3 on b ended with status 0 without joining");
+    expect_fail(&idle, "of 4 ranks, rank 3 on b ended with status 0 without joining");
+    horon_store_core_leave(waiting.member);
+    horon_store_core_leave(idle.member);
     horon_store_core_destroy(core);
 }
 
@@ -98,64 +92,60 @@ static void test_store_ended_rank_fails_those_who_wait_for_it(void **state)
 static void test_store_late_rank_hears_at_once_why_joining_failed(void **state)
 {
     struct horon_store_core *core = make(3);
-    int wakes[2];
+    struct client first, left, late;
     (void)state;
-    struct horon_store_member *first = join(core, 0, &wakes[0]);
+    join(core, 0, &first);
+    join(core, 1, &left);
     assert_false(horon_store_core_has_news(core));
-    horon_store_core_leave(join(core, 1, &wakes[1]));
-    expect_fail(first, "of 3 ranks, rank 1 on a left while joining; rank 2 on b never came");
+    horon_store_core_leave(left.member);
+    expect_fail(&first, "of 3 ranks, rank 1 on a left while joining; rank 2 on b never came");
     assert_true(horon_store_core_has_news(core));
-    struct horon_store_member *late = join(core, 2, &wakes[1]); /* and puts nothing */
-    assert_int_equal(wakes[1], 1);
-    expect_fail(late, "of 3 ranks, rank 1 on a left while joining; rank 2 on b never came");
+    join(core, 2, &late); /* and puts nothing */
+    expect_fail(&late, "of 3 ranks, rank 1 on a left while joining; rank 2 on b never came");
     assert_false(horon_store_core_has_news(core));
-    horon_store_core_leave(late);
-    horon_store_core_leave(first);
+    horon_store_core_leave(late.member);
+    horon_store_core_leave(first.member);
     horon_store_core_destroy(core);
 }
 
 static void test_store_ended_ranks_fail_those_who_come(void **state)
 {
     struct horon_store_core *core = make(4);
-    int wakes[2];
+    struct client first, second;
     (void)state;
     for (int rank = -1; rank <= 4; rank++)
         if (rank == -1 || rank == 1 || rank == 2 || rank == 4)
             horon_store_core_ended(core, rank); /* nobody minds yet */
-    struct horon_store_member *first = join(core, 3, &wakes[0]);
-    assert_int_equal(wakes[0], 1);
-    expect_fail(first, "of 4 ranks, ranks 1-2 on a, b ended with status 0 without joining");
-    struct horon_store_member *second = join(core, 0, &wakes[1]);
-    put_last(second);
-    expect_fail(second, "of 4 ranks, ranks 1-2 on a, b ended with status 0 without joining");
-    horon_store_core_leave(first);
-    horon_store_core_leave(second);
+    join(core, 3, &first);
+    expect_fail(&first, "of 4 ranks, ranks 1-2 on a, b ended with status 0 without joining");
+    join(core, 0, &second);
+    expect_fail(&second, "of 4 ranks, ranks 1-2 on a, b ended with status 0 without joining");
+    horon_store_core_leave(first.member);
+    horon_store_core_leave(second.member);
     horon_store_core_destroy(core);
 }
 
 static void test_store_ended_rank_harms_no_session_that_it_was_in(void **state)
 {
     struct horon_store_core *core = make(2);
-    int wakes[2];
+    struct client stays, ends, again;
     (void)state;
-    struct horon_store_member *stays = join(core, 0, &wakes[0]);
-    struct horon_store_member *ends = join(core, 1, &wakes[1]);
+    join(core, 0, &stays);
+    join(core, 1, &ends);
     horon_store_core_ended(core, 1); /* faster than what its connection says */
-    expect_silence(stays);
-    put_last(ends);
-    put_last(stays);
-    size_t bytes;
-    const uint8_t *answer = horon_store_core_out(stays, &bytes);
-    assert_non_null(answer);
-    assert_int_equal(answer[4], HORON_STORE_ALL);
-    horon_store_core_sent(stays, bytes);
-    horon_store_core_leave(ends);
-    expect_silence(stays);
-    struct horon_store_member *again = join(core, 0, &wakes[1]);
-    expect_silence(stays);
-    expect_fail(again, "of 2 ranks, rank 1 on a ended with status 0 without joining");
-    horon_store_core_leave(stays);
-    horon_store_core_leave(again);
+    assert_null(stays.letter);
+    put_last(&ends);
+    put_last(&stays);
+    assert_int_equal(stays.letter->data[4], HORON_STORE_ALL);
+    horon_store_letter_drop(stays.letter);
+    horon_store_letter_drop(ends.letter);
+    stays.letter = NULL;
+    horon_store_core_leave(ends.member);
+    join(core, 0, &again);
+    assert_null(stays.letter);
+    expect_fail(&again, "of 2 ranks, rank 1 on a ended with status 0 without joining");
+    horon_store_core_leave(stays.member);
+    horon_store_core_leave(again.member);
     horon_store_core_destroy(core);
 }
 

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The pump tells of a descriptor as long as there is something to be done, but a wrapping link may
+ * hold bytes that the descriptor does not show: so each turn reads until the link has no more.
+ */
+#include "boot/store/stream.h"
+
+#include <assert.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What is left is looked at in the next turn, which comes at once. */
+#define FRAMES_A_TURN 16
+
+static horon_status_t watch(struct horon_store_stream *stream, bool again,
+                            struct horon_error *error)
+{
+    const struct horon_link *link = stream->link;
+    const unsigned bits = link->ops->interest(link, stream->letters[0] != NULL);
+    uint32_t events = again ? EPOLLOUT : 0;
+    if (bits & HORON_LINK_READ)
+        events |= EPOLLIN;
+    if (bits & HORON_LINK_WRITE)
+        events |= EPOLLOUT;
+    return horon_pump_watch(stream->pump, &stream->watch, events, error);
+}
+
+static void drop_first(struct horon_store_stream *stream)
+{
+    horon_store_letter_drop(stream->letters[0]);
+    stream->letters[0] = stream->letters[1];
+    stream->letters[1] = NULL;
+    stream->sent = 0;
+}
+
+static horon_status_t send_some(struct horon_store_stream *stream)
+{
+    struct horon_link *link = stream->link;
+    horon_status_t status = HORON_OK;
+    size_t sent = 0;
+    while (status == HORON_OK && stream->letters[0]) {
+        struct horon_store_letter *letter = stream->letters[0];
+        const struct iovec rest = {letter->data + stream->sent, letter->bytes - stream->sent};
+        status = link->ops->send(link, &rest, 1, &sent, NULL);
+        if (status == HORON_OK)
+            stream->sent += sent;
+        assert(stream->sent <= letter->bytes);
+        if (stream->sent == letter->bytes)
+            drop_first(stream);
+    }
+    if (status == HORON_OK && link->ops->interest(link, false) & HORON_LINK_WRITE)
+        status = link->ops->send(link, NULL, 0, &sent, NULL);
+    return status;
+}
+
+/* One frame, or as much of it as there is. @return OK, a frame was taken | AGAIN | a failure */
+static horon_status_t receive_frame(struct horon_store_stream *stream)
+{
+    horon_status_t status = HORON_AGAIN;
+    while (status == HORON_AGAIN) {
+        size_t room, got = 0;
+        uint8_t *to = horon_store_inbox_room(&stream->inbox, &room);
+        if (!to)
+            return HORON_ERR_MEMORY;
+        const struct iovec part = {to, room};
+        status = stream->link->ops->recv(stream->link, &part, 1, &got, NULL);
+        if (status != HORON_OK)
+            return status;
+        status = horon_store_inbox_fill(&stream->inbox, got);
+    }
+    if (status != HORON_OK)
+        return status;
+    struct horon_reader body = horon_reader_over(stream->inbox.body, stream->inbox.used);
+    const uint8_t type = horon_read_u8(&body);
+    return stream->take(stream->arg, type, &body);
+}
+
+static void stream_ready(void *arg, uint32_t events)
+{
+    struct horon_store_stream *stream = arg;
+    horon_status_t status = HORON_OK;
+    (void)events; /* whatever it is, the calls that are due will tell */
+    for (int i = 0; i < FRAMES_A_TURN && status == HORON_OK && stream->link; i++)
+        status = receive_frame(stream);
+    if (!stream->link)
+        return;
+    const bool again = status == HORON_OK;
+    if (status >= 0)
+        status = send_some(stream);
+    if (status >= 0)
+        status = watch(stream, again, NULL);
+    if (status < 0)
+        stream->ended(stream->arg, status);
+}
+
+horon_status_t horon_store_stream_open(struct horon_store_stream *stream,
+                                       const struct horon_proven *proven, horon_link_wrap_fn_t wrap,
+                                       struct horon_error *error)
+{
+    struct horon_link *link = NULL;
+    assert(!stream->link);
+    horon_status_t status = horon_link_tcp_create(proven->fd, 0, &link, error);
+    if (status != HORON_OK) {
+        close(proven->fd);
+        return status;
+    }
+    stream->link = wrap ? wrap(link, proven) : link;
+    if (!stream->link) {
+        link->ops->destroy(link);
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a connection");
+    }
+    stream->watch = (struct horon_watch){
+        .ready = stream_ready, .arg = stream, .fd = stream->link->ops->descriptor(stream->link)};
+    status = watch(stream, false, error);
+    if (status != HORON_OK)
+        horon_store_stream_close(stream);
+    return status;
+}
+
+bool horon_store_stream_send(struct horon_store_stream *stream, struct horon_store_letter *letter)
+{
+    struct horon_store_letter **place = &stream->letters[stream->letters[0] ? 1 : 0];
+    if (*place)
+        return false;
+    *place = letter;
+    letter->references++;
+    if (stream->link)
+        watch(stream, false, NULL);
+    return true;
+}
+
+bool horon_store_stream_busy(const struct horon_store_stream *stream)
+{
+    const struct horon_link *link = stream->link;
+    return link && (stream->letters[0] || link->ops->interest(link, false) & HORON_LINK_WRITE);
+}
+
+void horon_store_stream_close(struct horon_store_stream *stream)
+{
+    horon_pump_unwatch(stream->pump, &stream->watch);
+    if (stream->link)
+        stream->link->ops->destroy(stream->link);
+    stream->link = NULL;
+    while (stream->letters[0])
+        drop_first(stream);
+    horon_store_inbox_deinit(&stream->inbox);
+}
