@@ -11,6 +11,7 @@ enum { HEAD_BYTES = 4, BODY_BYTES_MAX = 700, FRAME_BYTES_MAX = HEAD_BYTES + BODY
 struct wrapped_link {
     struct horon_link base;
     struct horon_link *inside;
+    uint8_t send_secret[WRAPPED_SECRET_BYTES], receive_secret[WRAPPED_SECRET_BYTES];
     uint64_t sealed, opened; /* bytes so far, of each direction */
     uint8_t out[FRAME_BYTES_MAX], in[FRAME_BYTES_MAX];
     size_t out_begin, out_end; /* of a frame, what the link inside has not taken */
@@ -18,9 +19,9 @@ struct wrapped_link {
     size_t plain_begin;        /* of a whole frame, what was not given yet; 0: none is whole */
 };
 
-static uint8_t mask(uint64_t at)
+static uint8_t mask(const uint8_t *secret, uint64_t at)
 {
-    return (uint8_t)(at * 167 + 29 + (at >> 8));
+    return (uint8_t)(at * 167 + 29 + (at >> 8)) ^ secret[at % WRAPPED_SECRET_BYTES];
 }
 
 static size_t body_bytes(const uint8_t *frame)
@@ -47,7 +48,7 @@ static size_t seal(struct wrapped_link *link, const struct iovec *vector, int co
             if (skip > 0)
                 skip--;
             else
-                link->out[HEAD_BYTES + used++] = bytes[b] ^ mask(link->sealed++);
+                link->out[HEAD_BYTES + used++] = bytes[b] ^ mask(link->send_secret, link->sealed++);
         }
     }
     const uint16_t sum = sum_of(link->out + HEAD_BYTES, used);
@@ -103,7 +104,7 @@ static horon_status_t gather(struct wrapped_link *link, struct horon_error *erro
             assert(sum_of(link->in + HEAD_BYTES, bytes) ==
                    (link->in[2] | (unsigned)link->in[3] << 8));
             for (size_t i = 0; i < bytes; i++)
-                link->in[HEAD_BYTES + i] ^= mask(link->opened++);
+                link->in[HEAD_BYTES + i] ^= mask(link->receive_secret, link->opened++);
             link->plain_begin = HEAD_BYTES;
             return HORON_OK;
         }
@@ -219,5 +220,14 @@ struct horon_link *wrapped_link_create(struct horon_link *inside)
     assert(link);
     link->base.ops = &wrapped_ops;
     link->inside = inside;
+    return &link->base;
+}
+
+struct horon_link *wrapped_link_create_with(struct horon_link *inside, const uint8_t *send_secret,
+                                            const uint8_t *receive_secret)
+{
+    struct wrapped_link *link = (struct wrapped_link *)wrapped_link_create(inside);
+    memcpy(link->send_secret, send_secret, WRAPPED_SECRET_BYTES);
+    memcpy(link->receive_secret, receive_secret, WRAPPED_SECRET_BYTES);
     return &link->base;
 }

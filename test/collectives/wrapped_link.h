@@ -13,4 +13,9 @@
 /** @param inside the wrapped link's from here on. Both ends must be wrapped. */
 struct horon_link *wrapped_link_create(struct horon_link *inside);
 
+#define WRAPPED_SECRET_BYTES 32
+/** Likewise, and what is sent is changed by a secret that the other end must have to receive. */
+struct horon_link *wrapped_link_create_with(struct horon_link *inside, const uint8_t *send_secret,
+                                            const uint8_t *receive_secret);
+
 #endif

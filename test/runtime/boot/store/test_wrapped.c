@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sessions of a store over links that change and reframe their bytes by the secrets of the
+ * handshake, as links that encipher will: in all rounds, and for a failure.
+ */
+#undef NDEBUG
+#include "../../../collectives/wrapped_link.h"
+#include "boot/store/frame.h"
+#include "boot/store/server.h"
+#include "boot/store/store.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <assert.h>
+#include <cmocka.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { RANKS = 3, ROUNDS = 4 };
+
+struct scene {
+    struct horon_pump pump;
+    struct horon_auth_key key;
+    struct horon_store_server *server;
+    char address[32];
+    struct horon_store *stores[RANKS];
+};
+
+static int wraps;
+
+static struct horon_link *wrap(struct horon_link *inside, const struct horon_proven *proven)
+{
+    wraps++;
+    static_assert(WRAPPED_SECRET_BYTES == HORON_SECRET_BYTES, "the secrets are whole");
+    return wrapped_link_create_with(inside, proven->send_secret, proven->receive_secret);
+}
+
+/* For want of memory. */
+static struct horon_link *wrap_not(struct horon_link *inside, const struct horon_proven *proven)
+{
+    (void)inside;
+    (void)proven;
+    return NULL;
+}
+
+static void scene_init(struct scene *scene, horon_link_wrap_fn_t of_server)
+{
+    struct horon_error error = {0};
+    memset(scene, 0, sizeof *scene);
+    wraps = 0;
+    assert_int_equal(horon_pump_init(&scene->pump, &error), HORON_OK);
+    assert_int_equal(horon_auth_key_init(&scene->key, "secret", 6, &error), HORON_OK);
+    const struct horon_store_server_options options = {
+        .size = RANKS, .key = &scene->key, .launcher = true, .wrap = of_server};
+    assert_int_equal(horon_store_server_create(&options, &scene->server, NULL, &error), HORON_OK);
+    snprintf(scene->address, sizeof scene->address, "tcp://127.0.0.1:%d",
+             horon_store_server_port(scene->server));
+}
+
+static void open_client(struct scene *scene, int rank, horon_link_wrap_fn_t of_client)
+{
+    struct horon_error error = {0};
+    const struct horon_store_options options = {.pump = &scene->pump,
+                                                .key = &scene->key,
+                                                .hello = {.protocol_min = HORON_PROTOCOL_MIN,
+                                                          .protocol_max = HORON_PROTOCOL_MAX,
+                                                          .role = HORON_ROLE_STORE,
+                                                          .rank = rank,
+                                                          .size = RANKS},
+                                                .address = scene->address,
+                                                .wrap = of_client};
+    assert_int_equal(horon_store_open(&options, &scene->stores[rank], &error), HORON_OK);
+}
+
+static void scene_deinit(struct scene *scene)
+{
+    for (int r = 0; r < RANKS; r++)
+        horon_store_destroy(scene->stores[r]);
+    horon_store_server_destroy(scene->server);
+    horon_pump_deinit(&scene->pump);
+}
+
+/* Sleeps whenever no descriptor says that there is something to do: what a link alone knew of would
+ * never come. */
+static void turn(struct scene *scene)
+{
+    struct pollfd fds[] = {{.fd = horon_store_server_fd(scene->server), .events = POLLIN},
+                           {.fd = scene->pump.epoll_fd, .events = POLLIN}};
+    assert_true(poll(fds, 2, 20000) > 0);
+    horon_store_server_progress(scene->server);
+    horon_pump_turn(&scene->pump, 0);
+}
+
+static horon_status_t await_failure(struct scene *scene, int rank, struct horon_error *error)
+{
+    bool whole = false;
+    while (horon_store_failed(scene->stores[rank], &whole, error) == HORON_OK)
+        turn(scene);
+    return error->status;
+}
+
+/* Blobs of unlike lengths, the longest one too. */
+static size_t blob_of(int rank, int round, uint8_t blob[HORON_STORE_BLOB_BYTES_MAX])
+{
+    const size_t bytes = rank == round ? HORON_STORE_BLOB_BYTES_MAX : (size_t)(rank * 997);
+    for (size_t i = 0; i < bytes; i++)
+        blob[i] = (uint8_t)(i * 31 + (size_t)(rank * 7 + round));
+    return bytes;
+}
+
+static void play_round(struct scene *scene, int round)
+{
+    static uint8_t blob[HORON_STORE_BLOB_BYTES_MAX];
+    struct horon_error error = {0};
+    for (int r = 0; r < RANKS; r++) {
+        const size_t bytes = blob_of(r, round, blob);
+        assert_int_equal(
+            horon_store_put(scene->stores[r], blob, bytes, round == ROUNDS - 1, UINT64_MAX, &error),
+            HORON_OK);
+    }
+    for (int r = 0; r < RANKS; r++) {
+        struct horon_blobs blobs;
+        horon_status_t status;
+        while ((status = horon_store_get(scene->stores[r], &blobs, &error)) == HORON_AGAIN)
+            turn(scene);
+        assert_int_equal(status, HORON_OK);
+        for (int k = 0; k < RANKS; k++) {
+            assert_int_equal(blobs.items[k].count, blob_of(k, round, blob));
+            assert_memory_equal(blobs.items[k].bytes, blob, blobs.items[k].count);
+        }
+        horon_blobs_deinit(&blobs);
+    }
+}
+
+static void test_wrapped_session_goes_through_all_its_rounds(void **state)
+{
+    struct scene scene;
+    (void)state;
+    scene_init(&scene, wrap);
+    for (int r = 0; r < RANKS; r++)
+        open_client(&scene, r, wrap);
+    for (int round = 0; round < ROUNDS; round++)
+        play_round(&scene, round);
+    assert_int_equal(wraps, 2 * RANKS);
+    assert_false(horon_store_server_busy(scene.server));
+    scene_deinit(&scene);
+}
+
+static void test_wrapped_session_fails_with_the_reason_of_a_rank(void **state)
+{
+    static const struct horon_error why = {HORON_ERR_MEMORY, "rank 1 (here): no memory"};
+    struct scene scene;
+    struct horon_error error = {0};
+    (void)state;
+    scene_init(&scene, wrap);
+    for (int r = 0; r < RANKS; r++)
+        open_client(&scene, r, wrap);
+    play_round(&scene, 0);
+    assert_true(horon_store_abort(scene.stores[1], &why));
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(await_failure(&scene, r, &error), HORON_ERR_MEMORY);
+        assert_string_equal(error.text, why.text);
+    }
+    scene_deinit(&scene);
+}
+
+static void test_wrapped_session_without_memory_is_an_end(void **state)
+{
+    struct scene scene;
+    struct horon_error error = {0};
+    (void)state;
+    scene_init(&scene, wrap_not);
+    open_client(&scene, 0, NULL);
+    assert_int_equal(await_failure(&scene, 0, &error), HORON_ERR_PEER_LOST);
+    open_client(&scene, 1, wrap_not);
+    assert_int_equal(await_failure(&scene, 1, &error), HORON_ERR_MEMORY);
+    scene_deinit(&scene);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_wrapped_session_goes_through_all_its_rounds),
+        cmocka_unit_test(test_wrapped_session_fails_with_the_reason_of_a_rank),
+        cmocka_unit_test(test_wrapped_session_without_memory_is_an_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
