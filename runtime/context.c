@@ -226,9 +226,8 @@ static horon_status_t make_engine(struct horon_context *ctx, struct horon_error 
         .ended = horon_request_unref,
         .release = horon_request_unref,
         .tell_later = horon_callback_push,
-        .tell_arg = ctx,
         .connect = horon_connect_to,
-        .connect_arg = ctx,
+        .arg = ctx,
     };
     horon_status_t status = horon_poller_create(&ctx->poller, error);
     options.poller = ctx->poller;

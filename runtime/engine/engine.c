@@ -249,7 +249,7 @@ horon_status_t horon_engine_connect(struct horon_engine *engine, int rank,
         return horon_error_set(error, HORON_ERR_PEER_LOST, "%s is gone", name);
     if (!engine->options.connect)
         return horon_error_set(error, HORON_ERR_UNSUPPORTED, "no link to %s can be made", name);
-    const horon_status_t status = engine->options.connect(engine->options.connect_arg, rank, error);
+    const horon_status_t status = engine->options.connect(engine->options.arg, rank, error);
     if (status == HORON_OK)
         horon_membership_expect_link(membership, rank);
     return status == HORON_OK ? HORON_AGAIN : status;

@@ -67,12 +67,17 @@ struct horon_engine_options {
     /* A request with a callback has ended for the engine: somebody calls horon_engine_tell() on it
      * soon. NULL: it is told at once. */
     void (*tell_later)(void *arg, struct horon_request *request);
-    void *tell_arg;
     /* Begins to connect to a rank of another host; horon_engine_add_link() or
      * horon_engine_not_connected() follows. NULL: there are no links but those given.
      * @return OK | why it cannot even be tried */
     horon_status_t (*connect)(void *arg, int rank, struct horon_error *error);
-    void *connect_arg;
+    /* The first operation of a team that came without arenas is about to begin, as it is or will be
+     * on all its members: begins to make them. horon_team_give_arenas() follows, or
+     * horon_team_fail_here(). NULL: all teams come with theirs.
+     * @return OK | why not: the team fails */
+    horon_status_t (*make_arenas)(void *arg, struct horon_engine_team *team,
+                                  struct horon_error *error);
+    void *arg; /* of the three above */
 };
 
 struct horon_engine;

@@ -59,7 +59,10 @@ static void explain_begun(const struct horon_request *request, char *text, size_
 {
     struct horon_lane *lane = lane_of(request);
     if (!lane->head || !lane->running) {
-        snprintf(text, text_bytes, "about to begin");
+        snprintf(text, text_bytes, "%s",
+                 request->team->state == HORON_TEAM_ASKING
+                     ? "waiting for memory that the team's ranks of this host make"
+                     : "about to begin");
         return;
     }
     const char *begins = "begun; ";

@@ -104,7 +104,7 @@ void horon_engine_end(struct horon_engine *engine, struct horon_request *request
     if (request->dropping)
         horon_engine_drop(engine, request); /* the user's reference; the engine's goes below */
     if (request->callback && options->tell_later)
-        options->tell_later(options->tell_arg, request);
+        options->tell_later(options->arg, request);
     else
         tell(engine, request);
 }

@@ -26,6 +26,18 @@ struct horon_engine_team *horon_team_create(struct horon_engine *engine, uint32_
     return team;
 }
 
+static void move(struct horon_engine_team *team, enum horon_team_state to)
+{
+    static const unsigned legal[] = {
+        [HORON_TEAM_UNBOUND] = 1u << HORON_TEAM_BOUND,
+        [HORON_TEAM_BOUND] =
+            1u << HORON_TEAM_ASKING | 1u << HORON_TEAM_READY | 1u << HORON_TEAM_UNBOUND,
+        [HORON_TEAM_ASKING] = 1u << HORON_TEAM_READY | 1u << HORON_TEAM_UNBOUND,
+        [HORON_TEAM_READY] = 1u << HORON_TEAM_UNBOUND};
+    assert(legal[team->state] & 1u << to);
+    team->state = to;
+}
+
 static bool allocate(struct horon_engine_team *team, size_t size, size_t job_size)
 {
     team->ranks = horon_zalloc(size, sizeof *team->ranks);
@@ -173,7 +185,10 @@ static horon_status_t create_routes(struct horon_engine_team *team)
             .log = engine->log,
         };
         status = horon_route_init(&team->lanes[i].route, &options, &team->who, team->host);
+        team->lanes[i].stuck = false;
     }
+    if (status == HORON_OK)
+        move(team, HORON_TEAM_READY);
     return status;
 }
 
@@ -183,6 +198,8 @@ horon_status_t horon_team_bind(struct horon_engine_team *team, const int *ranks,
 {
     horon_status_t status = HORON_ERR_MEMORY;
     assert(!team->coordinator);
+    for (int i = 0; i < HORON_LANE_COUNT; i++)
+        team->lanes[i].stuck = true;
     if (allocate(team, (size_t)size, (size_t)team->engine->membership->topology->size)) {
         const int self = list_members(team, ranks, size);
         assert(self >= 0);
@@ -200,6 +217,8 @@ horon_status_t horon_team_bind(struct horon_engine_team *team, const int *ranks,
     if (status == HORON_OK)
         status = create_coordinator(team);
     if (status == HORON_OK)
+        move(team, HORON_TEAM_BOUND);
+    if (status == HORON_OK && host->arenas)
         status = create_routes(team);
     if (status != HORON_OK)
         horon_team_unbind(team);
@@ -214,6 +233,8 @@ void horon_team_unbind(struct horon_engine_team *team)
     }
     horon_coordinator_destroy(team->coordinator);
     team->coordinator = NULL;
+    if (team->state != HORON_TEAM_UNBOUND) /* else binding it has failed */
+        move(team, HORON_TEAM_UNBOUND);
     for (int rank = 0; team->ring_of && rank < team->who.size; rank++)
         horon_mux_destroy(team->ring_of[rank]);
     if (team->id != 0)
@@ -301,11 +322,41 @@ static bool coordinate(struct horon_engine_team *team)
     return horon_team_take_batches(team);
 }
 
+HORON_SELDOM static void want_arenas(struct horon_engine_team *team)
+{
+    const struct horon_engine_options *options = &team->engine->options;
+    struct horon_error error = {0};
+    bool wanted = false;
+    for (int i = 0; i < HORON_LANE_COUNT; i++)
+        wanted |= team->lanes[i].head != NULL;
+    if (!wanted || team->state != HORON_TEAM_BOUND)
+        return;
+    assert(options->make_arenas);
+    move(team, HORON_TEAM_ASKING);
+    const horon_status_t status = options->make_arenas(options->arg, team, &error);
+    if (status != HORON_OK)
+        horon_team_fail_here(team, status, error.text);
+}
+
+void horon_team_give_arenas(struct horon_engine_team *team, uint8_t *const *arenas)
+{
+    HORON_ASSERT_OWNER(team->engine->options.owner);
+    assert(team->state == HORON_TEAM_ASKING);
+    if (team->failed)
+        return;
+    team->host->arenas = arenas;
+    const horon_status_t status = create_routes(team);
+    if (status != HORON_OK)
+        horon_team_fail_here(team, status, "no memory for the channels of a team");
+}
+
 bool horon_team_progress(struct horon_engine_team *team)
 {
     if (team->failed)
         return false;
     bool moved = coordinate(team);
+    if (team->state != HORON_TEAM_READY)
+        want_arenas(team);
     if (team->departures.any || !team->oldest)
         horon_team_check_left(team); /* before an operation meets a link that is gone */
     for (int i = 0; i < HORON_LANE_COUNT && !team->failed; i++)

@@ -8,6 +8,9 @@
  *
  * Its ranks count from 0 in their order; `ranks` says which of the job they are. What depends on
  * the membership is bound to it and can be bound anew; requests, names and counts stay.
+ *
+ * Arenas are large, and many teams are made that do little or nothing: a team may come without, and
+ * asks for them when its first operation could begin. Until then its members negotiate as always.
  */
 #ifndef HORON_ENGINE_TEAM_H
 #define HORON_ENGINE_TEAM_H
@@ -21,15 +24,25 @@ struct horon_lane {
     struct horon_work *head, **tail;
     struct horon_work *next; /* the first that is not begun */
     int running;             /* begun and not ended; more than one if a backend takes several */
-    bool stuck; /* the first needs a rank that left before it: horon_team_check_left() says so */
+    bool stuck; /* it has no channels yet; or the first needs a rank that left before it, which
+                   horon_team_check_left() says */
     size_t length;
     uint64_t moves; /* turns that moved anything */
+};
+
+/** Which moves are legal says a table in team.c. */
+enum horon_team_state {
+    HORON_TEAM_UNBOUND,
+    HORON_TEAM_BOUND,  /* and has no arenas */
+    HORON_TEAM_ASKING, /* for them */
+    HORON_TEAM_READY   /* its lanes have channels */
 };
 
 struct horon_engine_team {
     struct horon_engine *engine;
     struct horon_engine_team *next; /* of this rank's, the job first, then by id */
     uint32_t id;
+    enum horon_team_state state;
 
     /* bound to the membership */
     struct horon_topology topology; /* of the members; a view of the job's for the job */
@@ -73,7 +86,8 @@ struct horon_team_options {
                          HORON_TEAMS_END */
     const int *ranks; /* [size] of the job, this one among them; each once */
     int size;
-    struct horon_host *host; /* what its members on this host share; must outlive the team */
+    struct horon_host *host; /* what its members on this host share; must outlive the team. Its
+                                arenas may be NULL: see engine_options.make_arenas */
     /* [size] links in shared memory to its neighbours in its tree on this host, else NULL; taken
      * over, also on failure */
     struct horon_link **rings;
@@ -127,8 +141,12 @@ void horon_team_destroy(struct horon_engine_team *team);
 /** Is it bound to a membership? */
 static inline bool horon_team_is_bound(const struct horon_engine_team *team)
 {
-    return team->coordinator != NULL;
+    return team->state != HORON_TEAM_UNBOUND;
 }
+
+/** The arenas that it asked for, [local size]; they must outlive the team. Nothing happens if it
+ * has failed meanwhile. */
+void horon_team_give_arenas(struct horon_engine_team *team, uint8_t *const *arenas);
 
 /** One bounded turn. @return true if anything moved */
 bool horon_team_progress(struct horon_engine_team *team);

@@ -46,11 +46,9 @@ static void make_hosts(struct world_team *team)
     for (int host = 0; host < topology->host_count; host++) {
         const struct horon_host_shape shape = shape_of(team, host);
         team->segments[host] = map_zeros(horon_host_team_bytes(&shape));
-        team->arena_bytes = horon_engine_arena_at(&shape, HORON_LANE_COUNT);
         for (int local = 0; local < shape.local_size; local++) {
             const int at = topology->host_first[host] + local;
             const int rank = team->ranks[horon_topology_rank_at(topology, host, local)];
-            team->arenas[at] = map_zeros(team->arena_bytes);
             team->process_of[at] = job->local_rank_of[rank];
         }
     }
@@ -61,8 +59,33 @@ static void make_hosts(struct world_team *team)
         team->hosts[i].local_rank = topology->local_rank_of[i];
         team->hosts[i].process_of = team->process_of + first;
         team->hosts[i].segment = team->segments[host];
-        team->hosts[i].arenas = team->arenas + first;
+        team->hosts[i].arenas = NULL;
     }
+}
+
+static void give_arenas(struct world_team *team, int host)
+{
+    const struct horon_host_shape shape = shape_of(team, host);
+    const int first = team->topology.host_first[host];
+    for (int local = 0; local < shape.local_size; local++)
+        team->arenas[first + local] = map_zeros(horon_engine_arena_at(&shape, HORON_LANE_COUNT));
+    for (int local = 0; local < shape.local_size; local++)
+        horon_team_give_arenas(team->members[horon_topology_rank_at(&team->topology, host, local)],
+                               team->arenas + first);
+}
+
+static horon_status_t make_arenas(struct world *world, struct horon_engine_team *asking,
+                                  struct horon_error *error)
+{
+    struct world_team *team = world->teams;
+    while (team->id != asking->id || team->members[asking->who.rank] != asking)
+        team = team->next;
+    const int host = team->topology.host_of[asking->who.rank];
+    if (asking->who.rank == team->has_no_room)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no room for an arena");
+    if (++team->asked[host] == horon_topology_host_size(&team->topology, host))
+        give_arenas(team, host);
+    return HORON_OK;
 }
 
 struct world_team *world_team_create(struct world *world, uint32_t id, const int *ranks, int size)
@@ -78,6 +101,11 @@ struct world_team *world_team_create(struct world *world, uint32_t id, const int
     team->process_of = calloc(n, sizeof *team->process_of);
     team->hosts = calloc(n, sizeof *team->hosts);
     team->members = calloc(n, sizeof *team->members);
+    team->asked = calloc(n, sizeof *team->asked);
+    team->has_no_room = -1;
+    team->next = world->teams;
+    world->teams = team;
+    world->make_arenas = make_arenas;
     memcpy(team->ranks, ranks, n * sizeof *ranks);
     find_hosts(team);
     make_hosts(team);
@@ -136,8 +164,16 @@ void world_team_destroy(struct world_team *team)
         const struct horon_host_shape shape = shape_of(team, host);
         munmap(team->segments[host], horon_host_team_bytes(&shape));
     }
-    for (int i = 0; i < team->size; i++)
-        munmap(team->arenas[i], team->arena_bytes);
+    for (int i = 0; i < team->size; i++) {
+        const int host = team->topology.host_of[team->topology.host_ranks[i]];
+        const struct horon_host_shape shape = shape_of(team, host);
+        if (team->arenas[i])
+            munmap(team->arenas[i], horon_engine_arena_at(&shape, HORON_LANE_COUNT));
+    }
+    struct world_team **at = &team->world->teams;
+    while (*at != team)
+        at = &(*at)->next;
+    *at = team->next;
     horon_topology_deinit(&team->topology);
     free(team->ranks);
     free(team->segments);
@@ -145,6 +181,7 @@ void world_team_destroy(struct world_team *team)
     free(team->process_of);
     free(team->hosts);
     free(team->members);
+    free(team->asked);
     free(team);
 }
 

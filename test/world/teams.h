@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Second teams in a world: any of its ranks in any order, with shared memory of their own. */
+/* Second teams in a world: any of its ranks in any order, with shared memory of their own. The
+ * arenas of those of a host are made once all of them have asked. */
 #ifndef HORON_TEST_WORLD_TEAMS_H
 #define HORON_TEST_WORLD_TEAMS_H
 
@@ -8,16 +9,18 @@
 
 struct world_team {
     struct world *world;
+    struct world_team *next;
     uint32_t id;
     int *ranks; /* [size] of the world */
     int size;
-    struct horon_topology topology; /* of its members */
-    size_t segment_bytes, arena_bytes;
+    struct horon_topology topology;     /* of its members */
     uint8_t **segments;                 /* [host count] */
     uint8_t **arenas;                   /* [size] by host, then local rank */
     int *process_of;                    /* [size] likewise: local ranks in the world */
     struct horon_host *hosts;           /* [size] of each member */
     struct horon_engine_team **members; /* [size] NULL: not added yet, or removed */
+    int *asked;                         /* [host count] members that wanted arenas */
+    int has_no_room;                    /* for an arena of this member; -1: all have */
 };
 
 /** Memory, and links between hosts that the world has not; no engine knows of it yet. */

@@ -313,6 +313,72 @@ static void test_teams_hear_what_was_said_before_they_were_made(void **state)
     }
 }
 
+/* Ranks 1 and 3 of a host: nothing is made for them before they need it, and not while one of them
+ * alone does. The job works on all the time. */
+static void test_teams_get_arenas_at_their_first_use(void **state)
+{
+    static const int hosts[] = {4}, ranks[] = {1, 3}, all[] = {0, 1, 2, 3};
+    (void)state;
+    for (int named = 0; named < 2; named++) {
+        struct world *world = world_create(hosts, 1, settings, 11);
+        struct world_team *team = world_team_create(world, 1, ranks, 2);
+        struct world_team *wide = world_team_create(world, 2, all, 4);
+        add_all(team);
+        add_all(wide);
+        run_one(wide, HORON_ALLREDUCE, COUNT_MAX, named);
+        assert_int_equal(team->asked[0], 0);
+        struct run run = {.team = team, .count = COUNT_MAX};
+        for (int member = 0; member < 2; member++) {
+            submit_as(&run, member, named ? "x" : NULL);
+            run_one(wide, HORON_ALLREDUCE, COUNT_MAX, named);
+            assert_int_equal(team->asked[0], named ? 2 * member : member + 1);
+            assert_int_equal(team->arenas[0] != NULL, member == 1);
+        }
+        assert_true(world_turn_until(world, run.requests, 2));
+        for (int member = 0; member < 2; member++) {
+            check(&run, member);
+            assert_int_equal(team->members[member]->state, HORON_TEAM_READY);
+        }
+        run_free(&run);
+        world_team_destroy(wide);
+        world_team_destroy(team);
+        world_destroy(world);
+    }
+}
+
+/* The text names the rank that has no room. No other team hears of it. */
+static void test_teams_without_room_for_an_arena_fail_alone(void **state)
+{
+    (void)state;
+    for (size_t layout = 0; layout < LAYOUTS; layout++)
+        for (int named = 0; named < 2; named++) {
+            struct world *world =
+                world_create(layouts[layout].hosts, layouts[layout].count, settings, 13);
+            struct world_team *bad = draw_team(world, 1, world->size, 0);
+            struct world_team *good = draw_team(world, 2, world->size, 0);
+            char name[64];
+            add_all(bad);
+            add_all(good);
+            bad->has_no_room = bad->size - 1;
+            snprintf(name, sizeof name, "rank %d (host-", bad->ranks[bad->has_no_room]);
+            struct run run = {.team = bad, .count = 3};
+            for (int member = 0; member < bad->size; member++)
+                submit_as(&run, member, named ? "x" : NULL);
+            assert_true(world_turn_until(world, run.requests, (size_t)bad->size));
+            for (int member = 0; member < bad->size; member++) {
+                assert_int_equal(run.requests[member]->status, HORON_ERR_MEMORY);
+                assert_non_null(strstr(run.requests[member]->error_text, name));
+                assert_non_null(strstr(run.requests[member]->error_text, "no room for an arena"));
+            }
+            run_one(good, HORON_ALLREDUCE, COUNT_MAX, named);
+            assert_int_equal(horon_engine_failure(world->ranks[0].engine, NULL), HORON_OK);
+            run_free(&run);
+            world_team_destroy(bad);
+            world_team_destroy(good);
+            world_destroy(world);
+        }
+}
+
 static void test_teams_come_and_go(void **state)
 {
     (void)state;
@@ -343,6 +409,8 @@ int main(void)
         cmocka_unit_test(test_teams_without_a_lost_rank_go_on),
         cmocka_unit_test(test_teams_keep_a_mistake_to_themselves),
         cmocka_unit_test(test_teams_hear_what_was_said_before_they_were_made),
+        cmocka_unit_test(test_teams_get_arenas_at_their_first_use),
+        cmocka_unit_test(test_teams_without_room_for_an_arena_fail_alone),
         cmocka_unit_test(test_teams_come_and_go),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

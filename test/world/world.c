@@ -191,6 +191,13 @@ static horon_status_t make_link(struct world *world, int rank, int peer, struct 
     return HORON_OK;
 }
 
+static horon_status_t make_arenas(void *arg, struct horon_engine_team *team,
+                                  struct horon_error *error)
+{
+    struct world *world = ((struct world_rank *)arg)->world;
+    return world->make_arenas(world, team, error);
+}
+
 horon_status_t world_make_engine(struct world *world, int rank, struct horon_error *error)
 {
     struct horon_link **links = calloc((size_t)world->size, sizeof *links);
@@ -212,7 +219,8 @@ horon_status_t world_make_engine(struct world *world, int rank, struct horon_err
         .ended = world_release,
         .release = world_release,
         .connect = world->connect,
-        .connect_arg = &world->ranks[rank],
+        .arg = &world->ranks[rank],
+        .make_arenas = make_arenas,
     };
     if (status == HORON_OK)
         status = horon_engine_create(&options, &world->ranks[rank].engine, error);

@@ -40,6 +40,9 @@ struct world {
     const struct horon_backend *const *backends;
     size_t backend_count;
     uint64_t now_ns;
+    struct world_team *teams; /* teams.h */
+    horon_status_t (*make_arenas)(struct world *world, struct horon_engine_team *team,
+                                  struct horon_error *error); /* for them */
     /* set likewise: engine_options.connect, whose argument is the struct world_rank that asks */
     horon_status_t (*connect)(void *rank, int peer, struct horon_error *error);
 };
