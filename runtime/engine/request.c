@@ -49,7 +49,6 @@ static horon_status_t check_memory(const horon_descriptor_t *desc, struct horon_
 static horon_status_t check_enums(const horon_descriptor_t *desc,
                                   const struct horon_engine_team *team, struct horon_error *error)
 {
-    const int size = team->who.size;
     if (desc->verb >= HORON_VERB_COUNT)
         return horon_error_set(error, HORON_ERR_INVALID, "verb %u does not exist", desc->verb);
     if (desc->dtype >= HORON_DTYPE_COUNT)
@@ -62,9 +61,9 @@ static horon_status_t check_enums(const horon_descriptor_t *desc,
         return horon_error_set(error, HORON_ERR_INVALID, "process set %d does not exist",
                                (int)desc->process_set);
     const struct horon_verb_row *row = &horon_verb_rows[desc->verb];
-    if (horon_verb_is_rooted(row) && (desc->root < 0 || desc->root >= size))
+    if (horon_verb_is_rooted(row) && (desc->root < 0 || desc->root >= team->who.size))
         return horon_error_set(error, HORON_ERR_INVALID, "root %d is no rank of 0..%d",
-                               (int)desc->root, size - 1);
+                               (int)desc->root, team->who.size - 1);
     if (!horon_verb_reduces(row))
         return HORON_OK;
     if (desc->redop >= HORON_REDOP_COUNT)
@@ -274,9 +273,10 @@ horon_status_t horon_request_init(struct horon_request *request, const horon_des
     request->size = team->who.size;
     fill_operation(request, desc);
     atomic_store_explicit(&request->refs, 1, memory_order_relaxed);
-    request->start = (struct horon_post){.request = request, .kind = HORON_POST_START};
-    request->cancel = (struct horon_post){.request = request, .kind = HORON_POST_CANCEL};
-    request->drop = (struct horon_post){.request = request, .kind = HORON_POST_DROP};
+    request->start.request = request->cancel.request = request->drop.request = request;
+    static_assert(HORON_POST_START == 0, "as the memory is");
+    request->cancel.kind = HORON_POST_CANCEL;
+    request->drop.kind = HORON_POST_DROP;
     if (horon_verb_rows_differ(horon_verb_of(&request->op.agreed)))
         status = make_rows(request);
     if (status == HORON_OK)
