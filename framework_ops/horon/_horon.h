@@ -57,6 +57,7 @@ struct horon_py_operation {
     horon_descriptor_t desc;
     const struct horon_py_verb *verb;
     PyObject *keep; /* owned */
+    PyObject *into; /* borrowed: the list that takes the request; or NULL */
     struct horon_py_tensor src;
     struct horon_py_tensor dst;
     uint64_t folded[HORON_NDIM_MAX];
@@ -76,6 +77,7 @@ enum {
     ARG_DTYPE,
     ARG_SHAPE,
     ARG_KEEP,
+    ARG_INTO,
     ARG_COUNT
 };
 
@@ -177,6 +179,9 @@ void horon_py_context_leave(struct horon_py_context *context);
 /* A new Request; takes handle and keep also when it fails. */
 PyObject *horon_py_request_new(struct horon_py_context *context, horon_request_t *handle,
                                const struct horon_py_tensor *tensor, PyObject *keep);
+/* @return whether @p into, which takes the requests of operations that have begun, is a list or
+ * NULL; else an exception is set */
+bool horon_py_request_may_go_into(PyObject *into);
 /* One of the arrays over its output is gone. */
 void horon_py_request_return_output(struct horon_py_request *request);
 

@@ -238,6 +238,8 @@ static PyObject *wrap_request(struct horon_py_context *context, struct horon_py_
         request->gathers = op->verb->output == HORON_PY_OUTPUT_ROWS;
         request->gathers_into = request->gathers && op->desc.dst;
     }
+    if (request && op->into && PyList_Append(op->into, object) < 0)
+        Py_CLEAR(object);
     return object;
 }
 
@@ -485,7 +487,9 @@ static PyGetSetDef members[] = {
 static PyMethodDef methods[] = {
     {"submit", FASTCALL(context_submit),
      "submit(verb, name, src, dst, redop=0, root=0, prescale=1.0, postscale=1.0, flags=0,\n"
-     "dtype=None, shape=None, keep=None) -> Request. src and dst are tensors or addresses."},
+     "dtype=None, shape=None, keep=None, into=None) -> Request. src and dst are tensors or\n"
+     "addresses. into: a list that gets the request as soon as the operation has begun, so that a\n"
+     "signal's handler that raises before submit() has returned loses nothing."},
     {"submit_plain", FASTCALL(context_submit_plain),
      "As submit(), or None if src or dst is not a plain tensor that tells its address quickly."},
     {"prepare", FASTCALL(context_prepare), "As submit(), but Request.start() begins it."},

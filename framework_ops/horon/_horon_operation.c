@@ -207,6 +207,7 @@ int horon_py_operation_init(struct horon_py_operation *op, struct horon_py_state
 {
     op->desc = (horon_descriptor_t)HORON_DESCRIPTOR_INIT;
     op->keep = NULL;
+    op->into = nargs > ARG_INTO && args[ARG_INTO] != Py_None ? args[ARG_INTO] : NULL;
     horon_py_tensor_init(&op->src);
     horon_py_tensor_init(&op->dst);
     if (nargs <= ARG_DST || nargs > ARG_COUNT) {
@@ -214,7 +215,8 @@ int horon_py_operation_init(struct horon_py_operation *op, struct horon_py_state
                      ARG_COUNT);
         return -1;
     }
-    if (horon_py_operation_parse_numbers(args, nargs, &op->desc) < 0)
+    if (!horon_py_request_may_go_into(op->into) ||
+        horon_py_operation_parse_numbers(args, nargs, &op->desc) < 0)
         return -1;
     op->verb = horon_py_verb_row(op->desc.verb);
     if (parse_buffers(state, args, nargs, op) < 0) {

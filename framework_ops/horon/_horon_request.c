@@ -282,15 +282,37 @@ static bool may_start(struct horon_py_request *request)
     return request->arrays == 0;
 }
 
-static PyObject *request_start(PyObject *self, PyObject *ignored)
+bool horon_py_request_may_go_into(PyObject *into)
 {
-    (void)ignored;
-    struct horon_py_request *request = (struct horon_py_request *)self;
-    if (!may_start(request))
-        return NULL;
+    if (!into || PyList_Check(into))
+        return true;
+    PyErr_SetString(PyExc_TypeError, "into is a list of requests");
+    return false;
+}
+
+/* @p into, unless it is NULL, holds the request from the start on, whatever Python runs next.
+ * @return false with an exception, and nothing started */
+static bool start_into(struct horon_py_request *request, PyObject *into)
+{
+    if (into && PyList_Append(into, (PyObject *)request) < 0)
+        return false;
     horon_status_t status = horon_start(request->handle);
-    if (status != HORON_OK)
-        return refuse(request, status);
+    if (status == HORON_OK)
+        return true;
+    if (into)
+        PyList_SetSlice(into, PyList_Size(into) - 1, PyList_Size(into), NULL);
+    refuse(request, status);
+    return false;
+}
+
+static PyObject *request_start(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    struct horon_py_request *request = (struct horon_py_request *)self;
+    PyObject *into = nargs > 0 ? args[0] : NULL;
+    if (nargs > 1)
+        return PyErr_Format(PyExc_TypeError, "start(into=None)");
+    if (!horon_py_request_may_go_into(into) || !may_start(request) || !start_into(request, into))
+        return NULL;
     Py_RETURN_NONE;
 }
 
@@ -350,20 +372,25 @@ static horon_status_t prepare_again(struct horon_py_request *request,
     return HORON_OK;
 }
 
-/* start_on(tensor) -> bool: in place. False: this tensor cannot be described without a copy, and
- * nothing was started. */
-static PyObject *request_start_on(PyObject *self, PyObject *object)
+/* start_on(tensor, into) -> bool: in place. False: this tensor cannot be described without a copy,
+ * and nothing was started. */
+static PyObject *request_start_on(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     struct horon_py_request *request = (struct horon_py_request *)self;
     struct horon_py_context *context = request->context;
     struct horon_py_tensor tensor;
+    PyObject *into = nargs > 1 ? args[1] : NULL;
+    if (nargs < 1 || nargs > 2)
+        return PyErr_Format(PyExc_TypeError, "start_on(tensor, into=None)");
     if (!request->template)
         return PyErr_Format(PyExc_ValueError, "start_on() is for Context.operation()");
+    if (!horon_py_request_may_go_into(into))
+        return NULL;
     if (!context->handle)
         return horon_py_raise_failed(context->state, HORON_ERR_CLOSED, "horon has been shut down");
     if (request->handle && horon_test(request->handle, HORON_HOST_DONE) == HORON_IN_PROGRESS)
         return PyErr_Format(PyExc_ValueError, "%s is in flight", request->template->name);
-    int taken = horon_py_tensor_peek(context->state, object, &tensor);
+    int taken = horon_py_tensor_peek(context->state, args[0], &tensor);
     if (taken <= 0)
         return taken < 0 ? NULL : Py_NewRef(Py_False);
     if (context->limbo)
@@ -374,12 +401,12 @@ static PyObject *request_start_on(PyObject *self, PyObject *object)
             return raise_waited_for();
         status = prepare_again(request, &tensor);
     }
-    if (status == HORON_OK)
-        status = horon_start(request->handle);
     if (status != HORON_OK)
         return refuse(request, status);
+    if (!start_into(request, into))
+        return NULL;
     PyObject *old = request->keep;
-    request->keep = Py_NewRef(object);
+    request->keep = Py_NewRef(args[0]);
     Py_XDECREF(old);
     Py_RETURN_TRUE;
 }
@@ -472,9 +499,11 @@ static PyObject *request_get_status(PyObject *self, void *closure)
 }
 
 static PyMethodDef methods[] = {
-    {"start", request_start, METH_NOARGS, "Begins a prepared operation."},
-    {"start_on", request_start_on, METH_O,
-     "start_on(tensor) -> bool: begins an operation in place on a tensor, or says that it cannot."},
+    {"start", (PyCFunction)(void (*)(void))request_start, METH_FASTCALL,
+     "start(into=None): begins a prepared operation; into: as for Context.submit()."},
+    {"start_on", (PyCFunction)(void (*)(void))request_start_on, METH_FASTCALL,
+     "start_on(tensor, into=None) -> bool: begins an operation in place on a tensor, or says that\n"
+     "it cannot."},
     {"test", request_test, METH_NOARGS, "Whether it has ended, well or not."},
     {"wait", (PyCFunction)(void (*)(void))request_wait, METH_FASTCALL,
      "wait(timeout=None): until it has ended; raises what went wrong. Seconds."},
