@@ -9,14 +9,12 @@
 """
 
 from horon._arrays import (
-    Handle,
     allgather,
     allgather_async,
     allreduce,
     allreduce_,
     allreduce_async,
     allreduce_async_,
-    barrier,
     broadcast,
     broadcast_,
     broadcast_async,
@@ -27,12 +25,12 @@ from horon._arrays import (
     grouped_allreduce_,
     grouped_allreduce_async,
     grouped_allreduce_async_,
-    poll,
-    synchronize,
 )
 from horon._horon import Array, Context, Request
 from horon._horon import version as _version
 from horon._objects import allgather_object, broadcast_object
+from horon._staging import Handle, poll, synchronize
+from horon._verbs import barrier
 from horon._world import (
     Average,
     Max,

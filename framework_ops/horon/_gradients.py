@@ -22,7 +22,7 @@ from contextlib import suppress
 
 from horon import _horon, _world
 from horon._names import fit, part_name
-from horon._objects import CAUSE_CHARACTERS_MAX, allgather_texts
+from horon._objects import CAUSE_CHARACTERS_MAX, begin_allgather_texts, texts_of
 from horon.exceptions import HoronInternalError, text_of
 
 
@@ -235,7 +235,9 @@ class GradientExchange:
         if not self.verdict.wait():
             return
         own = self.failure[1][:CAUSE_CHARACTERS_MAX] if self.failure else ""
-        causes = allgather_texts(own, part_name(self.verdict.name, "causes"))
+        begun = []
+        begin_allgather_texts(self.context, part_name(self.verdict.name, "causes"), own, begun)
+        causes = texts_of(begun[0])
         if self.failure is not None:
             raise self.failed()
         rank = next(rank for rank, cause in enumerate(causes) if cause)

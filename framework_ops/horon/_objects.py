@@ -15,7 +15,7 @@ from array import array
 
 from horon import _horon, _plain
 from horon._names import operation_name, part_name
-from horon._world import check_process_set, context
+from horon._world import team_of
 from horon.exceptions import describe
 
 try:  # functions and classes of a script's __main__ pickle only this way
@@ -35,9 +35,8 @@ def cause_of(error) -> str:
 # ---- Bytes ----
 
 
-def _allgather_bytes(name, data):
-    """-> what each rank gave"""
-    request = context().submit(_horon.ALLGATHER, name, data, None)
+def _rows(request):
+    """Waits; -> what each rank gave"""
     request.wait()
     output, rows = request.output()
     view = memoryview(output)
@@ -48,20 +47,28 @@ def _allgather_bytes(name, data):
     return views
 
 
+def _allgather_bytes(team, name, data):
+    return _rows(team.submit(_horon.ALLGATHER, name, data, None))
+
+
 def _text(view):
     return bytes(view).decode(errors="replace")
 
 
-def allgather_texts(text, name):
-    """-> the ranks' texts"""
-    views = _allgather_bytes(name, text.encode(errors="replace"))
-    return [_text(view) for view in views]
+def begin_allgather_texts(team, name, text, begun):
+    """Puts the request into `begun`; texts_of() it gives the ranks' texts."""
+    data = text.encode(errors="replace")
+    team.submit(_horon.ALLGATHER, name, data, None, 0, 0, 1.0, 1.0, 0, None, None, None, begun)
 
 
-def agree(name, cause, kind):
+def texts_of(request):
+    return [_text(view) for view in _rows(request)]
+
+
+def agree(team, name, cause, kind):
     """Raises `kind` on every rank if one has a cause; "" is none."""
-    causes = enumerate(allgather_texts(cause, name))
-    failed = [f"rank {rank}: {text}" for rank, text in causes if text]
+    views = enumerate(_allgather_bytes(team, name, cause.encode(errors="replace")))
+    failed = [f"rank {rank}: {_text(view)}" for rank, view in views if view]
     if failed:
         raise kind(f"'{name}' failed: {'; '.join(failed)}")
 
@@ -70,21 +77,20 @@ def _room(size):
     return _horon.Array((size,), _horon.DTYPES["uint8"])
 
 
-def _broadcast_bytes(name, data, root_rank):
+def _broadcast_bytes(team, name, data, root_rank):
     """Gives every rank the root's bytes. Every rank raises MemoryError if one has no room."""
-    ctx = context()
-    is_root = ctx.rank == root_rank
+    is_root = team.rank == root_rank
     size = array("q", [len(data)])
-    ctx.submit(_horon.BROADCAST, part_name(name, "size"), size, size, 0, root_rank).wait()
+    team.submit(_horon.BROADCAST, part_name(name, "size"), size, size, 0, root_rank).wait()
     room, lack = None, ""
     try:
         if not is_root:
             room = _room(size[0])
     except (MemoryError, ValueError):  # ValueError: more than the address space
         lack = f"no memory for {size[0]} bytes"
-    agree(part_name(name, "room"), lack, MemoryError)
+    agree(team, part_name(name, "room"), lack, MemoryError)
     buffer = data if is_root else room
-    ctx.submit(_horon.BROADCAST, part_name(name, "data"), buffer, room, 0, root_rank).wait()
+    team.submit(_horon.BROADCAST, part_name(name, "data"), buffer, room, 0, root_rank).wait()
     return memoryview(buffer)
 
 
@@ -149,33 +155,33 @@ def _load(codec, name, rank, view):
         ) from error
 
 
-def _broadcast(codec, value, root_rank, name):
-    is_root = context().rank == root_rank
+def _broadcast(team, codec, value, root_rank, name):
+    is_root = team.rank == root_rank
     data, error = _dump(codec, value) if is_root else (b"", None)
-    view = _broadcast_bytes(name, data, root_rank)
+    view = _broadcast_bytes(team, name, data, root_rank)
     _check(codec, name, {root_rank: view}, error)
     return value if is_root else _load(codec, name, root_rank, view)
 
 
-def _allgather(codec, value, name):
+def _allgather(team, codec, value, name):
     data, error = _dump(codec, value)
-    views = dict(enumerate(_allgather_bytes(name, data)))
+    views = dict(enumerate(_allgather_bytes(team, name, data)))
     _check(codec, name, views, error)
     return [_load(codec, name, rank, view) for rank, view in views.items()]
 
 
-def broadcast_plain(value, root_rank, name, to_plain=None, from_plain=None):
+def broadcast_plain(team, value, root_rank, name, to_plain=None, from_plain=None):
     """Gives every rank the root's plain data."""
-    return _broadcast(_Plain(to_plain, from_plain), value, root_rank, name)
+    return _broadcast(team, _Plain(to_plain, from_plain), value, root_rank, name)
 
 
-def allgather_plain(value, name):
+def allgather_plain(team, value, name):
     """-> all ranks' plain data"""
-    return _allgather(_Plain(), value, name)
+    return _allgather(team, _Plain(), value, name)
 
 
-def _check_objects_allowed():
-    if context().setting("OBJECTS") == "refuse":
+def _check_objects_allowed(team):
+    if team.setting("OBJECTS") == "refuse":
         raise ValueError(
             "objects are neither sent nor unpickled here: the setting OBJECTS is refuse"
         )
@@ -189,9 +195,9 @@ def broadcast_object(obj, root_rank=0, name=None, process_set=None):
     of it.
     """
     name = operation_name("broadcast_object", name)
-    check_process_set(process_set)
-    _check_objects_allowed()
-    return _broadcast(_Pickled, obj, root_rank, name)
+    team = team_of(process_set)
+    _check_objects_allowed(team)
+    return _broadcast(team, _Pickled, obj, root_rank, name)
 
 
 def allgather_object(obj, name=None, process_set=None):
@@ -201,6 +207,6 @@ def allgather_object(obj, name=None, process_set=None):
     comes from a rank that cannot make objects of them.
     """
     name = operation_name("allgather_object", name)
-    check_process_set(process_set)
-    _check_objects_allowed()
-    return _allgather(_Pickled, obj, name)
+    team = team_of(process_set)
+    _check_objects_allowed(team)
+    return _allgather(team, _Pickled, obj, name)

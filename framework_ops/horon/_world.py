@@ -114,9 +114,12 @@ def context():
     return _context
 
 
-def check_process_set(process_set):
+def team_of(process_set):
+    """Who takes part in an operation on this process set: what it is submitted to, and whose rank
+    and size count."""
     if process_set is not None and process_set != 0 and process_set is not global_process_set:
         raise ValueError("process sets other than the set of all ranks do not exist")
+    return context()
 
 
 def rank() -> int:

@@ -104,10 +104,10 @@ def rank_plain_from_a_liar():
     codec = _objects._Plain()
     if horon.rank() == 0:
         codec.dump = lambda value, file: pickle.dump(_Trap(), file)
-        _objects._broadcast(codec, None, 0, "plain")
+        _objects._broadcast(horon._world.context(), codec, None, 0, "plain")
     else:
         with pytest.raises(ValueError, match="the data of rank 0 cannot be read here"):
-            _objects._broadcast(codec, None, 0, "plain")
+            _objects._broadcast(horon._world.context(), codec, None, 0, "plain")
 
 
 def test_plain_data_runs_no_code(run_ranks):
@@ -120,7 +120,7 @@ def rank_refused():
         with pytest.raises(ValueError, match="the setting OBJECTS is refuse"):
             call({"a": 1})
     assert horon.allreduce(1.0, op=horon.Sum) == horon.size()
-    return _objects.allgather_plain(horon.rank(), "still")
+    return _objects.allgather_plain(horon._world.context(), horon.rank(), "still")
 
 
 def test_objects_are_refused_by_setting(run_ranks):
@@ -167,7 +167,7 @@ def rank_with_hardly_an_address():
     else:
         data = b""
     with pytest.raises(MemoryError, match=f"rank 1: no memory for {2**62} bytes"):
-        _objects._broadcast_bytes("huge", data, 0)
+        _objects._broadcast_bytes(horon._world.context(), "huge", data, 0)
 
 
 def test_a_size_beyond_memory_fails_on_all(run_ranks):

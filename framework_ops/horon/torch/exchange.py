@@ -18,7 +18,7 @@ from horon import _horon
 from horon._gradients import GradientExchange, Slot
 from horon._names import operation_name
 from horon._objects import allgather_plain
-from horon._world import Average
+from horon._world import Average, context
 from horon.torch import ops
 from horon.torch.compression import Compression
 
@@ -66,21 +66,21 @@ class _TorchSlot(Slot):
         if gradient.is_sparse and not exchange.sparse_as_dense:
             self.sparse_dim = gradient.sparse_dim()
             # First it meets a dense gradient of another rank, if there is one: both fail then.
-            self.handle = ops.begin_sparse(
-                gradient, operation_name("sparse_allreduce", self.name), exchange.op, self.wire_name
-            )
+            self.handle = self.begin_sparse(exchange, gradient)
             return
         self.handle = ops.allreduce_async_(
             self.compressed(exchange), None, self.name, *exchange.how
         )
 
+    def begin_sparse(self, exchange, tensor):
+        name = operation_name("sparse_allreduce", self.name)
+        return ops.stage_sparse(exchange.context, tensor, name, exchange.op, self.wire_name).begin()
+
     def send_nothing(self):
         exchange = self.exchange()
         nothing = self.zeros()
         if nothing.is_sparse:
-            self.handle = ops.begin_sparse(
-                nothing, operation_name("sparse_allreduce", self.name), exchange.op, self.wire_name
-            )
+            self.handle = self.begin_sparse(exchange, nothing)
             return
         nothing, _ = exchange.compression.compress(nothing)
         self.handle = ops.allreduce_async_(nothing, None, self.name, *exchange.how)
@@ -187,7 +187,7 @@ class TorchExchange(GradientExchange):
         """Groups the slots: a number of groups, or lists of parameters."""
         if isinstance(groups, int):
             slots = {slot.name: slot for slot in self.slots.values()}
-            orders = allgather_plain(list(slots), "horon.torch.groups")
+            orders = allgather_plain(context(), list(slots), "horon.torch.groups")
             order = orders[0]
             for rank, names in enumerate(orders):
                 odd = sorted(set(names) ^ set(order))

@@ -3,10 +3,10 @@
 
 import torch
 
-from horon import _horon
 from horon._names import auto_name
 from horon._objects import agree, allgather_object, broadcast_object, broadcast_plain, cause_of
-from horon._world import check_process_set, global_process_set, rank
+from horon._verbs import BROADCAST
+from horon._world import global_process_set, team_of
 from horon.torch.ops import broadcast_async_
 from horon.torch.staging import check, dtype_name, dtype_named
 
@@ -49,8 +49,7 @@ def broadcast_parameters(params, root_rank, process_set=global_process_set):
     `params`: `model.state_dict()`, `model.named_parameters()` or `model.parameters()`.
     """
     name = auto_name("parameters")  # of those that have none
-    check_process_set(process_set)
-    handles = [broadcast_async_(p, root_rank, key) for key, p in _named(params, name)]
+    handles = [broadcast_async_(p, root_rank, key, process_set) for key, p in _named(params, name)]
     for handle in handles:
         handle.wait()
 
@@ -63,7 +62,7 @@ class _State:
 
     def to_plain(self, value):
         if isinstance(value, torch.Tensor):
-            self.tensors.append(check(value, _horon.BROADCAST))
+            self.tensors.append(check(value, BROADCAST))
             return ["tensor", dtype_name(value.dtype), list(value.shape)]
         if isinstance(value, torch.Size):
             return ["size", *value]
@@ -92,22 +91,23 @@ def broadcast_optimizer_state(optimizer, root_rank, process_set=global_process_s
     It is made of tensors and plain data: numbers, texts, lists, tuples and dicts. Nothing of it is
     pickled; broadcast_object() is for other states.
     """
-    check_process_set(process_set)
+    team = team_of(process_set)
     if not hasattr(optimizer, "state_dict") or not hasattr(optimizer, "param_groups"):
         raise ValueError(
             f"broadcast_optimizer_state() needs an optimizer, not {type(optimizer).__name__}"
         )
-    is_root = rank() == root_rank
+    is_root = team.rank == root_rank
     name = "optimizer_state"
     mine = optimizer.state_dict() if is_root else None
     state, cause = _State(), ""
     try:
-        whole = broadcast_plain(mine, root_rank, name, state.to_plain, state.from_plain)
+        whole = broadcast_plain(team, mine, root_rank, name, state.to_plain, state.from_plain)
     except ValueError as error:  # this rank cannot make room for it
         cause = cause_of(error)
-    agree(f"{name}.ready", cause, ValueError)
+    agree(team, f"{name}.ready", cause, ValueError)
     handles = [
-        broadcast_async_(tensor, root_rank, f"{name}.{i}") for i, tensor in enumerate(state.tensors)
+        broadcast_async_(tensor, root_rank, f"{name}.{i}", process_set)
+        for i, tensor in enumerate(state.tensors)
     ]
     for handle in handles:
         handle.wait()

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import torch
 
-from horon._world import Average, ReduceOp, check_process_set, global_process_set, size
+from horon._world import Average, ReduceOp, global_process_set, size, team_of
 from horon.torch.compression import Compression
 from horon.torch.exchange import TorchExchange
 
@@ -244,7 +244,7 @@ def DistributedOptimizer(
         with optimizer.skip_synchronize():
             optimizer.step()
     """
-    check_process_set(process_set)
+    team_of(process_set)
     _check_optimizer(optimizer)
     named_parameters = _check_names(optimizer, named_parameters)
     groups = _check_groups(groups, num_groups)

@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a torch tensor gets into horon and a result back: staging and handles.
+"""How a torch tensor gets into horon and a result back.
 
 A contiguous tensor in host memory is used where it lies: the extension reads its address through
 DLPack's exchange API, or is given data_ptr() by torch versions without it. Any other tensor
 (strided, conjugated, on a device) is staged through a contiguous host copy, in and out.
-
-A Handle owns what the operation touches until it has ended.
 """
 
 import torch
 
 from horon import _horon
-from horon._world import context
+from horon._staging import Handle, Staged
+from horon._verbs import Verbs
 
 _TORCH_NAMES = {
     "float8_e4m3": "float8_e4m3fn",
@@ -34,7 +33,6 @@ for _name, _dtype in (
     if hasattr(torch, _name):
         _LENT[getattr(torch, _name)] = _dtype
 _NAMED = {str(dtype).removeprefix("torch."): dtype for dtype in (*_DTYPES, *_LENT)}
-_DONE = {_horon.ALLREDUCE: "reduced", _horon.ALLGATHER: "gathered", _horon.BROADCAST: "broadcast"}
 
 # Newer tensors tell their address through DLPack's exchange API, at a tenth of data_ptr()'s cost
 _HAS_EXCHANGE = hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
@@ -48,47 +46,13 @@ except ImportError:
         pass
 
 
-class Handle:
-    """An operation that was begun: see poll() and synchronize()."""
-
-    __slots__ = ("_finish", "_request", "_result")
-
-    def __init__(self, request, result, finish=None):
-        self._request = request
-        self._result = result
-        self._finish = finish
-
-    def poll(self):
-        """Whether it has ended, so that wait() would not wait."""
-        return self._request.test()
-
-    def wait(self, timeout=None):
-        """Waits; returns the result, or raises why the operation failed."""
-        self._request.wait(timeout)
-        if self._finish is not None:
-            self._result = self._finish(self._result)
-            self._finish = None
-        return self._result
-
-
-class RequestGroup:
-    """Requests that are waited for as one."""
-
-    __slots__ = ("_requests",)
-
-    def __init__(self, requests):
-        self._requests = requests
-
-    def test(self):
-        return all(request.test() for request in self._requests)
-
-    def wait(self, timeout):
-        _horon.wait_all(self._requests, timeout)
-
-
 def _is_plain(tensor):
     """Whether its elements lie in host memory one after the other, as they read."""
     return tensor.is_cpu and tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
+
+
+def _host_copy(tensor):
+    return tensor.resolve_conj().resolve_neg().to("cpu").contiguous()
 
 
 def dtype_name(dtype):
@@ -108,7 +72,8 @@ def describe(value):
     return type(value).__name__
 
 
-def check(tensor, verb=_horon.ALLREDUCE):
+def check(tensor, verb):
+    """-> the tensor, as autograd does not see it"""
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"a torch.Tensor is needed, not {describe(tensor)}")
     if tensor.layout != torch.strided:
@@ -116,86 +81,71 @@ def check(tensor, verb=_horon.ALLREDUCE):
             f"a dense tensor is needed, not {describe(tensor)}: "
             "sparse_allreduce_async() adds sparse COO tensors, to_dense() makes dense ones"
         )
-    if tensor.dtype not in _DTYPES and (verb == _horon.ALLREDUCE or tensor.dtype not in _LENT):
-        raise ValueError(f"tensors of {tensor.dtype} cannot be {_DONE[verb]}")
+    if tensor.dtype not in _DTYPES and (verb.reduces or tensor.dtype not in _LENT):
+        raise ValueError(f"tensors of {tensor.dtype} cannot be {verb.done}")
     return tensor.detach() if tensor.requires_grad else tensor
 
 
-def stage(tensor):
-    """A contiguous host copy of any dense tensor, or the tensor itself if it is one."""
-    if _is_plain(tensor):
-        return tensor
-    return tensor.resolve_conj().resolve_neg().to("cpu").contiguous()
+class _Tensor(Staged):
+    __slots__ = ("given", "host", "output", "plain")
 
-
-def fresh(tensor):
-    """Uninitialised memory for a result that is like the plain `tensor`."""
-    return torch.empty_like(tensor)
-
-
-def home(result, tensor):
-    """Moves a result in host memory to where `tensor` is."""
-    return result if tensor.is_cpu else result.to(tensor.device)
-
-
-def arguments(verb, name, source, output, op=0, root=0, prescale=1.0, postscale=1.0):
-    """What Context.submit() takes. source and output are plain; output None: horon's own memory."""
-    lent = _LENT.get(source.dtype)
-    if lent is not None:
-        source = source.view(lent)
-        output = None if output is None else output.view(lent)
-    if _HAS_EXCHANGE:
-        return (verb, name, source, output, op, root, prescale, postscale)
-    return (
-        verb,
-        name,
-        source.data_ptr(),
-        None if output is None else output.data_ptr(),
-        op,
-        root,
-        prescale,
-        postscale,
-        0,
-        _DTYPES[source.dtype],
-        tuple(source.shape),
-        (source, output),
-    )
-
-
-def begin_out(verb, name, tensor, *numbers):
-    tensor = check(tensor, verb)
-    source = stage(tensor)
-    output = fresh(source)
-    request = context().submit(*arguments(verb, name, source, output, *numbers))
-    if source is tensor:
-        return Handle(request, output)
-    return Handle(request, output, lambda result: home(result, tensor))
-
-
-def begin_in(verb, name, tensor, *numbers):
-    if _HAS_EXCHANGE and type(tensor) in _PLAIN_TYPES and not (tensor.is_neg() or tensor.is_conj()):
-        request = context().submit_plain(verb, name, tensor, tensor, *numbers)
-        if request is not None:
+    def __init__(self, tensor, verb, in_place):
+        self.given = tensor
+        self.plain = plain = check(tensor, verb)
+        self.host = host = plain if _is_plain(plain) else _host_copy(plain)
+        self.keep = self.dtype = None
+        self.shape = (1,) if verb.gathers and plain.dim() == 0 else None
+        self.source = self._lend(host)
+        if in_place:
             increment_version(tensor)
-            return Handle(request, tensor)
-    plain = check(tensor, verb)
-    staged = stage(plain)
-    request = context().submit(*arguments(verb, name, staged, staged, *numbers))
-    increment_version(tensor)
-    if staged is plain:
-        return Handle(request, tensor)
 
-    def write_back(result):
-        plain.copy_(staged)
-        return result
+    def _lend(self, tensor):
+        """-> the plain tensor as the extension takes it"""
+        lent = _LENT.get(tensor.dtype)
+        if lent is not None:
+            tensor = tensor.view(lent)
+        if _HAS_EXCHANGE:
+            return tensor
+        self.dtype = _DTYPES[tensor.dtype]
+        self.shape = self.shape or tuple(tensor.shape)
+        self.keep = (self.keep, tensor)
+        return tensor.data_ptr()
 
-    return Handle(request, tensor, write_back)
+    def make_room(self):
+        self.output = torch.empty_like(self.host)
+        self.target = self._lend(self.output)
+
+    def result(self):
+        """Where the input is."""
+        return self.output if self.plain.is_cpu else self.output.to(self.plain.device)
+
+    def gathered(self, array):
+        if array.nbytes == 0:
+            self.output = torch.empty(array.shape, dtype=self.host.dtype)
+        else:
+            self.output = torch.frombuffer(array, dtype=self.host.dtype).reshape(array.shape)
+        return self.result()
+
+    def write_back(self):
+        if self.host is not self.plain:
+            self.plain.copy_(self.host)
+        return self.given
 
 
-def submit_group(verb, names, tensors, outputs, *numbers):
-    return context().submit_group(
-        [
-            arguments(verb, name, tensor, output, *numbers)
-            for name, tensor, output in zip(names, tensors, outputs, strict=True)
-        ]
-    )
+class _TorchVerbs(Verbs):
+    def begin(self, team, verb, name, tensor, in_place, *numbers):
+        """The quick way for a plain tensor in place: one call, and nothing is staged."""
+        if (
+            in_place
+            and _HAS_EXCHANGE
+            and type(tensor) in _PLAIN_TYPES
+            and not (tensor.is_neg() or tensor.is_conj())
+        ):
+            request = team.submit_plain(verb.code, name, tensor, tensor, *numbers)
+            if request is not None:
+                increment_version(tensor)
+                return Handle(team, None, None, [request], tensor)
+        return super().begin(team, verb, name, tensor, in_place, *numbers)
+
+
+verbs = _TorchVerbs(_Tensor)

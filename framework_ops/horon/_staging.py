@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Staged tensors and handles: how a tensor of any framework gets into horon and a result back.
+
+A framework derives its tensors from Staged. A Handle is made of staged tensors before anything
+begins; so whoever begins it knows at any time what has begun, even if a signal's handler raises in
+the middle.
+"""
+
+from horon import _horon
+
+
+class Staged:
+    """One tensor on its way.
+
+    source: what the extension reads: an object with a buffer or DLPack, or an address.
+    target: what it writes: the source, in place; None: memory of horon's own.
+    dtype, shape, keep: as Context.submit() takes them; what the source tells itself may be None.
+    """
+
+    __slots__ = ("dtype", "in_place", "keep", "shape", "source", "target")
+
+    def make_room(self):
+        """Sets `target` to new memory for as much as the source has."""
+        raise NotImplementedError
+
+    def result(self):
+        """-> what the caller gets of the target"""
+        raise NotImplementedError
+
+    def gathered(self, array):
+        """-> what the caller gets of horon's own memory, an Array"""
+        raise NotImplementedError
+
+    def write_back(self):
+        """-> the tensor that the caller gave, with the source's content in it"""
+        raise NotImplementedError
+
+    def finish(self, request):
+        if self.in_place:
+            return self.write_back()
+        return self.gathered(request.output()[0]) if self.target is None else self.result()
+
+
+class Handle:
+    """An operation, or a group of them: see poll() and synchronize()."""
+
+    __slots__ = ("_finish", "_operations", "_requests", "_result", "_team")
+
+    def __init__(self, team, operations, finish, requests=None, result=None):
+        """operations: the arguments of Context.submit() but the last, or for a group a list of
+        such tuples. finish(requests) -> the result, once all have ended; called again, as an
+        interruption may have it, it does no harm."""
+        self._team = team
+        self._operations = operations
+        self._finish = finish
+        self._requests = requests
+        self._result = result
+
+    def begin(self, begun=None):
+        """Raises with nothing begun. `begun`: a list that holds the requests from then on."""
+        requests = self._requests = [] if begun is None else begun
+        if type(self._operations) is list:
+            self._team.submit_group([(*operation, requests) for operation in self._operations])
+        else:
+            self._team.submit(*self._operations, requests)
+        self._operations = None
+        return self
+
+    def poll(self):
+        """Whether it has ended, so that wait() would not wait."""
+        return all(request.test() for request in self._requests)
+
+    def wait(self, timeout=None):
+        """Waits; returns the result, or raises why the operation failed."""
+        _horon.wait_all(self._requests, timeout)
+        if self._finish is not None:
+            self._result = self._finish(self._requests)
+            self._finish = None
+        return self._result
+
+    def rows(self):
+        """What each rank gave to the allgathers, which have ended: a tuple for each of them."""
+        return [request.output()[1] for request in self._requests]
+
+    def then(self, function):
+        """The result goes through the function."""
+        finish = self._finish
+        self._finish = lambda requests: function(finish(requests))
+        return self
+
+
+def _check_handle(handle):
+    if not hasattr(handle, "poll"):
+        raise TypeError(
+            f"a handle is needed, as allreduce_async() and the like return, "
+            f"not {type(handle).__name__}"
+        )
+
+
+def poll(handle) -> bool:
+    """Whether the operation has ended, so that synchronize() would not wait."""
+    _check_handle(handle)
+    return handle.poll()
+
+
+def synchronize(handle, timeout=None):
+    """Waits for the operation; returns its result, or raises why it failed."""
+    _check_handle(handle)
+    return handle.wait(timeout)

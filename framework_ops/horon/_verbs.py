@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verbs, on the tensors of any framework: what each is called, takes and gives.
+
+A framework says how its tensors are staged, and has all of them: numpy does in _arrays.py, and
+horon.torch adds autograd. A verb is a row here, and the functions by which users call it.
+"""
+
+from functools import wraps
+from typing import NamedTuple
+
+from horon import _horon
+from horon._names import group_name, member_names, operation_name
+from horon._staging import Handle
+from horon._world import global_process_set, resolve_op, team_of
+
+
+class Verb(NamedTuple):
+    code: int  # the extension's
+    name: str  # what names of operations begin with
+    done: str  # what its tensors are
+    reduces: bool = False  # its elements are numbers
+    gathers: bool = False  # the output is horon's own, and has the ranks' rows; a scalar is a row
+
+
+ALLREDUCE = Verb(_horon.ALLREDUCE, "allreduce", "reduced", reduces=True)
+ALLGATHER = Verb(_horon.ALLGATHER, "allgather", "gathered", gathers=True)
+BROADCAST = Verb(_horon.BROADCAST, "broadcast", "broadcast")
+
+
+def _waiting(begin):
+    """The function that waits for what `begin` begins."""
+
+    @wraps(begin)
+    def call(*args, **kwargs):
+        return begin(*args, **kwargs).wait()
+
+    call.__name__ = begin.__name__.replace("_async", "")
+    call.__qualname__ = begin.__qualname__.replace("_async", "")
+    return call
+
+
+class Verbs:
+    """The verbs on one framework's tensors: stage_tensor(tensor, verb, in_place) -> Staged."""
+
+    def __init__(self, stage_tensor):
+        self.stage_tensor = stage_tensor
+
+    # ---- Any verb ----
+
+    def _operation(self, verb, name, tensor, in_place, op, root, prescale, postscale):
+        """-> a staged tensor, and what Context.submit() takes"""
+        staged = self.stage_tensor(tensor, verb, in_place)
+        staged.in_place = in_place
+        if in_place:
+            staged.target = staged.source
+        elif verb.gathers:
+            staged.target = None
+        else:
+            staged.make_room()
+        numbers = (op, root, prescale, postscale, 0)
+        place = (staged.dtype, staged.shape, staged.keep)
+        return staged, (verb.code, name, staged.source, staged.target, *numbers, *place)
+
+    def stage(self, team, verb, name, tensor, in_place, op=0, root=0, prescale=1.0, postscale=1.0):
+        """-> the Handle of one operation that has not begun"""
+        staged, operation = self._operation(
+            verb, name, tensor, in_place, op, root, prescale, postscale
+        )
+        return Handle(team, operation, lambda requests: staged.finish(requests[0]))
+
+    def stage_group(
+        self, team, verb, names, tensors, in_place, op=0, root=0, prescale=1.0, postscale=1.0
+    ):
+        """-> the Handle of operations that become ready together; its result is a list"""
+        pairs = [
+            self._operation(verb, name, tensor, in_place, op, root, prescale, postscale)
+            for name, tensor in zip(names, tensors, strict=True)
+        ]
+
+        def finish(requests):
+            return [
+                staged.finish(request) for (staged, _), request in zip(pairs, requests, strict=True)
+            ]
+
+        return Handle(team, [operation for _, operation in pairs], finish)
+
+    def begin(self, *args):
+        """As stage(), begun."""
+        return self.stage(*args).begin()
+
+    def begin_group(self, team, verb, name, tensors, *args):
+        tensors = list(tensors)
+        names = member_names(name, len(tensors))
+        return self.stage_group(team, verb, names, tensors, *args).begin()
+
+    # ---- Each verb ----
+
+    def allreduce_async(
+        self,
+        tensor,
+        average=None,
+        name=None,
+        op=None,
+        prescale_factor=1.0,
+        postscale_factor=1.0,
+        process_set=global_process_set,
+    ):
+        """Combines the ranks' tensors: every rank gets the average, or what `op` says.
+
+        Dtype and shape agree on all ranks for one name. Each input is multiplied by
+        prescale_factor before, the result by postscale_factor after.
+        """
+        name, team = operation_name("allreduce", name), team_of(process_set)
+        numbers = (resolve_op(op, average), 0, prescale_factor, postscale_factor)
+        return self.begin(team, ALLREDUCE, name, tensor, False, *numbers)
+
+    def allreduce_async_(
+        self,
+        tensor,
+        average=None,
+        name=None,
+        op=None,
+        prescale_factor=1.0,
+        postscale_factor=1.0,
+        process_set=global_process_set,
+    ):
+        """As allreduce, in place."""
+        name, team = operation_name("allreduce", name), team_of(process_set)
+        numbers = (resolve_op(op, average), 0, prescale_factor, postscale_factor)
+        return self.begin(team, ALLREDUCE, name, tensor, True, *numbers)
+
+    def grouped_allreduce_async(
+        self,
+        tensors,
+        average=None,
+        name=None,
+        op=None,
+        prescale_factor=1.0,
+        postscale_factor=1.0,
+        process_set=global_process_set,
+    ):
+        """As allreduce, for a list of tensors that are combined together."""
+        name, team = group_name("allreduce", name), team_of(process_set)
+        numbers = (resolve_op(op, average), 0, prescale_factor, postscale_factor)
+        return self.begin_group(team, ALLREDUCE, name, tensors, False, *numbers)
+
+    def grouped_allreduce_async_(
+        self,
+        tensors,
+        average=None,
+        name=None,
+        op=None,
+        prescale_factor=1.0,
+        postscale_factor=1.0,
+        process_set=global_process_set,
+    ):
+        """As grouped_allreduce, in place."""
+        name, team = group_name("allreduce", name), team_of(process_set)
+        numbers = (resolve_op(op, average), 0, prescale_factor, postscale_factor)
+        return self.begin_group(team, ALLREDUCE, name, tensors, True, *numbers)
+
+    def allgather_async(self, tensor, name=None, process_set=global_process_set):
+        """Joins the ranks' tensors, in rank order, along the first dimension, in which they may
+        differ. A scalar gives one row."""
+        name, team = operation_name("allgather", name), team_of(process_set)
+        return self.begin(team, ALLGATHER, name, tensor, False)
+
+    def grouped_allgather_async(self, tensors, name=None, process_set=global_process_set):
+        """As allgather, for a list of tensors that are joined together."""
+        name, team = group_name("allgather", name), team_of(process_set)
+        return self.begin_group(team, ALLGATHER, name, tensors, False)
+
+    def broadcast_async(self, tensor, root_rank, name=None, process_set=global_process_set):
+        """Every rank gets the root's tensor."""
+        name, team = operation_name("broadcast", name), team_of(process_set)
+        return self.begin(team, BROADCAST, name, tensor, False, 0, root_rank)
+
+    def broadcast_async_(self, tensor, root_rank, name=None, process_set=global_process_set):
+        """As broadcast, in place."""
+        name, team = operation_name("broadcast", name), team_of(process_set)
+        return self.begin(team, BROADCAST, name, tensor, True, 0, root_rank)
+
+    allreduce = _waiting(allreduce_async)
+    allreduce_ = _waiting(allreduce_async_)
+    grouped_allreduce = _waiting(grouped_allreduce_async)
+    grouped_allreduce_ = _waiting(grouped_allreduce_async_)
+    allgather = _waiting(allgather_async)
+    grouped_allgather = _waiting(grouped_allgather_async)
+    broadcast = _waiting(broadcast_async)
+    broadcast_ = _waiting(broadcast_async_)
+
+
+def barrier(process_set=global_process_set):
+    """Returns once every rank has called it."""
+    team_of(process_set).submit(_horon.BARRIER, None, None, None).wait()
