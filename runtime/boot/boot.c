@@ -128,44 +128,6 @@ static horon_status_t prepare(struct horon_joining *j, int rank, int size,
     return HORON_OK;
 }
 
-static horon_status_t join_alone(struct horon_joining *j, struct horon_error *error)
-{
-    j->boot->job_id = j->mine.job;
-    horon_status_t status = horon_topology_init(&j->boot->topology, 0, 1, j->leader_of,
-                                                (const char(*)[64])j->boot->ranks.names, error);
-    if (status == HORON_OK)
-        status = horon_step_check_settings(j, error);
-    j->doing = "sharing memory";
-    return status == HORON_OK ? horon_step_share(j, error) : status;
-}
-
-/* A failure of one rank ends joining for all, at once or in the next round. */
-static horon_status_t join_others(struct horon_joining *j, struct horon_error *error)
-{
-    struct horon_error so_far = {0};
-    for (int i = 0; i < HORON_STEP_COUNT; i++) {
-        const struct horon_step *step = &horon_steps[i];
-        j->doing = step->work_words;
-        if (so_far.status == HORON_OK)
-            so_far.status = step->work(j, &so_far);
-        if (so_far.status != HORON_OK)
-            horon_joining_give_up(j, &so_far);
-        if (j->over) {
-            *error = so_far;
-            return so_far.status;
-        }
-        if (!step->between_hosts || j->boot->topology.host_count > 1) {
-            horon_status_t status = horon_round_do(j, step, &so_far, error);
-            if (status != HORON_OK && j->interrupted)
-                horon_joining_give_up(j, error);
-            if (status != HORON_OK)
-                return status;
-        }
-        j->step_end_ns[i] = horon_clock_ns();
-    }
-    return HORON_OK;
-}
-
 /* On a rank that serves: sends the others' last answers, and waits a moment for ranks that have not
  * come yet, so that they hear why joining failed. */
 static void drain(struct horon_joining *j)
@@ -232,7 +194,7 @@ static horon_status_t join(struct horon_joining *j, int rank, int size, struct h
     if (status != HORON_OK)
         return status;
     if (j->id.size == 1)
-        return join_alone(j, error);
+        return horon_join_alone(j, error);
     j->boot->key = horon_memory_secret(sizeof *j->boot->key);
     if (!j->boot->key)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the job key");
@@ -243,7 +205,7 @@ static horon_status_t join(struct horon_joining *j, int rank, int size, struct h
     if (status == HORON_OK)
         status = open_store(j, error);
     if (status == HORON_OK)
-        status = join_others(j, error);
+        status = horon_join_others(j, error);
     if (status == HORON_OK && j->interrupted) /* in the last moment */
         status = horon_joining_interrupted(j, error);
     return status;

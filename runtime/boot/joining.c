@@ -11,7 +11,6 @@
 #include "clock.h"
 
 #include <assert.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -43,7 +42,7 @@ static horon_status_t time_is_up(const struct horon_joining *j, const char *text
     if (took_ms > limit_ms + TOLD_OVERRUN_MS) /* the grace, or a machine that is too busy */
         snprintf(waited, sizeof waited, " (it was ended after %lld ms)", took_ms);
     /* who counts ranks that were never started waits for them */
-    const bool doubtful = j->step_end_ns[0] == 0 && j->id.origin[0];
+    const bool doubtful = j->met_ns == 0 && j->id.origin[0];
     return horon_error_set(error, HORON_ERR_TIMEOUT,
                            "joining took longer than %lld ms%s, while %s: %s%s%s%s", limit_ms,
                            waited, j->doing, text, doubtful ? " (here: " : "",
@@ -124,7 +123,8 @@ static enum weight weigh(const struct horon_joining *j, const struct horon_error
     return j->others_failed || error->status == HORON_ERR_PEER_LOST ? WEIGHT_FOLLOWS : WEIGHT_CAUSE;
 }
 
-void horon_joining_give_up(struct horon_joining *j, const struct horon_error *why)
+/* This rank has failed with @p why: tells the others now, if it can and they do not know. */
+static void give_up(struct horon_joining *j, const struct horon_error *why)
 {
     struct horon_error whole, ignored;
     if (j->over || weigh(j, why) != WEIGHT_CAUSE)
@@ -200,19 +200,19 @@ static horon_status_t judge(struct horon_joining *j, struct horon_error *error)
                            j->boot->ranks.names[culprit], worst.text);
 }
 
-static horon_status_t take_gifts(struct horon_joining *j, const struct horon_step *step,
+static horon_status_t take_gifts(struct horon_joining *j, const struct horon_round *round,
                                  struct horon_error *error)
 {
     horon_status_t status = judge(j, error);
     for (int r = 0; r < j->id.size && status == HORON_OK; r++) {
         const struct horon_blob *blob = &j->blobs.items[r];
         struct horon_reader in = horon_reader_over(blob->bytes, blob->count);
-        if (step->take)
-            status = step->take(j, r, &in, error);
+        if (round->take)
+            status = round->take(j, r, &in, error);
         if (status == HORON_OK && !horon_reader_finished(&in))
             status = unreadable(r, error);
     }
-    return status == HORON_OK && step->conclude ? step->conclude(j, error) : status;
+    return status;
 }
 
 static horon_status_t ask_blobs(struct horon_joining *j, struct horon_error *error)
@@ -231,27 +231,21 @@ static horon_status_t blobs_are_late(struct horon_joining *j, char *text, size_t
     return horon_store_explain(j->store, text, text_bytes);
 }
 
-horon_status_t horon_round_do(struct horon_joining *j, const struct horon_step *step,
-                              const struct horon_error *so_far, struct horon_error *error)
+static horon_status_t hold(struct horon_joining *j, const struct horon_round *round,
+                           const struct horon_error *so_far, struct horon_error *error)
 {
-    const ptrdiff_t number = step - horon_steps;
-    const bool last = number == HORON_STEP_COUNT - 1;
-    assert(number >= 0 && number < HORON_STEP_COUNT);
-    assert(number == 0 || j->step_end_ns[number - 1]); /* in order, and each once */
-    assert(!j->step_end_ns[number]);
-    assert(!j->over);
     struct horon_writer out = horon_writer_over(j->blob, sizeof j->blob);
-    j->doing = step->round_words;
+    j->doing = round->doing;
     write_head(&out, (uint8_t)weigh(j, so_far), so_far);
-    if (step->give)
-        step->give(j, &out);
+    if (round->give)
+        round->give(j, &out);
     if (!out.ok)
         return horon_error_set(error, HORON_ERR_CONFIG, "this rank's profile is too long");
-    if (last && j->deadline_ns != UINT64_MAX)
+    if (round->last && j->deadline_ns != UINT64_MAX)
         j->deadline_ns += LAST_GRACE_NS;
     const uint64_t deadline_ns = j->deadline_ns;
     horon_status_t status =
-        horon_store_put(j->store, out.bytes, out.used, last, deadline_ns, error);
+        horon_store_put(j->store, out.bytes, out.used, round->last, deadline_ns, error);
     if (status != HORON_OK)
         return status;
     HORON_LOG_TRACE(j->log, "while %s: gave %zu bytes to the store", j->doing, out.used);
@@ -261,8 +255,22 @@ horon_status_t horon_round_do(struct horon_joining *j, const struct horon_step *
     horon_joining_set_deadline(j, deadline_ns);
     HORON_LOG_TRACE(j->log, "while %s: %s", j->doing,
                     status == HORON_OK ? "has what every rank gave" : error->text);
-    if (status == HORON_OK)
-        status = take_gifts(j, step, error);
-    horon_blobs_deinit(&j->blobs);
+    return status == HORON_OK ? take_gifts(j, round, error) : status;
+}
+
+horon_status_t horon_round_hold(struct horon_joining *j, const struct horon_round *round,
+                                const struct horon_error *so_far, struct horon_error *error)
+{
+    assert(round->last == (j->met_ns != 0)); /* in order, and each once */
+    assert(!j->connected_ns);
+    if (so_far->status != HORON_OK)
+        give_up(j, so_far);
+    if (j->over) {
+        *error = *so_far;
+        return so_far->status;
+    }
+    horon_status_t status = hold(j, round, so_far, error);
+    if (status != HORON_OK && j->interrupted)
+        give_up(j, error);
     return status;
 }

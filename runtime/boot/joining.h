@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside of joining: what its steps share. Each function that fails leaves a text in its error. A
- * step of one rank that fails ends joining for all, by horon_joining_give_up() or in the next
- * round.
+ * step of one rank that fails ends joining for all, at the latest in the next round.
  */
 #ifndef HORON_BOOT_JOINING_H
 #define HORON_BOOT_JOINING_H
@@ -16,9 +15,6 @@
 #include "boot/store/frame.h"
 #include "boot/store/store.h"
 
-/** Of a rank with others; steps.c lists them. */
-#define HORON_STEP_COUNT 3
-
 /** One rank that joins. Owner: horon_boot(). */
 struct horon_joining {
     struct horon_boot *boot;
@@ -31,36 +27,33 @@ struct horon_joining {
     bool asking;              /* it is time to */
     bool interrupted;         /* the caller does not want to; it is not asked again */
     uint64_t deadline_ns;
-    uint64_t begun_ns, step_end_ns[HORON_STEP_COUNT]; /* for the log */
-    const char *doing;                                /* "while ...", for texts */
+    uint64_t begun_ns, met_ns, shared_ns, connected_ns; /* the ends of the steps; 0: not yet */
+    const char *doing;                                  /* "while ...", for texts */
     bool over;                 /* joining has failed, and the others know, or told us */
     bool others_failed;        /* our failure only follows from another rank's */
     struct horon_store *store; /* NULL in a world of one */
     struct horon_hello hello;
     struct horon_profile mine;
-    struct horon_profile profiles[2]; /* rank 0's, and that of the rank that is being read */
-    int host_listener;                /* until the host takes it */
+    struct horon_profile first; /* rank 0's */
+    struct horon_profile other; /* of the rank that is being read */
+    int host_listener;          /* until the host takes it */
     struct horon_share *share;
-    struct horon_listeners listeners;
-    int missing;                   /* connections to other hosts */
-    struct horon_error link_error; /* the first that failed */
-    struct horon_blobs blobs;      /* of this round, without how each rank fared */
-    int *leader_of;                /* [size] */
+    struct horon_listeners listeners; /* until the links take them */
+    struct horon_error unheard;       /* why other hosts could not reach this rank */
+    int missing;                      /* connections to other hosts */
+    struct horon_error link_error;    /* the first that failed */
+    struct horon_blobs blobs;         /* of this round, without how each rank fared */
+    int *leader_of;                   /* [size] */
     uint8_t blob[HORON_STORE_BLOB_BYTES_MAX];
 };
 
-/** One step: what a rank does by itself, then a round in which each rank gives something to all and
- * says how it fared. */
-struct horon_step {
-    const char *work_words, *round_words; /* "while ...", for texts */
-    horon_status_t (*work)(struct horon_joining *j, struct horon_error *error);
-    /* NULL: nothing but how it fared */
+/** A round of the store, in which each rank gives something to all and says how it fared. */
+struct horon_round {
+    const char *doing; /* "while ...", for texts */
+    bool last;         /* then this rank has joined; nothing is given */
     void (*give)(const struct horon_joining *j, struct horon_writer *out);
     horon_status_t (*take)(struct horon_joining *j, int rank, struct horon_reader *in,
                            struct horon_error *error);
-    /* NULL, or what follows once all ranks' gifts were taken */
-    horon_status_t (*conclude)(struct horon_joining *j, struct horon_error *error);
-    bool between_hosts; /* the round is left out if there is one host */
 };
 
 /* ---- joining.c: waiting and rounds ---- */
@@ -85,28 +78,23 @@ horon_status_t horon_joining_wait(struct horon_joining *j,
 /** Fills @p error with ERR_CANCELLED, and what was being done. */
 horon_status_t horon_joining_interrupted(const struct horon_joining *j, struct horon_error *error);
 
-/** This rank has failed with @p why: tells the others now, if it can and they do not know. */
-void horon_joining_give_up(struct horon_joining *j, const struct horon_error *why);
-
 /** Reads how a rank fared, which stands before its gift. @return false: unreadable */
 bool horon_round_head_read(struct horon_reader *in, uint8_t *weight_out,
                            struct horon_error *how_out);
 
 /**
- * The round of @p step, after this rank fared as @p so_far says.
+ * Holds @p round, after this rank fared as @p so_far says. If it failed, all others hear it: at
+ * once, or here.
  * @return OK, all ranks fared well | the failure that explains the others
  */
-horon_status_t horon_round_do(struct horon_joining *j, const struct horon_step *step,
-                              const struct horon_error *so_far, struct horon_error *error);
+horon_status_t horon_round_hold(struct horon_joining *j, const struct horon_round *round,
+                                const struct horon_error *so_far, struct horon_error *error);
 
-/* ---- steps.c ---- */
+/* ---- steps.c: the order of it all ---- */
 
-extern const struct horon_step horon_steps[HORON_STEP_COUNT];
-
-/** @return OK | ERR_CONFIG, PORT_RANGE or INTERFACES makes no sense on this machine */
-horon_status_t horon_step_check_settings(const struct horon_joining *j, struct horon_error *error);
-/** Makes this host's shared memory; also in a world of one. */
-horon_status_t horon_step_share(struct horon_joining *j, struct horon_error *error);
+/** Of a world of one: only its shared memory is made. */
+horon_status_t horon_join_alone(struct horon_joining *j, struct horon_error *error);
+horon_status_t horon_join_others(struct horon_joining *j, struct horon_error *error);
 
 /* ---- report.c: lines of the log at debug ---- */
 

@@ -76,8 +76,10 @@ horon_status_t horon_listeners_open(struct horon_listeners *listeners,
     else
         for (int i = 0; i < all->count && status == HORON_OK; i++)
             status = listen_on(listeners, &all->items[i], config, rank, error);
-    if (status != HORON_OK)
+    if (status != HORON_OK) {
         horon_listeners_close(listeners);
+        all->count = 0;
+    }
     return status;
 }
 

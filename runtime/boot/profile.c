@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A profile says what cannot be asked over a connection that does not exist yet. Its settings
- * travel as text, so that a difference can be named with both values; the hash decides whether
- * there is one.
+ * A profile says what cannot be asked over a connection that does not exist yet. The settings of
+ * rank 0 travel as text, so that a rank which has others can name both values; the hash decides
+ * whether it has.
  */
 #include "boot/profile.h"
 
@@ -91,7 +91,8 @@ horon_status_t horon_profile_fill(struct horon_profile *profile, const struct ho
     return status == HORON_OK ? write_settings(profile, config, error) : status;
 }
 
-void horon_profile_encode(struct horon_writer *out, const struct horon_profile *profile)
+void horon_profile_encode(struct horon_writer *out, const struct horon_profile *profile,
+                          bool settings)
 {
     horon_write_bytes(out, profile->member, sizeof profile->member);
     horon_write_u64(out, profile->job);
@@ -102,7 +103,7 @@ void horon_profile_encode(struct horon_writer *out, const struct horon_profile *
     horon_write_u32(out, profile->cores);
     horon_write_string(out, profile->socket);
     horon_write_u64(out, profile->settings_hash);
-    horon_write_string(out, profile->settings);
+    horon_write_string(out, settings ? profile->settings : "");
 }
 
 bool horon_profile_decode(struct horon_reader *in, struct horon_profile *profile)
@@ -120,7 +121,7 @@ bool horon_profile_decode(struct horon_reader *in, struct horon_profile *profile
     horon_read_string(in, profile->socket, sizeof profile->socket);
     profile->settings_hash = horon_read_u64(in);
     horon_read_string(in, profile->settings, sizeof profile->settings);
-    return horon_reader_finished(in);
+    return in->ok;
 }
 
 uint32_t horon_profile_cores(uint32_t a, uint32_t b)
@@ -128,28 +129,27 @@ uint32_t horon_profile_cores(uint32_t a, uint32_t b)
     return a && (!b || a < b) ? a : b;
 }
 
-horon_status_t horon_profile_check_settings(const struct horon_profile *mine, int my_rank,
-                                            const struct horon_profile *theirs, int their_rank,
+horon_status_t horon_profile_check_settings(const struct horon_profile *first,
+                                            const struct horon_profile *mine, int rank,
                                             struct horon_error *error)
 {
-    const char *a = mine->settings, *b = theirs->settings;
-    if (mine->settings_hash == theirs->settings_hash)
+    const char *a = first->settings, *b = mine->settings;
+    if (first->settings_hash == mine->settings_hash)
         return HORON_OK;
     while (*a && *b) {
         size_t a_bytes = strcspn(a, "\n"), b_bytes = strcspn(b, "\n");
         if (a_bytes != b_bytes || strncmp(a, b, a_bytes) != 0)
             return horon_error_set(error, HORON_ERR_CONFIG,
-                                   "all ranks need the same settings, but HORON_%.*s on rank %d "
+                                   "all ranks need the same settings, but HORON_%.*s on rank 0 "
                                    "(%s) and HORON_%.*s on rank %d (%s)",
-                                   (int)a_bytes, a, my_rank, mine->name, (int)b_bytes, b,
-                                   their_rank, theirs->name);
+                                   (int)a_bytes, a, first->name, (int)b_bytes, b, rank, mine->name);
         a += a_bytes + (a[a_bytes] != 0);
         b += b_bytes + (b[b_bytes] != 0);
     }
     return horon_error_set(error, HORON_ERR_CONFIG,
-                           "all ranks need the same settings, but rank %d (%s) and rank %d (%s) "
+                           "all ranks need the same settings, but rank 0 (%s) and rank %d (%s) "
                            "have different ones: different releases of horon?",
-                           my_rank, mine->name, their_rank, theirs->name);
+                           first->name, rank, mine->name);
 }
 
 void horon_addresses_encode(struct horon_writer *out, const struct horon_addresses *addresses)

@@ -15,7 +15,7 @@
 #define HORON_PROFILE_SETTINGS_BYTES 4096
 #define HORON_PROFILE_SOCKET_BYTES 80
 
-/** First round: who and where I am. */
+/** What a rank is, and where. */
 struct horon_profile {
     uint8_t member[HORON_MEMBER_BYTES];
     uint64_t job;  /* random; rank 0's becomes the job's */
@@ -34,8 +34,10 @@ struct horon_profile {
 horon_status_t horon_profile_fill(struct horon_profile *profile, const struct horon_config *config,
                                   struct horon_error *error);
 
-void horon_profile_encode(struct horon_writer *out, const struct horon_profile *profile);
-/** @return false if the bytes are no profile */
+/** @param settings also those as text, and not their hash alone: rank 0 */
+void horon_profile_encode(struct horon_writer *out, const struct horon_profile *profile,
+                          bool settings);
+/** @return false if the bytes do not begin with a profile */
 bool horon_profile_decode(struct horon_reader *in, struct horon_profile *profile);
 
 /** @return the profile's machine: of the running kernel and the network namespace. @param proc
@@ -48,12 +50,13 @@ uint64_t horon_profile_host(const struct horon_profile *profile);
 /** The fewest cores that somebody sees of a host, of two counts; 0 counts for nothing. */
 uint32_t horon_profile_cores(uint32_t a, uint32_t b);
 
-/** @return OK | ERR_CONFIG, naming the first setting that differs, with both values */
-horon_status_t horon_profile_check_settings(const struct horon_profile *mine, int my_rank,
-                                            const struct horon_profile *theirs, int their_rank,
+/** @param first rank 0's. @return OK | ERR_CONFIG, naming the first setting that differs, with both
+ * values */
+horon_status_t horon_profile_check_settings(const struct horon_profile *first,
+                                            const struct horon_profile *mine, int rank,
                                             struct horon_error *error);
 
-/** Later round: where I listen. */
+/** Behind the profile: where I listen. */
 void horon_addresses_encode(struct horon_writer *out, const struct horon_addresses *addresses);
 bool horon_addresses_decode(struct horon_reader *in, struct horon_addresses *addresses);
 

@@ -63,7 +63,6 @@ static void report_socket(const struct horon_joining *j, const struct horon_topo
 void horon_report_joined(const struct horon_joining *j)
 {
     const struct horon_topology *topology = &j->boot->topology;
-    double ms[HORON_STEP_COUNT];
     if (!horon_log_wants(j->log, HORON_LOG_DEBUG))
         return;
     report_shared(j, topology);
@@ -72,11 +71,10 @@ void horon_report_joined(const struct horon_joining *j)
             report_socket(j, topology, r);
     if (topology->size == 1)
         return;
-    for (int i = 0; i < HORON_STEP_COUNT; i++)
-        ms[i] = (double)(j->step_end_ns[i] - (i ? j->step_end_ns[i - 1] : j->begun_ns)) / 1e6;
     HORON_LOG_DEBUG(
         j->log,
         "joined %d ranks on %d host%s: met in %.1f ms, shared memory in %.1f, connected in %.1f",
-        topology->size, topology->host_count, topology->host_count == 1 ? "" : "s", ms[0], ms[1],
-        ms[2]);
+        topology->size, topology->host_count, topology->host_count == 1 ? "" : "s",
+        (double)(j->met_ns - j->begun_ns) / 1e6, (double)(j->shared_ns - j->met_ns) / 1e6,
+        (double)(j->connected_ns - j->shared_ns) / 1e6);
 }

@@ -1,19 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The steps of joining. Each waits through horon_joining_wait() only, so that a rank that serves
- * the store serves it all the time. Between steps all ranks meet in a round of the store, where
- * each says whether it got through the last step; so what fails on one rank fails on all, for the
- * same reason, and nobody waits for a rank that has given up. The table at the end has them in
- * order:
- *
- *     what a rank does by itself     what the round tells all
- *     looks at its settings          its profile: who and where -> the topology, the same
- * everywhere shares memory with its host    where it listens, if there are several hosts connects
- * to other hosts        everybody has everything
+ * The order of it all. A rank opens its sockets, then all meet in a round of the store, where each
+ * says what and where it is: every rank computes the same topology from that. It shares memory with
+ * the ranks of its host, and connects to those of other hosts; in a last round each says whether it
+ * got there. So what fails on one rank fails on all, for the same reason, and nobody waits for a
+ * rank that has given up. Nothing waits but through horon_joining_wait(), so that a rank that
+ * serves the store serves it all the time.
  */
 #include "boot/joining.h"
 
 #include "boot/descriptors.h"
+#include "clock.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -22,10 +19,10 @@
 #define OWN_DESCRIPTORS 12    /* that a rank opens while it joins, and its loops afterwards */
 #define PASSING_DESCRIPTORS 4 /* on their way */
 
-/* ---- Who and where ---- */
+/* ---- What and where ---- */
 
 /* Also where no other host is to be reached: what is wrong here is wrong on the cluster. */
-horon_status_t horon_step_check_settings(const struct horon_joining *j, struct horon_error *error)
+static horon_status_t check_settings(const struct horon_joining *j, struct horon_error *error)
 {
     int first, last;
     struct horon_addresses ignored;
@@ -35,15 +32,19 @@ horon_status_t horon_step_check_settings(const struct horon_joining *j, struct h
     return status;
 }
 
-static horon_status_t open_socket(struct horon_joining *j, struct horon_error *error)
+/* Whether there are other hosts is not known yet: if none can be reached, it may not matter. */
+static horon_status_t open_sockets(struct horon_joining *j, struct horon_error *error)
 {
-    if (j->id.rank == 0) /* it may serve the store: who does not come in by then waits outside */
+    if (j->id.rank == 0) /* it may serve the store: a rank that does not come in waits outside */
         (void)horon_descriptors_need(OWN_DESCRIPTORS + j->id.size, "a store", error);
     horon_status_t status = horon_descriptors_need(OWN_DESCRIPTORS, "a rank", error);
     if (status == HORON_OK)
-        status = horon_step_check_settings(j, error);
-    if (status != HORON_OK || !j->config->shm_enabled)
+        status = check_settings(j, error);
+    if (status != HORON_OK)
         return status;
+    horon_listeners_open(&j->listeners, j->config, j->boot->key->given, j->id.rank, &j->unheard);
+    if (!j->config->shm_enabled)
+        return HORON_OK;
     status = horon_listen_on_host(j->id.rank, j->mine.socket, sizeof j->mine.socket,
                                   &j->host_listener, &j->boot->fds, j->log, error);
     if (status == HORON_OK && j->host_listener >= 0)
@@ -53,17 +54,23 @@ static horon_status_t open_socket(struct horon_joining *j, struct horon_error *e
 
 static void give_profile(const struct horon_joining *j, struct horon_writer *out)
 {
-    horon_profile_encode(out, &j->mine);
+    horon_profile_encode(out, &j->mine, j->id.rank == 0);
+    horon_addresses_encode(out, &j->listeners.addresses);
 }
 
+/* Addresses stay encoded: most of them are never used. */
 static horon_status_t take_profile(struct horon_joining *j, int rank, struct horon_reader *in,
                                    struct horon_error *error)
 {
-    struct horon_profile *profile = &j->profiles[rank ? 1 : 0];
-    if (!horon_profile_decode(in, profile))
+    struct horon_profile *profile = rank ? &j->other : &j->first;
+    struct horon_rank_info *infos = j->boot->ranks.infos, *info = &infos[rank];
+    const struct horon_blob *blob = &j->blobs.items[rank];
+    struct horon_addresses ignored;
+    const bool whole = horon_profile_decode(in, profile);
+    info->addresses = (struct horon_blob){blob->bytes + in->used, blob->count - in->used};
+    if (!whole || !horon_addresses_decode(in, &ignored))
         return horon_error_set(error, HORON_ERR_PROTO,
                                "rank %d put an unreadable profile into the store", rank);
-    struct horon_rank_info *infos = j->boot->ranks.infos, *info = &infos[rank];
     memcpy(j->boot->ranks.names[rank], profile->name, sizeof profile->name);
     memcpy(info->socket, profile->socket, sizeof profile->socket);
     memcpy(info->member, profile->member, sizeof profile->member);
@@ -75,7 +82,7 @@ static horon_status_t take_profile(struct horon_joining *j, int rank, struct hor
     while (j->leader_of[rank] < rank &&
            !(info->host && infos[j->leader_of[rank]].host == info->host))
         j->leader_of[rank]++;
-    return rank ? horon_profile_check_settings(&j->profiles[0], 0, profile, rank, error) : HORON_OK;
+    return HORON_OK;
 }
 
 /* ---- Connections, as they come ---- */
@@ -143,27 +150,47 @@ static uint32_t cores_of_host(const struct horon_joining *j)
     return least;
 }
 
-static horon_status_t know_hosts(struct horon_joining *j, struct horon_error *error)
+static horon_status_t make_topology(struct horon_joining *j, struct horon_error *error)
 {
     struct horon_boot *boot = j->boot;
-    struct horon_links_options options = {
-        .pump = &boot->pump,
-        .key = boot->key,
-        .hello = j->hello,
-        .ranks = &boot->ranks,
-        .log = j->log,
-        .user = {.wanted = wanted, .opened = opened, .failed = failed, .arg = j}};
-    boot->job_id = options.hello.job = j->profiles[0].job;
-    options.hello.role = HORON_ROLE_PEER;
     horon_status_t status =
         horon_topology_init(&boot->topology, j->id.rank, j->id.size, j->leader_of,
                             (const char(*)[64])boot->ranks.names, error);
     if (status == HORON_OK)
         status = check_host_sizes(j, error);
-    if (status != HORON_OK)
-        return status;
-    boot->cores = cores_of_host(j);
-    return horon_links_create(&options, &boot->links, error);
+    if (status == HORON_OK)
+        boot->cores = cores_of_host(j);
+    return status;
+}
+
+/* From here on connections may come. */
+static horon_status_t open_links(struct horon_joining *j, struct horon_error *error)
+{
+    struct horon_links_options options = {
+        .pump = &j->boot->pump,
+        .key = j->boot->key,
+        .hello = j->hello,
+        .ranks = &j->boot->ranks,
+        .log = j->log,
+        .user = {.wanted = wanted, .opened = opened, .failed = failed, .arg = j}};
+    j->boot->job_id = options.hello.job = j->first.job;
+    options.hello.role = HORON_ROLE_PEER;
+    horon_status_t status = horon_links_create(&options, &j->boot->links, error);
+    for (int r = 0; r < j->id.size; r++)
+        j->missing += is_linked(j, r);
+    if (j->boot->topology.host_count == 1)
+        horon_listeners_close(&j->listeners);
+    if (status != HORON_OK || j->boot->topology.host_count == 1)
+        return status; /* else any rank may want a connection at any time */
+    if (j->unheard.status != HORON_OK)
+        *error = j->unheard;
+    status = j->unheard.status;
+    if (status == HORON_OK)
+        status = horon_links_listen(j->boot->links, HORON_WAY_NETWORK, j->listeners.fds,
+                                    j->listeners.count, error);
+    if (status == HORON_OK)
+        j->listeners.count = 0;
+    return status;
 }
 
 /* ---- Shared memory ---- */
@@ -196,7 +223,7 @@ static horon_status_t meet_on_host(struct horon_joining *j, int leader, struct h
     return status;
 }
 
-horon_status_t horon_step_share(struct horon_joining *j, struct horon_error *error)
+static horon_status_t share_memory(struct horon_joining *j, struct horon_error *error)
 {
     const struct horon_topology *topology = &j->boot->topology;
     const int host = topology->host_of[j->id.rank];
@@ -210,6 +237,7 @@ horon_status_t horon_step_share(struct horon_joining *j, struct horon_error *err
         options.group_ranks +=
             j->boot->ranks.infos[horon_topology_rank_at(topology, host, i)].group ==
             j->boot->ranks.infos[j->id.rank].group;
+    j->doing = "sharing memory";
     /* a pidfd and a doorbell of each; and what comes is mapped, then closed */
     horon_status_t status = horon_descriptors_need(2 * (host_size - 1) + PASSING_DESCRIPTORS,
                                                    "sharing memory with this host's ranks", error);
@@ -221,39 +249,6 @@ horon_status_t horon_step_share(struct horon_joining *j, struct horon_error *err
 }
 
 /* ---- Other hosts ---- */
-
-static horon_status_t share_and_listen(struct horon_joining *j, struct horon_error *error)
-{
-    horon_status_t status = horon_step_share(j, error);
-    if (status != HORON_OK || j->boot->topology.host_count == 1)
-        return status; /* else any rank may want a connection at any time */
-    j->doing = "listening for other hosts";
-    return horon_listeners_open(&j->listeners, j->config, j->boot->key->given, j->id.rank, error);
-}
-
-static void give_addresses(const struct horon_joining *j, struct horon_writer *out)
-{
-    horon_addresses_encode(out, &j->listeners.addresses);
-}
-
-/* They stay encoded: most of them are never used. */
-static horon_status_t take_addresses(struct horon_joining *j, int rank, struct horon_reader *in,
-                                     struct horon_error *error)
-{
-    struct horon_addresses ignored;
-    j->boot->ranks.infos[rank].addresses = j->blobs.items[rank];
-    if (horon_addresses_decode(in, &ignored))
-        return HORON_OK;
-    return horon_error_set(error, HORON_ERR_PROTO, "rank %d has unreadable addresses", rank);
-}
-
-static horon_status_t keep_addresses(struct horon_joining *j, struct horon_error *error)
-{
-    (void)error;
-    j->boot->ranks.addresses = j->blobs;
-    j->blobs = (struct horon_blobs){0};
-    return HORON_OK;
-}
 
 static horon_status_t ask_connected(struct horon_joining *j, struct horon_error *error)
 {
@@ -284,15 +279,9 @@ static horon_status_t links_are_late(struct horon_joining *j, char *text, size_t
 
 static horon_status_t connect_hosts(struct horon_joining *j, struct horon_error *error)
 {
-    for (int r = 0; r < j->id.size; r++)
-        j->missing += is_linked(j, r);
+    j->doing = "connecting hosts";
     horon_status_t status = horon_descriptors_need(j->missing + PASSING_DESCRIPTORS,
                                                    "connecting to the ranks of other hosts", error);
-    if (status == HORON_OK && j->listeners.count)
-        status = horon_links_listen(j->boot->links, HORON_WAY_NETWORK, j->listeners.fds,
-                                    j->listeners.count, error);
-    if (status == HORON_OK)
-        j->listeners.count = 0;
     for (int r = 0; r < j->id.rank && status == HORON_OK; r++)
         if (is_linked(j, r))
             status = horon_links_open(j->boot->links, r, HORON_WAY_NETWORK, UINT64_MAX, error);
@@ -302,21 +291,45 @@ static horon_status_t connect_hosts(struct horon_joining *j, struct horon_error 
 
 /* ---- In order ---- */
 
-const struct horon_step horon_steps[HORON_STEP_COUNT] = {
-    {.work_words = "looking at the settings",
-     .work = open_socket,
-     .round_words = "meeting the other ranks",
-     .give = give_profile,
-     .take = take_profile,
-     .conclude = know_hosts},
-    {.work_words = "sharing memory",
-     .work = share_and_listen,
-     .round_words = "exchanging addresses",
-     .give = give_addresses,
-     .take = take_addresses,
-     .conclude = keep_addresses,
-     .between_hosts = true},
-    {.work_words = "connecting hosts",
-     .work = connect_hosts,
-     .round_words = "waiting for the last ranks"},
-};
+horon_status_t horon_join_alone(struct horon_joining *j, struct horon_error *error)
+{
+    j->boot->job_id = j->mine.job;
+    horon_status_t status = check_settings(j, error);
+    if (status == HORON_OK)
+        status = make_topology(j, error);
+    return status == HORON_OK ? share_memory(j, error) : status;
+}
+
+/* Everything behind the first round. */
+static horon_status_t find_others(struct horon_joining *j, struct horon_error *error)
+{
+    j->boot->ranks.addresses = j->blobs;
+    j->blobs = (struct horon_blobs){0};
+    j->met_ns = horon_clock_ns();
+    horon_status_t status = horon_profile_check_settings(&j->first, &j->mine, j->id.rank, error);
+    if (status == HORON_OK)
+        status = make_topology(j, error);
+    if (status == HORON_OK)
+        status = open_links(j, error);
+    if (status == HORON_OK)
+        status = share_memory(j, error);
+    j->shared_ns = horon_clock_ns();
+    return status == HORON_OK ? connect_hosts(j, error) : status;
+}
+
+horon_status_t horon_join_others(struct horon_joining *j, struct horon_error *error)
+{
+    static const struct horon_round profiles = {
+        .doing = "meeting the other ranks", .give = give_profile, .take = take_profile};
+    static const struct horon_round last = {.doing = "waiting for the last ranks", .last = true};
+    struct horon_error so_far = {0};
+    j->doing = "looking at the settings";
+    so_far.status = open_sockets(j, &so_far);
+    horon_status_t status = horon_round_hold(j, &profiles, &so_far, error);
+    if (status != HORON_OK)
+        return status;
+    so_far.status = find_others(j, &so_far);
+    status = horon_round_hold(j, &last, &so_far, error);
+    j->connected_ns = horon_clock_ns();
+    return status;
+}

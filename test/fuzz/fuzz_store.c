@@ -177,7 +177,7 @@ static void decode_profile(const uint8_t *data, size_t bytes)
         assert(strlen(profile->name) < sizeof profile->name);
         assert(strlen(profile->socket) < sizeof profile->socket);
         profile[1].settings_hash = profile->settings_hash + 1;
-        horon_profile_check_settings(profile, 0, profile + 1, 1, &error);
+        horon_profile_check_settings(profile, profile + 1, 1, &error);
     }
     free(profile);
 }

@@ -3,7 +3,7 @@
 #undef NDEBUG
 #include "boots.h"
 
-#include "boot/profile.h"
+#include "boot/joining.h"
 #include "boot/store/frame.h"
 #include "boot/store/server.h"
 #include "boot/store/store.h"
@@ -258,15 +258,32 @@ static void test_boot_one_rank_fails_all_with_its_reason(void **state)
 }
 
 static void take_part(struct horon_store *store, struct horon_pump *pump,
-                      const struct horon_writer *blob)
+                      const struct horon_writer *blob, struct horon_blobs *blobs)
 {
-    struct horon_blobs blobs;
     struct horon_error error = {0};
     assert_int_equal(horon_store_put(store, blob->bytes, blob->used, false, UINT64_MAX, &error),
                      HORON_OK);
-    while (horon_store_get(store, &blobs, &error) == HORON_AGAIN)
+    while (horon_store_get(store, blobs, &error) == HORON_AGAIN)
         horon_pump_turn(pump, 100);
-    horon_blobs_deinit(&blobs);
+}
+
+/* It knows the profiles of all others when it accepts connections: then its first words come. */
+static void wait_for_rank_0(const struct horon_blobs *blobs)
+{
+    struct horon_reader in = horon_reader_over(blobs->items[0].bytes, blobs->items[0].count);
+    struct horon_profile profile;
+    struct horon_addresses addresses;
+    struct horon_error how;
+    uint8_t byte;
+    assert_true(horon_round_head_read(&in, &byte, &how));
+    assert_true(horon_profile_decode(&in, &profile));
+    assert_true(horon_addresses_decode(&in, &addresses));
+    assert_true(addresses.count > 0);
+    const struct horon_address *last = &addresses.items[addresses.count - 1]; /* loopback */
+    const int fd = socket(last->any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(fd, &last->any, last->bytes), 0);
+    assert_int_equal(recv(fd, &byte, 1, 0), 1);
+    close(fd);
 }
 
 static struct horon_writer begin_blob(uint8_t *bytes, size_t byte_count)
@@ -279,7 +296,7 @@ static struct horon_writer begin_blob(uint8_t *bytes, size_t byte_count)
 }
 
 /* Rank 1 as far as it takes for rank 0 to have read its profile. @p arg is where to join. */
-static void *leave_after_two_rounds(void *arg)
+static void *leave_after_one_round(void *arg)
 {
     uint8_t bytes[HORON_STORE_BLOB_BYTES_MAX];
     struct horon_pump pump;
@@ -287,6 +304,7 @@ static void *leave_after_two_rounds(void *arg)
     struct horon_config config;
     struct horon_profile profile;
     struct horon_store *store = NULL;
+    struct horon_blobs blobs;
     struct horon_error error = {0};
     const struct horon_store_options options = {.pump = &pump,
                                                 .key = &key,
@@ -304,11 +322,11 @@ static void *leave_after_two_rounds(void *arg)
     assert_int_equal(horon_pump_init(&pump, &error), HORON_OK);
     assert_int_equal(horon_store_open(&options, &store, &error), HORON_OK);
     struct horon_writer out = begin_blob(bytes, sizeof bytes);
-    horon_profile_encode(&out, &profile);
-    take_part(store, &pump, &out);
-    out = begin_blob(bytes, sizeof bytes);
-    horon_addresses_encode(&out, &(struct horon_addresses){0}); /* a host of its own */
-    take_part(store, &pump, &out);
+    horon_profile_encode(&out, &profile, false); /* of a host of its own */
+    horon_addresses_encode(&out, &(struct horon_addresses){0});
+    take_part(store, &pump, &out, &blobs);
+    wait_for_rank_0(&blobs);
+    horon_blobs_deinit(&blobs);
     horon_store_destroy(store);
     horon_pump_deinit(&pump);
     return NULL;
@@ -321,7 +339,7 @@ static void lose_a_rank(void (*make_place)(struct place *place), const char *tex
     pthread_t leaver;
     make_place(&place);
     assert_int_equal(
-        pthread_create(&leaver, NULL, leave_after_two_rounds, place.setting + strlen("STORE=")), 0);
+        pthread_create(&leaver, NULL, leave_after_one_round, place.setting + strlen("STORE=")), 0);
     boots_init(&world, 2, place.setting);
     boots_setting(&world, "JOB_KEY=a secret of these tests");
     world.ranks[1].absent = true;

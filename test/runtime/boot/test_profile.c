@@ -35,7 +35,7 @@ static void test_profile_survives_the_way(void **state)
     (void)state;
     fill(&profile);
     struct horon_writer out = horon_writer_over(bytes, sizeof bytes);
-    horon_profile_encode(&out, &profile);
+    horon_profile_encode(&out, &profile, true);
     assert_true(out.ok);
     memset(&copy, 0, sizeof copy);
     struct horon_reader in = horon_reader_over(bytes, out.used);
@@ -177,14 +177,14 @@ static void test_profile_settings_that_differ_are_named(void **state)
     b = a;
     strcpy(a.name, "host-a");
     strcpy(b.name, "host-b");
-    assert_int_equal(horon_profile_check_settings(&a, 0, &b, 1, &error), HORON_OK);
+    assert_int_equal(horon_profile_check_settings(&a, &b, 1, &error), HORON_OK);
     b.settings_hash++;
-    assert_int_equal(horon_profile_check_settings(&a, 0, &b, 1, &error), HORON_ERR_CONFIG);
+    assert_int_equal(horon_profile_check_settings(&a, &b, 1, &error), HORON_ERR_CONFIG);
     assert_non_null(strstr(error.text, "different releases"));
     char *digit = strstr(b.settings, "FUSION_BYTES=6");
     assert_non_null(digit);
     digit[strlen("FUSION_BYTES=")] = '7';
-    assert_int_equal(horon_profile_check_settings(&a, 0, &b, 1, &error), HORON_ERR_CONFIG);
+    assert_int_equal(horon_profile_check_settings(&a, &b, 1, &error), HORON_ERR_CONFIG);
     assert_non_null(strstr(error.text, "HORON_FUSION_BYTES=67108864 on rank 0 (host-a)"));
     assert_non_null(strstr(error.text, "HORON_FUSION_BYTES=77108864 on rank 1 (host-b)"));
 }
