@@ -81,23 +81,21 @@ static void join(struct horon_store_core *core, struct member *member, int rank)
         member->member = NULL;
 }
 
-static horon_status_t take(struct member *member, uint8_t type, const uint8_t *body, size_t bytes,
-                           uint64_t now_ns)
+static horon_status_t take(struct member *member, uint8_t type, const uint8_t *body, size_t bytes)
 {
     struct horon_reader in = horon_reader_over(body, bytes);
-    return horon_store_core_take(member->member, type, &in, now_ns);
+    return horon_store_core_take(member->member, type, &in);
 }
 
 /* A frame that is good but for what the script says, so that rounds are completed often. */
-static horon_status_t put(struct member *member, uint8_t round, uint8_t length, uint64_t now_ns)
+static horon_status_t put(struct member *member, uint8_t round, uint8_t length)
 {
     uint8_t body[HORON_STORE_PUT_BYTES + 255];
     struct horon_writer out = horon_writer_over(body, sizeof body);
     horon_write_u8(&out, round > 2);
     horon_write_u32(&out, round);
-    horon_write_u32(&out, length & 1 ? HORON_STORE_NO_LIMIT : length);
     memset(body + out.used, length, length);
-    return take(member, HORON_STORE_PUT, body, out.used + length, now_ns);
+    return take(member, HORON_STORE_PUT, body, out.used + length);
 }
 
 static void play_server(const uint8_t *data, size_t bytes)
@@ -106,7 +104,6 @@ static void play_server(const uint8_t *data, size_t bytes)
     const struct horon_store_core_options options = {.size = RANKS, .send = keep};
     struct horon_store_core *core = horon_store_core_create(&options);
     const struct horon_error why = {HORON_ERR_PEER_LOST, "the launcher says so"};
-    uint64_t now_ns = 0;
     assert(core);
     for (int step = 0; step < STEPS_MAX && bytes >= 3; step++) {
         const int rank = data[0] % RANKS;
@@ -120,21 +117,20 @@ static void play_server(const uint8_t *data, size_t bytes)
         if (!member->member)
             break;
         if (what <= 2) {
-            status = put(member, a % 4, b, now_ns);
+            status = put(member, a % 4, b);
         } else if (what == 3) { /* a frame of the script */
             const size_t part = a < bytes ? a : bytes;
             uint8_t *copy = malloc(part + 1);
             assert(copy);
             memcpy(copy, data, part);
-            status = take(member, b % 5, copy, part, now_ns);
+            status = take(member, b % 6, copy, part);
             free(copy);
             data += part;
             bytes -= part;
         } else if (what == 4) {
             read_letter(member);
         } else if (what == 5) {
-            now_ns += (uint64_t)a * 1000000u;
-            horon_store_core_expire(core, now_ns);
+            status = take(member, HORON_STORE_LATE, NULL, 0);
         } else if (what == 6) {
             leave(member);
         } else if (b == 7) {

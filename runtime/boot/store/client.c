@@ -56,6 +56,7 @@ struct horon_store {
     struct horon_store_stream stream; /* once connected; what is put before waits in it */
     uint32_t round;                   /* the next one */
     bool asked;                       /* this rank's blob for it was given */
+    struct horon_timer late;          /* while asked */
     uint8_t *answer;                  /* of the round before, until it is got; or NULL */
     size_t answer_bytes;
     bool whole; /* error.text says it all */
@@ -77,6 +78,7 @@ static void store_failed(struct horon_store *store)
     assert(store->error.status != HORON_OK);
     move(store, STORE_FAILED);
     horon_pump_untimer(store->options.pump, &store->look);
+    horon_pump_untimer(store->options.pump, &store->late);
     horon_store_stream_close(&store->stream);
 }
 
@@ -125,6 +127,7 @@ static horon_status_t take_frame(void *arg, uint8_t type, struct horon_reader *b
     store->answer_bytes = body->limit;
     store->answer = horon_store_inbox_take(&store->stream.inbox);
     store->asked = false;
+    horon_pump_untimer(store->options.pump, &store->late);
     store->round++;
     return HORON_OK;
 }
@@ -192,30 +195,40 @@ static void server_ready(void *arg, uint32_t events)
     horon_store_server_progress(store->server);
 }
 
+/* @return false: no memory, or too much is on its way */
+static bool send_letter(struct horon_store *store, struct horon_store_letter *letter)
+{
+    const bool sent = letter && horon_store_stream_send(&store->stream, letter);
+    horon_store_letter_drop(letter);
+    return sent;
+}
+
+static void late_due(void *arg)
+{
+    struct horon_writer nothing;
+    send_letter(arg, horon_store_letter_create(HORON_STORE_LATE, 0, &nothing));
+}
+
 horon_status_t horon_store_put(struct horon_store *store, const void *blob, size_t bytes, bool last,
                                uint64_t deadline_ns, struct horon_error *error)
 {
-    const uint64_t now = horon_clock_ns();
-    struct horon_store_letter *letter = NULL;
     struct horon_writer out;
-    uint64_t wait_ms = deadline_ns > now ? (deadline_ns - now) / 1000000u : 0;
-    if (deadline_ns == UINT64_MAX || wait_ms >= HORON_STORE_NO_LIMIT)
-        wait_ms = HORON_STORE_NO_LIMIT;
+    struct horon_store_letter *letter =
+        horon_store_letter_create(HORON_STORE_PUT, HORON_STORE_PUT_BYTES - 1 + bytes, &out);
     assert(!store->asked);
     assert(!store->answer);
-    if (bytes <= HORON_STORE_BLOB_BYTES_MAX)
-        letter = horon_store_letter_create(HORON_STORE_PUT, 9 + bytes, &out);
+    assert(bytes <= HORON_STORE_BLOB_BYTES_MAX);
     if (!letter)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a profile of %zu bytes",
                                bytes);
     horon_write_u8(&out, last);
     horon_write_u32(&out, store->round);
-    horon_write_u32(&out, (uint32_t)wait_ms);
     horon_write_bytes(&out, blob, bytes);
     assert(out.ok);
+    send_letter(store, letter);
     store->asked = true;
-    horon_store_stream_send(&store->stream, letter);
-    horon_store_letter_drop(letter);
+    if (deadline_ns != UINT64_MAX && store->state != STORE_FAILED)
+        horon_pump_timer(store->options.pump, &store->late, deadline_ns);
     return HORON_OK;
 }
 
@@ -231,11 +244,8 @@ horon_status_t horon_store_failed(const struct horon_store *store, bool *whole_o
 
 bool horon_store_abort(struct horon_store *store, const struct horon_error *why)
 {
-    struct horon_store_letter *letter =
-        store->state == STORE_CONNECTED ? horon_store_failure_letter(why, true) : NULL;
-    const bool sent = letter && horon_store_stream_send(&store->stream, letter);
-    horon_store_letter_drop(letter);
-    return sent;
+    return store->state == STORE_CONNECTED &&
+           send_letter(store, horon_store_failure_letter(why, true));
 }
 
 horon_status_t horon_store_get(struct horon_store *store, struct horon_blobs *blobs_out,
@@ -298,6 +308,7 @@ void horon_store_destroy(struct horon_store *store)
         return;
     horon_store_file_close(&store->file);
     horon_pump_untimer(store->options.pump, &store->look);
+    horon_pump_untimer(store->options.pump, &store->late);
     horon_dial_destroy(store->dial);
     horon_store_stream_close(&store->stream);
     horon_pump_unwatch(store->options.pump, &store->server_watch);
@@ -486,6 +497,7 @@ horon_status_t horon_store_open(const struct horon_store_options *options,
     store->file.directory = store->file.fd = -1;
     store->pause_ns = LOOK_FIRST_NS;
     store->look = (struct horon_timer){.due = look_due, .arg = store};
+    store->late = (struct horon_timer){.due = late_due, .arg = store};
     store->stream =
         (struct horon_store_stream){.pump = options->pump,
                                     .take = take_frame,

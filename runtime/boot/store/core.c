@@ -28,7 +28,6 @@ struct horon_store_member {
     void *user;
     enum member_state state; /* NEVER: it has not come yet. WAITS: it has put its blob */
     bool last;               /* as its latest PUT says */
-    uint64_t deadline_ns;    /* while it waits; UINT64_MAX: for ever */
     uint8_t *blob;           /* while it waits */
     uint32_t blob_bytes;
 };
@@ -208,13 +207,11 @@ static void complete_round(struct session *session)
     horon_store_letter_drop(letter);
 }
 
-static horon_status_t take_put(struct horon_store_member *member, struct horon_reader *in,
-                               uint64_t now_ns)
+static horon_status_t take_put(struct horon_store_member *member, struct horon_reader *in)
 {
     struct session *session = member->session;
     const uint8_t last = horon_read_u8(in);
     const uint32_t round = horon_read_u32(in);
-    const uint32_t wait_ms = horon_read_u32(in);
     const size_t bytes = in->limit - in->used;
     const void *blob = horon_read_view(in, bytes);
     if (!in->ok || last > 1 || bytes > HORON_STORE_BLOB_BYTES_MAX ||
@@ -227,8 +224,6 @@ static horon_status_t take_put(struct horon_store_member *member, struct horon_r
     member->blob = copy;
     member->blob_bytes = (uint32_t)bytes;
     member->last = last;
-    member->deadline_ns =
-        wait_ms == HORON_STORE_NO_LIMIT ? UINT64_MAX : now_ns + (uint64_t)wait_ms * 1000000u;
     member_move(member, MEMBER_WAITS);
     if (session->count_in[MEMBER_WAITS] == session->core->size)
         complete_round(session);
@@ -243,18 +238,6 @@ static horon_status_t take_failure(struct horon_store_member *member, struct hor
         return HORON_ERR_PROTO;
     fail(member->session, &why, whole);
     return HORON_OK;
-}
-
-horon_status_t horon_store_core_take(struct horon_store_member *member, uint8_t type,
-                                     struct horon_reader *body, uint64_t now_ns)
-{
-    const enum session_state state = member->session->state;
-    assert(is_here(member));
-    if ((type != HORON_STORE_PUT && type != HORON_STORE_FAIL) || state == SESSION_OVER)
-        return HORON_ERR_PROTO;
-    if (state == SESSION_FAILED)
-        return HORON_OK; /* it has been told: this was on its way before */
-    return type == HORON_STORE_PUT ? take_put(member, body, now_ns) : take_failure(member, body);
 }
 
 /* ---- Which ranks are missing ---- */
@@ -281,8 +264,9 @@ static void list_hosts(const struct session *session, const struct absence *abse
     size_t used = 0;
     text[0] = 0;
     for (int r = 0; r < options->size && options->host_of; r++) {
-        const char *host =
-            is_absent(session, r, absence) ? options->host_of(options->arg, r) : NULL;
+        const char *host = is_absent(session, r, absence)
+                               ? options->host_of(options->arg, r, session->members[r].user)
+                               : NULL;
         if (!host || (last && strcmp(last, host) == 0) || used >= text_bytes)
             continue;
         used +=
@@ -346,6 +330,32 @@ static void fail_for_missing(struct session *session, horon_status_t status)
     fail(session, &why, false);
 }
 
+/* A member that is answered, or told of a failure, may have sent it before. */
+static horon_status_t take_late(struct horon_store_member *member, struct horon_reader *in)
+{
+    (void)in;
+    if (member->state == MEMBER_WAITS)
+        fail_for_missing(member->session, HORON_ERR_TIMEOUT);
+    return HORON_OK;
+}
+
+horon_status_t horon_store_core_take(struct horon_store_member *member, uint8_t type,
+                                     struct horon_reader *body)
+{
+    static horon_status_t (*const takes[])(struct horon_store_member *, struct horon_reader *) = {
+        [HORON_STORE_PUT] = take_put,
+        [HORON_STORE_FAIL] = take_failure,
+        [HORON_STORE_LATE] = take_late};
+    const enum session_state state = member->session->state;
+    assert(is_here(member));
+    if (type >= sizeof takes / sizeof takes[0] || !takes[type])
+        return HORON_ERR_PROTO;
+    if (state == SESSION_OVER)
+        return type == HORON_STORE_LATE ? HORON_OK : HORON_ERR_PROTO;
+    return state == SESSION_FAILED ? HORON_OK /* it was on its way before */
+                                   : takes[type](member, body);
+}
+
 /* A rank that has ended joins no session that it was not in: the others need not wait. */
 static void fail_for_ended(struct session *session)
 {
@@ -389,6 +399,7 @@ void horon_store_core_leave(struct horon_store_member *member)
     member_move(member, MEMBER_LEFT);
     if (session->state == SESSION_JOINING)
         fail_for_missing(session, HORON_ERR_PEER_LOST);
+    member->user = NULL;
     if (session->count_in[MEMBER_LEFT] == session->core->size)
         free_session(session);
 }
@@ -397,23 +408,6 @@ void horon_store_core_dismiss(struct horon_store_member *member, const struct ho
 {
     if (member->session->state == SESSION_JOINING)
         fail(member->session, why, true);
-}
-
-uint64_t horon_store_core_expire(struct horon_store_core *core, uint64_t now_ns)
-{
-    uint64_t next_ns = UINT64_MAX;
-    for (struct session *session = core->sessions; session; session = session->next) {
-        for (int r = 0; r < core->size; r++) {
-            const struct horon_store_member *member = &session->members[r];
-            if (member->state != MEMBER_WAITS || member->deadline_ns == UINT64_MAX)
-                continue;
-            if (member->deadline_ns <= now_ns)
-                fail_for_missing(session, HORON_ERR_TIMEOUT);
-            else if (member->deadline_ns < next_ns)
-                next_ns = member->deadline_ns;
-        }
-    }
-    return next_ns;
 }
 
 void horon_store_core_fail(struct horon_store_core *core, const struct horon_error *why)

@@ -22,8 +22,9 @@ struct horon_store_core_options {
     /* Sends @p letter to a member; @p user is what join() was given. To keep the letter it takes a
      * reference. A member gets an answer for each PUT, and at most one FAIL, the last. */
     void (*send)(void *user, struct horon_store_letter *letter);
-    /* NULL, or names the host of a rank in texts; NULL for one that is not known */
-    const char *(*host_of)(void *arg, int rank);
+    /* NULL, or names the host of a rank in texts; NULL for one that is not known. @p user is NULL
+     * if the rank is not here */
+    const char *(*host_of)(void *arg, int rank, void *user);
     /* NULL, or writes why ranks may not have come, "" if that is not known */
     void (*explain)(void *arg, char *text, size_t text_bytes);
     void *arg;
@@ -51,11 +52,7 @@ void horon_store_core_dismiss(struct horon_store_member *member, const struct ho
 /** A frame of the member. @return OK | ERR_PROTO, it is not allowed | ERR_MEMORY; then the member
  * must leave */
 horon_status_t horon_store_core_take(struct horon_store_member *member, uint8_t type,
-                                     struct horon_reader *body, uint64_t now_ns);
-
-/** Fails the sessions in which a member has waited until its limit. @return the next limit, or
- * UINT64_MAX. */
-uint64_t horon_store_core_expire(struct horon_store_core *core, uint64_t now_ns);
+                                     struct horon_reader *body);
 
 /** Fails all sessions that are not over, or the next one if there is none. The text says it all. */
 void horon_store_core_fail(struct horon_store_core *core, const struct horon_error *why);

@@ -2,8 +2,8 @@
 /*
  * Frames between a store's server and a rank, after the handshake: u32 length of the rest, u8 type,
  * and, little-endian:
- *     PUT   rank -> server   u8 1 for the last round, u32 round, u32 milliseconds it will wait (all
- *                            ones: no limit), blob
+ *     PUT   rank -> server   u8 1 for the last round, u32 round, blob
+ *     LATE  rank -> server   nothing: it has waited for the round as long as it may
  *     ALL   server -> rank   u32 round, then for each rank u32 length and its blob
  *     FAIL  either way       the sender's last word: u8 1 if the text says it all (else only which
  *                            ranks are missing), u32 status as two's complement, text. Of a rank:
@@ -21,11 +21,15 @@
 
 #define HORON_STORE_BLOB_BYTES_MAX 16384 /* a rank's profile: its addresses and settings */
 #define HORON_BOOT_SIZE_MAX 65536        /* ranks; ALL then stays below 2^31 bytes */
-#define HORON_STORE_NO_LIMIT UINT32_MAX
-#define HORON_STORE_PUT_BYTES 14 /* of a PUT before its blob, the length included */
-#define HORON_STORE_ALL_BYTES 5  /* of an ALL before its blobs, without the length */
+#define HORON_STORE_PUT_BYTES 6          /* of a PUT before its blob, its type included */
+#define HORON_STORE_ALL_BYTES 5          /* of an ALL before its blobs, likewise */
 
-enum horon_store_frame { HORON_STORE_PUT = 1, HORON_STORE_ALL = 2, HORON_STORE_FAIL = 3 };
+enum horon_store_frame {
+    HORON_STORE_PUT = 1,
+    HORON_STORE_ALL = 2,
+    HORON_STORE_FAIL = 3,
+    HORON_STORE_LATE = 4
+};
 
 /** One frame on its way, perhaps to many. */
 struct horon_store_letter {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Connections around store/core.c: an acceptor proves which rank connects, then each connection is
- * one member of the core. Everything hangs on one pump, whose descriptor is the server's; limits
- * that pass make it readable, too.
+ * one member of the core. Everything hangs on one pump, whose descriptor is the server's.
  */
 #include "boot/store/server.h"
 
@@ -12,7 +11,6 @@
 #include "boot/pump.h"
 #include "boot/store/core.h"
 #include "boot/store/stream.h"
-#include "clock.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -31,42 +29,31 @@ struct visitor {
     struct horon_store_member *member;
     int rank;
     struct horon_address from;
+    char host[HORON_ADDRESS_TEXT_BYTES]; /* once asked for */
 };
 
 struct horon_store_server {
     struct horon_pump pump;
     struct horon_acceptor *acceptor;
     struct horon_store_core *core;
-    struct horon_timer timer; /* the next limit of a member */
     struct visitor *visitors;
-    const struct visitor *leaving; /* while the core hears of it */
-    char leaving_from[HORON_ADDRESS_TEXT_BYTES];
     struct horon_store_server_options options; /* without its addresses */
     int port;
 };
 
-static void refresh_limit(struct horon_store_server *server)
+/* For texts: what the owner knows; of one that it does not know yet, where it came from. */
+static const char *host_of(void *arg, int rank, void *user)
 {
-    uint64_t next_ns = horon_store_core_expire(server->core, horon_clock_ns());
-    if (next_ns == UINT64_MAX)
-        horon_pump_untimer(&server->pump, &server->timer);
-    else
-        horon_pump_timer(&server->pump, &server->timer, next_ns);
-}
-
-/* For texts: what the owner knows; of one that leaves before that, where it came from. */
-static const char *host_of(void *arg, int rank)
-{
-    struct horon_store_server *server = arg;
-    const char *host =
-        server->options.host_of ? server->options.host_of(server->options.host_arg, rank) : NULL;
-    const struct visitor *leaving = server->leaving;
-    if (host || !leaving || leaving->rank != rank || leaving->from.bytes == 0)
+    const struct horon_store_server *server = arg;
+    const struct horon_store_server_options *options = &server->options;
+    const char *host = options->host_of ? options->host_of(options->host_arg, rank) : NULL;
+    struct visitor *visitor = user;
+    if (host || !visitor || visitor->from.bytes == 0)
         return host;
-    char *from = server->leaving_from;
-    if (horon_address_is_here(&leaving->from) && gethostname(from, HORON_ADDRESS_TEXT_BYTES) == 0)
-        return from;
-    return horon_address_host_text(&leaving->from, from);
+    if (horon_address_is_here(&visitor->from) &&
+        gethostname(visitor->host, sizeof visitor->host - 1) == 0)
+        return visitor->host;
+    return horon_address_host_text(&visitor->from, visitor->host);
 }
 
 static void visitor_leave(struct visitor *visitor)
@@ -76,28 +63,19 @@ static void visitor_leave(struct visitor *visitor)
     if (visitor->next)
         visitor->next->previous = visitor->previous;
     horon_store_stream_close(&visitor->stream);
-    server->leaving = visitor;
     horon_store_core_leave(visitor->member);
-    server->leaving = NULL;
     horon_free(visitor);
 }
 
 static horon_status_t visitor_take(void *arg, uint8_t type, struct horon_reader *body)
 {
-    struct visitor *visitor = arg;
-    const horon_status_t status =
-        horon_store_core_take(visitor->member, type, body, horon_clock_ns());
-    refresh_limit(visitor->server);
-    return status;
+    return horon_store_core_take(((struct visitor *)arg)->member, type, body);
 }
 
 static void visitor_ended(void *arg, horon_status_t why)
 {
-    struct visitor *visitor = arg;
-    struct horon_store_server *server = visitor->server;
     (void)why;
-    visitor_leave(visitor);
-    refresh_limit(server);
+    visitor_leave(arg);
 }
 
 /* Two answers that a rank has not read are more than it waits for: what follows is not for it. */
@@ -157,7 +135,7 @@ static struct visitor *visitor_create(struct horon_store_server *server,
                                                   .take = visitor_take,
                                                   .ended = visitor_ended,
                                                   .arg = visitor,
-                                                  .inbox.limit = HORON_STORE_PUT_BYTES - 4 +
+                                                  .inbox.limit = HORON_STORE_PUT_BYTES +
                                                                  HORON_STORE_BLOB_BYTES_MAX};
     visitor->from.bytes = sizeof visitor->from.local;
     if (getpeername(proven->fd, &visitor->from.any, &visitor->from.bytes) != 0)
@@ -192,11 +170,6 @@ static void arrived(void *arg, const struct horon_proven *proven)
         send_home(visitor, first);
     if (!server->options.launcher && horon_store_core_full_sessions(server->core) > 0)
         horon_acceptor_stop(server->acceptor); /* who comes now wants the server after us */
-}
-
-static void limit_due(void *arg)
-{
-    refresh_limit(arg);
 }
 
 /* All at one port: another rank is told a port once. @return how many sockets, or -1 with errno */
@@ -326,7 +299,6 @@ horon_status_t horon_store_server_create(const struct horon_store_server_options
     server->pump.epoll_fd = server->pump.timer_fd = -1;
     server->options = *options;
     server->options.listen = NULL;
-    server->timer = (struct horon_timer){.due = limit_due, .arg = server};
     status = horon_pump_init(&server->pump, error);
     server->pump.fds = options->fds;
     const struct horon_store_core_options core = {.size = options->size,
@@ -397,7 +369,6 @@ void horon_store_server_destroy(struct horon_store_server *server)
     horon_acceptor_destroy(server->acceptor);
     while (server->visitors)
         visitor_leave(server->visitors);
-    horon_pump_untimer(&server->pump, &server->timer);
     horon_store_core_destroy(server->core);
     horon_pump_deinit(&server->pump);
     horon_free(server);

@@ -18,7 +18,6 @@
 #include <string.h>
 
 #define RANKS_MAX 17
-#define MS UINT64_C(1000000)
 
 #define LETTERS_MAX 4
 
@@ -79,26 +78,24 @@ static horon_status_t take(struct world *world, int rank, uint8_t type, const vo
                            size_t bytes)
 {
     struct horon_reader in = horon_reader_over(body, bytes);
-    return horon_store_core_take(world->clients[rank].member, type, &in, 0);
+    return horon_store_core_take(world->clients[rank].member, type, &in);
 }
 
-static horon_status_t put_bytes(struct world *world, int rank, uint32_t round, uint32_t wait_ms,
-                                const void *blob, size_t bytes)
+static horon_status_t put_bytes(struct world *world, int rank, uint32_t round, const void *blob,
+                                size_t bytes)
 {
     static uint8_t body[HORON_STORE_PUT_BYTES + HORON_STORE_BLOB_BYTES_MAX];
     struct horon_writer out = horon_writer_over(body, sizeof body);
     horon_write_u8(&out, last_round);
     horon_write_u32(&out, round);
-    horon_write_u32(&out, wait_ms);
     horon_write_bytes(&out, blob, bytes);
     assert_true(out.ok);
     return take(world, rank, HORON_STORE_PUT, body, out.used);
 }
 
-static horon_status_t put(struct world *world, int rank, uint32_t round, uint32_t wait_ms,
-                          const char *blob)
+static horon_status_t put(struct world *world, int rank, uint32_t round, const char *blob)
 {
-    return put_bytes(world, rank, round, wait_ms, blob, strlen(blob));
+    return put_bytes(world, rank, round, blob, strlen(blob));
 }
 
 static horon_status_t give_up(struct world *world, int rank, horon_status_t status,
@@ -175,7 +172,7 @@ static void test_store_rounds_reach_everybody(void **state)
         for (uint32_t round = 0; round < 3; round++) {
             for (int i = 0; i < world.size; i++) {
                 const int rank = (i * 7 + 1) % world.size; /* 7 divides none of the sizes */
-                assert_int_equal(put(&world, rank, round, 1000, words[rank]), HORON_OK);
+                assert_int_equal(put(&world, rank, round, words[rank]), HORON_OK);
             }
             for (int r = 0; r < world.size; r++)
                 expect_all(&world, r, round, words);
@@ -191,8 +188,8 @@ static void test_store_largest_blob_is_taken(void **state)
     (void)state;
     world_init(&world, 1);
     join(&world, 0);
-    assert_int_equal(put_bytes(&world, 0, 0, 1, blob, sizeof blob), HORON_ERR_PROTO);
-    assert_int_equal(put_bytes(&world, 0, 0, 1, blob, sizeof blob - 1), HORON_OK);
+    assert_int_equal(put_bytes(&world, 0, 0, blob, sizeof blob), HORON_ERR_PROTO);
+    assert_int_equal(put_bytes(&world, 0, 0, blob, sizeof blob - 1), HORON_OK);
     assert_int_equal(next_letter(&world, 0).limit, 4 + 5 + 4 + HORON_STORE_BLOB_BYTES_MAX);
     world_deinit(&world);
 }
@@ -203,11 +200,12 @@ static void test_store_wrong_frames_are_refused(void **state)
         uint8_t type, body[12];
         size_t bytes;
     } frames[] = {
-        {7, {0}, 9},                                            /* no such type */
-        {HORON_STORE_ALL, {0}, 9},                              /* the server's */
-        {HORON_STORE_PUT, {0, 1}, 9},                           /* another round */
-        {HORON_STORE_PUT, {2}, 9},                              /* neither last nor not */
-        {HORON_STORE_PUT, {0}, 8},                              /* too short */
+        {7, {0}, 5},                                            /* no such type */
+        {0, {0}, 5},                                            /* nor this */
+        {HORON_STORE_ALL, {0}, 5},                              /* the server's */
+        {HORON_STORE_PUT, {0, 1}, 5},                           /* another round */
+        {HORON_STORE_PUT, {2}, 5},                              /* neither last nor not */
+        {HORON_STORE_PUT, {0}, 4},                              /* too short */
         {HORON_STORE_PUT, {0}, 0},                              /* nothing but a type */
         {HORON_STORE_FAIL, {1, 0, 0, 0, 0, 'x'}, 6},            /* a failure that is well */
         {HORON_STORE_FAIL, {1, 255, 255, 255}, 4},              /* cut short */
@@ -231,8 +229,8 @@ static void test_store_second_put_of_a_round_is_refused(void **state)
     (void)state;
     world_init(&world, 2);
     join(&world, 0);
-    assert_int_equal(put(&world, 0, 0, 1000, "x"), HORON_OK);
-    assert_int_equal(put(&world, 0, 0, 1000, "x"), HORON_ERR_PROTO);
+    assert_int_equal(put(&world, 0, 0, "x"), HORON_OK);
+    assert_int_equal(put(&world, 0, 0, "x"), HORON_ERR_PROTO);
     world_deinit(&world);
 }
 
@@ -243,31 +241,41 @@ static void test_store_limit_names_who_is_missing(void **state)
     world_init(&world, 8);
     for (int r = 0; r < 4; r++)
         join(&world, r);
-    assert_int_equal(put(&world, 0, 0, 5, "x"), HORON_OK);
-    assert_int_equal(put(&world, 2, 0, 9, "x"), HORON_OK);
-    assert_true(horon_store_core_expire(world.core, 4 * MS) == 5 * MS);
-    assert_true(horon_store_core_expire(world.core, 5 * MS) == UINT64_MAX);
+    assert_int_equal(put(&world, 0, 0, "x"), HORON_OK);
+    assert_int_equal(put(&world, 2, 0, "x"), HORON_OK);
+    assert_int_equal(take(&world, 0, HORON_STORE_LATE, NULL, 0), HORON_OK);
     expect_fail(&world, 0, HORON_ERR_TIMEOUT, "ranks 4-7 never came");
     expect_fail(&world, 2, HORON_ERR_TIMEOUT, "ranks 1, 3 came but went no further");
     expect_fail(&world, 1, HORON_ERR_TIMEOUT, "ranks 4-7 never came");
-    assert_int_equal(put(&world, 1, 0, 9, "x"), HORON_OK); /* it was on its way */
+    assert_int_equal(put(&world, 1, 0, "x"), HORON_OK); /* it was on its way */
     expect_silence(&world, 1);
     world_deinit(&world);
 }
 
-static void test_store_no_limit_never_expires(void **state)
+/* It was on its way when the answer was, or a failure: nobody is missing. */
+static void test_store_limit_that_crosses_an_answer_is_none(void **state)
 {
     struct world world;
     (void)state;
     world_init(&world, 2);
     join(&world, 0);
-    assert_int_equal(put(&world, 0, 0, HORON_STORE_NO_LIMIT, "x"), HORON_OK);
-    assert_true(horon_store_core_expire(world.core, UINT64_MAX - 1) == UINT64_MAX);
+    join(&world, 1);
+    for (uint32_t round = 0; round < 2; round++) {
+        last_round = round == 1;
+        assert_int_equal(put(&world, 0, round, "a"), HORON_OK);
+        assert_int_equal(put(&world, 1, round, ""), HORON_OK);
+        assert_int_equal(take(&world, 0, HORON_STORE_LATE, NULL, 0), HORON_OK);
+        expect_all(&world, 0, round, words);
+        expect_all(&world, 1, round, words);
+        expect_silence(&world, 1);
+    }
+    last_round = false;
     world_deinit(&world);
 }
 
-static const char *host_of(void *arg, int rank)
+static const char *host_of(void *arg, int rank, void *user)
 {
+    (void)user;
     const char *const *hosts = arg;
     return hosts[rank];
 }
@@ -292,7 +300,7 @@ static void test_store_hosts_of_missing_ranks_are_named(void **state)
     world_init_named(&world, 6, hosts);
     join(&world, 0);
     join(&world, 3);
-    assert_int_equal(put(&world, 0, 0, 1000, "x"), HORON_OK);
+    assert_int_equal(put(&world, 0, 0, "x"), HORON_OK);
     leave(&world, 3);
     expect_fail(&world, 0, HORON_ERR_PEER_LOST,
                 "rank 3 on c left while joining; ranks 1-2, 4-5 on b, d never came");
@@ -306,12 +314,12 @@ static void test_store_leaving_early_fails_all(void **state)
     world_init(&world, 4);
     for (int r = 0; r < 3; r++)
         join(&world, r);
-    assert_int_equal(put(&world, 0, 0, 1000, "x"), HORON_OK);
+    assert_int_equal(put(&world, 0, 0, "x"), HORON_OK);
     leave(&world, 1);
     expect_fail(&world, 0, HORON_ERR_PEER_LOST, "rank 1 left while joining; rank 3 never came");
     assert_false(world.clients[0].whole);
     expect_fail(&world, 2, HORON_ERR_PEER_LOST, "rank 1 left"); /* though it did not wait */
-    assert_int_equal(put(&world, 2, 0, 1000, "x"), HORON_OK);
+    assert_int_equal(put(&world, 2, 0, "x"), HORON_OK);
     expect_silence(&world, 2);
     join(&world, 3);
     expect_fail(&world, 3, HORON_ERR_PEER_LOST, "rank 1 left");
@@ -325,8 +333,8 @@ static void test_store_leaving_between_rounds_fails_all(void **state)
     world_init(&world, 2);
     join(&world, 0);
     join(&world, 1);
-    assert_int_equal(put(&world, 0, 0, 1000, "a"), HORON_OK);
-    assert_int_equal(put(&world, 1, 0, 1000, ""), HORON_OK);
+    assert_int_equal(put(&world, 0, 0, "a"), HORON_OK);
+    assert_int_equal(put(&world, 1, 0, ""), HORON_OK);
     expect_all(&world, 0, 0, words);
     leave(&world, 1);
     expect_fail(&world, 0, HORON_ERR_PEER_LOST, "rank 1 left");
@@ -341,13 +349,13 @@ static void test_store_leaving_after_the_last_round_is_fine(void **state)
     join(&world, 0);
     join(&world, 1);
     last_round = true;
-    assert_int_equal(put(&world, 0, 0, 1000, "a"), HORON_OK);
-    assert_int_equal(put(&world, 1, 0, 1000, ""), HORON_OK);
+    assert_int_equal(put(&world, 0, 0, "a"), HORON_OK);
+    assert_int_equal(put(&world, 1, 0, ""), HORON_OK);
     last_round = false;
     expect_all(&world, 0, 0, words);
     leave(&world, 1);
     expect_silence(&world, 0);
-    assert_int_equal(put(&world, 0, 1, 1000, "a"), HORON_ERR_PROTO); /* it said so itself */
+    assert_int_equal(put(&world, 0, 1, "a"), HORON_ERR_PROTO); /* it said so itself */
     world_deinit(&world);
 }
 
@@ -358,7 +366,7 @@ static void test_store_failure_of_a_rank_tells_all_the_first_reason(void **state
     world_init(&world, 3);
     for (int r = 0; r < 3; r++)
         join(&world, r);
-    assert_int_equal(put(&world, 0, 0, 1000, "x"), HORON_OK);
+    assert_int_equal(put(&world, 0, 0, "x"), HORON_OK);
     assert_int_equal(give_up(&world, 2, HORON_ERR_MEMORY, "no memory"), HORON_OK);
     for (int r = 0; r < 3; r++)
         expect_fail(&world, r, HORON_ERR_MEMORY, "no memory");
@@ -414,14 +422,14 @@ static void test_store_sessions_follow_each_other(void **state)
     memset(second.clients, 0, sizeof second.clients);
     join(&second, 0); /* rank 0 again, before rank 1 came at all: the session after */
     join(&world, 1);
-    assert_int_equal(put(&world, 0, 0, 1000, "a"), HORON_OK);
-    assert_int_equal(put(&second, 0, 0, 1000, "x"), HORON_OK);
-    assert_int_equal(put(&world, 1, 0, 1000, ""), HORON_OK);
+    assert_int_equal(put(&world, 0, 0, "a"), HORON_OK);
+    assert_int_equal(put(&second, 0, 0, "x"), HORON_OK);
+    assert_int_equal(put(&world, 1, 0, ""), HORON_OK);
     expect_all(&world, 0, 0, words);
     expect_all(&world, 1, 0, words);
     assert_int_equal(horon_store_core_full_sessions(world.core), 1);
     join(&second, 1);
-    assert_int_equal(put(&second, 1, 0, 1000, "y"), HORON_OK);
+    assert_int_equal(put(&second, 1, 0, "y"), HORON_OK);
     expect_all(&second, 0, 0, other);
     expect_all(&second, 1, 0, other);
     assert_int_equal(horon_store_core_full_sessions(world.core), 2);
@@ -474,7 +482,7 @@ static void test_store_failed_by_launcher_tells_all(void **state)
 
     world_init(&world, 3);
     join(&world, 0);
-    assert_int_equal(put(&world, 0, 0, 1000, "x"), HORON_OK);
+    assert_int_equal(put(&world, 0, 0, "x"), HORON_OK);
     expect_silence(&world, 0);
     horon_store_core_fail(world.core, &why);
     expect_fail(&world, 0, HORON_ERR_PEER_LOST, "rank 2 died");
@@ -500,7 +508,7 @@ int main(void)
         cmocka_unit_test(test_store_wrong_frames_are_refused),
         cmocka_unit_test(test_store_second_put_of_a_round_is_refused),
         cmocka_unit_test(test_store_limit_names_who_is_missing),
-        cmocka_unit_test(test_store_no_limit_never_expires),
+        cmocka_unit_test(test_store_limit_that_crosses_an_answer_is_none),
         cmocka_unit_test(test_store_hosts_of_missing_ranks_are_named),
         cmocka_unit_test(test_store_leaving_early_fails_all),
         cmocka_unit_test(test_store_leaving_between_rounds_fails_all),

@@ -28,9 +28,10 @@ static void keep(void *user, struct horon_store_letter *letter)
     client->letter = letter;
 }
 
-static const char *host_of(void *arg, int rank)
+static const char *host_of(void *arg, int rank, void *user)
 {
     (void)arg;
+    (void)user;
     return rank < 2 ? "a" : "b";
 }
 
@@ -51,9 +52,9 @@ static void join(struct horon_store_core *core, int rank, struct client *client)
 
 static void put_last(struct client *client)
 {
-    static const uint8_t body[] = {1, 0, 0, 0, 0, 255, 255, 255, 255}; /* no limit */
+    static const uint8_t body[] = {1, 0, 0, 0, 0};
     struct horon_reader in = horon_reader_over(body, sizeof body);
-    assert_int_equal(horon_store_core_take(client->member, HORON_STORE_PUT, &in, 0), HORON_OK);
+    assert_int_equal(horon_store_core_take(client->member, HORON_STORE_PUT, &in), HORON_OK);
 }
 
 /* What comes is one frame: that the session has failed, with this text. */
