@@ -172,17 +172,19 @@ static void describe(const struct horon_slot_head *head, char *text, size_t text
  * began, go before it. */
 HORON_SELDOM static void name_us(const struct horon_channel *channel, struct horon_error *error)
 {
-    const char *self = channel->team->rank_names[channel->team->rank];
+    const struct horon_team *team = channel->team;
     struct horon_slot_head head = {0};
     char ours[160], said[HORON_ERROR_TEXT_BYTES];
-    if (strstr(error->text, self))
+    if (error->blame.cause == HORON_CAUSE_ORDER)
         return; /* it was found on this host: both sides are named */
+    const int peer = error->blame.rank;
     horon_channel_fill_head(channel, &head);
     describe(&head, ours, sizeof ours);
     snprintf(said, sizeof said, "%s", error->text);
     horon_error_set(error, HORON_ERR_MISMATCH,
                     "operation %llu in order differs between ranks: %s began %s, but %.600s",
-                    (unsigned long long)channel->ended, self, ours, said);
+                    (unsigned long long)channel->ended, team->rank_names[team->rank], ours, said);
+    horon_error_blame_both(error, HORON_CAUSE_ORDER, horon_team_job_rank(team, team->rank), peer);
 }
 
 horon_status_t horon_channel_advance(struct horon_channel *channel, bool *moved_out,
@@ -219,21 +221,25 @@ horon_status_t horon_channel_differs(const struct horon_channel *channel, int ot
     describe(heads[team->local_rank], ours, sizeof ours);
     describe(heads[other], theirs, sizeof theirs);
     const uint32_t generation = horon_slot_generation(heads[other]);
-    if (generation != channel->options.generation)
-        return horon_error_set(error, HORON_ERR_MISMATCH,
-                               "operation %llu in order meets another membership: %s began %s in "
-                               "generation %u, %s began %s in generation %u",
-                               (unsigned long long)channel->ended, team->rank_names[team->rank],
-                               ours, channel->options.generation, team->rank_names[ranks[other]],
-                               theirs, generation);
     const char *same = strcmp(ours, theirs) == 0
                            ? " (they differ in name, shape, scale, or in an operation before)"
                            : "";
-    return horon_error_set(error, HORON_ERR_MISMATCH,
-                           "operation %llu in order differs between ranks: %s began %s, %s began "
-                           "%s%s; all ranks must begin the same sequence",
-                           (unsigned long long)channel->ended, team->rank_names[team->rank], ours,
-                           team->rank_names[ranks[other]], theirs, same);
+    if (generation != channel->options.generation)
+        horon_error_set(error, HORON_ERR_MISMATCH,
+                        "operation %llu in order meets another membership: %s began %s in "
+                        "generation %u, %s began %s in generation %u",
+                        (unsigned long long)channel->ended, team->rank_names[team->rank], ours,
+                        channel->options.generation, team->rank_names[ranks[other]], theirs,
+                        generation);
+    else
+        horon_error_set(error, HORON_ERR_MISMATCH,
+                        "operation %llu in order differs between ranks: %s began %s, %s began "
+                        "%s%s; all ranks must begin the same sequence",
+                        (unsigned long long)channel->ended, team->rank_names[team->rank], ours,
+                        team->rank_names[ranks[other]], theirs, same);
+    horon_error_blame_both(error, HORON_CAUSE_ORDER, horon_team_job_rank(team, team->rank),
+                           horon_team_job_rank(team, ranks[other]));
+    return HORON_ERR_MISMATCH;
 }
 
 size_t horon_channel_small_limit(const struct horon_channel *channel)

@@ -18,8 +18,14 @@ struct horon_team {
     const int *local_rank_of;        /* [size] */
     const int *host_first;           /* [host_count + 1] into host_ranks */
     const int *host_ranks;           /* [size] */
+    const int *ranks;                /* [size] their ranks in the job; NULL: the same */
     const char *const *rank_names;   /* [size] "rank 3 (host-b)" */
     struct horon_mux *const *mux_of; /* [size] data links to other hosts, else NULL */
 };
+
+static inline int horon_team_job_rank(const struct horon_team *team, int rank)
+{
+    return team->ranks ? team->ranks[rank] : rank;
+}
 
 #endif

@@ -15,7 +15,7 @@
 
 static horon_status_t refuse(struct horon_context *ctx)
 {
-    const char *text;
+    horon_thread_forget();
     if (!ctx)
         return horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "the context is NULL");
     if (atomic_load_explicit(&ctx->forked, memory_order_relaxed))
@@ -23,11 +23,11 @@ static horon_status_t refuse(struct horon_context *ctx)
                                "this context belongs to the parent process of this fork");
     if (atomic_load_explicit(&ctx->closed, memory_order_relaxed))
         return horon_error_set(horon_thread_error(), HORON_ERR_CLOSED, "this context is shut down");
-    horon_status_t status = horon_engine_failure(ctx->engine, &text);
-    if (status != HORON_OK)
-        return horon_error_set(horon_thread_error(), status, "%s", text);
-    horon_thread_error()->text[0] = 0;
-    return HORON_OK;
+    const struct horon_error *failure = horon_engine_failure(ctx->engine);
+    if (!failure)
+        return HORON_OK;
+    *horon_thread_error() = *failure;
+    return failure->status;
 }
 
 /* Counts up to @p n more in flight. @return how many may be; fewer than n: the error is set */
@@ -61,6 +61,7 @@ static horon_status_t mark_name(struct horon_request *request)
         !atomic_exchange_explicit(&request->name->in_flight, true, memory_order_acq_rel))
         return HORON_OK;
     char shown[HORON_NAME_BYTES_MAX + 1];
+    horon_thread_error_name(request->name->text);
     return horon_error_set(horon_thread_error(), HORON_ERR_DUPLICATE,
                            "'%s' is already in flight on this rank",
                            horon_name_show(request->name->text, shown, sizeof shown));
@@ -288,6 +289,7 @@ horon_status_t horon_start_all(horon_request_t *const *reqs, size_t n, size_t *n
 {
     horon_status_t status = HORON_OK;
     size_t started = 0;
+    horon_thread_forget();
     while (started < n && status == HORON_OK) {
         struct horon_context *ctx = reqs[started] ? reqs[started]->context : NULL;
         size_t length = ctx ? run_of(ctx, reqs + started, n - started) : 0;
@@ -320,10 +322,12 @@ static void wait_for_engine(struct horon_request *request)
 
 static horon_status_t take_result(struct horon_request *request, struct horon_error *error)
 {
-    if (request->status != HORON_OK)
-        horon_error_set(error, request->status, "%s",
-                        request->error_text ? request->error_text
-                                            : horon_status_text(request->status));
+    if (request->status == HORON_OK)
+        return HORON_OK;
+    horon_error_set(error, request->status, "%s",
+                    request->error_text ? request->error_text : horon_status_text(request->status));
+    error->blame = request->blame;
+    horon_thread_error_name(request->op.name);
     return request->status;
 }
 
@@ -336,16 +340,18 @@ static horon_status_t give_up(struct horon_context *ctx, struct horon_request *r
                               int64_t timeout_ms, struct horon_error *error)
 {
     char what[128 + HORON_NAME_BYTES_MAX], why[HORON_ERROR_TEXT_BYTES / 2];
-    char text[HORON_ERROR_TEXT_BYTES];
+    struct horon_error gave_up;
     horon_request_describe(request, what, sizeof what);
     horon_token_take(ctx);
     horon_engine_progress(ctx->engine); /* it may lie in the mailbox, or end just now */
     if (request->linked) {
         horon_engine_explain(ctx->engine, request, why, sizeof why);
-        snprintf(text, sizeof text, "%s gave it up after %lld ms: %s",
-                 horon_engine_rank_names(ctx->engine)[ctx->boot.topology.rank],
-                 (long long)timeout_ms, why);
-        horon_engine_fail(ctx->engine, HORON_ERR_TIMEOUT, text);
+        const int self = ctx->boot.topology.rank;
+        horon_error_set(&gave_up, HORON_ERR_TIMEOUT, "%s gave it up after %lld ms: %s",
+                        horon_engine_rank_names(ctx->engine)[self], (long long)timeout_ms, why);
+        horon_error_blame(&gave_up, HORON_CAUSE_TIME_LIMIT, self,
+                          horon_engine_awaited(ctx->engine, request));
+        horon_engine_fail(ctx->engine, &gave_up);
     }
     horon_token_release(ctx);
     horon_context_wait(ctx, request, -1);
@@ -373,6 +379,7 @@ static horon_status_t withdraw(struct horon_context *ctx, struct horon_request *
                                int64_t timeout_ms, struct horon_error *error)
 {
     char what[128 + HORON_NAME_BYTES_MAX], why[HORON_ERROR_TEXT_BYTES / 2] = "";
+    int awaited = -1;
     horon_request_describe(request, what, sizeof what);
     horon_token_take(ctx);
     if (!horon_request_ended(request))
@@ -380,8 +387,10 @@ static horon_status_t withdraw(struct horon_context *ctx, struct horon_request *
     horon_token_release(ctx);
     horon_context_wait(ctx, request, EXPLAIN_MS);
     horon_token_take(ctx);
-    if (!horon_request_ended(request))
+    if (!horon_request_ended(request)) {
         horon_engine_explain(ctx->engine, request, why, sizeof why);
+        awaited = horon_engine_awaited(ctx->engine, request);
+    }
     horon_token_release(ctx);
     atomic_fetch_add_explicit(&request->refs, 1, memory_order_relaxed);
     horon_engine_post(ctx->engine, &request->cancel);
@@ -392,8 +401,11 @@ static horon_status_t withdraw(struct horon_context *ctx, struct horon_request *
         return HORON_OK; /* it was too late to withdraw, and went well */
     if (request->status != HORON_ERR_CANCELLED)
         return take_result(request, error);
-    return horon_error_set(error, HORON_ERR_TIMEOUT, "%s did not finish in %lld ms: %s", what,
-                           (long long)timeout_ms, why);
+    horon_error_set(error, HORON_ERR_TIMEOUT, "%s did not finish in %lld ms: %s", what,
+                    (long long)timeout_ms, why);
+    horon_error_blame(error, HORON_CAUSE_TIME_LIMIT, ctx->boot.topology.rank, awaited);
+    horon_thread_error_name(request->op.name);
+    return HORON_ERR_TIMEOUT;
 }
 
 static horon_status_t run_posted(struct horon_context *ctx, const horon_descriptor_t *desc,
@@ -401,14 +413,11 @@ static horon_status_t run_posted(struct horon_context *ctx, const horon_descript
 {
     struct horon_request *request;
     horon_status_t status = make_request(ctx, desc, &request);
-    if (status != HORON_OK) {
-        *error = *horon_thread_error();
+    if (status != HORON_OK)
         return status;
-    }
     request->nobodys = true;
     status = post_one(ctx, request);
     if (status != HORON_OK) {
-        *error = *horon_thread_error();
         horon_request_unref(request);
         return status;
     }
@@ -457,6 +466,7 @@ static bool learns_output(const horon_descriptor_t *desc)
            horon_verb_rows[desc->verb].ahead != HORON_AHEAD_NOTHING;
 }
 
+/* @p error is the thread's */
 static horon_status_t run(struct horon_context *ctx, const horon_descriptor_t *desc,
                           int64_t timeout_ms, struct horon_error *error)
 {
@@ -468,10 +478,8 @@ static horon_status_t run(struct horon_context *ctx, const horon_descriptor_t *d
         desc->struct_bytes >= offsetof(horon_descriptor_t, dst_count) && !desc->dst && !desc->alloc)
         status = horon_error_set(horon_thread_error(), HORON_ERR_INVALID,
                                  "horon_run() of an allgather needs dst or alloc");
-    if (status != HORON_OK) {
-        *error = *horon_thread_error();
+    if (status != HORON_OK)
         return status;
-    }
     if (!desc || !(desc->flags & HORON_IN_ORDER) || !horon_token_try(ctx))
         return run_posted(ctx, desc, timeout_ms, error);
     struct horon_request request;
@@ -497,9 +505,8 @@ static horon_status_t run(struct horon_context *ctx, const horon_descriptor_t *d
 horon_status_t horon_run(horon_context_t *ctx, const horon_descriptor_t *desc, int64_t timeout_ms,
                          char *error_text, size_t error_bytes)
 {
-    struct horon_error error;
-    error.text[0] = 0;
-    horon_status_t status = run(ctx, desc, timeout_ms, &error);
-    horon_error_copy_text(&error, error_text, error_bytes);
+    struct horon_error *error = horon_thread_error();
+    horon_status_t status = run(ctx, desc, timeout_ms, error);
+    horon_error_copy_text(error, error_text, error_bytes);
     return status;
 }

@@ -32,8 +32,10 @@ static void add_link(void *arg, int rank, enum horon_way way, const struct horon
         close(proven->fd);
     else
         status = horon_engine_add_link(ctx->engine, rank, link, &error);
+    assert(error.status == status); /* they set it, too */
+    error.blame.rank = ctx->boot.topology.rank;
     if (status != HORON_OK)
-        horon_engine_fail(ctx->engine, status, error.text);
+        horon_engine_fail(ctx->engine, &error);
     else
         HORON_LOG_DEBUG(&ctx->log, "linked to rank %d (%s) by tcp, after joining", rank,
                         ctx->boot.ranks.names[rank]);

@@ -317,12 +317,13 @@ static void tell_ready(const struct horon_context *ctx, uint64_t begun_ns)
 static void tell_host(struct horon_context *ctx, horon_status_t status, const char *why)
 {
     const struct horon_topology *topology = &ctx->boot.topology;
-    char text[HORON_ERROR_TEXT_BYTES];
+    struct horon_error error;
     see_host(ctx);
-    snprintf(text, sizeof text, "rank %d (%s) could not create its context: %.800s", topology->rank,
-             topology->host_name[topology->host_of[topology->rank]],
-             why[0] ? why : horon_status_text(status));
-    horon_host_post_abort(&ctx->host, status, text);
+    horon_error_set(&error, status, "rank %d (%s) could not create its context: %.800s",
+                    topology->rank, topology->host_name[topology->host_of[topology->rank]],
+                    why[0] ? why : horon_status_text(status));
+    horon_error_blame(&error, HORON_CAUSE_ABSENT, topology->rank, -1);
+    horon_host_post_abort(&ctx->host, &error);
 }
 
 static void given_up(void *arg, horon_status_t status, const char *why)
@@ -419,6 +420,11 @@ horon_status_t horon_context_create(const horon_options_t *options, horon_contex
 {
     struct horon_error error = {0};
     horon_status_t status = create(options, ctx_out, &error);
+    if (status == HORON_ERR_TIMEOUT || status == HORON_ERR_PEER_LOST)
+        error.blame.cause = HORON_CAUSE_ABSENT;
+    horon_thread_forget(); /* only now: interrupted() may have called horon */
+    if (status != HORON_OK)
+        *horon_thread_error() = error;
     horon_error_copy_text(&error, error_text, error_bytes);
     return status;
 }
@@ -430,7 +436,7 @@ horon_status_t horon_context_create(const horon_options_t *options, horon_contex
  * what they send is read, so that they can go on. */
 static void leave(struct horon_context *ctx)
 {
-    const bool failed = horon_engine_failure(ctx->engine, NULL) != HORON_OK;
+    const bool failed = horon_engine_failure(ctx->engine) != NULL;
     const int64_t patience_ms = failed ? GOODBYE_MS : ctx->config.peer_timeout_ms;
     uint64_t deadline = 0;
     size_t left, least = SIZE_MAX;

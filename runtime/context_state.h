@@ -111,8 +111,11 @@ void horon_context_unref(struct horon_context *ctx);
 void horon_request_unref(struct horon_request *request);
 
 /* wait.c */
-/** What horon_last_error() tells this thread. */
+/** What horon_last_error() tells this thread; what sets it has begun with horon_thread_forget(). */
 struct horon_error *horon_thread_error(void);
+/** It is about an operation of this name; NULL: of none. */
+void horon_thread_error_name(const char *name);
+void horon_thread_forget(void);
 
 /* fork.c: the one list of the process, because a fork knows no handle */
 horon_status_t horon_fork_register(struct horon_context *ctx);

@@ -6,14 +6,36 @@
 #include "context_state.h"
 
 #include "clock.h"
+#include "versions.h"
 
+#include <stdio.h>
 #include <string.h>
 
-/* Why this thread's last call was refused; a thread's own, not the process's. */
+/* Why this thread's last call was refused, and of which operation; a thread's own, not the
+ * process's. */
 static _Thread_local struct horon_error last_error;
+static _Thread_local char last_name[HORON_NAME_BYTES_MAX + 1];
+
+struct horon_error *horon_thread_error(void)
+{
+    return &last_error;
+}
+
+void horon_thread_error_name(const char *name)
+{
+    snprintf(last_name, sizeof last_name, "%s", name ? name : "");
+}
+
+void horon_thread_forget(void)
+{
+    last_error.status = HORON_OK;
+    last_error.text[0] = 0;
+    last_name[0] = 0;
+}
 
 static horon_status_t refuse(horon_status_t status, const char *text)
 {
+    last_name[0] = 0;
     return horon_error_set(&last_error, status, "%s", text);
 }
 
@@ -25,7 +47,7 @@ horon_status_t horon_test(horon_request_t *req, horon_completion_t kind)
         return refuse(HORON_ERR_INVALID, "there is no such kind of completion");
     if (atomic_load_explicit(&req->context->forked, memory_order_relaxed))
         return refuse(HORON_ERR_FORKED, "this request belongs to the parent process of this fork");
-    last_error.text[0] = 0;
+    horon_thread_forget();
     uint32_t state = atomic_load_explicit(&req->state, memory_order_acquire);
     switch (state & HORON_REQUEST_STATE_MASK) {
     case HORON_REQUEST_FLYING:
@@ -44,7 +66,7 @@ horon_status_t horon_wait(horon_request_t *req, horon_completion_t kind, int64_t
         return status;
     struct horon_context *ctx = req->context;
     if (horon_on_progress_thread(ctx))
-        return horon_error_set(&last_error, HORON_ERR_INVALID, "a callback must not wait");
+        return refuse(HORON_ERR_INVALID, "a callback must not wait");
     status = horon_context_wait(ctx, req, timeout_ms);
     return status == HORON_OK ? req->status : status;
 }
@@ -79,10 +101,10 @@ horon_status_t horon_cancel(horon_request_t *req)
     if (status == HORON_ERR_FORKED)
         return status;
     if (status != HORON_IN_PROGRESS)
-        return horon_error_set(&last_error, HORON_ERR_INVALID, "the request is not in flight");
+        return refuse(HORON_ERR_INVALID, "the request is not in flight");
     if (req->in_order)
-        return horon_error_set(&last_error, HORON_ERR_UNSUPPORTED,
-                               "an in-order operation cannot be withdrawn: the other ranks run it");
+        return refuse(HORON_ERR_UNSUPPORTED,
+                      "an in-order operation cannot be withdrawn: the other ranks run it");
     if (atomic_exchange(&req->cancel_posted, true))
         return HORON_OK;
     atomic_fetch_add_explicit(&req->refs, 1, memory_order_relaxed);
@@ -114,6 +136,39 @@ const char *horon_request_error(const horon_request_t *req)
     return req->error_text ? req->error_text : horon_status_text(req->status);
 }
 
+/* Every version has its fields to `text` at least. */
+static horon_status_t give_failure(horon_failure_t *given, const horon_failure_t *failure)
+{
+    struct horon_error why;
+    if (!given)
+        return refuse(HORON_ERR_INVALID, "failure_out is NULL");
+    if (horon_struct_give("failure", given, sizeof *failure, failure, sizeof *failure, &why) !=
+        HORON_OK)
+        return refuse(why.status, why.text);
+    return HORON_OK;
+}
+
+horon_status_t horon_request_failure(const horon_request_t *req, horon_failure_t *failure_out)
+{
+    horon_failure_t failure = HORON_FAILURE_INIT;
+    if (!req)
+        return refuse(HORON_ERR_INVALID, "the request is NULL");
+    if (atomic_load_explicit(&req->context->forked, memory_order_relaxed))
+        return refuse(HORON_ERR_FORKED, "this request belongs to the parent process of this fork");
+    if (!horon_request_ended(req))
+        return refuse(HORON_ERR_INVALID, "the request has not ended");
+    if (req->status < 0) {
+        failure.status = req->status;
+        failure.cause = (int32_t)req->blame.cause;
+        failure.rank = req->blame.rank;
+        failure.other_rank = req->blame.other_rank;
+        failure.host = req->blamed_host;
+        failure.name = req->op.name ? req->op.name : "";
+        failure.text = horon_request_error(req);
+    }
+    return give_failure(failure_out, &failure);
+}
+
 horon_status_t horon_request_output(const horon_request_t *req, void **data_out,
                                     uint64_t *count_out, uint64_t *rows_out)
 {
@@ -137,13 +192,27 @@ horon_status_t horon_request_output(const horon_request_t *req, void **data_out,
     return HORON_OK;
 }
 
-struct horon_error *horon_thread_error(void)
-{
-    return &last_error;
-}
-
 const char *horon_last_error(const horon_context_t *ctx)
 {
     (void)ctx; /* kept by thread: the call that was refused last was on this context or on none */
     return last_error.text;
+}
+
+/* It tells of the call before, so it leaves the thread's error as it is. */
+horon_status_t horon_last_failure(const horon_context_t *ctx, horon_failure_t *failure_out)
+{
+    const struct horon_topology *topology = ctx ? &ctx->boot.topology : NULL;
+    horon_failure_t failure = HORON_FAILURE_INIT;
+    const int rank = last_error.blame.rank;
+    if (last_error.status != HORON_OK) {
+        failure.status = last_error.status;
+        failure.cause = (int32_t)last_error.blame.cause;
+        failure.rank = rank;
+        failure.other_rank = last_error.blame.other_rank;
+        failure.name = last_name;
+        failure.text = last_error.text;
+        if (topology && rank >= 0)
+            failure.host = topology->host_name[topology->host_of[rank]];
+    }
+    return give_failure(failure_out, &failure);
 }

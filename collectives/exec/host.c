@@ -240,20 +240,23 @@ bool horon_host_see_departures(const struct horon_host *host, int local_rank, ui
     return generation == host->generation;
 }
 
-void horon_host_post_abort(const struct horon_host *host, horon_status_t status, const char *text)
+void horon_host_post_abort(const struct horon_host *host, const struct horon_error *why)
 {
     struct horon_abort_record *record = horon_host_abort(host);
     uint32_t none = 0;
     if (!atomic_compare_exchange_strong(&record->state, &none, 1))
         return;
-    record->status = (int32_t)status;
     record->generation = host->generation;
-    snprintf(record->text, sizeof record->text, "%s", text);
+    record->status = (int32_t)why->status;
+    record->cause = (uint32_t)why->blame.cause;
+    record->rank = why->blame.rank;
+    record->other_rank = why->blame.other_rank;
+    snprintf(record->text, sizeof record->text, "%s", why->text);
     atomic_store_explicit(&record->state, 2, memory_order_release);
     horon_host_wake_all(host, HORON_WAKE_ASLEEP);
 }
 
-bool horon_host_aborted(const struct horon_host *host, struct horon_error *error)
+bool horon_host_aborted(const struct horon_host *host, int job_size, struct horon_error *error)
 {
     struct horon_abort_record *record = horon_host_abort(host);
     if (atomic_load_explicit(&record->state, memory_order_acquire) != 2 ||
@@ -265,5 +268,7 @@ bool horon_host_aborted(const struct horon_host *host, struct horon_error *error
     memcpy(text, record->text, sizeof text);
     text[sizeof text - 1] = 0;
     horon_error_set(error, status, "%s", text[0] ? text : horon_status_text(status));
+    error->blame = horon_blame_from_peer(status, record->cause, (uint32_t)record->rank,
+                                         (uint32_t)record->other_rank, job_size);
     return true;
 }

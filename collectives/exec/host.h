@@ -83,8 +83,9 @@ struct horon_team_line {
 /** Why the team's ranks on this host must stop; claimed once. */
 struct horon_abort_record {
     _Alignas(64) _Atomic uint32_t state; /* 0 none, 1 being written, 2 readable */
-    int32_t status;
     uint32_t generation;
+    int32_t status, rank, other_rank;
+    uint32_t cause;
     char text[HORON_ERROR_TEXT_BYTES];
 };
 
@@ -183,13 +184,13 @@ bool horon_host_see_departures(const struct horon_host *host, int local_rank, ui
                                struct horon_departures *departures_out, bool *left_out);
 
 /** Claims the abort record if nobody did, fills it and rings everybody. */
-void horon_host_post_abort(const struct horon_host *host, horon_status_t status, const char *text);
+void horon_host_post_abort(const struct horon_host *host, const struct horon_error *why);
 /** Has somebody claimed the record? The reason is there, or about to be. */
 static inline bool horon_host_abort_begun(const struct horon_host *host)
 {
     return atomic_load_explicit(&horon_host_abort(host)->state, memory_order_acquire) != 0;
 }
-/** @return true and the reason, if somebody posted one. */
-bool horon_host_aborted(const struct horon_host *host, struct horon_error *error);
+/** @param job_size ranks that may be to blame. @return true and the reason, if one was posted */
+bool horon_host_aborted(const struct horon_host *host, int job_size, struct horon_error *error);
 
 #endif

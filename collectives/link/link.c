@@ -4,6 +4,15 @@
  */
 #include "link/link.h"
 
+horon_status_t horon_link_ended(const char *how, struct horon_error *error)
+{
+    horon_error_set(error, HORON_ERR_PEER_LOST,
+                    "%s the connection without leaving the job (killed, crashed, or it exited)",
+                    how);
+    horon_error_blame(error, HORON_CAUSE_DIED, -1, -1);
+    return HORON_ERR_PEER_LOST;
+}
+
 int horon_link_no_descriptor(const struct horon_link *link)
 {
     (void)link;

@@ -69,9 +69,9 @@ struct horon_link_ops {
     void (*destroy)(struct horon_link *link);
 };
 
-/** How a connection ends that no goodbye went before; the text is only asked for then. */
-#define HORON_LINK_UNEXPECTED                                                                      \
-    "the connection without leaving the job (killed, crashed, or it exited)"
+/** The connection has ended, and no goodbye went before; the text is only asked for then.
+ * @param how "closed" or "reset". @return ERR_PEER_LOST */
+horon_status_t horon_link_ended(const char *how, struct horon_error *error);
 
 /** Slots of a link that is memory, or holds nothing: each does nothing and says so. */
 int horon_link_no_descriptor(const struct horon_link *link);

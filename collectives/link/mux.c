@@ -85,13 +85,14 @@ horon_status_t horon_mux_transfer_error(const struct horon_mux *mux,
                                         const struct horon_transfer *transfer,
                                         struct horon_error *error)
 {
-    return horon_error_set(error, HORON_ERR_MISMATCH,
-                           "%s carries out another operation in this place (channel %" PRIu32
-                           ", sequence %" PRIu64 "): it says %" PRIu64 " bytes, check %016" PRIx64
-                           "; here it is %zu bytes, check %016" PRIx64,
-                           mux->options.peer_name, transfer->id.channel, transfer->id.sequence,
-                           transfer->their_bytes, transfer->their_check, transfer->bytes,
-                           transfer->check);
+    horon_error_set(error, HORON_ERR_MISMATCH,
+                    "%s carries out another operation in this place (channel %" PRIu32
+                    ", sequence %" PRIu64 "): it says %" PRIu64 " bytes, check %016" PRIx64
+                    "; here it is %zu bytes, check %016" PRIx64,
+                    mux->options.peer_name, transfer->id.channel, transfer->id.sequence,
+                    transfer->their_bytes, transfer->their_check, transfer->bytes, transfer->check);
+    horon_error_blame(error, HORON_CAUSE_DESCRIPTION, mux->options.peer, -1);
+    return HORON_ERR_MISMATCH;
 }
 
 /* Sets the mux's fields; fails if the peer is known to carry out another operation. */
@@ -322,6 +323,19 @@ static horon_status_t move_both_ways(struct horon_mux *mux, bool *moved_out,
     return status;
 }
 
+/* @param lost set if the link itself says so */
+HORON_SELDOM static void end_mux(struct horon_mux *mux, horon_status_t status,
+                                 const struct horon_error *lost)
+{
+    struct horon_error *failure = &mux->failure;
+    if (!failure->status) {
+        horon_mux_fail(mux, status, lost->text);
+        failure->blame.cause = lost->blame.cause;
+    }
+    if (failure->blame.rank < 0 && status != HORON_ERR_MEMORY) /* which is missing here */
+        failure->blame.rank = mux->options.peer;
+}
+
 horon_status_t horon_mux_progress(struct horon_mux *mux, bool *moved_out, struct horon_error *error)
 {
     struct horon_error *failure = &mux->failure;
@@ -329,8 +343,8 @@ horon_status_t horon_mux_progress(struct horon_mux *mux, bool *moved_out, struct
         struct horon_error lost;
         lost.text[0] = 0; /* all of it is too much for every turn of a loop that spins */
         const horon_status_t status = move_both_ways(mux, moved_out, &lost);
-        if (status && !failure->status)
-            horon_mux_fail(mux, status, lost.text);
+        if (status)
+            end_mux(mux, status, &lost);
     }
     if (failure->status && error)
         *error = *failure;
@@ -339,8 +353,10 @@ horon_status_t horon_mux_progress(struct horon_mux *mux, bool *moved_out, struct
 
 void horon_mux_peer_gone(struct horon_mux *mux, const char *what)
 {
-    if (!mux->tx.broken.status)
-        horon_error_set(&mux->tx.broken, HORON_ERR_PEER_LOST, "%s", what);
+    if (mux->tx.broken.status)
+        return;
+    horon_error_set(&mux->tx.broken, HORON_ERR_PEER_LOST, "%s", what);
+    horon_error_blame(&mux->tx.broken, HORON_CAUSE_DIED, mux->options.peer, -1);
 }
 
 void horon_mux_check(struct horon_mux *mux)

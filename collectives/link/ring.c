@@ -130,7 +130,7 @@ static horon_status_t ring_there(struct ring_link *ring, size_t wanted, size_t *
         if (ring->in_written - ring->in_read > ring->data_bytes)
             return ring_damaged(error);
         if (closed && ring->in_written == ring->in_read)
-            return horon_error_set(error, HORON_ERR_PEER_LOST, "closed " HORON_LINK_UNEXPECTED);
+            return horon_link_ended("closed", error);
     }
     *there_out = (size_t)(ring->in_written - ring->in_read);
     return HORON_OK;

@@ -44,7 +44,7 @@ static horon_status_t tcp_silent(const struct tcp_link *tcp, struct horon_error 
 static horon_status_t tcp_lost(const struct tcp_link *tcp, int reason, struct horon_error *error)
 {
     if (reason == ECONNRESET || reason == EPIPE)
-        return horon_error_set(error, HORON_ERR_PEER_LOST, "reset " HORON_LINK_UNEXPECTED);
+        return horon_link_ended("reset", error);
     if (reason == ETIMEDOUT && tcp->peer_timeout_ms > 0)
         return tcp_silent(tcp, error);
     return horon_error_set_errno(error, HORON_ERR_PEER_LOST, reason, "cannot be reached");
@@ -89,7 +89,7 @@ static horon_status_t tcp_recv(struct horon_link *link, const struct iovec *vect
         return HORON_OK;
     }
     if (got == 0)
-        return horon_error_set(error, HORON_ERR_PEER_LOST, "closed " HORON_LINK_UNEXPECTED);
+        return horon_link_ended("closed", error);
     if (errno == EAGAIN)
         return HORON_AGAIN;
     return tcp_lost(tcp, errno, error);

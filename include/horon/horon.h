@@ -97,6 +97,37 @@ typedef enum horon_status {
 #undef HORON_STATUS_ROW
 } horon_status_t;
 
+/* What a failure is about: a program looks here to know what to do. One row a cause, as above; the
+ * text is that of horon_cause_text(). `rank` and `other_rank` are those of horon_failure_t. */
+#define HORON_CAUSE_MAP(X)                                                                         \
+    X(NONE, 0, "nothing failed")                                                                   \
+    /* of this program, or of how the job was started: to be mended there */                       \
+    X(ARGUMENT, 1, "the call, or what it was given, is wrong")                                     \
+    X(SETTING, 2, "a setting is wrong, or ranks have different settings or versions")              \
+    X(KEY, 3, "a peer could not prove the job key")                                                \
+    X(VERB, 4, "ranks called different verbs by one name")                                         \
+    X(DESCRIPTION, 5, "ranks describe an operation differently")                                   \
+    X(GROUP, 6, "ranks put an operation into different groups")                                    \
+    X(ORDER, 7, "ranks began different sequences of in-order operations")                          \
+    /* of a rank: whoever can start the job again without it, or later, does */                    \
+    X(ABSENT, 8, "a rank did not come, or could not join")                                         \
+    X(DIED, 9, "the process of a rank ended without leaving the job")                              \
+    X(SILENT, 10, "a rank does not answer: its process, its host or the network")                  \
+    X(EXITING, 11, "a rank said that its process exits")                                           \
+    X(LEFT, 12, "a rank has shut down its context")                                                \
+    X(RESOURCE, 13, "memory, or another resource of the system, was refused")                      \
+    X(PROTOCOL, 14, "a rank sent what the protocol forbids")                                       \
+    /* asked for */                                                                                \
+    X(TIME_LIMIT, 15, "a time limit has passed")                                                   \
+    X(CANCELLED, 16, "it was withdrawn")                                                           \
+    X(CLOSED, 17, "this context was shut down")
+
+typedef enum horon_cause {
+#define HORON_CAUSE_ROW(name, value, text) HORON_CAUSE_##name = (value),
+    HORON_CAUSE_MAP(HORON_CAUSE_ROW)
+#undef HORON_CAUSE_ROW
+} horon_cause_t;
+
 /** Element types. All of them move; the ones marked R also reduce. 16-bit floats sum in 32 bits. */
 typedef enum horon_dtype {
     HORON_UINT8 = 0,       /* R */
@@ -276,10 +307,31 @@ typedef struct horon_descriptor {
 #define HORON_NDIM_MAX 8
 #define HORON_NAME_BYTES_MAX 511
 
+/** What a failure's text says, for programs. Begin with HORON_FAILURE_INIT. */
+typedef struct horon_failure {
+    size_t struct_bytes;
+    int32_t status; /* horon_status_t; OK: nothing failed, and all below is 0, -1 or "" */
+    int32_t cause;  /* horon_cause_t */
+    /* Where the cause lies: the rank that is gone, that lacks something, or whose time limit has
+     * passed; the lower one of two that differ. -1: none, or not known */
+    int32_t rank;
+    int32_t
+        other_rank;   /* the second one that differs, or the first that `rank` waited for; or -1 */
+    const char *host; /* of `rank`, or "" */
+    const char *name; /* of the operation; "" if it is in order, or it is no single one */
+    const char *text; /* the same for people */
+} horon_failure_t;
+/* clang-format off */
+#define HORON_FAILURE_INIT {sizeof(horon_failure_t), 0, 0, -1, -1, "", "", ""}
+/* clang-format on */
+
 /* ---- The library -------------------------------------------------------------------------- */
 
 /** @return the text of @p status from HORON_STATUS_MAP, or "unknown status". Static. */
 HORON_API const char *horon_status_text(horon_status_t status);
+
+/** @return the text of @p cause from HORON_CAUSE_MAP, or "unknown cause". Static. */
+HORON_API const char *horon_cause_text(horon_cause_t cause);
 
 /** @return "MAJOR.MINOR.PATCH" of the library in use. Static. */
 HORON_API const char *horon_version(void);
@@ -471,6 +523,16 @@ HORON_API void horon_release(horon_request_t *req);
 HORON_API const char *horon_request_error(const horon_request_t *req);
 
 /**
+ * Tells the same as data. If the job failed, it is that failure; ranks that each found one at the
+ * same time may tell different ones.
+ * @param failure_out its strings are valid as long as the text of horon_request_error()
+ * @return OK, also if the request did not fail | ERR_INVALID, it has not ended, or struct_bytes is
+ *         no size of failure_out | ERR_FORKED
+ */
+HORON_API horon_status_t horon_request_failure(const horon_request_t *req,
+                                               horon_failure_t *failure_out);
+
+/**
  * The output of an ended request.
  * @param data_out  NULL or: dst, what alloc gave, or memory of the request (valid until it is
  *                  released or started again, and the caller's to write)
@@ -481,9 +543,18 @@ HORON_API const char *horon_request_error(const horon_request_t *req);
 HORON_API horon_status_t horon_request_output(const horon_request_t *req, void **data_out,
                                               uint64_t *count_out, uint64_t *rows_out);
 
-/** @return why the last call on @p ctx by this thread was refused; "" if none was. Valid until this
- * thread's next call on any context. */
+/** @return why the last call on @p ctx by this thread was refused, or horon_run() failed; "" if
+ * neither. Valid until this thread's next call on any context. */
 HORON_API const char *horon_last_error(const horon_context_t *ctx);
+
+/**
+ * Tells the same as data.
+ * @param ctx         that of the call; NULL after horon_context_create(): `host` is then ""
+ * @param failure_out its strings are valid as long as the text of horon_last_error()
+ * @return OK | ERR_INVALID, struct_bytes is no size of failure_out
+ */
+HORON_API horon_status_t horon_last_failure(const horon_context_t *ctx,
+                                            horon_failure_t *failure_out);
 
 #ifdef __cplusplus
 }

@@ -2,8 +2,13 @@
 /* Statuses and their texts, made from one map in the public header so that they cannot drift. */
 #include "status.h"
 
+#include "codec.h"
+
 #include <stdio.h>
 #include <string.h>
+
+static_assert(HORON_ERROR_WIRE_BYTES_MAX >= 4 + 1 + 4 + 4 + 2 + HORON_ERROR_TEXT_BYTES - 1,
+              "status, cause, two ranks, the length of the text and the text");
 
 const char *horon_status_text(horon_status_t status)
 {
@@ -15,6 +20,71 @@ const char *horon_status_text(horon_status_t status)
 #undef TEXT_CASE
     }
     return "unknown status";
+}
+
+const char *horon_cause_text(horon_cause_t cause)
+{
+    switch (cause) {
+#define TEXT_CASE(name, value, text)                                                               \
+    case HORON_CAUSE_##name:                                                                       \
+        return text;
+        HORON_CAUSE_MAP(TEXT_CASE)
+#undef TEXT_CASE
+    }
+    return "unknown cause";
+}
+
+static horon_cause_t usual_cause(horon_status_t status)
+{
+    switch (status) {
+    case HORON_OK:
+    case HORON_IN_PROGRESS:
+    case HORON_AGAIN:
+        return HORON_CAUSE_NONE;
+    case HORON_ERR_INVALID:
+    case HORON_ERR_DUPLICATE:
+    case HORON_ERR_UNSUPPORTED:
+    case HORON_ERR_FORKED:
+        return HORON_CAUSE_ARGUMENT;
+    case HORON_ERR_MEMORY:
+    case HORON_ERR_SYSTEM:
+        return HORON_CAUSE_RESOURCE;
+    case HORON_ERR_PROTO:
+        return HORON_CAUSE_PROTOCOL;
+    case HORON_ERR_MISMATCH:
+        return HORON_CAUSE_DESCRIPTION;
+    case HORON_ERR_PEER_LOST:
+        return HORON_CAUSE_SILENT;
+    case HORON_ERR_TIMEOUT:
+        return HORON_CAUSE_TIME_LIMIT;
+    case HORON_ERR_CANCELLED:
+        return HORON_CAUSE_CANCELLED;
+    case HORON_ERR_CLOSED:
+        return HORON_CAUSE_CLOSED;
+    case HORON_ERR_AUTH:
+        return HORON_CAUSE_KEY;
+    case HORON_ERR_CONFIG:
+        return HORON_CAUSE_SETTING;
+    }
+    return HORON_CAUSE_NONE;
+}
+
+struct horon_blame horon_blame_of(horon_status_t status)
+{
+    return (struct horon_blame){.cause = usual_cause(status), .rank = -1, .other_rank = -1};
+}
+
+void horon_error_blame(struct horon_error *error, horon_cause_t cause, int rank, int other_rank)
+{
+    if (error)
+        error->blame = (struct horon_blame){.cause = cause, .rank = rank, .other_rank = other_rank};
+}
+
+void horon_error_blame_both(struct horon_error *error, horon_cause_t cause, int rank,
+                            int other_rank)
+{
+    const bool sorted = rank < other_rank;
+    horon_error_blame(error, cause, sorted ? rank : other_rank, sorted ? other_rank : rank);
 }
 
 horon_status_t horon_status_from_peer(uint32_t number)
@@ -29,6 +99,49 @@ horon_status_t horon_status_from_peer(uint32_t number)
     return HORON_ERR_PROTO;
 }
 
+static horon_cause_t cause_from_peer(horon_status_t status, uint32_t number)
+{
+    const horon_cause_t cause = (horon_cause_t)number;
+    switch (cause) {
+#define KNOWN_CASE(name, value, text) case HORON_CAUSE_##name:
+        HORON_CAUSE_MAP(KNOWN_CASE)
+#undef KNOWN_CASE
+        return cause == HORON_CAUSE_NONE ? usual_cause(status) : cause;
+    }
+    return usual_cause(status);
+}
+
+struct horon_blame horon_blame_from_peer(horon_status_t status, uint32_t cause, uint32_t rank,
+                                         uint32_t other_rank, int size)
+{
+    assert(size > 0);
+    return (struct horon_blame){
+        .cause = cause_from_peer(status, cause),
+        .rank = rank < (uint32_t)size ? (int32_t)rank : -1,
+        .other_rank = other_rank < (uint32_t)size ? (int32_t)other_rank : -1,
+    };
+}
+
+void horon_error_write(struct horon_writer *out, const struct horon_error *error)
+{
+    assert(error->status < 0);
+    horon_write_u32(out, (uint32_t)error->status);
+    horon_write_u8(out, (uint8_t)error->blame.cause);
+    horon_write_u32(out, (uint32_t)error->blame.rank);
+    horon_write_u32(out, (uint32_t)error->blame.other_rank);
+    horon_write_string(out, error->text);
+}
+
+void horon_error_read(struct horon_reader *in, int size, struct horon_error *error)
+{
+    error->status = horon_status_from_peer(horon_read_u32(in));
+    const uint32_t cause = horon_read_u8(in), rank = horon_read_u32(in);
+    const uint32_t other_rank = horon_read_u32(in);
+    error->blame = horon_blame_from_peer(error->status, cause, rank, other_rank, size);
+    horon_read_string(in, error->text, sizeof error->text);
+    in->ok &= error->text[0] != 0; /* nobody can do anything without a reason */
+}
+
 horon_status_t horon_error_set(struct horon_error *error, horon_status_t status, const char *format,
                                ...)
 {
@@ -37,6 +150,7 @@ horon_status_t horon_error_set(struct horon_error *error, horon_status_t status,
     va_list args;
     va_start(args, format);
     error->status = status;
+    error->blame = horon_blame_of(status);
     vsnprintf(error->text, sizeof error->text, format, args);
     va_end(args);
     return status;
@@ -50,6 +164,7 @@ horon_status_t horon_error_set_errno(struct horon_error *error, horon_status_t s
     va_list args;
     va_start(args, format);
     error->status = status;
+    error->blame = horon_blame_of(status);
     vsnprintf(error->text, sizeof error->text, format, args);
     va_end(args);
     size_t used = strlen(error->text);

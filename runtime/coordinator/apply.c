@@ -19,8 +19,9 @@ static horon_status_t refuse(const struct horon_coordinator *c, struct horon_err
 
 /* ---- Groups that a failing batch met --------------------------------------------------------- */
 
-/* @p text is why the batch fails. */
-static horon_status_t doom_group(struct horon_coordinator *c, uint32_t index, const char *text)
+/* @p why the batch fails */
+static horon_status_t break_group(struct horon_coordinator *c, uint32_t index,
+                                  const struct coord_reason *why)
 {
     const struct coord_cold *cold = &c->cold[index];
     if (cold->own_group_size <= 1)
@@ -32,26 +33,27 @@ static horon_status_t doom_group(struct horon_coordinator *c, uint32_t index, co
     if (horon_coord_reserve(&c->broken_groups, &c->broken_group_capacity, c->broken_group_count + 1,
                             sizeof *c->broken_groups))
         return HORON_ERR_MEMORY;
-    char *copy = horon_strdup(text);
+    struct coord_reason *copy = horon_coord_reason_copy(why);
     if (!copy)
         return HORON_ERR_MEMORY;
     c->broken_groups[c->broken_group_count++] = (struct coord_broken_group){
-        .hash = cold->own_group_hash, .size = cold->own_group_size, .text = copy};
+        .hash = cold->own_group_hash, .size = cold->own_group_size, .reason = copy};
     return HORON_OK;
 }
 
 void horon_coord_broken_groups_free(struct horon_coordinator *c)
 {
     for (size_t i = 0; i < c->broken_group_count; i++)
-        horon_free(c->broken_groups[i].text);
+        horon_free(c->broken_groups[i].reason);
     c->broken_group_count = 0;
 }
 
-static horon_status_t withdraw_member(struct horon_coordinator *c, uint32_t index, const char *text)
+static horon_status_t withdraw_member(struct horon_coordinator *c, uint32_t index,
+                                      const struct coord_reason *why)
 {
     struct coord_cold *cold = &c->cold[index];
     if (!cold->reason) {
-        cold->reason = horon_strdup(text);
+        cold->reason = horon_coord_reason_copy(why);
         if (!cold->reason)
             return HORON_ERR_MEMORY;
     }
@@ -71,7 +73,7 @@ horon_status_t horon_coord_withdraw_broken_groups(struct horon_coordinator *c)
             if (cold->name && c->entries[index].own &&
                 cold->own_group_size == c->broken_groups[i].size &&
                 cold->own_group_hash == c->broken_groups[i].hash)
-                status = withdraw_member(c, index, c->broken_groups[i].text);
+                status = withdraw_member(c, index, c->broken_groups[i].reason);
         }
     horon_coord_broken_groups_free(c);
     return status;
@@ -81,23 +83,24 @@ horon_status_t horon_coord_withdraw_broken_groups(struct horon_coordinator *c)
  */
 
 /* One tensor of the batch: its token goes to the caller, its round is over. */
-static horon_status_t take(struct horon_coordinator *c, uint32_t index, const char *failed,
-                           struct horon_error *error)
+static horon_status_t take(struct horon_coordinator *c, uint32_t index,
+                           const struct coord_reason *failed, struct horon_error *error)
 {
     struct coord_entry *entry = &c->entries[index];
     bool expected = c->parent < 0 ? entry->state == COORD_WHOLE : entry->state >= COORD_REPORTED;
     if (!expected)
         return refuse(c, error, "a tensor that was not reported");
     assert(entry->own);
-    if (failed && doom_group(c, index, failed))
+    if (failed && break_group(c, index, failed))
         return HORON_ERR_MEMORY;
     horon_coord_decided_token(c, entry->token);
     horon_coord_round_end(c, index);
     return HORON_OK;
 }
 
-static horon_status_t take_run(struct horon_coordinator *c, uint32_t *next_id, const char *failed,
-                               struct horon_reader *in, struct horon_error *error)
+static horon_status_t take_run(struct horon_coordinator *c, uint32_t *next_id,
+                               const struct coord_reason *failed, struct horon_reader *in,
+                               struct horon_error *error)
 {
     uint32_t first = horon_coord_read_id(in, next_id, c->slot_capacity);
     uint64_t count = horon_read_varint(in);
@@ -127,8 +130,9 @@ static void agree(struct horon_coordinator *c, uint32_t index)
     entry->grouped = cold->agreed.group_size > 0;
 }
 
-static horon_status_t take_named(struct horon_coordinator *c, uint32_t id, const char *failed,
-                                 struct horon_reader *in, struct horon_error *error)
+static horon_status_t take_named(struct horon_coordinator *c, uint32_t id,
+                                 const struct coord_reason *failed, struct horon_reader *in,
+                                 struct horon_error *error)
 {
     char name[HORON_NAME_BYTES_MAX + 1];
     horon_read_string(in, name, sizeof name);
@@ -147,7 +151,7 @@ static horon_status_t take_named(struct horon_coordinator *c, uint32_t id, const
     return take(c, index, failed, error);
 }
 
-static horon_status_t take_items(struct horon_coordinator *c, const char *failed,
+static horon_status_t take_items(struct horon_coordinator *c, const struct coord_reason *failed,
                                  struct horon_reader *in, struct horon_error *error)
 {
     uint32_t next_id = 0, id;
@@ -201,16 +205,19 @@ horon_status_t horon_coord_apply(struct horon_coordinator *c, struct horon_reade
                                  struct horon_error *error)
 {
     const uint8_t *record = in->bytes + in->used - 1;
-    char text[HORON_ERROR_TEXT_BYTES], *kept = NULL;
+    struct horon_error why;
+    struct coord_reason *kept = NULL;
     uint64_t sequence = horon_read_varint(in);
     uint8_t failed = horon_read_u8(in);
-    if (failed)
-        horon_read_string(in, text, sizeof text);
+    if (failed) {
+        horon_error_read(in, c->size, &why);
+        in->ok &= why.status == HORON_ERR_MISMATCH;
+    }
     if (!in->ok || sequence != c->sequence || failed > 1)
         return refuse(c, error, "a batch out of order");
     if (horon_coord_decided_reserve(c, 1))
         return HORON_ERR_MEMORY;
-    if (failed && !(kept = horon_strdup(text)))
+    if (failed && !(kept = horon_coord_reason_keep(&why)))
         return HORON_ERR_MEMORY;
     horon_coord_decided_add(c, sequence, failed ? HORON_ERR_MISMATCH : HORON_OK, kept);
     horon_status_t status = take_items(c, kept, in, error);

@@ -84,7 +84,7 @@ void horon_coordinator_destroy(struct horon_coordinator *c)
     for (uint32_t seat = 0; c->seats && seat < c->seat_count; seat++)
         horon_free(c->seats[seat].out.bytes);
     for (size_t i = 0; i < c->decided_count; i++)
-        horon_free(c->decided[i].text);
+        horon_free(c->decided[i].reason);
     horon_coord_table_deinit(c);
     horon_free(c->seats);
     horon_free(c->seat_of);
@@ -96,7 +96,7 @@ void horon_coordinator_destroy(struct horon_coordinator *c)
     horon_free(c->scratch);
     horon_free(c->decided);
     horon_free(c->tokens);
-    horon_free(c->taken_text);
+    horon_free(c->taken_reason);
     horon_coord_broken_groups_free(c);
     horon_free(c->broken_groups);
     horon_free(c);

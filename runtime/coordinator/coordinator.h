@@ -7,7 +7,7 @@
  * Ranks form a tree (topology.h). A rank tells its parent about a tensor once its whole subtree has
  * it; the root decides batches and sends them down; every rank sees the same batches in the same
  * order. A tensor that was decided once has a small id (the cache); from then on ids travel.
- * Mismatches travel up as a text and come down as a batch that fails. Members of a group are
+ * Mismatches travel up as an error and come down as a batch that fails. Members of a group are
  * submitted without a flush between them.
  *
  * The owner's turn: submit, cancel and receive what there is; flush; take all messages and send
@@ -55,7 +55,8 @@ struct horon_batch {
      * tensor whose group failed. ERR_CANCELLED: withdrawn as asked, one tensor */
     horon_status_t status;
     const char *text;
-    const uint64_t *tokens; /* [count] what submit() was given, in the agreed order */
+    struct horon_blame blame; /* its ranks are those of the team */
+    const uint64_t *tokens;   /* [count] what submit() was given, in the agreed order */
     size_t count;
 };
 
@@ -144,5 +145,7 @@ void horon_coordinator_ask(struct horon_coordinator *coordinator, uint64_t token
  */
 bool horon_coordinator_explain(const struct horon_coordinator *coordinator, uint64_t token,
                                char *text, size_t text_bytes);
+/** @return the first rank that it names, or -1 */
+int horon_coordinator_awaited(const struct horon_coordinator *coordinator, uint64_t token);
 
 #endif

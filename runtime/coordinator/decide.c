@@ -14,8 +14,8 @@
  */
 #define LOOK_BACK_MAX 16
 
-/* Bytes of a batch record besides items: tag, sequence, failed, text, end. */
-#define RECORD_HEAD_BYTES (HORON_ERROR_TEXT_BYTES + 32)
+/* Bytes of a batch record besides items: tag, sequence, failed, error, end. */
+#define RECORD_HEAD_BYTES (HORON_ERROR_WIRE_BYTES_MAX + 32)
 
 /* ---- Forming --------------------------------------------------------------------------------- */
 
@@ -90,39 +90,42 @@ static horon_status_t place(struct horon_coordinator *c, uint32_t index)
     return HORON_OK;
 }
 
-static struct coord_forming *open_failing(struct horon_coordinator *c, const char *text)
+static struct coord_forming *open_failing(struct horon_coordinator *c,
+                                          const struct horon_error *why)
 {
-    char *copy = horon_strdup(text);
-    struct coord_forming *batch = copy ? open_batch(c) : NULL;
+    struct coord_reason *reason = horon_coord_reason_keep(why);
+    struct coord_forming *batch = reason ? open_batch(c) : NULL;
     if (!batch) {
-        horon_free(copy);
+        horon_free(reason);
         return NULL;
     }
     batch->failed = true;
-    batch->text = copy;
+    batch->reason = reason;
     return batch;
 }
 
-static void group_text(const struct horon_coordinator *c, const struct coord_group *group,
-                       char *text, size_t text_bytes)
+static void group_failure(const struct horon_coordinator *c, const struct coord_group *group,
+                          struct horon_error *why)
 {
+    struct horon_error of_one;
     uint32_t culprit = group->first;
     while (!c->entries[culprit].failed)
         culprit = c->cold[culprit].group_next;
-    int used = snprintf(text, text_bytes, "group of %u: ", group->size);
-    horon_coord_failure_text(c, culprit, text + used, text_bytes - (size_t)used);
+    horon_coord_failure(c, culprit, &of_one);
+    horon_error_set(why, of_one.status, "group of %u: %.1000s", group->size, of_one.text);
+    why->blame = of_one.blame;
 }
 
 /* All members of a group that are ready (that is: all, or the group is split) fail together,
  * because of the first that failed. */
 static horon_status_t fail_group(struct horon_coordinator *c, const struct coord_group *group)
 {
-    char text[HORON_ERROR_TEXT_BYTES];
-    group_text(c, group, text, sizeof text);
-    struct coord_forming *batch = open_failing(c, text);
+    struct horon_error why;
+    group_failure(c, group, &why);
+    struct coord_forming *batch = open_failing(c, &why);
     for (uint32_t i = group->first; batch && i != COORD_NONE; i = c->cold[i].group_next) {
         if (batch->cost + item_cost(c, i, batch->last_id) > COORD_RECORD_BYTES_MAX)
-            batch = open_failing(c, text);
+            batch = open_failing(c, &why);
         if (batch)
             append(c, batch, i, 0);
     }
@@ -131,9 +134,9 @@ static horon_status_t fail_group(struct horon_coordinator *c, const struct coord
 
 static horon_status_t fail_one(struct horon_coordinator *c, uint32_t index)
 {
-    char text[HORON_ERROR_TEXT_BYTES];
-    horon_coord_failure_text(c, index, text, sizeof text);
-    struct coord_forming *batch = open_failing(c, text);
+    struct horon_error why;
+    horon_coord_failure(c, index, &why);
+    struct coord_forming *batch = open_failing(c, &why);
     if (!batch)
         return HORON_ERR_MEMORY;
     append(c, batch, index, 0);
@@ -230,6 +233,14 @@ static void touch_ids(struct horon_coordinator *c, const struct coord_forming *b
     }
 }
 
+static void write_reason(struct horon_writer *out, const struct coord_reason *reason)
+{
+    struct horon_error why;
+    horon_error_set(&why, HORON_ERR_MISMATCH, "%s", reason->text);
+    why.blame = reason->blame;
+    horon_error_write(out, &why);
+}
+
 static horon_status_t send_batch(struct horon_coordinator *c, const struct coord_forming *batch)
 {
     struct horon_writer out = horon_writer_over(c->scratch, COORD_RECORD_BYTES_MAX);
@@ -238,7 +249,7 @@ static horon_status_t send_batch(struct horon_coordinator *c, const struct coord
     horon_write_varint(&out, c->sequence);
     horon_write_u8(&out, batch->failed);
     if (batch->failed)
-        horon_write_string(&out, batch->text);
+        write_reason(&out, batch->reason);
     plan_ids(c, batch, &out, &next_id);
     write_items(c, batch, &out, &next_id);
     assert(out.ok);
@@ -258,7 +269,7 @@ horon_status_t horon_coord_decide(struct horon_coordinator *c)
     for (size_t i = 0; i < c->forming_count; i++) {
         if (!status)
             status = send_batch(c, &c->forming[i]);
-        horon_free(c->forming[i].text);
+        horon_free(c->forming[i].reason);
     }
     c->forming_count = 0;
     if (!status)

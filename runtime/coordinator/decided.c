@@ -26,13 +26,13 @@ horon_status_t horon_coord_decided_reserve(struct horon_coordinator *c, size_t m
                                sizeof *c->tokens);
 }
 
-/** Opens a batch. Owner: @p text, NULL or from the heap, passes. */
+/** Opens a batch. Owner: @p reason, NULL or from the heap, passes. */
 void horon_coord_decided_add(struct horon_coordinator *c, uint64_t sequence, horon_status_t status,
-                             char *text)
+                             struct coord_reason *reason)
 {
     assert(c->decided_count < c->decided_capacity);
     c->decided[c->decided_count++] = (struct coord_decided){
-        .sequence = sequence, .status = status, .text = text, .first = c->token_count};
+        .sequence = sequence, .status = status, .reason = reason, .first = c->token_count};
 }
 
 /** Puts a token into the batch opened last. */
@@ -45,19 +45,20 @@ void horon_coord_decided_token(struct horon_coordinator *c, uint64_t token)
 
 bool horon_coordinator_next_batch(struct horon_coordinator *c, struct horon_batch *batch_out)
 {
-    horon_free(c->taken_text);
-    c->taken_text = NULL;
+    horon_free(c->taken_reason);
+    c->taken_reason = NULL;
     if (c->decided_taken == c->decided_count)
         return false;
     struct coord_decided *decided = &c->decided[c->decided_taken++];
-    c->taken_text = decided->text;
+    const struct coord_reason *reason = c->taken_reason = decided->reason;
     *batch_out = (struct horon_batch){
         .sequence = decided->sequence,
         .status = decided->status,
-        .text = decided->text ? decided->text : horon_status_text(decided->status),
+        .text = reason ? reason->text : horon_status_text(decided->status),
+        .blame = reason ? reason->blame : horon_blame_of(decided->status),
         .tokens = c->tokens + decided->first,
         .count = decided->count,
     };
-    decided->text = NULL;
+    decided->reason = NULL;
     return true;
 }

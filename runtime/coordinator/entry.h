@@ -10,17 +10,23 @@
 /* Of the name of another tensor, in a text. */
 #define COORD_OTHER_SHOWN 64
 
+/* Why tensors fail, kept: no longer than its text. Ranks are those of the team. */
+struct coord_reason {
+    struct horon_blame blame;
+    char text[];
+};
+
 /* What a seat says of a tensor that failed further down. */
 struct coord_failure {
-    const char *text;
+    const struct horon_error *why;
     bool split; /* ranks disagree about its group: it may never be complete */
 };
 
 struct coord_dissent {
     struct coord_dissent *next;
-    char *text; /* a failure found below the seat; or NULL: it is the signature that differs from
-                   the base */
+    struct coord_reason *reason; /* owned; NULL also if too many are kept */
     uint32_t seat;
+    bool below; /* it failed below the seat; else its signature differs from the base */
     bool split; /* below the seat, ranks disagree about the group */
     struct horon_signature signature;
 };
@@ -82,7 +88,8 @@ struct coord_cold {
     uint64_t own_group_hash; /* what this rank said, whatever the base is */
     uint32_t own_group_size;
     struct coord_inquiry *inquiry;
-    char *reason; /* why this rank withdraws it: a failed group; NULL: it was asked to */
+    struct coord_reason
+        *reason; /* why this rank withdraws it: a failed group; NULL: it was asked to */
 };
 
 #endif

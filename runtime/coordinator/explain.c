@@ -97,3 +97,19 @@ bool horon_coordinator_explain(const struct horon_coordinator *c, uint64_t token
     }
     return true;
 }
+
+int horon_coordinator_awaited(const struct horon_coordinator *c, uint64_t token)
+{
+    const uint32_t index = horon_coord_find_token(c, token);
+    uint32_t count = 0;
+    if (index == COORD_NONE)
+        return -1;
+    const struct coord_answer *awaited = horon_coord_inquiry_awaited(c, index, &count);
+    if (count)
+        return awaited[0].rank;
+    const bool gathers = c->entries[index].state == COORD_GATHERING;
+    for (uint32_t seat = 1; gathers && seat < c->seat_count; seat++)
+        if (!horon_coord_seat_has(c, index, seat))
+            return c->seats[seat].rank;
+    return -1;
+}

@@ -10,9 +10,12 @@
 /* util.c */
 /** Makes room for @p need items in *array. @return OK | ERR_MEMORY, nothing changed */
 horon_status_t horon_coord_reserve(void *array, size_t *capacity, size_t need, size_t item_bytes);
-/** "rank 3 (host-b)" or "rank 3", into @p text. */
 /** Reads a name of an entry, not empty. @return the reader is still well */
 bool horon_coord_read_name(struct horon_reader *in, char name[HORON_NAME_BYTES_MAX + 1]);
+/** @return NULL: no memory */
+struct coord_reason *horon_coord_reason_keep(const struct horon_error *why);
+struct coord_reason *horon_coord_reason_copy(const struct coord_reason *reason);
+/** "rank 3 (host-b)" or "rank 3", into @p text. */
 const char *horon_coord_rank_name(const struct horon_coordinator *c, int rank, char text[96]);
 
 /* table.c */
@@ -32,8 +35,8 @@ horon_status_t horon_coord_withdrawn(struct horon_coordinator *c, uint32_t index
 void horon_coord_reported(struct horon_coordinator *c, uint32_t index);
 void horon_coord_enqueue(struct horon_coordinator *c, uint32_t index);
 void horon_coord_round_end(struct horon_coordinator *c, uint32_t index);
-void horon_coord_failure_text(const struct horon_coordinator *c, uint32_t index, char *text,
-                              size_t text_bytes);
+void horon_coord_failure(const struct horon_coordinator *c, uint32_t index,
+                         struct horon_error *why);
 void horon_coord_dissents_free(struct horon_coordinator *c, uint32_t index);
 static inline const struct horon_signature *horon_coord_base(const struct horon_coordinator *c,
                                                              uint32_t index)
@@ -108,7 +111,7 @@ bool horon_coord_read_answer(const struct horon_coordinator *c, struct horon_rea
 /* decided.c: batches for the caller */
 horon_status_t horon_coord_decided_reserve(struct horon_coordinator *c, size_t more);
 void horon_coord_decided_add(struct horon_coordinator *c, uint64_t sequence, horon_status_t status,
-                             char *text);
+                             struct coord_reason *reason);
 void horon_coord_decided_token(struct horon_coordinator *c, uint64_t token);
 
 #endif

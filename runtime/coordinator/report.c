@@ -39,17 +39,17 @@ static horon_status_t send_in_full(struct horon_coordinator *c, uint32_t index)
     const struct coord_cold *cold = &c->cold[index];
     bool failed = c->entries[index].failed;
     struct horon_writer out = horon_coord_outbox_room(
-        c, &c->up, cold->name_bytes + 160 + (failed ? HORON_ERROR_TEXT_BYTES : 0));
+        c, &c->up, cold->name_bytes + 160 + (failed ? HORON_ERROR_WIRE_BYTES_MAX : 0));
     if (!out.ok)
         return HORON_ERR_MEMORY;
     horon_write_u8(&out, failed ? COORD_UP_FAILED : COORD_UP_ANNOUNCE);
     horon_write_string(&out, cold->name);
     horon_coord_signature_write(&out, horon_coord_base(c, index));
     if (failed) {
-        char text[HORON_ERROR_TEXT_BYTES];
-        horon_coord_failure_text(c, index, text, sizeof text);
+        struct horon_error why;
+        horon_coord_failure(c, index, &why);
         horon_write_u8(&out, c->entries[index].split);
-        horon_write_string(&out, text);
+        horon_error_write(&out, &why);
     }
     horon_coord_outbox_commit(&c->up, &out);
     return HORON_OK;
@@ -157,14 +157,16 @@ static horon_status_t count_foreign(struct horon_coordinator *c, uint32_t index)
 static horon_status_t receive_in_full(struct horon_coordinator *c, uint32_t seat, bool failed,
                                       struct horon_reader *in, struct horon_error *error)
 {
-    char name[HORON_NAME_BYTES_MAX + 1], text[HORON_ERROR_TEXT_BYTES];
+    char name[HORON_NAME_BYTES_MAX + 1];
+    struct horon_error why;
     struct horon_signature signature;
     (void)horon_coord_read_name(in, name);
     horon_coord_signature_read(in, &signature);
-    struct coord_failure failure = {.text = text};
+    struct coord_failure failure = {.why = &why};
     if (failed) {
         failure.split = horon_read_u8(in) != 0;
-        horon_read_string(in, text, sizeof text);
+        horon_error_read(in, c->size, &why);
+        in->ok &= why.status == HORON_ERR_MISMATCH;
     }
     if (!in->ok)
         return refuse(c, seat, error, "a description that cannot be");

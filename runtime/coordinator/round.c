@@ -44,10 +44,8 @@ static const char crowded_text[] = "ranks disagree about so many tensors that no
 
 static void dissent_free(struct horon_coordinator *c, struct coord_dissent *dissent)
 {
-    if (dissent->text && dissent->text != crowded_text) {
-        c->dissent_texts--;
-        horon_free(dissent->text);
-    }
+    c->dissent_texts -= dissent->reason != NULL;
+    horon_free(dissent->reason);
     horon_free(dissent);
 }
 
@@ -71,11 +69,10 @@ static horon_status_t dissent_add(struct horon_coordinator *c, uint32_t index, u
         return HORON_ERR_MEMORY;
     dissent->seat = seat;
     dissent->signature = *signature;
-    if (failure && c->dissent_texts >= COORD_DISSENT_TEXTS_MAX) {
-        dissent->text = (char *)crowded_text; /* never written, see dissent_free() */
-    } else if (failure) {
-        dissent->text = horon_strdup(failure->text);
-        if (!dissent->text) {
+    dissent->below = failure != NULL;
+    if (failure && c->dissent_texts < COORD_DISSENT_TEXTS_MAX) {
+        dissent->reason = horon_coord_reason_keep(failure->why);
+        if (!dissent->reason) {
             horon_free(dissent);
             return HORON_ERR_MEMORY;
         }
@@ -129,7 +126,7 @@ static bool is_of_seat(const struct coord_dissent *dissent, const void *seat)
 
 static bool agrees_with(const struct coord_dissent *dissent, const void *signature)
 {
-    return !dissent->text && horon_signature_equal(&dissent->signature, signature);
+    return !dissent->below && horon_signature_equal(&dissent->signature, signature);
 }
 
 /* When nobody is left on the base's side, the first dissent becomes the base. */
@@ -155,8 +152,8 @@ static bool seat_dissents(const struct coord_cold *cold, uint32_t seat)
     return dissent;
 }
 
-static void conflict_text(const struct horon_coordinator *c, uint32_t index,
-                          const struct coord_dissent *dissent, char *text, size_t text_bytes)
+static void conflict(const struct horon_coordinator *c, uint32_t index,
+                     const struct coord_dissent *dissent, struct horon_error *why)
 {
     const struct coord_cold *cold = &c->cold[index];
     uint32_t witness = 0;
@@ -167,28 +164,32 @@ static void conflict_text(const struct horon_coordinator *c, uint32_t index,
     int rank_a = c->seats[witness].rank, rank_b = c->seats[dissent->seat].rank;
     const struct horon_signature *a = horon_coord_base(c, index), *b = &dissent->signature;
     char who_a[96], who_b[96];
+    horon_cause_t cause;
+    char *text = why->text;
     horon_coord_rank_name(c, rank_a, who_a);
     horon_coord_rank_name(c, rank_b, who_b);
     if (rank_a < rank_b)
-        horon_coord_conflict(text, text_bytes, cold->name, who_a, a, who_b, b);
+        cause = horon_coord_conflict(text, sizeof why->text, cold->name, who_a, a, who_b, b);
     else
-        horon_coord_conflict(text, text_bytes, cold->name, who_b, b, who_a, a);
+        cause = horon_coord_conflict(text, sizeof why->text, cold->name, who_b, b, who_a, a);
+    why->status = HORON_ERR_MISMATCH;
+    horon_error_blame_both(why, cause, rank_a, rank_b);
 }
 
 /** Why a failed entry fails. What was found further down goes first: it is closer to the cause. */
-void horon_coord_failure_text(const struct horon_coordinator *c, uint32_t index, char *text,
-                              size_t text_bytes)
+void horon_coord_failure(const struct horon_coordinator *c, uint32_t index, struct horon_error *why)
 {
     const struct coord_dissent *first = c->cold[index].dissents;
     for (const struct coord_dissent *dissent = first; dissent; dissent = dissent->next) {
-        if (!dissent->text)
+        if (!dissent->below)
             continue;
-        size_t bytes = strnlen(dissent->text, text_bytes - 1);
-        memcpy(text, dissent->text, bytes);
-        text[bytes] = 0;
+        const struct coord_reason *reason = dissent->reason;
+        horon_error_set(why, HORON_ERR_MISMATCH, "%s", reason ? reason->text : crowded_text);
+        if (reason)
+            why->blame = reason->blame;
         return;
     }
-    conflict_text(c, index, first, text, text_bytes);
+    conflict(c, index, first, why);
 }
 
 /* ---- Contributions --------------------------------------------------------------------------- */

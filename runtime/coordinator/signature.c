@@ -218,9 +218,9 @@ static void say_side(struct words *out, const char *who, const struct horon_sign
     }
 }
 
-void horon_coord_conflict(char *text, size_t text_bytes, const char *name, const char *who_a,
-                          const struct horon_signature *a, const char *who_b,
-                          const struct horon_signature *b)
+horon_cause_t horon_coord_conflict(char *text, size_t text_bytes, const char *name,
+                                   const char *who_a, const struct horon_signature *a,
+                                   const char *who_b, const struct horon_signature *b)
 {
     enum aspect aspect = first_difference(a, b);
     struct words out = {.text = text, .limit = text_bytes};
@@ -233,4 +233,7 @@ void horon_coord_conflict(char *text, size_t text_bytes, const char *name, const
     const bool others =
         aspect == GROUP && a->group_size == b->group_size && a->group_index == b->group_index;
     say(&out, ": %s%s differ", others ? "the other tensors of their " : "", aspect_words[aspect]);
+    if (aspect == VERB)
+        return HORON_CAUSE_VERB;
+    return aspect == GROUP ? HORON_CAUSE_GROUP : HORON_CAUSE_DESCRIPTION;
 }

@@ -12,9 +12,10 @@
 void horon_coord_signature_write(struct horon_writer *out, const struct horon_signature *signature);
 /** What is read is valid and canonical, or the reader has failed. */
 void horon_coord_signature_read(struct horon_reader *in, struct horon_signature *signature);
-/** "tensor 'x': rank 0 (a) has ..., rank 1 (b) has ...: dtypes differ", cut to fit. */
-void horon_coord_conflict(char *text, size_t text_bytes, const char *name, const char *who_a,
-                          const struct horon_signature *a, const char *who_b,
-                          const struct horon_signature *b);
+/** "tensor 'x': rank 0 (a) has ..., rank 1 (b) has ...: dtypes differ", cut to fit.
+ * @return what differs */
+horon_cause_t horon_coord_conflict(char *text, size_t text_bytes, const char *name,
+                                   const char *who_a, const struct horon_signature *a,
+                                   const char *who_b, const struct horon_signature *b);
 
 #endif

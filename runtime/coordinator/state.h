@@ -78,14 +78,14 @@ struct coord_forming {
     uint32_t first, last;
     uint32_t last_id;
     bool failed;
-    char *text; /* if failed; owned */
+    struct coord_reason *reason; /* if failed; owned */
 };
 
 /* A batch for the caller. */
 struct coord_decided {
     uint64_t sequence;
     horon_status_t status;
-    char *text; /* owned; NULL: the standard text of the status */
+    struct coord_reason *reason; /* owned; NULL: what the status says */
     size_t first, count;
 };
 
@@ -145,13 +145,13 @@ struct horon_coordinator {
     size_t decided_capacity, decided_count, decided_taken;
     uint64_t *tokens;
     size_t token_capacity, token_count;
-    char *taken_text;
+    struct coord_reason *taken_reason;
 
     /* groups of this rank that failing batches met, to be withdrawn after them */
     struct coord_broken_group {
         uint64_t hash;
         uint32_t size;
-        char *text;
+        struct coord_reason *reason;
     } * broken_groups;
     size_t broken_group_capacity, broken_group_count;
 };

@@ -25,6 +25,28 @@ horon_status_t horon_coord_reserve(void *array, size_t *capacity, size_t need, s
     return HORON_OK;
 }
 
+static struct coord_reason *keep(const struct horon_blame *blame, const char *text)
+{
+    const size_t bytes = strlen(text) + 1;
+    struct coord_reason *reason = horon_alloc(sizeof *reason + bytes);
+    if (!reason)
+        return NULL;
+    reason->blame = *blame;
+    memcpy(reason->text, text, bytes);
+    return reason;
+}
+
+struct coord_reason *horon_coord_reason_keep(const struct horon_error *why)
+{
+    assert(why->status == HORON_ERR_MISMATCH);
+    return keep(&why->blame, why->text);
+}
+
+struct coord_reason *horon_coord_reason_copy(const struct coord_reason *reason)
+{
+    return keep(&reason->blame, reason->text);
+}
+
 const char *horon_coord_rank_name(const struct horon_coordinator *c, int rank, char text[96])
 {
     if (c->rank_names && c->rank_names[rank])

@@ -17,13 +17,13 @@
 enum coord_up_record {
     COORD_UP_READY = 1, /* id, count: that many ids from id on */
     COORD_UP_ANNOUNCE,  /* name, description */
-    COORD_UP_FAILED,    /* name, description, split, text */
+    COORD_UP_FAILED,    /* name, description, split, error */
     COORD_UP_WITHDRAW,  /* name */
     COORD_UP_ASK,       /* name */
     COORD_UP_ANSWER,    /* name, rank, its state, a name that it waits for instead, or "" */
 };
 enum coord_down_record {
-    COORD_DOWN_BATCH = 1, /* sequence, failed, [text,] items */
+    COORD_DOWN_BATCH = 1, /* sequence, failed, [error,] items */
     COORD_DOWN_WITHDRAWN, /* name */
     COORD_DOWN_ASK,       /* name */
     COORD_DOWN_ANSWER,    /* as COORD_UP_ANSWER */

@@ -43,7 +43,7 @@ static void post_to(struct horon_engine_team *team, int rank, const struct horon
     /* the other side would wait for it for ever */
     char text[160];
     snprintf(text, sizeof text, "no memory for a message to %s", team->rank_names[rank]);
-    horon_team_fail_here(team, HORON_ERR_MEMORY, text);
+    horon_team_lacks_memory(team, text);
 }
 
 static struct horon_writer begin_message(const struct horon_engine_team *team, uint8_t *bytes,
@@ -75,14 +75,13 @@ bool horon_team_send_coordinator(struct horon_engine_team *team)
 
 void horon_team_flood_abort(struct horon_engine_team *team)
 {
-    uint8_t bytes[HORON_ERROR_TEXT_BYTES + 32];
+    uint8_t bytes[HORON_ERROR_WIRE_BYTES_MAX + 16];
     struct horon_writer out = begin_message(team, bytes, sizeof bytes, HORON_CONTROL_ABORT);
-    horon_write_u32(&out, (uint32_t)team->failure.status);
-    horon_write_string(&out, team->failure.text);
+    horon_error_write(&out, &team->failure);
     for (int rank = 0; rank < team->who.size; rank++)
         if (rank != team->who.rank)
             post_to(team, rank, &out);
-    horon_host_post_abort(team->host, team->failure.status, team->failure.text);
+    horon_host_post_abort(team->host, &team->failure);
 }
 
 /* Of two that did equally little the lower rank is to blame, so that it matters little who is heard
@@ -149,14 +148,18 @@ void horon_team_say_goodbye(struct horon_engine_team *team, const struct horon_d
             post_to(team, rank, &out);
 }
 
+static int job_size(const struct horon_engine_team *team)
+{
+    return team->engine->membership->topology->size;
+}
+
 static horon_status_t on_abort(struct horon_engine_team *team, struct horon_reader *in)
 {
-    char text[HORON_ERROR_TEXT_BYTES];
-    horon_status_t status = horon_status_from_peer(horon_read_u32(in));
-    horon_read_string(in, text, sizeof text);
-    if (!horon_reader_finished(in) || !text[0]) /* nobody can do anything without a reason */
+    struct horon_error why;
+    horon_error_read(in, job_size(team), &why);
+    if (!horon_reader_finished(in))
         return HORON_ERR_PROTO;
-    horon_team_fail(team, status, text);
+    horon_team_fail(team, &why);
     return HORON_OK;
 }
 
@@ -308,8 +311,8 @@ horon_status_t horon_engine_on_control(void *arg, int peer, const void *bytes, s
 HORON_SELDOM static void heed_abort(struct horon_engine_team *team)
 {
     struct horon_error error;
-    if (!team->failed && horon_host_aborted(team->host, &error))
-        horon_team_fail(team, error.status, error.text);
+    if (!team->failed && horon_host_aborted(team->host, job_size(team), &error))
+        horon_team_fail(team, &error);
 }
 
 /* If one left because the job failed, peers on other hosts must hear the reason before they hear of
@@ -371,11 +374,13 @@ HORON_SELDOM static void fail_if_waiting(struct horon_engine_team *team)
     int culprit = waits_for_left(team);
     if (culprit < 0)
         return;
-    char text[256];
-    snprintf(text, sizeof text, "%s has shut down its context and takes part in nothing more",
-             team->rank_names[culprit]);
+    struct horon_error why;
+    horon_error_set(&why, HORON_ERR_CLOSED,
+                    "%s has shut down its context and takes part in nothing more",
+                    team->rank_names[culprit]);
+    horon_error_blame(&why, HORON_CAUSE_LEFT, team->ranks[culprit], -1);
     team->leaves_because_of = culprit;
-    horon_team_fail(team, HORON_ERR_CLOSED, text);
+    horon_team_fail(team, &why);
 }
 
 void horon_team_check_left(struct horon_engine_team *team)

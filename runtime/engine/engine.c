@@ -133,6 +133,16 @@ struct horon_engine_team *horon_engine_find_team(const struct horon_engine *engi
     return team;
 }
 
+/* A team that is new, with a rank that is not here any more. */
+static void lose_again(struct horon_engine_team *team, int rank)
+{
+    struct horon_error why;
+    horon_error_set(&why, HORON_ERR_PEER_LOST, "%s is gone already",
+                    team->engine->membership->rank_names[rank]);
+    horon_error_blame(&why, HORON_CAUSE_DIED, rank, -1);
+    horon_team_lose_rank(team, rank, &why);
+}
+
 horon_status_t horon_engine_add_team(struct horon_engine *engine,
                                      const struct horon_team_options *options,
                                      struct horon_engine_team **team_out, struct horon_error *error)
@@ -160,12 +170,10 @@ horon_status_t horon_engine_add_team(struct horon_engine *engine,
     for (int i = 0; i < options->size; i++) /* one that is lost already is not lost again */
         if (options->ranks[i] != engine->membership->topology->rank &&
             engine->membership->dead_of[options->ranks[i]])
-            horon_team_lose_rank(team, options->ranks[i], HORON_ERR_PEER_LOST,
-                                 "a rank of the team is gone");
+            lose_again(team, options->ranks[i]);
     struct horon_error why = {0};
-    status = horon_engine_take_early(engine, team, &why);
-    if (status != HORON_OK)
-        horon_team_fail_here(team, status, why.text);
+    if (horon_engine_take_early(engine, team, &why) != HORON_OK)
+        horon_team_fail_here(team, &why);
     return HORON_OK;
 }
 
@@ -174,7 +182,9 @@ void horon_engine_remove_team(struct horon_engine *engine, struct horon_engine_t
     HORON_ASSERT_OWNER(engine->options.owner);
     struct horon_engine_team **link = &engine->job;
     assert(team != engine->job);
-    horon_team_end_all(team, HORON_ERR_CLOSED, "its team was removed");
+    struct horon_error removed;
+    horon_error_set(&removed, HORON_ERR_CLOSED, "its team was removed");
+    horon_team_end_all(team, &removed);
     while (*link != team)
         link = &(*link)->next;
     *link = team->next;
@@ -214,7 +224,8 @@ horon_status_t horon_engine_replace(struct horon_engine *engine,
     engine->membership = next;
     status = horon_team_bind(job, NULL, place->topology->size, place->host, NULL, error);
     if (status != HORON_OK) {
-        horon_team_give_up(job, status, "no memory for another membership");
+        horon_error_set(error, status, "no memory for another membership");
+        horon_team_give_up(job, error);
         return status;
     }
     horon_team_resubmit(job);
@@ -275,7 +286,7 @@ static void mux_failed(struct horon_engine *engine, int peer, const struct horon
 {
     horon_membership_lose_link(engine->membership, peer);
     for (struct horon_engine_team *team = engine->job; team; team = team->next)
-        horon_team_lose_rank(team, peer, error->status, error->text);
+        horon_team_lose_rank(team, peer, error);
 }
 
 /* Apart from the loop, which needs no room for an error where no link has anything to do. */
@@ -398,13 +409,14 @@ bool horon_engine_exit(struct horon_engine *engine, const char *reason)
 {
     HORON_ASSERT_OWNER(engine->options.owner);
     const struct horon_membership *membership = engine->membership;
-    char text[HORON_ERROR_TEXT_BYTES];
+    const int self = membership->topology->rank;
+    struct horon_error why;
     if (engine->job->failed)
         return false;
-    snprintf(text, sizeof text, "%.200s is exiting: %.700s",
-             membership->rank_names[membership->topology->rank], reason);
-    for (struct horon_engine_team *team = engine->job; team; team = team->next)
-        horon_team_fail(team, HORON_ERR_PEER_LOST, text);
+    horon_error_set(&why, HORON_ERR_PEER_LOST, "%.200s is exiting: %.700s",
+                    membership->rank_names[self], reason);
+    horon_error_blame(&why, HORON_CAUSE_EXITING, self, -1);
+    horon_engine_fail(engine, &why);
     return true;
 }
 
@@ -428,8 +440,9 @@ void horon_engine_local_death(struct horon_engine *engine, int local_rank, const
         horon_topology_rank_at(topology, topology->host_of[topology->rank], local_rank);
     if (membership->mux_of[rank]) /* also for one that leaves: nobody reads its goodbye there */
         horon_mux_peer_gone(membership->mux_of[rank], "is gone: its process ended");
-    char text[256];
-    snprintf(text, sizeof text, "%s is gone: %s", membership->rank_names[rank], how);
+    struct horon_error why;
+    horon_error_set(&why, HORON_ERR_PEER_LOST, "%s is gone: %s", membership->rank_names[rank], how);
+    horon_error_blame(&why, HORON_CAUSE_DIED, rank, -1);
     for (struct horon_engine_team *team = engine->job; team; team = team->next) {
         if (!horon_team_is_bound(team) || team->member_of[rank] < 0)
             continue;
@@ -438,24 +451,20 @@ void horon_engine_local_death(struct horon_engine *engine, int local_rank, const
         horon_team_check_left(team);
         if (team == engine->job && !membership->left[rank])
             horon_events_tell(engine->events, HORON_EVENT_DEPARTED, 0, 0, 0, 0, rank);
-        horon_team_lose_rank(team, rank, HORON_ERR_PEER_LOST, text);
+        horon_team_lose_rank(team, rank, &why);
     }
 }
 
-void horon_engine_fail(struct horon_engine *engine, horon_status_t status, const char *text)
+void horon_engine_fail(struct horon_engine *engine, const struct horon_error *why)
 {
     for (struct horon_engine_team *team = engine->job; team; team = team->next)
-        horon_team_fail(team, status, text);
+        horon_team_fail(team, why);
 }
 
-horon_status_t horon_engine_failure(const struct horon_engine *engine, const char **text_out)
+const struct horon_error *horon_engine_failure(const struct horon_engine *engine)
 {
     const struct horon_engine_team *job = engine->job;
-    if (!atomic_load_explicit(&job->failed, memory_order_acquire))
-        return HORON_OK;
-    if (text_out)
-        *text_out = job->failure.text;
-    return job->failure.status;
+    return atomic_load_explicit(&job->failed, memory_order_acquire) ? &job->failure : NULL;
 }
 
 void horon_engine_leave(struct horon_engine *engine)

@@ -152,16 +152,15 @@ int horon_engine_descriptor(const struct horon_engine *engine, int peer);
 /** The process of a rank of this host has ended. @param how a sentence for the text */
 void horon_engine_local_death(struct horon_engine *engine, int local_rank, const char *how);
 /** Fails all that is in flight and to come, of every team, here and on all their members. */
-void horon_engine_fail(struct horon_engine *engine, horon_status_t status, const char *text);
-/** OK, or why the job failed. @p text_out may be NULL. Thread: any; the text stays. */
-horon_status_t horon_engine_failure(const struct horon_engine *engine, const char **text_out);
+void horon_engine_fail(struct horon_engine *engine, const struct horon_error *why);
+/** Why the job failed; NULL: it did not. Thread: any; it stays as it is. */
+const struct horon_error *horon_engine_failure(const struct horon_engine *engine);
 
 /** A number that changes whenever the lane of a pending request moves: what was begun on it, or
  * what stands before it there. */
 uint64_t horon_engine_moves(const struct horon_engine *engine, const struct horon_request *request);
 
-/** Asks the other ranks who lacks a pending request, so that horon_engine_explain() can say soon.
- */
+/** Asks the other ranks who lacks a request, so that horon_engine_explain() can say soon. */
 void horon_engine_ask(struct horon_engine *engine, const struct horon_request *request);
 
 /** Logs requests that have waited longer than @p limit_ns: each after twice the time again, until
@@ -171,8 +170,7 @@ void horon_engine_warn_stalls(struct horon_engine *engine, uint64_t limit_ns);
 /** Says goodbye to the other ranks and ends all requests with ERR_CLOSED. Call progress afterwards
  * until it is flushed. */
 void horon_engine_leave(struct horon_engine *engine);
-/** Fails all teams because this rank exits. @return false: the job has failed already. Owner only.
- */
+/** Fails all teams because this rank exits. @return false: the job has failed already. */
 bool horon_engine_exit(struct horon_engine *engine, const char *reason);
 /** Has any other rank of the job gone, or said that it leaves? Owner only. */
 bool horon_engine_misses_rank(const struct horon_engine *engine);
@@ -193,8 +191,9 @@ const struct horon_events *horon_engine_events(const struct horon_engine *engine
 /** The table of names in flight. */
 struct horon_names *horon_engine_names(struct horon_engine *engine);
 
-/** Why a pending request waits, for the text of a timeout. Owner only. */
+/** Why a pending request waits, as a text; and the first rank that it waits for, or -1. */
 void horon_engine_explain(struct horon_engine *engine, const struct horon_request *request,
                           char *text, size_t text_bytes);
+int horon_engine_awaited(struct horon_engine *engine, const struct horon_request *request);
 
 #endif

@@ -12,7 +12,7 @@
 /** First byte of a control message; the number of the team follows. */
 enum horon_control_kind {
     HORON_CONTROL_COORDINATOR = 1, /* the rest is the coordinator's */
-    HORON_CONTROL_ABORT = 2,       /* status (i32 as u32), text */
+    HORON_CONTROL_ABORT = 2,       /* an error, as horon_error_write() writes it */
     HORON_CONTROL_GOODBYE = 3,     /* departures that the sender has heard of: u64 and u32 each */
     HORON_CONTROL_END = 4          /* likewise; the sender itself leaves, and this link ends */
 };
@@ -121,11 +121,14 @@ void horon_engine_trace(struct horon_engine *engine);
 
 /* finish.c */
 /** Ends a request: unlinks it, sets how it ended, wakes, calls back, drops the engine's reference.
- */
+ * @param failure NULL: it ended well */
 void horon_engine_end(struct horon_engine *engine, struct horon_request *request,
-                      horon_status_t status, const char *text);
+                      const struct horon_error *failure);
+/** Likewise for what failed on this rank alone. @param text NULL: that of the status */
+void horon_engine_end_here(struct horon_engine *engine, struct horon_request *request,
+                           horon_status_t status, const char *text);
 /** Ends all requests of a team in flight. */
-void horon_team_end_all(struct horon_engine_team *team, horon_status_t status, const char *text);
+void horon_team_end_all(struct horon_engine_team *team, const struct horon_error *failure);
 void horon_engine_link(struct horon_engine *engine, struct horon_request *request);
 /** Lets go of a prepared request's handle, now or when it has ended, and of the post's reference.
  */

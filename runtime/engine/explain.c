@@ -93,6 +93,23 @@ void horon_engine_explain(struct horon_engine *engine, const struct horon_reques
         explain_begun(request, text, text_bytes);
 }
 
+int horon_engine_awaited(struct horon_engine *engine, const struct horon_request *request)
+{
+    struct horon_engine_team *team = request->team;
+    struct horon_lane *lane = lane_of(request);
+    int rank = -1;
+    HORON_ASSERT_OWNER(engine->options.owner);
+    if (request->held && team->barrier)
+        request = team->barrier;
+    if (!request->in_order && !request->begun)
+        rank = horon_coordinator_awaited(team->coordinator, (uint64_t)(uintptr_t)request);
+    else
+        for (int i = team->who.size - 1; i >= 0; i--)
+            if (horon_route_waits_for(&lane->route, i))
+                rank = i;
+    return rank < 0 ? -1 : team->ranks[rank];
+}
+
 void horon_engine_ask(struct horon_engine *engine, const struct horon_request *request)
 {
     struct horon_engine_team *team = request->team;

@@ -45,13 +45,20 @@ static void unlink_request(struct horon_engine *engine, struct horon_request *re
 }
 
 HORON_SELDOM static void explain_failure(const struct horon_engine *engine,
-                                         struct horon_request *request, const char *text)
+                                         struct horon_request *request,
+                                         const struct horon_error *failure)
 {
-    char what[128 + HORON_NAME_BYTES_MAX], full[HORON_ERROR_TEXT_BYTES];
+    const struct horon_topology *topology = engine->membership->topology;
+    char what[128 + HORON_NAME_BYTES_MAX];
+    struct horon_error full;
     horon_request_describe(request, what, sizeof what);
-    snprintf(full, sizeof full, "%s failed: %s", what, text);
-    request->error_text = horon_strdup(full); /* without memory the status speaks for itself */
-    HORON_LOG_DEBUG(engine->options.log, "%s", full);
+    horon_error_set(&full, failure->status, "%s failed: %s", what, failure->text);
+    request->blame = failure->blame;
+    snprintf(request->blamed_host, sizeof request->blamed_host, "%s",
+             failure->blame.rank < 0 ? ""
+                                     : topology->host_name[topology->host_of[failure->blame.rank]]);
+    request->error_text = horon_strdup(full.text); /* without memory the status speaks for itself */
+    HORON_LOG_DEBUG(engine->options.log, "%s", full.text);
 }
 
 static inline void tell(const struct horon_engine *engine, struct horon_request *request)
@@ -76,9 +83,10 @@ void horon_engine_tell(const struct horon_engine *engine, struct horon_request *
 }
 
 void horon_engine_end(struct horon_engine *engine, struct horon_request *request,
-                      horon_status_t status, const char *text)
+                      const struct horon_error *failure)
 {
     const struct horon_engine_options *options = &engine->options;
+    const horon_status_t status = failure ? failure->status : HORON_OK;
     unlink_request(engine, request);
     struct horon_engine_team *team = request->team;
     team->barriers_held -= request->held;
@@ -89,15 +97,16 @@ void horon_engine_end(struct horon_engine *engine, struct horon_request *request
     }
     atomic_store_explicit(&request->status, status, memory_order_relaxed);
     horon_engine_tell_of(engine, HORON_EVENT_ENDED, &request->op, request->op.count, status);
-    if (status < 0)
-        explain_failure(engine, request, text ? text : horon_status_text(status));
+    assert(!failure || status < 0);
+    if (failure)
+        explain_failure(engine, request, failure);
     else if (!request->op.output) {
         request->output = request->part.dst;
         request->output_count = request->op.count;
     }
     if (request->name)
         atomic_store_explicit(&request->name->in_flight, false, memory_order_release);
-    if (request->warned && status == HORON_OK)
+    if (request->warned && !failure)
         horon_engine_stall_over(engine, request);
     if (options->landed)
         options->landed(request);
@@ -107,6 +116,15 @@ void horon_engine_end(struct horon_engine *engine, struct horon_request *request
         options->tell_later(options->arg, request);
     else
         tell(engine, request);
+}
+
+void horon_engine_end_here(struct horon_engine *engine, struct horon_request *request,
+                           horon_status_t status, const char *text)
+{
+    struct horon_error error;
+    horon_error_set(&error, status, "%s", text ? text : horon_status_text(status));
+    error.blame.rank = engine->membership->topology->rank;
+    horon_engine_end(engine, request, &error);
 }
 
 void horon_engine_drop(struct horon_engine *engine, struct horon_request *request)
@@ -121,7 +139,7 @@ void horon_engine_drop(struct horon_engine *engine, struct horon_request *reques
     engine->options.release(request);
 }
 
-void horon_team_end_all(struct horon_engine_team *team, horon_status_t status, const char *text)
+void horon_team_end_all(struct horon_engine_team *team, const struct horon_error *failure)
 {
     for (int i = 0; i < HORON_LANE_COUNT; i++) {
         struct horon_lane *lane = &team->lanes[i];
@@ -137,5 +155,5 @@ void horon_team_end_all(struct horon_engine_team *team, horon_status_t status, c
         lane->running = 0;
     }
     while (team->oldest)
-        horon_engine_end(team->engine, team->oldest, status, text);
+        horon_engine_end(team->engine, team->oldest, failure);
 }

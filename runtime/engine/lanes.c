@@ -129,15 +129,29 @@ static struct horon_work *make_work(struct horon_engine *engine, const struct ho
     return work;
 }
 
-static void fail_batch(struct horon_engine_team *team, const struct horon_batch *batch)
+/* The coordinator knows the ranks of its team only. */
+static void blame_ranks(const struct horon_engine_team *team, const struct horon_batch *batch,
+                        struct horon_error *why)
 {
+    int rank = batch->blame.rank, other_rank = batch->blame.other_rank;
+    if (rank < 0 && batch->sequence == HORON_SEQUENCE_LOCAL)
+        rank = team->who.rank; /* which took it back */
+    horon_error_blame(why, batch->blame.cause, rank < 0 ? rank : team->ranks[rank],
+                      other_rank < 0 ? other_rank : team->ranks[other_rank]);
+}
+
+HORON_SELDOM static void fail_batch(struct horon_engine_team *team, const struct horon_batch *batch)
+{
+    struct horon_error why;
+    horon_error_set(&why, batch->status, "%s", batch->text);
+    blame_ranks(team, batch, &why);
     for (size_t i = 0; i < batch->count; i++) {
         struct horon_request *request = (struct horon_request *)(uintptr_t)batch->tokens[i];
         if (batch->sequence == HORON_SEQUENCE_LOCAL)
             horon_team_uncount(team, request);
         if (team->failed)
             return; /* with all that was in flight */
-        horon_engine_end(team->engine, request, batch->status, batch->text);
+        horon_engine_end(team->engine, request, &why);
     }
 }
 
@@ -153,7 +167,7 @@ bool horon_team_take_batches(struct horon_engine_team *team)
         }
         struct horon_work *work = make_work(team->engine, &batch);
         if (!work) {
-            horon_team_fail_here(team, HORON_ERR_MEMORY, "no memory for a batch of tensors");
+            horon_team_lacks_memory(team, "no memory for a batch of tensors");
             break;
         }
         horon_engine_tell_of(team->engine, HORON_EVENT_DECIDED, work->op, batch.sequence,
@@ -177,7 +191,7 @@ HORON_SELDOM static void end_refused(struct horon_engine_team *team, struct horo
         snprintf(text, sizeof text, "%s has no memory for the %llu elements of its output", self,
                  elements);
     request->output_count = 0;
-    horon_engine_end(team->engine, request, HORON_ERR_MEMORY, text);
+    horon_engine_end_here(team->engine, request, HORON_ERR_MEMORY, text);
 }
 
 static void end_well(struct horon_engine_team *team, struct horon_request *request)
@@ -185,7 +199,7 @@ static void end_well(struct horon_engine_team *team, struct horon_request *reque
     if (request->output_refused)
         end_refused(team, request);
     else
-        horon_engine_end(team->engine, request, HORON_OK, NULL);
+        horon_engine_end(team->engine, request, NULL);
 }
 
 static void end_work(struct horon_engine_team *team, struct horon_lane *lane)
@@ -233,6 +247,15 @@ static bool begin(struct horon_engine_team *team, struct horon_lane *lane)
     return begun;
 }
 
+HORON_SELDOM static void fail_lane(struct horon_engine_team *team, horon_status_t status,
+                                   struct horon_error *error)
+{
+    if (!error->text[0])
+        horon_error_set(error, status, "%s", horon_status_text(status));
+    assert(error->status == status);
+    horon_team_fail_here(team, error);
+}
+
 bool horon_lane_turn(struct horon_engine_team *team, struct horon_lane *lane)
 {
     assert(lane->head && !lane->stuck);
@@ -248,6 +271,6 @@ bool horon_lane_turn(struct horon_engine_team *team, struct horon_lane *lane)
     else if (lacks_one_that_left(team, lane, status))
         lane->stuck = true;
     else if (status < 0)
-        horon_team_fail_here(team, status, error.text[0] ? error.text : horon_status_text(status));
+        fail_lane(team, status, &error);
     return moved;
 }

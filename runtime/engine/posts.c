@@ -76,7 +76,7 @@ static void refuse(struct horon_engine_team *team, struct horon_request *request
 {
     horon_team_uncount(team, request);
     if (!team->failed) /* which would have ended it */
-        horon_engine_end(team->engine, request, status, text);
+        horon_engine_end_here(team->engine, request, status, text);
 }
 
 static uint32_t generation_of(const struct horon_engine_team *team)
@@ -128,9 +128,9 @@ static void start(struct horon_engine *engine, struct horon_request *request)
     horon_engine_tell_of(engine, HORON_EVENT_TAKEN, &request->op, request->op.count, 0);
     request->since_ns = 0; /* stamped by the next look for stalls */
     if (team->failed) {
-        horon_engine_end(team->engine, request, team->failure.status, team->failure.text);
+        horon_engine_end(team->engine, request, &team->failure);
     } else if (team->engine->leaving) {
-        horon_engine_end(team->engine, request, HORON_ERR_CLOSED, "this context is shut down");
+        horon_engine_end_here(engine, request, HORON_ERR_CLOSED, "this context is shut down");
     } else if (request->in_order) {
         horon_team_push_ordered(team, request);
     } else {
@@ -143,7 +143,7 @@ static void cancel(struct horon_engine *engine, struct horon_request *request)
 {
     horon_engine_tell_of(engine, HORON_EVENT_WITHDRAWN, &request->op, 0, 0);
     if (request->linked && request->held) {
-        horon_engine_end(engine, request, HORON_ERR_CANCELLED, NULL);
+        horon_engine_end_here(engine, request, HORON_ERR_CANCELLED, NULL);
     } else if (request->linked && !request->begun && !request->in_order) {
         request->cancelled = true;
         horon_coordinator_cancel(request->team->coordinator, (uint64_t)(uintptr_t)request);

@@ -89,6 +89,8 @@ struct horon_request {
     horon_alloc_fn_t alloc;
     void *alloc_arg;
     void *callback_arg;
+    struct horon_blame blame; /* once it has failed; and the host of the rank */
+    char blamed_host[64];
     uint64_t warned_ns; /* how long it had waited when it was last warned of; 0: never */
     struct horon_request *next_to_tell; /* list of those whose callback is due */
     struct horon_post cancel, drop;

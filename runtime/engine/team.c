@@ -113,6 +113,7 @@ static void fill_who(struct horon_engine_team *team)
         .local_rank_of = topology->local_rank_of,
         .host_first = topology->host_first,
         .host_ranks = topology->host_ranks,
+        .ranks = team->ranks,
         .rank_names = team->rank_names,
         .mux_of = team->data_of,
     };
@@ -287,7 +288,7 @@ bool horon_team_move_rings(struct horon_engine_team *team)
         moved = true;
         team->ring_of[rank] = NULL;
         horon_mux_destroy(mux);
-        horon_team_lose_rank(team, team->ranks[rank], status, error.text);
+        horon_team_lose_rank(team, team->ranks[rank], &error);
     }
     return moved;
 }
@@ -310,7 +311,7 @@ static bool coordinate(struct horon_engine_team *team)
     team->held_back = !decide;
     team->coordinator_dirty = false;
     if (horon_coordinator_flush(team->coordinator, decide) != HORON_OK) {
-        horon_team_fail_here(team, HORON_ERR_MEMORY, "no memory to negotiate");
+        horon_team_lacks_memory(team, "no memory to negotiate");
         return true;
     }
     const bool sent = horon_team_send_coordinator(team);
@@ -333,9 +334,8 @@ HORON_SELDOM static void want_arenas(struct horon_engine_team *team)
         return;
     assert(options->make_arenas);
     move(team, HORON_TEAM_ASKING);
-    const horon_status_t status = options->make_arenas(options->arg, team, &error);
-    if (status != HORON_OK)
-        horon_team_fail_here(team, status, error.text);
+    if (options->make_arenas(options->arg, team, &error) != HORON_OK)
+        horon_team_fail_here(team, &error);
 }
 
 void horon_team_give_arenas(struct horon_engine_team *team, uint8_t *const *arenas)
@@ -345,9 +345,8 @@ void horon_team_give_arenas(struct horon_engine_team *team, uint8_t *const *aren
     if (team->failed)
         return;
     team->host->arenas = arenas;
-    const horon_status_t status = create_routes(team);
-    if (status != HORON_OK)
-        horon_team_fail_here(team, status, "no memory for the channels of a team");
+    if (create_routes(team) != HORON_OK)
+        horon_team_lacks_memory(team, "no memory for the channels of a team");
 }
 
 bool horon_team_progress(struct horon_engine_team *team)
@@ -381,43 +380,61 @@ uint32_t horon_team_wants(const struct horon_engine_team *team)
 
 /* The others read the text as it is: what failed here says where that is. A peer's name, or both
  * sides of a mismatch, are in the text already. */
-void horon_team_fail_here(struct horon_engine_team *team, horon_status_t status, const char *text)
+void horon_team_fail_here(struct horon_engine_team *team, const struct horon_error *why)
 {
-    char named[HORON_ERROR_TEXT_BYTES];
-    snprintf(named, sizeof named, "%.200s: %.800s", team->rank_names[team->who.rank], text);
-    horon_team_fail(team, status, status == HORON_ERR_MEMORY ? named : text);
+    struct horon_error named;
+    if (why->status != HORON_ERR_MEMORY) {
+        horon_team_fail(team, why);
+        return;
+    }
+    horon_error_set(&named, why->status, "%.200s: %.800s", team->rank_names[team->who.rank],
+                    why->text);
+    named.blame.rank = team->ranks[team->who.rank];
+    horon_team_fail(team, &named);
 }
 
-void horon_team_fail(struct horon_engine_team *team, horon_status_t status, const char *text)
+void horon_team_lacks_memory(struct horon_engine_team *team, const char *text)
 {
-    assert(status < 0);
+    struct horon_error error;
+    horon_error_set(&error, HORON_ERR_MEMORY, "%s", text);
+    horon_team_fail_here(team, &error);
+}
+
+static void set_failure(struct horon_engine_team *team, const struct horon_error *why)
+{
+    assert(why->status < 0);
+    assert(why->text[0]);
+    team->failure = *why;
+    atomic_store_explicit(&team->failed, 1, memory_order_release);
+}
+
+void horon_team_fail(struct horon_engine_team *team, const struct horon_error *why)
+{
     HORON_ASSERT_OWNER(team->engine->options.owner);
     if (team->failed)
         return;
-    horon_error_set(&team->failure, status, "%s", text);
-    atomic_store_explicit(&team->failed, 1, memory_order_release);
+    set_failure(team, why);
     horon_events_tell(team->engine->events, HORON_EVENT_FAILED, (uint16_t)team->id, 0, 0, 0,
-                      status);
+                      why->status);
     /* what a rank left behind is known to all; other failures may be known to us alone */
-    if (status != HORON_ERR_CLOSED)
+    if (why->status != HORON_ERR_CLOSED)
         horon_team_flood_abort(team);
     if (team->id == 0)
-        HORON_LOG_INFO(team->engine->options.log, "the job failed: %s", text);
+        HORON_LOG_INFO(team->engine->options.log, "the job failed: %s", why->text);
     else
-        HORON_LOG_INFO(team->engine->options.log, "team %u failed: %s", team->id, text);
-    horon_team_end_all(team, status, team->failure.text);
+        HORON_LOG_INFO(team->engine->options.log, "team %u failed: %s", team->id, why->text);
+    horon_team_end_all(team, &team->failure);
 }
 
-void horon_team_give_up(struct horon_engine_team *team, horon_status_t status, const char *text)
+void horon_team_give_up(struct horon_engine_team *team, const struct horon_error *why)
 {
     assert(!horon_team_is_bound(team));
-    horon_error_set(&team->failure, status, "%s", text);
-    atomic_store_explicit(&team->failed, 1, memory_order_release);
-    horon_team_end_all(team, status, text);
+    set_failure(team, why);
+    horon_team_end_all(team, &team->failure);
 }
 
-void horon_team_lose_rank(struct horon_engine_team *team, int job_rank, horon_status_t status,
-                          const char *text)
+void horon_team_lose_rank(struct horon_engine_team *team, int job_rank,
+                          const struct horon_error *why)
 {
     const struct horon_engine *engine = team->engine;
     const int rank = horon_team_is_bound(team) ? team->member_of[job_rank] : -1;
@@ -429,7 +446,7 @@ void horon_team_lose_rank(struct horon_engine_team *team, int job_rank, horon_st
     if (!engine->membership->mux_of[job_rank])
         team->data_of[rank] = NULL;
     if (!engine->leaving)
-        horon_team_fail_here(team, status, text);
+        horon_team_fail_here(team, why);
 }
 
 void horon_team_leave(struct horon_engine_team *team)
@@ -443,5 +460,8 @@ void horon_team_leave(struct horon_engine_team *team)
     for (int i = 0; i < HORON_LEFT_COUNT; i++)
         own.culprit[i] = (uint32_t)team->leaves_because_of;
     horon_team_say_goodbye(team, &own);
-    horon_team_end_all(team, HORON_ERR_CLOSED, "this context was shut down");
+    struct horon_error closed;
+    horon_error_set(&closed, HORON_ERR_CLOSED, "this context was shut down");
+    closed.blame.rank = team->ranks[team->who.rank];
+    horon_team_end_all(team, &closed);
 }

@@ -158,14 +158,17 @@ bool horon_team_rings_unsent(const struct horon_engine_team *team, bool even_if_
 uint32_t horon_team_wants(const struct horon_engine_team *team);
 
 /** Fails all of it that is in flight and to come, here and on all members. */
-void horon_team_fail(struct horon_engine_team *team, horon_status_t status, const char *text);
+void horon_team_fail(struct horon_engine_team *team, const struct horon_error *why);
 /** Ends all of it here without a word to anybody: it could not be bound. */
-void horon_team_give_up(struct horon_engine_team *team, horon_status_t status, const char *text);
-/** As horon_team_fail(), for what was found on this rank: the text then names it. */
-void horon_team_fail_here(struct horon_engine_team *team, horon_status_t status, const char *text);
+void horon_team_give_up(struct horon_engine_team *team, const struct horon_error *why);
+/** As horon_team_fail(), for what was found on this rank: if it lies here, its text then names it.
+ */
+void horon_team_fail_here(struct horon_engine_team *team, const struct horon_error *why);
+/** Likewise, ERR_MEMORY. */
+void horon_team_lacks_memory(struct horon_engine_team *team, const char *text);
 /** A member is gone, or its link. Nothing happens if it has left, or is no member. */
-void horon_team_lose_rank(struct horon_engine_team *team, int job_rank, horon_status_t status,
-                          const char *text);
+void horon_team_lose_rank(struct horon_engine_team *team, int job_rank,
+                          const struct horon_error *why);
 /** Says to all members that this rank leaves, and ends its requests. */
 void horon_team_leave(struct horon_engine_team *team);
 

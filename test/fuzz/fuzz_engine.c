@@ -494,7 +494,7 @@ static void check_ended(const struct fuzz *fuzz, bool must_succeed)
     for (int rank = 0; rank < RANKS; rank++) {
         const char *text = "";
         const struct horon_engine *engine = fuzz->world->ranks[rank].engine;
-        const horon_status_t status = horon_engine_failure(engine, &text);
+        const horon_status_t status = world_failure(engine, &text);
         assert(engine->job->failed ? status < 0 && text[0] : status == HORON_OK);
     }
 }

@@ -87,7 +87,8 @@ static int exchange(horon_context_t *ctx, int peer)
         horon_token_take(ctx);
         horon_engine_progress(ctx->engine);
         done = transfers[0].done && transfers[1].done;
-        status = horon_engine_failure(ctx->engine, NULL);
+        if (horon_engine_failure(ctx->engine))
+            status = horon_engine_failure(ctx->engine)->status;
         horon_token_release(ctx);
         sched_yield();
     }

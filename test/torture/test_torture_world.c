@@ -112,7 +112,7 @@ static void turn(struct trial *trial, struct horon_request *const *requests)
         struct horon_engine *engine = trial->world->ranks[rank].engine;
         horon_engine_progress(engine);
         look_whom_it_hit(trial, rank);
-        if (horon_engine_failure(engine, NULL) == HORON_OK)
+        if (world_failure(engine, NULL) == HORON_OK)
             begin_again(trial, rank, requests[rank]);
         else
             trial->over = true;
@@ -136,7 +136,7 @@ static void expect_named_everywhere(const struct trial *trial)
     snprintf(name, sizeof name, "rank %d (host-", trial->culprit);
     for (int rank = 0; rank < trial->world->size; rank++) {
         const char *text = "";
-        horon_status_t status = horon_engine_failure(trial->world->ranks[rank].engine, &text);
+        horon_status_t status = world_failure(trial->world->ranks[rank].engine, &text);
         if (status == HORON_OK)
             continue;          /* it ended before it heard of it */
         if (trial->for_good) { /* it hits whoever comes next, too */

@@ -172,14 +172,13 @@ static void test_departures_do_not_keep_an_abort_from_anybody(void **state)
                 else
                     horon_engine_leave(world->ranks[gone].engine);
                 turn(world, gone % 2 ? 20 : 0);
-                horon_engine_fail(world->ranks[(gone + 1) % world->size].engine, HORON_ERR_SYSTEM,
-                                  "why");
+                world_fail(world->ranks[(gone + 1) % world->size].engine, HORON_ERR_SYSTEM, "why");
                 turn(world, 40);
                 for (int rank = 0; rank < world->size; rank++) {
                     const char *text = "";
                     if (rank == gone)
                         continue;
-                    assert_int_equal(horon_engine_failure(world->ranks[rank].engine, &text),
+                    assert_int_equal(world_failure(world->ranks[rank].engine, &text),
                                      HORON_ERR_SYSTEM);
                     assert_string_equal(text, "why");
                 }

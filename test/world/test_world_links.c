@@ -135,7 +135,7 @@ static void test_links_that_fail_are_told_once(void **state)
     horon_engine_not_connected(world->ranks[1].engine, 2, &why);
     assert_int_equal(ask(world, 1, &error), HORON_ERR_PEER_LOST);
     assert_string_equal(error.text, why.text);
-    assert_int_equal(horon_engine_failure(world->ranks[1].engine, NULL), HORON_OK);
+    assert_int_equal(world_failure(world->ranks[1].engine, NULL), HORON_OK);
     assert_int_equal(ask(world, 1, &error), HORON_AGAIN);
     assert_int_equal(asked[1], 2);
     horon_engine_not_connected(world->ranks[1].engine, 2, &why); /* and the other side was faster */
@@ -170,7 +170,7 @@ static void test_links_that_break_fail_the_job(void **state)
     horon_mux_peer_gone(world->ranks[0].engine->membership->mux_of[3], "is gone: a test says so");
     for (int turn = 0; turn < 10; turn++)
         horon_engine_progress(world->ranks[0].engine);
-    assert_int_equal(horon_engine_failure(world->ranks[0].engine, &text), HORON_ERR_PEER_LOST);
+    assert_int_equal(world_failure(world->ranks[0].engine, &text), HORON_ERR_PEER_LOST);
     assert_non_null(strstr(text, "rank 3 "));
     assert_int_equal(ask(world, 0, &error), HORON_ERR_PEER_LOST);
     world_destroy(world);

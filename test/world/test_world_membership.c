@@ -75,7 +75,7 @@ static void test_membership_of_another_generation_is_seen_in_frames(void **state
     struct horon_request *request = submit(world, 1, "x", &data[1]);
     for (int i = 0; i < 20; i++)
         horon_engine_progress(world->ranks[i % 2].engine);
-    assert_int_equal(horon_engine_failure(world->ranks[0].engine, &text), HORON_ERR_PROTO);
+    assert_int_equal(world_failure(world->ranks[0].engine, &text), HORON_ERR_PROTO);
     assert_non_null(strstr(text, "generation 2"));
     world_release(request);
     world_destroy(world);
@@ -93,10 +93,11 @@ static void test_membership_of_another_generation_is_not_heard(void **state)
     struct world *world = world_of_two(one_host, 1);
     struct horon_host *hosts[] = {&world->ranks[0].host, &world->ranks[1].host};
     const struct horon_departures own = {.any = true, .sequence = {1, 2, 3}};
-    horon_host_post_abort(hosts[1], HORON_ERR_SYSTEM, "why");
+    horon_error_set(&error, HORON_ERR_SYSTEM, "why");
+    horon_host_post_abort(hosts[1], &error);
     horon_host_tell_departures(hosts[1], &own, true);
-    assert_true(horon_host_aborted(hosts[1], &error));
-    assert_false(horon_host_aborted(hosts[0], &error));
+    assert_true(horon_host_aborted(hosts[1], 2, &error));
+    assert_false(horon_host_aborted(hosts[0], 2, &error));
     assert_false(horon_host_see_departures(hosts[0], 1, &version, &news, &left));
     version = 0;
     hosts[0]->generation = hosts[1]->generation;

@@ -251,7 +251,7 @@ static void test_teams_without_a_lost_rank_go_on(void **state)
             run_one(without, HORON_ALLGATHER, 13, false);
             for (int rank = 0; rank < world->size; rank++) /* the job contains it */
                 if (rank != lost)
-                    assert_int_equal(horon_engine_failure(world->ranks[rank].engine, NULL),
+                    assert_int_equal(world_failure(world->ranks[rank].engine, NULL),
                                      HORON_ERR_PEER_LOST);
             run_free(&well);
             run_free(&ill);
@@ -281,7 +281,7 @@ static void test_teams_keep_a_mistake_to_themselves(void **state)
             assert_int_equal(wrong.requests[member]->status, HORON_ERR_MISMATCH);
         run_one(good, HORON_ALLREDUCE, COUNT_MAX, true);
         run_one(good, HORON_ALLREDUCE, COUNT_MAX, false);
-        assert_int_equal(horon_engine_failure(world->ranks[0].engine, NULL), HORON_OK);
+        assert_int_equal(world_failure(world->ranks[0].engine, NULL), HORON_OK);
         run_free(&wrong);
         world_team_destroy(bad);
         world_team_destroy(good);
@@ -371,7 +371,7 @@ static void test_teams_without_room_for_an_arena_fail_alone(void **state)
                 assert_non_null(strstr(run.requests[member]->error_text, "no room for an arena"));
             }
             run_one(good, HORON_ALLREDUCE, COUNT_MAX, named);
-            assert_int_equal(horon_engine_failure(world->ranks[0].engine, NULL), HORON_OK);
+            assert_int_equal(world_failure(world->ranks[0].engine, NULL), HORON_OK);
             run_free(&run);
             world_team_destroy(bad);
             world_team_destroy(good);

@@ -17,6 +17,21 @@
 /* Turns of a whole world without any movement after which it counts as hung. */
 #define QUIET_TURNS 2000
 
+horon_status_t world_failure(const struct horon_engine *engine, const char **text_out)
+{
+    const struct horon_error *failure = horon_engine_failure(engine);
+    if (failure && text_out)
+        *text_out = failure->text;
+    return failure ? failure->status : HORON_OK;
+}
+
+void world_fail(struct horon_engine *engine, horon_status_t status, const char *text)
+{
+    struct horon_error why;
+    horon_error_set(&why, status, "%s", text);
+    horon_engine_fail(engine, &why);
+}
+
 uint64_t world_random(struct world *world)
 {
     /* splitmix64, Steele et al., 2014 */

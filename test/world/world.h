@@ -76,6 +76,11 @@ void world_release(struct horon_request *request);
  * @return false if nothing moved for long: they hang */
 bool world_turn_until(struct world *world, struct horon_request *const *requests, size_t count);
 
+/** Why the job failed as an engine sees it, or OK. @p text_out may be NULL. */
+horon_status_t world_failure(const struct horon_engine *engine, const char **text_out);
+/** Fails all of an engine's teams, as horon_engine_fail(). */
+void world_fail(struct horon_engine *engine, horon_status_t status, const char *text);
+
 /** The next number of the world's seed. */
 uint64_t world_random(struct world *world);
 

@@ -188,7 +188,8 @@ static struct horon_store_letter *answer_letter(const struct session *session)
 
 static void complete_round(struct session *session)
 {
-    static const struct horon_error no_memory = {HORON_ERR_MEMORY, "the store is out of memory"};
+    static const struct horon_error no_memory = {.status = HORON_ERR_MEMORY,
+                                                 .text = "the store is out of memory"};
     struct horon_store_letter *letter = answer_letter(session);
     bool last = true;
     if (!letter) {

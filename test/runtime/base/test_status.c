@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Statuses and their texts; errors with a reason, cut to fit. */
 #undef NDEBUG
+#include "codec.h"
 #include "status.h"
 
 #include <errno.h>
@@ -55,6 +56,87 @@ static void test_status_of_a_peer_is_a_failure(void **state)
             assert_int_equal(horon_status_from_peer((uint32_t)map[i].value), map[i].value);
     for (size_t i = 0; i < sizeof none / sizeof none[0]; i++)
         assert_int_equal(horon_status_from_peer((uint32_t)none[i]), HORON_ERR_PROTO);
+}
+
+static const struct {
+    const char *name, *text;
+    int value;
+} causes[] = {
+#define ROW(name, value, text) {#name, text, value},
+    HORON_CAUSE_MAP(ROW)
+#undef ROW
+};
+#define CAUSE_ROWS (sizeof causes / sizeof causes[0])
+
+static void test_cause_every_one_has_a_text_of_its_own(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < CAUSE_ROWS; i++) {
+        assert_int_equal(causes[i].value, i); /* no number is left out, and none comes twice */
+        assert_string_equal(horon_cause_text((horon_cause_t)i), causes[i].text);
+        for (size_t k = 0; k < i; k++)
+            assert_string_not_equal(causes[k].text, causes[i].text);
+    }
+    assert_string_equal(horon_cause_text((horon_cause_t)CAUSE_ROWS), "unknown cause");
+    assert_string_equal(horon_cause_text((horon_cause_t)-1), "unknown cause");
+}
+
+static void test_cause_every_failure_has_a_usual_one(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < MAP_ROWS; i++) {
+        const horon_status_t status = (horon_status_t)map[i].value;
+        const struct horon_blame blame = horon_blame_of(status);
+        assert_int_equal(blame.cause != HORON_CAUSE_NONE, status < 0);
+        assert_int_equal(blame.rank, -1);
+        assert_int_equal(blame.other_rank, -1);
+    }
+}
+
+static void test_status_error_blames_the_lower_of_two_first(void **state)
+{
+    struct horon_error error = {0};
+    (void)state;
+    horon_error_blame(NULL, HORON_CAUSE_DIED, 1, 2);
+    for (int turn = 0; turn < 2; turn++) {
+        horon_error_set(&error, HORON_ERR_MISMATCH, "why");
+        assert_int_equal(error.blame.rank, -1); /* of the time before */
+        horon_error_blame_both(&error, HORON_CAUSE_GROUP, turn ? 7 : 3, turn ? 3 : 7);
+        assert_int_equal(error.blame.cause, HORON_CAUSE_GROUP);
+        assert_int_equal(error.blame.rank, 3);
+        assert_int_equal(error.blame.other_rank, 7);
+    }
+}
+
+static void test_status_error_travels_whole_or_not_at_all(void **state)
+{
+    uint8_t bytes[HORON_ERROR_WIRE_BYTES_MAX];
+    struct horon_error sent, got;
+    (void)state;
+    for (size_t length = 1; length < HORON_ERROR_TEXT_BYTES; length += 146) {
+        char text[HORON_ERROR_TEXT_BYTES] = "";
+        memset(text, 'x', length);
+        horon_error_set(&sent, HORON_ERR_MISMATCH, "%s", text);
+        horon_error_blame(&sent, HORON_CAUSE_VERB, 0, 16);
+        struct horon_writer out = horon_writer_over(bytes, sizeof bytes);
+        horon_error_write(&out, &sent);
+        assert_true(out.ok);
+        for (size_t bytes_read = 0; bytes_read < out.used; bytes_read++) {
+            struct horon_reader cut = horon_reader_over(bytes, bytes_read);
+            horon_error_read(&cut, 17, &got);
+            assert_false(cut.ok);
+        }
+        struct horon_reader in = horon_reader_over(bytes, out.used);
+        horon_error_read(&in, 17, &got);
+        assert_true(horon_reader_finished(&in));
+        assert_int_equal(got.status, sent.status);
+        assert_memory_equal(&got.blame, &sent.blame, sizeof got.blame);
+        assert_string_equal(got.text, sent.text);
+        in = horon_reader_over(bytes, out.used);
+        horon_error_read(&in, 16, &got); /* in a smaller job there is no rank 16 */
+        assert_true(horon_reader_finished(&in));
+        assert_int_equal(got.blame.other_rank, -1);
+    }
 }
 
 static void test_status_error_holds_text_and_returns_its_status(void **state)
@@ -129,6 +211,10 @@ int main(void)
         cmocka_unit_test(test_status_every_one_has_a_text_of_its_own),
         cmocka_unit_test(test_status_of_no_name_is_unknown),
         cmocka_unit_test(test_status_of_a_peer_is_a_failure),
+        cmocka_unit_test(test_cause_every_one_has_a_text_of_its_own),
+        cmocka_unit_test(test_cause_every_failure_has_a_usual_one),
+        cmocka_unit_test(test_status_error_blames_the_lower_of_two_first),
+        cmocka_unit_test(test_status_error_travels_whole_or_not_at_all),
         cmocka_unit_test(test_status_error_holds_text_and_returns_its_status),
         cmocka_unit_test(test_status_error_text_of_any_length_is_cut),
         cmocka_unit_test(test_status_copied_text_is_cut_and_ended),

@@ -26,17 +26,26 @@ struct message {
     size_t used;
 };
 
-static struct message abort_message(uint32_t status, const char *text)
+static struct message blaming_message(uint32_t status, uint8_t cause, uint32_t rank,
+                                      uint32_t other_rank, const char *text)
 {
     struct message message = {0};
     struct horon_writer out = horon_writer_over(message.bytes, sizeof message.bytes);
     horon_write_u8(&out, HORON_CONTROL_ABORT);
     horon_write_varint(&out, 0); /* the job */
     horon_write_u32(&out, status);
+    horon_write_u8(&out, cause);
+    horon_write_u32(&out, rank);
+    horon_write_u32(&out, other_rank);
     horon_write_string(&out, text);
     assert_true(out.ok);
     message.used = out.used;
     return message;
+}
+
+static struct message abort_message(uint32_t status, const char *text)
+{
+    return blaming_message(status, HORON_CAUSE_NONE, UINT32_MAX, UINT32_MAX, text);
 }
 
 static struct message departure_message(uint8_t kind, uint64_t ended, uint32_t culprit)
@@ -90,10 +99,10 @@ static void expect_sense_in_whole_only(const struct message *message)
     for (size_t bytes = 0; bytes < message->used; bytes++)
         assert_int_equal(hear(world, PEER, message->bytes, bytes), HORON_ERR_PROTO);
     assert_int_equal(hear(world, PEER, message->bytes, message->used + 1), HORON_ERR_PROTO);
-    assert_int_equal(horon_engine_failure(engine, NULL), HORON_OK);
+    assert_int_equal(world_failure(engine, NULL), HORON_OK);
     assert_false(has_left(world, PEER) || knows_of_departures(world));
     assert_int_equal(hear(world, PEER, message->bytes, message->used), HORON_OK);
-    assert_true(horon_engine_failure(engine, NULL) != HORON_OK || knows_of_departures(world));
+    assert_true(world_failure(engine, NULL) != HORON_OK || knows_of_departures(world));
     assert_int_equal(has_left(world, PEER), message->bytes[0] == HORON_CONTROL_END);
     world_destroy(world);
 }
@@ -122,7 +131,7 @@ static void test_control_kind_that_is_none_is_refused(void **state)
         }
     }
     assert_int_equal(hear(world, PEER, NULL, 0), HORON_ERR_PROTO);
-    assert_int_equal(horon_engine_failure(world->ranks[0].engine, NULL), HORON_OK);
+    assert_int_equal(world_failure(world->ranks[0].engine, NULL), HORON_OK);
     world_destroy(world);
 }
 
@@ -147,12 +156,42 @@ static void test_control_abort_fails_with_its_status_and_text(void **state)
         struct message second = abort_message((uint32_t)HORON_ERR_TIMEOUT, "another");
         assert_int_equal(hear(world, PEER, first.bytes, first.used), HORON_OK);
         assert_int_equal(hear(world, PEER, second.bytes, second.used), HORON_OK);
-        assert_int_equal(horon_engine_failure(world->ranks[0].engine, &text), cases[i].status);
+        assert_int_equal(world_failure(world->ranks[0].engine, &text), cases[i].status);
         assert_string_equal(text, "rank 2 (host-2): the first reason");
         for (int turn = 0; turn < 60; turn++) /* it is passed on, to rank 2 by this one */
             horon_engine_progress(world->ranks[turn % 3].engine);
-        assert_int_equal(horon_engine_failure(world->ranks[2].engine, &text), cases[i].status);
+        assert_int_equal(world_failure(world->ranks[2].engine, &text), cases[i].status);
         assert_string_equal(text, "rank 2 (host-2): the first reason");
+        world_destroy(world);
+    }
+}
+
+static void test_control_abort_blames_what_can_be(void **state)
+{
+    static const struct {
+        uint8_t cause;
+        uint32_t rank, other_rank;
+        struct horon_blame blame;
+    } cases[] = {
+        {HORON_CAUSE_DIED, 2, UINT32_MAX, {HORON_CAUSE_DIED, 2, -1}},
+        {HORON_CAUSE_ORDER, 0, 2, {HORON_CAUSE_ORDER, 0, 2}},
+        {HORON_CAUSE_CLOSED + 1, 3, 0x80000000, {HORON_CAUSE_SILENT, -1, -1}},
+        {255, UINT32_MAX - 1, 1, {HORON_CAUSE_SILENT, -1, 1}},
+        {HORON_CAUSE_NONE, 1, 3, {HORON_CAUSE_SILENT, 1, -1}},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct world *world = world_create(hosts, 3, NULL, i);
+        struct message message = blaming_message((uint32_t)HORON_ERR_PEER_LOST, cases[i].cause,
+                                                 cases[i].rank, cases[i].other_rank, "the reason");
+        assert_int_equal(hear(world, PEER, message.bytes, message.used), HORON_OK);
+        for (int turn = 0; turn < 60; turn++)
+            horon_engine_progress(world->ranks[turn % 3].engine);
+        for (int rank = 0; rank < 3; rank += 2) { /* this one, and one that it told */
+            const struct horon_error *why = horon_engine_failure(world->ranks[rank].engine);
+            assert_non_null(why);
+            assert_memory_equal(&why->blame, &cases[i].blame, sizeof why->blame);
+        }
         world_destroy(world);
     }
 }
@@ -169,9 +208,9 @@ static void test_control_abort_without_a_readable_reason_is_refused(void **state
     message = abort_message((uint32_t)HORON_ERR_SYSTEM, "");
     assert_int_equal(hear(world, PEER, message.bytes, message.used), HORON_ERR_PROTO);
     message = abort_message((uint32_t)HORON_ERR_SYSTEM, "abc");
-    message.bytes[8] = 0; /* a text that ends in its middle */
+    message.bytes[17] = 0; /* a text that ends in its middle */
     assert_int_equal(hear(world, PEER, message.bytes, message.used), HORON_ERR_PROTO);
-    assert_int_equal(horon_engine_failure(world->ranks[0].engine, NULL), HORON_OK);
+    assert_int_equal(world_failure(world->ranks[0].engine, NULL), HORON_OK);
     text[HORON_ERROR_TEXT_BYTES - 1] = 0; /* the longest */
     message = abort_message((uint32_t)HORON_ERR_SYSTEM, text);
     assert_int_equal(hear(world, PEER, message.bytes, message.used), HORON_OK);
@@ -280,7 +319,7 @@ static void test_control_of_the_coordinator_is_nothing_to_a_failed_engine(void *
     static const uint8_t nonsense[] = {HORON_CONTROL_COORDINATOR, 0, 0xff, 0xff, 0xff};
     (void)state;
     struct world *world = world_create(hosts, 3, NULL, 1);
-    horon_engine_fail(world->ranks[0].engine, HORON_ERR_SYSTEM, "why");
+    world_fail(world->ranks[0].engine, HORON_ERR_SYSTEM, "why");
     assert_int_equal(hear(world, PEER, nonsense, sizeof nonsense), HORON_OK);
     world_destroy(world);
 }
@@ -291,6 +330,7 @@ int main(void)
         cmocka_unit_test(test_control_message_makes_sense_in_whole_only),
         cmocka_unit_test(test_control_kind_that_is_none_is_refused),
         cmocka_unit_test(test_control_abort_fails_with_its_status_and_text),
+        cmocka_unit_test(test_control_abort_blames_what_can_be),
         cmocka_unit_test(test_control_abort_without_a_readable_reason_is_refused),
         cmocka_unit_test(test_control_goodbye_that_blames_none_is_refused),
         cmocka_unit_test(test_control_goodbyes_are_merged_in_any_order),

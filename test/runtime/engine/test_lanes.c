@@ -166,7 +166,7 @@ static void test_lanes_output_that_is_not_given_fails_there_alone(void **state)
             assert_non_null(strstr(requests[1]->error_text, "no memory for the "));
             for (int rank = 0; rank < RANKS; rank++) {
                 assert_int_equal(requests[rank]->status, rank == 1 ? HORON_ERR_MEMORY : HORON_OK);
-                assert_int_equal(horon_engine_failure(world->ranks[rank].engine, NULL), HORON_OK);
+                assert_int_equal(world_failure(world->ranks[rank].engine, NULL), HORON_OK);
                 world_release(requests[rank]);
             }
             world_destroy(world);
@@ -246,7 +246,7 @@ static void test_lanes_failure_ends_all_of_every_kind(void **state)
             requests[i] = world_submit(world, 0, &desc);
         }
         turn(world, 10);
-        horon_engine_fail(world->ranks[1].engine, HORON_ERR_PEER_LOST, "rank 7 (x) is gone");
+        world_fail(world->ranks[1].engine, HORON_ERR_PEER_LOST, "rank 7 (x) is gone");
         assert_true(world_turn_until(world, requests, 4));
         for (int i = 0; i < 4; i++) {
             char expected[64];

@@ -60,7 +60,7 @@ static void local_death(struct horon_engine *engine, struct horon_request *reque
 static void fail_it(struct horon_engine *engine, struct horon_request *request)
 {
     (void)request;
-    horon_engine_fail(engine, HORON_ERR_SYSTEM, "why");
+    world_fail(engine, HORON_ERR_SYSTEM, "why");
 }
 
 static void ask(struct horon_engine *engine, struct horon_request *request)

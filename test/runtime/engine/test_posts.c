@@ -424,7 +424,7 @@ static void test_posts_after_the_failure_end_with_its_reason(void **state)
     float x = 1;
     struct horon_request *before = submit_sum(world, 0, "x", &x);
     turn(world, 2);
-    horon_engine_fail(world->ranks[0].engine, HORON_ERR_SYSTEM, "the disk is full");
+    world_fail(world->ranks[0].engine, HORON_ERR_SYSTEM, "the disk is full");
     struct horon_request *after[2] = {submit_sum(world, 0, "y", &x),
                                       submit_sum(world, 0, NULL, &x)};
     post_cancel(world, 0, after[0]); /* of one that has failed already, when it is taken */

@@ -471,7 +471,7 @@ static void test_store_too_many_open_sessions_are_refused(void **state)
 
 static void test_store_failed_by_launcher_tells_all(void **state)
 {
-    static const struct horon_error why = {HORON_ERR_PEER_LOST, "rank 2 died"};
+    static const struct horon_error why = {.status = HORON_ERR_PEER_LOST, .text = "rank 2 died"};
     struct world world;
     (void)state;
     world_init(&world, 3);

@@ -152,7 +152,8 @@ static void test_wrapped_session_goes_through_all_its_rounds(void **state)
 
 static void test_wrapped_session_fails_with_the_reason_of_a_rank(void **state)
 {
-    static const struct horon_error why = {HORON_ERR_MEMORY, "rank 1 (here): no memory"};
+    static const struct horon_error why = {.status = HORON_ERR_MEMORY,
+                                           .text = "rank 1 (here): no memory"};
     struct scene scene;
     struct horon_error error = {0};
     (void)state;
