@@ -126,10 +126,8 @@ def test_options_page_is_what_the_program_prints():
 def test_options_named_in_documents_exist():
     known = {f"HORON_{name}" for name in table()}
     header = set(re.findall(r"\bHORON_[A-Z0-9_]+", tree.text("include/horon/horon.h")))
-    statuses = {
-        f"HORON_{name}"
-        for name in re.findall(r"X\((\w+), -?\d", tree.text("include/horon/horon.h"))
-    }
+    rows = re.findall(r"X\((\w+), -?\d", tree.text("include/horon/horon.h"))
+    enums = {f"HORON_{prefix}{name}" for name in rows for prefix in ("", "CAUSE_")}
     boot = {
         name
         for path in tree.files(".c", ".h", under=("runtime/boot", "tools/horonrun"))
@@ -138,7 +136,7 @@ def test_options_named_in_documents_exist():
     wrong = []
     for name in [*tree.files(".md"), *tree.files(".md", under=("*.md",))]:
         for word in re.findall(r"\bHORON_[A-Z0-9_]+\b", tree.text(name)):
-            if word not in known | header | statuses | boot and not NOT_OPTIONS.match(word):
+            if word not in known | header | enums | boot and not NOT_OPTIONS.match(word):
                 wrong.append(f"{name}: {word}")
     tree.assert_none(sorted(set(wrong)), "names in documents that nothing knows")
 

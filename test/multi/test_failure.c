@@ -1,0 +1,490 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Failures as data: every cause that ranks can bring about happens here between processes, over
+ * shared memory and over connections, and every rank that it concerns is told the same cause,
+ * ranks, host and name.
+ */
+#undef NDEBUG
+#include "multi/job.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define REPORT_MS 60000 /* only a failure of the test reaches it */
+
+static const char *const over_memory[] = {NULL};
+static const char *const over_tcp[] = {"SHM=0", NULL};
+
+static const horon_descriptor_t barrier = {sizeof barrier, .verb = HORON_BARRIER, .prescale = 1,
+                                           .postscale = 1};
+
+static void say(const horon_failure_t *failure, struct job_report *report)
+{
+    report->status = failure->status;
+    snprintf(report->text, sizeof report->text, "%s; rank %d on '%s', other rank %d, name '%s'",
+             horon_cause_text((horon_cause_t)failure->cause), failure->rank, failure->host,
+             failure->other_rank, failure->name);
+}
+
+/* A request that fails is waited for, told of, and released. */
+static void wait_to_fail(horon_context_t *ctx, horon_request_t *request, struct job_report *report)
+{
+    horon_failure_t failure = HORON_FAILURE_INIT;
+    const horon_status_t status = horon_wait(request, HORON_HOST_DONE, -1);
+    RANK_MUST(status < 0);
+    RANK_MUST(horon_request_failure(request, &failure) == HORON_OK);
+    RANK_MUST(failure.status == status);
+    RANK_MUST(strcmp(failure.text, horon_request_error(request)) == 0);
+    say(&failure, report);
+    horon_release(request);
+}
+
+static void submit_to_fail(horon_context_t *ctx, const horon_descriptor_t *desc,
+                           struct job_report *report)
+{
+    horon_request_t *request;
+    RANK_MUST(horon_submit(ctx, desc, &request) == HORON_OK);
+    wait_to_fail(ctx, request, report);
+}
+
+static void run_to_fail(horon_context_t *ctx, const horon_descriptor_t *desc, int64_t timeout_ms,
+                        struct job_report *report)
+{
+    horon_failure_t failure = HORON_FAILURE_INIT;
+    char text[HORON_ERROR_TEXT_BYTES];
+    const horon_status_t status = horon_run(ctx, desc, timeout_ms, text, sizeof text);
+    RANK_MUST(horon_last_failure(ctx, &failure) == HORON_OK);
+    RANK_MUST(status < 0);
+    RANK_MUST(failure.status == status);
+    RANK_MUST(strcmp(failure.text, text) == 0);
+    RANK_MUST(strcmp(failure.text, horon_last_error(ctx)) == 0);
+    say(&failure, report);
+}
+
+static void differ_in_verb(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    float data[4] = {0};
+    horon_descriptor_t desc = job_sum("x", data, 4, 0);
+    (void)arg;
+    if (horon_rank(ctx) == 1)
+        desc.verb = HORON_BROADCAST;
+    if (horon_rank(ctx) == 0) /* both ways of asking */
+        run_to_fail(ctx, &desc, -1, report);
+    else
+        submit_to_fail(ctx, &desc, report);
+}
+
+static void differ_in_count(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    float data[4] = {0};
+    (void)arg;
+    const horon_descriptor_t desc = job_sum("x", data, horon_rank(ctx) == 2 ? 3 : 4, 0);
+    submit_to_fail(ctx, &desc, report);
+}
+
+/* The one whose member of the group the others submit alone. */
+static void differ_in_group(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    float data[2] = {0};
+    const horon_descriptor_t descs[] = {job_sum("x", &data[0], 1, 0), job_sum("y", &data[1], 1, 0)};
+    horon_request_t *requests[2];
+    horon_failure_t failure = HORON_FAILURE_INIT;
+    (void)arg;
+    if (horon_rank(ctx) != 1) {
+        submit_to_fail(ctx, &descs[0], report);
+        RANK_MUST(horon_run(ctx, &barrier, -1, NULL, 0) == HORON_OK); /* "y" has ended, too */
+        return;
+    }
+    RANK_MUST(horon_submit_group(ctx, descs, 2, requests) == HORON_OK);
+    RANK_MUST(horon_wait_all(requests, 2, HORON_HOST_DONE, -1) == HORON_ERR_MISMATCH);
+    RANK_MUST(horon_request_failure(requests[1], &failure) == HORON_OK);
+    RANK_MUST(failure.cause == HORON_CAUSE_GROUP);
+    RANK_MUST(failure.rank == 1 || failure.other_rank == 1);
+    RANK_MUST(strcmp(failure.name, "y") == 0);
+    RANK_MUST(horon_request_failure(requests[0], &failure) == HORON_OK);
+    RANK_MUST(horon_run(ctx, &barrier, -1, NULL, 0) == HORON_OK);
+    say(&failure, report);
+    horon_release(requests[0]);
+    horon_release(requests[1]);
+}
+
+static void differ_in_order(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    float data[4] = {0};
+    horon_descriptor_t desc = job_sum(NULL, data, 4, HORON_IN_ORDER);
+    (void)arg;
+    if (horon_rank(ctx) == 1)
+        desc.redop = HORON_MAX;
+    run_to_fail(ctx, &desc, -1, report);
+}
+
+/* Rank 1 does something once the others have submitted what they then wait for; that may be so soon
+ * that the barrier fails, too. */
+static void wait_for_rank_1(horon_context_t *ctx, struct job_report *report)
+{
+    float data = 0;
+    horon_request_t *request;
+    const horon_descriptor_t desc = job_sum("x", &data, 1, 0);
+    RANK_MUST(horon_submit(ctx, &desc, &request) == HORON_OK);
+    (void)horon_run(ctx, &barrier, -1, NULL, 0);
+    wait_to_fail(ctx, request, report);
+}
+
+static void lose_one(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    (void)arg;
+    if (horon_rank(ctx) != 1) {
+        wait_for_rank_1(ctx, report);
+        return;
+    }
+    RANK_MUST(horon_run(ctx, &barrier, -1, NULL, 0) == HORON_OK);
+    raise(SIGKILL);
+}
+
+static void exit_one(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    (void)arg;
+    if (horon_rank(ctx) != 1) {
+        wait_for_rank_1(ctx, report);
+        return;
+    }
+    RANK_MUST(horon_run(ctx, &barrier, -1, NULL, 0) == HORON_OK);
+    RANK_MUST(horon_context_exit(ctx, "the dog ate it") == HORON_OK);
+    horon_failure_t failure = HORON_FAILURE_INIT;
+    RANK_MUST(horon_run(ctx, &barrier, -1, NULL, 0) == HORON_ERR_PEER_LOST);
+    RANK_MUST(horon_last_failure(ctx, &failure) == HORON_OK);
+    RANK_MUST(strcmp(failure.name, "") == 0); /* it was refused for what happened before */
+    failure.name = "x";
+    say(&failure, report);
+}
+
+static void leave_one(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    (void)arg;
+    if (horon_rank(ctx) != 1)
+        wait_for_rank_1(ctx, report);
+    else
+        RANK_MUST(horon_run(ctx, &barrier, -1, NULL, 0) == HORON_OK);
+}
+
+/* The one that gave up tells by its call, the others by an operation that never began. */
+static void give_one_up(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    float data = 0;
+    horon_request_t *request;
+    const horon_descriptor_t desc = job_sum(NULL, &data, 1, HORON_IN_ORDER);
+    const horon_descriptor_t both = job_sum("both", &data, 1, 0);
+    (void)arg;
+    if (horon_rank(ctx) == 0) {
+        RANK_MUST(horon_run(ctx, &both, -1, NULL, 0) == HORON_OK);
+        run_to_fail(ctx, &desc, 20, report);
+        return;
+    }
+    RANK_MUST(horon_submit(ctx, &barrier, &request) == HORON_OK);
+    (void)horon_run(ctx, &both, -1, NULL, 0);
+    wait_to_fail(ctx, request, report);
+}
+
+/* What every rank says, but for the one that is gone or has left. */
+static const struct {
+    job_work_fn_t work;
+    int size;
+    horon_status_t status;
+    horon_cause_t cause;
+    int rank;
+    bool differs; /* from another one, whichever is first to meet it */
+    bool silent;  /* the rank has nothing to say */
+    const char *name;
+} cases[] = {
+    {differ_in_verb, 3, HORON_ERR_MISMATCH, HORON_CAUSE_VERB, 1, true, false, "x"},
+    {differ_in_count, 3, HORON_ERR_MISMATCH, HORON_CAUSE_DESCRIPTION, 2, true, false, "x"},
+    {differ_in_group, 3, HORON_ERR_MISMATCH, HORON_CAUSE_GROUP, 1, true, false, "x"},
+    {differ_in_order, 2, HORON_ERR_MISMATCH, HORON_CAUSE_ORDER, 1, true, false, ""},
+    {lose_one, 3, HORON_ERR_PEER_LOST, HORON_CAUSE_DIED, 1, false, true, "x"},
+    {exit_one, 3, HORON_ERR_PEER_LOST, HORON_CAUSE_EXITING, 1, false, false, "x"},
+    {leave_one, 3, HORON_ERR_CLOSED, HORON_CAUSE_LEFT, 1, false, true, "x"},
+};
+
+static void expect_said(const struct job *job, const struct job_report *report,
+                        horon_status_t status, const horon_failure_t *expected)
+{
+    struct job_report whole;
+    horon_failure_t failure = *expected;
+    failure.host = job->host;
+    say(&failure, &whole);
+    if (report->status != (int32_t)status || strcmp(report->text, whole.text) != 0)
+        fail_msg("%d %s, not %s", report->status, report->text, whole.text);
+}
+
+/* The rank that differs and the one that met it: the lower one first. */
+static void pair_with(int rank, int other, horon_failure_t *expected)
+{
+    expected->rank = rank < other ? rank : other;
+    expected->other_rank = rank < other ? other : rank;
+}
+
+static void expect_case(size_t i, const char *const *settings)
+{
+    struct job job;
+    horon_failure_t expected = HORON_FAILURE_INIT;
+    bool begun = false;
+    expected.cause = (int32_t)cases[i].cause;
+    expected.rank = cases[i].rank;
+    expected.name = cases[i].name;
+    job_start(&job, cases[i].size, settings, cases[i].work, NULL);
+    for (int rank = 0; rank < job.size; rank++) {
+        struct job_report report;
+        if (rank == cases[i].rank && cases[i].silent)
+            continue;
+        assert_int_equal(job_report_of(&job, rank, REPORT_MS, &report), 0);
+        for (int other = 0; cases[i].differs && !begun && other < job.size; other++) {
+            char pair[64];
+            if (other == cases[i].rank)
+                continue;
+            pair_with(cases[i].rank, other, &expected);
+            snprintf(pair, sizeof pair, "other rank %d,", expected.other_rank);
+            if (strstr(report.text, pair))
+                break;
+        }
+        begun = true; /* and all say what the first one said */
+        expect_said(&job, &report, cases[i].status, &expected);
+    }
+    assert_int_equal(job_end(&job, REPORT_MS), 0);
+}
+
+static void expect_all(const char *const *settings)
+{
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        expect_case(i, settings);
+}
+
+static void test_failure_is_the_same_data_on_all_ranks(void **state)
+{
+    (void)state;
+    expect_all(over_memory);
+}
+
+static void test_failure_is_the_same_data_over_tcp(void **state)
+{
+    (void)state;
+    expect_all(over_tcp);
+}
+
+static void test_failure_of_a_time_limit_names_both_sides(void **state)
+{
+    static const char *const names[] = {"", "horon.barrier.0"};
+    struct job job;
+    struct job_report report;
+    horon_failure_t expected = HORON_FAILURE_INIT;
+    (void)state;
+    expected.cause = HORON_CAUSE_TIME_LIMIT;
+    expected.rank = 0;
+    expected.other_rank = 1;
+    job_start(&job, 2, NULL, give_one_up, NULL);
+    for (int rank = 0; rank < 2; rank++) {
+        expected.name = names[rank];
+        assert_int_equal(job_report_of(&job, rank, REPORT_MS, &report), 0);
+        expect_said(&job, &report, HORON_ERR_TIMEOUT, &expected);
+    }
+    assert_int_equal(job_end(&job, REPORT_MS), 0);
+}
+
+/* ---- what concerns one rank alone ----------------------------------------------------------- */
+
+static void expect_last(horon_context_t *ctx, horon_status_t status, horon_cause_t cause, int rank,
+                        const char *name, struct job_report *report)
+{
+    horon_failure_t failure = HORON_FAILURE_INIT;
+    RANK_MUST(horon_last_failure(ctx, &failure) == HORON_OK);
+    RANK_MUST(failure.status == status);
+    RANK_MUST(failure.cause == (int32_t)cause);
+    RANK_MUST(failure.rank == rank && failure.other_rank == -1);
+    RANK_MUST(strcmp(failure.host, rank < 0 ? "" : horon_host_name(ctx, 0)) == 0);
+    RANK_MUST(strcmp(failure.name, name) == 0);
+    RANK_MUST(strcmp(failure.text, horon_last_error(ctx)) == 0);
+}
+
+static void be_refused(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    float data = 0;
+    horon_request_t *request, *second, *third;
+    horon_failure_t failure = HORON_FAILURE_INIT;
+    const char *own = horon_rank(ctx) == 0 ? "of 0" : "of 1"; /* which the other never has */
+    horon_descriptor_t desc = job_sum(own, &data, 1, 0);
+    (void)arg;
+    RANK_MUST(horon_submit(ctx, &desc, &request) == HORON_OK);
+    expect_last(ctx, HORON_OK, HORON_CAUSE_NONE, -1, "", report);
+    RANK_MUST(horon_request_failure(request, &failure) == HORON_ERR_INVALID); /* in flight */
+    expect_last(ctx, HORON_ERR_INVALID, HORON_CAUSE_ARGUMENT, -1, "", report);
+    RANK_MUST(horon_submit(ctx, &desc, &second) == HORON_ERR_DUPLICATE);
+    expect_last(ctx, HORON_ERR_DUPLICATE, HORON_CAUSE_ARGUMENT, -1, own, report);
+    desc.name = "y";
+    RANK_MUST(horon_submit(ctx, &desc, &second) == HORON_OK);
+    desc.name = "z";
+    RANK_MUST(horon_submit(ctx, &desc, &third) == HORON_ERR_MEMORY); /* INFLIGHT_MAX */
+    expect_last(ctx, HORON_ERR_MEMORY, HORON_CAUSE_RESOURCE, -1, "", report);
+    desc.verb = 99;
+    RANK_MUST(horon_submit(ctx, &desc, &third) == HORON_ERR_INVALID);
+    expect_last(ctx, HORON_ERR_INVALID, HORON_CAUSE_ARGUMENT, -1, "", report);
+    RANK_MUST(horon_wait(second, HORON_HOST_DONE, -1) == HORON_OK);
+    horon_release(second);
+    RANK_MUST(horon_cancel(request) == HORON_OK);
+    expect_last(ctx, HORON_OK, HORON_CAUSE_NONE, -1, "", report);
+    RANK_MUST(horon_wait(request, HORON_HOST_DONE, -1) == HORON_ERR_CANCELLED);
+    RANK_MUST(horon_request_failure(request, &failure) == HORON_OK);
+    RANK_MUST(failure.status == HORON_ERR_CANCELLED && failure.cause == HORON_CAUSE_CANCELLED);
+    RANK_MUST(failure.rank == horon_rank(ctx) && strcmp(failure.name, own) == 0);
+    horon_release(request);
+    desc = job_sum("late", &data, 1, 0);
+    if (horon_rank(ctx) == 0) {
+        RANK_MUST(horon_run(ctx, &desc, 20, NULL, 0) == HORON_ERR_TIMEOUT);
+        RANK_MUST(horon_last_failure(ctx, &failure) == HORON_OK);
+        RANK_MUST(failure.cause == HORON_CAUSE_TIME_LIMIT && failure.rank == 0);
+        RANK_MUST(failure.other_rank == 1 && strcmp(failure.name, "late") == 0);
+    }
+    RANK_MUST(horon_run(ctx, &barrier, -1, NULL, 0) == HORON_OK);
+    expect_last(ctx, HORON_OK, HORON_CAUSE_NONE, -1, "", report);
+}
+
+static void test_failure_of_a_refused_call_is_told(void **state)
+{
+    static const char *const settings[] = {"INFLIGHT_MAX=2", NULL};
+    (void)state;
+    job_run(2, settings, be_refused, NULL);
+}
+
+static void gather_too_much(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    float data[3] = {0}, all[6];
+    horon_request_t *request;
+    horon_failure_t failure = HORON_FAILURE_INIT;
+    horon_descriptor_t desc = job_sum("x", data, 3, 0);
+    (void)arg;
+    desc.verb = HORON_ALLGATHER;
+    desc.dst = all;
+    desc.dst_count = horon_rank(ctx) == 1 ? 5 : 6;
+    RANK_MUST(horon_submit(ctx, &desc, &request) == HORON_OK);
+    const horon_status_t status = horon_wait(request, HORON_HOST_DONE, -1);
+    RANK_MUST(horon_request_failure(request, &failure) == HORON_OK);
+    RANK_MUST(failure.status == status);
+    RANK_MUST(failure.cause == (horon_rank(ctx) == 1 ? HORON_CAUSE_RESOURCE : HORON_CAUSE_NONE));
+    RANK_MUST(failure.rank == (horon_rank(ctx) == 1 ? 1 : -1));
+    horon_release(request);
+}
+
+static void test_failure_for_want_of_room_concerns_one_rank(void **state)
+{
+    (void)state;
+    job_run(2, NULL, gather_too_much, NULL);
+}
+
+/* ---- of a context, in this process ---------------------------------------------------------- */
+
+static void expect_no_context(const char *const *settings, int size, horon_status_t status,
+                              horon_cause_t cause)
+{
+    horon_options_t options = HORON_OPTIONS_INIT;
+    horon_failure_t failure = HORON_FAILURE_INIT;
+    horon_context_t *ctx = NULL;
+    char text[HORON_ERROR_TEXT_BYTES];
+    options.rank = 0;
+    options.size = size;
+    options.settings = settings;
+    assert_int_equal(horon_context_create(&options, &ctx, text, sizeof text), status);
+    assert_int_equal(horon_last_failure(NULL, &failure), HORON_OK);
+    assert_int_equal(failure.status, status);
+    assert_int_equal(failure.cause, cause);
+    assert_string_equal(failure.text, text);
+    assert_string_equal(failure.host, "");
+}
+
+static void test_failure_of_a_creation_is_told(void **state)
+{
+    static const char *const wrong[] = {"SHM=perhaps", NULL};
+    char folder[] = "/tmp/horon-test-XXXXXX", store[64];
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(store, sizeof store, "STORE=file:%s", folder);
+    const char *const alone[] = {store, "JOB_KEY=a key for this test alone", "START_TIMEOUT=100ms",
+                                 NULL};
+    expect_no_context(wrong, 1, HORON_ERR_CONFIG, HORON_CAUSE_SETTING);
+    expect_no_context(alone, 2, HORON_ERR_TIMEOUT, HORON_CAUSE_ABSENT);
+    rmdir(folder);
+}
+
+/* A closed context has told of its failures before, and their strings stay. */
+static void test_failure_outlives_its_context(void **state)
+{
+    float data = 0;
+    horon_options_t options = HORON_OPTIONS_INIT;
+    horon_context_t *ctx;
+    horon_request_t *request;
+    horon_failure_t failure = HORON_FAILURE_INIT;
+    char host[64] = "";
+    (void)state;
+    options.rank = 0;
+    options.size = 1;
+    assert_int_equal(horon_context_create(&options, &ctx, NULL, 0), HORON_OK);
+    snprintf(host, sizeof host, "%s", horon_host_name(ctx, 0));
+    horon_descriptor_t desc = job_sum("x", &data, 1, 0);
+    assert_int_equal(horon_prepare(ctx, &desc, &request), HORON_OK);
+    assert_int_equal(horon_start(request), HORON_OK);
+    assert_int_equal(horon_wait(request, HORON_HOST_DONE, -1), HORON_OK);
+    assert_int_equal(horon_request_failure(request, &failure), HORON_OK);
+    assert_int_equal(failure.status, HORON_OK);
+    horon_release(request);
+    desc.verb = HORON_BARRIER;
+    assert_int_equal(horon_submit(ctx, &desc, &request), HORON_OK);
+    horon_context_destroy(ctx);
+    assert_int_equal(horon_request_failure(request, &failure), HORON_OK);
+    if (failure.status != HORON_OK) { /* it may have ended well before */
+        assert_int_equal(failure.cause, HORON_CAUSE_CLOSED);
+        assert_int_equal(failure.rank, 0);
+        assert_string_equal(failure.host, host);
+        assert_string_equal(failure.name, "x");
+    }
+    horon_release(request);
+}
+
+static void test_failure_of_another_version_is_cut_or_filled(void **state)
+{
+    struct {
+        horon_failure_t known;
+        uint64_t later[2];
+    } newer = {.known = HORON_FAILURE_INIT, .later = {7, 7}};
+    horon_failure_t failure = HORON_FAILURE_INIT;
+    (void)state;
+    newer.known.struct_bytes = sizeof newer;
+    assert_int_equal(horon_last_failure(NULL, &newer.known), HORON_OK);
+    assert_int_equal(newer.known.struct_bytes, sizeof newer);
+    assert_true(newer.later[0] == 0 && newer.later[1] == 0);
+    failure.struct_bytes = sizeof failure - sizeof(void *);
+    assert_int_equal(horon_last_failure(NULL, &failure), HORON_ERR_INVALID);
+    failure.struct_bytes = 0;
+    assert_int_equal(horon_last_failure(NULL, &failure), HORON_ERR_INVALID);
+    assert_int_equal(horon_last_failure(NULL, NULL), HORON_ERR_INVALID);
+    assert_int_equal(horon_request_failure(NULL, &failure), HORON_ERR_INVALID);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_failure_is_the_same_data_on_all_ranks),
+        cmocka_unit_test(test_failure_is_the_same_data_over_tcp),
+        cmocka_unit_test(test_failure_of_a_time_limit_names_both_sides),
+        cmocka_unit_test(test_failure_of_a_refused_call_is_told),
+        cmocka_unit_test(test_failure_for_want_of_room_concerns_one_rank),
+        cmocka_unit_test(test_failure_of_a_creation_is_told),
+        cmocka_unit_test(test_failure_outlives_its_context),
+        cmocka_unit_test(test_failure_of_another_version_is_cut_or_filled),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
