@@ -11,6 +11,11 @@ ranks reduce beside the gradients: with it every rank raises, and names the rank
 rank that fails still sends something under every name, so that no other waits for it and none takes
 its next step's gradient for this one's.
 
+A signal's handler may raise between any two lines (Ctrl-C does). Nothing is begun twice then: the
+extension itself puts each request into a list, `begun`, as it begins, so the lists tell the truth
+whenever they are read. Each stage of a step can be entered again, and ends with one assignment. So
+synchronize() that was interrupted can be called again, and goes on where it was.
+
 A framework derives its slot from Slot and says how a gradient is sent; horon.torch does so. Hooks
 know their slot weakly, and a slot its exchange and its group: without a cycle, all of it goes with
 the exchange, at once.
@@ -20,16 +25,17 @@ import weakref
 from array import array
 from contextlib import suppress
 
-from horon import _horon, _world
+from horon import _horon
 from horon._names import fit, part_name
 from horon._objects import CAUSE_CHARACTERS_MAX, begin_allgather_texts, texts_of
+from horon._world import team_of
 from horon.exceptions import HoronInternalError, text_of
 
 
 class Slot:
     """One gradient's place in the exchange. A framework's class says what the methods do."""
 
-    __slots__ = ("__weakref__", "delay", "exchange", "group", "handle", "name", "started")
+    __slots__ = ("__weakref__", "begun", "delay", "exchange", "group", "handle", "name", "started")
 
     def __init__(self, exchange, name):
         self.exchange = weakref.ref(exchange)
@@ -37,14 +43,18 @@ class Slot:
         self.group = None  # a weak proxy, if it is in one
         self.delay = exchange.passes  # backward passes until the gradient goes on its way
         self.started = False
-        self.handle = None  # of what send() or send_nothing() has begun
+        self.begun = []  # requests of this step
+        self.handle = None  # of them, if there is something to do with what comes of them
 
     def send(self):
-        """Begins the exchange of the gradient; raises, with nothing begun, if that cannot be."""
+        """Begins the exchange of the gradient in `begun`; raises, with nothing begun, if it cannot.
+
+        `handle` is there before anything begins.
+        """
         raise NotImplementedError
 
     def send_nothing(self):
-        """Takes part with a gradient of zeros that nobody looks at, for the other ranks' sake."""
+        """As send(), with a gradient of zeros that nobody looks at, for the other ranks' sake."""
         raise NotImplementedError
 
     def is_wanted(self):
@@ -56,13 +66,14 @@ class Slot:
         raise NotImplementedError
 
     def finish(self, result):
-        """Takes what came of it."""
+        """Takes what came of the handle; the second time, after an interruption, does no harm."""
         raise NotImplementedError
 
     def forget(self):
         """The step is over."""
-        self.started = False
         self.handle = None
+        self.begun.clear()
+        self.started = False
 
     def fire(self):
         """One more backward pass has computed this gradient."""
@@ -82,44 +93,70 @@ class Group:
 
     def __init__(self, slots):
         self.slots = slots
-        self.ready = 0
+        self.forget()
+
+    def forget(self):
+        self.ready = set()
+        self.begun = []
         self.handle = None
 
 
 class _Verdict:
     """Whether a rank has failed in this step: one number, the largest of the ranks'."""
 
-    def __init__(self, context, name):
-        self.context = context
-        self.name = name
+    def __init__(self, team, slots):
+        name = min(slot.name for slot in slots)  # ranks may have other orders
+        self.team = team
+        self.slot_count = len(slots)  # slots are added only: the name is right while it is
+        self.name = fit(f"gradients.{name}")
+        self.begun = []
         self.number = array("q", [0])
-        self.request = context.prepare(_horon.ALLREDUCE, name, self.number, self.number, _horon.MAX)
+        self.request = team.prepare(
+            _horon.ALLREDUCE, self.name, self.number, self.number, _horon.MAX
+        )
 
     def start(self, failed):
         self.number[0] = failed
-        self.request.start()
+        self.request.start(self.begun)
 
-    def wait(self):
-        """-> whether any rank has failed"""
-        self.request.wait()
-        return bool(self.number[0])
+    def tells_failure(self):
+        return self.request.status == 0 and bool(self.number[0])
+
+
+# Where a step is.
+OPEN = "open"  # backward computes gradients, and hooks send them
+SENT = "sent"  # all that other ranks wait for is on its way, the verdict too
+EXPLAINING = "explaining"  # a rank has failed; the ranks tell each other why
+AGREED = "agreed"  # the gradients are there on all ranks: what came of them may be taken
+FAILED = "failed"  # no rank takes anything
+
+_MOVES = {
+    OPEN: (OPEN, SENT, FAILED),
+    SENT: (EXPLAINING, AGREED, FAILED),
+    EXPLAINING: (FAILED,),
+    AGREED: (OPEN,),
+    FAILED: (OPEN,),
+}
 
 
 class GradientExchange:
-    def __init__(self, passes):
+    def __init__(self, passes, process_set):
         self.passes = passes
+        self.process_set = process_set
         self.slots = {}  # by the framework's key of the parameter
         self.groups = []
         self.fired = []  # slots whose gradient was computed since the last step
+        self.stage = OPEN
         self.failure = None  # of this rank in this step: class and arguments of what to raise
-        self.context = None  # that this step began in
+        self.error = None  # of a failed step: what synchronize() raises
+        self.causes = []  # the request that tells why ranks have failed
+        self.team = None  # that this step began in
         self.verdict = None
 
     # ---- Setting up ----
 
     def add(self, key, slot):
         self.slots[key] = slot
-        self.verdict = None  # its name changes
 
     def set_groups(self, lists):
         """Groups the slots: lists of them. `send_group` of the framework sends one."""
@@ -134,13 +171,13 @@ class GradientExchange:
             slot.delay = passes
 
     def send_group(self, group, nothing):
-        """As Slot.send(), or send_nothing(), for all slots of a group: returns their handle."""
+        """As Slot.send(), or send_nothing(), for all slots of a group, in the group's `begun`."""
         raise NotImplementedError
 
     # ---- Starting ----
 
     def on_fired(self, slot):
-        if slot.delay <= 0 or slot.started:
+        if slot.delay <= 0 or slot.started or self.stage is not OPEN:
             if self.failure is not None:
                 raise self.failed()
             raise AssertionError(
@@ -156,15 +193,16 @@ class GradientExchange:
 
     def start(self, slot):
         """The gradient is complete on this rank."""
-        if self.context is None:
-            self.context = _world.context()
+        if self.team is None:
+            self.team = team_of(self.process_set)
         group = slot.group
         if group is None:
-            slot.send()
-        elif group.ready + 1 == len(group.slots):
-            group.handle = self.send_group(group, nothing=False)
-        if group is not None:
-            group.ready += 1
+            if not slot.begun:
+                slot.send()
+        elif not group.begun:
+            group.ready.add(slot.name)
+            if len(group.ready) == len(group.slots):
+                self.send_group(group, nothing=False)
         slot.started = True  # now, and not if it failed
 
     def start_missing(self):
@@ -175,33 +213,56 @@ class GradientExchange:
     def start_nothing(self):
         """What is not on its way yet goes as zeros: the other ranks wait for it."""
         for slot in self.slots.values():
-            if not slot.started and slot.group is None and slot.is_wanted():
+            if not slot.begun and slot.group is None and slot.is_wanted():
                 with suppress(Exception):  # the name is in use on this rank
                     slot.send_nothing()
-                    slot.started = True
         for group in self.groups:
-            if group.handle is None:
+            if not group.begun:
                 with suppress(Exception):
-                    group.handle = self.send_group(group, nothing=True)
+                    self.send_group(group, nothing=True)
 
     # ---- Ending ----
 
     def synchronize(self):
-        """Sends what is missing and waits; the slots then have finished with what came of it."""
+        """Sends what is missing and waits; the slots then have finished with what came of it.
+
+        If it is interrupted, it may be called again.
+        """
         if not self.slots:
             return
-        if self.context is None:
-            self.context = _world.context()
-        try:
-            self.complete()
-            self.agree()
-            self.wait()
-        except Exception as error:
-            _explain(error)
-            self.drain()
-            self.reset()
-            raise
+        if self.team is None:
+            self.team = team_of(self.process_set)
+        self.settle()
+        if self.stage is AGREED:
+            self.take()
         self.reset()
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
+
+    def settle(self):
+        """Until it is decided what becomes of the step, from wherever it is."""
+        if self.stage is OPEN:
+            self.move(self.close())
+        if self.stage is SENT:
+            self.move(self.wait())
+        if self.stage is EXPLAINING:
+            self.move(self.ask_why())
+
+    def move(self, stage):
+        assert stage in _MOVES[self.stage], f"{self.stage} -> {stage}"
+        self.stage = stage
+
+    def close(self):
+        """Sends all that is missing, and the verdict last."""
+        if self.verdict is None or not self.verdict.begun:
+            self.complete()
+            try:
+                self.start_verdict()
+            except (HoronInternalError, ValueError) as error:
+                _explain(error)
+                return self.fail(error)
+        return SENT
 
     def complete(self):
         """What the other ranks wait for is on its way after it, if only as zeros."""
@@ -226,76 +287,108 @@ class GradientExchange:
             self.note_failure(_changed(self.fired[0], how))
         self.synchronize()
 
-    def agree(self):
-        """Raises on every rank if the step of one has failed."""
-        if self.verdict is None or self.verdict.context is not self.context:
-            name = min(slot.name for slot in self.slots.values())  # ranks may have other orders
-            self.verdict = _Verdict(self.context, fit(f"gradients.{name}"))
-        self.verdict.start(self.failure is not None)
-        if not self.verdict.wait():
-            return
-        own = self.failure[1][:CAUSE_CHARACTERS_MAX] if self.failure else ""
-        begun = []
-        begin_allgather_texts(self.context, part_name(self.verdict.name, "causes"), own, begun)
-        causes = texts_of(begun[0])
-        if self.failure is not None:
-            raise self.failed()
-        rank = next(rank for rank, cause in enumerate(causes) if cause)
-        raise HoronInternalError(
-            f"the exchange of this step's gradients failed on rank {rank}: {causes[rank]}",
-            _horon.STATUSES["ERR_CANCELLED"],
-        )
+    def start_verdict(self):
+        verdict = self.verdict
+        if (
+            verdict is None
+            or verdict.team is not self.team
+            or verdict.slot_count != len(self.slots)
+        ):
+            self.verdict = verdict = _Verdict(self.team, self.slots.values())
+        verdict.start(self.failure is not None)
+
+    def requests(self):
+        holders = (*self.slots.values(), *self.groups)
+        return [request for holder in holders for request in holder.begun]
 
     def wait(self):
-        slots = [slot for slot in self.slots.values() if slot.handle is not None]
-        _horon.wait_all([slot.handle for slot in slots if type(slot.handle) is _horon.Request])
-        for slot in slots:
-            if type(slot.handle) is not _horon.Request:
-                slot.finish(slot.handle.wait())
+        """Until nothing is in flight."""
+        lost = None
+        try:
+            _horon.wait_all([*self.requests(), *self.verdict.begun])
+        except HoronInternalError as error:
+            _explain(error)
+            lost = error
+        if self.verdict.tells_failure():
+            return EXPLAINING
+        if lost is not None:
+            return self.fail(lost)
+        if self.failure is not None:  # since the verdict was sent
+            return self.fail(self.failed())
+        return AGREED
+
+    def ask_why(self):
+        """Every rank gets the causes of all that have failed."""
+        try:
+            if not self.causes:
+                own = self.failure[1][:CAUSE_CHARACTERS_MAX] if self.failure else ""
+                name = part_name(self.verdict.name, "causes")
+                begin_allgather_texts(self.team, name, own, self.causes)
+            causes = texts_of(self.causes[0])
+        except HoronInternalError as error:
+            return self.fail(error)
+        if self.failure is not None:
+            return self.fail(self.failed())
+        rank = next(rank for rank, cause in enumerate(causes) if cause)
+        return self.fail(
+            HoronInternalError(
+                f"the exchange of this step's gradients failed on rank {rank}: {causes[rank]}",
+                _horon.STATUSES["ERR_CANCELLED"],
+            )
+        )
+
+    def fail(self, error):
+        """What has begun is finished, not withdrawn: a rank that is late, or steps, has no part in
+        the withdrawal, and would take the gradient that this rank sends next for this step's."""
+        with suppress(HoronInternalError):
+            _horon.wait_all(self.requests())
+        self.error = error
+        return FAILED
+
+    def take(self):
         for group in self.groups:
-            for slot, result in zip(group.slots, group.handle.wait(), strict=True):
-                slot.finish(result)
-
-    def drain(self):
-        """Nothing is in flight when it returns.
-
-        What has begun is finished, not withdrawn: a rank that is late, or steps, has no part in the
-        withdrawal, and would take the gradient that this rank sends next for this step's.
-        """
-        for holder in (*self.slots.values(), *self.groups):
-            if holder.handle is not None:
-                with suppress(HoronInternalError):
-                    holder.handle.wait()
+            if group.handle is not None:
+                for slot, result in zip(group.slots, group.handle.wait(), strict=True):
+                    slot.finish(result)
+        for slot in self.slots.values():
+            if slot.handle is not None:
+                slot.finish(slot.handle.wait())
 
     def reset(self):
-        """Forgets this step."""
+        """Forgets this step. Its outcome, `error`, stays."""
+        for group in self.groups:  # first: to take what came of it needs its slots
+            group.forget()
         for slot in self.slots.values():
             slot.delay = self.passes
             slot.forget()
-        for group in self.groups:
-            group.ready = 0
-            group.handle = None
+        if self.verdict is not None:
+            self.verdict.begun.clear()
+        self.causes.clear()
         self.fired.clear()
         self.failure = None
-        self.context = None
+        self.team = None
+        self.move(OPEN)
 
     # ---- Giving up ----
 
-    def has_begun(self):
+    def is_underway(self):
         """Whether other ranks may wait for this one in this step."""
-        return self.failure is not None or any(slot.started for slot in self.slots.values())
+        if self.stage is OPEN:
+            return self.failure is not None or any(slot.started for slot in self.slots.values())
+        return self.stage in (SENT, EXPLAINING)
 
     def abandon(self):
-        """As reset(), also in the middle of a step.
+        """Forgets this step, also in the middle of it.
 
         Other ranks may step: they get what this one has computed, or its failure, if it has failed.
         """
-        if self.has_begun() and self.context is not None and self.context is _world._context:
-            self.complete()
-            with suppress(HoronInternalError, RuntimeError):
-                self.agree()
-            self.drain()
+        if self.is_underway():
+            if self.team is not None and not self.team.closed:
+                self.settle()
+            else:  # all of it has ended
+                self.move(FAILED)
         self.reset()
+        self.error = None
 
     def note_failure(self, error):
         """A hook raises it; were it caught, a step would take gradients that nobody exchanged.

@@ -16,6 +16,11 @@ from torch import nn  # noqa: E402
 torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)  # see test_torch_optimizer.py
 
 
+needs_scaler = pytest.mark.skipif(
+    not hasattr(torch, "amp") or not hasattr(torch.amp, "GradScaler"), reason="old torch"
+)
+
+
 def distributed(named, **options):
     """SGD with lr 1, so that a step subtracts the gradient."""
     named = list(named)
@@ -442,10 +447,28 @@ def rank_scaling(explicit):
     assert_all(p["a"], 1.0 - 2 * 1.5)
 
 
-@pytest.mark.skipif(not hasattr(torch, "amp") or not hasattr(torch.amp, "GradScaler"), reason="old")
+@needs_scaler
 @pytest.mark.parametrize("explicit", [False, True])
 def test_unscaling_on_the_way_fails_the_step(run_ranks, explicit):
     run_ranks(2, rank_scaling, explicit)
+
+
+def rank_unscaling_unseen():
+    hvd.init()
+    p = ones("a")
+    optimizer = distributed(p.items())
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    scaler.scale(p["a"].sum()).backward()
+    version = p["a"].grad._version
+    scaler.unscale_(optimizer)
+    assert p["a"].grad._version == version, "torch counts it: it can be found"
+    optimizer.step()
+
+
+@needs_scaler
+def test_unscaling_before_a_plain_step_is_not_found(run_ranks):
+    """As docs/horovod.md says."""
+    run_ranks(2, rank_unscaling_unseen)
 
 
 def rank_clearing_between_passes():

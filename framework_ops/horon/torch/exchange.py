@@ -3,7 +3,7 @@
 
 A slot's hook fires when backward has accumulated the gradient. The quick way is an operation of the
 extension: it remembers where the gradient lay and, if the next step's lies there again, only starts
-a prepared request. Compressed, sparse, strided and grouped gradients go through ops.py.
+a prepared request. Compressed, sparse, strided and grouped gradients are staged as any tensor is.
 
 torch counts what changes a tensor: a gradient whose version, or place, is another than when it was
 sent was changed on its way.
@@ -16,23 +16,25 @@ import torch
 
 from horon import _horon
 from horon._gradients import GradientExchange, Slot
-from horon._names import operation_name
+from horon._names import member_names, operation_name
 from horon._objects import allgather_plain
-from horon._world import Average, context
+from horon._verbs import ALLREDUCE
+from horon._world import Average, team_of
 from horon.torch import ops
 from horon.torch.compression import Compression
+from horon.torch.staging import verbs
 
 _HAS_POST_HOOK = hasattr(torch.Tensor, "register_post_accumulate_grad_hook")  # torch 2.1
 
 
 class _TorchSlot(Slot):
     __slots__ = (
-        "context",
         "ctx",
         "operation",
         "param",
         "sent",
         "sparse_dim",
+        "team",
         "version",
         "wire_name",
     )
@@ -41,7 +43,7 @@ class _TorchSlot(Slot):
         super().__init__(exchange, name)
         self.param = param
         self.wire_name = operation_name("allreduce", name)
-        self.context = None  # what the operation belongs to
+        self.team = None  # what the operation belongs to
         self.operation = None  # of the extension; the quick way
         self.ctx = None  # of the compressor
         self.sparse_dim = None  # of the gradients, once one was sparse
@@ -54,36 +56,42 @@ class _TorchSlot(Slot):
     def send(self):
         exchange = self.exchange()
         gradient = self.gradient()
-        if self.context is not exchange.context:
+        if self.team is not exchange.team:
             self.renew(exchange)
-        if exchange.quick and not gradient.is_neg() and self.operation.start_on(gradient):
-            self.handle = self.operation
-        else:
-            self.send_slowly(exchange, gradient)
+        self.handle = None
+        if exchange.quick and not gradient.is_neg():
+            self.note_sent()
+            if self.operation.start_on(gradient, self.begun):
+                return
+        self.handle = self.stage(exchange, gradient)
         self.note_sent()
+        self.handle.begin(self.begun)
 
-    def send_slowly(self, exchange, gradient):
+    def stage(self, exchange, gradient):
         if gradient.is_sparse and not exchange.sparse_as_dense:
             self.sparse_dim = gradient.sparse_dim()
-            # First it meets a dense gradient of another rank, if there is one: both fail then.
-            self.handle = self.begin_sparse(exchange, gradient)
-            return
-        self.handle = ops.allreduce_async_(
-            self.compressed(exchange), None, self.name, *exchange.how
-        )
+            return self.stage_sparse(exchange, gradient)
+        return self.stage_dense(exchange, self.compressed(exchange))
 
-    def begin_sparse(self, exchange, tensor):
+    def stage_dense(self, exchange, tensor):
+        op, *scales = exchange.how
+        name = self.wire_name
+        return verbs.stage(exchange.team, ALLREDUCE, name, tensor, True, op, 0, *scales)
+
+    def stage_sparse(self, exchange, tensor):
         name = operation_name("sparse_allreduce", self.name)
-        return ops.stage_sparse(exchange.context, tensor, name, exchange.op, self.wire_name).begin()
+        # First it meets a dense gradient of another rank, if there is one: both fail then.
+        return ops.stage_sparse(exchange.team, tensor, name, exchange.op, self.wire_name)
 
     def send_nothing(self):
         exchange = self.exchange()
         nothing = self.zeros()
         if nothing.is_sparse:
-            self.handle = self.begin_sparse(exchange, nothing)
-            return
-        nothing, _ = exchange.compression.compress(nothing)
-        self.handle = ops.allreduce_async_(nothing, None, self.name, *exchange.how)
+            self.handle = self.stage_sparse(exchange, nothing)
+        else:
+            nothing, _ = exchange.compression.compress(nothing)
+            self.handle = self.stage_dense(exchange, nothing)
+        self.handle.begin(self.begun)
 
     def gradient(self):
         """What is to be sent; zeros if no pass here has used the parameter."""
@@ -112,10 +120,10 @@ class _TorchSlot(Slot):
     def renew(self, exchange):
         """The slot is new, or horon was initialised again: an operation belongs to a context."""
         op, prescale, postscale = exchange.how
-        self.operation = exchange.context.operation(
+        self.operation = exchange.team.operation(
             _horon.ALLREDUCE, self.wire_name, op, 0, prescale, postscale
         )
-        self.context = exchange.context
+        self.team = exchange.team
 
     def zeros(self):
         """The gradient of a pass that did not use the parameter, of the kind that others have."""
@@ -150,12 +158,12 @@ def _split(items, n):
 class TorchExchange(GradientExchange):
     """The exchange of one optimizer. Its hooks fall silent with it, and keep no model alive."""
 
-    def __init__(self, compression, op, predivide, passes, sparse_as_dense):
+    def __init__(self, compression, op, predivide, passes, sparse_as_dense, process_set):
         if predivide != 1.0 and op != Average:
             raise ValueError("gradient_predivide_factor needs op == Average")
         if passes < 1:
             raise ValueError("backward_passes_per_step must be at least 1")
-        super().__init__(passes)
+        super().__init__(passes, process_set)
         self.compression = compression
         self.op = op
         # the average is split: 1/f before the sum, f/size after it
@@ -187,7 +195,7 @@ class TorchExchange(GradientExchange):
         """Groups the slots: a number of groups, or lists of parameters."""
         if isinstance(groups, int):
             slots = {slot.name: slot for slot in self.slots.values()}
-            orders = allgather_plain(context(), list(slots), "horon.torch.groups")
+            orders = allgather_plain(team_of(self.process_set), list(slots), "horon.torch.groups")
             order = orders[0]
             for rank, names in enumerate(orders):
                 odd = sorted(set(names) ^ set(order))
@@ -209,11 +217,13 @@ class TorchExchange(GradientExchange):
                 if slot.gradient().is_sparse and not self.sparse_as_dense:
                     raise ValueError(f"the sparse gradient of {slot.name} cannot be in a group")
             tensors = [slot.compressed(self) for slot in slots]
-        handle = ops.grouped_allreduce_async_(tensors, None, slots[0].name, *self.how)
+        op, *scales = self.how
+        names = member_names(operation_name("allreduce", slots[0].name), len(slots))
+        group.handle = verbs.stage_group(self.team, ALLREDUCE, names, tensors, True, op, 0, *scales)
         if not nothing:
             for slot in slots:
                 slot.note_sent()
-        return handle
+        group.handle.begin(group.begun)
 
 
 def _remove_hooks(removables):

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 
 import torch
 
-from horon._world import Average, ReduceOp, global_process_set, size, team_of
+from horon._gradients import OPEN
+from horon._world import Average, ReduceOp, global_process_set, team_of
 from horon.torch.compression import Compression
 from horon.torch.exchange import TorchExchange
 
@@ -23,7 +24,8 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
     _exchange = None
     _original = None  # weakly, the optimizer that was wrapped
-    _synchronized = False
+    _exchanged_by = None  # what has exchanged the gradients that are there: a method's name
+    _updating = False  # the user's optimizer has begun to update the parameters, and not ended
     _should_synchronize = True
 
     def _register(self, named_parameters, exchange):
@@ -59,11 +61,14 @@ class _DistributedOptimizer(torch.optim.Optimizer):
             self._exchange.set_passes(passes)
 
     def synchronize(self):
-        """Waits until every gradient is reduced; for clipping and the like before step()."""
+        """Waits until every gradient is reduced; for clipping and the like before step().
+
+        After an interruption (Ctrl-C) it may be called again, as step() may.
+        """
         if self._exchange is not None:
             self._hook_new_parameters()
             self._exchange.synchronize()
-        self._synchronized = True
+        self._exchanged_by = "synchronize"
 
     @contextmanager
     def skip_synchronize(self):
@@ -77,14 +82,27 @@ class _DistributedOptimizer(torch.optim.Optimizer):
     def _synchronize_for_step(self):
         if not self._should_synchronize:
             return
-        if self._synchronized and not (self._exchange and self._exchange.fired):
+        if self._exchanged_by is None or (self._exchange and self._exchange.fired):
+            self.synchronize()
+            self._exchanged_by = "step"
+        elif self._exchanged_by == "synchronize":
             warnings.warn(
                 "optimizer.step() called without optimizer.skip_synchronize() context after "
                 "optimizer.synchronize(); the gradients are not exchanged again.",
                 stacklevel=4,
             )
-            return
-        self.synchronize()
+
+    def _check_update(self):
+        """Nobody knows which parameters an update that was interrupted has changed."""
+        if self._updating:
+            self._updating = False
+            if self._exchange is not None:
+                self._exchange.abandon()
+                raise RuntimeError(
+                    "an earlier optimizer.step() was interrupted while it updated parameters, so "
+                    "those of this rank may be others than on the other ranks; "
+                    "broadcast_parameters() and broadcast_optimizer_state() make ranks alike"
+                )
 
     @property
     def _step_supports_amp_scaling(self):
@@ -106,19 +124,28 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
     def step(self, closure=None, *args, **kwargs):
         self._tell_schedulers()
+        self._check_update()
         if closure is None:
             self._synchronize_for_step()
-            self._synchronized = False
-            return super().step(*args, **kwargs)
+            return self._update(*args, **kwargs)
 
         def synchronized_closure():
-            self._synchronized = False
+            self._exchanged_by = None
             loss = closure()
             self._synchronize_for_step()
             return loss
 
-        result = super().step(synchronized_closure, *args, **kwargs)
-        self._synchronized = False
+        return self._update(synchronized_closure, *args, **kwargs)
+
+    def _update(self, *args, **kwargs):
+        self._updating = True
+        try:
+            result = super().step(*args, **kwargs)
+        except Exception:
+            self._updating = False
+            raise
+        self._updating = False
+        self._exchanged_by = None
         return result
 
     # torch wraps the step() of each class so that step hooks run; they already run in the user's
@@ -126,14 +153,15 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
     def zero_grad(self, *args, **kwargs):
         exchange = self._exchange
-        if exchange is not None and exchange.fired:
-            if exchange.failure is None and exchange.has_begun():
+        if exchange is not None and (exchange.fired or exchange.stage != OPEN):
+            if exchange.failure is None and exchange.is_underway():
                 raise AssertionError(
                     "optimizer.zero_grad() was called after loss.backward() but before "
                     "optimizer.step() or optimizer.synchronize(). This is prohibited as it can "
                     "cause a race condition."
                 )
             exchange.abandon()
+        self._exchanged_by = None
         return super().zero_grad(*args, **kwargs)
 
     def add_param_group(self, param_group):
@@ -144,7 +172,8 @@ class _DistributedOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, *args, **kwargs):
         if self._exchange is not None:
             self._exchange.abandon()
-        self._synchronized = False
+        self._exchanged_by = None
+        self._updating = False
         self._should_synchronize = True
         return super().load_state_dict(*args, **kwargs)
 
@@ -244,7 +273,7 @@ def DistributedOptimizer(
         with optimizer.skip_synchronize():
             optimizer.step()
     """
-    team_of(process_set)
+    team = team_of(process_set)
     _check_optimizer(optimizer)
     named_parameters = _check_names(optimizer, named_parameters)
     groups = _check_groups(groups, num_groups)
@@ -254,6 +283,7 @@ def DistributedOptimizer(
         gradient_predivide_factor,
         backward_passes_per_step,
         sparse_as_dense,
+        process_set,
     )
     base = optimizer.__class__
     cls = type(base.__name__, (_DistributedOptimizer, base), {"__doc__": base.__doc__})
@@ -262,7 +292,7 @@ def DistributedOptimizer(
     own = {name: value for name, value in optimizer.__dict__.items() if name != "step"}
     wrapped.__dict__.update(own)
     wrapped._original = weakref.ref(optimizer)
-    if size() > 1:
+    if team.size > 1:
         wrapped._register(named_parameters, exchange)
         if groups is not None:
             exchange.group(groups)
