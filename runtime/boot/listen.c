@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opens the TCP sockets at which other hosts reach this rank, and says where they are. */
+/* All sockets of a listener have one port: others are told one, and a firewall opens one. */
 #include "boot/listen.h"
 
 #include "boot/auth.h"
@@ -11,76 +11,80 @@
 #include <string.h>
 #include <unistd.h>
 
-/* One socket of each family for all addresses, or one for each address that was chosen. */
-static horon_status_t listen_on(struct horon_listeners *listeners, struct horon_address *address,
-                                const struct horon_config *config, int rank,
-                                struct horon_error *error)
+#define PORT_TRIES 16 /* of ports that are free at one address and taken at another */
+
+static int open_noted(struct horon_address *address, int first, int last, int start,
+                      struct horon_fds *noted)
 {
-    int first, last;
-    char text[HORON_ADDRESS_TEXT_BYTES];
-    horon_status_t status = horon_port_range_parse(config->port_range, &first, &last, error);
-    if (status != HORON_OK)
-        return status;
-    horon_fds_hold(listeners->noted);
-    int fd =
-        horon_fds_note(listeners->noted, horon_address_listen_range(address, first, last, rank));
-    horon_fds_release(listeners->noted);
-    if (fd >= 0) {
-        listeners->fds[listeners->count++] = fd;
-        return HORON_OK;
-    }
-    if (errno == EADDRINUSE)
-        return horon_error_set(error, HORON_ERR_CONFIG, "no port of HORON_PORT_RANGE=%s is free",
-                               config->port_range);
-    return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "cannot listen at %s",
-                                 horon_address_text(address, text));
+    horon_fds_hold(noted);
+    const int fd = horon_fds_note(noted, horon_address_listen_range(address, first, last, start));
+    horon_fds_release(noted);
+    return fd;
 }
 
-static horon_status_t listen_to_all(struct horon_listeners *listeners,
-                                    const struct horon_config *config, int rank,
-                                    struct horon_error *error)
+int horon_listen_at(const struct horon_addresses *addresses, int first, int last, int start,
+                    struct horon_fds *noted, int *fds, int *port_out)
 {
-    static const struct {
-        int family;
-        const char *any;
-    } kinds[] = {{AF_INET, "0.0.0.0"}, {AF_INET6, "::"}};
-    struct horon_addresses *all = &listeners->addresses;
-    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
-        struct horon_address any;
-        bool listening = false;
-        for (int i = 0; i < all->count; i++) {
-            if (all->items[i].any.sa_family != kinds[k].family)
+    int why = EADDRNOTAVAIL, count = 0;
+    for (int tries = 0; tries < PORT_TRIES; tries++) {
+        int port = 0;
+        bool taken = false;
+        for (int i = 0; i < addresses->count && !taken; i++) {
+            struct horon_address address = addresses->items[i];
+            fds[count] = count ? open_noted(&address, port, port, 0, noted)
+                               : open_noted(&address, first, last, start + tries, noted);
+            if (fds[count] >= 0) {
+                port = horon_address_port(&address);
+                count++;
                 continue;
-            if (!listening) {
-                horon_address_parse(kinds[k].any, 0, &any);
-                horon_status_t status = listen_on(listeners, &any, config, rank, error);
-                if (status != HORON_OK)
-                    return status;
-                listening = true;
             }
-            horon_address_set_port(&all->items[i], horon_address_port(&any));
+            why = errno;
+            taken = why == EADDRINUSE; /* else: a machine without IPv6, for one */
         }
+        *port_out = port;
+        if (count == 0 || !taken)
+            break;
+        while (count > 0)
+            close(fds[--count]);
     }
-    return HORON_OK;
+    errno = why;
+    return count ? count : -1;
+}
+
+void horon_listen_everywhere(struct horon_addresses *addresses)
+{
+    addresses->count = 2;
+    horon_address_parse("0.0.0.0", 0, &addresses->items[0]);
+    horon_address_parse("::", 0, &addresses->items[1]);
 }
 
 horon_status_t horon_listeners_open(struct horon_listeners *listeners,
                                     const struct horon_config *config, bool key_given, int rank,
                                     struct horon_error *error)
 {
-    listeners->count = 0;
-    struct horon_addresses *all = &listeners->addresses;
-    horon_status_t status = horon_addresses_of_machine(config->interfaces, !key_given, all, error);
-    if (status == HORON_OK && key_given && !config->interfaces[0])
-        status = listen_to_all(listeners, config, rank, error);
-    else
-        for (int i = 0; i < all->count && status == HORON_OK; i++)
-            status = listen_on(listeners, &all->items[i], config, rank, error);
-    if (status != HORON_OK) {
-        horon_listeners_close(listeners);
-        all->count = 0;
-    }
-    return status;
+    int first, last, port = 0;
+    struct horon_addresses here, at;
+    horon_status_t status =
+        horon_addresses_of_machine(config->interfaces, !key_given, &here, error);
+    if (status == HORON_OK)
+        status = horon_port_range_parse(config->port_range, &first, &last, error);
+    if (status != HORON_OK)
+        return status;
+    at = here;
+    if (key_given && !config->interfaces[0])
+        horon_listen_everywhere(&at);
+    const int count =
+        horon_listen_at(&at, first, last, rank, listeners->noted, listeners->fds, &port);
+    if (count < 0 && errno == EADDRINUSE)
+        return horon_error_set(error, HORON_ERR_CONFIG, "no port of HORON_PORT_RANGE=%s is free",
+                               config->port_range);
+    if (count < 0)
+        return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "this rank cannot listen");
+    for (int i = 0; i < here.count; i++)
+        horon_address_set_port(&here.items[i], port);
+    listeners->count = count;
+    listeners->addresses = here;
+    return HORON_OK;
 }
 
 void horon_listeners_close(struct horon_listeners *listeners)

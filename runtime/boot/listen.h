@@ -8,12 +8,25 @@
 #include "config.h"
 #include "log.h"
 
-/** Where we listen. */
+/**
+ * Listens at @p addresses, all at one port of @p first..@p last (0: any), the @p start-th if it is
+ * free; an address that this machine refuses to bind (it may be on its way in or out) is passed
+ * over if another can be.
+ * @param noted where the sockets are noted, or NULL
+ * @param fds [addresses->count] @return how many there are; -1 with errno
+ */
+int horon_listen_at(const struct horon_addresses *addresses, int first, int last, int start,
+                    struct horon_fds *noted, int *fds, int *port_out);
+
+/** For horon_listen_at(): all addresses of this machine, those of IPv6 too where there are. */
+void horon_listen_everywhere(struct horon_addresses *addresses);
+
+/** Where ranks of other hosts reach this one. */
 struct horon_listeners {
     int count;
     int fds[HORON_ADDRESSES_MAX];
     struct horon_fds *noted;          /* NULL, or where they are noted; set by the caller */
-    struct horon_addresses addresses; /* to be published: all that lead to us, with ports */
+    struct horon_addresses addresses; /* to be published: all that lead to us, with the port */
 };
 
 /**

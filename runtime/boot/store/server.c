@@ -7,7 +7,7 @@
 
 #include "alloc.h"
 #include "boot/accept.h"
-#include "boot/fds.h"
+#include "boot/listen.h"
 #include "boot/pump.h"
 #include "boot/store/core.h"
 #include "boot/store/stream.h"
@@ -172,49 +172,14 @@ static void arrived(void *arg, const struct horon_proven *proven)
         horon_acceptor_stop(server->acceptor); /* who comes now wants the server after us */
 }
 
-/* All at one port: another rank is told a port once. @return how many sockets, or -1 with errno */
-static int listen_at(const struct horon_store_server_options *options,
-                     const struct horon_addresses *addresses, int *fds, int *port)
-{
-    const int last = options->port_last ? options->port_last : options->port;
-    int why = EADDRNOTAVAIL;
-    for (int tries = 0; tries < PORT_TRIES; tries++) {
-        int count = 0;
-        bool taken = false;
-        for (int i = 0; i < addresses->count && !taken; i++) {
-            struct horon_address address = addresses->items[i];
-            horon_address_set_port(&address, *port);
-            horon_fds_hold(options->fds);
-            int fd = count ? horon_address_listen(&address)
-                           : horon_address_listen_range(&address, options->port, last, tries);
-            fds[count] = horon_fds_note(options->fds, fd);
-            horon_fds_release(options->fds);
-            if (fds[count] >= 0) {
-                *port = horon_address_port(&address);
-                count++;
-                continue;
-            }
-            why = errno;
-            taken = why == EADDRINUSE; /* else: a machine without IPv6, for one */
-        }
-        if (count && !taken)
-            return count;
-        if (count == 0)
-            break;
-        while (count > 0)
-            close(fds[--count]);
-    }
-    errno = why;
-    return -1;
-}
-
 static void choose_addresses(const struct horon_store_server_options *options,
                              struct horon_addresses *addresses)
 {
-    addresses->count = options->everywhere ? 2 : 1;
-    horon_address_parse(options->everywhere ? "0.0.0.0" : "127.0.0.1", 0, &addresses->items[0]);
-    horon_address_parse("::", 0, &addresses->items[1]);
-    if (options->listen && !options->everywhere)
+    addresses->count = 1;
+    horon_address_parse("127.0.0.1", 0, &addresses->items[0]);
+    if (options->everywhere)
+        horon_listen_everywhere(addresses);
+    else if (options->listen)
         *addresses = *options->listen;
 }
 
@@ -254,7 +219,9 @@ static horon_status_t start(struct horon_store_server *server,
                             struct horon_error *error)
 {
     int fds[HORON_GREET_LISTENERS_MAX];
-    const int count = listen_at(options, addresses, fds, &server->port);
+    const int last = options->port_last ? options->port_last : options->port;
+    const int count =
+        horon_listen_at(addresses, options->port, last, 0, options->fds, fds, &server->port);
     if (count < 0) {
         const int why = errno;
         if (errno_out)
