@@ -18,6 +18,7 @@
 #define HORON_BACKEND_ANY_THREAD 4u        /* else only the thread that made a channel drives it */
 #define HORON_BACKEND_IN_ORDER_ONLY 8u     /* takes no negotiated batches */
 #define HORON_BACKEND_ONE_LAUNCH_ORDER 16u /* of overlapping teams: needs tickets (design 3.15) */
+#define HORON_BACKEND_EVERYWHERE 32u       /* usable on every rank of any team: nobody asks */
 
 /** How somebody who sleeps learns that an operation can go on. */
 enum horon_backend_wake {
@@ -42,13 +43,14 @@ struct horon_backend {
     enum horon_backend_wake wake;
     uint64_t interval_ns;
 
-    /** Can it serve this team? A function of what all ranks know. @return false: @p why says it */
+    /** Can this rank use it for this team? It is used if all ranks can: they tell each other.
+     * @return false: @p why says it */
     bool (*usable)(const struct horon_backend *backend, const struct horon_team *team, char *why,
                    size_t why_bytes);
     /** Does it carry this verb, with this reduction, on this dtype in this memory? Nothing else of
      * the signature counts. */
     bool (*has)(const struct horon_backend *backend, const struct horon_signature *agreed);
-    /** @return OK | what it failed with */
+    /** Where all ranks of the team can use it. @return OK | what it failed with */
     horon_status_t (*create)(const struct horon_backend *backend,
                              const struct horon_channel_options *options,
                              const struct horon_team *team, struct horon_host *host,
@@ -76,6 +78,9 @@ extern const struct horon_backend horon_backend_native;
 extern const struct horon_backend *const horon_backends[];
 extern const size_t horon_backend_count;
 
+/** Does any backend of this build carry an operation? As its `has`. */
+bool horon_backend_is_any_for(const struct horon_signature *agreed);
+
 /** More than anybody has; bits of a mask. */
 #define HORON_BACKENDS_MAX 8
 
@@ -89,7 +94,7 @@ struct horon_backend_choice {
 struct horon_backend_terms {
     const struct horon_backend *const *backends; /* [count] in order of preference */
     size_t count;
-    uint32_t usable;    /* mask */
+    uint32_t usable;    /* mask; of all ranks of the team */
     bool deterministic; /* the setting: sums follow the tree, or the backend does not get them */
     bool in_order;      /* the lane is that of operations in order */
 };

@@ -84,7 +84,8 @@ static int native_descriptor(const struct horon_backend_channel *base)
 
 const struct horon_backend horon_backend_native = {
     .name = "native",
-    .caps = HORON_BACKEND_KEEPS_TREE | HORON_BACKEND_KEEPS_INPUTS | HORON_BACKEND_ANY_THREAD,
+    .caps = HORON_BACKEND_KEEPS_TREE | HORON_BACKEND_KEEPS_INPUTS | HORON_BACKEND_ANY_THREAD |
+            HORON_BACKEND_EVERYWHERE,
     .launched_max = 1,
     .wake = HORON_BACKEND_WAKE_PEERS,
     .usable = native_usable,
@@ -100,3 +101,11 @@ const struct horon_backend horon_backend_native = {
 
 const struct horon_backend *const horon_backends[] = {&horon_backend_native};
 const size_t horon_backend_count = sizeof horon_backends / sizeof horon_backends[0];
+
+bool horon_backend_is_any_for(const struct horon_signature *agreed)
+{
+    for (size_t i = 0; i < horon_backend_count; i++)
+        if (horon_backends[i]->has(horon_backends[i], agreed))
+            return true;
+    return false;
+}

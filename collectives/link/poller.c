@@ -57,20 +57,43 @@ void horon_poller_close_in_child(struct horon_poller *poller)
         close(poller->epoll_fd);
 }
 
-horon_status_t horon_poller_add(struct horon_poller *poller, struct horon_link *link,
-                                struct horon_error *error)
+static horon_status_t watch(struct horon_poller *poller, int descriptor, uint32_t events,
+                            struct horon_link *link, struct horon_error *error)
 {
-    const int descriptor = link->ops->descriptor(link);
-    struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
-                                .data.ptr = link};
-    if (descriptor < 0)
-        return HORON_OK;
+    struct epoll_event event = {.events = events | EPOLLET, .data.ptr = link};
     if (epoll_ctl(poller->epoll_fd, EPOLL_CTL_ADD, descriptor, &event) != 0)
         return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno,
                                      "a connection cannot be watched");
     poller->count++;
-    link->ops->found(link, 0); /* what is there already is told like everything else */
     return HORON_OK;
+}
+
+horon_status_t horon_poller_add(struct horon_poller *poller, struct horon_link *link,
+                                struct horon_error *error)
+{
+    const int descriptor = link->ops->descriptor(link);
+    if (descriptor < 0)
+        return HORON_OK;
+    const horon_status_t status =
+        watch(poller, descriptor, EPOLLIN | EPOLLOUT | EPOLLRDHUP, link, error);
+    if (status == HORON_OK)
+        link->ops->found(link, 0); /* what is there already is told like everything else */
+    return status;
+}
+
+horon_status_t horon_poller_add_descriptor(struct horon_poller *poller, int descriptor,
+                                           struct horon_error *error)
+{
+    return watch(poller, descriptor, EPOLLIN, NULL, error);
+}
+
+void horon_poller_remove_descriptor(struct horon_poller *poller, int descriptor)
+{
+    const int failed = epoll_ctl(poller->epoll_fd, EPOLL_CTL_DEL, descriptor, NULL);
+    assert(!failed); /* it was added */
+    (void)failed;
+    assert(poller->count > 0);
+    poller->count--;
 }
 
 void horon_poller_remove(struct horon_poller *poller, struct horon_link *link)
@@ -78,11 +101,7 @@ void horon_poller_remove(struct horon_poller *poller, struct horon_link *link)
     const int descriptor = link->ops->descriptor(link);
     if (descriptor < 0)
         return;
-    const int failed = epoll_ctl(poller->epoll_fd, EPOLL_CTL_DEL, descriptor, NULL);
-    assert(!failed); /* it was added */
-    (void)failed;
-    assert(poller->count > 0);
-    poller->count--;
+    horon_poller_remove_descriptor(poller, descriptor);
     if (poller->last == link)
         poller->last = NULL;
 }
@@ -102,10 +121,12 @@ bool horon_poller_collect(struct horon_poller *poller)
         const int count = epoll_wait(poller->epoll_fd, events, EVENTS_A_CALL, 0);
         for (int i = 0; i < count; i++) {
             struct horon_link *link = events[i].data.ptr;
+            any = true;
+            if (!link)
+                continue;
             link->ops->found(link, bits_of(events[i].events));
             if (events[i].events & EPOLLIN)
                 poller->last = link;
-            any = true;
         }
         if (count <
             EVENTS_A_CALL) /* an interrupted call counts as none: the next turn asks again */

@@ -27,6 +27,12 @@ horon_status_t horon_poller_add(struct horon_poller *poller, struct horon_link *
 /** To be called before the link is destroyed. */
 void horon_poller_remove(struct horon_poller *poller, struct horon_link *link);
 
+/** Likewise a descriptor of something that is no link, and is asked at each turn anyway: it wakes
+ * who sleeps, once for each time that it becomes readable. */
+horon_status_t horon_poller_add_descriptor(struct horon_poller *poller, int descriptor,
+                                           struct horon_error *error);
+void horon_poller_remove_descriptor(struct horon_poller *poller, int descriptor);
+
 /** At each turn: two system calls at most, whatever the number of links. A link that gives
  * something at every other turn is tried without asking. */
 void horon_poller_look(struct horon_poller *poller);

@@ -4,6 +4,7 @@
 #include "engine/request.h"
 
 #include "alloc.h"
+#include "backend/backend.h"
 #include "engine/team.h"
 #include "versions.h"
 
@@ -64,16 +65,21 @@ static horon_status_t check_enums(const horon_descriptor_t *desc,
     if (horon_verb_is_rooted(row) && (desc->root < 0 || desc->root >= team->who.size))
         return horon_error_set(error, HORON_ERR_INVALID, "root %d is no rank of 0..%d",
                                (int)desc->root, team->who.size - 1);
-    if (!horon_verb_reduces(row))
-        return HORON_OK;
-    if (desc->redop >= HORON_REDOP_COUNT)
+    if (horon_verb_reduces(row) && desc->redop >= HORON_REDOP_COUNT)
         return horon_error_set(error, HORON_ERR_INVALID, "reduction %u does not exist",
                                desc->redop);
-    if (!horon_reduce_supported((horon_dtype_t)desc->dtype, (horon_redop_t)desc->redop))
-        return horon_error_set(error, HORON_ERR_UNSUPPORTED, "%s has no %s",
-                               horon_dtype_name((horon_dtype_t)desc->dtype),
-                               horon_redop_name((horon_redop_t)desc->redop));
     return HORON_OK;
+}
+
+/* Only reductions are not for all types. */
+static horon_status_t check_backends(const struct horon_signature *agreed,
+                                     struct horon_error *error)
+{
+    if (!horon_verb_reduces(horon_verb_of(agreed)) || horon_backend_is_any_for(agreed))
+        return HORON_OK;
+    return horon_error_set(error, HORON_ERR_UNSUPPORTED, "%s has no %s",
+                           horon_dtype_name((horon_dtype_t)agreed->dtype),
+                           horon_redop_name((horon_redop_t)agreed->redop));
 }
 
 /* Elements and shape, from count or shape; the bytes must fit 63 bits. */
@@ -272,6 +278,9 @@ horon_status_t horon_request_init(struct horon_request *request, const horon_des
     request->team = team;
     request->size = team->who.size;
     fill_operation(request, desc);
+    status = check_backends(&request->op.agreed, error);
+    if (status != HORON_OK)
+        return status;
     atomic_store_explicit(&request->refs, 1, memory_order_relaxed);
     request->start.request = request->cancel.request = request->drop.request = request;
     static_assert(HORON_POST_START == 0, "as the memory is");

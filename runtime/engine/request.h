@@ -8,9 +8,9 @@
 #ifndef HORON_ENGINE_REQUEST_H
 #define HORON_ENGINE_REQUEST_H
 
-#include "channel.h"
 #include "coordinator/coordinator.h"
 #include "engine/names.h"
+#include "operation.h"
 #include "status.h"
 
 #include <stdatomic.h>
