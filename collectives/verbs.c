@@ -33,6 +33,8 @@ const struct horon_verb_row horon_verb_rows[HORON_VERB_COUNT] = {
             .writes = HORON_RANKS_ALL,
             .ahead = HORON_AHEAD_ROWS,
             .joined = HORON_JOINED_NO_ROWS,
+            .recipe = HORON_RECIPE_ROUNDS,
+            .made_of = HORON_BROADCAST,
         },
     [HORON_BARRIER] =
         {
@@ -43,6 +45,8 @@ const struct horon_verb_row horon_verb_rows[HORON_VERB_COUNT] = {
             .nameless = true,
         },
 };
+
+const horon_verb_t horon_verb_of_words = HORON_ALLREDUCE;
 
 const char *horon_verb_name(horon_verb_t verb)
 {

@@ -39,7 +39,8 @@ enum horon_joined {
 enum horon_recipe {
     HORON_RECIPE_NONE,
     HORON_RECIPE_NOTHING, /* the other verb, of nothing */
-    HORON_RECIPE_BYTES    /* a sum of bytes, of which all ranks but root give zeros */
+    HORON_RECIPE_BYTES,   /* a sum of bytes, of which all ranks but root give zeros */
+    HORON_RECIPE_ROUNDS   /* the other verb's root gives its bytes, and each rank is root in turn */
 };
 
 struct horon_verb_row {
@@ -56,6 +57,9 @@ struct horon_verb_row {
 
 /** By horon_verb_t. */
 extern const struct horon_verb_row horon_verb_rows[HORON_VERB_COUNT];
+
+/** By which ranks tell each other words of their own: it reduces. */
+extern const horon_verb_t horon_verb_of_words;
 
 static inline bool horon_verb_moves(const struct horon_verb_row *row)
 {

@@ -385,6 +385,13 @@ static int64_t look_at_links(struct horon_context *ctx)
     return interval_ms;
 }
 
+/* How long it may sleep as far as backends are concerned, in whole milliseconds. */
+static int64_t look_at_backends(const struct horon_context *ctx)
+{
+    const uint64_t interval_ns = horon_engine_interval_ns(ctx->engine);
+    return interval_ns ? (int64_t)((interval_ns - 1) / 1000000u) + 1 : -1;
+}
+
 /* Of two times to sleep, of which -1 is for ever. */
 static int64_t sooner(int64_t one_ms, int64_t other_ms)
 {
@@ -403,6 +410,7 @@ void *horon_progress_thread(void *arg)
             drive_background(ctx);
             timeout_ms =
                 sooner(sooner(look_for_stalls(ctx), look_at_links(ctx)), horon_deaths_look(ctx));
+            timeout_ms = sooner(timeout_ms, look_at_backends(ctx));
             watch_links(ctx, true);
             horon_token_release_armed(ctx);
         } else {

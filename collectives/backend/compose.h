@@ -9,21 +9,38 @@
 #include "operation.h"
 #include "status.h"
 
-/** An operation made of another, and what it needs; all zero at first, and used again. */
+/** An operation made of others, and what it needs; all zero at first, and used again. */
 struct horon_composed {
-    struct horon_operation op;
-    struct horon_part *parts; /* [limit] */
+    struct horon_operation op;           /* the one that is launched now */
+    const struct horon_operation *whole; /* what it is made for */
+    struct horon_part *parts;            /* [limit] */
     size_t limit;
     void *scratch; /* what root has no output for */
     size_t scratch_bytes;
+    int rank, size, round; /* rounds begun, with those in which nothing is given */
+    /* in rounds */
+    const uint64_t *rows; /* [size] by rank; NULL: it is one operation */
+    const char *own;      /* what this rank gives */
+    char *out;            /* where the round's output begins; NULL: nowhere */
 };
 
 /** The signature of the verb that can take the place of another. @return false: there is none */
 bool horon_compose_signature(const struct horon_signature *agreed, struct horon_signature *made);
 
-/** Makes the operation; outputs of @p op may be written from now on. @return OK | ERR_MEMORY */
+/** Must each rank's rows be known first? */
+static inline bool horon_compose_needs_rows(const struct horon_operation *op)
+{
+    return horon_verb_of(&op->agreed)->recipe == HORON_RECIPE_ROUNDS;
+}
+
+/** Prepares the operations that horon_compose_next() gives; outputs of @p op may be written from
+ * now on.
+ * @param rows [size] by rank, for an operation that needs them; they stay until it ends
+ * @return OK | ERR_MEMORY | ERR_PROTO, the rows add up to more than memory can hold */
 horon_status_t horon_compose(struct horon_composed *composed, const struct horon_operation *op,
-                             int rank);
+                             int rank, int size, const uint64_t *rows);
+/** Makes the next one in composed->op, the one before having ended. @return false: that was all */
+bool horon_compose_next(struct horon_composed *composed);
 void horon_composed_deinit(struct horon_composed *composed);
 
 #endif

@@ -4,63 +4,167 @@
 
 #include <stdio.h>
 
-static bool is_usable(const struct horon_backend *backend, const struct horon_team *team,
-                      const struct horon_route_options *options, char *why, size_t why_bytes)
+/* What the words about usable backends show instead of an operation's check. */
+#define CHECK_OF_BACKENDS UINT64_C(0x62656e6461636b62)
+
+static const struct horon_backend *backend_at(const struct horon_route *route, size_t index)
+{
+    assert(index < route->terms.count);
+    return route->terms.backends[index];
+}
+
+static bool is_everywhere(const struct horon_backend *backend)
+{
+    return backend->caps & HORON_BACKEND_EVERYWHERE;
+}
+
+static bool is_usable_here(const struct horon_route *route, const struct horon_backend *backend,
+                           char *why, size_t why_bytes)
 {
     if (!(backend->caps & HORON_BACKEND_ANY_THREAD)) {
         snprintf(why, why_bytes, "it wants one thread, and here whoever waits drives");
         return false;
     }
-    if ((backend->caps & HORON_BACKEND_ONE_LAUNCH_ORDER) && !options->tickets) {
+    if ((backend->caps & HORON_BACKEND_ONE_LAUNCH_ORDER) && !route->options.tickets) {
         snprintf(why, why_bytes, "it wants one order of launches, and there are no tickets");
         return false;
     }
-    return backend->usable(backend, team, why, why_bytes);
+    return backend->usable(backend, route->team, why, why_bytes);
+}
+
+static horon_status_t make_channel(struct horon_route *route, size_t index,
+                                   struct horon_error *error)
+{
+    const struct horon_backend *backend = backend_at(route, index);
+    struct horon_backend_channel **channel = &route->channels[index];
+    horon_status_t status =
+        backend->create(backend, &route->options.channel, route->team, route->host, channel);
+    if (status != HORON_OK)
+        return horon_error_set(error, status, "backend %s made no channel: %s", backend->name,
+                               horon_status_text(status));
+    assert((*channel)->backend == backend);
+    if (backend->wake == HORON_BACKEND_WAKE_DESCRIPTOR && route->options.poller)
+        status = horon_poller_add_descriptor(route->options.poller, backend->descriptor(*channel),
+                                             error);
+    if (status != HORON_OK) {
+        backend->destroy(*channel);
+        *channel = NULL;
+    }
+    return status;
+}
+
+static void set_simple(struct horon_route *route)
+{
+    route->agreed = true;
+    route->agreeing = false;
+    route->simple = true;
+    for (size_t i = 0; i < route->terms.count; i++)
+        if (route->terms.usable >> i & 1 &&
+            (backend_at(route, i)->caps & HORON_BACKEND_ONE_LAUNCH_ORDER))
+            route->simple = false;
 }
 
 horon_status_t horon_route_init(struct horon_route *route,
                                 const struct horon_route_options *options,
                                 const struct horon_team *team, struct horon_host *host)
 {
+    bool all_everywhere = true;
     assert(options->backend_count <= HORON_BACKENDS_MAX);
     *route = (struct horon_route){
+        .options = *options,
         .terms = {.backends = options->backends,
                   .count = options->backend_count,
                   .deterministic = options->deterministic,
                   .in_order = options->in_order},
         .team = team,
-        .log = options->log,
-        .tickets = options->tickets,
-        .number = options->team,
+        .host = host,
+        .ticket.lane = options->channel.channel,
     };
     for (size_t i = 0; i < options->backend_count; i++) {
         const struct horon_backend *backend = options->backends[i];
         char why[256] = "";
         assert(backend->launched_max >= 1);
-        if (!is_usable(backend, team, options, why, sizeof why)) {
-            HORON_LOG_INFO(route->log, "backend %s is not used: %s", backend->name, why);
+        if (is_usable_here(route, backend, why, sizeof why))
+            route->terms.usable |= 1u << i;
+        else
+            HORON_LOG_INFO(options->log, "backend %s is not used: %s", backend->name, why);
+        if (!is_everywhere(backend)) {
+            all_everywhere = false;
             continue;
         }
-        horon_status_t status =
-            backend->create(backend, options->channel, team, host, &route->channels[i]);
+        assert(route->terms.usable >> i & 1);
+        const horon_status_t status = make_channel(route, i, NULL);
         if (status != HORON_OK) {
             horon_route_deinit(route);
             return status;
         }
-        assert(route->channels[i]->backend == backend);
-        route->terms.usable |= 1u << i;
+        route->words.channel = route->channels[i];
     }
+    assert(route->words.channel); /* there is always one that serves all */
+    if (all_everywhere)
+        set_simple(route);
     return HORON_OK;
 }
 
 void horon_route_deinit(struct horon_route *route)
 {
-    for (size_t i = 0; i < route->terms.count; i++)
-        if (route->channels[i])
-            route->channels[i]->backend->destroy(route->channels[i]);
+    if (route->options.tickets)
+        horon_ticket_use(route->options.tickets, &route->ticket);
+    for (size_t i = 0; i < route->terms.count; i++) {
+        const struct horon_backend *backend = backend_at(route, i);
+        if (!route->channels[i])
+            continue;
+        if (backend->wake == HORON_BACKEND_WAKE_DESCRIPTOR && route->options.poller)
+            horon_poller_remove_descriptor(route->options.poller,
+                                           backend->descriptor(route->channels[i]));
+        backend->destroy(route->channels[i]);
+    }
     horon_composed_deinit(&route->composed);
+    horon_words_deinit(&route->words);
     *route = (struct horon_route){0};
 }
+
+/* ---- what is usable -------------------------------------------------------------------------- */
+
+/* A word for each backend, 1 from a rank that cannot use it: the highest says whether any cannot.
+ */
+static horon_status_t begin_to_agree(struct horon_route *route, struct horon_error *error)
+{
+    if (horon_words_clear(&route->words, HORON_BACKENDS_MAX) != HORON_OK)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory to agree on backends");
+    for (size_t i = 0; i < route->terms.count; i++)
+        route->words.words[i] = !(route->terms.usable >> i & 1);
+    horon_words_begin(&route->words, HORON_BACKENDS_MAX, CHECK_OF_BACKENDS);
+    route->agreeing = true;
+    return HORON_OK;
+}
+
+/* Before the first operation of all. */
+HORON_SELDOM static horon_status_t agree(struct horon_route *route, bool *moved_out,
+                                         struct horon_error *error)
+{
+    horon_status_t status = HORON_OK;
+    if (!route->agreeing)
+        status = begin_to_agree(route, error);
+    if (status == HORON_OK)
+        status = horon_words_advance(&route->words, moved_out, error);
+    for (size_t i = 0; i < route->terms.count && status == HORON_OK; i++) {
+        const struct horon_backend *backend = backend_at(route, i);
+        const bool here = route->terms.usable >> i & 1;
+        if (route->words.words[i] == 0 && !route->channels[i])
+            status = make_channel(route, i, error);
+        else if (route->words.words[i] && here)
+            HORON_LOG_INFO(route->options.log, "backend %s is not used: another rank cannot",
+                           backend->name);
+        if (route->words.words[i])
+            route->terms.usable &= ~(1u << i);
+    }
+    if (status == HORON_OK)
+        set_simple(route);
+    return status;
+}
+
+/* ---- before an operation begins -------------------------------------------------------------- */
 
 /* One line for each backend and verb. */
 static void tell_passed_over(struct horon_route *route, const struct horon_signature *agreed)
@@ -70,11 +174,11 @@ static void tell_passed_over(struct horon_route *route, const struct horon_signa
     route->told[agreed->verb] |= fresh;
     for (size_t i = 0; i < route->terms.count; i++)
         if (fresh >> i & 1)
-            HORON_LOG_INFO(route->log, "backend %s does not carry %s of %s: %s does",
-                           route->terms.backends[i]->name, horon_verb_of(agreed)->name,
+            HORON_LOG_INFO(route->options.log, "backend %s does not carry %s of %s: %s does",
+                           backend_at(route, i)->name, horon_verb_of(agreed)->name,
                            horon_dtype_name((horon_dtype_t)agreed->dtype),
                            choice->backend < 0 ? "none"
-                                               : route->terms.backends[choice->backend]->name);
+                                               : backend_at(route, (size_t)choice->backend)->name);
 }
 
 HORON_SELDOM static void choose(struct horon_route *route, const struct horon_signature *agreed)
@@ -99,19 +203,64 @@ static struct horon_backend_channel *channel_for(struct horon_route *route,
     return route->chosen;
 }
 
-bool horon_route_may_begin(struct horon_route *route, const struct horon_operation *op)
+static bool needs_ticket(const struct horon_route *route)
 {
+    return route->chosen && (route->chosen->backend->caps & HORON_BACKEND_ONE_LAUNCH_ORDER);
+}
+
+/* Ranks that submit in order meet first: only of what all of them have numbers are proposed. A
+ * batch was decided because all have it. */
+static horon_status_t begin_to_draw(struct horon_route *route, const struct horon_operation *op,
+                                    struct horon_error *error)
+{
+    const bool meets = route->step == HORON_ROUTE_READY && route->terms.in_order;
+    if (horon_words_clear(&route->words, 1) != HORON_OK)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a ticket");
+    if (!meets)
+        route->words.words[0] = horon_ticket_propose(route->options.tickets, &route->ticket);
+    horon_words_begin(&route->words, 1, op->check);
+    route->step = meets ? HORON_ROUTE_MEETS : HORON_ROUTE_DRAWS;
+    return HORON_OK;
+}
+
+HORON_SELDOM static horon_status_t draw(struct horon_route *route, const struct horon_operation *op,
+                                        bool *moved_out, struct horon_error *error)
+{
+    horon_status_t status = HORON_OK;
+    while (status == HORON_OK && route->step != HORON_ROUTE_HAS_DRAWN) {
+        if (!route->words.flying)
+            status = begin_to_draw(route, op, error);
+        if (status == HORON_OK)
+            status = horon_words_advance(&route->words, moved_out, error);
+        if (status == HORON_OK && route->step == HORON_ROUTE_DRAWS) {
+            horon_ticket_draw(route->options.tickets, &route->ticket, route->words.words[0]);
+            route->step = HORON_ROUTE_HAS_DRAWN;
+        }
+    }
+    if (status != HORON_OK)
+        return status;
+    return horon_ticket_is_next(route->options.tickets, &route->ticket) ? HORON_OK
+                                                                        : HORON_IN_PROGRESS;
+}
+
+horon_status_t horon_route_prepare(struct horon_route *route, const struct horon_operation *op,
+                                   bool *moved_out, struct horon_error *error)
+{
+    if (!route->agreed) {
+        const horon_status_t status = agree(route, moved_out, error);
+        if (status != HORON_OK)
+            return status;
+    }
     if (route->launched && (route->composing || route->refused ||
                             route->launched == route->current->backend->launched_max))
-        return false;
-    if (!route->tickets && !route->launched)
-        return true; /* the usual case: one backend, one at a time */
+        return HORON_IN_PROGRESS;
     const struct horon_backend_channel *channel = channel_for(route, &op->agreed);
     if (route->launched && (channel != route->current || route->choice.composed))
-        return false;
-    const bool ordered = channel && (channel->backend->caps & HORON_BACKEND_ONE_LAUNCH_ORDER);
-    return !ordered || horon_tickets_turn(route->tickets, route->number);
+        return HORON_IN_PROGRESS;
+    return needs_ticket(route) ? draw(route, op, moved_out, error) : HORON_OK;
 }
+
+/* ---- operations ------------------------------------------------------------------------------ */
 
 /* Told by the next advance(). */
 static void refuse(struct horon_route *route, horon_status_t status, const char *why)
@@ -127,24 +276,61 @@ static void refuse_unknown(struct horon_route *route, const struct horon_operati
              horon_verb_of(&op->agreed)->name, horon_dtype_name((horon_dtype_t)op->agreed.dtype));
 }
 
-/* What is not plain. @return what to begin; NULL: it is refused */
-HORON_SELDOM static const struct horon_operation *prepare(struct horon_route *route,
-                                                          const struct horon_operation *op)
+/* All of the operation is launched: it is the turn of the next ticket. */
+static void give_ticket_back(struct horon_route *route)
 {
-    if (!route->chosen) {
-        refuse_unknown(route, op);
-        return NULL;
+    if (route->step == HORON_ROUTE_HAS_DRAWN) {
+        horon_ticket_use(route->options.tickets, &route->ticket);
+        route->step = HORON_ROUTE_READY;
     }
-    if (route->chosen->backend->caps & HORON_BACKEND_ONE_LAUNCH_ORDER)
-        horon_tickets_use(route->tickets, route->number);
-    if (!route->choice.composed)
-        return op;
-    if (horon_compose(&route->composed, op, route->team->rank) != HORON_OK) {
-        refuse(route, HORON_ERR_MEMORY, "no memory to compose an operation");
-        return NULL;
+}
+
+/* Launches the next operation of a composed one. @return false: it has ended */
+static bool launch_next(struct horon_route *route)
+{
+    if (!horon_compose_next(&route->composed)) {
+        route->composing = false;
+        give_ticket_back(route);
+        return false;
     }
+    route->current->backend->begin(route->current, &route->composed.op);
+    return true;
+}
+
+static void compose(struct horon_route *route, const struct horon_operation *op,
+                    const uint64_t *rows)
+{
+    const horon_status_t status =
+        horon_compose(&route->composed, op, route->team->rank, route->team->size, rows);
+    if (status == HORON_ERR_MEMORY)
+        refuse(route, status, "no memory to compose an operation");
+    else if (status != HORON_OK)
+        refuse(route, status, "the inputs add up to more than memory can hold");
+}
+
+/* Each rank's in a word of its own. */
+static void gather_rows(struct horon_route *route, const struct horon_operation *op)
+{
+    if (horon_words_clear(&route->words, (size_t)route->team->size) != HORON_OK) {
+        refuse(route, HORON_ERR_MEMORY, "no memory for the rows of all ranks");
+        return;
+    }
+    route->words.words[route->team->rank] = op->rows;
+    route->composed.whole = op;
+    route->gathers_rows = true;
+    horon_words_begin(&route->words, (size_t)route->team->size, op->check);
+}
+
+HORON_SELDOM static void begin_composed(struct horon_route *route, const struct horon_operation *op)
+{
     route->composing = true;
-    return &route->composed.op;
+    if (horon_compose_needs_rows(op)) {
+        gather_rows(route, op);
+        return;
+    }
+    compose(route, op, NULL);
+    if (!route->refused)
+        launch_next(route);
 }
 
 void horon_route_begin(struct horon_route *route, const struct horon_operation *op)
@@ -153,10 +339,37 @@ void horon_route_begin(struct horon_route *route, const struct horon_operation *
     assert(!route->launched || channel == route->current);
     route->launched++;
     route->current = channel;
-    if (!route->plain)
-        op = prepare(route, op);
-    if (op)
-        channel->backend->begin(channel, op);
+    if (!channel) {
+        refuse_unknown(route, op);
+        return;
+    }
+    if (route->choice.composed) {
+        begin_composed(route, op);
+        return;
+    }
+    channel->backend->begin(channel, op);
+    give_ticket_back(route);
+}
+
+/* @return as horon_route_advance(); OK: all of it has ended */
+HORON_SELDOM static horon_status_t advance_composed(struct horon_route *route, bool *moved_out,
+                                                    struct horon_error *error)
+{
+    horon_status_t status;
+    if (route->gathers_rows) {
+        status = horon_words_advance(&route->words, moved_out, error);
+        if (status != HORON_OK)
+            return status;
+        route->gathers_rows = false;
+        compose(route, route->composed.whole, route->words.words);
+        if (route->refused)
+            return horon_error_set(error, route->refused, "%s", route->why);
+    } else {
+        status = route->current->backend->advance(route->current, moved_out, error);
+        if (status != HORON_OK)
+            return status;
+    }
+    return launch_next(route) ? HORON_IN_PROGRESS : HORON_OK;
 }
 
 horon_status_t horon_route_advance(struct horon_route *route, bool *moved_out,
@@ -165,9 +378,10 @@ horon_status_t horon_route_advance(struct horon_route *route, bool *moved_out,
     assert(route->launched > 0);
     if (route->refused)
         return horon_error_set(error, route->refused, "%s", route->why);
-    horon_status_t status = route->current->backend->advance(route->current, moved_out, error);
+    const horon_status_t status =
+        route->composing ? advance_composed(route, moved_out, error)
+                         : route->current->backend->advance(route->current, moved_out, error);
     if (status == HORON_OK) {
-        route->composing = false;
         route->launched--;
         route->ended++;
     }
@@ -178,13 +392,18 @@ void horon_route_abort(struct horon_route *route)
 {
     if (route->launched && route->current)
         route->current->backend->abort(route->current);
+    horon_words_abort(&route->words);
+    if (route->options.tickets)
+        horon_ticket_use(route->options.tickets, &route->ticket);
     route->launched = 0;
     route->composing = false;
 }
 
 bool horon_route_waits_for(struct horon_route *route, int rank)
 {
-    return route->launched && !route->refused &&
+    if (horon_words_wait_for(&route->words, rank))
+        return true;
+    return route->launched && !route->refused && !route->gathers_rows &&
            route->current->backend->waits_for(route->current, rank);
 }
 

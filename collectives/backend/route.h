@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The way of a lane's operations to the backends: a route has a channel of each backend that is
- * usable on its team, and gives each operation to the one that is chosen (choose.c). Operations end
- * in the order in which they were begun. Several may be launched at a time if their backend lets
- * them, and only on one backend at a time: so the order holds without comparing backends.
+ * The way of a lane's operations to the backends: a route has a channel of each backend that all
+ * ranks of its team can use, and gives each operation to the one that is chosen (choose.c).
+ * Operations end in the order in which they were begun. Several may be launched at a time if their
+ * backend lets them, and only on one backend at a time: so the order holds without comparing
+ * backends.
+ *
+ * What ranks must know of each other before an operation of another backend can begin, they tell
+ * each other on a channel that all can use (words.h): before the first of all, which backends are
+ * usable; before each that needs a ticket, the proposals for it; before one that is composed in
+ * rounds, the rows. Where all operations go to that channel's backend nothing of this happens.
  */
 #ifndef HORON_BACKEND_ROUTE_H
 #define HORON_BACKEND_ROUTE_H
@@ -11,25 +17,40 @@
 #include "backend/backend.h"
 #include "backend/compose.h"
 #include "backend/tickets.h"
+#include "backend/words.h"
+#include "link/poller.h"
 #include "log.h"
 
 struct horon_route_options {
     const struct horon_backend *const *backends; /* [backend_count]; must outlive the route */
     size_t backend_count;
-    const struct horon_channel_options *channel;
+    struct horon_channel_options channel;
     bool deterministic, in_order;  /* as in horon_backend_terms */
-    int32_t team;                  /* its number */
     struct horon_tickets *tickets; /* of the device; or NULL: no backend here needs them */
+    struct horon_poller *poller; /* watches descriptors of backends, too; or NULL: nobody sleeps */
     const struct horon_log *log;
 };
 
+/** How far the next operation is on its way to be begun. */
+enum horon_route_step {
+    HORON_ROUTE_READY, /* nothing is in flight for it */
+    HORON_ROUTE_MEETS, /* in order: until all ranks have it */
+    HORON_ROUTE_DRAWS, /* ranks tell their proposals for its ticket */
+    HORON_ROUTE_HAS_DRAWN
+};
+
 struct horon_route {
+    struct horon_route_options options;
     struct horon_backend_terms terms;
     const struct horon_team *team;
-    const struct horon_log *log;
-    struct horon_tickets *tickets;
-    int32_t number; /* of the team */
+    struct horon_host *host;
     struct horon_backend_channel *channels[HORON_BACKENDS_MAX];
+    bool agreed; /* on what is usable: terms.usable is all ranks', and the channels are made */
+    bool agreeing;
+    bool simple; /* no operation needs anything before it is begun */
+    enum horon_route_step step;
+    struct horon_words words; /* on the channel that all ranks can use */
+    struct horon_ticket ticket;
     struct horon_backend_channel *current; /* of what is launched */
     int launched;
     uint64_t ended;
@@ -40,21 +61,34 @@ struct horon_route {
     bool plain; /* what was chosen takes the operation as it is, at any time */
     struct horon_composed composed;
     bool composing;                  /* `composed` is in flight, and nothing else */
+    bool gathers_rows;               /* of what is composed */
     uint32_t told[HORON_VERB_COUNT]; /* backends whose lack of the verb was told */
     horon_status_t refused;          /* why the operation that was begun last cannot be */
     char why[256];
 };
 
-/** One line is logged for each backend that is not usable.
- * @return OK | ERR_MEMORY | what a backend that said it is usable failed with */
+/** One line is logged for each backend that is not usable here.
+ * @return OK | ERR_MEMORY | what a backend that is usable everywhere failed with */
 horon_status_t horon_route_init(struct horon_route *route,
                                 const struct horon_route_options *options,
                                 const struct horon_team *team, struct horon_host *host);
 /** All zero is a no-op. */
 void horon_route_deinit(struct horon_route *route);
 
-/** May this operation be begun now: is nothing in its way, and is it its team's turn? */
-bool horon_route_may_begin(struct horon_route *route, const struct horon_operation *op);
+/** As horon_route_ready(), where there is something to see to. */
+horon_status_t horon_route_prepare(struct horon_route *route, const struct horon_operation *op,
+                                   bool *moved_out, struct horon_error *error);
+/** May this operation, the next one, be begun now? To be asked until it may.
+ * @return OK | IN_PROGRESS, another one or another team is first, or ranks tell each other what
+ * they must | as horon_channel_advance(), or what a backend failed with */
+static inline horon_status_t horon_route_ready(struct horon_route *route,
+                                               const struct horon_operation *op, bool *moved_out,
+                                               struct horon_error *error)
+{
+    if (route->simple && !route->launched)
+        return HORON_OK;
+    return horon_route_prepare(route, op, moved_out, error);
+}
 /** Begins it; it stays as it is until it ends. */
 void horon_route_begin(struct horon_route *route, const struct horon_operation *op);
 /** As horon_channel_advance(), of the first that has not ended; ERR_UNSUPPORTED: no backend carries
@@ -64,7 +98,7 @@ horon_status_t horon_route_advance(struct horon_route *route, bool *moved_out,
 /** Gives up what is launched: nobody touches the operations' memory any more. */
 void horon_route_abort(struct horon_route *route);
 
-/** Does the first that has not ended wait for @p rank? */
+/** Does the first that has not ended, or the next one, wait for @p rank? */
 bool horon_route_waits_for(struct horon_route *route, int rank);
 
 /** Operations ended so far. */

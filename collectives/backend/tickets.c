@@ -1,52 +1,51 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A ring of team numbers that grows when it is full. */
+/* A list as short as the rank's lanes are many. */
 #include "backend/tickets.h"
 
-#include "alloc.h"
-
 #include <assert.h>
+#include <stddef.h>
 
-#define TICKETS_FIRST 16
-
-void horon_tickets_deinit(struct horon_tickets *tickets)
+uint64_t horon_ticket_propose(struct horon_tickets *tickets, struct horon_ticket *ticket)
 {
-    horon_free(tickets->teams);
-    *tickets = (struct horon_tickets){0};
+    for (const struct horon_ticket *other = tickets->first; other; other = other->next)
+        assert(other != ticket && other->lane != ticket->lane);
+    ticket->number = ++tickets->highest;
+    ticket->drawn = false;
+    ticket->next = tickets->first;
+    tickets->first = ticket;
+    return ticket->number;
 }
 
-static horon_status_t grow(struct horon_tickets *tickets)
+void horon_ticket_draw(struct horon_tickets *tickets, struct horon_ticket *ticket, uint64_t number)
 {
-    const size_t capacity = tickets->capacity ? tickets->capacity * 2 : TICKETS_FIRST;
-    int32_t *teams = horon_zalloc(capacity, sizeof *teams);
-    if (!teams)
-        return HORON_ERR_MEMORY;
-    for (size_t i = 0; i < tickets->count; i++)
-        teams[i] = tickets->teams[(tickets->first + i) % tickets->capacity];
-    horon_free(tickets->teams);
-    tickets->teams = teams;
-    tickets->capacity = capacity;
-    tickets->first = 0;
-    return HORON_OK;
+    assert(!ticket->drawn);
+    assert(number >= ticket->number);
+    ticket->number = number;
+    ticket->drawn = true;
+    if (number > tickets->highest)
+        tickets->highest = number;
 }
 
-horon_status_t horon_tickets_draw(struct horon_tickets *tickets, int32_t team)
+static bool is_before(const struct horon_ticket *a, const struct horon_ticket *b)
 {
-    if (tickets->count == tickets->capacity && grow(tickets) != HORON_OK)
-        return HORON_ERR_MEMORY;
-    tickets->teams[(tickets->first + tickets->count) % tickets->capacity] = team;
-    tickets->count++;
-    return HORON_OK;
+    return a->number < b->number || (a->number == b->number && a->lane < b->lane);
 }
 
-bool horon_tickets_turn(const struct horon_tickets *tickets, int32_t team)
+bool horon_ticket_is_next(const struct horon_tickets *tickets, const struct horon_ticket *ticket)
 {
-    return tickets->count > 0 && tickets->teams[tickets->first] == team;
+    assert(ticket->drawn);
+    for (const struct horon_ticket *other = tickets->first; other; other = other->next)
+        if (is_before(other, ticket))
+            return false;
+    return true;
 }
 
-void horon_tickets_use(struct horon_tickets *tickets, int32_t team)
+void horon_ticket_use(struct horon_tickets *tickets, struct horon_ticket *ticket)
 {
-    assert(horon_tickets_turn(tickets, team));
-    (void)team;
-    tickets->first = (tickets->first + 1) % tickets->capacity;
-    tickets->count--;
+    struct horon_ticket **link = &tickets->first;
+    while (*link && *link != ticket)
+        link = &(*link)->next;
+    if (*link)
+        *link = ticket->next;
+    ticket->next = NULL;
 }

@@ -373,6 +373,18 @@ uint32_t horon_engine_wants(const struct horon_engine *engine)
     return bits;
 }
 
+uint64_t horon_engine_interval_ns(const struct horon_engine *engine)
+{
+    HORON_ASSERT_OWNER(engine->options.owner);
+    uint64_t least = 0;
+    for (const struct horon_engine_team *team = engine->job; team; team = team->next) {
+        const uint64_t interval = horon_team_interval_ns(team);
+        if (interval && (!least || interval < least))
+            least = interval;
+    }
+    return least;
+}
+
 uint64_t horon_engine_ends(const struct horon_engine *engine)
 {
     HORON_ASSERT_OWNER(engine->options.owner);

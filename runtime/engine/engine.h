@@ -135,13 +135,14 @@ bool horon_engine_advance_ordered(struct horon_engine_team *team);
 
 /** What this rank must be rung for while nobody makes progress: HORON_WAKE_* bits. */
 uint32_t horon_engine_wants(const struct horon_engine *engine);
+/** After how long it must look again, since a backend wakes nobody; 0: it need not. */
+uint64_t horon_engine_interval_ns(const struct horon_engine *engine);
 /** A number that changes whenever a request ends. */
 uint64_t horon_engine_ends(const struct horon_engine *engine);
 /** Requests taken from the mailbox and not ended. */
 size_t horon_engine_in_flight(const struct horon_engine *engine);
 
-/** Has the poller found something that no turn has taken yet? A thread that falls asleep on it
- * would not be told again. */
+/** Has the poller found what no turn has taken yet? Who falls asleep on it is not told again. */
 bool horon_engine_has_input(const struct horon_engine *engine);
 /** Was something given to a link after its turn, which the link may take? A thread that falls
  * asleep on it would never send it. */

@@ -40,6 +40,8 @@ struct horon_engine {
     struct horon_early *early, **early_tail;
     size_t early_bytes;
 
+    struct horon_tickets tickets; /* of what this rank's teams launch on its device */
+
     struct horon_work *pool;              /* batches to use again */
     _Atomic(struct horon_post *) mailbox; /* newest first */
     struct horon_post closed_mark;        /* the mailbox's head once it is closed; never followed */

@@ -232,19 +232,24 @@ static bool lacks_one_that_left(const struct horon_engine_team *team, const stru
            horon_route_ended(&lane->route) >= team->departures.sequence[number];
 }
 
-static bool begin(struct horon_engine_team *team, struct horon_lane *lane)
+/* @return what the first operation that cannot be begun yet waits for or failed with; OK: all are
+ * begun */
+static horon_status_t begin(struct horon_engine_team *team, struct horon_lane *lane,
+                            bool *moved_out, struct horon_error *error)
 {
-    bool begun = false;
-    while (lane->next && horon_route_may_begin(&lane->route, lane->next->op)) {
+    while (lane->next) {
         const struct horon_operation *op = lane->next->op;
+        const horon_status_t status = horon_route_ready(&lane->route, op, moved_out, error);
+        if (status != HORON_OK)
+            return status;
         horon_route_begin(&lane->route, op);
         lane->next = lane->next->next;
         lane->running++;
-        begun = true;
+        *moved_out = true;
         horon_engine_tell_of(team->engine, HORON_EVENT_BEGUN, op, op->count,
                              (int32_t)(lane - team->lanes));
     }
-    return begun;
+    return HORON_OK;
 }
 
 HORON_SELDOM static void fail_lane(struct horon_engine_team *team, horon_status_t status,
@@ -259,14 +264,16 @@ HORON_SELDOM static void fail_lane(struct horon_engine_team *team, horon_status_
 bool horon_lane_turn(struct horon_engine_team *team, struct horon_lane *lane)
 {
     assert(lane->head && !lane->stuck);
-    bool moved = begin(team, lane);
-    if (!lane->running)
-        return moved;         /* it is another team's turn on the device */
+    bool moved = false, ended = false;
     struct horon_error error; /* its text is long: what is read of it is cleared, not all */
     error.text[0] = 0;
-    horon_status_t status = horon_route_advance(&lane->route, &moved, &error);
+    horon_status_t status = begin(team, lane, &moved, &error);
+    if (status >= 0 && lane->running) {
+        status = horon_route_advance(&lane->route, &moved, &error);
+        ended = status == HORON_OK;
+    }
     lane->moves += moved;
-    if (status == HORON_OK)
+    if (ended)
         end_work(team, lane);
     else if (lacks_one_that_left(team, lane, status))
         lane->stuck = true;

@@ -169,20 +169,21 @@ static horon_status_t create_routes(struct horon_engine_team *team)
     const struct horon_config *config = engine->config;
     horon_status_t status = HORON_OK;
     for (int i = 0; i < HORON_LANE_COUNT && status == HORON_OK; i++) {
-        const struct horon_channel_options channel = {
-            .channel = team->id * HORON_LANE_COUNT + (uint32_t)i,
-            .generation = team->engine->membership->generation,
-            .arena_at = horon_engine_arena_at(&team->host->shape, i),
-            .net_chunk_bytes = (size_t)config->net_chunk_bytes,
-            .net_algorithm = config->net_algorithm,
-        };
         const struct horon_route_options options = {
             .backends = engine->backends ? engine->backends : horon_backends,
             .backend_count = engine->backends ? engine->backend_count : horon_backend_count,
-            .channel = &channel,
+            .channel =
+                {
+                    .channel = team->id * HORON_LANE_COUNT + (uint32_t)i,
+                    .generation = team->engine->membership->generation,
+                    .arena_at = horon_engine_arena_at(&team->host->shape, i),
+                    .net_chunk_bytes = (size_t)config->net_chunk_bytes,
+                    .net_algorithm = config->net_algorithm,
+                },
             .deterministic = config->deterministic,
             .in_order = i == HORON_LANE_ORDERED,
-            .team = (int32_t)team->id,
+            .tickets = &team->engine->tickets,
+            .poller = engine->poller,
             .log = engine->log,
         };
         status = horon_route_init(&team->lanes[i].route, &options, &team->who, team->host);
@@ -363,6 +364,17 @@ bool horon_team_progress(struct horon_engine_team *team)
     if (!team->failed && team->oldest)
         horon_team_check_left(team);
     return moved;
+}
+
+uint64_t horon_team_interval_ns(const struct horon_engine_team *team)
+{
+    uint64_t least = 0;
+    for (int i = 0; i < HORON_LANE_COUNT; i++) {
+        const uint64_t interval = horon_route_interval_ns(&team->lanes[i].route);
+        if (interval && (!least || interval < least))
+            least = interval;
+    }
+    return least;
 }
 
 uint32_t horon_team_wants(const struct horon_engine_team *team)

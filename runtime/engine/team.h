@@ -154,6 +154,8 @@ bool horon_team_progress(struct horon_engine_team *team);
 bool horon_team_move_rings(struct horon_engine_team *team);
 /** Is something posted to its rings and not sent? */
 bool horon_team_rings_unsent(const struct horon_engine_team *team, bool even_if_full);
+/** As horon_engine_interval_ns(). */
+uint64_t horon_team_interval_ns(const struct horon_engine_team *team);
 /** HORON_WAKE_* bits that it wants to be rung for. */
 uint32_t horon_team_wants(const struct horon_engine_team *team);
 

@@ -36,11 +36,21 @@ static void test_verbs_rows_are_not_at_odds_with_themselves(void **state)
         assert_int_equal(horon_verb_rows_differ(row), row->ahead != HORON_AHEAD_NOTHING);
         assert_int_equal(horon_verb_rows_differ(row), row->joined == HORON_JOINED_NO_ROWS);
         assert_true(!row->fusable || !horon_verb_rows_differ(row));
-        if (row->recipe != HORON_RECIPE_NONE) /* what it is made of is made of nothing else */
-            assert_int_equal(horon_verb_rows[row->made_of].recipe, HORON_RECIPE_NONE);
+        if (row->recipe != HORON_RECIPE_NONE)
+            assert_int_not_equal(row->made_of, i);
+        if (row->recipe == HORON_RECIPE_ROUNDS) {
+            assert_true(row->ahead == HORON_AHEAD_ROWS);
+            assert_true(horon_verb_is_rooted(&horon_verb_rows[row->made_of]));
+        }
         if (row->reads == HORON_RANKS_ROOT || row->writes == HORON_RANKS_ROOT)
             assert_true(horon_verb_is_rooted(row));
     }
+}
+
+static void test_verbs_have_one_for_words_that_reduces(void **state)
+{
+    (void)state;
+    assert_true(horon_verb_reduces(&horon_verb_rows[horon_verb_of_words]));
 }
 
 static void test_verbs_say_which_ranks_read_and_write(void **state)
@@ -57,6 +67,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_verbs_have_names),
         cmocka_unit_test(test_verbs_rows_are_not_at_odds_with_themselves),
+        cmocka_unit_test(test_verbs_have_one_for_words_that_reduces),
         cmocka_unit_test(test_verbs_say_which_ranks_read_and_write),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

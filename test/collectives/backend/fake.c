@@ -5,6 +5,8 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 static struct fake *fake_of(const struct horon_backend *backend)
 {
@@ -20,8 +22,7 @@ static bool fake_usable(const struct horon_backend *backend, const struct horon_
                         char *why, size_t why_bytes)
 {
     const struct fake *fake = fake_of(backend);
-    (void)team;
-    if (!fake->refuses)
+    if (!fake->refuses || (fake->refused && !(fake->refused >> team->rank & 1)))
         return true;
     snprintf(why, why_bytes, "%s", fake->refuses);
     return false;
@@ -39,7 +40,7 @@ static horon_status_t fake_create(const struct horon_backend *backend,
 {
     struct fake *fake = fake_of(backend);
     struct fake_channel *channel = calloc(1, sizeof *channel);
-    struct fake_lane *lane = &fake->lanes[options ? options->channel % 2 : 0];
+    struct fake_lane *lane = &fake->lanes[options->channel % FAKE_LANES_MAX];
     (void)host;
     assert(channel);
     assert(team->size <= FAKE_RANKS_MAX);
@@ -48,8 +49,11 @@ static horon_status_t fake_create(const struct horon_backend *backend,
     channel->fake = fake;
     channel->lane = lane;
     channel->team = team;
+    channel->bell = -1;
+    if (backend->wake == HORON_BACKEND_WAKE_DESCRIPTOR)
+        channel->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     lane->channels[team->rank] = channel;
-    fake->size = team->size;
+    lane->size = team->size;
     *channel_out = &channel->base;
     return HORON_OK;
 }
@@ -66,7 +70,7 @@ static bool works(const struct fake *fake, const struct fake_lane *lane, int ran
     const struct fake_device *device = device_of(fake, rank);
     if (!channel || channel->aborted || channel->begun <= lane->done)
         return false;
-    return !device || device->queue[0] == fake;
+    return !device || device->queue[0] == lane;
 }
 
 static void leave_device(struct fake_device *device)
@@ -104,13 +108,18 @@ static void scatter(const struct horon_operation *op, const unsigned char *in)
 
 static void add(const struct horon_operation *op, const unsigned char *in, unsigned char *sum)
 {
-    const bool floats = op->agreed.dtype == HORON_FLOAT32;
-    assert(floats || op->agreed.dtype == HORON_UINT8);
+    const uint64_t *words = (const uint64_t *)(const void *)in;
+    uint64_t *highest = (uint64_t *)(void *)sum;
     for (uint64_t i = 0; i < op->count; i++) {
-        if (floats)
+        if (op->agreed.dtype == HORON_FLOAT32) {
             ((float *)(void *)sum)[i] += ((const float *)(const void *)in)[i];
-        else
+        } else if (op->agreed.dtype == HORON_UINT64) { /* which ranks tell each other */
+            assert(op->agreed.redop == HORON_MAX);
+            highest[i] = words[i] > highest[i] ? words[i] : highest[i];
+        } else {
+            assert(op->agreed.dtype == HORON_UINT8);
             sum[i] = (unsigned char)(sum[i] + in[i]);
+        }
     }
 }
 
@@ -122,7 +131,7 @@ static void carry_out(struct fake *fake, struct fake_lane *lane)
     const size_t bytes = bytes_of(first);
     unsigned char *in = calloc(1, bytes + 1), *sum = calloc(1, bytes + 1);
     assert(in && sum);
-    for (int rank = 0; rank < fake->size; rank++) {
+    for (int rank = 0; rank < lane->size; rank++) {
         const struct horon_operation *op = lane->channels[rank]->ops[place];
         assert(op->count == first->count);
         if (horon_verb_is_rooted(horon_verb_of(&op->agreed)) && op->agreed.root != rank)
@@ -133,10 +142,12 @@ static void carry_out(struct fake *fake, struct fake_lane *lane)
         else
             add(op, in, sum);
     }
-    for (int rank = 0; rank < fake->size; rank++) {
+    for (int rank = 0; rank < lane->size; rank++) {
         scatter(lane->channels[rank]->ops[place], sum);
         if (device_of(fake, rank))
             leave_device(device_of(fake, rank));
+        if (lane->channels[rank]->bell >= 0)
+            assert(eventfd_write(lane->channels[rank]->bell, 1) == 0);
     }
     free(in);
     free(sum);
@@ -146,7 +157,7 @@ static void carry_out(struct fake *fake, struct fake_lane *lane)
 static void look(struct fake *fake, struct fake_lane *lane)
 {
     for (;;) {
-        for (int rank = 0; rank < fake->size; rank++)
+        for (int rank = 0; rank < lane->size; rank++)
             if (!works(fake, lane, rank))
                 return;
         carry_out(fake, lane);
@@ -165,7 +176,7 @@ static void fake_begin(struct horon_backend_channel *base, const struct horon_op
     channel->ops[channel->begun++ % FAKE_LAUNCHED_MAX] = op;
     if (device) {
         assert(device->queued < FAKE_LAUNCHED_MAX);
-        device->queue[device->queued++] = fake;
+        device->queue[device->queued++] = channel->lane;
     }
 }
 
@@ -203,8 +214,7 @@ static bool fake_waits_for(struct horon_backend_channel *base, int rank)
 
 static int fake_descriptor(const struct horon_backend_channel *base)
 {
-    (void)base;
-    return -1;
+    return ((const struct fake_channel *)(const void *)base)->bell;
 }
 
 static void fake_destroy(struct horon_backend_channel *base)
@@ -213,6 +223,8 @@ static void fake_destroy(struct horon_backend_channel *base)
         return;
     struct fake_channel *channel = channel_of(base);
     channel->lane->channels[channel->team->rank] = NULL;
+    if (channel->bell >= 0)
+        close(channel->bell);
     free(channel);
 }
 

@@ -10,13 +10,14 @@
 
 #include "backend/backend.h"
 
-enum { FAKE_RANKS_MAX = 4, FAKE_LAUNCHED_MAX = 8 };
+enum { FAKE_RANKS_MAX = 4, FAKE_LAUNCHED_MAX = 8, FAKE_LANES_MAX = 4 };
 
 struct fake;
+struct fake_lane;
 
-/** What a rank launched on its device, of any team, in that order. */
+/** What a rank launched on its device, of any lane of any team, in that order. */
 struct fake_device {
-    const struct fake *queue[FAKE_LAUNCHED_MAX];
+    const struct fake_lane *queue[FAKE_LAUNCHED_MAX];
     int queued;
 };
 
@@ -29,20 +30,23 @@ struct fake_channel {
     uint64_t begun, ended;
     int turns; /* since the first that has not ended was done */
     bool aborted;
+    int bell; /* written when an operation is done, if that is how it wakes */
 };
 
 /** The channels of one lane, by rank. */
 struct fake_lane {
     struct fake_channel *channels[FAKE_RANKS_MAX];
+    int size;      /* ranks */
     uint64_t done; /* operations */
 };
 
-/** One team's. The first members are the test's to set; all zero is a backend that has all but an
- * allgather and does each operation at once. */
+/** Of one team, or of teams whose first ranks are the job's. The first members are the test's to
+ * set; all zero is a backend that has all but an allgather and does each operation at once. */
 struct fake {
     struct horon_backend base; /* as fake_init() made it; the test may change it */
     uint32_t lacks;            /* mask of verbs */
     const char *refuses;       /* why it is not usable; NULL: it is */
+    uint32_t refused;          /* mask of ranks on which; 0: all */
     int delay;                 /* turns of each rank that an operation takes */
     int dies_on;               /* rank, with the operation of this number; -1: none */
     uint64_t dies_at;
@@ -50,9 +54,8 @@ struct fake {
         *devices;         /* [FAKE_RANKS_MAX] by rank of the job, or NULL: none is occupied */
     const int *device_of; /* [size] rank of the job of each rank of the team */
 
-    struct fake_lane
-        lanes[2]; /* by the number of the channel; the tests of a route use the first */
-    int size;
+    /* by the number of the channel; the tests of a route use the first */
+    struct fake_lane lanes[FAKE_LANES_MAX];
     int begun_most; /* operations at a time on a rank */
 };
 

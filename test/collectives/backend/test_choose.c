@@ -39,11 +39,12 @@ static const struct {
     {HORON_ALLREDUCE, {0, TREE}, {0, 0}, 3, false, false, 0, false, 0},
     /* a sum of bytes has the same bits in any order */
     {HORON_BROADCAST, {0, TREE}, {CAST, 0}, 3, true, false, 0, true, 0},
-    /* composed before the next is asked; an allgather is made of nothing */
+    /* composed before the next is asked */
     {HORON_BROADCAST, {TREE, TREE}, {CAST, 0}, 3, false, false, 0, true, 0},
     {HORON_BROADCAST, {TREE, TREE}, {CAST | REDUCE, 0}, 3, false, false, 1, false, 1},
     {HORON_BARRIER, {TREE, TREE}, {BARRIER, 0}, 3, false, false, 0, true, 0},
-    {HORON_ALLGATHER, {TREE, TREE}, {GATHER, 0}, 3, false, false, 1, false, 1},
+    {HORON_ALLGATHER, {0, TREE}, {GATHER, 0}, 3, true, false, 0, true, 0},
+    {HORON_ALLGATHER, {TREE, TREE}, {GATHER | CAST, 0}, 3, false, false, 1, false, 1},
     /* what takes no negotiated batches */
     {HORON_ALLREDUCE,
      {TREE | HORON_BACKEND_IN_ORDER_ONLY, TREE},

@@ -8,6 +8,7 @@
 #include "fake.h"
 
 #include <math.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -17,7 +18,8 @@
 
 enum { SIZE = 2, COUNT = 5, LOG_MAX = 16 };
 
-static const uint32_t caps = HORON_BACKEND_ANY_THREAD | HORON_BACKEND_KEEPS_TREE;
+static const uint32_t caps =
+    HORON_BACKEND_ANY_THREAD | HORON_BACKEND_KEEPS_TREE | HORON_BACKEND_EVERYWHERE;
 
 /* Two ranks and two backends; set up what differs between make() and join(). */
 struct bed {
@@ -74,6 +76,8 @@ static void join(struct bed *bed)
 /* One operation of a rank, over one part. */
 struct use {
     float in[COUNT], out[COUNT];
+    uint64_t rows[SIZE], total; /* of an allgather, as it was told */
+    bool no_room;
     struct horon_part part;
     struct horon_operation op;
 };
@@ -121,13 +125,35 @@ static int turn_until(struct bed *bed, uint64_t count)
     return 0;
 }
 
+static bool may_begin(struct bed *bed, int rank, const struct use *use)
+{
+    struct horon_error error = {0};
+    bool moved = false;
+    const horon_status_t status = horon_route_ready(&bed->routes[rank], &use->op, &moved, &error);
+    if (status < 0)
+        fail_msg("rank %d: %s", rank, error.text);
+    return status == HORON_OK;
+}
+
+/* Begins an operation on all ranks, each as soon as it may. */
+static void begin(struct bed *bed, struct use uses[SIZE])
+{
+    unsigned begun = 0;
+    for (int turn = 0; begun != (1u << SIZE) - 1; turn++) {
+        assert_in_range(turn, 0, 100);
+        for (int rank = 0; rank < SIZE; rank++) {
+            if ((begun >> rank & 1) || !may_begin(bed, rank, &uses[rank]))
+                continue;
+            horon_route_begin(&bed->routes[rank], &uses[rank].op);
+            assert_false(may_begin(bed, rank, &uses[rank]));
+            begun |= 1u << rank;
+        }
+    }
+}
+
 static void run(struct bed *bed, struct use uses[SIZE], uint64_t number)
 {
-    for (int rank = 0; rank < SIZE; rank++) {
-        assert_true(horon_route_may_begin(&bed->routes[rank], &uses[rank].op));
-        horon_route_begin(&bed->routes[rank], &uses[rank].op);
-        assert_false(horon_route_may_begin(&bed->routes[rank], &uses[rank].op));
-    }
+    begin(bed, uses);
     turn_until(bed, number);
 }
 
@@ -175,11 +201,12 @@ static void test_route_does_without_a_backend_that_is_not_usable(void **state)
     struct bed *bed = *state;
     struct use uses[SIZE];
     bed->fakes[0].refuses = "its library was not found";
+    bed->fakes[0].base.caps &= ~HORON_BACKEND_EVERYWHERE;
     join(bed);
     for (int rank = 0; rank < SIZE; rank++)
         describe(&uses[rank], HORON_ALLREDUCE, rank, 0);
     run(bed, uses, 1);
-    assert_int_equal(bed->fakes[1].lanes[0].done, 1);
+    assert_int_equal(bed->fakes[1].lanes[0].done, 2); /* the first is what all can use */
     assert_int_equal(bed->line_count, SIZE);
     assert_non_null(strstr(bed->lines[0], "backend first is not used: its library was not found"));
 }
@@ -187,12 +214,59 @@ static void test_route_does_without_a_backend_that_is_not_usable(void **state)
 static void test_route_does_without_what_nobody_could_drive(void **state)
 {
     struct bed *bed = *state;
-    bed->fakes[0].base.caps &= ~HORON_BACKEND_ANY_THREAD;
-    bed->fakes[1].base.caps |= HORON_BACKEND_ONE_LAUNCH_ORDER; /* and there are no tickets */
+    static struct fake all;
+    const struct horon_backend *backends[3] = {bed->backends[0], bed->backends[1], &all.base};
+    fake_init(&all, "all", caps);
+    bed->options.backends = backends;
+    bed->options.backend_count = 3;
+    bed->fakes[0].base.caps = HORON_BACKEND_KEEPS_TREE;
+    bed->fakes[1].base.caps =
+        HORON_BACKEND_ANY_THREAD | HORON_BACKEND_ONE_LAUNCH_ORDER; /* and there are no tickets */
     join(bed);
-    assert_int_equal(bed->routes[0].terms.usable, 0);
+    assert_int_equal(bed->routes[0].terms.usable, 1 << 2);
     assert_non_null(strstr(bed->lines[0], "it wants one thread"));
     assert_non_null(strstr(bed->lines[1], "it wants one order of launches"));
+    for (int rank = 0; rank < SIZE; rank++)
+        horon_route_deinit(&bed->routes[rank]);
+}
+
+/* The choice is one of all ranks: what one of them cannot use, none does. */
+static void test_route_uses_what_all_ranks_can_use(void **state)
+{
+    struct bed *bed = *state;
+    bed->fakes[0].refuses = "its library was not found";
+    bed->fakes[0].refused = 1u << 1;
+    bed->fakes[0].base.caps &= ~HORON_BACKEND_EVERYWHERE;
+    join(bed);
+    for (uint64_t number = 1; number <= 2; number++) {
+        struct use uses[SIZE];
+        for (int rank = 0; rank < SIZE; rank++)
+            describe(&uses[rank], HORON_ALLREDUCE, rank, 0);
+        run(bed, uses, number);
+        expect_sum(&uses[0]);
+        expect_sum(&uses[1]);
+    }
+    assert_int_equal(bed->fakes[0].lanes[0].done, 0);
+    assert_int_equal(bed->fakes[1].lanes[0].done, 3); /* with the words about it */
+    assert_null(bed->fakes[0].lanes[0].channels[0]);  /* and nobody made a channel of it */
+    assert_int_equal(bed->line_count, 2);
+    assert_non_null(strstr(bed->lines[0], "backend first is not used: its library was not found"));
+    assert_non_null(strstr(bed->lines[1], "backend first is not used: another rank cannot"));
+}
+
+static void test_route_waits_for_ranks_that_have_not_said_what_they_can_use(void **state)
+{
+    struct bed *bed = *state;
+    struct use uses[SIZE];
+    bed->fakes[0].base.caps &= ~HORON_BACKEND_EVERYWHERE;
+    join(bed);
+    for (int rank = 0; rank < SIZE; rank++)
+        describe(&uses[rank], HORON_ALLREDUCE, rank, 0);
+    assert_false(may_begin(bed, 0, &uses[0]));
+    assert_true(horon_route_waits_for(&bed->routes[0], 1));
+    run(bed, uses, 1);
+    expect_sum(&uses[0]);
+    assert_int_equal(bed->fakes[0].lanes[0].done, 1);
 }
 
 static void test_route_names_what_nobody_carries(void **state)
@@ -201,9 +275,11 @@ static void test_route_names_what_nobody_carries(void **state)
     struct use use;
     struct horon_error error = {0};
     bool moved = false;
+    bed->fakes[0].lacks |= 1u << HORON_BROADCAST; /* of which it could be composed */
+    bed->fakes[1].lacks |= 1u << HORON_BROADCAST;
     join(bed);
     describe(&use, HORON_ALLGATHER, 0, 0);
-    assert_true(horon_route_may_begin(&bed->routes[0], &use.op));
+    assert_true(may_begin(bed, 0, &use));
     horon_route_begin(&bed->routes[0], &use.op);
     assert_int_equal(horon_route_advance(&bed->routes[0], &moved, &error), HORON_ERR_UNSUPPORTED);
     assert_string_equal(error.text, "no backend carries allgather of float32");
@@ -248,6 +324,97 @@ static void test_route_composes_a_barrier(void **state)
     assert_int_equal(bed->fakes[0].lanes[0].done, 1);
 }
 
+/* Rows of each rank, where its output goes, and what all should have. */
+struct gathering {
+    uint64_t rows[SIZE];
+    bool in_place, no_room;
+};
+
+static void *take_rows(void *arg, const uint64_t *rows, uint64_t total)
+{
+    struct use *use = arg;
+    assert_in_range(total, 0, COUNT);
+    memcpy(use->rows, rows, sizeof use->rows);
+    use->total = total;
+    return use->no_room ? NULL : use->out;
+}
+
+static void gather(struct bed *bed, const struct gathering *gathering, uint64_t number)
+{
+    struct use uses[SIZE];
+    float expected[COUNT] = {0};
+    uint64_t total = 0;
+    for (int rank = 0; rank < SIZE; rank++) {
+        struct use *use = &uses[rank];
+        describe(use, HORON_ALLGATHER, rank, 0);
+        use->no_room = gathering->no_room && rank == 1;
+        use->op.count = use->part.count = use->op.rows = gathering->rows[rank];
+        use->op.row_elements = 1;
+        use->op.output = take_rows;
+        use->op.output_arg = use;
+        for (uint64_t i = 0; i < use->op.rows; i++)
+            expected[total++] = use->in[i];
+        if (gathering->in_place) {
+            memcpy(use->out, use->in, sizeof use->in);
+            use->part.src = use->out;
+        }
+    }
+    run(bed, uses, number);
+    for (int rank = 0; rank < SIZE; rank++) {
+        assert_memory_equal(uses[rank].rows, gathering->rows, sizeof uses[rank].rows);
+        assert_int_equal(uses[rank].total, total);
+        if (!uses[rank].no_room)
+            assert_memory_equal(uses[rank].out, expected, (size_t)total * sizeof expected[0]);
+    }
+}
+
+/* A broadcast of each rank that gives anything; the rows are told on what all can use. */
+static void test_route_composes_an_allgather_of_broadcasts(void **state)
+{
+    static const struct gathering cases[] = {
+        {{2, 3}, false, false}, {{1, 4}, true, false},  {{0, 5}, false, false},
+        {{4, 0}, true, false},  {{0, 0}, false, false}, {{2, 2}, false, true},
+    };
+    struct bed *bed = *state;
+    bed->fakes[0].base.caps &= ~HORON_BACKEND_EVERYWHERE;
+    bed->fakes[0].delay = 1;
+    join(bed);
+    uint64_t rounds = 0, number = 0;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        gather(bed, &cases[i], ++number);
+        rounds += (uint64_t)((cases[i].rows[0] > 0) + (cases[i].rows[1] > 0));
+    }
+    assert_int_equal(bed->fakes[0].lanes[0].done, rounds);
+    assert_int_equal(bed->fakes[1].lanes[0].done, number + 1);
+}
+
+/* Who sleeps on the poller is woken by what the backend shows. */
+static void test_route_watches_the_descriptor_of_a_backend(void **state)
+{
+    struct bed *bed = *state;
+    struct use uses[SIZE];
+    struct horon_poller *poller;
+    assert_int_equal(horon_poller_create(&poller, NULL), HORON_OK);
+    struct pollfd watched = {.fd = horon_poller_descriptor(poller), .events = POLLIN};
+    bed->fakes[0].base.wake = HORON_BACKEND_WAKE_DESCRIPTOR;
+    bed->options.poller = poller;
+    join(bed);
+    for (int rank = 0; rank < SIZE; rank++)
+        describe(&uses[rank], HORON_ALLREDUCE, rank, 0);
+    assert_int_equal(poll(&watched, 1, 0), 0);
+    horon_route_begin(&bed->routes[0], &uses[0].op);
+    assert_int_equal(horon_route_interval_ns(&bed->routes[0]), 0);
+    assert_int_equal(poll(&watched, 1, 0), 0);
+    horon_route_begin(&bed->routes[1], &uses[1].op);
+    turn_until(bed, 1);
+    assert_int_equal(poll(&watched, 1, 0), 1);
+    assert_true(horon_poller_collect(poller));
+    assert_int_equal(poll(&watched, 1, 0), 0); /* once */
+    for (int rank = 0; rank < SIZE; rank++)
+        horon_route_deinit(&bed->routes[rank]);
+    horon_poller_destroy(poller);
+}
+
 static void test_route_launches_several_of_one_backend_in_order(void **state)
 {
     struct bed *bed = *state;
@@ -263,19 +430,19 @@ static void test_route_launches_several_of_one_backend_in_order(void **state)
     for (int rank = 0; rank < SIZE; rank++) {
         struct horon_route *route = &bed->routes[rank];
         for (int i = 0; i < 3; i++) {
-            assert_true(horon_route_may_begin(route, &uses[rank][i].op));
+            assert_true(may_begin(bed, rank, &uses[rank][i]));
             horon_route_begin(route, &uses[rank][i].op);
         }
-        assert_false(horon_route_may_begin(route, &uses[rank][3].op)); /* as many as it takes */
+        assert_false(may_begin(bed, rank, &uses[rank][3])); /* as many as it takes */
         assert_int_equal(horon_route_interval_ns(route), 1000);
     }
     turn_until(bed, 1);
     for (int rank = 0; rank < SIZE; rank++) /* composed, and not beside others */
-        assert_false(horon_route_may_begin(&bed->routes[rank], &uses[rank][3].op));
+        assert_false(may_begin(bed, rank, &uses[rank][3]));
     turn_until(bed, 3);
     for (int rank = 0; rank < SIZE; rank++) {
         expect_sum(&uses[rank][2]);
-        assert_true(horon_route_may_begin(&bed->routes[rank], &uses[rank][3].op));
+        assert_true(may_begin(bed, rank, &uses[rank][3]));
         assert_int_equal(horon_route_interval_ns(&bed->routes[rank]), 0);
     }
     assert_int_equal(bed->fakes[0].begun_most, 3);
@@ -291,8 +458,8 @@ static void test_route_waits_with_one_backend_for_another(void **state)
     describe(&uses[0], HORON_BROADCAST, 0, 0);
     describe(&uses[1], HORON_ALLREDUCE, 0, 0);
     horon_route_begin(&bed->routes[0], &uses[0].op);
-    assert_false(horon_route_may_begin(&bed->routes[0], &uses[1].op));
-    assert_true(horon_route_may_begin(&bed->routes[0], &uses[0].op));
+    assert_false(may_begin(bed, 0, &uses[1]));
+    assert_true(may_begin(bed, 0, &uses[0]));
     horon_route_abort(&bed->routes[0]);
 }
 
@@ -327,9 +494,13 @@ int main(void)
         TEST(test_route_tells_once_of_each_fall_to_the_next),
         TEST(test_route_does_without_a_backend_that_is_not_usable),
         TEST(test_route_does_without_what_nobody_could_drive),
+        TEST(test_route_uses_what_all_ranks_can_use),
+        TEST(test_route_waits_for_ranks_that_have_not_said_what_they_can_use),
         TEST(test_route_names_what_nobody_carries),
         TEST(test_route_composes_a_broadcast_of_a_sum),
         TEST(test_route_composes_a_barrier),
+        TEST(test_route_composes_an_allgather_of_broadcasts),
+        TEST(test_route_watches_the_descriptor_of_a_backend),
         TEST(test_route_launches_several_of_one_backend_in_order),
         TEST(test_route_waits_with_one_backend_for_another),
         TEST(test_route_passes_on_what_a_backend_died_of),

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The maximum of words, as any operation of the channel. */
+#include "backend/words.h"
+
+#include "alloc.h"
+
+horon_status_t horon_words_clear(struct horon_words *words, size_t count)
+{
+    assert(!words->flying);
+    if (words->limit < count) {
+        horon_free(words->words);
+        words->words = horon_zalloc(count, sizeof *words->words);
+        words->limit = words->words ? count : 0;
+    }
+    if (!words->words)
+        return HORON_ERR_MEMORY;
+    memset(words->words, 0, count * sizeof *words->words);
+    return HORON_OK;
+}
+
+void horon_words_begin(struct horon_words *words, size_t count, uint64_t check)
+{
+    assert(!words->flying);
+    assert(count <= words->limit);
+    words->part = (struct horon_part){.src = words->words, .dst = words->words, .count = count};
+    words->op = (struct horon_operation){
+        .agreed = {.prescale = 1,
+                   .postscale = 1,
+                   .verb = (uint8_t)horon_verb_of_words,
+                   .dtype = HORON_UINT64,
+                   .redop = HORON_MAX,
+                   .memory = HORON_MEMORY_HOST,
+                   .ndim = 1,
+                   .shape = {count}},
+        .check = check,
+        .count = count,
+        .parts = &words->part,
+        .part_count = 1,
+    };
+    words->flying = true;
+    words->channel->backend->begin(words->channel, &words->op);
+}
+
+horon_status_t horon_words_advance(struct horon_words *words, bool *moved_out,
+                                   struct horon_error *error)
+{
+    assert(words->flying);
+    const horon_status_t status =
+        words->channel->backend->advance(words->channel, moved_out, error);
+    if (status == HORON_OK)
+        words->flying = false;
+    return status;
+}
+
+bool horon_words_wait_for(const struct horon_words *words, int rank)
+{
+    return words->flying && words->channel->backend->waits_for(words->channel, rank);
+}
+
+void horon_words_abort(struct horon_words *words)
+{
+    if (words->flying)
+        words->channel->backend->abort(words->channel);
+    words->flying = false;
+}
+
+void horon_words_deinit(struct horon_words *words)
+{
+    horon_free(words->words);
+    *words = (struct horon_words){0};
+}
