@@ -34,14 +34,15 @@
 #define REFUSED_PATIENCE_NS 1500000000u
 #define LOOK_FIRST_NS 500000u  /* first pause between looks at a file; doubles ... */
 #define LOOK_LAST_NS 32000000u /* ... up to this */
+#define WHERE_BYTES 150        /* of a long list of addresses as much as fits a text */
 
 enum state { STORE_SEEKING = 0, STORE_CONNECTED, STORE_FAILED };
 
 struct horon_store {
     struct horon_store_options options;
     enum state state;
-    char where[160];    /* "tcp://HOST:PORT", for texts */
-    char unusable[384]; /* of a list, what was not even tried, and why; or "" */
+    char where[WHERE_BYTES + 8]; /* the address, for texts */
+    char unusable[384];          /* of a list, what was not even tried, and why; or "" */
     int size;
     struct horon_store_server *server; /* on a rank 0 that serves */
     struct horon_watch server_watch;
@@ -322,6 +323,7 @@ static horon_status_t serve(struct horon_store *store, struct horon_store_place 
                             struct horon_error *error)
 {
     const struct horon_store_options *options = &store->options;
+    const int last = place->port_last ? place->port_last : place->port + options->port_scan;
     char text[HORON_ADDRESS_TEXT_BYTES];
     int why = 0;
     const struct horon_store_server_options serving = {.size = store->size,
@@ -329,7 +331,7 @@ static horon_status_t serve(struct horon_store *store, struct horon_store_place 
                                                        .everywhere = place->everywhere,
                                                        .listen = &place->listen,
                                                        .port = place->port,
-                                                       .port_last = place->port_last,
+                                                       .port_last = last < 65535 ? last : 65535,
                                                        .host_of = options->host_of,
                                                        .host_arg = options->host_arg,
                                                        .wrap = options->wrap,
@@ -384,35 +386,7 @@ static horon_status_t dial(struct horon_store *store, struct horon_store_place *
     return horon_dial_create(&dialling, &store->dial, error);
 }
 
-static horon_status_t start_at_address(struct horon_store *store, struct horon_error *error)
-{
-    struct horon_store_place place;
-    const struct horon_store_options *options = &store->options;
-    horon_status_t status = horon_store_place_find(&place, options->address, options->key->given,
-                                                   options->derived, error);
-    memcpy(store->unusable, place.unusable, sizeof store->unusable);
-    if (status == HORON_OK && place.unusable[0])
-        HORON_LOG_DEBUG(options->log, "addresses of the store are passed over: %s", place.unusable);
-    if (status == HORON_OK && options->hello.rank == 0 &&
-        (place.everywhere || place.listen.count)) {
-        const int last = place.port + options->port_scan;
-        place.port_last = last > 65535 ? 65535 : last;
-        status = serve(store, &place, error);
-        if (store->server)
-            ask_ourselves(&place);
-    }
-    return status == HORON_OK ? dial(store, &place, error) : status;
-}
-
-/* ---- file:DIR ---- */
-
-static void look_again(struct horon_store *store)
-{
-    horon_pump_timer(store->options.pump, &store->look, horon_clock_ns() + store->pause_ns);
-    store->pause_ns = store->pause_ns * 2 > LOOK_LAST_NS ? LOOK_LAST_NS : store->pause_ns * 2;
-}
-
-/* Dials what stands in the file, unless that is being done. */
+/* One look at the file of file:DIR: dials what stands there, unless that is being done. */
 static horon_status_t look(struct horon_store *store, struct horon_error *error)
 {
     char addresses[HORON_STORE_FILE_BYTES_MAX];
@@ -430,54 +404,46 @@ static horon_status_t look(struct horon_store *store, struct horon_error *error)
 static void look_due(void *arg)
 {
     struct horon_store *store = arg;
-    if (look(store, &store->error) < 0)
+    if (look(store, &store->error) < 0) {
         store_failed(store);
-    else
-        look_again(store);
+        return;
+    }
+    horon_pump_timer(store->options.pump, &store->look, horon_clock_ns() + store->pause_ns);
+    store->pause_ns = store->pause_ns * 2 > LOOK_LAST_NS ? LOOK_LAST_NS : store->pause_ns * 2;
 }
 
-static horon_status_t serve_for_file(struct horon_store *store, struct horon_error *error)
+/* Writes into the file of file:DIR where we serve. */
+static horon_status_t publish(struct horon_store *store, const struct horon_store_place *place,
+                              struct horon_error *error)
 {
-    struct horon_store_place place;
     char addresses[HORON_STORE_FILE_BYTES_MAX - 256];
     const struct horon_store_options *options = &store->options;
-    horon_status_t status = horon_store_place_here(&place, options->key->given, options->interfaces,
-                                                   options->port_range, error);
-    if (status == HORON_OK)
-        status = serve(store, &place, error);
-    if (status != HORON_OK)
-        return status;
-    horon_store_place_write(&place, addresses, sizeof addresses);
-    ask_ourselves(&place);
-    status = horon_store_file_write(&store->file, addresses, options->who ? options->who : "one",
-                                    options->pump->fds, error);
-    return status == HORON_OK ? dial(store, &place, error) : status;
+    horon_store_place_write(place, addresses, sizeof addresses);
+    return horon_store_file_write(&store->file, addresses, options->who ? options->who : "one",
+                                  options->pump->fds, error);
 }
 
-static horon_status_t start_at_file(struct horon_store *store, struct horon_error *error)
+/* Serves if that is ours to do, and asks whoever serves. */
+static horon_status_t start(struct horon_store *store, struct horon_error *error)
 {
+    struct horon_store_place place;
     const struct horon_store_options *options = &store->options;
-    horon_status_t status = horon_store_file_open(&store->file, options->address + strlen("file:"),
-                                                  options->pump->fds, error);
-    if (status != HORON_OK)
-        return status;
-    if (options->hello.rank == 0)
-        return serve_for_file(store, error);
-    status = look(store, error);
-    if (status >= 0)
-        look_again(store);
-    return status < 0 ? status : HORON_OK;
-}
-
-/* Of a long list as much as fits. */
-static void name_place(struct horon_store *store)
-{
-    static const char more[] = ",...";
-    const size_t room = sizeof store->where - sizeof more;
-    snprintf(store->where, sizeof store->where, "%.*s", (int)room, store->options.address);
-    char *cut = strlen(store->options.address) > room ? strrchr(store->where, ',') : NULL;
-    if (cut)
-        memcpy(cut, more, sizeof more);
+    const bool in_file = store->file.directory >= 0;
+    horon_status_t status =
+        in_file ? horon_store_place_here(&place, options->key->given, options->interfaces,
+                                         options->port_range, error)
+                : horon_store_place_find(&place, options->address, options->key->given,
+                                         options->derived, error);
+    memcpy(store->unusable, place.unusable, sizeof store->unusable);
+    if (status == HORON_OK && place.unusable[0])
+        HORON_LOG_DEBUG(options->log, "addresses of the store are passed over: %s", place.unusable);
+    if (status == HORON_OK && options->hello.rank == 0 && (place.everywhere || place.listen.count))
+        status = serve(store, &place, error);
+    if (status == HORON_OK && in_file)
+        status = publish(store, &place, error);
+    if (store->server)
+        ask_ourselves(&place);
+    return status == HORON_OK ? dial(store, &place, error) : status;
 }
 
 horon_status_t horon_store_open(const struct horon_store_options *options,
@@ -493,7 +459,8 @@ horon_status_t horon_store_open(const struct horon_store_options *options,
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the store");
     store->options = *options;
     store->size = (int)options->hello.size;
-    name_place(store);
+    snprintf(store->where, sizeof store->where, "%.*s%s", WHERE_BYTES, options->address,
+             strlen(options->address) > WHERE_BYTES ? "..." : "");
     store->file.directory = store->file.fd = -1;
     store->pause_ns = LOOK_FIRST_NS;
     store->look = (struct horon_timer){.due = look_due, .arg = store};
@@ -504,7 +471,14 @@ horon_status_t horon_store_open(const struct horon_store_options *options,
                                     .ended = stream_ended,
                                     .arg = store,
                                     .inbox.limit = horon_store_frame_bytes_max(store->size)};
-    horon_status_t status = in_file ? start_at_file(store, error) : start_at_address(store, error);
+    horon_status_t status = HORON_OK;
+    if (in_file)
+        status = horon_store_file_open(&store->file, options->address + strlen("file:"),
+                                       options->pump->fds, error);
+    if (status == HORON_OK && in_file && options->hello.rank != 0)
+        horon_pump_timer(options->pump, &store->look, horon_clock_ns());
+    else if (status == HORON_OK)
+        status = start(store, error);
     if (status != HORON_OK) {
         horon_store_destroy(store);
         return status;
