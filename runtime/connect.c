@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Links to other ranks that are made after joining, because somebody here or there needs one.
- * boot's links connect (boot/links.h), in turns of a pump whose one descriptor the progress thread
- * watches; what is connected becomes a link of the engine. All of it belongs to the holder of the
- * token. A turn of the engine costs nothing for it.
+ * boot's links connect (boot/connect/links.h), in turns of a pump whose one descriptor the progress
+ * thread watches; what is connected becomes a link of the engine. All of it belongs to the holder
+ * of the token. A turn of the engine costs nothing for it.
  */
 #include "context_state.h"
 

@@ -7,9 +7,9 @@
 #include "boot/joining.h"
 
 #include "alloc.h"
+#include "boot/host/memory.h"
 #include "boot/identity/key.h"
 #include "boot/identity/user_key.h"
-#include "boot/memory.h"
 #include "clock.h"
 
 #include <stdio.h>

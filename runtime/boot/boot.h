@@ -8,8 +8,8 @@
 #ifndef HORON_BOOT_BOOT_H
 #define HORON_BOOT_BOOT_H
 
+#include "boot/connect/links.h"
 #include "boot/fds.h"
-#include "boot/links.h"
 #include "boot/pump.h"
 #include "config.h"
 #include "log.h"

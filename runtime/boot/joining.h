@@ -7,11 +7,11 @@
 #define HORON_BOOT_JOINING_H
 
 #include "boot/boot.h"
+#include "boot/connect/links.h"
+#include "boot/connect/listen.h"
+#include "boot/host/share.h"
 #include "boot/identity/identity.h"
-#include "boot/links.h"
-#include "boot/listen.h"
 #include "boot/pump.h"
-#include "boot/share.h"
 #include "boot/store/frame.h"
 #include "boot/store/store.h"
 

@@ -6,7 +6,7 @@
  */
 #include "boot/profile.h"
 
-#include "boot/process.h"
+#include "boot/host/process.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #ifndef HORON_BOOT_PROFILE_H
 #define HORON_BOOT_PROFILE_H
 
-#include "boot/auth.h"
+#include "boot/connect/handshake.h"
 #include "boot/identity/address.h"
 #include "boot/store/store.h"
 #include "codec.h"

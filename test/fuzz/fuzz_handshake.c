@@ -6,7 +6,7 @@
  */
 #undef NDEBUG
 
-#include "boot/auth.h"
+#include "boot/connect/handshake.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -7,9 +7,9 @@
  */
 #undef NDEBUG
 
-#include "boot/memory.h"
-#include "boot/note.h"
-#include "boot/share.h"
+#include "boot/host/memory.h"
+#include "boot/host/note.h"
+#include "boot/host/share.h"
 #include "codec.h"
 
 #include <assert.h>

@@ -4,7 +4,7 @@
 #include "key.h"
 
 #include "alloc.h"
-#include "boot/memory.h"
+#include "boot/host/memory.h"
 #include "environment.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
 #ifndef HORON_BOOT_USER_KEY_H
 #define HORON_BOOT_USER_KEY_H
 
-#include "boot/auth.h"
+#include "boot/connect/handshake.h"
 #include "status.h"
 
 #include <stddef.h>

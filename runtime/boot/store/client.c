@@ -16,7 +16,7 @@
 #include "boot/store/store.h"
 
 #include "alloc.h"
-#include "boot/dial.h"
+#include "boot/connect/connector.h"
 #include "boot/store/file.h"
 #include "boot/store/place.h"
 #include "boot/store/server.h"

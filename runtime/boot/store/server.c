@@ -6,8 +6,8 @@
 #include "boot/store/server.h"
 
 #include "alloc.h"
-#include "boot/accept.h"
-#include "boot/listen.h"
+#include "boot/connect/acceptor.h"
+#include "boot/connect/listen.h"
 #include "boot/pump.h"
 #include "boot/store/core.h"
 #include "boot/store/stream.h"

@@ -10,7 +10,7 @@
 #ifndef HORON_BOOT_STORE_SERVER_H
 #define HORON_BOOT_STORE_SERVER_H
 
-#include "boot/auth.h"
+#include "boot/connect/handshake.h"
 #include "boot/identity/address.h"
 #include "log.h"
 #include "status.h"

@@ -8,7 +8,7 @@
 #ifndef HORON_BOOT_STORE_H
 #define HORON_BOOT_STORE_H
 
-#include "boot/auth.h"
+#include "boot/connect/handshake.h"
 #include "boot/pump.h"
 #include "log.h"
 #include "status.h"

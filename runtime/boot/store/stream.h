@@ -6,7 +6,7 @@
 #ifndef HORON_BOOT_STORE_STREAM_H
 #define HORON_BOOT_STORE_STREAM_H
 
-#include "boot/auth.h"
+#include "boot/connect/handshake.h"
 #include "boot/pump.h"
 #include "boot/store/frame.h"
 #include "link/link.h"

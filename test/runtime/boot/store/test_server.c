@@ -4,8 +4,8 @@
 #include "boot/store/server.h"
 
 #include "../boots.h"
+#include "boot/connect/prover.h"
 #include "boot/identity/address.h"
-#include "boot/prove.h"
 #include "boot/store/frame.h"
 #include "boot/store/store.h"
 #include "clock.h"

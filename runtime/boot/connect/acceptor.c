@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A guest is a connection that has not proven itself. Guests are few (guests_max) and short-lived
+ * (patience_ns), whatever strangers do, and cost no more than the handshake's fixed buffers. A rank
+ * proves itself within milliseconds, so when there are too many, the oldest is a stranger, and
+ * leaves for the newest; a stranger that fills the house from one address finds only half open.
+ * When the process is out of descriptors accepting pauses; the kernel's queue holds the rest.
+ */
+#include "boot/connect/acceptor.h"
+
+#include "alloc.h"
+#include "boot/connect/prover.h"
+#include "boot/connect/refusals.h"
+#include "boot/fds.h"
+#include "boot/host/process.h"
+#include "clock.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define PAUSE_NS 10000000u     /* of accepting, when descriptors have run out */
+#define SILENCE_NS 1000000000u /* then a guest as old as this makes room */
+#define GUESTS_MAX 1024
+#define GUESTS_MIN 8
+#define DESCRIPTORS_A_GUEST 4 /* of all that the process may have */
+
+struct guest {
+    struct horon_acceptor *acceptor;
+    struct guest *next;
+    struct horon_prover prover;
+    struct horon_address from;
+    uint64_t leave_ns;
+};
+
+struct listener {
+    struct horon_acceptor *acceptor;
+    struct horon_watch watch;
+};
+
+struct horon_acceptor {
+    struct horon_acceptor_options options;
+    struct guest *guests; /* newest first, so the last is the next to run out of time */
+    int guest_count, guests_max;
+    bool stopped;
+    struct horon_timer timer;
+    uint64_t resume_ns; /* while paused for want of descriptors; else 0 */
+    bool told;          /* that they are wanting */
+    struct horon_refusals refusals;
+    int listener_count;
+    struct listener listeners[HORON_GREET_LISTENERS_MAX];
+};
+
+static void schedule(struct horon_acceptor *acceptor)
+{
+    uint64_t earliest = acceptor->resume_ns ? acceptor->resume_ns : UINT64_MAX;
+    for (const struct guest *guest = acceptor->guests; guest; guest = guest->next)
+        earliest = guest->leave_ns < earliest ? guest->leave_ns : earliest;
+    if (earliest == UINT64_MAX)
+        horon_pump_untimer(acceptor->options.pump, &acceptor->timer);
+    else
+        horon_pump_timer(acceptor->options.pump, &acceptor->timer, earliest);
+}
+
+static void set_paused(struct horon_acceptor *acceptor, bool paused)
+{
+    for (int i = 0; i < acceptor->listener_count && !acceptor->stopped; i++) {
+        struct horon_watch *watch = &acceptor->listeners[i].watch;
+        if (paused)
+            horon_pump_unwatch(acceptor->options.pump, watch);
+        else
+            horon_pump_watch(acceptor->options.pump, watch, EPOLLIN, NULL);
+    }
+}
+
+/* Closes, unlinks and frees a guest. */
+static void dismiss(struct guest *guest)
+{
+    struct horon_acceptor *acceptor = guest->acceptor;
+    struct guest **at = &acceptor->guests;
+    while (*at != guest)
+        at = &(*at)->next;
+    *at = guest->next;
+    acceptor->guest_count--;
+    horon_prover_end(&guest->prover);
+    horon_free(guest);
+    assert(acceptor->guest_count >= 0);
+    schedule(acceptor);
+}
+
+/* "10.1.0.3:4000"; a process of this machine has no name but its number. */
+static void name_peer(int fd, const struct horon_address *from, char text[HORON_ADDRESS_TEXT_BYTES])
+{
+    if (from->any.sa_family == AF_UNIX)
+        horon_process_name(fd, text, HORON_ADDRESS_TEXT_BYTES);
+    else
+        horon_address_text(from, text);
+}
+
+static void note(struct horon_acceptor *acceptor, int rank, bool proven, const char *from,
+                 const char *why)
+{
+    const struct horon_refusal *one =
+        horon_refusals_note(&acceptor->refusals, rank, proven, from, why);
+    if (one)
+        HORON_LOG_WARN(acceptor->options.log, "%s refused %s: %s", acceptor->options.name, one->who,
+                       one->why);
+}
+
+void horon_acceptor_refuse(struct horon_acceptor *acceptor, int rank, const char *from,
+                           const char *why)
+{
+    note(acceptor, rank, true, from, why);
+}
+
+void horon_acceptor_explain(const struct horon_acceptor *acceptor, char *text, size_t text_bytes)
+{
+    horon_refusals_describe(&acceptor->refusals, text, text_bytes);
+}
+
+/* One that hangs up before it has proven the key is no news; nor is one that hangs up after,
+ * without a reason: it keeps another connection to us. */
+static void refuse(struct guest *guest, struct horon_error *error)
+{
+    struct horon_acceptor *acceptor = guest->acceptor;
+    const struct horon_auth *auth = &guest->prover.auth;
+    const bool proven = auth->state == HORON_AUTH_READ_CONFIRM;
+    const bool gone = error->status == HORON_ERR_CLOSED || error->status == HORON_ERR_SYSTEM;
+    const int rank = auth->theirs.protocol_max ? auth->theirs.rank : HORON_REFUSALS_NOBODY;
+    char from[HORON_ADDRESS_TEXT_BYTES];
+    name_peer(guest->prover.watch.fd, &guest->from, from);
+    if (!gone ||
+        (proven && horon_hello_check(&acceptor->options.hello, &auth->theirs, error) != HORON_OK))
+        note(acceptor, rank, proven, from, error->text);
+    dismiss(guest);
+}
+
+static void prove(struct guest *guest)
+{
+    struct horon_error error = {0};
+    const struct horon_acceptor_options options = guest->acceptor->options;
+    horon_status_t status = horon_prover_turn(&guest->prover, &error);
+    if (status == HORON_AGAIN)
+        return;
+    if (status != HORON_OK) {
+        refuse(guest, &error);
+        return;
+    }
+    struct horon_proven proven = horon_prover_take(&guest->prover);
+    dismiss(guest);
+    options.arrived(options.arg, &proven);
+    explicit_bzero(&proven, sizeof proven);
+}
+
+static void guest_ready(void *arg, uint32_t events)
+{
+    (void)events;
+    prove(arg);
+}
+
+/* May this connection be a guest at all? */
+static bool is_admissible(const struct horon_acceptor *acceptor, int fd,
+                          const struct horon_address *from, struct horon_error *error)
+{
+    if (acceptor->options.loopback_only && !horon_address_is_loopback(from)) {
+        horon_error_set(error, HORON_ERR_AUTH, "without a job key only loopback is accepted");
+        return false;
+    }
+    if (from->any.sa_family != AF_UNIX)
+        return true;
+    if (!horon_process_is_our_user(fd)) {
+        horon_error_set(error, HORON_ERR_AUTH, "another user's process");
+        return false;
+    }
+    const int pidfd = horon_process_open(fd);
+    if (pidfd >= 0)
+        close(pidfd);
+    else
+        horon_error_set(error, HORON_ERR_AUTH, "it cannot be watched: %s%s", strerrordesc_np(errno),
+                        errno == EMFILE ? " (see ulimit -n)" : "");
+    return pidfd >= 0;
+}
+
+/* A network is one source: it has more addresses of version 6 than anybody can count. */
+static bool same_source(const struct horon_address *a, const struct horon_address *b)
+{
+    size_t a_bytes = 0, b_bytes = 0;
+    const void *a_raw = horon_address_raw(a, &a_bytes), *b_raw = horon_address_raw(b, &b_bytes);
+    return a_raw && b_raw && a_bytes == b_bytes && memcmp(a_raw, b_raw, a_bytes == 4 ? 4 : 8) == 0;
+}
+
+static void show_out(struct guest *guest)
+{
+    struct horon_error error;
+    horon_error_set(&error, HORON_ERR_TIMEOUT, "it was silent, and others wanted its place");
+    refuse(guest, &error);
+}
+
+/* Before one more comes. The list is newest first: the last one found is the oldest. */
+static void make_room(struct horon_acceptor *acceptor, const struct horon_address *from)
+{
+    struct guest *oldest = NULL, *oldest_of_source = NULL;
+    int of_source = 0;
+    for (struct guest *guest = acceptor->guests; guest; guest = guest->next) {
+        oldest = guest;
+        if (!same_source(&guest->from, from))
+            continue;
+        oldest_of_source = guest;
+        of_source++;
+    }
+    if (of_source >= acceptor->guests_max / 2)
+        show_out(oldest_of_source);
+    else if (acceptor->guest_count >= acceptor->guests_max)
+        show_out(oldest);
+}
+
+static horon_status_t admit(struct horon_acceptor *acceptor, int fd,
+                            const struct horon_address *from, struct horon_error *error)
+{
+    const struct horon_acceptor_options *options = &acceptor->options;
+    if (!is_admissible(acceptor, fd, from, error))
+        return error->status;
+    make_room(acceptor, from);
+    struct guest *guest = horon_zalloc(1, sizeof *guest);
+    if (!guest)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for another connection");
+    *guest = (struct guest){.acceptor = acceptor, .next = acceptor->guests, .from = *from};
+    guest->prover.pump = options->pump;
+    guest->prover.watch = (struct horon_watch){.ready = guest_ready, .arg = guest, .fd = fd};
+    guest->leave_ns = horon_clock_ns() + options->patience_ns;
+    horon_status_t status = horon_prover_begin(&guest->prover, HORON_SIDE_ACCEPTOR, options->key,
+                                               &options->hello, error);
+    if (status != HORON_OK) {
+        horon_free(guest);
+        return status;
+    }
+    acceptor->guests = guest;
+    acceptor->guest_count++;
+    assert(acceptor->guest_count <= acceptor->guests_max);
+    schedule(acceptor);
+    prove(guest);
+    return HORON_OK;
+}
+
+static void pause_for_want(struct horon_acceptor *acceptor, int why)
+{
+    const uint64_t now = horon_clock_ns();
+    struct guest *oldest = acceptor->guests;
+    while (oldest && oldest->next)
+        oldest = oldest->next;
+    if (oldest && oldest->leave_ns - acceptor->options.patience_ns + SILENCE_NS <= now)
+        show_out(oldest);
+    acceptor->resume_ns = now + PAUSE_NS;
+    set_paused(acceptor, true);
+    schedule(acceptor);
+    if (!acceptor->told)
+        HORON_LOG_WARN(acceptor->options.log,
+                       "%s lets further connections wait: %s (see ulimit -n)",
+                       acceptor->options.name, strerrordesc_np(why));
+    acceptor->told = true;
+}
+
+/* One connection a call: the pump comes back while there are more. */
+static void listener_ready(void *arg, uint32_t events)
+{
+    struct listener *listener = arg;
+    struct horon_acceptor *acceptor = listener->acceptor;
+    struct horon_address from = {.bytes = sizeof from.local};
+    struct horon_error error = {0};
+    char text[HORON_ADDRESS_TEXT_BYTES];
+    (void)events;
+    struct horon_fds *fds = acceptor->options.pump->fds;
+    horon_fds_hold(fds);
+    int fd = accept4(listener->watch.fd, &from.any, &from.bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    fd = horon_fds_note(fds, fd);
+    horon_fds_release(fds);
+    if (fd >= 0 && admit(acceptor, fd, &from, &error) != HORON_OK) {
+        name_peer(fd, &from, text);
+        note(acceptor, HORON_REFUSALS_NOBODY, false, text, error.text);
+        close(fd);
+    }
+    if (fd >= 0)
+        return;
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+        pause_for_want(acceptor, errno);
+}
+
+/* Shows one guest out who is out of time; the timer comes back for more. */
+static void timer_due(void *arg)
+{
+    struct horon_acceptor *acceptor = arg;
+    uint64_t now = horon_clock_ns();
+    struct guest *late = NULL;
+    if (acceptor->resume_ns && acceptor->resume_ns <= now) {
+        acceptor->resume_ns = 0;
+        set_paused(acceptor, false);
+    }
+    for (struct guest *guest = acceptor->guests; guest; guest = guest->next)
+        if (guest->leave_ns <= now)
+            late = guest;
+    schedule(acceptor);
+    if (late) {
+        struct horon_error error;
+        horon_error_set(&error, HORON_ERR_TIMEOUT, "it did not prove the job key in time");
+        refuse(late, &error);
+    }
+}
+
+static int count_places(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 ||
+        limit.rlim_cur >= (rlim_t)GUESTS_MAX * DESCRIPTORS_A_GUEST)
+        return GUESTS_MAX;
+    const int places = (int)limit.rlim_cur / DESCRIPTORS_A_GUEST;
+    return places > GUESTS_MIN ? places : GUESTS_MIN;
+}
+
+horon_status_t horon_acceptor_create(const struct horon_acceptor_options *options,
+                                     const int *listeners, int count,
+                                     struct horon_acceptor **acceptor_out,
+                                     struct horon_error *error)
+{
+    struct horon_acceptor *acceptor = horon_zalloc(1, sizeof *acceptor);
+    if (!acceptor)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory to listen");
+    acceptor->options = *options;
+    acceptor->timer = (struct horon_timer){.due = timer_due, .arg = acceptor};
+    acceptor->listener_count = count;
+    acceptor->guests_max = count_places();
+    for (int i = 0; i < count; i++) {
+        struct listener *listener = &acceptor->listeners[i];
+        listener->acceptor = acceptor;
+        listener->watch =
+            (struct horon_watch){.ready = listener_ready, .arg = listener, .fd = listeners[i]};
+    }
+    for (int i = 0; i < count; i++) {
+        horon_status_t status =
+            horon_pump_watch(options->pump, &acceptor->listeners[i].watch, EPOLLIN, error);
+        if (status != HORON_OK) {
+            set_paused(acceptor, true); /* unwatches those before */
+            horon_free(acceptor);
+            return status;
+        }
+    }
+    *acceptor_out = acceptor;
+    return HORON_OK;
+}
+
+void horon_acceptor_stop(struct horon_acceptor *acceptor)
+{
+    if (acceptor->stopped)
+        return;
+    set_paused(acceptor, true);
+    acceptor->stopped = true;
+    acceptor->resume_ns = 0;
+    for (int i = 0; i < acceptor->listener_count; i++)
+        close(acceptor->listeners[i].watch.fd);
+    while (acceptor->guests)
+        dismiss(acceptor->guests);
+}
+
+void horon_acceptor_destroy(struct horon_acceptor *acceptor)
+{
+    if (!acceptor)
+        return;
+    const uint64_t times = horon_refusals_times(&acceptor->refusals);
+    if (acceptor->options.hello.rank < 0 && times > (uint64_t)acceptor->refusals.count)
+        HORON_LOG_WARN(acceptor->options.log, "%s refused %" PRIu64 " connections in all",
+                       acceptor->options.name, times);
+    horon_acceptor_stop(acceptor);
+    horon_pump_untimer(acceptor->options.pump, &acceptor->timer);
+    horon_free(acceptor);
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Accepts connections and hands on those that have proven the job key. */
+#ifndef HORON_BOOT_CONNECT_ACCEPTOR_H
+#define HORON_BOOT_CONNECT_ACCEPTOR_H
+
+#include "boot/connect/handshake.h"
+#include "boot/identity/address.h"
+#include "boot/pump.h"
+#include "log.h"
+
+/** Sockets that one acceptor listens on at most. */
+#define HORON_GREET_LISTENERS_MAX HORON_ADDRESSES_MAX
+
+struct horon_acceptor;
+
+struct horon_acceptor_options {
+    struct horon_pump *pump;
+    const struct horon_auth_key *key; /* outlives the acceptor, as does log */
+    struct horon_hello hello;         /* ours */
+    bool loopback_only;               /* others are refused before anything is read */
+    uint64_t patience_ns;             /* how long a guest may take to prove itself */
+    const char *name;                 /* of what is served, for the log; static */
+    const struct horon_log *log;      /* NULL: silent */
+    /** A guest has proven the key, is compatible, and keeps the connection. The callee owns the
+     * descriptor (non-blocking, no delay). It may stop or destroy the acceptor. */
+    void (*arrived)(void *arg, const struct horon_proven *proven);
+    void *arg;
+};
+
+/**
+ * Over a unix socket only processes of our own user are let in, and only those that can be watched:
+ * else their death would be missed. Unproven connections are at most a quarter of the descriptors
+ * that the process may have, 1024 at most, and those of one network address at most half of them.
+ * One more takes the place of the oldest.
+ * @param listeners [count] listening, non-blocking sockets; the acceptor's once it exists
+ * @return OK | ERR_MEMORY | ERR_SYSTEM; on failure the caller keeps the sockets
+ */
+horon_status_t horon_acceptor_create(const struct horon_acceptor_options *options,
+                                     const int *listeners, int count,
+                                     struct horon_acceptor **acceptor_out,
+                                     struct horon_error *error);
+
+/** Closes the listening sockets and every connection that is not proven. May be called from
+ * arrived(). */
+void horon_acceptor_stop(struct horon_acceptor *acceptor);
+
+/** The owner refuses a proven rank for a reason of its own: noted, and logged once. */
+void horon_acceptor_refuse(struct horon_acceptor *acceptor, int rank, const char *from,
+                           const char *why);
+
+/** Writes who was refused and why, as horon_refusals_describe(). */
+void horon_acceptor_explain(const struct horon_acceptor *acceptor, char *text, size_t text_bytes);
+
+/** Stops and frees; a launcher's logs how many were refused in all. NULL is a no-op. */
+void horon_acceptor_destroy(struct horon_acceptor *acceptor);
+
+#endif

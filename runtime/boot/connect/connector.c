@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One attempt an address. An attempt is idle until its moment, then connects, then proves; where it
+ * fails it is idle again for a while, or dead. The next address starts when the one before failed
+ * or has kept silent for a moment, so a filtered address costs that moment and not a time limit.
+ * The first attempt that is proven is confirmed, which ends the others: the peer sees one
+ * connection.
+ */
+#include "boot/connect/connector.h"
+
+#include "alloc.h"
+#include "boot/connect/prover.h"
+#include "boot/fds.h"
+#include "boot/host/process.h"
+#include "clock.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define STAGGER_NS 25000000u /* silence of one address before the next is tried as well */
+#define PAUSE_NS 1000000u    /* before an address is tried again: 1, 2, 4 ... */
+#define PAUSE_DOUBLINGS 6    /* ... 64 ms */
+
+static const char no_sign[] = "it answers, but gives no sign of being horon";
+
+enum attempt_state { ATTEMPT_IDLE, ATTEMPT_CONNECTING, ATTEMPT_PROVING, ATTEMPT_DEAD };
+
+/* How much is known of what is at an address. */
+enum telling {
+    TELLS_NOTHING, /* nobody listens */
+    TELLS_SILENCE, /* no answer, a connection that broke */
+    TELLS_OTHER,   /* a process that is not of our job */
+    TELLS_REFUSAL  /* horon, with another key or in another job's ways */
+};
+
+struct attempt {
+    struct horon_dial *dial;
+    enum attempt_state state;
+    struct horon_address address;
+    struct horon_prover prover;
+    uint64_t start_ns; /* while idle: when to try; while proving: since when */
+    int tries;
+    /* The last of those things that told the most. */
+    enum telling told;
+    struct horon_error error;
+};
+
+struct horon_dial {
+    struct horon_dial_options options;
+    struct horon_timer timer;
+    uint64_t give_up_ns; /* UINT64_MAX: nobody has refused, or that is borne for ever */
+    int count;
+    struct attempt attempts[];
+};
+
+static void move(struct attempt *attempt, enum attempt_state to)
+{
+    static const unsigned legal[] = {[ATTEMPT_IDLE] = 1u << ATTEMPT_CONNECTING | 1u << ATTEMPT_DEAD,
+                                     [ATTEMPT_CONNECTING] = 1u << ATTEMPT_PROVING |
+                                                            1u << ATTEMPT_IDLE | 1u << ATTEMPT_DEAD,
+                                     [ATTEMPT_PROVING] = 1u << ATTEMPT_IDLE | 1u << ATTEMPT_DEAD,
+                                     [ATTEMPT_DEAD] = 0};
+    assert(legal[attempt->state] & 1u << to);
+    attempt->state = to;
+}
+
+static void tell(struct attempt *attempt, enum telling told, const struct horon_error *error)
+{
+    if (told < attempt->told)
+        return;
+    attempt->told = told;
+    attempt->error = *error;
+}
+
+/* Ends everything and tells the owner, who may free the dial: the last thing a caller does. */
+static void finish(struct horon_dial *dial, horon_status_t status,
+                   const struct horon_proven *proven, const struct horon_error *error)
+{
+    const struct horon_error error_copy = error ? *error : (struct horon_error){0};
+    for (int i = 0; i < dial->count; i++) {
+        horon_prover_end(&dial->attempts[i].prover);
+        if (dial->attempts[i].state != ATTEMPT_DEAD)
+            move(&dial->attempts[i], ATTEMPT_DEAD);
+    }
+    horon_pump_untimer(dial->options.pump, &dial->timer);
+    dial->options.done(dial->options.arg, status, proven, &error_copy);
+}
+
+/* @return when @p attempt is to be looked after if nothing comes from its peer */
+static uint64_t due_at(const struct attempt *attempt)
+{
+    const uint64_t silence_ns = attempt->dial->options.silence_ns;
+    if (attempt->state == ATTEMPT_IDLE)
+        return attempt->start_ns;
+    if (attempt->state == ATTEMPT_PROVING && silence_ns &&
+        attempt->prover.auth.state == HORON_AUTH_READ_HEAD)
+        return attempt->start_ns + silence_ns;
+    return UINT64_MAX;
+}
+
+/* Wakes at the earliest idle or silent attempt, or to give up. */
+static void schedule(struct horon_dial *dial)
+{
+    uint64_t earliest = dial->give_up_ns;
+    for (int i = 0; i < dial->count; i++)
+        if (due_at(&dial->attempts[i]) < earliest)
+            earliest = due_at(&dial->attempts[i]);
+    if (earliest == UINT64_MAX)
+        horon_pump_untimer(dial->options.pump, &dial->timer);
+    else
+        horon_pump_timer(dial->options.pump, &dial->timer, earliest);
+}
+
+/* The first address that was not tried yet need not wait longer. */
+static void hurry_next(struct horon_dial *dial, uint64_t now_ns)
+{
+    for (int i = 0; i < dial->count; i++) {
+        struct attempt *next = &dial->attempts[i];
+        if (next->state == ATTEMPT_IDLE && next->tries == 0) {
+            next->start_ns = now_ns < next->start_ns ? now_ns : next->start_ns;
+            return;
+        }
+    }
+}
+
+static bool all_dead(const struct horon_dial *dial)
+{
+    for (int i = 0; i < dial->count; i++)
+        if (dial->attempts[i].state != ATTEMPT_DEAD)
+            return false;
+    return true;
+}
+
+static bool is_refusal(horon_status_t status)
+{
+    return status == HORON_ERR_AUTH || status == HORON_ERR_PROTO || status == HORON_ERR_INVALID ||
+           status == HORON_ERR_CONFIG;
+}
+
+/* A refusal tells more than silence; the first of the worst speaks for all. */
+static horon_status_t worst_status(const struct horon_dial *dial)
+{
+    horon_status_t status = HORON_ERR_SYSTEM;
+    for (int i = 0; i < dial->count; i++) {
+        horon_status_t one = dial->attempts[i].error.status;
+        if (one == HORON_ERR_AUTH || one == HORON_ERR_CONFIG)
+            return one;
+        if (is_refusal(one))
+            status = HORON_ERR_PROTO;
+    }
+    return status;
+}
+
+/* Nothing is left to be tried. May free the dial. */
+static void fail(struct horon_dial *dial, horon_status_t status)
+{
+    struct horon_error error;
+    char text[HORON_ERROR_TEXT_BYTES - 64];
+    horon_dial_describe(dial, text, sizeof text);
+    horon_error_set(&error, status, "%s", text);
+    finish(dial, status, NULL, &error);
+}
+
+/* One try ended badly. May free the dial. */
+static void attempt_failed(struct attempt *attempt, enum telling told,
+                           const struct horon_error *error)
+{
+    struct horon_dial *dial = attempt->dial;
+    const struct horon_dial_options *options = &dial->options;
+    const horon_status_t status = error->status;
+    const bool refused = is_refusal(status) && !options->scan;
+    const uint64_t now = horon_clock_ns();
+    const int doublings = attempt->tries < PAUSE_DOUBLINGS ? attempt->tries : PAUSE_DOUBLINGS;
+    tell(attempt, told, error);
+    horon_prover_end(&attempt->prover);
+    attempt->tries++;
+    attempt->start_ns = now + ((uint64_t)PAUSE_NS << doublings);
+    assert(!options->tries || attempt->tries <= options->tries);
+    move(attempt, refused || attempt->tries == options->tries ? ATTEMPT_DEAD : ATTEMPT_IDLE);
+    if ((refused && options->patience_ns == 0) || all_dead(dial)) {
+        fail(dial, refused ? status : worst_status(dial));
+        return;
+    }
+    if (refused && options->patience_ns != UINT64_MAX && dial->give_up_ns == UINT64_MAX)
+        dial->give_up_ns = now + options->patience_ns;
+    hurry_next(dial, now);
+    schedule(dial);
+}
+
+/* Carries the handshake on. May free the dial. */
+static void prove(struct attempt *attempt)
+{
+    struct horon_error error = {0};
+    const struct horon_auth *auth = &attempt->prover.auth;
+    horon_status_t status = horon_prover_turn(&attempt->prover, &error);
+    if (status == HORON_AGAIN && auth->state != HORON_AUTH_READ_HEAD) {
+        horon_error_set(&error, HORON_ERR_TIMEOUT, "it does not go on with the handshake");
+        tell(attempt, TELLS_SILENCE, &error);
+    } else if (status == HORON_OK) {
+        struct horon_proven proven = horon_prover_take(&attempt->prover);
+        finish(attempt->dial, HORON_OK, &proven, NULL);
+        explicit_bzero(&proven, sizeof proven);
+    } else if (status != HORON_AGAIN) {
+        const bool known = status == HORON_ERR_AUTH ||
+                           (auth->state == HORON_AUTH_PROVEN && status != HORON_ERR_INVALID);
+        attempt_failed(attempt,
+                       !is_refusal(status) ? TELLS_SILENCE
+                       : known             ? TELLS_REFUSAL
+                                           : TELLS_OTHER,
+                       &error);
+    }
+}
+
+static void connected(struct attempt *attempt)
+{
+    struct horon_error error;
+    const struct horon_dial_options *options = &attempt->dial->options;
+    if (attempt->address.any.sa_family == AF_UNIX &&
+        !horon_process_is_our_user(attempt->prover.watch.fd)) {
+        horon_error_set(&error, HORON_ERR_AUTH, "another user's process answers");
+        attempt_failed(attempt, TELLS_REFUSAL, &error);
+    } else if (horon_prover_begin(&attempt->prover, HORON_SIDE_CONNECTOR, options->key,
+                                  &options->hello, &error) != HORON_OK) {
+        attempt_failed(attempt, TELLS_SILENCE, &error);
+    } else {
+        move(attempt, ATTEMPT_PROVING);
+        attempt->start_ns = horon_clock_ns();
+        horon_error_set(&error, HORON_ERR_CONFIG, no_sign);
+        tell(attempt, TELLS_SILENCE, &error);
+        schedule(attempt->dial);
+        prove(attempt);
+    }
+}
+
+static void no_connection(struct attempt *attempt, int why)
+{
+    struct horon_error error;
+    if (why == ENETUNREACH && horon_address_is_loopback(&attempt->address))
+        horon_error_set(&error, HORON_ERR_SYSTEM,
+                        "no connection: this machine's loopback interface is down");
+    else
+        horon_error_set_errno(&error, HORON_ERR_SYSTEM, why, "no connection");
+    attempt_failed(attempt, why == ECONNREFUSED ? TELLS_NOTHING : TELLS_SILENCE, &error);
+}
+
+static void attempt_ready(void *arg, uint32_t events)
+{
+    struct attempt *attempt = arg;
+    int why = 0;
+    socklen_t bytes = sizeof why;
+    (void)events; /* whatever it is, the call that is due will tell */
+    if (attempt->state == ATTEMPT_PROVING) {
+        prove(attempt);
+        return;
+    }
+    getsockopt(attempt->prover.watch.fd, SOL_SOCKET, SO_ERROR, &why, &bytes);
+    if (why != 0)
+        no_connection(attempt, why);
+    else
+        connected(attempt);
+}
+
+static void start(struct attempt *attempt)
+{
+    struct horon_watch *watch = &attempt->prover.watch;
+    struct horon_fds *fds = attempt->prover.pump->fds;
+    const struct horon_address *to = &attempt->address;
+    const int type = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
+    struct horon_error error;
+    assert(attempt->state == ATTEMPT_CONNECTING);
+    assert(watch->fd < 0);
+    horon_fds_hold(fds);
+    watch->fd = horon_fds_note(fds, socket(to->any.sa_family, type, 0));
+    horon_fds_release(fds);
+    if (watch->fd >= 0 && connect(watch->fd, &to->any, to->bytes) == 0)
+        connected(attempt);
+    else if (watch->fd < 0 || errno != EINPROGRESS)
+        no_connection(attempt, errno);
+    else if (horon_pump_watch(attempt->prover.pump, watch, EPOLLOUT, &error) != HORON_OK)
+        attempt_failed(attempt, TELLS_SILENCE, &error);
+}
+
+/* Looks after one attempt that is due; the timer comes back at once for another, since starting may
+ * end the dial. */
+static void timer_due(void *arg)
+{
+    struct horon_dial *dial = arg;
+    uint64_t now = horon_clock_ns();
+    struct attempt *due = NULL;
+    if (dial->give_up_ns <= now) {
+        fail(dial, worst_status(dial));
+        return;
+    }
+    for (int i = dial->count - 1; i >= 0; i--)
+        if (due_at(&dial->attempts[i]) <= now)
+            due = &dial->attempts[i];
+    if (due && due->state == ATTEMPT_PROVING) {
+        struct horon_error error;
+        horon_error_set(&error, HORON_ERR_CONFIG, no_sign);
+        attempt_failed(due, TELLS_OTHER, &error);
+        return;
+    }
+    if (due)
+        move(due, ATTEMPT_CONNECTING);
+    schedule(dial);
+    if (due)
+        start(due);
+}
+
+horon_status_t horon_dial_create(const struct horon_dial_options *options,
+                                 struct horon_dial **dial_out, struct horon_error *error)
+{
+    const int count = options->addresses->count;
+    const uint64_t now = horon_clock_ns();
+    struct horon_dial *dial =
+        horon_zalloc(1, sizeof *dial + (size_t)count * sizeof dial->attempts[0]);
+    if (!dial)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory to connect");
+    dial->options = *options;
+    dial->options.addresses = NULL;
+    dial->give_up_ns = UINT64_MAX;
+    dial->timer = (struct horon_timer){.due = timer_due, .arg = dial};
+    dial->count = count;
+    for (int i = 0; i < count; i++) {
+        struct attempt *attempt = &dial->attempts[i];
+        attempt->dial = dial;
+        attempt->address = options->addresses->items[i];
+        attempt->prover.pump = options->pump;
+        attempt->prover.watch =
+            (struct horon_watch){.ready = attempt_ready, .arg = attempt, .fd = -1};
+        attempt->prover.expect_member = options->expect_member;
+        attempt->start_ns = now + (options->scan ? 0 : (uint64_t)i * STAGGER_NS);
+        horon_error_set(&attempt->error, HORON_ERR_TIMEOUT, "not tried");
+    }
+    schedule(dial);
+    *dial_out = dial;
+    return HORON_OK;
+}
+
+void horon_dial_destroy(struct horon_dial *dial)
+{
+    if (!dial)
+        return;
+    for (int i = 0; i < dial->count; i++)
+        horon_prover_end(&dial->attempts[i].prover);
+    horon_pump_untimer(dial->options.pump, &dial->timer);
+    horon_free(dial);
+}
+
+static bool is_waited_for(const struct attempt *attempt)
+{
+    return attempt->state == ATTEMPT_CONNECTING && attempt->told == TELLS_NOTHING;
+}
+
+/* Of a scan the ports where nobody listens say nothing, but for the first. */
+static bool is_left_out(const struct horon_dial *dial, const struct attempt *attempt, bool any)
+{
+    const int first_port = horon_address_port(&dial->attempts[0].address);
+    return dial->options.scan && attempt->told == TELLS_NOTHING && !is_waited_for(attempt) &&
+           (any || horon_address_port(&attempt->address) != first_port);
+}
+
+void horon_dial_describe(const struct horon_dial *dial, char *text, size_t text_bytes)
+{
+    size_t used = 0;
+    bool any = false, left_out = false;
+    text[0] = 0;
+    for (int i = 0; i < dial->count; i++)
+        any = any || dial->attempts[i].told > TELLS_NOTHING || is_waited_for(&dial->attempts[i]);
+    for (int i = 0; i < dial->count && used < text_bytes; i++) {
+        const struct attempt *attempt = &dial->attempts[i];
+        char address[HORON_ADDRESS_TEXT_BYTES];
+        if (is_left_out(dial, attempt, any)) {
+            left_out = true;
+            continue;
+        }
+        horon_address_text(&attempt->address, address);
+        used +=
+            (size_t)snprintf(text + used, text_bytes - used, "%s%s: %s", used ? "; " : "", address,
+                             is_waited_for(attempt) ? "no answer" : attempt->error.text);
+    }
+    if (left_out && used < text_bytes)
+        snprintf(text + used, text_bytes - used, "%s",
+                 any ? "; nobody listens at the other ports" : "; nor at the ports after it");
+}
+
+horon_status_t horon_dial_verdict(const struct horon_dial *dial)
+{
+    for (int i = 0; i < dial->count; i++)
+        if (dial->attempts[i].told == TELLS_REFUSAL)
+            return dial->attempts[i].error.status;
+    return HORON_ERR_TIMEOUT;
+}

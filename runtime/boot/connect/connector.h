@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Connects to one other process by trying all its addresses, and proves the job key to it. Over a
+ * unix socket it must be of our own user. */
+#ifndef HORON_BOOT_CONNECT_CONNECTOR_H
+#define HORON_BOOT_CONNECT_CONNECTOR_H
+
+#include "boot/connect/handshake.h"
+#include "boot/identity/address.h"
+#include "boot/pump.h"
+
+struct horon_dial;
+
+struct horon_dial_options {
+    struct horon_pump *pump;
+    const struct horon_auth_key *key;        /* outlives the dial */
+    struct horon_hello hello;                /* ours */
+    const struct horon_addresses *addresses; /* in order of preference; copied */
+    const uint8_t *expect_member;            /* [HORON_MEMBER_BYTES] or NULL: any; likewise */
+    /* Others may live at some of the addresses (a scan of ports): a refusal is like no answer. */
+    bool scan;
+    /* Else how long, once horon's handshake has failed at one address, the others may take. 0: it
+     * is final; UINT64_MAX: for ever */
+    uint64_t patience_ns;
+    /* How long a process may leave a connection without a hello; then it refused. 0: for ever */
+    uint64_t silence_ns;
+    int tries; /* of each address; 0: again and again until the dial is destroyed */
+    /**
+     * Called once. On OK the callee owns the descriptor of @p proven: no delay; else that is NULL.
+     * It may destroy the dial.
+     */
+    void (*done)(void *arg, horon_status_t status, const struct horon_proven *proven,
+                 const struct horon_error *error);
+    void *arg;
+};
+
+/** Starts; done() is called from the pump's turns. @return OK | ERR_MEMORY */
+horon_status_t horon_dial_create(const struct horon_dial_options *options,
+                                 struct horon_dial **dial_out, struct horon_error *error);
+
+/** Closes what is under way. NULL is a no-op. */
+void horon_dial_destroy(struct horon_dial *dial);
+
+/** Writes "ADDRESS: the most telling thing that happened there; ..." of all addresses, cut to fit;
+ * of a scan without the ports where nobody listens. */
+void horon_dial_describe(const struct horon_dial *dial, char *text, size_t text_bytes);
+
+/** Why it has not connected until now. @return ERR_AUTH, ERR_CONFIG, ERR_PROTO: horon answers at an
+ * address, but refuses us, or we it | ERR_TIMEOUT */
+horon_status_t horon_dial_verdict(const struct horon_dial *dial);
+
+#endif

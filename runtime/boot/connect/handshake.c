@@ -1,0 +1,525 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A handshake is a row of pieces of known length; a piece is gathered whole and then judged, so
+ * that the split of the stream cannot matter. The HELLOs are kept as they were sent, and what is
+ * derived covers those bytes: a relay that changes one of them, or plays back an old one, or sends
+ * our own proof back to us, fails the proof. Nothing of a HELLO is believed before.
+ *
+ * Who may learn what. Strangers connect to a listener, and a connector may reach a stranger who
+ * took an address. If a proof were a digest over what the other side chose or saw, the side that
+ * proves first would hand a stranger something to try keys on at leisure, without us; an exchange
+ * of plain ephemeral keys does not change that, since the stranger takes part in it. So the job key
+ * goes into the exchange itself (exchange.c): a stranger can test one guess a connection, with our
+ * help, and one who only listens none, also once he learns the key. Then it does not matter who
+ * proves first. It is the acceptor, as the connector can tell the other side why it goes: a
+ * stranger gets a point, and a digest that he can compare with one guess.
+ *
+ *     K = what the exchange gives
+ *     P = HKDF-Extract("horon handshake 2", HELLO of connector, HELLO of acceptor, K, job key)
+ *     proofs and secrets = HKDF-Expand(P, what and of which side), with SHA-256
+ *
+ * What follows the handshake is not here, and with HORON_SECURITY_PLAIN it is neither hidden nor
+ * signed.
+ */
+#include "boot/connect/handshake.h"
+
+#include "codec.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <openssl/core_names.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#define HEAD_BYTES 10     /* magic and the length of the rest */
+#define BODY_BYTES_MIN 96 /* version 1; the share of the exchange follows */
+#define SHARE_AT (HEAD_BYTES + BODY_BYTES_MIN)
+#define BODY_BYTES (BODY_BYTES_MIN + HORON_POINT_BYTES)
+#define BYTE_ORDER_MARK 0x01020304u
+
+/* The carriage return and the end-of-file byte catch a text protocol that meets us, and a channel
+ * that is not clean. */
+static const uint8_t magic[8] = {'H', 'O', 'R', 'O', 'N', '\r', '\n', 0x1a};
+
+struct part {
+    const void *bytes;
+    size_t count;
+};
+
+static horon_status_t hmac(const void *key, size_t key_bytes, const struct part *parts, int count,
+                           uint8_t digest[HORON_PROOF_BYTES])
+{
+    horon_status_t status = HORON_ERR_SYSTEM;
+    char sha[] = "SHA256";
+    const OSSL_PARAM params[] = {OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, sha, 0),
+                                 OSSL_PARAM_construct_end()};
+    size_t bytes = 0;
+    EVP_MAC *mac = EVP_MAC_fetch(NULL, "HMAC", NULL);
+    EVP_MAC_CTX *context = mac ? EVP_MAC_CTX_new(mac) : NULL;
+    if (!context || !EVP_MAC_init(context, key, key_bytes, params))
+        goto done;
+    for (int i = 0; i < count; i++)
+        if (!EVP_MAC_update(context, parts[i].bytes, parts[i].count))
+            goto done;
+    if (EVP_MAC_final(context, digest, &bytes, HORON_PROOF_BYTES) && bytes == HORON_PROOF_BYTES)
+        status = HORON_OK;
+done:
+    EVP_MAC_CTX_free(context);
+    EVP_MAC_free(mac);
+    return status;
+}
+
+horon_status_t horon_auth_key_init(struct horon_auth_key *key, const void *text, size_t bytes,
+                                   struct horon_error *error)
+{
+    static const char label[] = "horon job key 1"; /* makes a key of fixed size out of any text */
+    const struct part part = {text, bytes};
+    uint8_t seed[2 * HORON_PROOF_BYTES];
+    key->given = bytes > 0;
+    horon_status_t status = hmac(label, sizeof label, &part, bytes ? 1 : 0, key->bytes);
+    for (uint8_t half = 0; half < 2 && status == HORON_OK; half++)
+        status = horon_auth_digest(key, "horon exchange 2", &half, sizeof half,
+                                   seed + half * HORON_PROOF_BYTES, error);
+    if (status == HORON_OK)
+        status = horon_exchange_masks(seed, &key->masks);
+    OPENSSL_cleanse(seed, sizeof seed);
+    if (status != HORON_OK)
+        return horon_error_set(error, HORON_ERR_SYSTEM, "libcrypto offers no HMAC-SHA256 or P-256");
+    return HORON_OK;
+}
+
+horon_status_t horon_auth_digest(const struct horon_auth_key *key, const char *label,
+                                 const void *bytes, size_t byte_count,
+                                 uint8_t digest[HORON_PROOF_BYTES], struct horon_error *error)
+{
+    const struct part parts[] = {{label, strlen(label) + 1}, {bytes, byte_count}};
+    if (hmac(key->bytes, sizeof key->bytes, parts, byte_count ? 2 : 1, digest) != HORON_OK)
+        return horon_error_set(error, HORON_ERR_SYSTEM, "libcrypto offers no HMAC-SHA256");
+    return HORON_OK;
+}
+
+bool horon_auth_equal(const uint8_t a[HORON_PROOF_BYTES], const uint8_t b[HORON_PROOF_BYTES])
+{
+    return CRYPTO_memcmp(a, b, HORON_PROOF_BYTES) == 0;
+}
+
+horon_status_t horon_random(void *bytes, size_t byte_count, struct horon_error *error)
+{
+    uint8_t *at = bytes;
+    while (byte_count) {
+        ssize_t got = getrandom(at, byte_count, 0);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno,
+                                         "the kernel gives no random bytes");
+        at += got;
+        byte_count -= (size_t)got;
+    }
+    return HORON_OK;
+}
+
+static void encode_hello(uint8_t *bytes, size_t *bytes_out, const struct horon_hello *hello,
+                         const uint8_t nonce[HORON_NONCE_BYTES],
+                         const uint8_t share[HORON_POINT_BYTES])
+{
+    const uint32_t order = BYTE_ORDER_MARK;
+    struct horon_writer out = horon_writer_over(bytes, HORON_HELLO_BYTES_MAX);
+    horon_write_bytes(&out, magic, sizeof magic);
+    horon_write_u16(&out, BODY_BYTES);
+    horon_write_bytes(&out, nonce, HORON_NONCE_BYTES);
+    horon_write_u16(&out, hello->protocol_min);
+    horon_write_u16(&out, hello->protocol_max);
+    horon_write_u8(&out, hello->role);
+    horon_write_u8(&out, hello->security);
+    horon_write_u16(&out, 0); /* reserved */
+    horon_write_bytes(&out, &order, sizeof order);
+    horon_write_u32(&out, (uint32_t)hello->rank);
+    horon_write_bytes(&out, hello->member, sizeof hello->member);
+    horon_write_u32(&out, hello->size);
+    horon_write_u32(&out, hello->generation);
+    horon_write_u64(&out, 0); /* reserved */
+    horon_write_u64(&out, hello->job);
+    horon_write_u64(&out, hello->settings);
+    horon_write_bytes(&out, share, HORON_POINT_BYTES);
+    assert(out.ok);
+    assert(out.used == HEAD_BYTES + BODY_BYTES);
+    *bytes_out = out.used;
+}
+
+/* The wire is little-endian; only the mark is as the sender's machine stores it. The share is read
+ * where it lies. */
+static bool decode_hello(const uint8_t *bytes, size_t byte_count, struct horon_hello *hello)
+{
+    struct horon_reader in = horon_reader_over(bytes, byte_count);
+    horon_read_view(&in, HEAD_BYTES + HORON_NONCE_BYTES);
+    hello->protocol_min = horon_read_u16(&in);
+    hello->protocol_max = horon_read_u16(&in);
+    hello->role = horon_read_u8(&in);
+    hello->security = horon_read_u8(&in);
+    horon_read_u16(&in);
+    const void *order = horon_read_view(&in, sizeof hello->byte_order);
+    if (order)
+        memcpy(&hello->byte_order, order, sizeof hello->byte_order);
+    hello->rank = (int32_t)horon_read_u32(&in);
+    const void *member = horon_read_view(&in, sizeof hello->member);
+    if (member)
+        memcpy(hello->member, member, sizeof hello->member);
+    hello->size = horon_read_u32(&in);
+    hello->generation = horon_read_u32(&in);
+    horon_read_u64(&in);
+    hello->job = horon_read_u64(&in);
+    hello->settings = horon_read_u64(&in);
+    return in.ok;
+}
+
+static void name_side(const struct horon_hello *hello, char *text, size_t bytes)
+{
+    if (hello->rank < 0)
+        snprintf(text, bytes, "the launcher");
+    else
+        snprintf(text, bytes, "rank %d", hello->rank);
+}
+
+static horon_status_t versions_check(const struct horon_hello *mine,
+                                     const struct horon_hello *theirs, struct horon_error *error)
+{
+    char name[32], my_name[32];
+    name_side(mine, my_name, sizeof my_name);
+    name_side(theirs, name, sizeof name);
+    if (theirs->protocol_min <= mine->protocol_max && theirs->protocol_max >= mine->protocol_min)
+        return HORON_OK;
+    return horon_error_set(error, HORON_ERR_PROTO,
+                           "%s speaks versions %d to %d of horon's protocol, %s %d to %d: "
+                           "different releases do not mix here",
+                           name, theirs->protocol_min, theirs->protocol_max, my_name,
+                           mine->protocol_min, mine->protocol_max);
+}
+
+#define BIT(state) (1u << (state))
+
+/* Where each side may go from a state; to FAILED it may from any but the last two. */
+static const uint8_t moves[2][HORON_AUTH_FAILED + 1] = {
+    [HORON_SIDE_CONNECTOR] = {[HORON_AUTH_READ_HEAD] = BIT(HORON_AUTH_READ_HELLO),
+                              [HORON_AUTH_READ_HELLO] = BIT(HORON_AUTH_READ_PROOF),
+                              [HORON_AUTH_READ_PROOF] = BIT(HORON_AUTH_PROVEN)},
+    [HORON_SIDE_ACCEPTOR] = {[HORON_AUTH_READ_HEAD] = BIT(HORON_AUTH_READ_HELLO),
+                             [HORON_AUTH_READ_HELLO] = BIT(HORON_AUTH_READ_VERDICT),
+                             [HORON_AUTH_READ_VERDICT] = BIT(HORON_AUTH_READ_PROOF),
+                             [HORON_AUTH_READ_PROOF] = BIT(HORON_AUTH_READ_CONFIRM),
+                             [HORON_AUTH_READ_CONFIRM] = BIT(HORON_AUTH_PROVEN)},
+};
+
+/* To the state that reads the next @p bytes bytes, or to one of the two last. */
+static void move(struct horon_auth *auth, enum horon_auth_state state, size_t bytes)
+{
+    assert(auth->state < HORON_AUTH_PROVEN);
+    assert(state == HORON_AUTH_FAILED || (moves[auth->side][auth->state] & BIT(state)));
+    assert(bytes <= sizeof auth->piece);
+    auth->state = state;
+    auth->piece_bytes = 0;
+    auth->piece_want = bytes;
+}
+
+static void queue(struct horon_auth *auth, const void *bytes, size_t byte_count)
+{
+    assert(byte_count <= sizeof auth->out - auth->out_bytes); /* it fits the longest row */
+    memcpy(auth->out + auth->out_bytes, bytes, byte_count);
+    auth->out_bytes += byte_count;
+}
+
+static enum horon_side other(const struct horon_auth *auth)
+{
+    return auth->side == HORON_SIDE_ACCEPTOR ? HORON_SIDE_CONNECTOR : HORON_SIDE_ACCEPTOR;
+}
+
+static horon_status_t fail(struct horon_auth *auth, horon_status_t status, const char *text)
+{
+    move(auth, HORON_AUTH_FAILED, 0);
+    return horon_error_set(&auth->error, status, "%s", text);
+}
+
+static horon_status_t keys_differ(struct horon_auth *auth, const char *what)
+{
+    char text[192];
+    snprintf(text, sizeof text, "%s: the job keys differ%s", what,
+             auth->key->given ? ""
+                              : " (this side was given none, and then only processes of one user "
+                                "can join)");
+    return fail(auth, HORON_ERR_AUTH, text);
+}
+
+horon_status_t horon_auth_init(struct horon_auth *auth, enum horon_side side,
+                               const struct horon_auth_key *key, const struct horon_hello *mine,
+                               const uint8_t random[HORON_AUTH_RANDOM_BYTES])
+{
+    uint8_t share[HORON_POINT_BYTES];
+    memset(auth, 0, sizeof *auth);
+    auth->key = key;
+    auth->side = side;
+    auth->mine = *mine;
+    auth->mine.byte_order = BYTE_ORDER_MARK;
+    auth->piece_want = HEAD_BYTES;
+    if (horon_exchange_begin(&key->masks, side, random + HORON_NONCE_BYTES, auth->scalar, share) !=
+        HORON_OK)
+        return fail(auth, HORON_ERR_SYSTEM, "libcrypto offers no exchange over P-256");
+    encode_hello(auth->hello[side], &auth->hello_bytes[side], mine, random, share);
+    if (side == HORON_SIDE_ACCEPTOR)
+        queue(auth, auth->hello[side], auth->hello_bytes[side]);
+    return HORON_OK;
+}
+
+void horon_auth_deinit(struct horon_auth *auth)
+{
+    OPENSSL_cleanse(auth, sizeof *auth);
+}
+
+/* HKDF-Expand to one block. */
+static horon_status_t expand(const uint8_t from[HORON_PROOF_BYTES], const char *label,
+                             uint8_t to[HORON_PROOF_BYTES])
+{
+    const uint8_t counter = 1;
+    const struct part parts[] = {{label, strlen(label)}, {&counter, sizeof counter}};
+    return hmac(from, HORON_PROOF_BYTES, parts, 2, to);
+}
+
+/* Both HELLOs are known: makes all that is derived of them. */
+static horon_status_t derive(struct horon_auth *auth)
+{
+    static const char salt[] = "horon handshake 2";
+    static const char *const proof_labels[] = {"proof of connector", "proof of acceptor"};
+    static const char *const secret_labels[] = {"secret of connector", "secret of acceptor"};
+    uint8_t shared[HORON_POINT_BYTES], from[HORON_PROOF_BYTES];
+    const uint8_t *theirs = auth->hello[other(auth)] + SHARE_AT;
+    horon_status_t status =
+        horon_exchange_end(&auth->key->masks, auth->side, auth->scalar, theirs, shared);
+    OPENSSL_cleanse(auth->scalar, sizeof auth->scalar);
+    if (status == HORON_ERR_PROTO)
+        return fail(auth, status, "its share of the key exchange makes no sense");
+    /* a HELLO says its own length */
+    const struct part parts[] = {{auth->hello[0], auth->hello_bytes[0]},
+                                 {auth->hello[1], auth->hello_bytes[1]},
+                                 {shared, sizeof shared},
+                                 {auth->key->bytes, sizeof auth->key->bytes}};
+    if (status == HORON_OK)
+        status = hmac(salt, strlen(salt), parts, 4, from);
+    for (int side = 0; side < 2 && status == HORON_OK; side++) {
+        status = expand(from, proof_labels[side], auth->proof[side]);
+        if (status == HORON_OK)
+            status = expand(from, secret_labels[side], auth->secret[side]);
+    }
+    OPENSSL_cleanse(shared, sizeof shared);
+    OPENSSL_cleanse(from, sizeof from);
+    return status == HORON_OK ? HORON_OK : fail(auth, status, "libcrypto cannot derive a secret");
+}
+
+static horon_status_t judge_head(struct horon_auth *auth)
+{
+    const size_t body = (size_t)auth->piece[8] | (size_t)auth->piece[9] << 8;
+    if (memcmp(auth->piece, magic, sizeof magic) != 0)
+        return fail(auth, HORON_ERR_PROTO,
+                    auth->side == HORON_SIDE_ACCEPTOR ? "what connects is not horon"
+                                                      : "what answers there is not horon");
+    if (body < BODY_BYTES_MIN || body > HORON_HELLO_BYTES_MAX - HEAD_BYTES)
+        return fail(auth, HORON_ERR_PROTO, "a hello has an impossible length");
+    memcpy(auth->hello[other(auth)], auth->piece, HEAD_BYTES);
+    auth->hello_bytes[other(auth)] = HEAD_BYTES;
+    move(auth, HORON_AUTH_READ_HELLO, body);
+    return HORON_AGAIN;
+}
+
+static horon_status_t judge_hello(struct horon_auth *auth)
+{
+    uint8_t *hello = auth->hello[other(auth)];
+    size_t *bytes = &auth->hello_bytes[other(auth)];
+    memcpy(hello + HEAD_BYTES, auth->piece, auth->piece_bytes);
+    *bytes += auth->piece_bytes;
+    if (!decode_hello(hello, *bytes, &auth->theirs))
+        return fail(auth, HORON_ERR_PROTO, "a hello is cut short");
+    /* not proven, but there is no common way to prove it */
+    struct horon_error error;
+    if (versions_check(&auth->mine, &auth->theirs, &error) != HORON_OK)
+        return fail(auth, HORON_ERR_PROTO, error.text);
+    if (*bytes < HEAD_BYTES + BODY_BYTES)
+        return fail(auth, HORON_ERR_PROTO, "a hello has an impossible length");
+    horon_status_t status = derive(auth);
+    if (status != HORON_OK)
+        return status;
+    if (auth->side == HORON_SIDE_CONNECTOR) {
+        queue(auth, auth->hello[auth->side], auth->hello_bytes[auth->side]);
+        move(auth, HORON_AUTH_READ_PROOF, HORON_PROOF_BYTES);
+    } else {
+        queue(auth, auth->proof[auth->side], HORON_PROOF_BYTES);
+        move(auth, HORON_AUTH_READ_VERDICT, 1);
+    }
+    return HORON_AGAIN;
+}
+
+static horon_status_t judge_verdict(struct horon_auth *auth)
+{
+    if (auth->piece[0] == 'N')
+        return keys_differ(auth, "it does not accept our proof");
+    if (auth->piece[0] != 'Y')
+        return fail(auth, HORON_ERR_PROTO, "it answers our proof with neither yes nor no");
+    move(auth, HORON_AUTH_READ_PROOF, HORON_PROOF_BYTES);
+    return HORON_AGAIN;
+}
+
+static horon_status_t judge_proof(struct horon_auth *auth)
+{
+    const bool connects = auth->side == HORON_SIDE_CONNECTOR;
+    if (!horon_auth_equal(auth->proof[other(auth)], auth->piece)) {
+        if (connects)
+            queue(auth, "N", 1);
+        return keys_differ(auth, "its proof is wrong");
+    }
+    if (!connects) {
+        move(auth, HORON_AUTH_READ_CONFIRM, 1);
+        return HORON_AGAIN;
+    }
+    queue(auth, "Y", 1);
+    queue(auth, auth->proof[auth->side], HORON_PROOF_BYTES);
+    move(auth, HORON_AUTH_PROVEN, 0);
+    return HORON_OK;
+}
+
+static horon_status_t judge_confirm(struct horon_auth *auth)
+{
+    if (auth->piece[0] != 'K')
+        return fail(auth, HORON_ERR_PROTO, "it does not confirm the connection");
+    move(auth, HORON_AUTH_PROVEN, 0);
+    return HORON_OK;
+}
+
+static horon_status_t judge(struct horon_auth *auth)
+{
+    switch (auth->state) {
+    case HORON_AUTH_READ_HEAD:
+        return judge_head(auth);
+    case HORON_AUTH_READ_HELLO:
+        return judge_hello(auth);
+    case HORON_AUTH_READ_VERDICT:
+        return judge_verdict(auth);
+    case HORON_AUTH_READ_PROOF:
+        return judge_proof(auth);
+    case HORON_AUTH_READ_CONFIRM:
+        return judge_confirm(auth);
+    case HORON_AUTH_PROVEN:
+        return HORON_OK;
+    case HORON_AUTH_FAILED:
+        return auth->error.status;
+    }
+    return HORON_ERR_PROTO;
+}
+
+size_t horon_auth_want(const struct horon_auth *auth)
+{
+    return auth->piece_want - auth->piece_bytes;
+}
+
+horon_status_t horon_auth_feed(struct horon_auth *auth, const uint8_t *in, size_t bytes)
+{
+    horon_status_t status = HORON_AGAIN;
+    if (auth->state == HORON_AUTH_PROVEN || auth->state == HORON_AUTH_FAILED)
+        return judge(auth);
+    while (bytes && status == HORON_AGAIN) {
+        size_t wanted = horon_auth_want(auth);
+        size_t part = bytes < wanted ? bytes : wanted;
+        memcpy(auth->piece + auth->piece_bytes, in, part);
+        auth->piece_bytes += part;
+        in += part;
+        bytes -= part;
+        if (auth->piece_bytes == auth->piece_want)
+            status = judge(auth);
+    }
+    return status;
+}
+
+const uint8_t *horon_auth_out(const struct horon_auth *auth, size_t *bytes_out)
+{
+    *bytes_out = auth->out_bytes - auth->out_sent;
+    return *bytes_out ? auth->out + auth->out_sent : NULL;
+}
+
+void horon_auth_sent(struct horon_auth *auth, size_t bytes)
+{
+    assert(bytes <= auth->out_bytes - auth->out_sent);
+    auth->out_sent += bytes;
+    if (auth->out_sent == auth->out_bytes)
+        auth->out_sent = auth->out_bytes = 0;
+}
+
+void horon_auth_confirm(struct horon_auth *auth)
+{
+    assert(auth->side == HORON_SIDE_CONNECTOR);
+    assert(auth->state == HORON_AUTH_PROVEN);
+    assert(!auth->confirmed);
+    auth->confirmed = true;
+    queue(auth, "K", 1);
+}
+
+struct horon_proven horon_auth_take(const struct horon_auth *auth, int fd)
+{
+    struct horon_proven proven = {.fd = fd, .theirs = auth->theirs};
+    assert(auth->state == HORON_AUTH_PROVEN);
+    memcpy(proven.send_secret, auth->secret[auth->side], HORON_SECRET_BYTES);
+    memcpy(proven.receive_secret, auth->secret[other(auth)], HORON_SECRET_BYTES);
+    return proven;
+}
+
+static const char *const role_names[] = {"store", "host", "peer"};
+
+static const char *role_name(uint8_t role)
+{
+    return role < sizeof role_names / sizeof role_names[0] ? role_names[role] : "unknown";
+}
+
+static horon_status_t differ(const struct horon_hello *mine, const struct horon_hello *theirs,
+                             const char *what, uint64_t my_value, uint64_t their_value,
+                             struct horon_error *error)
+{
+    char my_name[32], their_name[32];
+    name_side(mine, my_name, sizeof my_name);
+    name_side(theirs, their_name, sizeof their_name);
+    return horon_error_set(error, HORON_ERR_PROTO, "%s differs: %llx on %s, %llx on %s", what,
+                           (unsigned long long)my_value, my_name, (unsigned long long)their_value,
+                           their_name);
+}
+
+static bool differ_if_known(uint64_t a, uint64_t b)
+{
+    return a && b && a != b;
+}
+
+horon_status_t horon_hello_check(const struct horon_hello *mine, const struct horon_hello *theirs,
+                                 struct horon_error *error)
+{
+    char name[32], my_name[32];
+    name_side(mine, my_name, sizeof my_name);
+    name_side(theirs, name, sizeof name);
+    horon_status_t status = versions_check(mine, theirs, error);
+    if (status != HORON_OK)
+        return status;
+    if (mine->role != theirs->role)
+        return horon_error_set(error, HORON_ERR_PROTO, "a %s connection met a %s connection of %s",
+                               role_name(mine->role), role_name(theirs->role), name);
+    if (differ_if_known(mine->job, theirs->job))
+        return horon_error_set(error, HORON_ERR_INVALID, "another job answers there");
+    if (theirs->byte_order != BYTE_ORDER_MARK) /* by this machine's reading */
+        return differ(mine, theirs, "the byte order", BYTE_ORDER_MARK, theirs->byte_order, error);
+    if (mine->security != theirs->security)
+        return differ(mine, theirs, "the security mode", mine->security, theirs->security, error);
+    if (mine->size != theirs->size)
+        return horon_error_set(error, HORON_ERR_CONFIG,
+                               "%s believes in a job of %u ranks, %s in one of %u", my_name,
+                               mine->size, name, theirs->size);
+    if (mine->generation != theirs->generation)
+        return differ(mine, theirs, "the generation", mine->generation, theirs->generation, error);
+    if (differ_if_known(mine->settings, theirs->settings))
+        return differ(mine, theirs, "the hash of the settings that must agree", mine->settings,
+                      theirs->settings, error);
+    return HORON_OK;
+}

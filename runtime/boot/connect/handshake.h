@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The handshake that every connection passes before its first frame is read: both sides say who
+ * they are (HELLO, with a share of a key exchange) and prove that they know the job key. It hands
+ * over a secret for each direction. Sans-I/O: takes bytes in any split, gives bytes.
+ *
+ *     connector                        acceptor
+ *                      <---  HELLO               a stranger's server that stays silent is never
+ *     HELLO            --->                      sent a byte
+ *                      <---  PROOF
+ *     'Y', PROOF       --->                      or 'N', if the acceptor's proof is wrong
+ *     'K'              --->                      the connector may have tried several addresses: it
+ *                                                confirms the one connection that it keeps
+ */
+#ifndef HORON_BOOT_CONNECT_HANDSHAKE_H
+#define HORON_BOOT_CONNECT_HANDSHAKE_H
+
+#include "boot/connect/exchange.h"
+#include "status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define HORON_PROTOCOL_MIN 2 /* oldest and newest wire that this library speaks */
+#define HORON_PROTOCOL_MAX 2
+#define HORON_MEMBER_BYTES 16
+#define HORON_PROOF_BYTES 32
+#define HORON_SECRET_BYTES 32
+#define HORON_NONCE_BYTES 32
+#define HORON_AUTH_RANDOM_BYTES (HORON_NONCE_BYTES + HORON_SEED_BYTES)
+#define HORON_HELLO_BYTES_MAX                                                                      \
+    512 /* a later version may append fields; they are proven, not read                            \
+         */
+
+enum horon_role { HORON_ROLE_STORE = 0, HORON_ROLE_HOST = 1, HORON_ROLE_PEER = 2 };
+enum horon_security { HORON_SECURITY_PLAIN = 0 }; /* after the proof; later: encrypted */
+
+/** What the first frame says. */
+struct horon_hello {
+    uint16_t protocol_min, protocol_max;
+    uint8_t role;        /* enum horon_role */
+    uint8_t security;    /* enum horon_security */
+    uint32_t byte_order; /* 0x01020304 as the sender's machine stores it; set by encode */
+    uint8_t
+        member[HORON_MEMBER_BYTES]; /* random, one a process and context; survives generations */
+    int32_t rank;                   /* -1: the launcher */
+    uint32_t size;                  /* ranks of the job */
+    uint32_t generation;            /* of the membership; 0: none, as with a store */
+    uint64_t job;                   /* which job, or 0 if not known yet */
+    uint64_t settings;              /* horon_config_agreed_hash(), or 0 if the sender has none */
+};
+
+/** The job key, digested. All zero bytes do not occur. */
+struct horon_auth_key {
+    uint8_t bytes[32];
+    struct horon_exchange_masks masks; /* of the key, for the exchange */
+    bool given;                        /* false: there is no key; then only loopback is safe */
+};
+
+/** @param text the key as the user gave it; @p bytes 0: no key. @return OK | ERR_SYSTEM, libcrypto
+ * refuses. */
+horon_status_t horon_auth_key_init(struct horon_auth_key *key, const void *text, size_t bytes,
+                                   struct horon_error *error);
+
+/** HMAC-SHA256 with the job key over @p label, its final 0, and @p bytes. */
+horon_status_t horon_auth_digest(const struct horon_auth_key *key, const char *label,
+                                 const void *bytes, size_t byte_count,
+                                 uint8_t digest[HORON_PROOF_BYTES], struct horon_error *error);
+
+/** @return do two digests agree? Takes the same time wherever they differ. */
+bool horon_auth_equal(const uint8_t a[HORON_PROOF_BYTES], const uint8_t b[HORON_PROOF_BYTES]);
+
+enum horon_auth_state {
+    HORON_AUTH_READ_HEAD,
+    HORON_AUTH_READ_HELLO,
+    HORON_AUTH_READ_VERDICT, /* acceptor: was its proof right? */
+    HORON_AUTH_READ_PROOF,
+    HORON_AUTH_READ_CONFIRM, /* acceptor */
+    HORON_AUTH_PROVEN,
+    HORON_AUTH_FAILED
+};
+
+/** One handshake. No pointer in it but the key's, which must outlive it. */
+struct horon_auth {
+    const struct horon_auth_key *key;
+    enum horon_side side; /* ours; the arrays below are by side */
+    enum horon_auth_state state;
+    bool confirmed; /* the connector: 'K' was queued */
+    struct horon_hello mine, theirs;
+    uint8_t hello[2][HORON_HELLO_BYTES_MAX]; /* as sent */
+    size_t hello_bytes[2];
+    uint8_t scalar[HORON_SCALAR_BYTES]; /* ours, of the exchange */
+    uint8_t proof[2][HORON_PROOF_BYTES];
+    uint8_t secret[2][HORON_SECRET_BYTES]; /* of what this side sends */
+    uint8_t piece[HORON_HELLO_BYTES_MAX];  /* what is being read */
+    size_t piece_bytes, piece_want;
+    uint8_t out[HORON_HELLO_BYTES_MAX + HORON_PROOF_BYTES];
+    size_t out_bytes, out_sent;
+    struct horon_error error; /* once FAILED */
+};
+
+/** What a handshake hands over. */
+struct horon_proven {
+    int fd; /* the taker's: connected, non-blocking */
+    struct horon_hello theirs;
+    /* Of this connection alone, known to both ends and to nobody else, the job key's other holders
+     * included. Nothing is enciphered with them yet. */
+    uint8_t send_secret[HORON_SECRET_BYTES];
+    uint8_t receive_secret[HORON_SECRET_BYTES];
+};
+
+struct horon_link;
+/** Wraps the link over a proven connection, as its secrets allow. @return the link to be used,
+ * which owns @p inside; NULL: no memory, and @p inside is still the caller's */
+typedef struct horon_link *(*horon_link_wrap_fn_t)(struct horon_link *inside,
+                                                   const struct horon_proven *proven);
+
+/** @param random never used twice. @return OK | ERR_SYSTEM, libcrypto refuses: the handshake has
+ * failed */
+horon_status_t horon_auth_init(struct horon_auth *auth, enum horon_side side,
+                               const struct horon_auth_key *key, const struct horon_hello *mine,
+                               const uint8_t random[HORON_AUTH_RANDOM_BYTES]);
+/** Wipes it. */
+void horon_auth_deinit(struct horon_auth *auth);
+
+/** @return how many bytes may be read now: never any that belong to what follows the handshake. 0
+ * once it is proven or has failed. */
+size_t horon_auth_want(const struct horon_auth *auth);
+
+/**
+ * Takes @p bytes bytes, at most horon_auth_want().
+ * @return AGAIN, want more | OK, proven: auth->theirs is true | ERR_AUTH, the key differs |
+ *         ERR_PROTO, not horon's bytes; a text is in auth->error
+ */
+horon_status_t horon_auth_feed(struct horon_auth *auth, const uint8_t *in, size_t bytes);
+
+/** Bytes to send, NULL if none; also after a failure (the 'N'). */
+const uint8_t *horon_auth_out(const struct horon_auth *auth, size_t *bytes_out);
+void horon_auth_sent(struct horon_auth *auth, size_t bytes);
+
+/** The connector, once proven, keeps this connection: queues the 'K'. */
+void horon_auth_confirm(struct horon_auth *auth);
+
+/** What a proven handshake over @p fd hands over. Wiped by the taker. */
+struct horon_proven horon_auth_take(const struct horon_auth *auth, int fd);
+
+/**
+ * Are two proven sides of one job and compatible?
+ * @return OK | ERR_CONFIG, they believe in different sizes | ERR_PROTO, something else differs,
+ * with the values of both sides | ERR_INVALID, theirs is another job's
+ */
+horon_status_t horon_hello_check(const struct horon_hello *mine, const struct horon_hello *theirs,
+                                 struct horon_error *error);
+
+/** Fills @p bytes with random bytes of the kernel. */
+horon_status_t horon_random(void *bytes, size_t byte_count, struct horon_error *error);
+
+#endif

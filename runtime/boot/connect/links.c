@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Either of two ranks may connect, or both at once, and yet there is to be one connection. The rank
+ * that was connected to answers the handshake with one byte: it keeps this connection; or the other
+ * one, which it has made itself and which waits for its answer. It hangs up without a word if it
+ * wants none, because it leaves the job, say. No connection counts without that byte, so neither
+ * side has one that the other knows nothing of.
+ *
+ * Where both have connected the higher rank's connection is kept: it refuses the lower one's as
+ * soon as its own waits for the answer, and the lower one takes it. Before that moment it gives up
+ * its own and keeps the lower one's.
+ *
+ * A connection counts when the handshake has shown the expected rank and member: the same address
+ * on another machine, or another job's port, is only one more address that failed.
+ */
+#include "boot/connect/links.h"
+
+#include "alloc.h"
+#include "boot/connect/acceptor.h"
+#include "boot/connect/connector.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define PATIENCE_NS 60000000000u /* with a guest, as long as joining usually may take */
+#define TRIES 12 /* of each address, over about a second, before it counts as refused */
+
+/* What this rank does to reach another one. Moves: dialing -> asking, and from both to the end. */
+struct call {
+    struct horon_links *links;
+    struct call *next;
+    int rank;
+    enum horon_way way;
+    struct horon_dial *dial;    /* while dialing */
+    struct horon_proven proven; /* while asking: it waits for the other rank's word */
+    struct horon_watch watch;
+    struct horon_timer timer; /* of the limit */
+};
+
+struct horon_links {
+    struct horon_links_options options;
+    struct horon_acceptor *acceptors[HORON_WAY_COUNT];
+    struct call *calls;
+};
+
+/* To a rank that connected. */
+enum word { WORD_KEPT = 'K', WORD_OTHER = 'O' /* the sender has made one, too, which is kept */ };
+
+static bool is_higher(const struct horon_links *links, int other)
+{
+    assert(other != links->options.hello.rank);
+    return links->options.hello.rank > other;
+}
+
+static struct call *find_call(const struct horon_links *links, int rank, enum horon_way way)
+{
+    struct call *call = links->calls;
+    while (call && (call->rank != rank || call->way != way))
+        call = call->next;
+    return call;
+}
+
+/* Closes what it has. NULL is a no-op. */
+static void end_call(struct call *call)
+{
+    if (!call)
+        return;
+    struct horon_links *links = call->links;
+    struct call **at = &links->calls;
+    while (*at != call)
+        at = &(*at)->next;
+    *at = call->next;
+    horon_dial_destroy(call->dial);
+    horon_pump_unwatch(links->options.pump, &call->watch);
+    horon_pump_untimer(links->options.pump, &call->timer);
+    if (call->watch.fd >= 0)
+        close(call->watch.fd);
+    explicit_bzero(&call->proven, sizeof call->proven);
+    horon_free(call);
+}
+
+static void call_failed(struct call *call, horon_status_t status, const char *what)
+{
+    const struct horon_links_options *options = &call->links->options;
+    const int rank = call->rank;
+    const enum horon_way way = call->way;
+    struct horon_error why;
+    horon_error_set(&why, status, "cannot connect to rank %d (%s), tried %s", rank,
+                    options->ranks->names[rank], what);
+    end_call(call);
+    options->user.failed(options->user.arg, rank, way, &why);
+}
+
+static void call_succeeded(struct call *call)
+{
+    const struct horon_links_options *options = &call->links->options;
+    struct horon_proven proven = call->proven;
+    const int rank = call->rank;
+    assert(!call->dial);
+    assert(call->watch.fd >= 0);
+    const enum horon_way way = call->way;
+    horon_pump_unwatch(options->pump, &call->watch);
+    call->watch.fd = -1; /* the callee's */
+    end_call(call);
+    options->user.opened(options->user.arg, rank, way, &proven);
+    explicit_bzero(&proven, sizeof proven);
+}
+
+/* ---- This rank connects ---- */
+
+/* @return has the call ended? */
+static bool take_word(struct call *call)
+{
+    char word = 0;
+    const ssize_t got = recv(call->watch.fd, &word, 1, MSG_DONTWAIT);
+    assert(!call->dial);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return false;
+    if (word == WORD_OTHER) {
+        horon_pump_unwatch(call->links->options.pump, &call->watch);
+        return false;
+    }
+    if (word == WORD_KEPT)
+        call_succeeded(call);
+    else
+        call_failed(call, HORON_ERR_PEER_LOST,
+                    "a connection, which it closed: it is gone, or leaves the job");
+    return true;
+}
+
+static void word_ready(void *arg, uint32_t events)
+{
+    (void)events;
+    take_word(arg);
+}
+
+/* The other side counts the connection once it has sent its word: that is looked for once more. */
+static void limit_reached(void *arg)
+{
+    struct call *call = arg;
+    char tried[HORON_ERROR_TEXT_BYTES - 128];
+    if (call->watch.active && take_word(call))
+        return;
+    horon_links_explain(call->links, call->rank, tried, sizeof tried);
+    call_failed(call, HORON_ERR_TIMEOUT, tried);
+}
+
+static void dialled(void *arg, horon_status_t status, const struct horon_proven *proven,
+                    const struct horon_error *error)
+{
+    struct call *call = arg;
+    struct horon_error why;
+    horon_dial_destroy(call->dial);
+    call->dial = NULL;
+    if (status != HORON_OK) {
+        call_failed(call, status, error->text);
+        return;
+    }
+    assert(call->watch.fd < 0); /* it was dialing */
+    call->proven = *proven;
+    call->watch.fd = proven->fd;
+    if (horon_pump_watch(call->links->options.pump, &call->watch, EPOLLIN, &why) != HORON_OK)
+        call_failed(call, why.status, why.text);
+}
+
+/* Loopback leads to the other rank only on its own machine, but there it is the best way. */
+static void choose_addresses(const struct horon_rank_info *info, enum horon_way way,
+                             struct horon_addresses *chosen)
+{
+    struct horon_addresses all;
+    struct horon_reader in = horon_reader_over(info->addresses.bytes, info->addresses.count);
+    chosen->count = 0;
+    if (way == HORON_WAY_HOST && info->same_machine && info->socket[0])
+        horon_address_abstract(info->socket, &chosen->items[chosen->count++]);
+    if (way == HORON_WAY_HOST || !horon_addresses_decode(&in, &all))
+        return;
+    for (int loopback = 1; loopback >= 0; loopback--)
+        for (int i = 0; i < all.count; i++)
+            if (horon_address_is_loopback(&all.items[i]) == (loopback == 1) &&
+                (!loopback || info->same_machine))
+                chosen->items[chosen->count++] = all.items[i];
+}
+
+horon_status_t horon_links_open(struct horon_links *links, int rank, enum horon_way way,
+                                uint64_t limit_ns, struct horon_error *error)
+{
+    const struct horon_links_options *options = &links->options;
+    const struct horon_rank_info *info = &options->ranks->infos[rank];
+    assert(rank >= 0);
+    assert((uint32_t)rank < options->hello.size);
+    assert(rank != options->hello.rank);
+    struct horon_addresses addresses;
+    if (find_call(links, rank, way))
+        return HORON_OK;
+    choose_addresses(info, way, &addresses);
+    if (addresses.count == 0)
+        return horon_error_set(
+            error, HORON_ERR_CONFIG, "rank %d (%s) has no address that rank %d (%s) could use%s",
+            rank, options->ranks->names[rank], options->hello.rank,
+            options->ranks->names[options->hello.rank],
+            options->key->given ? ""
+                                : ": without a job key only loopback is used, see HORON_JOB_KEY "
+                                  "and HORON_JOB_KEY_FILE");
+    struct call *call = horon_zalloc(1, sizeof *call);
+    if (!call)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory to connect");
+    *call = (struct call){.links = links,
+                          .next = links->calls,
+                          .rank = rank,
+                          .way = way,
+                          .watch = {.ready = word_ready, .arg = call, .fd = -1},
+                          .timer = {.due = limit_reached, .arg = call}};
+    const struct horon_dial_options dialling = {.pump = options->pump,
+                                                .key = options->key,
+                                                .hello = options->hello,
+                                                .addresses = &addresses,
+                                                .expect_member = info->member,
+                                                .tries = TRIES,
+                                                .patience_ns = UINT64_MAX,
+                                                .done = dialled,
+                                                .arg = call};
+    links->calls = call;
+    horon_status_t status = horon_dial_create(&dialling, &call->dial, error);
+    if (status != HORON_OK)
+        end_call(call);
+    else if (limit_ns != UINT64_MAX)
+        horon_pump_timer(options->pump, &call->timer, limit_ns);
+    return status;
+}
+
+bool horon_links_explain(const struct horon_links *links, int rank, char *text, size_t text_bytes)
+{
+    for (const struct call *call = links->calls; call; call = call->next) {
+        if (call->rank != rank)
+            continue;
+        if (call->dial)
+            horon_dial_describe(call->dial, text, text_bytes);
+        else
+            snprintf(text, text_bytes, "a connection, which it has not confirmed");
+        return true;
+    }
+    text[0] = 0;
+    return false;
+}
+
+/* ---- Others connect ---- */
+
+/* @return does the other side know that this connection is kept? */
+static bool answer(const struct horon_links *links, const struct call *own, int rank,
+                   enum horon_way way, int fd)
+{
+    const struct horon_links_user *user = &links->options.user;
+    const bool kept = !(own && !own->dial && is_higher(links, rank));
+    const char word = kept ? WORD_KEPT : WORD_OTHER;
+    if (kept && !(user->wanted && user->wanted(user->arg, rank, way)))
+        return false;
+    return send(fd, &word, 1, MSG_NOSIGNAL | MSG_DONTWAIT) == 1 && kept;
+}
+
+static void arrived(struct horon_links *links, enum horon_way way,
+                    const struct horon_proven *proven)
+{
+    const struct horon_links_options *options = &links->options;
+    const int rank = proven->theirs.rank;
+    struct call *own = find_call(links, rank, way);
+    const bool known = rank >= 0 && rank != options->hello.rank &&
+                       (uint32_t)rank < options->hello.size &&
+                       memcmp(options->ranks->infos[rank].member, proven->theirs.member,
+                              sizeof proven->theirs.member) == 0;
+    if (known && answer(links, own, rank, way, proven->fd)) {
+        end_call(own);
+        options->user.opened(options->user.arg, rank, way, proven);
+        return;
+    }
+    HORON_LOG_DEBUG(options->log, "closed a connection of rank %d, which is not wanted", rank);
+    close(proven->fd);
+}
+
+static void arrived_on_host(void *arg, const struct horon_proven *proven)
+{
+    arrived(arg, HORON_WAY_HOST, proven);
+}
+
+static void arrived_by_network(void *arg, const struct horon_proven *proven)
+{
+    arrived(arg, HORON_WAY_NETWORK, proven);
+}
+
+horon_status_t horon_links_listen(struct horon_links *links, enum horon_way way,
+                                  const int *listeners, int count, struct horon_error *error)
+{
+    const struct horon_links_options *options = &links->options;
+    const struct horon_acceptor_options accepting = {
+        .pump = options->pump,
+        .key = options->key,
+        .hello = options->hello,
+        .loopback_only = way == HORON_WAY_NETWORK && !options->key->given,
+        .patience_ns = PATIENCE_NS,
+        .name = "this rank",
+        .log = options->log,
+        .arrived = way == HORON_WAY_HOST ? arrived_on_host : arrived_by_network,
+        .arg = links};
+    assert(!links->acceptors[way]);
+    return horon_acceptor_create(&accepting, listeners, count, &links->acceptors[way], error);
+}
+
+void horon_links_stop_listening(struct horon_links *links, enum horon_way way)
+{
+    horon_acceptor_destroy(links->acceptors[way]);
+    links->acceptors[way] = NULL;
+}
+
+/* ---- Beginning and end ---- */
+
+horon_status_t horon_rank_list_init(struct horon_rank_list *ranks, int size,
+                                    struct horon_error *error)
+{
+    ranks->infos = horon_zalloc((size_t)size, sizeof *ranks->infos);
+    ranks->names = horon_zalloc((size_t)size, sizeof *ranks->names);
+    if (ranks->infos && ranks->names)
+        return HORON_OK;
+    horon_rank_list_deinit(ranks);
+    return horon_error_set(error, HORON_ERR_MEMORY, "no memory to join %d ranks", size);
+}
+
+void horon_rank_list_deinit(struct horon_rank_list *ranks)
+{
+    horon_free(ranks->infos);
+    horon_free(ranks->names);
+    horon_blobs_deinit(&ranks->addresses);
+    *ranks = (struct horon_rank_list){0};
+}
+
+horon_status_t horon_links_create(const struct horon_links_options *options,
+                                  struct horon_links **links_out, struct horon_error *error)
+{
+    struct horon_links *links = horon_zalloc(1, sizeof *links);
+    if (!links)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory to connect");
+    links->options = *options;
+    *links_out = links;
+    return HORON_OK;
+}
+
+void horon_links_set_user(struct horon_links *links, const struct horon_links_user *user)
+{
+    assert(!links->calls);
+    links->options.user = *user;
+}
+
+void horon_links_destroy(struct horon_links *links)
+{
+    if (!links)
+        return;
+    while (links->calls)
+        end_call(links->calls);
+    for (enum horon_way way = 0; way < HORON_WAY_COUNT; way++)
+        horon_links_stop_listening(links, way);
+    horon_free(links);
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Proven connections to other ranks of the job: those that joining makes, and, at any time after,
+ * those that somebody asks for. There are two ways to a rank: an abstract unix socket, for one of
+ * the same host; and TCP. All goes on in the pump's turns; nothing here waits.
+ */
+#ifndef HORON_BOOT_CONNECT_LINKS_H
+#define HORON_BOOT_CONNECT_LINKS_H
+
+#include "boot/connect/handshake.h"
+#include "boot/profile.h"
+#include "boot/pump.h"
+#include "boot/store/store.h"
+#include "log.h"
+
+enum horon_way { HORON_WAY_HOST, HORON_WAY_NETWORK, HORON_WAY_COUNT };
+
+/** What is kept of a rank's profile. */
+struct horon_rank_info {
+    uint8_t member[HORON_MEMBER_BYTES];
+    bool same_machine;                       /* its loopback and its unix socket are ours, too */
+    char socket[HORON_PROFILE_SOCKET_BYTES]; /* its abstract unix socket */
+    struct horon_blob addresses; /* encoded; none if it does not listen, or is not known */
+    uint64_t host, group;        /* as in its profile */
+    uint32_t cores;
+};
+
+/** All ranks of the job. Owner: the rank that joined. */
+struct horon_rank_list {
+    struct horon_rank_info *infos; /* [size] */
+    char (*names)[64];             /* [size] of their hosts; "": not known yet */
+    struct horon_blobs addresses;  /* what the infos' addresses are views of */
+};
+
+/** @return OK | ERR_MEMORY */
+horon_status_t horon_rank_list_init(struct horon_rank_list *ranks, int size,
+                                    struct horon_error *error);
+void horon_rank_list_deinit(struct horon_rank_list *ranks);
+
+struct horon_links;
+
+/** Whoever uses them. */
+struct horon_links_user {
+    /* Is a connection that another rank made welcome? Else it is closed. NULL: none is. */
+    bool (*wanted)(void *arg, int rank, enum horon_way way);
+    /* A connection exists, whichever side asked for it. The callee owns its descriptor. */
+    void (*opened)(void *arg, int rank, enum horon_way way, const struct horon_proven *proven);
+    /* What horon_links_open() began has failed: which addresses were tried, and why each failed. */
+    void (*failed)(void *arg, int rank, enum horon_way way, const struct horon_error *why);
+    void *arg;
+};
+
+struct horon_links_options {
+    struct horon_pump *pump; /* outlives the links, as do key, ranks and log */
+    const struct horon_auth_key *key;
+    struct horon_hello hello; /* ours, with the job */
+    const struct horon_rank_list *ranks;
+    const struct horon_log *log;
+    struct horon_links_user user;
+};
+
+horon_status_t horon_links_create(const struct horon_links_options *options,
+                                  struct horon_links **links_out, struct horon_error *error);
+
+/** Another one uses them from now on, while nothing is under way. */
+void horon_links_set_user(struct horon_links *links, const struct horon_links_user *user);
+
+/** Accepts at @p listeners [count], which are the links' once it succeeds. At most once a way. */
+horon_status_t horon_links_listen(struct horon_links *links, enum horon_way way,
+                                  const int *listeners, int count, struct horon_error *error);
+/** Closes them; what was not opened yet never is. */
+void horon_links_stop_listening(struct horon_links *links, enum horon_way way);
+
+/**
+ * Begins to connect to @p rank; opened() or failed() follows. If both sides ask, one connection
+ * comes of it. A no-op while this is under way already.
+ * @param limit_ns when it fails at the latest, on the clock of horon_clock_ns(); UINT64_MAX: never
+ * @return OK | ERR_CONFIG, the rank has no address that could be used | ERR_MEMORY
+ */
+horon_status_t horon_links_open(struct horon_links *links, int rank, enum horon_way way,
+                                uint64_t limit_ns, struct horon_error *error);
+
+/** Writes what was tried to reach @p rank until now. @return false: nothing was */
+bool horon_links_explain(const struct horon_links *links, int rank, char *text, size_t text_bytes);
+
+/** Stops listening and ends what is under way, without a word. NULL is a no-op. */
+void horon_links_destroy(struct horon_links *links);
+
+#endif

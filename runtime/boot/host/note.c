@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One sendmsg() a note: the kernel keeps descriptors with the first byte they came with and never
+ * joins two messages that carry some, so a reader that asks for one note's bytes gets that note's
+ * descriptors. A note is so small that a stream socket takes it, and gives it, whole or not at all.
+ */
+#include "boot/host/note.h"
+
+#include "codec.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define NOTE_MAGIC 0x45544f4eu /* "NOTE" */
+
+horon_status_t horon_note_send(int socket, const struct horon_note *note, struct horon_error *error)
+{
+    uint8_t raw[HORON_NOTE_BYTES];
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof note->fds)] = {0};
+    struct horon_writer out = horon_writer_over(raw, sizeof raw);
+    assert(note->fd_count > 0);
+    assert(note->fd_count <= HORON_NOTE_FDS_MAX);
+    horon_write_u32(&out, NOTE_MAGIC);
+    horon_write_u32(&out, note->local_rank);
+    horon_write_u32(&out, (uint32_t)note->fd_count);
+    horon_write_u64(&out, note->bytes);
+    struct iovec vector = {.iov_base = raw, .iov_len = sizeof raw};
+    const size_t fd_bytes = (size_t)note->fd_count * sizeof note->fds[0];
+    struct msghdr message = {.msg_iov = &vector,
+                             .msg_iovlen = 1,
+                             .msg_control = control,
+                             .msg_controllen = CMSG_SPACE(fd_bytes)};
+    struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(fd_bytes);
+    memcpy(CMSG_DATA(rights), note->fds, fd_bytes);
+    for (;;) {
+        ssize_t sent = sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent == (ssize_t)sizeof raw)
+            return HORON_OK;
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0 && errno == EAGAIN)
+            return HORON_AGAIN;
+        if (sent < 0 && errno == ETOOMANYREFS)
+            return HORON_IN_PROGRESS;
+        return horon_error_set_errno(error, HORON_ERR_PEER_LOST, sent < 0 ? errno : EPIPE,
+                                     "descriptors cannot be passed");
+    }
+}
+
+/* Keeps what arrived, closes what is too much. */
+static void take_rights(struct horon_note *note, struct msghdr *message)
+{
+    for (struct cmsghdr *at = CMSG_FIRSTHDR(message); at; at = CMSG_NXTHDR(message, at)) {
+        if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS)
+            continue;
+        size_t count = (at->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < count; i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(at) + i * sizeof fd, sizeof fd);
+            if (note->fd_count < HORON_NOTE_FDS_MAX)
+                note->fds[note->fd_count++] = fd;
+            else
+                close(fd);
+        }
+    }
+}
+
+static horon_status_t judge(const uint8_t *raw, ssize_t got, int flags, struct horon_note *note,
+                            struct horon_error *error)
+{
+    struct horon_reader in = horon_reader_over(raw, (size_t)got);
+    if (got == 0)
+        return horon_error_set(error, HORON_ERR_PEER_LOST, "it hung up");
+    if (flags & MSG_CTRUNC)
+        return horon_error_set(error, HORON_ERR_SYSTEM,
+                               "this process is out of descriptors (see ulimit -n)");
+    const uint32_t magic = horon_read_u32(&in);
+    note->local_rank = horon_read_u32(&in);
+    const uint32_t fd_count = horon_read_u32(&in);
+    note->bytes = horon_read_u64(&in);
+    if (!horon_reader_finished(&in) || magic != NOTE_MAGIC || (int)fd_count != note->fd_count)
+        return horon_error_set(error, HORON_ERR_PROTO, "what came with descriptors is no note");
+    return HORON_OK;
+}
+
+horon_status_t horon_note_receive(int socket, struct horon_note *note, struct horon_error *error)
+{
+    uint8_t raw[HORON_NOTE_BYTES];
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof note->fds)];
+    struct iovec vector = {.iov_base = raw, .iov_len = sizeof raw};
+    struct msghdr message = {.msg_iov = &vector,
+                             .msg_iovlen = 1,
+                             .msg_control = control,
+                             .msg_controllen = sizeof control};
+    const ssize_t got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return HORON_AGAIN;
+    if (got < 0)
+        return horon_error_set_errno(error, HORON_ERR_PEER_LOST, errno, "the connection broke");
+    *note = (struct horon_note){0};
+    take_rights(note, &message);
+    horon_status_t status = judge(raw, got, message.msg_flags, note, error);
+    if (status != HORON_OK)
+        horon_note_close(note);
+    return status;
+}
+
+void horon_note_close(struct horon_note *note)
+{
+    for (int i = 0; i < note->fd_count; i++)
+        if (note->fds[i] >= 0)
+            close(note->fds[i]);
+    note->fd_count = 0;
+}

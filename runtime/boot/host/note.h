@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Notes of fixed size over a proven unix stream socket, each with descriptors. */
+#ifndef HORON_BOOT_HOST_NOTE_H
+#define HORON_BOOT_HOST_NOTE_H
+
+#include "status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define HORON_NOTE_FDS_MAX 4
+#define HORON_NOTE_BYTES 20
+
+/** Comes with a rank's arena and doorbell; from the leader also with the rank's pidfd, and, if it
+ * is about the leader itself, with the host's control segment. */
+struct horon_note {
+    uint32_t local_rank; /* whose */
+    uint64_t bytes;      /* of the arena */
+    int fds[HORON_NOTE_FDS_MAX];
+    int fd_count;
+};
+
+/** @return OK, all is on its way; the descriptors stay the caller's | AGAIN, the socket is full |
+ * IN_PROGRESS, too many descriptors are on their way: try again soon | ERR_PEER_LOST */
+horon_status_t horon_note_send(int socket, const struct horon_note *note,
+                               struct horon_error *error);
+
+/** @return OK, until horon_note_close() | AGAIN | ERR_PEER_LOST, it hung up | ERR_PROTO, no note |
+ * ERR_SYSTEM, out of descriptors; with a failure there is nothing to close */
+horon_status_t horon_note_receive(int socket, struct horon_note *note, struct horon_error *error);
+
+/** Closes its descriptors, but for those that are -1: somebody else's by now. */
+void horon_note_close(struct horon_note *note);
+
+#endif

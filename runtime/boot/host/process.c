@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a peer says of itself may be wrong; what the kernel says of it is not. */
+#include "boot/host/process.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define PEER_PIDFD 77 /* SO_PEERPIDFD of Linux 6.5, which older headers lack */
+
+static bool ask(int socket, struct ucred *peer)
+{
+    socklen_t bytes = sizeof *peer;
+    return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, peer, &bytes) == 0;
+}
+
+bool horon_process_is_our_user(int socket)
+{
+    struct ucred peer;
+    return ask(socket, &peer) && peer.uid == geteuid();
+}
+
+int horon_process_open(int socket)
+{
+    int pidfd = -1;
+    socklen_t bytes = sizeof pidfd;
+    struct ucred peer;
+    if (getsockopt(socket, SOL_SOCKET, PEER_PIDFD, &pidfd, &bytes) == 0)
+        return pidfd;
+    if (!ask(socket, &peer))
+        return -1;
+    errno = ESRCH; /* of another pid namespace */
+    return peer.pid > 0 ? (int)syscall(SYS_pidfd_open, peer.pid, 0) : -1;
+}
+
+int horon_process_open_self(void)
+{
+    return (int)syscall(SYS_pidfd_open, getpid(), 0);
+}
+
+/* Of a socket that is not connected a kernel that knows the option says so. */
+bool horon_process_opens_any(void)
+{
+    int pidfd = -1;
+    socklen_t bytes = sizeof pidfd;
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool known = fd >= 0 && (getsockopt(fd, SOL_SOCKET, PEER_PIDFD, &pidfd, &bytes) == 0 ||
+                                   errno != ENOPROTOOPT);
+    if (fd >= 0)
+        close(fd);
+    if (pidfd >= 0)
+        close(pidfd);
+    return known;
+}
+
+void horon_process_name(int socket, char *text, size_t text_bytes)
+{
+    struct ucred peer;
+    if (!ask(socket, &peer))
+        snprintf(text, text_bytes, "a process");
+    else if (peer.uid == geteuid())
+        snprintf(text, text_bytes, "process %d", (int)peer.pid);
+    else
+        snprintf(text, text_bytes, "process %d of user %u", (int)peer.pid, (unsigned)peer.uid);
+}

@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The leader is a hub: one proven socket to each member. A member sends one note (its arena and its
+ * doorbell) and receives one about each other rank of the host; the leader, who knows the processes
+ * from their sockets, adds a pidfd to each, and the control segment to the one about itself. Memory
+ * is mapped when its note comes, and a member closes its descriptor then: it never holds more than
+ * a few at a time.
+ *
+ * A rank that fails hangs up. The others see that, fail as well, and learn the reason in the next
+ * round of the store. When all went well the sockets stay open, and say who calls exec().
+ */
+#include "boot/host/share.h"
+
+#include "alloc.h"
+#include "boot/host/memory.h"
+#include "boot/host/note.h"
+#include "boot/host/process.h"
+#include "clock.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define PAUSE_NS 1000000u /* when too many descriptors are on their way */
+
+/* The other end of a socket: a member, seen by the leader; or the leader. */
+struct end {
+    struct horon_share *share;
+    int local_rank;
+    struct horon_watch watch; /* its fd is the socket, -1 if there is none */
+    int next_note;            /* to send: the leader's next one is about this local rank */
+};
+
+/* Until it is destroyed, the leader's boot keeps the descriptors of all memory open. */
+struct horon_share {
+    struct horon_share_options options;
+    struct horon_boot *boot;
+    const struct horon_topology *topology;
+    int local_rank, host_size; /* ours */
+    int own_pidfd;             /* leader: for the others */
+    int awaited;               /* notes that have to come */
+    struct horon_timer timer;
+    struct horon_error error;
+    struct end ends[]; /* [host_size] */
+};
+
+static bool leads(const struct horon_share *share)
+{
+    return share->local_rank == 0;
+}
+
+/* A member tells of itself, the leader of all but the one that it tells. */
+static int note_count(const struct horon_share *share)
+{
+    return leads(share) ? share->host_size : 1;
+}
+
+static int rank_of(const struct end *end)
+{
+    const struct horon_topology *topology = end->share->topology;
+    return horon_topology_rank_at(topology, topology->host_of[topology->rank], end->local_rank);
+}
+
+static void close_fd(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+static void hang_up(struct end *end)
+{
+    horon_pump_unwatch(end->share->options.pump, &end->watch);
+    close_fd(&end->watch.fd);
+}
+
+/* Memory was refused: says whose it is, and what its user can do. */
+static void advise(const struct horon_topology *topology, struct horon_error *error)
+{
+    char text[HORON_ERROR_TEXT_BYTES];
+    if (error->status != HORON_ERR_MEMORY)
+        return;
+    snprintf(
+        text, sizeof text,
+        "%.600s (rank %d on %s; allow more memory, lower HORON_SHM_CHUNK_BYTES, or run fewer ranks "
+        "there)",
+        error->text, topology->rank, topology->host_name[topology->host_of[topology->rank]]);
+    horon_error_set(error, HORON_ERR_MEMORY, "%s", text);
+}
+
+static void share_failed(const struct end *at, const struct horon_error *why)
+{
+    struct horon_share *share = at->share;
+    const struct horon_topology *topology = share->topology;
+    if (share->error.status == HORON_OK) {
+        horon_error_set(&share->error, why->status, "sharing memory with rank %d (%s) failed: %s",
+                        rank_of(at), topology->host_name[topology->host_of[topology->rank]],
+                        why->text);
+        advise(topology, &share->error);
+    }
+    for (int i = 0; i < share->host_size; i++)
+        hang_up(&share->ends[i]);
+}
+
+/* ---- Sending ---- */
+
+static horon_status_t send_note(const struct end *to, int about, struct horon_error *error)
+{
+    const struct horon_share *share = to->share;
+    const struct horon_local_peer *peer = &share->boot->local[about];
+    const int pidfd = about == 0 ? share->own_pidfd : peer->pidfd;
+    const struct horon_note note = {
+        .local_rank = (uint32_t)about,
+        .bytes = share->options.arena_bytes,
+        .fds = {peer->arena.fd, peer->doorbell, pidfd, share->boot->control.fd},
+        .fd_count = !leads(share) ? 2
+                    : about       ? 3
+                                  : 4};
+    return horon_note_send(to->watch.fd, &note, error);
+}
+
+/* Sends what can be sent; on failure everything has been hung up. */
+static void flush(struct end *end)
+{
+    struct horon_share *share = end->share;
+    struct horon_pump *pump = share->options.pump;
+    struct horon_error error = {0};
+    horon_status_t status = HORON_OK;
+    for (; end->next_note < note_count(share); end->next_note++) {
+        const int about = leads(share) ? end->next_note : share->local_rank;
+        if (about == end->local_rank)
+            continue;
+        if (share->boot->local[about].arena.fd < 0)
+            break; /* when it comes, all ends are flushed again */
+        status = send_note(end, about, &error);
+        if (status != HORON_OK)
+            break;
+    }
+    if (status == HORON_IN_PROGRESS)
+        horon_pump_timer(pump, &share->timer, horon_clock_ns() + PAUSE_NS);
+    if (status >= 0)
+        status = horon_pump_watch(pump, &end->watch,
+                                  EPOLLIN | (status == HORON_AGAIN ? EPOLLOUT : 0), &error);
+    if (status < 0)
+        share_failed(end, &error);
+}
+
+static void flush_all(void *arg)
+{
+    struct horon_share *share = arg;
+    for (int i = 0; i < share->host_size; i++)
+        if (share->ends[i].watch.fd >= 0)
+            flush(&share->ends[i]);
+}
+
+/* ---- Receiving ---- */
+
+static bool is_in_turn(const struct end *end, const struct horon_note *note)
+{
+    const struct horon_share *share = end->share;
+    const uint32_t about = note->local_rank;
+    if (about >= (uint32_t)share->host_size || share->boot->local[about].doorbell >= 0)
+        return false;
+    if (leads(share) && about != (uint32_t)end->local_rank)
+        return false;
+    const int fd_count = leads(share) ? 2 : about ? 3 : 4;
+    return note->fd_count == fd_count && note->bytes == share->options.arena_bytes;
+}
+
+/* Maps what a note brought, and takes of its descriptors what is kept. */
+static horon_status_t take_note(struct end *end, struct horon_note *note, struct horon_error *error)
+{
+    struct horon_share *share = end->share;
+    if (!is_in_turn(end, note))
+        return horon_error_set(error, HORON_ERR_PROTO, "it sends a note out of turn");
+    struct horon_local_peer *peer = &share->boot->local[note->local_rank];
+    horon_status_t status =
+        horon_memory_map(note->fds[0], share->options.arena_bytes, &peer->arena, error);
+    if (status == HORON_OK && note->local_rank == 0)
+        status = horon_memory_map(note->fds[3], share->options.control_bytes, &share->boot->control,
+                                  error);
+    if (status != HORON_OK)
+        return status;
+    peer->doorbell = note->fds[1];
+    if (leads(share))
+        peer->arena.fd = note->fds[0];
+    else
+        peer->pidfd = note->fds[2];
+    note->fds[1] = note->fds[leads(share) ? 0 : 2] = -1;
+    share->awaited--;
+    assert(share->awaited >= 0);
+    return HORON_OK;
+}
+
+/* OK: perhaps more | AGAIN */
+static horon_status_t take_one(struct end *end, struct horon_error *error)
+{
+    struct horon_note note;
+    horon_status_t status = horon_note_receive(end->watch.fd, &note, error);
+    if (status != HORON_OK)
+        return status;
+    status = take_note(end, &note, error);
+    horon_note_close(&note);
+    if (status == HORON_OK && leads(end->share))
+        flush_all(end->share);
+    return status;
+}
+
+static void end_ready(void *arg, uint32_t events)
+{
+    struct end *end = arg;
+    struct horon_error error = {0}, ignored = {0};
+    horon_status_t status = HORON_OK;
+    if (events & EPOLLOUT)
+        flush(end);
+    while (end->watch.fd >= 0 && status == HORON_OK)
+        status = take_one(end, &error);
+    /* once everything has gone around, one that hangs up is no reason to hang up on the others */
+    if (status == HORON_ERR_PEER_LOST && horon_share_state(end->share, &ignored) == HORON_OK)
+        hang_up(end);
+    else if (status < 0)
+        share_failed(end, &error);
+}
+
+/* ---- Beginning and end ---- */
+
+static horon_status_t make_map(const char *name, size_t bytes, struct horon_map *map,
+                               struct horon_error *error)
+{
+    int fd;
+    horon_status_t status = horon_memory_create(name, bytes, &fd, error);
+    if (status != HORON_OK)
+        return status;
+    status = horon_memory_map(fd, bytes, map, error);
+    if (status == HORON_OK)
+        map->fd = fd;
+    else
+        close(fd);
+    return status;
+}
+
+static horon_status_t make_memory(const struct horon_share *share, struct horon_error *error)
+{
+    const struct horon_share_options *options = &share->options;
+    struct horon_memory_room room;
+    const uint64_t arena = options->arena_bytes, control = options->control_bytes;
+    horon_memory_look(&room, "");
+    horon_status_t status =
+        horon_memory_check(&room, arena * (uint64_t)share->host_size + control,
+                           arena * (uint64_t)options->group_ranks + control, error);
+    if (status == HORON_OK)
+        status = make_map("horon-arena", options->arena_bytes,
+                          &share->boot->local[share->local_rank].arena, error);
+    if (status == HORON_OK && leads(share))
+        status = make_map("horon-control", options->control_bytes, &share->boot->control, error);
+    if (status != HORON_OK)
+        advise(share->topology, error);
+    return status;
+}
+
+static horon_status_t make_descriptors(struct horon_share *share, struct horon_error *error)
+{
+    int *doorbell = &share->boot->local[share->local_rank].doorbell;
+    *doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (*doorbell < 0)
+        return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "no doorbell");
+    if (!leads(share) || share->host_size == 1)
+        return HORON_OK;
+    share->own_pidfd = horon_process_open_self();
+    if (share->own_pidfd < 0)
+        return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "no pidfd");
+    return HORON_OK;
+}
+
+horon_status_t horon_share_create(const struct horon_share_options *options,
+                                  struct horon_share **share_out, struct horon_error *error)
+{
+    struct horon_boot *boot = options->boot;
+    const struct horon_topology *topology = &boot->topology;
+    const int host_size = horon_topology_host_size(topology, topology->host_of[topology->rank]);
+    struct horon_share *share =
+        horon_zalloc(1, sizeof *share + (size_t)host_size * sizeof share->ends[0]);
+    boot->local = horon_zalloc((size_t)host_size, sizeof *boot->local);
+    if (!share || !boot->local) {
+        horon_free(share);
+        horon_free(boot->local);
+        boot->local = NULL;
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the ranks of this host");
+    }
+    share->options = *options;
+    share->boot = boot;
+    share->topology = topology;
+    share->local_rank = topology->local_rank_of[topology->rank];
+    share->host_size = host_size;
+    share->own_pidfd = -1;
+    share->awaited = host_size - 1;
+    share->timer = (struct horon_timer){.due = flush_all, .arg = share};
+    for (int i = 0; i < host_size; i++) {
+        boot->local[i] =
+            (struct horon_local_peer){.pidfd = -1, .socket = -1, .doorbell = -1, .arena.fd = -1};
+        share->ends[i] = (struct end){.share = share, .local_rank = i, .watch.fd = -1};
+    }
+    horon_status_t status = make_memory(share, error);
+    if (status == HORON_OK)
+        status = make_descriptors(share, error);
+    if (status != HORON_OK) {
+        horon_share_destroy(share);
+        return status;
+    }
+    *share_out = share;
+    return HORON_OK;
+}
+
+bool horon_share_wants(const struct horon_share *share, int rank)
+{
+    const struct horon_topology *topology = share->topology;
+    const int local_rank = topology->local_rank_of[rank];
+    return topology->host_of[rank] == topology->host_of[topology->rank] &&
+           leads(share) == (local_rank != 0) && !share->ends[local_rank].watch.ready;
+}
+
+void horon_share_add(struct horon_share *share, int rank, int socket)
+{
+    struct end *end = &share->ends[share->topology->local_rank_of[rank]];
+    struct horon_error error;
+    int *pidfd = &share->boot->local[end->local_rank].pidfd;
+    assert(horon_share_wants(share, rank));
+    end->watch = (struct horon_watch){.ready = end_ready, .arg = end, .fd = socket};
+    if (leads(share))
+        *pidfd = horon_process_open(socket);
+    if (leads(share) && *pidfd < 0) {
+        horon_error_set_errno(&error, HORON_ERR_SYSTEM, errno, "its process cannot be watched");
+        share_failed(end, &error);
+    } else if (share->error.status != HORON_OK) {
+        hang_up(end);
+    } else {
+        flush(end);
+    }
+}
+
+int horon_share_awaited(const struct horon_share *share)
+{
+    int i = 0;
+    while (leads(share) && i < share->host_size - 1 && share->boot->local[i].doorbell >= 0)
+        i++;
+    return rank_of(&share->ends[i]);
+}
+
+horon_status_t horon_share_state(const struct horon_share *share, struct horon_error *error)
+{
+    if (share->error.status != HORON_OK) {
+        *error = share->error;
+        return error->status;
+    }
+    bool over = share->awaited == 0;
+    for (int i = 0; i < share->host_size && over; i++)
+        over = share->ends[i].watch.fd < 0 || share->ends[i].next_note == note_count(share);
+    return over ? HORON_OK : HORON_AGAIN;
+}
+
+/* The other end is closed when its process ends, or calls exec(). */
+static void keep_open(struct end *end)
+{
+    struct horon_local_peer *peer = &end->share->boot->local[end->local_rank];
+    assert(peer->socket < 0);
+    horon_pump_unwatch(end->share->options.pump, &end->watch);
+    peer->socket = end->watch.fd;
+}
+
+void horon_share_destroy(struct horon_share *share)
+{
+    if (!share)
+        return;
+    horon_pump_untimer(share->options.pump, &share->timer);
+    for (int i = 0; i < share->host_size; i++) {
+        keep_open(&share->ends[i]);
+        close_fd(&share->boot->local[i].arena.fd);
+    }
+    close_fd(&share->own_pidfd);
+    close_fd(&share->boot->control.fd);
+    horon_free(share);
+}

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Two ranks ask for a connection: one of them, or both, at any moment of the other's handshake. One
+ * connection comes of it, the same on both sides. What cannot be is told, with what was tried.
+ */
+#undef NDEBUG
+#include "boot/connect/links.h"
+
+#include "../boots.h"
+#include "clock.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { TURNS_MAX = 60 };
+
+struct side {
+    struct horon_pump pump;
+    struct horon_rank_list ranks;
+    struct horon_links *links;
+    bool unwilling;
+    int fd, opened, failed;
+    struct horon_error why;
+};
+
+struct scene {
+    struct horon_auth_key key;
+    struct horon_log log;
+    struct side sides[2]; /* ranks 0 and 1 */
+    int fds_before;
+};
+
+static struct scene scene;
+
+static bool wanted(void *arg, int rank, enum horon_way way)
+{
+    const struct side *side = arg;
+    (void)rank;
+    (void)way;
+    return !side->unwilling && side->fd < 0;
+}
+
+static void opened(void *arg, int rank, enum horon_way way, const struct horon_proven *proven)
+{
+    struct side *side = arg;
+    assert_true(rank == (side == &scene.sides[0] ? 1 : 0));
+    assert_int_equal(way, HORON_WAY_HOST);
+    assert_true(side->fd < 0);
+    side->fd = proven->fd;
+    side->opened++;
+}
+
+static void failed(void *arg, int rank, enum horon_way way, const struct horon_error *why)
+{
+    struct side *side = arg;
+    (void)rank;
+    (void)way;
+    side->why = *why;
+    side->failed++;
+}
+
+static void begin_side(int rank, const char *const names[2], int listener)
+{
+    struct side *side = &scene.sides[rank];
+    struct horon_error error;
+    *side = (struct side){.fd = -1};
+    assert_int_equal(horon_pump_init(&side->pump, &error), HORON_OK);
+    assert_int_equal(horon_rank_list_init(&side->ranks, 2, &error), HORON_OK);
+    for (int r = 0; r < 2; r++) {
+        struct horon_rank_info *info = &side->ranks.infos[r];
+        snprintf(side->ranks.names[r], sizeof side->ranks.names[r], "host-%d", r);
+        snprintf(info->socket, sizeof info->socket, "%s", names[r]);
+        info->same_machine = true;
+        info->member[0] = (uint8_t)(1 + r);
+    }
+    struct horon_links_options options = {
+        .pump = &side->pump,
+        .key = &scene.key,
+        .hello = {.protocol_min = HORON_PROTOCOL_MIN,
+                  .protocol_max = HORON_PROTOCOL_MAX,
+                  .role = HORON_ROLE_PEER,
+                  .rank = rank,
+                  .size = 2},
+        .ranks = &side->ranks,
+        .log = &scene.log,
+        .user = {.wanted = wanted, .opened = opened, .failed = failed, .arg = side}};
+    options.hello.member[0] = (uint8_t)(1 + rank);
+    assert_int_equal(horon_links_create(&options, &side->links, &error), HORON_OK);
+    if (listener >= 0)
+        assert_int_equal(horon_links_listen(side->links, HORON_WAY_HOST, &listener, 1, &error),
+                         HORON_OK);
+}
+
+/* @param silent  nobody listens for rank 0 */
+static void begin(bool silent)
+{
+    static unsigned number;
+    char names[2][64];
+    int listeners[2] = {-1, -1};
+    struct horon_error error;
+    scene.fds_before = count_fds();
+    assert_int_equal(horon_auth_key_init(&scene.key, "a key of this test, long enough", 31, &error),
+                     HORON_OK);
+    for (int r = 0; r < 2; r++) {
+        struct horon_address address;
+        snprintf(names[r], sizeof names[r], "horon-test-links-%d-%u-%d", (int)getpid(), number++,
+                 r);
+        horon_address_abstract(names[r], &address);
+        if (r == 1 || !silent)
+            listeners[r] = horon_address_listen(&address);
+    }
+    for (int r = 0; r < 2; r++)
+        begin_side(r, (const char *const[2]){names[0], names[1]}, listeners[r]);
+}
+
+static void end(void)
+{
+    for (int r = 0; r < 2; r++) {
+        struct side *side = &scene.sides[r];
+        horon_links_destroy(side->links);
+        horon_rank_list_deinit(&side->ranks);
+        horon_pump_deinit(&side->pump);
+        if (side->fd >= 0)
+            close(side->fd);
+    }
+    assert_int_equal(count_fds(), scene.fds_before);
+}
+
+static void ask(int rank, uint64_t limit_ns)
+{
+    struct horon_error error;
+    assert_int_equal(
+        horon_links_open(scene.sides[rank].links, 1 - rank, HORON_WAY_HOST, limit_ns, &error),
+        HORON_OK);
+}
+
+static bool over(void)
+{
+    return (scene.sides[0].opened && scene.sides[1].opened) || scene.sides[0].failed ||
+           scene.sides[1].failed;
+}
+
+static void turn_until_over(void)
+{
+    while (!over())
+        for (int r = 0; r < 2; r++)
+            horon_pump_turn(&scene.sides[r].pump, 1);
+}
+
+/* Both have one and it is the same: what one says the other hears. */
+static void expect_one(void)
+{
+    char got = 0;
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(scene.sides[r].failed, 0);
+        assert_int_equal(scene.sides[r].opened, 1);
+    }
+    assert_int_equal(send(scene.sides[0].fd, "x", 1, MSG_NOSIGNAL), 1);
+    assert_int_equal(recv(scene.sides[1].fd, &got, 1, 0), 1);
+    assert_int_equal(got, 'x');
+    for (int turn = 0; turn < 4; turn++) /* and nothing comes later */
+        for (int r = 0; r < 2; r++)
+            horon_pump_turn(&scene.sides[r].pump, 0);
+    assert_int_equal(scene.sides[0].opened + scene.sides[1].opened, 2);
+}
+
+static void test_links_either_rank_may_ask(void **state)
+{
+    (void)state;
+    for (int rank = 0; rank < 2; rank++) {
+        begin(false);
+        ask(rank, UINT64_MAX);
+        ask(rank, UINT64_MAX); /* a no-op */
+        turn_until_over();
+        expect_one();
+        end();
+    }
+}
+
+/* The second asks after so many turns of the two, in an order that a seed decides. */
+static void test_links_both_ask_and_one_comes_of_it(void **state)
+{
+    uint32_t seed = 1;
+    (void)state;
+    for (int first = 0; first < 2; first++)
+        for (int later = 0; later < TURNS_MAX; later++) {
+            begin(false);
+            ask(first, UINT64_MAX);
+            for (int turn = 0; turn < later && !over(); turn++) {
+                seed = seed * 1664525u + 1013904223u;
+                horon_pump_turn(&scene.sides[seed >> 31].pump, 0);
+            }
+            if (!over() && scene.sides[1 - first].fd < 0)
+                ask(1 - first, UINT64_MAX);
+            turn_until_over();
+            expect_one();
+            end();
+        }
+}
+
+static void test_links_that_fail_say_what_was_tried(void **state)
+{
+    (void)state;
+    begin(true);
+    ask(1, UINT64_MAX);
+    turn_until_over();
+    assert_int_equal(scene.sides[1].why.status, HORON_ERR_SYSTEM);
+    assert_non_null(strstr(scene.sides[1].why.text, "cannot connect to rank 0 (host-0), tried "));
+    assert_non_null(strstr(scene.sides[1].why.text, "Connection refused"));
+    end();
+}
+
+static void test_links_that_are_not_wanted_fail_at_once(void **state)
+{
+    (void)state;
+    for (int rank = 0; rank < 2; rank++) {
+        begin(false);
+        scene.sides[1 - rank].unwilling = true;
+        ask(rank, UINT64_MAX);
+        turn_until_over();
+        assert_int_equal(scene.sides[rank].why.status, HORON_ERR_PEER_LOST);
+        assert_non_null(strstr(scene.sides[rank].why.text, "it is gone, or leaves the job"));
+        assert_int_equal(scene.sides[1 - rank].opened, 0);
+        end();
+    }
+}
+
+/* The other side is proven, and then does nothing more: it has the connection in its queue. */
+static void test_links_that_nobody_answers_end_at_their_limit(void **state)
+{
+    (void)state;
+    begin(false);
+    ask(0, horon_clock_ns() + 50000000u);
+    while (!scene.sides[0].failed)
+        horon_pump_turn(&scene.sides[0].pump, -1);
+    assert_int_equal(scene.sides[0].why.status, HORON_ERR_TIMEOUT);
+    assert_non_null(strstr(scene.sides[0].why.text, "cannot connect to rank 1 (host-1)"));
+    end();
+}
+
+static void test_links_take_nobody_else_for_the_rank(void **state)
+{
+    (void)state;
+    begin(false);
+    scene.sides[1].ranks.infos[0].member[0] = 9; /* another process of that rank */
+    ask(1, UINT64_MAX);
+    turn_until_over();
+    assert_int_equal(scene.sides[1].why.status, HORON_ERR_PROTO);
+    assert_non_null(strstr(scene.sides[1].why.text, "another process answers as rank 0"));
+    end();
+}
+
+static void test_links_without_an_address_are_refused_at_once(void **state)
+{
+    struct horon_error error = {0};
+    (void)state;
+    begin(false);
+    assert_int_equal(
+        horon_links_open(scene.sides[1].links, 0, HORON_WAY_NETWORK, UINT64_MAX, &error),
+        HORON_ERR_CONFIG);
+    assert_non_null(strstr(error.text, "rank 0 (host-0) has no address that rank 1 (host-1)"));
+    end();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_links_either_rank_may_ask),
+        cmocka_unit_test(test_links_both_ask_and_one_comes_of_it),
+        cmocka_unit_test(test_links_that_fail_say_what_was_tried),
+        cmocka_unit_test(test_links_that_are_not_wanted_fail_at_once),
+        cmocka_unit_test(test_links_that_nobody_answers_end_at_their_limit),
+        cmocka_unit_test(test_links_take_nobody_else_for_the_rank),
+        cmocka_unit_test(test_links_without_an_address_are_refused_at_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
