@@ -54,7 +54,9 @@ static void on_connections(void *arg, int fd, int events)
     struct horon_context *ctx = arg;
     (void)fd; /* the pump knows which they are */
     (void)events;
-    ctx->woken_by_connections = true;
+    horon_token_take(ctx);
+    horon_pump_turn(&ctx->boot.pump, 0);
+    horon_token_release(ctx);
 }
 
 void horon_connect_begin(struct horon_context *ctx)
@@ -66,16 +68,6 @@ void horon_connect_begin(struct horon_context *ctx)
     horon_links_set_user(ctx->boot.links, &user);
     const int number = horon_loop_add(ctx->loop, ctx->boot.pump.epoll_fd, on_connections, ctx);
     horon_loop_watch(ctx->loop, number, HORON_LOOP_READ);
-}
-
-void horon_connect_turn(struct horon_context *ctx)
-{
-    if (!ctx->woken_by_connections)
-        return;
-    ctx->woken_by_connections = false;
-    horon_token_take(ctx);
-    horon_pump_turn(&ctx->boot.pump, 0);
-    horon_token_release(ctx);
 }
 
 horon_status_t horon_connect_to(void *context, int rank, struct horon_error *error)

@@ -52,7 +52,6 @@ struct horon_context {
     uint64_t link_look_ns;                /* and when it asks links whether their hosts answer */
     uint64_t deaths_look_ns, deaths_ends; /* likewise for core files; ends until the last look */
     bool woken_by_links;                  /* likewise: what ended its sleep */
-    bool woken_by_connections;            /* likewise */
     bool thread_runs;
     struct horon_context *fork_next; /* list in fork.c */
 };
@@ -88,8 +87,6 @@ int64_t horon_deaths_look(struct horon_context *ctx);
 /* connect.c */
 /** If there are other hosts: takes connections from now on. After horon_deaths_watch(). */
 void horon_connect_begin(struct horon_context *ctx);
-/** Carries on what connects, if something happened there. Thread: the progress thread. */
-void horon_connect_turn(struct horon_context *ctx);
 /** engine_options.connect. Owner only. */
 horon_status_t horon_connect_to(void *context, int rank, struct horon_error *error);
 /** Takes none any more, and ends those that are not proven. Owner only. */

@@ -405,7 +405,6 @@ void *horon_progress_thread(void *arg)
     horon_loop_own(ctx->loop);
     while (!atomic_load(&ctx->stop)) {
         int64_t timeout_ms;
-        horon_connect_turn(ctx);
         if (horon_token_try(ctx)) {
             drive_background(ctx);
             timeout_ms =
