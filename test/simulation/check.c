@@ -5,6 +5,7 @@
  */
 #undef NDEBUG
 #include "simulation/simulation.h"
+#include "simulation/teams.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -70,11 +71,12 @@ static void expect(struct simulation *sim, struct sim_op *op, int round)
     uint8_t *inputs[SIM_RANKS_MAX] = {NULL};
     if (op->expected_round == round)
         return;
-    for (int rank = 0; rank < sim->size; rank++) {
+    for (int i = 0; i < sim_team_size(sim, op->team); i++) {
+        const int rank = sim_team_rank(sim, op->team, i);
         size_t bytes = (size_t)sim_count_of(op, rank) * size;
-        inputs[rank] = malloc(bytes + 1);
-        assert(inputs[rank]);
-        sim_fill(sim, op, rank, round, inputs[rank]);
+        inputs[i] = malloc(bytes + 1);
+        assert(inputs[i]);
+        sim_fill(sim, op, rank, round, inputs[i]);
         total += bytes;
     }
     free(op->expected);
@@ -83,21 +85,21 @@ static void expect(struct simulation *sim, struct sim_op *op, int round)
     op->expected_bytes = (uint64_t)op->count * size;
     op->expected_round = round;
     if (op->verb == HORON_ALLREDUCE) {
-        world_expect_allreduce(sim->world, op->dtype, op->redop, op->prescale, op->postscale,
-                               (const void *const *)inputs, op->count, op->expected);
+        world_expect_over(sim_team_topology(sim, op->team), op->dtype, op->redop, op->prescale,
+                          op->postscale, (const void *const *)inputs, op->count, op->expected);
     } else if (op->verb == HORON_BROADCAST) {
         memcpy(op->expected, inputs[op->root], op->expected_bytes);
     } else if (op->verb == HORON_ALLGATHER) {
         size_t at = 0;
-        for (int rank = 0; rank < sim->size; rank++) {
-            size_t bytes = (size_t)sim_count_of(op, rank) * size;
-            memcpy((uint8_t *)op->expected + at, inputs[rank], bytes);
+        for (int i = 0; i < sim_team_size(sim, op->team); i++) {
+            size_t bytes = (size_t)sim_count_of(op, sim_team_rank(sim, op->team, i)) * size;
+            memcpy((uint8_t *)op->expected + at, inputs[i], bytes);
             at += bytes;
         }
         op->expected_bytes = at;
     }
-    for (int rank = 0; rank < sim->size; rank++)
-        free(inputs[rank]);
+    for (int i = 0; i < sim->size; i++)
+        free(inputs[i]);
 }
 
 static void check_output(struct sim_rank *rank, struct sim_op *op, struct sim_use *use)
@@ -106,7 +108,7 @@ static void check_output(struct sim_rank *rank, struct sim_op *op, struct sim_us
     const void *out = use->request->output;
     if (op->verb == HORON_BARRIER)
         return;
-    if (op->verb == HORON_BROADCAST && op->root == rank->rank && !out)
+    if (op->verb == HORON_BROADCAST && sim_team_rank(sim, op->team, op->root) == rank->rank && !out)
         return; /* it wanted none */
     expect(sim, op, use->round);
     if (op->verb == HORON_ALLGATHER &&
@@ -128,7 +130,7 @@ static void check_input(struct sim_rank *rank, struct sim_op *op, struct sim_use
 {
     struct simulation *sim = rank->sim;
     size_t bytes = (size_t)sim_count_of(op, rank->rank) * horon_dtype_bytes(op->dtype);
-    if (op->verb == HORON_BROADCAST && op->root != rank->rank)
+    if (op->verb == HORON_BROADCAST && sim_team_rank(sim, op->team, op->root) != rank->rank)
         return;
     int number = (int)(op - sim->ops);
     bool one_missing = sim->ranks[sim->victim].uses[number].round < use->round;
@@ -173,6 +175,9 @@ static bool allowed(const struct sim_rank *rank, const struct sim_op *op, const 
     if (!op->in_order && op->odd >= 0 && status == HORON_ERR_MISMATCH &&
         names(sim, text, op->odd) && ranks_named(sim, text) == 2)
         return true;
+    const bool has_victim = sim_team_member(sim, op->team, sim->victim) >= 0;
+    if (sim->fate == SIM_FATE_DISORDER ? op->team != sim->ill_team : !has_victim)
+        return false;
     switch (sim->fate) {
     case SIM_FATE_GOOD:
         return false;
@@ -193,7 +198,8 @@ void sim_check_order(struct simulation *sim)
     bool noticed = sim->fate != SIM_FATE_DISORDER || sim->failure[0];
     for (int i = 0; i < sim->op_count; i++)
         for (int rank = 0; rank < sim->size && sim->ops[i].in_order && sim->ops[i].odd >= 0; rank++)
-            noticed = noticed || sim->ranks[rank].uses[i].request->status != HORON_OK;
+            noticed = noticed || (sim->ranks[rank].uses[i].request &&
+                                  sim->ranks[rank].uses[i].request->status != HORON_OK);
     if (!noticed)
         sim_fail(sim, "nobody noticed that rank %d broke the promise of equal sequences",
                  sim->victim);
@@ -218,6 +224,7 @@ void sim_check_ended(struct sim_rank *rank, struct sim_op *op, struct sim_use *u
     const char *text = use->request->error_text ? use->request->error_text : "";
     bool disordered = op->in_order && op->odd >= 0;
     count(&sim->outcome, status);
+    sim->outcome.team_well += op->team && status == HORON_OK;
     if (status == HORON_OK && op->odd >= 0 && !op->in_order)
         sim_fail(sim, "rank %d: %s ended well, but rank %d describes it otherwise", rank->rank,
                  op->name, op->odd);

@@ -7,6 +7,7 @@
  */
 #undef NDEBUG
 #include "simulation/simulation.h"
+#include "simulation/teams.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -74,7 +75,7 @@ struct sim_network *sim_network_create(struct simulation *sim)
     for (int a = 0; a < sim->size; a++)
         for (int b = 0; b < sim->size; b++)
             if (topology->host_of[a] != topology->host_of[b] &&
-                horon_topology_linked(topology, a, b))
+                (horon_topology_linked(topology, a, b) || sim_team_links(sim, a, b)))
                 make_pipe(network, a, b);
     for (int a = 0; a < sim->size; a++)
         for (int b = 0; b < sim->size; b++)

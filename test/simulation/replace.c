@@ -39,7 +39,7 @@ static bool is_between(const struct simulation *sim)
     return in_flight > 0;
 }
 
-static void take_token(struct sim_rank *rank)
+void sim_take_token(struct sim_rank *rank)
 {
     if (rank->state == SIM_AWAKE)
         return;
@@ -73,7 +73,7 @@ bool sim_replace(struct simulation *sim)
         return false;
     struct sim_network *network = sim->network;
     for (int i = 0; i < sim->size; i++) /* whose wake words lie in the old memory */
-        take_token(&sim->ranks[i]);
+        sim_take_token(&sim->ranks[i]);
     struct world_host *hosts = world_renew_hosts(sim->world);
     sim->network = sim_network_create(sim);
     for (int i = 0; i < sim->size; i++)

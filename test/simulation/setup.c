@@ -5,6 +5,7 @@
  */
 #undef NDEBUG
 #include "simulation/simulation.h"
+#include "simulation/teams.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -15,36 +16,41 @@
 static void ring_written(void *arg)
 {
     struct sim_ring_peer *peer = arg;
-    horon_host_wake(&peer->self->ctx.host, peer->local_rank, HORON_WAKE_CONTROL);
+    horon_host_wake(peer->host, peer->local_rank, HORON_WAKE_CONTROL);
     sim_interrupt(peer->self);
 }
 
 static void ring_has_room(void *arg)
 {
     struct sim_ring_peer *peer = arg;
-    horon_host_wake(&peer->self->ctx.host, peer->local_rank,
-                    HORON_WAKE_CONTROL | HORON_WAKE_ASLEEP);
+    horon_host_wake(peer->host, peer->local_rank, HORON_WAKE_CONTROL | HORON_WAKE_ASLEEP);
     sim_interrupt(peer->self);
+}
+
+struct horon_link *sim_make_ring(struct sim_rank *rank, struct horon_host *host, int peer,
+                                 struct sim_ring_peer *arg)
+{
+    const bool to_leader = host->local_rank != 0;
+    const int member = to_leader ? host->local_rank : peer;
+    const struct horon_ring_wake wake = {
+        .written = ring_written, .room = ring_has_room, .arg = arg};
+    struct horon_link *link = NULL;
+    *arg = (struct sim_ring_peer){.self = rank, .host = host, .local_rank = peer};
+    horon_status_t status = horon_link_ring_create(horon_host_ring(host, member, to_leader),
+                                                   horon_host_ring(host, member, !to_leader),
+                                                   rank->sim->local_ring_bytes, &wake, &link);
+    assert(status == HORON_OK);
+    return link;
 }
 
 static struct horon_link *make_local_link(struct sim_rank *rank, int peer)
 {
     const struct horon_topology *topology = &rank->sim->world->ranks[rank->rank].topology;
-    int self = topology->local_rank_of[rank->rank], other = topology->local_rank_of[peer];
-    int member = self == 0 ? other : self;
-    struct horon_link *link = NULL;
+    const int other = topology->local_rank_of[peer];
     if (horon_topology_parent(topology, rank->rank) != peer &&
         horon_topology_parent(topology, peer) != rank->rank)
         return NULL;
-    rank->ring_peers[other] = (struct sim_ring_peer){.self = rank, .local_rank = other};
-    rank->ring_wakes[other] = (struct horon_ring_wake){
-        .written = ring_written, .room = ring_has_room, .arg = &rank->ring_peers[other]};
-    horon_status_t status =
-        horon_link_ring_create(horon_host_ring(&rank->ctx.host, member, self != 0),
-                               horon_host_ring(&rank->ctx.host, member, self == 0),
-                               rank->sim->local_ring_bytes, &rank->ring_wakes[other], &link);
-    assert(status == HORON_OK);
-    return link;
+    return sim_make_ring(rank, &rank->ctx.host, other, &rank->ring_peers[other]);
 }
 
 void sim_take_host(struct sim_rank *rank)
@@ -58,7 +64,8 @@ void sim_make_links(struct sim_rank *rank, struct horon_link **links)
 {
     const struct horon_topology *topology = &rank->sim->world->ranks[rank->rank].topology;
     for (int peer = 0; peer < rank->sim->size; peer++)
-        if (peer != rank->rank)
+        if (peer != rank->rank && (topology->host_of[peer] == topology->host_of[rank->rank] ||
+                                   horon_topology_linked(topology, rank->rank, peer)))
             links[peer] = topology->host_of[peer] == topology->host_of[rank->rank]
                               ? make_local_link(rank, peer)
                               : sim_network_link(rank->sim->network, rank->rank, peer);
@@ -94,6 +101,8 @@ static void make_rank(struct simulation *sim, int number)
         .log = &sim->world->log,
         .ended = sim_request_ended,
         .release = sim_request_release,
+        .make_arenas = sim_make_arenas,
+        .arg = rank,
     };
     struct horon_error error = {0};
     horon_status_t status = horon_engine_create(&options, &rank->ctx.engine, &error);
@@ -167,16 +176,22 @@ void sim_create(struct simulation *sim, uint64_t seed, const struct sim_kill *ki
         sim->fate_step = kill->step;
         sim->fate_inside = kill->inside;
     }
-    sim->network = sim_network_create(sim);
-    for (int rank = 0; rank < sim->size; rank++) {
+    for (int rank = 0; rank < sim->size; rank++)
         sim->world->ranks[rank].host.crowded = crowded;
+    sim_team_draw(sim);
+    sim->network = sim_network_create(sim);
+    for (int rank = 0; rank < sim->size; rank++)
         make_rank(sim, rank);
-    }
     sim_workload_create(sim);
     for (int rank = 0; rank < sim->size; rank++)
         sim_event(sim, sim_below(sim, sim->think_max), SIM_EVENT_SUBMIT, rank, 0);
     sim->replacements = sim_one_in(sim, 2) ? (unsigned)sim_below(sim, 4) : 0;
     sim->replace_step = 1 + sim_below(sim, 400);
+    if (!sim->team)
+        return;
+    sim->replacements = 0; /* where there is a second team there is none */
+    for (int i = 0; i < sim->team->size; i++)
+        sim_event(sim, sim_below(sim, sim->think_max), SIM_EVENT_TEAM, sim->team->ranks[i], 0);
 }
 
 void sim_destroy(struct simulation *sim)
@@ -194,6 +209,8 @@ void sim_destroy(struct simulation *sim)
         free((void *)sim->ranks[rank].ctx.dead);
     }
     sim_network_destroy(sim->network);
+    if (sim->team)
+        world_team_destroy(sim->team);
     world_destroy(sim->world);
     free(sim->events);
 }

@@ -10,6 +10,7 @@
  */
 #undef NDEBUG
 #include "simulation/simulation.h"
+#include "simulation/teams.h"
 
 #include "alloc.h"
 #include "engine/engine_state.h"
@@ -267,6 +268,9 @@ static void strike(struct simulation *sim)
     struct sim_rank *victim = &sim->ranks[sim->victim];
     if (victim->state >= SIM_LEFT || victim->leaving || victim->inside)
         return;
+    if (sim->fate == SIM_FATE_LEAVE && sim->team && !victim->second &&
+        sim_team_member(sim, 1, sim->victim) >= 0)
+        return; /* a team is made by all of its members: nobody leaves instead */
     if (sim->fate == SIM_FATE_KILL)
         kill_rank(victim);
     if (sim->fate == SIM_FATE_LEAVE) {
@@ -321,8 +325,8 @@ static void turn(struct sim_rank *rank)
     }
     enter(rank);
     horon_context_tell_deaths(&rank->ctx);
-    bool moved =
-        sim_one_in(sim, 4) && horon_engine_advance_ordered(horon_engine_job(rank->ctx.engine));
+    bool moved = sim_one_in(sim, 4) &&
+                 horon_engine_advance_ordered(sim_team_of(rank, rank->second && sim->steps % 2));
     if (!moved)
         moved = horon_engine_progress(rank->ctx.engine);
     come_out(rank);
@@ -336,6 +340,24 @@ static void turn(struct sim_rank *rank)
         go(rank);
     else if (rank->leaving && !moved)
         pause_rank(rank, 20000);
+}
+
+/* With the token, and not in the middle of a turn, or a little later. */
+static void take_team(struct sim_rank *rank, enum sim_event_kind kind)
+{
+    if (rank->inside) {
+        sim_event(rank->sim, rank->sim->now + 1000, kind, rank->rank, 0);
+        return;
+    }
+    sim_take_token(rank);
+    enter(rank);
+    if (kind == SIM_EVENT_TEAM)
+        sim_team_add(rank);
+    else
+        sim_team_give_arenas(rank);
+    come_out(rank);
+    if (!rank->sim->over && rank->state != SIM_DEAD)
+        sim_network_turned(rank->sim->network, rank->rank);
 }
 
 static void do_event(struct simulation *sim, const struct sim_event *event)
@@ -367,6 +389,10 @@ static void do_event(struct simulation *sim, const struct sim_event *event)
             sim_event(sim, sim->now + 1000, SIM_EVENT_LEAVE, event->a, 0);
         else
             begin_leaving(rank);
+        break;
+    case SIM_EVENT_TEAM:
+    case SIM_EVENT_ARENAS:
+        take_team(rank, event->kind);
         break;
     case SIM_EVENT_NOTHING:
     case SIM_EVENT_DELIVER:
@@ -438,7 +464,7 @@ void sim_describe(const struct simulation *sim, char *text, size_t text_bytes)
 {
     static const char *const fates[] = {"good", "kill", "leave", "disorder"};
     const struct horon_topology *topology = &sim->world->ranks[0].topology;
-    int used = snprintf(text, text_bytes, "ranks by host");
+    int used = snprintf(text, text_bytes, "%sranks by host", sim->team ? "two teams; " : "");
     for (int host = 0; host < topology->host_count; host++)
         used += snprintf(text + used, text_bytes - (size_t)used, " %d",
                          horon_topology_host_size(topology, host));

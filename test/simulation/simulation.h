@@ -15,6 +15,7 @@
 
 #include "context_state.h"
 #include "simulation/workload.h"
+#include "world/teams.h"
 #include "world/world.h"
 
 #define SIM_RANKS_MAX 6
@@ -35,7 +36,9 @@ enum sim_event_kind {
     SIM_EVENT_SUBMIT,  /* a's application goes on */
     SIM_EVENT_RESTART, /* a starts use b again: a persistent request, or one that was cancelled */
     SIM_EVENT_CANCEL,  /* a cancels use b */
-    SIM_EVENT_LEAVE    /* a is done and leaves */
+    SIM_EVENT_LEAVE,   /* a is done and leaves */
+    SIM_EVENT_TEAM,    /* a makes the second team */
+    SIM_EVENT_ARENAS   /* a is given the second team's arenas */
 };
 
 struct sim_event {
@@ -72,9 +75,10 @@ struct sim_rank {
     int flying;
     struct sim_ring_peer {
         struct sim_rank *self;
+        struct horon_host *host;
         int local_rank;
-    } ring_peers[SIM_RANKS_MAX];
-    struct horon_ring_wake ring_wakes[SIM_RANKS_MAX];
+    } ring_peers[SIM_RANKS_MAX], team_ring_peers[SIM_RANKS_MAX];
+    struct horon_engine_team *second; /* NULL: not made yet, or it is not in it */
 };
 
 struct sim_network;
@@ -87,6 +91,7 @@ struct sim_outcome {
     bool killed, killed_inside, left, disordered;
     unsigned well, cancelled, mismatched, failed; /* requests, by how they ended */
     unsigned replaced;                            /* memberships */
+    unsigned teams, team_well; /* members that made the second team; its requests that ended well */
 };
 
 struct simulation {
@@ -98,6 +103,7 @@ struct simulation {
     size_t event_count, event_limit;
     struct sim_rank ranks[SIM_RANKS_MAX];
     struct sim_network *network;
+    struct world_team *team; /* the second one; NULL: there is none */
     size_t local_ring_bytes; /* part of the product's memory, so that it is full at times */
     bool narrow;             /* links so slow that large tensors would take for ever */
     int depth;               /* of turns interrupted by turns */
@@ -108,7 +114,8 @@ struct simulation {
     uint64_t pause_max, wake_max, think_max;
     int burst_rank;
     enum sim_fate fate;
-    int victim; /* who is killed, leaves or breaks the promise */
+    int victim;   /* who is killed, leaves or breaks the promise */
+    int ill_team; /* in which the promise is broken */
     uint64_t fate_step;
     bool fate_inside; /* dies in the middle of a turn */
     bool struck, struck_inside;
@@ -157,6 +164,11 @@ void sim_hear_doorbell(struct sim_rank *rank);
 void sim_create(struct simulation *sim, uint64_t seed, const struct sim_kill *kill);
 void sim_destroy(struct simulation *sim);
 
+/** With the token in hand from now on: awake, and driving. Not in the middle of a turn. */
+void sim_take_token(struct sim_rank *rank);
+/** A rank's end of the ring to @p peer, a local rank of @p host; one of the two is the first. */
+struct horon_link *sim_make_ring(struct sim_rank *rank, struct horon_host *host, int peer,
+                                 struct sim_ring_peer *arg);
 /** Points a rank at its host's shared memory. */
 void sim_take_host(struct sim_rank *rank);
 /** Makes @p links [size] of a rank in the present memory and network. */

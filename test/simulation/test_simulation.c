@@ -47,7 +47,7 @@ static void note_seed(uint64_t seed)
 
 struct totals {
     uint64_t steps, well, cancelled, mismatched, failed;
-    unsigned kills, kills_inside, departures, disorders, replaced;
+    unsigned kills, kills_inside, departures, disorders, replaced, teams, team_well;
 };
 
 static void add(struct totals *totals, const struct sim_outcome *outcome)
@@ -62,6 +62,8 @@ static void add(struct totals *totals, const struct sim_outcome *outcome)
     totals->departures += outcome->left;
     totals->disorders += outcome->disordered;
     totals->replaced += outcome->replaced;
+    totals->teams += outcome->teams;
+    totals->team_well += outcome->team_well;
 }
 
 /* Says what was seen. @return was anything left out that so many seeds should have shown? */
@@ -74,8 +76,10 @@ static bool tell_totals(const struct totals *totals, uint64_t seeds)
     printf("# requests: %llu well, %llu cancelled, %llu mismatched, %llu failed\n",
            (unsigned long long)totals->well, (unsigned long long)totals->cancelled,
            (unsigned long long)totals->mismatched, (unsigned long long)totals->failed);
-    bool all = totals->replaced && totals->kills_inside && totals->departures &&
-               totals->disorders && totals->cancelled && totals->mismatched && totals->failed;
+    printf("# second teams: made %u times, %u requests well\n", totals->teams, totals->team_well);
+    bool all = totals->team_well && totals->replaced && totals->kills_inside &&
+               totals->departures && totals->disorders && totals->cancelled && totals->mismatched &&
+               totals->failed;
     return seeds >= 1000 && !all;
 }
 

@@ -8,6 +8,7 @@
  */
 #undef NDEBUG
 #include "simulation/simulation.h"
+#include "simulation/teams.h"
 
 #include "alloc.h"
 
@@ -107,6 +108,33 @@ static void draw_groups(struct simulation *sim)
     }
 }
 
+/* In the second team: a rank that has a part of its own is one of its members. */
+static void draw_teams(struct simulation *sim)
+{
+    for (int i = 0; sim->team && i < sim->op_count; i++) {
+        struct sim_op *op = &sim->ops[i];
+        const int size = sim_team_size(sim, 1);
+        op->team = op->group >= 0 && op->group < i ? sim->ops[op->group].team : sim_one_in(sim, 2);
+        if (!op->team)
+            continue;
+        const bool disorder = sim->fate == SIM_FATE_DISORDER && op->in_order && op->odd >= 0;
+        if (disorder && sim_team_member(sim, 1, op->odd) < 0) {
+            op->team = 0;
+            continue;
+        }
+        op->root %= size;
+        if (op->odd >= 0 && !disorder)
+            op->odd = sim_team_rank(sim, 1, op->odd % size);
+        if (disorder)
+            sim->ill_team = 1;
+    }
+}
+
+static bool is_in(const struct simulation *sim, const struct sim_rank *rank, int op)
+{
+    return sim_team_member(sim, sim->ops[op].team, rank->rank) >= 0;
+}
+
 /* A rank's order: anything for the named ones, as numbered for those in order; a group is one. */
 static void draw_plan(struct simulation *sim, struct sim_rank *rank)
 {
@@ -115,7 +143,7 @@ static void draw_plan(struct simulation *sim, struct sim_rank *rank)
     assert(rank->plan);
     assert(rank->uses);
     for (int i = 0; i < sim->op_count; i++)
-        if (sim->ops[i].group < 0 || sim->ops[i].group == i)
+        if (is_in(sim, rank, i) && (sim->ops[i].group < 0 || sim->ops[i].group == i))
             rank->plan[rank->plan_count++] = i;
     for (int i = rank->plan_count - 1; i > 0; i--) {
         int other = (int)sim_below(sim, (uint64_t)i + 1), kept = rank->plan[i];
@@ -126,7 +154,7 @@ static void draw_plan(struct simulation *sim, struct sim_rank *rank)
     for (int i = 0; i < rank->plan_count; i++) {
         if (!sim->ops[rank->plan[i]].in_order)
             continue;
-        while (!sim->ops[next].in_order)
+        while (!sim->ops[next].in_order || !is_in(sim, rank, next))
             next++;
         rank->plan[i] = next++;
     }
@@ -151,6 +179,7 @@ void sim_workload_create(struct simulation *sim)
         op->odd_in = (int)sim_below(sim, 4);
     }
     draw_groups(sim);
+    draw_teams(sim);
     for (int rank = 0; rank < sim->size; rank++)
         draw_plan(sim, &sim->ranks[rank]);
 }
@@ -209,6 +238,8 @@ static void describe(struct sim_rank *rank, struct sim_op *op, struct sim_use *u
                      horon_descriptor_t *desc, uint64_t shape[2])
 {
     *desc = (horon_descriptor_t)HORON_DESCRIPTOR_INIT;
+    const int member = sim_team_member(rank->sim, op->team, rank->rank);
+    desc->process_set = op->team;
     shape[0] = op->verb == HORON_ALLGATHER ? sim_count_of(op, rank->rank) / op->row : op->count;
     shape[1] = op->verb == HORON_ALLGATHER ? op->row : 1;
     desc->verb = op->verb;
@@ -223,9 +254,9 @@ static void describe(struct sim_rank *rank, struct sim_op *op, struct sim_use *u
     desc->ndim = 2;
     desc->src = use->in;
     desc->dst = op->verb == HORON_ALLGATHER && op->own_output ? NULL : use->out;
-    for (int i = 0; i < rank->sim->size; i++)
-        desc->dst_count += sim_count_of(op, i);
-    if (op->verb == HORON_BROADCAST && op->root == rank->rank && op->own_output)
+    for (int i = 0; i < sim_team_size(rank->sim, op->team); i++)
+        desc->dst_count += sim_count_of(op, sim_team_rank(rank->sim, op->team, i));
+    if (op->verb == HORON_BROADCAST && op->root == member && op->own_output)
         desc->dst = NULL;
     if (op->odd == rank->rank)
         make_odd(op, desc, shape);
@@ -267,7 +298,7 @@ static void launch(struct sim_rank *rank, int number)
         }
         describe(rank, op, use, &desc, shape);
         horon_status_t status =
-            horon_request_create(&rank->ctx.pool, &desc, horon_engine_job(rank->ctx.engine),
+            horon_request_create(&rank->ctx.pool, &desc, sim_team_of(rank, op->team),
                                  horon_engine_names(rank->ctx.engine), &use->request, &error);
         if (status != HORON_OK)
             sim_fail(rank->sim, "cannot make %s: %s", op->name, error.text);
@@ -342,7 +373,7 @@ static void leave_if_done(struct sim_rank *rank)
         if (rank->uses[i].withdrawn && rank->uses[i].request->status == HORON_ERR_CANCELLED)
             return; /* to be submitted anew */
     for (int i = 0; i < rank->sim->op_count; i++)
-        if (rank->uses[i].round < rank->sim->ops[i].rounds &&
+        if (rank->uses[i].request && rank->uses[i].round < rank->sim->ops[i].rounds &&
             rank->uses[i].request->status == HORON_OK)
             return; /* to be started again */
     rank->done = true;
@@ -352,12 +383,17 @@ static void leave_if_done(struct sim_rank *rank)
 void sim_workload_submit(struct sim_rank *rank)
 {
     struct simulation *sim = rank->sim;
-    if (rank->plan_next == rank->plan_count)
+    if (rank->plan_next == rank->plan_count) {
+        leave_if_done(rank); /* it has no part in anything */
         return;
+    }
     uint64_t many = sim_one_in(sim, 3) ? sim_below(sim, 8) : 1;
     for (; many && rank->plan_next < rank->plan_count; many--) {
-        int number = rank->plan[rank->plan_next++];
+        int number = rank->plan[rank->plan_next];
         struct sim_op *op = &sim->ops[number];
+        if (!sim_team_of(rank, op->team))
+            break; /* it is not made yet */
+        rank->plan_next++;
         if (op->group >= 0) {
             submit_group(rank, number);
             continue;

@@ -15,7 +15,8 @@ struct sim_op {
     horon_verb_t verb;
     horon_dtype_t dtype;
     horon_redop_t redop;
-    int root;
+    int team; /* 0: the job */
+    int root; /* of the team's ranks; all others here are the job's */
     double prescale, postscale;
     uint64_t count; /* elements; of an allgather: rows of the rank with most */
     uint64_t row;   /* allgather: elements of a row */

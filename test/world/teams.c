@@ -63,13 +63,19 @@ static void make_hosts(struct world_team *team)
     }
 }
 
-static void give_arenas(struct world_team *team, int host)
+void world_team_map_arenas(struct world_team *team, int host)
 {
     const struct horon_host_shape shape = shape_of(team, host);
     const int first = team->topology.host_first[host];
     for (int local = 0; local < shape.local_size; local++)
         team->arenas[first + local] = map_zeros(horon_engine_arena_at(&shape, HORON_LANE_COUNT));
-    for (int local = 0; local < shape.local_size; local++)
+}
+
+static void give_arenas(struct world_team *team, int host)
+{
+    const int first = team->topology.host_first[host];
+    world_team_map_arenas(team, host);
+    for (int local = 0; local < horon_topology_host_size(&team->topology, host); local++)
         horon_team_give_arenas(team->members[horon_topology_rank_at(&team->topology, host, local)],
                                team->arenas + first);
 }
@@ -111,7 +117,7 @@ struct world_team *world_team_create(struct world *world, uint32_t id, const int
     make_hosts(team);
     for (int a = 0; a < size; a++)
         for (int b = 0; b < a; b++)
-            if (horon_topology_linked(&team->topology, a, b))
+            if (world->ranks[0].engine && horon_topology_linked(&team->topology, a, b))
                 world_link(world, ranks[a], ranks[b]);
     return team;
 }

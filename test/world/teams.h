@@ -23,9 +23,12 @@ struct world_team {
     int has_no_room;                    /* for an arena of this member; -1: all have */
 };
 
-/** Memory, and links between hosts that the world has not; no engine knows of it yet. */
+/** Memory, and links between hosts that the world has not, unless it is bare; no engine knows of
+ * it yet. */
 struct world_team *world_team_create(struct world *world, uint32_t id, const int *ranks, int size);
 void world_team_add(struct world_team *team, int member);
+/** Makes the arenas of its members on @p host, which nobody has been given yet. */
+void world_team_map_arenas(struct world_team *team, int host);
 void world_team_remove(struct world_team *team, int member);
 /** Removes it from all members that have it, and frees it. */
 void world_team_destroy(struct world_team *team);

@@ -379,37 +379,50 @@ void world_expect_allreduce(const struct world *world, horon_dtype_t dtype, horo
                             double prescale, double postscale, const void *const *inputs,
                             uint64_t count, void *out)
 {
-    const struct horon_topology *topology = &world->ranks[0].topology;
+    world_expect_over(&world->ranks[0].topology, dtype, op, prescale, postscale, inputs, count,
+                      out);
+}
+
+void world_expect_over(const struct horon_topology *topology, horon_dtype_t dtype, horon_redop_t op,
+                       double prescale, double postscale, const void *const *inputs, uint64_t count,
+                       void *out)
+{
+    const int hosts = topology->host_count;
     horon_redop_t combine = op == HORON_AVERAGE ? HORON_SUM : op;
     size_t bytes = (size_t)count * horon_dtype_bytes(dtype);
-    const double ranks = op == HORON_AVERAGE ? world->size : 1;
+    const double ranks = op == HORON_AVERAGE ? topology->size : 1;
     struct horon_reduce_finish finish = {.postscale = postscale, .divisor = ranks};
     struct horon_reduce_finish partial = {.postscale = 1.0, .divisor = 1.0};
-    if (world->host_count == 1) { /* no sum is rounded but the whole: all in one */
-        horon_reduce_tree(dtype, combine, inputs, world->size, prescale, &out, 1, count, &finish);
+    if (hosts == 1) { /* no sum is rounded but the whole: all in one */
+        horon_reduce_tree(dtype, combine, inputs, topology->size, prescale, &out, 1, count,
+                          &finish);
         return;
     }
     if (dtype == HORON_FLOAT16)
         while (partial.divisor < ranks)
             partial.divisor *= 2;
     finish.divisor /= partial.divisor;
-    uint8_t **sums = calloc((size_t)world->host_count, sizeof *sums);
-    for (int h = 0; h < world->host_count; h++) {
+    uint8_t **sums = calloc((size_t)hosts, sizeof *sums);
+    const void **of_host = calloc((size_t)topology->size, sizeof *of_host);
+    for (int h = 0; h < hosts; h++) {
+        const int local_size = horon_topology_host_size(topology, h);
         sums[h] = malloc(bytes + 1);
         void *sum = sums[h];
-        horon_reduce_tree(dtype, combine, inputs + topology->host_first[h],
-                          world->hosts[h].local_size, prescale, &sum, 1, count, &partial);
+        for (int i = 0; i < local_size; i++)
+            of_host[i] = inputs[horon_topology_rank_at(topology, h, i)];
+        horon_reduce_tree(dtype, combine, of_host, local_size, prescale, &sum, 1, count, &partial);
     }
     int block = 1;
-    while (world->host_count % (block * 2) == 0)
+    while (hosts % (block * 2) == 0)
         block *= 2;
-    for (int first = 0; first < world->host_count; first += block) {
+    for (int first = 0; first < hosts; first += block) {
         pairwise(dtype, combine, sums, first, block, count);
         if (first)
             horon_reduce_combine(dtype, combine, sums[0], sums[first], sums[0], count);
     }
     horon_reduce_finish(dtype, &finish, sums[0], out, count);
-    for (int h = 0; h < world->host_count; h++)
+    for (int h = 0; h < hosts; h++)
         free(sums[h]);
     free(sums);
+    free((void *)of_host);
 }

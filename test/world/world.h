@@ -90,4 +90,9 @@ void world_expect_allreduce(const struct world *world, horon_dtype_t dtype, horo
                             double prescale, double postscale, const void *const *inputs,
                             uint64_t count, void *out);
 
+/** Likewise for the ranks of @p topology, of a second team, say. */
+void world_expect_over(const struct horon_topology *topology, horon_dtype_t dtype, horon_redop_t op,
+                       double prescale, double postscale, const void *const *inputs, uint64_t count,
+                       void *out);
+
 #endif

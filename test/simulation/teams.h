@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The second team of a run. As a number of a team 0 is the job, 1 the second one. */
+#ifndef HORON_TEST_SIMULATION_TEAMS_H
+#define HORON_TEST_SIMULATION_TEAMS_H
+
+#include "simulation/simulation.h"
+
+/** Perhaps there is one in this run. */
+void sim_team_draw(struct simulation *sim);
+int sim_team_size(const struct simulation *sim, int team);
+/** A member's rank in the job. */
+int sim_team_rank(const struct simulation *sim, int team, int member);
+/** @return the place of @p rank in it, or -1 */
+int sim_team_member(const struct simulation *sim, int team, int rank);
+const struct horon_topology *sim_team_topology(const struct simulation *sim, int team);
+struct horon_engine_team *sim_team_of(const struct sim_rank *rank, int team);
+/** Does the second team need a link between two ranks of the job? */
+bool sim_team_links(const struct simulation *sim, int a, int b);
+/** With the token: makes the second team on one of its members. */
+void sim_team_add(struct sim_rank *rank);
+void sim_team_give_arenas(struct sim_rank *rank);
+/** engine_options.make_arenas */
+horon_status_t sim_make_arenas(void *rank, struct horon_engine_team *team,
+                               struct horon_error *error);
+
+#endif
