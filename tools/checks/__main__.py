@@ -5,6 +5,7 @@ import argparse
 import os
 import shutil
 import sys
+from dataclasses import replace
 
 import python_side
 import style
@@ -13,6 +14,8 @@ from builds import FULL, TOP, Build
 from results import SKIPPED, Case, Report
 
 SUPPRESSIONS = TOP / "test" / "sanitize"
+# name of the build, and whether the fuzz targets are in it
+SANITIZERS = {"address,undefined": ("asan", True), "thread": ("tsan", False)}
 SANITIZER_ENVIRONMENT = {
     "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1"
     ":allocator_may_return_null=1",
@@ -49,27 +52,26 @@ def arguments():
     return parser.parse_args()
 
 
-def sanitizer_build(name, sanitizer):
+def sanitizer_build(sanitizer):
+    name, fuzzed = SANITIZERS[sanitizer]
+    clang = bool(shutil.which("clang"))
+    flags = "-fno-sanitize-recover=all -fno-omit-frame-pointer"
+    fuzz_options = ["-Dfuzz=true"] if clang and fuzzed else []
+    if fuzz_options:
+        flags += " -fsanitize=fuzzer-no-link"
     return Build(
         name,
-        "clang" if shutil.which("clang") else "gcc",
+        "clang" if clang else "gcc",
         ["--buildtype=debugoptimized", f"-Db_sanitize={sanitizer}", "-Db_lundef=false",
-         "-Dc_args=-fno-sanitize-recover=all -fno-omit-frame-pointer"],
+         f"-Dc_args={flags}", *fuzz_options],
         SANITIZER_ENVIRONMENT,
         timeout_multiplier=6,
     )  # fmt: skip
 
 
 def fuzz_build():
-    return Build(
-        "fuzz",
-        "clang",
-        ["--buildtype=debugoptimized", "-Dfuzz=true", "-Db_sanitize=address,undefined",
-         "-Db_lundef=false",
-         "-Dc_args=-fsanitize=fuzzer-no-link -fno-sanitize-recover=all -fno-omit-frame-pointer"],
-        SANITIZER_ENVIRONMENT,
-        only="fuzz_",
-    )  # fmt: skip
+    """The fuzz targets of the build for addresses: what it compiles twice is compiled once."""
+    return replace(sanitizer_build("address,undefined"), only="fuzz_")
 
 
 def run_plain(report, options):
@@ -103,8 +105,8 @@ def run_clang(report, options):
 
 
 def run_sanitized(report, options):
-    for name, sanitizer in (("asan", "address,undefined"), ("tsan", "thread")):
-        build = sanitizer_build(name, sanitizer)
+    for sanitizer in SANITIZERS:
+        build = sanitizer_build(sanitizer)
         title = sanitizer.replace(",", "+")
         if report.run(f"build ({title})", build.compile):
             for suite in suites.sanitized(sanitizer, build.suites(), options.full):
