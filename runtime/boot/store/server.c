@@ -19,7 +19,6 @@
 
 #define GUEST_PATIENCE_NS 10000000000u
 #define TURNS_PER_PROGRESS 16 /* so that the owner's loop is not held up by a busy job */
-#define PORT_TRIES 16         /* of ports that are free at one address and taken at another */
 
 /* A rank that is connected. */
 struct visitor {
