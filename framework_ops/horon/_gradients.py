@@ -334,6 +334,8 @@ class GradientExchange:
             HoronInternalError(
                 f"the exchange of this step's gradients failed on rank {rank}: {causes[rank]}",
                 _horon.STATUSES["ERR_CANCELLED"],
+                "CANCELLED",
+                rank,
             )
         )
 
@@ -396,7 +398,7 @@ class GradientExchange:
         The error itself leads to the frames of the hook, and would keep all of it alive.
         """
         if isinstance(error, HoronInternalError):
-            self.failure = (HoronInternalError, str(error), error.status)
+            self.failure = (HoronInternalError, str(error), *error.about)
         else:
             self.failure = (RuntimeError, text_of(error))
 
@@ -416,14 +418,13 @@ def _changed(slot, how):
 
 def _explain(error):
     """Adds to its text what only the exchange knows."""
-    status = getattr(error, "status", 0)
-    if status == _horon.STATUSES["ERR_DUPLICATE"]:
+    if getattr(error, "status", 0) == _horon.STATUSES["ERR_DUPLICATE"]:
         more = (
             "another optimizer, or a step that was not finished, uses the name. Give each "
             "optimizer names of its own, such as named_parameters="
             "[(f'generator.{name}', p) for name, p in generator.named_parameters()]"
         )
-    elif status == _horon.STATUSES["ERR_MISMATCH"]:
+    elif getattr(error, "cause", "") == "VERB":
         more = (
             "a dense gradient goes by allreduce, a sparse one by allgather, and a rank whose "
             "passes have never used the parameter takes its gradient for dense. Use it on every "

@@ -15,40 +15,77 @@ static PyObject *decode(const char *text)
     return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
 }
 
-PyObject *horon_py_raise_failed(struct horon_py_state *state, horon_status_t status,
-                                const char *text)
+static const char *cause_name(int32_t cause)
 {
-    PyObject *message = decode(text && *text ? text : horon_status_text(status));
-    PyObject *error = NULL;
-    if (message)
-        error = PyObject_CallFunction(state->internal_error, "Oi", message, (int)status);
-    if (error)
-        PyErr_SetObject(state->internal_error, error);
+    switch ((horon_cause_t)cause) {
+#define NAME_CASE(name, value, text)                                                               \
+    case HORON_CAUSE_##name:                                                                       \
+        return #name;
+        HORON_CAUSE_MAP(NAME_CASE)
+#undef NAME_CASE
+    }
+    return "NONE"; /* of a newer library */
+}
+
+/* Steals @p value, which may be NULL with an exception. */
+static bool set_attribute(PyObject *error, const char *name, PyObject *value)
+{
+    const bool set = value && PyObject_SetAttrString(error, name, value) == 0;
+    Py_XDECREF(value);
+    return set;
+}
+
+static PyObject *rank_or_none(int32_t rank)
+{
+    return rank < 0 ? Py_NewRef(Py_None) : PyLong_FromLong(rank);
+}
+
+/* An exception of @p type that says what exceptions.py tells of HoronInternalError. */
+static PyObject *raise_as(PyObject *type, const horon_failure_t *failure)
+{
+    const char *text =
+        *failure->text ? failure->text : horon_status_text((horon_status_t)failure->status);
+    PyObject *message = decode(text);
+    PyObject *error = message ? PyObject_CallFunctionObjArgs(type, message, NULL) : NULL;
+    if (error && set_attribute(error, "status", PyLong_FromLong(failure->status)) &&
+        set_attribute(error, "cause", decode(cause_name(failure->cause))) &&
+        set_attribute(error, "rank", rank_or_none(failure->rank)) &&
+        set_attribute(error, "other_rank", rank_or_none(failure->other_rank)) &&
+        set_attribute(error, "host", decode(failure->host)) &&
+        set_attribute(error, "name", decode(failure->name)))
+        PyErr_SetObject(type, error);
     Py_XDECREF(message);
     Py_XDECREF(error);
     return NULL;
 }
 
-PyObject *horon_py_raise_refused(struct horon_py_state *state, horon_status_t status,
-                                 const char *text)
+PyObject *horon_py_raise_failed(struct horon_py_state *state, const horon_failure_t *failure)
 {
-    PyObject *type = NULL;
+    return raise_as(state->internal_error, failure);
+}
+
+PyObject *horon_py_raise_closed(struct horon_py_state *state, const char *text)
+{
+    horon_failure_t failure = HORON_FAILURE_INIT;
+    failure.status = HORON_ERR_CLOSED;
+    failure.cause = HORON_CAUSE_CLOSED;
+    failure.text = text;
+    return raise_as(state->internal_error, &failure);
+}
+
+PyObject *horon_py_raise_refused(struct horon_py_state *state, horon_status_t status,
+                                 const horon_context_t *handle)
+{
+    PyObject *type = state->internal_error;
+    horon_failure_t failure = HORON_FAILURE_INIT;
+    horon_last_failure(handle, &failure);
+    failure.status = status;
     if (status == HORON_ERR_INVALID || status == HORON_ERR_DUPLICATE ||
         status == HORON_ERR_UNSUPPORTED || status == HORON_ERR_CONFIG)
         type = PyExc_ValueError;
     if (status == HORON_ERR_TIMEOUT)
         type = PyExc_TimeoutError;
-    if (!type)
-        return horon_py_raise_failed(state, status, text);
-    PyObject *message = decode(text && *text ? text : horon_status_text(status));
-    PyObject *error = message ? PyObject_CallFunctionObjArgs(type, message, NULL) : NULL;
-    PyObject *code = error ? PyLong_FromLong(status) : NULL;
-    if (code && PyObject_SetAttrString(error, "status", code) == 0)
-        PyErr_SetObject(type, error);
-    Py_XDECREF(message);
-    Py_XDECREF(error);
-    Py_XDECREF(code);
-    return NULL;
+    return raise_as(type, &failure);
 }
 
 /* ---- Functions ---- */

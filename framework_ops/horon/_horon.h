@@ -120,12 +120,15 @@ struct horon_py_request {
     bool gathers_into; /* keep has its output: the caller gave dst */
 };
 
-/* Makes the exception for @p status and returns NULL. refused: of a call whose arguments may be
- * wrong; failed: of an operation that had begun. */
+/* Makes the exception for @p failure, with its data as attributes, and returns NULL. failed: of an
+ * operation that had begun. */
+PyObject *horon_py_raise_failed(struct horon_py_state *state, const horon_failure_t *failure);
+/* Likewise for the call that has just returned @p status, whose arguments may be wrong. @p handle
+ * is NULL for a context that is gone, or was not made. */
 PyObject *horon_py_raise_refused(struct horon_py_state *state, horon_status_t status,
-                                 const char *text);
-PyObject *horon_py_raise_failed(struct horon_py_state *state, horon_status_t status,
-                                const char *text);
+                                 const horon_context_t *handle);
+/* Of a context that this process has shut down. */
+PyObject *horon_py_raise_closed(struct horon_py_state *state, const char *text);
 
 /* Describes any tensor-like object; -1 with an exception. @p tensor->keep is then owned by the
  * caller. */

@@ -104,13 +104,12 @@ static int look_at_signals(void *arg)
     return raised;
 }
 
-static horon_status_t join(horon_options_t *options, horon_context_t **handle, char *why,
-                           size_t why_bytes)
+static horon_status_t join(horon_options_t *options, horon_context_t **handle)
 {
     PyThreadState *released = PyEval_SaveThread();
     options->interrupted = look_at_signals;
     options->interrupted_arg = &released;
-    horon_status_t status = horon_context_create(options, handle, why, why_bytes);
+    horon_status_t status = horon_context_create(options, handle, NULL, 0);
     PyEval_RestoreThread(released);
     return status;
 }
@@ -137,14 +136,13 @@ static PyObject *context_tp_new(PyTypeObject *type, PyObject *args, PyObject *kw
     options.rank = rank;
     options.size = size;
     options.settings = settings ? list : NULL;
-    char why[HORON_ERROR_TEXT_BYTES] = "";
-    horon_status_t status = join(&options, &context->handle, why, sizeof why);
+    horon_status_t status = join(&options, &context->handle);
     if (status == HORON_OK) {
         context->size = horon_size(context->handle);
         return (PyObject *)context;
     }
     if (!PyErr_Occurred()) /* else a signal's handler has raised what it likes */
-        horon_py_raise_refused(context->state, status, why);
+        horon_py_raise_refused(context->state, status, NULL);
     context->handle = NULL;
     Py_DECREF(context);
     return NULL;
@@ -222,7 +220,7 @@ static void context_dealloc(PyObject *self)
 static bool is_open(struct horon_py_context *context)
 {
     if (!context->handle)
-        horon_py_raise_failed(context->state, HORON_ERR_CLOSED, "horon has been shut down");
+        horon_py_raise_closed(context->state, "horon has been shut down");
     return context->handle != NULL;
 }
 
@@ -260,7 +258,7 @@ static PyObject *begin(PyObject *self, PyObject *const *args, Py_ssize_t nargs, 
     if (status == HORON_OK)
         request = wrap_request(context, &op, handle);
     else
-        horon_py_raise_refused(context->state, status, horon_last_error(context->handle));
+        horon_py_raise_refused(context->state, status, context->handle);
     horon_py_operation_deinit(&op);
     return request;
 }
@@ -354,7 +352,7 @@ static PyObject *context_submit_group(PyObject *self, PyObject *group)
         if (status == HORON_OK)
             list = wrap_group(context, ops, handles, n);
         else
-            horon_py_raise_refused(context->state, status, horon_last_error(context->handle));
+            horon_py_raise_refused(context->state, status, context->handle);
     }
     for (Py_ssize_t i = 0; i < parsed; i++)
         horon_py_operation_deinit(&ops[i]);

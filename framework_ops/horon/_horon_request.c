@@ -108,9 +108,11 @@ static void see_end(struct horon_py_request *request)
 
 static PyObject *raise_of(struct horon_py_request *request, horon_status_t status)
 {
-    const char *text = horon_request_error(request->handle);
-    return horon_py_raise_failed(request->context->state, status,
-                                 text && *text ? text : horon_status_text(status));
+    horon_failure_t failure = HORON_FAILURE_INIT;
+    if (horon_request_failure(request->handle, &failure) != HORON_OK) /* in the child of a fork */
+        horon_last_failure(NULL, &failure);
+    failure.status = status;
+    return horon_py_raise_failed(request->context->state, &failure);
 }
 
 /* The handle may not go while a thread is in wait(). */
@@ -172,7 +174,7 @@ static horon_status_t wait_for_end(struct horon_py_request *request, int64_t dea
         if (PyErr_CheckSignals() < 0)
             break;
         if (context->closing) {
-            horon_py_raise_failed(context->state, HORON_ERR_CLOSED,
+            horon_py_raise_closed(context->state,
                                   "horon was shut down by another thread during the wait");
             break;
         }
@@ -265,9 +267,7 @@ static PyObject *request_test(PyObject *self, PyObject *ignored)
 static PyObject *refuse(struct horon_py_request *request, horon_status_t status)
 {
     struct horon_py_context *context = request->context;
-    const char *text = context->handle ? horon_last_error(context->handle) : "";
-    return horon_py_raise_refused(context->state, status,
-                                  text && *text ? text : horon_status_text(status));
+    return horon_py_raise_refused(context->state, status, context->handle);
 }
 
 /* A start frees the output of the one before. */
@@ -387,7 +387,7 @@ static PyObject *request_start_on(PyObject *self, PyObject *const *args, Py_ssiz
     if (!horon_py_request_may_go_into(into))
         return NULL;
     if (!context->handle)
-        return horon_py_raise_failed(context->state, HORON_ERR_CLOSED, "horon has been shut down");
+        return horon_py_raise_closed(context->state, "horon has been shut down");
     if (request->handle && horon_test(request->handle, HORON_HOST_DONE) == HORON_IN_PROGRESS)
         return PyErr_Format(PyExc_ValueError, "%s is in flight", request->template->name);
     int taken = horon_py_tensor_peek(context->state, args[0], &tensor);
@@ -454,11 +454,13 @@ static PyObject *request_output(PyObject *self, PyObject *ignored)
     PyObject *result = NULL;
     void *data = NULL;
     uint64_t count = 0;
-    horon_status_t status = HORON_ERR_MEMORY;
-    if (rows && list)
-        status = horon_request_output(request->handle, &data, &count, rows);
+    if (!rows || !list) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    const horon_status_t status = horon_request_output(request->handle, &data, &count, rows);
     if (status != HORON_OK) {
-        horon_py_raise_refused(context->state, status, "the request has no output");
+        horon_py_raise_refused(context->state, status, context->handle);
         goto done;
     }
     int32_t ndim = request->tensor.ndim ? request->tensor.ndim : 1;

@@ -1,20 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
 """What horon raises.
 
-Wrong arguments are ValueError or TypeError, a passed time limit is TimeoutError.
+Wrong arguments are ValueError or TypeError, a passed time limit is TimeoutError. Where the library
+itself says so, they have the attributes of a HoronInternalError.
 """
 
 
 class HoronInternalError(RuntimeError):
     """An operation, or the job, failed: a rank is lost, ranks disagree, horon was shut down.
 
-    The text names rank, host, tensor and cause. `status` is the code of the C ABI, `status_name`
-    its name, such as "ERR_PEER_LOST".
+    The text names rank, host, tensor and cause; the attributes are the same for programs.
+
+    `status` is the code of the C ABI, `status_name` its name, such as "ERR_PEER_LOST". `cause` is
+    the name of a row of HORON_CAUSE_MAP in horon.h, such as "DIED" or "VERB". `rank` is the one to
+    blame, or the lower one of two that differ, and `other_rank` the second one, or the one that was
+    waited for; None: none, or not known. `host` is that of `rank`, `name` the operation's, or "".
     """
 
-    def __init__(self, message: str = "", status: int = 0):
+    def __init__(
+        self,
+        message: str = "",
+        status: int = 0,
+        cause: str = "NONE",
+        rank: int | None = None,
+        other_rank: int | None = None,
+        host: str = "",
+        name: str = "",
+    ):
         super().__init__(message)
         self.status = status
+        self.cause = cause
+        self.rank = rank
+        self.other_rank = other_rank
+        self.host = host
+        self.name = name
+
+    @property
+    def about(self) -> tuple:
+        """All but the text, to make another exception with."""
+        return (self.status, self.cause, self.rank, self.other_rank, self.host, self.name)
 
     @property
     def status_name(self) -> str:

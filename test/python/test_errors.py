@@ -37,13 +37,16 @@ def rank_mismatch(kind):
         MISMATCHES[kind](horon.rank())
     assert caught.value.status_name == "ERR_MISMATCH"
     assert horon.allreduce(1.0, op=horon.Sum) == horon.size()  # the job goes on
-    return str(caught.value)
+    return str(caught.value), caught.value.about
 
 
 @pytest.mark.parametrize("kind", MISMATCHES)
 def test_mismatch_fails_on_every_rank_with_a_text_that_names_both(run_ranks, kind):
-    for text in run_ranks(2, rank_mismatch, kind):
+    for text, about in run_ranks(2, rank_mismatch, kind):
         assert "m" in text and "rank 0" in text and "rank 1" in text, text
+        _, cause, rank, other_rank, host, name = about
+        assert (cause, rank, other_rank) == ("DESCRIPTION", 0, 1)
+        assert f"rank 0 ({host})" in text and "m" in name and name in text, about
 
 
 def rank_verb_mismatch():
@@ -54,20 +57,24 @@ def rank_verb_mismatch():
     request = context.submit(verb, "same name", buffer, buffer)
     with pytest.raises(horon.HoronInternalError) as caught:
         request.wait()
-    return str(caught.value)
+    return str(caught.value), caught.value.about
 
 
 def test_different_verbs_under_one_name_fail(run_ranks):
-    for text in run_ranks(2, rank_verb_mismatch):
+    for text, about in run_ranks(2, rank_verb_mismatch):
         assert "same name" in text and "rank 0" in text and "rank 1" in text, text
+        assert about[1:4] == ("VERB", 0, 1) and about[5] == "same name"
 
 
 def rank_duplicate():
     horon.init()
     if horon.rank() == 0:
         first = horon.allreduce_async(1.0, name="twice", op=horon.Sum)
-        with pytest.raises(ValueError, match="twice"):
+        with pytest.raises(ValueError, match="twice") as caught:
             horon.allreduce_async(1.0, name="twice", op=horon.Sum)
+        assert caught.value.status == _horon.STATUSES["ERR_DUPLICATE"]
+        assert (caught.value.cause, caught.value.rank) == ("ARGUMENT", None)
+        assert caught.value.name in str(caught.value)
         horon.barrier()
         return first.wait()
     horon.barrier()

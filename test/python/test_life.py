@@ -37,6 +37,7 @@ def test_calls_outside_of_init_and_shutdown_say_so(run_ranks, n):
 
 def rank_pending():
     horon.init()
+    rank = horon.rank()
     handle = horon.allreduce_async(1.0, name=f"only on {horon.rank()}")
     group = horon.grouped_allreduce_async([1.0, 2.0], name=f"group only on {horon.rank()}")
     assert not handle.poll() and not group.poll()
@@ -48,6 +49,8 @@ def rank_pending():
         with pytest.raises(horon.HoronInternalError) as caught:
             begun.wait()
         texts.append((caught.value.status_name, str(caught.value)))
+        blame = (caught.value.cause, caught.value.rank)
+        assert blame in (("CLOSED", rank), ("LEFT", 1 - rank)), blame  # whichever was first
     horon.init()
     assert horon.allreduce(1.0, op=horon.Sum) == horon.size()
     return texts

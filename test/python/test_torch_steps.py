@@ -241,6 +241,22 @@ def test_two_optimizers_need_names_of_their_own(run_ranks):
     run_ranks(2, rank_two_networks)
 
 
+def rank_shapes_differ():
+    hvd.init()
+    weight = nn.Parameter(torch.ones(2 + hvd.rank()))
+    optimizer = distributed([("w", weight)])
+    with pytest.raises(hvd.HoronInternalError) as caught:
+        weight.sum().backward()
+        optimizer.step()
+    assert caught.value.cause == "DESCRIPTION" and caught.value.name == "allreduce.w"
+    assert (caught.value.rank, caught.value.other_rank) == (0, 1)
+    assert "sparse" not in str(caught.value)  # that would explain another mismatch
+
+
+def test_a_mismatch_is_explained_by_its_cause(run_ranks):
+    run_ranks(2, rank_shapes_differ)
+
+
 def rank_sparse_here_dense_there():
     """In the first step only rank 1 uses the table; rank 0 cannot know that it is sparse."""
     hvd.init()
