@@ -76,6 +76,7 @@ static horon_status_t small_met(struct horon_channel *channel, struct horon_erro
         reduce_small_to_outputs(channel);
         return HORON_OK;
     }
+    assert(horon_channel_has_met(channel));
     if (channel->team->local_rank != 0) {
         horon_phase_move(channel, HORON_PHASE_PUBLISH);
         return HORON_IN_PROGRESS;
@@ -138,6 +139,7 @@ static horon_status_t reduce(struct horon_channel *channel, uint64_t chunk,
     horon_walk_begin(&ours, channel, chunk, HORON_WALK_OURS, &state->reduce_at);
     for (uint64_t count; (count = horon_walk_run(channel, &ours)) > 0;
          horon_walk_use(channel, &ours, count)) {
+        assert(reduction->inputs && count <= channel->pipeline.chunk_count);
         horon_reduction_set_inputs(reduction, channel, &ours);
         reduction->outputs[0] = horon_walk_own(channel, &ours);
         horon_reduction_run(reduction, channel, 1, count, &reduction->partial);
@@ -233,6 +235,7 @@ static horon_status_t entered(struct horon_channel *channel, struct horon_error 
     const struct horon_pipeline_ops *ops = &between_hosts;
     if (state->small)
         return horon_phase_meet(channel, HORON_MEET_ALL);
+    assert(channel->count > 0); /* nothing is small */
     if (channel->team->host_count == 1) {
         chunk_bytes /= channel->host->crowded ? CROWDED_CHUNK_PART : CHUNK_PART;
         ops = &horon_allreduce_woven;

@@ -89,6 +89,9 @@ horon_status_t horon_channel_create(const struct horon_channel_options *options,
     struct horon_channel *channel = horon_zalloc(1, sizeof *channel);
     if (!channel)
         return HORON_ERR_MEMORY;
+    assert(team->local_rank < team->local_size);
+    assert(team->local_size <= team->segments);
+    assert(host->shape.local_size == team->local_size);
     channel->options = *options;
     channel->team = team;
     channel->host = host;
@@ -142,6 +145,7 @@ void horon_channel_destroy(struct horon_channel *channel)
 
 void horon_channel_begin(struct horon_channel *channel, const struct horon_operation *op)
 {
+    assert(channel->phase == HORON_PHASE_IDLE);
     channel->op = op;
     channel->count = op->count;
     channel->element_bytes = horon_dtype_bytes((horon_dtype_t)op->agreed.dtype);
@@ -192,6 +196,8 @@ horon_status_t horon_channel_advance(struct horon_channel *channel, bool *moved_
 {
     const horon_status_t status = horon_phase_advance(channel, moved_out, error);
     if (status == HORON_OK) {
+        assert(horon_channel_has_met(channel) ||
+               horon_verb_is_rooted(horon_verb_of(&channel->op->agreed)));
         horon_phase_move(channel, HORON_PHASE_IDLE);
         channel->ended++;
         *moved_out = true;

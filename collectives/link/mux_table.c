@@ -8,6 +8,7 @@
 
 #include "alloc.h"
 
+#include <assert.h>
 #include <string.h>
 
 size_t horon_mux_bucket_of(uint32_t channel, uint64_t sequence)
@@ -48,6 +49,7 @@ static void insert_transfer(struct horon_transfer **buckets, struct horon_transf
 {
     struct horon_transfer **bucket =
         &buckets[horon_mux_bucket_of(transfer->id.channel, transfer->id.sequence)];
+    assert(!find_transfer(buckets, &transfer->id)); /* one of each id is in flight */
     transfer->next = *bucket;
     *bucket = transfer;
 }
@@ -56,6 +58,7 @@ static void insert_record(struct horon_mux_record **buckets, struct horon_mux_re
 {
     struct horon_mux_record **bucket =
         &buckets[horon_mux_bucket_of(record->id.channel, record->id.sequence)];
+    assert(!find_record(buckets, &record->id));
     record->next = *bucket;
     *bucket = record;
 }
@@ -64,8 +67,9 @@ static void remove_transfer(struct horon_transfer **buckets, const struct horon_
 {
     struct horon_transfer **link =
         &buckets[horon_mux_bucket_of(transfer->id.channel, transfer->id.sequence)];
-    while (*link != transfer)
+    while (*link && *link != transfer)
         link = &(*link)->next;
+    assert(*link); /* it was inserted, and once */
     *link = transfer->next;
 }
 
@@ -73,8 +77,9 @@ static void remove_record(struct horon_mux_record **buckets, const struct horon_
 {
     struct horon_mux_record **link =
         &buckets[horon_mux_bucket_of(record->id.channel, record->id.sequence)];
-    while (*link != record)
+    while (*link && *link != record)
         link = &(*link)->next;
+    assert(*link);
     *link = record->next;
 }
 
@@ -194,6 +199,7 @@ struct horon_mux_record *horon_mux_record_take(struct horon_mux_table *table, si
         link = &(*link)->next;
     struct horon_mux_record *record = *link;
     size_t capacity = bytes > 256 ? bytes : 256;
+    assert((table->spare_count == 0) == (table->spare == NULL));
     if (record) {
         *link = record->next;
         table->spare_count--;
@@ -277,6 +283,7 @@ void horon_mux_queue_init(struct horon_mux_queue *queue)
 
 void horon_mux_queue_push(struct horon_mux_queue *queue, struct horon_transfer *transfer)
 {
+    assert(!*queue->last);
     transfer->queued_next = NULL;
     *queue->last = transfer;
     queue->last = &transfer->queued_next;

@@ -14,6 +14,7 @@
 #include "alloc.h"
 #include "clock.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sockios.h>
@@ -54,6 +55,7 @@ static horon_status_t tcp_send(struct horon_link *link, const struct iovec *vect
                                size_t *sent_bytes_out, struct horon_error *error)
 {
     struct tcp_link *tcp = (struct tcp_link *)link;
+    assert(count > 0 && count <= HORON_LINK_VECTOR_MAX);
     /* sendmsg() writes to no iovec; the cast is for its prototype alone */
     const struct msghdr message = {.msg_iov = (struct iovec *)vector, .msg_iovlen = (size_t)count};
     ssize_t sent;
@@ -64,6 +66,7 @@ static horon_status_t tcp_send(struct horon_link *link, const struct iovec *vect
     if (tcp->full)
         tcp->came &= ~HORON_LINK_WRITE;
     if (sent > 0) {
+        assert((size_t)sent <= horon_link_vector_bytes(vector, count));
         *sent_bytes_out = (size_t)sent;
         return HORON_OK;
     }
@@ -76,6 +79,8 @@ static horon_status_t tcp_recv(struct horon_link *link, const struct iovec *vect
                                size_t *got_bytes_out, struct horon_error *error)
 {
     struct tcp_link *tcp = (struct tcp_link *)link;
+    assert(count > 0 && count <= HORON_LINK_VECTOR_MAX);
+    assert(horon_link_vector_bytes(vector, count) > 0); /* or no bytes would mean the end */
     struct msghdr message = {.msg_iov = (struct iovec *)vector, .msg_iovlen = (size_t)count};
     ssize_t got;
     do
@@ -131,6 +136,7 @@ static bool tcp_ready(const struct horon_link *link)
 static void tcp_found(struct horon_link *link, unsigned events)
 {
     struct tcp_link *tcp = (struct tcp_link *)link;
+    assert(!(events & ~(HORON_LINK_READ | HORON_LINK_WRITE | HORON_LINK_END)));
     tcp->watched = true;
     tcp->came |= events;
 }

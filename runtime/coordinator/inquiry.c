@@ -23,6 +23,8 @@ struct coord_inquiry {
 static struct coord_inquiry *open_inquiry(struct horon_coordinator *c, uint32_t index)
 {
     struct coord_cold *cold = &c->cold[index];
+    assert(index < c->entry_used);
+    assert(c->entries[index].asked_about == (cold->inquiry != NULL));
     if (!cold->inquiry)
         cold->inquiry = horon_zalloc(1, sizeof *cold->inquiry + c->words * sizeof(uint64_t));
     if (cold->inquiry) {
@@ -108,6 +110,8 @@ static struct coord_answer own_answer(const struct horon_coordinator *c,
 static bool is_news(struct coord_inquiry *inquiry, const struct coord_answer *answer)
 {
     uint32_t place = 0;
+    assert(inquiry->awaited_count <= AWAITED_MAX);
+    assert(answer->state < COORD_ANSWER_STATE_COUNT);
     while (place < inquiry->awaited_count && inquiry->awaited[place].rank < answer->rank)
         place++;
     struct coord_answer *at = &inquiry->awaited[place];
@@ -140,6 +144,8 @@ static horon_status_t pass_on(struct horon_coordinator *c, uint32_t index,
 {
     struct coord_inquiry *inquiry = c->cold[index].inquiry;
     const char *name = c->cold[index].name;
+    assert(answer->rank >= 0 && answer->rank < c->size);
+    assert(from_seat < c->seat_count || from_seat == FROM_NOBODY);
     if (!inquiry || !is_news(inquiry, answer))
         return HORON_OK;
     horon_status_t status = HORON_OK;
@@ -204,6 +210,7 @@ horon_status_t horon_coord_asked_by_child(struct horon_coordinator *c, uint32_t 
                                           const char *name)
 {
     uint32_t index = find(c, name);
+    assert(seat > 0 && seat < c->seat_count);
     if (index == COORD_NONE || !horon_coord_seat_has(c, index, seat))
         return HORON_OK; /* crossed the batch that has it */
     struct coord_inquiry *inquiry = c->cold[index].inquiry;
@@ -228,6 +235,7 @@ horon_status_t horon_coord_asked_by_child(struct horon_coordinator *c, uint32_t 
 horon_status_t horon_coord_asked_by_parent(struct horon_coordinator *c, const char *name)
 {
     uint32_t index = find(c, name);
+    assert(c->parent >= 0);
     const bool idle = index == COORD_NONE || c->entries[index].state == COORD_IDLE;
     if (idle) { /* and so it is with all below */
         const struct coord_answer own = own_answer(c, COORD_LACKS);

@@ -25,6 +25,7 @@ static horon_status_t send_run(struct horon_coordinator *c, struct run *run)
         run->open = c->up.open;
         run->next_id = 0;
     }
+    assert(run->count <= c->slot_capacity - run->first);
     horon_write_u8(&out, COORD_UP_READY);
     horon_coord_write_id(&out, &run->next_id, run->first);
     horon_write_varint(&out, run->count);
@@ -77,15 +78,18 @@ static horon_status_t send_recalls(struct horon_coordinator *c)
 horon_status_t horon_coord_report(struct horon_coordinator *c)
 {
     /* A message begun before (inquiry.c) may tell of fewer batches than gave today's ids. */
+    assert(c->parent >= 0);
     horon_coord_outbox_seal(&c->up);
     horon_status_t status = send_recalls(c);
     struct run run = {.open = SIZE_MAX};
     for (uint32_t i = 0; i < c->whole_count && !status; i++) {
         uint32_t index = c->whole[i];
         struct coord_entry *entry = &c->entries[index];
+        assert(entry->queued);
         entry->queued = false;
         if (entry->state != COORD_WHOLE)
             continue; /* taken back meanwhile */
+        assert(entry->missing == 0);
         horon_coord_reported(c, index);
         if (!entry->failed && entry->as_agreed && entry->id != COORD_NONE) {
             if (run.count && entry->id == run.first + run.count) {
@@ -218,6 +222,7 @@ static horon_status_t receive_inquiry(struct horon_coordinator *c, uint32_t seat
 horon_status_t horon_coord_receive_report(struct horon_coordinator *c, uint32_t seat,
                                           struct horon_reader *in, struct horon_error *error)
 {
+    assert(seat > 0 && seat < c->seat_count); /* 0 is this rank itself */
     if (horon_read_u8(in) != COORD_TAG_UP)
         return refuse(c, seat, error, "not a report");
     uint64_t seen = horon_read_varint(in);

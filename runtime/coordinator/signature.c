@@ -37,6 +37,7 @@ static uint8_t wire_flags(const struct horon_signature *signature)
 
 void horon_coord_signature_write(struct horon_writer *out, const struct horon_signature *signature)
 {
+    assert(horon_signature_is_valid(signature));
     uint8_t flags = wire_flags(signature);
     horon_write_u8(out, flags);
     horon_write_u8(out, signature->verb);
