@@ -294,10 +294,11 @@ static horon_status_t end_control(struct horon_mux *mux, const uint8_t *bytes)
         mux->options.on_control(mux->options.arg, mux->options.peer, record ? record->data : bytes,
                                 rx->frame.body_bytes, &error);
     horon_mux_record_release(&mux->table, record);
-    if (status)
+    if (status && !mux->failure.status) { /* else what it posted or forgot has failed before */
         mux->failure = error;
-    mux->failure.status = status;
-    return status;
+        mux->failure.status = status;
+    }
+    return mux->failure.status;
 }
 
 static void end_data(struct horon_mux *mux)

@@ -27,6 +27,8 @@ struct duo {
     bool failed; /* something said that memory ended */
     int heard;
     uint64_t sequence;
+    horon_status_t (*hears)(void *arg, int peer, const void *bytes, size_t byte_count,
+                            struct horon_error *error); /* instead of hear(); or NULL */
 };
 
 static horon_status_t hear(void *arg, int peer, const void *bytes, size_t byte_count,
@@ -52,7 +54,7 @@ static bool duo_open(struct duo *duo)
                                               .eager_total_bytes = 900,
                                               .control_bytes_max = CONTROL_BYTES,
                                               .peer_name = "the other",
-                                              .on_control = hear,
+                                              .on_control = duo->hears ? duo->hears : hear,
                                               .arg = duo};
     for (int i = 0; i < 2; i++) {
         duo->ring[i] = aligned_alloc(64, (horon_ring_bytes(RING_BYTES) + 63) & ~63ul);
@@ -197,6 +199,35 @@ static void test_torture_links_no_memory_from_each_allocation_on(void **state)
     torture(1);
 }
 
+static horon_status_t forget_without_memory(void *arg, int peer, const void *bytes,
+                                            size_t byte_count, struct horon_error *error)
+{
+    struct duo *duo = arg;
+    (void)peer, (void)bytes, (void)byte_count, (void)error;
+    alloc_fail_at(1, 1);
+    horon_mux_forget(duo->side[1].mux[0], 0, 1); /* which notes it, and so needs memory */
+    alloc_fail_at(0, 0);
+    return HORON_OK;
+}
+
+/* What fails while a message is heard is not forgotten because the message itself was fine. */
+static void test_torture_links_a_failure_inside_a_message_stays(void **state)
+{
+    (void)state;
+    struct duo *duo = calloc(1, sizeof *duo);
+    struct horon_error error = {0};
+    bool moved = false;
+    alloc_fail_at(0, 0);
+    duo->hears = forget_without_memory;
+    assert_true(duo_open(duo));
+    assert_int_equal(horon_mux_post_control(duo->side[0].mux[1], "forget", 6), HORON_OK);
+    assert_int_equal(horon_mux_progress(duo->side[0].mux[1], &moved, &error), HORON_OK);
+    assert_int_equal(horon_mux_progress(duo->side[1].mux[0], &moved, &error), HORON_ERR_MEMORY);
+    assert_non_null(strstr(error.text, "no memory to end an operation"));
+    duo_close(duo);
+    free(duo);
+}
+
 static void test_torture_links_once_warm_they_allocate_nothing(void **state)
 {
     (void)state;
@@ -221,6 +252,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_torture_links_each_allocation_fails_once),
         cmocka_unit_test(test_torture_links_no_memory_from_each_allocation_on),
+        cmocka_unit_test(test_torture_links_a_failure_inside_a_message_stays),
         cmocka_unit_test(test_torture_links_once_warm_they_allocate_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
