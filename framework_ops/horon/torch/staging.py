@@ -134,17 +134,18 @@ class _Tensor(Staged):
 
 class _TorchVerbs(Verbs):
     def begin(self, team, verb, name, tensor, in_place, *numbers):
-        """The quick way for a plain tensor in place: one call, and nothing is staged."""
+        """The quick way for a tensor that the extension takes as it is: nothing is staged."""
         if (
-            in_place
-            and _HAS_EXCHANGE
+            _HAS_EXCHANGE
             and type(tensor) in _PLAIN_TYPES
-            and not (tensor.is_neg() or tensor.is_conj())
+            and not (verb.gathers or tensor.is_neg() or tensor.is_conj())
         ):
-            request = team.submit_plain(verb.code, name, tensor, tensor, *numbers)
+            output = tensor if in_place else torch.empty_like(tensor)
+            request = team.submit_plain(verb.code, name, tensor, output, *numbers)
             if request is not None:
-                increment_version(tensor)
-                return Handle(team, None, None, [request], tensor)
+                if in_place:
+                    increment_version(tensor)
+                return Handle(team, None, None, [request], output)
         return super().begin(team, verb, name, tensor, in_place, *numbers)
 
 
