@@ -4,6 +4,7 @@
 import contextlib
 import os
 import re
+import runpy
 import shutil
 import signal
 import subprocess
@@ -37,15 +38,13 @@ print("mean {} {} and {}".format(*mean.tolist(), total.item()))
 """
 
 
-def start(command, cores=None, **variables):
-    """cores: those that the command may use; threads of torch's that share one do not spin."""
+def start(command, limit=LIMIT_SECONDS, **variables):
     done = subprocess.run(
         command,
         env={**clean_environment(), **variables},
         capture_output=True,
         text=True,
-        timeout=LIMIT_SECONDS if cores is None else 4 * LIMIT_SECONDS,
-        preexec_fn=cores and (lambda: os.sched_setaffinity(0, cores)),
+        timeout=limit,
         check=False,
     )
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
@@ -127,21 +126,28 @@ def accuracy(out):
     return float(re.search(r"test accuracy ([\d.]+) %", out).group(1))
 
 
-def one_core():
-    return {min(os.sched_getaffinity(0))}
+def rank_example(*arguments):
+    """All ranks share one core: threads of torch's that share one do not spin."""
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    sys.argv = [str(EXAMPLE), *arguments]
+    runpy.run_path(str(EXAMPLE), run_name="__main__")
 
 
-def test_example_alone():
+def output_of_example(start_ranks, n, *arguments):
+    """As of `horonrun -np n`, in ranks that need not import torch anew."""
     pytest.importorskip("torch")
-    pytest.importorskip("sklearn")
-    assert accuracy(start([sys.executable, str(EXAMPLE)], one_core())) > 95
+    pytest.importorskip("sklearn.datasets")
+    ranks = start_ranks(n, rank_example, *arguments)
+    ranks.results(4 * LIMIT_SECONDS)
+    return ranks.logs()
 
 
-def test_example_on_two_ranks_equals_one_process(horonrun):
-    pytest.importorskip("torch")
-    pytest.importorskip("sklearn")
-    command = [horonrun, "-np", "2", sys.executable, str(EXAMPLE), "--epochs", "8"]
-    out = start(command, one_core())
+def test_example_learns(start_ranks):
+    assert accuracy(output_of_example(start_ranks, 1)) > 95
+
+
+def test_example_on_two_ranks_equals_one_process(start_ranks):
+    out = output_of_example(start_ranks, 2, "--epochs", "8")
     assert accuracy(out) > 80
     away = float(re.search(r"differ by at most ([\d.e+-]+)", out).group(1))
     assert away < 1e-2
@@ -155,8 +161,10 @@ def test_ranks_of_the_example_share_the_cores(horonrun, n):
     pytest.importorskip("sklearn")
     cores = len(os.sched_getaffinity(0))
     share = max(1, cores // n)
-    command = [horonrun, "-np", str(n), sys.executable, str(EXAMPLE), "--epochs", "1"]
-    out = start(command, os.sched_getaffinity(0))
+    launcher = [horonrun, "-np", str(n)] if n > 1 else []
+    command = [*launcher, sys.executable, str(EXAMPLE), "--epochs", "1"]
+    out = start(command, 4 * LIMIT_SECONDS)
+    assert "test accuracy" in out
     assert re.search(
         rf"{n} ranks? on 1 host, torch with {share} threads? a rank of {cores} cor", out
     )

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from conftest import LIMIT_SECONDS, clean_environment
-from test_launch import EXAMPLE, one_core, start
+from test_launch import EXAMPLE, output_of_example
 
 pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -61,8 +61,8 @@ def refusal(example, directory):
     return text.replace(f"{directory}/", "").replace(str(directory), "DIR").splitlines()[0]
 
 
-def test_idx_files_are_trained_on(horonrun, digits):
-    out = start([horonrun, "-np", "2", sys.executable, EXAMPLE, *ARGUMENTS, digits], one_core())
+def test_idx_files_are_trained_on(start_ranks, digits):
+    out = output_of_example(start_ranks, 2, *ARGUMENTS, str(digits))
     assert "67 images to train on, 31 to test with" in out
     assert "test accuracy" in out and "step    2/2" in out, out
 
