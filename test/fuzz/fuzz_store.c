@@ -103,7 +103,7 @@ static void play_server(const uint8_t *data, size_t bytes)
     struct member members[RANKS] = {0};
     const struct horon_store_core_options options = {.size = RANKS, .send = keep};
     struct horon_store_core *core = horon_store_core_create(&options);
-    const struct horon_error why = {HORON_ERR_PEER_LOST, "the launcher says so"};
+    const struct horon_error why = {.status = HORON_ERR_PEER_LOST, .text = "the launcher says so"};
     assert(core);
     for (int step = 0; step < STEPS_MAX && bytes >= 3; step++) {
         const int rank = data[0] % RANKS;
