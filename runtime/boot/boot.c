@@ -8,6 +8,7 @@
 
 #include "alloc.h"
 #include "boot/host/memory.h"
+#include "boot/identity/joined.h"
 #include "boot/identity/key.h"
 #include "boot/identity/user_key.h"
 #include "clock.h"
@@ -100,6 +101,8 @@ static horon_status_t prepare(struct horon_joining *j, int rank, int size,
 {
     horon_status_t status =
         horon_identity_find(&j->id, rank, size, j->config->store, horon_environment, NULL, error);
+    if (status == HORON_OK && j->id.size > 1)
+        status = horon_joined_before(&j->id, error);
     if (status == HORON_OK)
         status = horon_pump_init(&j->boot->pump, error);
     j->boot->pump.fds = j->listeners.noted = &j->boot->fds;
@@ -211,9 +214,21 @@ static horon_status_t join(struct horon_joining *j, int rank, int size, struct h
     return status;
 }
 
+static void end_well(struct horon_joining *j)
+{
+    struct horon_fds *fds = &j->boot->fds;
+    if (j->id.size > 1) {
+        horon_fds_hold(fds);
+        j->boot->joined = horon_fds_note(fds, horon_joined_say(&j->id));
+        horon_fds_release(fds);
+    }
+    horon_report_joined(j);
+}
+
 void horon_boot_init(struct horon_boot *boot)
 {
-    *boot = (struct horon_boot){.control.fd = -1, .pump = {.epoll_fd = -1, .timer_fd = -1}};
+    *boot = (struct horon_boot){
+        .control.fd = -1, .joined = -1, .pump = {.epoll_fd = -1, .timer_fd = -1}};
 }
 
 horon_status_t horon_boot(struct horon_boot *boot, int rank, int size,
@@ -237,7 +252,7 @@ horon_status_t horon_boot(struct horon_boot *boot, int rank, int size,
     j->tick = (struct horon_timer){.due = tick_due, .arg = j};
     horon_status_t status = join(j, rank, size, &why);
     if (status == HORON_OK)
-        horon_report_joined(j);
+        end_well(j);
     joining_deinit(j, status == HORON_OK);
     if (status == HORON_OK)
         return HORON_OK;
@@ -257,6 +272,7 @@ static void close_fd(int *fd)
 static void close_all(struct horon_boot *boot)
 {
     const struct horon_topology *topology = &boot->topology;
+    close_fd(&boot->joined);
     close_fd(&boot->pump.epoll_fd);
     close_fd(&boot->pump.timer_fd);
     for (int r = 0; boot->socket_of && r < topology->size; r++)

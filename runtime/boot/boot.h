@@ -70,6 +70,7 @@ struct horon_boot {
     struct horon_links *links;
     struct horon_pump pump;     /* of the links; its descriptors are -1 if there are none */
     struct horon_auth_key *key; /* likewise; in memory for secrets */
+    int joined;                 /* says to programs that this process starts that it has, or -1 */
     struct horon_fds fds;       /* all sockets, of the links to come, too */
     bool settled;               /* the rest of it does not change any more */
 };

@@ -68,4 +68,15 @@ def test_mpirun_rank_that_fails_ends_the_job():
     assert status != 0, (out, err)
 
 
+def test_mpirun_program_that_a_rank_starts_does_not_wait_in_its_place():
+    """It inherits the rank's variables; once it waited for ranks that had joined already."""
+    words = (COUNT, "1", f"{SUM_ONCE} {COUNT} 1")
+    with mpirun(2, *words, HORON_START_TIMEOUT="1h") as job:
+        status, out, err = job.end()
+    assert status != 0, (out, err)
+    told = r"rank (\d) has joined already: process \d+, which started this program"
+    assert re.search(told, err), err
+    assert "inherits Open MPI's variables" in err, err
+
+
 tap.run(dict(vars()))
