@@ -5,6 +5,7 @@
  * operation at a time; test_world_fusion.c has many.
  */
 #undef NDEBUG
+#include "collectives/wrapped_link.h"
 #include "world/world.h"
 
 #include <assert.h>
@@ -358,6 +359,29 @@ static void test_barrier_without_last_rank_does_not_end(void **state)
     for_all_worlds(barriers);
 }
 
+/* Every link of the world enciphers and reframes what goes through it, control messages too; no
+ * room of a ring or a wrapper is a whole frame. */
+static void test_every_verb_over_wrapped_links_gives_the_same(void **state)
+{
+    static const struct {
+        int hosts[4], count;
+    } wrapped[] = {{{1, 1}, 2}, {{3, 1, 2}, 3}, {{2, 2, 2, 1}, 4}};
+    (void)state;
+    for (size_t l = 0; l < sizeof wrapped / sizeof wrapped[0]; l++) {
+        struct world *world =
+            world_create_bare(wrapped[l].hosts, wrapped[l].count, settings[l % SETTINGS], 80 + l);
+        struct horon_error error = {0};
+        world->wrap = wrapped_link_create;
+        for (int rank = 0; rank < world->size; rank++)
+            assert_int_equal(world_make_engine(world, rank, &error), HORON_OK);
+        allreduces(world);
+        broadcasts(world);
+        allgathers(world);
+        barriers(world);
+        world_destroy(world);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -366,6 +390,7 @@ int main(void)
         cmocka_unit_test(test_broadcast_in_any_world_reaches_all),
         cmocka_unit_test(test_allgather_with_unequal_rows_joins_in_rank_order),
         cmocka_unit_test(test_allgather_from_many_ranks_fits_any_slot),
+        cmocka_unit_test(test_every_verb_over_wrapped_links_gives_the_same),
         cmocka_unit_test(test_barrier_without_last_rank_does_not_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

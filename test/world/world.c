@@ -206,6 +206,13 @@ static horon_status_t make_link(struct world *world, int rank, int peer, struct 
     return HORON_OK;
 }
 
+static void wrap_links(const struct world *world, struct horon_link **links)
+{
+    for (int peer = 0; world->wrap && peer < world->size; peer++)
+        if (links[peer])
+            links[peer] = world->wrap(links[peer]);
+}
+
 static horon_status_t make_arenas(void *arg, struct horon_engine_team *team,
                                   struct horon_error *error)
 {
@@ -220,6 +227,7 @@ horon_status_t world_make_engine(struct world *world, int rank, struct horon_err
     for (int peer = 0; peer < world->size && status == HORON_OK; peer++)
         if (peer != rank)
             status = make_link(world, rank, peer, &links[peer]);
+    wrap_links(world, links);
     struct horon_engine_options options = {
         .config = &world->config,
         .topology = &world->ranks[rank].topology,

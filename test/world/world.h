@@ -39,6 +39,8 @@ struct world {
     /* [backend_count] set between world_create_bare() and world_make_engine(); NULL: the build's */
     const struct horon_backend *const *backends;
     size_t backend_count;
+    /* likewise: puts each link into another; NULL: they stay as they are */
+    struct horon_link *(*wrap)(struct horon_link *inside);
     uint64_t now_ns;
     struct world_team *teams; /* teams.h */
     horon_status_t (*make_arenas)(struct world *world, struct horon_engine_team *team,
