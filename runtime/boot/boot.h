@@ -68,11 +68,11 @@ struct horon_boot {
     /* NULL, or, if there are several hosts, connections to any rank at any time: the caller gives
      * them a user and turns the pump whenever its descriptor is readable */
     struct horon_links *links;
-    struct horon_pump pump;     /* of the links; its descriptors are -1 if there are none */
-    struct horon_auth_key *key; /* likewise; in memory for secrets */
-    int joined;                 /* says to programs that this process starts that it has, or -1 */
-    struct horon_fds fds;       /* all sockets, of the links to come, too */
-    bool settled;               /* the rest of it does not change any more */
+    struct horon_pump pump;    /* of the links; its descriptors are -1 if there are none */
+    struct horon_job_key *key; /* likewise; in memory for secrets */
+    int joined;                /* says to programs that this process starts that it has, or -1 */
+    struct horon_fds fds;      /* all sockets, of the links to come, too */
+    bool settled;              /* the rest of it does not change any more */
 };
 
 /** Nothing, as horon_boot() wants it and horon_boot_deinit() leaves it: a child may close it. */

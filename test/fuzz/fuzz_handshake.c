@@ -36,33 +36,33 @@ static const uint8_t their_share[HORON_POINT_BYTES] = {
 
 /* Puts what only computing gives where the script has room for it: a share that is a point, and the
  * right proof. */
-static void mend(const struct horon_auth *auth, uint8_t *piece, size_t bytes)
+static void mend(const struct horon_handshake *handshake, uint8_t *piece, size_t bytes)
 {
     const enum horon_side theirs =
-        auth->side == HORON_SIDE_ACCEPTOR ? HORON_SIDE_CONNECTOR : HORON_SIDE_ACCEPTOR;
-    if (auth->state == HORON_AUTH_READ_PROOF && bytes == HORON_PROOF_BYTES)
-        memcpy(piece, auth->proof[theirs], HORON_PROOF_BYTES);
-    if (auth->state == HORON_AUTH_READ_HELLO && bytes >= SHARE_AT + HORON_POINT_BYTES)
+        handshake->side == HORON_SIDE_ACCEPTOR ? HORON_SIDE_CONNECTOR : HORON_SIDE_ACCEPTOR;
+    if (handshake->state == HORON_HANDSHAKE_READ_PROOF && bytes == HORON_PROOF_BYTES)
+        memcpy(piece, handshake->proof[theirs], HORON_PROOF_BYTES);
+    if (handshake->state == HORON_HANDSHAKE_READ_HELLO && bytes >= SHARE_AT + HORON_POINT_BYTES)
         memcpy(piece + SHARE_AT, their_share, HORON_POINT_BYTES);
 }
 
-static void drain(struct horon_auth *auth, size_t chunk)
+static void drain(struct horon_handshake *handshake, size_t chunk)
 {
     size_t bytes;
     const uint8_t *out;
-    while ((out = horon_auth_out(auth, &bytes))) {
+    while ((out = horon_handshake_out(handshake, &bytes))) {
         volatile uint8_t last = out[bytes - 1]; /* the sanitizer sees a view that is too long */
         (void)last;
-        horon_auth_sent(auth, bytes < chunk ? bytes : chunk);
+        horon_handshake_sent(handshake, bytes < chunk ? bytes : chunk);
     }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    static struct horon_auth_key key; /* made once: it takes long */
-    struct horon_auth auth;
+    static struct horon_job_key key; /* made once: it takes long */
+    struct horon_handshake handshake;
     struct horon_error error = {0};
-    const uint8_t random[HORON_AUTH_RANDOM_BYTES] = {3, [79] = 5};
+    const uint8_t random[HORON_HANDSHAKE_RANDOM_BYTES] = {3, [79] = 5};
     if (bytes < 2)
         return 0;
     const enum horon_side side = data[0] & 1 ? HORON_SIDE_ACCEPTOR : HORON_SIDE_CONNECTOR;
@@ -71,11 +71,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     data += 2;
     bytes -= 2;
     if (!key.given)
-        assert(horon_auth_key_init(&key, "secret", 6, &error) == HORON_OK);
-    assert(horon_auth_init(&auth, side, &key, &hello, random) == HORON_OK);
+        assert(horon_job_key_from_text(&key, "secret", 6, &error) == HORON_OK);
+    assert(horon_handshake_init(&handshake, side, &key, &hello, random) == HORON_OK);
     horon_status_t status = HORON_AGAIN;
     while (bytes && status == HORON_AGAIN) {
-        const size_t want = horon_auth_want(&auth);
+        const size_t want = horon_handshake_want(&handshake);
         assert(want > 0 && want <= HORON_HELLO_BYTES_MAX);
         size_t part = bytes < want ? bytes : want;
         part = part < chunk || knows_key ? part : chunk;
@@ -83,23 +83,23 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         assert(piece);
         memcpy(piece, data, part);
         if (knows_key)
-            mend(&auth, piece, part);
-        status = horon_auth_feed(&auth, piece, part);
+            mend(&handshake, piece, part);
+        status = horon_handshake_feed(&handshake, piece, part);
         free(piece);
         data += part;
         bytes -= part;
         if (drains)
-            drain(&auth, chunk);
+            drain(&handshake, chunk);
     }
-    assert(status == HORON_AGAIN || horon_auth_want(&auth) == 0);
+    assert(status == HORON_AGAIN || horon_handshake_want(&handshake) == 0);
     assert(status != HORON_OK || knows_key);
-    assert(status >= 0 || auth.error.text[0]);
+    assert(status >= 0 || handshake.error.text[0]);
     if (status == HORON_OK) {
-        const struct horon_proven proven = horon_auth_take(&auth, 0);
+        const struct horon_proven proven = horon_handshake_take(&handshake, 0);
         assert(memcmp(proven.send_secret, proven.receive_secret, HORON_SECRET_BYTES) != 0);
     }
     if (status == HORON_OK)
-        horon_hello_check(&hello, &auth.theirs, &error);
-    drain(&auth, chunk);
+        horon_hello_check(&hello, &handshake.theirs, &error);
+    drain(&handshake, chunk);
     return 0;
 }

@@ -19,7 +19,7 @@ struct horonrun_store {
     struct ev_loop *loop;
     struct ev_io io;
     struct horon_store_server *server;
-    struct horon_auth_key key;
+    struct horon_job_key key;
     struct horon_log log;
     void (*warn)(void *arg, const char *text);
     void *warn_arg;

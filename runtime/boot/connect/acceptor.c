@@ -51,7 +51,7 @@ struct horon_acceptor {
     bool told;          /* that they are wanting */
     struct horon_refusals refusals;
     int listener_count;
-    struct listener listeners[HORON_GREET_LISTENERS_MAX];
+    struct listener listeners[HORON_LISTENERS_MAX];
 };
 
 static void schedule(struct horon_acceptor *acceptor)
@@ -126,14 +126,15 @@ void horon_acceptor_explain(const struct horon_acceptor *acceptor, char *text, s
 static void refuse(struct guest *guest, struct horon_error *error)
 {
     struct horon_acceptor *acceptor = guest->acceptor;
-    const struct horon_auth *auth = &guest->prover.auth;
-    const bool proven = auth->state == HORON_AUTH_READ_CONFIRM;
+    const struct horon_handshake *handshake = &guest->prover.handshake;
+    const bool proven = handshake->state == HORON_HANDSHAKE_READ_CONFIRM;
     const bool gone = error->status == HORON_ERR_CLOSED || error->status == HORON_ERR_SYSTEM;
-    const int rank = auth->theirs.protocol_max ? auth->theirs.rank : HORON_REFUSALS_NOBODY;
+    const int rank =
+        handshake->theirs.protocol_max ? handshake->theirs.rank : HORON_REFUSALS_NOBODY;
     char from[HORON_ADDRESS_TEXT_BYTES];
     name_peer(guest->prover.watch.fd, &guest->from, from);
-    if (!gone ||
-        (proven && horon_hello_check(&acceptor->options.hello, &auth->theirs, error) != HORON_OK))
+    if (!gone || (proven && horon_hello_check(&acceptor->options.hello, &handshake->theirs,
+                                              error) != HORON_OK))
         note(acceptor, rank, proven, from, error->text);
     dismiss(guest);
 }

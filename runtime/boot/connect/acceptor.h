@@ -9,18 +9,18 @@
 #include "log.h"
 
 /** Sockets that one acceptor listens on at most. */
-#define HORON_GREET_LISTENERS_MAX HORON_ADDRESSES_MAX
+#define HORON_LISTENERS_MAX HORON_ADDRESSES_MAX
 
 struct horon_acceptor;
 
 struct horon_acceptor_options {
     struct horon_pump *pump;
-    const struct horon_auth_key *key; /* outlives the acceptor, as does log */
-    struct horon_hello hello;         /* ours */
-    bool loopback_only;               /* others are refused before anything is read */
-    uint64_t patience_ns;             /* how long a guest may take to prove itself */
-    const char *name;                 /* of what is served, for the log; static */
-    const struct horon_log *log;      /* NULL: silent */
+    const struct horon_job_key *key; /* outlives the acceptor, as does log */
+    struct horon_hello hello;        /* ours */
+    bool loopback_only;              /* others are refused before anything is read */
+    uint64_t patience_ns;            /* how long a guest may take to prove itself */
+    const char *name;                /* of what is served, for the log; static */
+    const struct horon_log *log;     /* NULL: silent */
     /** A guest has proven the key, is compatible, and keeps the connection. The callee owns the
      * descriptor (non-blocking, no delay). It may stop or destroy the acceptor. */
     void (*arrived)(void *arg, const struct horon_proven *proven);

@@ -37,7 +37,7 @@ enum telling {
 };
 
 struct attempt {
-    struct horon_dial *dial;
+    struct horon_connector *connector;
     enum attempt_state state;
     struct horon_address address;
     struct horon_prover prover;
@@ -48,8 +48,8 @@ struct attempt {
     struct horon_error error;
 };
 
-struct horon_dial {
-    struct horon_dial_options options;
+struct horon_connector {
+    struct horon_connector_options options;
     struct horon_timer timer;
     uint64_t give_up_ns; /* UINT64_MAX: nobody has refused, or that is borne for ever */
     int count;
@@ -75,50 +75,50 @@ static void tell(struct attempt *attempt, enum telling told, const struct horon_
     attempt->error = *error;
 }
 
-/* Ends everything and tells the owner, who may free the dial: the last thing a caller does. */
-static void finish(struct horon_dial *dial, horon_status_t status,
+/* Ends everything and tells the owner, who may free the connector: the last thing a caller does. */
+static void finish(struct horon_connector *connector, horon_status_t status,
                    const struct horon_proven *proven, const struct horon_error *error)
 {
     const struct horon_error error_copy = error ? *error : (struct horon_error){0};
-    for (int i = 0; i < dial->count; i++) {
-        horon_prover_end(&dial->attempts[i].prover);
-        if (dial->attempts[i].state != ATTEMPT_DEAD)
-            move(&dial->attempts[i], ATTEMPT_DEAD);
+    for (int i = 0; i < connector->count; i++) {
+        horon_prover_end(&connector->attempts[i].prover);
+        if (connector->attempts[i].state != ATTEMPT_DEAD)
+            move(&connector->attempts[i], ATTEMPT_DEAD);
     }
-    horon_pump_untimer(dial->options.pump, &dial->timer);
-    dial->options.done(dial->options.arg, status, proven, &error_copy);
+    horon_pump_untimer(connector->options.pump, &connector->timer);
+    connector->options.done(connector->options.arg, status, proven, &error_copy);
 }
 
 /* @return when @p attempt is to be looked after if nothing comes from its peer */
 static uint64_t due_at(const struct attempt *attempt)
 {
-    const uint64_t silence_ns = attempt->dial->options.silence_ns;
+    const uint64_t silence_ns = attempt->connector->options.silence_ns;
     if (attempt->state == ATTEMPT_IDLE)
         return attempt->start_ns;
     if (attempt->state == ATTEMPT_PROVING && silence_ns &&
-        attempt->prover.auth.state == HORON_AUTH_READ_HEAD)
+        attempt->prover.handshake.state == HORON_HANDSHAKE_READ_HEAD)
         return attempt->start_ns + silence_ns;
     return UINT64_MAX;
 }
 
 /* Wakes at the earliest idle or silent attempt, or to give up. */
-static void schedule(struct horon_dial *dial)
+static void schedule(struct horon_connector *connector)
 {
-    uint64_t earliest = dial->give_up_ns;
-    for (int i = 0; i < dial->count; i++)
-        if (due_at(&dial->attempts[i]) < earliest)
-            earliest = due_at(&dial->attempts[i]);
+    uint64_t earliest = connector->give_up_ns;
+    for (int i = 0; i < connector->count; i++)
+        if (due_at(&connector->attempts[i]) < earliest)
+            earliest = due_at(&connector->attempts[i]);
     if (earliest == UINT64_MAX)
-        horon_pump_untimer(dial->options.pump, &dial->timer);
+        horon_pump_untimer(connector->options.pump, &connector->timer);
     else
-        horon_pump_timer(dial->options.pump, &dial->timer, earliest);
+        horon_pump_timer(connector->options.pump, &connector->timer, earliest);
 }
 
 /* The first address that was not tried yet need not wait longer. */
-static void hurry_next(struct horon_dial *dial, uint64_t now_ns)
+static void hurry_next(struct horon_connector *connector, uint64_t now_ns)
 {
-    for (int i = 0; i < dial->count; i++) {
-        struct attempt *next = &dial->attempts[i];
+    for (int i = 0; i < connector->count; i++) {
+        struct attempt *next = &connector->attempts[i];
         if (next->state == ATTEMPT_IDLE && next->tries == 0) {
             next->start_ns = now_ns < next->start_ns ? now_ns : next->start_ns;
             return;
@@ -126,10 +126,10 @@ static void hurry_next(struct horon_dial *dial, uint64_t now_ns)
     }
 }
 
-static bool all_dead(const struct horon_dial *dial)
+static bool all_dead(const struct horon_connector *connector)
 {
-    for (int i = 0; i < dial->count; i++)
-        if (dial->attempts[i].state != ATTEMPT_DEAD)
+    for (int i = 0; i < connector->count; i++)
+        if (connector->attempts[i].state != ATTEMPT_DEAD)
             return false;
     return true;
 }
@@ -141,11 +141,11 @@ static bool is_refusal(horon_status_t status)
 }
 
 /* A refusal tells more than silence; the first of the worst speaks for all. */
-static horon_status_t worst_status(const struct horon_dial *dial)
+static horon_status_t worst_status(const struct horon_connector *connector)
 {
     horon_status_t status = HORON_ERR_SYSTEM;
-    for (int i = 0; i < dial->count; i++) {
-        horon_status_t one = dial->attempts[i].error.status;
+    for (int i = 0; i < connector->count; i++) {
+        horon_status_t one = connector->attempts[i].error.status;
         if (one == HORON_ERR_AUTH || one == HORON_ERR_CONFIG)
             return one;
         if (is_refusal(one))
@@ -154,22 +154,22 @@ static horon_status_t worst_status(const struct horon_dial *dial)
     return status;
 }
 
-/* Nothing is left to be tried. May free the dial. */
-static void fail(struct horon_dial *dial, horon_status_t status)
+/* Nothing is left to be tried. May free the connector. */
+static void fail(struct horon_connector *connector, horon_status_t status)
 {
     struct horon_error error;
     char text[HORON_ERROR_TEXT_BYTES - 64];
-    horon_dial_describe(dial, text, sizeof text);
+    horon_connector_describe(connector, text, sizeof text);
     horon_error_set(&error, status, "%s", text);
-    finish(dial, status, NULL, &error);
+    finish(connector, status, NULL, &error);
 }
 
-/* One try ended badly. May free the dial. */
+/* One try ended badly. May free the connector. */
 static void attempt_failed(struct attempt *attempt, enum telling told,
                            const struct horon_error *error)
 {
-    struct horon_dial *dial = attempt->dial;
-    const struct horon_dial_options *options = &dial->options;
+    struct horon_connector *connector = attempt->connector;
+    const struct horon_connector_options *options = &connector->options;
     const horon_status_t status = error->status;
     const bool refused = is_refusal(status) && !options->scan;
     const uint64_t now = horon_clock_ns();
@@ -180,32 +180,33 @@ static void attempt_failed(struct attempt *attempt, enum telling told,
     attempt->start_ns = now + ((uint64_t)PAUSE_NS << doublings);
     assert(!options->tries || attempt->tries <= options->tries);
     move(attempt, refused || attempt->tries == options->tries ? ATTEMPT_DEAD : ATTEMPT_IDLE);
-    if ((refused && options->patience_ns == 0) || all_dead(dial)) {
-        fail(dial, refused ? status : worst_status(dial));
+    if ((refused && options->patience_ns == 0) || all_dead(connector)) {
+        fail(connector, refused ? status : worst_status(connector));
         return;
     }
-    if (refused && options->patience_ns != UINT64_MAX && dial->give_up_ns == UINT64_MAX)
-        dial->give_up_ns = now + options->patience_ns;
-    hurry_next(dial, now);
-    schedule(dial);
+    if (refused && options->patience_ns != UINT64_MAX && connector->give_up_ns == UINT64_MAX)
+        connector->give_up_ns = now + options->patience_ns;
+    hurry_next(connector, now);
+    schedule(connector);
 }
 
-/* Carries the handshake on. May free the dial. */
+/* Carries the handshake on. May free the connector. */
 static void prove(struct attempt *attempt)
 {
     struct horon_error error = {0};
-    const struct horon_auth *auth = &attempt->prover.auth;
+    const struct horon_handshake *handshake = &attempt->prover.handshake;
     horon_status_t status = horon_prover_turn(&attempt->prover, &error);
-    if (status == HORON_AGAIN && auth->state != HORON_AUTH_READ_HEAD) {
+    if (status == HORON_AGAIN && handshake->state != HORON_HANDSHAKE_READ_HEAD) {
         horon_error_set(&error, HORON_ERR_TIMEOUT, "it does not go on with the handshake");
         tell(attempt, TELLS_SILENCE, &error);
     } else if (status == HORON_OK) {
         struct horon_proven proven = horon_prover_take(&attempt->prover);
-        finish(attempt->dial, HORON_OK, &proven, NULL);
+        finish(attempt->connector, HORON_OK, &proven, NULL);
         explicit_bzero(&proven, sizeof proven);
     } else if (status != HORON_AGAIN) {
-        const bool known = status == HORON_ERR_AUTH ||
-                           (auth->state == HORON_AUTH_PROVEN && status != HORON_ERR_INVALID);
+        const bool known =
+            status == HORON_ERR_AUTH ||
+            (handshake->state == HORON_HANDSHAKE_PROVEN && status != HORON_ERR_INVALID);
         attempt_failed(attempt,
                        !is_refusal(status) ? TELLS_SILENCE
                        : known             ? TELLS_REFUSAL
@@ -217,7 +218,7 @@ static void prove(struct attempt *attempt)
 static void connected(struct attempt *attempt)
 {
     struct horon_error error;
-    const struct horon_dial_options *options = &attempt->dial->options;
+    const struct horon_connector_options *options = &attempt->connector->options;
     if (attempt->address.any.sa_family == AF_UNIX &&
         !horon_process_is_our_user(attempt->prover.watch.fd)) {
         horon_error_set(&error, HORON_ERR_AUTH, "another user's process answers");
@@ -230,7 +231,7 @@ static void connected(struct attempt *attempt)
         attempt->start_ns = horon_clock_ns();
         horon_error_set(&error, HORON_ERR_CONFIG, no_sign);
         tell(attempt, TELLS_SILENCE, &error);
-        schedule(attempt->dial);
+        schedule(attempt->connector);
         prove(attempt);
     }
 }
@@ -284,19 +285,19 @@ static void start(struct attempt *attempt)
 }
 
 /* Looks after one attempt that is due; the timer comes back at once for another, since starting may
- * end the dial. */
+ * end the connector. */
 static void timer_due(void *arg)
 {
-    struct horon_dial *dial = arg;
+    struct horon_connector *connector = arg;
     uint64_t now = horon_clock_ns();
     struct attempt *due = NULL;
-    if (dial->give_up_ns <= now) {
-        fail(dial, worst_status(dial));
+    if (connector->give_up_ns <= now) {
+        fail(connector, worst_status(connector));
         return;
     }
-    for (int i = dial->count - 1; i >= 0; i--)
-        if (due_at(&dial->attempts[i]) <= now)
-            due = &dial->attempts[i];
+    for (int i = connector->count - 1; i >= 0; i--)
+        if (due_at(&connector->attempts[i]) <= now)
+            due = &connector->attempts[i];
     if (due && due->state == ATTEMPT_PROVING) {
         struct horon_error error;
         horon_error_set(&error, HORON_ERR_CONFIG, no_sign);
@@ -305,28 +306,29 @@ static void timer_due(void *arg)
     }
     if (due)
         move(due, ATTEMPT_CONNECTING);
-    schedule(dial);
+    schedule(connector);
     if (due)
         start(due);
 }
 
-horon_status_t horon_dial_create(const struct horon_dial_options *options,
-                                 struct horon_dial **dial_out, struct horon_error *error)
+horon_status_t horon_connector_create(const struct horon_connector_options *options,
+                                      struct horon_connector **connector_out,
+                                      struct horon_error *error)
 {
     const int count = options->addresses->count;
     const uint64_t now = horon_clock_ns();
-    struct horon_dial *dial =
-        horon_zalloc(1, sizeof *dial + (size_t)count * sizeof dial->attempts[0]);
-    if (!dial)
+    struct horon_connector *connector =
+        horon_zalloc(1, sizeof *connector + (size_t)count * sizeof connector->attempts[0]);
+    if (!connector)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory to connect");
-    dial->options = *options;
-    dial->options.addresses = NULL;
-    dial->give_up_ns = UINT64_MAX;
-    dial->timer = (struct horon_timer){.due = timer_due, .arg = dial};
-    dial->count = count;
+    connector->options = *options;
+    connector->options.addresses = NULL;
+    connector->give_up_ns = UINT64_MAX;
+    connector->timer = (struct horon_timer){.due = timer_due, .arg = connector};
+    connector->count = count;
     for (int i = 0; i < count; i++) {
-        struct attempt *attempt = &dial->attempts[i];
-        attempt->dial = dial;
+        struct attempt *attempt = &connector->attempts[i];
+        attempt->connector = connector;
         attempt->address = options->addresses->items[i];
         attempt->prover.pump = options->pump;
         attempt->prover.watch =
@@ -335,19 +337,19 @@ horon_status_t horon_dial_create(const struct horon_dial_options *options,
         attempt->start_ns = now + (options->scan ? 0 : (uint64_t)i * STAGGER_NS);
         horon_error_set(&attempt->error, HORON_ERR_TIMEOUT, "not tried");
     }
-    schedule(dial);
-    *dial_out = dial;
+    schedule(connector);
+    *connector_out = connector;
     return HORON_OK;
 }
 
-void horon_dial_destroy(struct horon_dial *dial)
+void horon_connector_destroy(struct horon_connector *connector)
 {
-    if (!dial)
+    if (!connector)
         return;
-    for (int i = 0; i < dial->count; i++)
-        horon_prover_end(&dial->attempts[i].prover);
-    horon_pump_untimer(dial->options.pump, &dial->timer);
-    horon_free(dial);
+    for (int i = 0; i < connector->count; i++)
+        horon_prover_end(&connector->attempts[i].prover);
+    horon_pump_untimer(connector->options.pump, &connector->timer);
+    horon_free(connector);
 }
 
 static bool is_waited_for(const struct attempt *attempt)
@@ -356,24 +358,27 @@ static bool is_waited_for(const struct attempt *attempt)
 }
 
 /* Of a scan the ports where nobody listens say nothing, but for the first. */
-static bool is_left_out(const struct horon_dial *dial, const struct attempt *attempt, bool any)
+static bool is_left_out(const struct horon_connector *connector, const struct attempt *attempt,
+                        bool any)
 {
-    const int first_port = horon_address_port(&dial->attempts[0].address);
-    return dial->options.scan && attempt->told == TELLS_NOTHING && !is_waited_for(attempt) &&
+    const int first_port = horon_address_port(&connector->attempts[0].address);
+    return connector->options.scan && attempt->told == TELLS_NOTHING && !is_waited_for(attempt) &&
            (any || horon_address_port(&attempt->address) != first_port);
 }
 
-void horon_dial_describe(const struct horon_dial *dial, char *text, size_t text_bytes)
+void horon_connector_describe(const struct horon_connector *connector, char *text,
+                              size_t text_bytes)
 {
     size_t used = 0;
     bool any = false, left_out = false;
     text[0] = 0;
-    for (int i = 0; i < dial->count; i++)
-        any = any || dial->attempts[i].told > TELLS_NOTHING || is_waited_for(&dial->attempts[i]);
-    for (int i = 0; i < dial->count && used < text_bytes; i++) {
-        const struct attempt *attempt = &dial->attempts[i];
+    for (int i = 0; i < connector->count; i++)
+        any = any || connector->attempts[i].told > TELLS_NOTHING ||
+              is_waited_for(&connector->attempts[i]);
+    for (int i = 0; i < connector->count && used < text_bytes; i++) {
+        const struct attempt *attempt = &connector->attempts[i];
         char address[HORON_ADDRESS_TEXT_BYTES];
-        if (is_left_out(dial, attempt, any)) {
+        if (is_left_out(connector, attempt, any)) {
             left_out = true;
             continue;
         }
@@ -387,10 +392,10 @@ void horon_dial_describe(const struct horon_dial *dial, char *text, size_t text_
                  any ? "; nobody listens at the other ports" : "; nor at the ports after it");
 }
 
-horon_status_t horon_dial_verdict(const struct horon_dial *dial)
+horon_status_t horon_connector_verdict(const struct horon_connector *connector)
 {
-    for (int i = 0; i < dial->count; i++)
-        if (dial->attempts[i].told == TELLS_REFUSAL)
-            return dial->attempts[i].error.status;
+    for (int i = 0; i < connector->count; i++)
+        if (connector->attempts[i].told == TELLS_REFUSAL)
+            return connector->attempts[i].error.status;
     return HORON_ERR_TIMEOUT;
 }

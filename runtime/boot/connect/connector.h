@@ -8,11 +8,11 @@
 #include "boot/identity/address.h"
 #include "boot/pump.h"
 
-struct horon_dial;
+struct horon_connector;
 
-struct horon_dial_options {
+struct horon_connector_options {
     struct horon_pump *pump;
-    const struct horon_auth_key *key;        /* outlives the dial */
+    const struct horon_job_key *key;         /* outlives the connector */
     struct horon_hello hello;                /* ours */
     const struct horon_addresses *addresses; /* in order of preference; copied */
     const uint8_t *expect_member;            /* [HORON_MEMBER_BYTES] or NULL: any; likewise */
@@ -23,10 +23,10 @@ struct horon_dial_options {
     uint64_t patience_ns;
     /* How long a process may leave a connection without a hello; then it refused. 0: for ever */
     uint64_t silence_ns;
-    int tries; /* of each address; 0: again and again until the dial is destroyed */
+    int tries; /* of each address; 0: again and again until the connector is destroyed */
     /**
      * Called once. On OK the callee owns the descriptor of @p proven: no delay; else that is NULL.
-     * It may destroy the dial.
+     * It may destroy the connector.
      */
     void (*done)(void *arg, horon_status_t status, const struct horon_proven *proven,
                  const struct horon_error *error);
@@ -34,18 +34,20 @@ struct horon_dial_options {
 };
 
 /** Starts; done() is called from the pump's turns. @return OK | ERR_MEMORY */
-horon_status_t horon_dial_create(const struct horon_dial_options *options,
-                                 struct horon_dial **dial_out, struct horon_error *error);
+horon_status_t horon_connector_create(const struct horon_connector_options *options,
+                                      struct horon_connector **connector_out,
+                                      struct horon_error *error);
 
 /** Closes what is under way. NULL is a no-op. */
-void horon_dial_destroy(struct horon_dial *dial);
+void horon_connector_destroy(struct horon_connector *connector);
 
 /** Writes "ADDRESS: the most telling thing that happened there; ..." of all addresses, cut to fit;
  * of a scan without the ports where nobody listens. */
-void horon_dial_describe(const struct horon_dial *dial, char *text, size_t text_bytes);
+void horon_connector_describe(const struct horon_connector *connector, char *text,
+                              size_t text_bytes);
 
 /** Why it has not connected until now. @return ERR_AUTH, ERR_CONFIG, ERR_PROTO: horon answers at an
  * address, but refuses us, or we it | ERR_TIMEOUT */
-horon_status_t horon_dial_verdict(const struct horon_dial *dial);
+horon_status_t horon_connector_verdict(const struct horon_connector *connector);
 
 #endif

@@ -72,8 +72,8 @@ done:
     return status;
 }
 
-horon_status_t horon_auth_key_init(struct horon_auth_key *key, const void *text, size_t bytes,
-                                   struct horon_error *error)
+horon_status_t horon_job_key_from_text(struct horon_job_key *key, const void *text, size_t bytes,
+                                       struct horon_error *error)
 {
     static const char label[] = "horon job key 1"; /* makes a key of fixed size out of any text */
     const struct part part = {text, bytes};
@@ -81,8 +81,8 @@ horon_status_t horon_auth_key_init(struct horon_auth_key *key, const void *text,
     key->given = bytes > 0;
     horon_status_t status = hmac(label, sizeof label, &part, bytes ? 1 : 0, key->bytes);
     for (uint8_t half = 0; half < 2 && status == HORON_OK; half++)
-        status = horon_auth_digest(key, "horon exchange 2", &half, sizeof half,
-                                   seed + half * HORON_PROOF_BYTES, error);
+        status = horon_job_key_digest(key, "horon exchange 2", &half, sizeof half,
+                                      seed + half * HORON_PROOF_BYTES, error);
     if (status == HORON_OK)
         status = horon_exchange_masks(seed, &key->masks);
     OPENSSL_cleanse(seed, sizeof seed);
@@ -91,9 +91,9 @@ horon_status_t horon_auth_key_init(struct horon_auth_key *key, const void *text,
     return HORON_OK;
 }
 
-horon_status_t horon_auth_digest(const struct horon_auth_key *key, const char *label,
-                                 const void *bytes, size_t byte_count,
-                                 uint8_t digest[HORON_PROOF_BYTES], struct horon_error *error)
+horon_status_t horon_job_key_digest(const struct horon_job_key *key, const char *label,
+                                    const void *bytes, size_t byte_count,
+                                    uint8_t digest[HORON_PROOF_BYTES], struct horon_error *error)
 {
     const struct part parts[] = {{label, strlen(label) + 1}, {bytes, byte_count}};
     if (hmac(key->bytes, sizeof key->bytes, parts, byte_count ? 2 : 1, digest) != HORON_OK)
@@ -101,7 +101,7 @@ horon_status_t horon_auth_digest(const struct horon_auth_key *key, const char *l
     return HORON_OK;
 }
 
-bool horon_auth_equal(const uint8_t a[HORON_PROOF_BYTES], const uint8_t b[HORON_PROOF_BYTES])
+bool horon_digests_equal(const uint8_t a[HORON_PROOF_BYTES], const uint8_t b[HORON_PROOF_BYTES])
 {
     return CRYPTO_memcmp(a, b, HORON_PROOF_BYTES) == 0;
 }
@@ -202,79 +202,83 @@ static horon_status_t versions_check(const struct horon_hello *mine,
 #define BIT(state) (1u << (state))
 
 /* Where each side may go from a state; to FAILED it may from any but the last two. */
-static const uint8_t moves[2][HORON_AUTH_FAILED + 1] = {
-    [HORON_SIDE_CONNECTOR] = {[HORON_AUTH_READ_HEAD] = BIT(HORON_AUTH_READ_HELLO),
-                              [HORON_AUTH_READ_HELLO] = BIT(HORON_AUTH_READ_PROOF),
-                              [HORON_AUTH_READ_PROOF] = BIT(HORON_AUTH_PROVEN)},
-    [HORON_SIDE_ACCEPTOR] = {[HORON_AUTH_READ_HEAD] = BIT(HORON_AUTH_READ_HELLO),
-                             [HORON_AUTH_READ_HELLO] = BIT(HORON_AUTH_READ_VERDICT),
-                             [HORON_AUTH_READ_VERDICT] = BIT(HORON_AUTH_READ_PROOF),
-                             [HORON_AUTH_READ_PROOF] = BIT(HORON_AUTH_READ_CONFIRM),
-                             [HORON_AUTH_READ_CONFIRM] = BIT(HORON_AUTH_PROVEN)},
+static const uint8_t moves[2][HORON_HANDSHAKE_FAILED + 1] = {
+    [HORON_SIDE_CONNECTOR] = {[HORON_HANDSHAKE_READ_HEAD] = BIT(HORON_HANDSHAKE_READ_HELLO),
+                              [HORON_HANDSHAKE_READ_HELLO] = BIT(HORON_HANDSHAKE_READ_PROOF),
+                              [HORON_HANDSHAKE_READ_PROOF] = BIT(HORON_HANDSHAKE_PROVEN)},
+    [HORON_SIDE_ACCEPTOR] = {[HORON_HANDSHAKE_READ_HEAD] = BIT(HORON_HANDSHAKE_READ_HELLO),
+                             [HORON_HANDSHAKE_READ_HELLO] = BIT(HORON_HANDSHAKE_READ_VERDICT),
+                             [HORON_HANDSHAKE_READ_VERDICT] = BIT(HORON_HANDSHAKE_READ_PROOF),
+                             [HORON_HANDSHAKE_READ_PROOF] = BIT(HORON_HANDSHAKE_READ_CONFIRM),
+                             [HORON_HANDSHAKE_READ_CONFIRM] = BIT(HORON_HANDSHAKE_PROVEN)},
 };
 
 /* To the state that reads the next @p bytes bytes, or to one of the two last. */
-static void move(struct horon_auth *auth, enum horon_auth_state state, size_t bytes)
+static void move(struct horon_handshake *handshake, enum horon_handshake_state state, size_t bytes)
 {
-    assert(auth->state < HORON_AUTH_PROVEN);
-    assert(state == HORON_AUTH_FAILED || (moves[auth->side][auth->state] & BIT(state)));
-    assert(bytes <= sizeof auth->piece);
-    auth->state = state;
-    auth->piece_bytes = 0;
-    auth->piece_want = bytes;
+    assert(handshake->state < HORON_HANDSHAKE_PROVEN);
+    assert(state == HORON_HANDSHAKE_FAILED ||
+           (moves[handshake->side][handshake->state] & BIT(state)));
+    assert(bytes <= sizeof handshake->piece);
+    handshake->state = state;
+    handshake->piece_bytes = 0;
+    handshake->piece_want = bytes;
 }
 
-static void queue(struct horon_auth *auth, const void *bytes, size_t byte_count)
+static void queue(struct horon_handshake *handshake, const void *bytes, size_t byte_count)
 {
-    assert(byte_count <= sizeof auth->out - auth->out_bytes); /* it fits the longest row */
-    memcpy(auth->out + auth->out_bytes, bytes, byte_count);
-    auth->out_bytes += byte_count;
+    assert(byte_count <=
+           sizeof handshake->out - handshake->out_bytes); /* it fits the longest row */
+    memcpy(handshake->out + handshake->out_bytes, bytes, byte_count);
+    handshake->out_bytes += byte_count;
 }
 
-static enum horon_side other(const struct horon_auth *auth)
+static enum horon_side other(const struct horon_handshake *handshake)
 {
-    return auth->side == HORON_SIDE_ACCEPTOR ? HORON_SIDE_CONNECTOR : HORON_SIDE_ACCEPTOR;
+    return handshake->side == HORON_SIDE_ACCEPTOR ? HORON_SIDE_CONNECTOR : HORON_SIDE_ACCEPTOR;
 }
 
-static horon_status_t fail(struct horon_auth *auth, horon_status_t status, const char *text)
+static horon_status_t fail(struct horon_handshake *handshake, horon_status_t status,
+                           const char *text)
 {
-    move(auth, HORON_AUTH_FAILED, 0);
-    return horon_error_set(&auth->error, status, "%s", text);
+    move(handshake, HORON_HANDSHAKE_FAILED, 0);
+    return horon_error_set(&handshake->error, status, "%s", text);
 }
 
-static horon_status_t keys_differ(struct horon_auth *auth, const char *what)
+static horon_status_t keys_differ(struct horon_handshake *handshake, const char *what)
 {
     char text[192];
     snprintf(text, sizeof text, "%s: the job keys differ%s", what,
-             auth->key->given ? ""
-                              : " (this side was given none, and then only processes of one user "
-                                "can join)");
-    return fail(auth, HORON_ERR_AUTH, text);
+             handshake->key->given
+                 ? ""
+                 : " (this side was given none, and then only processes of one user "
+                   "can join)");
+    return fail(handshake, HORON_ERR_AUTH, text);
 }
 
-horon_status_t horon_auth_init(struct horon_auth *auth, enum horon_side side,
-                               const struct horon_auth_key *key, const struct horon_hello *mine,
-                               const uint8_t random[HORON_AUTH_RANDOM_BYTES])
+horon_status_t horon_handshake_init(struct horon_handshake *handshake, enum horon_side side,
+                                    const struct horon_job_key *key, const struct horon_hello *mine,
+                                    const uint8_t random[HORON_HANDSHAKE_RANDOM_BYTES])
 {
     uint8_t share[HORON_POINT_BYTES];
-    memset(auth, 0, sizeof *auth);
-    auth->key = key;
-    auth->side = side;
-    auth->mine = *mine;
-    auth->mine.byte_order = BYTE_ORDER_MARK;
-    auth->piece_want = HEAD_BYTES;
-    if (horon_exchange_begin(&key->masks, side, random + HORON_NONCE_BYTES, auth->scalar, share) !=
-        HORON_OK)
-        return fail(auth, HORON_ERR_SYSTEM, "libcrypto offers no exchange over P-256");
-    encode_hello(auth->hello[side], &auth->hello_bytes[side], mine, random, share);
+    memset(handshake, 0, sizeof *handshake);
+    handshake->key = key;
+    handshake->side = side;
+    handshake->mine = *mine;
+    handshake->mine.byte_order = BYTE_ORDER_MARK;
+    handshake->piece_want = HEAD_BYTES;
+    if (horon_exchange_begin(&key->masks, side, random + HORON_NONCE_BYTES, handshake->scalar,
+                             share) != HORON_OK)
+        return fail(handshake, HORON_ERR_SYSTEM, "libcrypto offers no exchange over P-256");
+    encode_hello(handshake->hello[side], &handshake->hello_bytes[side], mine, random, share);
     if (side == HORON_SIDE_ACCEPTOR)
-        queue(auth, auth->hello[side], auth->hello_bytes[side]);
+        queue(handshake, handshake->hello[side], handshake->hello_bytes[side]);
     return HORON_OK;
 }
 
-void horon_auth_deinit(struct horon_auth *auth)
+void horon_handshake_deinit(struct horon_handshake *handshake)
 {
-    OPENSSL_cleanse(auth, sizeof *auth);
+    OPENSSL_cleanse(handshake, sizeof *handshake);
 }
 
 /* HKDF-Expand to one block. */
@@ -287,186 +291,189 @@ static horon_status_t expand(const uint8_t from[HORON_PROOF_BYTES], const char *
 }
 
 /* Both HELLOs are known: makes all that is derived of them. */
-static horon_status_t derive(struct horon_auth *auth)
+static horon_status_t derive(struct horon_handshake *handshake)
 {
     static const char salt[] = "horon handshake 2";
     static const char *const proof_labels[] = {"proof of connector", "proof of acceptor"};
     static const char *const secret_labels[] = {"secret of connector", "secret of acceptor"};
     uint8_t shared[HORON_POINT_BYTES], from[HORON_PROOF_BYTES];
-    const uint8_t *theirs = auth->hello[other(auth)] + SHARE_AT;
-    horon_status_t status =
-        horon_exchange_end(&auth->key->masks, auth->side, auth->scalar, theirs, shared);
-    OPENSSL_cleanse(auth->scalar, sizeof auth->scalar);
+    const uint8_t *theirs = handshake->hello[other(handshake)] + SHARE_AT;
+    horon_status_t status = horon_exchange_end(&handshake->key->masks, handshake->side,
+                                               handshake->scalar, theirs, shared);
+    OPENSSL_cleanse(handshake->scalar, sizeof handshake->scalar);
     if (status == HORON_ERR_PROTO)
-        return fail(auth, status, "its share of the key exchange makes no sense");
+        return fail(handshake, status, "its share of the key exchange makes no sense");
     /* a HELLO says its own length */
-    const struct part parts[] = {{auth->hello[0], auth->hello_bytes[0]},
-                                 {auth->hello[1], auth->hello_bytes[1]},
+    const struct part parts[] = {{handshake->hello[0], handshake->hello_bytes[0]},
+                                 {handshake->hello[1], handshake->hello_bytes[1]},
                                  {shared, sizeof shared},
-                                 {auth->key->bytes, sizeof auth->key->bytes}};
+                                 {handshake->key->bytes, sizeof handshake->key->bytes}};
     if (status == HORON_OK)
         status = hmac(salt, strlen(salt), parts, 4, from);
     for (int side = 0; side < 2 && status == HORON_OK; side++) {
-        status = expand(from, proof_labels[side], auth->proof[side]);
+        status = expand(from, proof_labels[side], handshake->proof[side]);
         if (status == HORON_OK)
-            status = expand(from, secret_labels[side], auth->secret[side]);
+            status = expand(from, secret_labels[side], handshake->secret[side]);
     }
     OPENSSL_cleanse(shared, sizeof shared);
     OPENSSL_cleanse(from, sizeof from);
-    return status == HORON_OK ? HORON_OK : fail(auth, status, "libcrypto cannot derive a secret");
+    return status == HORON_OK ? HORON_OK
+                              : fail(handshake, status, "libcrypto cannot derive a secret");
 }
 
-static horon_status_t judge_head(struct horon_auth *auth)
+static horon_status_t judge_head(struct horon_handshake *handshake)
 {
-    const size_t body = (size_t)auth->piece[8] | (size_t)auth->piece[9] << 8;
-    if (memcmp(auth->piece, magic, sizeof magic) != 0)
-        return fail(auth, HORON_ERR_PROTO,
-                    auth->side == HORON_SIDE_ACCEPTOR ? "what connects is not horon"
-                                                      : "what answers there is not horon");
+    const size_t body = (size_t)handshake->piece[8] | (size_t)handshake->piece[9] << 8;
+    if (memcmp(handshake->piece, magic, sizeof magic) != 0)
+        return fail(handshake, HORON_ERR_PROTO,
+                    handshake->side == HORON_SIDE_ACCEPTOR ? "what connects is not horon"
+                                                           : "what answers there is not horon");
     if (body < BODY_BYTES_MIN || body > HORON_HELLO_BYTES_MAX - HEAD_BYTES)
-        return fail(auth, HORON_ERR_PROTO, "a hello has an impossible length");
-    memcpy(auth->hello[other(auth)], auth->piece, HEAD_BYTES);
-    auth->hello_bytes[other(auth)] = HEAD_BYTES;
-    move(auth, HORON_AUTH_READ_HELLO, body);
+        return fail(handshake, HORON_ERR_PROTO, "a hello has an impossible length");
+    memcpy(handshake->hello[other(handshake)], handshake->piece, HEAD_BYTES);
+    handshake->hello_bytes[other(handshake)] = HEAD_BYTES;
+    move(handshake, HORON_HANDSHAKE_READ_HELLO, body);
     return HORON_AGAIN;
 }
 
-static horon_status_t judge_hello(struct horon_auth *auth)
+static horon_status_t judge_hello(struct horon_handshake *handshake)
 {
-    uint8_t *hello = auth->hello[other(auth)];
-    size_t *bytes = &auth->hello_bytes[other(auth)];
-    memcpy(hello + HEAD_BYTES, auth->piece, auth->piece_bytes);
-    *bytes += auth->piece_bytes;
-    if (!decode_hello(hello, *bytes, &auth->theirs))
-        return fail(auth, HORON_ERR_PROTO, "a hello is cut short");
+    uint8_t *hello = handshake->hello[other(handshake)];
+    size_t *bytes = &handshake->hello_bytes[other(handshake)];
+    memcpy(hello + HEAD_BYTES, handshake->piece, handshake->piece_bytes);
+    *bytes += handshake->piece_bytes;
+    if (!decode_hello(hello, *bytes, &handshake->theirs))
+        return fail(handshake, HORON_ERR_PROTO, "a hello is cut short");
     /* not proven, but there is no common way to prove it */
     struct horon_error error;
-    if (versions_check(&auth->mine, &auth->theirs, &error) != HORON_OK)
-        return fail(auth, HORON_ERR_PROTO, error.text);
+    if (versions_check(&handshake->mine, &handshake->theirs, &error) != HORON_OK)
+        return fail(handshake, HORON_ERR_PROTO, error.text);
     if (*bytes < HEAD_BYTES + BODY_BYTES)
-        return fail(auth, HORON_ERR_PROTO, "a hello has an impossible length");
-    horon_status_t status = derive(auth);
+        return fail(handshake, HORON_ERR_PROTO, "a hello has an impossible length");
+    horon_status_t status = derive(handshake);
     if (status != HORON_OK)
         return status;
-    if (auth->side == HORON_SIDE_CONNECTOR) {
-        queue(auth, auth->hello[auth->side], auth->hello_bytes[auth->side]);
-        move(auth, HORON_AUTH_READ_PROOF, HORON_PROOF_BYTES);
+    if (handshake->side == HORON_SIDE_CONNECTOR) {
+        queue(handshake, handshake->hello[handshake->side],
+              handshake->hello_bytes[handshake->side]);
+        move(handshake, HORON_HANDSHAKE_READ_PROOF, HORON_PROOF_BYTES);
     } else {
-        queue(auth, auth->proof[auth->side], HORON_PROOF_BYTES);
-        move(auth, HORON_AUTH_READ_VERDICT, 1);
+        queue(handshake, handshake->proof[handshake->side], HORON_PROOF_BYTES);
+        move(handshake, HORON_HANDSHAKE_READ_VERDICT, 1);
     }
     return HORON_AGAIN;
 }
 
-static horon_status_t judge_verdict(struct horon_auth *auth)
+static horon_status_t judge_verdict(struct horon_handshake *handshake)
 {
-    if (auth->piece[0] == 'N')
-        return keys_differ(auth, "it does not accept our proof");
-    if (auth->piece[0] != 'Y')
-        return fail(auth, HORON_ERR_PROTO, "it answers our proof with neither yes nor no");
-    move(auth, HORON_AUTH_READ_PROOF, HORON_PROOF_BYTES);
+    if (handshake->piece[0] == 'N')
+        return keys_differ(handshake, "it does not accept our proof");
+    if (handshake->piece[0] != 'Y')
+        return fail(handshake, HORON_ERR_PROTO, "it answers our proof with neither yes nor no");
+    move(handshake, HORON_HANDSHAKE_READ_PROOF, HORON_PROOF_BYTES);
     return HORON_AGAIN;
 }
 
-static horon_status_t judge_proof(struct horon_auth *auth)
+static horon_status_t judge_proof(struct horon_handshake *handshake)
 {
-    const bool connects = auth->side == HORON_SIDE_CONNECTOR;
-    if (!horon_auth_equal(auth->proof[other(auth)], auth->piece)) {
+    const bool connects = handshake->side == HORON_SIDE_CONNECTOR;
+    if (!horon_digests_equal(handshake->proof[other(handshake)], handshake->piece)) {
         if (connects)
-            queue(auth, "N", 1);
-        return keys_differ(auth, "its proof is wrong");
+            queue(handshake, "N", 1);
+        return keys_differ(handshake, "its proof is wrong");
     }
     if (!connects) {
-        move(auth, HORON_AUTH_READ_CONFIRM, 1);
+        move(handshake, HORON_HANDSHAKE_READ_CONFIRM, 1);
         return HORON_AGAIN;
     }
-    queue(auth, "Y", 1);
-    queue(auth, auth->proof[auth->side], HORON_PROOF_BYTES);
-    move(auth, HORON_AUTH_PROVEN, 0);
+    queue(handshake, "Y", 1);
+    queue(handshake, handshake->proof[handshake->side], HORON_PROOF_BYTES);
+    move(handshake, HORON_HANDSHAKE_PROVEN, 0);
     return HORON_OK;
 }
 
-static horon_status_t judge_confirm(struct horon_auth *auth)
+static horon_status_t judge_confirm(struct horon_handshake *handshake)
 {
-    if (auth->piece[0] != 'K')
-        return fail(auth, HORON_ERR_PROTO, "it does not confirm the connection");
-    move(auth, HORON_AUTH_PROVEN, 0);
+    if (handshake->piece[0] != 'K')
+        return fail(handshake, HORON_ERR_PROTO, "it does not confirm the connection");
+    move(handshake, HORON_HANDSHAKE_PROVEN, 0);
     return HORON_OK;
 }
 
-static horon_status_t judge(struct horon_auth *auth)
+static horon_status_t judge(struct horon_handshake *handshake)
 {
-    switch (auth->state) {
-    case HORON_AUTH_READ_HEAD:
-        return judge_head(auth);
-    case HORON_AUTH_READ_HELLO:
-        return judge_hello(auth);
-    case HORON_AUTH_READ_VERDICT:
-        return judge_verdict(auth);
-    case HORON_AUTH_READ_PROOF:
-        return judge_proof(auth);
-    case HORON_AUTH_READ_CONFIRM:
-        return judge_confirm(auth);
-    case HORON_AUTH_PROVEN:
+    switch (handshake->state) {
+    case HORON_HANDSHAKE_READ_HEAD:
+        return judge_head(handshake);
+    case HORON_HANDSHAKE_READ_HELLO:
+        return judge_hello(handshake);
+    case HORON_HANDSHAKE_READ_VERDICT:
+        return judge_verdict(handshake);
+    case HORON_HANDSHAKE_READ_PROOF:
+        return judge_proof(handshake);
+    case HORON_HANDSHAKE_READ_CONFIRM:
+        return judge_confirm(handshake);
+    case HORON_HANDSHAKE_PROVEN:
         return HORON_OK;
-    case HORON_AUTH_FAILED:
-        return auth->error.status;
+    case HORON_HANDSHAKE_FAILED:
+        return handshake->error.status;
     }
     return HORON_ERR_PROTO;
 }
 
-size_t horon_auth_want(const struct horon_auth *auth)
+size_t horon_handshake_want(const struct horon_handshake *handshake)
 {
-    return auth->piece_want - auth->piece_bytes;
+    return handshake->piece_want - handshake->piece_bytes;
 }
 
-horon_status_t horon_auth_feed(struct horon_auth *auth, const uint8_t *in, size_t bytes)
+horon_status_t horon_handshake_feed(struct horon_handshake *handshake, const uint8_t *in,
+                                    size_t bytes)
 {
     horon_status_t status = HORON_AGAIN;
-    if (auth->state == HORON_AUTH_PROVEN || auth->state == HORON_AUTH_FAILED)
-        return judge(auth);
+    if (handshake->state == HORON_HANDSHAKE_PROVEN || handshake->state == HORON_HANDSHAKE_FAILED)
+        return judge(handshake);
     while (bytes && status == HORON_AGAIN) {
-        size_t wanted = horon_auth_want(auth);
+        size_t wanted = horon_handshake_want(handshake);
         size_t part = bytes < wanted ? bytes : wanted;
-        memcpy(auth->piece + auth->piece_bytes, in, part);
-        auth->piece_bytes += part;
+        memcpy(handshake->piece + handshake->piece_bytes, in, part);
+        handshake->piece_bytes += part;
         in += part;
         bytes -= part;
-        if (auth->piece_bytes == auth->piece_want)
-            status = judge(auth);
+        if (handshake->piece_bytes == handshake->piece_want)
+            status = judge(handshake);
     }
     return status;
 }
 
-const uint8_t *horon_auth_out(const struct horon_auth *auth, size_t *bytes_out)
+const uint8_t *horon_handshake_out(const struct horon_handshake *handshake, size_t *bytes_out)
 {
-    *bytes_out = auth->out_bytes - auth->out_sent;
-    return *bytes_out ? auth->out + auth->out_sent : NULL;
+    *bytes_out = handshake->out_bytes - handshake->out_sent;
+    return *bytes_out ? handshake->out + handshake->out_sent : NULL;
 }
 
-void horon_auth_sent(struct horon_auth *auth, size_t bytes)
+void horon_handshake_sent(struct horon_handshake *handshake, size_t bytes)
 {
-    assert(bytes <= auth->out_bytes - auth->out_sent);
-    auth->out_sent += bytes;
-    if (auth->out_sent == auth->out_bytes)
-        auth->out_sent = auth->out_bytes = 0;
+    assert(bytes <= handshake->out_bytes - handshake->out_sent);
+    handshake->out_sent += bytes;
+    if (handshake->out_sent == handshake->out_bytes)
+        handshake->out_sent = handshake->out_bytes = 0;
 }
 
-void horon_auth_confirm(struct horon_auth *auth)
+void horon_handshake_confirm(struct horon_handshake *handshake)
 {
-    assert(auth->side == HORON_SIDE_CONNECTOR);
-    assert(auth->state == HORON_AUTH_PROVEN);
-    assert(!auth->confirmed);
-    auth->confirmed = true;
-    queue(auth, "K", 1);
+    assert(handshake->side == HORON_SIDE_CONNECTOR);
+    assert(handshake->state == HORON_HANDSHAKE_PROVEN);
+    assert(!handshake->confirmed);
+    handshake->confirmed = true;
+    queue(handshake, "K", 1);
 }
 
-struct horon_proven horon_auth_take(const struct horon_auth *auth, int fd)
+struct horon_proven horon_handshake_take(const struct horon_handshake *handshake, int fd)
 {
-    struct horon_proven proven = {.fd = fd, .theirs = auth->theirs};
-    assert(auth->state == HORON_AUTH_PROVEN);
-    memcpy(proven.send_secret, auth->secret[auth->side], HORON_SECRET_BYTES);
-    memcpy(proven.receive_secret, auth->secret[other(auth)], HORON_SECRET_BYTES);
+    struct horon_proven proven = {.fd = fd, .theirs = handshake->theirs};
+    assert(handshake->state == HORON_HANDSHAKE_PROVEN);
+    memcpy(proven.send_secret, handshake->secret[handshake->side], HORON_SECRET_BYTES);
+    memcpy(proven.receive_secret, handshake->secret[other(handshake)], HORON_SECRET_BYTES);
     return proven;
 }
 

@@ -28,7 +28,7 @@
 #define HORON_PROOF_BYTES 32
 #define HORON_SECRET_BYTES 32
 #define HORON_NONCE_BYTES 32
-#define HORON_AUTH_RANDOM_BYTES (HORON_NONCE_BYTES + HORON_SEED_BYTES)
+#define HORON_HANDSHAKE_RANDOM_BYTES (HORON_NONCE_BYTES + HORON_SEED_BYTES)
 #define HORON_HELLO_BYTES_MAX                                                                      \
     512 /* a later version may append fields; they are proven, not read                            \
          */
@@ -52,7 +52,7 @@ struct horon_hello {
 };
 
 /** The job key, digested. All zero bytes do not occur. */
-struct horon_auth_key {
+struct horon_job_key {
     uint8_t bytes[32];
     struct horon_exchange_masks masks; /* of the key, for the exchange */
     bool given;                        /* false: there is no key; then only loopback is safe */
@@ -60,32 +60,32 @@ struct horon_auth_key {
 
 /** @param text the key as the user gave it; @p bytes 0: no key. @return OK | ERR_SYSTEM, libcrypto
  * refuses. */
-horon_status_t horon_auth_key_init(struct horon_auth_key *key, const void *text, size_t bytes,
-                                   struct horon_error *error);
+horon_status_t horon_job_key_from_text(struct horon_job_key *key, const void *text, size_t bytes,
+                                       struct horon_error *error);
 
 /** HMAC-SHA256 with the job key over @p label, its final 0, and @p bytes. */
-horon_status_t horon_auth_digest(const struct horon_auth_key *key, const char *label,
-                                 const void *bytes, size_t byte_count,
-                                 uint8_t digest[HORON_PROOF_BYTES], struct horon_error *error);
+horon_status_t horon_job_key_digest(const struct horon_job_key *key, const char *label,
+                                    const void *bytes, size_t byte_count,
+                                    uint8_t digest[HORON_PROOF_BYTES], struct horon_error *error);
 
 /** @return do two digests agree? Takes the same time wherever they differ. */
-bool horon_auth_equal(const uint8_t a[HORON_PROOF_BYTES], const uint8_t b[HORON_PROOF_BYTES]);
+bool horon_digests_equal(const uint8_t a[HORON_PROOF_BYTES], const uint8_t b[HORON_PROOF_BYTES]);
 
-enum horon_auth_state {
-    HORON_AUTH_READ_HEAD,
-    HORON_AUTH_READ_HELLO,
-    HORON_AUTH_READ_VERDICT, /* acceptor: was its proof right? */
-    HORON_AUTH_READ_PROOF,
-    HORON_AUTH_READ_CONFIRM, /* acceptor */
-    HORON_AUTH_PROVEN,
-    HORON_AUTH_FAILED
+enum horon_handshake_state {
+    HORON_HANDSHAKE_READ_HEAD,
+    HORON_HANDSHAKE_READ_HELLO,
+    HORON_HANDSHAKE_READ_VERDICT, /* acceptor: was its proof right? */
+    HORON_HANDSHAKE_READ_PROOF,
+    HORON_HANDSHAKE_READ_CONFIRM, /* acceptor */
+    HORON_HANDSHAKE_PROVEN,
+    HORON_HANDSHAKE_FAILED
 };
 
 /** One handshake. No pointer in it but the key's, which must outlive it. */
-struct horon_auth {
-    const struct horon_auth_key *key;
+struct horon_handshake {
+    const struct horon_job_key *key;
     enum horon_side side; /* ours; the arrays below are by side */
-    enum horon_auth_state state;
+    enum horon_handshake_state state;
     bool confirmed; /* the connector: 'K' was queued */
     struct horon_hello mine, theirs;
     uint8_t hello[2][HORON_HELLO_BYTES_MAX]; /* as sent */
@@ -118,32 +118,33 @@ typedef struct horon_link *(*horon_link_wrap_fn_t)(struct horon_link *inside,
 
 /** @param random never used twice. @return OK | ERR_SYSTEM, libcrypto refuses: the handshake has
  * failed */
-horon_status_t horon_auth_init(struct horon_auth *auth, enum horon_side side,
-                               const struct horon_auth_key *key, const struct horon_hello *mine,
-                               const uint8_t random[HORON_AUTH_RANDOM_BYTES]);
+horon_status_t horon_handshake_init(struct horon_handshake *handshake, enum horon_side side,
+                                    const struct horon_job_key *key, const struct horon_hello *mine,
+                                    const uint8_t random[HORON_HANDSHAKE_RANDOM_BYTES]);
 /** Wipes it. */
-void horon_auth_deinit(struct horon_auth *auth);
+void horon_handshake_deinit(struct horon_handshake *handshake);
 
 /** @return how many bytes may be read now: never any that belong to what follows the handshake. 0
  * once it is proven or has failed. */
-size_t horon_auth_want(const struct horon_auth *auth);
+size_t horon_handshake_want(const struct horon_handshake *handshake);
 
 /**
- * Takes @p bytes bytes, at most horon_auth_want().
- * @return AGAIN, want more | OK, proven: auth->theirs is true | ERR_AUTH, the key differs |
- *         ERR_PROTO, not horon's bytes; a text is in auth->error
+ * Takes @p bytes bytes, at most horon_handshake_want().
+ * @return AGAIN, want more | OK, proven: handshake->theirs is true | ERR_AUTH, the key differs |
+ *         ERR_PROTO, not horon's bytes; a text is in handshake->error
  */
-horon_status_t horon_auth_feed(struct horon_auth *auth, const uint8_t *in, size_t bytes);
+horon_status_t horon_handshake_feed(struct horon_handshake *handshake, const uint8_t *in,
+                                    size_t bytes);
 
 /** Bytes to send, NULL if none; also after a failure (the 'N'). */
-const uint8_t *horon_auth_out(const struct horon_auth *auth, size_t *bytes_out);
-void horon_auth_sent(struct horon_auth *auth, size_t bytes);
+const uint8_t *horon_handshake_out(const struct horon_handshake *handshake, size_t *bytes_out);
+void horon_handshake_sent(struct horon_handshake *handshake, size_t bytes);
 
 /** The connector, once proven, keeps this connection: queues the 'K'. */
-void horon_auth_confirm(struct horon_auth *auth);
+void horon_handshake_confirm(struct horon_handshake *handshake);
 
 /** What a proven handshake over @p fd hands over. Wiped by the taker. */
-struct horon_proven horon_auth_take(const struct horon_auth *auth, int fd);
+struct horon_proven horon_handshake_take(const struct horon_handshake *handshake, int fd);
 
 /**
  * Are two proven sides of one job and compatible?

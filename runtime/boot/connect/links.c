@@ -29,14 +29,15 @@
 #define PATIENCE_NS 60000000000u /* with a guest, as long as joining usually may take */
 #define TRIES 12 /* of each address, over about a second, before it counts as refused */
 
-/* What this rank does to reach another one. Moves: dialing -> asking, and from both to the end. */
+/* What this rank does to reach another one. Moves: connecting -> asking, and from both to the end.
+ */
 struct call {
     struct horon_links *links;
     struct call *next;
     int rank;
     enum horon_way way;
-    struct horon_dial *dial;    /* while dialing */
-    struct horon_proven proven; /* while asking: it waits for the other rank's word */
+    struct horon_connector *connector; /* while connecting */
+    struct horon_proven proven;        /* while asking: it waits for the other rank's word */
     struct horon_watch watch;
     struct horon_timer timer; /* of the limit */
 };
@@ -74,7 +75,7 @@ static void end_call(struct call *call)
     while (*at != call)
         at = &(*at)->next;
     *at = call->next;
-    horon_dial_destroy(call->dial);
+    horon_connector_destroy(call->connector);
     horon_pump_unwatch(links->options.pump, &call->watch);
     horon_pump_untimer(links->options.pump, &call->timer);
     if (call->watch.fd >= 0)
@@ -100,7 +101,7 @@ static void call_succeeded(struct call *call)
     const struct horon_links_options *options = &call->links->options;
     struct horon_proven proven = call->proven;
     const int rank = call->rank;
-    assert(!call->dial);
+    assert(!call->connector);
     assert(call->watch.fd >= 0);
     const enum horon_way way = call->way;
     horon_pump_unwatch(options->pump, &call->watch);
@@ -117,7 +118,7 @@ static bool take_word(struct call *call)
 {
     char word = 0;
     const ssize_t got = recv(call->watch.fd, &word, 1, MSG_DONTWAIT);
-    assert(!call->dial);
+    assert(!call->connector);
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return false;
     if (word == WORD_OTHER) {
@@ -149,18 +150,18 @@ static void limit_reached(void *arg)
     call_failed(call, HORON_ERR_TIMEOUT, tried);
 }
 
-static void dialled(void *arg, horon_status_t status, const struct horon_proven *proven,
-                    const struct horon_error *error)
+static void connector_ended(void *arg, horon_status_t status, const struct horon_proven *proven,
+                            const struct horon_error *error)
 {
     struct call *call = arg;
     struct horon_error why;
-    horon_dial_destroy(call->dial);
-    call->dial = NULL;
+    horon_connector_destroy(call->connector);
+    call->connector = NULL;
     if (status != HORON_OK) {
         call_failed(call, status, error->text);
         return;
     }
-    assert(call->watch.fd < 0); /* it was dialing */
+    assert(call->watch.fd < 0); /* it was connecting */
     call->proven = *proven;
     call->watch.fd = proven->fd;
     if (horon_pump_watch(call->links->options.pump, &call->watch, EPOLLIN, &why) != HORON_OK)
@@ -214,17 +215,17 @@ horon_status_t horon_links_open(struct horon_links *links, int rank, enum horon_
                           .way = way,
                           .watch = {.ready = word_ready, .arg = call, .fd = -1},
                           .timer = {.due = limit_reached, .arg = call}};
-    const struct horon_dial_options dialling = {.pump = options->pump,
-                                                .key = options->key,
-                                                .hello = options->hello,
-                                                .addresses = &addresses,
-                                                .expect_member = info->member,
-                                                .tries = TRIES,
-                                                .patience_ns = UINT64_MAX,
-                                                .done = dialled,
-                                                .arg = call};
+    const struct horon_connector_options connecting = {.pump = options->pump,
+                                                       .key = options->key,
+                                                       .hello = options->hello,
+                                                       .addresses = &addresses,
+                                                       .expect_member = info->member,
+                                                       .tries = TRIES,
+                                                       .patience_ns = UINT64_MAX,
+                                                       .done = connector_ended,
+                                                       .arg = call};
     links->calls = call;
-    horon_status_t status = horon_dial_create(&dialling, &call->dial, error);
+    horon_status_t status = horon_connector_create(&connecting, &call->connector, error);
     if (status != HORON_OK)
         end_call(call);
     else if (limit_ns != UINT64_MAX)
@@ -237,8 +238,8 @@ bool horon_links_explain(const struct horon_links *links, int rank, char *text, 
     for (const struct call *call = links->calls; call; call = call->next) {
         if (call->rank != rank)
             continue;
-        if (call->dial)
-            horon_dial_describe(call->dial, text, text_bytes);
+        if (call->connector)
+            horon_connector_describe(call->connector, text, text_bytes);
         else
             snprintf(text, text_bytes, "a connection, which it has not confirmed");
         return true;
@@ -254,7 +255,7 @@ static bool answer(const struct horon_links *links, const struct call *own, int 
                    enum horon_way way, int fd)
 {
     const struct horon_links_user *user = &links->options.user;
-    const bool kept = !(own && !own->dial && is_higher(links, rank));
+    const bool kept = !(own && !own->connector && is_higher(links, rank));
     const char word = kept ? WORD_KEPT : WORD_OTHER;
     if (kept && !(user->wanted && user->wanted(user->arg, rank, way)))
         return false;

@@ -52,7 +52,7 @@ struct horon_links_user {
 
 struct horon_links_options {
     struct horon_pump *pump; /* outlives the links, as do key, ranks and log */
-    const struct horon_auth_key *key;
+    const struct horon_job_key *key;
     struct horon_hello hello; /* ours, with the job */
     const struct horon_rank_list *ranks;
     const struct horon_log *log;

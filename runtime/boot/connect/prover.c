@@ -14,13 +14,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static horon_status_t send_some(int fd, struct horon_auth *auth, struct horon_error *error)
+static horon_status_t send_some(int fd, struct horon_handshake *handshake,
+                                struct horon_error *error)
 {
     size_t bytes;
-    for (const uint8_t *out; (out = horon_auth_out(auth, &bytes));) {
+    for (const uint8_t *out; (out = horon_handshake_out(handshake, &bytes));) {
         ssize_t sent = send(fd, out, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent >= 0)
-            horon_auth_sent(auth, (size_t)sent);
+            horon_handshake_sent(handshake, (size_t)sent);
         else if (errno == EAGAIN)
             return HORON_AGAIN;
         else if (errno != EINTR)
@@ -30,15 +31,16 @@ static horon_status_t send_some(int fd, struct horon_auth *auth, struct horon_er
 }
 
 /* OK: some bytes were taken. */
-static horon_status_t receive_some(int fd, struct horon_auth *auth, struct horon_error *error)
+static horon_status_t receive_some(int fd, struct horon_handshake *handshake,
+                                   struct horon_error *error)
 {
     uint8_t in[HORON_HELLO_BYTES_MAX];
     for (;;) {
-        ssize_t got = recv(fd, in, horon_auth_want(auth), MSG_DONTWAIT);
+        ssize_t got = recv(fd, in, horon_handshake_want(handshake), MSG_DONTWAIT);
         if (got > 0) {
-            horon_status_t status = horon_auth_feed(auth, in, (size_t)got);
+            horon_status_t status = horon_handshake_feed(handshake, in, (size_t)got);
             if (status < 0)
-                *error = auth->error;
+                *error = handshake->error;
             return status < 0 ? status : HORON_OK;
         }
         if (got == 0)
@@ -51,24 +53,24 @@ static horon_status_t receive_some(int fd, struct horon_auth *auth, struct horon
 }
 
 /* OK: the handshake is over, and all of it is sent. */
-static horon_status_t carry_on(int fd, struct horon_auth *auth, uint32_t *events_out,
+static horon_status_t carry_on(int fd, struct horon_handshake *handshake, uint32_t *events_out,
                                struct horon_error *error)
 {
     struct horon_error ignored;
     *events_out = EPOLLIN;
     for (;;) {
-        horon_status_t sent = send_some(fd, auth, error);
+        horon_status_t sent = send_some(fd, handshake, error);
         if (sent < 0)
             return sent;
-        if (auth->state == HORON_AUTH_PROVEN && sent == HORON_OK)
+        if (handshake->state == HORON_HANDSHAKE_PROVEN && sent == HORON_OK)
             return HORON_OK;
         if (sent == HORON_AGAIN)
             *events_out = EPOLLOUT | EPOLLIN;
-        if (horon_auth_want(auth) == 0) /* proven, but not all is sent */
+        if (horon_handshake_want(handshake) == 0) /* proven, but not all is sent */
             return HORON_AGAIN;
-        horon_status_t got = receive_some(fd, auth, error);
+        horon_status_t got = receive_some(fd, handshake, error);
         if (got < 0)
-            send_some(fd, auth, &ignored);
+            send_some(fd, handshake, &ignored);
         if (got != HORON_OK)
             return got;
     }
@@ -77,8 +79,8 @@ static horon_status_t carry_on(int fd, struct horon_auth *auth, uint32_t *events
 /* The peer has proven the key; is it the one we want? */
 static horon_status_t check_theirs(const struct horon_prover *prover, struct horon_error *error)
 {
-    const struct horon_hello *theirs = &prover->auth.theirs;
-    horon_status_t status = horon_hello_check(&prover->auth.mine, theirs, error);
+    const struct horon_hello *theirs = &prover->handshake.theirs;
+    horon_status_t status = horon_hello_check(&prover->handshake.mine, theirs, error);
     if (status == HORON_OK && prover->expect_member &&
         memcmp(prover->expect_member, theirs->member, sizeof theirs->member) != 0)
         return horon_error_set(error, HORON_ERR_PROTO, "another process answers as rank %d",
@@ -87,31 +89,31 @@ static horon_status_t check_theirs(const struct horon_prover *prover, struct hor
 }
 
 horon_status_t horon_prover_begin(struct horon_prover *prover, enum horon_side side,
-                                  const struct horon_auth_key *key, const struct horon_hello *mine,
+                                  const struct horon_job_key *key, const struct horon_hello *mine,
                                   struct horon_error *error)
 {
-    uint8_t random[HORON_AUTH_RANDOM_BYTES];
+    uint8_t random[HORON_HANDSHAKE_RANDOM_BYTES];
     assert(prover->watch.fd >= 0);
     horon_status_t status = horon_random(random, sizeof random, error);
     if (status != HORON_OK)
         return status;
-    status = horon_auth_init(&prover->auth, side, key, mine, random);
+    status = horon_handshake_init(&prover->handshake, side, key, mine, random);
     explicit_bzero(random, sizeof random);
     if (status != HORON_OK)
-        *error = prover->auth.error;
+        *error = prover->handshake.error;
     return status;
 }
 
 horon_status_t horon_prover_turn(struct horon_prover *prover, struct horon_error *error)
 {
-    struct horon_auth *auth = &prover->auth;
+    struct horon_handshake *handshake = &prover->handshake;
     uint32_t events = 0;
-    horon_status_t status = carry_on(prover->watch.fd, auth, &events, error);
-    if (status == HORON_OK && !auth->confirmed) {
+    horon_status_t status = carry_on(prover->watch.fd, handshake, &events, error);
+    if (status == HORON_OK && !handshake->confirmed) {
         status = check_theirs(prover, error);
-        if (status == HORON_OK && auth->side == HORON_SIDE_CONNECTOR) {
-            horon_auth_confirm(auth);
-            status = carry_on(prover->watch.fd, auth, &events, error);
+        if (status == HORON_OK && handshake->side == HORON_SIDE_CONNECTOR) {
+            horon_handshake_confirm(handshake);
+            status = carry_on(prover->watch.fd, handshake, &events, error);
         }
     }
     if (status != HORON_AGAIN)
@@ -123,7 +125,7 @@ horon_status_t horon_prover_turn(struct horon_prover *prover, struct horon_error
 struct horon_proven horon_prover_take(struct horon_prover *prover)
 {
     const int on = 1;
-    const struct horon_proven proven = horon_auth_take(&prover->auth, prover->watch.fd);
+    const struct horon_proven proven = horon_handshake_take(&prover->handshake, prover->watch.fd);
     horon_pump_unwatch(prover->pump, &prover->watch);
     prover->watch.fd = -1;
     setsockopt(proven.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* unix sockets have none */
@@ -136,5 +138,5 @@ void horon_prover_end(struct horon_prover *prover)
     if (prover->watch.fd >= 0)
         close(prover->watch.fd);
     prover->watch.fd = -1;
-    horon_auth_deinit(&prover->auth);
+    horon_handshake_deinit(&prover->handshake);
 }

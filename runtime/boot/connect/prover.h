@@ -1,30 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Carries a handshake (auth.h) over a non-blocking stream socket that the pump watches. */
+/* Carries a handshake (handshake.h) over a non-blocking stream socket that the pump watches. */
 #ifndef HORON_BOOT_CONNECT_PROVER_H
 #define HORON_BOOT_CONNECT_PROVER_H
 
 #include "boot/connect/handshake.h"
 #include "boot/pump.h"
 
-/** One connection that is being proven. Embedded by its owner, who sets what stands before auth. */
+/** One connection that is being proven. Embedded by its owner, who sets what stands before
+ * handshake. */
 struct horon_prover {
     struct horon_pump *pump;
     struct horon_watch watch;     /* its fd is the connection, -1 if there is none */
     const uint8_t *expect_member; /* [HORON_MEMBER_BYTES], who must answer; NULL: anybody */
-    struct horon_auth auth;
+    struct horon_handshake handshake;
 };
 
 /** Begins on watch.fd. @return OK | ERR_SYSTEM, no random bytes, or libcrypto refuses */
 horon_status_t horon_prover_begin(struct horon_prover *prover, enum horon_side side,
-                                  const struct horon_auth_key *key, const struct horon_hello *mine,
+                                  const struct horon_job_key *key, const struct horon_hello *mine,
                                   struct horon_error *error);
 
 /**
  * Sends and receives what can be now, and not one byte more than the handshake's; asks the pump for
  * what comes next. To be called again when it is ready.
  * @return OK, proven, compatible, and of a connector also confirmed: take it | AGAIN | what
- *         horon_auth_feed() or horon_hello_check() say | ERR_CLOSED, the peer hung up | ERR_SYSTEM,
- *         the socket failed
+ *         horon_handshake_feed() or horon_hello_check() say | ERR_CLOSED, the peer hung up |
+ * ERR_SYSTEM, the socket failed
  */
 horon_status_t horon_prover_turn(struct horon_prover *prover, struct horon_error *error);
 

@@ -103,15 +103,15 @@ horon_status_t horon_user_key_read(const char *folder, uint8_t bytes[HORON_USER_
     return status == HORON_AGAIN ? refuse(path, "comes and goes", error) : status;
 }
 
-horon_status_t horon_job_key_init(struct horon_auth_key *key, const void *text, size_t bytes,
+horon_status_t horon_job_key_init(struct horon_job_key *key, const void *text, size_t bytes,
                                   struct horon_error *error)
 {
     uint8_t own[HORON_USER_KEY_BYTES];
     if (bytes)
-        return horon_auth_key_init(key, text, bytes, error);
+        return horon_job_key_from_text(key, text, bytes, error);
     horon_status_t status = horon_user_key_read(FOLDER, own, error);
     if (status == HORON_OK)
-        status = horon_auth_key_init(key, own, sizeof own, error);
+        status = horon_job_key_from_text(key, own, sizeof own, error);
     explicit_bzero(own, sizeof own);
     key->given = false;
     return status;

@@ -24,7 +24,7 @@ horon_status_t horon_user_key_read(const char *folder, uint8_t bytes[HORON_USER_
  * The job's key, if @p text is one; else its user's, which is good on this machine alone.
  * @return OK, key->given says which | as horon_user_key_read() | ERR_SYSTEM, libcrypto refuses
  */
-horon_status_t horon_job_key_init(struct horon_auth_key *key, const void *text, size_t bytes,
+horon_status_t horon_job_key_init(struct horon_job_key *key, const void *text, size_t bytes,
                                   struct horon_error *error);
 
 #endif

@@ -49,9 +49,9 @@ struct horon_store {
     struct horon_store_file file; /* of file:DIR; else closed */
     struct horon_timer look;      /* at it, while seeking */
     uint64_t pause_ns;
-    char
-        found[HORON_STORE_FILE_BYTES_MAX]; /* the addresses that are dialled, as they stood there */
-    struct horon_dial *dial;               /* while seeking, if it is known where */
+    char found[HORON_STORE_FILE_BYTES_MAX]; /* the addresses that are tried, as they stood
+                                               there */
+    struct horon_connector *connector;      /* while seeking, if it is known where */
     bool taken; /* rank 0 could not serve: what listens there should be a launcher */
     bool launcher_serves;
     struct horon_store_stream stream; /* once connected; what is put before waits in it */
@@ -162,13 +162,13 @@ static bool is_outdated(struct horon_store *store)
                                strcmp(addresses, store->found) != 0);
 }
 
-static void dialled(void *arg, horon_status_t status, const struct horon_proven *proven,
-                    const struct horon_error *error)
+static void connector_ended(void *arg, horon_status_t status, const struct horon_proven *proven,
+                            const struct horon_error *error)
 {
     struct horon_store *store = arg;
     char more[640];
-    horon_dial_destroy(store->dial);
-    store->dial = NULL;
+    horon_connector_destroy(store->connector);
+    store->connector = NULL;
     if (status != HORON_OK && is_outdated(store)) {
         store->found[0] = 0;
         return; /* the next look finds where it is now */
@@ -264,7 +264,7 @@ horon_status_t horon_store_get(struct horon_store *store, struct horon_blobs *bl
     return HORON_OK;
 }
 
-/* There is no rank 0 to be dialled. */
+/* There is no rank 0 to connect to. */
 static horon_status_t explain_file(const struct horon_store *store, char *text, size_t text_bytes)
 {
     const struct horon_store_file *file = &store->file;
@@ -281,16 +281,16 @@ static horon_status_t explain_file(const struct horon_store *store, char *text, 
 horon_status_t horon_store_explain(const struct horon_store *store, char *text, size_t text_bytes)
 {
     char tried[HORON_ERROR_TEXT_BYTES / 2], more[640];
-    if (store->look.active && (!store->dial || store->file.left))
+    if (store->look.active && (!store->connector || store->file.left))
         return explain_file(store, text, text_bytes);
-    if (!store->dial) {
+    if (!store->connector) {
         snprintf(text, text_bytes, "the store at %s does not answer", store->where);
         return HORON_ERR_TIMEOUT;
     }
-    horon_dial_describe(store->dial, tried, sizeof tried);
+    horon_connector_describe(store->connector, tried, sizeof tried);
     snprintf(text, text_bytes, "the store at %s was not reached (%s%s)", store->where, tried,
              more_about(store, more));
-    return horon_dial_verdict(store->dial);
+    return horon_connector_verdict(store->connector);
 }
 
 bool horon_store_busy(const struct horon_store *store)
@@ -310,7 +310,7 @@ void horon_store_destroy(struct horon_store *store)
     horon_store_file_close(&store->file);
     horon_pump_untimer(store->options.pump, &store->look);
     horon_pump_untimer(store->options.pump, &store->late);
-    horon_dial_destroy(store->dial);
+    horon_connector_destroy(store->connector);
     horon_store_stream_close(&store->stream);
     horon_pump_unwatch(store->options.pump, &store->server_watch);
     horon_store_server_destroy(store->server);
@@ -366,14 +366,14 @@ static void ask_ourselves(struct horon_store_place *place)
     place->several = false;
 }
 
-static horon_status_t dial(struct horon_store *store, struct horon_store_place *place,
+static horon_status_t seek(struct horon_store *store, struct horon_store_place *place,
                            struct horon_error *error)
 {
     const struct horon_store_options *options = &store->options;
     const bool scan = !store->server && options->port_scan > 0;
     if (scan)
         horon_store_place_scan(place, options->port_scan);
-    const struct horon_dial_options dialling = {
+    const struct horon_connector_options connecting = {
         .pump = options->pump,
         .key = options->key,
         .hello = options->hello,
@@ -381,9 +381,9 @@ static horon_status_t dial(struct horon_store *store, struct horon_store_place *
         .scan = scan,
         .patience_ns = place->several ? REFUSED_PATIENCE_NS : 0,
         .silence_ns = store->taken ? options->silence_ns : 0,
-        .done = dialled,
+        .done = connector_ended,
         .arg = store};
-    return horon_dial_create(&dialling, &store->dial, error);
+    return horon_connector_create(&connecting, &store->connector, error);
 }
 
 /* One look at the file of file:DIR: dials what stands there, unless that is being done. */
@@ -394,11 +394,11 @@ static horon_status_t look(struct horon_store *store, struct horon_error *error)
     horon_status_t status = horon_store_file_read(&store->file, addresses, error);
     if (status < 0 || status == HORON_AGAIN || strcmp(addresses, store->found) == 0)
         return status;
-    horon_dial_destroy(store->dial);
-    store->dial = NULL;
+    horon_connector_destroy(store->connector);
+    store->connector = NULL;
     memcpy(store->found, addresses, sizeof store->found);
     status = horon_store_place_find(&place, addresses, store->options.key->given, false, error);
-    return status == HORON_OK ? dial(store, &place, error) : status;
+    return status == HORON_OK ? seek(store, &place, error) : status;
 }
 
 static void look_due(void *arg)
@@ -443,7 +443,7 @@ static horon_status_t start(struct horon_store *store, struct horon_error *error
         status = publish(store, &place, error);
     if (store->server)
         ask_ourselves(&place);
-    return status == HORON_OK ? dial(store, &place, error) : status;
+    return status == HORON_OK ? seek(store, &place, error) : status;
 }
 
 horon_status_t horon_store_open(const struct horon_store_options *options,

@@ -2,8 +2,8 @@
 /*
  * A name may mean one address here and another elsewhere (127.0.1.1 on the machine that has it), so
  * rank 0 listens at all addresses for a name, and at the very address for a numeric one. Without a
- * job key nothing but loopback is bound or dialled. Of a list each address stands for itself: one
- * that cannot be used is noted, and the others are tried.
+ * job key nothing but loopback is bound or connected to. Of a list each address stands for
+ * itself: one that cannot be used is noted, and the others are tried.
  */
 #include "boot/store/place.h"
 

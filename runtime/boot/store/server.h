@@ -23,8 +23,8 @@ struct horon_fds;
 struct horon_store_server;
 
 struct horon_store_server_options {
-    int size;                         /* ranks of the job, 1..HORON_BOOT_SIZE_MAX */
-    const struct horon_auth_key *key; /* outlives the server; not given: then loopback only */
+    int size;                        /* ranks of the job, 1..HORON_BOOT_SIZE_MAX */
+    const struct horon_job_key *key; /* outlives the server; not given: then loopback only */
     bool launcher; /* a launcher serves one session after another; else rank 0 serves one, and stops
                       listening once all ranks have come */
     /* Where it listens, all at one port: at all addresses, IPv6 too where there is; or at these, of

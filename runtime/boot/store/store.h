@@ -20,7 +20,7 @@ struct horon_store;
 
 struct horon_store_options {
     struct horon_pump *pump; /* outlives the store, as do key and log */
-    const struct horon_auth_key *key;
+    const struct horon_job_key *key;
     struct horon_hello hello; /* ours, with role STORE and the job's mark */
     const char *address;      /* tcp://HOST:PORT[,HOST:PORT...] or file:DIR */
     /* The address was derived from a launcher's variables: rank 0 must serve it, and if the port is

@@ -341,10 +341,11 @@ static void test_boot_launcher_serves_any_number_of_times(void **state)
     pthread_t thread;
     struct horon_store_server *server = NULL;
     struct horon_error error = {0};
-    struct horon_auth_key key;
+    struct horon_job_key key;
     const struct horon_store_server_options options = {.size = 3, .key = &key, .launcher = true};
     (void)state;
-    assert_int_equal(horon_auth_key_init(&key, "a secret of these tests", 23, &error), HORON_OK);
+    assert_int_equal(horon_job_key_from_text(&key, "a secret of these tests", 23, &error),
+                     HORON_OK);
     assert_int_equal(horon_store_server_create(&options, &server, NULL, &error), HORON_OK);
     snprintf(store, sizeof store, "STORE=tcp://127.0.0.1:%d", horon_store_server_port(server));
     assert_int_equal(pthread_create(&thread, NULL, serve, server), 0);

@@ -300,7 +300,7 @@ static void *leave_after_one_round(void *arg)
 {
     uint8_t bytes[HORON_STORE_BLOB_BYTES_MAX];
     struct horon_pump pump;
-    struct horon_auth_key key;
+    struct horon_job_key key;
     struct horon_config config;
     struct horon_profile profile;
     struct horon_store *store = NULL;
@@ -318,7 +318,8 @@ static void *leave_after_one_round(void *arg)
     assert_int_equal(horon_config_load(&config, NULL, NULL, &error), HORON_OK);
     assert_int_equal(horon_profile_fill(&profile, &config, &error), HORON_OK);
     strcpy(profile.name, "elsewhere");
-    assert_int_equal(horon_auth_key_init(&key, "a secret of these tests", 23, &error), HORON_OK);
+    assert_int_equal(horon_job_key_from_text(&key, "a secret of these tests", 23, &error),
+                     HORON_OK);
     assert_int_equal(horon_pump_init(&pump, &error), HORON_OK);
     assert_int_equal(horon_store_open(&options, &store, &error), HORON_OK);
     struct horon_writer out = begin_blob(bytes, sizeof bytes);
@@ -386,11 +387,11 @@ static void test_boot_refusal_at_one_of_several_addresses_is_told(void **state)
     struct horon_store_server *server;
     struct horon_error error = {0};
     const int port = free_port();
-    struct horon_auth_key key;
+    struct horon_job_key key;
     const struct horon_store_server_options options = {
         .size = 2, .key = &key, .port = port, .launcher = true};
     (void)state;
-    assert_int_equal(horon_auth_key_init(&key, "another", 7, &error), HORON_OK);
+    assert_int_equal(horon_job_key_from_text(&key, "another", 7, &error), HORON_OK);
     assert_int_equal(horon_store_server_create(&options, &server, NULL, &error), HORON_OK);
     struct serving serving = {.server = server};
     assert_int_equal(pthread_create(&serving.thread, NULL, serve, &serving), 0);

@@ -14,13 +14,13 @@
 #define WIRE_BYTES_MAX 1024
 
 struct pair {
-    struct horon_auth acceptor, connector;
+    struct horon_handshake acceptor, connector;
 };
 
-static void make_key(struct horon_auth_key *key, const char *text)
+static void make_key(struct horon_job_key *key, const char *text)
 {
     struct horon_error error = {0};
-    assert_int_equal(horon_auth_key_init(key, text, strlen(text), &error), HORON_OK);
+    assert_int_equal(horon_job_key_from_text(key, text, strlen(text), &error), HORON_OK);
 }
 
 static struct horon_hello make_hello(int rank)
@@ -37,17 +37,17 @@ static struct horon_hello make_hello(int rank)
     return hello;
 }
 
-static void begin(struct horon_auth *auth, enum horon_side side, const struct horon_auth_key *key,
-                  int rank, uint8_t random_byte)
+static void begin(struct horon_handshake *auth, enum horon_side side,
+                  const struct horon_job_key *key, int rank, uint8_t random_byte)
 {
     const struct horon_hello hello = make_hello(rank);
-    uint8_t random[HORON_AUTH_RANDOM_BYTES];
+    uint8_t random[HORON_HANDSHAKE_RANDOM_BYTES];
     memset(random, random_byte, sizeof random);
-    assert_int_equal(horon_auth_init(auth, side, key, &hello, random), HORON_OK);
+    assert_int_equal(horon_handshake_init(auth, side, key, &hello, random), HORON_OK);
 }
 
-static void make_pair(struct pair *pair, const struct horon_auth_key *acceptor_key,
-                      const struct horon_auth_key *connector_key)
+static void make_pair(struct pair *pair, const struct horon_job_key *acceptor_key,
+                      const struct horon_job_key *connector_key)
 {
     begin(&pair->acceptor, HORON_SIDE_ACCEPTOR, acceptor_key, 0, 0xa5);
     begin(&pair->connector, HORON_SIDE_CONNECTOR, connector_key, 1, 0x5a);
@@ -69,13 +69,13 @@ static struct wire clean(size_t chunk)
 }
 
 /* Moves what one side has to send. @return how many bytes the other took */
-static size_t move(struct horon_auth *from, struct horon_auth *to, struct wire *wire)
+static size_t move(struct horon_handshake *from, struct horon_handshake *to, struct wire *wire)
 {
     size_t bytes, moved = 0;
-    for (const uint8_t *out; (out = horon_auth_out(from, &bytes));) {
+    for (const uint8_t *out; (out = horon_handshake_out(from, &bytes));) {
         uint8_t in[WIRE_BYTES_MAX];
         size_t part = bytes < wire->chunk ? bytes : wire->chunk;
-        size_t want = horon_auth_want(to);
+        size_t want = horon_handshake_want(to);
         part = want && part > want ? want : part;
         memcpy(in, out, part);
         for (size_t i = 0; i < part; i++)
@@ -85,9 +85,9 @@ static size_t move(struct horon_auth *from, struct horon_auth *to, struct wire *
         if (wire->passed + part > wire->cut_at)
             return moved;
         wire->passed += part;
-        horon_auth_sent(from, part);
+        horon_handshake_sent(from, part);
         if (want)
-            horon_auth_feed(to, in, part);
+            horon_handshake_feed(to, in, part);
         moved += part;
     }
     return moved;
@@ -100,8 +100,8 @@ static void talk(struct pair *pair, struct wire *to_acceptor, struct wire *to_co
     size_t moved;
     do {
         moved = move(&pair->acceptor, &pair->connector, to_connector);
-        if (pair->connector.state == HORON_AUTH_PROVEN && !confirmed) {
-            horon_auth_confirm(&pair->connector);
+        if (pair->connector.state == HORON_HANDSHAKE_PROVEN && !confirmed) {
+            horon_handshake_confirm(&pair->connector);
             confirmed = true;
         }
         moved += move(&pair->connector, &pair->acceptor, to_acceptor);
@@ -110,7 +110,7 @@ static void talk(struct pair *pair, struct wire *to_acceptor, struct wire *to_co
 
 static void test_auth_same_key_any_split_is_proven(void **state)
 {
-    struct horon_auth_key key;
+    struct horon_job_key key;
     (void)state;
     make_key(&key, "secret");
     for (size_t chunk = 1; chunk <= 200; chunk++) {
@@ -118,9 +118,9 @@ static void test_auth_same_key_any_split_is_proven(void **state)
         struct wire up = clean(chunk), down = clean(chunk);
         make_pair(&pair, &key, &key);
         talk(&pair, &up, &down);
-        assert_int_equal(pair.acceptor.state, HORON_AUTH_PROVEN);
-        assert_int_equal(pair.connector.state, HORON_AUTH_PROVEN);
-        assert_int_equal(horon_auth_want(&pair.acceptor), 0);
+        assert_int_equal(pair.acceptor.state, HORON_HANDSHAKE_PROVEN);
+        assert_int_equal(pair.connector.state, HORON_HANDSHAKE_PROVEN);
+        assert_int_equal(horon_handshake_want(&pair.acceptor), 0);
         assert_int_equal(pair.acceptor.theirs.rank, 1);
         assert_int_equal(pair.connector.theirs.rank, 0);
         assert_int_equal(pair.connector.theirs.generation, 5);
@@ -133,7 +133,7 @@ static void test_auth_same_key_any_split_is_proven(void **state)
 
 static void test_auth_other_key_is_refused_on_both_sides(void **state)
 {
-    struct horon_auth_key key, other;
+    struct horon_job_key key, other;
     struct pair pair;
     struct wire up = clean(64), down = clean(64);
     (void)state;
@@ -141,15 +141,15 @@ static void test_auth_other_key_is_refused_on_both_sides(void **state)
     make_key(&other, "Secret");
     make_pair(&pair, &key, &other);
     talk(&pair, &up, &down);
-    assert_int_equal(pair.acceptor.state, HORON_AUTH_FAILED);
+    assert_int_equal(pair.acceptor.state, HORON_HANDSHAKE_FAILED);
     assert_int_equal(pair.acceptor.error.status, HORON_ERR_AUTH);
-    assert_int_equal(pair.connector.state, HORON_AUTH_FAILED);
+    assert_int_equal(pair.connector.state, HORON_HANDSHAKE_FAILED);
     assert_int_equal(pair.connector.error.status, HORON_ERR_AUTH);
 }
 
 static void test_auth_no_key_is_not_any_key(void **state)
 {
-    struct horon_auth_key key, none;
+    struct horon_job_key key, none;
     struct pair pair;
     struct wire up = clean(64), down = clean(64);
     (void)state;
@@ -159,16 +159,16 @@ static void test_auth_no_key_is_not_any_key(void **state)
     assert_false(none.given);
     make_pair(&pair, &key, &none);
     talk(&pair, &up, &down);
-    assert_int_equal(pair.acceptor.state, HORON_AUTH_FAILED);
+    assert_int_equal(pair.acceptor.state, HORON_HANDSHAKE_FAILED);
     up = clean(64);
     down = clean(64);
     make_pair(&pair, &none, &none);
     talk(&pair, &up, &down);
-    assert_int_equal(pair.acceptor.state, HORON_AUTH_PROVEN);
+    assert_int_equal(pair.acceptor.state, HORON_HANDSHAKE_PROVEN);
 }
 
 /* How many bytes go each way in a good handshake. */
-static void measure(const struct horon_auth_key *key, size_t *up_bytes, size_t *down_bytes)
+static void measure(const struct horon_job_key *key, size_t *up_bytes, size_t *down_bytes)
 {
     struct pair pair;
     struct wire up = clean(WIRE_BYTES_MAX), down = clean(WIRE_BYTES_MAX);
@@ -182,7 +182,7 @@ static void measure(const struct horon_auth_key *key, size_t *up_bytes, size_t *
  * byte. */
 static void test_auth_every_flipped_byte_is_refused(void **state)
 {
-    struct horon_auth_key key;
+    struct horon_job_key key;
     size_t bytes[2];
     (void)state;
     make_key(&key, "secret");
@@ -197,16 +197,16 @@ static void test_auth_every_flipped_byte_is_refused(void **state)
             make_pair(&pair, &key, &key);
             talk(&pair, &wires[0], &wires[1]);
             /* the acceptor sees what the connector sent last: it is never proven wrongly */
-            assert_int_not_equal(pair.acceptor.state, HORON_AUTH_PROVEN);
+            assert_int_not_equal(pair.acceptor.state, HORON_HANDSHAKE_PROVEN);
             if (direction == 1)
-                assert_int_not_equal(pair.connector.state, HORON_AUTH_PROVEN);
+                assert_int_not_equal(pair.connector.state, HORON_HANDSHAKE_PROVEN);
         }
     }
 }
 
 static void test_auth_every_cut_is_not_proven(void **state)
 {
-    struct horon_auth_key key;
+    struct horon_job_key key;
     size_t bytes[2];
     (void)state;
     make_key(&key, "secret");
@@ -218,8 +218,8 @@ static void test_auth_every_cut_is_not_proven(void **state)
             wires[direction].cut_at = at;
             make_pair(&pair, &key, &key);
             talk(&pair, &wires[0], &wires[1]);
-            assert_int_not_equal(pair.acceptor.state, HORON_AUTH_PROVEN);
-            assert_int_not_equal(pair.acceptor.state, HORON_AUTH_FAILED);
+            assert_int_not_equal(pair.acceptor.state, HORON_HANDSHAKE_PROVEN);
+            assert_int_not_equal(pair.acceptor.state, HORON_HANDSHAKE_FAILED);
         }
     }
 }
@@ -227,30 +227,30 @@ static void test_auth_every_cut_is_not_proven(void **state)
 /* An attacker plays an acceptor's bytes back to it: its hello, and its proof as ours. */
 static void test_auth_reflected_bytes_are_refused(void **state)
 {
-    struct horon_auth_key key;
+    struct horon_job_key key;
     struct pair pair;
     uint8_t hello[HORON_HELLO_BYTES_MAX];
     size_t bytes;
     (void)state;
     make_key(&key, "secret");
     make_pair(&pair, &key, &key);
-    const uint8_t *out = horon_auth_out(&pair.acceptor, &bytes);
+    const uint8_t *out = horon_handshake_out(&pair.acceptor, &bytes);
     memcpy(hello, out, bytes);
-    horon_auth_sent(&pair.acceptor, bytes);
-    assert_int_equal(horon_auth_feed(&pair.acceptor, hello, bytes), HORON_AGAIN);
+    horon_handshake_sent(&pair.acceptor, bytes);
+    assert_int_equal(horon_handshake_feed(&pair.acceptor, hello, bytes), HORON_AGAIN);
     uint8_t answer[1 + HORON_PROOF_BYTES] = {'Y'};
-    out = horon_auth_out(&pair.acceptor, &bytes);
+    out = horon_handshake_out(&pair.acceptor, &bytes);
     assert_int_equal(bytes, HORON_PROOF_BYTES);
     memcpy(answer + 1, out, bytes);
-    assert_int_equal(horon_auth_feed(&pair.acceptor, answer, sizeof answer), HORON_ERR_AUTH);
+    assert_int_equal(horon_handshake_feed(&pair.acceptor, answer, sizeof answer), HORON_ERR_AUTH);
 }
 
 static void test_auth_replayed_connector_is_refused(void **state)
 {
-    struct horon_auth_key key;
+    struct horon_job_key key;
     struct pair pair;
     struct wire up = clean(WIRE_BYTES_MAX), down = clean(WIRE_BYTES_MAX);
-    struct horon_auth fresh;
+    struct horon_handshake fresh;
     (void)state;
     make_key(&key, "secret");
     make_pair(&pair, &key, &key);
@@ -258,7 +258,7 @@ static void test_auth_replayed_connector_is_refused(void **state)
     begin(&fresh, HORON_SIDE_ACCEPTOR, &key, 0, 9); /* other random bytes than the first time */
     horon_status_t status = HORON_AGAIN;
     for (size_t at = 0; at < up.passed && status == HORON_AGAIN; at++)
-        status = horon_auth_feed(&fresh, &up.seen[at], 1);
+        status = horon_handshake_feed(&fresh, &up.seen[at], 1);
     assert_int_equal(status, HORON_ERR_AUTH);
 }
 
@@ -267,7 +267,7 @@ static void test_auth_replayed_connector_is_refused(void **state)
  * computes from one guess, which the exchange fixed with his share (test_exchange.c). */
 static void test_auth_stranger_who_listens_is_shown_no_proof(void **state)
 {
-    struct horon_auth_key key, guess;
+    struct horon_job_key key, guess;
     struct pair pair;
     struct wire up = clean(WIRE_BYTES_MAX), down = clean(WIRE_BYTES_MAX);
     (void)state;
@@ -284,7 +284,7 @@ static void test_auth_stranger_who_listens_is_shown_no_proof(void **state)
  * wire. */
 static void test_auth_hands_over_a_secret_for_each_direction(void **state)
 {
-    struct horon_auth_key key;
+    struct horon_job_key key;
     struct horon_proven proven[2][2];
     struct pair pair;
     (void)state;
@@ -294,8 +294,8 @@ static void test_auth_hands_over_a_secret_for_each_direction(void **state)
         begin(&pair.acceptor, HORON_SIDE_ACCEPTOR, &key, 0, 1);
         begin(&pair.connector, HORON_SIDE_CONNECTOR, &key, 1, (uint8_t)(2 + i));
         talk(&pair, &up, &down);
-        proven[i][0] = horon_auth_take(&pair.acceptor, 7);
-        proven[i][1] = horon_auth_take(&pair.connector, 8);
+        proven[i][0] = horon_handshake_take(&pair.acceptor, 7);
+        proven[i][1] = horon_handshake_take(&pair.connector, 8);
         assert_int_equal(proven[i][0].fd, 7);
         assert_int_equal(proven[i][1].theirs.rank, 0);
         assert_memory_equal(proven[i][0].send_secret, proven[i][1].receive_secret, 32);
@@ -306,26 +306,26 @@ static void test_auth_hands_over_a_secret_for_each_direction(void **state)
     }
     assert_memory_not_equal(proven[0][0].send_secret, proven[1][0].send_secret, 32);
     assert_memory_not_equal(proven[0][1].send_secret, proven[1][1].send_secret, 32);
-    horon_auth_deinit(&pair.acceptor);
-    static const struct horon_auth wiped;
+    horon_handshake_deinit(&pair.acceptor);
+    static const struct horon_handshake wiped;
     assert_memory_equal(&pair.acceptor, &wiped, sizeof wiped);
 }
 
 /* The first version's hello has no share; whoever sends it is told so, not that it is broken. */
 static void test_auth_older_release_is_named(void **state)
 {
-    struct horon_auth_key key;
+    struct horon_job_key key;
     struct pair pair;
     uint8_t hello[106];
     size_t bytes;
     (void)state;
     make_key(&key, "secret");
     make_pair(&pair, &key, &key);
-    memcpy(hello, horon_auth_out(&pair.acceptor, &bytes), sizeof hello);
+    memcpy(hello, horon_handshake_out(&pair.acceptor, &bytes), sizeof hello);
     hello[8] = 96; /* bytes that follow */
     memset(hello + 42, 0, 4);
     hello[42] = hello[44] = 1; /* versions 1 to 1 */
-    assert_int_equal(horon_auth_feed(&pair.connector, hello, sizeof hello), HORON_ERR_PROTO);
+    assert_int_equal(horon_handshake_feed(&pair.connector, hello, sizeof hello), HORON_ERR_PROTO);
     assert_string_equal(pair.connector.error.text,
                         "rank 0 speaks versions 1 to 1 of horon's protocol, rank 1 2 to 2: "
                         "different releases do not mix here");
@@ -333,18 +333,19 @@ static void test_auth_older_release_is_named(void **state)
 
 static void test_auth_connector_is_silent_before_hello(void **state)
 {
-    struct horon_auth_key key;
+    struct horon_job_key key;
     struct pair pair;
     size_t bytes;
     const uint8_t http[] = "HTTP/1.1 400 Bad Request\r\n";
     (void)state;
     make_key(&key, "secret");
     make_pair(&pair, &key, &key);
-    assert_null(horon_auth_out(&pair.connector, &bytes));
-    assert_int_equal(horon_auth_feed(&pair.connector, http, horon_auth_want(&pair.connector)),
-                     HORON_ERR_PROTO);
-    assert_null(horon_auth_out(&pair.connector, &bytes));
-    assert_int_equal(horon_auth_want(&pair.connector), 0);
+    assert_null(horon_handshake_out(&pair.connector, &bytes));
+    assert_int_equal(
+        horon_handshake_feed(&pair.connector, http, horon_handshake_want(&pair.connector)),
+        HORON_ERR_PROTO);
+    assert_null(horon_handshake_out(&pair.connector, &bytes));
+    assert_int_equal(horon_handshake_want(&pair.connector), 0);
 }
 
 struct difference {

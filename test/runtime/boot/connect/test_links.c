@@ -32,7 +32,7 @@ struct side {
 };
 
 struct scene {
-    struct horon_auth_key key;
+    struct horon_job_key key;
     struct horon_log log;
     struct side sides[2]; /* ranks 0 and 1 */
     int fds_before;
@@ -107,8 +107,9 @@ static void begin(bool silent)
     int listeners[2] = {-1, -1};
     struct horon_error error;
     scene.fds_before = count_fds();
-    assert_int_equal(horon_auth_key_init(&scene.key, "a key of this test, long enough", 31, &error),
-                     HORON_OK);
+    assert_int_equal(
+        horon_job_key_from_text(&scene.key, "a key of this test, long enough", 31, &error),
+        HORON_OK);
     for (int r = 0; r < 2; r++) {
         struct horon_address address;
         snprintf(names[r], sizeof names[r], "horon-test-links-%d-%u-%d", (int)getpid(), number++,

@@ -30,7 +30,7 @@
 struct scene {
     struct horon_store_server *server;
     struct horon_pump pump;
-    struct horon_auth_key key;
+    struct horon_job_key key;
     char address[64];
     int size, warnings, turns_left;
     bool come[32]; /* the ranks of which the server has said so */
@@ -67,7 +67,7 @@ static void scene_init(struct scene *scene, int size, const char *at, bool launc
                                                        .log = &scene->log};
     if (listed)
         assert_true(horon_address_parse(at, 0, &listen.items[0]));
-    assert_int_equal(horon_auth_key_init(&scene->key, "secret", 6, &error), HORON_OK);
+    assert_int_equal(horon_job_key_from_text(&scene->key, "secret", 6, &error), HORON_OK);
     assert_int_equal(horon_store_server_create(&options, &scene->server, NULL, &error), HORON_OK);
     assert_int_equal(horon_pump_init(&scene->pump, &error), HORON_OK);
     snprintf(scene->address, sizeof scene->address, "tcp://%s:%d", listed ? "[::1]" : "127.0.0.1",
@@ -100,7 +100,7 @@ static void turn(struct scene *scene)
     while (!(what) && (scene)->turns_left-- > 0)
 
 static struct horon_store *open_client(struct scene *scene, int rank,
-                                       const struct horon_auth_key *key)
+                                       const struct horon_job_key *key)
 {
     struct horon_error error = {0};
     struct horon_store *store = NULL;
@@ -176,11 +176,11 @@ static void test_server_round_is_answered(void **state)
 static void test_server_wrong_key_is_refused_and_reported(void **state)
 {
     struct scene scene;
-    struct horon_auth_key other;
+    struct horon_job_key other;
     struct horon_error error = {0};
     (void)state;
     scene_init(&scene, 2, "::1", true);
-    assert_int_equal(horon_auth_key_init(&other, "other", 5, &error), HORON_OK);
+    assert_int_equal(horon_job_key_from_text(&other, "other", 5, &error), HORON_OK);
     struct horon_store *store = open_client(&scene, 0, &other);
     put(store, "blob", UINT64_MAX);
     assert_int_equal(awaited_failure(&scene, store, &error), HORON_ERR_AUTH);
@@ -457,7 +457,7 @@ static void test_server_of_one_session_stops_listening(void **state)
 
 static void test_server_bad_options_are_refused(void **state)
 {
-    static const struct horon_auth_key none, key = {.given = true};
+    static const struct horon_job_key none, key = {.given = true};
     static struct horon_addresses elsewhere = {.count = 1};
     static const struct {
         struct horon_store_server_options options;
@@ -519,7 +519,7 @@ static void test_server_at_several_addresses_has_one_port(void **state)
     struct horon_error error = {0};
     struct horon_store_server *server, *other;
     struct horon_addresses addresses = {.count = 3};
-    struct horon_auth_key key = {.given = true};
+    struct horon_job_key key = {.given = true};
     const int mine = (int)getpid();
     int why = 0, port = 0, taken = -1;
     (void)state;

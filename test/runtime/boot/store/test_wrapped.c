@@ -24,7 +24,7 @@ enum { RANKS = 3, ROUNDS = 4 };
 
 struct scene {
     struct horon_pump pump;
-    struct horon_auth_key key;
+    struct horon_job_key key;
     struct horon_store_server *server;
     char address[32];
     struct horon_store *stores[RANKS];
@@ -53,7 +53,7 @@ static void scene_init(struct scene *scene, horon_link_wrap_fn_t of_server)
     memset(scene, 0, sizeof *scene);
     wraps = 0;
     assert_int_equal(horon_pump_init(&scene->pump, &error), HORON_OK);
-    assert_int_equal(horon_auth_key_init(&scene->key, "secret", 6, &error), HORON_OK);
+    assert_int_equal(horon_job_key_from_text(&scene->key, "secret", 6, &error), HORON_OK);
     const struct horon_store_server_options options = {
         .size = RANKS, .key = &scene->key, .launcher = true, .wrap = of_server};
     assert_int_equal(horon_store_server_create(&options, &scene->server, NULL, &error), HORON_OK);
