@@ -149,6 +149,16 @@ static size_t tcp_undelivered(const struct horon_link *link)
     return (size_t)left;
 }
 
+/* Was data sent after the last answer, or a probe of a peer without room? A peer that has no room
+ * for long gets either ever more seldom, and answers each. One probe may count as unanswered though
+ * it is not: the kernel counts it after sending it, and within a machine the answer comes before.
+ */
+static bool tcp_lacks_answer(const struct tcp_info *info)
+{
+    return info->tcpi_probes > 1 ||
+           (info->tcpi_unacked > 0 && info->tcpi_last_data_sent < info->tcpi_last_ack_recv);
+}
+
 /* The last answer may be older than what is unanswered now, so what counts is the time since both.
  * Looks that lie further apart than the limit say nothing about the time between them. */
 static horon_status_t tcp_check(struct horon_link *link, struct horon_error *error)
@@ -163,7 +173,7 @@ static horon_status_t tcp_check(struct horon_link *link, struct horon_error *err
         return HORON_OK;
     const bool first = tcp->unanswered_since_ns == 0 || now - tcp->checked_ns > limit_ns;
     tcp->checked_ns = now;
-    if (info.tcpi_unacked == 0 && info.tcpi_probes == 0)
+    if (!tcp_lacks_answer(&info))
         tcp->unanswered_since_ns = 0;
     else if (first)
         tcp->unanswered_since_ns = now;
