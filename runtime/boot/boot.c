@@ -51,8 +51,8 @@ static uint64_t silence_ns(const struct horon_config *config)
 
 static horon_status_t open_store(struct horon_joining *j, struct horon_error *error)
 {
-    char who[sizeof j->mine.name + 32];
-    snprintf(who, sizeof who, "process %d on %s", (int)getpid(), j->mine.name);
+    char process[sizeof j->mine.name + 32];
+    snprintf(process, sizeof process, "process %d on %s", (int)getpid(), j->mine.name);
     struct horon_store_options options = {.pump = &j->boot->pump,
                                           .key = j->boot->key,
                                           .hello = j->hello,
@@ -62,7 +62,7 @@ static horon_status_t open_store(struct horon_joining *j, struct horon_error *er
                                           .silence_ns = silence_ns(j->config),
                                           .host_of = host_of,
                                           .host_arg = j,
-                                          .who = who,
+                                          .process = process,
                                           .interfaces = j->config->interfaces,
                                           .port_range = j->config->port_range,
                                           .log = j->log};

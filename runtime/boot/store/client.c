@@ -3,11 +3,11 @@
  * A rank's side of the store; on rank 0 perhaps with the server inside, which turns with the same
  * pump: while this rank waits for anything, it serves the others.
  *
- * Who serves is found out by trying to listen: horonrun listens before it starts a rank, so rank 0
- * fails to take its port and becomes a client like the rest. Where the address came from another
- * launcher's variables (torchrun's MASTER_PORT belongs to torch's own store, as a rule), rank 0
- * takes the first free port from there on, and the others ask at all of them at once: a connector
- * sends nothing until horon's hello was seen, so no stranger's server is disturbed.
+ * Which process serves is found out by trying to listen: horonrun listens before it starts a rank,
+ * so rank 0 fails to take its port and becomes a client like the rest. Where the address came from
+ * another launcher's variables (torchrun's MASTER_PORT belongs to torch's own store, as a rule),
+ * rank 0 takes the first free port from there on, and the others ask at all of them at once: a
+ * connector sends nothing until horon's hello was seen, so no stranger's server is disturbed.
  *
  * With file:DIR rank 0 always serves, at any port, and writes where into a file (store/file.h). The
  * others look at it again and again until they are connected: what an earlier job has left leads
@@ -88,18 +88,18 @@ static void server_is_gone(struct horon_store *store)
 {
     const struct horon_store_options *options = &store->options;
     const char *host = options->host_of ? options->host_of(options->host_arg, 0) : NULL;
-    char who[160] = "";
+    char where[160] = "";
     if (host)
-        snprintf(who, sizeof who, " on %s", host);
+        snprintf(where, sizeof where, " on %s", host);
     else if (store->file.writer[0])
-        snprintf(who, sizeof who, " (%s)", store->file.writer);
+        snprintf(where, sizeof where, " (%s)", store->file.writer);
     if (store->launcher_serves)
         horon_error_set(&store->error, HORON_ERR_PEER_LOST,
                         "the store at %s closed the connection while ranks were joining",
                         store->where);
     else
         horon_error_set(&store->error, HORON_ERR_PEER_LOST,
-                        "rank 0%s left while joining: it served the store at %s", who,
+                        "rank 0%s left while joining: it served the store at %s", where,
                         store->where);
     store_failed(store);
 }
@@ -154,7 +154,7 @@ static const char *more_about(const struct horon_store *store, char text[640])
     return text;
 }
 
-/* Who served at these addresses is gone, or has gone on to others. */
+/* The rank 0 that served at these addresses is gone, or serves at others now. */
 static bool is_outdated(struct horon_store *store)
 {
     char addresses[HORON_STORE_FILE_BYTES_MAX];
@@ -419,8 +419,9 @@ static horon_status_t publish(struct horon_store *store, const struct horon_stor
     char addresses[HORON_STORE_FILE_BYTES_MAX - 256];
     const struct horon_store_options *options = &store->options;
     horon_store_place_write(place, addresses, sizeof addresses);
-    return horon_store_file_write(&store->file, addresses, options->who ? options->who : "one",
-                                  options->pump->fds, error);
+    return horon_store_file_write(&store->file, addresses,
+                                  options->process ? options->process : "one", options->pump->fds,
+                                  error);
 }
 
 /* Serves if that is ours to do, and asks whoever serves. */

@@ -265,10 +265,10 @@ static void list_hosts(const struct session *session, const struct absence *abse
     size_t used = 0;
     text[0] = 0;
     for (int r = 0; r < options->size && options->host_of; r++) {
-        const char *host = is_absent(session, r, absence)
-                               ? options->host_of(options->arg, r, session->members[r].user)
-                               : NULL;
-        if (!host || (last && strcmp(last, host) == 0) || used >= text_bytes)
+        if (!is_absent(session, r, absence) || used >= text_bytes)
+            continue;
+        const char *host = options->host_of(options->arg, r, session->members[r].user);
+        if (!host || (last && strcmp(last, host) == 0))
             continue;
         used +=
             (size_t)snprintf(text + used, text_bytes - used, "%s%s", last ? ", " : " on ", host);
@@ -299,7 +299,7 @@ static int list_ranks(const struct session *session, const struct absence *absen
     return count;
 }
 
-/* With ERR_PEER_LOST those who are here are not to blame, whatever they are at. */
+/* With ERR_PEER_LOST the ranks that are here are not to blame, whatever they do. */
 static void fail_for_missing(struct session *session, horon_status_t status)
 {
     static const struct absence absences[] = {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Three lines: what the file is, the addresses, and who wrote it. It is written in one piece after
- * it was emptied, so a reader sees nothing, or all, or (on a file system that cuts writes) a part
- * without its last line end, which counts as nothing.
+ * Three lines: what the file is, the addresses, and which process wrote it. It is written in one
+ * piece after it was emptied, so a reader sees nothing, or all, or (on a file system that cuts
+ * writes) a part without its last line end, which counts as nothing.
  *
  * The lock belongs to the open file (F_OFD_SETLK): it ends with the process, however that ends, and
  * asking for it (F_OFD_GETLK) takes nothing, so a reader never stands in a writer's way. Where a

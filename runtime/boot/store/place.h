@@ -31,7 +31,8 @@ horon_status_t horon_store_place_find(struct horon_store_place *place, const cha
 
 /**
  * Rank 0 serves at this machine's addresses, and nobody knows yet where.
- * @param interfaces, port_range the rows; what makes no sense counts as empty: joining tells of it
+ * @param interfaces, port_range the rows; what makes no sense counts as empty: a step of joining
+ * reports it
  */
 horon_status_t horon_store_place_here(struct horon_store_place *place, bool key_given,
                                       const char *interfaces, const char *port_range,

@@ -97,7 +97,7 @@ static void explain(void *arg, char *text, size_t text_bytes)
 
 /* A server of one session after another cannot tell a second process of a rank from a rank that
  * joins once more; a server of one can, as long as that one lacks somebody.
- * @return who is here as @p rank, if nobody else can be; else NULL */
+ * @return the visitor that is @p rank, if no other process can be; else NULL */
 static const struct visitor *find_first(const struct horon_store_server *server, int rank)
 {
     const struct visitor *visitor = server->options.launcher ? NULL : server->visitors;
@@ -106,7 +106,7 @@ static const struct visitor *find_first(const struct horon_store_server *server,
     return visitor;
 }
 
-static void send_home(struct visitor *second, const struct visitor *first)
+static void refuse_second(struct visitor *second, const struct visitor *first)
 {
     char first_from[HORON_ADDRESS_TEXT_BYTES], second_from[HORON_ADDRESS_TEXT_BYTES];
     struct horon_error why;
@@ -166,9 +166,9 @@ static void arrived(void *arg, const struct horon_proven *proven)
     if (horon_store_stream_open(&visitor->stream, proven, server->options.wrap, NULL) != HORON_OK)
         visitor_leave(visitor);
     else if (first)
-        send_home(visitor, first);
+        refuse_second(visitor, first);
     if (!server->options.launcher && horon_store_core_full_sessions(server->core) > 0)
-        horon_acceptor_stop(server->acceptor); /* who comes now wants the server after us */
+        horon_acceptor_stop(server->acceptor); /* a rank that comes now wants the next server */
 }
 
 static void choose_addresses(const struct horon_store_server_options *options,

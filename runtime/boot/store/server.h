@@ -40,7 +40,7 @@ struct horon_store_server_options {
     horon_link_wrap_fn_t wrap;   /* NULL, or wraps the link of each session */
     struct horon_fds *fds;       /* where its sockets are noted; NULL: nowhere */
     uint64_t job;                /* what tells this job from others at the same address; 0: any */
-    const struct horon_log *log; /* NULL: silent; strangers are reported as warnings */
+    const struct horon_log *log; /* NULL: silent; refused connections are reported as warnings */
 };
 
 /**

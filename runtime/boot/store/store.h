@@ -35,7 +35,7 @@ struct horon_store_options {
      * as long as the store, NULL for one that is not known */
     const char *(*host_of)(void *arg, int rank);
     void *host_arg;
-    const char *who; /* this process, for texts of others; as long as the call; NULL: nameless */
+    const char *process; /* this one, for texts of others; as long as the call; NULL: nameless */
     /* Where rank 0 serves for file:DIR: the rows INTERFACES and PORT_RANGE; as long as the call */
     const char *interfaces, *port_range;
     horon_link_wrap_fn_t wrap; /* NULL, or wraps the link of each session, at both ends */
@@ -71,7 +71,7 @@ horon_status_t horon_store_put(struct horon_store *store, const void *blob, size
 /**
  * To be asked while waiting for whatever.
  * @param whole_out set with a failure: its text says it all (a rank gave up for that reason, or the
- *        launcher saw one die); else it is about the store, or names who is missing
+ *        launcher saw one die); else it is about the store, or names the missing ranks
  * @return OK | ERR_TIMEOUT, ERR_PEER_LOST: ranks are missing, named | ERR_AUTH | ERR_PROTO |
  *         ERR_SYSTEM, the store cannot be used | a rank's failure
  */
@@ -79,7 +79,7 @@ horon_status_t horon_store_failed(const struct horon_store *store, bool *whole_o
                                   struct horon_error *error);
 
 /** Makes joining fail for all with @p why, whose text says it all. Afterwards wait for
- * horon_store_failed(). @return false if this kind of store, or its state, cannot tell the others:
+ * horon_store_failed(). @return false if it is not connected, and the others cannot be told now:
  * a round must */
 bool horon_store_abort(struct horon_store *store, const struct horon_error *why);
 

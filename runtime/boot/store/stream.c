@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The pump tells of a descriptor as long as there is something to be done, but a wrapping link may
- * hold bytes that the descriptor does not show: so each turn reads until the link has no more.
+ * The pump calls as long as the descriptor has something to give, but a wrapping link may hold
+ * bytes that the descriptor does not show: so each turn reads until the link has no more.
  */
 #include "boot/store/stream.h"
 
@@ -79,7 +79,7 @@ static void stream_ready(void *arg, uint32_t events)
 {
     struct horon_store_stream *stream = arg;
     horon_status_t status = HORON_OK;
-    (void)events; /* whatever it is, the calls that are due will tell */
+    (void)events; /* whatever it is, receiving and sending find out */
     for (int i = 0; i < FRAMES_A_TURN && status == HORON_OK && stream->link; i++)
         status = receive_frame(stream);
     if (!stream->link)

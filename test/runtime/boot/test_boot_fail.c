@@ -314,7 +314,7 @@ static void *leave_after_one_round(void *arg)
                                                           .rank = 1,
                                                           .size = 2},
                                                 .address = arg,
-                                                .who = "a test"};
+                                                .process = "a test"};
     assert_int_equal(horon_config_load(&config, NULL, NULL, &error), HORON_OK);
     assert_int_equal(horon_profile_fill(&profile, &config, &error), HORON_OK);
     strcpy(profile.name, "elsewhere");
