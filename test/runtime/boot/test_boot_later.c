@@ -19,6 +19,7 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { RANKS = 3 };
@@ -186,6 +187,34 @@ static void test_later_strangers_are_turned_away(void **state)
     end();
 }
 
+/* Connections that came after joining, and what listens for others, are not the child's. */
+static void test_later_child_of_a_fork_closes_all(void **state)
+{
+    const int fds = count_fds();
+    int status = 0;
+    (void)state;
+    begin("SHM=0", true);
+    open_between(2, 0);
+    expect_pair(2, 0);
+    for (int r = 0; r < RANKS; r++)
+        horon_boot_settle(&world.ranks[r].boot);
+    const pid_t child = fork();
+    if (child == 0) {
+        bool wiped = true;
+        for (int r = 0; r < RANKS; r++) {
+            wiped = wiped && world.ranks[r].boot.key->bytes[0] == 0 &&
+                    world.ranks[r].boot.key->bytes[31] == 0;
+            horon_boot_close_in_child(&world.ranks[r].boot);
+        }
+        _exit(wiped && count_fds() == fds ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    open_between(0, 1); /* here all goes on */
+    expect_pair(0, 1);
+    end();
+}
+
 static void test_later_one_host_keeps_nothing_open(void **state)
 {
     (void)state;
@@ -206,6 +235,7 @@ int main(void)
         cmocka_unit_test(test_later_any_two_ranks_open_a_connection),
         cmocka_unit_test(test_later_nobody_uses_them_and_nobody_comes),
         cmocka_unit_test(test_later_strangers_are_turned_away),
+        cmocka_unit_test(test_later_child_of_a_fork_closes_all),
         cmocka_unit_test(test_later_one_host_keeps_nothing_open),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
