@@ -409,12 +409,6 @@ bool horon_engine_has_input(const struct horon_engine *engine)
     return false;
 }
 
-int horon_engine_descriptor(const struct horon_engine *engine, int peer)
-{
-    const struct horon_link *link = horon_mux_link(engine->membership->mux_of[peer]);
-    return link ? link->ops->descriptor(link) : -1;
-}
-
 /* ---- failures and the end ------------------------------------------------------------------- */
 
 bool horon_engine_exit(struct horon_engine *engine, const char *reason)

@@ -147,8 +147,6 @@ bool horon_engine_has_input(const struct horon_engine *engine);
 /** Was something given to a link after its turn, which the link may take? A thread that falls
  * asleep on it would never send it. */
 bool horon_engine_has_unsent(const struct horon_engine *engine);
-/** The descriptor of a link, or -1. */
-int horon_engine_descriptor(const struct horon_engine *engine, int peer);
 
 /** The process of a rank of this host has ended. @param how a sentence for the text */
 void horon_engine_local_death(struct horon_engine *engine, int local_rank, const char *how);

@@ -3,6 +3,9 @@
 #undef NDEBUG
 #include "multi/duo.h"
 
+#include "context_state.h"
+#include "engine/engine_state.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -123,4 +126,11 @@ void duo_expect_end(horon_request_t *request, horon_status_t status)
 {
     assert_int_equal(horon_wait(request, HORON_HOST_DONE, DUO_DEADLINE_S * 1000), status);
     horon_release(request);
+}
+
+int duo_socket(horon_context_t *ctx, int peer)
+{
+    const struct horon_link *link = horon_mux_link(ctx->engine->membership->mux_of[peer]);
+    assert_non_null(link);
+    return link->ops->descriptor(link);
 }

@@ -43,6 +43,9 @@ void duo_end(struct duo *duo);
 /** Waits until a line with @p word has been logged. */
 void duo_wait_to_hear(struct duo *duo, const char *word);
 
+/** @return the socket of the link to a rank of another host */
+int duo_socket(horon_context_t *ctx, int peer);
+
 /** A sum of one float, named. */
 horon_descriptor_t duo_sum(const char *name, float *data);
 horon_request_t *duo_submit(horon_context_t *ctx, const char *name, float *data);

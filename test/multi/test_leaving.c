@@ -24,7 +24,7 @@ enum { BROADCASTS = 4, FLOATS = 16384, HELD_MS = 1500 };
 
 static void bound_buffer(horon_context_t *ctx, int peer, int option, int bytes)
 {
-    const int socket = horon_engine_descriptor(ctx->engine, peer);
+    const int socket = duo_socket(ctx, peer);
     assert_true(socket >= 0);
     assert_int_equal(setsockopt(socket, SOL_SOCKET, option, &bytes, sizeof bytes), 0);
 }

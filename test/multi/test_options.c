@@ -390,7 +390,7 @@ static void test_options_peer_timeout_is_given_to_connections(void **state)
     (void)state;
     duo_make(&duo, settings);
     for (int rank = 0; rank < 2; rank++) {
-        int socket = horon_engine_descriptor(duo.ctx[rank]->engine, 1 - rank);
+        int socket = duo_socket(duo.ctx[rank], 1 - rank);
         assert_true(socket >= 0);
         assert_int_equal(option_of(socket, SOL_SOCKET, SO_KEEPALIVE), 1);
         assert_int_equal(option_of(socket, IPPROTO_TCP, TCP_KEEPIDLE), 1);

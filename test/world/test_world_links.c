@@ -41,7 +41,6 @@ static struct world *make_world(void)
     for (int rank = 0; rank < RANKS; rank++) {
         struct horon_error error = {0};
         assert_int_equal(world_make_engine(world, rank, &error), HORON_OK);
-        assert_int_equal(horon_engine_descriptor(world->ranks[rank].engine, 3 - rank), -1);
         assert_null(world->ranks[rank].engine->membership->mux_of[3 - rank]);
     }
     return world;
