@@ -24,13 +24,7 @@
 
 static void alarm_due(void *arg)
 {
-    (void)arg; /* who waits looks at the clock */
-}
-
-static void tick_due(void *arg)
-{
-    struct horon_joining *j = arg;
-    j->asking = true;
+    (void)arg; /* whoever waits looks at the clock */
 }
 
 /* Known of others once their profiles are here. */
@@ -114,8 +108,7 @@ static horon_status_t prepare(struct horon_joining *j, int rank, int size,
         status = horon_random(&j->mine.job, sizeof j->mine.job, error);
     if (status != HORON_OK)
         return status;
-    horon_joining_set_deadline(j,
-                               horon_clock_deadline(horon_clock_ns(), j->config->start_timeout_ms));
+    j->deadline_ns = horon_clock_deadline(horon_clock_ns(), j->config->start_timeout_ms);
     j->log->rank = j->id.rank;
     memcpy(j->log->host, j->mine.name, sizeof j->mine.name);
     memcpy(j->boot->ranks.names[j->id.rank], j->mine.name, sizeof j->mine.name);
@@ -136,12 +129,12 @@ static horon_status_t prepare(struct horon_joining *j, int rank, int size,
 static void drain(struct horon_joining *j)
 {
     if (!j->interrupted)
-        horon_joining_set_deadline(j, horon_clock_ns() + NEWS_NS);
+        j->deadline_ns = horon_clock_ns() + NEWS_NS;
     while (j->store && horon_store_has_news(j->store) && horon_clock_ns() < j->deadline_ns)
-        horon_pump_turn(&j->boot->pump, -1);
-    horon_joining_set_deadline(j, horon_clock_ns() + DRAIN_NS);
+        horon_joining_turn(j, j->deadline_ns);
+    j->deadline_ns = horon_clock_ns() + DRAIN_NS;
     while (j->store && horon_store_busy(j->store) && horon_clock_ns() < j->deadline_ns)
-        horon_pump_turn(&j->boot->pump, -1);
+        horon_joining_turn(j, j->deadline_ns);
 }
 
 /* Links and what they need. */
@@ -178,7 +171,6 @@ static void joining_deinit(struct horon_joining *j, bool joined)
     if (boot->pump.epoll_fd >= 0) {
         drain(j);
         horon_pump_untimer(&boot->pump, &j->alarm);
-        horon_pump_untimer(&boot->pump, &j->tick);
     }
     horon_store_destroy(j->store);
     if (boot->links)
@@ -249,7 +241,7 @@ horon_status_t horon_boot(struct horon_boot *boot, int rank, int size,
     j->host_listener = -1;
     j->begun_ns = horon_clock_ns();
     j->alarm = (struct horon_timer){.due = alarm_due, .arg = j};
-    j->tick = (struct horon_timer){.due = tick_due, .arg = j};
+    j->ask_ns = j->begun_ns;
     horon_status_t status = join(j, rank, size, &why);
     if (status == HORON_OK)
         end_well(j);

@@ -24,13 +24,10 @@
 
 enum weight { WEIGHT_FINE = 0, WEIGHT_FOLLOWS = 1, WEIGHT_CAUSE = 2 };
 
-void horon_joining_set_deadline(struct horon_joining *j, uint64_t at_ns)
+void horon_joining_turn(struct horon_joining *j, uint64_t until_ns)
 {
-    j->deadline_ns = at_ns;
-    if (at_ns == UINT64_MAX)
-        horon_pump_untimer(&j->boot->pump, &j->alarm);
-    else
-        horon_pump_timer(&j->boot->pump, &j->alarm, at_ns);
+    horon_pump_timer(&j->boot->pump, &j->alarm, until_ns);
+    horon_pump_turn(&j->boot->pump, -1);
 }
 
 static horon_status_t time_is_up(const struct horon_joining *j, const char *text,
@@ -55,16 +52,16 @@ horon_status_t horon_joining_interrupted(const struct horon_joining *j, struct h
                            j->doing);
 }
 
-/* One turn of the pump, while the caller wants to join at all. */
+/* One turn, while the caller wants to join at all. */
 static void turn(struct horon_joining *j)
 {
     const struct horon_boot_caller *caller = j->caller;
-    if (caller->interrupted && !j->interrupted && !j->tick.active)
-        horon_pump_timer(&j->boot->pump, &j->tick, horon_clock_ns() + TICK_NS);
-    horon_pump_turn(&j->boot->pump, -1);
-    if (j->asking && !j->interrupted)
-        j->interrupted = caller->interrupted(caller->interrupted_arg) != 0;
-    j->asking = false;
+    const bool asks = caller->interrupted && !j->interrupted;
+    horon_joining_turn(j, asks && j->ask_ns < j->deadline_ns ? j->ask_ns : j->deadline_ns);
+    if (!asks || horon_clock_ns() < j->ask_ns)
+        return;
+    j->interrupted = caller->interrupted(caller->interrupted_arg) != 0;
+    j->ask_ns = horon_clock_ns() + TICK_NS;
 }
 
 /* OK: nothing is wrong with the store. Else joining is over, and the text is complete. */
@@ -134,9 +131,9 @@ static void give_up(struct horon_joining *j, const struct horon_error *why)
         j->over = j->interrupted; /* else the next round will tell */
         return;
     }
-    horon_joining_set_deadline(j, horon_clock_ns() + FAREWELL_NS);
+    j->deadline_ns = horon_clock_ns() + FAREWELL_NS;
     while (ask_store(j, &ignored) == HORON_OK && horon_clock_ns() < j->deadline_ns)
-        horon_pump_turn(&j->boot->pump, -1);
+        horon_joining_turn(j, j->deadline_ns);
     j->over = true;
 }
 
@@ -250,9 +247,9 @@ static horon_status_t hold(struct horon_joining *j, const struct horon_round *ro
         return status;
     HORON_LOG_TRACE(j->log, "while %s: gave %zu bytes to the store", j->doing, out.used);
     if (deadline_ns != UINT64_MAX)
-        horon_joining_set_deadline(j, deadline_ns + GRACE_NS);
+        j->deadline_ns = deadline_ns + GRACE_NS;
     status = horon_joining_wait(j, ask_blobs, blobs_are_late, error);
-    horon_joining_set_deadline(j, deadline_ns);
+    j->deadline_ns = deadline_ns;
     HORON_LOG_TRACE(j->log, "while %s: %s", j->doing,
                     status == HORON_OK ? "has what every rank gave" : error->text);
     return status == HORON_OK ? take_gifts(j, round, error) : status;

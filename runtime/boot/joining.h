@@ -22,11 +22,10 @@ struct horon_joining {
     const struct horon_boot_caller *caller;
     struct horon_log *log;
     struct horon_identity id;
-    struct horon_timer alarm; /* makes the pump turn at the deadline */
-    struct horon_timer tick;  /* and whenever the caller is to be asked whether to go on */
-    bool asking;              /* it is time to */
+    struct horon_timer alarm; /* ends a turn of the pump */
+    uint64_t ask_ns;          /* when the caller is asked next whether to go on */
     bool interrupted;         /* the caller does not want to; it is not asked again */
-    uint64_t deadline_ns;
+    uint64_t deadline_ns;     /* when waiting ends; UINT64_MAX: never */
     uint64_t begun_ns, met_ns, shared_ns, connected_ns; /* the ends of the steps; 0: not yet */
     const char *doing;                                  /* "while ...", for texts */
     bool over;                 /* joining has failed, and the others know, or told us */
@@ -58,8 +57,8 @@ struct horon_round {
 
 /* ---- joining.c: waiting and rounds ---- */
 
-/** Sets the moment at which waiting ends; UINT64_MAX: never. */
-void horon_joining_set_deadline(struct horon_joining *j, uint64_t at_ns);
+/** Turns the pump once, until something happens or the moment has come; UINT64_MAX: never. */
+void horon_joining_turn(struct horon_joining *j, uint64_t until_ns);
 
 /**
  * Turns the pump until @p ask says other than AGAIN.
