@@ -212,11 +212,6 @@ bool horon_channel_waits_for(struct horon_channel *channel, int rank)
     return horon_phase_waits_for(channel, rank);
 }
 
-uint64_t horon_channel_ended(const struct horon_channel *channel)
-{
-    return channel->ended;
-}
-
 horon_status_t horon_channel_differs(const struct horon_channel *channel, int other,
                                      struct horon_error *error)
 {

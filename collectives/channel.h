@@ -57,7 +57,4 @@ horon_status_t horon_channel_advance(struct horon_channel *channel, bool *moved_
  * texts: it may wait for another one in turn, and several may be awaited. */
 bool horon_channel_waits_for(struct horon_channel *channel, int rank);
 
-/** Operations ended so far: the sequence number of the next one. */
-uint64_t horon_channel_ended(const struct horon_channel *channel);
-
 #endif

@@ -144,7 +144,7 @@ static void send_eagerly(struct horon_mux *mux, struct horon_transfer *transfer)
 horon_status_t horon_mux_post_send(struct horon_mux *mux, struct horon_transfer *transfer,
                                    struct horon_error *error)
 {
-    struct horon_mux_record *credit = horon_mux_find_credit(&mux->table, &transfer->id);
+    struct horon_mux_record *credit = horon_mux_find_record(mux->table.credits, &transfer->id);
     horon_status_t status = transfer_begin(mux, transfer, credit, error);
     if (status)
         return status;
@@ -153,7 +153,7 @@ horon_status_t horon_mux_post_send(struct horon_mux *mux, struct horon_transfer 
         return horon_error_set(error, HORON_ERR_MEMORY, "%u transfers to %s wait already",
                                HORON_MUX_WAITING_MAX, mux->options.peer_name);
     if (credit) {
-        horon_mux_remove_credit(&mux->table, credit);
+        horon_mux_remove_record(mux->table.credits, credit);
         horon_mux_record_release(&mux->table, credit);
         assert(mux->rx.credits > 0);
         mux->rx.credits--;
@@ -170,7 +170,7 @@ horon_status_t horon_mux_post_send(struct horon_mux *mux, struct horon_transfer 
             horon_mux_queue_push(&mux->tx.notes, transfer);
         }
     }
-    horon_mux_insert_send(&mux->table, transfer);
+    horon_mux_insert_transfer(mux->table.sends, transfer);
     return HORON_OK;
 }
 
@@ -187,14 +187,14 @@ static void recv_take_arrival(struct horon_mux *mux, struct horon_transfer *tran
         rx->target = HORON_MUX_TO_TRANSFER;
         rx->transfer = transfer;
     }
-    horon_mux_remove_arrival(&mux->table, record);
+    horon_mux_remove_record(mux->table.arrivals, record);
     horon_mux_rx_drop_arrival(mux, record);
 }
 
 horon_status_t horon_mux_post_recv(struct horon_mux *mux, struct horon_transfer *transfer,
                                    struct horon_error *error)
 {
-    struct horon_mux_record *record = horon_mux_find_arrival(&mux->table, &transfer->id);
+    struct horon_mux_record *record = horon_mux_find_record(mux->table.arrivals, &transfer->id);
     horon_status_t status = transfer_begin(mux, transfer, record, error);
     if (status)
         return status;
@@ -216,7 +216,7 @@ horon_status_t horon_mux_post_recv(struct horon_mux *mux, struct horon_transfer 
         transfer->state |= HORON_MUX_CREDIT_DUE;
         horon_mux_queue_push(&mux->tx.notes, transfer);
     }
-    horon_mux_insert_recv(&mux->table, transfer);
+    horon_mux_insert_transfer(mux->table.recvs, transfer);
     return HORON_OK;
 }
 

@@ -137,7 +137,7 @@ static horon_status_t data_is_new(struct horon_mux *mux, const struct horon_mux_
     record->id = id;
     record->check = frame->check;
     record->bytes = frame->bytes;
-    horon_mux_insert_arrival(&mux->table, record);
+    horon_mux_insert_record(mux->table.arrivals, record);
     horon_mux_compare_posted(&mux->table, &id, frame->check, frame->bytes);
     rx->target = HORON_MUX_TO_RECORD;
     rx->record = record;
@@ -147,7 +147,7 @@ static horon_status_t data_is_new(struct horon_mux *mux, const struct horon_mux_
 static horon_status_t begin_data(struct horon_mux *mux, const struct horon_mux_frame *frame)
 {
     const struct horon_transfer_id id = frame_id(frame);
-    struct horon_transfer *transfer = horon_mux_find_recv(&mux->table, &id);
+    struct horon_transfer *transfer = horon_mux_find_transfer(mux->table.recvs, &id);
     if (transfer)
         return data_to_posted(mux, transfer, frame);
     if (horon_mux_is_forgotten(&mux->table, &id))
@@ -156,7 +156,7 @@ static horon_status_t begin_data(struct horon_mux *mux, const struct horon_mux_f
         return refuse(mux, "sent data before it had credit");
     if (eager_beyond_share(mux, frame))
         return refuse(mux, "sent more data without credit than was agreed");
-    struct horon_mux_record *record = horon_mux_find_arrival(&mux->table, &id);
+    struct horon_mux_record *record = horon_mux_find_record(mux->table.arrivals, &id);
     return record ? data_to_arrival(mux, record, frame) : data_is_new(mux, frame);
 }
 
@@ -180,7 +180,7 @@ static horon_status_t take_credit(struct horon_mux *mux, const struct horon_mux_
 {
     const uint32_t asked = HORON_MUX_SEND_WANTED;
     const struct horon_transfer_id id = frame_id(frame);
-    struct horon_transfer *transfer = horon_mux_find_send(&mux->table, &id);
+    struct horon_transfer *transfer = horon_mux_find_transfer(mux->table.sends, &id);
     if (transfer) {
         if (!agrees(transfer, frame))
             return HORON_OK;
@@ -194,13 +194,13 @@ static horon_status_t take_credit(struct horon_mux *mux, const struct horon_mux_
     if (horon_mux_is_forgotten(&mux->table, &id))
         return HORON_OK;
     if (frame->bytes <= mux->options.eager_bytes || mux->rx.credits == HORON_MUX_WAITING_MAX ||
-        horon_mux_find_credit(&mux->table, &id))
+        horon_mux_find_record(mux->table.credits, &id))
         return refuse(mux, "gave credit that was not asked for");
     struct horon_mux_record *record = record_of(mux, frame);
     if (!record)
         return mux->failure.status;
     mux->rx.credits++;
-    horon_mux_insert_credit(&mux->table, record);
+    horon_mux_insert_record(mux->table.credits, record);
     return HORON_OK;
 }
 
@@ -208,7 +208,7 @@ static horon_status_t take_want(struct horon_mux *mux, const struct horon_mux_fr
 {
     const uint32_t credited = HORON_MUX_CREDIT_DUE | HORON_MUX_RECV_CREDITED;
     const struct horon_transfer_id id = frame_id(frame);
-    struct horon_transfer *transfer = horon_mux_find_recv(&mux->table, &id);
+    struct horon_transfer *transfer = horon_mux_find_transfer(mux->table.recvs, &id);
     if (transfer) {
         if (!agrees(transfer, frame))
             return HORON_OK;
@@ -221,14 +221,14 @@ static horon_status_t take_want(struct horon_mux *mux, const struct horon_mux_fr
     if (horon_mux_is_forgotten(&mux->table, &id))
         return HORON_OK;
     if (frame->bytes > mux->options.eager_bytes || mux->rx.wants == HORON_MUX_WAITING_MAX ||
-        horon_mux_find_arrival(&mux->table, &id))
+        horon_mux_find_record(mux->table.arrivals, &id))
         return refuse(mux, "asked for credit that it has");
     struct horon_mux_record *record = record_of(mux, frame);
     if (!record)
         return mux->failure.status;
     record->wanted = true;
     mux->rx.wants++;
-    horon_mux_insert_arrival(&mux->table, record);
+    horon_mux_insert_record(mux->table.arrivals, record);
     return HORON_OK;
 }
 
@@ -306,7 +306,7 @@ static void end_data(struct horon_mux *mux)
     struct horon_transfer *transfer = mux->rx.transfer;
     if (mux->rx.target != HORON_MUX_TO_TRANSFER || transfer->moved_bytes < transfer->bytes)
         return;
-    horon_mux_remove_recv(&mux->table, transfer);
+    horon_mux_remove_transfer(mux->table.recvs, transfer);
     if (transfer->bytes > mux->options.eager_bytes) {
         assert(mux->rx.recvs_waiting > 0);
         mux->rx.recvs_waiting--;

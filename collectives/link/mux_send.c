@@ -169,7 +169,7 @@ static void burst_entry_gone(struct horon_mux *mux, int i)
     horon_mux_record_release(&mux->table, burst->entry[i].record);
     burst->entry[i].record = NULL;
     if (burst->entry[i].ends) {
-        horon_mux_remove_send(&mux->table, burst->entry[i].transfer);
+        horon_mux_remove_transfer(mux->table.sends, burst->entry[i].transfer);
         burst->entry[i].transfer->done = true;
     }
     burst->entry[i].transfer = NULL;

@@ -22,48 +22,49 @@ static bool same_operation(const struct horon_transfer_id *a, const struct horon
     return a->sequence == b->sequence && a->channel == b->channel;
 }
 
-bool horon_transfer_id_equal(const struct horon_transfer_id *a, const struct horon_transfer_id *b)
+static bool id_equal(const struct horon_transfer_id *a, const struct horon_transfer_id *b)
 {
     return a->tag == b->tag && same_operation(a, b);
 }
 
-static struct horon_transfer *find_transfer(struct horon_transfer *const *buckets,
-                                            const struct horon_transfer_id *id)
+struct horon_transfer *horon_mux_find_transfer(struct horon_transfer *const *buckets,
+                                               const struct horon_transfer_id *id)
 {
     struct horon_transfer *item = buckets[horon_mux_bucket_of(id->channel, id->sequence)];
-    while (item && !horon_transfer_id_equal(&item->id, id))
+    while (item && !id_equal(&item->id, id))
         item = item->next;
     return item;
 }
 
-static struct horon_mux_record *find_record(struct horon_mux_record *const *buckets,
-                                            const struct horon_transfer_id *id)
+struct horon_mux_record *horon_mux_find_record(struct horon_mux_record *const *buckets,
+                                               const struct horon_transfer_id *id)
 {
     struct horon_mux_record *item = buckets[horon_mux_bucket_of(id->channel, id->sequence)];
-    while (item && !horon_transfer_id_equal(&item->id, id))
+    while (item && !id_equal(&item->id, id))
         item = item->next;
     return item;
 }
 
-static void insert_transfer(struct horon_transfer **buckets, struct horon_transfer *transfer)
+void horon_mux_insert_transfer(struct horon_transfer **buckets, struct horon_transfer *transfer)
 {
     struct horon_transfer **bucket =
         &buckets[horon_mux_bucket_of(transfer->id.channel, transfer->id.sequence)];
-    assert(!find_transfer(buckets, &transfer->id)); /* one of each id is in flight */
+    assert(!horon_mux_find_transfer(buckets, &transfer->id)); /* one of each id is in flight */
     transfer->next = *bucket;
     *bucket = transfer;
 }
 
-static void insert_record(struct horon_mux_record **buckets, struct horon_mux_record *record)
+void horon_mux_insert_record(struct horon_mux_record **buckets, struct horon_mux_record *record)
 {
     struct horon_mux_record **bucket =
         &buckets[horon_mux_bucket_of(record->id.channel, record->id.sequence)];
-    assert(!find_record(buckets, &record->id));
+    assert(!horon_mux_find_record(buckets, &record->id));
     record->next = *bucket;
     *bucket = record;
 }
 
-static void remove_transfer(struct horon_transfer **buckets, const struct horon_transfer *transfer)
+void horon_mux_remove_transfer(struct horon_transfer **buckets,
+                               const struct horon_transfer *transfer)
 {
     struct horon_transfer **link =
         &buckets[horon_mux_bucket_of(transfer->id.channel, transfer->id.sequence)];
@@ -73,7 +74,8 @@ static void remove_transfer(struct horon_transfer **buckets, const struct horon_
     *link = transfer->next;
 }
 
-static void remove_record(struct horon_mux_record **buckets, const struct horon_mux_record *record)
+void horon_mux_remove_record(struct horon_mux_record **buckets,
+                             const struct horon_mux_record *record)
 {
     struct horon_mux_record **link =
         &buckets[horon_mux_bucket_of(record->id.channel, record->id.sequence)];
@@ -81,70 +83,6 @@ static void remove_record(struct horon_mux_record **buckets, const struct horon_
         link = &(*link)->next;
     assert(*link);
     *link = record->next;
-}
-
-struct horon_transfer *horon_mux_find_send(const struct horon_mux_table *table,
-                                           const struct horon_transfer_id *id)
-{
-    return find_transfer(table->sends, id);
-}
-
-struct horon_transfer *horon_mux_find_recv(const struct horon_mux_table *table,
-                                           const struct horon_transfer_id *id)
-{
-    return find_transfer(table->recvs, id);
-}
-
-struct horon_mux_record *horon_mux_find_arrival(const struct horon_mux_table *table,
-                                                const struct horon_transfer_id *id)
-{
-    return find_record(table->arrivals, id);
-}
-
-struct horon_mux_record *horon_mux_find_credit(const struct horon_mux_table *table,
-                                               const struct horon_transfer_id *id)
-{
-    return find_record(table->credits, id);
-}
-
-void horon_mux_insert_send(struct horon_mux_table *table, struct horon_transfer *transfer)
-{
-    insert_transfer(table->sends, transfer);
-}
-
-void horon_mux_insert_recv(struct horon_mux_table *table, struct horon_transfer *transfer)
-{
-    insert_transfer(table->recvs, transfer);
-}
-
-void horon_mux_insert_arrival(struct horon_mux_table *table, struct horon_mux_record *record)
-{
-    insert_record(table->arrivals, record);
-}
-
-void horon_mux_insert_credit(struct horon_mux_table *table, struct horon_mux_record *record)
-{
-    insert_record(table->credits, record);
-}
-
-void horon_mux_remove_send(struct horon_mux_table *table, const struct horon_transfer *transfer)
-{
-    remove_transfer(table->sends, transfer);
-}
-
-void horon_mux_remove_recv(struct horon_mux_table *table, const struct horon_transfer *transfer)
-{
-    remove_transfer(table->recvs, transfer);
-}
-
-void horon_mux_remove_arrival(struct horon_mux_table *table, const struct horon_mux_record *record)
-{
-    remove_record(table->arrivals, record);
-}
-
-void horon_mux_remove_credit(struct horon_mux_table *table, const struct horon_mux_record *record)
-{
-    remove_record(table->credits, record);
 }
 
 void horon_mux_mark_mismatch(struct horon_transfer *transfer, uint64_t their_check,

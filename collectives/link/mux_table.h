@@ -50,25 +50,18 @@ struct horon_mux_queue {
 };
 
 size_t horon_mux_bucket_of(uint32_t channel, uint64_t sequence);
-bool horon_transfer_id_equal(const struct horon_transfer_id *a, const struct horon_transfer_id *b);
-/* Each finds by id or gives NULL. */
-struct horon_transfer *horon_mux_find_send(const struct horon_mux_table *table,
-                                           const struct horon_transfer_id *id);
-struct horon_transfer *horon_mux_find_recv(const struct horon_mux_table *table,
-                                           const struct horon_transfer_id *id);
-struct horon_mux_record *horon_mux_find_arrival(const struct horon_mux_table *table,
-                                                const struct horon_transfer_id *id);
-struct horon_mux_record *horon_mux_find_credit(const struct horon_mux_table *table,
+/* Of one of the lists above. Find gives NULL if there is none of that id; one of an id may be
+ * inserted, and what is removed must be there. */
+struct horon_transfer *horon_mux_find_transfer(struct horon_transfer *const *buckets,
                                                const struct horon_transfer_id *id);
-void horon_mux_insert_send(struct horon_mux_table *table, struct horon_transfer *transfer);
-void horon_mux_insert_recv(struct horon_mux_table *table, struct horon_transfer *transfer);
-void horon_mux_insert_arrival(struct horon_mux_table *table, struct horon_mux_record *record);
-void horon_mux_insert_credit(struct horon_mux_table *table, struct horon_mux_record *record);
-/* The item must be there. */
-void horon_mux_remove_send(struct horon_mux_table *table, const struct horon_transfer *transfer);
-void horon_mux_remove_recv(struct horon_mux_table *table, const struct horon_transfer *transfer);
-void horon_mux_remove_arrival(struct horon_mux_table *table, const struct horon_mux_record *record);
-void horon_mux_remove_credit(struct horon_mux_table *table, const struct horon_mux_record *record);
+void horon_mux_insert_transfer(struct horon_transfer **buckets, struct horon_transfer *transfer);
+void horon_mux_remove_transfer(struct horon_transfer **buckets,
+                               const struct horon_transfer *transfer);
+struct horon_mux_record *horon_mux_find_record(struct horon_mux_record *const *buckets,
+                                               const struct horon_transfer_id *id);
+void horon_mux_insert_record(struct horon_mux_record **buckets, struct horon_mux_record *record);
+void horon_mux_remove_record(struct horon_mux_record **buckets,
+                             const struct horon_mux_record *record);
 /* Marks what is posted for the operation as mismatched if its check is another. */
 void horon_mux_compare_posted(const struct horon_mux_table *table,
                               const struct horon_transfer_id *id, uint64_t check, uint64_t bytes);
