@@ -13,6 +13,7 @@
 #include "alloc.h"
 #include "reduce/reduce.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* Bytes of one operand that are combined before the next block. */
@@ -65,24 +66,37 @@ horon_status_t horon_netrun_begin(struct horon_netrun *run, const struct horon_n
     return HORON_OK;
 }
 
-static struct horon_mux *mux_to(const struct horon_netrun *run, int peer)
+static horon_status_t not_connected(const char *peer_name, struct horon_error *error)
 {
-    return run->args.mux_of[run->args.ranks[peer]];
+    return horon_error_set(error, HORON_ERR_PEER_LOST, "%s is not connected", peer_name);
 }
 
-static horon_status_t not_connected(const struct horon_netrun *run, int peer,
-                                    struct horon_error *error)
+horon_status_t horon_netrun_post(struct horon_mux *mux, struct horon_transfer *transfer,
+                                 bool is_send, const char *peer_name, struct horon_error *error)
 {
-    return horon_error_set(error, HORON_ERR_PEER_LOST, "%s is not connected",
-                           run->args.rank_names[run->args.ranks[peer]]);
+    if (!mux)
+        return not_connected(peer_name, error);
+    return is_send ? horon_mux_post_send(mux, transfer, error)
+                   : horon_mux_post_recv(mux, transfer, error);
+}
+
+horon_status_t horon_netrun_still_moves(const struct horon_mux *mux,
+                                        const struct horon_transfer *transfer,
+                                        const char *peer_name, struct horon_error *error)
+{
+    assert(!transfer->done);
+    if (!mux)
+        return not_connected(peer_name, error);
+    if (transfer->status)
+        return horon_mux_transfer_error(mux, transfer, error);
+    const horon_status_t failed = horon_mux_failure(mux, error);
+    return failed ? failed : HORON_IN_PROGRESS;
 }
 
 static horon_status_t post_move(struct horon_netrun *run, const struct horon_plan_move *move,
                                 struct horon_transfer *transfer, struct horon_error *error)
 {
-    struct horon_mux *mux = mux_to(run, move->peer);
-    if (!mux)
-        return not_connected(run, move->peer, error);
+    const int rank = run->args.ranks[move->peer];
     *transfer = (struct horon_transfer){
         .id = {.channel = run->args.channel,
                .sequence = run->args.sequence,
@@ -91,8 +105,8 @@ static horon_status_t post_move(struct horon_netrun *run, const struct horon_pla
         .bytes = (size_t)move->count * horon_dtype_bytes(run->args.dtype),
         .check = run->args.check,
     };
-    return move->is_send ? horon_mux_post_send(mux, transfer, error)
-                         : horon_mux_post_recv(mux, transfer, error);
+    return horon_netrun_post(run->args.mux_of[rank], transfer, move->is_send,
+                             run->args.rank_names[rank], error);
 }
 
 static horon_status_t post_moves(struct horon_netrun *run, struct horon_netrun_stage *slot,
@@ -123,19 +137,6 @@ static horon_status_t post_recvs(struct horon_netrun *run, struct horon_error *e
     return status;
 }
 
-/* One that is not done. @return will it never be? Else IN_PROGRESS */
-static horon_status_t still_moves(const struct horon_netrun *run, int peer,
-                                  const struct horon_transfer *transfer, struct horon_error *error)
-{
-    const struct horon_mux *mux = mux_to(run, peer);
-    if (!mux)
-        return not_connected(run, peer, error);
-    if (transfer->status)
-        return horon_mux_transfer_error(mux, transfer, error);
-    const horon_status_t failed = horon_mux_failure(mux, error);
-    return failed ? failed : HORON_IN_PROGRESS;
-}
-
 static horon_status_t stage_moved(struct horon_netrun *run, struct horon_netrun_stage *slot,
                                   struct horon_error *error)
 {
@@ -146,7 +147,9 @@ static horon_status_t stage_moved(struct horon_netrun *run, struct horon_netrun_
     for (uint32_t i = slot->first_pending; i < slot->move_count; i++) {
         if (slot->transfers[i].done)
             continue; /* its peer may have gone */
-        horon_status_t status = still_moves(run, slot->moves[i].peer, &slot->transfers[i], error);
+        const int rank = run->args.ranks[slot->moves[i].peer];
+        const horon_status_t status = horon_netrun_still_moves(
+            run->args.mux_of[rank], &slot->transfers[i], run->args.rank_names[rank], error);
         if (status < 0)
             return status;
     }

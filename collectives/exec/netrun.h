@@ -50,6 +50,19 @@ struct horon_netrun {
     void *memory; /* one allocation for the arrays of both slots, kept between runs */
 };
 
+/* ---- one transfer, by whomever ---- */
+
+/** @param mux NULL: there is no connection (any more). @return as horon_mux_post_send() |
+ * ERR_PEER_LOST */
+horon_status_t horon_netrun_post(struct horon_mux *mux, struct horon_transfer *transfer,
+                                 bool is_send, const char *peer_name, struct horon_error *error);
+/** Of one that is not done. @return IN_PROGRESS, it may be | why it never will be */
+horon_status_t horon_netrun_still_moves(const struct horon_mux *mux,
+                                        const struct horon_transfer *transfer,
+                                        const char *peer_name, struct horon_error *error);
+
+/* ---- a run ---- */
+
 /** Begins a run; reuses the arrays of an ended one. All zero before the first.
  * @return OK | ERR_MEMORY */
 horon_status_t horon_netrun_begin(struct horon_netrun *run, const struct horon_netrun_args *args);

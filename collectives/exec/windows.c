@@ -98,13 +98,6 @@ static uint8_t *region_at(const struct horon_channel *channel, uint64_t chunk, i
            (size_t)region * (size_t)channel->pipeline.chunk_count * windows->element_bytes;
 }
 
-static horon_status_t no_link(const struct horon_channel *channel, int peer,
-                              struct horon_error *error)
-{
-    return horon_error_set(error, HORON_ERR_PEER_LOST, "there is no link to %s any more",
-                           channel->team->rank_names[peer]);
-}
-
 /* Begins one window's journey between this rank and @p peer; @p sender's it is. */
 static horon_status_t begin_transfer(struct horon_channel *channel, uint64_t chunk, int sender,
                                      int peer, void *data, struct horon_error *error)
@@ -114,10 +107,7 @@ static horon_status_t begin_transfer(struct horon_channel *channel, uint64_t chu
     const size_t number = windows->transfer_count[slot];
     const size_t index = (size_t)slot * windows->transfer_max + number;
     struct horon_transfer *transfer = &windows->transfers[index];
-    struct horon_mux *mux = channel->team->mux_of[peer];
     assert(number < windows->transfer_max);
-    if (!mux)
-        return no_link(channel, peer, error);
     *transfer = (struct horon_transfer){
         .id = {(uint32_t)channel->options.channel, channel->ended,
                horon_pipeline_tag(channel, chunk) | (uint64_t)sender},
@@ -127,8 +117,8 @@ static horon_status_t begin_transfer(struct horon_channel *channel, uint64_t chu
     };
     windows->transfer_peers[index] = peer;
     windows->transfer_count[slot]++;
-    return sender == channel->team->rank ? horon_mux_post_send(mux, transfer, error)
-                                         : horon_mux_post_recv(mux, transfer, error);
+    return horon_netrun_post(channel->team->mux_of[peer], transfer, sender == channel->team->rank,
+                             channel->team->rank_names[peer], error);
 }
 
 static horon_status_t post_sends(struct horon_channel *channel, uint64_t chunk,
@@ -193,16 +183,10 @@ static horon_status_t exchange(struct horon_channel *channel, uint64_t chunk,
     const int slot = horon_pipeline_slot(channel, chunk);
     const size_t first = (size_t)slot * windows->transfer_max;
     for (size_t i = first; i < first + windows->transfer_count[slot]; i++) {
-        const struct horon_transfer *transfer = &windows->transfers[i];
-        const struct horon_mux *mux = channel->team->mux_of[windows->transfer_peers[i]];
-        if (transfer->done)
-            continue;
-        if (!mux)
-            return no_link(channel, windows->transfer_peers[i], error);
-        if (transfer->status != HORON_OK)
-            return horon_mux_transfer_error(mux, transfer, error);
-        const horon_status_t failed = horon_mux_failure(mux, error);
-        return failed ? failed : HORON_IN_PROGRESS;
+        const int peer = windows->transfer_peers[i];
+        if (!windows->transfers[i].done)
+            return horon_netrun_still_moves(channel->team->mux_of[peer], &windows->transfers[i],
+                                            channel->team->rank_names[peer], error);
     }
     horon_pipeline_say_posted(channel, chunk);
     return HORON_OK;
