@@ -59,6 +59,7 @@ static horon_status_t open_store(struct horon_joining *j, struct horon_error *er
                                           .process = process,
                                           .interfaces = j->config->interfaces,
                                           .port_range = j->config->port_range,
+                                          .wrap = j->caller->wrap,
                                           .log = j->log};
     options.hello.role = HORON_ROLE_STORE;
     options.hello.generation = 0; /* it knows of none */

@@ -43,7 +43,8 @@ struct horon_boot_caller {
     size_t (*control_bytes)(const struct horon_config *config, int local_size);
     /* bytes of each rank's arena; zeroed */
     size_t (*arena_bytes)(const struct horon_config *config, int local_size, int size);
-    int host_ranks_max; /* a host with more is refused */
+    int host_ranks_max;        /* a host with more is refused */
+    horon_link_wrap_fn_t wrap; /* NULL, or wraps the links of the store's sessions, on all ranks */
     /* NULL, or asked about every 100 ms while joining waits; other than 0 ends it for all ranks */
     int (*interrupted)(void *arg);
     void *interrupted_arg;

@@ -67,6 +67,7 @@ static void *join_one(void *arg)
     const struct horon_boot_caller caller = {.control_bytes = control_bytes,
                                              .arena_bytes = arena_bytes,
                                              .host_ranks_max = world->host_ranks_max,
+                                             .wrap = world->wrap,
                                              .interrupted = world->interrupted,
                                              .interrupted_arg = rank};
     struct horon_config config;

@@ -34,6 +34,7 @@ struct boots {
     const char *settings[BOOT_SETTINGS_MAX + 1];
     size_t control_bytes, arena_bytes;
     int host_ranks_max;
+    horon_link_wrap_fn_t wrap;      /* NULL, or of the links of store sessions */
     int (*interrupted)(void *rank); /* NULL, or asked by every rank */
     struct boots_rank ranks[BOOT_RANKS_MAX];
 };

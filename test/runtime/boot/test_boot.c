@@ -4,6 +4,7 @@
 #undef NDEBUG
 #include "boots.h"
 
+#include "../../collectives/wrapped_link.h"
 #include "boot/store/server.h"
 
 #include <setjmp.h>
@@ -157,6 +158,33 @@ static void test_boot_many_hosts_over_file_store_connect(void **state)
 {
     (void)state;
     join_worlds(place_file, false);
+}
+
+/* Any rank's thread may call it. */
+static struct horon_link *wrap(struct horon_link *inside, const struct horon_proven *proven)
+{
+    return wrapped_link_create_with(inside, proven->send_secret, proven->receive_secret);
+}
+
+static void join_over_wrapped_sessions(void (*make_place)(struct place *place))
+{
+    struct place place;
+    struct boots world;
+    make_place(&place);
+    boots_init(&world, 5, place.setting);
+    boots_setting(&world, "JOB_KEY=a secret of these tests");
+    world.wrap = wrap;
+    boots_join(&world);
+    check_world(&world, 1);
+    boots_part(&world);
+    place_end(&place);
+}
+
+static void test_boot_store_sessions_over_wrapped_links_join(void **state)
+{
+    (void)state;
+    join_over_wrapped_sessions(place_tcp);
+    join_over_wrapped_sessions(place_file);
 }
 
 /* The first address is no machine's: packets to it are refused or vanish. */
@@ -416,6 +444,7 @@ int main(void)
         cmocka_unit_test(test_boot_one_host_over_file_store_shares_memory),
         cmocka_unit_test(test_boot_many_hosts_over_tcp_store_connect),
         cmocka_unit_test(test_boot_many_hosts_over_file_store_connect),
+        cmocka_unit_test(test_boot_store_sessions_over_wrapped_links_join),
         cmocka_unit_test(test_boot_store_is_found_at_the_second_of_its_addresses),
         cmocka_unit_test(test_boot_two_hundred_rounds_leak_nothing),
         cmocka_unit_test(test_boot_ipv6_loopback_is_used),
