@@ -336,6 +336,7 @@ class GradientExchange:
                 _horon.STATUSES["ERR_CANCELLED"],
                 "CANCELLED",
                 rank,
+                host=self.team.hosts[rank],
             )
         )
 

@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import horon.torch as hvd  # noqa: E402
+from horon import _world  # noqa: E402
 from torch import nn  # noqa: E402
 
 torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)  # see test_torch_optimizer.py
@@ -304,6 +305,8 @@ def fails_here_or_there(optimizer, here, cause, ends="step"):
         with pytest.raises(hvd.HoronInternalError, match=f"failed on rank 0: {cause}") as caught:
             optimizer.step()
         assert caught.value.status_name == "ERR_CANCELLED"
+        assert caught.value.cause == "CANCELLED" and caught.value.rank == 0
+        assert caught.value.host == _world.context().hosts[0]
 
 
 def assert_in_step(optimizer, p):
