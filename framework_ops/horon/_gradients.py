@@ -7,7 +7,7 @@ here has computed (other ranks' may have), and waits for all.
 
 A step succeeds on all ranks or on none. What goes wrong on one rank alone (a gradient that cannot
 be sent, or that was changed while it was on its way) is told by the *verdict*, one number that all
-ranks reduce beside the gradients: with it every rank raises, and names the rank and the cause. A
+ranks reduce with the gradients: with it every rank raises, and names the rank and the cause. A
 rank that fails still sends something under every name, so that no other waits for it and none takes
 its next step's gradient for this one's.
 
@@ -28,7 +28,7 @@ from contextlib import suppress
 from horon import _horon
 from horon._names import fit, part_name
 from horon._objects import CAUSE_CHARACTERS_MAX, begin_allgather_texts, texts_of
-from horon._world import team_of
+from horon._world import Average, Max, Sum, team_of
 from horon.exceptions import HoronInternalError, text_of
 
 
@@ -102,17 +102,21 @@ class Group:
 
 
 class _Verdict:
-    """Whether a rank has failed in this step: one number, the largest of the ranks'."""
+    """Whether a rank has failed in this step: one number, not 0 if one has.
 
-    def __init__(self, team, slots):
+    It is combined as the gradients are, so that it travels in one batch with the last of them.
+    """
+
+    def __init__(self, team, slots, how):
+        op, *scales = how if how[0] in (Sum, Average) else (Max, 1.0, 1.0)
         name = min(slot.name for slot in slots)  # ranks may have other orders
         self.team = team
         self.slot_count = len(slots)  # slots are added only: the name is right while it is
         self.name = fit(f"gradients.{name}")
         self.begun = []
-        self.number = array("q", [0])
+        self.number = array("f", [0.0])
         self.request = team.prepare(
-            _horon.ALLREDUCE, self.name, self.number, self.number, _horon.MAX
+            _horon.ALLREDUCE, self.name, self.number, self.number, op, 0, *scales
         )
 
     def start(self, failed):
@@ -120,7 +124,7 @@ class _Verdict:
         self.request.start(self.begun)
 
     def tells_failure(self):
-        return self.request.status == 0 and bool(self.number[0])
+        return self.request.status == 0 and self.number[0] != 0
 
 
 # Where a step is.
@@ -140,9 +144,11 @@ _MOVES = {
 
 
 class GradientExchange:
-    def __init__(self, passes, process_set):
+    def __init__(self, passes, process_set, how):
+        """how: gradients are combined: the reduction, and what is multiplied before and after"""
         self.passes = passes
         self.process_set = process_set
+        self.how = how
         self.slots = {}  # by the framework's key of the parameter
         self.groups = []
         self.fired = []  # slots whose gradient was computed since the last step
@@ -294,7 +300,7 @@ class GradientExchange:
             or verdict.team is not self.team
             or verdict.slot_count != len(self.slots)
         ):
-            self.verdict = verdict = _Verdict(self.team, self.slots.values())
+            self.verdict = verdict = _Verdict(self.team, self.slots.values(), self.how)
         verdict.start(self.failure is not None)
 
     def requests(self):

@@ -2,6 +2,7 @@
 """Between backward and step: what becomes of the exchange that has begun."""
 
 import copy
+import re
 import time
 
 import pytest
@@ -113,3 +114,20 @@ def rank_abandons_what_failed():
 
 def test_step_that_failed_is_abandoned(run_ranks):
     run_ranks(2, rank_abandons_what_failed)
+
+
+def rank_traced():
+    """What no pass has computed is sent in step(), right before the verdict."""
+    hvd.init()
+    p = nn.Parameter(torch.ones(2))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([p], lr=1.0), [("p", p)])
+    p.grad = torch.ones(2)
+    for _ in range(200):
+        optimizer.step()
+
+
+def test_verdict_travels_with_the_last_gradients(start_ranks):
+    """When both are ready at once, which is up to the threads: in one step of three or so."""
+    ranks = start_ranks(2, rank_traced, HORON_LOG_LEVEL="trace")
+    ranks.results()
+    assert re.search(r"decided allreduce 'allreduce\.p': batch \d+, tensors 2", ranks.logs())

@@ -163,11 +163,10 @@ class TorchExchange(GradientExchange):
             raise ValueError("gradient_predivide_factor needs op == Average")
         if passes < 1:
             raise ValueError("backward_passes_per_step must be at least 1")
-        super().__init__(passes, process_set)
+        # the average is split: 1/f before the sum, f/size after it
+        super().__init__(passes, process_set, (op, 1.0 / predivide, predivide))
         self.compression = compression
         self.op = op
-        # the average is split: 1/f before the sum, f/size after it
-        self.how = (op, 1.0 / predivide, predivide)
         self.sparse_as_dense = sparse_as_dense
         self.quick = compression is Compression.none
         self.removables = []
