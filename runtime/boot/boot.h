@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From a started process to a connected one: who am I (identity/), where are the others (store/),
- * which of them share this host's memory, and a proven connection to each other rank that the
- * topology links. Blocks with a deadline; runs on the caller's thread before any other exists.
+ * From a started process to a connected one: which rank it is (identity/), where are the others
+ * (store/), which of them share this host's memory, and a proven connection to each other rank that
+ * the topology links. Blocks with a deadline; runs on the caller's thread before any other exists.
  * What connects any two ranks later is handed over.
  */
 #ifndef HORON_BOOT_BOOT_H
@@ -81,9 +81,9 @@ void horon_boot_init(struct horon_boot *boot);
 
 /**
  * Joins. @p rank and @p size are -1 for "from the environment".
- * @return OK | ERR_TIMEOUT, naming the missing ranks | ERR_PEER_LOST, naming who left meanwhile |
- *         ERR_AUTH | ERR_CONFIG | ERR_MEMORY, shared memory was refused, saying how much was asked
- *         and what the system allows | ERR_SYSTEM | ERR_PROTO, versions or settings differ, naming
+ * @return OK | ERR_TIMEOUT, naming the missing ranks | ERR_PEER_LOST, naming the rank that left
+ * meanwhile | ERR_AUTH | ERR_CONFIG | ERR_MEMORY, shared memory was refused, saying how much was
+ * asked and what the system allows | ERR_SYSTEM | ERR_PROTO, versions or settings differ, naming
  *         both | ERR_CANCELLED, interrupted() said so, here or on a rank that is named |
  *         ERR_INVALID, rank and size make no sense | ERR_UNSUPPORTED, a host has too many ranks.
  * What fails on one rank fails all. Sets the rank and host of @p log. Blocks: at most START_TIMEOUT

@@ -3,8 +3,8 @@
  * Waiting and rounds. While a rank waits, for whatever, it serves the store if that is its part,
  * and listens to the store: what another rank gives up for ends our waiting at once.
  *
- * A failure has a cause or only follows from one (a peer hung up, or did not come). Who knows the
- * cause tells it; the others go on to the next round and learn it there.
+ * A failure has a cause or only follows from one (a peer hung up, or did not come). The rank that
+ * knows the cause tells it; the others go on to the next round and learn it there.
  */
 #include "boot/joining.h"
 
@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The store's word on who is missing comes at the deadline: wait for it. */
+/* The store says at the deadline which ranks are missing: wait for that. */
 #define GRACE_NS 500000000u
 /* For the last round: a rank that found the reason just before the deadline may yet tell it. */
 #define LAST_GRACE_NS 2000000000u
@@ -38,7 +38,7 @@ static horon_status_t time_is_up(const struct horon_joining *j, const char *text
     char waited[48] = "";
     if (took_ms > limit_ms + TOLD_OVERRUN_MS) /* the grace, or a machine that is too busy */
         snprintf(waited, sizeof waited, " (it was ended after %lld ms)", took_ms);
-    /* who counts ranks that were never started waits for them */
+    /* a rank whose variables count ranks that were never started waits for them */
     const bool doubtful = j->met_ns == 0 && j->id.origin[0];
     return horon_error_set(error, HORON_ERR_TIMEOUT,
                            "joining took longer than %lld ms%s, while %s: %s%s%s%s", limit_ms,

@@ -45,7 +45,8 @@ uint64_t horon_profile_machine(const char *proc)
     return add_namespace(hash_of_file(path, 0), proc, "net");
 }
 
-/* Who cannot be watched must not share memory: its death would be missed, but for a time limit. */
+/* Processes that cannot watch each other share no memory: a death would be seen only at a time
+ * limit. */
 uint64_t horon_profile_host(const struct horon_profile *profile)
 {
     const uint64_t user = geteuid();

@@ -48,7 +48,7 @@ struct horon_acceptor {
     bool stopped;
     struct horon_timer timer;
     uint64_t resume_ns; /* while paused for want of descriptors; else 0 */
-    bool told;          /* that they are wanting */
+    bool warned;        /* that they are wanting */
     struct horon_refusals refusals;
     int listener_count;
     struct listener listeners[HORON_LISTENERS_MAX];
@@ -77,7 +77,7 @@ static void set_paused(struct horon_acceptor *acceptor, bool paused)
 }
 
 /* Closes, unlinks and frees a guest. */
-static void dismiss(struct guest *guest)
+static void end_guest(struct guest *guest)
 {
     struct horon_acceptor *acceptor = guest->acceptor;
     struct guest **at = &acceptor->guests;
@@ -136,7 +136,7 @@ static void refuse(struct guest *guest, struct horon_error *error)
     if (!gone || (proven && horon_hello_check(&acceptor->options.hello, &handshake->theirs,
                                               error) != HORON_OK))
         note(acceptor, rank, proven, from, error->text);
-    dismiss(guest);
+    end_guest(guest);
 }
 
 static void prove(struct guest *guest)
@@ -151,7 +151,7 @@ static void prove(struct guest *guest)
         return;
     }
     struct horon_proven proven = horon_prover_take(&guest->prover);
-    dismiss(guest);
+    end_guest(guest);
     options.arrived(options.arg, &proven);
     explicit_bzero(&proven, sizeof proven);
 }
@@ -193,7 +193,7 @@ static bool same_source(const struct horon_address *a, const struct horon_addres
     return a_raw && b_raw && a_bytes == b_bytes && memcmp(a_raw, b_raw, a_bytes == 4 ? 4 : 8) == 0;
 }
 
-static void show_out(struct guest *guest)
+static void evict(struct guest *guest)
 {
     struct horon_error error;
     horon_error_set(&error, HORON_ERR_TIMEOUT, "it was silent, and others wanted its place");
@@ -213,9 +213,9 @@ static void make_room(struct horon_acceptor *acceptor, const struct horon_addres
         of_source++;
     }
     if (of_source >= acceptor->guests_max / 2)
-        show_out(oldest_of_source);
+        evict(oldest_of_source);
     else if (acceptor->guest_count >= acceptor->guests_max)
-        show_out(oldest);
+        evict(oldest);
 }
 
 static horon_status_t admit(struct horon_acceptor *acceptor, int fd,
@@ -253,15 +253,15 @@ static void pause_for_want(struct horon_acceptor *acceptor, int why)
     while (oldest && oldest->next)
         oldest = oldest->next;
     if (oldest && oldest->leave_ns - acceptor->options.patience_ns + SILENCE_NS <= now)
-        show_out(oldest);
+        evict(oldest);
     acceptor->resume_ns = now + PAUSE_NS;
     set_paused(acceptor, true);
     schedule(acceptor);
-    if (!acceptor->told)
+    if (!acceptor->warned)
         HORON_LOG_WARN(acceptor->options.log,
                        "%s lets further connections wait: %s (see ulimit -n)",
                        acceptor->options.name, strerrordesc_np(why));
-    acceptor->told = true;
+    acceptor->warned = true;
 }
 
 /* One connection a call: the pump comes back while there are more. */
@@ -289,7 +289,7 @@ static void listener_ready(void *arg, uint32_t events)
         pause_for_want(acceptor, errno);
 }
 
-/* Shows one guest out who is out of time; the timer comes back for more. */
+/* Refuses one guest that is out of time; the timer comes back for more. */
 static void timer_due(void *arg)
 {
     struct horon_acceptor *acceptor = arg;
@@ -361,7 +361,7 @@ void horon_acceptor_stop(struct horon_acceptor *acceptor)
     for (int i = 0; i < acceptor->listener_count; i++)
         close(acceptor->listeners[i].watch.fd);
     while (acceptor->guests)
-        dismiss(acceptor->guests);
+        end_guest(acceptor->guests);
 }
 
 void horon_acceptor_destroy(struct horon_acceptor *acceptor)

@@ -48,7 +48,7 @@ void horon_acceptor_stop(struct horon_acceptor *acceptor);
 void horon_acceptor_refuse(struct horon_acceptor *acceptor, int rank, const char *from,
                            const char *why);
 
-/** Writes who was refused and why, as horon_refusals_describe(). */
+/** Writes which connections were refused and why, as horon_refusals_describe(). */
 void horon_acceptor_explain(const struct horon_acceptor *acceptor, char *text, size_t text_bytes);
 
 /** Stops and frees; a launcher's logs how many were refused in all. NULL is a no-op. */

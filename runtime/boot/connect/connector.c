@@ -29,11 +29,11 @@ static const char no_sign[] = "it answers, but gives no sign of being horon";
 enum attempt_state { ATTEMPT_IDLE, ATTEMPT_CONNECTING, ATTEMPT_PROVING, ATTEMPT_DEAD };
 
 /* How much is known of what is at an address. */
-enum telling {
-    TELLS_NOTHING, /* nobody listens */
-    TELLS_SILENCE, /* no answer, a connection that broke */
-    TELLS_OTHER,   /* a process that is not of our job */
-    TELLS_REFUSAL  /* horon, with another key or in another job's ways */
+enum evidence {
+    EVIDENCE_NONE,    /* nobody listens */
+    EVIDENCE_SILENCE, /* no answer, a connection that broke */
+    EVIDENCE_OTHER,   /* a process that is not of our job */
+    EVIDENCE_REFUSAL  /* horon, with another key or in another job's ways */
 };
 
 struct attempt {
@@ -43,15 +43,15 @@ struct attempt {
     struct horon_prover prover;
     uint64_t start_ns; /* while idle: when to try; while proving: since when */
     int tries;
-    /* The last of those things that told the most. */
-    enum telling told;
+    /* What the try that showed the most has shown, the last one of those. */
+    enum evidence evidence;
     struct horon_error error;
 };
 
 struct horon_connector {
     struct horon_connector_options options;
     struct horon_timer timer;
-    uint64_t give_up_ns; /* UINT64_MAX: nobody has refused, or that is borne for ever */
+    uint64_t give_up_ns; /* UINT64_MAX: nobody has refused, or that is no matter */
     int count;
     struct attempt attempts[];
 };
@@ -67,15 +67,17 @@ static void move(struct attempt *attempt, enum attempt_state to)
     attempt->state = to;
 }
 
-static void tell(struct attempt *attempt, enum telling told, const struct horon_error *error)
+static void keep_evidence(struct attempt *attempt, enum evidence evidence,
+                          const struct horon_error *error)
 {
-    if (told < attempt->told)
+    if (evidence < attempt->evidence)
         return;
-    attempt->told = told;
+    attempt->evidence = evidence;
     attempt->error = *error;
 }
 
-/* Ends everything and tells the owner, who may free the connector: the last thing a caller does. */
+/* Ends everything and tells the owner, which may free the connector. To be called last.
+ */
 static void finish(struct horon_connector *connector, horon_status_t status,
                    const struct horon_proven *proven, const struct horon_error *error)
 {
@@ -165,7 +167,7 @@ static void fail(struct horon_connector *connector, horon_status_t status)
 }
 
 /* One try ended badly. May free the connector. */
-static void attempt_failed(struct attempt *attempt, enum telling told,
+static void attempt_failed(struct attempt *attempt, enum evidence evidence,
                            const struct horon_error *error)
 {
     struct horon_connector *connector = attempt->connector;
@@ -174,7 +176,7 @@ static void attempt_failed(struct attempt *attempt, enum telling told,
     const bool refused = is_refusal(status) && !options->scan;
     const uint64_t now = horon_clock_ns();
     const int doublings = attempt->tries < PAUSE_DOUBLINGS ? attempt->tries : PAUSE_DOUBLINGS;
-    tell(attempt, told, error);
+    keep_evidence(attempt, evidence, error);
     horon_prover_end(&attempt->prover);
     attempt->tries++;
     attempt->start_ns = now + ((uint64_t)PAUSE_NS << doublings);
@@ -198,7 +200,7 @@ static void prove(struct attempt *attempt)
     horon_status_t status = horon_prover_turn(&attempt->prover, &error);
     if (status == HORON_AGAIN && handshake->state != HORON_HANDSHAKE_READ_HEAD) {
         horon_error_set(&error, HORON_ERR_TIMEOUT, "it does not go on with the handshake");
-        tell(attempt, TELLS_SILENCE, &error);
+        keep_evidence(attempt, EVIDENCE_SILENCE, &error);
     } else if (status == HORON_OK) {
         struct horon_proven proven = horon_prover_take(&attempt->prover);
         finish(attempt->connector, HORON_OK, &proven, NULL);
@@ -208,9 +210,9 @@ static void prove(struct attempt *attempt)
             status == HORON_ERR_AUTH ||
             (handshake->state == HORON_HANDSHAKE_PROVEN && status != HORON_ERR_INVALID);
         attempt_failed(attempt,
-                       !is_refusal(status) ? TELLS_SILENCE
-                       : known             ? TELLS_REFUSAL
-                                           : TELLS_OTHER,
+                       !is_refusal(status) ? EVIDENCE_SILENCE
+                       : known             ? EVIDENCE_REFUSAL
+                                           : EVIDENCE_OTHER,
                        &error);
     }
 }
@@ -222,15 +224,15 @@ static void connected(struct attempt *attempt)
     if (attempt->address.any.sa_family == AF_UNIX &&
         !horon_process_is_our_user(attempt->prover.watch.fd)) {
         horon_error_set(&error, HORON_ERR_AUTH, "another user's process answers");
-        attempt_failed(attempt, TELLS_REFUSAL, &error);
+        attempt_failed(attempt, EVIDENCE_REFUSAL, &error);
     } else if (horon_prover_begin(&attempt->prover, HORON_SIDE_CONNECTOR, options->key,
                                   &options->hello, &error) != HORON_OK) {
-        attempt_failed(attempt, TELLS_SILENCE, &error);
+        attempt_failed(attempt, EVIDENCE_SILENCE, &error);
     } else {
         move(attempt, ATTEMPT_PROVING);
         attempt->start_ns = horon_clock_ns();
         horon_error_set(&error, HORON_ERR_CONFIG, no_sign);
-        tell(attempt, TELLS_SILENCE, &error);
+        keep_evidence(attempt, EVIDENCE_SILENCE, &error);
         schedule(attempt->connector);
         prove(attempt);
     }
@@ -244,7 +246,7 @@ static void no_connection(struct attempt *attempt, int why)
                         "no connection: this machine's loopback interface is down");
     else
         horon_error_set_errno(&error, HORON_ERR_SYSTEM, why, "no connection");
-    attempt_failed(attempt, why == ECONNREFUSED ? TELLS_NOTHING : TELLS_SILENCE, &error);
+    attempt_failed(attempt, why == ECONNREFUSED ? EVIDENCE_NONE : EVIDENCE_SILENCE, &error);
 }
 
 static void attempt_ready(void *arg, uint32_t events)
@@ -281,7 +283,7 @@ static void start(struct attempt *attempt)
     else if (watch->fd < 0 || errno != EINPROGRESS)
         no_connection(attempt, errno);
     else if (horon_pump_watch(attempt->prover.pump, watch, EPOLLOUT, &error) != HORON_OK)
-        attempt_failed(attempt, TELLS_SILENCE, &error);
+        attempt_failed(attempt, EVIDENCE_SILENCE, &error);
 }
 
 /* Looks after one attempt that is due; the timer comes back at once for another, since starting may
@@ -301,7 +303,7 @@ static void timer_due(void *arg)
     if (due && due->state == ATTEMPT_PROVING) {
         struct horon_error error;
         horon_error_set(&error, HORON_ERR_CONFIG, no_sign);
-        attempt_failed(due, TELLS_OTHER, &error);
+        attempt_failed(due, EVIDENCE_OTHER, &error);
         return;
     }
     if (due)
@@ -354,7 +356,7 @@ void horon_connector_destroy(struct horon_connector *connector)
 
 static bool is_waited_for(const struct attempt *attempt)
 {
-    return attempt->state == ATTEMPT_CONNECTING && attempt->told == TELLS_NOTHING;
+    return attempt->state == ATTEMPT_CONNECTING && attempt->evidence == EVIDENCE_NONE;
 }
 
 /* Of a scan the ports where nobody listens say nothing, but for the first. */
@@ -362,8 +364,8 @@ static bool is_left_out(const struct horon_connector *connector, const struct at
                         bool any)
 {
     const int first_port = horon_address_port(&connector->attempts[0].address);
-    return connector->options.scan && attempt->told == TELLS_NOTHING && !is_waited_for(attempt) &&
-           (any || horon_address_port(&attempt->address) != first_port);
+    return connector->options.scan && attempt->evidence == EVIDENCE_NONE &&
+           !is_waited_for(attempt) && (any || horon_address_port(&attempt->address) != first_port);
 }
 
 void horon_connector_describe(const struct horon_connector *connector, char *text,
@@ -373,7 +375,7 @@ void horon_connector_describe(const struct horon_connector *connector, char *tex
     bool any = false, left_out = false;
     text[0] = 0;
     for (int i = 0; i < connector->count; i++)
-        any = any || connector->attempts[i].told > TELLS_NOTHING ||
+        any = any || connector->attempts[i].evidence > EVIDENCE_NONE ||
               is_waited_for(&connector->attempts[i]);
     for (int i = 0; i < connector->count && used < text_bytes; i++) {
         const struct attempt *attempt = &connector->attempts[i];
@@ -395,7 +397,7 @@ void horon_connector_describe(const struct horon_connector *connector, char *tex
 horon_status_t horon_connector_verdict(const struct horon_connector *connector)
 {
     for (int i = 0; i < connector->count; i++)
-        if (connector->attempts[i].told == TELLS_REFUSAL)
+        if (connector->attempts[i].evidence == EVIDENCE_REFUSAL)
             return connector->attempts[i].error.status;
     return HORON_ERR_TIMEOUT;
 }

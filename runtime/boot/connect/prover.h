@@ -6,12 +6,13 @@
 #include "boot/connect/handshake.h"
 #include "boot/pump.h"
 
-/** One connection that is being proven. Embedded by its owner, who sets what stands before
+/** One connection that is being proven. Embedded by its owner, which sets what stands before
  * handshake. */
 struct horon_prover {
     struct horon_pump *pump;
-    struct horon_watch watch;     /* its fd is the connection, -1 if there is none */
-    const uint8_t *expect_member; /* [HORON_MEMBER_BYTES], who must answer; NULL: anybody */
+    struct horon_watch watch; /* its fd is the connection, -1 if there is none */
+    const uint8_t
+        *expect_member; /* [HORON_MEMBER_BYTES] of the only process that may answer; NULL: any */
     struct horon_handshake handshake;
 };
 

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/** How much more memory may be used, and who says so. */
+/** How much more memory may be used, and which limit says so. */
 struct horon_memory_room {
     uint64_t machine_bytes; /* MemAvailable; UINT64_MAX if it cannot be known */
     uint64_t group_bytes; /* of the tightest control group of this process; UINT64_MAX: no limit */

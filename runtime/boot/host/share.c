@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The leader is a hub: one proven socket to each member. A member sends one note (its arena and its
- * doorbell) and receives one about each other rank of the host; the leader, who knows the processes
- * from their sockets, adds a pidfd to each, and the control segment to the one about itself. Memory
- * is mapped when its note comes, and a member closes its descriptor then: it never holds more than
- * a few at a time.
+ * doorbell) and receives one about each other rank of the host; the leader, which knows the
+ * processes from their sockets, adds a pidfd to each, and the control segment to the one about
+ * itself. Memory is mapped when its note comes, and a member closes its descriptor then: it never
+ * holds more than a few at a time.
  *
  * A rank that fails hangs up. The others see that, fail as well, and learn the reason in the next
- * round of the store. When all went well the sockets stay open, and say who calls exec().
+ * round of the store. When all went well the sockets stay open, and tell of a rank that calls
+ * exec().
  */
 #include "boot/host/share.h"
 

@@ -45,7 +45,8 @@ struct launcher {
     bool lenient;               /* one of rank and size alone means nothing */
 };
 
-/* Order: who sets variables for one process only, before who sets them for all that it starts. */
+/* Order: launchers that set variables for one process only come before those whose variables stay
+ * set in everything that they start. */
 static const struct launcher launchers[] = {
     {.name = "horonrun",
      .rank = {"HORON_RANK"},

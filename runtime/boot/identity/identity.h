@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who am I, by the variables of whatever started this process. Pure: the environment is a function.
- * Who is innermost wins: a rank started by mpirun or torchrun inside a Slurm step has that step's
- * variables too, but they count the wrong processes.
+ * Which rank this process is, by the variables of what started it. Pure: the environment is a
+ * function. The innermost launcher counts: a rank started by mpirun or torchrun inside a Slurm step
+ * has that step's variables too, but they count the wrong processes.
  */
 #ifndef HORON_BOOT_IDENTITY_H
 #define HORON_BOOT_IDENTITY_H
