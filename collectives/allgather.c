@@ -164,8 +164,10 @@ static horon_status_t met(struct horon_channel *channel, struct horon_error *err
                                          state->ahead);
     }
     struct horon_slot_head **heads = channel->small[horon_channel_slot(channel)];
-    for (int rank = 0; rank < channel->team->size; rank++)
-        state->rows[rank] = heads[rank]->count;
+    const int size = channel->team->size;
+    uint64_t *rows = state->rows;
+    for (int rank = 0; rank < size; rank++)
+        rows[rank] = heads[rank]->count;
     return lengths_known(channel, error);
 }
 

@@ -343,34 +343,35 @@ void horon_request_describe(const struct horon_request *request, char *text, siz
                  op->name ? horon_name_show(op->name, shown, sizeof shown) : "");
 }
 
+/* For @p total elements; with the caller's function, or owned. */
+static void *make_output(struct horon_request *request, uint64_t total)
+{
+    const size_t element = horon_dtype_bytes((horon_dtype_t)request->op.agreed.dtype);
+    uint64_t rows = 0;
+    size_t bytes;
+    if (__builtin_mul_overflow((size_t)total, element, &bytes))
+        bytes = SIZE_MAX;
+    for (int i = 0; i < request->size; i++)
+        rows += request->output_rows[i];
+    if (request->alloc)
+        return request->alloc(request->alloc_arg, rows, bytes);
+    request->owned_output = horon_alloc_lines(bytes);
+    return request->owned_output;
+}
+
 void *horon_request_take_output(void *arg, const uint64_t *rows, uint64_t total)
 {
     struct horon_request *request = arg;
-    uint64_t all_rows = 0;
-    for (int i = 0; i < request->size; i++) {
-        request->output_rows[i] = rows[i];
-        all_rows += rows[i];
-    }
-    request->output_count = total;
     void *dst = request->part.dst;
+    memcpy(request->output_rows, rows, (size_t)request->size * sizeof *rows);
+    request->output_count = total;
+    request->output_refused = dst && total > request->dst_count;
+    if (request->output_refused)
+        dst = NULL;
+    else if (!dst && total > 0) {
+        dst = make_output(request, total);
+        request->output_refused = !dst;
+    }
     request->output = dst;
-    size_t bytes;
-    if (__builtin_mul_overflow((size_t)total,
-                               horon_dtype_bytes((horon_dtype_t)request->op.agreed.dtype), &bytes))
-        bytes = SIZE_MAX;
-    if (dst && total > request->dst_count) {
-        request->output = NULL;
-        request->output_refused = true;
-        return NULL;
-    }
-    if (dst || bytes == 0)
-        return dst;
-    if (request->alloc) {
-        request->output = request->alloc(request->alloc_arg, all_rows, bytes);
-    } else {
-        request->owned_output = horon_alloc_lines(bytes);
-        request->output = request->owned_output;
-    }
-    request->output_refused = !request->output;
-    return request->output;
+    return dst;
 }
