@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 /* How long the reason of a failure may find no way to the other hosts, before a rank leaves without
@@ -22,11 +21,6 @@
 #define GOODBYE_MS 1000
 /* Of the looks whether all has arrived: the answer of another host is not here sooner. */
 #define LEAVE_PAUSE_US 50
-/* How long a rank of a failed job stays at its exit, so that the one that failed it goes first. */
-#define STAY_MS 3000
-/* And how long after that: torchrun looks every 100 ms, and blames the lowest rank that it finds.
- */
-#define LAUNCHER_LOOKS_MS 500
 
 static struct horon_host_shape shape_of(const struct horon_config *config, int local_size, int size)
 {
@@ -472,47 +466,6 @@ void horon_context_destroy(horon_context_t *ctx)
     tear_down(ctx);
     HORON_LOG_DEBUG(&ctx->log, "the context is closed");
     horon_context_unref(ctx);
-}
-
-/* Only with time between two looks can the progress thread see the processes of this host. */
-static void drive_until(struct horon_context *ctx, bool (*reached)(const struct horon_engine *),
-                        int64_t limit_ms)
-{
-    const struct timespec pause = {.tv_nsec = 1000000};
-    const uint64_t deadline = horon_clock_deadline(horon_clock_ns(), limit_ms);
-    while (!reached(ctx->engine) && horon_clock_ns() < deadline) {
-        horon_context_tell_deaths(ctx);
-        horon_engine_progress(ctx->engine);
-        horon_token_release(ctx);
-        nanosleep(&pause, NULL);
-        horon_token_take(ctx);
-    }
-}
-
-static bool all_delivered(const struct horon_engine *engine)
-{
-    return horon_engine_undelivered(engine) == 0;
-}
-
-horon_status_t horon_context_exit(horon_context_t *ctx, const char *reason)
-{
-    if (!ctx || !reason)
-        return HORON_ERR_INVALID;
-    if (atomic_load(&ctx->forked))
-        return HORON_ERR_FORKED;
-    if (atomic_load(&ctx->closed))
-        return HORON_ERR_CLOSED;
-    horon_token_take(ctx);
-    const bool first = horon_engine_exit(ctx->engine, reason);
-    if (first)
-        drive_until(ctx, all_delivered, GOODBYE_MS);
-    else
-        drive_until(ctx, horon_engine_misses_rank, STAY_MS);
-    horon_token_release(ctx);
-    const struct timespec look = {.tv_nsec = LAUNCHER_LOOKS_MS * 1000000L};
-    if (!first)
-        nanosleep(&look, NULL);
-    return HORON_OK;
 }
 
 /* ---- questions ------------------------------------------------------------------------------ */

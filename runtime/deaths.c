@@ -23,13 +23,16 @@
 /* Between two looks for core files. The second look without an end in between reads /proc. */
 #define LOOK_MS 300
 
-enum death { DEATH_NONE, DEATH_ENDED, DEATH_DUMPS };
+/* In the order of what is known: one that was lost may be found to have ended. */
+enum death { DEATH_NONE, DEATH_LOST, DEATH_DUMPS, DEATH_ENDED };
 
 static void note(struct horon_context *ctx, int local_rank, enum death how)
 {
-    for (int i = 0; i < 2; i++)
-        horon_loop_watch(ctx->loop, local_rank * 2 + i, 0);
-    atomic_store(&ctx->dead[local_rank], (uint8_t)how);
+    horon_loop_watch(ctx->loop, local_rank * 2 + 1, 0); /* its socket */
+    if (how == DEATH_ENDED)
+        horon_loop_watch(ctx->loop, local_rank * 2, 0);
+    if (atomic_load(&ctx->dead[local_rank]) < how)
+        atomic_store(&ctx->dead[local_rank], (uint8_t)how);
     atomic_fetch_add(&ctx->deaths, 1);
 }
 
@@ -38,8 +41,10 @@ static void on_end(void *arg, int fd, int events)
     struct horon_context *ctx = arg;
     (void)events;
     for (int i = 0; i < ctx->host.shape.local_size; i++)
-        if (ctx->boot.local[i].pidfd == fd || ctx->boot.local[i].socket == fd)
+        if (ctx->boot.local[i].pidfd == fd)
             note(ctx, i, DEATH_ENDED);
+        else if (ctx->boot.local[i].socket == fd)
+            note(ctx, i, DEATH_LOST);
 }
 
 void horon_deaths_watch(struct horon_context *ctx)
@@ -57,9 +62,11 @@ void horon_deaths_watch(struct horon_context *ctx)
 
 void horon_context_tell_deaths(struct horon_context *ctx)
 {
+    static const char lost[] = "its process ended without leaving the job (killed, crashed, "
+                               "exited, or replaced by exec())";
     static const char *const texts[] = {
-        [DEATH_ENDED] = "its process ended without leaving the job (killed, crashed, exited, or "
-                        "replaced by exec())",
+        [DEATH_LOST] = lost,
+        [DEATH_ENDED] = lost,
         [DEATH_DUMPS] = "its process has crashed, and the system writes a core file of it"};
     if (atomic_load_explicit(&ctx->deaths, memory_order_acquire) == 0)
         return;
@@ -67,7 +74,7 @@ void horon_context_tell_deaths(struct horon_context *ctx)
     for (int i = 0; i < ctx->host.shape.local_size; i++) {
         const uint8_t how = atomic_exchange(&ctx->dead[i], DEATH_NONE);
         if (how != DEATH_NONE)
-            horon_engine_local_death(ctx->engine, i, texts[how]);
+            horon_engine_local_death(ctx->engine, i, how == DEATH_ENDED, texts[how]);
     }
 }
 

@@ -159,7 +159,7 @@ static void wait_until_empty(struct horon_py_context *context)
     Py_END_ALLOW_THREADS
 }
 
-static void close_handle(struct horon_py_context *context)
+static void close_handle(struct horon_py_context *context, void (*destroy)(horon_context_t *))
 {
     horon_context_t *handle = context->handle;
     if (!handle)
@@ -167,14 +167,21 @@ static void close_handle(struct horon_py_context *context)
     context->handle = NULL; /* from here on nothing enters */
     context->closing = true;
     wait_until_empty(context);
-    Py_BEGIN_ALLOW_THREADS horon_context_destroy(handle);
+    Py_BEGIN_ALLOW_THREADS destroy(handle);
     Py_END_ALLOW_THREADS horon_py_context_sweep(context); /* everything has ended now */
 }
 
 static PyObject *context_close(PyObject *self, PyObject *ignored)
 {
     (void)ignored;
-    close_handle((struct horon_py_context *)self);
+    close_handle((struct horon_py_context *)self, horon_context_destroy);
+    Py_RETURN_NONE;
+}
+
+static PyObject *context_close_at_exit(PyObject *self, PyObject *ignored)
+{
+    (void)ignored;
+    close_handle((struct horon_py_context *)self, horon_context_destroy_at_exit);
     Py_RETURN_NONE;
 }
 
@@ -209,7 +216,7 @@ static void context_dealloc(PyObject *self)
     struct horon_py_context *context = (struct horon_py_context *)self;
     PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
-    close_handle(context);
+    close_handle(context, horon_context_destroy);
     sem_destroy(&context->left);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF(type);
@@ -500,6 +507,8 @@ static PyMethodDef methods[] = {
     {"exit", context_exit, METH_O,
      "exit(reason): tells the other ranks why this process exits, which it then should."},
     {"close", context_close, METH_NOARGS, "Leaves the job; pending requests fail."},
+    {"close_at_exit", context_close_at_exit, METH_NOARGS,
+     "Likewise, when the process exits: its status is told to the other ranks if it is not 0."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -94,10 +94,15 @@ _EXIT_CHARACTERS_MAX = 300  # of an exception that ends the process, for the oth
 
 
 def _leave_at_exit():
-    """Python keeps in sys what an exception has ended it with; sys.exit() leaves nothing there."""
+    """Python keeps in sys what an exception has ended it with; the status of sys.exit() is known to
+    the process alone, and not yet."""
+    global _context
     error = getattr(sys, "last_value", None)
-    if error is None or _context is None or hasattr(sys, "ps1") or sys.flags.interactive:
-        shutdown()
+    if _context is None:
+        return
+    if error is None or hasattr(sys, "ps1") or sys.flags.interactive:
+        context, _context = _context, None
+        context.close_at_exit()
         return
     reason = describe(error).splitlines()[0].strip()
     _context.exit(reason[:_EXIT_CHARACTERS_MAX].encode(errors="replace").decode())

@@ -392,6 +392,14 @@ HORON_API void horon_context_destroy(horon_context_t *ctx);
  */
 HORON_API horon_status_t horon_context_exit(horon_context_t *ctx, const char *reason);
 
+/**
+ * Leaves the job when the process exits: with status 0 as horon_context_destroy() does, else as
+ * horon_context_exit() with that status. Operations still pending here fail at once. A binding
+ * whose language has exit handlers of its own calls it there: exit() comes after them. Blocks: as
+ * those two, within exit(). Thread: any, but no other call on @p ctx may run or follow.
+ */
+HORON_API void horon_context_destroy_at_exit(horon_context_t *ctx);
+
 /** @return this rank, 0..size-1; -1 for NULL. The five below likewise; none can change. */
 HORON_API int32_t horon_rank(const horon_context_t *ctx);
 HORON_API int32_t horon_size(const horon_context_t *ctx);

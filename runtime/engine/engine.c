@@ -430,16 +430,20 @@ bool horon_engine_misses_rank(const struct horon_engine *engine)
 {
     HORON_ASSERT_OWNER(engine->options.owner);
     const struct horon_membership *membership = engine->membership;
-    bool gone = engine->saw_death;
-    for (int rank = 0; rank < membership->topology->size && !gone; rank++)
-        gone = membership->left[rank] || membership->dead_of[rank];
+    const struct horon_topology *topology = membership->topology;
+    const int *host_of = topology->host_of;
+    bool gone = engine->saw_end;
+    for (int rank = 0; rank < topology->size && !gone; rank++)
+        gone = host_of[rank] != host_of[topology->rank] &&
+               (membership->left[rank] || membership->dead_of[rank]);
     return gone;
 }
 
-void horon_engine_local_death(struct horon_engine *engine, int local_rank, const char *how)
+void horon_engine_local_death(struct horon_engine *engine, int local_rank, bool ended,
+                              const char *how)
 {
     HORON_ASSERT_OWNER(engine->options.owner);
-    engine->saw_death = true;
+    engine->saw_end |= ended;
     const struct horon_membership *membership = engine->membership;
     const struct horon_topology *topology = membership->topology;
     const int rank =
@@ -473,13 +477,23 @@ const struct horon_error *horon_engine_failure(const struct horon_engine *engine
     return atomic_load_explicit(&job->failed, memory_order_acquire) ? &job->failure : NULL;
 }
 
-void horon_engine_leave(struct horon_engine *engine)
+void horon_engine_end_requests(struct horon_engine *engine)
 {
     HORON_ASSERT_OWNER(engine->options.owner);
     if (engine->leaving)
         return;
     horon_engine_take_posts(engine);
     engine->leaving = true;
+    for (struct horon_engine_team *team = engine->job; team; team = team->next)
+        horon_team_end_requests(team);
+}
+
+void horon_engine_leave(struct horon_engine *engine)
+{
+    horon_engine_end_requests(engine);
+    if (engine->said_goodbye)
+        return;
+    engine->said_goodbye = true;
     /* the job last: its goodbye is the end of a link */
     for (struct horon_engine_team *team = engine->job->next; team; team = team->next)
         horon_team_leave(team);

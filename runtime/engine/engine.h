@@ -90,11 +90,10 @@ horon_status_t horon_engine_create(const struct horon_engine_options *options,
 void horon_engine_close(struct horon_engine *engine);
 /** Closes, and frees the rest. */
 void horon_engine_destroy(struct horon_engine *engine);
-
 /** Team 0: the whole job. */
 struct horon_engine_team *horon_engine_job(const struct horon_engine *engine);
-/** Ends a request for its submitter: outputs and status are final; waiters are woken, then the
- * callback is called. Drops the engine's reference. Thread: any; once a request and run. */
+/** Ends a request for its submitter: outputs and status are final; wakes waiters, then calls the
+ * callback. Drops the engine's reference. Thread: any; once a request and run. */
 void horon_engine_tell(const struct horon_engine *engine, struct horon_request *request);
 
 /**
@@ -148,30 +147,31 @@ bool horon_engine_has_input(const struct horon_engine *engine);
  * asleep on it would never send it. */
 bool horon_engine_has_unsent(const struct horon_engine *engine);
 
-/** The process of a rank of this host has ended. @param how a sentence for the text */
-void horon_engine_local_death(struct horon_engine *engine, int local_rank, const char *how);
+/** A process of this host is lost: @p how, a sentence; @p ended: it is there no more. */
+void horon_engine_local_death(struct horon_engine *engine, int local_rank, bool ended,
+                              const char *how);
 /** Fails all that is in flight and to come, of every team, here and on all their members. */
 void horon_engine_fail(struct horon_engine *engine, const struct horon_error *why);
 /** Why the job failed; NULL: it did not. Thread: any; it stays as it is. */
 const struct horon_error *horon_engine_failure(const struct horon_engine *engine);
 
-/** A number that changes whenever the lane of a pending request moves: what was begun on it, or
- * what stands before it there. */
+/** A number that changes whenever the lane of a pending request moves. */
 uint64_t horon_engine_moves(const struct horon_engine *engine, const struct horon_request *request);
 
 /** Asks the other ranks who lacks a request, so that horon_engine_explain() can say soon. */
 void horon_engine_ask(struct horon_engine *engine, const struct horon_request *request);
 
-/** Logs requests that have waited longer than @p limit_ns: each after twice the time again, until
- * 16 limits lie between. To be called four times in a limit or more often. */
+/** Logs requests that have waited longer than @p limit_ns, then each after twice the time, until 16
+ * limits lie between. To be called four times in a limit or more often. */
 void horon_engine_warn_stalls(struct horon_engine *engine, uint64_t limit_ns);
 
-/** Says goodbye to the other ranks and ends all requests with ERR_CLOSED. Call progress afterwards
- * until it is flushed. */
+/** Ends all requests with ERR_CLOSED and those to come, without a word to the other ranks. */
+void horon_engine_end_requests(struct horon_engine *engine);
+/** Likewise, and says goodbye: call progress until it is flushed. */
 void horon_engine_leave(struct horon_engine *engine);
 /** Fails all teams because this rank exits. @return false: the job has failed already. */
 bool horon_engine_exit(struct horon_engine *engine, const char *reason);
-/** Has any other rank of the job gone, or said that it leaves? Owner only. */
+/** Has a process of this host ended, or another host's rank gone or left? Owner only. */
 bool horon_engine_misses_rank(const struct horon_engine *engine);
 
 /** Has all that was said to other ranks left this process? */

@@ -48,7 +48,8 @@ struct horon_engine {
     size_t in_flight;                     /* in all teams */
     uint64_t ends;                        /* of requests, so far */
     bool leaving;
-    bool saw_death;   /* of a process on this host */
+    bool said_goodbye;
+    bool saw_end;     /* of a process on this host */
     uint8_t *message; /* [HORON_CONTROL_BYTES_MAX] to put the kind before a coordinator's message */
 };
 

@@ -461,6 +461,16 @@ void horon_team_lose_rank(struct horon_engine_team *team, int job_rank,
         horon_team_fail_here(team, why);
 }
 
+void horon_team_end_requests(struct horon_engine_team *team)
+{
+    struct horon_error closed;
+    if (!horon_team_is_bound(team))
+        return;
+    horon_error_set(&closed, HORON_ERR_CLOSED, "this context was shut down");
+    closed.blame.rank = team->ranks[team->who.rank];
+    horon_team_end_all(team, &closed);
+}
+
 void horon_team_leave(struct horon_engine_team *team)
 {
     struct horon_departures own = {.any = true};
@@ -472,8 +482,4 @@ void horon_team_leave(struct horon_engine_team *team)
     for (int i = 0; i < HORON_LEFT_COUNT; i++)
         own.culprit[i] = (uint32_t)team->leaves_because_of;
     horon_team_say_goodbye(team, &own);
-    struct horon_error closed;
-    horon_error_set(&closed, HORON_ERR_CLOSED, "this context was shut down");
-    closed.blame.rank = team->ranks[team->who.rank];
-    horon_team_end_all(team, &closed);
 }

@@ -171,7 +171,8 @@ void horon_team_lacks_memory(struct horon_engine_team *team, const char *text);
 /** A member is gone, or its link. Nothing happens if it has left, or is no member. */
 void horon_team_lose_rank(struct horon_engine_team *team, int job_rank,
                           const struct horon_error *why);
-/** Says to all members that this rank leaves, and ends its requests. */
+void horon_team_end_requests(struct horon_engine_team *team);
+/** Says to all members that this rank leaves, whose requests have ended. */
 void horon_team_leave(struct horon_engine_team *team);
 
 /** The link on which control messages for a member go, or NULL. */

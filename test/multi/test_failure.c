@@ -166,6 +166,29 @@ static void exit_one(horon_context_t *ctx, void *arg, struct job_report *report)
     say(&failure, report);
 }
 
+static void exit_at_once(horon_context_t *ctx, int status, struct job_report *report)
+{
+    if (horon_rank(ctx) != 1) {
+        wait_for_rank_1(ctx, report);
+        return;
+    }
+    RANK_MUST(horon_run(ctx, &barrier, -1, NULL, 0) == HORON_OK);
+    horon_context_destroy_at_exit(ctx);
+    exit(status);
+}
+
+static void exit_with_status(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    (void)arg;
+    exit_at_once(ctx, 3, report);
+}
+
+static void exit_well(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    (void)arg;
+    exit_at_once(ctx, 0, report);
+}
+
 static void leave_one(horon_context_t *ctx, void *arg, struct job_report *report)
 {
     (void)arg;
@@ -210,6 +233,8 @@ static const struct {
     {differ_in_order, 2, HORON_ERR_MISMATCH, HORON_CAUSE_ORDER, 1, true, false, ""},
     {lose_one, 3, HORON_ERR_PEER_LOST, HORON_CAUSE_DIED, 1, false, true, "x"},
     {exit_one, 3, HORON_ERR_PEER_LOST, HORON_CAUSE_EXITING, 1, false, false, "x"},
+    {exit_with_status, 3, HORON_ERR_PEER_LOST, HORON_CAUSE_EXITING, 1, false, true, "x"},
+    {exit_well, 3, HORON_ERR_CLOSED, HORON_CAUSE_LEFT, 1, false, true, "x"},
     {leave_one, 3, HORON_ERR_CLOSED, HORON_CAUSE_LEFT, 1, false, true, "x"},
 };
 

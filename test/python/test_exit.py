@@ -25,7 +25,7 @@ SAYS_SO = re.compile(
 )
 
 
-def run_failing(command, script):
+def run_failing(command, script, status=None):
     """-> what it printed"""
     done = subprocess.run(
         [*command, sys.executable, script],
@@ -37,7 +37,7 @@ def run_failing(command, script):
         timeout=LIMIT_SECONDS,
         check=False,
     )
-    assert done.returncode != 0
+    assert done.returncode != 0 and status in (None, done.returncode), done.stdout
     return done.stdout
 
 
@@ -102,6 +102,26 @@ def test_an_exception_that_has_no_text_is_told_by_its_class(horonrun, tmp_path):
         out
     )
     assert "atexit" not in out
+
+
+STATUS = """
+import sys
+import horon
+horon.init()
+if horon.rank() == 1:
+    sys.exit(3)
+horon.allreduce(1.0)
+"""
+
+
+def test_a_status_of_sys_exit_is_told_and_passed_on(horonrun, tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text(STATUS)
+    for _ in range(RUNS):
+        out = run_failing([horonrun, "-np", "3"], str(path), status=3)
+        told = r"HoronInternalError: (.* )?rank 1 \(.*\) is exiting: exit status 3$"
+        assert len(re.findall(told, out, re.M)) == 2, out
+        assert re.search(r"^horonrun: rank 1 on .* exited with status 3; command", out, re.M), out
 
 
 def rank_ends_well():

@@ -208,7 +208,7 @@ void world_kill(struct world *world, int rank)
             atomic_store(&ring->writer_closed, 1);
         if (peer != rank && !world->ranks[peer].dead &&
             topology->host_of[peer] == topology->host_of[rank])
-            horon_engine_local_death(world->ranks[peer].engine, topology->local_rank_of[rank],
+            horon_engine_local_death(world->ranks[peer].engine, topology->local_rank_of[rank], true,
                                      "ended");
     }
 }

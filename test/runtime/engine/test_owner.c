@@ -54,7 +54,7 @@ static void has_input(struct horon_engine *engine, struct horon_request *request
 static void local_death(struct horon_engine *engine, struct horon_request *request)
 {
     (void)request;
-    horon_engine_local_death(engine, 0, "ended");
+    horon_engine_local_death(engine, 0, true, "ended");
 }
 
 static void fail_it(struct horon_engine *engine, struct horon_request *request)
