@@ -324,6 +324,31 @@ static void test_control_of_the_coordinator_is_nothing_to_a_failed_engine(void *
     world_destroy(world);
 }
 
+/* A launcher looks at processes: of a rank of this host nothing less than its end counts. */
+static void test_control_rank_is_missed_once_its_process_has_ended(void **state)
+{
+    static const int one_host[] = {2}, two_hosts[] = {1, 1};
+    (void)state;
+    for (int far = 0; far < 2; far++) {
+        struct world *world = world_create(far ? two_hosts : one_host, far ? 2 : 1, NULL, 1);
+        struct horon_engine *engine = world->ranks[0].engine;
+        assert_false(horon_engine_misses_rank(engine));
+        horon_engine_leave(world->ranks[1].engine);
+        for (int turn = 0; turn < 60; turn++)
+            horon_engine_progress(world->ranks[turn % 2].engine);
+        assert_true(has_left(world, 1));
+        assert_int_equal(horon_engine_misses_rank(engine), far);
+        if (!far) {
+            horon_engine_local_death(engine, 1, false, "hung up");
+            horon_engine_progress(engine);
+            assert_false(horon_engine_misses_rank(engine));
+            horon_engine_local_death(engine, 1, true, "ended");
+            assert_true(horon_engine_misses_rank(engine));
+        }
+        world_destroy(world);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -337,6 +362,7 @@ int main(void)
         cmocka_unit_test(test_control_goodbye_ends_what_needs_the_leaver),
         cmocka_unit_test(test_control_goodbye_lets_end_what_the_leaver_did),
         cmocka_unit_test(test_control_of_the_coordinator_is_nothing_to_a_failed_engine),
+        cmocka_unit_test(test_control_rank_is_missed_once_its_process_has_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
