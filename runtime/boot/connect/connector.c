@@ -76,8 +76,7 @@ static void keep_evidence(struct attempt *attempt, enum evidence evidence,
     attempt->error = *error;
 }
 
-/* Ends everything and tells the owner, which may free the connector. To be called last.
- */
+/* Ends everything and tells the owner, which may free the connector. Called last. */
 static void finish(struct horon_connector *connector, horon_status_t status,
                    const struct horon_proven *proven, const struct horon_error *error)
 {
