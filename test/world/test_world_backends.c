@@ -271,6 +271,29 @@ static void test_world_backends_that_want_one_order_get_it_from_overlapping_team
     world_team_destroy(team);
 }
 
+/* While an operation is launched on one, and only then, a rank that sleeps looks up by itself. */
+static void test_world_backends_that_wake_nobody_are_looked_at(void **state)
+{
+    struct bed *bed = *state;
+    struct horon_request *requests[2 * RANKS] = {0};
+    start(bed, NULL);
+    for (int rank = 0; rank < RANKS; rank++) /* after it all have agreed */
+        requests[rank] = submit_sum(bed, NULL, rank, 0);
+    assert_true(world_turn_until(bed->world, requests, RANKS));
+    const struct horon_engine *first = bed->world->ranks[0].engine;
+    assert_int_equal(horon_engine_interval_ns(first), 0);
+    requests[RANKS] = submit_sum(bed, NULL, 0, 2);
+    while (horon_engine_progress(bed->world->ranks[0].engine))
+        ;
+    assert_int_equal(horon_engine_interval_ns(first), bed->fake.base.interval_ns);
+    for (int rank = 1; rank < RANKS; rank++)
+        requests[RANKS + rank] = submit_sum(bed, NULL, rank, 2);
+    assert_true(world_turn_until(bed->world, requests, (size_t)2 * RANKS));
+    assert_int_equal(horon_engine_interval_ns(first), 0);
+    for (int i = 0; i < 2 * RANKS; i++)
+        world_release(requests[i]);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make, end)
 int main(void)
 {
@@ -280,6 +303,7 @@ int main(void)
         TEST(test_world_backends_that_are_not_usable_are_done_without),
         TEST(test_world_backends_launch_ahead_if_they_take_several),
         TEST(test_world_backends_that_die_fail_the_team_by_name),
+        TEST(test_world_backends_that_wake_nobody_are_looked_at),
         TEST(test_world_backends_that_want_one_order_get_it_from_overlapping_teams),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
