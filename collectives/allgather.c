@@ -138,7 +138,8 @@ static horon_status_t lengths_known(struct horon_channel *channel, struct horon_
     if (total > INT64_MAX / channel->element_bytes)
         return horon_error_set(error, HORON_ERR_PROTO,
                                "the inputs of an allgather add up to more than memory can hold");
-    assert(windows->counts[channel->team->rank] == channel->count);
+    if (windows->counts[channel->team->rank] != channel->count)
+        return horon_channel_damaged(channel, error);
     void *given = channel->op->parts[0].dst;
     if (channel->op->output)
         given = channel->op->output(channel->op->output_arg, state->rows, total);

@@ -243,6 +243,14 @@ horon_status_t horon_channel_differs(const struct horon_channel *channel, int ot
     return HORON_ERR_MISMATCH;
 }
 
+horon_status_t horon_channel_damaged(const struct horon_channel *channel, struct horon_error *error)
+{
+    const struct horon_team *team = channel->team;
+    return horon_error_set(error, HORON_ERR_PROTO,
+                           "another process of its host has written over what %s shares with it",
+                           team->rank_names[team->rank]);
+}
+
 size_t horon_channel_small_limit(const struct horon_channel *channel)
 {
     size_t limit = channel->host->shape.small_bytes;

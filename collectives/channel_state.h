@@ -147,6 +147,10 @@ static inline void horon_channel_fill_head(const struct horon_channel *channel,
 horon_status_t horon_channel_differs(const struct horon_channel *channel, int other,
                                      struct horon_error *error);
 
+/** What this rank wrote for those of its host is not there any more. @return ERR_PROTO */
+horon_status_t horon_channel_damaged(const struct horon_channel *channel,
+                                     struct horon_error *error);
+
 /**
  * Up to how many bytes an operation is small. A second meeting costs a task switch where ranks
  * share cores, a cache miss where they do not, and several hosts must agree without knowing each

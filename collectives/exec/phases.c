@@ -135,7 +135,8 @@ static horon_status_t pipe(struct horon_channel *channel, bool *moved_out,
     const horon_status_t status = horon_pipeline_advance(channel, moved_out, error);
     if (status != HORON_OK)
         return status;
-    horon_pipeline_end(channel);
+    if (!horon_pipeline_end(channel))
+        return horon_channel_damaged(channel, error);
     *moved_out = true;
     return channel->verb->piped(channel, error);
 }

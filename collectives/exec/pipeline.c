@@ -36,14 +36,15 @@ static uint64_t value_of(const struct horon_flag *flag)
     return atomic_load_explicit(&flag->value, memory_order_acquire);
 }
 
-void horon_pipeline_end(struct horon_channel *channel)
+bool horon_pipeline_end(struct horon_channel *channel)
 {
+    const int self = channel->team->local_rank;
     struct horon_pipeline *pipeline = &channel->pipeline;
     for (int stage = 0; stage < HORON_STAGE_COUNT; stage++)
         assert(pipeline->next[stage] == pipeline->chunks);
     pipeline->base += pipeline->chunks;
-    assert(value_of(channel->posted[channel->team->local_rank]) == pipeline->base);
-    assert(value_of(channel->reduced[channel->team->local_rank]) == pipeline->base);
+    return value_of(channel->posted[self]) == pipeline->base &&
+           value_of(channel->reduced[self]) == pipeline->base;
 }
 
 horon_status_t horon_pipeline_advance(struct horon_channel *channel, bool *moved_out,

@@ -67,8 +67,9 @@ horon_status_t horon_pipeline_begin(struct horon_channel *channel,
 /** @return OK, all chunks are out | IN_PROGRESS | an error */
 horon_status_t horon_pipeline_advance(struct horon_channel *channel, bool *moved_out,
                                       struct horon_error *error);
-/** All chunks are out: later pipelines count on from here. */
-void horon_pipeline_end(struct horon_channel *channel);
+/** All chunks are out: later pipelines count on from here.
+ * @return false: another process has written over this rank's flags */
+bool horon_pipeline_end(struct horon_channel *channel);
 
 horon_status_t horon_pipeline_turn(struct horon_channel *channel, bool *moved_out,
                                    struct horon_error *error);
