@@ -27,10 +27,8 @@ static void add_link(void *arg, int rank, enum horon_way way, const struct horon
     struct horon_error error = {0};
     assert(way == HORON_WAY_NETWORK);
     horon_status_t status =
-        horon_link_tcp_create(proven->fd, ctx->config.peer_timeout_ms, &link, &error);
-    if (status != HORON_OK)
-        close(proven->fd);
-    else
+        horon_proven_link(proven, ctx->config.peer_timeout_ms, ctx->wrap, &link, &error);
+    if (status == HORON_OK)
         status = horon_engine_add_link(ctx->engine, rank, link, &error);
     assert(error.status == status); /* they set it, too */
     error.blame.rank = ctx->boot.topology.rank;

@@ -184,12 +184,12 @@ static horon_status_t make_links(struct horon_context *ctx, struct horon_link **
     horon_status_t status = HORON_OK;
     int host = topology->host_of[topology->rank];
     for (int rank = 0; rank < topology->size && status == HORON_OK; rank++) {
-        int *socket = &ctx->boot.socket_of[rank];
-        if (*socket >= 0) {
-            status =
-                horon_link_tcp_create(*socket, ctx->config.peer_timeout_ms, &links[rank], error);
-            if (status == HORON_OK)
-                *socket = -1; /* the link's now */
+        struct horon_proven *proven = &ctx->boot.proven[rank];
+        if (proven->fd >= 0) {
+            status = horon_proven_link(proven, ctx->config.peer_timeout_ms, ctx->wrap, &links[rank],
+                                       error);
+            explicit_bzero(proven, sizeof *proven);
+            proven->fd = -1; /* the link's now */
             continue;
         }
         bool tied = horon_topology_parent(topology, rank) == topology->rank ||
@@ -336,6 +336,7 @@ static horon_status_t join(struct horon_context *ctx, const horon_options_t *opt
                                              .interrupted_arg = options->interrupted_arg,
                                              .hold_forks = horon_fork_hold,
                                              .release_forks = horon_fork_release,
+                                             .wrap = ctx->wrap,
                                              .given_up = given_up,
                                              .given_up_arg = ctx};
     horon_boot_init(&ctx->boot);
@@ -377,8 +378,8 @@ static horon_status_t take_options(const horon_options_t *given, horon_options_t
                              sizeof *options, error);
 }
 
-static horon_status_t create(const horon_options_t *given, horon_context_t **ctx_out,
-                             struct horon_error *error)
+horon_status_t horon_context_create_wrapped(const horon_options_t *given, horon_link_wrap_fn_t wrap,
+                                            horon_context_t **ctx_out, struct horon_error *error)
 {
     horon_options_t options;
     if (!ctx_out)
@@ -391,6 +392,7 @@ static horon_status_t create(const horon_options_t *given, horon_context_t **ctx
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a context");
     memset(ctx, 0, sizeof *ctx);
     atomic_store(&ctx->refs, 1);
+    ctx->wrap = wrap;
     horon_request_pool_init(&ctx->pool);
     status = horon_config_load(&ctx->config, options.settings, NULL, error);
     if (status == HORON_OK) {
@@ -413,7 +415,7 @@ horon_status_t horon_context_create(const horon_options_t *options, horon_contex
                                     char *error_text, size_t error_bytes)
 {
     struct horon_error error = {0};
-    horon_status_t status = create(options, ctx_out, &error);
+    horon_status_t status = horon_context_create_wrapped(options, NULL, ctx_out, &error);
     if (status == HORON_ERR_TIMEOUT || status == HORON_ERR_PEER_LOST)
         error.blame.cause = HORON_CAUSE_ABSENT;
     horon_thread_forget(); /* only now: interrupted() may have called horon */

@@ -7,6 +7,7 @@
 #define HORON_CONTEXT_STATE_H
 
 #include "boot/boot.h"
+#include "boot/connect/prover.h"
 #include "engine/engine.h"
 #include "engine/pool.h"
 #include "loop.h"
@@ -18,6 +19,7 @@ struct horon_context {
     _Atomic uint32_t refs; /* the user's, and one a request */
     struct horon_config config;
     struct horon_log log;
+    horon_link_wrap_fn_t wrap; /* NULL, or wraps each link to another host and to the store */
     struct horon_boot boot;
     struct horon_host host;
     uint8_t **arenas;                   /* [local size] */
@@ -102,6 +104,12 @@ void horon_callback_push(void *context, struct horon_request *request);
 bool horon_callbacks_run(struct horon_context *ctx);
 
 /* context.c */
+/** horon_context_create() with links wrapped, on all ranks alike: for encryption to come, and
+ * tests.
+ * @return as horon_context_create() */
+horon_status_t horon_context_create_wrapped(const horon_options_t *options,
+                                            horon_link_wrap_fn_t wrap, horon_context_t **ctx_out,
+                                            struct horon_error *error);
 void horon_context_ref(struct horon_context *ctx);
 void horon_context_unref(struct horon_context *ctx);
 /** Gives one reference of a request back; the last one frees it. Thread: any. */

@@ -82,11 +82,11 @@ static horon_status_t allocate(struct horon_joining *j, struct horon_error *erro
 {
     const size_t size = (size_t)j->id.size;
     j->leader_of = horon_zalloc(size, sizeof *j->leader_of);
-    j->boot->socket_of = horon_zalloc(size, sizeof *j->boot->socket_of);
-    if (!j->leader_of || !j->boot->socket_of)
+    j->boot->proven = horon_zalloc(size, sizeof *j->boot->proven);
+    if (!j->leader_of || !j->boot->proven)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory to join %d ranks", j->id.size);
     for (int r = 0; r < j->id.size; r++)
-        j->boot->socket_of[r] = -1;
+        j->boot->proven[r].fd = -1;
     return horon_rank_list_init(&j->boot->ranks, j->id.size, error);
 }
 
@@ -268,8 +268,8 @@ static void close_all(struct horon_boot *boot)
     close_fd(&boot->joined);
     close_fd(&boot->pump.epoll_fd);
     close_fd(&boot->pump.timer_fd);
-    for (int r = 0; boot->socket_of && r < topology->size; r++)
-        close_fd(&boot->socket_of[r]);
+    for (int r = 0; boot->proven && r < topology->size; r++)
+        close_fd(&boot->proven[r].fd);
     if (!boot->local)
         return;
     const int host_size = horon_topology_host_size(topology, topology->host_of[topology->rank]);
@@ -291,7 +291,9 @@ void horon_boot_deinit(struct horon_boot *boot)
              i++)
             horon_memory_unmap(&boot->local[i].arena);
     horon_free(boot->local);
-    horon_free(boot->socket_of);
+    if (boot->proven)
+        explicit_bzero(boot->proven, (size_t)topology->size * sizeof *boot->proven);
+    horon_free(boot->proven);
     horon_topology_deinit(&boot->topology);
     horon_rank_list_deinit(&boot->ranks);
     horon_fds_deinit(&boot->fds);

@@ -44,7 +44,8 @@ struct horon_boot_caller {
     /* bytes of each rank's arena; zeroed */
     size_t (*arena_bytes)(const struct horon_config *config, int local_size, int size);
     int host_ranks_max;        /* a host with more is refused */
-    horon_link_wrap_fn_t wrap; /* NULL, or wraps the links of the store's sessions, on all ranks */
+    horon_link_wrap_fn_t wrap; /* NULL, or wraps the links of the store's sessions, on all ranks;
+                                  links between ranks are made by the caller */
     /* NULL, or asked about every 100 ms while joining waits; other than 0 ends it for all ranks */
     int (*interrupted)(void *arg);
     void *interrupted_arg;
@@ -64,7 +65,8 @@ struct horon_boot {
     struct horon_map control; /* of this host */
     struct horon_local_peer *local; /* [local size] by local rank */
     uint32_t cores; /* of this host, as that of its ranks sees it which sees fewest; 0: not known */
-    int *socket_of; /* [size] connected, non-blocking, proven TCP socket, or -1 */
+    struct horon_proven *proven;  /* [size] connections to ranks of other hosts; fd -1: none. Who
+                                     makes links of them wipes them */
     struct horon_rank_list ranks; /* what is known of each */
     /* NULL, or, if there are several hosts, connections to any rank at any time: the caller gives
      * them a user and turns the pump whenever its descriptor is readable */

@@ -51,7 +51,7 @@ static void report_socket(const struct horon_joining *j, const struct horon_topo
 {
     struct horon_address here = {.bytes = sizeof here.local}, there = {.bytes = sizeof there.local};
     char from[HORON_ADDRESS_TEXT_BYTES] = "?", to[HORON_ADDRESS_TEXT_BYTES] = "?";
-    const int fd = j->boot->socket_of[rank];
+    const int fd = j->boot->proven[rank].fd;
     if (getsockname(fd, &here.any, &here.bytes) == 0)
         horon_address_text(&here, from);
     if (getpeername(fd, &there.any, &there.bytes) == 0)
@@ -66,8 +66,8 @@ void horon_report_joined(const struct horon_joining *j)
     if (!horon_log_wants(j->log, HORON_LOG_DEBUG))
         return;
     report_shared(j, topology);
-    for (int r = 0; j->boot->socket_of && r < topology->size; r++)
-        if (j->boot->socket_of[r] >= 0)
+    for (int r = 0; j->boot->proven && r < topology->size; r++)
+        if (j->boot->proven[r].fd >= 0)
             report_socket(j, topology, r);
     if (topology->size == 1)
         return;

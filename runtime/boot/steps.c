@@ -96,15 +96,15 @@ static bool is_linked(const struct horon_joining *j, int rank)
 static bool wanted(void *arg, int rank, enum horon_way way)
 {
     const struct horon_joining *j = arg;
-    return way == HORON_WAY_HOST ? horon_share_wants(j->share, rank) : j->boot->socket_of[rank] < 0;
+    return way == HORON_WAY_HOST ? horon_share_wants(j->share, rank) : j->boot->proven[rank].fd < 0;
 }
 
 static void opened(void *arg, int rank, enum horon_way way, const struct horon_proven *proven)
 {
     struct horon_joining *j = arg;
     if (way == HORON_WAY_NETWORK) {
-        assert(j->boot->socket_of[rank] < 0);
-        j->boot->socket_of[rank] = proven->fd;
+        assert(j->boot->proven[rank].fd < 0);
+        j->boot->proven[rank] = *proven;
         j->missing -= is_linked(j, rank);
         assert(j->missing >= 0);
         return;
@@ -266,7 +266,7 @@ static horon_status_t links_are_late(struct horon_joining *j, char *text, size_t
     j->others_failed = true;
     for (int r = 0; r < j->id.size && used < text_bytes; r++) {
         char tried[512];
-        if (!is_linked(j, r) || j->boot->socket_of[r] >= 0)
+        if (!is_linked(j, r) || j->boot->proven[r].fd >= 0)
             continue;
         const bool trying = horon_links_explain(j->boot->links, r, tried, sizeof tried);
         j->others_failed = j->others_failed && !trying;

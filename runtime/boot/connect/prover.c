@@ -6,6 +6,8 @@
  */
 #include "boot/connect/prover.h"
 
+#include "link/link.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -139,4 +141,21 @@ void horon_prover_end(struct horon_prover *prover)
         close(prover->watch.fd);
     prover->watch.fd = -1;
     horon_handshake_deinit(&prover->handshake);
+}
+
+horon_status_t horon_proven_link(const struct horon_proven *proven, int64_t peer_timeout_ms,
+                                 horon_link_wrap_fn_t wrap, struct horon_link **link_out,
+                                 struct horon_error *error)
+{
+    struct horon_link *link = NULL;
+    horon_status_t status = horon_link_tcp_create(proven->fd, peer_timeout_ms, &link, error);
+    if (status != HORON_OK) {
+        close(proven->fd);
+        return status;
+    }
+    *link_out = wrap ? wrap(link, proven) : link;
+    if (*link_out)
+        return HORON_OK;
+    link->ops->destroy(link);
+    return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a connection");
 }

@@ -33,6 +33,17 @@ horon_status_t horon_prover_turn(struct horon_prover *prover, struct horon_error
 /** @return what the handshake hands over, wiped by the taker: no delay, not watched any more */
 struct horon_proven horon_prover_take(struct horon_prover *prover);
 
+/**
+ * Makes a proven connection a link.
+ * @param proven          its descriptor is the link's, or closed; who has the secrets wipes them
+ * @param peer_timeout_ms as horon_link_tcp_create() says
+ * @param wrap            NULL, or wraps the link
+ * @return OK | ERR_MEMORY | ERR_SYSTEM
+ */
+horon_status_t horon_proven_link(const struct horon_proven *proven, int64_t peer_timeout_ms,
+                                 horon_link_wrap_fn_t wrap, struct horon_link **link_out,
+                                 struct horon_error *error);
+
 /** Closes the connection, if there is one, and wipes the handshake. */
 void horon_prover_end(struct horon_prover *prover);
 

@@ -5,6 +5,8 @@
  */
 #include "boot/store/stream.h"
 
+#include "boot/connect/prover.h"
+
 #include <assert.h>
 #include <string.h>
 #include <unistd.h>
@@ -97,18 +99,10 @@ horon_status_t horon_store_stream_open(struct horon_store_stream *stream,
                                        const struct horon_proven *proven, horon_link_wrap_fn_t wrap,
                                        struct horon_error *error)
 {
-    struct horon_link *link = NULL;
     assert(!stream->link);
-    horon_status_t status = horon_link_tcp_create(proven->fd, 0, &link, error);
-    if (status != HORON_OK) {
-        close(proven->fd);
+    horon_status_t status = horon_proven_link(proven, 0, wrap, &stream->link, error);
+    if (status != HORON_OK)
         return status;
-    }
-    stream->link = wrap ? wrap(link, proven) : link;
-    if (!stream->link) {
-        link->ops->destroy(link);
-        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a connection");
-    }
     stream->watch = (struct horon_watch){
         .ready = stream_ready, .arg = stream, .fd = stream->link->ops->descriptor(stream->link)};
     status = watch(stream, false, error);

@@ -80,7 +80,7 @@ static void check_socket(int fd, const struct boots_rank *from, const struct boo
     assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
     assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, &bytes), 0);
     assert_true(on);
-    const int other = to->boot.socket_of[from->rank];
+    const int other = to->boot.proven[from->rank].fd;
     struct pollfd waiting = {.fd = other, .events = POLLIN};
     assert_int_equal(send(fd, &number, sizeof number, MSG_NOSIGNAL), sizeof number);
     assert_int_equal(poll(&waiting, 1, 5000), 1);
@@ -94,9 +94,9 @@ static void check_sockets(const struct boots *world)
         for (int b = 0; b < world->size; b++) {
             const struct boots_rank *from = &world->ranks[a], *to = &world->ranks[b];
             const bool linked = a != b && horon_topology_linked(&from->boot.topology, a, b);
-            assert_int_equal(from->boot.socket_of[b] >= 0, linked);
+            assert_int_equal(from->boot.proven[b].fd >= 0, linked);
             if (linked)
-                check_socket(from->boot.socket_of[b], from, to);
+                check_socket(from->boot.proven[b].fd, from, to);
         }
     }
 }
@@ -242,11 +242,11 @@ static void expect_family(const struct boots *world, int family, int low, int hi
         for (int b = 0; b < world->size; b++) {
             struct sockaddr_in6 name; /* ports of both families lie at the same place */
             socklen_t bytes = sizeof name;
-            if (world->ranks[a].boot.socket_of[b] < 0)
+            if (world->ranks[a].boot.proven[b].fd < 0)
                 continue;
             /* the lower rank listened: its own end has the port of the range */
             assert_int_equal(
-                getsockname(world->ranks[a].boot.socket_of[b], (struct sockaddr *)&name, &bytes),
+                getsockname(world->ranks[a].boot.proven[b].fd, (struct sockaddr *)&name, &bytes),
                 0);
             assert_int_equal(name.sin6_family, family);
             if (a < b && low)
@@ -314,7 +314,7 @@ static void test_boot_without_key_warns_once_and_uses_loopback(void **state)
         struct sockaddr_in name;
         socklen_t bytes = sizeof name;
         assert_int_equal(
-            getpeername(world.ranks[r].boot.socket_of[0], (struct sockaddr *)&name, &bytes), 0);
+            getpeername(world.ranks[r].boot.proven[0].fd, (struct sockaddr *)&name, &bytes), 0);
         if (name.sin_family == AF_INET)
             assert_int_equal(ntohl(name.sin_addr.s_addr) >> 24, 127);
     }
