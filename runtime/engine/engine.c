@@ -169,7 +169,7 @@ horon_status_t horon_engine_add_team(struct horon_engine *engine,
     *team_out = team;
     for (int i = 0; i < options->size; i++) /* one that is lost already is not lost again */
         if (options->ranks[i] != engine->membership->topology->rank &&
-            engine->membership->dead_of[options->ranks[i]])
+            engine->membership->gone[options->ranks[i]])
             lose_again(team, options->ranks[i]);
     struct horon_error why = {0};
     if (horon_engine_take_early(engine, team, &why) != HORON_OK)
@@ -435,7 +435,7 @@ bool horon_engine_misses_rank(const struct horon_engine *engine)
     bool gone = engine->saw_end;
     for (int rank = 0; rank < topology->size && !gone; rank++)
         gone = host_of[rank] != host_of[topology->rank] &&
-               (membership->left[rank] || membership->dead_of[rank]);
+               (membership->left[rank] || membership->gone[rank]);
     return gone;
 }
 
@@ -448,6 +448,7 @@ void horon_engine_local_death(struct horon_engine *engine, int local_rank, bool 
     const struct horon_topology *topology = membership->topology;
     const int rank =
         horon_topology_rank_at(topology, topology->host_of[topology->rank], local_rank);
+    membership->gone[rank] = true;
     if (membership->mux_of[rank]) /* also for one that leaves: nobody reads its goodbye there */
         horon_mux_peer_gone(membership->mux_of[rank], "is gone: its process ended");
     struct horon_error why;

@@ -29,11 +29,12 @@ static bool allocate(struct horon_membership *membership, size_t size)
     membership->dead_of = horon_zalloc(size, sizeof *membership->dead_of);
     membership->peers = horon_zalloc(size, sizeof *membership->peers);
     membership->left = horon_zalloc(size, sizeof *membership->left);
+    membership->gone = horon_zalloc(size, sizeof *membership->gone);
     membership->states = horon_zalloc(size, sizeof *membership->states);
     membership->failures = horon_zalloc(size, sizeof(struct horon_error *));
     return membership->rank_name_texts && membership->rank_names && membership->mux_of &&
-           membership->dead_of && membership->peers && membership->left && membership->states &&
-           membership->failures;
+           membership->dead_of && membership->peers && membership->left && membership->gone &&
+           membership->states && membership->failures;
 }
 
 static void name_ranks(struct horon_membership *membership)
@@ -144,6 +145,7 @@ void horon_membership_lose_link(struct horon_membership *membership, int rank)
     unwatch(membership, horon_mux_link(membership->mux_of[rank]));
     membership->dead_of[rank] = membership->mux_of[rank];
     membership->mux_of[rank] = NULL;
+    membership->gone[rank] = true;
 }
 
 horon_status_t horon_membership_create(const struct horon_membership_options *options,
@@ -201,5 +203,6 @@ void horon_membership_destroy(struct horon_membership *membership)
     horon_free(membership->dead_of);
     horon_free(membership->peers);
     horon_free(membership->left);
+    horon_free(membership->gone);
     horon_free(membership);
 }

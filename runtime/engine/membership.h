@@ -46,6 +46,7 @@ struct horon_membership {
     int *peers;                 /* [peer_count] ranks with a link */
     int peer_count;
     bool *left;                    /* [size] ranks that said themselves that they leave */
+    bool *gone;                    /* [size] whose link has failed, or whose process has ended */
     enum horon_peer_state *states; /* [size] */
     struct horon_error **failures; /* [size] why one was not reached; NULL: no memory to say */
 };

@@ -261,6 +261,39 @@ static void test_teams_without_a_lost_rank_go_on(void **state)
         }
 }
 
+/* Ranks hear at different times that one is gone: a team may be made after that. */
+static void test_teams_made_with_a_lost_rank_fail(void **state)
+{
+    (void)state;
+    for (size_t layout = 0; layout < LAYOUTS; layout++)
+        for (int lost = 0; lost < layouts[layout].size; lost++) {
+            struct world *world = world_create(layouts[layout].hosts, layouts[layout].count,
+                                               settings, (uint64_t)lost + 1);
+            struct world_team *team = draw_team(world, 1, 2, lost);
+            struct run run = {.team = team, .count = 3};
+            char name[64];
+            snprintf(name, sizeof name, "rank %d (host-", lost);
+            world_kill(world, lost);
+            for (int i = 0; i < 3 * world->size; i++)
+                if (i % world->size != lost)
+                    horon_engine_progress(world->ranks[i % world->size].engine);
+            for (int member = 0; member < team->size; member++)
+                if (team->ranks[member] != lost) {
+                    world_team_add(team, member);
+                    submit_as(&run, member, lost % 2 ? "x" : NULL);
+                }
+            assert_true(world_turn_until(world, run.requests, (size_t)team->size));
+            for (int member = 0; member < team->size; member++)
+                if (team->ranks[member] != lost) {
+                    assert_int_equal(run.requests[member]->status, HORON_ERR_PEER_LOST);
+                    assert_non_null(strstr(run.requests[member]->error_text, name));
+                }
+            run_free(&run);
+            world_team_destroy(team);
+            world_destroy(world);
+        }
+}
+
 static void test_teams_keep_a_mistake_to_themselves(void **state)
 {
     (void)state;
@@ -407,6 +440,7 @@ int main(void)
         cmocka_unit_test(test_teams_run_every_verb_over_any_ranks),
         cmocka_unit_test(test_teams_that_overlap_end_in_any_order),
         cmocka_unit_test(test_teams_without_a_lost_rank_go_on),
+        cmocka_unit_test(test_teams_made_with_a_lost_rank_fail),
         cmocka_unit_test(test_teams_keep_a_mistake_to_themselves),
         cmocka_unit_test(test_teams_hear_what_was_said_before_they_were_made),
         cmocka_unit_test(test_teams_get_arenas_at_their_first_use),
