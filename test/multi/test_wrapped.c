@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-enum { RANKS = 3, ELEMENTS = 300000, ROUNDS = 3 };
+enum { RANKS = 3, ELEMENTS = 40000, ROUNDS = 2 };
 
 struct rank {
     int number;
