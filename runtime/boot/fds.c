@@ -51,14 +51,25 @@ int horon_fds_note(struct horon_fds *fds, int fd)
         return -1;
     }
     assert(fds->count <= fds->room);
-    *entry = (struct horon_fds_entry){.fd = fd, .inode = about.st_ino};
+    *entry = (struct horon_fds_entry){.fd = fd, .device = about.st_dev, .inode = about.st_ino};
     return fd;
+}
+
+void horon_fds_close(struct horon_fds *fds, int fd)
+{
+    horon_fds_hold(fds);
+    for (int i = 0; fds && i < fds->count; i++)
+        if (fds->items[i].fd == fd)
+            fds->items[i].inode = 0; /* which nothing has */
+    close(fd);
+    horon_fds_release(fds);
 }
 
 static bool is_still(const struct horon_fds_entry *entry)
 {
     struct stat about;
-    return fstat(entry->fd, &about) == 0 && S_ISSOCK(about.st_mode) && about.st_ino == entry->inode;
+    return fstat(entry->fd, &about) == 0 && about.st_dev == entry->device &&
+           about.st_ino == entry->inode;
 }
 
 void horon_fds_close_in_child(const struct horon_fds *fds)

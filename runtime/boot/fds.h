@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which sockets a rank has while it joins, for the child of a fork to close: its copy would keep a
- * connection open after this process has died, or a port taken. Another thread may fork at any
- * moment, so what makes a socket holds forks off until it stands here.
+ * Which sockets and locked files a rank has, for the child of a fork to close: its copy would keep
+ * a connection open after this process has died, or a port taken, or a file locked. Another thread
+ * may fork at any moment, so what makes one holds forks off until it stands here.
  *
  * Code that closes a socket need not say so: an entry counts while the descriptor is still that
- * socket, by its inode.
+ * socket, by its inode. Inodes of files are used again, so a file is closed by horon_fds_close().
  */
 #ifndef HORON_BOOT_FDS_H
 #define HORON_BOOT_FDS_H
@@ -18,7 +18,7 @@ struct horon_fds {
     void (*release)(void); /* ... until here; both NULL: nobody forks */
     struct horon_fds_entry {
         int fd;
-        uint64_t inode;
+        uint64_t device, inode;
     } * items;
     int count, room;
 };
@@ -29,12 +29,15 @@ void horon_fds_hold(const struct horon_fds *fds);
 void horon_fds_release(const struct horon_fds *fds);
 
 /**
- * Notes a socket, between hold and release. @p fd may be -1, for "errno says why".
+ * Notes a socket or file, between hold and release. @p fd may be -1, for "errno says why".
  * @return @p fd; or -1 with errno: there is no memory, and it is closed
  */
 int horon_fds_note(struct horon_fds *fds, int fd);
 
-/** Closes all that are still the sockets that were noted. Async-signal-safe. */
+/** Closes a file that was noted, and forgets it. */
+void horon_fds_close(struct horon_fds *fds, int fd);
+
+/** Closes all that are still what was noted. Async-signal-safe. */
 void horon_fds_close_in_child(const struct horon_fds *fds);
 
 void horon_fds_deinit(struct horon_fds *fds);

@@ -420,8 +420,7 @@ static horon_status_t publish(struct horon_store *store, const struct horon_stor
     const struct horon_store_options *options = &store->options;
     horon_store_place_write(place, addresses, sizeof addresses);
     return horon_store_file_write(&store->file, addresses,
-                                  options->process ? options->process : "one", options->pump->fds,
-                                  error);
+                                  options->process ? options->process : "one", error);
 }
 
 /* Serves if that is ours to do, and asks whoever serves. */

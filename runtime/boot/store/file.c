@@ -26,12 +26,12 @@
 #define SAFE (O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)
 #define CLAIMS_MAX 100 /* of a file that is removed each time, before it is locked */
 
-static int open_noted(int directory, const char *path, int flags, struct horon_fds *fds)
+static int open_noted(const struct horon_store_file *file, int flags)
 {
-    horon_fds_hold(fds);
-    const int fd = horon_fds_note(fds, openat(directory, path, flags | O_CLOEXEC, 0600));
+    horon_fds_hold(file->fds);
+    const int fd = horon_fds_note(file->fds, openat(file->directory, NAME, flags | SAFE, 0600));
     const int why = errno;
-    horon_fds_release(fds);
+    horon_fds_release(file->fds);
     errno = why;
     return fd;
 }
@@ -57,7 +57,7 @@ horon_status_t horon_store_file_open(struct horon_store_file *file, const char *
                                      struct horon_fds *fds, struct horon_error *error)
 {
     struct stat about;
-    *file = (struct horon_store_file){.directory = -1, .fd = -1};
+    *file = (struct horon_store_file){.fds = fds, .directory = -1, .fd = -1};
     if (!directory[0])
         return horon_error_set(error, HORON_ERR_CONFIG,
                                "HORON_STORE=file: names no directory: file:DIR");
@@ -66,7 +66,7 @@ horon_status_t horon_store_file_open(struct horon_store_file *file, const char *
         return horon_error_set(error, HORON_ERR_CONFIG,
                                "the store's directory has a name of more than %zu bytes",
                                sizeof file->path - sizeof NAME - 1);
-    file->directory = open_noted(AT_FDCWD, directory, O_RDONLY | O_DIRECTORY, fds);
+    file->directory = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (file->directory < 0 || fstat(file->directory, &about) != 0)
         return horon_error_set(
             error, HORON_ERR_CONFIG, "the store's directory '%s' cannot be used: %s%s", directory,
@@ -160,14 +160,13 @@ static horon_status_t lock(const struct horon_store_file *file, struct horon_err
     return read_ours(file->fd, file->path, text, error); /* it may have been removed meanwhile */
 }
 
-static horon_status_t claim(struct horon_store_file *file, struct horon_fds *fds,
-                            struct horon_error *error)
+static horon_status_t claim(struct horon_store_file *file, struct horon_error *error)
 {
     for (int i = 0; i < CLAIMS_MAX; i++) {
         /* one that lies there is ours, or is refused; O_EXCL: a new one is nobody else's */
-        file->fd = open_noted(file->directory, NAME, O_RDWR | O_CREAT | O_EXCL | SAFE, fds);
+        file->fd = open_noted(file, O_RDWR | O_CREAT | O_EXCL);
         if (file->fd < 0 && errno == EEXIST)
-            file->fd = open_noted(file->directory, NAME, O_RDWR | SAFE, fds);
+            file->fd = open_noted(file, O_RDWR);
         if (file->fd < 0 && errno == ENOENT)
             continue;
         if (file->fd < 0)
@@ -175,7 +174,7 @@ static horon_status_t claim(struct horon_store_file *file, struct horon_fds *fds
         const horon_status_t status = lock(file, error);
         if (status == HORON_OK)
             return HORON_OK;
-        close(file->fd);
+        horon_fds_close(file->fds, file->fd);
         file->fd = -1;
         if (status != HORON_AGAIN)
             return status;
@@ -185,14 +184,13 @@ static horon_status_t claim(struct horon_store_file *file, struct horon_fds *fds
 }
 
 horon_status_t horon_store_file_write(struct horon_store_file *file, const char *addresses,
-                                      const char *writer, struct horon_fds *fds,
-                                      struct horon_error *error)
+                                      const char *writer, struct horon_error *error)
 {
     char text[HORON_STORE_FILE_BYTES_MAX];
     const int bytes = snprintf(text, sizeof text, FIRST_LINE "%s\n%s\n", addresses, writer);
     assert(bytes > 0 && (size_t)bytes < sizeof text);
     assert(file->fd < 0);
-    horon_status_t status = claim(file, fds, error);
+    horon_status_t status = claim(file, error);
     if (status != HORON_OK)
         return status;
     ssize_t put = -1;
@@ -218,7 +216,7 @@ void horon_store_file_remove(struct horon_store_file *file)
         ours.st_ino == there.st_ino && ours.st_dev == there.st_dev)
         unlinkat(file->directory, NAME, 0);
     (void)fcntl(file->fd, F_OFD_SETLK, &none);
-    close(file->fd);
+    horon_fds_close(file->fds, file->fd);
     file->fd = -1;
 }
 

@@ -22,6 +22,7 @@ struct horon_fds;
 
 /** One rank's view of it. */
 struct horon_store_file {
+    struct horon_fds *fds; /* where rank 0 notes what it has locked, or NULL */
     char path[288];
     int directory;    /* -1: closed */
     int fd;           /* on rank 0: the file, perhaps locked; else -1 */
@@ -30,7 +31,7 @@ struct horon_store_file {
 };
 
 /**
- * @param fds where the descriptors are noted, as in fds.h; or NULL
+ * @param fds where a locked file is noted, as in fds.h; or NULL
  * @return OK; end it with horon_store_file_close() in any case | ERR_CONFIG, there is no such
  *         directory, or another user may write in it
  */
@@ -43,8 +44,7 @@ horon_status_t horon_store_file_open(struct horon_store_file *file, const char *
  * @return OK | ERR_CONFIG, a job that lives meets here, or what lies there is not ours | ERR_SYSTEM
  */
 horon_status_t horon_store_file_write(struct horon_store_file *file, const char *addresses,
-                                      const char *writer, struct horon_fds *fds,
-                                      struct horon_error *error);
+                                      const char *writer, struct horon_error *error);
 
 /** Rank 0: removes what it wrote. A no-op if it has not. */
 void horon_store_file_remove(struct horon_store_file *file);

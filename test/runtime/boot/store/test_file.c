@@ -3,6 +3,8 @@
 #undef NDEBUG
 #include "boot/store/file.h"
 
+#include "boot/fds.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -53,7 +55,7 @@ static struct horon_store_file opened(const struct directory *directory)
 
 static horon_status_t write_it(struct horon_store_file *file)
 {
-    return horon_store_file_write(file, WHERE, "process 1 on here", NULL, &error);
+    return horon_store_file_write(file, WHERE, "process 1 on here", &error);
 }
 
 static void put_text(const char *path, const char *text)
@@ -202,6 +204,40 @@ static void test_store_file_directory_of_another_user_is_refused(void **state)
     expect_refused(directory->path, "belongs to another user (12345)");
 }
 
+/* As the child of a fork does, whose copy would keep the file locked after its writer has died. */
+static void test_store_file_is_closed_in_a_child_while_it_is_locked(void **state)
+{
+    const struct directory *directory = *state;
+    struct horon_fds fds = {0};
+    struct horon_store_file file;
+    assert_int_equal(horon_store_file_open(&file, directory->path, &fds, &error), HORON_OK);
+    assert_int_equal(write_it(&file), HORON_OK);
+    horon_fds_close_in_child(&fds);
+    assert_int_equal(fcntl(file.fd, F_GETFD), -1);
+    file.fd = -1;
+    horon_store_file_close(&file);
+    horon_fds_deinit(&fds);
+}
+
+/* Its number and its inode may be those of a file that is opened later, and is not ours. */
+static void test_store_file_that_is_closed_is_forgotten(void **state)
+{
+    const struct directory *directory = *state;
+    struct horon_fds fds = {0};
+    struct horon_store_file file;
+    assert_int_equal(horon_store_file_open(&file, directory->path, &fds, &error), HORON_OK);
+    assert_int_equal(write_it(&file), HORON_OK);
+    const int number = file.fd, same = dup(number);
+    horon_store_file_remove(&file);
+    assert_int_equal(dup2(same, number), number);
+    horon_fds_close_in_child(&fds);
+    assert_true(fcntl(number, F_GETFD) >= 0);
+    close(number);
+    close(same);
+    horon_store_file_close(&file);
+    horon_fds_deinit(&fds);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_directory, remove_directory)
@@ -212,6 +248,8 @@ int main(void)
         TEST(test_store_file_that_is_not_whole_counts_as_none),
         TEST(test_store_file_directory_that_others_may_write_is_refused),
         TEST(test_store_file_directory_of_another_user_is_refused),
+        TEST(test_store_file_is_closed_in_a_child_while_it_is_locked),
+        TEST(test_store_file_that_is_closed_is_forgotten),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
