@@ -201,9 +201,10 @@ const char *horon_last_error(const horon_context_t *ctx)
 /* It tells of the call before, so it leaves the thread's error as it is. */
 horon_status_t horon_last_failure(const horon_context_t *ctx, horon_failure_t *failure_out)
 {
-    const struct horon_topology *topology = ctx ? &ctx->boot.topology : NULL;
     horon_failure_t failure = HORON_FAILURE_INIT;
     const int rank = last_error.blame.rank;
+    /* the call may have been on another context, which has more ranks */
+    const char *host = horon_host_name(ctx, horon_host_of(ctx, rank));
     if (last_error.status != HORON_OK) {
         failure.status = last_error.status;
         failure.cause = (int32_t)last_error.blame.cause;
@@ -211,8 +212,8 @@ horon_status_t horon_last_failure(const horon_context_t *ctx, horon_failure_t *f
         failure.other_rank = last_error.blame.other_rank;
         failure.name = last_name;
         failure.text = last_error.text;
-        if (topology && rank >= 0)
-            failure.host = topology->host_name[topology->host_of[rank]];
+        if (host)
+            failure.host = host;
     }
     return give_failure(failure_out, &failure);
 }

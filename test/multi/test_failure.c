@@ -445,6 +445,35 @@ static void test_failure_of_a_creation_is_told(void **state)
     rmdir(folder);
 }
 
+enum { OTHERS = 7 }; /* ranks that the world of one has not */
+
+/* The thread's last failure is one of the job, and a smaller world is asked about it. */
+static void ask_another_world(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    float data[1] = {0};
+    horon_options_t options = HORON_OPTIONS_INIT;
+    horon_failure_t failure = HORON_FAILURE_INIT;
+    horon_context_t *alone;
+    const horon_descriptor_t desc = job_sum(NULL, data, 1, HORON_IN_ORDER);
+    (void)arg;
+    if (horon_rank(ctx) == OTHERS)
+        return;
+    options.rank = 0;
+    options.size = 1;
+    RANK_MUST(horon_context_create(&options, &alone, NULL, 0) == HORON_OK);
+    RANK_MUST(horon_run(ctx, &desc, -1, NULL, 0) == HORON_ERR_CLOSED);
+    RANK_MUST(horon_last_failure(alone, &failure) == HORON_OK);
+    RANK_MUST(failure.rank == OTHERS);
+    RANK_MUST(failure.host[0] == 0);
+    horon_context_destroy(alone);
+}
+
+static void test_failure_of_a_rank_that_a_context_has_not_is_told(void **state)
+{
+    (void)state;
+    job_run(OTHERS + 1, NULL, ask_another_world, NULL);
+}
+
 /* A closed context has told of its failures before, and their strings stay. */
 static void test_failure_outlives_its_context(void **state)
 {
@@ -508,6 +537,7 @@ int main(void)
         cmocka_unit_test(test_failure_of_a_refused_call_is_told),
         cmocka_unit_test(test_failure_for_want_of_room_concerns_one_rank),
         cmocka_unit_test(test_failure_of_a_creation_is_told),
+        cmocka_unit_test(test_failure_of_a_rank_that_a_context_has_not_is_told),
         cmocka_unit_test(test_failure_outlives_its_context),
         cmocka_unit_test(test_failure_of_another_version_is_cut_or_filled),
     };
