@@ -140,7 +140,8 @@ static const struct horon_config_row rows[] = {
      .min = 1,
      .max = 16 * MIB,
      .agreed = true,
-     .doc = "Data of one transfer that may go to another host before it asks for it."},
+     .doc = "Bytes of one transfer that may be sent to another host before that host is ready to "
+            "receive them."},
     {.name = "NET_CHUNK_BYTES",
      .type = HORON_CONFIG_BYTES,
      .offset = AT(net_chunk_bytes),
