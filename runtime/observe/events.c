@@ -35,11 +35,6 @@ void horon_events_destroy(struct horon_events *events)
     horon_free(events);
 }
 
-void horon_events_be_precise(struct horon_events *events, bool precise)
-{
-    atomic_store_explicit(&events->precise, precise, memory_order_relaxed);
-}
-
 void horon_events_look(struct horon_events *events)
 {
     events->now_ns = events->clock(events->clock_arg);

@@ -5,8 +5,7 @@
  * about stalls and the trace of the log are readers; a timeline is one more.
  *
  * To look at the clock costs ten times as much as to write an event, so events share a look: the
- * first one of a turn of the engine looks, and between turns every 64th one does. A reader that
- * needs the time of each says so (horon_events_be_precise).
+ * first one of a turn of the engine looks, and between turns every 64th one does.
  */
 #ifndef HORON_OBSERVE_EVENTS_H
 #define HORON_OBSERVE_EVENTS_H
@@ -62,7 +61,6 @@ struct horon_events {
     _Atomic uint64_t written; /* events so far; the next one goes to written % KEPT */
     uint64_t now_ns;          /* the last look at the clock */
     bool looked;              /* in this turn */
-    _Atomic bool precise;
     uint64_t (*clock)(void *arg);
     void *clock_arg;
     struct horon_event_words ring[HORON_EVENTS_KEPT];
@@ -84,9 +82,6 @@ static inline void horon_events_turn(struct horon_events *events)
     events->looked = false;
 }
 
-/** Every event looks at the clock from here on, or no longer. Thread: any. */
-void horon_events_be_precise(struct horon_events *events, bool precise);
-
 /** Looks at the clock, for the events from here on. Thread: owner. */
 void horon_events_look(struct horon_events *events);
 
@@ -98,8 +93,7 @@ static inline void horon_events_tell(struct horon_events *events, enum horon_eve
 {
     const uint64_t number = atomic_load_explicit(&events->written, memory_order_relaxed);
     assert(kind < HORON_EVENT_KINDS);
-    if (!events->looked || number % HORON_EVENTS_A_LOOK == 0 ||
-        atomic_load_explicit(&events->precise, memory_order_relaxed))
+    if (!events->looked || number % HORON_EVENTS_A_LOOK == 0)
         horon_events_look(events);
     const uint64_t small = (uint64_t)(uint32_t)other | (uint64_t)team << 32 | (uint64_t)kind << 48 |
                            (uint64_t)verb << 56;
