@@ -476,8 +476,9 @@ static horon_status_t run(struct horon_context *ctx, const horon_descriptor_t *d
             horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "a callback must not wait");
     if (status == HORON_OK && desc && learns_output(desc) &&
         desc->struct_bytes >= offsetof(horon_descriptor_t, dst_count) && !desc->dst && !desc->alloc)
-        status = horon_error_set(horon_thread_error(), HORON_ERR_INVALID,
-                                 "horon_run() of an allgather needs dst or alloc");
+        status =
+            horon_error_set(horon_thread_error(), HORON_ERR_INVALID,
+                            "horon_run() of %s needs dst or alloc", horon_verb_name(desc->verb));
     if (status != HORON_OK)
         return status;
     if (!desc || !(desc->flags & HORON_IN_ORDER) || !horon_token_try(ctx))
