@@ -76,34 +76,21 @@ horon_status_t horon_job_key_from_text(struct horon_job_key *key, const void *te
                                        struct horon_error *error)
 {
     static const char label[] = "horon job key 1"; /* makes a key of fixed size out of any text */
+    static const char exchange[] = "horon exchange 2";
     const struct part part = {text, bytes};
     uint8_t seed[2 * HORON_PROOF_BYTES];
     key->given = bytes > 0;
     horon_status_t status = hmac(label, sizeof label, &part, bytes ? 1 : 0, key->bytes);
-    for (uint8_t half = 0; half < 2 && status == HORON_OK; half++)
-        status = horon_job_key_digest(key, "horon exchange 2", &half, sizeof half,
-                                      seed + half * HORON_PROOF_BYTES, error);
+    for (uint8_t half = 0; half < 2 && status == HORON_OK; half++) {
+        const struct part parts[] = {{exchange, sizeof exchange}, {&half, sizeof half}};
+        status = hmac(key->bytes, sizeof key->bytes, parts, 2, seed + half * HORON_PROOF_BYTES);
+    }
     if (status == HORON_OK)
         status = horon_exchange_masks(seed, &key->masks);
     OPENSSL_cleanse(seed, sizeof seed);
     if (status != HORON_OK)
         return horon_error_set(error, HORON_ERR_SYSTEM, "libcrypto offers no HMAC-SHA256 or P-256");
     return HORON_OK;
-}
-
-horon_status_t horon_job_key_digest(const struct horon_job_key *key, const char *label,
-                                    const void *bytes, size_t byte_count,
-                                    uint8_t digest[HORON_PROOF_BYTES], struct horon_error *error)
-{
-    const struct part parts[] = {{label, strlen(label) + 1}, {bytes, byte_count}};
-    if (hmac(key->bytes, sizeof key->bytes, parts, byte_count ? 2 : 1, digest) != HORON_OK)
-        return horon_error_set(error, HORON_ERR_SYSTEM, "libcrypto offers no HMAC-SHA256");
-    return HORON_OK;
-}
-
-bool horon_digests_equal(const uint8_t a[HORON_PROOF_BYTES], const uint8_t b[HORON_PROOF_BYTES])
-{
-    return CRYPTO_memcmp(a, b, HORON_PROOF_BYTES) == 0;
 }
 
 horon_status_t horon_random(void *bytes, size_t byte_count, struct horon_error *error)
@@ -377,7 +364,8 @@ static horon_status_t judge_verdict(struct horon_handshake *handshake)
 static horon_status_t judge_proof(struct horon_handshake *handshake)
 {
     const bool connects = handshake->side == HORON_SIDE_CONNECTOR;
-    if (!horon_digests_equal(handshake->proof[other(handshake)], handshake->piece)) {
+    if (CRYPTO_memcmp(handshake->proof[other(handshake)], handshake->piece, HORON_PROOF_BYTES) !=
+        0) {
         if (connects)
             queue(handshake, "N", 1);
         return keys_differ(handshake, "its proof is wrong");

@@ -33,7 +33,7 @@
     512 /* a later version may append fields; they are proven, not read                            \
          */
 
-enum horon_role { HORON_ROLE_STORE = 0, HORON_ROLE_HOST = 1, HORON_ROLE_PEER = 2 };
+enum horon_role { HORON_ROLE_STORE = 0, HORON_ROLE_PEER = 2 };
 enum horon_security { HORON_SECURITY_PLAIN = 0 }; /* after the proof; later: encrypted */
 
 /** What the first frame says. */
@@ -62,14 +62,6 @@ struct horon_job_key {
  * refuses. */
 horon_status_t horon_job_key_from_text(struct horon_job_key *key, const void *text, size_t bytes,
                                        struct horon_error *error);
-
-/** HMAC-SHA256 with the job key over @p label, its final 0, and @p bytes. */
-horon_status_t horon_job_key_digest(const struct horon_job_key *key, const char *label,
-                                    const void *bytes, size_t byte_count,
-                                    uint8_t digest[HORON_PROOF_BYTES], struct horon_error *error);
-
-/** @return do two digests agree? Takes the same time wherever they differ. */
-bool horon_digests_equal(const uint8_t a[HORON_PROOF_BYTES], const uint8_t b[HORON_PROOF_BYTES]);
 
 enum horon_handshake_state {
     HORON_HANDSHAKE_READ_HEAD,

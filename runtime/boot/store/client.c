@@ -386,7 +386,7 @@ static horon_status_t seek(struct horon_store *store, struct horon_store_place *
     return horon_connector_create(&connecting, &store->connector, error);
 }
 
-/* One look at the file of file:DIR: dials what stands there, unless that is being done. */
+/* One look at the file of file:DIR: connects to the address in it, unless it does so already. */
 static horon_status_t look(struct horon_store *store, struct horon_error *error)
 {
     char addresses[HORON_STORE_FILE_BYTES_MAX];

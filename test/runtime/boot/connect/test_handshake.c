@@ -108,7 +108,7 @@ static void talk(struct pair *pair, struct wire *to_acceptor, struct wire *to_co
     } while (moved);
 }
 
-static void test_auth_same_key_any_split_is_proven(void **state)
+static void test_handshake_same_key_any_split_is_proven(void **state)
 {
     struct horon_job_key key;
     (void)state;
@@ -131,7 +131,7 @@ static void test_auth_same_key_any_split_is_proven(void **state)
     }
 }
 
-static void test_auth_other_key_is_refused_on_both_sides(void **state)
+static void test_handshake_other_key_is_refused_on_both_sides(void **state)
 {
     struct horon_job_key key, other;
     struct pair pair;
@@ -147,7 +147,7 @@ static void test_auth_other_key_is_refused_on_both_sides(void **state)
     assert_int_equal(pair.connector.error.status, HORON_ERR_AUTH);
 }
 
-static void test_auth_no_key_is_not_any_key(void **state)
+static void test_handshake_no_key_is_not_any_key(void **state)
 {
     struct horon_job_key key, none;
     struct pair pair;
@@ -180,7 +180,7 @@ static void measure(const struct horon_job_key *key, size_t *up_bytes, size_t *d
 
 /* Each handshake computes with points, so of each byte one bit is flipped, another one from byte to
  * byte. */
-static void test_auth_every_flipped_byte_is_refused(void **state)
+static void test_handshake_every_flipped_byte_is_refused(void **state)
 {
     struct horon_job_key key;
     size_t bytes[2];
@@ -204,7 +204,7 @@ static void test_auth_every_flipped_byte_is_refused(void **state)
     }
 }
 
-static void test_auth_every_cut_is_not_proven(void **state)
+static void test_handshake_every_cut_is_not_proven(void **state)
 {
     struct horon_job_key key;
     size_t bytes[2];
@@ -225,7 +225,7 @@ static void test_auth_every_cut_is_not_proven(void **state)
 }
 
 /* An attacker plays an acceptor's bytes back to it: its hello, and its proof as ours. */
-static void test_auth_reflected_bytes_are_refused(void **state)
+static void test_handshake_reflected_bytes_are_refused(void **state)
 {
     struct horon_job_key key;
     struct pair pair;
@@ -245,7 +245,7 @@ static void test_auth_reflected_bytes_are_refused(void **state)
     assert_int_equal(horon_handshake_feed(&pair.acceptor, answer, sizeof answer), HORON_ERR_AUTH);
 }
 
-static void test_auth_replayed_connector_is_refused(void **state)
+static void test_handshake_replayed_connector_is_refused(void **state)
 {
     struct horon_job_key key;
     struct pair pair;
@@ -265,7 +265,7 @@ static void test_auth_replayed_connector_is_refused(void **state)
 /* What a handshake shows of the key beside hellos, each with its share, is one digest. A stranger
  * who listens at an address is not even shown that; one who connects can compare it with what he
  * computes from one guess, which the exchange fixed with his share (test_exchange.c). */
-static void test_auth_stranger_who_listens_is_shown_no_proof(void **state)
+static void test_handshake_stranger_who_listens_is_shown_no_proof(void **state)
 {
     struct horon_job_key key, guess;
     struct pair pair;
@@ -282,7 +282,7 @@ static void test_auth_stranger_who_listens_is_shown_no_proof(void **state)
 
 /* One secret a direction, the same at both ends, another in each handshake; nothing that was on the
  * wire. */
-static void test_auth_hands_over_a_secret_for_each_direction(void **state)
+static void test_handshake_hands_over_a_secret_for_each_direction(void **state)
 {
     struct horon_job_key key;
     struct horon_proven proven[2][2];
@@ -312,7 +312,7 @@ static void test_auth_hands_over_a_secret_for_each_direction(void **state)
 }
 
 /* The first version's hello has no share; whoever sends it is told so, not that it is broken. */
-static void test_auth_older_release_is_named(void **state)
+static void test_handshake_older_release_is_named(void **state)
 {
     struct horon_job_key key;
     struct pair pair;
@@ -331,7 +331,7 @@ static void test_auth_older_release_is_named(void **state)
                         "different releases do not mix here");
 }
 
-static void test_auth_connector_is_silent_before_hello(void **state)
+static void test_handshake_connector_is_silent_before_hello(void **state)
 {
     struct horon_job_key key;
     struct pair pair;
@@ -424,17 +424,17 @@ static void test_hello_differences_name_both_sides(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_auth_same_key_any_split_is_proven),
-        cmocka_unit_test(test_auth_other_key_is_refused_on_both_sides),
-        cmocka_unit_test(test_auth_no_key_is_not_any_key),
-        cmocka_unit_test(test_auth_every_flipped_byte_is_refused),
-        cmocka_unit_test(test_auth_every_cut_is_not_proven),
-        cmocka_unit_test(test_auth_reflected_bytes_are_refused),
-        cmocka_unit_test(test_auth_replayed_connector_is_refused),
-        cmocka_unit_test(test_auth_stranger_who_listens_is_shown_no_proof),
-        cmocka_unit_test(test_auth_hands_over_a_secret_for_each_direction),
-        cmocka_unit_test(test_auth_older_release_is_named),
-        cmocka_unit_test(test_auth_connector_is_silent_before_hello),
+        cmocka_unit_test(test_handshake_same_key_any_split_is_proven),
+        cmocka_unit_test(test_handshake_other_key_is_refused_on_both_sides),
+        cmocka_unit_test(test_handshake_no_key_is_not_any_key),
+        cmocka_unit_test(test_handshake_every_flipped_byte_is_refused),
+        cmocka_unit_test(test_handshake_every_cut_is_not_proven),
+        cmocka_unit_test(test_handshake_reflected_bytes_are_refused),
+        cmocka_unit_test(test_handshake_replayed_connector_is_refused),
+        cmocka_unit_test(test_handshake_stranger_who_listens_is_shown_no_proof),
+        cmocka_unit_test(test_handshake_hands_over_a_secret_for_each_direction),
+        cmocka_unit_test(test_handshake_older_release_is_named),
+        cmocka_unit_test(test_handshake_connector_is_silent_before_hello),
         cmocka_unit_test(test_hello_differences_name_both_sides),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
