@@ -61,7 +61,7 @@ void horon_context_ref(struct horon_context *ctx)
     atomic_fetch_add_explicit(&ctx->refs, 1, memory_order_relaxed);
 }
 
-void horon_context_unref(struct horon_context *ctx)
+static void unref(struct horon_context *ctx)
 {
     if (atomic_fetch_sub_explicit(&ctx->refs, 1, memory_order_acq_rel) != 1)
         return;
@@ -81,7 +81,7 @@ void horon_request_unref(struct horon_request *request)
         return;
     struct horon_context *ctx = request->context;
     horon_request_destroy(&ctx->pool, request, horon_engine_names(ctx->engine));
-    horon_context_unref(ctx);
+    unref(ctx);
 }
 
 /* Before its submitter hears of it, who may submit the next at once. */
@@ -404,7 +404,7 @@ horon_status_t horon_context_create_wrapped(const horon_options_t *given, horon_
     if (status != HORON_OK) {
         if (!error->text[0])
             horon_error_set(error, status, "no memory for a context");
-        horon_context_unref(ctx);
+        unref(ctx);
         return status;
     }
     *ctx_out = ctx;
@@ -459,7 +459,7 @@ void horon_context_destroy(horon_context_t *ctx)
         return;
     atomic_store(&ctx->closed, true);
     if (atomic_load(&ctx->forked)) {
-        horon_context_unref(ctx);
+        unref(ctx);
         return;
     }
     HORON_LOG_DEBUG(&ctx->log, "leaving the job, with %u requests in flight",
@@ -467,7 +467,7 @@ void horon_context_destroy(horon_context_t *ctx)
     leave(ctx);
     tear_down(ctx);
     HORON_LOG_DEBUG(&ctx->log, "the context is closed");
-    horon_context_unref(ctx);
+    unref(ctx);
 }
 
 /* ---- questions ------------------------------------------------------------------------------ */

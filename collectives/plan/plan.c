@@ -52,12 +52,6 @@ struct horon_plan_stage horon_plan_stage(const struct horon_plan_args *args, int
     return plans[args->kind]->stage(args, stage, moves, combines);
 }
 
-const char *horon_plan_name(enum horon_plan_kind kind)
-{
-    assert((size_t)kind < HORON_PLAN_KIND_COUNT);
-    return plans[kind]->name;
-}
-
 struct horon_plan_range horon_plan_part(uint64_t count, int parts, int index)
 {
     assert(index >= 0);

@@ -85,7 +85,5 @@ struct horon_plan_stage horon_plan_stage(const struct horon_plan_args *args, int
 enum horon_plan_kind horon_plan_choose(const char *wanted, int size, uint64_t bytes);
 /** What the model thinks it takes, in microseconds; allreduce plans only, else 0. */
 double horon_plan_estimate_us(enum horon_plan_kind kind, int size, uint64_t bytes);
-/** "flat", "direct", "halving", "broadcast": what tests print. Static. */
-const char *horon_plan_name(enum horon_plan_kind kind);
 
 #endif

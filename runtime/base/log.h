@@ -30,7 +30,6 @@ static inline bool horon_log_wants(const struct horon_log *log, horon_log_level_
         if (horon_log_wants((log), (level_)))                                                      \
             horon_log_line((log), (level_), __VA_ARGS__);                                          \
     } while (0)
-#define HORON_LOG_ERR(log, ...) HORON_LOG_AT(log, HORON_LOG_ERROR, __VA_ARGS__)
 #define HORON_LOG_WARN(log, ...) HORON_LOG_AT(log, HORON_LOG_WARN, __VA_ARGS__)
 #define HORON_LOG_INFO(log, ...) HORON_LOG_AT(log, HORON_LOG_INFO, __VA_ARGS__)
 #define HORON_LOG_DEBUG(log, ...) HORON_LOG_AT(log, HORON_LOG_DEBUG, __VA_ARGS__)

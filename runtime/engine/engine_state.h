@@ -90,7 +90,6 @@ void horon_team_resubmit(struct horon_engine_team *team);
 void horon_engine_close_mailbox(struct horon_engine *engine);
 
 /* lanes.c */
-void horon_lane_push(struct horon_lane *lane, struct horon_work *work);
 /** Queues an in-order request. Its check stands for all operations before it, too: what differs and
  * goes unnoticed by itself, such as two roots that wait for nobody, the next operation notices. */
 void horon_team_push_ordered(struct horon_engine_team *team, struct horon_request *request);

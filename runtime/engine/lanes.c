@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-void horon_lane_push(struct horon_lane *lane, struct horon_work *work)
+static void push(struct horon_lane *lane, struct horon_work *work)
 {
     assert(work->op);
     assert(!*lane->tail);
@@ -27,7 +27,7 @@ void horon_team_push_ordered(struct horon_engine_team *team, struct horon_reques
 {
     team->ordered_check = horon_hash_next(team->ordered_check, request->op.hash);
     request->op.check = team->ordered_check;
-    horon_lane_push(&team->lanes[HORON_LANE_ORDERED], &request->work);
+    push(&team->lanes[HORON_LANE_ORDERED], &request->work);
 }
 
 /* A batch of several. Used again, with its arrays. */
@@ -172,7 +172,7 @@ bool horon_team_take_batches(struct horon_engine_team *team)
         }
         horon_engine_tell_of(team->engine, HORON_EVENT_DECIDED, work->op, batch.sequence,
                              (int32_t)batch.count);
-        horon_lane_push(&team->lanes[HORON_LANE_NAMED], work);
+        push(&team->lanes[HORON_LANE_NAMED], work);
     }
     return moved;
 }

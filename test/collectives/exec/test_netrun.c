@@ -180,9 +180,8 @@ static void check_allreduce(struct world *world, const struct job *job)
     uint8_t *expected = reference(job, world->input, world->size, bytes);
     for (int i = 0; i < world->size; i++) {
         if (bytes && memcmp(world->work[i], expected, bytes) != 0)
-            fail_msg("%s of %llu %s among %d: participant %d has other bits",
-                     horon_plan_name(job->kind), (unsigned long long)job->count,
-                     horon_dtype_name(job->dtype), world->size, i);
+            fail_msg("plan %d of %llu %s among %d: participant %d has other bits", (int)job->kind,
+                     (unsigned long long)job->count, horon_dtype_name(job->dtype), world->size, i);
     }
     free(expected);
 }

@@ -40,7 +40,7 @@ static struct horon_log log_to(struct heard *heard, horon_log_level_t level)
 
 static void say_all(const struct horon_log *log)
 {
-    HORON_LOG_ERR(log, "e");
+    HORON_LOG_AT(log, HORON_LOG_ERROR, "e");
     HORON_LOG_WARN(log, "w");
     HORON_LOG_INFO(log, "i");
     HORON_LOG_DEBUG(log, "d");
