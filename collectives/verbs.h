@@ -25,10 +25,12 @@ enum horon_ranks { HORON_RANKS_NONE, HORON_RANKS_ROOT, HORON_RANKS_ALL };
 enum horon_ahead {
     HORON_AHEAD_NOTHING, /* the output is as large as the input */
     HORON_AHEAD_ROWS,    /* how many rows each rank gives */
-    HORON_AHEAD_SPLITS   /* how many rows each rank gives to each: N x N */
+    HORON_AHEAD_SPLITS /* how many rows each rank gives to each, N x N: for an all-to-all, which no
+                          row is yet */
 };
 
-/** What a rank gives that has joined, and so has no data of its own. */
+/** What a rank gives that has joined (Horovod's join: it has run out of data, and so has none of
+ * its own). Nothing reads it yet: the join will. */
 enum horon_joined {
     HORON_JOINED_NOTHING, /* its presence; if it is root, the operation fails */
     HORON_JOINED_NEUTRAL, /* the neutral element of the reduction */
