@@ -65,12 +65,14 @@ static horon_status_t take_profile(struct horon_joining *j, int rank, struct hor
     struct horon_profile *profile = rank ? &j->other : &j->first;
     struct horon_rank_info *infos = j->boot->ranks.infos, *info = &infos[rank];
     const struct horon_blob *blob = &j->blobs.items[rank];
-    struct horon_addresses ignored;
+    struct horon_addresses addresses;
     const bool whole = horon_profile_decode(in, profile);
-    info->addresses = (struct horon_blob){blob->bytes + in->used, blob->count - in->used};
-    if (!whole || !horon_addresses_decode(in, &ignored))
+    const struct horon_blob rest = {blob->bytes + in->used, blob->count - in->used};
+    if (!whole || !horon_addresses_decode(in, &addresses))
         return horon_error_set(error, HORON_ERR_PROTO,
                                "rank %d put an unreadable profile into the store", rank);
+    if (addresses.count > 0)
+        info->addresses = rest;
     memcpy(j->boot->ranks.names[rank], profile->name, sizeof profile->name);
     memcpy(info->socket, profile->socket, sizeof profile->socket);
     memcpy(info->member, profile->member, sizeof profile->member);
@@ -282,9 +284,13 @@ static horon_status_t connect_hosts(struct horon_joining *j, struct horon_error 
     j->doing = "connecting hosts";
     horon_status_t status = horon_descriptors_need(j->missing + PASSING_DESCRIPTORS,
                                                    "connecting to the ranks of other hosts", error);
-    for (int r = 0; r < j->id.rank && status == HORON_OK; r++)
-        if (is_linked(j, r))
-            status = horon_links_open(j->boot->links, r, HORON_WAY_NETWORK, UINT64_MAX, error);
+    for (int r = 0; r < j->id.rank && status == HORON_OK; r++) {
+        if (!is_linked(j, r))
+            continue;
+        status = horon_links_open(j->boot->links, r, HORON_WAY_NETWORK, UINT64_MAX, error);
+        /* one that does not listen says itself why */
+        j->others_failed = status != HORON_OK && j->boot->ranks.infos[r].addresses.count == 0;
+    }
     return status == HORON_OK ? horon_joining_wait(j, ask_connected, links_are_late, error)
                               : status;
 }

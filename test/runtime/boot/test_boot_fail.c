@@ -3,6 +3,7 @@
 #undef NDEBUG
 #include "boots.h"
 
+#include "boot/identity/address.h"
 #include "boot/joining.h"
 #include "boot/store/frame.h"
 #include "boot/store/server.h"
@@ -379,6 +380,30 @@ static void test_boot_settings_for_other_hosts_are_checked_on_one(void **state)
     }
 }
 
+/* The ranks that would connect to it leave it to that rank to say what is wrong. */
+static void test_boot_rank_without_a_free_port_says_so_itself(void **state)
+{
+    struct place place;
+    struct boots world;
+    char range[32];
+    struct horon_address address;
+    horon_address_parse("0.0.0.0", 0, &address);
+    const int stranger = horon_address_listen(&address);
+    const int port = horon_address_port(&address);
+    (void)state;
+    assert_true(stranger >= 0);
+    snprintf(range, sizeof range, "PORT_RANGE=%d-%d", port, port);
+    place_tcp(&place);
+    boots_init(&world, 4, place.setting);
+    boots_setting(&world, "JOB_KEY=a secret of these tests");
+    boots_setting(&world, "SHM=0");
+    world.ranks[0].settings[0] = range;
+    boots_join(&world);
+    boots_expect_all_fail(&world, HORON_ERR_CONFIG, "no port of HORON_PORT_RANGE");
+    assert_non_null(strstr(world.ranks[3].error.text, "rank 0 ("));
+    close(stranger);
+}
+
 /* A stranger's server at one address, nobody at the other: soon told, not after START_TIMEOUT. */
 static void test_boot_refusal_at_one_of_several_addresses_is_told(void **state)
 {
@@ -560,6 +585,7 @@ int main(void)
         cmocka_unit_test(test_boot_one_rank_fails_all_with_its_reason),
         cmocka_unit_test(test_boot_rank_that_leaves_is_named),
         cmocka_unit_test(test_boot_settings_for_other_hosts_are_checked_on_one),
+        cmocka_unit_test(test_boot_rank_without_a_free_port_says_so_itself),
         cmocka_unit_test(test_boot_refusal_at_one_of_several_addresses_is_told),
         cmocka_unit_test(test_boot_port_of_another_program_is_told),
         cmocka_unit_test(test_boot_interrupted_rank_ends_joining_for_all),
