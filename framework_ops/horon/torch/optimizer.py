@@ -224,7 +224,10 @@ def _check_names(optimizer, named_parameters):
     return named_parameters
 
 
-def _check_groups(groups, num_groups):
+_WRONG_GROUPS = "groups should be a non-negative integer or a list of lists of parameters"
+
+
+def _check_groups(optimizer, groups, num_groups):
     if num_groups:
         warnings.warn("num_groups= is deprecated, use groups=", DeprecationWarning, stacklevel=3)
         groups = num_groups if groups is None else groups
@@ -232,9 +235,16 @@ def _check_groups(groups, num_groups):
         return None
     if isinstance(groups, int):
         if groups < 0:
-            raise ValueError("groups should be a non-negative integer or a list of lists")
+            raise ValueError(_WRONG_GROUPS)
         return groups
-    groups = [list(group) for group in groups]
+    try:
+        groups = [list(group) for group in groups]
+    except TypeError:
+        raise ValueError(_WRONG_GROUPS) from None
+    own = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    for p in (p for group in groups for p in group):
+        if id(p) not in own and not isinstance(p, torch.nn.Parameter):
+            raise ValueError(f"{_WRONG_GROUPS}: an object of type {type(p).__name__} is in one")
     seen = Counter(id(p) for group in groups for p in group)
     if any(n > 1 for n in seen.values()):
         raise ValueError("a parameter can only be in one group")
@@ -276,7 +286,7 @@ def DistributedOptimizer(
     team = team_of(process_set)
     _check_optimizer(optimizer)
     named_parameters = _check_names(optimizer, named_parameters)
-    groups = _check_groups(groups, num_groups)
+    groups = _check_groups(optimizer, groups, num_groups)
     exchange = TorchExchange(
         compression,
         ReduceOp(op),
