@@ -146,10 +146,10 @@ _MOVES = {
 class GradientExchange:
     def __init__(self, passes, process_set, how):
         """how: gradients are combined: the reduction, and what is multiplied before and after"""
-        self.passes = passes
         self.process_set = process_set
         self.how = how
         self.slots = {}  # by the framework's key of the parameter
+        self.set_passes(passes)
         self.groups = []
         self.fired = []  # slots whose gradient was computed since the last step
         self.stage = OPEN
@@ -172,6 +172,9 @@ class GradientExchange:
                 slot.group = weakref.proxy(group)
 
     def set_passes(self, passes):
+        """How many backward passes a step has from now on."""
+        if passes < 1:
+            raise ValueError("backward_passes_per_step must be at least 1")
         self.passes = passes
         for slot in self.slots.values():
             slot.delay = passes

@@ -134,6 +134,8 @@ def rank_accumulate():
             (cross_entropy(model(part_x), part_y) / 3).backward()
         optimizer.step()
     away = distance(model, train_alone(sgd, 10, BATCH * hvd.size() * 3))
+    with pytest.raises(ValueError, match="at least 1"):
+        optimizer.set_backward_passes_per_step(0)
     optimizer.set_backward_passes_per_step(1)
     optimizer.zero_grad()
     cross_entropy(model(my_part(x)), my_part(y)).backward()

@@ -161,8 +161,6 @@ class TorchExchange(GradientExchange):
     def __init__(self, compression, op, predivide, passes, sparse_as_dense, process_set):
         if predivide != 1.0 and op != Average:
             raise ValueError("gradient_predivide_factor needs op == Average")
-        if passes < 1:
-            raise ValueError("backward_passes_per_step must be at least 1")
         # the average is split: 1/f before the sum, f/size after it
         super().__init__(passes, process_set, (op, 1.0 / predivide, predivide))
         self.compression = compression
