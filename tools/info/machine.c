@@ -6,6 +6,8 @@
  */
 #include "machine.h"
 
+#include "boot/host/memory.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <hwloc.h>
@@ -13,7 +15,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <sys/utsname.h>
@@ -140,7 +141,7 @@ static void print_memory(FILE *to)
 static const char *try_memfd(void)
 {
     const char *failed = NULL;
-    int fd = memfd_create("horon-info", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int fd = horon_memory_fd("horon-info");
     if (fd < 0)
         return "memfd_create";
     if (ftruncate(fd, 4096) != 0 || fallocate(fd, 0, 0, 4096) != 0)
