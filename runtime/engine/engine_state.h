@@ -112,7 +112,7 @@ static inline void horon_engine_tell_of(struct horon_engine *engine, enum horon_
                                         const struct horon_operation *op, uint64_t value,
                                         int32_t other)
 {
-    horon_events_tell(engine->events, kind, (uint16_t)op->agreed.team, op->agreed.verb,
+    horon_events_tell(engine->events, kind, (uint32_t)op->agreed.team, op->agreed.verb,
                       op->name_hash, value, other);
 }
 /** Tells of a control message, its kind instead of a verb. */

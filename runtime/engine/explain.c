@@ -131,7 +131,7 @@ static const char *write_time(uint64_t ns, char *text, size_t text_bytes)
 }
 
 /* When did an operation last end here? It tells a rank that is stuck from one that is slow. */
-static void say_last(const struct horon_engine *engine, uint16_t team, char *text,
+static void say_last(const struct horon_engine *engine, uint32_t team, char *text,
                      size_t text_bytes)
 {
     struct horon_event ended;
@@ -149,7 +149,7 @@ static void warn_of(struct horon_engine *engine, const struct horon_request *req
     char what[128 + HORON_NAME_BYTES_MAX], why[HORON_ERROR_TEXT_BYTES / 2], waited[32], last[96];
     horon_request_describe(request, what, sizeof what);
     horon_engine_explain(engine, request, why, sizeof why);
-    say_last(engine, (uint16_t)request->op.agreed.team, last, sizeof last);
+    say_last(engine, (uint32_t)request->op.agreed.team, last, sizeof last);
     horon_engine_tell_of(engine, HORON_EVENT_STALLED, &request->op, waited_ns / 1000000u, 0);
     HORON_LOG_WARN(engine->options.log, "%s has waited for %s: %s%s", what,
                    write_time(waited_ns, waited, sizeof waited), why, last);

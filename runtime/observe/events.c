@@ -45,15 +45,16 @@ void horon_events_look(struct horon_events *events)
 static bool copy(const struct horon_events *events, uint64_t number, struct horon_event *event_out)
 {
     const struct horon_event_words *place = &events->ring[number % HORON_EVENTS_KEPT];
-    const uint64_t small = atomic_load_explicit(&place->small, memory_order_relaxed);
+    const uint64_t what = atomic_load_explicit(&place->what, memory_order_relaxed);
+    const uint64_t whose = atomic_load_explicit(&place->whose, memory_order_relaxed);
     const struct horon_event event = {
         .time_ns = atomic_load_explicit(&place->time_ns, memory_order_relaxed),
         .subject = atomic_load_explicit(&place->subject, memory_order_relaxed),
-        .value = atomic_load_explicit(&place->value, memory_order_relaxed),
-        .other = (int32_t)(uint32_t)small,
-        .team = (uint16_t)(small >> 32),
-        .kind = (uint8_t)(small >> 48),
-        .verb = (uint8_t)(small >> 56),
+        .value = what >> 16,
+        .other = (int32_t)(uint32_t)whose,
+        .team = (uint32_t)(whose >> 32),
+        .kind = (uint8_t)what,
+        .verb = (uint8_t)(what >> 8),
     };
     atomic_thread_fence(memory_order_acquire);
     /* while the count says number + KEPT, that event is perhaps half there */
@@ -82,7 +83,7 @@ bool horon_events_read(const struct horon_events *events, struct horon_event_rea
     }
 }
 
-bool horon_events_last(const struct horon_events *events, enum horon_event_kind kind, uint16_t team,
+bool horon_events_last(const struct horon_events *events, enum horon_event_kind kind, uint32_t team,
                        struct horon_event *event_out)
 {
     const uint64_t written = atomic_load_explicit(&events->written, memory_order_acquire);

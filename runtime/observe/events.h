@@ -40,9 +40,9 @@ enum horon_event_kind {
 struct horon_event {
     uint64_t time_ns;
     uint64_t subject; /* the hash of the operation's name; 0: none */
-    uint64_t value;
+    uint64_t value;   /* below 2^48: its low bits are kept */
     int32_t other;
-    uint16_t team;
+    uint32_t team;
     uint8_t kind; /* enum horon_event_kind */
     uint8_t verb; /* of the operation, if there is one */
 };
@@ -52,8 +52,9 @@ struct horon_event {
 
 /* An event in the ring, in words that a reader may see half written: it finds out, and drops it. */
 struct horon_event_words {
-    _Atomic uint64_t time_ns, subject, value;
-    _Atomic uint64_t small; /* from the low bits: other, team, kind, verb */
+    _Atomic uint64_t time_ns, subject;
+    _Atomic uint64_t what;  /* from the low bits: kind (8), verb (8), value (48) */
+    _Atomic uint64_t whose; /* other (32), team (32) */
 };
 static_assert(sizeof(struct horon_event_words) == 32, "two in a line");
 
@@ -88,22 +89,22 @@ void horon_events_look(struct horon_events *events);
 /** Tells one event. Here, because each operation tells several. Thread: owner. Blocks: no.
  * Allocates: no. */
 static inline void horon_events_tell(struct horon_events *events, enum horon_event_kind kind,
-                                     uint16_t team, uint8_t verb, uint64_t subject, uint64_t value,
+                                     uint32_t team, uint8_t verb, uint64_t subject, uint64_t value,
                                      int32_t other)
 {
     const uint64_t number = atomic_load_explicit(&events->written, memory_order_relaxed);
     assert(kind < HORON_EVENT_KINDS);
     if (!events->looked || number % HORON_EVENTS_A_LOOK == 0)
         horon_events_look(events);
-    const uint64_t small = (uint64_t)(uint32_t)other | (uint64_t)team << 32 | (uint64_t)kind << 48 |
-                           (uint64_t)verb << 56;
+    const uint64_t what = (uint64_t)kind | (uint64_t)verb << 8 | value << 16;
+    const uint64_t whose = (uint64_t)(uint32_t)other | (uint64_t)team << 32;
     struct horon_event_words *place = &events->ring[number % HORON_EVENTS_KEPT];
     /* a reader that sees one of these words sees the count, too, and so that the place is reused */
     atomic_thread_fence(memory_order_release);
     atomic_store_explicit(&place->time_ns, events->now_ns, memory_order_relaxed);
     atomic_store_explicit(&place->subject, subject, memory_order_relaxed);
-    atomic_store_explicit(&place->value, value, memory_order_relaxed);
-    atomic_store_explicit(&place->small, small, memory_order_relaxed);
+    atomic_store_explicit(&place->what, what, memory_order_relaxed);
+    atomic_store_explicit(&place->whose, whose, memory_order_relaxed);
     atomic_store_explicit(&events->written, number + 1, memory_order_release);
 }
 
@@ -117,7 +118,7 @@ bool horon_events_read(const struct horon_events *events, struct horon_event_rea
                        struct horon_event *event_out, uint64_t *missed_out);
 
 /** The last event of @p kind and @p team that is still kept. @return false: there is none. */
-bool horon_events_last(const struct horon_events *events, enum horon_event_kind kind, uint16_t team,
+bool horon_events_last(const struct horon_events *events, enum horon_event_kind kind, uint32_t team,
                        struct horon_event *event_out);
 
 /** "ended allreduce 'x': elements 16, status 0". @param subject "allreduce 'x'", or "" */

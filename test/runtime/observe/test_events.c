@@ -118,11 +118,14 @@ static void test_events_last_of_a_kind_is_found(void **state)
     tell(bed, 1);
     tell(bed, 2);
     horon_events_tell(bed->events, HORON_EVENT_ENDED, 1, HORON_BARRIER, 0, 3, 0);
+    horon_events_tell(bed->events, HORON_EVENT_ENDED, 1 << 16, HORON_BARRIER, 0, 5, 0);
     horon_events_tell(bed->events, HORON_EVENT_BEGUN, 0, HORON_BARRIER, 0, 4, 0);
     assert_true(horon_events_last(bed->events, HORON_EVENT_ENDED, 0, &event));
     assert_int_equal(event.value, 2);
     assert_true(horon_events_last(bed->events, HORON_EVENT_ENDED, 1, &event));
     assert_int_equal(event.value, 3);
+    assert_true(horon_events_last(bed->events, HORON_EVENT_ENDED, 1 << 16, &event));
+    assert_int_equal(event.value, 5);
     for (uint64_t i = 0; i < HORON_EVENTS_KEPT; i++)
         tell(bed, i);
     assert_false(horon_events_last(bed->events, HORON_EVENT_BEGUN, 0, &event));
