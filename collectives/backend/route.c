@@ -7,6 +7,20 @@
 /* What the words about usable backends show instead of an operation's check. */
 #define CHECK_OF_BACKENDS UINT64_C(0x62656e6461636b62)
 
+#define BIT(step) (1u << HORON_ROUTE_##step)
+static const uint8_t steps_after[] = {
+    [HORON_ROUTE_READY] = BIT(MEETS) | BIT(DRAWS),
+    [HORON_ROUTE_MEETS] = BIT(DRAWS),
+    [HORON_ROUTE_DRAWS] = BIT(HAS_DRAWN),
+    [HORON_ROUTE_HAS_DRAWN] = BIT(READY),
+};
+
+void horon_route_move(struct horon_route *route, enum horon_route_step to)
+{
+    assert(steps_after[route->step] & 1u << to);
+    route->step = to;
+}
+
 static const struct horon_backend *backend_at(const struct horon_route *route, size_t index)
 {
     assert(index < route->terms.count);
@@ -219,7 +233,7 @@ static horon_status_t begin_to_draw(struct horon_route *route, const struct horo
     if (!meets)
         route->words.words[0] = horon_ticket_propose(route->options.tickets, &route->ticket);
     horon_words_begin(&route->words, 1, op->check);
-    route->step = meets ? HORON_ROUTE_MEETS : HORON_ROUTE_DRAWS;
+    horon_route_move(route, meets ? HORON_ROUTE_MEETS : HORON_ROUTE_DRAWS);
     return HORON_OK;
 }
 
@@ -234,7 +248,7 @@ HORON_SELDOM static horon_status_t draw(struct horon_route *route, const struct 
             status = horon_words_advance(&route->words, moved_out, error);
         if (status == HORON_OK && route->step == HORON_ROUTE_DRAWS) {
             horon_ticket_draw(route->options.tickets, &route->ticket, route->words.words[0]);
-            route->step = HORON_ROUTE_HAS_DRAWN;
+            horon_route_move(route, HORON_ROUTE_HAS_DRAWN);
         }
     }
     if (status != HORON_OK)
@@ -281,7 +295,7 @@ static void give_ticket_back(struct horon_route *route)
 {
     if (route->step == HORON_ROUTE_HAS_DRAWN) {
         horon_ticket_use(route->options.tickets, &route->ticket);
-        route->step = HORON_ROUTE_READY;
+        horon_route_move(route, HORON_ROUTE_READY);
     }
 }
 

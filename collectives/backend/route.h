@@ -75,6 +75,9 @@ horon_status_t horon_route_init(struct horon_route *route,
 /** All zero is a no-op. */
 void horon_route_deinit(struct horon_route *route);
 
+/** The only function that changes the step; asserts that the move is a legal one. */
+void horon_route_move(struct horon_route *route, enum horon_route_step to);
+
 /** As horon_route_ready(), where there is something to see to. */
 horon_status_t horon_route_prepare(struct horon_route *route, const struct horon_operation *op,
                                    bool *moved_out, struct horon_error *error);

@@ -30,7 +30,8 @@ static bool fake_usable(const struct horon_backend *backend, const struct horon_
 
 static bool fake_has(const struct horon_backend *backend, const struct horon_signature *agreed)
 {
-    return !(fake_of(backend)->lacks >> agreed->verb & 1);
+    const struct fake *fake = fake_of(backend);
+    return !(fake->lacks >> agreed->verb & 1) && !(fake->lacks_memory >> agreed->memory & 1);
 }
 
 static horon_status_t fake_create(const struct horon_backend *backend,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A backend of a test: its ranks are in one thread, and it does what a backend may do. It delays,
- * refuses, dies, lacks verbs, launches several operations at once, and occupies a device from
- * launch to end, so that two teams that launch in opposite orders wait for each other for ever. It
- * sums from left to right, not along the tree.
+ * refuses, dies, lacks verbs and kinds of memory, launches several operations at once, and occupies
+ * a device from launch to end, so that two teams that launch in opposite orders wait for each other
+ * for ever. It sums from left to right, not along the tree.
  */
 #ifndef HORON_TEST_FAKE_H
 #define HORON_TEST_FAKE_H
@@ -45,6 +45,7 @@ struct fake_lane {
 struct fake {
     struct horon_backend base; /* as fake_init() made it; the test may change it */
     uint32_t lacks;            /* mask of verbs */
+    uint32_t lacks_memory;     /* mask of kinds */
     const char *refuses;       /* why it is not usable; NULL: it is */
     uint32_t refused;          /* mask of ranks on which; 0: all */
     int delay;                 /* turns of each rank that an operation takes */

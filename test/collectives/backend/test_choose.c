@@ -92,6 +92,36 @@ static void test_choose_takes_the_first_that_can_and_may(void **state)
     }
 }
 
+static void test_choose_passes_over_what_does_not_carry_this_memory(void **state)
+{
+    struct fake fakes[2];
+    (void)state;
+    for (int k = 0; k < 2; k++)
+        fake_init(&fakes[k], k ? "second" : "first", TREE);
+    const struct horon_backend *backends[2] = {&fakes[0].base, &fakes[1].base};
+    const struct horon_backend_terms terms = {.backends = backends, .count = 2, .usable = 3};
+    fakes[0].lacks_memory = 1u << HORON_MEMORY_HOST;
+    fakes[1].lacks_memory = 1u << HORON_MEMORY_CUDA;
+    for (uint8_t verb = 0; verb < HORON_VERB_COUNT; verb++)
+        for (int on_host = 0; on_host < 2; on_host++) {
+            struct horon_signature agreed = {.verb = verb,
+                                             .dtype = HORON_FLOAT32,
+                                             .memory =
+                                                 on_host ? HORON_MEMORY_HOST : HORON_MEMORY_CUDA};
+            horon_signature_make_canonical(&agreed);
+            const struct horon_backend_choice choice = horon_backend_choose(&terms, &agreed);
+            if (!horon_verb_moves(&horon_verb_rows[verb]))
+                continue;
+            assert_int_equal(choice.backend, on_host);
+            assert_int_equal(choice.passed_over, on_host);
+            assert_int_equal(choice.composed, verb == HORON_ALLGATHER);
+        }
+    fakes[1].lacks_memory |= 1u << HORON_MEMORY_HOST;
+    const struct horon_signature of_host = {
+        .verb = HORON_ALLREDUCE, .dtype = HORON_FLOAT32, .memory = HORON_MEMORY_HOST};
+    assert_int_equal(horon_backend_choose(&terms, &of_host).backend, -1);
+}
+
 static void test_choose_native_has_what_the_kernels_have(void **state)
 {
     (void)state;
@@ -112,6 +142,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_choose_takes_the_first_that_can_and_may),
+        cmocka_unit_test(test_choose_passes_over_what_does_not_carry_this_memory),
         cmocka_unit_test(test_choose_native_has_what_the_kernels_have),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,12 +7,17 @@
 #include "backend/route.h"
 #include "fake.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <poll.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -194,6 +199,27 @@ static void test_route_tells_once_of_each_fall_to_the_next(void **state)
     assert_int_equal(bed->line_count, SIZE); /* one on each rank */
     assert_non_null(
         strstr(bed->lines[0], "backend first does not carry allreduce of float32: second does"));
+}
+
+/* The memory of a run of operations changes: each goes to the backend that carries its kind. */
+static void test_route_gives_each_kind_of_memory_to_a_backend_that_has_it(void **state)
+{
+    static const horon_memory_t kinds[] = {HORON_MEMORY_HOST, HORON_MEMORY_CUDA, HORON_MEMORY_HOST};
+    struct bed *bed = *state;
+    struct use uses[SIZE];
+    bed->fakes[0].lacks_memory = 1u << HORON_MEMORY_HOST;
+    bed->fakes[1].lacks_memory = 1u << HORON_MEMORY_CUDA;
+    join(bed);
+    for (uint64_t number = 1; number <= 3; number++) {
+        for (int rank = 0; rank < SIZE; rank++) {
+            describe(&uses[rank], HORON_ALLREDUCE, rank, 0);
+            uses[rank].op.agreed.memory = (uint8_t)kinds[number - 1];
+        }
+        run(bed, uses, number);
+        expect_sum(&uses[1]);
+        assert_int_equal(bed->fakes[0].lanes[0].done, number / 2);
+        assert_int_equal(bed->fakes[1].lanes[0].done, number - number / 2);
+    }
 }
 
 static void test_route_does_without_a_backend_that_is_not_usable(void **state)
@@ -486,12 +512,52 @@ static void test_route_passes_on_what_a_backend_died_of(void **state)
         assert_true(uses[1].out[i] == 0);
 }
 
+/* In a process of its own, since it dies of it. */
+static int status_of_move(enum horon_route_step from, enum horon_route_step to)
+{
+    int status = 0;
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct horon_route route = {.step = from};
+        const struct rlimit none = {0};
+        dup2(open("/dev/null", O_WRONLY), STDERR_FILENO);
+        setrlimit(RLIMIT_CORE, &none);
+        signal(SIGABRT, SIG_DFL);
+        horon_route_move(&route, to);
+        _exit(route.step == to ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return status;
+}
+
+static void test_route_dies_of_an_illegal_step(void **state)
+{
+    static const bool legal[][4] = {
+        /* to:              READY, MEETS, DRAWS, HAS_DRAWN */
+        [HORON_ROUTE_READY] = {0, 1, 1, 0},
+        [HORON_ROUTE_MEETS] = {0, 0, 1, 0},
+        [HORON_ROUTE_DRAWS] = {0, 0, 0, 1},
+        [HORON_ROUTE_HAS_DRAWN] = {1, 0, 0, 0},
+    };
+    (void)state;
+    for (enum horon_route_step from = 0; from <= HORON_ROUTE_HAS_DRAWN; from++)
+        for (enum horon_route_step to = 0; to <= HORON_ROUTE_HAS_DRAWN; to++) {
+            const int status = status_of_move(from, to);
+            if (legal[from][to])
+                assert_int_equal(status, 0);
+            else
+                assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+        }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make, end)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_route_gives_operations_to_the_first_that_has_them),
         TEST(test_route_tells_once_of_each_fall_to_the_next),
+        TEST(test_route_gives_each_kind_of_memory_to_a_backend_that_has_it),
         TEST(test_route_does_without_a_backend_that_is_not_usable),
         TEST(test_route_does_without_what_nobody_could_drive),
         TEST(test_route_uses_what_all_ranks_can_use),
@@ -504,6 +570,7 @@ int main(void)
         TEST(test_route_launches_several_of_one_backend_in_order),
         TEST(test_route_waits_with_one_backend_for_another),
         TEST(test_route_passes_on_what_a_backend_died_of),
+        cmocka_unit_test(test_route_dies_of_an_illegal_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
