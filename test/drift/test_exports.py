@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libhoron.so exports what horon.h declares, and nothing else; no state outlives a context."""
+"""libhoron.so exports what horon.h declares, and nothing else, and is hardened; no state outlives a
+context."""
 
 import re
 import subprocess
@@ -46,6 +47,40 @@ def test_exports_stay_when_a_plugin_is_closed():
     """Our thread runs in the library's code, whoever calls dlclose()."""
     flags = re.findall(r"\(FLAGS_1\)\s+Flags:(.*)", output("readelf", "-d", str(shared_library())))
     assert any("NODELETE" in row for row in flags), flags
+
+
+def segments_of(library):
+    """-> {type: flags}, as "RW", of the program headers"""
+    rows = output("readelf", "-lW", str(library)).splitlines()
+    found = (re.match(r"^  ([A-Z_]+) +(?:0x\w+ +){5}([RWE ]{3}) ", row) for row in rows)
+    return {match[1]: match[2].replace(" ", "") for match in found if match}
+
+
+def imports_of(library):
+    rows = output("nm", "-D", "--undefined-only", str(library)).splitlines()
+    return {row.split()[-1].partition("@")[0] for row in rows}
+
+
+def test_exports_library_is_hardened():
+    """What the linker was asked for is in the file, however this build came by its flags."""
+    library = shared_library()
+    segments, dynamic = segments_of(library), output("readelf", "-d", str(library))
+    assert "LOAD" in segments, segments
+    assert "GNU_RELRO" in segments, "what is only relocated stays writable"
+    assert re.search(r"\(BIND_NOW\)|\(FLAGS\).*BIND_NOW|\(FLAGS_1\).*NOW", dynamic), dynamic
+    assert segments.get("GNU_STACK") == "RW", f"the stack is {segments.get('GNU_STACK')}"
+    assert "__stack_chk_fail" in imports_of(library), "no function protects its stack"
+
+
+def test_exports_library_checks_sizes_where_it_is_optimised():
+    library = shared_library()
+    commands = [row["command"] for row in tree.compile_commands() if "libhoron" in row["command"]]
+    if not any(re.search(r" -O[1-3s] ", row) for row in commands):
+        raise tap.Skip("FORTIFY needs an optimised build")
+    if any(" -fsanitize=" in row for row in commands):
+        raise tap.Skip("a sanitizer checks more by itself")
+    checked = sorted(name for name in imports_of(library) if re.match(r"__\w+_chk$", name))
+    assert [name for name in checked if name != "__stack_chk_fail"], "no call is fortified"
 
 
 def test_exports_begin_with_horon():
