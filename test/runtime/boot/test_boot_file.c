@@ -12,14 +12,16 @@
 
 #include <cmocka.h>
 #include <dirent.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define LOOKS 60000 /* of a millisecond, for what comes at once as a rule */
+#define LIMIT_MS 60000 /* for what comes at once as a rule */
 
 static int count_files(const struct place *place, const char *ending)
 {
@@ -35,22 +37,30 @@ static int count_files(const struct place *place, const char *ending)
     return count;
 }
 
+static bool is_written(const char *path)
+{
+    char text[4096];
+    FILE *file = fopen(path, "r");
+    const size_t bytes = file ? fread(text, 1, sizeof text - 1, file) : 0;
+    text[bytes] = 0;
+    if (file)
+        fclose(file);
+    return strstr(text, "\nprocess ") && text[bytes - 1] == '\n';
+}
+
 /* It is locked by then, too. */
 static void wait_for_written(const struct place *place)
 {
-    char path[128], text[4096];
+    char path[128], events[4096];
+    struct pollfd changes = {.fd = inotify_init1(IN_CLOEXEC), .events = POLLIN};
+    assert_true(inotify_add_watch(changes.fd, place->directory, IN_CREATE | IN_MODIFY) >= 0);
     snprintf(path, sizeof path, "%s/horon.store", place->directory);
-    for (int i = 0; i < LOOKS; i++) {
-        FILE *file = fopen(path, "r");
-        const size_t bytes = file ? fread(text, 1, sizeof text - 1, file) : 0;
-        text[bytes] = 0;
-        if (file)
-            fclose(file);
-        if (strstr(text, "\nprocess ") && text[bytes - 1] == '\n')
-            return;
-        usleep(1000);
+    while (!is_written(path)) {
+        if (poll(&changes, 1, LIMIT_MS) != 1)
+            fail_msg("nobody has written %s", path);
+        assert_true(read(changes.fd, events, sizeof events) > 0);
     }
-    fail_msg("nobody has written %s", path);
+    close(changes.fd);
 }
 
 static void set_up(struct boots *world, int size, const struct place *place, const char *limit)
