@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Many TCP links watched by one poller: what a turn costs is counted by links that count the calls
- * on a link inside; what is told once must not be lost.
+ * on a link inside, and by wrappers that the linker puts around the calls that ask about
+ * descriptors; what is told once must not be lost.
  */
 #include "../mesh.h"
 
@@ -10,6 +11,34 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+
+/* The linker gives these what the library calls (-Wl,--wrap in meson.build). */
+static int asked;
+int __real_epoll_wait(int epoll, struct epoll_event *events, int count, int timeout_ms);
+int __wrap_epoll_wait(int epoll, struct epoll_event *events, int count, int timeout_ms);
+int __real_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event);
+int __wrap_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event);
+int __real_poll(struct pollfd *fds, nfds_t count, int timeout_ms);
+int __wrap_poll(struct pollfd *fds, nfds_t count, int timeout_ms);
+
+int __wrap_epoll_wait(int epoll, struct epoll_event *events, int count, int timeout_ms)
+{
+    asked++;
+    return __real_epoll_wait(epoll, events, count, timeout_ms);
+}
+
+int __wrap_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event)
+{
+    asked++;
+    return __real_epoll_ctl(epoll, operation, fd, event);
+}
+
+int __wrap_poll(struct pollfd *fds, nfds_t count, int timeout_ms)
+{
+    asked++;
+    return __real_poll(fds, count, timeout_ms);
+}
 
 struct counting_link {
     struct horon_link base;
@@ -189,6 +218,36 @@ static void test_poller_idle_links_cost_no_calls(void **state)
     }
 }
 
+/* @return how often descriptors were asked about in turns of which each has something for link 0 */
+static int asked_of(int links)
+{
+    enum { TURNS = 50 };
+    struct star star;
+    int sum = 0;
+    star_open(&star, links);
+    round_trip(&star, 0, 0);
+    turn(&star);
+    for (int i = 0; i < TURNS; i++) {
+        assert_int_equal(horon_mux_post_control(star.theirs[0], "x", 1), HORON_OK);
+        assert_int_equal(horon_mux_progress(star.theirs[0], &(bool){false}, NULL), HORON_OK);
+        wait_until_readable(&star);
+        const int before = asked;
+        turn(&star);
+        sum += asked - before;
+    }
+    star_close(&star);
+    return sum;
+}
+
+static void test_poller_asks_as_often_about_many_links_as_about_two(void **state)
+{
+    (void)state;
+    const int of_two = asked_of(2);
+    assert_true(of_two > 0);
+    assert_int_equal(asked_of(33), of_two);
+    assert_int_equal(asked_of(60), of_two);
+}
+
 /* Each in turn becomes the one that is tried without asking. */
 static void test_poller_finds_whichever_link_has_something(void **state)
 {
@@ -298,6 +357,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_poller_idle_links_cost_no_calls),
+        cmocka_unit_test(test_poller_asks_as_often_about_many_links_as_about_two),
         cmocka_unit_test(test_poller_finds_whichever_link_has_something),
         cmocka_unit_test(test_poller_what_a_turn_leaves_is_still_known),
         cmocka_unit_test(test_poller_full_link_is_tried_again_when_it_has_room),
