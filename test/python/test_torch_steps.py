@@ -442,6 +442,31 @@ def rank_changing(change, everywhere, options):
     assert_in_step(optimizer, p)
 
 
+def rank_views(options):
+    hvd.init()
+    p = ones("a", "b", "c")
+    buffer = torch.zeros(6)
+    for q, gradient in zip(p.values(), buffer.split(2), strict=True):
+        q.grad = gradient
+    optimizer = distributed(p.items(), **options)
+    for step in (1, 2):
+        optimizer.zero_grad(set_to_none=False)
+        sum(q.sum() * (1 + hvd.rank()) for q in p.values()).backward()
+        optimizer.step()
+        assert_all(buffer, 1.5)
+        assert_all(p["b"], 1.0 - 1.5 * step)
+    sum(q.sum() for q in p.values()).backward()
+    p["b"].grad = None
+    with pytest.raises(RuntimeError, match="gradient of b was changed"):
+        optimizer.step()
+
+
+@pytest.mark.parametrize("options", [{}, {"groups": 2}], ids=str)
+def test_gradients_may_be_views_of_one_buffer(run_ranks, options):
+    """torch counts a change of one as a change of all."""
+    run_ranks(2, rank_views, options)
+
+
 def rank_scaling(explicit):
     """GradScaler unscales gradients that are on their way, in a way that torch does not count."""
     hvd.init()

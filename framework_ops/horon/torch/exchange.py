@@ -113,8 +113,11 @@ class _TorchSlot(Slot):
         self.version = self.sent._version
 
     def has_changed(self):
+        """Views of one buffer count their changes together: one may be written when others are on
+        their way, so nothing is said of them."""
         return self.sent is not None and (
-            self.param.grad is not self.sent or self.sent._version != self.version
+            self.param.grad is not self.sent
+            or (self.sent._version != self.version and not self.sent._is_view())
         )
 
     def renew(self, exchange):
