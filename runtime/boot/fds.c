@@ -79,9 +79,12 @@ void horon_fds_close_in_child(const struct horon_fds *fds)
             close(fds->items[i].fd);
 }
 
+/* Joining may have failed while another thread forks: its child reads the list. */
 void horon_fds_deinit(struct horon_fds *fds)
 {
+    horon_fds_hold(fds);
     horon_free(fds->items);
     fds->items = NULL;
     fds->count = fds->room = 0;
+    horon_fds_release(fds);
 }
