@@ -84,7 +84,7 @@ void horon_request_unref(struct horon_request *request)
     unref(ctx);
 }
 
-/* Before its submitter hears of it, who may submit the next at once. */
+/* Called before the submitter hears of it, since that may submit the next one at once. */
 static void request_landed(struct horon_request *request)
 {
     struct horon_context *ctx = request->context;
@@ -446,7 +446,7 @@ static void leave(struct horon_context *ctx)
         least = left < least ? left : least;
         if (now >= deadline)
             break;
-        horon_context_tell_deaths(ctx); /* who is dead needs no goodbye */
+        horon_context_tell_deaths(ctx); /* a dead rank needs no goodbye */
         if (!horon_engine_progress(ctx->engine))
             usleep(LEAVE_PAUSE_US);
     }

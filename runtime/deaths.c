@@ -2,7 +2,7 @@
 /*
  * Which processes of this host are gone. The kernel says it in two ways: a process's pidfd becomes
  * readable when it has ended, and the socket over which memory was shared is closed when it ends or
- * calls exec(). Both go through the leader of the host at least, who floods what it heard.
+ * calls exec(). Both go through the leader of the host at least, which tells all others.
  *
  * A process that writes a core file ends only when that is done, which may take minutes. So while
  * operations are in flight and none of them ends, the progress thread asks /proc now and then.

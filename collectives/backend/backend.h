@@ -22,11 +22,11 @@
 #define HORON_BACKEND_ONE_LAUNCH_ORDER 16u /* of overlapping teams: needs tickets (design 3.15) */
 #define HORON_BACKEND_EVERYWHERE 32u       /* usable on every rank of any team: nobody asks */
 
-/** How somebody who sleeps learns that an operation can go on. */
+/** How a sleeping thread learns that an operation can go on. */
 enum horon_backend_wake {
     HORON_BACKEND_WAKE_PEERS,      /* its ranks ring, or its data comes over our links */
     HORON_BACKEND_WAKE_DESCRIPTOR, /* a descriptor becomes readable */
-    HORON_BACKEND_WAKE_INTERVAL    /* nobody says: look again after interval_ns */
+    HORON_BACKEND_WAKE_INTERVAL    /* nothing wakes it: look again after interval_ns */
 };
 
 struct horon_backend;

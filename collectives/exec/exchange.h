@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Exchanges of a channel with other hosts: plans carried out among those who carry the same segment
- * on each host, or among the hosts' first ranks for what is small.
+ * Exchanges of a channel with other hosts: plans carried out among the ranks that carry the same
+ * segment on each host, or among the hosts' first ranks for what is small.
  */
 #ifndef HORON_EXEC_EXCHANGE_H
 #define HORON_EXEC_EXCHANGE_H

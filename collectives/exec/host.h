@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the ranks of one host share: a control segment, and one arena a rank. Here are the layout
- * (pure), the flags that say how far each rank is, and the wake words that say who sleeps.
+ * (pure), the flags that say how far each rank is, and the wake words that say which ranks sleep.
  *
  * The rule that keeps it fast: the next writer of a line is its last reader. A rank copies a chunk
  * into its own slot, the reducers overwrite it there with the result, and the same rank reads it

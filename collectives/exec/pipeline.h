@@ -81,7 +81,8 @@ uint8_t **horon_pipeline_slots(const struct horon_channel *channel, uint64_t chu
 int horon_pipeline_slot(const struct horon_channel *channel, uint64_t chunk);
 /** Elements of @p chunk. */
 uint64_t horon_pipeline_elements(const struct horon_channel *channel, uint64_t chunk);
-/** What names data of @p chunk on its way to other hosts; low bits are free for who sends. */
+/** What names data of @p chunk on its way to other hosts; the low bits are free to
+ * say which rank sends. */
 uint64_t horon_pipeline_tag(const struct horon_channel *channel, uint64_t chunk);
 
 /** Have all ranks of the host posted (or reduced) @p chunk? */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Walks over parts and slices; see walk.h. Nothing here looks at flags: who may read a slot, and
- * when, is the pipeline's matter. */
+/* Walks over parts and slices; see walk.h. Nothing here looks at flags: which rank may
+ * read a slot, and when, is the pipeline's matter. */
 #include "exec/walk.h"
 
 #include <string.h>

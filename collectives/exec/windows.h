@@ -3,8 +3,8 @@
  * Every rank gets what every rank gives, of lengths that all know: a pipeline of windows. Window w
  * is elements [w*C, (w+1)*C) of each rank's own. A chunk slot is cut in equal regions: region 0 for
  * this rank's own window, the others for the windows that it fetches for its host. Rank l of a host
- * sends its window to one rank of every other host, number l mod L there; who carries which window
- * is thus known to all.
+ * sends its window to one rank of every other host, number l mod L there; so all know which rank
+ * carries which window.
  *
  *     POST      own window -> region 0, sends and receives begun
  *     EXCHANGE  all done                             | flag "posted"

@@ -28,7 +28,7 @@ horon_status_t horon_poller_add(struct horon_poller *poller, struct horon_link *
 void horon_poller_remove(struct horon_poller *poller, struct horon_link *link);
 
 /** Likewise a descriptor of something that is no link, and is asked at each turn anyway: it wakes
- * who sleeps, once for each time that it becomes readable. */
+ * a thread that sleeps, once for each time that it becomes readable. */
 horon_status_t horon_poller_add_descriptor(struct horon_poller *poller, int descriptor,
                                            struct horon_error *error);
 void horon_poller_remove_descriptor(struct horon_poller *poller, int descriptor);

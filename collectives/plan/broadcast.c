@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Binomial broadcast: those who have the vector send it on, the largest distance first, so that the
- * largest part of the tree starts first. Numbers are relative to the root. ceil(log2 N) stages; the
- * root sends at each, S bytes.
+ * Binomial broadcast: the ranks that have the vector send it on, the largest distance first, so
+ * that the largest part of the tree starts first. Numbers are relative to the root. ceil(log2 N)
+ * stages; the root sends at each, S bytes.
  *
  *      N = 5:  stage 0   0 -> 4;   1   0 -> 2;   2   0 -> 1, 2 -> 3
  *

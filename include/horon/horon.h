@@ -463,8 +463,8 @@ HORON_API horon_status_t horon_submit_group(horon_context_t *ctx, const horon_de
  * is woken for it. Returns as horon_submit() and horon_wait(); on ERR_TIMEOUT a named operation is
  * withdrawn first, which may take longer than the limit if it has begun. An in-order one cannot be
  * withdrawn, nor one of which nothing moves for PEER_TIMEOUT after its limit (a rank was stopped):
- * ERR_TIMEOUT then fails the job on all ranks, with a text that says which rank gave up and whom it
- * waited for. An HORON_ALLGATHER needs dst or alloc.
+ * ERR_TIMEOUT then fails the job on all ranks, with a text that says which rank gave up and which
+ * it waited for. An HORON_ALLGATHER needs dst or alloc.
  * @param error_text, error_bytes  as in horon_context_create()
  * Blocks: until done or @p timeout_ms.
  */

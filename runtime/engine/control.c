@@ -13,9 +13,9 @@
  *
  * What all need to know of departures is only the least that any leaver has done. So each rank
  * keeps that, and says it where it is news: a leaver once on each of its links, which end with it,
- * and in its line in shared memory; who hears it by a link tells its host there, and its neighbours
- * in the tree on other hosts that have no link with the leaver. When a whole job leaves, having
- * done the same, only the first of them is news.
+ * and in its line in shared memory; a rank that hears it by a link tells its host there, and its
+ * neighbours in the tree on other hosts that have no link with the leaver. When a whole job leaves,
+ * having done the same, only the first of them is news.
  *
  * Today every rank has a link to every other host (a leaver reaches each of them itself), so a
  * neighbour in the tree that is gone keeps nothing from anybody.
@@ -84,8 +84,8 @@ void horon_team_flood_abort(struct horon_engine_team *team)
     horon_host_post_abort(team->host, &team->failure);
 }
 
-/* Of two that did equally little the lower rank is to blame, so that it matters little who is heard
- * first. That alone is no news: nothing new can fail for it.
+/* Of two ranks that did equally little the lower one is to blame, so that it matters little which
+ * of them is heard first. That alone is no news: nothing new can fail for it.
  * @return is less done now than was known? */
 static bool merge(struct horon_departures *known, const struct horon_departures *news)
 {
@@ -121,7 +121,7 @@ static bool has_left(const struct horon_engine_team *team, int rank)
 }
 
 /* Passes news on along the tree, to other hosts: the ranks of this one read it in shared memory.
- * Who leaves has told the ranks that it is linked with.
+ * The leaver itself has told the ranks that it is linked with.
  * @param by_itself @p from is the rank that leaves */
 static void pass_on(struct horon_engine_team *team, int from, bool by_itself)
 {
@@ -243,7 +243,8 @@ static horon_status_t to_team(struct horon_engine_team *team, int peer, const ui
     return status;
 }
 
-/* Members make a team at about the same time, and who is first speaks first. */
+/* Members make a team at about the same time, so a message for it may come before this rank has
+ * made it. */
 static horon_status_t keep_early(struct horon_engine *engine, uint32_t team, int peer,
                                  const void *bytes, size_t byte_count, struct horon_error *error)
 {
@@ -350,7 +351,7 @@ static void see_local_departures(struct horon_engine_team *team)
 
 /* Does something here wait for what a rank that left never did, and nothing any more for what it
  * did? To say so fails everything, so what can still end goes first.
- * @return whom to blame, or -1: go on */
+ * @return the rank to blame, or -1: go on */
 static int waits_for_left(const struct horon_engine_team *team)
 {
     const struct horon_departures *left = &team->departures;

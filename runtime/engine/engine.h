@@ -99,7 +99,7 @@ void horon_engine_tell(const struct horon_engine *engine, struct horon_request *
 /**
  * A link to a rank of another host, at any time. Owner only.
  * @return OK, there is one | AGAIN, it is being made: ask again | ERR_PEER_LOST, that rank is gone
- * | why it could not be made, told once: who asks again begins another try
+ * | why it could not be made, told once: the next call begins another try
  */
 horon_status_t horon_engine_connect(struct horon_engine *engine, int rank,
                                     struct horon_error *error);
@@ -141,7 +141,8 @@ uint64_t horon_engine_ends(const struct horon_engine *engine);
 /** Requests taken from the mailbox and not ended. */
 size_t horon_engine_in_flight(const struct horon_engine *engine);
 
-/** Has the poller found what no turn has taken yet? Who falls asleep on it is not told again. */
+/** Has the poller found what no turn has taken yet? A thread that falls asleep on it is not told
+ * again. */
 bool horon_engine_has_input(const struct horon_engine *engine);
 /** Was something given to a link after its turn, which the link may take? A thread that falls
  * asleep on it would never send it. */

@@ -56,7 +56,7 @@ struct horon_request {
     bool begun;                     /* handed to a channel: cannot be withdrawn */
     bool cancelled;                 /* it is asked to be taken back */
     bool held;                      /* a barrier that the coordinator does not know yet */
-    bool asked;                     /* who lacks it was asked, for the next warning */
+    bool asked;                     /* ranks were asked whether they lack it, for a warning */
     bool warned;                    /* a warning named it: its end is worth a line, too */
     bool dropping;                  /* released while in flight: its handle goes when it ends */
     bool nobodys;                   /* of horon_run(): nobody has a handle of it */

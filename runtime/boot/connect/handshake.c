@@ -5,14 +5,14 @@
  * derived covers those bytes: a relay that changes one of them, or plays back an old one, or sends
  * our own proof back to us, fails the proof. Nothing of a HELLO is believed before.
  *
- * Who may learn what. Strangers connect to a listener, and a connector may reach a stranger who
+ * What a stranger may learn. Strangers connect to a listener, and a connector may reach one that
  * took an address. If a proof were a digest over what the other side chose or saw, the side that
  * proves first would hand a stranger something to try keys on at leisure, without us; an exchange
  * of plain ephemeral keys does not change that, since the stranger takes part in it. So the job key
  * goes into the exchange itself (exchange.c): a stranger can test one guess a connection, with our
- * help, and one who only listens none, also once he learns the key. Then it does not matter who
- * proves first. It is the acceptor, as the connector can tell the other side why it goes: a
- * stranger gets a point, and a digest that he can compare with one guess.
+ * help; one that only listens can test none, even after it learns the key. So it does not matter
+ * which side proves first. The acceptor does, since the connector can tell the other side why it
+ * goes: a stranger gets a point, and a digest that it can compare with one guess.
  *
  *     K = what the exchange gives
  *     P = HKDF-Extract("horon handshake 2", HELLO of connector, HELLO of acceptor, K, job key)
