@@ -8,6 +8,7 @@
 #include "alloc.h"
 #include "clock.h"
 
+#include <assert.h>
 #include <sched.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -52,7 +53,9 @@ static size_t count_flying(struct horon_context *ctx, size_t n)
 
 static void uncount_flying(struct horon_context *ctx, size_t n)
 {
-    atomic_fetch_sub_explicit(&ctx->flying, (uint32_t)n, memory_order_relaxed);
+    const uint32_t before =
+        atomic_fetch_sub_explicit(&ctx->flying, (uint32_t)n, memory_order_relaxed);
+    assert(before >= n);
 }
 
 static horon_status_t mark_name(struct horon_request *request)
@@ -88,6 +91,7 @@ static horon_status_t make_request(struct horon_context *ctx, const horon_descri
                              horon_engine_names(ctx->engine), request_out, horon_thread_error());
     if (status != HORON_OK)
         return status;
+    assert(atomic_load_explicit(&(*request_out)->refs, memory_order_relaxed) == 1);
     (*request_out)->context = ctx;
     horon_context_ref(ctx);
     return HORON_OK;
@@ -171,7 +175,9 @@ static horon_status_t make_group(struct horon_context *ctx, const horon_descript
 /* Newest first, as the mailbox keeps them. */
 static void post_all(struct horon_context *ctx, horon_request_t *const *reqs, size_t n)
 {
+    assert(n > 0);
     for (size_t i = 0; i < n; i++) {
+        assert(reqs[i]->context == ctx);
         launch(reqs[i]);
         reqs[i]->start.next = i ? &reqs[i - 1]->start : NULL;
     }
@@ -270,6 +276,7 @@ static size_t start_run(struct horon_context *ctx, horon_request_t *const *reqs,
                         horon_status_t *status_out)
 {
     size_t counted = count_flying(ctx, n), started = 0;
+    assert(counted <= n);
     horon_status_t status = counted < n ? HORON_ERR_MEMORY : HORON_OK;
     for (; started < counted; started++) {
         horon_status_t claimed = claim(reqs[started]);
@@ -441,6 +448,7 @@ static horon_status_t run_now(struct horon_context *ctx, struct horon_request *r
 {
     uint64_t deadline =
         timeout_ms < 0 ? UINT64_MAX : horon_clock_deadline(horon_clock_ns(), timeout_ms);
+    assert(request->in_order && !request->context); /* of no context: nobody counts it */
     horon_drive_ordered(ctx, request, deadline);
     horon_token_release(ctx);
     if (!horon_request_ended(request)) {

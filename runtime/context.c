@@ -10,6 +10,7 @@
 #include "reduce/reduce.h"
 #include "versions.h"
 
+#include <assert.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -47,6 +48,7 @@ static size_t arena_bytes(const struct horon_config *config, int local_size, int
 static void ring_doorbell(void *arg, int local_rank)
 {
     struct horon_context *ctx = arg;
+    assert(local_rank >= 0 && local_rank < ctx->host.shape.local_size);
     horon_doorbell_ring(ctx->boot.local[local_rank].doorbell);
 }
 
@@ -63,7 +65,9 @@ void horon_context_ref(struct horon_context *ctx)
 
 static void unref(struct horon_context *ctx)
 {
-    if (atomic_fetch_sub_explicit(&ctx->refs, 1, memory_order_acq_rel) != 1)
+    const uint32_t before = atomic_fetch_sub_explicit(&ctx->refs, 1, memory_order_acq_rel);
+    assert(before >= 1);
+    if (before != 1)
         return;
     /* In the child of a fork the links lie in memory that the parent's peers read, too. */
     if (!atomic_load(&ctx->forked)) {
@@ -77,7 +81,9 @@ static void unref(struct horon_context *ctx)
 
 void horon_request_unref(struct horon_request *request)
 {
-    if (atomic_fetch_sub_explicit(&request->refs, 1, memory_order_acq_rel) != 1)
+    const uint32_t before = atomic_fetch_sub_explicit(&request->refs, 1, memory_order_acq_rel);
+    assert(before >= 1);
+    if (before != 1)
         return;
     struct horon_context *ctx = request->context;
     horon_request_destroy(&ctx->pool, request, horon_engine_names(ctx->engine));
@@ -88,8 +94,10 @@ void horon_request_unref(struct horon_request *request)
 static void request_landed(struct horon_request *request)
 {
     struct horon_context *ctx = request->context;
-    if (ctx) /* one of horon_run() is counted by nobody */
-        atomic_fetch_sub_explicit(&ctx->flying, 1, memory_order_relaxed);
+    if (!ctx) /* one of horon_run() is counted by nobody */
+        return;
+    const uint32_t before = atomic_fetch_sub_explicit(&ctx->flying, 1, memory_order_relaxed);
+    assert(before >= 1);
 }
 
 /* ---- birth ---------------------------------------------------------------------------------- */
@@ -118,6 +126,7 @@ static void warn_of_unknown_variables(const struct horon_context *ctx)
 static void see_host(struct horon_context *ctx)
 {
     const struct horon_topology *topology = &ctx->boot.topology;
+    assert(topology->rank >= 0 && topology->rank < topology->size);
     int host = topology->host_of[topology->rank];
     ctx->host.shape =
         shape_of(&ctx->config, horon_topology_host_size(topology, host), topology->size);
@@ -166,6 +175,8 @@ static void ring_has_room(void *arg)
 static horon_status_t make_ring(struct horon_context *ctx, int peer, struct horon_link **link_out)
 {
     int self = ctx->host.local_rank;
+    assert(peer >= 0 && peer < ctx->host.shape.local_size);
+    assert((peer == 0) != (self == 0)); /* the host's first has all of them */
     int member = self == 0 ? peer : self;
     struct horon_ring *to_leader = horon_host_ring(&ctx->host, member, true);
     struct horon_ring *to_member = horon_host_ring(&ctx->host, member, false);
@@ -271,6 +282,7 @@ static horon_status_t start_thread(struct horon_context *ctx, struct horon_error
         return horon_error_set_errno(error, HORON_ERR_SYSTEM, failed,
                                      "cannot start the progress thread (is there memory for it; do "
                                      "ulimit -u and the cgroup's pids.max allow another thread?)");
+    assert(!ctx->thread_runs);
     ctx->thread_runs = true;
     return HORON_OK;
 }

@@ -20,6 +20,7 @@
 #include "clock.h"
 #include "cpu.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
@@ -49,6 +50,7 @@ bool horon_token_try(struct horon_context *ctx)
     if (atomic_load_explicit(&ctx->token, memory_order_relaxed) ||
         atomic_exchange_explicit(&ctx->token, 1, memory_order_acquire))
         return false;
+    assert(horon_owner_is_nobodys(&ctx->owner));
     horon_owner_take(&ctx->owner);
     horon_host_awake(&ctx->host);
     return true;
@@ -60,8 +62,9 @@ void horon_token_take(struct horon_context *ctx)
     atomic_fetch_add(&ctx->takers, 1);
     while (!horon_token_try(ctx))
         sched_yield();
-    atomic_fetch_sub(&ctx->takers, 1);
-    atomic_fetch_sub(&ctx->waiters, 1);
+    const uint32_t takers = atomic_fetch_sub(&ctx->takers, 1);
+    const uint32_t waiters = atomic_fetch_sub(&ctx->waiters, 1);
+    assert(takers >= 1 && waiters >= 1); /* this thread was one of each */
 }
 
 /* @param armed  the progress thread itself lets go, and watches the links that are full. What they
@@ -97,6 +100,8 @@ static bool slept_through(struct horon_context *ctx)
 
 static void let_go(struct horon_context *ctx, bool armed)
 {
+    HORON_ASSERT_OWNER(&ctx->owner);
+    assert(atomic_load_explicit(&ctx->token, memory_order_relaxed) == 1);
     horon_host_sleep(&ctx->host, horon_engine_wants(ctx->engine));
     bool ring = any_left_over(ctx, armed);
     horon_owner_give(&ctx->owner);
@@ -176,6 +181,8 @@ void horon_drive_ordered(struct horon_context *ctx, struct horon_request *reques
     const unsigned per_look = turns_per_look(ctx, spins);
     struct horon_engine_team *team = request->team;
     uint64_t now;
+    HORON_ASSERT_OWNER(&ctx->owner);
+    assert(request->in_order);
     for (unsigned turn = 1;; turn++) {
         const bool look = turn % per_look == 0;
         bool moved = horon_engine_advance_ordered(team);
@@ -223,6 +230,8 @@ static void drive(struct horon_context *ctx, const struct run *run, uint64_t dea
 {
     struct patience patience = patience_of(ctx, false);
     uint64_t now;
+    HORON_ASSERT_OWNER(&ctx->owner);
+    assert(run->request->context == ctx || run->request->nobodys);
     for (unsigned turn = 1; !is_over(run); turn++) {
         horon_context_tell_deaths(ctx);
         bool moved = horon_engine_progress(ctx->engine);
@@ -285,7 +294,8 @@ static bool look_on(struct horon_context *ctx, const struct run *run, uint64_t d
         if (got || !patience_go_on(&patience, &now) || now >= deadline_ns)
             break;
     }
-    atomic_fetch_sub(&ctx->waiters, 1);
+    const uint32_t waiters = atomic_fetch_sub(&ctx->waiters, 1);
+    assert(waiters >= 1);
     return got;
 }
 
@@ -326,6 +336,7 @@ static void drive_background(struct horon_context *ctx)
 {
     struct patience patience = patience_of(ctx, true);
     uint64_t now;
+    HORON_ASSERT_OWNER(&ctx->owner);
     for (;;) {
         horon_context_tell_deaths(ctx);
         bool moved = horon_engine_progress(ctx->engine);

@@ -8,6 +8,7 @@
 #include "clock.h"
 #include "versions.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -68,6 +69,7 @@ horon_status_t horon_wait(horon_request_t *req, horon_completion_t kind, int64_t
     if (horon_on_progress_thread(ctx))
         return refuse(HORON_ERR_INVALID, "a callback must not wait");
     status = horon_context_wait(ctx, req, timeout_ms);
+    assert(status == HORON_OK || (status == HORON_ERR_TIMEOUT && timeout_ms >= 0));
     return status == HORON_OK ? req->status : status;
 }
 
@@ -108,6 +110,7 @@ horon_status_t horon_cancel(horon_request_t *req)
     if (atomic_exchange(&req->cancel_posted, true))
         return HORON_OK;
     atomic_fetch_add_explicit(&req->refs, 1, memory_order_relaxed);
+    assert(req->cancel.request == req && req->cancel.kind == HORON_POST_CANCEL);
     if (!horon_engine_post(req->context->engine, &req->cancel))
         horon_request_unref(req);
     else

@@ -39,6 +39,11 @@ static inline bool horon_owner_is_mine(const struct horon_owner *owner)
            atomic_load_explicit(&owner->thread, memory_order_relaxed) == (uintptr_t)pthread_self();
 }
 
+static inline bool horon_owner_is_nobodys(const struct horon_owner *owner)
+{
+    return !HORON_OWNERS_CHECKED || atomic_load_explicit(&owner->thread, memory_order_relaxed) == 0;
+}
+
 #define HORON_ASSERT_OWNER(owner) assert(horon_owner_is_mine(owner))
 
 #endif

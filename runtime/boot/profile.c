@@ -8,6 +8,7 @@
 
 #include "boot/host/process.h"
 
+#include <assert.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -61,6 +62,7 @@ static horon_status_t write_settings(struct horon_profile *profile,
 {
     size_t count, used = 0;
     const struct horon_config_row *rows = horon_config_rows(&count);
+    assert(!profile->settings[0]);
     for (size_t i = 0; i < count; i++) {
         char value[HORON_CONFIG_TEXT_BYTES];
         if (!rows[i].agreed || rows[i].secret)
@@ -68,6 +70,7 @@ static horon_status_t write_settings(struct horon_profile *profile,
         horon_config_format(config, &rows[i], value, sizeof value);
         int wrote = snprintf(profile->settings + used, sizeof profile->settings - used, "%s=%s\n",
                              rows[i].name, value);
+        assert(wrote > 0);
         used += (size_t)wrote;
         if (used >= sizeof profile->settings)
             return horon_error_set(error, HORON_ERR_CONFIG, "the settings are too long");
@@ -155,10 +158,12 @@ horon_status_t horon_profile_check_settings(const struct horon_profile *first,
 
 void horon_addresses_encode(struct horon_writer *out, const struct horon_addresses *addresses)
 {
+    assert(addresses->count >= 0 && addresses->count <= HORON_ADDRESSES_MAX);
     horon_write_u8(out, (uint8_t)addresses->count);
     for (int i = 0; i < addresses->count; i++) {
         size_t bytes = 0;
         const void *raw = horon_address_raw(&addresses->items[i], &bytes);
+        assert(bytes <= UINT8_MAX);
         horon_write_u8(out, (uint8_t)bytes);
         horon_write_bytes(out, raw, bytes);
         horon_write_u16(out, (uint16_t)horon_address_port(&addresses->items[i]));

@@ -8,6 +8,7 @@
 #include "engine/team.h"
 #include "versions.h"
 
+#include <assert.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -235,6 +236,8 @@ static horon_status_t take_name(struct horon_request *request, const char *name,
 void horon_request_set_barrier(struct horon_request *request, uint64_t number)
 {
     struct horon_operation *op = &request->op;
+    assert(!request->name && !request->in_order);
+    assert(horon_verb_rows[op->agreed.verb].nameless);
     op->name_bytes = (uint32_t)snprintf(request->barrier_name, sizeof request->barrier_name,
                                         HORON_BARRIER_NAME "%llu", (unsigned long long)number);
     op->name = request->barrier_name;
@@ -244,6 +247,7 @@ void horon_request_set_barrier(struct horon_request *request, uint64_t number)
 static horon_status_t make_rows(struct horon_request *request)
 {
     const size_t size = (size_t)request->size;
+    assert(request->size >= 1);
     if (request->rows_limit < request->size) {
         horon_free(request->rows_room);
         request->rows_room = horon_zalloc(size, sizeof *request->rows_room);
@@ -275,6 +279,7 @@ horon_status_t horon_request_init(struct horon_request *request, const horon_des
         status = check_buffers(desc, request->op.count, element, team->who.rank, error);
     if (status != HORON_OK)
         return status;
+    assert(!request->name && !request->owned_output && !request->error_text);
     request->team = team;
     request->size = team->who.size;
     fill_operation(request, desc);
@@ -363,6 +368,8 @@ void *horon_request_take_output(void *arg, const uint64_t *rows, uint64_t total)
 {
     struct horon_request *request = arg;
     void *dst = request->part.dst;
+    assert(request->output_rows && request->rows_limit >= request->size);
+    assert(!request->owned_output); /* the run before it was reset */
     memcpy(request->output_rows, rows, (size_t)request->size * sizeof *rows);
     request->output_count = total;
     request->output_refused = dst && total > request->dst_count;

@@ -12,6 +12,7 @@
 #include "boot/store/core.h"
 #include "boot/store/stream.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -58,6 +59,7 @@ static const char *host_of(void *arg, int rank, void *user)
 static void visitor_leave(struct visitor *visitor)
 {
     struct horon_store_server *server = visitor->server;
+    assert(visitor->previous ? visitor->previous->next == visitor : server->visitors == visitor);
     *(visitor->previous ? &visitor->previous->next : &server->visitors) = visitor->next;
     if (visitor->next)
         visitor->next->previous = visitor->previous;
@@ -111,6 +113,7 @@ static void refuse_second(struct visitor *second, const struct visitor *first)
     char first_from[HORON_ADDRESS_TEXT_BYTES], second_from[HORON_ADDRESS_TEXT_BYTES];
     struct horon_error why;
     const int rank = second->rank;
+    assert(first != second && first->rank == rank);
     horon_address_text(&first->from, first_from);
     horon_address_text(&second->from, second_from);
     horon_error_set(&why, HORON_ERR_CONFIG,
@@ -144,6 +147,7 @@ static struct visitor *visitor_create(struct horon_store_server *server,
         return NULL;
     }
     visitor->next = server->visitors;
+    assert(!visitor->next || !visitor->next->previous);
     if (visitor->next)
         visitor->next->previous = visitor;
     server->visitors = visitor;
@@ -221,6 +225,7 @@ static horon_status_t start(struct horon_store_server *server,
     const int last = options->port_last ? options->port_last : options->port;
     const int count =
         horon_listen_at(addresses, options->port, last, 0, options->fds, fds, &server->port);
+    assert(count <= HORON_LISTENERS_MAX);
     if (count < 0) {
         const int why = errno;
         if (errno_out)
