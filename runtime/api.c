@@ -245,6 +245,8 @@ horon_status_t horon_prepare(horon_context_t *ctx, const horon_descriptor_t *des
 /* Takes a prepared request for this run: of several threads that start it one gets it. */
 static horon_status_t claim(struct horon_request *request)
 {
+    if (atomic_load_explicit(&request->released, memory_order_relaxed))
+        return horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "the request was released");
     uint32_t state = atomic_load_explicit(&request->state, memory_order_acquire);
     if ((state & HORON_REQUEST_STATE_MASK) == HORON_REQUEST_FLYING ||
         !atomic_compare_exchange_strong(&request->state, &state, HORON_REQUEST_FLYING))

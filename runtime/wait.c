@@ -125,6 +125,7 @@ void horon_release(horon_request_t *req)
     struct horon_context *ctx = req->context;
     if (atomic_load_explicit(&ctx->forked, memory_order_relaxed))
         return; /* the parent's */
+    atomic_store_explicit(&req->released, true, memory_order_relaxed);
     if (req->persistent && req->name && horon_engine_post(ctx->engine, &req->drop)) {
         horon_context_notify(ctx);
         return;

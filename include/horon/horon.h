@@ -482,7 +482,8 @@ HORON_API horon_status_t horon_prepare(horon_context_t *ctx, const horon_descrip
 
 /**
  * Starts a prepared request that is not in flight; about 100 ns of the caller's time on a core.
- * @return OK | ERR_INVALID, it is in flight or was not prepared | as horon_submit()
+ * @return OK | ERR_INVALID, it is in flight, was not prepared, or was released (which a callback
+ * may not know) | as horon_submit()
  */
 HORON_API horon_status_t horon_start(horon_request_t *req);
 
@@ -524,7 +525,7 @@ HORON_API horon_status_t horon_cancel(horon_request_t *req);
 
 /**
  * Gives the request back. One in flight is let go: it runs on, keeps its buffers, and is freed when
- * it ends; its callback is still called. NULL is a no-op.
+ * it ends; its callback is still called, and cannot start it again. NULL is a no-op.
  */
 HORON_API void horon_release(horon_request_t *req);
 

@@ -50,6 +50,7 @@ struct horon_request {
     _Atomic uint32_t state;
     _Atomic uint32_t refs;
     _Atomic bool cancel_posted;
+    _Atomic bool released; /* by its submitter: it cannot be started again */
     bool persistent, in_order;
     bool interned;                  /* `handle` is one of the coordinator */
     bool linked;                    /* in the list of all in flight */
