@@ -154,7 +154,6 @@ static void keep_links(struct horon_boot *boot)
     const struct horon_links_user nobody = {0};
     if (!boot->links)
         return;
-    horon_links_stop_listening(boot->links, HORON_WAY_HOST);
     horon_links_set_user(boot->links, &nobody);
 }
 
@@ -164,6 +163,8 @@ static void joining_deinit(struct horon_joining *j, bool joined)
     if (!joined || boot->topology.host_count == 1) {
         horon_links_destroy(boot->links);
         boot->links = NULL;
+    } else {
+        horon_links_stop_listening(boot->links, HORON_WAY_HOST); /* it asks the share */
     }
     horon_listeners_close(&j->listeners);
     horon_share_destroy(j->share);
