@@ -107,6 +107,8 @@ static void make_rank(struct simulation *sim, int number)
     struct horon_error error = {0};
     horon_status_t status = horon_engine_create(&options, &rank->ctx.engine, &error);
     assert(status == HORON_OK);
+    const bool got = horon_token_try(&rank->ctx);
+    assert(got);
     horon_token_release_armed(&rank->ctx); /* asleep from the start, with its wake word set */
     sim_hear_doorbell(rank);
 }
