@@ -32,7 +32,7 @@ struct tcp_link {
     bool full;                    /* the last send took less than it was given */
     unsigned came;                /* HORON_LINK_* bits, until a call has found nothing more */
     uint64_t checked_ns;          /* when tcp_check() looked last */
-    uint64_t unanswered_since_ns; /* each look since then found something unanswered; 0: none */
+    uint64_t unanswered_since_ns; /* when that was sent; 0: nothing lacks an answer */
 };
 
 static horon_status_t tcp_silent(const struct tcp_link *tcp, struct horon_error *error)
@@ -149,18 +149,21 @@ static size_t tcp_undelivered(const struct horon_link *link)
     return (size_t)left;
 }
 
-/* Was data sent after the last answer, or a probe of a peer without room? A peer that has no room
- * for long gets either ever more seldom, and answers each. One probe may count as unanswered though
- * it is not: the kernel counts it after sending it, and within a machine the answer comes before.
- */
+/* Was data sent after the last answer, or is it overdue to be sent again, or a second probe out? A
+ * peer that has no room for long gets data and probes ever more seldom, and answers each. A host
+ * that was cut off may be unable to send again. One probe may count as unanswered though it is not:
+ * the kernel counts it after sending it, and within a machine the answer comes before. */
 static bool tcp_lacks_answer(const struct tcp_info *info)
 {
+    /* the kernel waits twice as long after each try, also after one that failed */
+    const uint32_t overdue_ms = info->tcpi_rto / 1000 * 5 / 4;
     return info->tcpi_probes > 1 ||
-           (info->tcpi_unacked > 0 && info->tcpi_last_data_sent < info->tcpi_last_ack_recv);
+           (info->tcpi_unacked > 0 && (info->tcpi_last_data_sent < info->tcpi_last_ack_recv ||
+                                       info->tcpi_last_data_sent > overdue_ms));
 }
 
 /* The last answer may be older than what is unanswered now, so what counts is the time since both.
- * Looks that lie further apart than the limit say nothing about the time between them. */
+ */
 static horon_status_t tcp_check(struct horon_link *link, struct horon_error *error)
 {
     struct tcp_link *tcp = (struct tcp_link *)link;
@@ -176,9 +179,9 @@ static horon_status_t tcp_check(struct horon_link *link, struct horon_error *err
     if (!tcp_lacks_answer(&info))
         tcp->unanswered_since_ns = 0;
     else if (first)
-        tcp->unanswered_since_ns = now;
-    else if (now - tcp->unanswered_since_ns >= limit_ns &&
-             info.tcpi_last_ack_recv >= tcp->peer_timeout_ms)
+        tcp->unanswered_since_ns = now - (uint64_t)info.tcpi_last_data_sent * 1000000u;
+    if (tcp->unanswered_since_ns > 0 && now - tcp->unanswered_since_ns >= limit_ns &&
+        info.tcpi_last_ack_recv >= tcp->peer_timeout_ms)
         return tcp_silent(tcp, error);
     return HORON_OK;
 }
