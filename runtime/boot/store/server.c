@@ -337,9 +337,9 @@ void horon_store_server_destroy(struct horon_store_server *server)
 {
     if (!server)
         return;
-    horon_acceptor_destroy(server->acceptor);
-    while (server->visitors)
+    while (server->visitors) /* the failure of one says which connections the acceptor refused */
         visitor_leave(server->visitors);
+    horon_acceptor_destroy(server->acceptor);
     horon_store_core_destroy(server->core);
     horon_pump_deinit(&server->pump);
     horon_free(server);
