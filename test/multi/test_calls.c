@@ -6,7 +6,6 @@
 #undef NDEBUG
 #include "multi/duo.h"
 
-#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -46,44 +45,6 @@ static void test_calls_cancel_in_each_state(void **state)
     assert_true(x[0] == 3 && x[1] == 3);
     assert_int_equal(horon_cancel(prepared), HORON_ERR_INVALID);
     horon_release(prepared);
-    duo_end(&duo);
-}
-
-/* ---- release through the ABI ---------------------------------------------------------------- */
-
-struct restarted {
-    _Atomic int runs;
-    horon_status_t status; /* of the start in the callback */
-};
-
-static void start_again(void *arg, horon_request_t *req, horon_status_t status)
-{
-    struct restarted *restarted = arg;
-    (void)status;
-    restarted->status = horon_start(req);
-    restarted->runs++;
-}
-
-/* A callback does not know that its request was let go meanwhile. */
-static void test_calls_released_request_does_not_start_again(void **state)
-{
-    struct duo duo;
-    struct restarted restarted = {0};
-    float x[2] = {1, 2};
-    horon_request_t *prepared;
-    (void)state;
-    duo_make(&duo, NULL);
-    horon_descriptor_t desc = duo_sum("x", &x[0]);
-    desc.callback = start_again;
-    desc.callback_arg = &restarted;
-    assert_int_equal(horon_prepare(duo.ctx[0], &desc, &prepared), HORON_OK);
-    assert_int_equal(horon_start(prepared), HORON_OK);
-    horon_release(prepared);
-    duo_expect_end(duo_submit(duo.ctx[1], "x", &x[1]), HORON_OK);
-    while (restarted.runs == 0)
-        sched_yield();
-    assert_int_equal(restarted.status, HORON_ERR_INVALID);
-    assert_true(x[0] == 3);
     duo_end(&duo);
 }
 
@@ -301,7 +262,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_calls_cancel_in_each_state),
-        cmocka_unit_test(test_calls_released_request_does_not_start_again),
         cmocka_unit_test(test_calls_struct_of_another_version_is_taken_or_refused),
         cmocka_unit_test(test_calls_run_of_a_newer_allgather_without_room_is_refused),
         cmocka_unit_test(test_calls_group_with_a_wrong_one_begins_nothing),

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A request that is started again by its own callback, while others wait for it: whoever waits
- * hears of the run it waited for, however soon the next one began. The waiter is known to wait by
- * the request's state word.
+ * A request that is started again by its own callback. A thread that waits for it meanwhile hears
+ * of the run it waited for, however soon the next one began; it is known to wait by the request's
+ * state word. A request that was released does not start again.
  */
 #undef NDEBUG
 #include "engine/request.h"
@@ -34,6 +34,19 @@ static void *wait_for_a_run(void *request)
     return (void *)(intptr_t)horon_wait(request, HORON_HOST_DONE, DUO_DEADLINE_S * 1000);
 }
 
+/* Starts rank 0's part of a sum, which calls @p callback whenever it ends. */
+static horon_request_t *start_with_callback(const struct duo *duo, float *x,
+                                            horon_callback_fn_t callback, void *arg)
+{
+    horon_request_t *request;
+    horon_descriptor_t desc = duo_sum("x", x);
+    desc.callback = callback;
+    desc.callback_arg = arg;
+    assert_int_equal(horon_prepare(duo->ctx[0], &desc, &request), HORON_OK);
+    assert_int_equal(horon_start(request), HORON_OK);
+    return request;
+}
+
 /* The other rank begins one run only, so that the second one cannot end before the waiter looks. */
 static void wait_while_it_is_restarted(const char *shm)
 {
@@ -41,13 +54,8 @@ static void wait_while_it_is_restarted(const char *shm)
     _Atomic int restarts = 0;
     float x[2] = {0};
     struct duo duo;
-    horon_request_t *request;
     duo_make(&duo, settings);
-    horon_descriptor_t desc = duo_sum("x", &x[0]);
-    desc.callback = start_again;
-    desc.callback_arg = &restarts;
-    assert_int_equal(horon_prepare(duo.ctx[0], &desc, &request), HORON_OK);
-    assert_int_equal(horon_start(request), HORON_OK);
+    horon_request_t *request = start_with_callback(&duo, &x[0], start_again, &restarts);
     for (int round = 0; round < ROUNDS; round++) {
         pthread_t waiter;
         void *status;
@@ -73,10 +81,41 @@ static void test_restart_in_a_callback_is_no_end_missed(void **state)
     wait_while_it_is_restarted("SHM=0");
 }
 
+struct refused {
+    _Atomic int calls;
+    horon_status_t status; /* of the start in the callback */
+};
+
+static void try_to_start(void *arg, horon_request_t *request, horon_status_t status)
+{
+    struct refused *refused = arg;
+    (void)status;
+    refused->status = horon_start(request);
+    refused->calls++;
+}
+
+/* A callback does not know that its request was released meanwhile. */
+static void test_restart_of_a_released_request_is_refused(void **state)
+{
+    struct duo duo;
+    struct refused refused = {0};
+    float x[2] = {1, 2};
+    (void)state;
+    duo_make(&duo, NULL);
+    horon_release(start_with_callback(&duo, &x[0], try_to_start, &refused));
+    duo_expect_end(duo_submit(duo.ctx[1], "x", &x[1]), HORON_OK);
+    while (refused.calls == 0)
+        sched_yield();
+    assert_int_equal(refused.status, HORON_ERR_INVALID);
+    assert_true(x[0] == 3);
+    duo_end(&duo);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_restart_in_a_callback_is_no_end_missed),
+        cmocka_unit_test(test_restart_of_a_released_request_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
