@@ -13,6 +13,7 @@
 #include "boot/identity/user_key.h"
 #include "clock.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -24,7 +25,7 @@
 
 static void alarm_due(void *arg)
 {
-    (void)arg; /* whoever waits looks at the clock */
+    (void)arg; /* the turn ends, and the loop that waits looks at the clock */
 }
 
 /* Known of others once their profiles are here. */
@@ -148,18 +149,18 @@ static void end_links(struct horon_boot *boot)
     boot->key = NULL;
 }
 
-/* They stay where there are several hosts; the other ranks come and go at unix sockets no more. */
+/* Until the context has named a user they accept no connection. */
 static void keep_links(struct horon_boot *boot)
 {
     const struct horon_links_user nobody = {0};
-    if (!boot->links)
-        return;
+    assert(boot->topology.host_count > 1);
     horon_links_set_user(boot->links, &nobody);
 }
 
 static void joining_deinit(struct horon_joining *j, bool joined)
 {
     struct horon_boot *boot = j->boot;
+    assert(!joined || j->missing == 0);
     if (!joined || boot->topology.host_count == 1) {
         horon_links_destroy(boot->links);
         boot->links = NULL;
@@ -211,6 +212,7 @@ static horon_status_t join(struct horon_joining *j, int rank, int size, struct h
 static void end_well(struct horon_joining *j)
 {
     struct horon_fds *fds = &j->boot->fds;
+    assert(j->boot->topology.size == j->id.size);
     if (j->id.size > 1) {
         horon_fds_hold(fds);
         j->boot->joined = horon_fds_note(fds, horon_joined_say(&j->id));
@@ -303,6 +305,7 @@ void horon_boot_deinit(struct horon_boot *boot)
 
 void horon_boot_settle(struct horon_boot *boot)
 {
+    assert(!boot->settled);
     horon_fds_hold(&boot->fds);
     boot->settled = true;
     horon_fds_release(&boot->fds);

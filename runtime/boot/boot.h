@@ -65,8 +65,8 @@ struct horon_boot {
     struct horon_map control; /* of this host */
     struct horon_local_peer *local; /* [local size] by local rank */
     uint32_t cores; /* of this host, as that of its ranks sees it which sees fewest; 0: not known */
-    struct horon_proven *proven;  /* [size] connections to ranks of other hosts; fd -1: none. Who
-                                     makes links of them wipes them */
+    struct horon_proven *proven;  /* [size] connections to ranks of other hosts; fd -1: none. The
+                                     caller makes links of them, and wipes each then */
     struct horon_rank_list ranks; /* what is known of each */
     /* NULL, or, if there are several hosts, connections to any rank at any time: the caller gives
      * them a user and turns the pump whenever its descriptor is readable */

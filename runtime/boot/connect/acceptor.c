@@ -106,8 +106,8 @@ static void note(struct horon_acceptor *acceptor, int rank, bool proven, const c
     const struct horon_refusal *one =
         horon_refusals_note(&acceptor->refusals, rank, proven, from, why);
     if (one)
-        HORON_LOG_WARN(acceptor->options.log, "%s refused %s: %s", acceptor->options.name, one->who,
-                       one->why);
+        HORON_LOG_WARN(acceptor->options.log, "%s refused %s: %s", acceptor->options.name,
+                       one->peer, one->why);
 }
 
 void horon_acceptor_refuse(struct horon_acceptor *acceptor, int rank, const char *from,

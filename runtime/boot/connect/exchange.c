@@ -7,10 +7,10 @@
  *                                 <---   Y = y G + w N   acceptor
  *     x (Y - w N)  =  x y G  =  y (X - w M)
  *
- * A share shows nothing of w, since x G is any point; a peer that guesses w wrongly computes
- * another point, and to tell whether a guess was right takes the answer of one who knows, one a
- * guess. w M and w N are computed once a key. The curve has cofactor 1: a point on it is in the
- * group.
+ * A share shows nothing of w, since x G is any point. A peer that guesses w wrongly computes
+ * another point; whether a guess was right it can only tell from the proof of a side that knows w,
+ * so each connection tests one guess. w M and w N are computed once a key. The curve has cofactor
+ * 1: a point on it is in the group.
  */
 #include "boot/connect/exchange.h"
 

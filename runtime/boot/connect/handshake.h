@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The handshake that every connection passes before its first frame is read: both sides say who
- * they are (HELLO, with a share of a key exchange) and prove that they know the job key. It hands
+ * The handshake that every connection passes before its first frame is read: each side says which
+ * rank it is (HELLO, with a share of a key exchange) and proves that it knows the job key. It hands
  * over a secret for each direction. Sans-I/O: takes bytes in any split, gives bytes.
  *
  *     connector                        acceptor

@@ -39,7 +39,7 @@ void horon_rank_list_deinit(struct horon_rank_list *ranks);
 
 struct horon_links;
 
-/** Whoever uses them. */
+/** What the links ask and tell: first joining, later the context. */
 struct horon_links_user {
     /* Is a connection that another rank made welcome? Else it is closed. NULL: none is. */
     bool (*wanted)(void *arg, int rank, enum horon_way way);

@@ -35,7 +35,7 @@ struct horon_proven horon_prover_take(struct horon_prover *prover);
 
 /**
  * Makes a proven connection a link.
- * @param proven          its descriptor is the link's, or closed; who has the secrets wipes them
+ * @param proven          the link owns its descriptor; a failure closes it. The caller wipes it
  * @param peer_timeout_ms as horon_link_tcp_create() says
  * @param wrap            NULL, or wraps the link
  * @return OK | ERR_MEMORY | ERR_SYSTEM

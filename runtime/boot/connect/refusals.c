@@ -19,11 +19,11 @@ static int host_bytes(const char *from)
 static void name(struct horon_refusal *item, int rank, bool proven, const char *from)
 {
     if (rank == HORON_REFUSALS_NOBODY)
-        snprintf(item->who, sizeof item->who, "%.*s", host_bytes(from), from);
+        snprintf(item->peer, sizeof item->peer, "%.*s", host_bytes(from), from);
     else if (proven)
-        snprintf(item->who, sizeof item->who, "rank %d at %.*s", rank, host_bytes(from), from);
+        snprintf(item->peer, sizeof item->peer, "rank %d at %.*s", rank, host_bytes(from), from);
     else
-        snprintf(item->who, sizeof item->who, "%.*s, which says that it is rank %d,",
+        snprintf(item->peer, sizeof item->peer, "%.*s, which says that it is rank %d,",
                  host_bytes(from), from, rank);
 }
 
@@ -34,7 +34,7 @@ const struct horon_refusal *horon_refusals_note(struct horon_refusals *refusals,
     int i = 0;
     name(&one, rank, proven, from);
     snprintf(one.why, sizeof one.why, "%s", why);
-    while (i < refusals->count && (strcmp(refusals->items[i].who, one.who) != 0 ||
+    while (i < refusals->count && (strcmp(refusals->items[i].peer, one.peer) != 0 ||
                                    strcmp(refusals->items[i].why, one.why) != 0))
         i++;
     assert(i <= HORON_REFUSALS_MAX);
@@ -64,6 +64,6 @@ void horon_refusals_describe(const struct horon_refusals *refusals, char *text, 
         if (item->times > 1)
             snprintf(times, sizeof times, " %" PRIu64 " times", item->times);
         used += (size_t)snprintf(text + used, text_bytes - used, "%s%s was refused%s: %s",
-                                 used ? "; " : "", item->who, times, item->why);
+                                 used ? "; " : "", item->peer, times, item->why);
     }
 }

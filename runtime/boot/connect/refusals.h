@@ -15,7 +15,8 @@
 #define HORON_REFUSALS_NOBODY (-1) /* it did not say what rank it is */
 
 struct horon_refusal {
-    char who[112]; /* "rank 1 at 10.1.0.3"; not proven: "10.1.0.3, which says that it is rank 1," */
+    char
+        peer[112]; /* "rank 1 at 10.1.0.3"; not proven: "10.1.0.3, which says that it is rank 1," */
     char why[192];
     uint64_t times;
 };

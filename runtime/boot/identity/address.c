@@ -6,6 +6,7 @@
 #include "boot/identity/address.h"
 
 #include <arpa/inet.h>
+#include <assert.h>
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -92,6 +93,7 @@ int horon_address_port(const struct horon_address *address)
 
 void horon_address_set_port(struct horon_address *address, int port)
 {
+    assert(port >= 0 && port <= UINT16_MAX);
     if (address->any.sa_family == AF_INET)
         address->v4.sin_port = htons((uint16_t)port);
     else if (address->any.sa_family == AF_INET6)
@@ -151,6 +153,7 @@ const char *horon_address_host_text(const struct horon_address *address,
 
 static void add_once(struct horon_addresses *addresses, const struct horon_address *address)
 {
+    assert(addresses->count >= 0 && addresses->count <= HORON_ADDRESSES_MAX);
     for (int i = 0; i < addresses->count; i++)
         if (horon_address_same_host(&addresses->items[i], address))
             return;
@@ -361,6 +364,8 @@ int horon_address_listen(struct horon_address *address)
 int horon_address_listen_range(struct horon_address *address, int first, int last, int start)
 {
     const int span = last - first + 1;
+    assert(span > 0);
+    assert(start >= 0);
     if (first == 0) {
         horon_address_set_port(address, 0);
         return horon_address_listen(address);

@@ -14,6 +14,7 @@
 
 #include "boot/store/frame.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -245,6 +246,7 @@ static horon_status_t derive_port(const struct launcher *launcher, const struct 
                                "HORON_STORE=tcp://HOST:PORT with an address of rank 0",
                                launcher->name);
     *port_out = DERIVED_PORT_FIRST + (int)(mark % DERIVED_PORTS);
+    assert(*port_out + PORT_SCAN < 32768);
     return HORON_OK;
 }
 
@@ -336,7 +338,11 @@ horon_status_t horon_identity_find(struct horon_identity *identity, int rank, in
     }
     if (status == HORON_OK)
         status = take_store(&found, launcher, store, &env, error);
-    if (status == HORON_OK)
-        *identity = found;
-    return status;
+    if (status != HORON_OK)
+        return status;
+    assert(found.rank >= 0 && found.rank < found.size);
+    assert((found.size == 1) == (found.store[0] == 0));
+    assert(found.local_rank < found.size);
+    *identity = found;
+    return HORON_OK;
 }

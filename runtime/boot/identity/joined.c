@@ -7,7 +7,7 @@
  *
  * Another job may use the same store meanwhile, and anybody may take a name: only an ancestor
  * counts, and the kernel says which process listens. One of another pid namespace is not found;
- * the time limit says who is missing then.
+ * then the time limit names the rank that is missing.
  */
 #include "boot/identity/joined.h"
 

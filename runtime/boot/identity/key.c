@@ -66,7 +66,7 @@ static void warn_of_mode(const struct horon_log *log, const char *path, mode_t m
     if (mode & (S_IRGRP | S_IROTH | S_IWGRP | S_IWOTH))
         HORON_LOG_WARN(log,
                        "HORON_JOB_KEY_FILE=%s: other users may read or write it (mode %03o), and "
-                       "whoever knows the key can join: chmod 600 it",
+                       "every process that knows the key can join: chmod 600 it",
                        path, (unsigned)(mode & 0777));
 }
 

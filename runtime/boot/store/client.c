@@ -423,7 +423,7 @@ static horon_status_t publish(struct horon_store *store, const struct horon_stor
                                   options->process ? options->process : "one", error);
 }
 
-/* Serves if that is ours to do, and asks whoever serves. */
+/* A rank 0 that can serve does; then this rank connects to the server. */
 static horon_status_t start(struct horon_store *store, struct horon_error *error)
 {
     struct horon_store_place place;

@@ -7,6 +7,7 @@
  */
 #include "boot/store/place.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,6 +103,8 @@ static void add_listen(struct horon_store_place *place, const struct item *item,
         append_all(&place->listen, &item->addresses);
     else
         place->everywhere = true;
+    assert(place->port > 0);
+    assert(place->everywhere || place->listen.count > 0);
 }
 
 static void note(struct horon_store_place *place, const struct item *item, const char *why)
@@ -189,6 +192,7 @@ horon_status_t horon_store_place_here(struct horon_store_place *place, bool key_
 void horon_store_place_write(const struct horon_store_place *place, char *text, size_t text_bytes)
 {
     size_t used = 0;
+    assert(place->port > 0); /* it serves */
     for (int i = 0; i < place->addresses.count; i++) {
         struct horon_address address = place->addresses.items[i];
         char one[HORON_ADDRESS_TEXT_BYTES];
@@ -204,6 +208,7 @@ void horon_store_place_scan(struct horon_store_place *place, int port_scan)
 {
     struct horon_addresses *addresses = &place->addresses;
     const int per_port = addresses->count, first = horon_address_port(&addresses->items[0]);
+    assert(per_port > 0 && per_port <= HORON_ADDRESSES_MAX);
     for (int port = first + 1; port <= first + port_scan && port <= 65535; port++) {
         for (int i = 0; i < per_port && addresses->count < HORON_ADDRESSES_MAX; i++) {
             struct horon_address *next = &addresses->items[addresses->count++];
