@@ -11,6 +11,7 @@ import os
 import pathlib
 import random
 import re
+import shutil
 import signal
 import sys
 import tempfile
@@ -127,7 +128,7 @@ class Round:
         while (left := alone.everything() - self.before) and time.monotonic() < deadline:
             time.sleep(0.002)
         assert not left, f"left behind: {sorted(left)}"
-        os.rmdir(self.folder)
+        shutil.rmtree(self.folder)
 
     def check_survivor(self, rank):
         """@return how long it took to know, in seconds"""
