@@ -13,6 +13,7 @@
 #undef NDEBUG
 #include "context_state.h"
 #include "engine/engine_state.h"
+#include "failed.h"
 
 #include <assert.h>
 #include <sched.h>
@@ -20,18 +21,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define BYTES 1000003
-
-static int failed(int status, const char *text)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    printf("failed %lld%09ld %d %s\n", (long long)now.tv_sec, now.tv_nsec, status, text);
-    fflush(stdout);
-    return 1;
-}
 
 static void say(const char *word)
 {

@@ -106,10 +106,11 @@ class Job(contextlib.ExitStack):
             for rank in range(len(self.layout))
         )
 
-    def wait_for_output(self, text):
-        """Waits until every rank has printed @p text."""
+    def wait_for_output(self, text, ranks=None):
+        """Waits until each of ranks, by default all, has printed @p text."""
         end = time.monotonic() + DEADLINE
-        while not all(text in self.out(rank) for rank in range(len(self.layout))):
+        ranks = range(len(self.layout)) if ranks is None else ranks
+        while not all(text in self.out(rank) for rank in ranks):
             assert time.monotonic() < end, f"in vain waited for {text!r}:\n{self.everything()}"
             for rank, process in enumerate(self.processes):
                 assert process.poll() is None, f"rank {rank} ended:\n{self.everything()}"

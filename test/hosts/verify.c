@@ -18,13 +18,13 @@
  * with 1.
  */
 #include "cases.h"
+#include "failed.h"
 
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define GROUP 16
@@ -37,15 +37,6 @@ struct work {
 };
 
 static char why[HORON_ERROR_TEXT_BYTES];
-
-static int failed(int status, const char *text)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    printf("failed %lld%09ld %d %s\n", (long long)now.tv_sec, now.tv_nsec, status, text);
-    fflush(stdout);
-    return 1;
-}
 
 static void *memory(uint64_t elements, horon_dtype_t dtype)
 {
