@@ -27,31 +27,52 @@ ALLGATHER = Verb(_horon.ALLGATHER, "allgather", "gathered", gathers=True)
 BROADCAST = Verb(_horon.BROADCAST, "broadcast", "broadcast")
 
 
+def _derived(begin, name, call):
+    """`call` as a function with the arguments of `begin`."""
+    call = wraps(begin)(call)
+    call.__name__ = name
+    call.__qualname__ = begin.__qualname__.replace(begin.__name__, name)
+    return call
+
+
 def _waiting(begin):
     """The function that waits for what `begin` begins."""
 
-    @wraps(begin)
     def call(*args, **kwargs):
         return begin(*args, **kwargs).wait()
 
-    call.__name__ = begin.__name__.replace("_async", "")
-    call.__qualname__ = begin.__qualname__.replace("_async", "")
+    return _derived(begin, begin.__name__.replace("_async", ""), call)
+
+
+def _in_place(begin):
+    """The function that begins in place what `begin` begins."""
+
+    def call(self, *args, **kwargs):
+        return begin(self.in_place, *args, **kwargs)
+
+    call = _derived(begin, f"{begin.__name__}_", call)
+    call.__doc__ = f"In place. {begin.__doc__}"
     return call
 
 
 class Verbs:
-    """The verbs on one framework's tensors: stage_tensor(tensor, verb, in_place) -> Staged."""
+    """The verbs on one framework's tensors: stage_tensor(tensor, verb, in_place) -> Staged.
 
-    def __init__(self, stage_tensor):
+    `in_place` are the same verbs, whose results go where the tensors are.
+    """
+
+    def __init__(self, stage_tensor, is_in_place=False):
         self.stage_tensor = stage_tensor
+        self.is_in_place = is_in_place
+        self.in_place = self if is_in_place else type(self)(stage_tensor, True)
 
     # ---- Any verb ----
 
-    def _operation(self, verb, name, tensor, in_place, op, root, prescale, postscale):
+    def _operation(self, verb, name, tensor, op=0, root=0, prescale=1.0, postscale=1.0):
         """-> a staged tensor, and what Context.submit() takes"""
-        staged = self.stage_tensor(tensor, verb, in_place)
-        staged.in_place = in_place
-        if in_place:
+        staged = self.stage_tensor(tensor, verb, self.is_in_place)
+        staged.in_place = self.is_in_place
+        if staged.in_place:
             staged.target = staged.source
         elif verb.gathers:
             staged.target = None
@@ -61,19 +82,15 @@ class Verbs:
         place = (staged.dtype, staged.shape, staged.keep)
         return staged, (verb.code, name, staged.source, staged.target, *numbers, *place)
 
-    def stage(self, team, verb, name, tensor, in_place, op=0, root=0, prescale=1.0, postscale=1.0):
-        """-> the Handle of one operation that has not begun"""
-        staged, operation = self._operation(
-            verb, name, tensor, in_place, op, root, prescale, postscale
-        )
+    def stage(self, team, verb, name, tensor, *numbers):
+        """-> the Handle of one operation that has not begun; numbers: as _operation() takes them"""
+        staged, operation = self._operation(verb, name, tensor, *numbers)
         return Handle(team, operation, lambda requests: staged.finish(requests[0]))
 
-    def stage_group(
-        self, team, verb, names, tensors, in_place, op=0, root=0, prescale=1.0, postscale=1.0
-    ):
+    def stage_group(self, team, verb, names, tensors, *numbers):
         """-> the Handle of operations that become ready together; its result is a list"""
         pairs = [
-            self._operation(verb, name, tensor, in_place, op, root, prescale, postscale)
+            self._operation(verb, name, tensor, *numbers)
             for name, tensor in zip(names, tensors, strict=True)
         ]
 
@@ -88,10 +105,10 @@ class Verbs:
         """As stage(), begun."""
         return self.stage(*args).begin()
 
-    def begin_group(self, team, verb, name, tensors, *args):
+    def begin_group(self, team, verb, name, tensors, *numbers):
         tensors = list(tensors)
         names = member_names(name, len(tensors))
-        return self.stage_group(team, verb, names, tensors, *args).begin()
+        return self.stage_group(team, verb, names, tensors, *numbers).begin()
 
     # ---- Each verb ----
 
@@ -112,22 +129,7 @@ class Verbs:
         """
         name, team = operation_name("allreduce", name), team_of(process_set)
         numbers = (resolve_op(op, average), 0, prescale_factor, postscale_factor)
-        return self.begin(team, ALLREDUCE, name, tensor, False, *numbers)
-
-    def allreduce_async_(
-        self,
-        tensor,
-        average=None,
-        name=None,
-        op=None,
-        prescale_factor=1.0,
-        postscale_factor=1.0,
-        process_set=global_process_set,
-    ):
-        """As allreduce, in place."""
-        name, team = operation_name("allreduce", name), team_of(process_set)
-        numbers = (resolve_op(op, average), 0, prescale_factor, postscale_factor)
-        return self.begin(team, ALLREDUCE, name, tensor, True, *numbers)
+        return self.begin(team, ALLREDUCE, name, tensor, *numbers)
 
     def grouped_allreduce_async(
         self,
@@ -142,43 +144,27 @@ class Verbs:
         """As allreduce, for a list of tensors that are combined together."""
         name, team = group_name("allreduce", name), team_of(process_set)
         numbers = (resolve_op(op, average), 0, prescale_factor, postscale_factor)
-        return self.begin_group(team, ALLREDUCE, name, tensors, False, *numbers)
-
-    def grouped_allreduce_async_(
-        self,
-        tensors,
-        average=None,
-        name=None,
-        op=None,
-        prescale_factor=1.0,
-        postscale_factor=1.0,
-        process_set=global_process_set,
-    ):
-        """As grouped_allreduce, in place."""
-        name, team = group_name("allreduce", name), team_of(process_set)
-        numbers = (resolve_op(op, average), 0, prescale_factor, postscale_factor)
-        return self.begin_group(team, ALLREDUCE, name, tensors, True, *numbers)
+        return self.begin_group(team, ALLREDUCE, name, tensors, *numbers)
 
     def allgather_async(self, tensor, name=None, process_set=global_process_set):
         """Joins the ranks' tensors, in rank order, along the first dimension, in which they may
         differ. A scalar gives one row."""
         name, team = operation_name("allgather", name), team_of(process_set)
-        return self.begin(team, ALLGATHER, name, tensor, False)
+        return self.begin(team, ALLGATHER, name, tensor)
 
     def grouped_allgather_async(self, tensors, name=None, process_set=global_process_set):
         """As allgather, for a list of tensors that are joined together."""
         name, team = group_name("allgather", name), team_of(process_set)
-        return self.begin_group(team, ALLGATHER, name, tensors, False)
+        return self.begin_group(team, ALLGATHER, name, tensors)
 
     def broadcast_async(self, tensor, root_rank, name=None, process_set=global_process_set):
         """Every rank gets the root's tensor."""
         name, team = operation_name("broadcast", name), team_of(process_set)
-        return self.begin(team, BROADCAST, name, tensor, False, 0, root_rank)
+        return self.begin(team, BROADCAST, name, tensor, 0, root_rank)
 
-    def broadcast_async_(self, tensor, root_rank, name=None, process_set=global_process_set):
-        """As broadcast, in place."""
-        name, team = operation_name("broadcast", name), team_of(process_set)
-        return self.begin(team, BROADCAST, name, tensor, True, 0, root_rank)
+    allreduce_async_ = _in_place(allreduce_async)
+    grouped_allreduce_async_ = _in_place(grouped_allreduce_async)
+    broadcast_async_ = _in_place(broadcast_async)
 
     allreduce = _waiting(allreduce_async)
     allreduce_ = _waiting(allreduce_async_)

@@ -76,7 +76,7 @@ class _TorchSlot(Slot):
     def stage_dense(self, exchange, tensor):
         op, *scales = exchange.how
         name = self.wire_name
-        return verbs.stage(exchange.team, ALLREDUCE, name, tensor, True, op, 0, *scales)
+        return verbs.in_place.stage(exchange.team, ALLREDUCE, name, tensor, op, 0, *scales)
 
     def stage_sparse(self, exchange, tensor):
         name = operation_name("sparse_allreduce", self.name)
@@ -219,7 +219,9 @@ class TorchExchange(GradientExchange):
             tensors = [slot.compressed(self) for slot in slots]
         op, *scales = self.how
         names = member_names(operation_name("allreduce", slots[0].name), len(slots))
-        group.handle = verbs.stage_group(self.team, ALLREDUCE, names, tensors, True, op, 0, *scales)
+        group.handle = verbs.in_place.stage_group(
+            self.team, ALLREDUCE, names, tensors, op, 0, *scales
+        )
         if not nothing:
             for slot in slots:
                 slot.note_sent()

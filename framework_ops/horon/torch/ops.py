@@ -87,7 +87,7 @@ class _Allreduce(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tensor, team, name, op, *scales):
         ctx.arguments = (team, name, op, *scales)
-        return _out(team, ALLREDUCE, name, tensor, False, op, 0, *scales)
+        return _out(team, ALLREDUCE, name, tensor, op, 0, *scales)
 
     @staticmethod
     def backward(ctx, gradient):
@@ -118,7 +118,7 @@ def allreduce(
     if _needs_gradient(compressed):
         result = _Allreduce.apply(compressed, team, name, op, *scales)
     else:
-        result = _out(team, ALLREDUCE, name, compressed, False, op, 0, *scales)
+        result = _out(team, ALLREDUCE, name, compressed, op, 0, *scales)
     return compression.decompress(result, ctx)
 
 
@@ -126,7 +126,7 @@ class _GroupedAllreduce(torch.autograd.Function):
     @staticmethod
     def forward(ctx, team, names, op, scales, *tensors):
         ctx.arguments = (team, names, op, scales)
-        group = verbs.stage_group(team, ALLREDUCE, names, tensors, False, op, 0, *scales)
+        group = verbs.stage_group(team, ALLREDUCE, names, tensors, op, 0, *scales)
         return tuple(group.begin().wait())
 
     @staticmethod
@@ -157,7 +157,7 @@ def grouped_allreduce(
     if any(_needs_gradient(tensor) for tensor in compressed):
         results = _GroupedAllreduce.apply(team, names, op, scales, *compressed)
     else:
-        group = verbs.stage_group(team, ALLREDUCE, names, compressed, False, op, 0, *scales)
+        group = verbs.stage_group(team, ALLREDUCE, names, compressed, op, 0, *scales)
         results = group.begin().wait()
     return [
         compression.decompress(result, ctx) for result, (_, ctx) in zip(results, pairs, strict=True)
@@ -170,15 +170,15 @@ def grouped_allreduce(
 def _sum(team, tensor, name):
     """Complex numbers, which horon moves but does not add, as twice as many real ones."""
     if not tensor.is_complex():
-        return _out(team, ALLREDUCE, name, tensor, False, Sum)
+        return _out(team, ALLREDUCE, name, tensor, Sum)
     parts = torch.view_as_real(tensor.resolve_conj().resolve_neg())
-    return torch.view_as_complex(_out(team, ALLREDUCE, name, parts, False, Sum))
+    return torch.view_as_complex(_out(team, ALLREDUCE, name, parts, Sum))
 
 
 class _Allgather(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tensor, team, name):
-        handle = verbs.begin(team, ALLGATHER, name, tensor, False)
+        handle = verbs.begin(team, ALLGATHER, name, tensor)
         result = handle.wait()
         ctx.arguments = (team, part_name(name, "grad"), *handle.rows())
         ctx.shape = tensor.shape
@@ -211,13 +211,13 @@ def allgather(tensor, name=None, process_set=global_process_set):
     name, team = operation_name("allgather", name), team_of(process_set)
     if _needs_gradient(tensor):
         return _Allgather.apply(tensor, team, name)
-    return _out(team, ALLGATHER, name, tensor, False)
+    return _out(team, ALLGATHER, name, tensor)
 
 
 class _GroupedAllgather(torch.autograd.Function):
     @staticmethod
     def forward(ctx, team, names, *tensors):
-        handle = verbs.stage_group(team, ALLGATHER, names, tensors, False).begin()
+        handle = verbs.stage_group(team, ALLGATHER, names, tensors).begin()
         results = handle.wait()
         ctx.arguments = (team, names, handle.rows(), [tensor.shape for tensor in tensors])
         return tuple(results)
@@ -239,7 +239,7 @@ def grouped_allgather(tensors, name=None, process_set=global_process_set):
     names = member_names(name, len(tensors))
     if any(_needs_gradient(tensor) for tensor in tensors):
         return list(_GroupedAllgather.apply(team, names, *tensors))
-    return verbs.stage_group(team, ALLGATHER, names, tensors, False).begin().wait()
+    return verbs.stage_group(team, ALLGATHER, names, tensors).begin().wait()
 
 
 # ---- broadcast ----
@@ -249,7 +249,7 @@ class _Broadcast(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tensor, team, root_rank, name):
         ctx.arguments = (team, root_rank, part_name(name, "grad"))
-        return _out(team, BROADCAST, name, tensor, False, 0, root_rank)
+        return _out(team, BROADCAST, name, tensor, 0, root_rank)
 
     @staticmethod
     def backward(ctx, gradient):
@@ -275,7 +275,7 @@ def broadcast(tensor, root_rank, name=None, process_set=global_process_set):
     name, team = operation_name("broadcast", name), team_of(process_set)
     if _needs_gradient(tensor):
         return _Broadcast.apply(tensor, team, root_rank, name)
-    return _out(team, BROADCAST, name, tensor, False, 0, root_rank)
+    return _out(team, BROADCAST, name, tensor, 0, root_rank)
 
 
 # ---- sparse ----
@@ -318,4 +318,4 @@ def stage_sparse(team, tensor, name, op, first_name=None):
         total = torch.sparse_coo_tensor(indices.t(), values, tensor.shape).coalesce()
         return total / team.size if op == Average else total
 
-    return verbs.stage_group(team, ALLGATHER, names, tensors, False).then(combine)
+    return verbs.stage_group(team, ALLGATHER, names, tensors).then(combine)

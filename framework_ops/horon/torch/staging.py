@@ -133,20 +133,20 @@ class _Tensor(Staged):
 
 
 class _TorchVerbs(Verbs):
-    def begin(self, team, verb, name, tensor, in_place, *numbers):
+    def begin(self, team, verb, name, tensor, *numbers):
         """The quick way for a tensor that the extension takes as it is: nothing is staged."""
         if (
             _HAS_EXCHANGE
             and type(tensor) in _PLAIN_TYPES
             and not (verb.gathers or tensor.is_neg() or tensor.is_conj())
         ):
-            output = tensor if in_place else torch.empty_like(tensor)
+            output = tensor if self.is_in_place else torch.empty_like(tensor)
             request = team.submit_plain(verb.code, name, tensor, output, *numbers)
             if request is not None:
-                if in_place:
+                if self.is_in_place:
                     increment_version(tensor)
                 return Handle(team, None, None, [request], output)
-        return super().begin(team, verb, name, tensor, in_place, *numbers)
+        return super().begin(team, verb, name, tensor, *numbers)
 
 
 verbs = _TorchVerbs(_Tensor)
