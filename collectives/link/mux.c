@@ -351,19 +351,24 @@ horon_status_t horon_mux_progress(struct horon_mux *mux, bool *moved_out, struct
     return failure->status;
 }
 
-void horon_mux_peer_gone(struct horon_mux *mux, const char *what)
+static void lose_peer(struct horon_mux *mux, const char *what, horon_cause_t cause)
 {
     if (mux->tx.broken.status)
         return;
     horon_error_set(&mux->tx.broken, HORON_ERR_PEER_LOST, "%s", what);
-    horon_error_blame(&mux->tx.broken, HORON_CAUSE_DIED, mux->options.peer, -1);
+    horon_error_blame(&mux->tx.broken, cause, mux->options.peer, -1);
+}
+
+void horon_mux_peer_gone(struct horon_mux *mux, const char *what)
+{
+    lose_peer(mux, what, HORON_CAUSE_DIED);
 }
 
 void horon_mux_check(struct horon_mux *mux)
 {
     struct horon_error error;
     if (!mux->failure.status && mux->link->ops->check(mux->link, &error))
-        horon_mux_peer_gone(mux, error.text);
+        lose_peer(mux, error.text, error.blame.cause);
 }
 
 horon_status_t horon_mux_failure(const struct horon_mux *mux, struct horon_error *error)
@@ -373,7 +378,7 @@ horon_status_t horon_mux_failure(const struct horon_mux *mux, struct horon_error
     return mux->failure.status;
 }
 
-/* One whose way out is gone wants turns until it knows all that came. */
+/* A mux that can send no more wants turns until it has read all that came. */
 bool horon_mux_wants_write(const struct horon_mux *mux)
 {
     return !mux->failure.status && (mux->tx.broken.status || horon_mux_tx_wants(mux));

@@ -121,8 +121,9 @@ horon_status_t horon_mux_progress(struct horon_mux *mux, bool *moved_out,
 /** The peer's process is gone, which its link does not say by itself (a ring): nothing more is
  * sent. Progress reads what it left, then says ERR_PEER_LOST with @p what, a predicate. */
 void horon_mux_peer_gone(struct horon_mux *mux, const char *what);
-/** Asks the link whether the peer's system answers; if not, the peer counts as gone. For whoever
- * has something in flight, several times within PEER_TIMEOUT. May cost a system call. */
+/** Asks the link whether the peer's system answers. If not, nothing more is sent, and progress says
+ * what the link said. To be called several times within PEER_TIMEOUT while an operation is in
+ * flight. May cost a system call. */
 void horon_mux_check(struct horon_mux *mux);
 /** @return OK, or what progress said last: the mux is dead, and what is not done never will be.
  * @p error is set then */

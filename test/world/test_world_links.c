@@ -175,6 +175,38 @@ static void test_links_that_break_fail_the_job(void **state)
     world_destroy(world);
 }
 
+static horon_status_t answer_nothing(struct horon_link *link, struct horon_error *error)
+{
+    (void)link;
+    return horon_error_set(error, HORON_ERR_PEER_LOST, "did not answer for 0.5 s");
+}
+
+/* A host that does not answer may be cut off: its rank is not said to have died. */
+static void test_links_that_do_not_answer_fail_requests_as_silent(void **state)
+{
+    struct horon_link_ops silent;
+    struct horon_request *requests[RANKS];
+    float data[RANKS];
+    (void)state;
+    struct world *world = make_world();
+    struct horon_link *link =
+        horon_mux_link(world->ranks[0].engine->membership->mux_of[2]); /* its carrier's, too */
+    silent = *link->ops;
+    silent.check = answer_nothing;
+    link->ops = &silent;
+    begin_sums(world, data, requests);
+    horon_engine_check_links(world->ranks[0].engine);
+    assert_true(world_turn_until(world, requests, RANKS));
+    for (int rank = 0; rank < RANKS; rank++) {
+        assert_int_equal(requests[rank]->status, HORON_ERR_PEER_LOST);
+        assert_int_equal(requests[rank]->blame.cause, HORON_CAUSE_SILENT);
+        assert_int_equal(requests[rank]->blame.rank, 2);
+        assert_non_null(strstr(requests[rank]->error_text, "did not answer for 0.5 s"));
+        world_release(requests[rank]);
+    }
+    world_destroy(world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -182,6 +214,7 @@ int main(void)
         cmocka_unit_test(test_links_that_fail_are_told_once),
         cmocka_unit_test(test_links_to_one_that_left_are_not_made),
         cmocka_unit_test(test_links_that_break_fail_the_job),
+        cmocka_unit_test(test_links_that_do_not_answer_fail_requests_as_silent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
