@@ -2,6 +2,8 @@
 /* One row a verb. */
 #include "verbs.h"
 
+#include <string.h>
+
 const struct horon_verb_row horon_verb_rows[HORON_VERB_COUNT] = {
     [HORON_ALLREDUCE] =
         {
@@ -42,11 +44,21 @@ const struct horon_verb_row horon_verb_rows[HORON_VERB_COUNT] = {
             .joined = HORON_JOINED_NOTHING,
             .recipe = HORON_RECIPE_NOTHING,
             .made_of = HORON_ALLREDUCE,
-            .nameless = true,
+            .unnamed = "horon.barrier.",
         },
 };
 
 const horon_verb_t horon_verb_of_words = HORON_ALLREDUCE;
+
+const char *horon_verb_reserves(const char *name)
+{
+    for (int verb = 0; verb < HORON_VERB_COUNT; verb++) {
+        const char *unnamed = horon_verb_rows[verb].unnamed;
+        if (unnamed && strncmp(name, unnamed, strlen(unnamed)) == 0)
+            return unnamed;
+    }
+    return NULL;
+}
 
 const char *horon_verb_name(horon_verb_t verb)
 {

@@ -54,11 +54,18 @@ struct horon_verb_row {
     enum horon_recipe recipe;
     horon_verb_t made_of; /* by that recipe */
     bool fusable;         /* several are the same as one of their concatenation */
-    bool nameless;        /* also without a promised order it may lack a name: matched by count */
+    /* It may lack a name also where no order is promised: it goes by this and its count then, and
+     * no user's name may begin so. NULL: it may not. */
+    const char *unnamed;
 };
 
 /** By horon_verb_t. */
 extern const struct horon_verb_row horon_verb_rows[HORON_VERB_COUNT];
+
+/** Longest `unnamed` of a row, and a number behind it. */
+#define HORON_VERB_UNNAMED_BYTES_MAX 40
+/** @return the `unnamed` of a row that @p name begins with, or NULL */
+const char *horon_verb_reserves(const char *name);
 
 /** By which ranks tell each other words of their own: it reduces. */
 extern const horon_verb_t horon_verb_of_words;

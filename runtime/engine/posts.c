@@ -62,7 +62,7 @@ static bool number_barrier(struct horon_engine_team *team, struct horon_request 
     request->held = team->barrier != NULL;
     team->barriers_held += request->held;
     if (request->held) {
-        request->op.name = HORON_BARRIER_NAME "(not numbered yet)";
+        horon_request_hold_barrier(request);
         return false;
     }
     team->barrier = request;

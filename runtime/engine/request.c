@@ -144,7 +144,7 @@ static horon_status_t check_buffers(const horon_descriptor_t *desc, uint64_t cou
 static horon_status_t check_name(const horon_descriptor_t *desc, struct horon_error *error)
 {
     if (!desc->name) {
-        if ((desc->flags & HORON_IN_ORDER) || horon_verb_rows[desc->verb].nameless)
+        if ((desc->flags & HORON_IN_ORDER) || horon_verb_rows[desc->verb].unnamed)
             return HORON_OK;
         return horon_error_set(error, HORON_ERR_INVALID,
                                "name is NULL; only an operation in order needs none");
@@ -153,10 +153,11 @@ static horon_status_t check_name(const horon_descriptor_t *desc, struct horon_er
     if (bytes == 0 || bytes > HORON_NAME_BYTES_MAX)
         return horon_error_set(error, HORON_ERR_INVALID, "the name must have 1..%d bytes",
                                HORON_NAME_BYTES_MAX);
-    if (strncmp(desc->name, HORON_BARRIER_NAME, strlen(HORON_BARRIER_NAME)) == 0)
+    const char *reserved = horon_verb_reserves(desc->name);
+    if (reserved)
         return horon_error_set(error, HORON_ERR_INVALID,
-                               "names that begin with " HORON_BARRIER_NAME
-                               " are those of barriers without a name");
+                               "names that begin with %s are those of barriers without a name",
+                               reserved);
     return HORON_OK;
 }
 
@@ -237,11 +238,20 @@ void horon_request_set_barrier(struct horon_request *request, uint64_t number)
 {
     struct horon_operation *op = &request->op;
     assert(!request->name && !request->in_order);
-    assert(horon_verb_rows[op->agreed.verb].nameless);
-    op->name_bytes = (uint32_t)snprintf(request->barrier_name, sizeof request->barrier_name,
-                                        HORON_BARRIER_NAME "%llu", (unsigned long long)number);
+    op->name_bytes =
+        (uint32_t)snprintf(request->barrier_name, sizeof request->barrier_name, "%s%llu",
+                           horon_verb_of(&op->agreed)->unnamed, (unsigned long long)number);
+    assert(op->name_bytes < sizeof request->barrier_name);
     op->name = request->barrier_name;
     op->name_hash = horon_name_hash(op->name, op->name_bytes);
+}
+
+void horon_request_hold_barrier(struct horon_request *request)
+{
+    assert(!request->name && !request->in_order);
+    snprintf(request->barrier_name, sizeof request->barrier_name, "%s(not numbered yet)",
+             horon_verb_of(&request->op.agreed)->unnamed);
+    request->op.name = request->barrier_name;
 }
 
 static horon_status_t make_rows(struct horon_request *request)

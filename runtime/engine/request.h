@@ -23,9 +23,6 @@
 #define HORON_REQUEST_STATE_MASK 3u
 #define HORON_REQUEST_WAITED 4u /* somebody sleeps on the word */
 
-/** Barriers without a name go by this and their count; no user's name may begin so. */
-#define HORON_BARRIER_NAME "horon.barrier."
-
 /** What a post in the mailbox asks for. */
 enum horon_post_kind { HORON_POST_START, HORON_POST_CANCEL, HORON_POST_DROP };
 
@@ -97,7 +94,7 @@ struct horon_request {
     struct horon_post cancel, drop;
     struct horon_work work; /* of this one alone */
     struct horon_request *self;
-    char barrier_name[sizeof HORON_BARRIER_NAME + 20]; /* made for one without a name */
+    char barrier_name[HORON_VERB_UNNAMED_BYTES_MAX]; /* made for one without a name */
 };
 
 /**
@@ -120,6 +117,8 @@ void horon_request_describe(const struct horon_request *request, char *text, siz
 
 /** Gives a barrier without a name its number, and a name made of that. */
 void horon_request_set_barrier(struct horon_request *request, uint64_t number);
+/** Likewise a name for texts, until it gets a number. */
+void horon_request_hold_barrier(struct horon_request *request);
 
 /** horon_operation.output for a request: finds memory, keeps the rows. */
 void *horon_request_take_output(void *request, const uint64_t *rows, uint64_t total);

@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -31,7 +32,10 @@ static void test_verbs_rows_are_not_at_odds_with_themselves(void **state)
         assert_int_equal(moves, row->writes != HORON_RANKS_NONE);
         assert_true(moves || row->agrees == 0); /* of nothing there is nothing to agree on */
         assert_true(moves || !row->fusable);
-        assert_true(!row->nameless || !moves); /* its count says nothing of what it moves */
+        assert_true(!row->unnamed || !moves); /* its count says nothing of what it moves */
+        if (row->unnamed)
+            assert_true(strlen(row->unnamed) + strlen("18446744073709551615") <
+                        HORON_VERB_UNNAMED_BYTES_MAX);
         assert_int_equal(horon_verb_reduces(row), row->joined == HORON_JOINED_NEUTRAL);
         assert_int_equal(horon_verb_rows_differ(row), row->ahead != HORON_AHEAD_NOTHING);
         assert_int_equal(horon_verb_rows_differ(row), row->joined == HORON_JOINED_NO_ROWS);

@@ -19,7 +19,8 @@ def verbs():
 
 
 def named_in(text):
-    return [verb for verb in verbs() if re.search(rf"\bHORON_{verb}\b", text)]
+    """Also where the verb begins a longer name: that is a constant of one verb."""
+    return [verb for verb in verbs() if re.search(rf"\bHORON_{verb}(?![A-Z])", text)]
 
 
 def test_verbs_are_named_in_their_rows_and_files_only():
@@ -31,7 +32,7 @@ def test_verbs_are_named_in_their_rows_and_files_only():
         problems += [
             f"{name} names HORON_{verb}: ask its row in collectives/verbs.h"
             for verb in named_in(tree.text(name))
-            if name.stem != verb.lower() or name.parent.name != "collectives"
+            if name.stem.split("_")[0] != verb.lower() or name.parent.name != "collectives"
         ]
     tree.assert_none(problems, "files name a verb")
 
@@ -42,8 +43,8 @@ def test_verbs_have_a_row_each():
 
 
 def test_verbs_are_found_where_they_are_named():
-    found = named_in("if (verb == HORON_BARRIER) return HORON_ALLREDUCES;")
-    assert found == ["BARRIER"], found
+    found = named_in("if (verb == HORON_BARRIER) return HORON_ALLREDUCES; HORON_BROADCAST_NAME")
+    assert found == ["BROADCAST", "BARRIER"], found
 
 
 if __name__ == "__main__":
