@@ -2,6 +2,7 @@
 /* Channels of all usable backends, and which of them is at work. */
 #include "backend/route.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 
 /* What the words about usable backends show instead of an operation's check. */
@@ -36,7 +37,7 @@ static bool is_usable_here(const struct horon_route *route, const struct horon_b
                            char *why, size_t why_bytes)
 {
     if (!(backend->caps & HORON_BACKEND_ANY_THREAD)) {
-        snprintf(why, why_bytes, "it wants one thread, and here whoever waits drives");
+        snprintf(why, why_bytes, "it wants one thread, and each thread that waits drives it");
         return false;
     }
     if ((backend->caps & HORON_BACKEND_ONE_LAUNCH_ORDER) && !route->options.tickets) {
@@ -70,7 +71,6 @@ static horon_status_t make_channel(struct horon_route *route, size_t index,
 static void set_simple(struct horon_route *route)
 {
     route->agreed = true;
-    route->agreeing = false;
     route->simple = true;
     for (size_t i = 0; i < route->terms.count; i++)
         if (route->terms.usable >> i & 1 &&
@@ -149,7 +149,6 @@ static horon_status_t begin_to_agree(struct horon_route *route, struct horon_err
     for (size_t i = 0; i < route->terms.count; i++)
         route->words.words[i] = !(route->terms.usable >> i & 1);
     horon_words_begin(&route->words, HORON_BACKENDS_MAX, CHECK_OF_BACKENDS);
-    route->agreeing = true;
     return HORON_OK;
 }
 
@@ -158,7 +157,7 @@ HORON_SELDOM static horon_status_t agree(struct horon_route *route, bool *moved_
                                          struct horon_error *error)
 {
     horon_status_t status = HORON_OK;
-    if (!route->agreeing)
+    if (!route->words.flying)
         status = begin_to_agree(route, error);
     if (status == HORON_OK)
         status = horon_words_advance(&route->words, moved_out, error);
@@ -200,8 +199,6 @@ HORON_SELDOM static void choose(struct horon_route *route, const struct horon_si
     route->choice = horon_backend_choose(&route->terms, agreed);
     route->chosen = route->choice.backend < 0 ? NULL : route->channels[route->choice.backend];
     memcpy(route->chosen_for, &agreed->verb, sizeof route->chosen_for);
-    route->plain = route->chosen && !route->choice.composed &&
-                   !(route->chosen->backend->caps & HORON_BACKEND_ONE_LAUNCH_ORDER);
     route->has_chosen = true;
     tell_passed_over(route, agreed);
 }
@@ -277,17 +274,15 @@ horon_status_t horon_route_prepare(struct horon_route *route, const struct horon
 /* ---- operations ------------------------------------------------------------------------------ */
 
 /* Told by the next advance(). */
-static void refuse(struct horon_route *route, horon_status_t status, const char *why)
+__attribute__((format(printf, 3, 4))) static void refuse(struct horon_route *route,
+                                                         horon_status_t status, const char *format,
+                                                         ...)
 {
+    va_list arguments;
+    va_start(arguments, format);
     route->refused = status;
-    snprintf(route->why, sizeof route->why, "%s", why);
-}
-
-static void refuse_unknown(struct horon_route *route, const struct horon_operation *op)
-{
-    route->refused = HORON_ERR_UNSUPPORTED;
-    snprintf(route->why, sizeof route->why, "no backend carries %s of %s",
-             horon_verb_of(&op->agreed)->name, horon_dtype_name((horon_dtype_t)op->agreed.dtype));
+    vsnprintf(route->why, sizeof route->why, format, arguments);
+    va_end(arguments);
 }
 
 /* All of the operation is launched: it is the turn of the next ticket. */
@@ -354,7 +349,8 @@ void horon_route_begin(struct horon_route *route, const struct horon_operation *
     route->launched++;
     route->current = channel;
     if (!channel) {
-        refuse_unknown(route, op);
+        refuse(route, HORON_ERR_UNSUPPORTED, "no backend carries %s of %s",
+               horon_verb_of(&op->agreed)->name, horon_dtype_name((horon_dtype_t)op->agreed.dtype));
         return;
     }
     if (route->choice.composed) {
@@ -410,7 +406,8 @@ void horon_route_abort(struct horon_route *route)
     if (route->options.tickets)
         horon_ticket_use(route->options.tickets, &route->ticket);
     route->launched = 0;
-    route->composing = false;
+    route->composing = route->gathers_rows = false;
+    route->refused = HORON_OK;
 }
 
 bool horon_route_waits_for(struct horon_route *route, int rank)

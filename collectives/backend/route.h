@@ -46,7 +46,6 @@ struct horon_route {
     struct horon_host *host;
     struct horon_backend_channel *channels[HORON_BACKENDS_MAX];
     bool agreed; /* on what is usable: terms.usable is all ranks', and the channels are made */
-    bool agreeing;
     bool simple; /* no operation needs anything before it is begun */
     enum horon_route_step step;
     struct horon_words words; /* on the channel that all ranks can use */
@@ -58,7 +57,6 @@ struct horon_route {
     struct horon_backend_channel *chosen; /* by it; NULL: none carries that */
     uint8_t chosen_for[4]; /* verb, dtype, reduction and memory: all that counts for it */
     bool has_chosen;
-    bool plain; /* what was chosen takes the operation as it is, at any time */
     struct horon_composed composed;
     bool composing;                  /* `composed` is in flight, and nothing else */
     bool gathers_rows;               /* of what is composed */
