@@ -16,7 +16,7 @@
  * least for private buffers. On one host horon_allreduce_woven (woven.c) does it. With several the
  * reduced slice first travels among its carriers, in the owner's slot, between "reduces" and the
  * flag: `between_hosts`, below. The tree of additions is that of design 3.8: ranks of a host
- * pairwise in rank order, then hosts; who computes a node never changes it.
+ * pairwise in rank order, then hosts; it does not depend on the rank that computes a node.
  */
 #include "allreduce_state.h"
 #include "exec/exchange.h"

@@ -8,7 +8,7 @@
 
 #include "link/mux.h"
 
-/** Who takes part, as tables; owner: the caller; must outlive the channel. */
+/** The ranks that take part, as tables; owner: the caller; must outlive the channel. */
 struct horon_team {
     int rank, size;
     int host_count, host;            /* hosts, and the one of this rank */

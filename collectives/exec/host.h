@@ -114,7 +114,7 @@ struct horon_host {
     int local_rank;
     bool crowded; /* more ranks than cores here; all ranks of the host must say the same */
     struct horon_rank_line *lines; /* of all processes of the job here */
-    const int *process_of;  /* [local_size] whose line is whose; NULL: one by one, of the job */
+    const int *process_of;  /* [local_size] the line of each member; NULL: one by one, of the job */
     uint8_t *segment;       /* of the team */
     uint8_t *const *arenas; /* [local_size] memory of the channels, one piece a member */
     void (*doorbell)(void *arg, int process); /* rings another process, or this one */

@@ -50,7 +50,7 @@ struct horon_netrun {
     void *memory; /* one allocation for the arrays of both slots, kept between runs */
 };
 
-/* ---- one transfer, by whomever ---- */
+/* ---- one transfer, of a run or of a verb ---- */
 
 /** @param mux NULL: there is no connection (any more). @return as horon_mux_post_send() |
  * ERR_PEER_LOST */

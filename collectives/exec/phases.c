@@ -6,8 +6,8 @@
  * operation than its own has found a rank that broke the promise of equal sequences, and names
  * both.
  *
- * Whom an operation waits for is looked at only when somebody asks, for a warning or a time limit:
- * it costs the hot path nothing.
+ * The ranks that an operation waits for are looked up only for a warning or a time limit: it costs
+ * the hot path nothing.
  */
 #include "exec/phases.h"
 

@@ -7,7 +7,7 @@
  * kernel probes a connection that is idle (keepalive), and tcp_check() ends one whose data its
  * peer's kernel does not acknowledge. TCP_USER_TIMEOUT would do the second, but also ends the
  * connection of a process that is only stopped: its kernel answers, but has no room for more.
- * Connecting, accepting and proving who is there happen before, elsewhere.
+ * Connecting, accepting and proving which rank is there happen before, elsewhere.
  */
 #include "link/link.h"
 
