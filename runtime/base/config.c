@@ -9,6 +9,7 @@
 
 #include "nearest.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -19,6 +20,7 @@
 
 extern char **environ;
 
+#define ROWS (sizeof rows / sizeof rows[0])
 #define AT(field) offsetof(struct horon_config, field)
 #define KIB ((int64_t)1 << 10)
 #define MIB ((int64_t)1 << 20)
@@ -203,13 +205,13 @@ static const struct horon_config_row rows[] = {
 
 const struct horon_config_row *horon_config_rows(size_t *count_out)
 {
-    *count_out = sizeof rows / sizeof rows[0];
+    *count_out = ROWS;
     return rows;
 }
 
 const struct horon_config_row *horon_config_find(const char *name, size_t name_bytes)
 {
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+    for (size_t i = 0; i < ROWS; i++)
         if (strlen(rows[i].name) == name_bytes && strncmp(rows[i].name, name, name_bytes) == 0)
             return &rows[i];
     return NULL;
@@ -219,7 +221,7 @@ const struct horon_config_row *horon_config_find(const char *name, size_t name_b
 static struct horon_nearest nearest_row(const char *name, size_t name_bytes)
 {
     struct horon_nearest nearest = horon_nearest_to(name, name_bytes);
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+    for (size_t i = 0; i < ROWS; i++)
         horon_nearest_consider(&nearest, rows[i].name, strlen(rows[i].name));
     return nearest;
 }
@@ -303,6 +305,7 @@ static void write_number(enum horon_config_type type, int64_t value, char *text,
 void horon_config_bounds(const struct horon_config_row *row, char *text, size_t text_bytes)
 {
     char min[32], max[32];
+    assert(row->min <= row->max);
     write_number(row->type, row->min, min, sizeof min);
     write_number(row->type, row->max, max, sizeof max);
     snprintf(text, text_bytes, "%s..%s", min, max);
@@ -329,6 +332,7 @@ horon_status_t horon_config_parse(struct horon_config *config, const struct horo
                                   const char *variable, const char *text, struct horon_error *error)
 {
     void *field = (char *)config + row->offset;
+    assert(row >= rows && row < rows + ROWS);
     switch (row->type) {
     case HORON_CONFIG_INT:
     case HORON_CONFIG_BYTES:
@@ -437,7 +441,7 @@ horon_status_t horon_config_load(struct horon_config *config, const char *const 
                                  enum horon_config_origin *origins, struct horon_error *error)
 {
     memset(config, 0, sizeof *config);
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    for (size_t i = 0; i < ROWS; i++) {
         enum horon_config_origin origin;
         horon_status_t status = horon_config_load_row(config, &rows[i], &origin, error);
         if (status != HORON_OK)
@@ -457,6 +461,7 @@ void horon_config_format(const struct horon_config *config, const struct horon_c
                          char *text, size_t text_bytes)
 {
     const void *field = (const char *)config + row->offset;
+    assert(row >= rows && row < rows + ROWS);
     if (row->type == HORON_CONFIG_TEXT) {
         const char *value = field;
         snprintf(text, text_bytes, "%s", row->secret && value[0] ? "(set)" : value);
@@ -465,6 +470,7 @@ void horon_config_format(const struct horon_config *config, const struct horon_c
     long long value = (long long)*(const int64_t *)field;
     if (row->type == HORON_CONFIG_WORD) {
         const char *word = row->choices;
+        assert(value >= 0); /* the index of a choice */
         for (long long i = 0; i < value; i++)
             word += strcspn(word, " ") + 1;
         snprintf(text, text_bytes, "%.*s", (int)strcspn(word, " "), word);
@@ -478,7 +484,7 @@ void horon_config_format(const struct horon_config *config, const struct horon_c
 uint64_t horon_config_agreed_hash(const struct horon_config *config)
 {
     uint64_t hash = 0;
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    for (size_t i = 0; i < ROWS; i++) {
         if (!rows[i].agreed)
             continue;
         char text[HORON_CONFIG_TEXT_BYTES + 64];

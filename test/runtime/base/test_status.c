@@ -13,15 +13,17 @@
 
 #include <cmocka.h>
 
-static const struct {
+struct row {
     const char *name, *text;
     int value;
-} map[] = {
-#define ROW(name, value, text) {#name, text, value},
-    HORON_STATUS_MAP(ROW)
-#undef ROW
 };
+
+#define ROW(name, value, text) {#name, text, value},
+static const struct row map[] = {HORON_STATUS_MAP(ROW)};
+static const struct row causes[] = {HORON_CAUSE_MAP(ROW)};
+#undef ROW
 #define MAP_ROWS (sizeof map / sizeof map[0])
+#define CAUSE_ROWS (sizeof causes / sizeof causes[0])
 
 static void test_status_every_one_has_a_text_of_its_own(void **state)
 {
@@ -57,16 +59,6 @@ static void test_status_of_a_peer_is_a_failure(void **state)
     for (size_t i = 0; i < sizeof none / sizeof none[0]; i++)
         assert_int_equal(horon_status_from_peer((uint32_t)none[i]), HORON_ERR_PROTO);
 }
-
-static const struct {
-    const char *name, *text;
-    int value;
-} causes[] = {
-#define ROW(name, value, text) {#name, text, value},
-    HORON_CAUSE_MAP(ROW)
-#undef ROW
-};
-#define CAUSE_ROWS (sizeof causes / sizeof causes[0])
 
 static void test_cause_every_one_has_a_text_of_its_own(void **state)
 {
