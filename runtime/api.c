@@ -344,7 +344,7 @@ static horon_status_t take_result(struct horon_request *request, struct horon_er
 #define EXPLAIN_MS 50
 
 /* The other ranks run the operation, and this one must return its buffers: without it the sequence
- * is broken for all, so all are told who gave up and what it waited for. */
+ * is broken for all, so every rank is told which one gave up, and what it waited for. */
 static horon_status_t give_up(struct horon_context *ctx, struct horon_request *request,
                               int64_t timeout_ms, struct horon_error *error)
 {

@@ -109,7 +109,7 @@ typedef enum horon_status {
     X(DESCRIPTION, 5, "ranks describe an operation differently")                                   \
     X(GROUP, 6, "ranks put an operation into different groups")                                    \
     X(ORDER, 7, "ranks began different sequences of in-order operations")                          \
-    /* of a rank: whoever can start the job again without it, or later, does */                    \
+    /* of a rank: start the job again, without that rank or when it can be reached */              \
     X(ABSENT, 8, "a rank did not come, or could not join")                                         \
     X(DIED, 9, "the process of a rank ended without leaving the job")                              \
     X(SILENT, 10, "a rank does not answer: its process, its host or the network")                  \
