@@ -398,6 +398,12 @@ horon_status_t horon_route_advance(struct horon_route *route, bool *moved_out,
     return status;
 }
 
+void horon_route_forgo_ticket(struct horon_route *route)
+{
+    if (route->step == HORON_ROUTE_DRAWS)
+        horon_ticket_use(route->options.tickets, &route->ticket);
+}
+
 void horon_route_abort(struct horon_route *route)
 {
     if (route->launched && route->current)

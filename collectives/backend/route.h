@@ -96,6 +96,9 @@ void horon_route_begin(struct horon_route *route, const struct horon_operation *
  * it. */
 horon_status_t horon_route_advance(struct horon_route *route, bool *moved_out,
                                    struct horon_error *error);
+/** A rank has left that has not carried out the next operation: its ticket is never drawn, if it is
+ * not yet, and others need not wait for it. */
+void horon_route_forgo_ticket(struct horon_route *route);
 /** Gives up what is launched: nobody touches the operations' memory any more. */
 void horon_route_abort(struct horon_route *route);
 

@@ -349,6 +349,16 @@ static void see_local_departures(struct horon_engine_team *team)
             return;
 }
 
+/* Else what the other lane still gets done could wait for a number that is never drawn. */
+static void forgo_tickets(struct horon_engine_team *team)
+{
+    for (int i = 0; i < HORON_LANE_COUNT; i++) {
+        struct horon_lane *lane = &team->lanes[i];
+        if (lane->head && horon_route_ended(&lane->route) >= team->departures.sequence[i])
+            horon_route_forgo_ticket(&lane->route);
+    }
+}
+
 /* Does something here wait for what a rank that left never did, and nothing any more for what it
  * did? To say so fails everything, so what can still end goes first.
  * @return the rank to blame, or -1: go on */
@@ -372,7 +382,8 @@ static int waits_for_left(const struct horon_engine_team *team)
 
 HORON_SELDOM static void fail_if_waiting(struct horon_engine_team *team)
 {
-    int culprit = waits_for_left(team);
+    const int culprit = waits_for_left(team);
+    forgo_tickets(team);
     if (culprit < 0)
         return;
     struct horon_error why;

@@ -56,18 +56,23 @@ static int end(void **state)
     return 0;
 }
 
-static void start(struct bed *bed, const char *setting)
+static void start_on(struct bed *bed, const int *hosts, int host_count, const char *setting)
 {
     const char *settings[] = {"FUSION_BYTES=0", setting,
                               NULL}; /* so that operations can be counted */
     struct horon_error error = {0};
-    bed->world = world_create_bare((int[]){2, 1}, 2, settings, 1);
+    bed->world = world_create_bare(hosts, host_count, settings, 1);
     bed->world->log =
         (struct horon_log){.level = HORON_LOG_INFO, .fn = keep_line, .arg = bed, .rank = -1};
     bed->world->backends = bed->backends;
     bed->world->backend_count = 2;
     for (int rank = 0; rank < RANKS; rank++)
         assert_int_equal(world_make_engine(bed->world, rank, &error), HORON_OK);
+}
+
+static void start(struct bed *bed, const char *setting)
+{
+    start_on(bed, (int[]){2, 1}, 2, setting);
 }
 
 /* A mixture of verbs; every third is in order. Each rank submits the named ones in its own order.
@@ -294,6 +299,63 @@ static void test_world_backends_that_wake_nobody_are_looked_at(void **state)
         world_release(requests[i]);
 }
 
+static void turn(struct bed *bed, int first, int last)
+{
+    for (int i = 0; i < 100; i++)
+        for (int rank = first; rank <= last; rank++)
+            horon_engine_progress(bed->world->ranks[rank].engine);
+}
+
+/* Rank 2 has decided about a sum, but never tells its number for it; it leaves when it is done with
+ * its own broadcast, whose number is higher on the other ranks. */
+static void test_world_backends_go_on_without_the_ticket_of_a_rank_that_left(void **state)
+{
+    struct bed *bed = *state;
+    struct horon_request *sums[RANKS], *broadcasts[RANKS];
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    bed->fake.base.caps |= HORON_BACKEND_ONE_LAUNCH_ORDER;
+    bed->fake.roots_end_first = true;
+    start_on(bed, (int[]){RANKS}, 1, "DETERMINISTIC=0");
+    for (int number = 0; number < 2; number++) { /* after these all have agreed on backends */
+        struct horon_request *requests[RANKS];
+        for (int rank = 0; rank < RANKS; rank++)
+            requests[rank] = submit_sum(bed, NULL, rank, number);
+        assert_true(world_turn_until(bed->world, requests, RANKS));
+        for (int rank = 0; rank < RANKS; rank++)
+            world_release(requests[rank]);
+    }
+    for (int rank = RANKS - 1; rank >= 0; rank--)
+        sums[rank] = submit_sum(bed, NULL, rank, 3);
+    turn(bed, 2, 2); /* it tells that it has the sum, and hears no more */
+    turn(bed, 0, 1);
+    desc.verb = HORON_BROADCAST;
+    desc.flags = HORON_IN_ORDER;
+    desc.dtype = HORON_FLOAT32;
+    desc.root = 2;
+    desc.count = COUNT;
+    for (int rank = 0; rank < RANKS; rank++) {
+        desc.src = desc.dst = bed->out[rank][0];
+        broadcasts[rank] = world_submit(bed->world, rank, &desc);
+    }
+    struct horon_engine *leaver = bed->world->ranks[2].engine;
+    while (!broadcasts[2]->status && bed->fake.lanes[0].channels[2]->ended < 2) {
+        turn(bed, 0, 1);
+        horon_engine_take_posts(leaver);
+        horon_engine_advance_ordered(horon_engine_job(leaver));
+    }
+    horon_engine_leave(leaver);
+    assert_true(world_turn_until(bed->world, broadcasts, RANKS));
+    assert_true(world_turn_until(bed->world, sums, RANKS));
+    for (int rank = 0; rank < RANKS; rank++) {
+        assert_int_equal(broadcasts[rank]->status, HORON_OK);
+        assert_int_equal(sums[rank]->status, HORON_ERR_CLOSED);
+        if (rank != 2)
+            assert_non_null(strstr(sums[rank]->error_text, "rank 2 (host-0) has shut down"));
+        world_release(broadcasts[rank]);
+        world_release(sums[rank]);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make, end)
 int main(void)
 {
@@ -305,6 +367,7 @@ int main(void)
         TEST(test_world_backends_that_die_fail_the_team_by_name),
         TEST(test_world_backends_that_wake_nobody_are_looked_at),
         TEST(test_world_backends_that_want_one_order_get_it_from_overlapping_teams),
+        TEST(test_world_backends_go_on_without_the_ticket_of_a_rank_that_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -181,6 +181,14 @@ static void fake_begin(struct horon_backend_channel *base, const struct horon_op
     }
 }
 
+/* Is it the root of an operation that needs nothing more of it? */
+static bool has_given(const struct fake_channel *channel)
+{
+    const struct horon_operation *op = channel->ops[channel->ended % FAKE_LAUNCHED_MAX];
+    return channel->fake->roots_end_first && horon_verb_is_rooted(horon_verb_of(&op->agreed)) &&
+           op->agreed.root == channel->team->rank;
+}
+
 static horon_status_t fake_advance(struct horon_backend_channel *base, bool *moved_out,
                                    struct horon_error *error)
 {
@@ -192,7 +200,7 @@ static horon_status_t fake_advance(struct horon_backend_channel *base, bool *mov
         return horon_error_set(error, HORON_ERR_SYSTEM, "the device of backend %s is gone",
                                fake->base.name);
     look(fake, channel->lane);
-    if (channel->lane->done <= channel->ended)
+    if (channel->lane->done <= channel->ended && !has_given(channel))
         return HORON_IN_PROGRESS;
     *moved_out = true;
     if (channel->turns++ < fake->delay)

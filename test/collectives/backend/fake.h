@@ -48,6 +48,7 @@ struct fake {
     uint32_t lacks_memory;     /* mask of kinds */
     const char *refuses;       /* why it is not usable; NULL: it is */
     uint32_t refused;          /* mask of ranks on which; 0: all */
+    bool roots_end_first;      /* a rank is done with a broadcast of its own once it has begun it */
     int delay;                 /* turns of each rank that an operation takes */
     int dies_on;               /* rank, with the operation of this number; -1: none */
     uint64_t dies_at;
