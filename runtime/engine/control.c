@@ -175,14 +175,43 @@ static bool may_be_blamed(const struct horon_engine_team *team, const struct hor
     return true;
 }
 
-/* @p rank of the team says itself that it leaves. */
+/* Here and to the rest of the team. */
+static void tell_news(struct horon_engine_team *team, const struct horon_departures *news, int from,
+                      bool by_itself)
+{
+    if (!merge(&team->departures, news))
+        return;
+    if (!team->engine->leaving) /* which it says in its line, with all that it knew */
+        horon_host_tell_departures(team->host, &team->departures, false);
+    pass_on(team, from, by_itself);
+}
+
+void horon_team_lacks_member(struct horon_engine_team *team, int job_rank)
+{
+    const int rank = horon_team_is_bound(team) ? team->member_of[job_rank] : -1;
+    if (rank < 0 || team->heard[rank])
+        return;
+    const bool here = team->topology.host_of[rank] == team->who.host;
+    if (here && horon_host_has_news(team->host, team->topology.local_rank_of[rank], 0))
+        return; /* it says itself how far it got */
+    struct horon_departures nothing = {.any = true};
+    for (int i = 0; i < HORON_LEFT_COUNT; i++)
+        nothing.culprit[i] = (uint32_t)rank;
+    tell_news(team, &nothing, rank, false);
+}
+
+/* @p rank of the team says itself that it leaves. Of the job it says so last. */
 static void note_left(struct horon_engine_team *team, int rank)
 {
+    struct horon_engine *engine = team->engine;
     const int job_rank = team->ranks[rank];
-    bool *left = &team->engine->membership->left[job_rank];
+    bool *left = &engine->membership->left[job_rank];
     if (!*left)
-        horon_events_tell(team->engine->events, HORON_EVENT_DEPARTED, 0, 0, 0, 0, job_rank);
+        horon_events_tell(engine->events, HORON_EVENT_DEPARTED, 0, 0, 0, 0, job_rank);
     *left = true;
+    for (struct horon_engine_team *other = engine->job->next; team->id == 0 && other;
+         other = other->next)
+        horon_team_lacks_member(other, job_rank);
 }
 
 static horon_status_t on_departures(struct horon_engine_team *team, int peer, bool by_itself,
@@ -195,13 +224,10 @@ static horon_status_t on_departures(struct horon_engine_team *team, int peer, bo
     }
     if (!horon_reader_finished(in) || !may_be_blamed(team, &news))
         return HORON_ERR_PROTO;
+    team->heard[peer] = true;
     if (by_itself)
         note_left(team, peer);
-    if (!merge(&team->departures, &news))
-        return HORON_OK;
-    if (!team->engine->leaving) /* which it says in its line, with all that it knew */
-        horon_host_tell_departures(team->host, &team->departures, false);
-    pass_on(team, peer, by_itself);
+    tell_news(team, &news, peer, by_itself);
     return HORON_OK;
 }
 

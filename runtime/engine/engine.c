@@ -174,6 +174,9 @@ horon_status_t horon_engine_add_team(struct horon_engine *engine,
     struct horon_error why = {0};
     if (horon_engine_take_early(engine, team, &why) != HORON_OK)
         horon_team_fail_here(team, &why);
+    for (int i = 0; i < options->size; i++)
+        if (engine->membership->left[options->ranks[i]])
+            horon_team_lacks_member(team, options->ranks[i]);
     return HORON_OK;
 }
 

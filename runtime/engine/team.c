@@ -47,8 +47,9 @@ static bool allocate(struct horon_engine_team *team, size_t size, size_t job_siz
     team->ring_of = horon_zalloc(size, sizeof *team->ring_of);
     team->tree = horon_zalloc(size, sizeof *team->tree);
     team->seen = horon_zalloc(size, sizeof *team->seen);
+    team->heard = horon_zalloc(size, sizeof *team->heard);
     return team->ranks && team->member_of && team->rank_names && team->data_of && team->ring_of &&
-           team->tree && team->seen;
+           team->tree && team->seen && team->heard;
 }
 
 /* @return this rank's place in the team */
@@ -248,10 +249,12 @@ void horon_team_unbind(struct horon_engine_team *team)
     horon_free(team->ring_of);
     horon_free(team->tree);
     horon_free(team->seen);
+    horon_free(team->heard);
     team->ranks = team->member_of = team->tree = NULL;
     team->rank_names = NULL;
     team->data_of = team->ring_of = NULL;
     team->seen = NULL;
+    team->heard = NULL;
     team->tree_count = 0;
 }
 

@@ -56,6 +56,7 @@ struct horon_engine_team {
     int *tree; /* [tree_count] neighbours in the control tree: parent, if any, and children */
     int tree_count;
     uint32_t *seen; /* [local size] version of each line's departures that was read last */
+    bool *heard;    /* [size] members that have said something of departures by a link */
     struct horon_coordinator *coordinator;
     struct horon_lane lanes[HORON_LANE_COUNT];
 
@@ -171,6 +172,8 @@ void horon_team_lacks_memory(struct horon_engine_team *team, const char *text);
 /** A member is gone, or its link. Nothing happens if it has left, or is no member. */
 void horon_team_lose_rank(struct horon_engine_team *team, int job_rank,
                           const struct horon_error *why);
+/** A member has left the job: if it never had this team, nothing of it can ever be. */
+void horon_team_lacks_member(struct horon_engine_team *team, int job_rank);
 void horon_team_end_requests(struct horon_engine_team *team);
 /** Says to all members that this rank leaves, whose requests have ended. */
 void horon_team_leave(struct horon_engine_team *team);

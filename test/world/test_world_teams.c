@@ -294,6 +294,42 @@ static void test_teams_made_with_a_lost_rank_fail(void **state)
         }
 }
 
+/* It leaves before the others make the team, or when they have and it has not. */
+static void test_teams_that_a_rank_never_made_fail(void **state)
+{
+    (void)state;
+    for (size_t layout = 0; layout < LAYOUTS; layout++)
+        for (int left = 0; left < layouts[layout].size; left++)
+            for (int way = 0; way < 4; way++) {
+                struct world *world = world_create(layouts[layout].hosts, layouts[layout].count,
+                                                   settings, (uint64_t)left + 1);
+                struct world_team *team = draw_team(world, 1, 2 + left % (world->size - 1), left);
+                struct run run = {.team = team, .count = 3};
+                char text[64];
+                snprintf(text, sizeof text, "rank %d (host-", left);
+                for (int late = 0; late < 2; late++) {
+                    for (int member = 0; member < team->size; member++)
+                        if (late == (way & 1) && team->ranks[member] != left) {
+                            world_team_add(team, member);
+                            submit_as(&run, member, way & 2 ? "x" : NULL);
+                        }
+                    if (!late)
+                        horon_engine_leave(world->ranks[left].engine);
+                    for (int i = 0; i < 3 * world->size; i++)
+                        horon_engine_progress(world->ranks[i % world->size].engine);
+                }
+                assert_true(world_turn_until(world, run.requests, (size_t)team->size));
+                for (int member = 0; member < team->size; member++)
+                    if (team->ranks[member] != left) {
+                        assert_int_equal(run.requests[member]->status, HORON_ERR_CLOSED);
+                        assert_non_null(strstr(run.requests[member]->error_text, text));
+                    }
+                run_free(&run);
+                world_team_destroy(team);
+                world_destroy(world);
+            }
+}
+
 static void test_teams_keep_a_mistake_to_themselves(void **state)
 {
     (void)state;
@@ -441,6 +477,7 @@ int main(void)
         cmocka_unit_test(test_teams_that_overlap_end_in_any_order),
         cmocka_unit_test(test_teams_without_a_lost_rank_go_on),
         cmocka_unit_test(test_teams_made_with_a_lost_rank_fail),
+        cmocka_unit_test(test_teams_that_a_rank_never_made_fail),
         cmocka_unit_test(test_teams_keep_a_mistake_to_themselves),
         cmocka_unit_test(test_teams_hear_what_was_said_before_they_were_made),
         cmocka_unit_test(test_teams_get_arenas_at_their_first_use),
