@@ -8,9 +8,6 @@
 
 #include "alloc.h"
 
-#include <stdio.h>
-#include <string.h>
-
 /* While this many batches are queued the root holds back, so that the next one can grow. */
 #define BATCHES_AHEAD 2
 
@@ -68,34 +65,6 @@ static int list_members(struct horon_engine_team *team, const int *ranks, int si
         team->rank_names[i] = membership->rank_names[rank];
     }
     return team->member_of[job->rank];
-}
-
-/* Hosts of the members, numbered by their first one. */
-static horon_status_t find_places(struct horon_engine_team *team, int self, int size,
-                                  struct horon_error *error)
-{
-    const struct horon_topology *job = team->engine->membership->topology;
-    if (team->id == 0) {
-        team->topology = *job;
-        return HORON_OK;
-    }
-    int *leader_of = horon_zalloc((size_t)size, sizeof *leader_of);
-    char(*names)[64] = horon_zalloc((size_t)size, sizeof *names);
-    horon_status_t status = HORON_ERR_MEMORY;
-    for (int i = 0; leader_of && names && i < size; i++) {
-        const int host = job->host_of[team->ranks[i]];
-        int leader = 0;
-        while (job->host_of[team->ranks[leader]] != host)
-            leader++;
-        leader_of[i] = leader;
-        memcpy(names[i], job->host_name[host], sizeof names[i]);
-    }
-    if (leader_of && names)
-        status = horon_topology_init(&team->topology, self, size, leader_of,
-                                     (const char(*)[64])names, error);
-    horon_free(leader_of);
-    horon_free(names);
-    return status;
 }
 
 static void fill_who(struct horon_engine_team *team)
@@ -209,7 +178,11 @@ horon_status_t horon_team_bind(struct horon_engine_team *team, const int *ranks,
         team->host = host;
         host->generation = team->engine->membership->generation;
         team->leaves_because_of = self;
-        status = find_places(team, self, size, error);
+        if (team->id == 0)
+            team->topology = *team->engine->membership->topology;
+        status = team->id == 0 ? HORON_OK
+                               : horon_topology_of(team->engine->membership->topology, team->ranks,
+                                                   size, &team->topology, error);
     }
     if (status == HORON_OK) {
         fill_who(team);

@@ -91,6 +91,33 @@ horon_status_t horon_topology_init(struct horon_topology *topology, int rank, in
     return HORON_OK;
 }
 
+horon_status_t horon_topology_of(const struct horon_topology *job, const int *ranks, int size,
+                                 struct horon_topology *topology_out, struct horon_error *error)
+{
+    int *leader_of = horon_zalloc((size_t)size, sizeof *leader_of), self = -1;
+    char(*names)[64] = horon_zalloc((size_t)size, sizeof *names);
+    horon_status_t status = HORON_ERR_MEMORY;
+    for (int i = 0; leader_of && names && i < size; i++) {
+        assert(ranks[i] >= 0 && ranks[i] < job->size);
+        const int host = job->host_of[ranks[i]];
+        int leader = 0;
+        while (job->host_of[ranks[leader]] != host)
+            leader++;
+        leader_of[i] = leader;
+        memcpy(names[i], job->host_name[host], sizeof names[i]);
+        self = ranks[i] == job->rank ? i : self;
+    }
+    assert(!leader_of || !names || self >= 0);
+    if (leader_of && names)
+        status = horon_topology_init(topology_out, self, size, leader_of, (const char(*)[64])names,
+                                     error);
+    else
+        horon_error_set(error, status, "no memory for the tables of a team");
+    horon_free(leader_of);
+    horon_free(names);
+    return status;
+}
+
 void horon_topology_deinit(struct horon_topology *topology)
 {
     horon_free(topology->host_of);

@@ -31,6 +31,13 @@ struct horon_topology {
 horon_status_t horon_topology_init(struct horon_topology *topology, int rank, int size,
                                    const int *leader_of, const char (*names)[64],
                                    struct horon_error *error);
+/**
+ * Of some ranks of @p job, in an order of their own, by which they are numbered. Hosts count by
+ * their first one. @param ranks [size] each once, the job's own rank among them
+ * @return OK | ERR_MEMORY
+ */
+horon_status_t horon_topology_of(const struct horon_topology *job, const int *ranks, int size,
+                                 struct horon_topology *topology_out, struct horon_error *error);
 void horon_topology_deinit(struct horon_topology *topology);
 
 static inline int horon_topology_host_size(const struct horon_topology *topology, int host)

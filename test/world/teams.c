@@ -16,22 +16,6 @@ static uint8_t *map_zeros(size_t bytes)
     return memory;
 }
 
-static void find_hosts(struct world_team *team)
-{
-    const struct horon_topology *job = &team->world->ranks[0].topology;
-    int *leader_of = calloc((size_t)team->size, sizeof *leader_of);
-    char(*names)[64] = calloc((size_t)team->size, sizeof *names);
-    struct horon_error error = {0};
-    for (int i = 0; i < team->size; i++)
-        while (job->host_of[team->ranks[leader_of[i]]] != job->host_of[team->ranks[i]])
-            leader_of[i]++;
-    horon_status_t status = horon_topology_init(&team->topology, 0, team->size, leader_of,
-                                                (const char(*)[64])names, &error);
-    assert(status == HORON_OK);
-    free(leader_of);
-    free(names);
-}
-
 static struct horon_host_shape shape_of(const struct world_team *team, int host)
 {
     struct horon_host_shape shape = team->world->ranks[0].host.shape;
@@ -113,7 +97,10 @@ struct world_team *world_team_create(struct world *world, uint32_t id, const int
     world->teams = team;
     world->make_arenas = make_arenas;
     memcpy(team->ranks, ranks, n * sizeof *ranks);
-    find_hosts(team);
+    struct horon_error error = {0};
+    const horon_status_t status =
+        horon_topology_of(&world->ranks[ranks[0]].topology, ranks, size, &team->topology, &error);
+    assert(status == HORON_OK);
     make_hosts(team);
     for (int a = 0; a < size; a++)
         for (int b = 0; b < a; b++)

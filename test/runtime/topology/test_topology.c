@@ -185,6 +185,26 @@ static void test_topology_unequal_hosts_keep_tree_and_links(void **state)
     }
 }
 
+/* Ranks 4, 0, 5 and 2 of hosts {0 1 4}, {2 5} and {3}. */
+static void test_topology_of_some_ranks_follows_their_order(void **state)
+{
+    static const int leader_of[] = {0, 0, 2, 3, 0, 2}, ranks[] = {4, 0, 5, 2};
+    struct horon_topology job, some;
+    struct horon_error error = {0};
+    (void)state;
+    make(&job, 5, 6, leader_of);
+    assert_int_equal(horon_topology_of(&job, ranks, 4, &some, &error), HORON_OK);
+    assert_int_equal(some.rank, 2);
+    assert_int_equal(some.host_count, 2);
+    assert_string_equal(some.host_name[1], job.host_name[1]);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(some.host_of[i], i / 2);
+        assert_int_equal(some.local_rank_of[i], i % 2);
+    }
+    horon_topology_deinit(&some);
+    horon_topology_deinit(&job);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -194,6 +214,7 @@ int main(void)
         cmocka_unit_test(test_topology_rank_out_of_range_is_refused),
         cmocka_unit_test(test_topology_tree_of_five_hosts_is_binomial),
         cmocka_unit_test(test_topology_unequal_hosts_keep_tree_and_links),
+        cmocka_unit_test(test_topology_of_some_ranks_follows_their_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
