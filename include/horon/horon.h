@@ -315,8 +315,8 @@ typedef struct horon_failure {
     /* Where the cause lies: the rank that is gone, that lacks something, or whose time limit has
      * passed; the lower one of two that differ. -1: none, or not known */
     int32_t rank;
-    int32_t
-        other_rank;   /* the second one that differs, or the first that `rank` waited for; or -1 */
+    /* The second one that differs, or the first that `rank` waited for; or -1 */
+    int32_t other_rank;
     const char *host; /* of `rank`, or "" */
     const char *name; /* of the operation; "" if it is in order, or it is no single one */
     const char *text; /* the same for people */
