@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What carries operations out: a const table. For each lane of a team a backend that is usable
- * there makes a channel, an ordered sequence of operations among the team's ranks. Which backend
- * takes an operation is a pure function of what all ranks know (choose.c); route.c asks it, and
- * lanes call that.
+ * What carries operations out: a const table. A context opens each backend once. For each lane of
+ * a team a backend that all its ranks can use makes a channel, an ordered sequence of operations
+ * among them, as soon as it is to carry one. Which backend takes an operation is a pure function of
+ * what all ranks know (choose.c); route.c asks it, and lanes call that.
  *
  * Thread: the one that holds the progress token. Nothing here waits.
  */
@@ -20,16 +20,19 @@
 #define HORON_BACKEND_ANY_THREAD 4u        /* else only the thread that made a channel drives it */
 #define HORON_BACKEND_IN_ORDER_ONLY 8u     /* takes no negotiated batches */
 #define HORON_BACKEND_ONE_LAUNCH_ORDER 16u /* of overlapping teams: needs tickets (design 3.15) */
-#define HORON_BACKEND_EVERYWHERE 32u       /* usable on every rank of any team: nobody asks */
-
-/** How a sleeping thread learns that an operation can go on. */
-enum horon_backend_wake {
-    HORON_BACKEND_WAKE_PEERS,      /* its ranks ring, or its data comes over our links */
-    HORON_BACKEND_WAKE_DESCRIPTOR, /* a descriptor becomes readable */
-    HORON_BACKEND_WAKE_INTERVAL    /* nothing wakes it: look again after interval_ns */
-};
+/* Of the same version on every rank of any team, and needs no connecting: nobody asks. */
+#define HORON_BACKEND_EVERYWHERE 32u
 
 struct horon_backend;
+struct horon_log;
+
+/** What a backend keeps for a context: the libraries that it found, say. Its own struct begins with
+ * it. */
+struct horon_backend_context {
+    const struct horon_backend *backend;
+    /* Of what it found, 1 or more. Ranks may have found different ones: the lowest counts. */
+    uint32_t version;
+};
 
 /** What a backend makes for a lane; its own struct begins with it. */
 struct horon_backend_channel {
@@ -42,35 +45,67 @@ struct horon_backend {
     /* Operations of a channel that may be launched before the first of them has ended: they end in
      * their order, and advance() says OK once for each. 1: one at a time. */
     int launched_max;
-    enum horon_backend_wake wake;
-    uint64_t interval_ns;
+    /* Words of 8 bytes that the ranks' channels must know of each other before they can connect: an
+     * address of each, or the id of a communicator, which one rank makes up. */
+    uint32_t address_words;
+
+    /* ---- of a context ---- */
+
+    /** @param log outlives the context
+     * @return OK | ERR_MEMORY | anything else: there is none here; @p error says why */
+    horon_status_t (*open)(const struct horon_backend *backend, const struct horon_log *log,
+                           struct horon_backend_context **context_out, struct horon_error *error);
+    /** Its channels are gone. Never waits for another rank. NULL is a no-op. */
+    void (*close)(struct horon_backend_context *context);
+
+    /* ---- the choice ---- */
 
     /** Can this rank use it for this team? It is used if all ranks can: they tell each other.
      * @return false: @p why says it */
-    bool (*usable)(const struct horon_backend *backend, const struct horon_team *team, char *why,
-                   size_t why_bytes);
+    bool (*usable)(const struct horon_backend_context *context, const struct horon_team *team,
+                   char *why, size_t why_bytes);
     /** Does it carry this verb, with this reduction, on this dtype in this memory? Nothing else of
-     * the signature counts. */
-    bool (*has)(const struct horon_backend *backend, const struct horon_signature *agreed);
-    /** Where all ranks of the team can use it. @return OK | what it failed with */
-    horon_status_t (*create)(const struct horon_backend *backend,
+     * the signature counts. Thread: any. */
+    bool (*has)(const struct horon_backend *backend, uint32_t version,
+                const struct horon_signature *agreed);
+
+    /* ---- of a lane ---- */
+
+    /**
+     * Begins a channel, before the first operation that it carries, on each rank of the team.
+     * Never waits. Where any rank's fails no rank uses the backend for this lane.
+     * @param address [address_words], all 0: what this rank's has to say
+     * @return OK | what it failed with
+     */
+    horon_status_t (*create)(struct horon_backend_context *context,
                              const struct horon_channel_options *options,
                              const struct horon_team *team, struct horon_host *host,
-                             struct horon_backend_channel **channel_out);
+                             uint64_t *address, struct horon_backend_channel **channel_out);
+    /** Connects it to those of the other ranks.
+     * @param addresses [size][address_words] by rank; the same memory at each call
+     * @return OK | IN_PROGRESS: ask again | what it failed with: so does the team */
+    horon_status_t (*connect)(struct horon_backend_channel *channel, const uint64_t *addresses,
+                              bool *moved_out, struct horon_error *error);
     /** Launches an operation, which stays as it is until it ends. What fails is told by advance().
      */
     void (*begin)(struct horon_backend_channel *channel, const struct horon_operation *op);
     /** As horon_channel_advance(), of the first that has not ended. */
     horon_status_t (*advance)(struct horon_backend_channel *channel, bool *moved_out,
                               struct horon_error *error);
-    /** Gives up what is launched: when it returns nobody touches the operations' memory any more.
-     * No other call but destroy() follows. */
+    /** Gives up what is launched, or connecting: when it returns nobody touches the operations'
+     * memory any more. No other call but destroy() follows. */
     void (*abort)(struct horon_backend_channel *channel);
-    /** Does the first that has not ended wait for @p rank? As horon_channel_waits_for(). */
+    /** Does the first that has not ended, or connecting, wait for @p rank? As
+     * horon_channel_waits_for(). */
     bool (*waits_for)(struct horon_backend_channel *channel, int rank);
-    /** The descriptor, if that is how it wakes; else -1. */
+    /** Becomes readable when it can go on; -1: there is none. The same as long as it lives. */
     int (*descriptor)(const struct horon_backend_channel *channel);
-    void (*destroy)(struct horon_backend_channel *channel); /* NULL is a no-op */
+    /** Nanoseconds until it wants its next turn, while it connects or something is launched, since
+     * nothing wakes a thread that sleeps. It may grow from call to call. 0: its ranks ring, its
+     * data comes over our links, or the descriptor tells. */
+    uint64_t (*interval_ns)(const struct horon_backend_channel *channel);
+    /** Never waits for another rank. NULL is a no-op. */
+    void (*destroy)(struct horon_backend_channel *channel);
 };
 
 /** This library's own: shared memory inside a host, links between hosts. Usable everywhere. */
@@ -80,11 +115,27 @@ extern const struct horon_backend horon_backend_native;
 extern const struct horon_backend *const horon_backends[];
 extern const size_t horon_backend_count;
 
-/** Does any backend of this build carry an operation? As its `has`. */
-bool horon_backend_is_any_for(const struct horon_signature *agreed);
-
 /** More than anybody has; bits of a mask. */
 #define HORON_BACKENDS_MAX 8
+
+/** The backends of a context. */
+struct horon_backends {
+    const struct horon_backend *const *tables; /* [count] in order of preference */
+    size_t count;
+    struct horon_backend_context *contexts[HORON_BACKENDS_MAX]; /* NULL: it could not be opened */
+};
+
+/** Opens all that can be; a line is logged for each that cannot.
+ * @param tables as in struct horon_backends; they and @p log must outlive it
+ * @return OK | ERR_MEMORY | what one that is usable everywhere failed with */
+horon_status_t horon_backends_open(struct horon_backends *backends,
+                                   const struct horon_backend *const *tables, size_t count,
+                                   const struct horon_log *log, struct horon_error *error);
+/** All zero is a no-op. */
+void horon_backends_close(struct horon_backends *backends);
+/** Does any that is open carry an operation? As their `has`. Thread: any. */
+bool horon_backends_have(const struct horon_backends *backends,
+                         const struct horon_signature *agreed);
 
 struct horon_backend_choice {
     int backend;          /* number in the array; -1: none carries it */
@@ -96,7 +147,7 @@ struct horon_backend_choice {
 struct horon_backend_terms {
     const struct horon_backend *const *backends; /* [count] in order of preference */
     size_t count;
-    uint32_t usable;    /* mask; of all ranks of the team */
+    uint32_t versions[HORON_BACKENDS_MAX]; /* the lowest of all ranks; 0: not all can use it */
     bool deterministic; /* the setting: sums follow the tree, or the backend does not get them */
     bool in_order;      /* the lane is that of operations in order */
 };

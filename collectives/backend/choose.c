@@ -15,11 +15,11 @@ static bool may_take(const struct horon_backend_terms *terms, const struct horon
     return terms->in_order || !(backend->caps & HORON_BACKEND_IN_ORDER_ONLY);
 }
 
-static bool has_what_it_is_made_of(const struct horon_backend *backend,
+static bool has_what_it_is_made_of(const struct horon_backend *backend, uint32_t version,
                                    const struct horon_signature *agreed)
 {
     struct horon_signature made;
-    return horon_compose_signature(agreed, &made) && backend->has(backend, &made);
+    return horon_compose_signature(agreed, &made) && backend->has(backend, version, &made);
 }
 
 struct horon_backend_choice horon_backend_choose(const struct horon_backend_terms *terms,
@@ -29,10 +29,11 @@ struct horon_backend_choice horon_backend_choose(const struct horon_backend_term
     assert(terms->count <= HORON_BACKENDS_MAX);
     for (size_t i = 0; i < terms->count; i++) {
         const struct horon_backend *backend = terms->backends[i];
-        if (!(terms->usable >> i & 1))
+        const uint32_t version = terms->versions[i];
+        if (!version)
             continue;
-        const bool has = backend->has(backend, agreed);
-        const bool composes = !has && has_what_it_is_made_of(backend, agreed);
+        const bool has = backend->has(backend, version, agreed);
+        const bool composes = !has && has_what_it_is_made_of(backend, version, agreed);
         if ((has || composes) && may_take(terms, backend, agreed)) {
             choice.backend = (int)i;
             choice.composed = composes;

@@ -15,16 +15,35 @@ static struct horon_channel *channel_of(const struct horon_backend_channel *base
     return ((const struct native *)(const void *)base)->channel;
 }
 
-static bool native_usable(const struct horon_backend *backend, const struct horon_team *team,
-                          char *why, size_t why_bytes)
+static horon_status_t native_open(const struct horon_backend *backend, const struct horon_log *log,
+                                  struct horon_backend_context **context_out,
+                                  struct horon_error *error)
 {
-    (void)backend, (void)team, (void)why, (void)why_bytes;
+    struct horon_backend_context *context = horon_zalloc(1, sizeof *context);
+    (void)log, (void)error;
+    if (!context)
+        return HORON_ERR_MEMORY;
+    *context = (struct horon_backend_context){.backend = backend, .version = 1};
+    *context_out = context;
+    return HORON_OK;
+}
+
+static void native_close(struct horon_backend_context *context)
+{
+    horon_free(context);
+}
+
+static bool native_usable(const struct horon_backend_context *context,
+                          const struct horon_team *team, char *why, size_t why_bytes)
+{
+    (void)context, (void)team, (void)why, (void)why_bytes;
     return true;
 }
 
-static bool native_has(const struct horon_backend *backend, const struct horon_signature *agreed)
+static bool native_has(const struct horon_backend *backend, uint32_t version,
+                       const struct horon_signature *agreed)
 {
-    (void)backend;
+    (void)backend, (void)version;
     return !horon_verb_reduces(horon_verb_of(agreed)) ||
            horon_reduce_supported((horon_dtype_t)agreed->dtype, (horon_redop_t)agreed->redop);
 }
@@ -37,21 +56,29 @@ static void native_destroy(struct horon_backend_channel *base)
     horon_free(base);
 }
 
-static horon_status_t native_create(const struct horon_backend *backend,
+static horon_status_t native_create(struct horon_backend_context *context,
                                     const struct horon_channel_options *options,
                                     const struct horon_team *team, struct horon_host *host,
-                                    struct horon_backend_channel **channel_out)
+                                    uint64_t *address, struct horon_backend_channel **channel_out)
 {
     struct native *native = horon_zalloc(1, sizeof *native);
+    (void)address;
     if (!native)
         return HORON_ERR_MEMORY;
-    native->base.backend = backend;
+    native->base.backend = context->backend;
     horon_status_t status = horon_channel_create(options, team, host, &native->channel);
     if (status == HORON_OK)
         *channel_out = &native->base;
     else
         native_destroy(&native->base);
     return status;
+}
+
+static horon_status_t native_connect(struct horon_backend_channel *base, const uint64_t *addresses,
+                                     bool *moved_out, struct horon_error *error)
+{
+    (void)base, (void)addresses, (void)moved_out, (void)error;
+    return HORON_OK;
 }
 
 static void native_begin(struct horon_backend_channel *base, const struct horon_operation *op)
@@ -82,30 +109,31 @@ static int native_descriptor(const struct horon_backend_channel *base)
     return -1;
 }
 
+static uint64_t native_interval_ns(const struct horon_backend_channel *base)
+{
+    (void)base;
+    return 0;
+}
+
 const struct horon_backend horon_backend_native = {
     .name = "native",
     .caps = HORON_BACKEND_KEEPS_TREE | HORON_BACKEND_KEEPS_INPUTS | HORON_BACKEND_ANY_THREAD |
             HORON_BACKEND_EVERYWHERE,
     .launched_max = 1,
-    .wake = HORON_BACKEND_WAKE_PEERS,
+    .open = native_open,
+    .close = native_close,
     .usable = native_usable,
     .has = native_has,
     .create = native_create,
+    .connect = native_connect,
     .begin = native_begin,
     .advance = native_advance,
     .abort = native_abort,
     .waits_for = native_waits_for,
     .descriptor = native_descriptor,
+    .interval_ns = native_interval_ns,
     .destroy = native_destroy,
 };
 
 const struct horon_backend *const horon_backends[] = {&horon_backend_native};
 const size_t horon_backend_count = sizeof horon_backends / sizeof horon_backends[0];
-
-bool horon_backend_is_any_for(const struct horon_signature *agreed)
-{
-    for (size_t i = 0; i < horon_backend_count; i++)
-        if (horon_backends[i]->has(horon_backends[i], agreed))
-            return true;
-    return false;
-}

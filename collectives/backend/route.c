@@ -10,7 +10,10 @@
 
 #define BIT(step) (1u << HORON_ROUTE_##step)
 static const uint8_t steps_after[] = {
-    [HORON_ROUTE_READY] = BIT(MEETS) | BIT(DRAWS),
+    [HORON_ROUTE_AGREES] = BIT(READY),
+    [HORON_ROUTE_READY] = BIT(OPENS) | BIT(MEETS) | BIT(DRAWS),
+    [HORON_ROUTE_OPENS] = BIT(CONNECTS) | BIT(READY),
+    [HORON_ROUTE_CONNECTS] = BIT(READY),
     [HORON_ROUTE_MEETS] = BIT(DRAWS),
     [HORON_ROUTE_DRAWS] = BIT(HAS_DRAWN),
     [HORON_ROUTE_HAS_DRAWN] = BIT(READY),
@@ -33,106 +36,123 @@ static bool is_everywhere(const struct horon_backend *backend)
     return backend->caps & HORON_BACKEND_EVERYWHERE;
 }
 
-static bool is_usable_here(const struct horon_route *route, const struct horon_backend *backend,
-                           char *why, size_t why_bytes)
+static bool is_usable_here(const struct horon_route *route,
+                           const struct horon_backend_context *context, char *why, size_t why_bytes)
 {
-    if (!(backend->caps & HORON_BACKEND_ANY_THREAD)) {
+    const uint32_t caps = context->backend->caps;
+    if (!(caps & HORON_BACKEND_ANY_THREAD)) {
         snprintf(why, why_bytes, "it wants one thread, and each thread that waits drives it");
         return false;
     }
-    if ((backend->caps & HORON_BACKEND_ONE_LAUNCH_ORDER) && !route->options.tickets) {
+    if ((caps & HORON_BACKEND_ONE_LAUNCH_ORDER) && !route->options.tickets) {
         snprintf(why, why_bytes, "it wants one order of launches, and there are no tickets");
         return false;
     }
-    return backend->usable(backend, route->team, why, why_bytes);
+    return context->backend->usable(context, route->team, why, why_bytes);
 }
 
-static horon_status_t make_channel(struct horon_route *route, size_t index,
-                                   struct horon_error *error)
+/* ---- channels -------------------------------------------------------------------------------- */
+
+/* @param address  [address_words] of this rank's */
+static horon_status_t make_channel(struct horon_route *route, size_t index, uint64_t *address)
 {
     const struct horon_backend *backend = backend_at(route, index);
-    struct horon_backend_channel **channel = &route->channels[index];
+    struct horon_poller *poller = route->options.poller;
+    struct horon_backend_channel *channel = NULL;
     horon_status_t status =
-        backend->create(backend, &route->options.channel, route->team, route->host, channel);
+        backend->create(route->options.backends->contexts[index], &route->options.channel,
+                        route->team, route->host, address, &channel);
     if (status != HORON_OK)
-        return horon_error_set(error, status, "backend %s made no channel: %s", backend->name,
-                               horon_status_text(status));
-    assert((*channel)->backend == backend);
-    if (backend->wake == HORON_BACKEND_WAKE_DESCRIPTOR && route->options.poller)
-        status = horon_poller_add_descriptor(route->options.poller, backend->descriptor(*channel),
-                                             error);
-    if (status != HORON_OK) {
-        backend->destroy(*channel);
-        *channel = NULL;
-    }
+        return status;
+    assert(channel->backend == backend);
+    const int descriptor = backend->descriptor(channel);
+    if (descriptor >= 0 && poller)
+        status = horon_poller_add_descriptor(poller, descriptor, NULL);
+    if (status == HORON_OK)
+        route->channels[index] = channel;
+    else
+        backend->destroy(channel);
     return status;
 }
 
-static void set_simple(struct horon_route *route)
+static void drop_channel(struct horon_route *route, size_t index)
 {
-    route->agreed = true;
+    const struct horon_backend *backend = backend_at(route, index);
+    struct horon_backend_channel *channel = route->channels[index];
+    if (!channel)
+        return;
+    if (backend->descriptor(channel) >= 0 && route->options.poller)
+        horon_poller_remove_descriptor(route->options.poller, backend->descriptor(channel));
+    backend->destroy(channel);
+    route->channels[index] = NULL;
+}
+
+/* After all ranks have agreed on what is usable, or connected what they use. */
+static void become_ready(struct horon_route *route)
+{
+    horon_route_move(route, HORON_ROUTE_READY);
+    route->has_chosen = false;
     route->simple = true;
     for (size_t i = 0; i < route->terms.count; i++)
-        if (route->terms.usable >> i & 1 &&
-            (backend_at(route, i)->caps & HORON_BACKEND_ONE_LAUNCH_ORDER))
+        if (route->terms.versions[i] &&
+            (!route->channels[i] || (backend_at(route, i)->caps & HORON_BACKEND_ONE_LAUNCH_ORDER)))
             route->simple = false;
+}
+
+/* What is usable here; a channel of each that needs no connecting. */
+static horon_status_t look_at_backends(struct horon_route *route)
+{
+    horon_status_t status = HORON_OK;
+    bool all_everywhere = true;
+    for (size_t i = 0; i < route->terms.count && status == HORON_OK; i++) {
+        const struct horon_backend *backend = backend_at(route, i);
+        const struct horon_backend_context *context = route->options.backends->contexts[i];
+        char why[256] = "";
+        if (context && is_usable_here(route, context, why, sizeof why))
+            route->terms.versions[i] = context->version;
+        else if (context)
+            HORON_LOG_INFO(route->options.log, "backend %s is not used: %s", backend->name, why);
+        all_everywhere &= is_everywhere(backend);
+        if (!is_everywhere(backend))
+            continue;
+        assert(route->terms.versions[i]);
+        assert(backend->address_words == 0);
+        assert(!(backend->caps & HORON_BACKEND_ONE_LAUNCH_ORDER)); /* words would need a ticket */
+        status = make_channel(route, i, NULL);
+        route->words.channel = route->channels[i];
+    }
+    assert(status != HORON_OK || route->words.channel); /* there is always one that serves all */
+    if (status == HORON_OK && all_everywhere)
+        become_ready(route);
+    return status;
 }
 
 horon_status_t horon_route_init(struct horon_route *route,
                                 const struct horon_route_options *options,
                                 const struct horon_team *team, struct horon_host *host)
 {
-    bool all_everywhere = true;
-    assert(options->backend_count <= HORON_BACKENDS_MAX);
     *route = (struct horon_route){
         .options = *options,
-        .terms = {.backends = options->backends,
-                  .count = options->backend_count,
+        .terms = {.backends = options->backends->tables,
+                  .count = options->backends->count,
                   .deterministic = options->deterministic,
                   .in_order = options->in_order},
         .team = team,
         .host = host,
         .ticket.lane = options->channel.channel,
     };
-    for (size_t i = 0; i < options->backend_count; i++) {
-        const struct horon_backend *backend = options->backends[i];
-        char why[256] = "";
-        assert(backend->launched_max >= 1);
-        if (is_usable_here(route, backend, why, sizeof why))
-            route->terms.usable |= 1u << i;
-        else
-            HORON_LOG_INFO(options->log, "backend %s is not used: %s", backend->name, why);
-        if (!is_everywhere(backend)) {
-            all_everywhere = false;
-            continue;
-        }
-        assert(route->terms.usable >> i & 1);
-        const horon_status_t status = make_channel(route, i, NULL);
-        if (status != HORON_OK) {
-            horon_route_deinit(route);
-            return status;
-        }
-        route->words.channel = route->channels[i];
-    }
-    assert(route->words.channel); /* there is always one that serves all */
-    if (all_everywhere)
-        set_simple(route);
-    return HORON_OK;
+    const horon_status_t status = look_at_backends(route);
+    if (status != HORON_OK)
+        horon_route_deinit(route);
+    return status;
 }
 
 void horon_route_deinit(struct horon_route *route)
 {
     if (route->options.tickets)
         horon_ticket_use(route->options.tickets, &route->ticket);
-    for (size_t i = 0; i < route->terms.count; i++) {
-        const struct horon_backend *backend = backend_at(route, i);
-        if (!route->channels[i])
-            continue;
-        if (backend->wake == HORON_BACKEND_WAKE_DESCRIPTOR && route->options.poller)
-            horon_poller_remove_descriptor(route->options.poller,
-                                           backend->descriptor(route->channels[i]));
-        backend->destroy(route->channels[i]);
-    }
+    for (size_t i = 0; i < route->terms.count; i++)
+        drop_channel(route, i);
     horon_composed_deinit(&route->composed);
     horon_words_deinit(&route->words);
     *route = (struct horon_route){0};
@@ -140,16 +160,25 @@ void horon_route_deinit(struct horon_route *route)
 
 /* ---- what is usable -------------------------------------------------------------------------- */
 
-/* A word for each backend, 1 from a rank that cannot use it: the highest says whether any cannot.
- */
+/* A word for each backend, the higher the lower its version, since the highest of all is heard. */
 static horon_status_t begin_to_agree(struct horon_route *route, struct horon_error *error)
 {
     if (horon_words_clear(&route->words, HORON_BACKENDS_MAX) != HORON_OK)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory to agree on backends");
     for (size_t i = 0; i < route->terms.count; i++)
-        route->words.words[i] = !(route->terms.usable >> i & 1);
+        route->words.words[i] = UINT32_MAX - route->terms.versions[i];
     horon_words_begin(&route->words, HORON_BACKENDS_MAX, CHECK_OF_BACKENDS);
     return HORON_OK;
+}
+
+/* All ranks do, before the same operation. */
+static void do_without(struct horon_route *route, size_t index, bool could)
+{
+    if (could)
+        HORON_LOG_INFO(route->options.log, "backend %s is not used: another rank cannot",
+                       backend_at(route, index)->name);
+    drop_channel(route, index);
+    route->terms.versions[index] = 0;
 }
 
 /* Before the first operation of all. */
@@ -161,20 +190,16 @@ HORON_SELDOM static horon_status_t agree(struct horon_route *route, bool *moved_
         status = begin_to_agree(route, error);
     if (status == HORON_OK)
         status = horon_words_advance(&route->words, moved_out, error);
-    for (size_t i = 0; i < route->terms.count && status == HORON_OK; i++) {
-        const struct horon_backend *backend = backend_at(route, i);
-        const bool here = route->terms.usable >> i & 1;
-        if (route->words.words[i] == 0 && !route->channels[i])
-            status = make_channel(route, i, error);
-        else if (route->words.words[i] && here)
-            HORON_LOG_INFO(route->options.log, "backend %s is not used: another rank cannot",
-                           backend->name);
-        if (route->words.words[i])
-            route->terms.usable &= ~(1u << i);
+    if (status != HORON_OK)
+        return status;
+    for (size_t i = 0; i < route->terms.count; i++) {
+        const uint32_t version = UINT32_MAX - (uint32_t)route->words.words[i];
+        if (!version)
+            do_without(route, i, route->terms.versions[i]);
+        route->terms.versions[i] = version;
     }
-    if (status == HORON_OK)
-        set_simple(route);
-    return status;
+    become_ready(route);
+    return HORON_OK;
 }
 
 /* ---- before an operation begins -------------------------------------------------------------- */
@@ -197,26 +222,81 @@ static void tell_passed_over(struct horon_route *route, const struct horon_signa
 HORON_SELDOM static void choose(struct horon_route *route, const struct horon_signature *agreed)
 {
     route->choice = horon_backend_choose(&route->terms, agreed);
-    route->chosen = route->choice.backend < 0 ? NULL : route->channels[route->choice.backend];
     memcpy(route->chosen_for, &agreed->verb, sizeof route->chosen_for);
     route->has_chosen = true;
     tell_passed_over(route, agreed);
 }
 
 /* Looks at nothing but the four bytes of a signature from `verb` on, so it is done once for a run
- * of operations of a kind. */
+ * of operations of a kind. @return NULL: none carries it, or the channel is not made yet */
 static struct horon_backend_channel *channel_for(struct horon_route *route,
                                                  const struct horon_signature *agreed)
 {
     if (!route->has_chosen ||
         memcmp(route->chosen_for, &agreed->verb, sizeof route->chosen_for) != 0)
         choose(route, agreed);
-    return route->chosen;
+    return route->choice.backend < 0 ? NULL : route->channels[route->choice.backend];
+}
+
+/* Makes a channel of the backend that was chosen, and tells its address: an operation of this
+ * check is the first that all ranks give to it. */
+static horon_status_t begin_to_open(struct horon_route *route, uint64_t check,
+                                    struct horon_error *error)
+{
+    const size_t index = (size_t)route->choice.backend, size = (size_t)route->team->size;
+    const struct horon_backend *backend = backend_at(route, index);
+    const size_t words = backend->address_words;
+    if (horon_words_clear(&route->words, 1 + size * words) != HORON_OK)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the addresses of all ranks");
+    uint64_t *addresses = route->words.words + 1;
+    const horon_status_t status =
+        make_channel(route, index, addresses + (size_t)route->team->rank * words);
+    if (status != HORON_OK) {
+        HORON_LOG_INFO(route->options.log, "backend %s is not used: no channel: %s", backend->name,
+                       horon_status_text(status));
+        memset(addresses, 0, size * words * sizeof *addresses);
+    }
+    route->words.words[0] = status != HORON_OK;
+    horon_words_begin(&route->words, 1 + size * words, check);
+    horon_route_move(route, HORON_ROUTE_OPENS);
+    return HORON_OK;
+}
+
+/* @return OK: the channel is connected, or no rank uses that backend any more */
+HORON_SELDOM static horon_status_t open_channel(struct horon_route *route, uint64_t check,
+                                                bool *moved_out, struct horon_error *error)
+{
+    const size_t index = (size_t)route->choice.backend;
+    horon_status_t status = HORON_OK;
+    if (route->step == HORON_ROUTE_READY)
+        status = begin_to_open(route, check, error);
+    if (status == HORON_OK && route->step == HORON_ROUTE_OPENS) {
+        status = horon_words_advance(&route->words, moved_out, error);
+        if (status == HORON_OK && route->words.words[0]) {
+            do_without(route, index, route->channels[index]);
+            become_ready(route);
+            return HORON_OK;
+        }
+        if (status == HORON_OK)
+            horon_route_move(route, HORON_ROUTE_CONNECTS);
+    }
+    if (status == HORON_OK)
+        status = backend_at(route, index)
+                     ->connect(route->channels[index], route->words.words + 1, moved_out, error);
+    if (status == HORON_OK)
+        become_ready(route);
+    return status;
+}
+
+static bool is_opening(const struct horon_route *route)
+{
+    return route->step == HORON_ROUTE_OPENS || route->step == HORON_ROUTE_CONNECTS;
 }
 
 static bool needs_ticket(const struct horon_route *route)
 {
-    return route->chosen && (route->chosen->backend->caps & HORON_BACKEND_ONE_LAUNCH_ORDER);
+    return route->choice.backend >= 0 && (backend_at(route, (size_t)route->choice.backend)->caps &
+                                          HORON_BACKEND_ONE_LAUNCH_ORDER);
 }
 
 /* Ranks that submit in order meet first: only of what all of them have numbers are proposed. A
@@ -257,18 +337,20 @@ HORON_SELDOM static horon_status_t draw(struct horon_route *route, const struct 
 horon_status_t horon_route_prepare(struct horon_route *route, const struct horon_operation *op,
                                    bool *moved_out, struct horon_error *error)
 {
-    if (!route->agreed) {
-        const horon_status_t status = agree(route, moved_out, error);
-        if (status != HORON_OK)
-            return status;
+    horon_status_t status =
+        route->step == HORON_ROUTE_AGREES ? agree(route, moved_out, error) : HORON_OK;
+    while (status == HORON_OK) {
+        if (route->launched && (route->composing || route->refused ||
+                                route->launched == route->current->backend->launched_max))
+            return HORON_IN_PROGRESS;
+        const struct horon_backend_channel *channel = channel_for(route, &op->agreed);
+        if (route->launched && (channel != route->current || route->choice.composed))
+            return HORON_IN_PROGRESS;
+        if (channel ? !is_opening(route) : route->choice.backend < 0)
+            return needs_ticket(route) ? draw(route, op, moved_out, error) : HORON_OK;
+        status = open_channel(route, op->check, moved_out, error);
     }
-    if (route->launched && (route->composing || route->refused ||
-                            route->launched == route->current->backend->launched_max))
-        return HORON_IN_PROGRESS;
-    const struct horon_backend_channel *channel = channel_for(route, &op->agreed);
-    if (route->launched && (channel != route->current || route->choice.composed))
-        return HORON_IN_PROGRESS;
-    return needs_ticket(route) ? draw(route, op, moved_out, error) : HORON_OK;
+    return status;
 }
 
 /* ---- operations ------------------------------------------------------------------------------ */
@@ -404,10 +486,19 @@ void horon_route_forgo_ticket(struct horon_route *route)
         horon_ticket_use(route->options.tickets, &route->ticket);
 }
 
+/* The channel that is at work: it connects, or something is launched on it; or NULL. */
+static struct horon_backend_channel *channel_at_work(const struct horon_route *route)
+{
+    if (route->step == HORON_ROUTE_CONNECTS)
+        return route->channels[route->choice.backend];
+    return route->launched && !route->refused && !route->gathers_rows ? route->current : NULL;
+}
+
 void horon_route_abort(struct horon_route *route)
 {
-    if (route->launched && route->current)
-        route->current->backend->abort(route->current);
+    struct horon_backend_channel *channel = channel_at_work(route);
+    if (channel)
+        channel->backend->abort(channel);
     horon_words_abort(&route->words);
     if (route->options.tickets)
         horon_ticket_use(route->options.tickets, &route->ticket);
@@ -418,15 +509,13 @@ void horon_route_abort(struct horon_route *route)
 
 bool horon_route_waits_for(struct horon_route *route, int rank)
 {
-    if (horon_words_wait_for(&route->words, rank))
-        return true;
-    return route->launched && !route->refused && !route->gathers_rows &&
-           route->current->backend->waits_for(route->current, rank);
+    struct horon_backend_channel *channel = channel_at_work(route);
+    return horon_words_wait_for(&route->words, rank) ||
+           (channel && channel->backend->waits_for(channel, rank));
 }
 
 uint64_t horon_route_interval_ns(const struct horon_route *route)
 {
-    const bool polled = route->launched && route->current &&
-                        route->current->backend->wake == HORON_BACKEND_WAKE_INTERVAL;
-    return polled ? route->current->backend->interval_ns : 0;
+    const struct horon_backend_channel *channel = channel_at_work(route);
+    return channel ? channel->backend->interval_ns(channel) : 0;
 }

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The way of a lane's operations to the backends: a route has a channel of each backend that all
- * ranks of its team can use, and gives each operation to the one that is chosen (choose.c).
+ * The way of a lane's operations to the backends: a route has a channel of each backend that was
+ * chosen for any of them (choose.c), and gives each operation to that of its own.
  * Operations end in the order in which they were begun. Several may be launched at a time if their
  * backend lets them, and only on one backend at a time: so the order holds without comparing
  * backends.
  *
  * What ranks must know of each other before an operation of another backend can begin, they tell
  * each other on a channel that all can use (words.h): before the first of all, which backends are
- * usable; before each that needs a ticket, the proposals for it; before one that is composed in
- * rounds, the rows. Where all operations go to that channel's backend nothing of this happens.
+ * usable; before the first of a backend, the addresses of its channels; before each that needs a
+ * ticket, the proposals for it; before one that is composed in rounds, the rows. Where all
+ * operations go to that channel's backend nothing of this happens.
  */
 #ifndef HORON_BACKEND_ROUTE_H
 #define HORON_BACKEND_ROUTE_H
@@ -22,8 +23,7 @@
 #include "log.h"
 
 struct horon_route_options {
-    const struct horon_backend *const *backends; /* [backend_count]; must outlive the route */
-    size_t backend_count;
+    const struct horon_backends *backends; /* must outlive the route */
     struct horon_channel_options channel;
     bool deterministic, in_order;  /* as in horon_backend_terms */
     struct horon_tickets *tickets; /* of the device; or NULL: no backend here needs them */
@@ -33,7 +33,10 @@ struct horon_route_options {
 
 /** How far the next operation is on its way to be begun. */
 enum horon_route_step {
-    HORON_ROUTE_READY, /* nothing is in flight for it */
+    HORON_ROUTE_AGREES, /* ranks tell which backends they can use; once */
+    HORON_ROUTE_READY,  /* nothing is in flight for it */
+    HORON_ROUTE_OPENS,  /* ranks tell the addresses of the channels that they made for it */
+    HORON_ROUTE_CONNECTS,
     HORON_ROUTE_MEETS, /* in order: until all ranks have it */
     HORON_ROUTE_DRAWS, /* ranks tell their proposals for its ticket */
     HORON_ROUTE_HAS_DRAWN
@@ -44,8 +47,7 @@ struct horon_route {
     struct horon_backend_terms terms;
     const struct horon_team *team;
     struct horon_host *host;
-    struct horon_backend_channel *channels[HORON_BACKENDS_MAX];
-    bool agreed; /* on what is usable: terms.usable is all ranks', and the channels are made */
+    struct horon_backend_channel *channels[HORON_BACKENDS_MAX]; /* NULL: not made yet */
     bool simple; /* no operation needs anything before it is begun */
     enum horon_route_step step;
     struct horon_words words; /* on the channel that all ranks can use */
@@ -53,8 +55,7 @@ struct horon_route {
     struct horon_backend_channel *current; /* of what is launched */
     int launched;
     uint64_t ended;
-    struct horon_backend_choice choice;   /* the last one, if there was one */
-    struct horon_backend_channel *chosen; /* by it; NULL: none carries that */
+    struct horon_backend_choice choice; /* the last one, if there was one */
     uint8_t chosen_for[4]; /* verb, dtype, reduction and memory: all that counts for it */
     bool has_chosen;
     struct horon_composed composed;
@@ -65,7 +66,7 @@ struct horon_route {
     char why[256];
 };
 
-/** One line is logged for each backend that is not usable here.
+/** One line is logged for each backend that is not usable for the team.
  * @return OK | ERR_MEMORY | what a backend that is usable everywhere failed with */
 horon_status_t horon_route_init(struct horon_route *route,
                                 const struct horon_route_options *options,
@@ -111,8 +112,8 @@ static inline uint64_t horon_route_ended(const struct horon_route *route)
     return route->ended;
 }
 
-/** Nanoseconds after which one has to look again, since nobody says when it may go on; 0: somebody
- * does. */
+/** Nanoseconds after which it wants its next turn, since nothing wakes a thread that sleeps; 0:
+ * something does. */
 uint64_t horon_route_interval_ns(const struct horon_route *route);
 
 #endif

@@ -58,6 +58,7 @@ void horon_engine_destroy(struct horon_engine *engine)
     horon_engine_close(engine);
     horon_team_destroy(engine->job);
     horon_names_deinit(&engine->names);
+    horon_backends_close(&engine->backends); /* a submitting thread may ask them until now */
     horon_free(engine);
 }
 
@@ -101,6 +102,10 @@ horon_status_t horon_engine_create(const struct horon_engine_options *options,
     if (!engine->events || !engine->message || !engine->job)
         goto done;
     status = horon_names_init(&engine->names, (size_t)options->config->cache_entries);
+    if (status == HORON_OK)
+        status = horon_backends_open(
+            &engine->backends, options->backends ? options->backends : horon_backends,
+            options->backends ? options->backend_count : horon_backend_count, options->log, error);
     if (status == HORON_OK)
         status = create_membership(engine, &engine->membership, error);
     if (status == HORON_OK)

@@ -40,6 +40,7 @@ struct horon_engine {
     struct horon_early *early, **early_tail;
     size_t early_bytes;
 
+    struct horon_backends backends;
     struct horon_tickets tickets; /* of what this rank's teams launch on its device */
 
     struct horon_work *pool;              /* batches to use again */

@@ -4,7 +4,6 @@
 #include "engine/request.h"
 
 #include "alloc.h"
-#include "backend/backend.h"
 #include "engine/team.h"
 #include "versions.h"
 
@@ -73,10 +72,11 @@ static horon_status_t check_enums(const horon_descriptor_t *desc,
 }
 
 /* Only reductions are not for all types. */
-static horon_status_t check_backends(const struct horon_signature *agreed,
+static horon_status_t check_backends(const struct horon_backends *backends,
+                                     const struct horon_signature *agreed,
                                      struct horon_error *error)
 {
-    if (!horon_verb_reduces(horon_verb_of(agreed)) || horon_backend_is_any_for(agreed))
+    if (!horon_verb_reduces(horon_verb_of(agreed)) || horon_backends_have(backends, agreed))
         return HORON_OK;
     return horon_error_set(error, HORON_ERR_UNSUPPORTED, "%s has no %s",
                            horon_dtype_name((horon_dtype_t)agreed->dtype),
@@ -293,7 +293,7 @@ horon_status_t horon_request_init(struct horon_request *request, const horon_des
     request->team = team;
     request->size = team->who.size;
     fill_operation(request, desc);
-    status = check_backends(&request->op.agreed, error);
+    status = check_backends(team->backends, &request->op.agreed, error);
     if (status != HORON_OK)
         return status;
     atomic_store_explicit(&request->refs, 1, memory_order_relaxed);

@@ -18,6 +18,7 @@ struct horon_engine_team *horon_team_create(struct horon_engine *engine, uint32_
         return NULL;
     team->engine = engine;
     team->id = id;
+    team->backends = &engine->backends;
     for (int i = 0; i < HORON_LANE_COUNT; i++)
         team->lanes[i].tail = &team->lanes[i].head;
     return team;
@@ -140,8 +141,7 @@ static horon_status_t create_routes(struct horon_engine_team *team)
     horon_status_t status = HORON_OK;
     for (int i = 0; i < HORON_LANE_COUNT && status == HORON_OK; i++) {
         const struct horon_route_options options = {
-            .backends = engine->backends ? engine->backends : horon_backends,
-            .backend_count = engine->backends ? engine->backend_count : horon_backend_count,
+            .backends = team->backends,
             .channel =
                 {
                     .channel = team->id * HORON_LANE_COUNT + (uint32_t)i,

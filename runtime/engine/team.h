@@ -42,6 +42,7 @@ struct horon_engine_team {
     struct horon_engine *engine;
     struct horon_engine_team *next; /* of this rank's, the job first, then by id */
     uint32_t id;
+    const struct horon_backends *backends; /* what may carry its operations */
     enum horon_team_state state;
 
     /* bound to the membership */

@@ -38,6 +38,8 @@ static int make(void **state)
 {
     struct bed *bed = test_calloc(1, sizeof *bed);
     fake_init(&bed->fake, "fake", HORON_BACKEND_ANY_THREAD);
+    bed->fake.base.address_words = 2;
+    bed->fake.connects = 3;
     bed->backends[0] = &bed->fake.base;
     bed->backends[1] = &horon_backend_native;
     for (int rank = 0; rank < RANKS; rank++)
@@ -52,6 +54,8 @@ static int end(void **state)
 {
     struct bed *bed = *state;
     world_destroy(bed->world);
+    assert_int_equal(bed->fake.opened, RANKS);
+    assert_int_equal(bed->fake.closed, RANKS);
     test_free(bed);
     return 0;
 }
@@ -290,7 +294,7 @@ static void test_world_backends_that_wake_nobody_are_looked_at(void **state)
     requests[RANKS] = submit_sum(bed, NULL, 0, 2);
     while (horon_engine_progress(bed->world->ranks[0].engine))
         ;
-    assert_int_equal(horon_engine_interval_ns(first), bed->fake.base.interval_ns);
+    assert_int_equal(horon_engine_interval_ns(first), FAKE_INTERVAL_NS);
     for (int rank = 1; rank < RANKS; rank++)
         requests[RANKS + rank] = submit_sum(bed, NULL, rank, 2);
     assert_true(world_turn_until(bed->world, requests, (size_t)2 * RANKS));

@@ -3,6 +3,8 @@
 #undef NDEBUG
 #include "fake.h"
 
+#include "log.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -18,44 +20,112 @@ static struct fake_channel *channel_of(struct horon_backend_channel *base)
     return (struct fake_channel *)(void *)base;
 }
 
-static bool fake_usable(const struct horon_backend *backend, const struct horon_team *team,
+static horon_status_t fake_open(const struct horon_backend *backend, const struct horon_log *log,
+                                struct horon_backend_context **context_out,
+                                struct horon_error *error)
+{
+    struct fake *fake = fake_of(backend);
+    if (fake->absent)
+        return horon_error_set(error, HORON_ERR_UNSUPPORTED, "%s", fake->absent);
+    struct fake_context *context = calloc(1, sizeof *context);
+    assert(context);
+    const uint32_t version = fake->versions[fake->opened++ % FAKE_RANKS_MAX];
+    context->base = (struct horon_backend_context){backend, version ? version : 1};
+    context->log = log;
+    *context_out = &context->base;
+    return HORON_OK;
+}
+
+static void fake_close(struct horon_backend_context *base)
+{
+    if (!base)
+        return;
+    struct fake_context *context = (struct fake_context *)(void *)base;
+    if (context->given_up)
+        HORON_LOG_INFO(context->log, "backend %s is left at work", base->backend->name);
+    fake_of(base->backend)->closed++;
+    free(context);
+}
+
+static bool fake_usable(const struct horon_backend_context *context, const struct horon_team *team,
                         char *why, size_t why_bytes)
 {
-    const struct fake *fake = fake_of(backend);
+    const struct fake *fake = fake_of(context->backend);
     if (!fake->refuses || (fake->refused && !(fake->refused >> team->rank & 1)))
         return true;
     snprintf(why, why_bytes, "%s", fake->refuses);
     return false;
 }
 
-static bool fake_has(const struct horon_backend *backend, const struct horon_signature *agreed)
+static bool fake_has(const struct horon_backend *backend, uint32_t version,
+                     const struct horon_signature *agreed)
 {
     const struct fake *fake = fake_of(backend);
-    return !(fake->lacks >> agreed->verb & 1) && !(fake->lacks_memory >> agreed->memory & 1);
+    assert(version >= 1);
+    return !(fake->lacks >> agreed->verb & 1) && !(fake->lacks_memory >> agreed->memory & 1) &&
+           (version >= 2 || !(fake->since_2 >> agreed->verb & 1));
 }
 
-static horon_status_t fake_create(const struct horon_backend *backend,
+/* What the channel of a rank has to say: a word of its own, and one that rank 0 makes up for all.
+ */
+static uint64_t word_of(const struct fake_lane *lane, int rank, uint32_t word)
+{
+    if (word == 1)
+        return rank == 0 ? (uint64_t)(uintptr_t)lane : 0;
+    return 1000 + (uint64_t)rank;
+}
+
+static horon_status_t fake_create(struct horon_backend_context *context,
                                   const struct horon_channel_options *options,
                                   const struct horon_team *team, struct horon_host *host,
-                                  struct horon_backend_channel **channel_out)
+                                  uint64_t *address, struct horon_backend_channel **channel_out)
 {
-    struct fake *fake = fake_of(backend);
-    struct fake_channel *channel = calloc(1, sizeof *channel);
+    struct fake *fake = fake_of(context->backend);
     struct fake_lane *lane = &fake->lanes[options->channel % FAKE_LANES_MAX];
     (void)host;
+    if (fake->unmade >> team->rank & 1)
+        return HORON_ERR_SYSTEM;
+    struct fake_channel *channel = calloc(1, sizeof *channel);
     assert(channel);
     assert(team->size <= FAKE_RANKS_MAX);
     assert(!lane->channels[team->rank]);
-    channel->base.backend = backend;
+    channel->base.backend = context->backend;
+    channel->context = (struct fake_context *)(void *)context;
     channel->fake = fake;
     channel->lane = lane;
     channel->team = team;
-    channel->bell = -1;
-    if (backend->wake == HORON_BACKEND_WAKE_DESCRIPTOR)
-        channel->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    channel->bell = fake->rings ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
+    channel->connected = context->backend->caps & HORON_BACKEND_EVERYWHERE;
+    for (uint32_t word = 0; word < fake->base.address_words; word++) {
+        assert(address[word] == 0);
+        address[word] = word_of(lane, team->rank, word);
+    }
     lane->channels[team->rank] = channel;
     lane->size = team->size;
     *channel_out = &channel->base;
+    return HORON_OK;
+}
+
+/* All ranks' channels are there: each has said its address. */
+static horon_status_t fake_connect(struct horon_backend_channel *base, const uint64_t *addresses,
+                                   bool *moved_out, struct horon_error *error)
+{
+    struct fake_channel *channel = channel_of(base);
+    const uint32_t words = channel->fake->base.address_words;
+    (void)error;
+    assert(!channel->connected);
+    assert(!channel->aborted);
+    for (int rank = 0; rank < channel->team->size; rank++) {
+        assert(channel->lane->channels[rank]);
+        for (uint32_t word = 0; word < words; word++)
+            assert(addresses[(uint32_t)rank * words + word] == word_of(channel->lane, rank, word));
+    }
+    channel->fake->connecting++;
+    *moved_out = true;
+    if (channel->turns++ < channel->fake->connects)
+        return HORON_IN_PROGRESS;
+    channel->turns = 0;
+    channel->connected = true;
     return HORON_OK;
 }
 
@@ -171,6 +241,8 @@ static void fake_begin(struct horon_backend_channel *base, const struct horon_op
     struct fake *fake = channel->fake;
     struct fake_device *device = device_of(fake, channel->team->rank);
     const int launched = (int)(channel->begun - channel->ended) + 1;
+    assert(channel->connected);
+    assert(!channel->aborted);
     assert(launched <= fake->base.launched_max);
     if (launched > fake->begun_most)
         fake->begun_most = launched;
@@ -213,17 +285,26 @@ static horon_status_t fake_advance(struct horon_backend_channel *base, bool *mov
 static void fake_abort(struct horon_backend_channel *base)
 {
     channel_of(base)->aborted = true;
+    channel_of(base)->context->given_up = true;
 }
 
 static bool fake_waits_for(struct horon_backend_channel *base, int rank)
 {
     const struct fake_channel *channel = channel_of(base);
-    return rank != channel->team->rank && channel->lane->channels[rank]->begun <= channel->ended;
+    const struct fake_channel *other = channel->lane->channels[rank];
+    if (!channel->connected)
+        return rank != channel->team->rank && !other->connected;
+    return rank != channel->team->rank && other->begun <= channel->ended;
 }
 
 static int fake_descriptor(const struct horon_backend_channel *base)
 {
     return ((const struct fake_channel *)(const void *)base)->bell;
+}
+
+static uint64_t fake_interval_ns(const struct horon_backend_channel *base)
+{
+    return ((const struct fake_channel *)(const void *)base)->bell < 0 ? FAKE_INTERVAL_NS : 0;
 }
 
 static void fake_destroy(struct horon_backend_channel *base)
@@ -245,16 +326,18 @@ void fake_init(struct fake *fake, const char *name, uint32_t caps)
                 .name = name,
                 .caps = caps,
                 .launched_max = 1,
-                .wake = HORON_BACKEND_WAKE_INTERVAL,
-                .interval_ns = 1000,
+                .open = fake_open,
+                .close = fake_close,
                 .usable = fake_usable,
                 .has = fake_has,
                 .create = fake_create,
+                .connect = fake_connect,
                 .begin = fake_begin,
                 .advance = fake_advance,
                 .abort = fake_abort,
                 .waits_for = fake_waits_for,
                 .descriptor = fake_descriptor,
+                .interval_ns = fake_interval_ns,
                 .destroy = fake_destroy,
             },
         .lacks = 1u << HORON_ALLGATHER,

@@ -10,7 +10,7 @@
 
 #include "backend/backend.h"
 
-enum { FAKE_RANKS_MAX = 4, FAKE_LAUNCHED_MAX = 8, FAKE_LANES_MAX = 4 };
+enum { FAKE_RANKS_MAX = 4, FAKE_LAUNCHED_MAX = 8, FAKE_LANES_MAX = 4, FAKE_INTERVAL_NS = 1000 };
 
 struct fake;
 struct fake_lane;
@@ -21,15 +21,22 @@ struct fake_device {
     int queued;
 };
 
+struct fake_context {
+    struct horon_backend_context base;
+    const struct horon_log *log;
+    bool given_up; /* an operation, which the device may still be at: close() lets it be */
+};
+
 struct fake_channel {
     struct horon_backend_channel base;
+    struct fake_context *context;
     struct fake *fake;
     struct fake_lane *lane;
     const struct horon_team *team;
     const struct horon_operation *ops[FAKE_LAUNCHED_MAX]; /* launched, by number */
     uint64_t begun, ended;
-    int turns; /* since the first that has not ended was done */
-    bool aborted;
+    int turns; /* since the first that has not ended was done, or of connecting */
+    bool connected, aborted;
     int bell; /* written when an operation is done, if that is how it wakes */
 };
 
@@ -43,14 +50,20 @@ struct fake_lane {
 /** Of one team, or of teams whose first ranks are the job's. The first members are the test's to
  * set; all zero is a backend that has all but an allgather and does each operation at once. */
 struct fake {
-    struct horon_backend base; /* as fake_init() made it; the test may change it */
-    uint32_t lacks;            /* mask of verbs */
-    uint32_t lacks_memory;     /* mask of kinds */
-    const char *refuses;       /* why it is not usable; NULL: it is */
-    uint32_t refused;          /* mask of ranks on which; 0: all */
-    bool roots_end_first;      /* a rank is done with a broadcast of its own once it has begun it */
-    int delay;                 /* turns of each rank that an operation takes */
-    int dies_on;               /* rank, with the operation of this number; -1: none */
+    struct horon_backend base;         /* as fake_init() made it; the test may change it */
+    const char *absent;                /* why it cannot be opened; NULL: it can */
+    uint32_t versions[FAKE_RANKS_MAX]; /* that are found, in the order of opening; 0: 1 */
+    uint32_t since_2;                  /* mask of verbs that it has from version 2 on */
+    uint32_t lacks;                    /* mask of verbs */
+    uint32_t lacks_memory;             /* mask of kinds */
+    const char *refuses;               /* why it is not usable; NULL: it is */
+    uint32_t refused;                  /* mask of ranks on which; 0: all */
+    uint32_t unmade;                   /* mask of ranks that can make no channel */
+    int connects;                      /* turns of each rank that connecting takes */
+    bool rings;                        /* it shows a descriptor, and needs no interval */
+    bool roots_end_first; /* a rank is done with a broadcast of its own once it has begun it */
+    int delay;            /* turns of each rank that an operation takes */
+    int dies_on;          /* rank, with the operation of this number; -1: none */
     uint64_t dies_at;
     struct fake_device
         *devices;         /* [FAKE_RANKS_MAX] by rank of the job, or NULL: none is occupied */
@@ -59,6 +72,8 @@ struct fake {
     /* by the number of the channel; the tests of a route use the first */
     struct fake_lane lanes[FAKE_LANES_MAX];
     int begun_most; /* operations at a time on a rank */
+    int opened, closed;
+    int connecting; /* calls of connect */
 };
 
 void fake_init(struct fake *fake, const char *name, uint32_t caps);

@@ -77,11 +77,12 @@ static void test_choose_takes_the_first_that_can_and_may(void **state)
             fakes[k].lacks = cases[i].lacks[k];
             backends[k] = &fakes[k].base;
         }
-        const struct horon_backend_terms terms = {.backends = backends,
-                                                  .count = 2,
-                                                  .usable = cases[i].usable,
-                                                  .deterministic = cases[i].deterministic,
-                                                  .in_order = cases[i].in_order};
+        const struct horon_backend_terms terms = {
+            .backends = backends,
+            .count = 2,
+            .versions = {cases[i].usable & 1, cases[i].usable >> 1},
+            .deterministic = cases[i].deterministic,
+            .in_order = cases[i].in_order};
         struct horon_signature agreed = {.verb = (uint8_t)cases[i].verb, .dtype = HORON_FLOAT32};
         horon_signature_make_canonical(&agreed);
         const struct horon_backend_choice choice = horon_backend_choose(&terms, &agreed);
@@ -99,7 +100,7 @@ static void test_choose_passes_over_what_does_not_carry_this_memory(void **state
     for (int k = 0; k < 2; k++)
         fake_init(&fakes[k], k ? "second" : "first", TREE);
     const struct horon_backend *backends[2] = {&fakes[0].base, &fakes[1].base};
-    const struct horon_backend_terms terms = {.backends = backends, .count = 2, .usable = 3};
+    const struct horon_backend_terms terms = {.backends = backends, .count = 2, .versions = {1, 1}};
     fakes[0].lacks_memory = 1u << HORON_MEMORY_HOST;
     fakes[1].lacks_memory = 1u << HORON_MEMORY_CUDA;
     for (uint8_t verb = 0; verb < HORON_VERB_COUNT; verb++)
@@ -133,7 +134,7 @@ static void test_choose_native_has_what_the_kernels_have(void **state)
                 horon_signature_make_canonical(&agreed);
                 const bool reduces = horon_verb_reduces(&horon_verb_rows[verb]);
                 assert_int_equal(
-                    horon_backend_native.has(&horon_backend_native, &agreed),
+                    horon_backend_native.has(&horon_backend_native, 1, &agreed),
                     !reduces || horon_reduce_supported((horon_dtype_t)dtype, (horon_redop_t)redop));
             }
 }

@@ -1,172 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Routes over fake backends, two ranks in one thread: who carries what, what is composed, what
- * falls to the next with one line, several launched at a time, a backend that dies, and abort.
+ * Routes over fake backends, two ranks in one thread: which backend carries what, what is composed,
+ * what falls to the next with one line, several launched at a time, a backend that dies, and abort.
  */
-#undef NDEBUG
-#include "backend/route.h"
-#include "fake.h"
+#include "route_bed.h"
 
 #include <fcntl.h>
 #include <math.h>
 #include <poll.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
-
-enum { SIZE = 2, COUNT = 5, LOG_MAX = 16 };
-
-static const uint32_t caps =
-    HORON_BACKEND_ANY_THREAD | HORON_BACKEND_KEEPS_TREE | HORON_BACKEND_EVERYWHERE;
-
-/* Two ranks and two backends; set up what differs between make() and join(). */
-struct bed {
-    struct fake fakes[2];
-    const struct horon_backend *backends[2];
-    struct horon_team teams[SIZE];
-    struct horon_route_options options;
-    struct horon_route routes[SIZE];
-    struct horon_log log;
-    char lines[LOG_MAX][256];
-    int line_count;
-};
-
-static void keep_line(void *arg, horon_log_level_t level, const char *text)
-{
-    struct bed *bed = arg;
-    assert_int_equal(level, HORON_LOG_INFO);
-    assert_true(bed->line_count < LOG_MAX);
-    snprintf(bed->lines[bed->line_count++], sizeof bed->lines[0], "%s", text);
-}
-
-static int make(void **state)
-{
-    struct bed *bed = test_calloc(1, sizeof *bed);
-    fake_init(&bed->fakes[0], "first", caps);
-    fake_init(&bed->fakes[1], "second", caps);
-    bed->log = (struct horon_log){.level = HORON_LOG_INFO, .fn = keep_line, .arg = bed};
-    for (int i = 0; i < 2; i++)
-        bed->backends[i] = &bed->fakes[i].base;
-    bed->options = (struct horon_route_options){
-        .backends = bed->backends, .backend_count = 2, .log = &bed->log};
-    *state = bed;
-    return 0;
-}
-
-static int end(void **state)
-{
-    struct bed *bed = *state;
-    for (int rank = 0; rank < SIZE; rank++)
-        horon_route_deinit(&bed->routes[rank]);
-    test_free(bed);
-    return 0;
-}
-
-static void join(struct bed *bed)
-{
-    for (int rank = 0; rank < SIZE; rank++) {
-        bed->teams[rank] = (struct horon_team){.rank = rank, .size = SIZE};
-        assert_int_equal(
-            horon_route_init(&bed->routes[rank], &bed->options, &bed->teams[rank], NULL), HORON_OK);
-    }
-}
-
-/* One operation of a rank, over one part. */
-struct use {
-    float in[COUNT], out[COUNT];
-    uint64_t rows[SIZE], total; /* of an allgather, as it was told */
-    bool no_room;
-    struct horon_part part;
-    struct horon_operation op;
-};
-
-static void describe(struct use *use, horon_verb_t verb, int rank, int root)
-{
-    *use = (struct use){0};
-    for (int i = 0; i < COUNT; i++)
-        use->in[i] = (float)(10 * rank + i);
-    use->part = (struct horon_part){.src = use->in, .dst = use->out, .count = COUNT};
-    use->op = (struct horon_operation){
-        .agreed = {.verb = (uint8_t)verb,
-                   .dtype = HORON_FLOAT32,
-                   .root = root,
-                   .ndim = 1,
-                   .shape = {COUNT}},
-        .count = COUNT,
-        .parts = &use->part,
-        .part_count = 1,
-    };
-    if (!horon_verb_moves(&horon_verb_rows[verb]))
-        use->op.count = use->part.count = 0;
-    horon_signature_make_canonical(&use->op.agreed);
-}
-
-/* Advances all ranks until each has ended @p count operations. @return turns */
-static int turn_until(struct bed *bed, uint64_t count)
-{
-    for (int turn = 1; turn < 100; turn++) {
-        bool ended = true;
-        for (int rank = 0; rank < SIZE; rank++) {
-            struct horon_error error = {0};
-            bool moved = false;
-            if (horon_route_ended(&bed->routes[rank]) == count)
-                continue;
-            horon_status_t status = horon_route_advance(&bed->routes[rank], &moved, &error);
-            if (status < 0)
-                fail_msg("rank %d: %s", rank, error.text);
-            ended &= horon_route_ended(&bed->routes[rank]) == count;
-        }
-        if (ended)
-            return turn;
-    }
-    fail_msg("hangs");
-    return 0;
-}
-
-static bool may_begin(struct bed *bed, int rank, const struct use *use)
-{
-    struct horon_error error = {0};
-    bool moved = false;
-    const horon_status_t status = horon_route_ready(&bed->routes[rank], &use->op, &moved, &error);
-    if (status < 0)
-        fail_msg("rank %d: %s", rank, error.text);
-    return status == HORON_OK;
-}
-
-/* Begins an operation on all ranks, each as soon as it may. */
-static void begin(struct bed *bed, struct use uses[SIZE])
-{
-    unsigned begun = 0;
-    for (int turn = 0; begun != (1u << SIZE) - 1; turn++) {
-        assert_in_range(turn, 0, 100);
-        for (int rank = 0; rank < SIZE; rank++) {
-            if ((begun >> rank & 1) || !may_begin(bed, rank, &uses[rank]))
-                continue;
-            horon_route_begin(&bed->routes[rank], &uses[rank].op);
-            assert_false(may_begin(bed, rank, &uses[rank]));
-            begun |= 1u << rank;
-        }
-    }
-}
-
-static void run(struct bed *bed, struct use uses[SIZE], uint64_t number)
-{
-    begin(bed, uses);
-    turn_until(bed, number);
-}
-
-static void expect_sum(const struct use *use)
-{
-    for (int i = 0; i < COUNT; i++)
-        assert_true(use->out[i] == (float)(10 + 2 * i));
-}
 
 static void test_route_gives_operations_to_the_first_that_has_them(void **state)
 {
@@ -220,79 +65,6 @@ static void test_route_gives_each_kind_of_memory_to_a_backend_that_has_it(void *
         assert_int_equal(bed->fakes[0].lanes[0].done, number / 2);
         assert_int_equal(bed->fakes[1].lanes[0].done, number - number / 2);
     }
-}
-
-static void test_route_does_without_a_backend_that_is_not_usable(void **state)
-{
-    struct bed *bed = *state;
-    struct use uses[SIZE];
-    bed->fakes[0].refuses = "its library was not found";
-    bed->fakes[0].base.caps &= ~HORON_BACKEND_EVERYWHERE;
-    join(bed);
-    for (int rank = 0; rank < SIZE; rank++)
-        describe(&uses[rank], HORON_ALLREDUCE, rank, 0);
-    run(bed, uses, 1);
-    assert_int_equal(bed->fakes[1].lanes[0].done, 2); /* the first is what all can use */
-    assert_int_equal(bed->line_count, SIZE);
-    assert_non_null(strstr(bed->lines[0], "backend first is not used: its library was not found"));
-}
-
-static void test_route_does_without_what_nobody_could_drive(void **state)
-{
-    struct bed *bed = *state;
-    static struct fake all;
-    const struct horon_backend *backends[3] = {bed->backends[0], bed->backends[1], &all.base};
-    fake_init(&all, "all", caps);
-    bed->options.backends = backends;
-    bed->options.backend_count = 3;
-    bed->fakes[0].base.caps = HORON_BACKEND_KEEPS_TREE;
-    bed->fakes[1].base.caps =
-        HORON_BACKEND_ANY_THREAD | HORON_BACKEND_ONE_LAUNCH_ORDER; /* and there are no tickets */
-    join(bed);
-    assert_int_equal(bed->routes[0].terms.usable, 1 << 2);
-    assert_non_null(strstr(bed->lines[0], "it wants one thread"));
-    assert_non_null(strstr(bed->lines[1], "it wants one order of launches"));
-    for (int rank = 0; rank < SIZE; rank++)
-        horon_route_deinit(&bed->routes[rank]);
-}
-
-/* The choice is one of all ranks: what one of them cannot use, none does. */
-static void test_route_uses_what_all_ranks_can_use(void **state)
-{
-    struct bed *bed = *state;
-    bed->fakes[0].refuses = "its library was not found";
-    bed->fakes[0].refused = 1u << 1;
-    bed->fakes[0].base.caps &= ~HORON_BACKEND_EVERYWHERE;
-    join(bed);
-    for (uint64_t number = 1; number <= 2; number++) {
-        struct use uses[SIZE];
-        for (int rank = 0; rank < SIZE; rank++)
-            describe(&uses[rank], HORON_ALLREDUCE, rank, 0);
-        run(bed, uses, number);
-        expect_sum(&uses[0]);
-        expect_sum(&uses[1]);
-    }
-    assert_int_equal(bed->fakes[0].lanes[0].done, 0);
-    assert_int_equal(bed->fakes[1].lanes[0].done, 3); /* with the words about it */
-    assert_null(bed->fakes[0].lanes[0].channels[0]);  /* and nobody made a channel of it */
-    assert_int_equal(bed->line_count, 2);
-    assert_non_null(strstr(bed->lines[0], "backend first is not used: its library was not found"));
-    assert_non_null(strstr(bed->lines[1], "backend first is not used: another rank cannot"));
-}
-
-static void test_route_waits_for_ranks_that_have_not_said_what_they_can_use(void **state)
-{
-    struct bed *bed = *state;
-    struct use uses[SIZE];
-    bed->fakes[0].base.caps &= ~HORON_BACKEND_EVERYWHERE;
-    join(bed);
-    for (int rank = 0; rank < SIZE; rank++)
-        describe(&uses[rank], HORON_ALLREDUCE, rank, 0);
-    assert_false(may_begin(bed, 0, &uses[0]));
-    assert_true(horon_route_waits_for(&bed->routes[0], 1));
-    run(bed, uses, 1);
-    expect_sum(&uses[0]);
-    assert_int_equal(bed->fakes[0].lanes[0].done, 1);
 }
 
 static void test_route_names_what_nobody_carries(void **state)
@@ -411,7 +183,7 @@ static void test_route_composes_an_allgather_of_broadcasts(void **state)
         rounds += (uint64_t)((cases[i].rows[0] > 0) + (cases[i].rows[1] > 0));
     }
     assert_int_equal(bed->fakes[0].lanes[0].done, rounds);
-    assert_int_equal(bed->fakes[1].lanes[0].done, number + 1);
+    assert_int_equal(bed->fakes[1].lanes[0].done, number + 2); /* usable, connected, rows */
 }
 
 /* Who sleeps on the poller is woken by what the backend shows. */
@@ -422,7 +194,7 @@ static void test_route_watches_the_descriptor_of_a_backend(void **state)
     struct horon_poller *poller;
     assert_int_equal(horon_poller_create(&poller, NULL), HORON_OK);
     struct pollfd watched = {.fd = horon_poller_descriptor(poller), .events = POLLIN};
-    bed->fakes[0].base.wake = HORON_BACKEND_WAKE_DESCRIPTOR;
+    bed->fakes[0].rings = true;
     bed->options.poller = poller;
     join(bed);
     for (int rank = 0; rank < SIZE; rank++)
@@ -437,7 +209,7 @@ static void test_route_watches_the_descriptor_of_a_backend(void **state)
     assert_true(horon_poller_collect(poller));
     assert_int_equal(poll(&watched, 1, 0), 0); /* once */
     for (int rank = 0; rank < SIZE; rank++)
-        horon_route_deinit(&bed->routes[rank]);
+        leave(bed, rank);
     horon_poller_destroy(poller);
 }
 
@@ -460,7 +232,7 @@ static void test_route_launches_several_of_one_backend_in_order(void **state)
             horon_route_begin(route, &uses[rank][i].op);
         }
         assert_false(may_begin(bed, rank, &uses[rank][3])); /* as many as it takes */
-        assert_int_equal(horon_route_interval_ns(route), 1000);
+        assert_int_equal(horon_route_interval_ns(route), FAKE_INTERVAL_NS);
     }
     turn_until(bed, 1);
     for (int rank = 0; rank < SIZE; rank++) /* composed, and not beside others */
@@ -510,6 +282,8 @@ static void test_route_passes_on_what_a_backend_died_of(void **state)
     horon_route_abort(&bed->routes[0]);
     for (int i = 0; i < COUNT; i++)
         assert_true(uses[1].out[i] == 0);
+    leave(bed, 1);
+    assert_non_null(strstr(bed->lines[0], "backend first is left at work"));
 }
 
 /* In a process of its own, since it dies of it. */
@@ -533,12 +307,15 @@ static int status_of_move(enum horon_route_step from, enum horon_route_step to)
 
 static void test_route_dies_of_an_illegal_step(void **state)
 {
-    static const bool legal[][4] = {
-        /* to:              READY, MEETS, DRAWS, HAS_DRAWN */
-        [HORON_ROUTE_READY] = {0, 1, 1, 0},
-        [HORON_ROUTE_MEETS] = {0, 0, 1, 0},
-        [HORON_ROUTE_DRAWS] = {0, 0, 0, 1},
-        [HORON_ROUTE_HAS_DRAWN] = {1, 0, 0, 0},
+    static const bool legal[][7] = {
+        /* to: AGREES, READY, OPENS, CONNECTS, MEETS, DRAWS, HAS_DRAWN */
+        [HORON_ROUTE_AGREES] = {0, 1, 0, 0, 0, 0, 0},
+        [HORON_ROUTE_READY] = {0, 0, 1, 0, 1, 1, 0},
+        [HORON_ROUTE_OPENS] = {0, 1, 0, 1, 0, 0, 0},
+        [HORON_ROUTE_CONNECTS] = {0, 1, 0, 0, 0, 0, 0},
+        [HORON_ROUTE_MEETS] = {0, 0, 0, 0, 0, 1, 0},
+        [HORON_ROUTE_DRAWS] = {0, 0, 0, 0, 0, 0, 1},
+        [HORON_ROUTE_HAS_DRAWN] = {0, 1, 0, 0, 0, 0, 0},
     };
     (void)state;
     for (enum horon_route_step from = 0; from <= HORON_ROUTE_HAS_DRAWN; from++)
@@ -551,17 +328,12 @@ static void test_route_dies_of_an_illegal_step(void **state)
         }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make, end)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_route_gives_operations_to_the_first_that_has_them),
         TEST(test_route_tells_once_of_each_fall_to_the_next),
         TEST(test_route_gives_each_kind_of_memory_to_a_backend_that_has_it),
-        TEST(test_route_does_without_a_backend_that_is_not_usable),
-        TEST(test_route_does_without_what_nobody_could_drive),
-        TEST(test_route_uses_what_all_ranks_can_use),
-        TEST(test_route_waits_for_ranks_that_have_not_said_what_they_can_use),
         TEST(test_route_names_what_nobody_carries),
         TEST(test_route_composes_a_broadcast_of_a_sum),
         TEST(test_route_composes_a_barrier),

@@ -44,6 +44,7 @@ struct world {
     struct horon_tickets tickets[RANKS];
     struct fake fakes[TEAMS], words[TEAMS]; /* on the device; what ranks tell each other */
     const struct horon_backend *backends[TEAMS][2];
+    struct horon_backends opened[TEAMS][2];
     int members[TEAMS][2]; /* ranks */
     struct horon_team teams[TEAMS][2];
     struct horon_route routes[TEAMS][2];
@@ -58,13 +59,14 @@ static void make_member(int team, int place, bool with_tickets)
 {
     const int rank = w.members[team][place];
     const struct horon_route_options options = {
-        .backends = w.backends[team],
-        .backend_count = 2,
+        .backends = &w.opened[team][place],
         .channel = {.channel = (uint32_t)team * 2},
         .in_order = true,
         .tickets = with_tickets ? &w.tickets[rank] : NULL,
     };
     w.teams[team][place] = (struct horon_team){.rank = place, .size = 2};
+    assert_int_equal(horon_backends_open(&w.opened[team][place], w.backends[team], 2, NULL, NULL),
+                     HORON_OK);
     assert_int_equal(
         horon_route_init(&w.routes[team][place], &options, &w.teams[team][place], NULL), HORON_OK);
     w.part[team][place] =
@@ -97,6 +99,7 @@ static void end_teams(int teams)
         for (int place = 0; place < 2; place++) {
             horon_route_abort(&w.routes[team][place]);
             horon_route_deinit(&w.routes[team][place]);
+            horon_backends_close(&w.opened[team][place]);
         }
     for (int rank = 0; rank < RANKS; rank++)
         assert_null(w.tickets[rank].first);

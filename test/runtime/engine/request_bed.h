@@ -24,7 +24,8 @@
 #define SIZE 3
 
 struct bed {
-    struct horon_engine_team team; /* its place alone */
+    struct horon_engine_team team; /* its place and backends alone */
+    struct horon_backends backends;
     struct horon_names names;
     struct horon_request_pool pool; /* keeps none */
     struct horon_error error;
@@ -39,6 +40,9 @@ static inline int make(void **state)
     horon_request_pool_init(&bed->pool);
     bed->team.who.rank = RANK;
     bed->team.who.size = SIZE;
+    bed->team.backends = &bed->backends;
+    if (horon_backends_open(&bed->backends, horon_backends, horon_backend_count, NULL, NULL))
+        return -1;
     return horon_names_init(&bed->names, 0);
 }
 
@@ -47,6 +51,7 @@ static inline int end(void **state)
     struct bed *bed = *state;
     horon_names_deinit(&bed->names);
     horon_request_pool_deinit(&bed->pool);
+    horon_backends_close(&bed->backends);
     free(bed);
     return 0;
 }

@@ -15,7 +15,8 @@
 #define SIZE 3
 
 struct bed {
-    struct horon_engine_team team; /* its place alone */
+    struct horon_engine_team team; /* its place and backends alone */
+    struct horon_backends backends;
     struct horon_names names;
     struct horon_request_pool pool;
     struct horon_error error;
@@ -46,7 +47,11 @@ static void test_pool_keeps_memory_and_nothing_else(void **state)
     (void)state;
     assert_int_equal(horon_names_init(&bed.names, 0), HORON_OK);
     horon_request_pool_init(&bed.pool);
-    bed.team = (struct horon_engine_team){.who = {.rank = RANK, .size = SIZE}};
+    bed.team =
+        (struct horon_engine_team){.backends = &bed.backends, .who = {.rank = RANK, .size = SIZE}};
+    assert_int_equal(
+        horon_backends_open(&bed.backends, horon_backends, horon_backend_count, NULL, NULL),
+        HORON_OK);
     bed.pool.limit = 1;
     struct horon_request *first = make(&bed, HORON_ALLGATHER, 4, HORON_OK);
     struct horon_request *second = make(&bed, HORON_ALLGATHER, 4, HORON_OK);
@@ -69,6 +74,7 @@ static void test_pool_keeps_memory_and_nothing_else(void **state)
     horon_request_pool_deinit(&bed.pool);
     assert_int_equal(bed.names.entry_count, 0);
     horon_names_deinit(&bed.names);
+    horon_backends_close(&bed.backends);
 }
 
 int main(void)
