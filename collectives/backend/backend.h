@@ -69,6 +69,13 @@ struct horon_backend {
     bool (*has)(const struct horon_backend *backend, uint32_t version,
                 const struct horon_signature *agreed);
 
+    /** Of several that carry an operation the highest number goes first, and of equal ones the
+     * order of the backends: 0 but where this one is better, or worse, for a size. What all ranks
+     * know.
+     * @param bytes of each rank's input; 0 also where they may differ */
+    int (*preference)(const struct horon_backend *backend, const struct horon_signature *agreed,
+                      uint64_t bytes);
+
     /* ---- of a lane ---- */
 
     /**
@@ -152,9 +159,10 @@ struct horon_backend_terms {
     bool in_order;      /* the lane is that of operations in order */
 };
 
-/** Which backend carries an operation: the first that has the verb, or that has the one of which it
- * can be composed. Pure. */
+/** Which backend carries an operation: the most preferred of those that have the verb, or the one
+ * of which it can be composed. Pure. @param bytes as in `preference` */
 struct horon_backend_choice horon_backend_choose(const struct horon_backend_terms *terms,
-                                                 const struct horon_signature *agreed);
+                                                 const struct horon_signature *agreed,
+                                                 uint64_t bytes);
 
 #endif

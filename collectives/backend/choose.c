@@ -23,9 +23,12 @@ static bool has_what_it_is_made_of(const struct horon_backend *backend, uint32_t
 }
 
 struct horon_backend_choice horon_backend_choose(const struct horon_backend_terms *terms,
-                                                 const struct horon_signature *agreed)
+                                                 const struct horon_signature *agreed,
+                                                 uint64_t bytes)
 {
     struct horon_backend_choice choice = {.backend = -1};
+    uint32_t passed_over = 0;
+    int highest = 0;
     assert(terms->count <= HORON_BACKENDS_MAX);
     for (size_t i = 0; i < terms->count; i++) {
         const struct horon_backend *backend = terms->backends[i];
@@ -34,12 +37,18 @@ struct horon_backend_choice horon_backend_choose(const struct horon_backend_term
             continue;
         const bool has = backend->has(backend, version, agreed);
         const bool composes = !has && has_what_it_is_made_of(backend, version, agreed);
-        if ((has || composes) && may_take(terms, backend, agreed)) {
-            choice.backend = (int)i;
-            choice.composed = composes;
-            return choice;
+        if ((!has && !composes) || !may_take(terms, backend, agreed)) {
+            passed_over |= 1u << i;
+            continue;
         }
-        choice.passed_over |= 1u << i;
+        const int preference = backend->preference(backend, agreed, bytes);
+        if (choice.backend >= 0 && preference <= highest)
+            continue;
+        highest = preference;
+        choice = (struct horon_backend_choice){
+            .backend = (int)i, .composed = composes, .passed_over = passed_over};
     }
+    if (choice.backend < 0)
+        choice.passed_over = passed_over;
     return choice;
 }

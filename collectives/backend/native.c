@@ -48,6 +48,13 @@ static bool native_has(const struct horon_backend *backend, uint32_t version,
            horon_reduce_supported((horon_dtype_t)agreed->dtype, (horon_redop_t)agreed->redop);
 }
 
+static int native_preference(const struct horon_backend *backend,
+                             const struct horon_signature *agreed, uint64_t bytes)
+{
+    (void)backend, (void)agreed, (void)bytes;
+    return 0;
+}
+
 static void native_destroy(struct horon_backend_channel *base)
 {
     if (!base)
@@ -124,6 +131,7 @@ const struct horon_backend horon_backend_native = {
     .close = native_close,
     .usable = native_usable,
     .has = native_has,
+    .preference = native_preference,
     .create = native_create,
     .connect = native_connect,
     .begin = native_begin,

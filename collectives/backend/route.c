@@ -93,10 +93,15 @@ static void become_ready(struct horon_route *route)
     horon_route_move(route, HORON_ROUTE_READY);
     route->has_chosen = false;
     route->simple = true;
-    for (size_t i = 0; i < route->terms.count; i++)
-        if (route->terms.versions[i] &&
-            (!route->channels[i] || (backend_at(route, i)->caps & HORON_BACKEND_ONE_LAUNCH_ORDER)))
+    int usable = 0;
+    for (size_t i = 0; i < route->terms.count; i++) {
+        if (!route->terms.versions[i])
+            continue;
+        usable++;
+        if (!route->channels[i] || (backend_at(route, i)->caps & HORON_BACKEND_ONE_LAUNCH_ORDER))
             route->simple = false;
+    }
+    route->single = usable == 1;
 }
 
 /* What is usable here; a channel of each that needs no connecting. */
@@ -219,22 +224,27 @@ static void tell_passed_over(struct horon_route *route, const struct horon_signa
                                                : backend_at(route, (size_t)choice->backend)->name);
 }
 
-HORON_SELDOM static void choose(struct horon_route *route, const struct horon_signature *agreed)
+HORON_SELDOM static void choose(struct horon_route *route, const struct horon_operation *op)
 {
-    route->choice = horon_backend_choose(&route->terms, agreed);
+    const struct horon_signature *agreed = &op->agreed;
+    uint64_t bytes = 0;
+    if (!horon_verb_rows_differ(horon_verb_of(agreed)))
+        bytes = op->count * horon_dtype_bytes((horon_dtype_t)agreed->dtype);
+    route->choice = horon_backend_choose(&route->terms, agreed, bytes);
     memcpy(route->chosen_for, &agreed->verb, sizeof route->chosen_for);
-    route->has_chosen = true;
+    route->has_chosen = route->single;
     tell_passed_over(route, agreed);
 }
 
-/* Looks at nothing but the four bytes of a signature from `verb` on, so it is done once for a run
- * of operations of a kind. @return NULL: none carries it, or the channel is not made yet */
+/* Where there is no other backend the choice is that between it and none: it looks at nothing but
+ * the four bytes of a signature from `verb` on, and is made once for a run of operations of a kind.
+ * @return NULL: none carries it, or the channel is not made yet */
 static struct horon_backend_channel *channel_for(struct horon_route *route,
-                                                 const struct horon_signature *agreed)
+                                                 const struct horon_operation *op)
 {
     if (!route->has_chosen ||
-        memcmp(route->chosen_for, &agreed->verb, sizeof route->chosen_for) != 0)
-        choose(route, agreed);
+        memcmp(route->chosen_for, &op->agreed.verb, sizeof route->chosen_for) != 0)
+        choose(route, op);
     return route->choice.backend < 0 ? NULL : route->channels[route->choice.backend];
 }
 
@@ -343,7 +353,7 @@ horon_status_t horon_route_prepare(struct horon_route *route, const struct horon
         if (route->launched && (route->composing || route->refused ||
                                 route->launched == route->current->backend->launched_max))
             return HORON_IN_PROGRESS;
-        const struct horon_backend_channel *channel = channel_for(route, &op->agreed);
+        const struct horon_backend_channel *channel = channel_for(route, op);
         if (route->launched && (channel != route->current || route->choice.composed))
             return HORON_IN_PROGRESS;
         if (channel ? !is_opening(route) : route->choice.backend < 0)
@@ -426,7 +436,7 @@ HORON_SELDOM static void begin_composed(struct horon_route *route, const struct 
 
 void horon_route_begin(struct horon_route *route, const struct horon_operation *op)
 {
-    struct horon_backend_channel *channel = channel_for(route, &op->agreed);
+    struct horon_backend_channel *channel = channel_for(route, op);
     assert(!route->launched || channel == route->current);
     route->launched++;
     route->current = channel;

@@ -49,6 +49,7 @@ struct horon_route {
     struct horon_host *host;
     struct horon_backend_channel *channels[HORON_BACKENDS_MAX]; /* NULL: not made yet */
     bool simple; /* no operation needs anything before it is begun */
+    bool single; /* only one backend is usable */
     enum horon_route_step step;
     struct horon_words words; /* on the channel that all ranks can use */
     struct horon_ticket ticket;
@@ -56,8 +57,8 @@ struct horon_route {
     int launched;
     uint64_t ended;
     struct horon_backend_choice choice; /* the last one, if there was one */
-    uint8_t chosen_for[4]; /* verb, dtype, reduction and memory: all that counts for it */
-    bool has_chosen;
+    uint8_t chosen_for[4];              /* verb, dtype, reduction and memory */
+    bool has_chosen;                    /* for those, whatever the size */
     struct horon_composed composed;
     bool composing;                  /* `composed` is in flight, and nothing else */
     bool gathers_rows;               /* of what is composed */

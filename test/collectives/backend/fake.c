@@ -66,6 +66,14 @@ static bool fake_has(const struct horon_backend *backend, uint32_t version,
            (version >= 2 || !(fake->since_2 >> agreed->verb & 1));
 }
 
+static int fake_preference(const struct horon_backend *backend,
+                           const struct horon_signature *agreed, uint64_t bytes)
+{
+    const struct fake *fake = fake_of(backend);
+    (void)agreed;
+    return fake->prefers_from && bytes >= fake->prefers_from;
+}
+
 /* What the channel of a rank has to say: a word of its own, and one that rank 0 makes up for all.
  */
 static uint64_t word_of(const struct fake_lane *lane, int rank, uint32_t word)
@@ -330,6 +338,7 @@ void fake_init(struct fake *fake, const char *name, uint32_t caps)
                 .close = fake_close,
                 .usable = fake_usable,
                 .has = fake_has,
+                .preference = fake_preference,
                 .create = fake_create,
                 .connect = fake_connect,
                 .begin = fake_begin,

@@ -56,6 +56,7 @@ struct fake {
     uint32_t since_2;                  /* mask of verbs that it has from version 2 on */
     uint32_t lacks;                    /* mask of verbs */
     uint32_t lacks_memory;             /* mask of kinds */
+    uint64_t prefers_from;             /* bytes, from which on it goes before others; 0: never */
     const char *refuses;               /* why it is not usable; NULL: it is */
     uint32_t refused;                  /* mask of ranks on which; 0: all */
     uint32_t unmade;                   /* mask of ranks that can make no channel */

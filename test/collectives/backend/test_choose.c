@@ -85,7 +85,7 @@ static void test_choose_takes_the_first_that_can_and_may(void **state)
             .in_order = cases[i].in_order};
         struct horon_signature agreed = {.verb = (uint8_t)cases[i].verb, .dtype = HORON_FLOAT32};
         horon_signature_make_canonical(&agreed);
-        const struct horon_backend_choice choice = horon_backend_choose(&terms, &agreed);
+        const struct horon_backend_choice choice = horon_backend_choose(&terms, &agreed, 0);
         if (choice.backend != cases[i].expected || choice.composed != cases[i].composed ||
             choice.passed_over != cases[i].passed_over)
             fail_msg("case %zu: backend %d, composed %d, passed over %x", i, choice.backend,
@@ -110,7 +110,7 @@ static void test_choose_passes_over_what_does_not_carry_this_memory(void **state
                                              .memory =
                                                  on_host ? HORON_MEMORY_HOST : HORON_MEMORY_CUDA};
             horon_signature_make_canonical(&agreed);
-            const struct horon_backend_choice choice = horon_backend_choose(&terms, &agreed);
+            const struct horon_backend_choice choice = horon_backend_choose(&terms, &agreed, 0);
             if (!horon_verb_moves(&horon_verb_rows[verb]))
                 continue;
             assert_int_equal(choice.backend, on_host);
@@ -120,7 +120,43 @@ static void test_choose_passes_over_what_does_not_carry_this_memory(void **state
     fakes[1].lacks_memory |= 1u << HORON_MEMORY_HOST;
     const struct horon_signature of_host = {
         .verb = HORON_ALLREDUCE, .dtype = HORON_FLOAT32, .memory = HORON_MEMORY_HOST};
-    assert_int_equal(horon_backend_choose(&terms, &of_host).backend, -1);
+    assert_int_equal(horon_backend_choose(&terms, &of_host, 0).backend, -1);
+}
+
+/* The second goes first from some size on, if it has what is wanted. */
+static void test_choose_goes_by_size_before_order(void **state)
+{
+    static const struct {
+        horon_verb_t verb;
+        uint32_t lacks[2];
+        uint64_t bytes;
+        int expected;
+        uint32_t passed_over;
+    } sizes[] = {
+        {HORON_ALLREDUCE, {0, 0}, 99, 0, 0},
+        {HORON_ALLREDUCE, {0, 0}, 100, 1, 0},
+        {HORON_ALLREDUCE, {0, REDUCE}, 100, 0, 0}, /* of one behind it nothing is told */
+        {HORON_ALLREDUCE, {REDUCE, 0}, 100, 1, 1},
+        {HORON_BROADCAST, {0, CAST}, 100, 1, 0}, /* composed or not */
+        {HORON_ALLREDUCE, {REDUCE, REDUCE}, 100, -1, 3},
+    };
+    struct fake fakes[2];
+    const struct horon_backend *backends[2] = {&fakes[0].base, &fakes[1].base};
+    const struct horon_backend_terms terms = {.backends = backends, .count = 2, .versions = {1, 1}};
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        struct horon_signature agreed = {.verb = (uint8_t)sizes[i].verb, .dtype = HORON_FLOAT32};
+        for (int k = 0; k < 2; k++) {
+            fake_init(&fakes[k], k ? "second" : "first", TREE);
+            fakes[k].lacks = sizes[i].lacks[k];
+        }
+        fakes[1].prefers_from = 100;
+        horon_signature_make_canonical(&agreed);
+        const struct horon_backend_choice choice =
+            horon_backend_choose(&terms, &agreed, sizes[i].bytes);
+        assert_int_equal(choice.backend, sizes[i].expected);
+        assert_int_equal(choice.passed_over, sizes[i].passed_over);
+    }
 }
 
 static void test_choose_native_has_what_the_kernels_have(void **state)
@@ -144,6 +180,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_choose_takes_the_first_that_can_and_may),
         cmocka_unit_test(test_choose_passes_over_what_does_not_carry_this_memory),
+        cmocka_unit_test(test_choose_goes_by_size_before_order),
         cmocka_unit_test(test_choose_native_has_what_the_kernels_have),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

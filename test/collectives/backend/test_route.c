@@ -186,7 +186,29 @@ static void test_route_composes_an_allgather_of_broadcasts(void **state)
     assert_int_equal(bed->fakes[1].lanes[0].done, number + 2); /* usable, connected, rows */
 }
 
-/* Who sleeps on the poller is woken by what the backend shows. */
+/* The size of a run of operations changes. An allgather's may differ from rank to rank: unknown. */
+static void test_route_gives_each_size_to_the_backend_that_is_best_for_it(void **state)
+{
+    static const uint64_t counts[] = {COUNT, 1, COUNT, COUNT, 2};
+    struct bed *bed = *state;
+    struct use uses[SIZE];
+    bed->fakes[1].prefers_from = sizeof uses[0].in;
+    join(bed);
+    for (uint64_t number = 0; number < 5; number++) {
+        for (int rank = 0; rank < SIZE; rank++) {
+            describe(&uses[rank], HORON_ALLREDUCE, rank, 0);
+            uses[rank].op.count = uses[rank].part.count = counts[number];
+        }
+        run(bed, uses, number + 1);
+        assert_true(uses[1].out[0] == 10);
+    }
+    assert_int_equal(bed->fakes[1].lanes[0].done, 3);
+    assert_int_equal(bed->fakes[0].lanes[0].done, 2);
+    gather(bed, &(struct gathering){{COUNT, 0}, false, false}, 6);
+    assert_int_equal(bed->fakes[0].lanes[0].done, 3); /* as one broadcast */
+}
+
+/* A thread that sleeps on the poller is woken by what the backend shows. */
 static void test_route_watches_the_descriptor_of_a_backend(void **state)
 {
     struct bed *bed = *state;
@@ -338,6 +360,7 @@ int main(void)
         TEST(test_route_composes_a_broadcast_of_a_sum),
         TEST(test_route_composes_a_barrier),
         TEST(test_route_composes_an_allgather_of_broadcasts),
+        TEST(test_route_gives_each_size_to_the_backend_that_is_best_for_it),
         TEST(test_route_watches_the_descriptor_of_a_backend),
         TEST(test_route_launches_several_of_one_backend_in_order),
         TEST(test_route_waits_with_one_backend_for_another),
