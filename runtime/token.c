@@ -396,17 +396,26 @@ static int64_t look_at_links(struct horon_context *ctx)
     return interval_ms;
 }
 
-/* How long it may sleep as far as backends are concerned, in whole milliseconds. */
-static int64_t look_at_backends(const struct horon_context *ctx)
+/* Of two times to sleep, of which -1 is for ever. */
+static int64_t sooner(int64_t one, int64_t other)
 {
-    const uint64_t interval_ns = horon_engine_interval_ns(ctx->engine);
-    return interval_ns ? (int64_t)((interval_ns - 1) / 1000000u) + 1 : -1;
+    return other < 0 || (one >= 0 && one < other) ? one : other;
 }
 
-/* Of two times to sleep, of which -1 is for ever. */
-static int64_t sooner(int64_t one_ms, int64_t other_ms)
+static int64_t ns_of(int64_t ms)
 {
-    return other_ms < 0 || (one_ms >= 0 && one_ms < other_ms) ? one_ms : other_ms;
+    return ms < 0 ? -1 : ms * 1000000;
+}
+
+/* With the token. @return how long the thread may sleep, in nanoseconds; -1: for ever */
+static int64_t time_to_sleep(struct horon_context *ctx)
+{
+    const int64_t stalls_ms = look_for_stalls(ctx), links_ms = look_at_links(ctx);
+    const int64_t deaths_ms = horon_deaths_look(ctx);
+    const uint64_t backends_ns = horon_engine_interval_ns(ctx->engine);
+    assert(backends_ns <= INT64_MAX);
+    return sooner(ns_of(sooner(sooner(stalls_ms, links_ms), deaths_ms)),
+                  backends_ns ? (int64_t)backends_ns : -1);
 }
 
 void *horon_progress_thread(void *arg)
@@ -415,23 +424,21 @@ void *horon_progress_thread(void *arg)
     pthread_setname_np(pthread_self(), "horon");
     horon_loop_own(ctx->loop);
     while (!atomic_load(&ctx->stop)) {
-        int64_t timeout_ms;
+        int64_t timeout_ns;
         if (horon_token_try(ctx)) {
             drive_background(ctx);
-            timeout_ms =
-                sooner(sooner(look_for_stalls(ctx), look_at_links(ctx)), horon_deaths_look(ctx));
-            timeout_ms = sooner(timeout_ms, look_at_backends(ctx));
+            timeout_ns = time_to_sleep(ctx);
             watch_links(ctx, true);
             horon_token_release_armed(ctx);
         } else {
             atomic_thread_fence(memory_order_seq_cst); /* pairs with slept_through() */
             if (ctx->woken_by_links)
                 watch_links(ctx, false);
-            timeout_ms = atomic_load(&ctx->disarmed) ? REARM_MS : -1;
+            timeout_ns = ns_of(atomic_load(&ctx->disarmed) ? REARM_MS : -1);
         }
         ctx->woken_by_links = false;
         if (!horon_callbacks_run(ctx))
-            horon_loop_sleep(ctx->loop, timeout_ms);
+            horon_loop_sleep(ctx->loop, timeout_ns);
     }
     horon_callbacks_run(ctx);
     return NULL;

@@ -17,11 +17,13 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #define LIBEV_FILE "libev.so.4"
@@ -40,6 +42,7 @@ struct horon_loop {
     ev_io doorbell;
     ev_timer timer;
     int epoll_fd; /* libev's; -1: not found */
+    bool changed; /* what is watched, since the kernel was told last */
     int watch_count, watches_max;
     struct watch watches[];
 };
@@ -144,6 +147,7 @@ horon_status_t horon_loop_create(int doorbell, int watches_max, struct horon_loo
     }
     loop->epoll_fd = find_epoll(&loop->libev, loop->ev);
     loop->watches_max = watches_max;
+    loop->changed = true;
     horon_loop_own(loop);
     ev_io_init(&loop->doorbell, on_doorbell, doorbell, EV_READ);
     loop->libev.io_start(loop->ev, &loop->doorbell);
@@ -195,6 +199,7 @@ void horon_loop_watch(struct horon_loop *loop, int number, int events)
     if (watch->events == events)
         return;
     watch->events = events;
+    loop->changed = true;
     loop->libev.io_stop(loop->ev, &watch->io);
     if (!events)
         return;
@@ -205,16 +210,31 @@ void horon_loop_watch(struct horon_loop *loop, int number, int events)
     loop->libev.io_start(loop->ev, &watch->io);
 }
 
-void horon_loop_sleep(struct horon_loop *loop, int64_t timeout_ms)
+/* libev waits in whole milliseconds, and tells the kernel what is watched when it does. */
+static void sleep_shortly(struct horon_loop *loop, int64_t timeout_ns)
+{
+    struct pollfd watched = {.fd = loop->epoll_fd, .events = POLLIN};
+    const struct timespec timeout = {.tv_nsec = (long)timeout_ns};
+    if (!loop->changed)
+        ppoll(&watched, 1, &timeout, NULL);
+    loop->libev.run(loop->ev, EVRUN_NOWAIT);
+}
+
+void horon_loop_sleep(struct horon_loop *loop, int64_t timeout_ns)
 {
     HORON_ASSERT_OWNER(&loop->owner);
-    if (timeout_ms >= 0) {
-        loop->libev.now_update(loop->ev);
-        ev_timer_set(&loop->timer, (double)timeout_ms * 1e-3, 0.0);
-        loop->libev.timer_start(loop->ev, &loop->timer);
+    if (timeout_ns > 0 && timeout_ns < 1000000 && loop->epoll_fd >= 0) {
+        sleep_shortly(loop, timeout_ns);
+    } else {
+        if (timeout_ns >= 0) {
+            loop->libev.now_update(loop->ev);
+            ev_timer_set(&loop->timer, (double)timeout_ns * 1e-9, 0.0);
+            loop->libev.timer_start(loop->ev, &loop->timer);
+        }
+        loop->libev.run(loop->ev, EVRUN_ONCE);
+        loop->libev.timer_stop(loop->ev, &loop->timer);
     }
-    loop->libev.run(loop->ev, EVRUN_ONCE);
-    loop->libev.timer_stop(loop->ev, &loop->timer);
+    loop->changed = false;
 }
 
 void horon_doorbell_ring(int doorbell)

@@ -36,8 +36,9 @@ int horon_loop_add(struct horon_loop *loop, int fd, void (*on_ready)(void *arg, 
 void horon_loop_watch(struct horon_loop *loop, int number, int events);
 
 /** Sleeps until the doorbell rings, a watched descriptor is ready (its callback is called), or
- * @p timeout_ms passed (< 0: never). The doorbell is cleared. Thread: owner. */
-void horon_loop_sleep(struct horon_loop *loop, int64_t timeout_ms);
+ * @p timeout_ns passed (< 0: never). The doorbell is cleared. It may wake earlier for nothing.
+ * Thread: owner. */
+void horon_loop_sleep(struct horon_loop *loop, int64_t timeout_ns);
 
 /** Rings an eventfd. Thread: any. */
 void horon_doorbell_ring(int doorbell);

@@ -8,9 +8,11 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -102,15 +104,54 @@ static void test_loop_sleep_ends_when_its_time_has_passed(void **state)
     (void)state;
     make(&bed);
     horon_loop_sleep(bed.loop, 0);
-    horon_loop_sleep(bed.loop, 1);
-    horon_loop_sleep(bed.loop, 10);
+    horon_loop_sleep(bed.loop, 1000000);
+    horon_loop_sleep(bed.loop, 10000000);
     /* the timer of a sleep that a ring ended is gone: the next one has its own, or none */
     horon_doorbell_ring(bed.doorbell);
     horon_loop_sleep(bed.loop, INT64_MAX);
-    horon_loop_sleep(bed.loop, 1);
+    horon_loop_sleep(bed.loop, 1000000);
     horon_doorbell_ring(bed.doorbell);
     horon_loop_sleep(bed.loop, -1);
     assert_false(is_rung(&bed));
+    end(&bed);
+}
+
+/* What the kernel was asked to wait, in nanoseconds; libev would not wait less than a millisecond.
+ */
+static long asked_ns;
+int __real_ppoll(struct pollfd *fds, nfds_t count, const struct timespec *timeout,
+                 const sigset_t *mask);
+int __wrap_ppoll(struct pollfd *fds, nfds_t count, const struct timespec *timeout,
+                 const sigset_t *mask);
+int __wrap_ppoll(struct pollfd *fds, nfds_t count, const struct timespec *timeout,
+                 const sigset_t *mask)
+{
+    asked_ns = timeout->tv_nsec;
+    return __real_ppoll(fds, count, timeout, mask);
+}
+
+static void test_loop_short_sleep_hears_all_that_a_long_one_does(void **state)
+{
+    struct bed bed;
+    (void)state;
+    make(&bed);
+    horon_loop_sleep(bed.loop, 0);
+    asked_ns = 0;
+    horon_loop_sleep(bed.loop, 50000);
+    assert_int_equal(asked_ns, 50000);
+    horon_doorbell_ring(bed.doorbell);
+    horon_loop_sleep(bed.loop, 999999);
+    assert_false(is_rung(&bed));
+    /* what the kernel does not know yet is told to it, without a sleep */
+    asked_ns = 0;
+    assert_int_equal(write(bed.ends[0][1], "x", 1), 1);
+    horon_loop_watch(bed.loop, 0, HORON_LOOP_READ);
+    horon_loop_sleep(bed.loop, 999999);
+    assert_int_equal(asked_ns, 0);
+    assert_int_equal(bed.calls[0], 1);
+    horon_loop_sleep(bed.loop, 999999); /* still readable */
+    assert_int_equal(asked_ns, 999999);
+    assert_int_equal(bed.calls[0], 2);
     end(&bed);
 }
 
@@ -286,6 +327,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_loop_rung_before_does_not_sleep_and_all_rings_are_one),
         cmocka_unit_test(test_loop_sleep_ends_when_its_time_has_passed),
+        cmocka_unit_test(test_loop_short_sleep_hears_all_that_a_long_one_does),
         cmocka_unit_test(test_loop_is_woken_by_another_thread_every_time),
         cmocka_unit_test(test_loop_calls_back_for_what_is_ready_and_watched),
         cmocka_unit_test(test_loop_watch_can_be_changed_and_ended),
