@@ -98,7 +98,7 @@ static horon_status_t prepare(struct horon_joining *j, int rank, int size,
     horon_status_t status =
         horon_identity_find(&j->id, rank, size, j->config->store, horon_environment, NULL, error);
     if (status == HORON_OK && j->id.size > 1)
-        status = horon_joined_before(&j->id, error);
+        status = horon_joined_before(&j->id, &j->boot->fds, error);
     if (status == HORON_OK)
         status = horon_pump_init(&j->boot->pump, error);
     j->boot->pump.fds = j->listeners.noted = &j->boot->fds;

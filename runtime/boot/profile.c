@@ -48,11 +48,11 @@ uint64_t horon_profile_machine(const char *proc)
 
 /* Processes that cannot watch each other share no memory: a death would be seen only at a time
  * limit. */
-uint64_t horon_profile_host(const struct horon_profile *profile)
+uint64_t horon_profile_host(const struct horon_profile *profile, int socket)
 {
     const uint64_t user = geteuid();
     uint64_t host = add_namespace(profile->machine, "/proc", "user");
-    if (!horon_process_opens_any())
+    if (!horon_process_opens_any(socket))
         host = add_namespace(host, "/proc", "pid");
     return host ? XXH3_64bits_withSeed(&user, sizeof user, host) : 0;
 }

@@ -44,8 +44,9 @@ bool horon_profile_decode(struct horon_reader *in, struct horon_profile *profile
  * "/proc", or a directory like it for tests */
 uint64_t horon_profile_machine(const char *proc);
 
-/** @return the profile's host: its machine, and processes that may see each other there. */
-uint64_t horon_profile_host(const struct horon_profile *profile);
+/** @return the profile's host: its machine, and processes that may see each other there.
+ * @param socket a unix socket, to ask the kernel by */
+uint64_t horon_profile_host(const struct horon_profile *profile, int socket);
 
 /** The fewest cores that somebody sees of a host, of two counts; 0 counts for nothing. */
 uint32_t horon_profile_cores(uint32_t a, uint32_t b);

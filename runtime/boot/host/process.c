@@ -41,15 +41,12 @@ int horon_process_open_self(void)
 }
 
 /* Of a socket that is not connected a kernel that knows the option says so. */
-bool horon_process_opens_any(void)
+bool horon_process_opens_any(int socket)
 {
     int pidfd = -1;
     socklen_t bytes = sizeof pidfd;
-    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const bool known = fd >= 0 && (getsockopt(fd, SOL_SOCKET, PEER_PIDFD, &pidfd, &bytes) == 0 ||
-                                   errno != ENOPROTOOPT);
-    if (fd >= 0)
-        close(fd);
+    const bool known = getsockopt(socket, SOL_SOCKET, PEER_PIDFD, &pidfd, &bytes) == 0 ||
+                       (errno != ENOPROTOOPT && errno != EBADF);
     if (pidfd >= 0)
         close(pidfd);
     return known;

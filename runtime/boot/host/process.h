@@ -15,8 +15,9 @@ int horon_process_open(int socket);
 /** Likewise of this process. */
 int horon_process_open_self(void);
 
-/** Can processes of another pid namespace be watched, too? */
-bool horon_process_opens_any(void);
+/** Can processes of another pid namespace be watched, too? @param socket a unix socket, which need
+ * not be connected */
+bool horon_process_opens_any(int socket);
 
 /** Writes "process 1234" or "process 1234 of user 1000". */
 void horon_process_name(int socket, char *text, size_t text_bytes);

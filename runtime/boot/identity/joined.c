@@ -52,25 +52,28 @@ static pid_t parent_of(pid_t process)
     return behind_name && strlen(behind_name) > 4 ? (pid_t)strtol(behind_name + 4, NULL, 10) : 0;
 }
 
-static bool has_joined(const struct horon_identity *id, pid_t process)
+static bool has_joined(const struct horon_identity *id, const struct horon_fds *fds, pid_t process)
 {
     struct horon_address address;
     struct ucred listener = {0};
     socklen_t bytes = sizeof listener;
-    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     name_place(id, process, &address);
+    horon_fds_hold(fds);
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     const bool there = fd >= 0 && connect(fd, &address.any, address.bytes) == 0 &&
                        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &listener, &bytes) == 0;
     if (fd >= 0)
         close(fd);
+    horon_fds_release(fds);
     return there && listener.pid == process;
 }
 
-horon_status_t horon_joined_before(const struct horon_identity *id, struct horon_error *error)
+horon_status_t horon_joined_before(const struct horon_identity *id, const struct horon_fds *fds,
+                                   struct horon_error *error)
 {
     pid_t process = parent_of(getpid());
     for (int i = 0; i < ANCESTORS_MAX && process > 0; i++, process = parent_of(process))
-        if (has_joined(id, process))
+        if (has_joined(id, fds, process))
             return horon_error_set(error, HORON_ERR_CONFIG,
                                    "rank %d has joined already: process %d, which started this "
                                    "program. A program that a rank starts inherits %s's variables "
