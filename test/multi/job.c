@@ -169,6 +169,14 @@ int job_end(struct job *job, int timeout_ms)
     return killed;
 }
 
+void job_say(const horon_failure_t *failure, struct job_report *report)
+{
+    report->status = failure->status;
+    snprintf(report->text, sizeof report->text, "%s; rank %d on '%s', other rank %d, name '%s'",
+             horon_cause_text((horon_cause_t)failure->cause), failure->rank, failure->host,
+             failure->other_rank, failure->name);
+}
+
 horon_descriptor_t job_sum(const char *name, float *data, uint64_t count, uint32_t flags)
 {
     horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;

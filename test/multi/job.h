@@ -48,6 +48,9 @@ int job_end(struct job *job, int timeout_ms);
 /** Starts a job, and fails the test unless every rank's work went well. */
 void job_run(int size, const char *const *settings, job_work_fn_t work, void *arg);
 
+/** Writes down a failure: its status, and the rest as a text. */
+void job_say(const horon_failure_t *failure, struct job_report *report);
+
 /** In a rank's work, with its `ctx` and `report`: what must hold. job_run() prints the line. */
 #define RANK_MUST(condition)                                                                       \
     do {                                                                                           \

@@ -7,6 +7,9 @@
 #undef NDEBUG
 #include "multi/job.h"
 
+#include <errno.h>
+#include <net/if.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -14,6 +17,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -26,14 +31,6 @@ static const char *const over_tcp[] = {"SHM=0", NULL};
 static const horon_descriptor_t barrier = {sizeof barrier, .verb = HORON_BARRIER, .prescale = 1,
                                            .postscale = 1};
 
-static void say(const horon_failure_t *failure, struct job_report *report)
-{
-    report->status = failure->status;
-    snprintf(report->text, sizeof report->text, "%s; rank %d on '%s', other rank %d, name '%s'",
-             horon_cause_text((horon_cause_t)failure->cause), failure->rank, failure->host,
-             failure->other_rank, failure->name);
-}
-
 /* A request that fails is waited for, told of, and released. */
 static void wait_to_fail(horon_context_t *ctx, horon_request_t *request, struct job_report *report)
 {
@@ -43,7 +40,7 @@ static void wait_to_fail(horon_context_t *ctx, horon_request_t *request, struct 
     RANK_MUST(horon_request_failure(request, &failure) == HORON_OK);
     RANK_MUST(failure.status == status);
     RANK_MUST(strcmp(failure.text, horon_request_error(request)) == 0);
-    say(&failure, report);
+    job_say(&failure, report);
     horon_release(request);
 }
 
@@ -66,7 +63,7 @@ static void run_to_fail(horon_context_t *ctx, const horon_descriptor_t *desc, in
     RANK_MUST(failure.status == status);
     RANK_MUST(strcmp(failure.text, text) == 0);
     RANK_MUST(strcmp(failure.text, horon_last_error(ctx)) == 0);
-    say(&failure, report);
+    job_say(&failure, report);
 }
 
 static void differ_in_verb(horon_context_t *ctx, void *arg, struct job_report *report)
@@ -111,7 +108,7 @@ static void differ_in_group(horon_context_t *ctx, void *arg, struct job_report *
     RANK_MUST(strcmp(failure.name, "y") == 0);
     RANK_MUST(horon_request_failure(requests[0], &failure) == HORON_OK);
     RANK_MUST(horon_run(ctx, &barrier, -1, NULL, 0) == HORON_OK);
-    say(&failure, report);
+    job_say(&failure, report);
     horon_release(requests[0]);
     horon_release(requests[1]);
 }
@@ -163,7 +160,7 @@ static void exit_one(horon_context_t *ctx, void *arg, struct job_report *report)
     RANK_MUST(horon_last_failure(ctx, &failure) == HORON_OK);
     RANK_MUST(strcmp(failure.name, "") == 0); /* it was refused for what happened before */
     failure.name = "x";
-    say(&failure, report);
+    job_say(&failure, report);
 }
 
 static void exit_at_once(horon_context_t *ctx, int status, struct job_report *report)
@@ -196,6 +193,55 @@ static void leave_one(horon_context_t *ctx, void *arg, struct job_report *report
         wait_for_rank_1(ctx, report);
     else
         RANK_MUST(horon_run(ctx, &barrier, -1, NULL, 0) == HORON_OK);
+}
+
+/* The socket of this rank's connection over TCP, of which it has one. */
+static int find_connection(void)
+{
+    for (int fd = 0; fd < 1024; fd++) {
+        struct sockaddr_storage peer;
+        socklen_t bytes = sizeof peer;
+        if (getpeername(fd, (struct sockaddr *)&peer, &bytes) == 0 && peer.ss_family != AF_UNIX)
+            return fd;
+    }
+    return -1;
+}
+
+/* Between two messages, so that the others read it as the beginning of one. */
+static void send_nonsense(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    char nonsense[256];
+    (void)arg;
+    if (horon_rank(ctx) != 1) {
+        wait_for_rank_1(ctx, report);
+        return;
+    }
+    memset(nonsense, 0xee, sizeof nonsense);
+    RANK_MUST(horon_run(ctx, &barrier, -1, NULL, 0) == HORON_OK);
+    RANK_MUST(send(find_connection(), nonsense, sizeof nonsense, MSG_NOSIGNAL) ==
+              (ssize_t)sizeof nonsense);
+    pause(); /* until the test ends it: it sends nothing more, and hangs up on nobody */
+}
+
+static int set_loopback(short flags)
+{
+    struct ifreq request = {.ifr_name = "lo", .ifr_flags = flags};
+    const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    const int failed = fd < 0 || ioctl(fd, SIOCSIFFLAGS, &request) != 0;
+    close(fd);
+    return failed;
+}
+
+/* The way between the two breaks while both live. */
+static void be_cut_off(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    float data = 0;
+    const horon_descriptor_t desc = job_sum("x", &data, 1, 0);
+    (void)arg;
+    RANK_MUST(horon_run(ctx, &barrier, -1, NULL, 0) == HORON_OK);
+    if (horon_rank(ctx) == 0)
+        RANK_MUST(set_loopback(0) == 0);
+    submit_to_fail(ctx, &desc, report);
 }
 
 /* The one that gave up tells by its call, the others by an operation that never began. */
@@ -244,7 +290,7 @@ static void expect_said(const struct job *job, const struct job_report *report,
     struct job_report whole;
     horon_failure_t failure = *expected;
     failure.host = job->host;
-    say(&failure, &whole);
+    job_say(&failure, &whole);
     if (report->status != (int32_t)status || strcmp(report->text, whole.text) != 0)
         fail_msg("%d %s, not %s", report->status, report->text, whole.text);
 }
@@ -301,6 +347,45 @@ static void test_failure_is_the_same_data_over_tcp(void **state)
 {
     (void)state;
     expect_all(over_tcp);
+}
+
+static void test_failure_of_a_rank_that_sends_nonsense_is_told(void **state)
+{
+    struct job job;
+    struct job_report report;
+    horon_failure_t expected = HORON_FAILURE_INIT;
+    (void)state;
+    expected.cause = HORON_CAUSE_PROTOCOL;
+    expected.rank = 1;
+    expected.name = "x";
+    job_start(&job, 2, over_tcp, send_nonsense, NULL);
+    assert_int_equal(job_report_of(&job, 0, REPORT_MS, &report), 0);
+    expect_said(&job, &report, HORON_ERR_PROTO, &expected);
+    assert_int_equal(kill(job.pids[1], SIGKILL), 0);
+    assert_int_equal(job_end(&job, REPORT_MS), 0);
+}
+
+/* The last of all: this process has no other network afterwards. */
+static void test_failure_of_a_broken_way_names_the_silent_rank(void **state)
+{
+    static const char *const settings[] = {"SHM=0", "PEER_TIMEOUT=500ms", NULL};
+    struct job job;
+    struct job_report report;
+    horon_failure_t expected = HORON_FAILURE_INIT;
+    (void)state;
+    if (unshare(CLONE_NEWNET) != 0 || set_loopback(IFF_UP | IFF_RUNNING) != 0) {
+        print_message("SKIP: no network of our own (%s); needs root\n", strerror(errno));
+        skip();
+    }
+    expected.cause = HORON_CAUSE_SILENT;
+    expected.name = "x";
+    job_start(&job, 2, settings, be_cut_off, NULL);
+    for (int rank = 0; rank < 2; rank++) {
+        expected.rank = 1 - rank;
+        assert_int_equal(job_report_of(&job, rank, REPORT_MS, &report), 0);
+        expect_said(&job, &report, HORON_ERR_PEER_LOST, &expected);
+    }
+    assert_int_equal(job_end(&job, REPORT_MS), 0);
 }
 
 static void test_failure_of_a_time_limit_names_both_sides(void **state)
@@ -413,38 +498,6 @@ static void test_failure_for_want_of_room_concerns_one_rank(void **state)
 
 /* ---- of a context, in this process ---------------------------------------------------------- */
 
-static void expect_no_context(const char *const *settings, int size, horon_status_t status,
-                              horon_cause_t cause)
-{
-    horon_options_t options = HORON_OPTIONS_INIT;
-    horon_failure_t failure = HORON_FAILURE_INIT;
-    horon_context_t *ctx = NULL;
-    char text[HORON_ERROR_TEXT_BYTES];
-    options.rank = 0;
-    options.size = size;
-    options.settings = settings;
-    assert_int_equal(horon_context_create(&options, &ctx, text, sizeof text), status);
-    assert_int_equal(horon_last_failure(NULL, &failure), HORON_OK);
-    assert_int_equal(failure.status, status);
-    assert_int_equal(failure.cause, cause);
-    assert_string_equal(failure.text, text);
-    assert_string_equal(failure.host, "");
-}
-
-static void test_failure_of_a_creation_is_told(void **state)
-{
-    static const char *const wrong[] = {"SHM=perhaps", NULL};
-    char folder[] = "/tmp/horon-test-XXXXXX", store[64];
-    (void)state;
-    assert_non_null(mkdtemp(folder));
-    snprintf(store, sizeof store, "STORE=file:%s", folder);
-    const char *const alone[] = {store, "JOB_KEY=a key for this test alone", "START_TIMEOUT=100ms",
-                                 NULL};
-    expect_no_context(wrong, 1, HORON_ERR_CONFIG, HORON_CAUSE_SETTING);
-    expect_no_context(alone, 2, HORON_ERR_TIMEOUT, HORON_CAUSE_ABSENT);
-    rmdir(folder);
-}
-
 enum { OTHERS = 7 }; /* ranks that the world of one has not */
 
 /* The thread's last failure is one of the job, and a smaller world is asked about it. */
@@ -533,13 +586,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_failure_is_the_same_data_on_all_ranks),
         cmocka_unit_test(test_failure_is_the_same_data_over_tcp),
+        cmocka_unit_test(test_failure_of_a_rank_that_sends_nonsense_is_told),
         cmocka_unit_test(test_failure_of_a_time_limit_names_both_sides),
         cmocka_unit_test(test_failure_of_a_refused_call_is_told),
         cmocka_unit_test(test_failure_for_want_of_room_concerns_one_rank),
-        cmocka_unit_test(test_failure_of_a_creation_is_told),
         cmocka_unit_test(test_failure_of_a_rank_that_a_context_has_not_is_told),
         cmocka_unit_test(test_failure_outlives_its_context),
         cmocka_unit_test(test_failure_of_another_version_is_cut_or_filled),
+        cmocka_unit_test(test_failure_of_a_broken_way_names_the_silent_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
