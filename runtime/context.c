@@ -358,7 +358,9 @@ static horon_status_t join(struct horon_context *ctx, const horon_options_t *opt
     status = horon_boot(&ctx->boot, options->rank, options->size, &ctx->config, &caller, &ctx->log,
                         error);
     explicit_bzero(ctx->config.job_key, sizeof ctx->config.job_key); /* joining alone needs it */
+    horon_thread_forget(); /* only now: interrupted() may have called horon */
     if (status != HORON_OK) {
+        horon_thread_error_host(ctx->boot.blamed_host);
         horon_fork_unregister(ctx);
         return status;
     }
@@ -427,10 +429,10 @@ horon_status_t horon_context_create(const horon_options_t *options, horon_contex
                                     char *error_text, size_t error_bytes)
 {
     struct horon_error error = {0};
+    horon_thread_forget();
     horon_status_t status = horon_context_create_wrapped(options, NULL, ctx_out, &error);
     if (status == HORON_ERR_TIMEOUT || status == HORON_ERR_PEER_LOST)
         error.blame.cause = HORON_CAUSE_ABSENT;
-    horon_thread_forget(); /* only now: interrupted() may have called horon */
     if (status != HORON_OK)
         *horon_thread_error() = error;
     horon_error_copy_text(&error, error_text, error_bytes);

@@ -119,6 +119,8 @@ void horon_request_unref(struct horon_request *request);
 struct horon_error *horon_thread_error(void);
 /** It is about an operation of this name; NULL: of none. */
 void horon_thread_error_name(const char *name);
+/** It blames a rank of this host, "" if that is not known; no context knows the rank. */
+void horon_thread_error_host(const char *host);
 void horon_thread_forget(void);
 
 /* fork.c: the one list of the process, because a fork knows no handle */

@@ -16,6 +16,7 @@
  * process's. */
 static _Thread_local struct horon_error last_error;
 static _Thread_local char last_name[HORON_NAME_BYTES_MAX + 1];
+static _Thread_local char last_host[64]; /* of the rank it blames, where no context knows it */
 
 struct horon_error *horon_thread_error(void)
 {
@@ -27,16 +28,21 @@ void horon_thread_error_name(const char *name)
     snprintf(last_name, sizeof last_name, "%s", name ? name : "");
 }
 
+void horon_thread_error_host(const char *host)
+{
+    snprintf(last_host, sizeof last_host, "%s", host);
+}
+
 void horon_thread_forget(void)
 {
     last_error.status = HORON_OK;
     last_error.text[0] = 0;
-    last_name[0] = 0;
+    last_name[0] = last_host[0] = 0;
 }
 
 static horon_status_t refuse(horon_status_t status, const char *text)
 {
-    last_name[0] = 0;
+    last_name[0] = last_host[0] = 0;
     return horon_error_set(&last_error, status, "%s", text);
 }
 
@@ -216,8 +222,7 @@ horon_status_t horon_last_failure(const horon_context_t *ctx, horon_failure_t *f
         failure.other_rank = last_error.blame.other_rank;
         failure.name = last_name;
         failure.text = last_error.text;
-        if (host)
-            failure.host = host;
+        failure.host = host ? host : last_host;
     }
     return give_failure(failure_out, &failure);
 }

@@ -560,7 +560,7 @@ HORON_API const char *horon_last_error(const horon_context_t *ctx);
 
 /**
  * Tells the same as data.
- * @param ctx         that of the call; NULL after horon_context_create(): `host` is then ""
+ * @param ctx         that of the call; NULL after horon_context_create()
  * @param failure_out its strings are valid as long as the text of horon_last_error()
  * @return OK | ERR_INVALID, struct_bytes is no size of failure_out
  */

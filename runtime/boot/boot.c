@@ -202,8 +202,11 @@ static horon_status_t join(struct horon_joining *j, int rank, int size, struct h
     explicit_bzero(key_text, sizeof key_text);
     if (status == HORON_OK)
         status = open_store(j, error);
-    if (status == HORON_OK)
-        status = horon_join_others(j, error);
+    if (status != HORON_OK) { /* before anybody else knows of this rank */
+        error->blame.rank = j->id.rank;
+        return status;
+    }
+    status = horon_join_others(j, error);
     if (status == HORON_OK && j->interrupted) /* in the last moment */
         status = horon_joining_interrupted(j, error);
     return status;
@@ -254,8 +257,13 @@ horon_status_t horon_boot(struct horon_boot *boot, int rank, int size,
         return HORON_OK;
     if (boot->control.base && caller->given_up)
         caller->given_up(caller->given_up_arg, status, why.text);
+    char host[sizeof boot->blamed_host] = "";
+    if (boot->ranks.names && why.blame.rank >= 0)
+        memcpy(host, boot->ranks.names[why.blame.rank], sizeof host);
     horon_boot_deinit(boot);
-    return horon_error_set(error, status, "%s", why.text);
+    memcpy(boot->blamed_host, host, sizeof host);
+    *error = why;
+    return status;
 }
 
 static void close_fd(int *fd)

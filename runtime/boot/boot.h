@@ -75,7 +75,8 @@ struct horon_boot {
     struct horon_job_key *key; /* likewise; in memory for secrets */
     int joined;                /* says to programs that this process starts that it has, or -1 */
     struct horon_fds fds;      /* all sockets, of the links to come, too */
-    bool settled;              /* the rest of it does not change any more */
+    char blamed_host[64]; /* after a failure: of the rank that its error blames; "": not known */
+    bool settled;         /* the rest of it does not change any more */
 };
 
 /** Nothing, as horon_boot() wants it and horon_boot_deinit() leaves it: a child may close it. */

@@ -4,7 +4,8 @@
  * and listens to the store: what another rank gives up for ends our waiting at once.
  *
  * A failure has a cause or only follows from one (a peer hung up, or did not come). The rank that
- * knows the cause tells it; the others go on to the next round and learn it there.
+ * knows the cause tells the store, which tells all at once; the others put theirs into the next
+ * round, and learn the cause there.
  */
 #include "boot/joining.h"
 
@@ -21,8 +22,7 @@
 #define TOLD_OVERRUN_MS 200     /* over the limit by less than this is at the limit */
 #define FAREWELL_NS 1000000000u /* for the store to take our word */
 #define TICK_NS 100000000u      /* between two looks whether the caller still wants to join */
-
-enum weight { WEIGHT_FINE = 0, WEIGHT_FOLLOWS = 1, WEIGHT_CAUSE = 2 };
+#define TOLD_TEXT_BYTES 900     /* of an error's text, behind the rank's name */
 
 void horon_joining_turn(struct horon_joining *j, uint64_t until_ns)
 {
@@ -30,7 +30,8 @@ void horon_joining_turn(struct horon_joining *j, uint64_t until_ns)
     horon_pump_turn(&j->boot->pump, -1);
 }
 
-static horon_status_t time_is_up(const struct horon_joining *j, const char *text,
+/* What ended joining, with what was being done meanwhile. */
+static horon_status_t fail_while(const struct horon_joining *j, const struct horon_error *why,
                                  struct horon_error *error)
 {
     const long long limit_ms = j->config->start_timeout_ms;
@@ -40,16 +41,30 @@ static horon_status_t time_is_up(const struct horon_joining *j, const char *text
         snprintf(waited, sizeof waited, " (it was ended after %lld ms)", took_ms);
     /* a rank whose variables count ranks that were never started waits for them */
     const bool doubtful = j->met_ns == 0 && j->id.origin[0];
-    return horon_error_set(error, HORON_ERR_TIMEOUT,
-                           "joining took longer than %lld ms%s, while %s: %s%s%s%s", limit_ms,
-                           waited, j->doing, text, doubtful ? " (here: " : "",
-                           doubtful ? j->id.origin : "", doubtful ? ")" : "");
+    if (why->status == HORON_ERR_TIMEOUT)
+        horon_error_set(error, why->status,
+                        "joining took longer than %lld ms%s, while %s: %.*s%s%s%s", limit_ms,
+                        waited, j->doing, TOLD_TEXT_BYTES, why->text, doubtful ? " (here: " : "",
+                        doubtful ? j->id.origin : "", doubtful ? ")" : "");
+    else
+        horon_error_set(error, why->status, "joining failed while %s: %.*s", j->doing,
+                        TOLD_TEXT_BYTES, why->text);
+    error->blame = why->blame;
+    return error->status;
+}
+
+/* The cause of what failed here lies here, unless it is known to lie elsewhere. */
+static void blame_self(const struct horon_joining *j, struct horon_error *error)
+{
+    if (error->blame.rank < 0)
+        error->blame.rank = j->id.rank;
 }
 
 horon_status_t horon_joining_interrupted(const struct horon_joining *j, struct horon_error *error)
 {
-    return horon_error_set(error, HORON_ERR_CANCELLED, "joining was interrupted while %s",
-                           j->doing);
+    horon_error_set(error, HORON_ERR_CANCELLED, "joining was interrupted while %s", j->doing);
+    blame_self(j, error);
+    return HORON_ERR_CANCELLED;
 }
 
 /* One turn, while the caller wants to join at all. */
@@ -69,36 +84,22 @@ static horon_status_t ask_store(struct horon_joining *j, struct horon_error *err
 {
     bool whole = false;
     struct horon_error why = {0};
-    horon_status_t status = j->store ? horon_store_failed(j->store, &whole, &why) : HORON_OK;
-    if (status == HORON_OK)
+    if (!j->store || horon_store_failed(j->store, &whole, &why) == HORON_OK)
         return HORON_OK;
     j->over = true;
-    if (whole)
-        return horon_error_set(error, status, "%s", why.text);
-    if (status == HORON_ERR_TIMEOUT)
-        return time_is_up(j, why.text, error);
-    return horon_error_set(error, status, "joining failed while %s: %s", j->doing, why.text);
-}
-
-static horon_status_t too_late(struct horon_joining *j,
-                               horon_status_t (*late)(struct horon_joining *j, char *text,
-                                                      size_t text_bytes),
-                               struct horon_error *error)
-{
-    char text[HORON_ERROR_TEXT_BYTES - 128];
-    horon_status_t status = late(j, text, sizeof text);
-    if (status == HORON_ERR_TIMEOUT)
-        return time_is_up(j, text, error);
-    return horon_error_set(error, status, "joining failed while %s: %s", j->doing, text);
+    if (!whole)
+        return fail_while(j, &why, error);
+    *error = why;
+    return error->status;
 }
 
 horon_status_t horon_joining_wait(struct horon_joining *j,
                                   horon_status_t (*ask)(struct horon_joining *j,
                                                         struct horon_error *error),
-                                  horon_status_t (*late)(struct horon_joining *j, char *text,
-                                                         size_t text_bytes),
+                                  void (*late)(struct horon_joining *j, struct horon_error *why),
                                   struct horon_error *error)
 {
+    struct horon_error why = {0};
     for (;;) {
         horon_status_t status = ask(j, error);
         if (status != HORON_AGAIN)
@@ -108,106 +109,69 @@ horon_status_t horon_joining_wait(struct horon_joining *j,
         if (j->interrupted)
             return horon_joining_interrupted(j, error);
         if (horon_clock_ns() >= j->deadline_ns)
-            return too_late(j, late, error);
+            break;
         turn(j);
     }
+    late(j, &why);
+    assert(why.status < 0);
+    return fail_while(j, &why, error);
 }
 
-static enum weight weigh(const struct horon_joining *j, const struct horon_error *error)
+static bool only_follows(const struct horon_joining *j, const struct horon_error *why)
 {
-    if (error->status == HORON_OK)
-        return WEIGHT_FINE;
-    return j->others_failed || error->status == HORON_ERR_PEER_LOST ? WEIGHT_FOLLOWS : WEIGHT_CAUSE;
+    return j->others_failed || why->status == HORON_ERR_PEER_LOST;
 }
 
-/* This rank has failed with @p why: tells the others now, if it can and they do not know. */
+/* @return @p why as the others are told: which rank failed, in its text and as data */
+static struct horon_error told_by_us(const struct horon_joining *j, const struct horon_error *why)
+{
+    struct horon_error told;
+    horon_error_set(&told, why->status, "rank %d (%s): %.*s", j->id.rank, j->mine.name,
+                    TOLD_TEXT_BYTES, why->text[0] ? why->text : horon_status_text(why->status));
+    if (why->text[0])
+        told.blame = why->blame;
+    blame_self(j, &told);
+    return told;
+}
+
+/* This rank has failed with @p why: tells the others, who learn it when they come if they have not
+ * yet. Without a connection it is told as soon as there is one, while the caller wants that. */
 static void give_up(struct horon_joining *j, const struct horon_error *why)
 {
-    struct horon_error whole, ignored;
-    if (j->over || weigh(j, why) != WEIGHT_CAUSE)
+    const struct horon_error told = told_by_us(j, why);
+    struct horon_error ignored;
+    if (j->over)
         return;
-    horon_error_set(&whole, why->status, "rank %d (%s): %s", j->id.rank, j->mine.name, why->text);
-    if (!horon_store_abort(j->store, &whole)) {
-        j->over = j->interrupted; /* else the next round will tell */
-        return;
-    }
-    j->deadline_ns = horon_clock_ns() + FAREWELL_NS;
-    while (ask_store(j, &ignored) == HORON_OK && horon_clock_ns() < j->deadline_ns)
-        horon_joining_turn(j, j->deadline_ns);
+    const bool connected = horon_store_abort(j->store, &told);
+    if (connected)
+        j->deadline_ns = horon_clock_ns() + FAREWELL_NS;
+    while (ask_store(j, &ignored) == HORON_OK && horon_clock_ns() < j->deadline_ns &&
+           (connected || !j->interrupted))
+        turn(j);
     j->over = true;
 }
 
 /* ---- Rounds ---- */
 
-static void write_head(struct horon_writer *out, uint8_t weight, const struct horon_error *so_far)
+horon_status_t horon_joining_unreadable(int rank, struct horon_error *error)
 {
-    const char *why = so_far->text[0] ? so_far->text : horon_status_text(so_far->status);
-    horon_write_u8(out, weight);
-    horon_write_u32(out, (uint32_t)so_far->status);
-    horon_write_string(out, so_far->status == HORON_OK ? "" : why);
-}
-
-bool horon_round_head_read(struct horon_reader *in, uint8_t *weight_out,
-                           struct horon_error *how_out)
-{
-    *how_out = (struct horon_error){0};
-    *weight_out = horon_read_u8(in);
-    const uint32_t number = horon_read_u32(in);
-    const bool fine = number == HORON_OK;
-    how_out->status = fine ? HORON_OK : horon_status_from_peer(number);
-    horon_read_string(in, how_out->text, sizeof how_out->text);
-    return in->ok && (*weight_out == WEIGHT_FINE) == fine && (int32_t)number <= 0 &&
-           (fine || how_out->text[0]);
-}
-
-static horon_status_t unreadable(int rank, struct horon_error *error)
-{
-    return horon_error_set(error, HORON_ERR_PROTO,
-                           "rank %d put something unreadable into the store", rank);
-}
-
-/* The heaviest failure, of the lowest rank that has one so heavy; cuts off how each rank fared. */
-static horon_status_t judge(struct horon_joining *j, struct horon_error *error)
-{
-    int culprit = -1;
-    uint8_t heaviest = WEIGHT_FINE;
-    struct horon_error worst = {0};
-    for (int r = 0; r < j->id.size; r++) {
-        struct horon_blob *blob = &j->blobs.items[r];
-        struct horon_reader in = horon_reader_over(blob->bytes, blob->count);
-        struct horon_error one;
-        uint8_t weight;
-        if (!horon_round_head_read(&in, &weight, &one))
-            return unreadable(r, error);
-        blob->bytes += in.used;
-        blob->count -= in.used;
-        if (weight <= heaviest)
-            continue;
-        culprit = r;
-        heaviest = weight;
-        worst = one;
-    }
-    if (culprit < 0)
-        return HORON_OK;
-    if (culprit == j->id.rank)
-        return horon_error_set(error, worst.status, "%s", worst.text);
-    if (!j->boot->ranks.names[culprit][0]) /* its profile was to come in this round */
-        return horon_error_set(error, worst.status, "rank %d: %s", culprit, worst.text);
-    return horon_error_set(error, worst.status, "rank %d (%s): %s", culprit,
-                           j->boot->ranks.names[culprit], worst.text);
+    horon_error_set(error, HORON_ERR_PROTO, "rank %d put something unreadable into the store",
+                    rank);
+    error->blame.rank = rank;
+    return error->status;
 }
 
 static horon_status_t take_gifts(struct horon_joining *j, const struct horon_round *round,
                                  struct horon_error *error)
 {
-    horon_status_t status = judge(j, error);
+    horon_status_t status = HORON_OK;
     for (int r = 0; r < j->id.size && status == HORON_OK; r++) {
         const struct horon_blob *blob = &j->blobs.items[r];
         struct horon_reader in = horon_reader_over(blob->bytes, blob->count);
         if (round->take)
             status = round->take(j, r, &in, error);
         if (status == HORON_OK && !horon_reader_finished(&in))
-            status = unreadable(r, error);
+            status = horon_joining_unreadable(r, error);
     }
     return status;
 }
@@ -215,34 +179,42 @@ static horon_status_t take_gifts(struct horon_joining *j, const struct horon_rou
 static horon_status_t ask_blobs(struct horon_joining *j, struct horon_error *error)
 {
     struct horon_error why = {0};
-    horon_status_t status = horon_store_get(j->store, &j->blobs, &why);
-    if (status == HORON_ERR_TIMEOUT)
-        return time_is_up(j, why.text, error);
-    if (status != HORON_OK && status != HORON_AGAIN)
-        return horon_error_set(error, status, "joining failed while %s: %s", j->doing, why.text);
-    return status;
+    const horon_status_t status = horon_store_get(j->store, &j->blobs, &why);
+    return status == HORON_OK || status == HORON_AGAIN ? status : fail_while(j, &why, error);
 }
 
-static horon_status_t blobs_are_late(struct horon_joining *j, char *text, size_t text_bytes)
+static void blobs_are_late(struct horon_joining *j, struct horon_error *why)
 {
-    return horon_store_explain(j->store, text, text_bytes);
+    horon_store_explain(j->store, why);
+}
+
+/* Writes what this rank puts into the round: its gift, or that it has failed. */
+static enum horon_store_put write_blob(const struct horon_joining *j,
+                                       const struct horon_round *round,
+                                       const struct horon_error *so_far, struct horon_writer *out)
+{
+    if (so_far->status != HORON_OK) {
+        const struct horon_error told = told_by_us(j, so_far);
+        horon_error_write(out, &told);
+        return HORON_STORE_PUT_FAILED;
+    }
+    if (round->give)
+        round->give(j, out);
+    return round->last ? HORON_STORE_PUT_LAST : HORON_STORE_PUT_MORE;
 }
 
 static horon_status_t hold(struct horon_joining *j, const struct horon_round *round,
                            const struct horon_error *so_far, struct horon_error *error)
 {
     struct horon_writer out = horon_writer_over(j->blob, sizeof j->blob);
+    const enum horon_store_put put = write_blob(j, round, so_far, &out);
     j->doing = round->doing;
-    write_head(&out, (uint8_t)weigh(j, so_far), so_far);
-    if (round->give)
-        round->give(j, &out);
     if (!out.ok)
         return horon_error_set(error, HORON_ERR_CONFIG, "this rank's profile is too long");
     if (round->last && j->deadline_ns != UINT64_MAX)
         j->deadline_ns += LAST_GRACE_NS;
     const uint64_t deadline_ns = j->deadline_ns;
-    horon_status_t status =
-        horon_store_put(j->store, out.bytes, out.used, round->last, deadline_ns, error);
+    horon_status_t status = horon_store_put(j->store, put, out.bytes, out.used, deadline_ns, error);
     if (status != HORON_OK)
         return status;
     HORON_LOG_TRACE(j->log, "while %s: gave %zu bytes to the store", j->doing, out.used);
@@ -260,12 +232,14 @@ horon_status_t horon_round_hold(struct horon_joining *j, const struct horon_roun
 {
     assert(round->last == (j->met_ns != 0)); /* in order, and each once */
     assert(!j->connected_ns);
-    if (so_far->status != HORON_OK)
-        give_up(j, so_far);
-    if (j->over) {
-        *error = *so_far;
-        return so_far->status;
+    *error = *so_far;
+    if (so_far->status != HORON_OK && !j->over) {
+        blame_self(j, error);
+        if (!only_follows(j, so_far))
+            give_up(j, error);
     }
+    if (j->over)
+        return so_far->status;
     horon_status_t status = hold(j, round, so_far, error);
     if (status != HORON_OK && j->interrupted)
         give_up(j, error);

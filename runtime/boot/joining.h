@@ -41,12 +41,12 @@ struct horon_joining {
     struct horon_error unheard;       /* why other hosts could not reach this rank */
     int missing;                      /* connections to other hosts */
     struct horon_error link_error;    /* the first that failed */
-    struct horon_blobs blobs;         /* of this round, without how each rank fared */
+    struct horon_blobs blobs;         /* of this round */
     int *leader_of;                   /* [size] */
     uint8_t blob[HORON_STORE_BLOB_BYTES_MAX];
 };
 
-/** A round of the store, in which each rank gives something to all and says how it fared. */
+/** A round of the store, in which each rank gives something to all, or says that it failed. */
 struct horon_round {
     const char *doing; /* "while ...", for texts */
     bool last;         /* then this rank has joined; nothing is given */
@@ -62,28 +62,26 @@ void horon_joining_turn(struct horon_joining *j, uint64_t until_ns);
 
 /**
  * Turns the pump until @p ask says other than AGAIN.
- * @param late called when the deadline has passed: writes what is missing. @return ERR_TIMEOUT, or
- *        a status that explains it better
- * @return what @p ask said | ERR_TIMEOUT or what @p late said | ERR_CANCELLED, the caller wants no
- *         more | another rank's failure
+ * @param late called when the deadline has passed: says what is missing, by ERR_TIMEOUT or a status
+ *        that explains it better
+ * @return what @p ask said | what @p late said | ERR_CANCELLED, the caller wants no more | another
+ *         rank's failure
  */
 horon_status_t horon_joining_wait(struct horon_joining *j,
                                   horon_status_t (*ask)(struct horon_joining *j,
                                                         struct horon_error *error),
-                                  horon_status_t (*late)(struct horon_joining *j, char *text,
-                                                         size_t text_bytes),
+                                  void (*late)(struct horon_joining *j, struct horon_error *why),
                                   struct horon_error *error);
 
 /** Fills @p error with ERR_CANCELLED, and what was being done. */
 horon_status_t horon_joining_interrupted(const struct horon_joining *j, struct horon_error *error);
 
-/** Reads how a rank fared, which stands before its gift. @return false: unreadable */
-bool horon_round_head_read(struct horon_reader *in, uint8_t *weight_out,
-                           struct horon_error *how_out);
+/** What @p rank put into a round is not what it should be. @return ERR_PROTO */
+horon_status_t horon_joining_unreadable(int rank, struct horon_error *error);
 
 /**
  * Holds @p round, after this rank fared as @p so_far says. If it failed, all others hear it: at
- * once, or here.
+ * once, or, if that only follows from another rank's failure, here.
  * @return OK, all ranks fared well | the failure that explains the others
  */
 horon_status_t horon_round_hold(struct horon_joining *j, const struct horon_round *round,

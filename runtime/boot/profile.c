@@ -140,20 +140,23 @@ horon_status_t horon_profile_check_settings(const struct horon_profile *first,
     const char *a = first->settings, *b = mine->settings;
     if (first->settings_hash == mine->settings_hash)
         return HORON_OK;
-    while (*a && *b) {
+    horon_error_set(error, HORON_ERR_CONFIG,
+                    "all ranks need the same settings, but rank 0 (%s) and rank %d (%s) have "
+                    "different ones: different releases of horon?",
+                    first->name, rank, mine->name);
+    for (bool differ = false; *a && *b && !differ;) {
         size_t a_bytes = strcspn(a, "\n"), b_bytes = strcspn(b, "\n");
-        if (a_bytes != b_bytes || strncmp(a, b, a_bytes) != 0)
-            return horon_error_set(error, HORON_ERR_CONFIG,
-                                   "all ranks need the same settings, but HORON_%.*s on rank 0 "
-                                   "(%s) and HORON_%.*s on rank %d (%s)",
-                                   (int)a_bytes, a, first->name, (int)b_bytes, b, rank, mine->name);
+        differ = a_bytes != b_bytes || strncmp(a, b, a_bytes) != 0;
+        if (differ)
+            horon_error_set(error, HORON_ERR_CONFIG,
+                            "all ranks need the same settings, but HORON_%.*s on rank 0 (%s) and "
+                            "HORON_%.*s on rank %d (%s)",
+                            (int)a_bytes, a, first->name, (int)b_bytes, b, rank, mine->name);
         a += a_bytes + (a[a_bytes] != 0);
         b += b_bytes + (b[b_bytes] != 0);
     }
-    return horon_error_set(error, HORON_ERR_CONFIG,
-                           "all ranks need the same settings, but rank 0 (%s) and rank %d (%s) "
-                           "have different ones: different releases of horon?",
-                           first->name, rank, mine->name);
+    horon_error_blame_both(error, HORON_CAUSE_SETTING, 0, rank);
+    return HORON_ERR_CONFIG;
 }
 
 void horon_addresses_encode(struct horon_writer *out, const struct horon_addresses *addresses)

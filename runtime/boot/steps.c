@@ -69,8 +69,7 @@ static horon_status_t take_profile(struct horon_joining *j, int rank, struct hor
     const bool whole = horon_profile_decode(in, profile);
     const struct horon_blob rest = {blob->bytes + in->used, blob->count - in->used};
     if (!whole || !horon_addresses_decode(in, &addresses))
-        return horon_error_set(error, HORON_ERR_PROTO,
-                               "rank %d put an unreadable profile into the store", rank);
+        return horon_joining_unreadable(rank, error);
     if (addresses.count > 0)
         info->addresses = rest;
     memcpy(j->boot->ranks.names[rank], profile->name, sizeof profile->name);
@@ -118,9 +117,11 @@ static void failed(void *arg, int rank, enum horon_way way, const struct horon_e
 {
     struct horon_joining *j = arg;
     (void)rank;
-    if (j->link_error.status == HORON_OK)
-        horon_error_set(&j->link_error, why->status, "%.900s%s", why->text,
-                        way == HORON_WAY_HOST ? " (HORON_SHM=0 does without shared memory)" : "");
+    if (j->link_error.status != HORON_OK)
+        return;
+    horon_error_set(&j->link_error, why->status, "%.900s%s", why->text,
+                    way == HORON_WAY_HOST ? " (HORON_SHM=0 does without shared memory)" : "");
+    j->link_error.blame = why->blame;
 }
 
 /* ---- Hosts ---- */
@@ -205,12 +206,13 @@ static horon_status_t ask_shared(struct horon_joining *j, struct horon_error *er
                                             : horon_share_state(j->share, error);
 }
 
-static horon_status_t host_is_late(struct horon_joining *j, char *text, size_t text_bytes)
+static void host_is_late(struct horon_joining *j, struct horon_error *why)
 {
     const int rank = horon_share_awaited(j->share);
     j->others_failed = true;
-    snprintf(text, text_bytes, "rank %d (%s) does not go on", rank, j->boot->ranks.names[rank]);
-    return HORON_ERR_TIMEOUT;
+    horon_error_set(why, HORON_ERR_TIMEOUT, "rank %d (%s) does not go on", rank,
+                    j->boot->ranks.names[rank]);
+    why->blame.rank = rank;
 }
 
 /* The leader listens, the others connect to it. */
@@ -262,21 +264,23 @@ static horon_status_t ask_connected(struct horon_joining *j, struct horon_error 
 }
 
 /* A rank that only waited leaves it to the other side to say what it tried. */
-static horon_status_t links_are_late(struct horon_joining *j, char *text, size_t text_bytes)
+static void links_are_late(struct horon_joining *j, struct horon_error *why)
 {
     size_t used = 0;
     j->others_failed = true;
-    for (int r = 0; r < j->id.size && used < text_bytes; r++) {
+    horon_error_set(why, HORON_ERR_TIMEOUT, "%s", "");
+    for (int r = 0; r < j->id.size && used < sizeof why->text; r++) {
         char tried[512];
         if (!is_linked(j, r) || j->boot->proven[r].fd >= 0)
             continue;
         const bool trying = horon_links_explain(j->boot->links, r, tried, sizeof tried);
         j->others_failed = j->others_failed && !trying;
-        used += (size_t)snprintf(text + used, text_bytes - used, "%srank %d (%s) %s%s",
+        if (used == 0)
+            why->blame.rank = r;
+        used += (size_t)snprintf(why->text + used, sizeof why->text - used, "%srank %d (%s) %s%s",
                                  used ? "; " : "", r, j->boot->ranks.names[r],
                                  trying ? "does not answer at " : "has not connected", tried);
     }
-    return HORON_ERR_TIMEOUT;
 }
 
 static horon_status_t connect_hosts(struct horon_joining *j, struct horon_error *error)

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a rank reads while it joins, from a store and from other ranks, who say anything. The first
- * byte chooses: a server's frames in pieces, the blobs of a round with how each rank fared, or the
- * table of leaders that makes the topology. Whatever comes: what is taken is well formed, and a
- * failure has a reason.
+ * byte chooses: a server's frames in pieces, the blobs of a round, or the table of leaders that
+ * makes the topology. Whatever comes: what is taken is well formed, and a failure has a reason.
  */
 #undef NDEBUG
 
@@ -24,14 +23,8 @@ static void read_rounds(const struct horon_blobs *blobs)
 {
     for (int r = 0; r < RANKS; r++) {
         struct horon_reader in = horon_reader_over(blobs->items[r].bytes, blobs->items[r].count);
-        struct horon_error how;
         struct horon_addresses addresses;
         struct horon_profile profile;
-        uint8_t weight;
-        if (!horon_round_head_read(&in, &weight, &how))
-            continue;
-        assert(how.status == HORON_OK ||
-               (how.text[0] && horon_status_from_peer((uint32_t)how.status) == how.status));
         struct horon_reader again = in;
         if (horon_profile_decode(&in, &profile))
             assert(memchr(profile.name, 0, sizeof profile.name));
@@ -48,7 +41,7 @@ static void take(struct horon_store_inbox *inbox)
     struct horon_blobs blobs = {0};
     bool whole;
     if (horon_read_u8(&in) == HORON_STORE_FAIL) {
-        if (!horon_store_failure_read(&in, &why, &whole))
+        if (!horon_store_failure_read(&in, RANKS, &why, &whole))
             return;
         assert(horon_status_from_peer((uint32_t)why.status) == why.status);
         assert(why.text[0]);

@@ -49,7 +49,8 @@ static void read_letter(struct member *member)
     if (type == HORON_STORE_FAIL) {
         struct horon_error why;
         bool whole;
-        assert(horon_store_failure_read(&in, &why, &whole));
+        assert(horon_store_failure_read(&in, RANKS, &why, &whole));
+        assert(why.blame.rank < RANKS);
     } else {
         assert(type == HORON_STORE_ALL);
         struct horon_blobs blobs = {0};
@@ -92,7 +93,7 @@ static horon_status_t put(struct member *member, uint8_t round, uint8_t length)
 {
     uint8_t body[HORON_STORE_PUT_BYTES + 255];
     struct horon_writer out = horon_writer_over(body, sizeof body);
-    horon_write_u8(&out, round > 2);
+    horon_write_u8(&out, round > 2 ? HORON_STORE_PUT_LAST : HORON_STORE_PUT_MORE);
     horon_write_u32(&out, round);
     memset(body + out.used, length, length);
     return take(member, HORON_STORE_PUT, body, out.used + length);

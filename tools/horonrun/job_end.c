@@ -41,7 +41,7 @@ void job_fail(struct job *job, int code, const char *format, ...)
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     horonrun_output_say(job->output, "%s", text);
-    job_end_begin(job, text);
+    job_end_begin(job, -1, text);
 }
 
 /* From now on, however long this turn has taken; and what has come by then is heard first. */
@@ -122,14 +122,14 @@ static void stop_all(struct job *job, uint32_t grace_ms)
         job_host_stop(&job->hosts[i], grace_ms);
 }
 
-void job_end_begin(struct job *job, const char *why)
+void job_end_begin(struct job *job, int rank, const char *why)
 {
     char text[HORON_ERROR_TEXT_BYTES];
     job->state = JOB_ENDING;
     ev_timer_stop(job->loop, &job->start_timer);
     ev_timer_stop(job->loop, &job->suspect_timer);
     snprintf(text, sizeof text, "the job is being ended: %s", why);
-    horonrun_store_fail(job->store, text);
+    horonrun_store_fail(job->store, rank, text);
     stop_all(job, (uint32_t)job->grace_ms);
     arm(job, (double)job->grace_ms / 1000. + ANSWER_SECONDS);
     job_end_advance(job);

@@ -95,8 +95,9 @@ bool job_end(struct job *job, int code);
 /** Likewise, and says why. */
 void job_fail(struct job *job, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/** Starts the end; STOP goes to all agents. @param why what ranks that are joining are told */
-void job_end_begin(struct job *job, const char *why);
+/** Starts the end; STOP goes to all agents. @param rank the job ends for this one; or -1. @param
+ * why what ranks that are joining are told */
+void job_end_begin(struct job *job, int rank, const char *why);
 /** Ends without grace. */
 void job_end_force(struct job *job);
 /** An agent is gone, or a child was reaped: goes on if that was the last. */

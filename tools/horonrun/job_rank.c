@@ -182,7 +182,7 @@ static void accuse(struct job *job, const struct job_rank *rank)
     if (others > 0)
         horonrun_output_say(job->output, "ending the other %d rank%s", others,
                             others == 1 ? "" : "s");
-    job_end_begin(job, why);
+    job_end_begin(job, number, why);
 }
 
 /* Was the rank ended by something from outside or by its own fault, rather than by its program's
@@ -267,7 +267,7 @@ void job_rank_exited(struct job *job, struct job_host *host, int rank, int wait_
     if (job->suspect)
         accuse(job, find_cause(job));
     else if (job_end(job, 0))
-        job_end_begin(job, "all ranks have ended");
+        job_end_begin(job, -1, "all ranks have ended");
 }
 
 void job_rank_init_timer(struct job *job)

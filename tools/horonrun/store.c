@@ -149,10 +149,13 @@ void horonrun_store_remote_url(const struct horonrun_store *store, const char *s
         horonrun_store_local_url(store, url);
 }
 
-void horonrun_store_fail(struct horonrun_store *store, const char *why)
+void horonrun_store_fail(struct horonrun_store *store, int rank, const char *why)
 {
+    struct horon_error error;
+    horon_error_set(&error, HORON_ERR_PEER_LOST, "%s", why);
+    error.blame.rank = rank;
     if (store) /* else the job is over */
-        horon_store_server_fail(store->server, HORON_ERR_PEER_LOST, why);
+        horon_store_server_fail(store->server, &error);
 }
 
 void horonrun_store_ended(struct horonrun_store *store, int rank)

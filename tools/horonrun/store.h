@@ -49,8 +49,8 @@ void horonrun_store_local_url(const struct horonrun_store *store,
 void horonrun_store_remote_url(const struct horonrun_store *store, const char *seen_as,
                                char url[HORONRUN_STORE_URL_BYTES]);
 
-/** Tells ranks that are still joining that the job ends. */
-void horonrun_store_fail(struct horonrun_store *store, const char *why);
+/** Tells ranks that are still joining that the job ends. @param rank it ends for this one; or -1 */
+void horonrun_store_fail(struct horonrun_store *store, int rank, const char *why);
 
 /** @p rank has ended with status 0: ranks that join without it are told. */
 void horonrun_store_ended(struct horonrun_store *store, int rank);

@@ -92,6 +92,7 @@ static void call_failed(struct call *call, horon_status_t status, const char *wh
     struct horon_error why;
     horon_error_set(&why, status, "cannot connect to rank %d (%s), tried %s", rank,
                     options->ranks->names[rank], what);
+    horon_error_blame_both(&why, why.blame.cause, options->hello.rank, rank);
     end_call(call);
     options->user.failed(options->user.arg, rank, way, &why);
 }

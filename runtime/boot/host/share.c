@@ -100,6 +100,9 @@ static void share_failed(const struct end *at, const struct horon_error *why)
         horon_error_set(&share->error, why->status, "sharing memory with rank %d (%s) failed: %s",
                         rank_of(at), topology->host_name[topology->host_of[topology->rank]],
                         why->text);
+        share->error.blame = why->blame;
+        if (why->status == HORON_ERR_PEER_LOST || why->status == HORON_ERR_PROTO)
+            share->error.blame.rank = rank_of(at);
         advise(topology, &share->error);
     }
     for (int i = 0; i < share->host_size; i++)

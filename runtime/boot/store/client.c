@@ -80,6 +80,8 @@ static void store_failed(struct horon_store *store)
     move(store, STORE_FAILED);
     horon_pump_untimer(store->options.pump, &store->look);
     horon_pump_untimer(store->options.pump, &store->late);
+    horon_connector_destroy(store->connector);
+    store->connector = NULL;
     horon_store_stream_close(&store->stream);
 }
 
@@ -101,6 +103,8 @@ static void server_is_gone(struct horon_store *store)
         horon_error_set(&store->error, HORON_ERR_PEER_LOST,
                         "rank 0%s left while joining: it served the store at %s", where,
                         store->where);
+    if (!store->launcher_serves)
+        horon_error_blame(&store->error, HORON_CAUSE_ABSENT, 0, -1);
     store_failed(store);
 }
 
@@ -118,7 +122,8 @@ static void stream_ended(void *arg, horon_status_t why)
 static horon_status_t take_frame(void *arg, uint8_t type, struct horon_reader *body)
 {
     struct horon_store *store = arg;
-    if (type == HORON_STORE_FAIL && horon_store_failure_read(body, &store->error, &store->whole)) {
+    if (type == HORON_STORE_FAIL &&
+        horon_store_failure_read(body, store->size, &store->error, &store->whole)) {
         store_failed(store);
         return HORON_OK;
     }
@@ -210,8 +215,9 @@ static void late_due(void *arg)
     send_letter(arg, horon_store_letter_create(HORON_STORE_LATE, 0, &nothing));
 }
 
-horon_status_t horon_store_put(struct horon_store *store, const void *blob, size_t bytes, bool last,
-                               uint64_t deadline_ns, struct horon_error *error)
+horon_status_t horon_store_put(struct horon_store *store, enum horon_store_put put,
+                               const void *blob, size_t bytes, uint64_t deadline_ns,
+                               struct horon_error *error)
 {
     struct horon_writer out;
     struct horon_store_letter *letter =
@@ -222,7 +228,7 @@ horon_status_t horon_store_put(struct horon_store *store, const void *blob, size
     if (!letter)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a profile of %zu bytes",
                                bytes);
-    horon_write_u8(&out, last);
+    horon_write_u8(&out, (uint8_t)put);
     horon_write_u32(&out, store->round);
     horon_write_bytes(&out, blob, bytes);
     assert(out.ok);
@@ -245,8 +251,17 @@ horon_status_t horon_store_failed(const struct horon_store *store, bool *whole_o
 
 bool horon_store_abort(struct horon_store *store, const struct horon_error *why)
 {
-    return store->state == STORE_CONNECTED &&
-           send_letter(store, horon_store_failure_letter(why, true));
+    const bool connected = store->state == STORE_CONNECTED;
+    if (store->server) {
+        horon_store_server_fail(store->server, why);
+        store->error = *why;
+        store->whole = true;
+        if (store->state != STORE_FAILED)
+            store_failed(store);
+        return true;
+    }
+    send_letter(store, horon_store_failure_letter(why, true));
+    return connected;
 }
 
 horon_status_t horon_store_get(struct horon_store *store, struct horon_blobs *blobs_out,
@@ -265,32 +280,33 @@ horon_status_t horon_store_get(struct horon_store *store, struct horon_blobs *bl
 }
 
 /* There is no rank 0 to connect to. */
-static horon_status_t explain_file(const struct horon_store *store, char *text, size_t text_bytes)
+static void explain_file(const struct horon_store *store, struct horon_error *why)
 {
     const struct horon_store_file *file = &store->file;
     if (file->left)
-        snprintf(text, text_bytes,
-                 "of %d ranks, rank 0 never came, or is gone: %s was left by %s, which has ended",
-                 store->size, file->path, file->writer);
+        horon_error_set(
+            why, HORON_ERR_TIMEOUT,
+            "of %d ranks, rank 0 never came, or is gone: %s was left by %s, which has ended",
+            store->size, file->path, file->writer);
     else
-        snprintf(text, text_bytes, "of %d ranks, rank 0 never came: there is no %s", store->size,
-                 file->path);
-    return HORON_ERR_TIMEOUT;
+        horon_error_set(why, HORON_ERR_TIMEOUT, "of %d ranks, rank 0 never came: there is no %s",
+                        store->size, file->path);
+    horon_error_blame(why, HORON_CAUSE_ABSENT, 0, -1);
 }
 
-horon_status_t horon_store_explain(const struct horon_store *store, char *text, size_t text_bytes)
+void horon_store_explain(const struct horon_store *store, struct horon_error *why)
 {
     char tried[HORON_ERROR_TEXT_BYTES / 2], more[640];
-    if (store->look.active && (!store->connector || store->file.left))
-        return explain_file(store, text, text_bytes);
-    if (!store->connector) {
-        snprintf(text, text_bytes, "the store at %s does not answer", store->where);
-        return HORON_ERR_TIMEOUT;
+    if (store->look.active && (!store->connector || store->file.left)) {
+        explain_file(store, why);
+    } else if (!store->connector) {
+        horon_error_set(why, HORON_ERR_TIMEOUT, "the store at %s does not answer", store->where);
+    } else {
+        horon_connector_describe(store->connector, tried, sizeof tried);
+        horon_error_set(why, horon_connector_verdict(store->connector),
+                        "the store at %s was not reached (%s%s)", store->where, tried,
+                        more_about(store, more));
     }
-    horon_connector_describe(store->connector, tried, sizeof tried);
-    snprintf(text, text_bytes, "the store at %s was not reached (%s%s)", store->where, tried,
-             more_about(store, more));
-    return horon_connector_verdict(store->connector);
 }
 
 bool horon_store_busy(const struct horon_store *store)

@@ -5,10 +5,10 @@
  * letter that all share while they read it at their own pace.
  *
  * A session is over when a round is complete that all said would be the last. Before that it fails
- * as a whole: when a rank leaves, says that it has failed, or has waited too long. A failure is
- * told to all at once, also to those that do not wait for a round just now, and to each that comes
- * later. It also fails if one of its ranks has ended before it came: as soon as that is known, and
- * another has come.
+ * as a whole: when a rank leaves, says that it has failed, or has waited too long; or when a round
+ * is complete in which a rank put an error. A failure is told to all at once, also to those that do
+ * not wait for a round just now, and to each that comes later. It also fails if one of its ranks
+ * has ended before it came: as soon as that is known, and another has come.
  */
 #include "boot/store/core.h"
 
@@ -26,9 +26,9 @@ enum member_state { MEMBER_NEVER = 0, MEMBER_HERE, MEMBER_WAITS, MEMBER_LEFT, ME
 struct horon_store_member {
     struct session *session;
     void *user;
-    enum member_state state; /* NEVER: it has not come yet. WAITS: it has put its blob */
-    bool last;               /* as its latest PUT says */
-    uint8_t *blob;           /* while it waits */
+    enum member_state state;  /* NEVER: it has not come yet. WAITS: it has put its blob */
+    enum horon_store_put put; /* what its latest PUT is */
+    uint8_t *blob;            /* while it waits */
     uint32_t blob_bytes;
 };
 
@@ -186,20 +186,44 @@ static struct horon_store_letter *answer_letter(const struct session *session)
     return letter;
 }
 
+static bool read_error(const struct session *session, const void *blob, size_t bytes,
+                       struct horon_error *why_out)
+{
+    struct horon_reader in = horon_reader_over(blob, bytes);
+    horon_error_read(&in, session->core->size, why_out);
+    return horon_reader_finished(&in);
+}
+
+/* @return has a rank put an error, which ends the session? */
+static bool fail_for_put(struct session *session)
+{
+    struct horon_error why;
+    const struct horon_store_member *member = session->members;
+    const struct horon_store_member *const end = member + session->core->size;
+    while (member < end && member->put != HORON_STORE_PUT_FAILED)
+        member++;
+    if (member == end || !read_error(session, member->blob, member->blob_bytes, &why))
+        return false;
+    fail(session, &why, true);
+    return true;
+}
+
 static void complete_round(struct session *session)
 {
-    static const struct horon_error no_memory = {.status = HORON_ERR_MEMORY,
-                                                 .text = "the store is out of memory"};
+    struct horon_error no_memory;
+    if (fail_for_put(session))
+        return;
     struct horon_store_letter *letter = answer_letter(session);
     bool last = true;
     if (!letter) {
+        horon_error_set(&no_memory, HORON_ERR_MEMORY, "the store is out of memory");
         fail(session, &no_memory, false);
         return;
     }
     session->round++;
     for (int r = 0; r < session->core->size; r++) {
         struct horon_store_member *member = &session->members[r];
-        last = last && member->last;
+        last = last && member->put == HORON_STORE_PUT_LAST;
         member_move(member, MEMBER_HERE);
         session->core->options.send(member->user, letter);
     }
@@ -211,12 +235,14 @@ static void complete_round(struct session *session)
 static horon_status_t take_put(struct horon_store_member *member, struct horon_reader *in)
 {
     struct session *session = member->session;
-    const uint8_t last = horon_read_u8(in);
+    struct horon_error why;
+    const uint8_t put = horon_read_u8(in);
     const uint32_t round = horon_read_u32(in);
     const size_t bytes = in->limit - in->used;
     const void *blob = horon_read_view(in, bytes);
-    if (!in->ok || last > 1 || bytes > HORON_STORE_BLOB_BYTES_MAX ||
-        member->state == MEMBER_WAITS || round != session->round)
+    if (!in->ok || put > HORON_STORE_PUT_FAILED || bytes > HORON_STORE_BLOB_BYTES_MAX ||
+        member->state == MEMBER_WAITS || round != session->round ||
+        (put == HORON_STORE_PUT_FAILED && !read_error(session, blob, bytes, &why)))
         return HORON_ERR_PROTO;
     uint8_t *copy = horon_alloc(bytes);
     if (!copy)
@@ -224,7 +250,7 @@ static horon_status_t take_put(struct horon_store_member *member, struct horon_r
     memcpy(copy, blob, bytes);
     member->blob = copy;
     member->blob_bytes = (uint32_t)bytes;
-    member->last = last;
+    member->put = (enum horon_store_put)put;
     member_move(member, MEMBER_WAITS);
     if (session->count_in[MEMBER_WAITS] == session->core->size)
         complete_round(session);
@@ -235,7 +261,7 @@ static horon_status_t take_failure(struct horon_store_member *member, struct hor
 {
     struct horon_error why;
     bool whole;
-    if (!horon_store_failure_read(in, &why, &whole))
+    if (!horon_store_failure_read(in, member->session->core->size, &why, &whole))
         return HORON_ERR_PROTO;
     fail(member->session, &why, whole);
     return HORON_OK;
@@ -276,16 +302,17 @@ static void list_hosts(const struct session *session, const struct absence *abse
     }
 }
 
-/* Writes "3, 5-7". @return how many they are */
+/* Writes "3, 5-7". @return how many they are; the lowest in *lowest_out */
 static int list_ranks(const struct session *session, const struct absence *absence, char *text,
-                      size_t text_bytes)
+                      size_t text_bytes, int *lowest_out)
 {
     int count = 0, first = -1;
     size_t used = 0;
     text[0] = 0;
     for (int r = 0; r <= session->core->size; r++) {
         const bool in = is_absent(session, r, absence);
-        count += in;
+        if (in && count++ == 0)
+            *lowest_out = r;
         if (in && first < 0)
             first = r;
         if (in || first < 0)
@@ -310,15 +337,18 @@ static void fail_for_missing(struct session *session, horon_status_t status)
     const struct horon_store_core *core = session->core;
     const size_t kinds = status == HORON_ERR_PEER_LOST ? 3 : 4;
     char text[HORON_ERROR_TEXT_BYTES - 128] = "", blame[400] = "";
+    int missing = -1; /* the lowest of the first kind */
     struct horon_error why;
     for (size_t i = 0; i < kinds; i++) {
         const struct absence *absence = &absences[i];
         char list[256], hosts[160];
         const size_t used = strlen(text);
-        const int count = list_ranks(session, absence, list, sizeof list);
+        int lowest = -1;
+        const int count = list_ranks(session, absence, list, sizeof list, &lowest);
         list_hosts(session, absence, hosts, sizeof hosts);
         if (count == 0)
             continue;
+        missing = missing < 0 ? lowest : missing;
         snprintf(text + used, sizeof text - used, "%s%s %s%s %s", used ? "; " : "",
                  count == 1 ? "rank" : "ranks", list, hosts, absence->text);
         if (absence->ended)
@@ -328,6 +358,7 @@ static void fail_for_missing(struct session *session, horon_status_t status)
     }
     horon_error_set(&why, status, "of %d ranks, %s%s%s", core->size, text, blame[0] ? "; " : "",
                     blame);
+    horon_error_blame(&why, HORON_CAUSE_ABSENT, missing, -1);
     fail(session, &why, false);
 }
 

@@ -11,7 +11,6 @@
 #include <string.h>
 
 #define FIRST_BYTES 512
-#define FAILURE_BYTES 5 /* before its text */
 
 size_t horon_store_frame_bytes_max(int size)
 {
@@ -42,31 +41,25 @@ void horon_store_letter_drop(struct horon_store_letter *letter)
 
 struct horon_store_letter *horon_store_failure_letter(const struct horon_error *why, bool whole)
 {
-    struct horon_writer out;
-    const size_t text_bytes = strlen(why->text);
+    uint8_t bytes[HORON_ERROR_WIRE_BYTES_MAX];
+    struct horon_writer error = horon_writer_over(bytes, sizeof bytes), out;
+    horon_error_write(&error, why);
     struct horon_store_letter *letter =
-        horon_store_letter_create(HORON_STORE_FAIL, FAILURE_BYTES + text_bytes, &out);
+        horon_store_letter_create(HORON_STORE_FAIL, 1 + error.used, &out);
     if (!letter)
         return NULL;
     horon_write_u8(&out, whole);
-    horon_write_u32(&out, (uint32_t)why->status);
-    horon_write_bytes(&out, why->text, text_bytes);
+    horon_write_bytes(&out, bytes, error.used);
     assert(out.ok);
     return letter;
 }
 
-bool horon_store_failure_read(struct horon_reader *in, struct horon_error *why_out, bool *whole_out)
+bool horon_store_failure_read(struct horon_reader *in, int size, struct horon_error *why_out,
+                              bool *whole_out)
 {
-    const bool whole = horon_read_u8(in);
-    const uint32_t number = horon_read_u32(in);
-    const size_t bytes = in->limit - in->used;
-    const char *text = horon_read_view(in, bytes);
-    if (!in->ok || (int32_t)number >= 0 || bytes == 0 || bytes >= HORON_ERROR_TEXT_BYTES ||
-        memchr(text, 0, bytes))
-        return false;
-    *whole_out = whole;
-    horon_error_set(why_out, horon_status_from_peer(number), "%.*s", (int)bytes, text);
-    return true;
+    *whole_out = horon_read_u8(in);
+    horon_error_read(in, size, why_out);
+    return horon_reader_finished(in);
 }
 
 uint8_t *horon_store_inbox_room(struct horon_store_inbox *inbox, size_t *bytes_out)

@@ -2,12 +2,11 @@
 /*
  * Frames between a store's server and a rank, after the handshake: u32 length of the rest, u8 type,
  * and, little-endian:
- *     PUT   rank -> server   u8 1 for the last round, u32 round, blob
+ *     PUT   rank -> server   u8 enum horon_store_put, u32 round, blob
  *     LATE  rank -> server   nothing: it has waited for the round as long as it may
  *     ALL   server -> rank   u32 round, then for each rank u32 length and its blob
  *     FAIL  either way       the sender's last word: u8 1 if the text says it all (else only which
- *                            ranks are missing), u32 status as two's complement, text. Of a rank:
- * it has failed, and so shall all
+ *                            ranks are missing), and the error. From a rank: all shall fail so
  */
 #ifndef HORON_BOOT_STORE_FRAME_H
 #define HORON_BOOT_STORE_FRAME_H
@@ -31,6 +30,15 @@ enum horon_store_frame {
     HORON_STORE_LATE = 4
 };
 
+/** What a rank puts into a round. */
+enum horon_store_put {
+    HORON_STORE_PUT_MORE = 0, /* its blob; more rounds follow */
+    HORON_STORE_PUT_LAST = 1, /* its blob; after this round it has joined */
+    /* An error that only follows from another rank's. It counts if that one says nothing until the
+     * round is complete: then all fail with the lowest rank's */
+    HORON_STORE_PUT_FAILED = 2
+};
+
 /** One frame on its way, perhaps to many. */
 struct horon_store_letter {
     size_t references; /* freed with the last */
@@ -48,8 +56,8 @@ void horon_store_letter_drop(struct horon_store_letter *letter);
 
 /** A FAIL, as above. */
 struct horon_store_letter *horon_store_failure_letter(const struct horon_error *why, bool whole);
-/** Reads it behind its type. @return false: there is no reason in it */
-bool horon_store_failure_read(struct horon_reader *in, struct horon_error *why_out,
+/** Reads it behind its type. @param size of the job. @return false: there is no reason in it */
+bool horon_store_failure_read(struct horon_reader *in, int size, struct horon_error *why_out,
                               bool *whole_out);
 
 /** Gathers one frame; all zero but @p limit is empty. */

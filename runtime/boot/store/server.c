@@ -307,12 +307,9 @@ void horon_store_server_progress(struct horon_store_server *server)
             return;
 }
 
-void horon_store_server_fail(struct horon_store_server *server, horon_status_t status,
-                             const char *text)
+void horon_store_server_fail(struct horon_store_server *server, const struct horon_error *why)
 {
-    struct horon_error why;
-    horon_error_set(&why, status, "%s", text);
-    horon_store_core_fail(server->core, &why);
+    horon_store_core_fail(server->core, why);
 }
 
 void horon_store_server_ended(struct horon_store_server *server, int rank)

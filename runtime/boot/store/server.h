@@ -65,9 +65,8 @@ int horon_store_server_fd(const struct horon_store_server *server);
 void horon_store_server_progress(struct horon_store_server *server);
 
 /** Fails all ranks that are joining now, or will join a session begun by now, with this reason: a
- * launcher calls it when a rank died before it joined. */
-void horon_store_server_fail(struct horon_store_server *server, horon_status_t status,
-                             const char *text);
+ * launcher calls it when a rank died before it joined, and rank 0 when it cannot join itself. */
+void horon_store_server_fail(struct horon_store_server *server, const struct horon_error *why);
 
 /** A launcher saw @p rank end with status 0: ranks that join without it fail, at once. */
 void horon_store_server_ended(struct horon_store_server *server, int rank);

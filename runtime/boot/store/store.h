@@ -10,6 +10,7 @@
 
 #include "boot/connect/handshake.h"
 #include "boot/pump.h"
+#include "boot/store/frame.h"
 #include "log.h"
 #include "status.h"
 
@@ -63,10 +64,11 @@ horon_status_t horon_store_open(const struct horon_store_options *options,
                                 struct horon_store **store_out, struct horon_error *error);
 
 /** Gives this rank's blob for the next round, at most HORON_STORE_BLOB_BYTES_MAX bytes; copied.
- * @param last after this round ranks may leave
+ * @param put what it is, the last round's for one; of an error, as horon_error_write() writes it
  * @param deadline_ns when the server shall tell all which ranks are missing */
-horon_status_t horon_store_put(struct horon_store *store, const void *blob, size_t bytes, bool last,
-                               uint64_t deadline_ns, struct horon_error *error);
+horon_status_t horon_store_put(struct horon_store *store, enum horon_store_put put,
+                               const void *blob, size_t bytes, uint64_t deadline_ns,
+                               struct horon_error *error);
 
 /**
  * To be asked while waiting for whatever.
@@ -79,8 +81,7 @@ horon_status_t horon_store_failed(const struct horon_store *store, bool *whole_o
                                   struct horon_error *error);
 
 /** Makes joining fail for all with @p why, whose text says it all. Afterwards wait for
- * horon_store_failed(). @return false if it is not connected, and the others cannot be told now:
- * a round must */
+ * horon_store_failed(). @return false if it is not connected: the others are told once it is */
 bool horon_store_abort(struct horon_store *store, const struct horon_error *why);
 
 /** @return OK, all blobs of the round are here; end with horon_blobs_deinit() | AGAIN, ask whether
@@ -89,9 +90,9 @@ bool horon_store_abort(struct horon_store *store, const struct horon_error *why)
 horon_status_t horon_store_get(struct horon_store *store, struct horon_blobs *blobs_out,
                                struct horon_error *error);
 
-/** Writes why the round is not complete in time, as far as this rank can know.
- * @return ERR_TIMEOUT | ERR_AUTH, ERR_CONFIG, ERR_PROTO: the store was found, but refuses us */
-horon_status_t horon_store_explain(const struct horon_store *store, char *text, size_t text_bytes);
+/** Says why the round is not complete in time, as far as this rank can know: ERR_TIMEOUT |
+ * ERR_AUTH, ERR_CONFIG, ERR_PROTO, the store was found, but refuses us. */
+void horon_store_explain(const struct horon_store *store, struct horon_error *why);
 
 /** @return true while this rank serves and others have not been sent everything. */
 bool horon_store_busy(const struct horon_store *store);

@@ -124,11 +124,50 @@ static void test_descriptors_that_lack_are_told_to_all(void **state)
     place_end(&place);
 }
 
+/* It serves the store, and is alone: it need not wait for a connection to tell itself. */
+static void lack_on_rank_0(int room, const struct place *place)
+{
+    static struct boots world;
+    boots_init(&world, 2, place->setting);
+    boots_setting(&world, "JOB_KEY=a secret of these tests");
+    boots_setting(&world, "START_TIMEOUT=50s");
+    world.ranks[1].absent = true;
+    set_limits((rlim_t)(count_fds() - 3 + room), (rlim_t)(count_fds() - 3 + room));
+    boots_join(&world);
+    if (world.ranks[0].status != HORON_ERR_SYSTEM)
+        fprintf(stderr, "room for %d: %s\n", room, world.ranks[0].error.text);
+    CHECK(world.ranks[0].status == HORON_ERR_SYSTEM);
+}
+
+static void test_descriptors_that_lack_on_rank_0_end_joining_at_once(void **state)
+{
+    enum { ROOMS = 15 };
+    struct place places[ROOMS];
+    pid_t pids[ROOMS];
+    int status = 0;
+    (void)state;
+    for (int room = 0; room < ROOMS; room++) {
+        place_tcp(&places[room]);
+        pids[room] = fork();
+        assert_true(pids[room] >= 0);
+        if (pids[room] == 0) {
+            lack_on_rank_0(room, &places[room]);
+            _exit(0);
+        }
+    }
+    for (int room = 0; room < ROOMS; room++) {
+        assert_int_equal(waitpid(pids[room], &status, 0), pids[room]);
+        assert_int_equal(status, 0);
+        place_end(&places[room]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_descriptors_are_raised_to_what_is_needed),
         cmocka_unit_test(test_descriptors_that_lack_are_told_to_all),
+        cmocka_unit_test(test_descriptors_that_lack_on_rank_0_end_joining_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,7 +25,8 @@ struct client {
     struct horon_store_member *member;
     struct horon_store_letter *letters[LETTERS_MAX]; /* that it has not read */
     int letter_count;
-    bool whole; /* of the last FAIL */
+    bool whole; /* of the last FAIL, as the blame */
+    struct horon_blame blame;
 };
 
 struct world {
@@ -72,7 +73,7 @@ static void world_deinit(struct world *world)
     horon_store_core_destroy(world->core);
 }
 
-static bool last_round; /* what the PUTs say */
+static int put_as; /* enum horon_store_put */
 
 static horon_status_t take(struct world *world, int rank, uint8_t type, const void *body,
                            size_t bytes)
@@ -86,7 +87,7 @@ static horon_status_t put_bytes(struct world *world, int rank, uint32_t round, c
 {
     static uint8_t body[HORON_STORE_PUT_BYTES + HORON_STORE_BLOB_BYTES_MAX];
     struct horon_writer out = horon_writer_over(body, sizeof body);
-    horon_write_u8(&out, last_round);
+    horon_write_u8(&out, (uint8_t)put_as);
     horon_write_u32(&out, round);
     horon_write_bytes(&out, blob, bytes);
     assert_true(out.ok);
@@ -143,13 +144,20 @@ static void expect_all(struct world *world, int rank, uint32_t round, const char
 static void expect_fail(struct world *world, int rank, horon_status_t status, const char *text)
 {
     struct horon_reader in = next_letter(world, rank);
-    char got[HORON_ERROR_TEXT_BYTES] = "";
+    struct client *client = &world->clients[rank];
+    struct horon_error why;
     assert_int_equal(horon_read_u8(&in), HORON_STORE_FAIL);
-    world->clients[rank].whole = horon_read_u8(&in);
-    assert_int_equal((int32_t)horon_read_u32(&in), status);
-    memcpy(got, in.bytes + in.used, in.limit - in.used);
-    if (!strstr(got, text))
-        fail_msg("'%s' lacks '%s'", got, text);
+    assert_true(horon_store_failure_read(&in, world->size, &why, &client->whole));
+    assert_int_equal(why.status, status);
+    if (!strstr(why.text, text))
+        fail_msg("'%s' lacks '%s'", why.text, text);
+    client->blame = why.blame;
+}
+
+static void expect_blame(const struct world *world, int rank, horon_cause_t cause, int blamed)
+{
+    assert_int_equal(world->clients[rank].blame.cause, cause);
+    assert_int_equal(world->clients[rank].blame.rank, blamed);
 }
 
 static void expect_silence(const struct world *world, int rank)
@@ -247,6 +255,7 @@ static void test_store_limit_names_who_is_missing(void **state)
     expect_fail(&world, 0, HORON_ERR_TIMEOUT, "ranks 4-7 never came");
     expect_fail(&world, 2, HORON_ERR_TIMEOUT, "ranks 1, 3 came but went no further");
     expect_fail(&world, 1, HORON_ERR_TIMEOUT, "ranks 4-7 never came");
+    expect_blame(&world, 1, HORON_CAUSE_ABSENT, 4);
     assert_int_equal(put(&world, 1, 0, "x"), HORON_OK); /* it was on its way */
     expect_silence(&world, 1);
     world_deinit(&world);
@@ -261,7 +270,7 @@ static void test_store_limit_that_crosses_an_answer_is_none(void **state)
     join(&world, 0);
     join(&world, 1);
     for (uint32_t round = 0; round < 2; round++) {
-        last_round = round == 1;
+        put_as = round == 1 ? HORON_STORE_PUT_LAST : HORON_STORE_PUT_MORE;
         assert_int_equal(put(&world, 0, round, "a"), HORON_OK);
         assert_int_equal(put(&world, 1, round, ""), HORON_OK);
         assert_int_equal(take(&world, 0, HORON_STORE_LATE, NULL, 0), HORON_OK);
@@ -269,7 +278,7 @@ static void test_store_limit_that_crosses_an_answer_is_none(void **state)
         expect_all(&world, 1, round, words);
         expect_silence(&world, 1);
     }
-    last_round = false;
+    put_as = HORON_STORE_PUT_MORE;
     world_deinit(&world);
 }
 
@@ -317,6 +326,7 @@ static void test_store_leaving_early_fails_all(void **state)
     assert_int_equal(put(&world, 0, 0, "x"), HORON_OK);
     leave(&world, 1);
     expect_fail(&world, 0, HORON_ERR_PEER_LOST, "rank 1 left while joining; rank 3 never came");
+    expect_blame(&world, 0, HORON_CAUSE_ABSENT, 1);
     assert_false(world.clients[0].whole);
     expect_fail(&world, 2, HORON_ERR_PEER_LOST, "rank 1 left"); /* though it did not wait */
     assert_int_equal(put(&world, 2, 0, "x"), HORON_OK);
@@ -348,14 +358,71 @@ static void test_store_leaving_after_the_last_round_is_fine(void **state)
     world_init(&world, 2);
     join(&world, 0);
     join(&world, 1);
-    last_round = true;
+    put_as = HORON_STORE_PUT_LAST;
     assert_int_equal(put(&world, 0, 0, "a"), HORON_OK);
     assert_int_equal(put(&world, 1, 0, ""), HORON_OK);
-    last_round = false;
+    put_as = HORON_STORE_PUT_MORE;
     expect_all(&world, 0, 0, words);
     leave(&world, 1);
     expect_silence(&world, 0);
     assert_int_equal(put(&world, 0, 1, "a"), HORON_ERR_PROTO); /* it said so itself */
+    world_deinit(&world);
+}
+
+static horon_status_t put_failure(struct world *world, int rank, const char *text)
+{
+    uint8_t bytes[HORON_ERROR_WIRE_BYTES_MAX];
+    struct horon_error why;
+    struct horon_writer out = horon_writer_over(bytes, sizeof bytes);
+    horon_error_set(&why, HORON_ERR_PEER_LOST, "%s", text);
+    why.blame.rank = rank;
+    horon_error_write(&out, &why);
+    put_as = HORON_STORE_PUT_FAILED;
+    const horon_status_t status = put_bytes(world, rank, 0, bytes, out.used);
+    put_as = HORON_STORE_PUT_MORE;
+    return status;
+}
+
+/* It may only follow from what another rank is about to tell. */
+static void test_store_failure_in_a_round_waits_for_the_others(void **state)
+{
+    (void)state;
+    for (int cause_is_told = 0; cause_is_told < 2; cause_is_told++) {
+        struct world world;
+        world_init(&world, 4);
+        for (int r = 0; r < 4; r++)
+            join(&world, r);
+        assert_int_equal(put_failure(&world, 3, "rank 3: rank 1 hung up"), HORON_OK);
+        assert_int_equal(put_failure(&world, 2, "rank 2: rank 1 hung up"), HORON_OK);
+        assert_int_equal(put(&world, 0, 0, "x"), HORON_OK);
+        for (int r = 0; r < 4; r++)
+            expect_silence(&world, r);
+        if (cause_is_told)
+            assert_int_equal(give_up(&world, 1, HORON_ERR_MEMORY, "no memory"), HORON_OK);
+        else
+            assert_int_equal(put(&world, 1, 0, "y"), HORON_OK);
+        for (int r = 0; r < 4; r++) {
+            expect_fail(&world, r, cause_is_told ? HORON_ERR_MEMORY : HORON_ERR_PEER_LOST,
+                        cause_is_told ? "no memory" : "rank 2: rank 1");
+            expect_silence(&world, r);
+        }
+        if (!cause_is_told)
+            expect_blame(&world, 1, HORON_CAUSE_SILENT, 2);
+        world_deinit(&world);
+    }
+}
+
+static void test_store_failure_in_a_round_without_a_reason_is_refused(void **state)
+{
+    struct world world;
+    (void)state;
+    world_init(&world, 2);
+    join(&world, 0);
+    put_as = HORON_STORE_PUT_FAILED;
+    assert_int_equal(put(&world, 0, 0, "x"), HORON_ERR_PROTO);
+    put_as = HORON_STORE_PUT_FAILED + 1;
+    assert_int_equal(put(&world, 0, 0, "x"), HORON_ERR_PROTO);
+    put_as = HORON_STORE_PUT_MORE;
     world_deinit(&world);
 }
 
@@ -380,7 +447,7 @@ static void test_store_failure_of_a_rank_tells_all_the_first_reason(void **state
 /* A later release may know more statuses than this one: its text is told, as one of ours. */
 static void test_store_unknown_status_becomes_one_of_ours(void **state)
 {
-    static const uint8_t body[] = {1, 0, 0, 0, 0x80, 'x'};
+    static const uint8_t body[] = {1, 0, 0, 0, 0x80, 1, 0, 0, 0, 0, 1, 0, 0, 0, 1, 'x'};
     struct world world;
     (void)state;
     world_init(&world, 2);
@@ -389,26 +456,6 @@ static void test_store_unknown_status_becomes_one_of_ours(void **state)
     assert_int_equal(take(&world, 0, HORON_STORE_FAIL, body, sizeof body), HORON_OK);
     expect_fail(&world, 1, HORON_ERR_PROTO, "x");
     world_deinit(&world);
-}
-
-static void test_round_of_unknown_status_becomes_one_of_ours(void **state)
-{
-    static const uint32_t numbers[] = {0x80000000, 1};
-    (void)state;
-    for (int i = 0; i < 2; i++) {
-        uint8_t head[16], weight;
-        struct horon_error how;
-        struct horon_writer out = horon_writer_over(head, sizeof head);
-        horon_write_u8(&out, 2);
-        horon_write_u32(&out, numbers[i]);
-        horon_write_string(&out, "x");
-        struct horon_reader in = horon_reader_over(head, out.used);
-        assert_int_equal(horon_round_head_read(&in, &weight, &how), i == 0);
-        if (i == 0) {
-            assert_int_equal(how.status, HORON_ERR_PROTO);
-            assert_string_equal(how.text, "x");
-        }
-    }
 }
 
 static void test_store_sessions_follow_each_other(void **state)
@@ -471,7 +518,8 @@ static void test_store_too_many_open_sessions_are_refused(void **state)
 
 static void test_store_failed_by_launcher_tells_all(void **state)
 {
-    static const struct horon_error why = {.status = HORON_ERR_PEER_LOST, .text = "rank 2 died"};
+    static const struct horon_error why = {
+        .status = HORON_ERR_PEER_LOST, .blame = {HORON_CAUSE_DIED, 2, -1}, .text = "rank 2 died"};
     struct world world;
     (void)state;
     world_init(&world, 3);
@@ -514,8 +562,9 @@ int main(void)
         cmocka_unit_test(test_store_leaving_between_rounds_fails_all),
         cmocka_unit_test(test_store_leaving_after_the_last_round_is_fine),
         cmocka_unit_test(test_store_failure_of_a_rank_tells_all_the_first_reason),
+        cmocka_unit_test(test_store_failure_in_a_round_waits_for_the_others),
+        cmocka_unit_test(test_store_failure_in_a_round_without_a_reason_is_refused),
         cmocka_unit_test(test_store_unknown_status_becomes_one_of_ours),
-        cmocka_unit_test(test_round_of_unknown_status_becomes_one_of_ours),
         cmocka_unit_test(test_store_sessions_follow_each_other),
         cmocka_unit_test(test_store_many_sessions_leave_nothing),
         cmocka_unit_test(test_store_too_many_open_sessions_are_refused),

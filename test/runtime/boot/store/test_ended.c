@@ -28,6 +28,8 @@ static void keep(void *user, struct horon_store_letter *letter)
     client->letter = letter;
 }
 
+enum { RANKS_MAX = 64 };
+
 static const char *host_of(void *arg, int rank, void *user)
 {
     (void)arg;
@@ -62,13 +64,16 @@ static void expect_fail(struct client *client, const char *text)
 {
     assert_non_null(client->letter);
     const struct horon_store_letter *letter = client->letter;
+    struct horon_error why;
+    bool whole;
     struct horon_reader in = horon_reader_over(letter->data, letter->bytes);
     assert_int_equal(horon_read_u32(&in), letter->bytes - 4);
     assert_int_equal(horon_read_u8(&in), HORON_STORE_FAIL);
-    assert_int_equal(horon_read_u8(&in), 0);
-    assert_int_equal((int32_t)horon_read_u32(&in), HORON_ERR_PEER_LOST);
-    assert_int_equal(in.limit - in.used, strlen(text));
-    assert_memory_equal(letter->data + in.used, text, strlen(text));
+    assert_true(horon_store_failure_read(&in, RANKS_MAX, &why, &whole));
+    assert_false(whole);
+    assert_int_equal(why.status, HORON_ERR_PEER_LOST);
+    assert_int_equal(why.blame.cause, HORON_CAUSE_ABSENT);
+    assert_string_equal(why.text, text);
     horon_store_letter_drop(client->letter);
     client->letter = NULL;
 }

@@ -92,19 +92,22 @@ static void test_frame_makes_room_as_bytes_come(void **state)
 
 static void test_frame_failure_is_read_as_written(void **state)
 {
-    static const struct horon_error why = {.status = HORON_ERR_MEMORY, .text = "no memory"};
+    static const struct horon_error why = {
+        .status = HORON_ERR_MEMORY, .blame = {HORON_CAUSE_RESOURCE, 2, -1}, .text = "no memory"};
     struct horon_error read = {0};
     (void)state;
     for (int whole = 0; whole < 2; whole++) {
         struct horon_store_letter *letter = horon_store_failure_letter(&why, whole);
         struct horon_reader in = horon_reader_over(letter->data + 5, letter->bytes - 5);
         bool read_whole = !whole;
-        assert_true(horon_store_failure_read(&in, &read, &read_whole));
+        assert_true(horon_store_failure_read(&in, 3, &read, &read_whole));
         assert_int_equal(read_whole, whole);
         assert_int_equal(read.status, HORON_ERR_MEMORY);
         assert_string_equal(read.text, "no memory");
+        assert_int_equal(read.blame.cause, HORON_CAUSE_RESOURCE);
+        assert_int_equal(read.blame.rank, 2);
         in = horon_reader_over(letter->data + 5, 5); /* without its text */
-        assert_false(horon_store_failure_read(&in, &read, &read_whole));
+        assert_false(horon_store_failure_read(&in, 3, &read, &read_whole));
         horon_store_letter_drop(letter);
     }
 }

@@ -119,8 +119,9 @@ static struct horon_store *open_client(struct scene *scene, int rank,
 static void put(struct horon_store *store, const char *blob, uint64_t deadline_ns)
 {
     struct horon_error error = {0};
-    assert_int_equal(horon_store_put(store, blob, strlen(blob), false, deadline_ns, &error),
-                     HORON_OK);
+    assert_int_equal(
+        horon_store_put(store, HORON_STORE_PUT_MORE, blob, strlen(blob), deadline_ns, &error),
+        HORON_OK);
 }
 
 static horon_status_t failure(const struct horon_store *store, struct horon_error *error)
@@ -384,8 +385,9 @@ static void test_server_slow_reader_holds_nobody_up(void **state)
     assert_int_equal(send(slow, frame, sizeof frame, MSG_NOSIGNAL), sizeof frame);
     for (int r = 1; r < SIZE; r++) {
         stores[r] = open_client(&scene, r, &scene.key);
-        assert_int_equal(horon_store_put(stores[r], answer, BLOB, false, UINT64_MAX, &error),
-                         HORON_OK);
+        assert_int_equal(
+            horon_store_put(stores[r], HORON_STORE_PUT_MORE, answer, BLOB, UINT64_MAX, &error),
+            HORON_OK);
     }
     for (int r = 1; r < SIZE; r++) {
         assert_int_equal(awaited(&scene, stores[r], &blobs), HORON_OK);
@@ -425,15 +427,19 @@ static void test_server_limit_names_the_missing(void **state)
 static void test_server_failed_by_its_owner_tells_all(void **state)
 {
     struct scene scene;
-    struct horon_error error = {0};
+    struct horon_error error = {0}, why;
     (void)state;
     scene_init(&scene, 2, NULL, true);
     struct horon_store *store = open_client(&scene, 0, &scene.key);
     put(store, "x", UINT64_MAX);
     TURN_UNTIL(&scene, scene.come[0]);
-    horon_store_server_fail(scene.server, HORON_ERR_PEER_LOST, "rank 1 (host-b) was killed");
+    horon_error_set(&why, HORON_ERR_PEER_LOST, "rank 1 (host-b) was killed");
+    horon_error_blame(&why, HORON_CAUSE_DIED, 1, -1);
+    horon_store_server_fail(scene.server, &why);
     assert_int_equal(awaited_failure(&scene, store, &error), HORON_ERR_PEER_LOST);
-    assert_string_equal(error.text, "rank 1 (host-b) was killed");
+    assert_string_equal(error.text, why.text);
+    assert_int_equal(error.blame.cause, HORON_CAUSE_DIED);
+    assert_int_equal(error.blame.rank, 1);
     horon_store_destroy(store);
     scene_deinit(&scene);
 }

@@ -123,7 +123,9 @@ static void play_round(struct scene *scene, int round)
     for (int r = 0; r < RANKS; r++) {
         const size_t bytes = blob_of(r, round, blob);
         assert_int_equal(
-            horon_store_put(scene->stores[r], blob, bytes, round == ROUNDS - 1, UINT64_MAX, &error),
+            horon_store_put(scene->stores[r],
+                            round == ROUNDS - 1 ? HORON_STORE_PUT_LAST : HORON_STORE_PUT_MORE, blob,
+                            bytes, UINT64_MAX, &error),
             HORON_OK);
     }
     for (int r = 0; r < RANKS; r++) {
