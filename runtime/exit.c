@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A process that exits: the other ranks hear why before its connections break, and a rank that only
- * follows stays until the one that failed has gone, so that the launcher sees that one first.
+ * follows stays until the launcher has seen the end of the one that failed.
  *
  * The status that a process exits with is known to the C library alone, and only once exit() runs;
  * a language's own exit handlers run before, and its memory goes with them. So a context can be
@@ -9,27 +9,31 @@
  */
 #include "context_state.h"
 
+#include "boot/host/process.h"
 #include "clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
-/* How long the reason may find no way to the other hosts. */
-#define TELL_MS 1000
-/* How long a rank of a failed job stays at its exit, so that the one that failed it goes first. */
-#define STAY_MS 3000
-/* And how long after that: torchrun looks every 100 ms, and blames the lowest rank that it finds.
- */
-#define LAUNCHER_LOOKS_MS 500
+/* How long the reason may take to the other hosts. */
+#define DELIVER_MS 1000
+/* How long a rank of a failed job waits for the end of the one that failed it, and for the launcher
+ * to ask for its status: torchrun asks every 100 ms, in the order of ranks, and blames the lowest
+ * one that has ended. Launchers end the other ranks then, so only ranks that nobody watches, or
+ * that follow one which hangs in its exit, stay that long. */
+#define STAY_MS 10000
+/* And how long after that. A shell between launcher and rank asks for the status first; what ended
+ * on another host takes its way from there. */
+#define LAUNCHER_MS 500
 
 /* Only with time between two looks can the progress thread see the processes of this host. */
-static void drive_until(struct horon_context *ctx, bool (*reached)(const struct horon_engine *),
+static void drive_until(struct horon_context *ctx, bool (*reached)(const struct horon_context *),
                         int64_t limit_ms)
 {
     const struct timespec pause = {.tv_nsec = 1000000};
     const uint64_t deadline = horon_clock_deadline(horon_clock_ns(), limit_ms);
-    while (!reached(ctx->engine) && horon_clock_ns() < deadline) {
+    while (!reached(ctx) && horon_clock_ns() < deadline) {
         horon_context_tell_deaths(ctx);
         horon_engine_progress(ctx->engine);
         horon_token_release(ctx);
@@ -38,23 +42,31 @@ static void drive_until(struct horon_context *ctx, bool (*reached)(const struct 
     }
 }
 
-static bool all_delivered(const struct horon_engine *engine)
+static bool all_delivered(const struct horon_context *ctx)
 {
-    return horon_engine_undelivered(engine) == 0;
+    return horon_engine_undelivered(ctx->engine) == 0;
+}
+
+static bool launcher_saw_end(const struct horon_context *ctx)
+{
+    bool saw = horon_engine_misses_rank(ctx->engine);
+    for (int i = 0; i < ctx->host.shape.local_size && saw; i++)
+        saw = !horon_process_awaits_parent(ctx->boot.local[i].pidfd);
+    return saw;
 }
 
 static void tell_exit(struct horon_context *ctx, const char *reason)
 {
-    const struct timespec look = {.tv_nsec = LAUNCHER_LOOKS_MS * 1000000L};
+    const struct timespec launcher = {.tv_nsec = LAUNCHER_MS * 1000000L};
     horon_token_take(ctx);
     const bool first = horon_engine_exit(ctx->engine, reason);
     if (first)
-        drive_until(ctx, all_delivered, TELL_MS);
+        drive_until(ctx, all_delivered, DELIVER_MS);
     else
-        drive_until(ctx, horon_engine_misses_rank, STAY_MS);
+        drive_until(ctx, launcher_saw_end, STAY_MS);
     horon_token_release(ctx);
     if (!first)
-        nanosleep(&look, NULL);
+        nanosleep(&launcher, NULL);
 }
 
 horon_status_t horon_context_exit(horon_context_t *ctx, const char *reason)
@@ -72,12 +84,17 @@ horon_status_t horon_context_exit(horon_context_t *ctx, const char *reason)
 static void leave_with_process(int status, void *arg)
 {
     struct horon_context *ctx = arg;
-    char reason[32];
+    const int kept = status & 0xff; /* what the parent is told */
+    char reason[80];
     if (status == 0 || atomic_load(&ctx->forked)) {
         horon_context_destroy(ctx);
         return;
     }
-    snprintf(reason, sizeof reason, "exit status %d", status & 0xff);
+    if (kept == status)
+        snprintf(reason, sizeof reason, "exit status %d", status);
+    else
+        snprintf(reason, sizeof reason, "exit status %d, of which the system keeps %d", status,
+                 kept);
     tell_exit(ctx, reason);
 }
 

@@ -54,13 +54,6 @@ def script(tmp_path):
     return str(path)
 
 
-# Runs after horon's own exit: the launcher, however late it looks, finds one rank that has ended.
-STAY = """
-import atexit, os, signal
-atexit.register(lambda: os.environ["RANK"] == "1" or signal.pause())
-"""
-
-
 def test_horonrun_names_the_rank_that_raised(horonrun, script):
     for _ in range(RUNS):
         out = fail([horonrun, "-np", "3"], script)
@@ -83,7 +76,6 @@ def test_torchrun_names_the_rank_that_raised(script):
     torchrun = str(beside) if beside.exists() else shutil.which("torchrun")
     if torchrun is None:
         pytest.skip("torchrun is not installed (PyTorch brings it)")
-    Path(script).write_text(STAY + SCRIPT)
     for _ in range(RUNS):
         out = fail([torchrun, "--standalone", "--nproc-per-node", "3", "--no-python"], script)
         cause = out[out.index("Root Cause") :]
@@ -112,24 +104,62 @@ def test_an_exception_that_has_no_text_is_told_by_its_class(horonrun, tmp_path):
     assert "atexit" not in out
 
 
+SEEN_AFTER_SECONDS = 1.5  # more than a rank stays for a launcher that it knows nothing of
+
+
+def test_a_rank_that_follows_stays_until_the_launcher_has_seen_the_first(script, tmp_path):
+    store = tmp_path / "store"
+    store.mkdir(mode=0o700)
+    env = {**clean_environment(), "HORON_SIZE": "2", "HORON_JOB_KEY": "0123456789abcdef" * 2}
+    env["HORON_STORE"] = f"file:{store}"
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, script], env={**env, "HORON_RANK": rank}, stderr=subprocess.DEVNULL
+        )
+        for rank in "01"
+    ]
+    try:
+        os.waitid(os.P_PID, ranks[1].pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is there
+        with pytest.raises(subprocess.TimeoutExpired):
+            ranks[0].wait(SEEN_AFTER_SECONDS)
+        assert ranks[1].wait() == 1
+        assert ranks[0].wait(LIMIT_SECONDS) == 1
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+
+
 STATUS = """
 import sys
 import horon
 horon.init()
 if horon.rank() == 1:
-    sys.exit(3)
+    sys.exit({status})
 horon.allreduce(1.0)
 """
 
 
-def test_a_status_of_sys_exit_is_told_and_passed_on(horonrun, tmp_path):
+def end_with_status(horonrun, tmp_path, status, text, passed_on):
+    """-> what horonrun printed, of three ranks of which the second ends with a status"""
     path = tmp_path / "script.py"
-    path.write_text(STATUS)
+    path.write_text(STATUS.format(status=status))
+    out = run_failing([horonrun, "-np", "3"], str(path), status=passed_on)
+    told = rf"^\[(\d)\]<stderr>:.*HoronInternalError: (?:.* )?rank 1 \(.*\) is exiting: {text}$"
+    assert sorted(re.findall(told, out, re.M)) == ["0", "2"], out
+    return out
+
+
+def test_a_status_of_sys_exit_is_told_and_passed_on(horonrun, tmp_path):
     for _ in range(RUNS):
-        out = run_failing([horonrun, "-np", "3"], str(path), status=3)
-        told = r"HoronInternalError: (.* )?rank 1 \(.*\) is exiting: exit status 3$"
-        assert len(re.findall(told, out, re.M)) == 2, out
+        out = end_with_status(horonrun, tmp_path, 3, "exit status 3", 3)
         assert re.search(r"^horonrun: rank 1 on .* exited with status 3; command", out, re.M), out
+
+
+def test_a_status_that_the_system_cuts_to_0_is_told_as_it_was(horonrun, tmp_path):
+    """Such as os.system() returns of a command that failed: the parent is told of a success."""
+    text = "exit status 256, of which the system keeps 0"
+    end_with_status(horonrun, tmp_path, 256, text, None)
 
 
 def rank_ends_well():

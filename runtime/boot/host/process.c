@@ -3,6 +3,7 @@
 #include "boot/host/process.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -38,6 +39,14 @@ int horon_process_open(int socket)
 int horon_process_open_self(void)
 {
     return (int)syscall(SYS_pidfd_open, getpid(), 0);
+}
+
+/* A process that has ended can be sent signals until its parent has asked. */
+bool horon_process_awaits_parent(int pidfd)
+{
+    struct pollfd end = {.fd = pidfd, .events = POLLIN};
+    return poll(&end, 1, 0) == 1 && end.revents & POLLIN &&
+           syscall(SYS_pidfd_send_signal, pidfd, 0, NULL, 0) == 0;
 }
 
 /* Of a socket that is not connected a kernel that knows the option says so. */

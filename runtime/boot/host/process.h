@@ -15,6 +15,10 @@ int horon_process_open(int socket);
 /** Likewise of this process. */
 int horon_process_open_self(void);
 
+/** Has the process of @p pidfd ended, and its parent not asked yet how? Of a process in another pid
+ * namespace that is not known: false, as for -1. */
+bool horon_process_awaits_parent(int pidfd);
+
 /** Can processes of another pid namespace be watched, too? @param socket a unix socket, which need
  * not be connected */
 bool horon_process_opens_any(int socket);
