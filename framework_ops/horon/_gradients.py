@@ -395,6 +395,9 @@ class GradientExchange:
         Other ranks may step: they get what this one has computed, or its failure, if it has failed.
         """
         if self.is_underway():
+            if self.team is None:  # nothing is on its way yet
+                with suppress(ValueError):  # horon was shut down
+                    self.team = team_of(self.process_set)
             if self.team is not None and not self.team.closed:
                 self.settle()
             else:  # all of it has ended

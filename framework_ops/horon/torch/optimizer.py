@@ -116,6 +116,12 @@ class _DistributedOptimizer(torch.optim.Optimizer):
     def _step_supports_amp_scaling(self, supports):
         self.__dict__["_step_supports_amp_scaling"] = supports
 
+    def _give_up_step(self, error):
+        """The gradients that a closure has left are of no use: no rank takes this step."""
+        exchange = self._exchange
+        if exchange is not None and exchange.fired and exchange.failure is None:
+            exchange.note_failure(error)
+
     def _tell_schedulers(self):
         """One that was made before wrapping looks for this mark to see that a step came first."""
         original = self._original and self._original()
@@ -131,7 +137,11 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
         def synchronized_closure():
             self._exchanged_by = None
-            loss = closure()
+            try:
+                loss = closure()
+            except Exception as error:
+                self._give_up_step(error)
+                raise
             self._synchronize_for_step()
             return loss
 
