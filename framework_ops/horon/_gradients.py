@@ -24,6 +24,7 @@ the exchange, at once.
 import weakref
 from array import array
 from contextlib import suppress
+from operator import index
 
 from horon import _horon
 from horon._names import fit, part_name
@@ -143,11 +144,22 @@ _MOVES = {
 }
 
 
+PREDIVIDE_MAX = 2.0**126  # float32 has the inverse without a loss
+
+
 class GradientExchange:
-    def __init__(self, passes, process_set, how):
-        """how: gradients are combined: the reduction, and what is multiplied before and after"""
+    def __init__(self, passes, process_set, op=Average, predivide=1.0):
+        """predivide: with Average, gradients are divided by it before the sum."""
+        if predivide != 1.0 and op != Average:
+            raise ValueError("gradient_predivide_factor needs op == Average")
+        if not 1.0 / PREDIVIDE_MAX <= predivide <= PREDIVIDE_MAX:
+            raise ValueError(
+                f"gradient_predivide_factor {predivide!r} is not in 2**-126..2**126, in which "
+                "float32 can divide by it"
+            )
         self.process_set = process_set
-        self.how = how
+        # how gradients are combined; the average is split: 1/f before the sum, f/size after it
+        self.how = (op, 1.0 / predivide, predivide)
         self.slots = {}  # by the framework's key of the parameter
         self.set_passes(passes)
         self.groups = []
@@ -173,6 +185,7 @@ class GradientExchange:
 
     def set_passes(self, passes):
         """How many backward passes a step has from now on."""
+        passes = index(passes)
         if passes < 1:
             raise ValueError("backward_passes_per_step must be at least 1")
         self.passes = passes
@@ -411,7 +424,7 @@ class GradientExchange:
         The error itself leads to the frames of the hook, and would keep all of it alive.
         """
         if isinstance(error, HoronInternalError):
-            self.failure = (HoronInternalError, str(error), *error.about)
+            self.failure = (HoronInternalError, text_of(error), *error.about)
         else:
             self.failure = (RuntimeError, text_of(error))
 

@@ -548,6 +548,12 @@ def rank_refusals():
         hvd.DistributedOptimizer(sgd(model), model.parameters())
     with pytest.raises(ValueError, match="predivide"):
         hvd.DistributedOptimizer(sgd(model), named, op=hvd.Sum, gradient_predivide_factor=2.0)
+    for factor in (0.0, -1.0, 1e45, 1e-310, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match=r"predivide_factor .* is not in"):
+            hvd.DistributedOptimizer(sgd(model), named, gradient_predivide_factor=factor)
+    for passes, error in ((0, ValueError), (-1, ValueError), (1.5, TypeError), ("2", TypeError)):
+        with pytest.raises(error):
+            hvd.DistributedOptimizer(sgd(model), named, backward_passes_per_step=passes)
     with pytest.raises(ValueError, match="one group"):
         p = named[0][1]
         hvd.DistributedOptimizer(sgd(model), named, groups=[[p], [p]])

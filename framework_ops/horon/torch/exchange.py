@@ -19,7 +19,7 @@ from horon._gradients import GradientExchange, Slot
 from horon._names import member_names, operation_name
 from horon._objects import allgather_plain
 from horon._verbs import ALLREDUCE
-from horon._world import Average, team_of
+from horon._world import team_of
 from horon.torch import ops
 from horon.torch.compression import Compression
 from horon.torch.staging import verbs
@@ -81,7 +81,7 @@ class _TorchSlot(Slot):
     def stage_sparse(self, exchange, tensor):
         name = operation_name("sparse_allreduce", self.name)
         # First it meets a dense gradient of another rank, if there is one: both fail then.
-        return ops.stage_sparse(exchange.team, tensor, name, exchange.op, self.wire_name)
+        return ops.stage_sparse(exchange.team, tensor, name, exchange.how[0], self.wire_name)
 
     def send_nothing(self):
         exchange = self.exchange()
@@ -162,12 +162,8 @@ class TorchExchange(GradientExchange):
     """The exchange of one optimizer. Its hooks fall silent with it, and keep no model alive."""
 
     def __init__(self, compression, op, predivide, passes, sparse_as_dense, process_set):
-        if predivide != 1.0 and op != Average:
-            raise ValueError("gradient_predivide_factor needs op == Average")
-        # the average is split: 1/f before the sum, f/size after it
-        super().__init__(passes, process_set, (op, 1.0 / predivide, predivide))
+        super().__init__(passes, process_set, op, predivide)
         self.compression = compression
-        self.op = op
         self.sparse_as_dense = sparse_as_dense
         self.quick = compression is Compression.none
         self.removables = []
