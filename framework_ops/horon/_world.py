@@ -8,6 +8,7 @@ kept here, in one place. All adapters of this package share it.
 import atexit
 import sys
 import threading
+import warnings
 from collections import Counter
 from enum import IntEnum
 
@@ -206,6 +207,14 @@ def rocm_built() -> bool:
     return False
 
 
+def warn(text, category=UserWarning):
+    """Warns of the line of the application that has called this package."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and frame.f_globals["__name__"].partition(".")[0] == "horon":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, category, stacklevel=level)
+
+
 def resolve_op(op, average) -> ReduceOp:
     """The reduction meant by `op` and Horovod's old `average` flag; Average if neither is given."""
     if average is None and op.__class__ is ReduceOp:
@@ -213,9 +222,7 @@ def resolve_op(op, average) -> ReduceOp:
     if op is None:
         if average is None:
             return Average
-        import warnings
-
-        warnings.warn("average= is deprecated, use op=", DeprecationWarning, stacklevel=3)
+        warn("average= is deprecated, use op=", DeprecationWarning)
         return Average if average else Sum
     if average is not None:
         raise ValueError("The op parameter supersedes average. Please provide only one of them.")

@@ -205,8 +205,10 @@ def rank_forms():
     one = torch.ones(2)
     assert hvd.allreduce(one, op=hvd.Sum, prescale_factor=0.5).tolist() == [size / 2] * 2
     assert hvd.allreduce(one, op=hvd.Sum, postscale_factor=3.0).tolist() == [size * 3.0] * 2
-    with pytest.warns(DeprecationWarning):
-        assert hvd.allreduce(one, average=False).tolist() == [size] * 2
+    for call in (hvd.allreduce, hvd.allreduce_):
+        with pytest.warns(DeprecationWarning) as caught:
+            assert call(torch.ones(2), average=False).tolist() == [size] * 2
+        assert caught[0].filename == __file__
     # compression
     for compression in (hvd.Compression.fp16, hvd.Compression.bf16):
         got = hvd.allreduce(torch.tensor([0.5, 2.0]), compression=compression, op=hvd.Sum)
@@ -253,6 +255,7 @@ def rank_wrong_arguments():
     return hvd.allreduce(torch.ones(1), op=hvd.Sum).item()
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_wrong_arguments_raise_and_leave_the_job_working(run_ranks):
     assert run_ranks(2, rank_wrong_arguments) == [2.0, 2.0]
 

@@ -176,8 +176,9 @@ def rank_clip():
     optimizer.zero_grad()
     cross_entropy(model(my_part(x)), my_part(y)).backward()
     optimizer.synchronize()
-    with pytest.warns(UserWarning, match="skip_synchronize"):
+    with pytest.warns(UserWarning, match="skip_synchronize") as caught:
         optimizer.step()
+    assert caught[0].filename == __file__
     return away
 
 

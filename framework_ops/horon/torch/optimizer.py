@@ -6,7 +6,6 @@ groups and the hooks of the instance it was made from; only step(), zero_grad(),
 and load_state_dict() do something besides.
 """
 
-import warnings
 import weakref
 from collections import Counter
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from contextlib import contextmanager
 import torch
 
 from horon._gradients import OPEN
-from horon._world import Average, ReduceOp, global_process_set, team_of
+from horon._world import Average, ReduceOp, global_process_set, team_of, warn
 from horon.torch.compression import Compression
 from horon.torch.exchange import TorchExchange
 
@@ -86,10 +85,9 @@ class _DistributedOptimizer(torch.optim.Optimizer):
             self.synchronize()
             self._exchanged_by = "step"
         elif self._exchanged_by == "synchronize":
-            warnings.warn(
+            warn(
                 "optimizer.step() called without optimizer.skip_synchronize() context after "
-                "optimizer.synchronize(); the gradients are not exchanged again.",
-                stacklevel=4,
+                "optimizer.synchronize(); the gradients are not exchanged again."
             )
 
     def _check_update(self):
@@ -239,7 +237,7 @@ _WRONG_GROUPS = "groups should be a non-negative integer or a list of lists of p
 
 def _check_groups(optimizer, groups, num_groups):
     if num_groups:
-        warnings.warn("num_groups= is deprecated, use groups=", DeprecationWarning, stacklevel=3)
+        warn("num_groups= is deprecated, use groups=", DeprecationWarning)
         groups = num_groups if groups is None else groups
     if groups is None or groups == 0:
         return None
