@@ -2,7 +2,7 @@
 """Bytes, plain data and objects of any size between ranks.
 
 What horon itself sends is plain data (_plain.py). Objects of the application are pickled by its own
-ranks for each other, and whoever unpickles runs what the sender likes: with the setting
+ranks for each other, and a rank that unpickles runs what the sender likes: with the setting
 OBJECTS=refuse no object is sent or unpickled.
 
 A rank that cannot make bytes of its value, or has no room for another's, says why instead, so that

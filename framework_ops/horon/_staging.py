@@ -2,8 +2,8 @@
 """Staged tensors and handles: how a tensor of any framework gets into horon and a result back.
 
 A framework derives its tensors from Staged. A Handle is made of staged tensors before anything
-begins; so whoever begins it knows at any time what has begun, even if a signal's handler raises in
-the middle.
+begins; so the code that begins it knows at any time what has begun, even if a signal's handler
+raises in the middle.
 """
 
 from horon import _horon

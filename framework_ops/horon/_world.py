@@ -121,8 +121,7 @@ def context():
 
 
 def team_of(process_set):
-    """Who takes part in an operation on this process set: what it is submitted to, and whose rank
-    and size count."""
+    """-> what an operation on this process set is submitted to; it has rank and size there."""
     if process_set is not None and process_set != 0 and process_set is not global_process_set:
         raise ValueError("process sets other than the set of all ranks do not exist")
     return context()

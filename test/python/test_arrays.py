@@ -144,7 +144,7 @@ def test_numbers_strides_buffers_groups(run_ranks, n):
 
 
 def rank_many_dimensions():
-    """horon's own limit on dimensions is nobody's who calls it."""
+    """No caller meets horon's own limit on dimensions."""
     horon.init()
     size = horon.size()
     shapes = [(2,) * n for n in (0, 7, 8, 9, 13)] + [(1,) * 32, (3, *(1,) * 8, 0), (0, *(2,) * 9)]

@@ -236,6 +236,14 @@ def rank_wrong_arguments():
     for call in (hvd.allreduce, hvd.allreduce_, hvd.allgather):
         with pytest.raises(ValueError, match=r"layout torch.sparse_coo: sparse_allreduce_async"):
             call(torch.eye(2).to_sparse())
+    for call in (hvd.allreduce, hvd.allreduce_, hvd.allgather):
+        with pytest.raises(ValueError, match=r"not a nested one: unbind\(\) gives its parts"):
+            call(torch.nested.nested_tensor([torch.ones(1), torch.ones(2)]))
+    expanded = torch.ones(1).expand(3)
+    for call in (hvd.allreduce_, lambda t: hvd.broadcast_(t, 0)):
+        with pytest.raises(ValueError, match=r"share an address.* clone\(\) makes"):
+            call(expanded)
+    assert hvd.allreduce(expanded, op=hvd.Sum).tolist() == [2.0] * 3
     with pytest.raises(ValueError, match="strided; allreduce_async"):
         hvd.sparse_allreduce_async(torch.eye(2))
     with pytest.raises(ValueError, match="sparse COO tensor, not list"):

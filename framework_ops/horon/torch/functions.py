@@ -62,7 +62,7 @@ class _State:
 
     def to_plain(self, value):
         if isinstance(value, torch.Tensor):
-            self.tensors.append(check(value, BROADCAST))
+            self.tensors.append(check(value, BROADCAST).contiguous())  # the root's are only read
             return ["tensor", dtype_name(value.dtype), list(value.shape)]
         if isinstance(value, torch.Size):
             return ["size", *value]

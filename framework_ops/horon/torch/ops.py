@@ -71,7 +71,7 @@ def _needs_gradient(tensor):
 
 
 def _out(*args):
-    """An operation that autograd is told of by whoever calls this, to its end."""
+    """-> what an operation gives; autograd is not told of it"""
     return verbs.begin(*args).wait()
 
 

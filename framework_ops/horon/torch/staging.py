@@ -66,6 +66,13 @@ def dtype_named(name):
     return _NAMED[name]
 
 
+def _shares_elements(tensor):
+    """Whether several of its elements lie at one address, as expand() has it."""
+    return any(
+        stride == 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1
+    )
+
+
 def describe(value):
     if isinstance(value, torch.Tensor):
         return f"a tensor of layout {value.layout}"
@@ -76,6 +83,8 @@ def check(tensor, verb):
     """-> the tensor, as autograd does not see it"""
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"a torch.Tensor is needed, not {describe(tensor)}")
+    if tensor.is_nested:
+        raise ValueError("a dense tensor is needed, not a nested one: unbind() gives its parts")
     if tensor.layout != torch.strided:
         raise ValueError(
             f"a dense tensor is needed, not {describe(tensor)}: "
@@ -92,6 +101,11 @@ class _Tensor(Staged):
     def __init__(self, tensor, verb, in_place):
         self.given = tensor
         self.plain = plain = check(tensor, verb)
+        if in_place and _shares_elements(plain):
+            raise ValueError(
+                "elements of the tensor share an address, as expand() has it, so it cannot be "
+                "changed in place: clone() makes a tensor that can"
+            )
         self.host = host = plain if _is_plain(plain) else _host_copy(plain)
         self.keep = self.dtype = None
         self.shape = (1,) if verb.gathers and plain.dim() == 0 else None
