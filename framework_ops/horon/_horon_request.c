@@ -372,16 +372,16 @@ static horon_status_t prepare_again(struct horon_py_request *request,
     return HORON_OK;
 }
 
-/* start_on(tensor, into) -> bool: in place. False: this tensor cannot be described without a copy,
- * and nothing was started. */
+/* start_on(tensor, into, keep) -> bool: in place. False: this tensor cannot be described without a
+ * copy, and nothing was started. */
 static PyObject *request_start_on(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     struct horon_py_request *request = (struct horon_py_request *)self;
     struct horon_py_context *context = request->context;
     struct horon_py_tensor tensor;
-    PyObject *into = nargs > 1 ? args[1] : NULL;
-    if (nargs < 1 || nargs > 2)
-        return PyErr_Format(PyExc_TypeError, "start_on(tensor, into=None)");
+    PyObject *into = nargs > 1 && args[1] != Py_None ? args[1] : NULL;
+    if (nargs < 1 || nargs > 3)
+        return PyErr_Format(PyExc_TypeError, "start_on(tensor, into=None, keep=tensor)");
     if (!request->template)
         return PyErr_Format(PyExc_ValueError, "start_on() is for Context.operation()");
     if (!horon_py_request_may_go_into(into))
@@ -406,7 +406,7 @@ static PyObject *request_start_on(PyObject *self, PyObject *const *args, Py_ssiz
     if (!start_into(request, into))
         return NULL;
     PyObject *old = request->keep;
-    request->keep = Py_NewRef(args[0]);
+    request->keep = Py_NewRef(args[nargs > 2 ? 2 : 0]);
     Py_XDECREF(old);
     Py_RETURN_TRUE;
 }
@@ -504,8 +504,8 @@ static PyMethodDef methods[] = {
     {"start", (PyCFunction)(void (*)(void))request_start, METH_FASTCALL,
      "start(into=None): begins a prepared operation; into: as for Context.submit()."},
     {"start_on", (PyCFunction)(void (*)(void))request_start_on, METH_FASTCALL,
-     "start_on(tensor, into=None) -> bool: begins an operation in place on a tensor, or says that\n"
-     "it cannot."},
+     "start_on(tensor, into=None, keep=tensor) -> bool: begins an operation in place on a tensor, or\n"
+     "says that it cannot. keep: an object that keeps the tensor's elements where they are."},
     {"test", request_test, METH_NOARGS, "Whether it has ended, well or not."},
     {"wait", (PyCFunction)(void (*)(void))request_wait, METH_FASTCALL,
      "wait(timeout=None): until it has ended; raises what went wrong. Seconds."},

@@ -3,6 +3,7 @@
 
 import sys
 import threading
+import weakref
 
 import pytest
 from conftest import LIMIT_SECONDS
@@ -470,6 +471,38 @@ def rank_version():
 )
 def test_autograd_notices_what_is_changed_in_place(run_ranks):
     run_ranks(2, rank_version)
+
+
+def rank_given_other_elements(grouped):
+    """What is in flight stays where it is, though the tensor be given other elements."""
+    hvd.init()
+    numpy = pytest.importorskip("numpy")
+    memory = numpy.ones(4, "f")
+    reference = weakref.ref(memory)
+    tensor = torch.from_numpy(memory)
+    if hvd.rank() == 1:
+        hvd.barrier()
+    if grouped:
+        handle = hvd.grouped_allreduce_async_([tensor], name="t", op=hvd.Sum)
+    else:
+        handle = hvd.allreduce_async_(tensor, name="t", op=hvd.Sum)
+    del memory
+    if hvd.rank() == 0:
+        tensor.data = torch.zeros(2)
+        assert reference() is not None
+        hvd.barrier()
+    handle.wait()
+    if hvd.rank() == 0:
+        assert tensor.tolist() == [0.0, 0.0]
+        del handle
+        assert reference() is None
+    else:
+        assert tensor.tolist() == [2.0] * 4
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_a_tensor_given_other_elements_in_flight(run_ranks, grouped):
+    run_ranks(2, rank_given_other_elements, grouped)
 
 
 def rank_start_on():

@@ -417,7 +417,11 @@ def replace(p):
     p["b"].grad = p["b"].grad.clone()
 
 
-@pytest.mark.parametrize("change", [double, clip, clip_together, clear, replace])
+def move(p):
+    p["b"].grad.data = p["b"].grad.clone()
+
+
+@pytest.mark.parametrize("change", [double, clip, clip_together, clear, replace, move])
 @pytest.mark.parametrize("everywhere", [True, False])
 @pytest.mark.parametrize("options", [{}, {"compression": "fp16"}, {"groups": 1}], ids=str)
 def test_a_gradient_changed_on_its_way_fails_the_step_of_all(

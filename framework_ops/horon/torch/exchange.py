@@ -22,7 +22,7 @@ from horon._verbs import ALLREDUCE
 from horon._world import team_of
 from horon.torch import ops
 from horon.torch.compression import Compression
-from horon.torch.staging import verbs
+from horon.torch.staging import memory_of, verbs
 
 _HAS_POST_HOOK = hasattr(torch.Tensor, "register_post_accumulate_grad_hook")  # torch 2.1
 
@@ -30,6 +30,7 @@ _HAS_POST_HOOK = hasattr(torch.Tensor, "register_post_accumulate_grad_hook")  # 
 class _TorchSlot(Slot):
     __slots__ = (
         "ctx",
+        "memory",
         "operation",
         "param",
         "sent",
@@ -48,6 +49,7 @@ class _TorchSlot(Slot):
         self.ctx = None  # of the compressor
         self.sparse_dim = None  # of the gradients, once one was sparse
         self.sent = None  # the gradient on its way, ...
+        self.memory = None  # ... where its elements were, if it is dense, ...
         self.version = 0  # ... and how often it had been changed
 
     def is_wanted(self):
@@ -59,9 +61,9 @@ class _TorchSlot(Slot):
         if self.team is not exchange.team:
             self.renew(exchange)
         self.handle = None
-        if exchange.quick and not gradient.is_neg():
+        if exchange.quick and gradient.layout is torch.strided and not gradient.is_neg():
             self.note_sent()
-            if self.operation.start_on(gradient, self.begun):
+            if self.operation.start_on(gradient, self.begun, self.memory):
                 return
         self.handle = self.stage(exchange, gradient)
         self.note_sent()
@@ -109,15 +111,18 @@ class _TorchSlot(Slot):
         return tensor
 
     def note_sent(self):
-        self.sent = self.param.grad
-        self.version = self.sent._version
+        self.sent = sent = self.param.grad
+        self.memory = memory_of(sent) if sent.layout is torch.strided else None
+        self.version = sent._version
 
     def has_changed(self):
         """Views of one buffer count their changes together: one may be written when others are on
         their way, so nothing is said of them."""
-        return self.sent is not None and (
-            self.param.grad is not self.sent
-            or (self.sent._version != self.version and not self.sent._is_view())
+        sent, memory = self.sent, self.memory
+        return sent is not None and (
+            self.param.grad is not sent
+            or (memory is not None and memory_of(sent).data_ptr() != memory.data_ptr())
+            or (sent._version != self.version and not sent._is_view())
         )
 
     def renew(self, exchange):
@@ -148,7 +153,7 @@ class _TorchSlot(Slot):
 
     def forget(self):
         super().forget()
-        self.ctx = self.sent = None
+        self.ctx = self.sent = self.memory = None
 
 
 def _split(items, n):

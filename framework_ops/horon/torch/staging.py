@@ -46,6 +46,10 @@ except ImportError:
         pass
 
 
+# What keeps a tensor's elements where they are, also if it is given others (tensor.data = ...)
+memory_of = getattr(torch.Tensor, "untyped_storage", torch.Tensor.storage)  # torch 2.0
+
+
 def _is_plain(tensor):
     """Whether its elements lie in host memory one after the other, as they read."""
     return tensor.is_cpu and tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
@@ -107,7 +111,8 @@ class _Tensor(Staged):
                 "changed in place: clone() makes a tensor that can"
             )
         self.host = host = plain if _is_plain(plain) else _host_copy(plain)
-        self.keep = self.dtype = None
+        self.keep = memory_of(host)
+        self.dtype = None
         self.shape = (1,) if verb.gathers and plain.dim() == 0 else None
         self.source = self._lend(host)
         if in_place:
@@ -146,16 +151,23 @@ class _Tensor(Staged):
         return self.given
 
 
+_NO_NUMBERS = (0, 0, 1.0, 1.0)  # the reduction, the root, and the scales
+
+
 class _TorchVerbs(Verbs):
     def begin(self, team, verb, name, tensor, *numbers):
         """The quick way for a tensor that the extension takes as it is: nothing is staged."""
         if (
             _HAS_EXCHANGE
             and type(tensor) in _PLAIN_TYPES
+            and tensor.layout is torch.strided
             and not (verb.gathers or tensor.is_neg() or tensor.is_conj())
         ):
             output = tensor if self.is_in_place else torch.empty_like(tensor)
-            request = team.submit_plain(verb.code, name, tensor, output, *numbers)
+            numbers += _NO_NUMBERS[len(numbers) :]
+            request = team.submit_plain(
+                verb.code, name, tensor, output, *numbers, 0, None, None, memory_of(tensor)
+            )
             if request is not None:
                 if self.is_in_place:
                     increment_version(tensor)
