@@ -8,7 +8,7 @@ name.
 
 import hashlib
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 from horon import _horon
 
@@ -60,3 +60,12 @@ def member_names(name: str, n: int) -> list[str]:
 def part_name(name: str, part: str) -> str:
     """Of an operation that another needs."""
     return fit(f"{name}.{part}")
+
+
+def check_unique(names):
+    """Raises on every rank that has these; on the wire the second would wait for the first."""
+    twice = [name for name, n in Counter(names).items() if n > 1]
+    if twice:
+        raise ValueError(
+            f"Parameter names must be unique. Found duplicates: {', '.join(map(str, twice))}"
+        )

@@ -512,6 +512,8 @@ def rank_parameters():
         hvd.broadcast_parameters(5, root_rank=0)
     with pytest.raises(ValueError, match="parameter b is not a tensor but int; use broadcast_obj"):
         hvd.broadcast_parameters({"a": torch.ones(1), "b": 5}, root_rank=0)
+    with pytest.raises(ValueError, match=r"must be unique\. Found duplicates: a$"):
+        hvd.broadcast_parameters([("a", torch.ones(1)), ("a", torch.ones(1))], root_rank=0)
     with pytest.raises(ValueError, match="broadcast_optimizer_state"):
         hvd.broadcast_parameters(sgd(net()), root_rank=0)
     with pytest.raises(ValueError, match="needs an optimizer, not Net"):

@@ -3,7 +3,7 @@
 
 import torch
 
-from horon._names import auto_name
+from horon._names import auto_name, check_unique
 from horon._objects import agree, allgather_object, broadcast_object, broadcast_plain, cause_of
 from horon._verbs import BROADCAST
 from horon._world import global_process_set, team_of
@@ -19,7 +19,7 @@ __all__ = [
 
 
 def _named(params, name):
-    """-> [(name, tensor), ...]; raises before anything has begun if one is no tensor."""
+    """-> [(name, tensor), ...]; raises, before anything has begun, what is wrong with them."""
     if isinstance(params, torch.nn.Module):
         raise ValueError("broadcast_parameters() needs parameters: pass model.state_dict()")
     if isinstance(params, torch.optim.Optimizer):
@@ -40,6 +40,7 @@ def _named(params, name):
                 f"parameter {key} is not a tensor but {type(p).__name__}; "
                 "use broadcast_object() for it"
             )
+    check_unique(key for key, _ in named)
     return named
 
 

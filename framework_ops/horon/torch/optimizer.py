@@ -13,6 +13,7 @@ from contextlib import contextmanager
 import torch
 
 from horon._gradients import OPEN
+from horon._names import check_unique
 from horon._world import Average, ReduceOp, global_process_set, team_of, warn
 from horon.torch.compression import Compression
 from horon.torch.exchange import TorchExchange
@@ -211,12 +212,7 @@ def _check_names(optimizer, named_parameters):
             "named_parameters should be a sequence of tuples (name, parameter), "
             "usually produced by model.named_parameters()."
         )
-    twice = [name for name, n in Counter(name for name, _ in named_parameters).items() if n > 1]
-    if twice:
-        raise ValueError(
-            "Parameter names in named_parameters must be unique. "
-            f"Found duplicates: {', '.join(twice)}"
-        )
+    check_unique(name for name, _ in named_parameters)
     named = {id(p) for _, p in named_parameters}
     unnamed = [
         f"group {i}, parameter {j}"
