@@ -504,8 +504,8 @@ static PyMethodDef methods[] = {
     {"start", (PyCFunction)(void (*)(void))request_start, METH_FASTCALL,
      "start(into=None): begins a prepared operation; into: as for Context.submit()."},
     {"start_on", (PyCFunction)(void (*)(void))request_start_on, METH_FASTCALL,
-     "start_on(tensor, into=None, keep=tensor) -> bool: begins an operation in place on a tensor, or\n"
-     "says that it cannot. keep: an object that keeps the tensor's elements where they are."},
+     "start_on(tensor, into=None, keep=tensor) -> bool: begins an operation in place on a tensor,\n"
+     "or says that it cannot. keep: an object that keeps the tensor's elements where they are."},
     {"test", request_test, METH_NOARGS, "Whether it has ended, well or not."},
     {"wait", (PyCFunction)(void (*)(void))request_wait, METH_FASTCALL,
      "wait(timeout=None): until it has ended; raises what went wrong. Seconds."},

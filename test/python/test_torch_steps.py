@@ -519,39 +519,6 @@ def test_unscaling_before_a_plain_step_is_not_found(run_ranks):
     run_ranks(2, rank_unscaling_unseen)
 
 
-def rank_closure_raises(alone, passes):
-    """The gradients of a closure that raised are no step's; those of its next call are."""
-    hvd.init()
-    p = ones("a", "b")
-    optimizer = distributed(p.items(), backward_passes_per_step=passes)
-
-    def closure(fails):
-        optimizer.zero_grad()
-        for i in range(passes):
-            sum((q * (1.0 + hvd.rank()) / passes).sum() for q in p.values()).backward()
-            if fails and i == 0:
-                raise ValueError("no loss")
-
-    if hvd.rank() == 0 or not alone:
-        with pytest.raises(ValueError, match="no loss"):
-            optimizer.step(lambda: closure(True))
-    else:
-        with pytest.raises(hvd.HoronInternalError, match="failed on rank 0: no loss") as caught:
-            optimizer.step(lambda: closure(False))
-        assert caught.value.rank == 0
-    for q in p.values():
-        assert_all(q, 1.0)
-    optimizer.step(lambda: closure(False))
-    for q in p.values():
-        assert_all(q, 1.0 - (1 + hvd.size()) / 2)
-
-
-@pytest.mark.parametrize("alone", [False, True])
-@pytest.mark.parametrize("passes", [1, 2])
-def test_a_closure_that_raises_fails_its_step_alone(run_ranks, alone, passes):
-    run_ranks(2, rank_closure_raises, alone, passes)
-
-
 def rank_clearing_between_passes():
     """Nothing is on its way before the last pass: what was accumulated may be dropped."""
     hvd.init()

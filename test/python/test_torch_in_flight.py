@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an operation on its way uses stays where it is, whatever becomes of the tensor."""
+
+import sys
+import threading
+import weakref
+
+import pytest
+from conftest import LIMIT_SECONDS
+
+torch = pytest.importorskip("torch")
+
+import horon.torch as hvd  # noqa: E402
+from horon import _horon, _world  # noqa: E402
+
+
+def rank_given_other_elements(grouped):
+    """What is in flight stays where it is, though the tensor be given other elements."""
+    import numpy
+
+    hvd.init()
+    memory = numpy.ones(4, "f")
+    reference = weakref.ref(memory)
+    tensor = torch.from_numpy(memory)
+    if hvd.rank() == 1:
+        hvd.barrier()
+    if grouped:
+        handle = hvd.grouped_allreduce_async_([tensor], name="t", op=hvd.Sum)
+    else:
+        handle = hvd.allreduce_async_(tensor, name="t", op=hvd.Sum)
+    del memory
+    if hvd.rank() == 0:
+        tensor.data = torch.zeros(2)
+        assert reference() is not None
+        hvd.barrier()
+    handle.wait()
+    if hvd.rank() == 0:
+        assert tensor.tolist() == [0.0, 0.0]
+        del handle
+        assert reference() is None
+    else:
+        assert tensor.tolist() == [2.0] * 4
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_a_tensor_given_other_elements_in_flight(run_ranks, grouped):
+    pytest.importorskip("numpy")
+    run_ranks(2, rank_given_other_elements, grouped)
+
+
+def rank_moves_while_waited_for():
+    hvd.init()
+    context = _world.context()
+    operation = context.operation(_horon.ALLREDUCE, "moving", hvd.Sum)
+    first, second = torch.ones(4), torch.ones(4)
+    if hvd.rank() > 0:
+        context.submit(_horon.BARRIER, "go", None, None).wait()
+        operation.start_on(first)
+        operation.wait()
+        operation.start_on(second)
+        operation.wait()
+        return
+    entered = threading.Event()
+
+    def wait():
+        entered.set()
+        operation.wait()
+
+    waiter = threading.Thread(target=wait)
+    # A thread keeps the interpreter until it waits: the other one until it is inside wait(), and
+    # this one from then on, so that the other does not get out
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(LIMIT_SECONDS)
+    operation.start_on(first)
+    waiter.start()
+    entered.wait()
+    go = context.submit(_horon.BARRIER, "go", None, None)
+    while not operation.test():
+        pass
+    with pytest.raises(ValueError, match="another thread waits for this request"):
+        operation.start_on(second)
+    sys.setswitchinterval(interval)
+    waiter.join()
+    go.wait()
+    assert operation.start_on(second)
+    operation.wait()
+    assert (first == 2).all() and (second == 2).all()
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"), reason="this torch has no exchange API"
+)
+def test_operation_does_not_move_while_a_thread_waits(run_ranks):
+    run_ranks(2, rank_moves_while_waited_for)
