@@ -159,7 +159,7 @@ static horon_status_t met(struct horon_channel *channel, struct horon_error *err
 {
     struct allgather *state = state_of(channel);
     if (channel->team->host_count > 1) {
-        state->own.rows = channel->op->rows;
+        state->own.rows = *channel->op->ahead;
         copy_own(channel, state->own.data);
         return horon_windows_begin_table(channel, &state->windows, &state->own, AHEAD_WORDS,
                                          state->ahead);

@@ -47,11 +47,13 @@ struct horon_operation {
     uint64_t count; /* elements of this rank's input: the sum over parts */
     const struct horon_part *parts; /* [part_count]; they outlive the operation */
     size_t part_count;
-    /* The verb says that ranks tell each other their rows: this one gives `rows` of
-     * `row_elements`, count in all. Once all are known output() is asked; @p rows [size] by rank,
-     * @p total elements of the output. @return memory for total elements (dst, if given and large
-     * enough), or NULL: nothing is written then, and it goes well for the other ranks */
-    uint64_t rows, row_elements;
+    /* What this rank tells the others ahead of the data, if the verb's row says that it does: its
+     * rows, or those for each rank, of `row_elements` each and count in all. Once all are known
+     * output() is asked; @p rows [size] that it gets of each rank, @p total elements of the output.
+     * @return memory for total elements (dst, if given and large enough), or NULL: nothing is
+     * written then, and it goes well for the other ranks */
+    const uint64_t *ahead; /* [horon_verb_ahead_words()]; they outlive the operation */
+    uint64_t row_elements;
     void *(*output)(void *arg, const uint64_t *rows, uint64_t total);
     void *output_arg;
     /* Not empty, and kept by the maker of the operation; or NULL: in order without a name. */

@@ -21,12 +21,12 @@
 /** Which ranks read their src, or write their dst. */
 enum horon_ranks { HORON_RANKS_NONE, HORON_RANKS_ROOT, HORON_RANKS_ALL };
 
-/** What ranks tell each other before the data moves; the output's size depends on it. */
+/** What ranks tell each other before the data moves; the output's size depends on it. It travels
+ * piecewise, whatever the number of ranks (exec/windows.h). */
 enum horon_ahead {
     HORON_AHEAD_NOTHING, /* the output is as large as the input */
     HORON_AHEAD_ROWS,    /* how many rows each rank gives */
-    HORON_AHEAD_SPLITS /* how many rows each rank gives to each, N x N: for an all-to-all, which no
-                          row is yet */
+    HORON_AHEAD_SPLITS   /* how many rows each rank gives to each */
 };
 
 /** What a rank gives that has joined (Horovod's join: it has run out of data, and so has none of
@@ -83,6 +83,12 @@ static inline bool horon_verb_reduces(const struct horon_verb_row *row)
 static inline bool horon_verb_is_rooted(const struct horon_verb_row *row)
 {
     return row->agrees & HORON_AGREES_ROOT;
+}
+
+/** Words of 8 bytes that each of @p size ranks tells. */
+static inline size_t horon_verb_ahead_words(const struct horon_verb_row *row, int size)
+{
+    return row->ahead == HORON_AHEAD_SPLITS ? (size_t)size : row->ahead == HORON_AHEAD_ROWS;
 }
 
 /** May ranks give different numbers of rows? */

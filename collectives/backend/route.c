@@ -412,11 +412,12 @@ static void compose(struct horon_route *route, const struct horon_operation *op,
 /* Each rank's in a word of its own. */
 static void gather_rows(struct horon_route *route, const struct horon_operation *op)
 {
+    assert(horon_verb_ahead_words(horon_verb_of(&op->agreed), route->team->size) == 1);
     if (horon_words_clear(&route->words, (size_t)route->team->size) != HORON_OK) {
         refuse(route, HORON_ERR_MEMORY, "no memory for the rows of all ranks");
         return;
     }
-    route->words.words[route->team->rank] = op->rows;
+    route->words.words[route->team->rank] = *op->ahead;
     route->composed.whole = op;
     route->gathers_rows = true;
     horon_words_begin(&route->words, (size_t)route->team->size, op->check);

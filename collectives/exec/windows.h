@@ -14,7 +14,7 @@
  * host. Whatever the lengths, a rank's region is never smaller than a line: a slot has a line for
  * each rank of the job at least (horon_host_chunk_bytes()).
  *
- * A verb whose data depends on what other ranks bring (rows of each, splits) sends that ahead in
+ * What ranks tell each other ahead of the data (rows, splits: the verb's row says it) travels in
  * the same way, piece by piece: horon_windows_begin_table().
  */
 #ifndef HORON_EXEC_WINDOWS_H

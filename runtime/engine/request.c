@@ -183,7 +183,8 @@ static void fill_ahead(struct horon_request *request)
     const uint32_t ndim = op->agreed.ndim;
     op->output = horon_request_take_output;
     op->output_arg = request;
-    op->rows = ndim ? shape[0] : 1;
+    request->rows = ndim ? shape[0] : 1;
+    op->ahead = &request->rows;
     op->row_elements = 1;
     for (uint32_t i = 1; i < ndim; i++)
         op->row_elements *= shape[i];

@@ -79,6 +79,7 @@ struct horon_request {
     struct horon_operation op; /* the descriptor, checked; of the one part */
 
     /* seldom touched */
+    uint64_t rows;         /* of the input, if ranks tell each other */
     uint64_t *output_rows; /* [size] if ranks give different numbers of them, else NULL */
     uint64_t *rows_room;   /* [rows_limit] or NULL: memory for them */
     int rows_limit;        /* of a team that used the request before, perhaps */

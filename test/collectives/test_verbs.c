@@ -51,6 +51,20 @@ static void test_verbs_rows_are_not_at_odds_with_themselves(void **state)
     }
 }
 
+static void test_verbs_say_how_much_travels_ahead(void **state)
+{
+    static const size_t words[][2] = {/* of one rank, and of 300 */
+                                      [HORON_AHEAD_NOTHING] = {0, 0},
+                                      [HORON_AHEAD_ROWS] = {1, 1},
+                                      [HORON_AHEAD_SPLITS] = {1, 300}};
+    (void)state;
+    for (enum horon_ahead ahead = HORON_AHEAD_NOTHING; ahead <= HORON_AHEAD_SPLITS; ahead++) {
+        const struct horon_verb_row row = {.ahead = ahead};
+        assert_int_equal(horon_verb_ahead_words(&row, 1), words[ahead][0]);
+        assert_int_equal(horon_verb_ahead_words(&row, 300), words[ahead][1]);
+    }
+}
+
 static void test_verbs_have_one_for_words_that_reduces(void **state)
 {
     (void)state;
@@ -71,6 +85,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_verbs_have_names),
         cmocka_unit_test(test_verbs_rows_are_not_at_odds_with_themselves),
+        cmocka_unit_test(test_verbs_say_how_much_travels_ahead),
         cmocka_unit_test(test_verbs_have_one_for_words_that_reduces),
         cmocka_unit_test(test_verbs_say_which_ranks_read_and_write),
     };

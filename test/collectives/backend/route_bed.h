@@ -89,6 +89,7 @@ static inline void join(struct bed *bed)
 /* One operation of a rank, over one part. */
 struct use {
     float in[COUNT], out[COUNT];
+    uint64_t given;             /* rows of an allgather */
     uint64_t rows[SIZE], total; /* of an allgather, as it was told */
     bool no_room;
     struct horon_part part;

@@ -146,11 +146,12 @@ static void gather(struct bed *bed, const struct gathering *gathering, uint64_t 
         struct use *use = &uses[rank];
         describe(use, HORON_ALLGATHER, rank, 0);
         use->no_room = gathering->no_room && rank == 1;
-        use->op.count = use->part.count = use->op.rows = gathering->rows[rank];
+        use->op.count = use->part.count = use->given = gathering->rows[rank];
+        use->op.ahead = &use->given;
         use->op.row_elements = 1;
         use->op.output = take_rows;
         use->op.output_arg = use;
-        for (uint64_t i = 0; i < use->op.rows; i++)
+        for (uint64_t i = 0; i < use->given; i++)
             expected[total++] = use->in[i];
         if (gathering->in_place) {
             memcpy(use->out, use->in, sizeof use->in);

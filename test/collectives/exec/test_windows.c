@@ -167,8 +167,6 @@ static void run(struct scene *scene, struct seeded *seeded, uint64_t words)
         struct rank *rank = &scene->ranks[r];
         rank->table->words = words;
         memset(rank->table->all, 0xee, sizeof rank->table->all);
-        for (uint64_t w = 0; w < words; w++)
-            rank->table->own[w] = (uint64_t)(r + 1) << 32 | w;
         rank->ended = false;
         horon_channel_begin(rank->channel, &op);
         rank->channel->verb = &table_ops;
@@ -218,11 +216,35 @@ static void test_windows_table_of_any_length_travels_piecewise(void **state)
         scene_begin(&scene, layouts[l].hosts, layouts[l].count);
         for (size_t w = 0; w < sizeof words / sizeof *words; w++) {
             const uint64_t piece = layouts[l].words_a_piece;
+            for (int r = 0; r < scene.size; r++)
+                for (uint64_t i = 0; i < words[w]; i++)
+                    scene.ranks[r].table->own[i] = (uint64_t)(r + 1) << 32 | i;
             run(&scene, &seeded, words[w]);
             check(&scene, words[w], (words[w] + piece - 1) / piece);
         }
         scene_end(&scene);
     }
+}
+
+/* Of a verb whose row says so: N words of each of N ranks, of which each reads its column. */
+static void test_windows_table_of_splits_tells_each_rank_what_it_gets(void **state)
+{
+    static const struct horon_verb_row row = {.ahead = HORON_AHEAD_SPLITS};
+    static struct scene scene;
+    struct seeded seeded = seeded_from(7);
+    (void)state;
+    scene_begin(&scene, (const int[]){1, 2, 3}, 3);
+    const uint64_t words = horon_verb_ahead_words(&row, scene.size);
+    assert_int_equal(words, scene.size);
+    for (int r = 0; r < scene.size; r++)
+        for (uint64_t to = 0; to < words; to++)
+            scene.ranks[r].table->own[to] = 100 * (uint64_t)r + to;
+    run(&scene, &seeded, words);
+    for (int r = 0; r < scene.size; r++)
+        for (int from = 0; from < scene.size; from++)
+            assert_int_equal(scene.ranks[r].table->all[(uint64_t)from * words + (uint64_t)r],
+                             100 * from + r);
+    scene_end(&scene);
 }
 
 static void test_windows_wait_for_the_rank_that_does_not_move(void **state)
@@ -256,6 +278,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_windows_table_of_any_length_travels_piecewise),
+        cmocka_unit_test(test_windows_table_of_splits_tells_each_rank_what_it_gets),
         cmocka_unit_test(test_windows_wait_for_the_rank_that_does_not_move),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
