@@ -11,6 +11,11 @@
 /** Sockets that one acceptor listens on at most. */
 #define HORON_LISTENERS_MAX HORON_ADDRESSES_MAX
 
+/** Once it is paced, strangers may cost this many handshakes at once, and one more each interval.
+ */
+#define HORON_ACCEPTOR_BURST 32
+#define HORON_ACCEPTOR_INTERVAL_NS 2000000u
+
 struct horon_acceptor;
 
 struct horon_acceptor_options {
@@ -39,6 +44,11 @@ horon_status_t horon_acceptor_create(const struct horon_acceptor_options *option
                                      const int *listeners, int count,
                                      struct horon_acceptor **acceptor_out,
                                      struct horon_error *error);
+
+/** From now on strangers take little of this thread's time, however many connect: the others wait
+ * in the kernel's queue, which is short then, so that a rank in it is soon let in. A guest that
+ * proves the key costs nothing. */
+void horon_acceptor_pace(struct horon_acceptor *acceptor);
 
 /** Closes the listening sockets and every connection that is not proven. May be called from
  * arrived(). */

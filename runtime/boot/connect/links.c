@@ -352,6 +352,8 @@ void horon_links_set_user(struct horon_links *links, const struct horon_links_us
 {
     assert(!links->calls);
     links->options.user = *user;
+    if (links->acceptors[HORON_WAY_NETWORK])
+        horon_acceptor_pace(links->acceptors[HORON_WAY_NETWORK]);
 }
 
 void horon_links_destroy(struct horon_links *links)

@@ -62,7 +62,8 @@ struct horon_links_options {
 horon_status_t horon_links_create(const struct horon_links_options *options,
                                   struct horon_links **links_out, struct horon_error *error);
 
-/** Another one uses them from now on, while nothing is under way. */
+/** Another one uses them from now on, while nothing is under way: what strangers may cost it is
+ * limited, see horon_acceptor_pace(). */
 void horon_links_set_user(struct horon_links *links, const struct horon_links_user *user);
 
 /** Accepts at @p listeners [count], which are the links' once it succeeds. At most once a way. */
