@@ -81,12 +81,13 @@ struct horon_backend {
     /**
      * Begins a channel, before the first operation that it carries, on each rank of the team.
      * Never waits. Where any rank's fails no rank uses the backend for this lane.
+     * @param device  on which this rank has that operation's memory
      * @param address [address_words], all 0: what this rank's has to say
      * @return OK | what it failed with
      */
     horon_status_t (*create)(struct horon_backend_context *context,
                              const struct horon_channel_options *options,
-                             const struct horon_team *team, struct horon_host *host,
+                             const struct horon_team *team, struct horon_host *host, int device,
                              uint64_t *address, struct horon_backend_channel **channel_out);
     /** Connects it to those of the other ranks.
      * @param addresses [size][address_words] by rank; the same memory at each call

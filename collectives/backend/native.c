@@ -66,10 +66,11 @@ static void native_destroy(struct horon_backend_channel *base)
 static horon_status_t native_create(struct horon_backend_context *context,
                                     const struct horon_channel_options *options,
                                     const struct horon_team *team, struct horon_host *host,
-                                    uint64_t *address, struct horon_backend_channel **channel_out)
+                                    int device, uint64_t *address,
+                                    struct horon_backend_channel **channel_out)
 {
     struct native *native = horon_zalloc(1, sizeof *native);
-    (void)address;
+    (void)device, (void)address;
     if (!native)
         return HORON_ERR_MEMORY;
     native->base.backend = context->backend;

@@ -54,14 +54,15 @@ static bool is_usable_here(const struct horon_route *route,
 /* ---- channels -------------------------------------------------------------------------------- */
 
 /* @param address  [address_words] of this rank's */
-static horon_status_t make_channel(struct horon_route *route, size_t index, uint64_t *address)
+static horon_status_t make_channel(struct horon_route *route, size_t index, int device,
+                                   uint64_t *address)
 {
     const struct horon_backend *backend = backend_at(route, index);
     struct horon_poller *poller = route->options.poller;
     struct horon_backend_channel *channel = NULL;
     horon_status_t status =
         backend->create(route->options.backends->contexts[index], &route->options.channel,
-                        route->team, route->host, address, &channel);
+                        route->team, route->host, device, address, &channel);
     if (status != HORON_OK)
         return status;
     assert(channel->backend == backend);
@@ -123,7 +124,7 @@ static horon_status_t look_at_backends(struct horon_route *route)
         assert(route->terms.versions[i]);
         assert(backend->address_words == 0);
         assert(!(backend->caps & HORON_BACKEND_ONE_LAUNCH_ORDER)); /* words would need a ticket */
-        status = make_channel(route, i, NULL);
+        status = make_channel(route, i, 0, NULL);
         route->words.channel = route->channels[i];
     }
     assert(status != HORON_OK || route->words.channel); /* there is always one that serves all */
@@ -248,9 +249,9 @@ static struct horon_backend_channel *channel_for(struct horon_route *route,
     return route->choice.backend < 0 ? NULL : route->channels[route->choice.backend];
 }
 
-/* Makes a channel of the backend that was chosen, and tells its address: an operation of this
- * check is the first that all ranks give to it. */
-static horon_status_t begin_to_open(struct horon_route *route, uint64_t check,
+/* Makes a channel of the backend that was chosen, and tells its address. @param op the first that
+ * all ranks give to it */
+static horon_status_t begin_to_open(struct horon_route *route, const struct horon_operation *op,
                                     struct horon_error *error)
 {
     const size_t index = (size_t)route->choice.backend, size = (size_t)route->team->size;
@@ -260,26 +261,27 @@ static horon_status_t begin_to_open(struct horon_route *route, uint64_t check,
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the addresses of all ranks");
     uint64_t *addresses = route->words.words + 1;
     const horon_status_t status =
-        make_channel(route, index, addresses + (size_t)route->team->rank * words);
+        make_channel(route, index, op->device, addresses + (size_t)route->team->rank * words);
     if (status != HORON_OK) {
         HORON_LOG_INFO(route->options.log, "backend %s is not used: no channel: %s", backend->name,
                        horon_status_text(status));
         memset(addresses, 0, size * words * sizeof *addresses);
     }
     route->words.words[0] = status != HORON_OK;
-    horon_words_begin(&route->words, 1 + size * words, check);
+    horon_words_begin(&route->words, 1 + size * words, op->check);
     horon_route_move(route, HORON_ROUTE_OPENS);
     return HORON_OK;
 }
 
 /* @return OK: the channel is connected, or no rank uses that backend any more */
-HORON_SELDOM static horon_status_t open_channel(struct horon_route *route, uint64_t check,
-                                                bool *moved_out, struct horon_error *error)
+HORON_SELDOM static horon_status_t open_channel(struct horon_route *route,
+                                                const struct horon_operation *op, bool *moved_out,
+                                                struct horon_error *error)
 {
     const size_t index = (size_t)route->choice.backend;
     horon_status_t status = HORON_OK;
     if (route->step == HORON_ROUTE_READY)
-        status = begin_to_open(route, check, error);
+        status = begin_to_open(route, op, error);
     if (status == HORON_OK && route->step == HORON_ROUTE_OPENS) {
         status = horon_words_advance(&route->words, moved_out, error);
         if (status == HORON_OK && route->words.words[0]) {
@@ -358,7 +360,7 @@ horon_status_t horon_route_prepare(struct horon_route *route, const struct horon
             return HORON_IN_PROGRESS;
         if (channel ? !is_opening(route) : route->choice.backend < 0)
             return needs_ticket(route) ? draw(route, op, moved_out, error) : HORON_OK;
-        status = open_channel(route, op->check, moved_out, error);
+        status = open_channel(route, op, moved_out, error);
     }
     return status;
 }

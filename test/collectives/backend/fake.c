@@ -86,7 +86,8 @@ static uint64_t word_of(const struct fake_lane *lane, int rank, uint32_t word)
 static horon_status_t fake_create(struct horon_backend_context *context,
                                   const struct horon_channel_options *options,
                                   const struct horon_team *team, struct horon_host *host,
-                                  uint64_t *address, struct horon_backend_channel **channel_out)
+                                  int device, uint64_t *address,
+                                  struct horon_backend_channel **channel_out)
 {
     struct fake *fake = fake_of(context->backend);
     struct fake_lane *lane = &fake->lanes[options->channel % FAKE_LANES_MAX];
@@ -102,6 +103,7 @@ static horon_status_t fake_create(struct horon_backend_context *context,
     channel->fake = fake;
     channel->lane = lane;
     channel->team = team;
+    channel->device = device;
     channel->bell = fake->rings ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
     channel->connected = context->backend->caps & HORON_BACKEND_EVERYWHERE;
     for (uint32_t word = 0; word < fake->base.address_words; word++) {
@@ -250,6 +252,7 @@ static void fake_begin(struct horon_backend_channel *base, const struct horon_op
     struct fake_device *device = device_of(fake, channel->team->rank);
     const int launched = (int)(channel->begun - channel->ended) + 1;
     assert(channel->connected);
+    assert(op->device == channel->device);
     assert(!channel->aborted);
     assert(launched <= fake->base.launched_max);
     if (launched > fake->begun_most)

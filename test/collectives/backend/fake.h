@@ -37,6 +37,7 @@ struct fake_channel {
     uint64_t begun, ended;
     int turns; /* since the first that has not ended was done, or of connecting */
     bool connected, aborted;
+    int device;
     int bell; /* written when an operation is done, if that is how it wakes */
 };
 

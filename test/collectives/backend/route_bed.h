@@ -177,6 +177,17 @@ static inline void expect_sum(const struct use *use)
         assert_true(use->out[i] == (float)(10 + 2 * i));
 }
 
+/* An operation like any other: an allreduce of all ranks. */
+static inline void sum(struct bed *bed, uint64_t number)
+{
+    struct use uses[SIZE];
+    for (int rank = 0; rank < SIZE; rank++)
+        describe(&uses[rank], HORON_ALLREDUCE, rank, 0);
+    run(bed, uses, number);
+    for (int rank = 0; rank < SIZE; rank++)
+        expect_sum(&uses[rank]);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make, end)
 
 #endif

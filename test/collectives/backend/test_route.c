@@ -16,13 +16,8 @@
 static void test_route_gives_operations_to_the_first_that_has_them(void **state)
 {
     struct bed *bed = *state;
-    struct use uses[SIZE];
     join(bed);
-    for (int rank = 0; rank < SIZE; rank++)
-        describe(&uses[rank], HORON_ALLREDUCE, rank, 0);
-    run(bed, uses, 1);
-    expect_sum(&uses[0]);
-    expect_sum(&uses[1]);
+    sum(bed, 1);
     assert_int_equal(bed->fakes[0].lanes[0].done, 1);
     assert_int_equal(bed->fakes[1].lanes[0].done, 0);
     assert_int_equal(bed->line_count, 0);
@@ -31,15 +26,10 @@ static void test_route_gives_operations_to_the_first_that_has_them(void **state)
 static void test_route_tells_once_of_each_fall_to_the_next(void **state)
 {
     struct bed *bed = *state;
-    struct use uses[SIZE];
     bed->fakes[0].lacks |= 1u << HORON_ALLREDUCE;
     join(bed);
-    for (uint64_t number = 1; number <= 3; number++) {
-        for (int rank = 0; rank < SIZE; rank++)
-            describe(&uses[rank], HORON_ALLREDUCE, rank, 0);
-        run(bed, uses, number);
-        expect_sum(&uses[1]);
-    }
+    for (uint64_t number = 1; number <= 3; number++)
+        sum(bed, number);
     assert_int_equal(bed->fakes[1].lanes[0].done, 3);
     assert_int_equal(bed->line_count, SIZE); /* one on each rank */
     assert_non_null(

@@ -8,13 +8,10 @@
 static void test_route_does_without_a_backend_that_is_not_usable(void **state)
 {
     struct bed *bed = *state;
-    struct use uses[SIZE];
     bed->fakes[0].refuses = "its library was not found";
     bed->fakes[0].base.caps &= ~HORON_BACKEND_EVERYWHERE;
     join(bed);
-    for (int rank = 0; rank < SIZE; rank++)
-        describe(&uses[rank], HORON_ALLREDUCE, rank, 0);
-    run(bed, uses, 1);
+    sum(bed, 1);
     assert_int_equal(bed->fakes[1].lanes[0].done, 2); /* the first is what all can use */
     assert_int_equal(bed->line_count, SIZE);
     assert_non_null(strstr(bed->lines[0], "backend first is not used: its library was not found"));
@@ -48,14 +45,8 @@ static void test_route_uses_what_all_ranks_can_use(void **state)
     bed->fakes[0].refused = 1u << 1;
     bed->fakes[0].base.caps &= ~HORON_BACKEND_EVERYWHERE;
     join(bed);
-    for (uint64_t number = 1; number <= 2; number++) {
-        struct use uses[SIZE];
-        for (int rank = 0; rank < SIZE; rank++)
-            describe(&uses[rank], HORON_ALLREDUCE, rank, 0);
-        run(bed, uses, number);
-        expect_sum(&uses[0]);
-        expect_sum(&uses[1]);
-    }
+    for (uint64_t number = 1; number <= 2; number++)
+        sum(bed, number);
     assert_int_equal(bed->fakes[0].lanes[0].done, 0);
     assert_int_equal(bed->fakes[1].lanes[0].done, 3); /* with the words about it */
     assert_null(bed->fakes[0].lanes[0].channels[0]);  /* and nobody made a channel of it */
@@ -67,14 +58,10 @@ static void test_route_uses_what_all_ranks_can_use(void **state)
 static void test_route_does_without_a_backend_that_is_not_there(void **state)
 {
     struct bed *bed = *state;
-    struct use uses[SIZE];
     bed->fakes[0].absent = "its library was not found";
     bed->fakes[0].base.caps &= ~HORON_BACKEND_EVERYWHERE;
     join(bed);
-    for (int rank = 0; rank < SIZE; rank++)
-        describe(&uses[rank], HORON_ALLREDUCE, rank, 0);
-    run(bed, uses, 1);
-    expect_sum(&uses[0]);
+    sum(bed, 1);
     assert_int_equal(bed->fakes[1].lanes[0].done, 2);
     assert_int_equal(bed->line_count, SIZE);
     assert_non_null(strstr(bed->lines[0], "backend first is not used: its library was not found"));
@@ -98,10 +85,13 @@ static void test_route_connects_a_backend_before_its_first_operation(void **stat
     for (uint64_t number = 1; number <= 4; number++) {
         for (int rank = 0; rank < SIZE; rank++)
             describe(&uses[rank], number == 1 ? HORON_ALLREDUCE : HORON_BROADCAST, rank, 0);
+        for (int rank = 0; rank < SIZE && number > 1; rank++)
+            uses[rank].op.device = 2 + rank;
         run(bed, uses, number);
         assert_int_equal(bed->fakes[0].connecting, number == 1 ? 0 : SIZE * 4);
     }
     assert_memory_equal(uses[1].out, uses[0].in, sizeof uses[0].in);
+    assert_int_equal(bed->fakes[0].lanes[0].channels[1]->device, 3);
     assert_int_equal(bed->fakes[0].lanes[0].done, 3);
     assert_int_equal(bed->fakes[1].lanes[0].done, 3); /* usable, the allreduce, addresses */
 }
@@ -133,14 +123,8 @@ static void test_route_does_without_a_backend_of_which_a_rank_can_make_no_channe
     bed->fakes[0].base.address_words = 1;
     bed->fakes[0].unmade = 1u << 1;
     join(bed);
-    for (uint64_t number = 1; number <= 2; number++) {
-        struct use uses[SIZE];
-        for (int rank = 0; rank < SIZE; rank++)
-            describe(&uses[rank], HORON_ALLREDUCE, rank, 0);
-        run(bed, uses, number);
-        expect_sum(&uses[0]);
-        expect_sum(&uses[1]);
-    }
+    for (uint64_t number = 1; number <= 2; number++)
+        sum(bed, number);
     assert_int_equal(bed->fakes[0].connecting, 0);
     assert_null(bed->fakes[0].lanes[0].channels[0]); /* it was made, and dropped again */
     assert_int_equal(bed->fakes[1].lanes[0].done, 4);
@@ -157,17 +141,13 @@ static void test_route_goes_by_the_lowest_version_of_all_ranks(void **state)
         int carried_by;
     } cases[] = {{{2, 2}, 0}, {{2, 3}, 0}, {{2, 1}, 1}, {{1, 2}, 1}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct use uses[SIZE];
         make(state);
         struct bed *bed = *state;
         bed->fakes[0].base.caps &= ~HORON_BACKEND_EVERYWHERE;
         bed->fakes[0].since_2 = 1u << HORON_ALLREDUCE;
         memcpy(bed->fakes[0].versions, cases[i].versions, sizeof cases[i].versions);
         join(bed);
-        for (int rank = 0; rank < SIZE; rank++)
-            describe(&uses[rank], HORON_ALLREDUCE, rank, 0);
-        run(bed, uses, 1);
-        expect_sum(&uses[0]);
+        sum(bed, 1);
         assert_int_equal(bed->fakes[0].lanes[0].done, cases[i].carried_by == 0);
         end(state);
     }
