@@ -13,6 +13,25 @@ from horon import _horon
 from horon._staging import Staged
 from horon._verbs import Verbs
 
+__all__ = [
+    "allgather",
+    "allgather_async",
+    "allreduce",
+    "allreduce_",
+    "allreduce_async",
+    "allreduce_async_",
+    "broadcast",
+    "broadcast_",
+    "broadcast_async",
+    "broadcast_async_",
+    "grouped_allgather",
+    "grouped_allgather_async",
+    "grouped_allreduce",
+    "grouped_allreduce_",
+    "grouped_allreduce_async",
+    "grouped_allreduce_async_",
+]
+
 # ml_dtypes' names, and the integers of the same width that lend them the buffer protocol
 _ML_DTYPES = {
     "bfloat16": ("bfloat16", "uint16"),

@@ -2,14 +2,5 @@
 """Horovod's name for `horon.torch.ops`, for scripts that import from it."""
 
 from horon._world import *  # noqa: F403
-from horon._world import (  # noqa: F401
-    init,
-    is_initialized,
-    local_rank,
-    local_size,
-    rank,
-    shutdown,
-    size,
-)
 from horon.torch.compression import Compression  # noqa: F401
 from horon.torch.ops import *  # noqa: F403

@@ -11,26 +11,12 @@ from horon import _horon
 from horon._names import group_name, member_names, operation_name, part_name
 from horon._staging import Handle, poll, synchronize
 from horon._verbs import ALLGATHER, ALLREDUCE, BROADCAST, barrier
-from horon._world import (
-    Average,
-    Max,
-    Min,
-    Product,
-    Sum,
-    global_process_set,
-    resolve_op,
-    team_of,
-)
+from horon._world import Average, Sum, global_process_set, resolve_op, team_of
 from horon.torch.compression import Compression
 from horon.torch.staging import describe, verbs
 
 __all__ = [
-    "Average",
     "Handle",
-    "Max",
-    "Min",
-    "Product",
-    "Sum",
     "allgather",
     "allgather_async",
     "allreduce",
