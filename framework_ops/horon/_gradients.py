@@ -24,11 +24,17 @@ the exchange, at once.
 import weakref
 from array import array
 from contextlib import suppress
+from itertools import pairwise
 from operator import index
 
 from horon import _horon
 from horon._names import fit, part_name
-from horon._objects import CAUSE_CHARACTERS_MAX, begin_allgather_texts, texts_of
+from horon._objects import (
+    CAUSE_CHARACTERS_MAX,
+    allgather_plain,
+    begin_allgather_texts,
+    texts_of,
+)
 from horon._world import Average, Max, Sum, team_of
 from horon.exceptions import HoronInternalError, text_of
 
@@ -147,6 +153,13 @@ _MOVES = {
 PREDIVIDE_MAX = 2.0**126  # float32 has the inverse without a loss
 
 
+def _split(items, n):
+    """n runs of nearly equal length."""
+    size, longer = divmod(len(items), n)
+    bounds = [i * size + min(i, longer) for i in range(n + 1)]
+    return [items[a:b] for a, b in pairwise(bounds) if a < b]
+
+
 class GradientExchange:
     def __init__(self, passes, process_set, op=Average, predivide=1.0):
         """predivide: with Average, gradients are divided by it before the sum."""
@@ -182,6 +195,17 @@ class GradientExchange:
         for group in self.groups:
             for slot in group.slots:
                 slot.group = weakref.proxy(group)
+
+    def split_into_groups(self, n):
+        """As set_groups(), with n groups of nearly equal length, in the order of rank 0."""
+        slots = {slot.name: slot for slot in self.slots.values()}
+        orders = allgather_plain(team_of(self.process_set), list(slots), "gradients.groups")
+        order = orders[0]
+        for rank, names in enumerate(orders):
+            odd = sorted(set(names) ^ set(order))
+            if odd:  # found by every rank
+                raise ValueError(f"rank {rank} and rank 0 differ in the parameter {odd[0]!r}")
+        self.set_groups(_split([slots[name] for name in order], n))
 
     def set_passes(self, passes):
         """How many backward passes a step has from now on."""

@@ -10,16 +10,13 @@ sent was changed on its way.
 """
 
 import weakref
-from itertools import pairwise
 
 import torch
 
 from horon import _horon
 from horon._gradients import GradientExchange, Slot
 from horon._names import member_names, operation_name
-from horon._objects import allgather_plain
 from horon._verbs import ALLREDUCE
-from horon._world import team_of
 from horon.torch import ops
 from horon.torch.compression import Compression
 from horon.torch.staging import memory_of, verbs
@@ -156,13 +153,6 @@ class _TorchSlot(Slot):
         self.ctx = self.sent = self.memory = None
 
 
-def _split(items, n):
-    """n runs of nearly equal length."""
-    size, longer = divmod(len(items), n)
-    bounds = [i * size + min(i, longer) for i in range(n + 1)]
-    return [items[a:b] for a, b in pairwise(bounds) if a < b]
-
-
 class TorchExchange(GradientExchange):
     """The exchange of one optimizer. Its hooks fall silent with it, and keep no model alive."""
 
@@ -195,14 +185,7 @@ class TorchExchange(GradientExchange):
     def group(self, groups):
         """Groups the slots: a number of groups, or lists of parameters."""
         if isinstance(groups, int):
-            slots = {slot.name: slot for slot in self.slots.values()}
-            orders = allgather_plain(team_of(self.process_set), list(slots), "horon.torch.groups")
-            order = orders[0]
-            for rank, names in enumerate(orders):
-                odd = sorted(set(names) ^ set(order))
-                if odd:  # found by every rank
-                    raise ValueError(f"rank {rank} and rank 0 differ in the parameter {odd[0]!r}")
-            self.set_groups(_split([slots[name] for name in order], groups))
+            self.split_into_groups(groups)
         else:
             self.set_groups(
                 [self.slots[id(p)] for p in group if id(p) in self.slots] for group in groups
