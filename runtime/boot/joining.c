@@ -18,7 +18,7 @@
 /* The store says at the deadline which ranks are missing: wait for that. */
 #define GRACE_NS 500000000u
 /* For the last round: a rank that found the reason just before the deadline may yet tell it. */
-#define LAST_GRACE_NS 2000000000u
+#define LAST_GRACE_NS 1500000000u
 #define TOLD_OVERRUN_MS 200     /* over the limit by less than this is at the limit */
 #define FAREWELL_NS 1000000000u /* for the store to take our word */
 #define TICK_NS 100000000u      /* between two looks whether the caller still wants to join */
@@ -153,29 +153,6 @@ static void give_up(struct horon_joining *j, const struct horon_error *why)
 
 /* ---- Rounds ---- */
 
-horon_status_t horon_joining_unreadable(int rank, struct horon_error *error)
-{
-    horon_error_set(error, HORON_ERR_PROTO, "rank %d put something unreadable into the store",
-                    rank);
-    error->blame.rank = rank;
-    return error->status;
-}
-
-static horon_status_t take_gifts(struct horon_joining *j, const struct horon_round *round,
-                                 struct horon_error *error)
-{
-    horon_status_t status = HORON_OK;
-    for (int r = 0; r < j->id.size && status == HORON_OK; r++) {
-        const struct horon_blob *blob = &j->blobs.items[r];
-        struct horon_reader in = horon_reader_over(blob->bytes, blob->count);
-        if (round->take)
-            status = round->take(j, r, &in, error);
-        if (status == HORON_OK && !horon_reader_finished(&in))
-            status = horon_joining_unreadable(r, error);
-    }
-    return status;
-}
-
 static horon_status_t ask_blobs(struct horon_joining *j, struct horon_error *error)
 {
     struct horon_error why = {0};
@@ -188,49 +165,31 @@ static void blobs_are_late(struct horon_joining *j, struct horon_error *why)
     horon_store_explain(j->store, why);
 }
 
-/* Writes what this rank puts into the round: its gift, or that it has failed. */
-static enum horon_store_put write_blob(const struct horon_joining *j,
-                                       const struct horon_round *round,
-                                       const struct horon_error *so_far, struct horon_writer *out)
+static horon_status_t hold(struct horon_joining *j, enum horon_store_put put,
+                           const struct horon_writer *blob, struct horon_error *error)
 {
-    if (so_far->status != HORON_OK) {
-        const struct horon_error told = told_by_us(j, so_far);
-        horon_error_write(out, &told);
-        return HORON_STORE_PUT_FAILED;
-    }
-    if (round->give)
-        round->give(j, out);
-    return round->last ? HORON_STORE_PUT_LAST : HORON_STORE_PUT_MORE;
-}
-
-static horon_status_t hold(struct horon_joining *j, const struct horon_round *round,
-                           const struct horon_error *so_far, struct horon_error *error)
-{
-    struct horon_writer out = horon_writer_over(j->blob, sizeof j->blob);
-    const enum horon_store_put put = write_blob(j, round, so_far, &out);
-    j->doing = round->doing;
-    if (!out.ok)
-        return horon_error_set(error, HORON_ERR_CONFIG, "this rank's profile is too long");
-    if (round->last && j->deadline_ns != UINT64_MAX)
-        j->deadline_ns += LAST_GRACE_NS;
     const uint64_t deadline_ns = j->deadline_ns;
-    horon_status_t status = horon_store_put(j->store, put, out.bytes, out.used, deadline_ns, error);
+    horon_status_t status =
+        horon_store_put(j->store, put, blob->bytes, blob->used, deadline_ns, error);
     if (status != HORON_OK)
         return status;
-    HORON_LOG_TRACE(j->log, "while %s: gave %zu bytes to the store", j->doing, out.used);
+    HORON_LOG_TRACE(j->log, "while %s: gave %zu bytes to the store", j->doing, blob->used);
     if (deadline_ns != UINT64_MAX)
         j->deadline_ns = deadline_ns + GRACE_NS;
     status = horon_joining_wait(j, ask_blobs, blobs_are_late, error);
     j->deadline_ns = deadline_ns;
     HORON_LOG_TRACE(j->log, "while %s: %s", j->doing,
                     status == HORON_OK ? "has what every rank gave" : error->text);
-    return status == HORON_OK ? take_gifts(j, round, error) : status;
+    return status;
 }
 
-horon_status_t horon_round_hold(struct horon_joining *j, const struct horon_round *round,
-                                const struct horon_error *so_far, struct horon_error *error)
+horon_status_t horon_round_hold(struct horon_joining *j, const char *doing,
+                                const struct horon_writer *gift, const struct horon_error *so_far,
+                                struct horon_error *error)
 {
-    assert(round->last == (j->met_ns != 0)); /* in order, and each once */
+    struct horon_writer blob = gift ? *gift : horon_writer_over(j->blob, sizeof j->blob);
+    enum horon_store_put put = gift ? HORON_STORE_PUT_MORE : HORON_STORE_PUT_LAST;
+    assert(!gift == (j->met_ns != 0)); /* in order, and each once */
     assert(!j->connected_ns);
     *error = *so_far;
     if (so_far->status != HORON_OK && !j->over) {
@@ -240,7 +199,17 @@ horon_status_t horon_round_hold(struct horon_joining *j, const struct horon_roun
     }
     if (j->over)
         return so_far->status;
-    horon_status_t status = hold(j, round, so_far, error);
+    if (so_far->status != HORON_OK) {
+        const struct horon_error told = told_by_us(j, so_far);
+        blob = horon_writer_over(j->blob, sizeof j->blob);
+        horon_error_write(&blob, &told);
+        put = HORON_STORE_PUT_FAILED;
+    }
+    assert(blob.ok);
+    j->doing = doing;
+    if (!gift && j->deadline_ns != UINT64_MAX)
+        j->deadline_ns += LAST_GRACE_NS;
+    horon_status_t status = hold(j, put, &blob, error);
     if (status != HORON_OK && j->interrupted)
         give_up(j, error);
     return status;

@@ -46,15 +46,6 @@ struct horon_joining {
     uint8_t blob[HORON_STORE_BLOB_BYTES_MAX];
 };
 
-/** A round of the store, in which each rank gives something to all, or says that it failed. */
-struct horon_round {
-    const char *doing; /* "while ...", for texts */
-    bool last;         /* then this rank has joined; nothing is given */
-    void (*give)(const struct horon_joining *j, struct horon_writer *out);
-    horon_status_t (*take)(struct horon_joining *j, int rank, struct horon_reader *in,
-                           struct horon_error *error);
-};
-
 /* ---- joining.c: waiting and rounds ---- */
 
 /** Turns the pump once, until something happens or the moment has come; UINT64_MAX: never. */
@@ -76,16 +67,17 @@ horon_status_t horon_joining_wait(struct horon_joining *j,
 /** Fills @p error with ERR_CANCELLED, and what was being done. */
 horon_status_t horon_joining_interrupted(const struct horon_joining *j, struct horon_error *error);
 
-/** What @p rank put into a round is not what it should be. @return ERR_PROTO */
-horon_status_t horon_joining_unreadable(int rank, struct horon_error *error);
-
 /**
- * Holds @p round, after this rank fared as @p so_far says. If it failed, all others hear it: at
- * once, or, if that only follows from another rank's failure, here.
- * @return OK, all ranks fared well | the failure that explains the others
+ * Holds a round of the store, after this rank fared as @p so_far says. If it failed, all others
+ * hear it: at once, or, if that only follows from another rank's failure, here.
+ * @param doing "while ...", for texts
+ * @param gift  what this rank gives to all; NULL: nothing, and after this last round it has joined
+ * @return OK, all ranks fared well, and what they gave is in the blobs | the failure that explains
+ *         the others
  */
-horon_status_t horon_round_hold(struct horon_joining *j, const struct horon_round *round,
-                                const struct horon_error *so_far, struct horon_error *error);
+horon_status_t horon_round_hold(struct horon_joining *j, const char *doing,
+                                const struct horon_writer *gift, const struct horon_error *so_far,
+                                struct horon_error *error);
 
 /* ---- steps.c: the order of it all ---- */
 

@@ -52,24 +52,32 @@ static horon_status_t open_sockets(struct horon_joining *j, struct horon_error *
     return status;
 }
 
-static void give_profile(const struct horon_joining *j, struct horon_writer *out)
+static horon_status_t write_profile(struct horon_joining *j, struct horon_writer *out,
+                                    struct horon_error *error)
 {
+    *out = horon_writer_over(j->blob, sizeof j->blob);
     horon_profile_encode(out, &j->mine, j->id.rank == 0);
     horon_addresses_encode(out, &j->listeners.addresses);
+    return out->ok ? HORON_OK
+                   : horon_error_set(error, HORON_ERR_CONFIG, "this rank's profile is too long");
 }
 
 /* Addresses stay encoded: most of them are never used. */
-static horon_status_t take_profile(struct horon_joining *j, int rank, struct horon_reader *in,
-                                   struct horon_error *error)
+static horon_status_t read_profile(struct horon_joining *j, int rank, struct horon_error *error)
 {
     struct horon_profile *profile = rank ? &j->other : &j->first;
     struct horon_rank_info *infos = j->boot->ranks.infos, *info = &infos[rank];
     const struct horon_blob *blob = &j->blobs.items[rank];
     struct horon_addresses addresses;
-    const bool whole = horon_profile_decode(in, profile);
-    const struct horon_blob rest = {blob->bytes + in->used, blob->count - in->used};
-    if (!whole || !horon_addresses_decode(in, &addresses))
-        return horon_joining_unreadable(rank, error);
+    struct horon_reader in = horon_reader_over(blob->bytes, blob->count);
+    const bool whole = horon_profile_decode(&in, profile);
+    const struct horon_blob rest = {blob->bytes + in.used, blob->count - in.used};
+    if (!whole || !horon_addresses_decode(&in, &addresses)) {
+        horon_error_set(error, HORON_ERR_PROTO, "rank %d put an unreadable profile into the store",
+                        rank);
+        error->blame.rank = rank;
+        return HORON_ERR_PROTO;
+    }
     if (addresses.count > 0)
         info->addresses = rest;
     memcpy(j->boot->ranks.names[rank], profile->name, sizeof profile->name);
@@ -200,10 +208,10 @@ static horon_status_t open_links(struct horon_joining *j, struct horon_error *er
 
 static horon_status_t ask_shared(struct horon_joining *j, struct horon_error *error)
 {
-    if (j->link_error.status != HORON_OK)
-        *error = j->link_error;
-    return j->link_error.status != HORON_OK ? j->link_error.status
-                                            : horon_share_state(j->share, error);
+    if (j->link_error.status == HORON_OK)
+        return horon_share_state(j->share, error);
+    *error = j->link_error;
+    return error->status;
 }
 
 static void host_is_late(struct horon_joining *j, struct horon_error *why)
@@ -256,11 +264,10 @@ static horon_status_t share_memory(struct horon_joining *j, struct horon_error *
 
 static horon_status_t ask_connected(struct horon_joining *j, struct horon_error *error)
 {
-    if (j->link_error.status != HORON_OK)
-        *error = j->link_error;
-    return j->link_error.status != HORON_OK ? j->link_error.status
-           : j->missing                     ? HORON_AGAIN
-                                            : HORON_OK;
+    if (j->link_error.status == HORON_OK)
+        return j->missing ? HORON_AGAIN : HORON_OK;
+    *error = j->link_error;
+    return error->status;
 }
 
 /* A rank that only waited leaves it to the other side to say what it tried. */
@@ -313,10 +320,14 @@ horon_status_t horon_join_alone(struct horon_joining *j, struct horon_error *err
 /* Everything behind the first round. */
 static horon_status_t find_others(struct horon_joining *j, struct horon_error *error)
 {
+    horon_status_t status = HORON_OK;
+    for (int rank = 0; rank < j->id.size && status == HORON_OK; rank++)
+        status = read_profile(j, rank, error);
     j->boot->ranks.addresses = j->blobs;
     j->blobs = (struct horon_blobs){0};
     j->met_ns = horon_clock_ns();
-    horon_status_t status = horon_profile_check_settings(&j->first, &j->mine, j->id.rank, error);
+    if (status == HORON_OK)
+        status = horon_profile_check_settings(&j->first, &j->mine, j->id.rank, error);
     if (status == HORON_OK)
         status = make_topology(j, error);
     if (status == HORON_OK)
@@ -329,17 +340,18 @@ static horon_status_t find_others(struct horon_joining *j, struct horon_error *e
 
 horon_status_t horon_join_others(struct horon_joining *j, struct horon_error *error)
 {
-    static const struct horon_round profiles = {
-        .doing = "meeting the other ranks", .give = give_profile, .take = take_profile};
-    static const struct horon_round last = {.doing = "waiting for the last ranks", .last = true};
     struct horon_error so_far = {0};
+    struct horon_writer profile = {0};
     j->doing = "looking at the settings";
     so_far.status = open_sockets(j, &so_far);
-    horon_status_t status = horon_round_hold(j, &profiles, &so_far, error);
+    if (so_far.status == HORON_OK)
+        so_far.status = write_profile(j, &profile, &so_far);
+    horon_status_t status =
+        horon_round_hold(j, "meeting the other ranks", &profile, &so_far, error);
     if (status != HORON_OK)
         return status;
     so_far.status = find_others(j, &so_far);
-    status = horon_round_hold(j, &last, &so_far, error);
+    status = horon_round_hold(j, "waiting for the last ranks", NULL, &so_far, error);
     j->connected_ns = horon_clock_ns();
     return status;
 }

@@ -59,7 +59,7 @@ struct horon_acceptor {
     bool warned;      /* that they are wanting */
     struct horon_refusals refusals;
     int listener_count;
-    struct listener listeners[HORON_LISTENERS_MAX];
+    struct listener listeners[HORON_ADDRESSES_MAX];
 };
 
 static void schedule(struct horon_acceptor *acceptor)

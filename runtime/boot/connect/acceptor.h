@@ -8,9 +8,6 @@
 #include "boot/pump.h"
 #include "log.h"
 
-/** Sockets that one acceptor listens on at most. */
-#define HORON_LISTENERS_MAX HORON_ADDRESSES_MAX
-
 /** Once it is paced, strangers may cost this many handshakes at once, and one more each interval.
  */
 #define HORON_ACCEPTOR_BURST 32
@@ -37,7 +34,8 @@ struct horon_acceptor_options {
  * else their death would be missed. Unproven connections are at most a quarter of the descriptors
  * that the process may have, 1024 at most, and those of one network address at most half of them.
  * One more takes the place of the oldest.
- * @param listeners [count] listening, non-blocking sockets; the acceptor's once it exists
+ * @param listeners [count] listening, non-blocking sockets, HORON_ADDRESSES_MAX at most; the
+ * acceptor's once it exists
  * @return OK | ERR_MEMORY | ERR_SYSTEM; on failure the caller keeps the sockets
  */
 horon_status_t horon_acceptor_create(const struct horon_acceptor_options *options,

@@ -465,7 +465,7 @@ struct horon_proven horon_handshake_take(const struct horon_handshake *handshake
     return proven;
 }
 
-static const char *const role_names[] = {"store", "host", "peer"};
+static const char *const role_names[] = {"store", "peer"};
 
 static const char *role_name(uint8_t role)
 {

@@ -33,7 +33,7 @@
     512 /* a later version may append fields; they are proven, not read                            \
          */
 
-enum horon_role { HORON_ROLE_STORE = 0, HORON_ROLE_PEER = 2 };
+enum horon_role { HORON_ROLE_STORE = 0, HORON_ROLE_PEER = 1 };
 enum horon_security { HORON_SECURITY_PLAIN = 0 }; /* after the proof; later: encrypted */
 
 /** What the first frame says. */

@@ -221,11 +221,11 @@ static horon_status_t start(struct horon_store_server *server,
                             const struct horon_addresses *addresses, int *errno_out,
                             struct horon_error *error)
 {
-    int fds[HORON_LISTENERS_MAX];
+    int fds[HORON_ADDRESSES_MAX];
     const int last = options->port_last ? options->port_last : options->port;
     const int count =
         horon_listen_at(addresses, options->port, last, 0, options->fds, fds, &server->port);
-    assert(count <= HORON_LISTENERS_MAX);
+    assert(count <= HORON_ADDRESSES_MAX);
     if (count < 0) {
         const int why = errno;
         if (errno_out)
