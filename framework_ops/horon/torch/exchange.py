@@ -84,13 +84,21 @@ class _TorchSlot(Slot):
 
     def send_nothing(self):
         exchange = self.exchange()
-        nothing = self.zeros()
+        nothing = self.nothing(exchange)
         if nothing.is_sparse:
             self.handle = self.stage_sparse(exchange, nothing)
         else:
-            nothing, _ = exchange.compression.compress(nothing)
             self.handle = self.stage_dense(exchange, nothing)
         self.handle.begin(self.begun)
+
+    def nothing(self, exchange):
+        """Zeros, as a gradient travels. A rank that cannot make them sends what meets no gradient:
+        the others fail, and do not wait."""
+        try:
+            nothing = self.zeros()
+            return nothing if nothing.is_sparse else exchange.compression.compress(nothing)[0]
+        except Exception:
+            return torch.empty(0)
 
     def gradient(self):
         """What is to be sent; zeros if no pass here has used the parameter."""
@@ -194,8 +202,7 @@ class TorchExchange(GradientExchange):
     def send_group(self, group, nothing):
         slots = group.slots
         if nothing:
-            zeros = [torch.zeros_like(slot.param) for slot in slots]
-            tensors = [self.compression.compress(tensor)[0] for tensor in zeros]
+            tensors = [slot.nothing(self) for slot in slots]
         else:
             for slot in slots:
                 if slot.gradient().is_sparse and not self.sparse_as_dense:
