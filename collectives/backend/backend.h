@@ -20,6 +20,8 @@
 #define HORON_BACKEND_ANY_THREAD 4u        /* else only the thread that made a channel drives it */
 #define HORON_BACKEND_IN_ORDER_ONLY 8u     /* takes no negotiated batches */
 #define HORON_BACKEND_ONE_LAUNCH_ORDER 16u /* of overlapping teams: needs tickets (design 3.15) */
+/* Its data shows no check: ranks compare theirs before each operation in order (design 3.6). */
+#define HORON_BACKEND_UNCHECKED 64u
 /* Of the same version on every rank of any team, and needs no connecting: nobody asks. */
 #define HORON_BACKEND_EVERYWHERE 32u
 

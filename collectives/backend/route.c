@@ -14,9 +14,9 @@ static const uint8_t steps_after[] = {
     [HORON_ROUTE_READY] = BIT(OPENS) | BIT(MEETS) | BIT(DRAWS),
     [HORON_ROUTE_OPENS] = BIT(CONNECTS) | BIT(READY),
     [HORON_ROUTE_CONNECTS] = BIT(READY),
-    [HORON_ROUTE_MEETS] = BIT(DRAWS),
-    [HORON_ROUTE_DRAWS] = BIT(HAS_DRAWN),
-    [HORON_ROUTE_HAS_DRAWN] = BIT(READY),
+    [HORON_ROUTE_MEETS] = BIT(DRAWS) | BIT(IS_KNOWN),
+    [HORON_ROUTE_DRAWS] = BIT(IS_KNOWN),
+    [HORON_ROUTE_IS_KNOWN] = BIT(READY),
 };
 
 void horon_route_move(struct horon_route *route, enum horon_route_step to)
@@ -88,6 +88,13 @@ static void drop_channel(struct horon_route *route, size_t index)
     route->channels[index] = NULL;
 }
 
+/* What of a backend takes words before an operation. */
+static uint32_t needs_of(const struct horon_route *route, size_t index)
+{
+    const uint32_t checks = route->terms.in_order ? HORON_BACKEND_UNCHECKED : 0;
+    return backend_at(route, index)->caps & (HORON_BACKEND_ONE_LAUNCH_ORDER | checks);
+}
+
 /* After all ranks have agreed on what is usable, or connected what they use. */
 static void become_ready(struct horon_route *route)
 {
@@ -99,7 +106,7 @@ static void become_ready(struct horon_route *route)
         if (!route->terms.versions[i])
             continue;
         usable++;
-        if (!route->channels[i] || (backend_at(route, i)->caps & HORON_BACKEND_ONE_LAUNCH_ORDER))
+        if (!route->channels[i] || needs_of(route, i))
             route->simple = false;
     }
     route->single = usable == 1;
@@ -123,7 +130,7 @@ static horon_status_t look_at_backends(struct horon_route *route)
             continue;
         assert(route->terms.versions[i]);
         assert(backend->address_words == 0);
-        assert(!(backend->caps & HORON_BACKEND_ONE_LAUNCH_ORDER)); /* words would need a ticket */
+        assert(!needs_of(route, i)); /* words would need words */
         status = make_channel(route, i, 0, NULL);
         route->words.channel = route->channels[i];
     }
@@ -305,12 +312,6 @@ static bool is_opening(const struct horon_route *route)
     return route->step == HORON_ROUTE_OPENS || route->step == HORON_ROUTE_CONNECTS;
 }
 
-static bool needs_ticket(const struct horon_route *route)
-{
-    return route->choice.backend >= 0 && (backend_at(route, (size_t)route->choice.backend)->caps &
-                                          HORON_BACKEND_ONE_LAUNCH_ORDER);
-}
-
 /* Ranks that submit in order meet first: only of what all of them have numbers are proposed. A
  * batch was decided because all have it. */
 static horon_status_t begin_to_draw(struct horon_route *route, const struct horon_operation *op,
@@ -326,21 +327,31 @@ static horon_status_t begin_to_draw(struct horon_route *route, const struct horo
     return HORON_OK;
 }
 
-HORON_SELDOM static horon_status_t draw(struct horon_route *route, const struct horon_operation *op,
-                                        bool *moved_out, struct horon_error *error)
+/* The words of this step are through. */
+static void step_on(struct horon_route *route, bool has_ticket)
 {
+    if (route->step == HORON_ROUTE_DRAWS)
+        horon_ticket_draw(route->options.tickets, &route->ticket, route->words.words[0]);
+    if (route->step == HORON_ROUTE_DRAWS || !has_ticket)
+        horon_route_move(route, HORON_ROUTE_IS_KNOWN);
+}
+
+/* @param needs  of the chosen backend */
+HORON_SELDOM static horon_status_t make_known(struct horon_route *route, uint32_t needs,
+                                              const struct horon_operation *op, bool *moved_out,
+                                              struct horon_error *error)
+{
+    const bool has_ticket = needs & HORON_BACKEND_ONE_LAUNCH_ORDER;
     horon_status_t status = HORON_OK;
-    while (status == HORON_OK && route->step != HORON_ROUTE_HAS_DRAWN) {
+    while (status == HORON_OK && route->step != HORON_ROUTE_IS_KNOWN) {
         if (!route->words.flying)
             status = begin_to_draw(route, op, error);
         if (status == HORON_OK)
             status = horon_words_advance(&route->words, moved_out, error);
-        if (status == HORON_OK && route->step == HORON_ROUTE_DRAWS) {
-            horon_ticket_draw(route->options.tickets, &route->ticket, route->words.words[0]);
-            horon_route_move(route, HORON_ROUTE_HAS_DRAWN);
-        }
+        if (status == HORON_OK)
+            step_on(route, has_ticket);
     }
-    if (status != HORON_OK)
+    if (status != HORON_OK || !has_ticket)
         return status;
     return horon_ticket_is_next(route->options.tickets, &route->ticket) ? HORON_OK
                                                                         : HORON_IN_PROGRESS;
@@ -359,10 +370,13 @@ horon_status_t horon_route_prepare(struct horon_route *route, const struct horon
         if (route->launched && (channel != route->current || route->choice.composed))
             return HORON_IN_PROGRESS;
         if (channel ? !is_opening(route) : route->choice.backend < 0)
-            return needs_ticket(route) ? draw(route, op, moved_out, error) : HORON_OK;
+            break;
         status = open_channel(route, op, moved_out, error);
     }
-    return status;
+    if (status != HORON_OK || route->choice.backend < 0)
+        return status;
+    const uint32_t needs = needs_of(route, (size_t)route->choice.backend);
+    return needs ? make_known(route, needs, op, moved_out, error) : HORON_OK;
 }
 
 /* ---- operations ------------------------------------------------------------------------------ */
@@ -382,8 +396,9 @@ __attribute__((format(printf, 3, 4))) static void refuse(struct horon_route *rou
 /* All of the operation is launched: it is the turn of the next ticket. */
 static void give_ticket_back(struct horon_route *route)
 {
-    if (route->step == HORON_ROUTE_HAS_DRAWN) {
-        horon_ticket_use(route->options.tickets, &route->ticket);
+    if (route->step == HORON_ROUTE_IS_KNOWN) {
+        if (route->options.tickets)
+            horon_ticket_use(route->options.tickets, &route->ticket);
         horon_route_move(route, HORON_ROUTE_READY);
     }
 }

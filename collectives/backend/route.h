@@ -9,8 +9,9 @@
  * What ranks must know of each other before an operation of another backend can begin, they tell
  * each other on a channel that all can use (words.h): before the first of all, which backends are
  * usable; before the first of a backend, the addresses of its channels; before each that needs a
- * ticket, the proposals for it; before one that is composed in rounds, the rows. Where all
- * operations go to that channel's backend nothing of this happens.
+ * ticket, the proposals for it; before one in order whose data shows no check, nothing but that;
+ * before one that is composed in rounds, the rows. Where all operations go to that channel's
+ * backend nothing of this happens.
  */
 #ifndef HORON_BACKEND_ROUTE_H
 #define HORON_BACKEND_ROUTE_H
@@ -37,9 +38,9 @@ enum horon_route_step {
     HORON_ROUTE_READY,  /* nothing is in flight for it */
     HORON_ROUTE_OPENS,  /* ranks tell the addresses of the channels that they made for it */
     HORON_ROUTE_CONNECTS,
-    HORON_ROUTE_MEETS, /* in order: until all ranks have it */
-    HORON_ROUTE_DRAWS, /* ranks tell their proposals for its ticket */
-    HORON_ROUTE_HAS_DRAWN
+    HORON_ROUTE_MEETS,   /* in order: until all ranks have it */
+    HORON_ROUTE_DRAWS,   /* ranks tell their proposals for its ticket */
+    HORON_ROUTE_IS_KNOWN /* to all ranks, and has its ticket if it needs one */
 };
 
 struct horon_route {

@@ -360,6 +360,39 @@ static void test_world_backends_go_on_without_the_ticket_of_a_rank_that_left(voi
     }
 }
 
+/* Its data shows nothing of the operation: different ones are found before they are launched. */
+static void test_world_backends_that_show_no_check_are_given_what_all_began(void **state)
+{
+    struct bed *bed = *state;
+    struct horon_request *requests[RANKS];
+    bed->fake.base.caps |= HORON_BACKEND_UNCHECKED;
+    start(bed, "DETERMINISTIC=0");
+    for (int number = 0; number < OPS; number++) { /* by name and in order */
+        for (int rank = 0; rank < RANKS; rank++)
+            requests[rank] = submit_sum(bed, NULL, rank, number);
+        assert_true(world_turn_until(bed->world, requests, RANKS));
+        for (int rank = 0; rank < RANKS; rank++) {
+            assert_int_equal(requests[rank]->status, HORON_OK);
+            world_release(requests[rank]);
+        }
+    }
+    for (int rank = 0; rank < RANKS; rank++) {
+        horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+        desc.flags = HORON_IN_ORDER;
+        desc.dtype = HORON_FLOAT32;
+        desc.src = desc.dst = bed->out[rank][0];
+        desc.count = rank == 1 ? COUNT - 1 : COUNT;
+        requests[rank] = world_submit(bed->world, rank, &desc);
+    }
+    assert_true(world_turn_until(bed->world, requests, RANKS));
+    for (int rank = 0; rank < RANKS; rank++) {
+        assert_int_equal(requests[rank]->status, HORON_ERR_MISMATCH);
+        assert_int_equal(requests[rank]->blame.cause, HORON_CAUSE_ORDER);
+        world_release(requests[rank]);
+    }
+    assert_int_equal(bed->fake.lanes[0].channels[0]->begun, OPS / 2);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make, end)
 int main(void)
 {
@@ -371,6 +404,7 @@ int main(void)
         TEST(test_world_backends_that_die_fail_the_team_by_name),
         TEST(test_world_backends_that_wake_nobody_are_looked_at),
         TEST(test_world_backends_that_want_one_order_get_it_from_overlapping_teams),
+        TEST(test_world_backends_that_show_no_check_are_given_what_all_began),
         TEST(test_world_backends_go_on_without_the_ticket_of_a_rank_that_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -321,18 +321,18 @@ static int status_of_move(enum horon_route_step from, enum horon_route_step to)
 static void test_route_dies_of_an_illegal_step(void **state)
 {
     static const bool legal[][7] = {
-        /* to: AGREES, READY, OPENS, CONNECTS, MEETS, DRAWS, HAS_DRAWN */
+        /* to: AGREES, READY, OPENS, CONNECTS, MEETS, DRAWS, IS_KNOWN */
         [HORON_ROUTE_AGREES] = {0, 1, 0, 0, 0, 0, 0},
         [HORON_ROUTE_READY] = {0, 0, 1, 0, 1, 1, 0},
         [HORON_ROUTE_OPENS] = {0, 1, 0, 1, 0, 0, 0},
         [HORON_ROUTE_CONNECTS] = {0, 1, 0, 0, 0, 0, 0},
-        [HORON_ROUTE_MEETS] = {0, 0, 0, 0, 0, 1, 0},
+        [HORON_ROUTE_MEETS] = {0, 0, 0, 0, 0, 1, 1},
         [HORON_ROUTE_DRAWS] = {0, 0, 0, 0, 0, 0, 1},
-        [HORON_ROUTE_HAS_DRAWN] = {0, 1, 0, 0, 0, 0, 0},
+        [HORON_ROUTE_IS_KNOWN] = {0, 1, 0, 0, 0, 0, 0},
     };
     (void)state;
-    for (enum horon_route_step from = 0; from <= HORON_ROUTE_HAS_DRAWN; from++)
-        for (enum horon_route_step to = 0; to <= HORON_ROUTE_HAS_DRAWN; to++) {
+    for (enum horon_route_step from = 0; from <= HORON_ROUTE_IS_KNOWN; from++)
+        for (enum horon_route_step to = 0; to <= HORON_ROUTE_IS_KNOWN; to++) {
             const int status = status_of_move(from, to);
             if (legal[from][to])
                 assert_int_equal(status, 0);
