@@ -99,7 +99,7 @@ static uint32_t needs_of(const struct horon_route *route, size_t index)
 static void become_ready(struct horon_route *route)
 {
     horon_route_move(route, HORON_ROUTE_READY);
-    route->has_chosen = false;
+    memset(route->memos, 0, sizeof route->memos);
     route->simple = true;
     int usable = 0;
     for (size_t i = 0; i < route->terms.count; i++) {
@@ -130,7 +130,7 @@ static horon_status_t look_at_backends(struct horon_route *route)
             continue;
         assert(route->terms.versions[i]);
         assert(backend->address_words == 0);
-        assert(!needs_of(route, i)); /* words would need words */
+        assert(!needs_of(route, i)); /* which would be words on it */
         status = make_channel(route, i, 0, NULL);
         route->words.channel = route->channels[i];
     }
@@ -218,9 +218,9 @@ HORON_SELDOM static horon_status_t agree(struct horon_route *route, bool *moved_
 /* ---- before an operation begins -------------------------------------------------------------- */
 
 /* One line for each backend and verb. */
-static void tell_passed_over(struct horon_route *route, const struct horon_signature *agreed)
+static void tell_passed_over(struct horon_route *route, const struct horon_signature *agreed,
+                             const struct horon_backend_choice *choice)
 {
-    const struct horon_backend_choice *choice = &route->choice;
     const uint32_t fresh = choice->passed_over & ~route->told[agreed->verb];
     route->told[agreed->verb] |= fresh;
     for (size_t i = 0; i < route->terms.count; i++)
@@ -232,28 +232,30 @@ static void tell_passed_over(struct horon_route *route, const struct horon_signa
                                                : backend_at(route, (size_t)choice->backend)->name);
 }
 
-HORON_SELDOM static void choose(struct horon_route *route, const struct horon_operation *op)
+HORON_SELDOM static void choose(struct horon_route *route, const struct horon_operation *op,
+                                struct horon_route_memo *memo)
 {
     const struct horon_signature *agreed = &op->agreed;
     uint64_t bytes = 0;
     if (!horon_verb_rows_differ(horon_verb_of(agreed)))
         bytes = op->count * horon_dtype_bytes((horon_dtype_t)agreed->dtype);
-    route->choice = horon_backend_choose(&route->terms, agreed, bytes);
-    memcpy(route->chosen_for, &agreed->verb, sizeof route->chosen_for);
-    route->has_chosen = route->single;
-    tell_passed_over(route, agreed);
+    memo->choice = horon_backend_choose(&route->terms, agreed, bytes);
+    memcpy(memo->kind, &agreed->verb, sizeof memo->kind);
+    memo->holds = route->single;
+    tell_passed_over(route, agreed, &memo->choice);
 }
 
 /* Where there is no other backend the choice is that between it and none: it looks at nothing but
- * the four bytes of a signature from `verb` on, and is made once for a run of operations of a kind.
+ * the four bytes of a signature from `verb` on, and holds for all operations of a kind.
  * @return NULL: none carries it, or the channel is not made yet */
 static struct horon_backend_channel *channel_for(struct horon_route *route,
                                                  const struct horon_operation *op)
 {
-    if (!route->has_chosen ||
-        memcmp(route->chosen_for, &op->agreed.verb, sizeof route->chosen_for) != 0)
-        choose(route, op);
-    return route->choice.backend < 0 ? NULL : route->channels[route->choice.backend];
+    struct horon_route_memo *memo = &route->memos[op->agreed.verb];
+    if (!memo->holds || memcmp(memo->kind, &op->agreed.verb, sizeof memo->kind) != 0)
+        choose(route, op, memo);
+    route->choice = &memo->choice;
+    return memo->choice.backend < 0 ? NULL : route->channels[memo->choice.backend];
 }
 
 /* Makes a channel of the backend that was chosen, and tells its address. @param op the first that
@@ -261,7 +263,7 @@ static struct horon_backend_channel *channel_for(struct horon_route *route,
 static horon_status_t begin_to_open(struct horon_route *route, const struct horon_operation *op,
                                     struct horon_error *error)
 {
-    const size_t index = (size_t)route->choice.backend, size = (size_t)route->team->size;
+    const size_t index = (size_t)route->choice->backend, size = (size_t)route->team->size;
     const struct horon_backend *backend = backend_at(route, index);
     const size_t words = backend->address_words;
     if (horon_words_clear(&route->words, 1 + size * words) != HORON_OK)
@@ -285,7 +287,7 @@ HORON_SELDOM static horon_status_t open_channel(struct horon_route *route,
                                                 const struct horon_operation *op, bool *moved_out,
                                                 struct horon_error *error)
 {
-    const size_t index = (size_t)route->choice.backend;
+    const size_t index = (size_t)route->choice->backend;
     horon_status_t status = HORON_OK;
     if (route->step == HORON_ROUTE_READY)
         status = begin_to_open(route, op, error);
@@ -367,15 +369,15 @@ horon_status_t horon_route_prepare(struct horon_route *route, const struct horon
                                 route->launched == route->current->backend->launched_max))
             return HORON_IN_PROGRESS;
         const struct horon_backend_channel *channel = channel_for(route, op);
-        if (route->launched && (channel != route->current || route->choice.composed))
+        if (route->launched && (channel != route->current || route->choice->composed))
             return HORON_IN_PROGRESS;
-        if (channel ? !is_opening(route) : route->choice.backend < 0)
+        if (channel ? !is_opening(route) : route->choice->backend < 0)
             break;
         status = open_channel(route, op, moved_out, error);
     }
-    if (status != HORON_OK || route->choice.backend < 0)
+    if (status != HORON_OK || route->choice->backend < 0)
         return status;
-    const uint32_t needs = needs_of(route, (size_t)route->choice.backend);
+    const uint32_t needs = needs_of(route, (size_t)route->choice->backend);
     return needs ? make_known(route, needs, op, moved_out, error) : HORON_OK;
 }
 
@@ -463,7 +465,7 @@ void horon_route_begin(struct horon_route *route, const struct horon_operation *
                horon_verb_of(&op->agreed)->name, horon_dtype_name((horon_dtype_t)op->agreed.dtype));
         return;
     }
-    if (route->choice.composed) {
+    if (route->choice->composed) {
         begin_composed(route, op);
         return;
     }
@@ -518,7 +520,7 @@ void horon_route_forgo_ticket(struct horon_route *route)
 static struct horon_backend_channel *channel_at_work(const struct horon_route *route)
 {
     if (route->step == HORON_ROUTE_CONNECTS)
-        return route->channels[route->choice.backend];
+        return route->channels[route->choice->backend];
     return route->launched && !route->refused && !route->gathers_rows ? route->current : NULL;
 }
 

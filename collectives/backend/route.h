@@ -43,6 +43,13 @@ enum horon_route_step {
     HORON_ROUTE_IS_KNOWN /* to all ranks, and has its ticket if it needs one */
 };
 
+/** What was chosen for operations of one verb. */
+struct horon_route_memo {
+    uint8_t kind[4]; /* verb, dtype, reduction and memory */
+    bool holds;      /* for that kind, whatever the size */
+    struct horon_backend_choice choice;
+};
+
 struct horon_route {
     struct horon_route_options options;
     struct horon_backend_terms terms;
@@ -57,9 +64,8 @@ struct horon_route {
     struct horon_backend_channel *current; /* of what is launched */
     int launched;
     uint64_t ended;
-    struct horon_backend_choice choice; /* the last one, if there was one */
-    uint8_t chosen_for[4];              /* verb, dtype, reduction and memory */
-    bool has_chosen;                    /* for those, whatever the size */
+    struct horon_route_memo memos[HORON_VERB_COUNT]; /* by verb */
+    const struct horon_backend_choice *choice;       /* the last one, if there was one */
     struct horon_composed composed;
     bool composing;                  /* `composed` is in flight, and nothing else */
     bool gathers_rows;               /* of what is composed */
