@@ -84,6 +84,25 @@ void horon_team_flood_abort(struct horon_engine_team *team)
     horon_host_post_abort(team->host, &team->failure);
 }
 
+void horon_engine_refuse_team(struct horon_engine *engine, uint32_t id, const int *ranks, int size,
+                              const struct horon_error *why)
+{
+    uint8_t bytes[HORON_ERROR_WIRE_BYTES_MAX + 16];
+    struct horon_writer out = horon_writer_over(bytes, sizeof bytes);
+    HORON_ASSERT_OWNER(engine->options.owner);
+    assert(!horon_engine_find_team(engine, id));
+    horon_write_u8(&out, HORON_CONTROL_ABORT);
+    horon_write_varint(&out, id);
+    horon_error_write(&out, why);
+    for (int i = 0; i < size; i++) {
+        struct horon_mux *mux = engine->membership->mux_of[ranks[i]];
+        if (mux) /* without memory for it they find out by themselves, when time is up */
+            (void)horon_mux_post_control(mux, out.bytes, out.used);
+    }
+    if (engine->newest_team < id)
+        engine->newest_team = id;
+}
+
 /* Of two ranks that did equally little the lower one is to blame, so that it matters little which
  * of them is heard first. That alone is no news: nothing new can fail for it.
  * @return is less done now than was known? */
@@ -137,12 +156,14 @@ static void pass_on(struct horon_engine_team *team, int from, bool by_itself)
     }
 }
 
-void horon_team_say_goodbye(struct horon_engine_team *team, const struct horon_departures *own)
+void horon_team_say_goodbye(struct horon_engine_team *team, const struct horon_departures *own,
+                            bool leaves_job)
 {
     uint8_t bytes[64];
     merge(&team->departures, own);
-    horon_host_tell_departures(team->host, &team->departures, true);
-    struct horon_writer out = write_departures(team, bytes, sizeof bytes, HORON_CONTROL_END);
+    horon_host_tell_departures(team->host, &team->departures, leaves_job);
+    struct horon_writer out = write_departures(
+        team, bytes, sizeof bytes, leaves_job ? HORON_CONTROL_END : HORON_CONTROL_GOODBYE);
     for (int rank = 0; rank < team->who.size; rank++)
         if (rank != team->who.rank && !has_left(team, rank))
             post_to(team, rank, &out);
@@ -186,13 +207,17 @@ static void tell_news(struct horon_engine_team *team, const struct horon_departu
     pass_on(team, from, by_itself);
 }
 
+bool horon_team_has_heard(const struct horon_engine_team *team, int rank)
+{
+    const bool here = team->topology.host_of[rank] == team->who.host;
+    return team->heard[rank] ||
+           (here && horon_host_has_news(team->host, team->topology.local_rank_of[rank], 0));
+}
+
 void horon_team_lacks_member(struct horon_engine_team *team, int job_rank)
 {
     const int rank = horon_team_is_bound(team) ? team->member_of[job_rank] : -1;
-    if (rank < 0 || team->heard[rank])
-        return;
-    const bool here = team->topology.host_of[rank] == team->who.host;
-    if (here && horon_host_has_news(team->host, team->topology.local_rank_of[rank], 0))
+    if (rank < 0 || horon_team_has_heard(team, rank))
         return; /* it says itself how far it got */
     struct horon_departures nothing = {.any = true};
     for (int i = 0; i < HORON_LEFT_COUNT; i++)
@@ -413,9 +438,10 @@ HORON_SELDOM static void fail_if_waiting(struct horon_engine_team *team)
     if (culprit < 0)
         return;
     struct horon_error why;
-    horon_error_set(&why, HORON_ERR_CLOSED,
-                    "%s has shut down its context and takes part in nothing more",
-                    team->rank_names[culprit]);
+    horon_error_set(&why, HORON_ERR_CLOSED, "%s has %s and takes part in nothing more",
+                    team->rank_names[culprit],
+                    team->id == 0 || has_left(team, culprit) ? "shut down its context"
+                                                             : "removed the team");
     horon_error_blame(&why, HORON_CAUSE_LEFT, team->ranks[culprit], -1);
     team->leaves_because_of = culprit;
     horon_team_fail(team, &why);

@@ -193,6 +193,10 @@ void horon_engine_remove_team(struct horon_engine *engine, struct horon_engine_t
     struct horon_error removed;
     horon_error_set(&removed, HORON_ERR_CLOSED, "its team was removed");
     horon_team_end_all(team, &removed);
+    if (!engine->leaving) {
+        horon_team_leave(team, false);
+        horon_team_move_rings(team);
+    }
     while (*link != team)
         link = &(*link)->next;
     *link = team->next;
@@ -505,8 +509,8 @@ void horon_engine_leave(struct horon_engine *engine)
     engine->said_goodbye = true;
     /* the job last: its goodbye is the end of a link */
     for (struct horon_engine_team *team = engine->job->next; team; team = team->next)
-        horon_team_leave(team);
-    horon_team_leave(engine->job);
+        horon_team_leave(team, true);
+    horon_team_leave(engine->job, true);
 }
 
 bool horon_engine_flushed(const struct horon_engine *engine)

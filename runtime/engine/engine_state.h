@@ -68,8 +68,12 @@ horon_status_t horon_engine_take_early(struct horon_engine *engine, struct horon
 /** @return was there anything to send? */
 bool horon_team_send_coordinator(struct horon_engine_team *team);
 void horon_team_flood_abort(struct horon_engine_team *team);
-/** Says to every member with a link, and on the host, that this rank leaves, having done @p own. */
-void horon_team_say_goodbye(struct horon_engine_team *team, const struct horon_departures *own);
+/** Says to every member with a link, and on the host, that this rank leaves the team, and the job
+ * or not, having done @p own. */
+void horon_team_say_goodbye(struct horon_engine_team *team, const struct horon_departures *own,
+                            bool leaves_job);
+/** Has a member said anything of departures, as one that leaves the team does? */
+bool horon_team_has_heard(const struct horon_engine_team *team, int rank);
 /** Takes note of an abort in shared memory, and of ranks that left; fails what can no longer end.
  */
 void horon_team_check_left(struct horon_engine_team *team);

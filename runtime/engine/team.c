@@ -265,7 +265,8 @@ bool horon_team_move_rings(struct horon_engine_team *team)
         moved = true;
         team->ring_of[rank] = NULL;
         horon_mux_destroy(mux);
-        horon_team_lose_rank(team, team->ranks[rank], &error);
+        if (!horon_team_has_heard(team, rank)) /* else it has removed the team */
+            horon_team_lose_rank(team, team->ranks[rank], &error);
     }
     return moved;
 }
@@ -446,7 +447,7 @@ void horon_team_end_requests(struct horon_engine_team *team)
     horon_team_end_all(team, &closed);
 }
 
-void horon_team_leave(struct horon_engine_team *team)
+void horon_team_leave(struct horon_engine_team *team, bool leaves_job)
 {
     struct horon_departures own = {.any = true};
     if (!horon_team_is_bound(team))
@@ -456,5 +457,5 @@ void horon_team_leave(struct horon_engine_team *team)
     own.sequence[HORON_LEFT_DECISIONS] = horon_coordinator_decisions(team->coordinator);
     for (int i = 0; i < HORON_LEFT_COUNT; i++)
         own.culprit[i] = (uint32_t)team->leaves_because_of;
-    horon_team_say_goodbye(team, &own);
+    horon_team_say_goodbye(team, &own, leaves_job);
 }

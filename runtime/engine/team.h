@@ -102,8 +102,12 @@ horon_status_t horon_engine_add_team(struct horon_engine *engine,
                                      const struct horon_team_options *options,
                                      struct horon_engine_team **team_out,
                                      struct horon_error *error);
-/** Frees a team; what it has in flight ends with ERR_CLOSED. All members remove it after the same
- * operation, or after it failed. */
+/** A team could not be made on this rank: tells its other members that have a link to it, whether
+ * they have it already or not. @p ranks [size] its members */
+void horon_engine_refuse_team(struct horon_engine *engine, uint32_t id, const int *ranks, int size,
+                              const struct horon_error *why);
+/** Frees a team; what it has in flight ends with ERR_CLOSED. The other members hear of it: what
+ * this rank had completed they can complete, too, and nothing later. */
 void horon_engine_remove_team(struct horon_engine *engine, struct horon_engine_team *team);
 
 /** Where a membership is: as the fields of the same names in horon_engine_options. */
@@ -176,8 +180,9 @@ void horon_team_lose_rank(struct horon_engine_team *team, int job_rank,
 /** A member has left the job: if it never had this team, nothing of it can ever be. */
 void horon_team_lacks_member(struct horon_engine_team *team, int job_rank);
 void horon_team_end_requests(struct horon_engine_team *team);
-/** Says to all members that this rank leaves, whose requests have ended. */
-void horon_team_leave(struct horon_engine_team *team);
+/** Says to all members that this rank leaves the team, whose requests have ended here; and the job
+ * with it, or not. */
+void horon_team_leave(struct horon_engine_team *team, bool leaves_job);
 
 /** The link on which control messages for a member go, or NULL. */
 struct horon_mux *horon_team_mux(const struct horon_engine_team *team, int rank);

@@ -448,6 +448,86 @@ static void test_teams_without_room_for_an_arena_fail_alone(void **state)
         }
 }
 
+/* Each member removes it when its own operations have ended, whatever the others still do; one that
+ * goes on alone is told which rank has removed it. */
+static void test_teams_can_be_removed_by_one_after_another(void **state)
+{
+    (void)state;
+    for (size_t layout = 0; layout < LAYOUTS; layout++)
+        for (uint64_t seed = 1; seed <= 8; seed++) {
+            struct world *world =
+                world_create(layouts[layout].hosts, layouts[layout].count, settings, seed);
+            struct world_team *team = draw_team(world, 1, world->size, 0);
+            struct run run = {.team = team, .count = seed % 2 ? COUNT_MAX : 3};
+            add_all(team);
+            for (int member = 0; member < team->size; member++)
+                submit_as(&run, member, seed % 4 < 2 ? "x" : NULL);
+            int left = team->size;
+            while (left > 1)
+                for (int member = 0; member < team->size && left > 1; member++) {
+                    if (!team->members[member])
+                        continue;
+                    horon_engine_progress(world->ranks[team->ranks[member]].engine);
+                    if (!team->members[member]->oldest &&
+                        !horon_engine_has_post(team->members[member]->engine)) {
+                        world_team_remove(team, member);
+                        left--;
+                    }
+                }
+            assert_true(world_turn_until(world, run.requests, (size_t)team->size));
+            for (int member = 0; member < team->size; member++)
+                check(&run, member);
+            run_free(&run);
+            int last = 0;
+            while (!team->members[last])
+                last++;
+            struct run alone = {.team = team, .count = 3};
+            submit_as(&alone, last, seed % 4 < 2 ? "x" : NULL);
+            assert_true(world_turn_until(world, alone.requests, (size_t)team->size));
+            assert_int_equal(alone.requests[last]->status, HORON_ERR_CLOSED);
+            assert_non_null(strstr(alone.requests[last]->error_text,
+                                   ") has removed the team and takes part in nothing more"));
+            run_free(&alone);
+            assert_int_equal(world_failure(world->ranks[0].engine, NULL), HORON_OK);
+            world_team_destroy(team);
+            world_destroy(world);
+        }
+}
+
+/* A rank that cannot make it says so, before or after the others have made it. */
+static void test_teams_refused_by_a_member_fail(void **state)
+{
+    (void)state;
+    for (size_t layout = 0; layout < LAYOUTS; layout++)
+        for (int early = 0; early < 2; early++) {
+            struct world *world =
+                world_create(layouts[layout].hosts, layouts[layout].count, settings, 15);
+            struct world_team *team = draw_team(world, 1, world->size, 0);
+            struct run run = {.team = team, .count = 3};
+            struct horon_engine *refuser = world->ranks[team->ranks[0]].engine;
+            struct horon_error why;
+            horon_error_set(&why, HORON_ERR_MEMORY, "it has no room");
+            if (early)
+                horon_engine_refuse_team(refuser, 1, team->ranks, team->size, &why);
+            for (int i = 0; i < 3 * world->size; i++)
+                horon_engine_progress(world->ranks[i % world->size].engine);
+            for (int member = 1; member < team->size; member++) {
+                world_team_add(team, member);
+                submit_as(&run, member, "x");
+            }
+            if (!early)
+                horon_engine_refuse_team(refuser, 1, team->ranks, team->size, &why);
+            assert_true(world_turn_until(world, run.requests, (size_t)team->size));
+            for (int member = 1; member < team->size; member++) {
+                assert_int_equal(run.requests[member]->status, HORON_ERR_MEMORY);
+                assert_non_null(strstr(run.requests[member]->error_text, "it has no room"));
+            }
+            run_free(&run);
+            world_team_destroy(team);
+            world_destroy(world);
+        }
+}
+
 static void test_teams_come_and_go(void **state)
 {
     (void)state;
@@ -482,6 +562,8 @@ int main(void)
         cmocka_unit_test(test_teams_hear_what_was_said_before_they_were_made),
         cmocka_unit_test(test_teams_get_arenas_at_their_first_use),
         cmocka_unit_test(test_teams_without_room_for_an_arena_fail_alone),
+        cmocka_unit_test(test_teams_can_be_removed_by_one_after_another),
+        cmocka_unit_test(test_teams_refused_by_a_member_fail),
         cmocka_unit_test(test_teams_come_and_go),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
