@@ -153,7 +153,7 @@ static void end_links(struct horon_boot *boot)
 static void keep_links(struct horon_boot *boot)
 {
     const struct horon_links_user nobody = {0};
-    assert(boot->topology.host_count > 1);
+    assert(boot->topology.size > 1);
     horon_links_set_user(boot->links, &nobody);
 }
 
@@ -161,14 +161,13 @@ static void joining_deinit(struct horon_joining *j, bool joined)
 {
     struct horon_boot *boot = j->boot;
     assert(!joined || j->missing == 0);
-    if (!joined || boot->topology.host_count == 1) {
+    if (!joined) {
         horon_links_destroy(boot->links);
         boot->links = NULL;
-    } else {
-        horon_links_stop_listening(boot->links, HORON_WAY_HOST); /* it asks the share */
     }
     horon_listeners_close(&j->listeners);
     horon_share_destroy(j->share);
+    j->share = NULL; /* ranks that have joined connect meanwhile */
     if (j->host_listener >= 0)
         close(j->host_listener);
     if (boot->pump.epoll_fd >= 0) {

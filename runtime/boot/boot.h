@@ -29,10 +29,10 @@ struct horon_map {
 
 /** What a rank of this host gave us. */
 struct horon_local_peer {
-    int pidfd;    /* readable once the process has ended; -1 for ourselves */
-    int socket;   /* readable once the process has ended or called exec(); of members the leader's,
-                     of the leader each member's, or -1 */
-    int doorbell; /* eventfd; ours to write, for ourselves to read */
+    int pidfd;  /* readable once the process has ended; -1 for ourselves */
+    int socket; /* proven; closed once the process has ended or called exec(). Memory is passed over
+                   it, now or later. Between the leader and each member, else -1 at first */
+    int doorbell;           /* eventfd; ours to write, for ourselves to read */
     struct horon_map arena; /* made by that rank, written by all ranks of the host */
 };
 
@@ -68,8 +68,8 @@ struct horon_boot {
     struct horon_proven *proven;  /* [size] connections to ranks of other hosts; fd -1: none. The
                                      caller makes links of them, and wipes each then */
     struct horon_rank_list ranks; /* what is known of each */
-    /* NULL, or, if there are several hosts, connections to any rank at any time: the caller gives
-     * them a user and turns the pump whenever its descriptor is readable */
+    /* NULL, or, if there are several ranks, connections to any of them at any time: the caller
+     * gives them a user and turns the pump whenever its descriptor is readable */
     struct horon_links *links;
     struct horon_pump pump;    /* of the links; its descriptors are -1 if there are none */
     struct horon_job_key *key; /* likewise; in memory for secrets */

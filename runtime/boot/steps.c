@@ -101,11 +101,25 @@ static bool is_linked(const struct horon_joining *j, int rank)
     return rank != j->id.rank && horon_topology_linked(&j->boot->topology, j->id.rank, rank);
 }
 
+/* A socket to a rank of this host, over which no memory was shared when joining. */
+static int *later_socket(const struct horon_joining *j, int rank)
+{
+    const struct horon_topology *topology = &j->boot->topology;
+    assert(topology->host_of[rank] == topology->host_of[topology->rank]);
+    return &j->boot->local[topology->local_rank_of[rank]].socket;
+}
+
 /* A rank that has joined may connect to one that has not quite, to which it was not linked. */
 static bool wanted(void *arg, int rank, enum horon_way way)
 {
     const struct horon_joining *j = arg;
-    return way == HORON_WAY_HOST ? horon_share_wants(j->share, rank) : j->boot->proven[rank].fd < 0;
+    const struct horon_topology *topology = &j->boot->topology;
+    if (way == HORON_WAY_NETWORK)
+        return j->boot->proven[rank].fd < 0;
+    if (topology->host_of[rank] != topology->host_of[topology->rank])
+        return false;
+    return horon_share_wants(j->share, rank) ||
+           (!horon_share_meets(j->share, rank) && *later_socket(j, rank) < 0);
 }
 
 static void opened(void *arg, int rank, enum horon_way way, const struct horon_proven *proven)
@@ -118,7 +132,10 @@ static void opened(void *arg, int rank, enum horon_way way, const struct horon_p
         assert(j->missing >= 0);
         return;
     }
-    horon_share_add(j->share, rank, proven->fd);
+    if (horon_share_wants(j->share, rank))
+        horon_share_add(j->share, rank, proven->fd);
+    else
+        *later_socket(j, rank) = proven->fd;
 }
 
 static void failed(void *arg, int rank, enum horon_way way, const struct horon_error *why)
@@ -223,15 +240,15 @@ static void host_is_late(struct horon_joining *j, struct horon_error *why)
     why->blame.rank = rank;
 }
 
-/* The leader listens, the others connect to it. */
+/* All listen, now or later; to the leader the others connect at once. */
 static horon_status_t meet_on_host(struct horon_joining *j, int leader, struct horon_error *error)
 {
-    if (leader != j->id.rank)
-        return horon_links_open(j->boot->links, leader, HORON_WAY_HOST, UINT64_MAX, error);
     horon_status_t status =
         horon_links_listen(j->boot->links, HORON_WAY_HOST, &j->host_listener, 1, error);
     if (status == HORON_OK)
         j->host_listener = -1;
+    if (status == HORON_OK && leader != j->id.rank)
+        status = horon_links_open(j->boot->links, leader, HORON_WAY_HOST, UINT64_MAX, error);
     return status;
 }
 

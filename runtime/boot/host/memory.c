@@ -277,6 +277,21 @@ void horon_memory_free_secret(void *secret, size_t bytes)
     munmap(secret, bytes);
 }
 
+horon_status_t horon_memory_make(const char *name, size_t bytes, struct horon_map *map_out,
+                                 struct horon_error *error)
+{
+    int fd;
+    horon_status_t status = horon_memory_create(name, bytes, &fd, error);
+    if (status != HORON_OK)
+        return status;
+    status = horon_memory_map(fd, bytes, map_out, error);
+    if (status == HORON_OK)
+        map_out->fd = fd;
+    else
+        close(fd);
+    return status;
+}
+
 void horon_memory_unmap(struct horon_map *map)
 {
     if (map->base)

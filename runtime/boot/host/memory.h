@@ -49,6 +49,10 @@ horon_status_t horon_memory_create(const char *name, size_t bytes, int *fd_out,
 horon_status_t horon_memory_map(int fd, size_t bytes, struct horon_map *map_out,
                                 struct horon_error *error);
 
+/** Creates and maps. @return likewise; map_out->fd is the caller's to close */
+horon_status_t horon_memory_make(const char *name, size_t bytes, struct horon_map *map_out,
+                                 struct horon_error *error);
+
 /** Unmaps; no-op on one that is all zero. */
 void horon_memory_unmap(struct horon_map *map);
 

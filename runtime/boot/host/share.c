@@ -231,21 +231,6 @@ static void end_ready(void *arg, uint32_t events)
 
 /* ---- Beginning and end ---- */
 
-static horon_status_t make_map(const char *name, size_t bytes, struct horon_map *map,
-                               struct horon_error *error)
-{
-    int fd;
-    horon_status_t status = horon_memory_create(name, bytes, &fd, error);
-    if (status != HORON_OK)
-        return status;
-    status = horon_memory_map(fd, bytes, map, error);
-    if (status == HORON_OK)
-        map->fd = fd;
-    else
-        close(fd);
-    return status;
-}
-
 static horon_status_t make_memory(const struct horon_share *share, struct horon_error *error)
 {
     const struct horon_share_options *options = &share->options;
@@ -256,10 +241,11 @@ static horon_status_t make_memory(const struct horon_share *share, struct horon_
         horon_memory_check(&room, arena * (uint64_t)share->host_size + control,
                            arena * (uint64_t)options->group_ranks + control, error);
     if (status == HORON_OK)
-        status = make_map("horon-arena", options->arena_bytes,
-                          &share->boot->local[share->local_rank].arena, error);
+        status = horon_memory_make("horon-arena", options->arena_bytes,
+                                   &share->boot->local[share->local_rank].arena, error);
     if (status == HORON_OK && leads(share))
-        status = make_map("horon-control", options->control_bytes, &share->boot->control, error);
+        status = horon_memory_make("horon-control", options->control_bytes, &share->boot->control,
+                                   error);
     if (status != HORON_OK)
         advise(share->topology, error);
     return status;
@@ -318,12 +304,19 @@ horon_status_t horon_share_create(const struct horon_share_options *options,
     return HORON_OK;
 }
 
+bool horon_share_meets(const struct horon_share *share, int rank)
+{
+    if (!share)
+        return false;
+    const struct horon_topology *topology = share->topology;
+    return topology->host_of[rank] == topology->host_of[topology->rank] &&
+           leads(share) == (topology->local_rank_of[rank] != 0);
+}
+
 bool horon_share_wants(const struct horon_share *share, int rank)
 {
-    const struct horon_topology *topology = share->topology;
-    const int local_rank = topology->local_rank_of[rank];
-    return topology->host_of[rank] == topology->host_of[topology->rank] &&
-           leads(share) == (local_rank != 0) && !share->ends[local_rank].watch.ready;
+    return horon_share_meets(share, rank) &&
+           !share->ends[share->topology->local_rank_of[rank]].watch.ready;
 }
 
 void horon_share_add(struct horon_share *share, int rank, int socket)
@@ -369,6 +362,8 @@ horon_status_t horon_share_state(const struct horon_share *share, struct horon_e
 static void keep_open(struct end *end)
 {
     struct horon_local_peer *peer = &end->share->boot->local[end->local_rank];
+    if (end->watch.fd < 0)
+        return;
     assert(peer->socket < 0);
     horon_pump_unwatch(end->share->options.pump, &end->watch);
     peer->socket = end->watch.fd;

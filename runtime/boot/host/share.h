@@ -28,6 +28,8 @@ horon_status_t horon_share_create(const struct horon_share_options *options,
  */
 void horon_share_add(struct horon_share *share, int rank, int socket);
 
+/** Does memory go between this rank and @p rank directly? NULL: no more. */
+bool horon_share_meets(const struct horon_share *share, int rank);
 /** @return is @p rank one of those that are to be connected, and not yet? */
 bool horon_share_wants(const struct horon_share *share, int rank);
 

@@ -33,27 +33,28 @@ struct taker {
 static struct place place;
 static struct boots world;
 static struct taker takers[RANKS];
+static enum horon_way way = HORON_WAY_NETWORK; /* of this test's connections */
 
-static bool wanted(void *arg, int rank, enum horon_way way)
+static bool wanted(void *arg, int rank, enum horon_way by)
 {
     const struct taker *taker = arg;
-    assert_int_equal(way, HORON_WAY_NETWORK);
+    assert_int_equal(by, way);
     return taker->fds[rank] < 0;
 }
 
-static void opened(void *arg, int rank, enum horon_way way, const struct horon_proven *proven)
+static void opened(void *arg, int rank, enum horon_way by, const struct horon_proven *proven)
 {
     struct taker *taker = arg;
-    assert_int_equal(way, HORON_WAY_NETWORK);
+    assert_int_equal(by, way);
     assert_true(taker->fds[rank] < 0);
     taker->fds[rank] = proven->fd;
 }
 
-static void failed(void *arg, int rank, enum horon_way way, const struct horon_error *why)
+static void failed(void *arg, int rank, enum horon_way by, const struct horon_error *why)
 {
     struct taker *taker = arg;
     (void)rank;
-    (void)way;
+    (void)by;
     taker->failed++;
     taker->why = *why;
 }
@@ -94,9 +95,8 @@ static void turn_all(int timeout_ms)
 static void open_between(int from, int to)
 {
     struct horon_error error;
-    assert_int_equal(
-        horon_links_open(world.ranks[from].boot.links, to, HORON_WAY_NETWORK, UINT64_MAX, &error),
-        HORON_OK);
+    assert_int_equal(horon_links_open(world.ranks[from].boot.links, to, way, UINT64_MAX, &error),
+                     HORON_OK);
 }
 
 static void expect_pair(int a, int b)
@@ -215,18 +215,19 @@ static void test_later_child_of_a_fork_closes_all(void **state)
     end();
 }
 
-static void test_later_one_host_keeps_nothing_open(void **state)
+/* The first rank of a host has a socket to each other one from the start. */
+static void test_later_ranks_of_one_host_open_sockets(void **state)
 {
     (void)state;
-    begin("SHM=1", false);
-    for (int r = 0; r < RANKS; r++) {
-        const struct horon_boot *boot = &world.ranks[r].boot;
-        assert_null(boot->links);
-        assert_null(boot->key);
-        assert_int_equal(boot->pump.epoll_fd, -1);
-        assert_int_equal(boot->pump.timer_fd, -1);
-    }
+    way = HORON_WAY_HOST;
+    begin("SHM=1", true);
+    for (int r = 1; r < RANKS; r++)
+        assert_true(world.ranks[r].boot.local[0].socket >= 0);
+    assert_int_equal(world.ranks[1].boot.local[2].socket, -1);
+    open_between(1, 2);
+    expect_pair(1, 2);
     end();
+    way = HORON_WAY_NETWORK;
 }
 
 int main(void)
@@ -236,7 +237,7 @@ int main(void)
         cmocka_unit_test(test_later_nobody_uses_them_and_nobody_comes),
         cmocka_unit_test(test_later_strangers_are_turned_away),
         cmocka_unit_test(test_later_child_of_a_fork_closes_all),
-        cmocka_unit_test(test_later_one_host_keeps_nothing_open),
+        cmocka_unit_test(test_later_ranks_of_one_host_open_sockets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
