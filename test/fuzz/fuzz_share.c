@@ -116,6 +116,7 @@ static void say_note(struct fuzz *fuzz, int from, struct script *script)
     const size_t fd_count = count % (FDS_IN_NOTE_MAX + 1);
     struct horon_writer out = horon_writer_over(raw, sizeof raw);
     horon_write_u32(&out, what & 64 && what & 128 ? 7 : 0x45544f4e);
+    horon_write_u32(&out, what == 255);
     horon_write_u32(&out, what >> 2 & 7);
     horon_write_u32(&out, count & 128 ? count >> 3 & 7 : (uint32_t)fd_count);
     horon_write_u64(&out, what & 32 && what & 64 ? cut : ARENA_BYTES);

@@ -21,23 +21,25 @@ horon_status_t horon_note_send(int socket, const struct horon_note *note, struct
     uint8_t raw[HORON_NOTE_BYTES];
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof note->fds)] = {0};
     struct horon_writer out = horon_writer_over(raw, sizeof raw);
-    assert(note->fd_count > 0);
+    assert(note->fd_count >= 0);
     assert(note->fd_count <= HORON_NOTE_FDS_MAX);
     horon_write_u32(&out, NOTE_MAGIC);
+    horon_write_u32(&out, note->team);
     horon_write_u32(&out, note->local_rank);
     horon_write_u32(&out, (uint32_t)note->fd_count);
     horon_write_u64(&out, note->bytes);
     struct iovec vector = {.iov_base = raw, .iov_len = sizeof raw};
     const size_t fd_bytes = (size_t)note->fd_count * sizeof note->fds[0];
-    struct msghdr message = {.msg_iov = &vector,
-                             .msg_iovlen = 1,
-                             .msg_control = control,
-                             .msg_controllen = CMSG_SPACE(fd_bytes)};
-    struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
-    rights->cmsg_level = SOL_SOCKET;
-    rights->cmsg_type = SCM_RIGHTS;
-    rights->cmsg_len = CMSG_LEN(fd_bytes);
-    memcpy(CMSG_DATA(rights), note->fds, fd_bytes);
+    struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
+    if (note->fd_count) {
+        message.msg_control = control;
+        message.msg_controllen = CMSG_SPACE(fd_bytes);
+        struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
+        rights->cmsg_level = SOL_SOCKET;
+        rights->cmsg_type = SCM_RIGHTS;
+        rights->cmsg_len = CMSG_LEN(fd_bytes);
+        memcpy(CMSG_DATA(rights), note->fds, fd_bytes);
+    }
     for (;;) {
         ssize_t sent = sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent == (ssize_t)sizeof raw)
@@ -81,6 +83,7 @@ static horon_status_t judge(const uint8_t *raw, ssize_t got, int flags, struct h
         return horon_error_set(error, HORON_ERR_SYSTEM,
                                "this process is out of descriptors (see ulimit -n)");
     const uint32_t magic = horon_read_u32(&in);
+    note->team = horon_read_u32(&in);
     note->local_rank = horon_read_u32(&in);
     const uint32_t fd_count = horon_read_u32(&in);
     note->bytes = horon_read_u64(&in);

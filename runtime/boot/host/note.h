@@ -9,16 +9,20 @@
 #include <stdint.h>
 
 #define HORON_NOTE_FDS_MAX 4
-#define HORON_NOTE_BYTES 20
+#define HORON_NOTE_BYTES 24
 
-/** Comes with a rank's arena and doorbell; from the leader also with the rank's pidfd, and, if it
- * is about the leader itself, with the host's control segment. */
+/** Of the job: comes with a rank's arena and doorbell; from the leader also with the rank's pidfd,
+ * and, if it is about the leader itself, with the host's control segment. Of another team: comes
+ * with a member's arena or the team's segment, or with nothing: there is no memory for that. */
 struct horon_note {
-    uint32_t local_rank; /* whose */
-    uint64_t bytes;      /* of the arena */
+    uint32_t team;       /* 0: the job */
+    uint32_t local_rank; /* whose, in the team; or HORON_NOTE_SEGMENT */
+    uint64_t bytes;      /* of the arena or segment */
     int fds[HORON_NOTE_FDS_MAX];
     int fd_count;
 };
+
+#define HORON_NOTE_SEGMENT UINT32_MAX
 
 /** @return OK, all is on its way; the descriptors stay the caller's | AGAIN, the socket is full |
  * IN_PROGRESS, too many descriptors are on their way: try again soon | ERR_PEER_LOST */

@@ -145,9 +145,10 @@ static void flush(struct end *end)
     }
     if (status == HORON_IN_PROGRESS)
         horon_pump_timer(pump, &share->timer, horon_clock_ns() + PAUSE_NS);
-    if (status >= 0)
-        status = horon_pump_watch(pump, &end->watch,
-                                  EPOLLIN | (status == HORON_AGAIN ? EPOLLOUT : 0), &error);
+    if (status >= 0) /* what comes when all is here is not for this one, but for a team */
+        status = horon_pump_watch(
+            pump, &end->watch,
+            (share->awaited > 0 ? EPOLLIN : 0) | (status == HORON_AGAIN ? EPOLLOUT : 0), &error);
     if (status < 0)
         share_failed(end, &error);
 }
@@ -171,7 +172,8 @@ static bool is_in_turn(const struct end *end, const struct horon_note *note)
     if (leads(share) && about != (uint32_t)end->local_rank)
         return false;
     const int fd_count = leads(share) ? 2 : about ? 3 : 4;
-    return note->fd_count == fd_count && note->bytes == share->options.arena_bytes;
+    return note->team == 0 && note->fd_count == fd_count &&
+           note->bytes == share->options.arena_bytes;
 }
 
 /* Maps what a note brought, and takes of its descriptors what is kept. */
@@ -220,8 +222,12 @@ static void end_ready(void *arg, uint32_t events)
     horon_status_t status = HORON_OK;
     if (events & EPOLLOUT)
         flush(end);
-    while (end->watch.fd >= 0 && status == HORON_OK)
+    while (end->watch.fd >= 0 && status == HORON_OK && end->share->awaited > 0)
         status = take_one(end, &error);
+    if (end->watch.fd >= 0 && status == HORON_OK && events & (EPOLLHUP | EPOLLERR))
+        status = horon_error_set(&error, HORON_ERR_PEER_LOST, "it hung up");
+    else if (end->watch.fd >= 0 && end->share->awaited == 0)
+        flush(end);
     /* once everything has gone around, one that hangs up is no reason to hang up on the others */
     if (status == HORON_ERR_PEER_LOST && horon_share_state(end->share, &ignored) == HORON_OK)
         hang_up(end);
