@@ -83,12 +83,12 @@ static void launch(struct horon_request *request)
     atomic_store_explicit(&request->state, HORON_REQUEST_FLYING, memory_order_release);
 }
 
-static horon_status_t make_request(struct horon_context *ctx, const horon_descriptor_t *desc,
+static horon_status_t make_request(struct horon_context *ctx, struct horon_engine_team *team,
+                                   const horon_descriptor_t *desc,
                                    struct horon_request **request_out)
 {
-    horon_status_t status =
-        horon_request_create(&ctx->pool, desc, horon_engine_job(ctx->engine),
-                             horon_engine_names(ctx->engine), request_out, horon_thread_error());
+    horon_status_t status = horon_request_create(
+        &ctx->pool, desc, team, horon_engine_names(ctx->engine), request_out, horon_thread_error());
     if (status != HORON_OK)
         return status;
     assert(atomic_load_explicit(&(*request_out)->refs, memory_order_relaxed) == 1);
@@ -113,15 +113,11 @@ static horon_status_t post_one(struct horon_context *ctx, struct horon_request *
     return HORON_OK;
 }
 
-horon_status_t horon_submit(horon_context_t *ctx, const horon_descriptor_t *desc,
-                            horon_request_t **req_out)
+horon_status_t horon_submit_to(struct horon_context *ctx, struct horon_engine_team *team,
+                               const horon_descriptor_t *desc, horon_request_t **req_out)
 {
     struct horon_request *request;
-    horon_status_t status = refuse(ctx);
-    if (status == HORON_OK && !req_out)
-        status = horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "req_out is NULL");
-    if (status == HORON_OK)
-        status = make_request(ctx, desc, &request);
+    horon_status_t status = make_request(ctx, team, desc, &request);
     if (status != HORON_OK)
         return status;
     status = post_one(ctx, request);
@@ -134,6 +130,16 @@ horon_status_t horon_submit(horon_context_t *ctx, const horon_descriptor_t *desc
     return HORON_OK;
 }
 
+horon_status_t horon_submit(horon_context_t *ctx, const horon_descriptor_t *desc,
+                            horon_request_t **req_out)
+{
+    horon_status_t status = refuse(ctx);
+    if (status == HORON_OK && !req_out)
+        status = horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "req_out is NULL");
+    return status == HORON_OK ? horon_submit_to(ctx, horon_engine_job(ctx->engine), desc, req_out)
+                              : status;
+}
+
 /* Makes, counts and marks all of a group. @p made_out: how many are to be undone on a failure */
 static horon_status_t make_group(struct horon_context *ctx, const horon_descriptor_t *descs,
                                  size_t n, horon_request_t **reqs, size_t *made_out,
@@ -143,7 +149,7 @@ static horon_status_t make_group(struct horon_context *ctx, const horon_descript
     uint64_t hash = n;
     for (*made_out = 0; *made_out < n && status == HORON_OK; (*made_out)++) {
         struct horon_request **request = &reqs[*made_out];
-        status = make_request(ctx, &descs[*made_out], request);
+        status = make_request(ctx, horon_engine_job(ctx->engine), &descs[*made_out], request);
         if (status != HORON_OK)
             return status;
         if ((*request)->in_order != reqs[0]->in_order) {
@@ -236,7 +242,7 @@ horon_status_t horon_prepare(horon_context_t *ctx, const horon_descriptor_t *des
     if (status == HORON_OK && !req_out)
         status = horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "req_out is NULL");
     if (status == HORON_OK)
-        status = make_request(ctx, desc, req_out);
+        status = make_request(ctx, horon_engine_job(ctx->engine), desc, req_out);
     if (status == HORON_OK)
         (*req_out)->persistent = true;
     return status;
@@ -421,7 +427,7 @@ static horon_status_t run_posted(struct horon_context *ctx, const horon_descript
                                  int64_t timeout_ms, struct horon_error *error)
 {
     struct horon_request *request;
-    horon_status_t status = make_request(ctx, desc, &request);
+    horon_status_t status = make_request(ctx, horon_engine_job(ctx->engine), desc, &request);
     if (status != HORON_OK)
         return status;
     request->nobodys = true;

@@ -32,6 +32,11 @@ static struct horon_host_shape shape_of(const struct horon_config *config, int l
     };
 }
 
+struct horon_host_shape horon_context_shape(const struct horon_context *ctx, int local_size)
+{
+    return shape_of(&ctx->config, local_size, ctx->boot.topology.size);
+}
+
 static size_t control_bytes(const struct horon_config *config, int local_size)
 {
     const struct horon_host_shape shape = {.local_size = local_size};
@@ -128,8 +133,7 @@ static void see_host(struct horon_context *ctx)
     const struct horon_topology *topology = &ctx->boot.topology;
     assert(topology->rank >= 0 && topology->rank < topology->size);
     int host = topology->host_of[topology->rank];
-    ctx->host.shape =
-        shape_of(&ctx->config, horon_topology_host_size(topology, host), topology->size);
+    ctx->host.shape = horon_context_shape(ctx, horon_topology_host_size(topology, host));
     ctx->host.generation = HORON_GENERATION_FIRST;
     horon_host_see_control(&ctx->host, ctx->boot.control.base,
                            topology->local_rank_of[topology->rank]);
@@ -142,10 +146,9 @@ static horon_status_t set_up_host(struct horon_context *ctx)
     see_host(ctx);
     size_t local_size = (size_t)ctx->host.shape.local_size;
     ctx->arenas = horon_zalloc(local_size, sizeof *ctx->arenas);
-    ctx->ring_wakes = horon_zalloc(local_size, sizeof *ctx->ring_wakes);
-    ctx->ring_ends = horon_zalloc(local_size, sizeof *ctx->ring_ends);
+    ctx->rings = horon_zalloc(local_size, sizeof *ctx->rings);
     ctx->dead = horon_zalloc(local_size, sizeof *ctx->dead);
-    if (!ctx->arenas || !ctx->ring_wakes || !ctx->ring_ends || !ctx->dead)
+    if (!ctx->arenas || !ctx->rings || !ctx->dead)
         return HORON_ERR_MEMORY;
     for (size_t i = 0; i < local_size; i++) {
         ctx->arenas[i] = ctx->boot.local[i].arena.base;
@@ -161,31 +164,31 @@ static horon_status_t set_up_host(struct horon_context *ctx)
 
 static void ring_written(void *arg)
 {
-    struct horon_context_ring_end *end = arg;
-    horon_host_wake(end->host, end->local_rank, HORON_WAKE_CONTROL);
+    const struct horon_context_ring *ring = arg;
+    horon_host_wake(ring->host, ring->local_rank, HORON_WAKE_CONTROL);
 }
 
 static void ring_has_room(void *arg)
 {
-    struct horon_context_ring_end *end = arg;
-    horon_host_wake(end->host, end->local_rank, HORON_WAKE_CONTROL | HORON_WAKE_ASLEEP);
+    const struct horon_context_ring *ring = arg;
+    horon_host_wake(ring->host, ring->local_rank, HORON_WAKE_CONTROL | HORON_WAKE_ASLEEP);
 }
 
-/* The ring between this rank and local rank @p peer; one of the two is the host's first. */
-static horon_status_t make_ring(struct horon_context *ctx, int peer, struct horon_link **link_out)
+horon_status_t horon_context_make_ring(const struct horon_host *host, int peer,
+                                       struct horon_context_ring *ring,
+                                       struct horon_link **link_out)
 {
-    int self = ctx->host.local_rank;
-    assert(peer >= 0 && peer < ctx->host.shape.local_size);
+    const int self = host->local_rank;
+    assert(peer >= 0 && peer < host->shape.local_size);
     assert((peer == 0) != (self == 0)); /* the host's first has all of them */
-    int member = self == 0 ? peer : self;
-    struct horon_ring *to_leader = horon_host_ring(&ctx->host, member, true);
-    struct horon_ring *to_member = horon_host_ring(&ctx->host, member, false);
-    ctx->ring_ends[peer] = (struct horon_context_ring_end){.host = &ctx->host, .local_rank = peer};
-    ctx->ring_wakes[peer] = (struct horon_ring_wake){
-        .written = ring_written, .room = ring_has_room, .arg = &ctx->ring_ends[peer]};
-    return horon_link_ring_create(self == 0 ? to_member : to_leader,
-                                  self == 0 ? to_leader : to_member, HORON_RING_DATA_BYTES,
-                                  &ctx->ring_wakes[peer], link_out);
+    const int member = self == 0 ? peer : self;
+    *ring = (struct horon_context_ring){
+        .host = host,
+        .local_rank = peer,
+        .wake = {.written = ring_written, .room = ring_has_room, .arg = ring}};
+    return horon_link_ring_create(horon_host_ring(host, member, self != 0),
+                                  horon_host_ring(host, member, self == 0), HORON_RING_DATA_BYTES,
+                                  &ring->wake, link_out);
 }
 
 static horon_status_t make_links(struct horon_context *ctx, struct horon_link **links,
@@ -206,7 +209,9 @@ static horon_status_t make_links(struct horon_context *ctx, struct horon_link **
         bool tied = horon_topology_parent(topology, rank) == topology->rank ||
                     horon_topology_parent(topology, topology->rank) == rank;
         if (rank != topology->rank && tied && topology->host_of[rank] == host)
-            status = make_ring(ctx, topology->local_rank_of[rank], &links[rank]);
+            status =
+                horon_context_make_ring(&ctx->host, topology->local_rank_of[rank],
+                                        &ctx->rings[topology->local_rank_of[rank]], &links[rank]);
     }
     return status;
 }
@@ -232,6 +237,7 @@ static horon_status_t make_engine(struct horon_context *ctx, struct horon_error 
         .release = horon_request_unref,
         .tell_later = horon_callback_push,
         .connect = horon_connect_to,
+        .make_arenas = horon_teams_make_arenas,
         .arg = ctx,
     };
     horon_status_t status = horon_poller_create(&ctx->poller, error);
@@ -260,14 +266,13 @@ static void on_links(void *arg, int fd, int events)
 static horon_status_t make_loop(struct horon_context *ctx, struct horon_error *error)
 {
     int local_size = ctx->host.shape.local_size;
-    horon_status_t status = horon_loop_create(ctx->doorbell, local_size * 2 + 2, &ctx->loop, error);
+    horon_status_t status = horon_loop_create(ctx->doorbell, local_size + 2, &ctx->loop, error);
     if (status != HORON_OK)
         return status;
     horon_deaths_watch(ctx);
     ctx->poller_watch =
         horon_loop_add(ctx->loop, horon_poller_descriptor(ctx->poller), on_links, ctx);
-    horon_connect_begin(ctx);
-    return HORON_OK;
+    return horon_connect_begin(ctx, error);
 }
 
 static horon_status_t start_thread(struct horon_context *ctx, struct horon_error *error)
@@ -300,11 +305,12 @@ static void tear_down(struct horon_context *ctx)
     horon_engine_close(ctx->engine);
     horon_poller_destroy(ctx->poller);
     ctx->poller = NULL;
+    horon_teams_deinit(ctx);
+    horon_connect_unwatch(ctx);
     horon_callbacks_run(ctx); /* of what another thread submitted while this one tore down */
     horon_boot_deinit(&ctx->boot);
     horon_free(ctx->arenas);
-    horon_free(ctx->ring_wakes);
-    horon_free(ctx->ring_ends);
+    horon_free(ctx->rings);
     horon_free((void *)ctx->dead);
 }
 

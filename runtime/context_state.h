@@ -8,12 +8,29 @@
 
 #include "boot/boot.h"
 #include "boot/connect/prover.h"
+#include "boot/host/note.h"
 #include "engine/engine.h"
 #include "engine/pool.h"
 #include "loop.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
+
+/** A link in shared memory, to the member @p local_rank of a team on this host. */
+struct horon_context_ring {
+    const struct horon_host *host;
+    int local_rank;
+    struct horon_ring_wake wake;
+};
+
+/** The teams besides the job; teams.c. */
+struct horon_context_teams {
+    struct horon_context_team *first;
+    struct horon_early_note *early; /* of teams that are not here yet */
+    size_t early_count;
+    uint32_t newest;          /* the highest number so far */
+    struct horon_timer timer; /* of notes that could not be sent at once */
+};
 
 struct horon_context {
     _Atomic uint32_t refs; /* the user's, and one a request */
@@ -22,12 +39,10 @@ struct horon_context {
     horon_link_wrap_fn_t wrap; /* NULL, or wraps each link to another host and to the store */
     struct horon_boot boot;
     struct horon_host host;
-    uint8_t **arenas;                   /* [local size] */
-    struct horon_ring_wake *ring_wakes; /* [local size] by peer */
-    struct horon_context_ring_end {     /* whom a ring wakes */
-        struct horon_host *host;
-        int local_rank;
-    } * ring_ends; /* [local size] by peer */
+    uint8_t **arenas;                     /* [local size] */
+    struct horon_context_ring *rings;     /* [local size] by peer */
+    struct horon_context_socket *sockets; /* [local size]; connect.c */
+    struct horon_context_teams teams;
     struct horon_engine *engine;
     struct horon_request_pool pool;
     struct horon_poller *poller; /* of the links, for the holder of the token */
@@ -78,6 +93,8 @@ void horon_drive_ordered(struct horon_context *ctx, struct horon_request *reques
 void horon_wake_waiters(_Atomic uint32_t *state);
 
 /* deaths.c */
+/** The socket to a process of this host was closed. Thread: one with the token. */
+void horon_deaths_lost(struct horon_context *ctx, int local_rank);
 /** Watches the processes of this host; first of all that the loop watches. */
 void horon_deaths_watch(struct horon_context *ctx);
 /** With the token: tells the engine whose process on this host has ended since it was last told. */
@@ -87,12 +104,19 @@ void horon_context_tell_deaths(struct horon_context *ctx);
 int64_t horon_deaths_look(struct horon_context *ctx);
 
 /* connect.c */
-/** If there are other hosts: takes connections from now on. After horon_deaths_watch(). */
-void horon_connect_begin(struct horon_context *ctx);
+/** Watches the sockets of this host, and takes connections from now on. After
+ * horon_deaths_watch(). @return OK | ERR_MEMORY | ERR_SYSTEM */
+horon_status_t horon_connect_begin(struct horon_context *ctx, struct horon_error *error);
+/** A socket to a process of this host: which is boot.local[].socket.
+ * @return OK, there is one | AGAIN, it is being made | why it cannot be. Owner only. */
+horon_status_t horon_connect_on_host(struct horon_context *ctx, int local_rank,
+                                     struct horon_error *error);
 /** engine_options.connect. Owner only. */
 horon_status_t horon_connect_to(void *context, int rank, struct horon_error *error);
 /** Takes none any more, and ends those that are not proven. Owner only. */
 void horon_connect_end(struct horon_context *ctx);
+/** Watches the sockets no more. Once no other thread runs. */
+void horon_connect_unwatch(struct horon_context *ctx);
 
 /* callbacks.c */
 /** Is this the context's own thread, so that waiting would wait for itself? */
@@ -103,7 +127,30 @@ void horon_callback_push(void *context, struct horon_request *request);
  * or the one that destroys the context, after it. */
 bool horon_callbacks_run(struct horon_context *ctx);
 
+/* api.c */
+/** As horon_submit() once nothing is refused, to any team; desc->process_set is its id. */
+horon_status_t horon_submit_to(struct horon_context *ctx, struct horon_engine_team *team,
+                               const horon_descriptor_t *desc, horon_request_t **req_out);
+
+/* teams.c; see teams.h */
+/** engine_options.make_arenas. Owner only. */
+horon_status_t horon_teams_make_arenas(void *context, struct horon_engine_team *team,
+                                       struct horon_error *error);
+/** What a process of this host sent; the caller closes what is left of it. Owner only. */
+void horon_teams_take_note(struct horon_context *ctx, int process, struct horon_note *note);
+/** No socket to a process of this host can be made. Owner only. */
+void horon_teams_lack_socket(struct horon_context *ctx, int process, const struct horon_error *why);
+/** Gives back the memory of all, which the engine has no more. */
+void horon_teams_deinit(struct horon_context *ctx);
+
 /* context.c */
+/** The link in shared memory between two members of a team on this host, one of which is its first
+ * there. @param ring the caller's, until the link is gone */
+horon_status_t horon_context_make_ring(const struct horon_host *host, int peer,
+                                       struct horon_context_ring *ring,
+                                       struct horon_link **link_out);
+/** What the arenas of a team are like that has so many members on this host. */
+struct horon_host_shape horon_context_shape(const struct horon_context *ctx, int local_size);
 /** horon_context_create() with links wrapped, on all ranks alike: for encryption to come, and
  * tests.
  * @return as horon_context_create() */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which processes of this host are gone. The kernel says it in two ways: a process's pidfd becomes
- * readable when it has ended, and the socket over which memory was shared is closed when it ends or
- * calls exec(). Both go through the leader of the host at least, which tells all others.
+ * readable when it has ended, and the socket over which memory was shared (connect.c) is closed
+ * when it ends or calls exec(). The leader of the host has both of all, and tells the others.
  *
  * A process that writes a core file ends only when that is done, which may take minutes. So while
  * operations are in flight and none of them ends, the progress thread asks /proc now and then.
@@ -28,9 +28,6 @@ enum death { DEATH_NONE, DEATH_LOST, DEATH_DUMPS, DEATH_ENDED };
 
 static void note(struct horon_context *ctx, int local_rank, enum death how)
 {
-    horon_loop_watch(ctx->loop, local_rank * 2 + 1, 0); /* its socket */
-    if (how == DEATH_ENDED)
-        horon_loop_watch(ctx->loop, local_rank * 2, 0);
     if (atomic_load(&ctx->dead[local_rank]) < how)
         atomic_store(&ctx->dead[local_rank], (uint8_t)how);
     atomic_fetch_add(&ctx->deaths, 1);
@@ -41,22 +38,26 @@ static void on_end(void *arg, int fd, int events)
     struct horon_context *ctx = arg;
     (void)events;
     for (int i = 0; i < ctx->host.shape.local_size; i++)
-        if (ctx->boot.local[i].pidfd == fd)
+        if (ctx->boot.local[i].pidfd == fd) {
+            horon_loop_watch(ctx->loop, i, 0);
             note(ctx, i, DEATH_ENDED);
-        else if (ctx->boot.local[i].socket == fd)
-            note(ctx, i, DEATH_LOST);
+        }
+}
+
+void horon_deaths_lost(struct horon_context *ctx, int local_rank)
+{
+    HORON_ASSERT_OWNER(&ctx->owner);
+    note(ctx, local_rank, DEATH_LOST);
 }
 
 void horon_deaths_watch(struct horon_context *ctx)
 {
     for (int i = 0; i < ctx->host.shape.local_size; i++) {
-        const int fds[2] = {ctx->boot.local[i].pidfd, ctx->boot.local[i].socket};
-        for (int j = 0; j < 2; j++) {
-            const int number = horon_loop_add(ctx->loop, fds[j], on_end, ctx);
-            assert(number == i * 2 + j); /* the first in the loop, for note() */
-            if (fds[j] >= 0)
-                horon_loop_watch(ctx->loop, number, HORON_LOOP_READ);
-        }
+        const int fd = ctx->boot.local[i].pidfd,
+                  number = horon_loop_add(ctx->loop, fd, on_end, ctx);
+        assert(number == i); /* the first in the loop, for on_end() */
+        if (fd >= 0)
+            horon_loop_watch(ctx->loop, number, HORON_LOOP_READ);
     }
 }
 

@@ -438,6 +438,18 @@ bool horon_engine_exit(struct horon_engine *engine, const char *reason)
     return true;
 }
 
+bool horon_engine_is_linked(const struct horon_engine *engine, int rank)
+{
+    HORON_ASSERT_OWNER(engine->options.owner);
+    return engine->membership->mux_of[rank] != NULL;
+}
+
+bool horon_engine_has_left(const struct horon_engine *engine, int rank)
+{
+    HORON_ASSERT_OWNER(engine->options.owner);
+    return engine->membership->left[rank];
+}
+
 bool horon_engine_misses_rank(const struct horon_engine *engine)
 {
     HORON_ASSERT_OWNER(engine->options.owner);

@@ -102,6 +102,10 @@ horon_status_t horon_engine_add_team(struct horon_engine *engine,
                                      const struct horon_team_options *options,
                                      struct horon_engine_team **team_out,
                                      struct horon_error *error);
+/** Is there a link to a rank, on which control messages go? Owner only. */
+bool horon_engine_is_linked(const struct horon_engine *engine, int rank);
+/** Has a rank said that it leaves the job? Owner only. */
+bool horon_engine_has_left(const struct horon_engine *engine, int rank);
 /** A team could not be made on this rank: tells its other members that have a link to it, whether
  * they have it already or not. @p ranks [size] its members */
 void horon_engine_refuse_team(struct horon_engine *engine, uint32_t id, const int *ranks, int size,

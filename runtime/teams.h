@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Teams of a context besides the job: any of its ranks in any order, made and removed while it
+ * runs. Inside of the library; process sets of the ABI will stand on it.
+ */
+#ifndef HORON_TEAMS_H
+#define HORON_TEAMS_H
+
+#include "context_state.h"
+
+struct horon_context_team;
+
+/**
+ * Makes a team; every member calls this, and waits for the others as far as it needs them: for the
+ * memory that its members on this host share, and for links to those of other hosts. What fails on
+ * one member fails the team on those that have made it.
+ * @param id    above those of all teams before it, the same on all members, below HORON_TEAMS_END
+ * @param ranks [size] of the job, this one among them; each once
+ * @return OK | ERR_MEMORY | ERR_TIMEOUT, naming the rank that was waited for longer than
+ *         PEER_TIMEOUT | ERR_CLOSED, a member has left the job | why the job failed, or a member
+ *         could not be reached
+ * Thread: any but the progress thread. Blocks: PEER_TIMEOUT at most.
+ */
+horon_status_t horon_context_add_team(struct horon_context *ctx, uint32_t id, const int *ranks,
+                                      int size, struct horon_context_team **team_out,
+                                      struct horon_error *error);
+/**
+ * Removes it here: what it has in flight ends with ERR_CLOSED, and its memory is given back. Its
+ * persistent requests must be released before. The other members can still complete what this rank
+ * has completed. Thread: any but the progress thread.
+ */
+void horon_context_remove_team(struct horon_context_team *team);
+
+/** The engine's, for horon_submit_to(); it is there until the team is removed. */
+struct horon_engine_team *horon_context_team_of(const struct horon_context_team *team);
+
+#endif
