@@ -7,6 +7,8 @@
  *    while all sum. Prints "exchanged" on both.
  *  - gone A B: once all have joined rank B stops; A asks for a link, and prints "asked". When B has
  *    been killed it prints "failed NANOSECONDS STATUS TEXT" with what it is told.
+ *  - team A B: ranks A and B make a team, in this order, and then all ranks one in reverse order;
+ *    each sums in them, and prints "summed" after each.
  *
  * There is no call of the ABI for it yet: this one looks inside.
  */
@@ -14,6 +16,7 @@
 #include "context_state.h"
 #include "engine/engine_state.h"
 #include "failed.h"
+#include "teams.h"
 
 #include <assert.h>
 #include <sched.h>
@@ -137,6 +140,55 @@ static int gone(horon_context_t *ctx, int a, int b)
     return failed(status, error.text);
 }
 
+static int sum_in_team(horon_context_t *ctx, uint32_t id, const int *ranks, int size)
+{
+    static float data[BYTES];
+    struct horon_context_team *team;
+    struct horon_error error = {0};
+    horon_status_t status = horon_context_add_team(ctx, id, ranks, size, &team, &error);
+    if (status != HORON_OK)
+        return failed(status, error.text);
+    for (int round = 0; round < 4; round++) {
+        horon_request_t *request;
+        horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+        for (int i = 0; i < BYTES; i++)
+            data[i] = 1;
+        desc.name = round % 2 ? "x" : NULL;
+        desc.flags = round % 2 ? 0 : HORON_IN_ORDER;
+        desc.dtype = HORON_FLOAT32;
+        desc.src = desc.dst = data;
+        desc.count = round < 2 ? 1 : BYTES;
+        desc.process_set = (int32_t)id;
+        status = horon_submit_to(ctx, horon_context_team_of(team), &desc, &request);
+        if (status == HORON_OK)
+            status = horon_wait(request, HORON_HOST_DONE, -1);
+        if (status != HORON_OK)
+            return failed(status, horon_request_error(request));
+        horon_release(request);
+        for (uint64_t i = 0; i < desc.count; i++)
+            assert(data[i] == (float)size);
+    }
+    horon_context_remove_team(team);
+    say("summed");
+    return 0;
+}
+
+static int make_teams(horon_context_t *ctx, int a, int b)
+{
+    const int two[] = {a, b}, self = horon_rank(ctx), size = horon_size(ctx);
+    char why[HORON_ERROR_TEXT_BYTES] = "";
+    int all[16], code = 0;
+    assert(size <= 16);
+    for (int i = 0; i < size; i++)
+        all[i] = size - 1 - i;
+    if (self == a || self == b)
+        code = sum_in_team(ctx, 1, two, 2);
+    if (code == 0)
+        code = sum_in_team(ctx, 2, all, size);
+    const horon_status_t status = sum(ctx, why, sizeof why);
+    return status == HORON_OK ? code : failed(status, why);
+}
+
 int main(int words, char **word)
 {
     horon_context_t *ctx = NULL;
@@ -147,8 +199,9 @@ int main(int words, char **word)
     horon_status_t status = horon_context_create(NULL, &ctx, why, sizeof why);
     if (status != HORON_OK)
         return failed(status, why);
-    const int code =
-        strcmp(word[1], "gone") == 0 ? gone(ctx, a, b) : meet(ctx, a, b < 0 ? -1 - b : b, b >= 0);
+    const int code = strcmp(word[1], "gone") == 0   ? gone(ctx, a, b)
+                     : strcmp(word[1], "team") == 0 ? make_teams(ctx, a, b)
+                                                    : meet(ctx, a, b < 0 ? -1 - b : b, b >= 0);
     horon_context_destroy(ctx);
     return code;
 }

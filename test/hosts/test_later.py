@@ -40,6 +40,17 @@ def connecting():
         yield net, job
 
 
+def test_later_ranks_without_a_link_make_a_team():
+    with ranks.hosts(2) as net:
+        for pair in [(0, 3), (2, 1), (3, 2), (0, 2)]:
+            with ranks.Job(net, LAYOUT, "team", *map(str, pair), settings=LOG) as job:
+                job.end_well()
+                for rank in range(4):
+                    times = 2 if rank in pair else 1
+                    assert job.out(rank).count("summed") == times, job.everything()
+                assert not any(job.err(rank) for rank in range(4)), job.everything()
+
+
 def test_later_a_peer_that_dies_while_connecting_is_named():
     with connecting() as (_, job):
         job.processes[3].kill()
