@@ -73,16 +73,22 @@ class _DistributedOptimizer(torch.optim.Optimizer):
     @contextmanager
     def skip_synchronize(self):
         """In it, step() takes the gradients as they are: synchronize() was called before."""
-        self._should_synchronize = False
+        before, self._should_synchronize = self._should_synchronize, False
         try:
             yield
         finally:
-            self._should_synchronize = True
+            self._should_synchronize = before
 
     def _synchronize_for_step(self):
+        fired = self._exchange is not None and self._exchange.fired
         if not self._should_synchronize:
+            if fired:
+                raise RuntimeError(
+                    "optimizer.step() was called in optimizer.skip_synchronize() with gradients "
+                    "that are not exchanged: call optimizer.synchronize() before"
+                )
             return
-        if self._exchanged_by is None or (self._exchange and self._exchange.fired):
+        if self._exchanged_by is None or fired:
             self.synchronize()
             self._exchanged_by = "step"
         elif self._exchanged_by == "synchronize":

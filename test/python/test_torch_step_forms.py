@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DistributedOptimizer.step() with a closure, which may raise."""
+"""DistributedOptimizer.step() with a closure, which may raise, and in skip_synchronize()."""
 
 import pytest
 
@@ -42,3 +42,23 @@ def rank_closure_raises(alone, passes):
 @pytest.mark.parametrize("passes", [1, 2])
 def test_a_closure_that_raises_fails_its_step_alone(run_ranks, alone, passes):
     run_ranks(2, rank_closure_raises, alone, passes)
+
+
+def rank_skipping():
+    hvd.init()
+    p = nn.Parameter(torch.ones(2))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([p], lr=1.0), [("p", p)])
+    (p * (1.0 + hvd.rank())).sum().backward()
+    with optimizer.skip_synchronize():
+        with pytest.raises(RuntimeError, match=r"not exchanged: call optimizer.synchronize\(\)"):
+            optimizer.step()
+        optimizer.synchronize()
+        with optimizer.skip_synchronize():
+            pass
+        optimizer.step()
+    assert p.tolist() == [1.0 - (1 + hvd.size()) / 2] * 2
+
+
+@pytest.mark.filterwarnings("error")
+def test_no_step_with_gradients_on_their_way(run_ranks):
+    run_ranks(2, rank_skipping)
