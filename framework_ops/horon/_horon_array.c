@@ -75,14 +75,14 @@ static PyObject *array_tp_new(PyTypeObject *type, PyObject *args, PyObject *kwds
 {
     static char *names[] = {"shape", "dtype", NULL};
     PyObject *shape;
-    unsigned int dtype;
+    Py_ssize_t dtype;
     struct horon_py_tensor tensor;
-    if (!PyArg_ParseTupleAndKeywords(args, kwds, "OI", names, &shape, &dtype) ||
+    if (!PyArg_ParseTupleAndKeywords(args, kwds, "On", names, &shape, &dtype) ||
         horon_py_tensor_set_shape(&tensor, shape) < 0)
         return NULL;
-    if (dtype >= HORON_DTYPE_COUNT)
-        return PyErr_Format(PyExc_ValueError, "%u is no dtype of horon's", dtype);
-    struct array *array = array_new(type, dtype, tensor.ndim, tensor.shape);
+    if (dtype < 0 || dtype >= HORON_DTYPE_COUNT)
+        return PyErr_Format(PyExc_ValueError, "%zd is no dtype of horon's", dtype);
+    struct array *array = array_new(type, (uint32_t)dtype, tensor.ndim, tensor.shape);
     if (!array)
         return NULL;
     size_t bytes = (size_t)array_bytes(array);

@@ -415,37 +415,33 @@ static PyObject *context_get_number(PyObject *self, void *closure)
     return PyLong_FromLong((*(ask_fn *)closure)(context->handle));
 }
 
-static PyObject *context_get_hosts(PyObject *self, void *closure)
+typedef PyObject *(*ask_of_rank_fn)(const horon_context_t *, int32_t rank);
+
+static PyObject *host_of(const horon_context_t *handle, int32_t rank)
 {
-    (void)closure;
-    struct horon_py_context *context = (struct horon_py_context *)self;
-    if (!is_open(context))
-        return NULL;
-    int32_t size = horon_size(context->handle);
-    PyObject *hosts = PyTuple_New(size);
-    for (int32_t rank = 0; hosts && rank < size; rank++) {
-        const char *name = horon_host_name(context->handle, horon_host_of(context->handle, rank));
-        PyObject *text = PyUnicode_DecodeFSDefault(name ? name : "");
-        if (!text || PyTuple_SetItem(hosts, rank, text) < 0)
-            Py_CLEAR(hosts);
-    }
-    return hosts;
+    return PyLong_FromLong(horon_host_of(handle, rank));
 }
 
-static PyObject *context_get_host_ids(PyObject *self, void *closure)
+static PyObject *host_name_of(const horon_context_t *handle, int32_t rank)
 {
-    (void)closure;
+    const char *name = horon_host_name(handle, horon_host_of(handle, rank));
+    return PyUnicode_DecodeFSDefault(name ? name : "");
+}
+
+/* A tuple with what the closure's function says of each rank. */
+static PyObject *context_get_tuple(PyObject *self, void *closure)
+{
     struct horon_py_context *context = (struct horon_py_context *)self;
     if (!is_open(context))
         return NULL;
     int32_t size = horon_size(context->handle);
-    PyObject *hosts = PyTuple_New(size);
-    for (int32_t rank = 0; hosts && rank < size; rank++) {
-        PyObject *id = PyLong_FromLong(horon_host_of(context->handle, rank));
-        if (!id || PyTuple_SetItem(hosts, rank, id) < 0)
-            Py_CLEAR(hosts);
+    PyObject *tuple = PyTuple_New(size);
+    for (int32_t rank = 0; tuple && rank < size; rank++) {
+        PyObject *item = (*(ask_of_rank_fn *)closure)(context->handle, rank);
+        if (!item || PyTuple_SetItem(tuple, rank, item) < 0)
+            Py_CLEAR(tuple);
     }
-    return hosts;
+    return tuple;
 }
 
 static PyObject *context_setting(PyObject *self, PyObject *name)
@@ -472,6 +468,8 @@ static ask_fn ask_local_rank = horon_local_rank;
 static ask_fn ask_local_size = horon_local_size;
 static ask_fn ask_cross_rank = horon_cross_rank;
 static ask_fn ask_cross_size = horon_cross_size;
+static ask_of_rank_fn ask_host_of = host_of;
+static ask_of_rank_fn ask_host_name_of = host_name_of;
 
 static PyGetSetDef members[] = {
     {"rank", context_get_number, NULL, "This rank, 0..size-1.", &ask_rank},
@@ -481,8 +479,8 @@ static PyGetSetDef members[] = {
     {"cross_rank", context_get_number, NULL, "Rank among those of this local rank.",
      &ask_cross_rank},
     {"cross_size", context_get_number, NULL, "Ranks that have this local rank.", &ask_cross_size},
-    {"hosts", context_get_hosts, NULL, "Name of each rank's host.", NULL},
-    {"host_ids", context_get_host_ids, NULL, "Number of each rank's host.", NULL},
+    {"hosts", context_get_tuple, NULL, "Name of each rank's host.", &ask_host_name_of},
+    {"host_ids", context_get_tuple, NULL, "Number of each rank's host.", &ask_host_of},
     {"closed", context_get_closed, NULL, "Whether close() was called.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -411,3 +411,9 @@ def rank_long_names():
 
 def test_names_of_any_length(run_ranks):
     run_ranks(2, rank_long_names)
+
+
+def test_an_array_of_an_unknown_type_is_refused():
+    for dtype, error in ((-1, ValueError), (99, ValueError), (2**40, ValueError), ("b", TypeError)):
+        with pytest.raises(error):
+            horon.Array((1,), dtype)
