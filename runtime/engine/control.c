@@ -78,8 +78,8 @@ void horon_team_flood_abort(struct horon_engine_team *team)
     uint8_t bytes[HORON_ERROR_WIRE_BYTES_MAX + 16];
     struct horon_writer out = begin_message(team, bytes, sizeof bytes, HORON_CONTROL_ABORT);
     horon_error_write(&out, &team->failure);
-    for (int rank = 0; rank < team->who.size; rank++)
-        if (rank != team->who.rank)
+    for (int rank = 0; rank < team->view.size; rank++)
+        if (rank != team->view.rank)
             post_to(team, rank, &out);
     horon_host_post_abort(team->host, &team->failure);
 }
@@ -149,7 +149,7 @@ static void pass_on(struct horon_engine_team *team, int from, bool by_itself)
     struct horon_writer out = write_departures(team, bytes, sizeof bytes, HORON_CONTROL_GOODBYE);
     for (int i = 0; i < team->tree_count; i++) {
         const int peer = team->tree[i];
-        if (peer == from || has_left(team, peer) || topology->host_of[peer] == team->who.host ||
+        if (peer == from || has_left(team, peer) || topology->host_of[peer] == team->view.host ||
             (by_itself && horon_topology_linked(topology, from, peer)))
             continue;
         post_to(team, peer, &out);
@@ -164,8 +164,8 @@ void horon_team_say_goodbye(struct horon_engine_team *team, const struct horon_d
     horon_host_tell_departures(team->host, &team->departures, leaves_job);
     struct horon_writer out = write_departures(
         team, bytes, sizeof bytes, leaves_job ? HORON_CONTROL_END : HORON_CONTROL_GOODBYE);
-    for (int rank = 0; rank < team->who.size; rank++)
-        if (rank != team->who.rank && !has_left(team, rank))
+    for (int rank = 0; rank < team->view.size; rank++)
+        if (rank != team->view.rank && !has_left(team, rank))
             post_to(team, rank, &out);
 }
 
@@ -188,9 +188,9 @@ static horon_status_t on_abort(struct horon_engine_team *team, struct horon_read
 static bool may_be_blamed(const struct horon_engine_team *team, const struct horon_departures *news)
 {
     for (int i = 0; i < HORON_LEFT_COUNT; i++) {
-        if (news->culprit[i] >= (uint32_t)team->who.size)
+        if (news->culprit[i] >= (uint32_t)team->view.size)
             return false;
-        if ((int)news->culprit[i] == team->who.rank && !team->engine->leaving)
+        if ((int)news->culprit[i] == team->view.rank && !team->engine->leaving)
             return false;
     }
     return true;
@@ -209,7 +209,7 @@ static void tell_news(struct horon_engine_team *team, const struct horon_departu
 
 bool horon_team_has_heard(const struct horon_engine_team *team, int rank)
 {
-    const bool here = team->topology.host_of[rank] == team->who.host;
+    const bool here = team->topology.host_of[rank] == team->view.host;
     return team->heard[rank] ||
            (here && horon_host_has_news(team->host, team->topology.local_rank_of[rank], 0));
 }
@@ -376,7 +376,7 @@ HORON_SELDOM static bool see_departures(struct horon_engine_team *team, int loca
     const uint32_t before = team->seen[local_rank];
     if (!horon_host_see_departures(team->host, local_rank, &team->seen[local_rank], &news, &left))
         return true;
-    const int rank = horon_topology_rank_at(&team->topology, team->who.host, local_rank);
+    const int rank = horon_topology_rank_at(&team->topology, team->view.host, local_rank);
     heed_abort(team);
     if (!team->failed && horon_host_abort_begun(team->host)) {
         team->seen[local_rank] = before;
@@ -394,8 +394,8 @@ HORON_SELDOM static bool see_departures(struct horon_engine_team *team, int loca
 
 static void see_local_departures(struct horon_engine_team *team)
 {
-    for (int i = 0; i < team->who.local_size; i++)
-        if (i != team->who.local_rank && horon_host_has_news(team->host, i, team->seen[i]) &&
+    for (int i = 0; i < team->view.local_size; i++)
+        if (i != team->view.local_rank && horon_host_has_news(team->host, i, team->seen[i]) &&
             !see_departures(team, i))
             return;
 }

@@ -39,7 +39,7 @@ static size_t name_awaited(const struct horon_engine_team *team, struct horon_la
 {
     size_t used = 0;
     int named = 0, more = 0;
-    for (int rank = 0; rank < team->who.size; rank++) {
+    for (int rank = 0; rank < team->view.size; rank++) {
         if (!horon_route_waits_for(&lane->route, rank))
             continue;
         if (named == RANKS_NAMED_MAX) {
@@ -104,7 +104,7 @@ int horon_engine_awaited(struct horon_engine *engine, const struct horon_request
     if (!request->in_order && !request->begun)
         rank = horon_coordinator_awaited(team->coordinator, (uint64_t)(uintptr_t)request);
     else
-        for (int i = team->who.size - 1; i >= 0; i--)
+        for (int i = team->view.size - 1; i >= 0; i--)
             if (horon_route_waits_for(&lane->route, i))
                 rank = i;
     return rank < 0 ? -1 : team->ranks[rank];

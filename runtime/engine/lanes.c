@@ -135,7 +135,7 @@ static void blame_ranks(const struct horon_engine_team *team, const struct horon
 {
     int rank = batch->blame.rank, other_rank = batch->blame.other_rank;
     if (rank < 0 && batch->sequence == HORON_SEQUENCE_LOCAL)
-        rank = team->who.rank; /* which took it back */
+        rank = team->view.rank; /* which took it back */
     horon_error_blame(why, batch->blame.cause, rank < 0 ? rank : team->ranks[rank],
                       other_rank < 0 ? other_rank : team->ranks[other_rank]);
 }
@@ -182,7 +182,7 @@ HORON_SELDOM static void end_refused(struct horon_engine_team *team, struct horo
 {
     char text[256];
     assert(request->output_refused);
-    const char *self = team->rank_names[team->who.rank];
+    const char *self = team->rank_names[team->view.rank];
     const unsigned long long elements = request->output_count, room = request->dst_count;
     if (request->part.dst)
         snprintf(text, sizeof text, "%s has room for %llu elements, and its output has %llu", self,

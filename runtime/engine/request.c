@@ -62,9 +62,9 @@ static horon_status_t check_enums(const horon_descriptor_t *desc,
         return horon_error_set(error, HORON_ERR_INVALID, "process set %d does not exist",
                                (int)desc->process_set);
     const struct horon_verb_row *row = &horon_verb_rows[desc->verb];
-    if (horon_verb_is_rooted(row) && (desc->root < 0 || desc->root >= team->who.size))
+    if (horon_verb_is_rooted(row) && (desc->root < 0 || desc->root >= team->view.size))
         return horon_error_set(error, HORON_ERR_INVALID, "root %d is no rank of 0..%d",
-                               (int)desc->root, team->who.size - 1);
+                               (int)desc->root, team->view.size - 1);
     if (horon_verb_reduces(row) && desc->redop >= HORON_REDOP_COUNT)
         return horon_error_set(error, HORON_ERR_INVALID, "reduction %u does not exist",
                                desc->redop);
@@ -287,12 +287,12 @@ horon_status_t horon_request_init(struct horon_request *request, const horon_des
         status = take_shape(desc, &request->op, element, error);
     }
     if (status == HORON_OK)
-        status = check_buffers(desc, request->op.count, element, team->who.rank, error);
+        status = check_buffers(desc, request->op.count, element, team->view.rank, error);
     if (status != HORON_OK)
         return status;
     assert(!request->name && !request->owned_output && !request->error_text);
     request->team = team;
-    request->size = team->who.size;
+    request->size = team->view.size;
     fill_operation(request, desc);
     status = check_backends(team->backends, &request->op.agreed, error);
     if (status != HORON_OK)

@@ -68,11 +68,11 @@ static int list_members(struct horon_engine_team *team, const int *ranks, int si
     return team->member_of[job->rank];
 }
 
-static void fill_who(struct horon_engine_team *team)
+static void fill_view(struct horon_engine_team *team)
 {
     const struct horon_topology *topology = &team->topology;
     const int host = topology->host_of[topology->rank];
-    team->who = (struct horon_team){
+    team->view = (struct horon_team){
         .rank = topology->rank,
         .size = topology->size,
         .host_count = topology->host_count,
@@ -95,8 +95,8 @@ static horon_status_t find_links(struct horon_engine_team *team, struct horon_li
                                  struct horon_error *error)
 {
     const struct horon_membership *membership = team->engine->membership;
-    for (int rank = 0; rank < team->who.size; rank++) {
-        if (team->topology.host_of[rank] != team->who.host) {
+    for (int rank = 0; rank < team->view.size; rank++) {
+        if (team->topology.host_of[rank] != team->view.host) {
             team->data_of[rank] = membership->mux_of[team->ranks[rank]];
             continue;
         }
@@ -156,7 +156,7 @@ static horon_status_t create_routes(struct horon_engine_team *team)
             .poller = engine->poller,
             .log = engine->log,
         };
-        status = horon_route_init(&team->lanes[i].route, &options, &team->who, team->host);
+        status = horon_route_init(&team->lanes[i].route, &options, &team->view, team->host);
         team->lanes[i].stuck = false;
     }
     if (status == HORON_OK)
@@ -185,9 +185,9 @@ horon_status_t horon_team_bind(struct horon_engine_team *team, const int *ranks,
                                                    size, &team->topology, error);
     }
     if (status == HORON_OK) {
-        fill_who(team);
-        assert(host->shape.local_size == team->who.local_size);
-        assert(host->local_rank == team->who.local_rank);
+        fill_view(team);
+        assert(host->shape.local_size == team->view.local_size);
+        assert(host->local_rank == team->view.local_rank);
         status = find_links(team, rings, error);
     }
     if (status == HORON_OK)
@@ -211,7 +211,7 @@ void horon_team_unbind(struct horon_engine_team *team)
     team->coordinator = NULL;
     if (team->state != HORON_TEAM_UNBOUND) /* else binding it has failed */
         move(team, HORON_TEAM_UNBOUND);
-    for (int rank = 0; team->ring_of && rank < team->who.size; rank++)
+    for (int rank = 0; team->ring_of && rank < team->view.size; rank++)
         horon_mux_destroy(team->ring_of[rank]);
     if (team->id != 0)
         horon_topology_deinit(&team->topology);
@@ -244,8 +244,8 @@ void horon_team_destroy(struct horon_engine_team *team)
 
 struct horon_mux *horon_team_mux(const struct horon_engine_team *team, int rank)
 {
-    assert(rank >= 0 && rank < team->who.size);
-    if (team->id != 0 && team->topology.host_of[rank] == team->who.host)
+    assert(rank >= 0 && rank < team->view.size);
+    if (team->id != 0 && team->topology.host_of[rank] == team->view.host)
         return team->ring_of[rank];
     return team->engine->membership->mux_of[team->ranks[rank]];
 }
@@ -376,9 +376,9 @@ void horon_team_fail_here(struct horon_engine_team *team, const struct horon_err
         horon_team_fail(team, why);
         return;
     }
-    horon_error_set(&named, why->status, "%.200s: %.800s", team->rank_names[team->who.rank],
+    horon_error_set(&named, why->status, "%.200s: %.800s", team->rank_names[team->view.rank],
                     why->text);
-    named.blame.rank = team->ranks[team->who.rank];
+    named.blame.rank = team->ranks[team->view.rank];
     horon_team_fail(team, &named);
 }
 
@@ -428,7 +428,7 @@ void horon_team_lose_rank(struct horon_engine_team *team, int job_rank,
     const int rank = horon_team_is_bound(team) ? team->member_of[job_rank] : -1;
     if (rank < 0)
         return;
-    assert(rank != team->who.rank);
+    assert(rank != team->view.rank);
     if (engine->membership->left[job_rank])
         return; /* what it sent before is still taken from its mux by operations that need it */
     if (!engine->membership->mux_of[job_rank])
@@ -443,7 +443,7 @@ void horon_team_end_requests(struct horon_engine_team *team)
     if (!horon_team_is_bound(team))
         return;
     horon_error_set(&closed, HORON_ERR_CLOSED, "this context was shut down");
-    closed.blame.rank = team->ranks[team->who.rank];
+    closed.blame.rank = team->ranks[team->view.rank];
     horon_team_end_all(team, &closed);
 }
 

@@ -47,7 +47,7 @@ struct horon_engine_team {
 
     /* bound to the membership */
     struct horon_topology topology; /* of the members; a view of the job's for the job */
-    struct horon_team who;
+    struct horon_team view;         /* of it, as collectives have it */
     struct horon_host *host;
     int *ranks;                 /* [size] their ranks in the job */
     int *member_of;             /* [job size] and back; -1: no member */

@@ -130,7 +130,7 @@ horon_status_t sim_make_arenas(void *arg, struct horon_engine_team *team, struct
     const struct sim_rank *rank = arg;
     struct simulation *sim = rank->sim;
     const struct horon_topology *topology = &sim->team->topology;
-    const int host = topology->host_of[team->who.rank];
+    const int host = topology->host_of[team->view.rank];
     (void)error;
     sim_trace(sim, 'q', (uint64_t)rank->rank, 0);
     if (++sim->team->asked[host] < horon_topology_host_size(topology, host))

@@ -68,10 +68,10 @@ static horon_status_t make_arenas(struct world *world, struct horon_engine_team 
                                   struct horon_error *error)
 {
     struct world_team *team = world->teams;
-    while (team->id != asking->id || team->members[asking->who.rank] != asking)
+    while (team->id != asking->id || team->members[asking->view.rank] != asking)
         team = team->next;
-    const int host = team->topology.host_of[asking->who.rank];
-    if (asking->who.rank == team->has_no_room)
+    const int host = team->topology.host_of[asking->view.rank];
+    if (asking->view.rank == team->has_no_room)
         return horon_error_set(error, HORON_ERR_MEMORY, "no room for an arena");
     if (++team->asked[host] == horon_topology_host_size(&team->topology, host))
         give_arenas(team, host);

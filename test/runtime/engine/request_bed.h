@@ -38,8 +38,8 @@ static inline int make(void **state)
     struct bed *bed = calloc(1, sizeof *bed);
     *state = bed;
     horon_request_pool_init(&bed->pool);
-    bed->team.who.rank = RANK;
-    bed->team.who.size = SIZE;
+    bed->team.view.rank = RANK;
+    bed->team.view.size = SIZE;
     bed->team.backends = &bed->backends;
     if (horon_backends_open(&bed->backends, horon_backends, horon_backend_count, NULL, NULL))
         return -1;

@@ -48,7 +48,7 @@ static void test_pool_keeps_memory_and_nothing_else(void **state)
     assert_int_equal(horon_names_init(&bed.names, 0), HORON_OK);
     horon_request_pool_init(&bed.pool);
     bed.team =
-        (struct horon_engine_team){.backends = &bed.backends, .who = {.rank = RANK, .size = SIZE}};
+        (struct horon_engine_team){.backends = &bed.backends, .view = {.rank = RANK, .size = SIZE}};
     assert_int_equal(
         horon_backends_open(&bed.backends, horon_backends, horon_backend_count, NULL, NULL),
         HORON_OK);
