@@ -184,20 +184,37 @@ static void test_boot_missing_ranks_are_named_by_file_store(void **state)
     miss_ranks(place_file);
 }
 
+/* Rank 1 alone, for a moment: there is no store. @param setting of its own; or NULL */
+static void join_without_rank_0(struct boots *world, struct place *place, const char *setting)
+{
+    place_tcp(place);
+    boots_init(world, 2, place->setting);
+    boots_setting(world, "JOB_KEY=a secret of these tests");
+    boots_setting(world, "START_TIMEOUT=200ms");
+    world->ranks[0].absent = true;
+    world->ranks[1].settings[0] = setting;
+    boots_join(world);
+}
+
 static void test_boot_without_a_server_says_where_it_looked(void **state)
 {
     struct place place;
     struct boots world;
     (void)state;
-    place_tcp(&place);
-    boots_init(&world, 2, place.setting);
-    boots_setting(&world, "JOB_KEY=a secret of these tests");
-    boots_setting(&world, "START_TIMEOUT=200ms");
-    world.ranks[0].absent = true;
-    boots_join(&world);
+    join_without_rank_0(&world, &place, NULL);
     assert_int_equal(world.ranks[1].status, HORON_ERR_TIMEOUT);
     assert_non_null(strstr(world.ranks[1].error.text, strstr(place.setting, "tcp://")));
     assert_non_null(strstr(world.ranks[1].error.text, "refused"));
+}
+
+static void test_boot_rank_that_fails_alone_says_why(void **state)
+{
+    struct place place;
+    struct boots world;
+    (void)state;
+    join_without_rank_0(&world, &place, "INTERFACES=nothing0");
+    boots_expect_all_fail(&world, HORON_ERR_CONFIG, "HORON_INTERFACES=nothing0 matches no");
+    assert_int_equal(world.ranks[1].error.blame.rank, 1);
 }
 
 static void test_boot_different_settings_are_named(void **state)
@@ -256,22 +273,6 @@ static void test_boot_one_rank_fails_all_with_its_reason(void **state)
     boots_join(&world);
     boots_expect_all_fail(&world, HORON_ERR_CONFIG, "HORON_INTERFACES=nothing0 matches no");
     assert_non_null(strstr(world.ranks[1].error.text, "rank 0 ("));
-}
-
-static void test_boot_rank_that_fails_alone_says_why(void **state)
-{
-    struct place place;
-    struct boots world;
-    (void)state;
-    place_tcp(&place);
-    boots_init(&world, 2, place.setting);
-    boots_setting(&world, "JOB_KEY=a secret of these tests");
-    boots_setting(&world, "START_TIMEOUT=200ms");
-    boots_setting(&world, "INTERFACES=nothing0");
-    world.ranks[0].absent = true; /* the store is never reached */
-    boots_join(&world);
-    boots_expect_all_fail(&world, HORON_ERR_CONFIG, "HORON_INTERFACES=nothing0 matches no");
-    assert_int_equal(world.ranks[1].error.blame.rank, 1);
 }
 
 static void take_part(struct horon_store *store, struct horon_pump *pump,
