@@ -112,6 +112,10 @@ def init(comm=None, process_sets=None, *, rank=-1, size=-1, settings=None):
         _names.restart()
         atexit.unregister(_leave_at_exit)
         atexit.register(_leave_at_exit)
+        if _is_child():
+            from multiprocessing.util import Finalize
+
+            Finalize(None, _leave_child, exitpriority=0)
 
 
 def shutdown():
@@ -125,6 +129,12 @@ def shutdown():
 _EXIT_CHARACTERS_MAX = 300  # of an exception that ends the process, for the other ranks
 
 
+def _exit_saying(error):
+    """The context stays, and ends with the process: others hear of the error, not that it left."""
+    reason = describe(error).splitlines()[0].strip()
+    _context.exit(reason[:_EXIT_CHARACTERS_MAX].encode(errors="replace").decode())
+
+
 def _leave_at_exit():
     """Python keeps in sys what an exception has ended it with; the status of sys.exit() is known to
     the process alone, and not yet."""
@@ -132,12 +142,29 @@ def _leave_at_exit():
     error = getattr(sys, "last_value", None)
     if _context is None:
         return
-    if error is None or hasattr(sys, "ps1") or sys.flags.interactive:
-        context, _context = _context, None
-        context.close_at_exit()
+    if error is not None and not hasattr(sys, "ps1") and not sys.flags.interactive:
+        _exit_saying(error)
         return
-    reason = describe(error).splitlines()[0].strip()
-    _context.exit(reason[:_EXIT_CHARACTERS_MAX].encode(errors="replace").decode())
+    context, _context = _context, None
+    context.close_at_exit()
+
+
+def _is_child():
+    """Whether multiprocessing has made this process; most of those end by _exit()."""
+    process = sys.modules.get("multiprocessing.process")
+    return process is not None and process.parent_process() is not None
+
+
+def _leave_child():
+    """Called when the function of a process of multiprocessing has ended, by an exception or not"""
+    error = sys.exc_info()[1]
+    atexit.unregister(_leave_at_exit)
+    if _context is None:
+        return
+    if error is None or (isinstance(error, SystemExit) and not error.code):
+        shutdown()
+    else:
+        _exit_saying(error)
 
 
 def is_initialized() -> bool:

@@ -3,6 +3,7 @@
 
 import os
 import re
+import secrets
 import shutil
 import subprocess
 import sys
@@ -172,3 +173,42 @@ def rank_ends_well():
 
 def test_no_exception_no_failure(run_ranks):
     assert run_ranks(3, rank_ends_well) == [3.0] * 3
+
+
+CHILDREN = """
+import multiprocessing, sys
+
+def be(rank):
+    import horon
+    horon.init(rank=rank, size=2)
+    if rank == 0:
+        {end}
+    else:
+        horon.allreduce(1.0)
+
+if __name__ == "__main__":
+    start = multiprocessing.get_context("{method}").Process
+    ranks = [start(target=be, args=(rank,)) for rank in range(2)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join()
+    sys.exit(ranks[1].exitcode)
+"""
+ENDS = {
+    "return": r"rank 0 \(.*\) has shut down its context",
+    "sys.exit(0)": r"rank 0 \(.*\) has shut down its context",
+    "sys.exit(3)": r"rank 0 \(.*\) is exiting: SystemExit: 3",
+    'raise ZeroDivisionError("boom")': r"rank 0 \(.*\) is exiting: ZeroDivisionError: boom",
+}
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("end", ENDS)
+def test_process_of_multiprocessing_leaves(tmp_path, end, method):
+    path = tmp_path / "script.py"
+    path.write_text(CHILDREN.format(end=end, method=method))
+    (tmp_path / "store").mkdir(mode=0o700)
+    store = {"HORON_STORE": f"file:{tmp_path / 'store'}", "HORON_JOB_KEY": secrets.token_hex(16)}
+    out = run_failing(["env", *(f"{name}={value}" for name, value in store.items())], str(path), 1)
+    assert re.search(ENDS[end], out), out
