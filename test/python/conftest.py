@@ -75,6 +75,8 @@ class Rank:
             if "torch" in sys.modules:  # which read OMP_NUM_THREADS before this rank was forked
                 sys.modules["torch"].set_num_threads(1)
             self.result.write_bytes(pickle.dumps(function(*args)))
+            if "horon" in sys.modules:
+                sys.modules["horon"].shutdown()  # exit() would; this process ends without it
             code = 0
         except BaseException:
             traceback.print_exc()
