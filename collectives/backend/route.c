@@ -10,13 +10,14 @@
 
 #define BIT(step) (1u << HORON_ROUTE_##step)
 static const uint8_t steps_after[] = {
-    [HORON_ROUTE_AGREES] = BIT(READY),
-    [HORON_ROUTE_READY] = BIT(OPENS) | BIT(MEETS) | BIT(DRAWS),
-    [HORON_ROUTE_OPENS] = BIT(CONNECTS) | BIT(READY),
-    [HORON_ROUTE_CONNECTS] = BIT(READY),
-    [HORON_ROUTE_MEETS] = BIT(DRAWS) | BIT(IS_KNOWN),
-    [HORON_ROUTE_DRAWS] = BIT(IS_KNOWN),
-    [HORON_ROUTE_IS_KNOWN] = BIT(READY),
+    [HORON_ROUTE_AGREES] = BIT(READY) | BIT(GIVEN_UP),
+    [HORON_ROUTE_READY] = BIT(OPENS) | BIT(MEETS) | BIT(DRAWS) | BIT(GIVEN_UP),
+    [HORON_ROUTE_OPENS] = BIT(CONNECTS) | BIT(READY) | BIT(GIVEN_UP),
+    [HORON_ROUTE_CONNECTS] = BIT(READY) | BIT(GIVEN_UP),
+    [HORON_ROUTE_MEETS] = BIT(DRAWS) | BIT(IS_KNOWN) | BIT(GIVEN_UP),
+    [HORON_ROUTE_DRAWS] = BIT(IS_KNOWN) | BIT(GIVEN_UP),
+    [HORON_ROUTE_IS_KNOWN] = BIT(READY) | BIT(GIVEN_UP),
+    [HORON_ROUTE_GIVEN_UP] = 0,
 };
 
 void horon_route_move(struct horon_route *route, enum horon_route_step to)
@@ -76,15 +77,19 @@ static horon_status_t make_channel(struct horon_route *route, size_t index, int 
     return status;
 }
 
+static void unwatch_channel(const struct horon_route *route, size_t index)
+{
+    const struct horon_backend_channel *channel = route->channels[index];
+    const int descriptor = channel ? channel->backend->descriptor(channel) : -1;
+    if (descriptor >= 0 && route->options.poller)
+        horon_poller_remove_descriptor(route->options.poller, descriptor);
+}
+
 static void drop_channel(struct horon_route *route, size_t index)
 {
-    const struct horon_backend *backend = backend_at(route, index);
-    struct horon_backend_channel *channel = route->channels[index];
-    if (!channel)
-        return;
-    if (backend->descriptor(channel) >= 0 && route->options.poller)
-        horon_poller_remove_descriptor(route->options.poller, backend->descriptor(channel));
-    backend->destroy(channel);
+    if (route->step != HORON_ROUTE_GIVEN_UP)
+        unwatch_channel(route, index);
+    backend_at(route, index)->destroy(route->channels[index]);
     route->channels[index] = NULL;
 }
 
@@ -527,6 +532,10 @@ static struct horon_backend_channel *channel_at_work(const struct horon_route *r
 void horon_route_abort(struct horon_route *route)
 {
     struct horon_backend_channel *channel = channel_at_work(route);
+    if (route->step == HORON_ROUTE_GIVEN_UP)
+        return;
+    for (size_t i = 0; i < route->terms.count; i++)
+        unwatch_channel(route, i);
     if (channel)
         channel->backend->abort(channel);
     horon_words_abort(&route->words);
@@ -535,6 +544,7 @@ void horon_route_abort(struct horon_route *route)
     route->launched = 0;
     route->composing = route->gathers_rows = false;
     route->refused = HORON_OK;
+    horon_route_move(route, HORON_ROUTE_GIVEN_UP);
 }
 
 bool horon_route_waits_for(struct horon_route *route, int rank)

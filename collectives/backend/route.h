@@ -38,9 +38,10 @@ enum horon_route_step {
     HORON_ROUTE_READY,  /* nothing is in flight for it */
     HORON_ROUTE_OPENS,  /* ranks tell the addresses of the channels that they made for it */
     HORON_ROUTE_CONNECTS,
-    HORON_ROUTE_MEETS,   /* in order: until all ranks have it */
-    HORON_ROUTE_DRAWS,   /* ranks tell their proposals for its ticket */
-    HORON_ROUTE_IS_KNOWN /* to all ranks, and has its ticket if it needs one */
+    HORON_ROUTE_MEETS,    /* in order: until all ranks have it */
+    HORON_ROUTE_DRAWS,    /* ranks tell their proposals for its ticket */
+    HORON_ROUTE_IS_KNOWN, /* to all ranks, and has its ticket if it needs one */
+    HORON_ROUTE_GIVEN_UP  /* nothing begins any more */
 };
 
 /** What was chosen for operations of one verb. */
@@ -108,7 +109,8 @@ horon_status_t horon_route_advance(struct horon_route *route, bool *moved_out,
 /** A rank has left that has not carried out the next operation: its ticket is never drawn, if it is
  * not yet, and others need not wait for it. */
 void horon_route_forgo_ticket(struct horon_route *route);
-/** Gives up what is launched: nobody touches the operations' memory any more. */
+/** Gives up what is launched, or connecting: nobody touches the operations' memory any more.
+ * Afterwards it waits for nothing and wakes nobody. A second call is a no-op. */
 void horon_route_abort(struct horon_route *route);
 
 /** Does the first that has not ended, or the next one, wait for @p rank? */

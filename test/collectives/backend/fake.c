@@ -295,6 +295,7 @@ static horon_status_t fake_advance(struct horon_backend_channel *base, bool *mov
 
 static void fake_abort(struct horon_backend_channel *base)
 {
+    assert(!channel_of(base)->aborted);
     channel_of(base)->aborted = true;
     channel_of(base)->context->given_up = true;
 }
@@ -303,6 +304,7 @@ static bool fake_waits_for(struct horon_backend_channel *base, int rank)
 {
     const struct fake_channel *channel = channel_of(base);
     const struct fake_channel *other = channel->lane->channels[rank];
+    assert(!channel->aborted);
     if (!channel->connected)
         return rank != channel->team->rank && !other->connected;
     return rank != channel->team->rank && other->begun <= channel->ended;
@@ -310,12 +312,16 @@ static bool fake_waits_for(struct horon_backend_channel *base, int rank)
 
 static int fake_descriptor(const struct horon_backend_channel *base)
 {
-    return ((const struct fake_channel *)(const void *)base)->bell;
+    const struct fake_channel *channel = (const struct fake_channel *)(const void *)base;
+    assert(!channel->aborted);
+    return channel->bell;
 }
 
 static uint64_t fake_interval_ns(const struct horon_backend_channel *base)
 {
-    return ((const struct fake_channel *)(const void *)base)->bell < 0 ? FAKE_INTERVAL_NS : 0;
+    const struct fake_channel *channel = (const struct fake_channel *)(const void *)base;
+    assert(!channel->aborted);
+    return channel->bell < 0 ? FAKE_INTERVAL_NS : 0;
 }
 
 static void fake_destroy(struct horon_backend_channel *base)

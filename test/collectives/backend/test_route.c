@@ -9,6 +9,7 @@
 #include <math.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -221,6 +222,12 @@ static void test_route_watches_the_descriptor_of_a_backend(void **state)
     assert_int_equal(poll(&watched, 1, 0), 1);
     assert_true(horon_poller_collect(poller));
     assert_int_equal(poll(&watched, 1, 0), 0); /* once */
+    horon_route_begin(&bed->routes[0], &uses[0].op);
+    horon_route_begin(&bed->routes[1], &uses[1].op);
+    for (int rank = 0; rank < SIZE; rank++)
+        horon_route_abort(&bed->routes[rank]);
+    assert_int_equal(eventfd_write(bed->fakes[0].lanes[0].channels[0]->bell, 1), 0);
+    assert_int_equal(poll(&watched, 1, 0), 0); /* given up, it wakes nobody */
     for (int rank = 0; rank < SIZE; rank++)
         leave(bed, rank);
     horon_poller_destroy(poller);
