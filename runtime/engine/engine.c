@@ -31,14 +31,34 @@ static void free_early(struct horon_engine *engine)
     engine->early_bytes = 0;
 }
 
+static void end_removed(struct horon_engine_team *team)
+{
+    struct horon_error removed;
+    horon_error_set(&removed, HORON_ERR_CLOSED, "its team was removed");
+    horon_team_end_all(team, &removed);
+}
+
+/* Any but the job; it has nothing in flight. */
+static void free_team(struct horon_engine *engine, struct horon_engine_team *team)
+{
+    struct horon_engine_team **link = &engine->job;
+    assert(team != engine->job);
+    while (*link != team)
+        link = &(*link)->next;
+    *link = team->next;
+    horon_team_destroy(team);
+}
+
 void horon_engine_close(struct horon_engine *engine)
 {
     if (!engine)
         return;
     if (engine->job && engine->job->coordinator)
         horon_engine_close_mailbox(engine);
-    while (engine->job && engine->job->next)
-        horon_engine_remove_team(engine, engine->job->next);
+    while (engine->job && engine->job->next) {
+        end_removed(engine->job->next);
+        free_team(engine, engine->job->next);
+    }
     if (engine->job)
         horon_team_unbind(engine->job); /* its failure can still be asked for */
     horon_membership_destroy(engine->membership);
@@ -188,19 +208,14 @@ horon_status_t horon_engine_add_team(struct horon_engine *engine,
 void horon_engine_remove_team(struct horon_engine *engine, struct horon_engine_team *team)
 {
     HORON_ASSERT_OWNER(engine->options.owner);
-    struct horon_engine_team **link = &engine->job;
-    assert(team != engine->job);
-    struct horon_error removed;
-    horon_error_set(&removed, HORON_ERR_CLOSED, "its team was removed");
-    horon_team_end_all(team, &removed);
+    if (!engine->leaving)
+        horon_engine_take_posts(engine); /* those of its requests would name it later */
+    end_removed(team);
     if (!engine->leaving) {
         horon_team_leave(team, false);
         horon_team_move_rings(team);
     }
-    while (*link != team)
-        link = &(*link)->next;
-    *link = team->next;
-    horon_team_destroy(team);
+    free_team(engine, team);
 }
 
 bool horon_engine_is_between(const struct horon_engine *engine)

@@ -294,6 +294,45 @@ static void test_teams_with_a_rank_that_left_are_refused(void **state)
     }
 }
 
+/* What was submitted and not even taken by the engine ends, too. The last team goes with the
+ * context. */
+static void remove_at_once(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    enum { SOME = 4 };
+    static const int all[] = {0, 1};
+    static float data[SOME][COUNT];
+    static const char *const names[SOME] = {NULL, "x", NULL, "y"};
+    (void)arg;
+    struct horon_context_team *team;
+    struct horon_error error = {0};
+    for (uint32_t id = 1; id <= 50; id++) {
+        horon_request_t *requests[SOME];
+        RANK_MUST(horon_context_add_team(ctx, id, all, 2, &team, &error) == HORON_OK);
+        struct horon_engine_team *engine_team = horon_context_team_of(team);
+        for (int i = 0; i < SOME; i++) {
+            horon_descriptor_t desc =
+                job_sum(names[i], data[i], COUNT, names[i] ? 0 : HORON_IN_ORDER);
+            desc.process_set = (int32_t)id;
+            RANK_MUST(horon_submit_to(ctx, engine_team, &desc, &requests[i]) == HORON_OK);
+        }
+        horon_context_remove_team(team);
+        for (int i = 0; i < SOME; i++) {
+            const horon_status_t status = horon_wait(requests[i], HORON_HOST_DONE, 0);
+            RANK_MUST(status == HORON_OK || status == HORON_ERR_CLOSED);
+            horon_release(requests[i]);
+        }
+        RANK_MUST(meet(ctx) == HORON_OK);
+    }
+    RANK_MUST(horon_context_add_team(ctx, 51, all, 2, &team, &error) == HORON_OK);
+    RANK_MUST(meet(ctx) == HORON_OK);
+}
+
+static void test_teams_end_what_was_just_submitted(void **state)
+{
+    (void)state;
+    job_run(2, NULL, remove_at_once, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -302,6 +341,7 @@ int main(void)
         cmocka_unit_test(test_teams_without_a_lost_rank_make_their_memory),
         cmocka_unit_test(test_teams_name_a_member_that_does_not_make_them),
         cmocka_unit_test(test_teams_with_a_rank_that_left_are_refused),
+        cmocka_unit_test(test_teams_end_what_was_just_submitted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
