@@ -352,6 +352,20 @@ static void destroy(struct horon_context_team *team)
     horon_free(team);
 }
 
+static bool allocate(struct horon_context_team *team, int size)
+{
+    const struct horon_topology *own = &team->topology;
+    team->local_rank = own->local_rank_of[own->rank];
+    team->local_size = horon_topology_host_size(own, own->host_of[own->rank]);
+    team->ranks = horon_zalloc((size_t)size, sizeof *team->ranks);
+    team->members = horon_zalloc((size_t)team->local_size, sizeof *team->members);
+    team->process_of = horon_zalloc((size_t)team->local_size, sizeof *team->process_of);
+    team->arenas = horon_zalloc((size_t)team->local_size, sizeof *team->arenas);
+    for (int i = 0; team->members && i < team->local_size; i++)
+        team->members[i].arena.fd = -1;
+    return team->ranks && team->members && team->process_of && team->arenas;
+}
+
 static void set_up_host(struct horon_context_team *team)
 {
     const struct horon_topology *job = &team->ctx->boot.topology, *own = &team->topology;
@@ -365,7 +379,6 @@ static void set_up_host(struct horon_context_team *team)
     for (int i = 0; i < team->local_size; i++) {
         const int rank = team->ranks[horon_topology_rank_at(own, host, i)];
         team->process_of[i] = team->members[i].process = job->local_rank_of[rank];
-        team->members[i].arena.fd = -1;
     }
 }
 
@@ -379,24 +392,14 @@ static horon_status_t create(struct horon_context *ctx, uint32_t id, const int *
     team->ctx = ctx;
     team->id = id;
     team->segment.fd = -1;
-    team->ranks = horon_zalloc((size_t)size, sizeof *team->ranks);
-    if (team->ranks)
-        status = horon_topology_of(&ctx->boot.topology, ranks, size, &team->topology, error);
-    if (status == HORON_OK) {
-        const struct horon_topology *own = &team->topology;
-        memcpy(team->ranks, ranks, (size_t)size * sizeof *ranks);
-        team->local_rank = own->local_rank_of[own->rank];
-        team->local_size = horon_topology_host_size(own, own->host_of[own->rank]);
-        team->members = horon_zalloc((size_t)team->local_size, sizeof *team->members);
-        team->process_of = horon_zalloc((size_t)team->local_size, sizeof *team->process_of);
-        team->arenas = horon_zalloc((size_t)team->local_size, sizeof *team->arenas);
-        if (!team->members || !team->process_of || !team->arenas)
-            status = horon_error_set(error, HORON_ERR_MEMORY, "no memory for a team");
-    }
+    status = horon_topology_of(&ctx->boot.topology, ranks, size, &team->topology, error);
+    if (status == HORON_OK && !allocate(team, size))
+        status = horon_error_set(error, HORON_ERR_MEMORY, "no memory for a team");
     if (status != HORON_OK) {
         destroy(team);
         return status;
     }
+    memcpy(team->ranks, ranks, (size_t)size * sizeof *ranks);
     set_up_host(team);
     if (leads(team)) {
         status =

@@ -8,6 +8,7 @@
 #undef NDEBUG
 #include "../runtime/boot/boots.h"
 #include "alloc_failing.h"
+#include "teams.h"
 
 #include <horon/horon.h>
 
@@ -246,6 +247,39 @@ static void test_torture_context_alone_tells_and_goes_on(void **state)
     assert_true(n > 100); /* it has come to all of it */
 }
 
+/* A team that cannot be made leaves nothing, and takes no descriptor of somebody else's with it. */
+static void test_torture_context_makes_a_team_or_leaves_nothing(void **state)
+{
+    static const char *const settings[] = {"LOG_LEVEL=error", NULL};
+    struct member self = {.size = 1, .settings = settings};
+    uint32_t id = 1;
+    bool failed = true;
+    (void)state;
+    create(&self);
+    assert_false(self.over);
+    for (long n = 1; failed; n++, id++) {
+        static const int alone[] = {0};
+        struct horon_context_team *team;
+        struct horon_error error = {0};
+        const long live = alloc_live();
+        const int fds = count_fds();
+        alloc_fail_at(n, 0);
+        horon_status_t status = horon_context_add_team(self.ctx, id, alone, 1, &team, &error);
+        failed = status != HORON_OK;
+        alloc_fail_at(0, 0);
+        if (failed)
+            expect_told(&self, "add", status, error.text);
+        else
+            horon_context_remove_team(team);
+        assert_int_equal(alloc_live(), live);
+        assert_int_equal(count_fds(), fds);
+        assert_true(n < 1000);
+    }
+    assert_string_equal(self.complaint, "");
+    assert_true(id > 20); /* it has come to all of it */
+    leave(&self);
+}
+
 /* ---- several, a thread a rank --------------------------------------------------------------- */
 
 struct job {
@@ -374,6 +408,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_torture_context_alone_tells_and_goes_on),
+        cmocka_unit_test(test_torture_context_makes_a_team_or_leaves_nothing),
         cmocka_unit_test(test_torture_context_joined_by_memory_names_or_goes_on),
         cmocka_unit_test(test_torture_context_joined_by_sockets_names_or_goes_on),
         cmocka_unit_test(test_torture_context_born_without_memory_keeps_nobody_waiting),
