@@ -73,7 +73,8 @@ struct horon_backend {
 
     /** Of several that carry an operation the highest number goes first, and of equal ones the
      * order of the backends: 0 but where this one is better, or worse, for a size. What all ranks
-     * know.
+     * know; but of operations in order each rank knows its own, so where the size counts a backend
+     * that needs connecting shows no check: then ranks that choose differently find it out.
      * @param bytes of each rank's input; 0 also where they may differ */
     int (*preference)(const struct horon_backend *backend, const struct horon_signature *agreed,
                       uint64_t bytes);

@@ -8,6 +8,7 @@
 #include "collectives/backend/fake.h"
 #include "world/teams.h"
 
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -233,6 +234,53 @@ static void test_world_backends_that_die_fail_the_team_by_name(void **state)
     release_all(requests);
 }
 
+/* What all were told, and that nobody turns for a channel that was given up. */
+static void expect_given_up(struct bed *bed, struct horon_request *requests[RANKS],
+                            horon_status_t status, const char *text)
+{
+    for (int rank = 0; rank < RANKS; rank++) {
+        assert_int_equal(requests[rank]->status, status);
+        assert_non_null(strstr(requests[rank]->error_text, text));
+        assert_int_equal(horon_engine_interval_ns(bed->world->ranks[rank].engine), 0);
+        world_release(requests[rank]);
+    }
+}
+
+static void submit_one_of_each(struct bed *bed, struct horon_request *requests[RANKS])
+{
+    for (int rank = 0; rank < RANKS; rank++) {
+        char name[16];
+        horon_descriptor_t desc = describe(bed, rank, 1, name);
+        requests[rank] = world_submit(bed->world, rank, &desc);
+    }
+}
+
+static void test_world_backends_that_one_rank_cannot_connect_fail_the_team(void **state)
+{
+    struct bed *bed = *state;
+    struct horon_request *requests[RANKS];
+    bed->fake.unconnected = 1u << 1;
+    start(bed, NULL);
+    submit_one_of_each(bed, requests);
+    assert_true(world_turn_until(bed->world, requests, RANKS));
+    expect_given_up(bed, requests, HORON_ERR_SYSTEM, "no way to the other ranks");
+}
+
+static void test_world_backends_that_connect_wait_for_no_rank_that_left(void **state)
+{
+    struct bed *bed = *state;
+    struct horon_request *requests[RANKS];
+    bed->fake.connects = INT_MAX;
+    start(bed, NULL);
+    submit_one_of_each(bed, requests);
+    while (bed->fake.connecting == 0)
+        for (int rank = 0; rank < RANKS; rank++)
+            horon_engine_progress(bed->world->ranks[rank].engine);
+    horon_engine_leave(bed->world->ranks[2].engine);
+    assert_true(world_turn_until(bed->world, requests, RANKS));
+    expect_given_up(bed, requests, HORON_ERR_CLOSED, "shut down");
+}
+
 /* One of a job of all ranks and a team of the first two, in order or by name. */
 static struct horon_request *submit_sum(struct bed *bed, struct world_team *team, int rank,
                                         int number)
@@ -393,6 +441,34 @@ static void test_world_backends_that_show_no_check_are_given_what_all_began(void
     assert_int_equal(bed->fake.lanes[0].channels[0]->begun, OPS / 2);
 }
 
+/* Which backend is preferred depends on the size, and each rank knows its own. */
+static void test_world_backends_that_ranks_choose_differently_are_found_out(void **state)
+{
+    struct bed *bed = *state;
+    struct horon_request *requests[RANKS];
+    bed->fake.base.caps |= HORON_BACKEND_UNCHECKED;
+    bed->backends[0] = &horon_backend_native;
+    bed->backends[1] = &bed->fake.base;
+    bed->fake.prefers_from = COUNT * sizeof(float);
+    start(bed, "DETERMINISTIC=0");
+    for (int time = 0; time < 2; time++) { /* the second: all are connected */
+        for (int rank = 0; rank < RANKS; rank++) {
+            horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+            desc.flags = HORON_IN_ORDER;
+            desc.dtype = HORON_FLOAT32;
+            desc.src = desc.dst = bed->out[rank][0];
+            desc.count = rank == 1 && time == 1 ? COUNT - 1 : COUNT;
+            requests[rank] = world_submit(bed->world, rank, &desc);
+        }
+        assert_true(world_turn_until(bed->world, requests, RANKS));
+        for (int rank = 0; rank < RANKS; rank++) {
+            assert_int_equal(requests[rank]->status, time ? HORON_ERR_MISMATCH : HORON_OK);
+            world_release(requests[rank]);
+        }
+    }
+    assert_int_equal(bed->fake.lanes[0].done, 1);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make, end)
 int main(void)
 {
@@ -402,9 +478,12 @@ int main(void)
         TEST(test_world_backends_that_are_not_usable_are_done_without),
         TEST(test_world_backends_launch_ahead_if_they_take_several),
         TEST(test_world_backends_that_die_fail_the_team_by_name),
+        TEST(test_world_backends_that_one_rank_cannot_connect_fail_the_team),
+        TEST(test_world_backends_that_connect_wait_for_no_rank_that_left),
         TEST(test_world_backends_that_wake_nobody_are_looked_at),
         TEST(test_world_backends_that_want_one_order_get_it_from_overlapping_teams),
         TEST(test_world_backends_that_show_no_check_are_given_what_all_began),
+        TEST(test_world_backends_that_ranks_choose_differently_are_found_out),
         TEST(test_world_backends_go_on_without_the_ticket_of_a_rank_that_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -122,7 +122,6 @@ static horon_status_t fake_connect(struct horon_backend_channel *base, const uin
 {
     struct fake_channel *channel = channel_of(base);
     const uint32_t words = channel->fake->base.address_words;
-    (void)error;
     assert(!channel->connected);
     assert(!channel->aborted);
     for (int rank = 0; rank < channel->team->size; rank++) {
@@ -134,6 +133,8 @@ static horon_status_t fake_connect(struct horon_backend_channel *base, const uin
     *moved_out = true;
     if (channel->turns++ < channel->fake->connects)
         return HORON_IN_PROGRESS;
+    if (channel->fake->unconnected >> channel->team->rank & 1)
+        return horon_error_set(error, HORON_ERR_SYSTEM, "no way to the other ranks");
     channel->turns = 0;
     channel->connected = true;
     return HORON_OK;
