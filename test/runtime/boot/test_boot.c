@@ -352,14 +352,20 @@ static void test_boot_key_file_is_read_without_its_newline(void **state)
 
 /* ---- Who serves ---- */
 
+struct service {
+    struct horon_store_server *server;
+    int stop[2]; /* a pipe: it serves until nobody can write there */
+};
+
 static void *serve(void *arg)
 {
-    struct horon_store_server *server = arg;
-    struct pollfd waiting = {.fd = horon_store_server_fd(server), .events = POLLIN};
-    while (horon_store_server_port(server) > 0 && poll(&waiting, 1, 20) >= 0) {
-        pthread_testcancel();
-        horon_store_server_progress(server);
-    }
+    const struct service *service = arg;
+    struct pollfd waiting[2] = {
+        {.fd = horon_store_server_fd(service->server), .events = POLLIN},
+        {.fd = service->stop[0]},
+    };
+    while (poll(waiting, 2, -1) >= 0 && !waiting[1].revents)
+        horon_store_server_progress(service->server);
     return NULL;
 }
 
@@ -367,16 +373,18 @@ static void test_boot_launcher_serves_any_number_of_times(void **state)
 {
     char store[64];
     pthread_t thread;
-    struct horon_store_server *server = NULL;
+    struct service service = {0};
     struct horon_error error = {0};
     struct horon_job_key key;
     const struct horon_store_server_options options = {.size = 3, .key = &key, .launcher = true};
     (void)state;
     assert_int_equal(horon_job_key_from_text(&key, "a secret of these tests", 23, &error),
                      HORON_OK);
-    assert_int_equal(horon_store_server_create(&options, &server, NULL, &error), HORON_OK);
-    snprintf(store, sizeof store, "STORE=tcp://127.0.0.1:%d", horon_store_server_port(server));
-    assert_int_equal(pthread_create(&thread, NULL, serve, server), 0);
+    assert_int_equal(horon_store_server_create(&options, &service.server, NULL, &error), HORON_OK);
+    assert_int_equal(pipe2(service.stop, O_CLOEXEC), 0);
+    snprintf(store, sizeof store, "STORE=tcp://127.0.0.1:%d",
+             horon_store_server_port(service.server));
+    assert_int_equal(pthread_create(&thread, NULL, serve, &service), 0);
     for (int k = 0; k < 20; k++) {
         struct boots world;
         boots_init(&world, 3, store);
@@ -385,9 +393,10 @@ static void test_boot_launcher_serves_any_number_of_times(void **state)
         check_world(&world, 1);
         boots_part(&world);
     }
-    pthread_cancel(thread);
+    close(service.stop[1]);
     pthread_join(thread, NULL);
-    horon_store_server_destroy(server);
+    close(service.stop[0]);
+    horon_store_server_destroy(service.server);
 }
 
 /* A stranger sits at the derived address, silent as torch's store is: rank 0 moves on, all find it.
