@@ -9,6 +9,7 @@
  */
 #include "agent.h"
 
+#include "spawn.h"
 #include "tree.h"
 
 #include <errno.h>
@@ -71,7 +72,7 @@ _Noreturn static void guard(pid_t agent)
 void horonrun_agent_split(char **argv, const sigset_t *mask)
 {
     const pid_t self = getpid();
-    setsid();
+    horonrun_spawn_session();
     prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0); /* what stands for ssh may have left us one */
     horonrun_tree_adopt();
     const pid_t pid = fork();

@@ -7,6 +7,7 @@
 #include "launch.h"
 
 #include "agent.h"
+#include "spawn.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -165,7 +166,7 @@ static void build_ssh(struct words *words, const char *host, const struct horonr
 _Noreturn static void be_ssh(struct words *words, const sigset_t *mask, int in, int out, int err,
                              pid_t parent)
 {
-    setsid();
+    horonrun_spawn_session();
     prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0);
     if (getppid() != parent)
         _exit(1);

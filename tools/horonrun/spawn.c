@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <time.h>
 #include <unistd.h>
 
 struct failure {
@@ -52,6 +53,16 @@ _Noreturn static void become(const struct horonrun_spawn *what, int out, int err
     sigprocmask(SIG_SETMASK, &what->mask, NULL);
     execvp(what->command[0], what->command);
     fail_child(exec_fd, false);
+}
+
+void horonrun_spawn_session(void)
+{
+    const struct timespec now = {0};
+    sigset_t all;
+    setsid();
+    sigfillset(&all);
+    while (sigtimedwait(&all, NULL, &now) > 0)
+        ; /* one that was pending */
 }
 
 horon_status_t horonrun_spawn(const struct horonrun_spawn *what, struct horonrun_child *child,

@@ -43,6 +43,13 @@ int horonrun_spawn_confirm(struct horonrun_child *child, const struct horonrun_s
                            struct horon_error *error);
 
 /**
+ * Takes this process, a child that was forked with blocked signals, out of its parent's session.
+ * What a terminal or a launcher had sent to the parent's process group before is dropped: the
+ * parent has heard it too, and ends its children in order.
+ */
+void horonrun_spawn_session(void);
+
+/**
  * Raises this process's limit on open files as far as it may: every rank costs two.
  * @param before_out what it was, for the ranks
  */
