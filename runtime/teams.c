@@ -29,19 +29,20 @@
 /* Between two looks whether a team is complete, and two tries to send a note. */
 #define LOOK_US 50
 #define PAUSE_NS 1000000u
-/* Members make a team at about the same time: more than a few that are not here are a mistake. */
-#define EARLY_NOTES_MAX 64
+/* A rank may make so many teams before another one makes the first of them. */
+#define EARLY_NOTES_MAX 4096
 
-/* What came of a team that is not here yet. */
+/* A note, and the memory that came with it. Of a team that is not here yet it is kept, without the
+ * descriptor: those are few, and only a leader sends memory on, which nobody sends any so early. */
 struct horon_early_note {
     struct horon_early_note *next;
     int process;
     struct horon_note note;
+    struct horon_map map; /* base NULL: there is none */
 };
 
 /* A member on this host, by its local rank in the team. */
 struct member {
-    int process; /* its local rank in the job */
     struct horon_map arena;
     struct horon_context_ring ring;
     int next; /* of what is to be sent there; see piece_count() */
@@ -59,7 +60,7 @@ struct horon_context_team {
     struct horon_map segment;
     int local_rank, local_size;
     struct member *members; /* [local_size] */
-    int *process_of;        /* [local_size] for the host */
+    int *process_of;        /* [local_size] their local ranks in the job */
     uint8_t **arenas;       /* [local_size] likewise */
     int arenas_here;
 };
@@ -102,6 +103,16 @@ static void close_map(struct horon_map *map)
     map->fd = -1;
 }
 
+/* Not for a child of a fork, which has no use for it. */
+static horon_status_t make_memory(const char *name, size_t bytes, struct horon_map *map,
+                                  struct horon_error *error)
+{
+    const horon_status_t status = horon_memory_make(name, bytes, map, error);
+    if (status == HORON_OK)
+        madvise(map->base, map->bytes, MADV_DONTFORK);
+    return status;
+}
+
 /* ---- notes ---------------------------------------------------------------------------------- */
 
 /* The first member sends the segment, then all arenas; the others theirs to the first. */
@@ -129,7 +140,7 @@ static horon_status_t send_piece(const struct horon_context_team *team, int to, 
                                     .fds = {map->fd},
                                     .fd_count = map->fd >= 0};
     struct horon_error ignored = {0}; /* of a process that is gone the engine hears by itself */
-    const int socket = team->ctx->boot.local[team->members[to].process].socket;
+    const int socket = team->ctx->boot.local[team->process_of[to]].socket;
     return socket < 0 ? HORON_AGAIN : horon_note_send(socket, &note, &ignored);
 }
 
@@ -171,16 +182,9 @@ static void try_again(void *arg)
         send_all(team);
 }
 
-/* A child of a fork has no use for it. */
-static void keep_from_children(const struct horon_map *map)
-{
-    madvise(map->base, map->bytes, MADV_DONTFORK);
-}
-
 static void arena_is_here(struct horon_context_team *team, int local_rank)
 {
     assert(!team->arenas[local_rank]);
-    keep_from_children(&team->members[local_rank].arena);
     team->arenas[local_rank] = team->members[local_rank].arena.base;
     team->arenas_here++;
     assert(team->arenas_here <= team->local_size);
@@ -193,7 +197,7 @@ static void arena_is_here(struct horon_context_team *team, int local_rank)
 static bool is_in_turn(const struct horon_context_team *team, int process,
                        const struct horon_note *note)
 {
-    const bool is_first = process == team->members[0].process;
+    const bool is_first = process == team->process_of[0];
     const uint32_t about = note->local_rank;
     if (about == HORON_NOTE_SEGMENT)
         return is_first && !leads(team) && !team->segment.base && note->fd_count <= 1 &&
@@ -201,68 +205,76 @@ static bool is_in_turn(const struct horon_context_team *team, int process,
     if (about >= (uint32_t)team->local_size || team->arenas[about])
         return false;
     return note->fd_count <= 1 && note->bytes == arena_bytes(team) &&
-           (leads(team) ? process == team->members[about].process : is_first);
+           (leads(team) ? process == team->process_of[about] : is_first);
 }
 
-static horon_status_t take_memory(struct horon_context_team *team, struct horon_note *note,
+static horon_status_t take_memory(struct horon_context_team *team, struct horon_early_note *came,
                                   struct horon_error *error)
 {
-    const bool is_segment = note->local_rank == HORON_NOTE_SEGMENT;
-    if (note->fd_count == 0)
-        return horon_error_set(error, HORON_ERR_MEMORY, "it could not make its part");
-    struct horon_map *map = is_segment ? &team->segment : &team->members[note->local_rank].arena;
-    horon_status_t status = horon_memory_map(note->fds[0], (size_t)note->bytes, map, error);
-    if (status != HORON_OK)
-        return status;
-    if (leads(team)) { /* to send it on */
-        map->fd = note->fds[0];
-        note->fds[0] = -1;
-    }
-    if (is_segment)
-        keep_from_children(map);
-    else
-        arena_is_here(team, (int)note->local_rank);
+    const uint32_t about = came->note.local_rank;
+    if (!is_in_turn(team, came->process, &came->note))
+        return horon_error_set(error, HORON_ERR_PROTO, "it passed memory out of turn");
+    if (!came->map.base)
+        return horon_error_set(error, HORON_ERR_MEMORY, "it could not be made, or mapped here");
+    struct horon_map *map =
+        about == HORON_NOTE_SEGMENT ? &team->segment : &team->members[about].arena;
+    *map = came->map;
+    came->map = (struct horon_map){.fd = -1};
+    if (!leads(team)) /* which sends it on */
+        close_map(map);
+    if (about != HORON_NOTE_SEGMENT)
+        arena_is_here(team, (int)about);
     return HORON_OK;
 }
 
-static void take_note(struct horon_context_team *team, int process, struct horon_note *note)
+static void take_note(struct horon_context_team *team, struct horon_early_note *came)
 {
     const struct horon_context *ctx = team->ctx;
-    struct horon_error error = {0}, why;
-    horon_status_t status = HORON_ERR_PROTO;
-    if (is_in_turn(team, process, note))
-        status = take_memory(team, note, &error);
-    else
-        horon_error_set(&error, status, "it passed memory out of turn");
-    if (status == HORON_OK)
-        return;
     const struct horon_topology *job = &ctx->boot.topology;
-    const int rank = horon_topology_rank_at(job, job->host_of[job->rank], process);
-    horon_error_set(&why, status, "memory of team %u from rank %d (%s): %s", team->id, rank,
+    struct horon_error error = {0}, why;
+    if (take_memory(team, came, &error) == HORON_OK)
+        return;
+    const int rank = horon_topology_rank_at(job, job->host_of[job->rank], came->process);
+    horon_error_set(&why, error.status, "memory of team %u from rank %d (%s): %s", team->id, rank,
                     ctx->boot.ranks.names[rank], error.text);
     horon_error_blame(&why, HORON_CAUSE_NONE, rank, -1);
     team_failed(team, &why);
 }
 
+static void keep_early(struct horon_context *ctx, struct horon_early_note *came)
+{
+    struct horon_early_note *early =
+        ctx->teams.early_count < EARLY_NOTES_MAX ? horon_alloc(sizeof *early) : NULL;
+    if (!early) {
+        HORON_LOG_WARN(&ctx->log, "memory of team %u, which is not here, was refused",
+                       came->note.team);
+        return;
+    }
+    close_map(&came->map);
+    *early = *came;
+    came->map = (struct horon_map){.fd = -1};
+    early->next = ctx->teams.early;
+    ctx->teams.early = early;
+    ctx->teams.early_count++;
+}
+
 void horon_teams_take_note(struct horon_context *ctx, int process, struct horon_note *note)
 {
     struct horon_context_team *team = find_team(ctx, note->team);
+    struct horon_early_note came = {.process = process, .note = *note, .map.fd = -1};
     HORON_ASSERT_OWNER(&ctx->owner);
-    if (team)
-        take_note(team, process, note);
-    if (team || note->team <= ctx->teams.newest) /* it is over here */
-        return;
-    struct horon_early_note *early = NULL;
-    if (ctx->teams.early_count < EARLY_NOTES_MAX)
-        early = horon_alloc(sizeof *early);
-    if (!early) {
-        HORON_LOG_WARN(&ctx->log, "memory of team %u, which is not here, was refused", note->team);
-        return;
+    if (note->fd_count > 0 &&
+        horon_memory_map(note->fds[0], (size_t)note->bytes, &came.map, NULL) == HORON_OK) {
+        came.map.fd = note->fds[0];
+        note->fds[0] = -1;
+        madvise(came.map.base, came.map.bytes, MADV_DONTFORK);
     }
-    *early = (struct horon_early_note){.next = ctx->teams.early, .process = process, .note = *note};
-    note->fd_count = 0; /* they are kept */
-    ctx->teams.early = early;
-    ctx->teams.early_count++;
+    if (team)
+        take_note(team, &came);
+    else if (note->team > ctx->teams.newest) /* else it is over here */
+        keep_early(ctx, &came);
+    close_map(&came.map);
+    horon_memory_unmap(&came.map);
 }
 
 /* Of a team, or of all up to its number: a team is made after those before it. */
@@ -278,8 +290,8 @@ static void take_early(struct horon_context *ctx, struct horon_context_team *tea
         *at = early->next;
         ctx->teams.early_count--;
         if (team && early->note.team == team->id)
-            take_note(team, early->process, &early->note);
-        horon_note_close(&early->note);
+            take_note(team, early);
+        horon_memory_unmap(&early->map);
         horon_free(early);
     }
 }
@@ -289,7 +301,7 @@ void horon_teams_lack_socket(struct horon_context *ctx, int process, const struc
     HORON_ASSERT_OWNER(&ctx->owner);
     for (struct horon_context_team *team = ctx->teams.first; team; team = team->next)
         for (int i = 0; i < team->local_size; i++)
-            if (team->members[i].process == process && team->members[i].next < piece_count(team, i))
+            if (team->process_of[i] == process && team->members[i].next < piece_count(team, i))
                 team_failed(team, why);
 }
 
@@ -320,8 +332,7 @@ horon_status_t horon_teams_make_arenas(void *context, struct horon_engine_team *
     horon_status_t status = horon_memory_check(&room, bytes * (size_t)team->local_size,
                                                bytes * group_ranks(team), error);
     if (status == HORON_OK)
-        status =
-            horon_memory_make("horon-arena", bytes, &team->members[team->local_rank].arena, error);
+        status = make_memory("horon-arena", bytes, &team->members[team->local_rank].arena, error);
     if (status == HORON_OK)
         arena_is_here(team, team->local_rank);
     return status;
@@ -378,7 +389,7 @@ static void set_up_host(struct horon_context_team *team)
     team->host.arenas = NULL;
     for (int i = 0; i < team->local_size; i++) {
         const int rank = team->ranks[horon_topology_rank_at(own, host, i)];
-        team->process_of[i] = team->members[i].process = job->local_rank_of[rank];
+        team->process_of[i] = job->local_rank_of[rank];
     }
 }
 
@@ -386,13 +397,13 @@ static horon_status_t create(struct horon_context *ctx, uint32_t id, const int *
                              struct horon_context_team **team_out, struct horon_error *error)
 {
     struct horon_context_team *team = horon_zalloc(1, sizeof *team);
-    horon_status_t status = HORON_ERR_MEMORY;
     if (!team)
-        return horon_error_set(error, status, "no memory for a team");
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a team");
     team->ctx = ctx;
     team->id = id;
     team->segment.fd = -1;
-    status = horon_topology_of(&ctx->boot.topology, ranks, size, &team->topology, error);
+    horon_status_t status =
+        horon_topology_of(&ctx->boot.topology, ranks, size, &team->topology, error);
     if (status == HORON_OK && !allocate(team, size))
         status = horon_error_set(error, HORON_ERR_MEMORY, "no memory for a team");
     if (status != HORON_OK) {
@@ -401,12 +412,8 @@ static horon_status_t create(struct horon_context *ctx, uint32_t id, const int *
     }
     memcpy(team->ranks, ranks, (size_t)size * sizeof *ranks);
     set_up_host(team);
-    if (leads(team)) {
-        status =
-            horon_memory_make("horon-team", segment_bytes(team), &team->segment, &team->failure);
-        if (status == HORON_OK)
-            keep_from_children(&team->segment);
-    }
+    if (leads(team)) /* without it the others are told */
+        (void)make_memory("horon-team", segment_bytes(team), &team->segment, &team->failure);
     *team_out = team;
     return HORON_OK;
 }
@@ -432,8 +439,8 @@ static horon_status_t ask_one(struct horon_context_team *team, int place, struct
                    : HORON_OK;
     const int local = own->local_rank_of[place];
     if (leads(team) && team->members[local].next == 0)
-        return horon_connect_on_host(ctx, team->members[local].process, error) < 0 ? error->status
-                                                                                   : HORON_AGAIN;
+        return horon_connect_on_host(ctx, team->process_of[local], error) < 0 ? error->status
+                                                                              : HORON_AGAIN;
     return leads(team) || local != 0 || team->segment.base ? HORON_OK : HORON_AGAIN;
 }
 

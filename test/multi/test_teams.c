@@ -16,6 +16,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -333,6 +334,51 @@ static void test_teams_end_what_was_just_submitted(void **state)
     job_run(2, NULL, remove_at_once, NULL);
 }
 
+/* Rank 0 makes teams and goes on; rank 1 comes later, and needs no descriptor for what it missed.
+ */
+static void run_ahead(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    enum { TEAMS = 300, ROOM = 24 };
+    static const int all[] = {0, 1};
+    static struct horon_context_team *teams[TEAMS];
+    const int *ends = arg;
+    char byte = 0;
+    if (horon_rank(ctx) == 1) {
+        const rlim_t most = (rlim_t)count_fds() + ROOM;
+        RANK_MUST(setrlimit(RLIMIT_NOFILE, &(struct rlimit){most, most}) == 0);
+        RANK_MUST(write(ends[1], &byte, 1) == 1);
+        RANK_MUST(read(ends[1], &byte, 1) == 1);
+    } else {
+        RANK_MUST(read(ends[0], &byte, 1) == 1);
+    }
+    for (uint32_t i = 0; i < TEAMS; i++) {
+        struct horon_error error = {0};
+        RANK_MUST(horon_context_add_team(ctx, i + 1, all, 2, &teams[i], &error) == HORON_OK ||
+                  !fprintf(stderr, "team %u: %s\n", i + 1, error.text));
+    }
+    if (horon_rank(ctx) == 0)
+        RANK_MUST(write(ends[0], &byte, 1) == 1);
+    RANK_MUST(meet(ctx) == HORON_OK);
+    for (uint32_t i = 0; i < TEAMS; i += 10) {
+        float one = 1;
+        RANK_MUST(run_sum(teams[i], ctx, "x", &one, 1) == HORON_OK);
+        RANK_MUST(one == 2);
+    }
+    for (uint32_t i = 0; i < TEAMS; i++)
+        horon_context_remove_team(teams[i]);
+}
+
+static void test_teams_may_be_made_long_before_the_others_do(void **state)
+{
+    static const char *const soon[] = {"PEER_TIMEOUT=20s", NULL};
+    int ends[2];
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    job_run(2, soon, run_ahead, ends);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -342,6 +388,7 @@ int main(void)
         cmocka_unit_test(test_teams_name_a_member_that_does_not_make_them),
         cmocka_unit_test(test_teams_with_a_rank_that_left_are_refused),
         cmocka_unit_test(test_teams_end_what_was_just_submitted),
+        cmocka_unit_test(test_teams_may_be_made_long_before_the_others_do),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
