@@ -212,7 +212,8 @@ static void test_store_wrong_frames_are_refused(void **state)
         {0, {0}, 5},                                            /* nor this */
         {HORON_STORE_ALL, {0}, 5},                              /* the server's */
         {HORON_STORE_PUT, {0, 1}, 5},                           /* another round */
-        {HORON_STORE_PUT, {2}, 5},                              /* neither last nor not */
+        {HORON_STORE_PUT, {3}, 5},                              /* no such kind */
+        {HORON_STORE_PUT, {2}, 5},                              /* an error that is none */
         {HORON_STORE_PUT, {0}, 4},                              /* too short */
         {HORON_STORE_PUT, {0}, 0},                              /* nothing but a type */
         {HORON_STORE_FAIL, {1, 0, 0, 0, 0, 'x'}, 6},            /* a failure that is well */
@@ -228,6 +229,28 @@ static void test_store_wrong_frames_are_refused(void **state)
         assert_int_equal(take(&world, 0, frames[i].type, frames[i].body, frames[i].bytes),
                          HORON_ERR_PROTO);
         world_deinit(&world);
+    }
+}
+
+/* As a last word or put into a round, it is taken whole or not at all. */
+static void test_store_errors_that_are_cut_are_refused(void **state)
+{
+    static const uint8_t heads[][5] = {{1}, {HORON_STORE_PUT_FAILED}};
+    const struct horon_error why = {.status = HORON_ERR_PEER_LOST, .text = "rank 1 is gone"};
+    (void)state;
+    for (int put = 0; put < 2; put++) {
+        uint8_t body[64];
+        struct horon_writer out = horon_writer_over(body, sizeof body);
+        horon_write_bytes(&out, heads[put], put ? 5 : 1);
+        horon_error_write(&out, &why);
+        for (size_t bytes = 0; bytes <= out.used + 1; bytes++) {
+            struct world world;
+            world_init(&world, 2);
+            join(&world, 0);
+            assert_int_equal(take(&world, 0, put ? HORON_STORE_PUT : HORON_STORE_FAIL, body, bytes),
+                             bytes == out.used ? HORON_OK : HORON_ERR_PROTO);
+            world_deinit(&world);
+        }
     }
 }
 
@@ -554,6 +577,7 @@ int main(void)
         cmocka_unit_test(test_store_rounds_reach_everybody),
         cmocka_unit_test(test_store_largest_blob_is_taken),
         cmocka_unit_test(test_store_wrong_frames_are_refused),
+        cmocka_unit_test(test_store_errors_that_are_cut_are_refused),
         cmocka_unit_test(test_store_second_put_of_a_round_is_refused),
         cmocka_unit_test(test_store_limit_names_who_is_missing),
         cmocka_unit_test(test_store_limit_that_crosses_an_answer_is_none),
