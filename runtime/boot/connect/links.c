@@ -204,7 +204,8 @@ horon_status_t horon_links_open(struct horon_links *links, int rank, enum horon_
             error, HORON_ERR_CONFIG, "rank %d (%s) has no address that rank %d (%s) could use%s",
             rank, options->ranks->names[rank], options->hello.rank,
             options->ranks->names[options->hello.rank],
-            options->key->given ? ""
+            options->key->given ? ": between hosts it needs one besides the loopback, see "
+                                  "HORON_INTERFACES"
                                 : ": without a job key only loopback is used, see HORON_JOB_KEY "
                                   "and HORON_JOB_KEY_FILE");
     struct call *call = horon_zalloc(1, sizeof *call);

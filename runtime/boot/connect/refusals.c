@@ -23,7 +23,7 @@ static void name(struct horon_refusal *item, int rank, bool proven, const char *
     else if (proven)
         snprintf(item->peer, sizeof item->peer, "rank %d at %.*s", rank, host_bytes(from), from);
     else
-        snprintf(item->peer, sizeof item->peer, "%.*s, which says that it is rank %d,",
+        snprintf(item->peer, sizeof item->peer, "%.*s (which says that it is rank %d)",
                  host_bytes(from), from, rank);
 }
 

@@ -16,7 +16,7 @@
 
 struct horon_refusal {
     char
-        peer[112]; /* "rank 1 at 10.1.0.3"; not proven: "10.1.0.3, which says that it is rank 1," */
+        peer[112]; /* "rank 1 at 10.1.0.3"; not proven: "10.1.0.3 (which says that it is rank 1)" */
     char why[192];
     uint64_t times;
 };

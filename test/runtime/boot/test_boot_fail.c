@@ -108,7 +108,7 @@ static void test_boot_rank_that_is_refused_is_told_why(void **state)
         world.ranks[1].size = key ? 2 : 3;
         join_by_master_port(&world);
         if (key)
-            expect_refused(&world, HORON_ERR_AUTH, "127.0.0.1, which says that it is rank 1,",
+            expect_refused(&world, HORON_ERR_AUTH, "127.0.0.1 (which says that it is rank 1)",
                            "the job keys differ");
         else
             expect_refused(&world, HORON_ERR_CONFIG, "rank 1 at 127.0.0.1",

@@ -268,6 +268,7 @@ static void test_links_without_an_address_are_refused_at_once(void **state)
         horon_links_open(scene.sides[1].links, 0, HORON_WAY_NETWORK, UINT64_MAX, &error),
         HORON_ERR_CONFIG);
     assert_non_null(strstr(error.text, "rank 0 (host-0) has no address that rank 1 (host-1)"));
+    assert_non_null(strstr(error.text, "see HORON_INTERFACES"));
     end();
 }
 

@@ -40,7 +40,7 @@ static void test_refusals_is_told_once_and_counted(void **state)
                                  "[::1] was refused 2 times: no horon; process 12 was"));
     assert_non_null(horon_refusals_note(&refusals, 1, false, "10.0.0.3:5", "a wrong key"));
     horon_refusals_describe(&refusals, text, sizeof text);
-    assert_non_null(strstr(text, "10.0.0.3, which says that it is rank 1, was refused: a wr"));
+    assert_non_null(strstr(text, "10.0.0.3 (which says that it is rank 1) was refused: a wr"));
     horon_refusals_describe(&refusals, text, 20);
     assert_string_equal(text, "rank 1 at 10.0.0.3 ");
 }
