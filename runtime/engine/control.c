@@ -101,6 +101,7 @@ void horon_engine_refuse_team(struct horon_engine *engine, uint32_t id, const in
     }
     if (engine->newest_team < id)
         engine->newest_team = id;
+    (void)horon_engine_take_early(engine, id, NULL, NULL);
 }
 
 /* Of two ranks that did equally little the lower one is to blame, so that it matters little which
@@ -314,19 +315,19 @@ static horon_status_t keep_early(struct horon_engine *engine, uint32_t team, int
     return HORON_OK;
 }
 
-horon_status_t horon_engine_take_early(struct horon_engine *engine, struct horon_engine_team *team,
-                                       struct horon_error *error)
+horon_status_t horon_engine_take_early(struct horon_engine *engine, uint32_t id,
+                                       struct horon_engine_team *team, struct horon_error *error)
 {
     horon_status_t status = HORON_OK;
     for (struct horon_early **link = &engine->early; *link;) {
         struct horon_early *early = *link;
-        if (early->team != team->id) {
+        if (early->team != id) {
             link = &early->next;
             continue;
         }
         *link = early->next;
         engine->early_bytes -= early->byte_count;
-        if (status == HORON_OK)
+        if (team && status == HORON_OK)
             status = to_team(team, early->peer, early->bytes, early->byte_count, error);
         horon_free(early);
     }

@@ -197,7 +197,7 @@ horon_status_t horon_engine_add_team(struct horon_engine *engine,
             engine->membership->gone[options->ranks[i]])
             lose_again(team, options->ranks[i]);
     struct horon_error why = {0};
-    if (horon_engine_take_early(engine, team, &why) != HORON_OK)
+    if (horon_engine_take_early(engine, team->id, team, &why) != HORON_OK)
         horon_team_fail_here(team, &why);
     for (int i = 0; i < options->size; i++)
         if (engine->membership->left[options->ranks[i]])

@@ -62,9 +62,10 @@ bool horon_engine_move_links(struct horon_engine *engine);
 /* control.c */
 horon_status_t horon_engine_on_control(void *engine, int peer, const void *bytes, size_t byte_count,
                                        struct horon_error *error);
-/** Hands over what came for a team before it was made. */
-horon_status_t horon_engine_take_early(struct horon_engine *engine, struct horon_engine_team *team,
-                                       struct horon_error *error);
+/** Hands over what came for a team before it was made. @p team NULL: it never is, and what came is
+ * forgotten */
+horon_status_t horon_engine_take_early(struct horon_engine *engine, uint32_t id,
+                                       struct horon_engine_team *team, struct horon_error *error);
 /** @return was there anything to send? */
 bool horon_team_send_coordinator(struct horon_engine_team *team);
 void horon_team_flood_abort(struct horon_engine_team *team);

@@ -522,6 +522,13 @@ static void test_teams_refused_by_a_member_fail(void **state)
                 assert_int_equal(run.requests[member]->status, HORON_ERR_MEMORY);
                 assert_non_null(strstr(run.requests[member]->error_text, "it has no room"));
             }
+            /* and one that heard of it first, and cannot make it either, keeps nothing */
+            struct horon_engine *late = world->ranks[team->ranks[team->size - 1]].engine;
+            horon_engine_refuse_team(refuser, 2, team->ranks, team->size, &why);
+            for (int i = 0; i < 3 * world->size; i++)
+                horon_engine_progress(world->ranks[i % world->size].engine);
+            horon_engine_refuse_team(late, 2, team->ranks, team->size, &why);
+            assert_int_equal(late->early_bytes, 0);
             run_free(&run);
             world_team_destroy(team);
             world_destroy(world);
