@@ -156,22 +156,22 @@ static horon_status_t send_to(struct horon_context_team *team, int to)
     return HORON_OK;
 }
 
-/* Descriptors are kept until all have what they are of. */
+/* A descriptor is kept until all have what it is of; the arenas' go together. */
 static void send_all(struct horon_context_team *team)
 {
     struct horon_timer *timer = &team->ctx->teams.timer;
-    bool again = false, over = true;
+    bool again = false, over = true, sent = true;
     for (int i = 0; i < team->local_size; i++) {
         const horon_status_t status = send_to(team, i);
         again |= status == HORON_AGAIN || status == HORON_IN_PROGRESS;
         over &= team->members[i].next == piece_count(team, i);
+        sent &= team->members[i].next > 0 || i == team->local_rank;
     }
     if (again)
         horon_pump_timer(&team->ctx->boot.pump, timer, horon_clock_ns() + PAUSE_NS);
-    if (!over)
-        return;
-    close_map(&team->segment);
-    for (int i = 0; i < team->local_size; i++)
+    if (sent)
+        close_map(&team->segment);
+    for (int i = 0; over && i < team->local_size; i++)
         close_map(&team->members[i].arena);
 }
 

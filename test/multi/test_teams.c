@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -379,6 +380,40 @@ static void test_teams_may_be_made_long_before_the_others_do(void **state)
     close(ends[1]);
 }
 
+/* A child that lives on would keep its memory. */
+static void fork_between(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    static const int all[] = {0, 1, 2};
+    struct horon_context_team *team;
+    struct horon_error error = {0};
+    int status = -1;
+    (void)arg;
+    RANK_MUST(horon_context_add_team(ctx, 1, all, 3, &team, &error) == HORON_OK);
+    RANK_MUST(meet(ctx) == HORON_OK);
+    const pid_t child = fork();
+    if (child == 0) {
+        char name[32], target[64];
+        for (int fd = 3; fd < 256; fd++) {
+            snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+            const ssize_t got = readlink(name, target, sizeof target - 1);
+            target[got > 0 ? got : 0] = 0;
+            if (strstr(target, "memfd:horon"))
+                _exit(1);
+        }
+        _exit(0);
+    }
+    RANK_MUST(waitpid(child, &status, 0) == child);
+    RANK_MUST(status == 0);
+    RANK_MUST(meet(ctx) == HORON_OK);
+    horon_context_remove_team(team);
+}
+
+static void test_teams_leave_a_child_nothing(void **state)
+{
+    (void)state;
+    job_run(3, NULL, fork_between, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -389,6 +424,7 @@ int main(void)
         cmocka_unit_test(test_teams_with_a_rank_that_left_are_refused),
         cmocka_unit_test(test_teams_end_what_was_just_submitted),
         cmocka_unit_test(test_teams_may_be_made_long_before_the_others_do),
+        cmocka_unit_test(test_teams_leave_a_child_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
