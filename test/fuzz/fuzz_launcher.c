@@ -85,9 +85,10 @@ void horonrun_store_ended(struct horonrun_store *store, int rank)
     (void)rank;
 }
 
-void horonrun_store_fail(struct horonrun_store *store, const char *why)
+void horonrun_store_fail(struct horonrun_store *store, int rank, const char *why)
 {
     (void)store;
+    (void)rank;
     assert(why[0]);
 }
 
