@@ -4,6 +4,8 @@
  * in the log, and what a caller of an older ABI gets.
  */
 #undef NDEBUG
+#include "free_port.h"
+
 #include <horon/horon.h>
 
 #include <setjmp.h>
@@ -154,17 +156,6 @@ static int sockets_of_a_child(void)
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status));
     return WEXITSTATUS(status);
-}
-
-static int free_port(void)
-{
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    socklen_t bytes = sizeof at;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &bytes), 0);
-    close(fd);
-    return ntohs(at.sin_port);
 }
 
 static void set_up_joiners(struct joiner *joiners, int size, const char *const *settings,

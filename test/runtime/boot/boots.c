@@ -113,29 +113,6 @@ void boots_expect_joined(const struct boots *world)
             fail_msg("rank %d: %s", r, world->ranks[r].error.text);
 }
 
-static int try_port(const char *text, int port)
-{
-    struct horon_address address;
-    horon_address_parse(text, port, &address);
-    int fd = horon_address_listen(&address);
-    if (fd < 0)
-        return -1;
-    close(fd);
-    return horon_address_port(&address);
-}
-
-int free_port(void)
-{
-    for (int tries = 0; tries < 100; tries++) {
-        int port = try_port("127.0.0.1", 0);
-        if (port > 0 && port < 65000 && try_port("::1", port) == port &&
-            try_port("127.0.0.1", port + 1) == port + 1)
-            return port;
-    }
-    fail_msg("no free port");
-    return -1;
-}
-
 int count_fds(void)
 {
     int count = 0;

@@ -3,6 +3,7 @@
 #ifndef TEST_BOOTS_H
 #define TEST_BOOTS_H
 
+#include "../../free_port.h"
 #include "boot/boot.h"
 
 #include <pthread.h>
@@ -59,8 +60,6 @@ void place_tcp(struct place *place);
 void place_file(struct place *place);
 void place_end(const struct place *place);
 
-/** @return a port of 127.0.0.1 and ::1 that is free now, as is the next one */
-int free_port(void);
 /** Makes MASTER_ADDR and MASTER_PORT a port of 127.0.0.1 that another program has: *port_out.
  * @return the other's socket, for untake_master_port() */
 int take_master_port(int *port_out);
