@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -37,12 +38,18 @@ static void block(sigset_t *before)
     sigprocmask(SIG_BLOCK, &handled, before);
 }
 
+/* It is told to end, and everything that it says meanwhile is taken. */
 static int end_of(const struct horonrun_launched *launched)
 {
     int status = 0;
-    close(launched->out_fd);
-    if (launched->in_fd != launched->out_fd)
-        close(launched->in_fd);
+    char said[256];
+    if (launched->in_fd == launched->out_fd)
+        shutdown(launched->out_fd, SHUT_WR);
+    else
+        close(launched->out_fd);
+    while (read(launched->in_fd, said, sizeof said) > 0)
+        ;
+    close(launched->in_fd);
     if (launched->err_fd >= 0)
         close(launched->err_fd);
     assert_int_equal(waitpid(launched->pid, &status, 0), launched->pid);
