@@ -310,10 +310,22 @@ def test_setup_without_a_python_that_serves_says_what_would():
         script = here.top / "tools" / "setup"
         text = script.read_text(encoding="utf-8")
         script.write_text(text.replace("/usr/bin/python3", ""), encoding="utf-8")  # it may serve
-        status, out = here.setup("venv", STUB_SERVES="0", HORON_PYTHON="python3.12")
+        status, out = here.setup("venv", STUB_SERVES="0")
         tried = [line.removesuffix(" -") for line in here.calls()[:-1]]
-        assert status != 0 and tried[:2] == ["python3.12", "python3"], here.calls()
+        assert status != 0 and tried[:2] == ["python3", "python3.13"], here.calls()
         shows(out, "no Python serves", "Python 3.11 or newer", "python3-dev", "is: Python 3.11.2")
+
+
+def test_setup_python_that_was_asked_for_is_taken_or_refused():
+    with place() as here:
+        status, out = here.setup("venv", STUB_SERVES="0", HORON_PYTHON="python3.12")
+        assert status != 0 and here.calls() == ["python3.12 -", "python3.12 --version"]
+        shows(out, "no Python serves", "here python3.12 is: Python 3.11.2")
+        status, out = here.setup("venv", HORON_PYTHON="python3.12")
+        assert status == 0 and here.calls("python3.12 -m venv"), out
+        status, out = here.setup("venv", HORON_PYTHON="python3.13")
+        assert status == 0 and not here.calls("-m venv"), out
+        shows(out, ".venv", "current", "remove .venv first")
 
 
 def test_setup_cuda_build_is_told_and_taken_where_nothing_else_is():
