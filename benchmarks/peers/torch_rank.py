@@ -165,7 +165,7 @@ def timed(library, meeting, prepare, call, iterations, warmup):
         start = time.perf_counter()
         call()
         times.append((time.perf_counter() - start) * 1e6)
-        library.barrier()  # or whoever is done takes a shared core while another's clock runs
+        library.barrier()  # or a rank that is done takes a shared core while another's clock runs
     return library.maximum(times[warmup:])
 
 

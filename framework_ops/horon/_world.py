@@ -92,7 +92,7 @@ _joining = threading.Lock()  # threads that call init() at once join once
 def init(comm=None, process_sets=None, *, rank=-1, size=-1, settings=None):
     """Joins the job. Every rank calls it; a second call does nothing until shutdown().
 
-    Who this process is comes from the environment (horonrun, Slurm, PMI, Open MPI, torchrun or
+    Which rank this process is, the environment says (horonrun, Slurm, PMI, Open MPI, torchrun or
     Horovod variables; with none, it is a world of one), unless `rank` and `size` say so. `settings`
     maps names of the option table to values and goes before the environment.
 

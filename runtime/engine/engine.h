@@ -49,7 +49,7 @@ struct horon_engine_options {
     /* [backend_count] what may carry operations, in order of preference; NULL: all of this build */
     const struct horon_backend *const *backends;
     size_t backend_count;
-    /* Who holds the token, for HORON_ASSERT_OWNER(); NULL: a test with one thread. */
+    /* The thread that holds the token, for HORON_ASSERT_OWNER(); NULL: a test with one thread. */
     const struct horon_owner *owner;
     uint32_t generation;
     uint64_t (*now_ns)(void *arg);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who is where: hosts, and the ranks on each. Plain data and pure questions, made once by boot.
- * Hosts are numbered by their lowest rank; local ranks count in rank order.
+ * Which rank is where: hosts, and the ranks on each. Plain data and pure questions, made once by
+ * boot. Hosts are numbered by their lowest rank; local ranks count in rank order.
  */
 #ifndef HORON_TOPOLOGY_TOPOLOGY_H
 #define HORON_TOPOLOGY_TOPOLOGY_H

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who ends what is left when an agent is killed? The kernel kills its ranks, but not what they
+ * What ends the rest when an agent is killed? The kernel kills its ranks, but not what they
  * started. So an agent has a parent, its guard: a subreaper that holds nothing and waits. If the
- * agent dies, all it had falls to the guard, who kills it. If the guard dies, the agent gets
+ * agent dies, all it had falls to the guard, which kills it. If the guard dies, the agent gets
  * SIGTERM and ends everything itself. On horonrun's own host a third sees to what falls from both:
- * horonrun, a subreaper too. So any two may be killed at once; who kills all three leaves what
+ * horonrun, a subreaper too. So any two may be killed at once; killing all three leaves what
  * ranks started.
  */
 #include "agent.h"
@@ -22,7 +22,7 @@
 #define SWEEP_AGAIN_US 20000
 #define SWEEP_ROUNDS_MAX 250
 
-/* What ps and pkill see of us: not horonrun, so that whoever kills that by name leaves us to clean
+/* What ps and pkill see of us: not horonrun, so that one who kills that by name leaves us to clean
  * up. The argument strings lie in one piece. */
 static void rename_process(char **argv, const char *name)
 {

@@ -46,7 +46,7 @@ _Noreturn static void be_agent(char **argv, const sigset_t *mask, const struct r
     keep_only(fd);
     horonrun_agent_split(argv, mask);
     int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    dup2(null, STDOUT_FILENO); /* whoever reads ours shall not wait for us */
+    dup2(null, STDOUT_FILENO); /* a reader of ours shall not wait for us */
     _exit(horonrun_agent_run(&setup));
 }
 

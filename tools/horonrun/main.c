@@ -210,7 +210,7 @@ int main(int argc, char **argv)
     struct horon_error error = {0};
     int code = 0;
     open_standard_descriptors();
-    signal(SIGCHLD, SIG_DFL); /* whoever started us may ignore it; the dead would leave no status */
+    signal(SIGCHLD, SIG_DFL); /* our parent may have ignored it: no status would come */
     if (argc == 2 && strcmp(argv[1], "--agent") == 0)
         return be_remote_agent(argv);
     if (horonrun_options_parse(&options, argv, &error) != HORON_OK) {
