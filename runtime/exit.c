@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A process that exits: the other ranks hear why before its connections break, and a rank that only
- * follows stays until the launcher has seen the end of the one that failed.
+ * follows stays until the launcher has seen the end of the one that failed. A rank follows if the
+ * job failed for another one: where nobody is to blame, or it is itself, nobody waits for it.
  *
  * The status that a process exits with is known to the C library alone, and only once exit() runs;
  * a language's own exit handlers run before, and its memory goes with them. So a context can be
@@ -55,17 +56,27 @@ static bool launcher_saw_end(const struct horon_context *ctx)
     return saw;
 }
 
+/* One that has left the job did so in peace, and its process may go on. */
+static bool follows_another(const struct horon_context *ctx)
+{
+    const struct horon_blame *blame = &horon_engine_failure(ctx->engine)->blame;
+    const int self = ctx->boot.topology.rank;
+    return blame->rank >= 0 && blame->rank != self && blame->other_rank != self &&
+           blame->cause != HORON_CAUSE_LEFT;
+}
+
 static void tell_exit(struct horon_context *ctx, const char *reason)
 {
     const struct timespec launcher = {.tv_nsec = LAUNCHER_MS * 1000000L};
     horon_token_take(ctx);
-    const bool first = horon_engine_exit(ctx->engine, reason);
-    if (first)
-        drive_until(ctx, all_delivered, DELIVER_MS);
-    else
+    horon_engine_exit(ctx->engine, reason);
+    const bool follows = follows_another(ctx);
+    if (follows)
         drive_until(ctx, launcher_saw_end, STAY_MS);
+    else
+        drive_until(ctx, all_delivered, DELIVER_MS);
     horon_token_release(ctx);
-    if (!first)
+    if (follows)
         nanosleep(&launcher, NULL);
 }
 

@@ -384,10 +384,10 @@ HORON_API void horon_context_destroy(horon_context_t *ctx);
 
 /**
  * Says that this process is about to exit, and why, before it does: the job fails on all ranks,
- * with ERR_PEER_LOST and a text that names this rank and @p reason. If the job has failed already,
- * waits until a rank has ended and, on this host, its parent has asked how, and half a second more:
- * the launcher then sees that rank fail first. The context stays as it is, and ends with the
- * process: horon_context_destroy() would tell the others so before that.
+ * with ERR_PEER_LOST and a text that names this rank and @p reason. If it has failed already, for
+ * another rank, waits until a rank has ended and, on this host, its parent has asked how, and half
+ * a second more: the launcher then sees that rank fail first. The context stays as it is, and ends
+ * with the process: horon_context_destroy() would tell the others so before that.
  * @param reason what the process exits with; cut to fit
  * @return OK | ERR_INVALID, an argument is NULL | ERR_CLOSED | ERR_FORKED
  * Blocks: shortly, to tell the others; 10 s at most to wait for another. Thread: any.

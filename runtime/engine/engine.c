@@ -438,19 +438,18 @@ bool horon_engine_has_input(const struct horon_engine *engine)
 
 /* ---- failures and the end ------------------------------------------------------------------- */
 
-bool horon_engine_exit(struct horon_engine *engine, const char *reason)
+void horon_engine_exit(struct horon_engine *engine, const char *reason)
 {
     HORON_ASSERT_OWNER(engine->options.owner);
     const struct horon_membership *membership = engine->membership;
     const int self = membership->topology->rank;
     struct horon_error why;
     if (engine->job->failed)
-        return false;
+        return;
     horon_error_set(&why, HORON_ERR_PEER_LOST, "%.200s is exiting: %.700s",
                     membership->rank_names[self], reason);
     horon_error_blame(&why, HORON_CAUSE_EXITING, self, -1);
     horon_engine_fail(engine, &why);
-    return true;
 }
 
 bool horon_engine_is_linked(const struct horon_engine *engine, int rank)

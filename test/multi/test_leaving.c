@@ -3,10 +3,13 @@
  * A rank leaves while the other has not taken yet what it sent: the other gets all of it, and then
  * hears that the rank has left, not that it crashed. The receiver is kept from reading by its
  * token; how long it is makes no difference to what must come out.
+ *
+ * And a rank that exits because of what it has done itself waits for no other one to end first.
  */
 #undef NDEBUG
 #include "multi/duo.h"
 
+#include "clock.h"
 #include "context_state.h"
 
 #include <setjmp.h>
@@ -20,7 +23,7 @@
 
 #include <cmocka.h>
 
-enum { BROADCASTS = 4, FLOATS = 16384, HELD_MS = 1500 };
+enum { BROADCASTS = 4, FLOATS = 16384, HELD_MS = 1500, EXIT_S_MAX = 10 };
 
 static void bound_buffer(horon_context_t *ctx, int peer, int option, int bytes)
 {
@@ -85,10 +88,37 @@ static void test_leaving_rank_stays_until_all_has_been_taken(void **state)
     duo_end(&duo);
 }
 
+/* All ranks are to blame, and none of them ends: each would wait as long as a rank may. */
+static void test_leaving_rank_that_is_to_blame_waits_for_nobody(void **state)
+{
+    static const char *const settings[] = {NULL};
+    static float data[2][FLOATS];
+    horon_request_t *requests[2];
+    struct duo duo;
+    (void)state;
+    duo_make(&duo, settings);
+    for (int rank = 0; rank < 2; rank++) {
+        horon_descriptor_t desc = broadcast(data[rank]);
+        desc.verb = HORON_ALLREDUCE;
+        desc.redop = rank ? HORON_MAX : HORON_SUM;
+        assert_int_equal(horon_submit(duo.ctx[rank], &desc, &requests[rank]), HORON_OK);
+    }
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(horon_wait(requests[rank], HORON_HOST_DONE, DUO_DEADLINE_S * 1000),
+                         HORON_ERR_MISMATCH);
+        horon_release(requests[rank]);
+    }
+    const uint64_t begun_ns = horon_clock_ns();
+    assert_int_equal(horon_context_exit(duo.ctx[0], "a difference"), HORON_OK);
+    assert_true(horon_clock_ns() - begun_ns < EXIT_S_MAX * UINT64_C(1000000000));
+    duo_end(&duo);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_leaving_rank_stays_until_all_has_been_taken),
+        cmocka_unit_test(test_leaving_rank_that_is_to_blame_waits_for_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
