@@ -215,7 +215,7 @@ static horon_status_t take_memory(struct horon_context_team *team, struct horon_
     if (!is_in_turn(team, came->process, &came->note))
         return horon_error_set(error, HORON_ERR_PROTO, "it passed memory out of turn");
     if (!came->map.base)
-        return horon_error_set(error, HORON_ERR_MEMORY, "it could not be made, or mapped here");
+        return horon_error_set(error, HORON_ERR_MEMORY, "%s", came->note.lack);
     struct horon_map *map =
         about == HORON_NOTE_SEGMENT ? &team->segment : &team->members[about].arena;
     *map = came->map;
@@ -235,8 +235,8 @@ static void take_note(struct horon_context_team *team, struct horon_early_note *
     if (take_memory(team, came, &error) == HORON_OK)
         return;
     const int rank = horon_topology_rank_at(job, job->host_of[job->rank], came->process);
-    horon_error_set(&why, error.status, "memory of team %u from rank %d (%s): %s", team->id, rank,
-                    ctx->boot.ranks.names[rank], error.text);
+    horon_error_set(&why, error.status, "memory of team %u from rank %d (%s) to rank %d: %s",
+                    team->id, rank, ctx->boot.ranks.names[rank], job->rank, error.text);
     horon_error_blame(&why, HORON_CAUSE_NONE, rank, -1);
     team_failed(team, &why);
 }

@@ -414,6 +414,41 @@ static void test_teams_leave_a_child_nothing(void **state)
     job_run(3, NULL, fork_between, NULL);
 }
 
+/* Rank 1 has no descriptor for what the others send it. The job goes on. */
+static void lack_descriptors(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    enum { LIMIT = 128 };
+    static const int all[] = {0, 1, 2};
+    const bool lacks = horon_rank(ctx) == 1;
+    struct horon_context_team *team;
+    struct horon_error error = {0};
+    int fds[LIMIT], count = 0;
+    float one = 1;
+    (void)arg;
+    if (lacks)
+        RANK_MUST(setrlimit(RLIMIT_NOFILE, &(struct rlimit){LIMIT, LIMIT}) == 0);
+    while (lacks && count < LIMIT && (fds[count] = dup(STDERR_FILENO)) >= 0)
+        count++;
+    RANK_MUST(meet(ctx) == HORON_OK);
+    horon_status_t status = horon_context_add_team(ctx, 1, all, 3, &team, &error);
+    while (count > 0)
+        close(fds[--count]);
+    if (status == HORON_OK) {
+        status = run_sum(team, ctx, "x", &one, 1);
+        memcpy(error.text, last_text, sizeof last_text);
+        horon_context_remove_team(team);
+    }
+    RANK_MUST(status == HORON_ERR_MEMORY || !fprintf(stderr, "%d: %s\n", status, error.text));
+    RANK_MUST(strstr(error.text, " to rank 1: this process is out of descriptors"));
+    RANK_MUST(meet(ctx) == HORON_OK);
+}
+
+static void test_teams_without_descriptors_fail_alone(void **state)
+{
+    (void)state;
+    job_run(3, NULL, lack_descriptors, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -425,6 +460,7 @@ int main(void)
         cmocka_unit_test(test_teams_end_what_was_just_submitted),
         cmocka_unit_test(test_teams_may_be_made_long_before_the_others_do),
         cmocka_unit_test(test_teams_leave_a_child_nothing),
+        cmocka_unit_test(test_teams_without_descriptors_fail_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -73,21 +73,26 @@ static void take_rights(struct horon_note *note, struct msghdr *message)
     }
 }
 
+static const char no_room[] = "this process is out of descriptors (see ulimit -n)";
+
 static horon_status_t judge(const uint8_t *raw, ssize_t got, int flags, struct horon_note *note,
                             struct horon_error *error)
 {
     struct horon_reader in = horon_reader_over(raw, (size_t)got);
     if (got == 0)
         return horon_error_set(error, HORON_ERR_PEER_LOST, "it hung up");
-    if (flags & MSG_CTRUNC)
-        return horon_error_set(error, HORON_ERR_SYSTEM,
-                               "this process is out of descriptors (see ulimit -n)");
     const uint32_t magic = horon_read_u32(&in);
     note->team = horon_read_u32(&in);
     note->local_rank = horon_read_u32(&in);
     const uint32_t fd_count = horon_read_u32(&in);
     note->bytes = horon_read_u64(&in);
-    if (!horon_reader_finished(&in) || magic != NOTE_MAGIC || (int)fd_count != note->fd_count)
+    const bool cut = flags & MSG_CTRUNC, well = horon_reader_finished(&in) && magic == NOTE_MAGIC;
+    if (cut && (!well || note->team == 0))
+        return horon_error_set(error, HORON_ERR_SYSTEM, "%s", no_room);
+    if (cut)
+        horon_note_close(note); /* the rest, which is of no use alone */
+    note->lack = cut ? no_room : fd_count ? "it cannot be mapped" : "it could not make its part";
+    if (!well || (!cut && (int)fd_count != note->fd_count))
         return horon_error_set(error, HORON_ERR_PROTO, "what came with descriptors is no note");
     return HORON_OK;
 }

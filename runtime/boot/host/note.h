@@ -20,6 +20,7 @@ struct horon_note {
     uint64_t bytes;      /* of the arena or segment */
     int fds[HORON_NOTE_FDS_MAX];
     int fd_count;
+    const char *lack; /* received: why there is no memory of it, if there is none. Static */
 };
 
 #define HORON_NOTE_SEGMENT UINT32_MAX
@@ -30,7 +31,8 @@ horon_status_t horon_note_send(int socket, const struct horon_note *note,
                                struct horon_error *error);
 
 /** @return OK, until horon_note_close() | AGAIN | ERR_PEER_LOST, it hung up | ERR_PROTO, no note |
- * ERR_SYSTEM, out of descriptors; with a failure there is nothing to close */
+ * ERR_SYSTEM, out of descriptors, which a team's note comes without; with a failure there is
+ * nothing to close */
 horon_status_t horon_note_receive(int socket, struct horon_note *note, struct horon_error *error);
 
 /** Closes its descriptors, but for those that are -1: somebody else's by now. */
