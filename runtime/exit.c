@@ -19,11 +19,12 @@
 
 /* How long the reason may take to the other hosts. */
 #define DELIVER_MS 1000
-/* How long a rank of a failed job waits for the end of the one that failed it, and for the launcher
- * to ask for its status: torchrun asks every 100 ms, in the order of ranks, and blames the lowest
- * one that has ended. Launchers end the other ranks then, so only ranks that nobody watches, or
- * that follow one which hangs in its exit, stay that long. */
-#define STAY_MS 10000
+/* How long a rank of a failed job waits for the end of the one that failed it, ... */
+#define END_MS 10000
+/* ... and then for the launcher to ask for its status: torchrun asks every 100 ms, in the order of
+ * ranks, and blames the lowest one that has ended. A launcher that asks for this rank's status
+ * first, as a loop over its processes does, has to wait so long. */
+#define SEEN_MS 5000
 /* And how long after that. A shell between launcher and rank asks for the status first; what ended
  * on another host takes its way from there. */
 #define LAUNCHER_MS 500
@@ -48,9 +49,14 @@ static bool all_delivered(const struct horon_context *ctx)
     return horon_engine_undelivered(ctx->engine) == 0;
 }
 
+static bool misses_rank(const struct horon_context *ctx)
+{
+    return horon_engine_misses_rank(ctx->engine);
+}
+
 static bool launcher_saw_end(const struct horon_context *ctx)
 {
-    bool saw = horon_engine_misses_rank(ctx->engine);
+    bool saw = true;
     for (int i = 0; i < ctx->host.shape.local_size && saw; i++)
         saw = !horon_process_awaits_parent(ctx->boot.local[i].pidfd);
     return saw;
@@ -71,10 +77,13 @@ static void tell_exit(struct horon_context *ctx, const char *reason)
     horon_token_take(ctx);
     horon_engine_exit(ctx->engine, reason);
     const bool follows = follows_another(ctx);
-    if (follows)
-        drive_until(ctx, launcher_saw_end, STAY_MS);
-    else
+    if (follows) {
+        drive_until(ctx, misses_rank, END_MS);
+        if (misses_rank(ctx))
+            drive_until(ctx, launcher_saw_end, SEEN_MS);
+    } else {
         drive_until(ctx, all_delivered, DELIVER_MS);
+    }
     horon_token_release(ctx);
     if (follows)
         nanosleep(&launcher, NULL);

@@ -390,7 +390,8 @@ HORON_API void horon_context_destroy(horon_context_t *ctx);
  * with the process: horon_context_destroy() would tell the others so before that.
  * @param reason what the process exits with; cut to fit
  * @return OK | ERR_INVALID, an argument is NULL | ERR_CLOSED | ERR_FORKED
- * Blocks: shortly, to tell the others; 10 s at most to wait for another. Thread: any.
+ * Blocks: shortly, to tell the others; at most 10 s for the end of another, and 5 s for its parent.
+ * Thread: any.
  */
 HORON_API horon_status_t horon_context_exit(horon_context_t *ctx, const char *reason);
 
