@@ -19,7 +19,7 @@ struct horon_context_team;
  * @return OK | ERR_MEMORY | ERR_TIMEOUT, naming the rank that was waited for longer than
  *         PEER_TIMEOUT | ERR_CLOSED, a member has left the job | why the job failed, or a member
  *         could not be reached
- * Thread: any but the progress thread. Blocks: PEER_TIMEOUT at most.
+ * Thread: any but the progress thread; one call at a time. Blocks: PEER_TIMEOUT at most.
  */
 horon_status_t horon_context_add_team(struct horon_context *ctx, uint32_t id, const int *ranks,
                                       int size, struct horon_context_team **team_out,
