@@ -5,8 +5,9 @@
  *
  *  - meet A B: ranks A and B ask for a link, A alone if B is -1 - B; then they exchange a message,
  *    while all sum. Prints "exchanged" on both.
- *  - gone A B: once all have joined rank B stops; A asks for a link, and prints "asked". When B has
- *    been killed it prints "failed NANOSECONDS STATUS TEXT" with what it is told.
+ *  - gone A B: once all have joined ranks A and B stop. A goes on, asks for a link, and prints
+ *    "asked". When B has been killed A prints "failed NANOSECONDS STATUS TEXT" with what it is
+ *    told.
  *  - team A B: ranks A and B make a team, in this order, and then all ranks one in reverse order;
  *    each sums in them, and prints "summed" after each.
  *
@@ -121,8 +122,8 @@ static int gone(horon_context_t *ctx, int a, int b)
     horon_status_t status = sum(ctx, why, sizeof why);
     if (status != HORON_OK)
         return failed(status, why);
-    if (horon_rank(ctx) == b)
-        raise(SIGSTOP);
+    if (horon_rank(ctx) == a || horon_rank(ctx) == b)
+        raise(SIGSTOP); /* else the link could be made before B stops */
     if (horon_rank(ctx) != a)
         return failed(sum(ctx, why, sizeof why), why);
     horon_token_take(ctx);

@@ -116,6 +116,12 @@ class Job(contextlib.ExitStack):
                 assert process.poll() is None, f"rank {rank} ended:\n{self.everything()}"
             time.sleep(0.005)
 
+    def wait_for_stop(self, rank):
+        """Waits until a rank has stopped itself."""
+        process = self.processes[rank]
+        found = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        assert found.si_code == os.CLD_STOPPED, f"rank {rank} ended:\n{self.everything()}"
+
     def end(self, ranks=None):
         """Waits for ranks, by default all. @return their exit statuses"""
         end = time.monotonic() + DEADLINE

@@ -4,6 +4,7 @@
 import contextlib
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 
@@ -36,6 +37,9 @@ def connecting():
         ranks.hosts(2) as net,
         ranks.Job(net, LAYOUT, "gone", "0", "3", settings=settings) as job,
     ):
+        for rank in (0, 3):
+            job.wait_for_stop(rank)
+        job.processes[0].send_signal(signal.SIGCONT)
         job.wait_for_output("asked", ranks=[0])
         yield net, job
 
