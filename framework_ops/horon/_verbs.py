@@ -5,7 +5,8 @@ A framework says how its tensors are staged, and has all of them: numpy does in 
 horon.torch adds autograd. A verb is a row here, and the functions by which users call it.
 """
 
-from functools import wraps
+from functools import update_wrapper, wraps
+from types import FunctionType
 from typing import NamedTuple
 
 from horon import _horon
@@ -44,15 +45,21 @@ def _waiting(begin):
     return _derived(begin, begin.__name__.replace("_async", ""), call)
 
 
-def _in_place(begin):
-    """The function that begins in place what `begin` begins."""
+class _InPlace:
+    """A method under a name of its own, bound to the verbs in place: no frame is between."""
 
-    def call(self, *args, **kwargs):
-        return begin(self.in_place, *args, **kwargs)
+    def __init__(self, begin):
+        name = f"{begin.__name__}_"
+        self.function = FunctionType(
+            begin.__code__, begin.__globals__, name, begin.__defaults__, begin.__closure__
+        )
+        self.function = update_wrapper(self.function, begin)
+        self.function.__name__ = name
+        self.function.__qualname__ = begin.__qualname__.replace(begin.__name__, name)
+        self.function.__doc__ = f"In place. {begin.__doc__}"
 
-    call = _derived(begin, f"{begin.__name__}_", call)
-    call.__doc__ = f"In place. {begin.__doc__}"
-    return call
+    def __get__(self, verbs, cls):
+        return self.function.__get__(verbs.in_place, cls)
 
 
 class Verbs:
@@ -162,18 +169,18 @@ class Verbs:
         name, team = operation_name("broadcast", name), team_of(process_set)
         return self.begin(team, BROADCAST, name, tensor, 0, root_rank)
 
-    allreduce_async_ = _in_place(allreduce_async)
-    grouped_allreduce_async_ = _in_place(grouped_allreduce_async)
-    broadcast_async_ = _in_place(broadcast_async)
-
     allreduce = _waiting(allreduce_async)
-    allreduce_ = _waiting(allreduce_async_)
     grouped_allreduce = _waiting(grouped_allreduce_async)
-    grouped_allreduce_ = _waiting(grouped_allreduce_async_)
     allgather = _waiting(allgather_async)
     grouped_allgather = _waiting(grouped_allgather_async)
     broadcast = _waiting(broadcast_async)
-    broadcast_ = _waiting(broadcast_async_)
+
+    allreduce_async_ = _InPlace(allreduce_async)
+    allreduce_ = _InPlace(allreduce)
+    grouped_allreduce_async_ = _InPlace(grouped_allreduce_async)
+    grouped_allreduce_ = _InPlace(grouped_allreduce)
+    broadcast_async_ = _InPlace(broadcast_async)
+    broadcast_ = _InPlace(broadcast)
 
 
 def barrier(process_set=global_process_set):
