@@ -7,6 +7,7 @@
  */
 #include "boot/host/memory.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -99,6 +100,7 @@ static void look_at_groups(struct horon_memory_room *room, const char *mount, co
     const size_t mount_bytes = strlen(mount);
     for (;;) {
         uint64_t bytes = room_in_group(directory, files);
+        assert(strncmp(directory, mount, mount_bytes) == 0); /* not above the tree's root */
         if (bytes < room->group_bytes) {
             room->group_bytes = bytes;
             snprintf(room->group, sizeof room->group, "%s",
