@@ -135,8 +135,8 @@ class Verbs:
         prescale_factor before, the result by postscale_factor after.
         """
         name, team = operation_name("allreduce", name), team_of(process_set)
-        numbers = (resolve_op(op, average), 0, prescale_factor, postscale_factor)
-        return self.begin(team, ALLREDUCE, name, tensor, *numbers)
+        op = resolve_op(op, average)
+        return self.begin(team, ALLREDUCE, name, tensor, op, 0, prescale_factor, postscale_factor)
 
     def grouped_allreduce_async(
         self,

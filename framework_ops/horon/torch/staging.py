@@ -37,6 +37,7 @@ _NAMED = {str(dtype).removeprefix("torch."): dtype for dtype in (*_DTYPES, *_LEN
 # Newer tensors tell their address through DLPack's exchange API, at a tenth of data_ptr()'s cost
 _HAS_EXCHANGE = hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
 _PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
+_STRIDED = torch.strided
 
 try:  # tells autograd that a tensor was changed behind its back; torch 2.1
     from torch.autograd.graph import increment_version as increment_version
@@ -151,28 +152,25 @@ class _Tensor(Staged):
         return self.given
 
 
-_NO_NUMBERS = (0, 0, 1.0, 1.0)  # the reduction, the root, and the scales
-
-
 class _TorchVerbs(Verbs):
-    def begin(self, team, verb, name, tensor, *numbers):
+    def begin(self, team, verb, name, tensor, op=0, root=0, prescale=1.0, postscale=1.0):
         """The quick way for a tensor that the extension takes as it is: nothing is staged."""
         if (
             _HAS_EXCHANGE
             and type(tensor) in _PLAIN_TYPES
-            and tensor.layout is torch.strided
+            and tensor.layout is _STRIDED
             and not (verb.gathers or tensor.is_neg() or tensor.is_conj())
         ):
             output = tensor if self.is_in_place else torch.empty_like(tensor)
-            numbers += _NO_NUMBERS[len(numbers) :]
+            keep = memory_of(tensor)
             request = team.submit_plain(
-                verb.code, name, tensor, output, *numbers, 0, None, None, memory_of(tensor)
+                verb.code, name, tensor, output, op, root, prescale, postscale, 0, None, None, keep
             )
             if request is not None:
                 if self.is_in_place:
                     increment_version(tensor)
                 return Handle(team, None, None, [request], output)
-        return super().begin(team, verb, name, tensor, *numbers)
+        return super().begin(team, verb, name, tensor, op, root, prescale, postscale)
 
 
 verbs = _TorchVerbs(_Tensor)
