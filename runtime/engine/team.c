@@ -452,6 +452,9 @@ void horon_team_leave(struct horon_engine_team *team, bool leaves_job)
     struct horon_departures own = {.any = true};
     if (!horon_team_is_bound(team))
         return;
+    /* decisions that count below: ranks behind this one hear of them from it alone */
+    if (horon_coordinator_flush(team->coordinator, false) == HORON_OK)
+        horon_team_send_coordinator(team);
     for (int i = 0; i < HORON_LANE_COUNT; i++)
         own.sequence[i] = horon_route_ended(&team->lanes[i].route);
     own.sequence[HORON_LEFT_DECISIONS] = horon_coordinator_decisions(team->coordinator);

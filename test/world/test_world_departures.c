@@ -2,8 +2,8 @@
 /*
  * How departures and aborts get around. Messages are counted in the trace of the log: a leaver ends
  * each of its links with one message, and what is passed on beyond that is at most one message a
- * rank, however many leave. Nothing is lost of what they say, and aborts reach everybody, also when
- * a rank that others hang from in the tree is gone.
+ * rank, however many leave. Nothing is lost of what they say or of what was decided before, and
+ * aborts reach everybody, also when a rank that others hang from in the tree is gone.
  */
 #undef NDEBUG
 #include "engine/engine_state.h"
@@ -186,12 +186,45 @@ static void test_departures_do_not_keep_an_abort_from_anybody(void **state)
             }
 }
 
+/* Rank 1 has heard a decision, and leaves before the rank behind it in the tree knows of it. */
+static void test_departures_pass_on_what_was_decided(void **state)
+{
+    enum { RANKS = 3, TURNS = 10 };
+    static const int hosts[] = {1, 2};
+    struct horon_request *requests[RANKS];
+    float data[RANKS] = {0};
+    (void)state;
+    struct world *world = world_create(hosts, 2, NULL, 1);
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    desc.name = "x";
+    desc.dtype = HORON_FLOAT32;
+    desc.count = 1;
+    for (int rank = 0; rank < RANKS; rank++) {
+        desc.src = desc.dst = &data[rank];
+        requests[rank] = world_submit(world, rank, &desc);
+    }
+    for (int i = 0; i < RANKS * TURNS; i++)
+        horon_engine_progress(world->ranks[RANKS - 1 - i / TURNS].engine);
+    struct horon_engine *relay = world->ranks[1].engine;
+    assert_int_equal(horon_coordinator_decisions(relay->job->coordinator), 0);
+    horon_engine_move_links(relay);
+    assert_int_equal(horon_coordinator_decisions(relay->job->coordinator), 1);
+    horon_engine_leave(relay);
+    assert_true(world_turn_until(world, requests, RANKS));
+    for (int rank = 0; rank < RANKS; rank++) {
+        assert_int_equal(requests[rank]->status, HORON_ERR_CLOSED);
+        world_release(requests[rank]);
+    }
+    world_destroy(world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_departures_of_a_whole_job_take_few_messages),
         cmocka_unit_test(test_departures_are_known_to_all_when_a_relay_has_left),
         cmocka_unit_test(test_departures_do_not_keep_an_abort_from_anybody),
+        cmocka_unit_test(test_departures_pass_on_what_was_decided),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
