@@ -292,13 +292,14 @@ static bool coordinate(struct horon_engine_team *team)
         horon_team_lacks_memory(team, "no memory to negotiate");
         return true;
     }
-    const bool sent = horon_team_send_coordinator(team);
-    if (sent && team->urgent) {
-        horon_engine_move_links(team->engine);
-        horon_host_wake_all(team->host, HORON_WAKE_ASLEEP);
-    }
+    const bool sent = horon_team_send_coordinator(team), urgent = sent && team->urgent;
     team->urgent = false;
-    return horon_team_take_batches(team);
+    /* what comes in meanwhile may be for a team whose turn was before */
+    bool moved = urgent && horon_engine_move_links(team->engine);
+    if (urgent)
+        horon_host_wake_all(team->host, HORON_WAKE_ASLEEP);
+    moved |= horon_team_take_batches(team);
+    return moved;
 }
 
 HORON_SELDOM static void want_arenas(struct horon_engine_team *team)

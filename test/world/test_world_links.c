@@ -2,11 +2,12 @@
 /*
  * Links after the start: two ranks that are neither neighbours in the tree nor carry the same slice
  * ask for one, and exchange a message on it while the job works; a failed try is told once, and the
- * next question is another try; a rank that is gone is asked for nothing.
+ * next question is another try; a rank that is gone is asked for nothing. Nothing that comes on one
+ * is left until something else comes.
  */
 #undef NDEBUG
 #include "engine/engine_state.h"
-#include "world/world.h"
+#include "world/teams.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -207,6 +208,80 @@ static void test_links_that_do_not_answer_fail_requests_as_silent(void **state)
     world_destroy(world);
 }
 
+static struct horon_engine *answers_at_once;
+static const struct horon_link_ops *plain_ops;
+
+static horon_status_t send_and_be_answered(struct horon_link *link, const struct iovec *vector,
+                                           int count, size_t *sent_bytes_out,
+                                           struct horon_error *error)
+{
+    const horon_status_t status = plain_ops->send(link, vector, count, sent_bytes_out, error);
+    horon_engine_progress(answers_at_once);
+    return status;
+}
+
+/* From rank 2 on all that it says to rank 0 has its answer when it has been said. */
+static void answer_at_once(struct world *world, struct horon_link_ops *hooked)
+{
+    struct horon_link *link = horon_mux_link(world->ranks[2].engine->membership->mux_of[0]);
+    plain_ops = link->ops;
+    *hooked = *link->ops;
+    hooked->send = send_and_be_answered;
+    link->ops = hooked;
+    answers_at_once = world->ranks[0].engine;
+}
+
+static void turn_many(struct world *world)
+{
+    for (int turn = 0; turn < 20; turn++)
+        for (int rank = RANKS - 1; rank >= 0; rank--)
+            horon_engine_progress(world->ranks[rank].engine);
+}
+
+/* A message for the job comes while a team speaks in its turn, after that of the job: a thread that
+ * drives until nothing moves must not fall asleep on it. */
+static void test_links_tell_of_what_came_in_anothers_turn(void **state)
+{
+    static const int two[] = {0, 2};
+    struct horon_request *sums[RANKS] = {NULL}, *of_team[2];
+    struct horon_link_ops hooked;
+    float data[RANKS] = {1, 2, 3, 4}, team_data[2] = {1, 2};
+    (void)state;
+    struct world *world = make_world();
+    struct world_team *team = world_team_create(world, 1, two, 2);
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    desc.name = "x";
+    desc.dtype = HORON_FLOAT32;
+    desc.count = 1;
+    world_team_add(team, 0);
+    world_team_add(team, 1);
+    desc.src = desc.dst = &team_data[1];
+    of_team[1] = world_team_submit(team, 1, &desc);
+    for (int rank = RANKS - 1; rank >= 0; rank--) {
+        desc.src = desc.dst = &data[rank];
+        if (rank == 0)
+            turn_many(world);
+        sums[rank] = world_submit(world, rank, &desc);
+    }
+    answer_at_once(world, &hooked);
+    horon_engine_ask(world->ranks[2].engine, of_team[1]);
+    for (int turn = 0; turn < 100 && horon_engine_progress(world->ranks[2].engine); turn++)
+        continue;
+    assert_true(sums[2]->begun);
+    horon_mux_link(world->ranks[2].engine->membership->mux_of[0])->ops = plain_ops;
+    desc.src = desc.dst = &team_data[0];
+    of_team[0] = world_team_submit(team, 0, &desc);
+    assert_true(world_turn_until(world, of_team, 2));
+    assert_true(world_turn_until(world, sums, RANKS));
+    assert_true(data[3] == 10);
+    for (int rank = 0; rank < RANKS; rank++)
+        world_release(sums[rank]);
+    world_release(of_team[0]);
+    world_release(of_team[1]);
+    world_team_destroy(team);
+    world_destroy(world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -215,6 +290,7 @@ int main(void)
         cmocka_unit_test(test_links_to_one_that_left_are_not_made),
         cmocka_unit_test(test_links_that_break_fail_the_job),
         cmocka_unit_test(test_links_that_do_not_answer_fail_requests_as_silent),
+        cmocka_unit_test(test_links_tell_of_what_came_in_anothers_turn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
