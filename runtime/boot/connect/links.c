@@ -151,6 +151,15 @@ static void limit_reached(void *arg)
     call_failed(call, HORON_ERR_TIMEOUT, tried);
 }
 
+static void set_limit(struct call *call, uint64_t limit_ns)
+{
+    struct horon_pump *pump = call->links->options.pump;
+    if (limit_ns == UINT64_MAX)
+        horon_pump_untimer(pump, &call->timer);
+    else
+        horon_pump_timer(pump, &call->timer, limit_ns);
+}
+
 static void connector_ended(void *arg, horon_status_t status, const struct horon_proven *proven,
                             const struct horon_error *error)
 {
@@ -196,8 +205,11 @@ horon_status_t horon_links_open(struct horon_links *links, int rank, enum horon_
     assert((uint32_t)rank < options->hello.size);
     assert(rank != options->hello.rank);
     struct horon_addresses addresses;
-    if (find_call(links, rank, way))
+    struct call *call = find_call(links, rank, way);
+    if (call) {
+        set_limit(call, limit_ns);
         return HORON_OK;
+    }
     choose_addresses(info, way, &addresses);
     if (addresses.count == 0)
         return horon_error_set(
@@ -208,7 +220,7 @@ horon_status_t horon_links_open(struct horon_links *links, int rank, enum horon_
                                   "HORON_INTERFACES"
                                 : ": without a job key only loopback is used, see HORON_JOB_KEY "
                                   "and HORON_JOB_KEY_FILE");
-    struct call *call = horon_zalloc(1, sizeof *call);
+    call = horon_zalloc(1, sizeof *call);
     if (!call)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory to connect");
     *call = (struct call){.links = links,
@@ -230,8 +242,8 @@ horon_status_t horon_links_open(struct horon_links *links, int rank, enum horon_
     horon_status_t status = horon_connector_create(&connecting, &call->connector, error);
     if (status != HORON_OK)
         end_call(call);
-    else if (limit_ns != UINT64_MAX)
-        horon_pump_timer(options->pump, &call->timer, limit_ns);
+    else
+        set_limit(call, limit_ns);
     return status;
 }
 

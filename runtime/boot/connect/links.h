@@ -74,7 +74,7 @@ void horon_links_stop_listening(struct horon_links *links, enum horon_way way);
 
 /**
  * Begins to connect to @p rank; opened() or failed() follows. If both sides ask, one connection
- * comes of it. A no-op while this is under way already.
+ * comes of it. While this is under way already only its limit changes.
  * @param limit_ns when it fails at the latest, on the clock of horon_clock_ns(); UINT64_MAX: never
  * @return OK | ERR_CONFIG, the rank has no address that could be used | ERR_MEMORY
  */

@@ -179,7 +179,7 @@ static void test_links_either_rank_may_ask(void **state)
     for (int rank = 0; rank < 2; rank++) {
         begin(false);
         ask(rank, UINT64_MAX);
-        ask(rank, UINT64_MAX); /* a no-op */
+        ask(rank, UINT64_MAX); /* it is the same one */
         turn_until_over();
         expect_one();
         end();
@@ -247,6 +247,18 @@ static void test_links_that_nobody_answers_end_at_their_limit(void **state)
     end();
 }
 
+/* The first limit has passed, but nobody has looked. */
+static void test_links_that_are_asked_for_again_have_a_new_limit(void **state)
+{
+    (void)state;
+    begin(false);
+    ask(0, horon_clock_ns());
+    ask(0, UINT64_MAX);
+    turn_until_over();
+    expect_one();
+    end();
+}
+
 static void test_links_take_nobody_else_for_the_rank(void **state)
 {
     (void)state;
@@ -280,6 +292,7 @@ int main(void)
         cmocka_unit_test(test_links_that_fail_say_what_was_tried),
         cmocka_unit_test(test_links_that_are_not_wanted_fail_at_once),
         cmocka_unit_test(test_links_that_nobody_answers_end_at_their_limit),
+        cmocka_unit_test(test_links_that_are_asked_for_again_have_a_new_limit),
         cmocka_unit_test(test_links_take_nobody_else_for_the_rank),
         cmocka_unit_test(test_links_without_an_address_are_refused_at_once),
     };
