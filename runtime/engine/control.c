@@ -98,6 +98,7 @@ void horon_engine_refuse_team(struct horon_engine *engine, uint32_t id, const in
         struct horon_mux *mux = engine->membership->mux_of[ranks[i]];
         if (mux) /* without memory for it they find out by themselves, when time is up */
             (void)horon_mux_post_control(mux, out.bytes, out.used);
+        horon_membership_forget_try(engine->membership, ranks[i]);
     }
     if (engine->newest_team < id)
         engine->newest_team = id;

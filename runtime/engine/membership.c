@@ -11,7 +11,8 @@ static void move(struct horon_membership *membership, int rank, enum horon_peer_
 {
     static const unsigned legal[] = {
         [HORON_PEER_UNLINKED] = 1u << HORON_PEER_CONNECTING | 1u << HORON_PEER_LINKED,
-        [HORON_PEER_CONNECTING] = 1u << HORON_PEER_UNREACHED | 1u << HORON_PEER_LINKED,
+        [HORON_PEER_CONNECTING] =
+            1u << HORON_PEER_UNREACHED | 1u << HORON_PEER_UNLINKED | 1u << HORON_PEER_LINKED,
         [HORON_PEER_UNREACHED] = 1u << HORON_PEER_UNLINKED | 1u << HORON_PEER_LINKED,
         [HORON_PEER_LINKED] = 1u << HORON_PEER_LOST,
         [HORON_PEER_LOST] = 0};
@@ -114,7 +115,7 @@ void horon_membership_expect_link(struct horon_membership *membership, int rank)
 void horon_membership_lack_link(struct horon_membership *membership, int rank,
                                 const struct horon_error *why)
 {
-    if (membership->states[rank] >= HORON_PEER_LINKED)
+    if (membership->states[rank] != HORON_PEER_CONNECTING)
         return;
     struct horon_error *kept = horon_alloc(sizeof *kept);
     if (kept)
@@ -122,6 +123,15 @@ void horon_membership_lack_link(struct horon_membership *membership, int rank,
     assert(!membership->failures[rank]);
     membership->failures[rank] = kept;
     move(membership, rank, HORON_PEER_UNREACHED);
+}
+
+void horon_membership_forget_try(struct horon_membership *membership, int rank)
+{
+    const enum horon_peer_state state = membership->states[rank];
+    horon_free(membership->failures[rank]);
+    membership->failures[rank] = NULL;
+    if (state == HORON_PEER_CONNECTING || state == HORON_PEER_UNREACHED)
+        move(membership, rank, HORON_PEER_UNLINKED);
 }
 
 horon_status_t horon_membership_take_failure(struct horon_membership *membership, int rank,

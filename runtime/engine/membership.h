@@ -65,9 +65,12 @@ horon_status_t horon_membership_add_link(struct horon_membership *membership, in
 bool horon_membership_may_link(const struct horon_membership *membership, int rank);
 /** Somebody here connects to a rank that is not linked. */
 void horon_membership_expect_link(struct horon_membership *membership, int rank);
-/** It has failed. Nothing happens if there is a link, which the other side made. */
+/** It has failed. Nothing happens if there is a link, which the other side made, or if nobody asks
+ * for one any more. */
 void horon_membership_lack_link(struct horon_membership *membership, int rank,
                                 const struct horon_error *why);
+/** Nobody here asks for a link to it any more: how a try ends is told to nobody. */
+void horon_membership_forget_try(struct horon_membership *membership, int rank);
 /** Why a rank was not reached. @return its status */
 horon_status_t horon_membership_take_failure(struct horon_membership *membership, int rank,
                                              struct horon_error *error);

@@ -107,7 +107,8 @@ bool horon_engine_is_linked(const struct horon_engine *engine, int rank);
 /** Has a rank said that it leaves the job? Owner only. */
 bool horon_engine_has_left(const struct horon_engine *engine, int rank);
 /** A team could not be made on this rank: tells its other members that have a link to it, whether
- * they have it already or not. @p ranks [size] its members */
+ * they have it already or not; nobody waits for links to the others any more. @p ranks [size] its
+ * members */
 void horon_engine_refuse_team(struct horon_engine *engine, uint32_t id, const int *ranks, int size,
                               const struct horon_error *why);
 /** Frees a team; what it has in flight ends with ERR_CLOSED. The other members hear of it: what

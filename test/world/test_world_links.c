@@ -146,6 +146,34 @@ static void test_links_that_fail_are_told_once(void **state)
     world_destroy(world);
 }
 
+/* A team that needed one could not be made. How that try ends, before or after, is nothing to the
+ * team that needs one next. */
+static void test_links_that_nobody_waits_for_are_tried_anew(void **state)
+{
+    static const int members[] = {1, 2};
+    struct horon_error error = {0}, why;
+    (void)state;
+    struct world *world = make_world();
+    struct horon_engine *engine = world->ranks[1].engine;
+    horon_error_set(&why, HORON_ERR_TIMEOUT, "rank 2 was stopped");
+    for (uint32_t id = 1; id <= 2; id++) {
+        assert_int_equal(ask(world, 1, &error), HORON_AGAIN);
+        assert_int_equal(asked[1], id);
+        if (id == 1)
+            horon_engine_not_connected(engine, 2, &why);
+        horon_engine_refuse_team(engine, id, members, 2, &why);
+        if (id == 2)
+            horon_engine_not_connected(engine, 2, &why);
+    }
+    assert_int_equal(ask(world, 1, &error), HORON_AGAIN);
+    assert_int_equal(asked[1], 3);
+    world_link(world, 1, 2);
+    assert_int_equal(ask(world, 1, &error), HORON_OK);
+    horon_engine_refuse_team(engine, 3, members, 2, &why); /* which changes nothing about it */
+    assert_int_equal(ask(world, 1, &error), HORON_OK);
+    world_destroy(world);
+}
+
 static void test_links_to_one_that_left_are_not_made(void **state)
 {
     struct horon_error error = {0};
@@ -287,6 +315,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_links_are_made_when_a_rank_asks),
         cmocka_unit_test(test_links_that_fail_are_told_once),
+        cmocka_unit_test(test_links_that_nobody_waits_for_are_tried_anew),
         cmocka_unit_test(test_links_to_one_that_left_are_not_made),
         cmocka_unit_test(test_links_that_break_fail_the_job),
         cmocka_unit_test(test_links_that_do_not_answer_fail_requests_as_silent),
