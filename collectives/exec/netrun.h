@@ -70,9 +70,9 @@ horon_status_t horon_netrun_begin(struct horon_netrun *run, const struct horon_n
  * A participant whose part is done may go: its mux is not looked at any more.
  * @return OK: the result is in work; again if asked again | IN_PROGRESS | ERR_PEER_LOST, there is
  *         no mux to a participant | what its mux failed with | ERR_MISMATCH, one carries out
- *         another operation | ERR_MEMORY. The text names rank, host and cause. After an error, and
- * if a run is given up, its transfers are still posted: call horon_mux_forget() on the mux of every
- * participant
+ *         another operation | ERR_MEMORY. The text names rank, host and cause
+ * After an error, and if a run is given up, its transfers are still posted: call
+ * horon_mux_forget() on the mux of every participant.
  */
 horon_status_t horon_netrun_advance(struct horon_netrun *run, struct horon_error *error);
 /** Is data due between this rank and job rank @p rank in the stage that runs? */

@@ -10,8 +10,10 @@
  *
  *      sender                      receiver
  *      DATA eager  ------------>   kept, or straight into memory if posted
- *                  <------------   CREDIT, as soon as posted (only if above eager_bytes, or WANT
- * came) DATA        ------------>   straight into memory
+ *
+ *      WANT        ------------>   unless the transfer is longer than eager_bytes
+ *                  <------------   CREDIT, as soon as posted
+ *      DATA        ------------>   straight into memory
  *
  * Exactly one CREDIT comes for each transfer that waits, and none for others.
  */

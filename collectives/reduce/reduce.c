@@ -6,8 +6,7 @@
  * one kernel runs over everything at once. The others go block by block, each a few passes over
  * memory that stays in the first-level cache:
  *
- *     leaves, scaled into scratch -> tree, into the first output -> divided and scaled there ->
- * copied
+ *     leaves -> scratch, scaled -> first output, by the tree -> divided and scaled there -> others
  *
  * The first output is written when every leaf of the block has been read, so that any output may be
  * any input. What an operation means is in reduce.h and kernels_template.h.

@@ -2,8 +2,8 @@
 /*
  * What a coordinator knows. Words:
  *
- *  - seat: a place that contributes to a tensor here: 0 is the rank itself, i its i-th child with
- * all ranks below that.
+ *  - seat: a place that contributes to a tensor here: 0 is the rank itself, i its i-th child
+ *    with all ranks below that.
  *  - entry: what this rank knows of one name, hot and cold details by the same index.
  *  - round: one use of a name, from its first contribution to the batch that ends it.
  *  - base: what the round's contributions are compared with: the agreed description (what the

@@ -3,6 +3,7 @@
 
 import ast
 import re
+from itertools import pairwise
 
 import tap
 import tree
@@ -82,6 +83,18 @@ def test_text_lines_are_short():
         if len(line) > COLUMNS
     ]
     tree.assert_none(wrong, f"lines above {COLUMNS} columns")
+
+
+def test_text_drawings_survive_clang_format():
+    """It breaks what is too long in a drawing or a list, and puts the rest where text begins."""
+    wrong = []
+    for name in sources(".c", ".h"):
+        lines = tree.text(name).splitlines()
+        for number, (before, line) in enumerate(pairwise(lines), 2):
+            indented = re.match(r"( *\*) {2,}\S", before)
+            if indented and re.match(re.escape(indented[1]) + r" [a-z(]", line):
+                wrong.append(f"{name}:{number}: {line.strip()}")
+    tree.assert_none(wrong, "lines that clang-format broke off a drawing or a list")
 
 
 def everything():
