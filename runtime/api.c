@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The calls of the ABI that begin operations. They run on the caller's threads: they check, make a
- * request, post it, and let the token decide who works. What waits and lets go is in wait.c.
+ * request, post it, and let the token decide which thread works. What waits and lets go is in
+ * wait.c.
  */
 #include "context_state.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The inside of a context, shared by context.c (birth and death), token.c (who makes progress) and
- * api.c and wait.c (the calls of the ABI).
+ * The inside of a context, shared by context.c (birth and death), token.c (which thread makes
+ * progress) and api.c and wait.c (the calls of the ABI).
  */
 #ifndef HORON_CONTEXT_STATE_H
 #define HORON_CONTEXT_STATE_H

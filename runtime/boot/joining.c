@@ -134,8 +134,8 @@ static struct horon_error told_by_us(const struct horon_joining *j, const struct
     return told;
 }
 
-/* This rank has failed with @p why: tells the others, who learn it when they come if they have not
- * yet. Without a connection it is told as soon as there is one, while the caller wants that. */
+/* This rank has failed with @p why: tells the others; those that have not come yet learn it when
+ * they do. Without a connection it is told as soon as there is one, while the caller wants that. */
 static void give_up(struct horon_joining *j, const struct horon_error *why)
 {
     const struct horon_error told = told_by_us(j, why);

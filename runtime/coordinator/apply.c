@@ -12,9 +12,10 @@
 static horon_status_t refuse(const struct horon_coordinator *c, struct horon_error *error,
                              const char *why)
 {
-    char who[96];
+    char name[96];
     return horon_error_set(error, HORON_ERR_PROTO, "%s sent a malformed decision: %s",
-                           horon_coord_rank_name(c, c->parent < 0 ? c->rank : c->parent, who), why);
+                           horon_coord_rank_name(c, c->parent < 0 ? c->rank : c->parent, name),
+                           why);
 }
 
 /* ---- Groups that a failing batch met --------------------------------------------------------- */

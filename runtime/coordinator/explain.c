@@ -29,10 +29,10 @@ static bool say_awaited(const struct horon_coordinator *c, uint32_t index, struc
 {
     uint32_t count;
     const struct coord_answer *awaited = horon_coord_inquiry_awaited(c, index, &count), *odd = NULL;
-    char who[96], shown[COORD_OTHER_SHOWN + 1];
+    char name[96], shown[COORD_OTHER_SHOWN + 1];
     for (uint32_t i = 0; i < count; i++) {
         say(line, "%s%s", i ? ", " : "waiting for ",
-            horon_coord_rank_name(c, awaited[i].rank, who));
+            horon_coord_rank_name(c, awaited[i].rank, name));
         if (!odd && awaited[i].other[0])
             odd = &awaited[i];
     }
@@ -45,12 +45,12 @@ static bool say_awaited(const struct horon_coordinator *c, uint32_t index, struc
 static void say_missing(const struct horon_coordinator *c, uint32_t index, struct line *line)
 {
     uint32_t named = 0, missing = c->entries[index].missing;
-    char who[96];
+    char name[96];
     say(line, "waiting for ");
     for (uint32_t seat = 1; seat < c->seat_count && named < RANKS_NAMED_MAX; seat++) {
         if (horon_coord_seat_has(c, index, seat))
             continue;
-        say(line, "%s%s", named ? ", " : "", horon_coord_rank_name(c, c->seats[seat].rank, who));
+        say(line, "%s%s", named ? ", " : "", horon_coord_rank_name(c, c->seats[seat].rank, name));
         named++;
     }
     if (missing > named)
@@ -74,7 +74,7 @@ bool horon_coordinator_explain(const struct horon_coordinator *c, uint64_t token
     if (index == COORD_NONE || text_bytes == 0)
         return false;
     struct line line = {.text = text, .limit = text_bytes};
-    char who[96], shown[COORD_NAME_SHOWN + 1];
+    char name[96], shown[COORD_NAME_SHOWN + 1];
     say(&line, "tensor '%s': ", horon_name_show(c->cold[index].name, shown, sizeof shown));
     switch ((enum coord_state)c->entries[index].state) {
     case COORD_GATHERING:
@@ -87,10 +87,10 @@ bool horon_coordinator_explain(const struct horon_coordinator *c, uint64_t token
     case COORD_REPORTED:
         if (!say_awaited(c, index, &line))
             say(&line, "reported to %s; waiting for other ranks",
-                horon_coord_rank_name(c, c->parent, who));
+                horon_coord_rank_name(c, c->parent, name));
         break;
     case COORD_RECALLED:
-        say(&line, "%s was asked to forget it", horon_coord_rank_name(c, c->parent, who));
+        say(&line, "%s was asked to forget it", horon_coord_rank_name(c, c->parent, name));
         break;
     case COORD_IDLE:
         break; /* not while it is pending */

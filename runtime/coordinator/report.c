@@ -116,9 +116,9 @@ horon_status_t horon_coord_report(struct horon_coordinator *c)
 static horon_status_t refuse(const struct horon_coordinator *c, uint32_t seat,
                              struct horon_error *error, const char *why)
 {
-    char who[96];
+    char name[96];
     return horon_error_set(error, HORON_ERR_PROTO, "%s sent a malformed report: %s",
-                           horon_coord_rank_name(c, c->seats[seat].rank, who), why);
+                           horon_coord_rank_name(c, c->seats[seat].rank, name), why);
 }
 
 static horon_status_t receive_ready(struct horon_coordinator *c, uint32_t seat, uint32_t *next_id,

@@ -178,10 +178,10 @@ static void say_tensor(struct words *out, const struct horon_signature *signatur
     say(out, "]");
 }
 
-static void say_side(struct words *out, const char *who, const struct horon_signature *signature,
-                     enum aspect aspect)
+static void say_side(struct words *out, const char *rank_name,
+                     const struct horon_signature *signature, enum aspect aspect)
 {
-    say(out, "%s has ", who);
+    say(out, "%s has ", rank_name);
     const struct horon_verb_row *row = horon_verb_of(signature);
     if (aspect == VERB || !horon_verb_moves(row))
         say(out, "%s ", row->name);

@@ -55,8 +55,8 @@ struct horon_engine_options {
     uint64_t (*now_ns)(void *arg);
     void *now_arg;
     const struct horon_log *log;
-    /* A request ended: its state word was FLYING | WAITED; wakes those who sleep on it. May be
-     * NULL. */
+    /* A request ended: its state word was FLYING | WAITED; wakes the threads that sleep on it.
+     * May be NULL. */
     void (*wake_waiters)(_Atomic uint32_t *state);
     /* A request is no longer in flight; nobody has been told yet. May be NULL. */
     void (*landed)(struct horon_request *request);
@@ -159,7 +159,7 @@ const struct horon_error *horon_engine_failure(const struct horon_engine *engine
 /** A number that changes whenever the lane of a pending request moves. */
 uint64_t horon_engine_moves(const struct horon_engine *engine, const struct horon_request *request);
 
-/** Asks the other ranks who lacks a request, so that horon_engine_explain() can say soon. */
+/** Asks which of the other ranks lack a request, so that horon_engine_explain() can say soon. */
 void horon_engine_ask(struct horon_engine *engine, const struct horon_request *request);
 
 /** Logs requests that have waited longer than @p limit_ns, then each after twice the time, until 16

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How requests end, in two steps: for the engine, which detaches it and settles how it went, and
- * for its submitter, who is told. Once a request's state says ENDED its submitter may release it,
- * start it again or free its buffers, so nothing of it is touched afterwards; the engine's own
- * reference keeps the memory until the callback has returned.
+ * for its submitter, which learns of it. Once a request's state says ENDED its submitter may
+ * release it, start it again or free its buffers, so nothing of it is touched afterwards; the
+ * engine's own reference keeps the memory until the callback has returned.
  */
 #include "engine/engine_state.h"
 

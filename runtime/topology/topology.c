@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tables of who is where, built from one array: the lowest rank that each rank shares memory with.
- * Hosts are numbered in the order of those lowest ranks, so the tables are the same on every rank
- * that was given the same array. Nothing here looks at the machine.
+ * Tables of which rank is where, built from one array: the lowest rank that each rank shares memory
+ * with. Hosts are numbered in the order of those lowest ranks, so the tables are the same on every
+ * rank that was given the same array. Nothing here looks at the machine.
  *
  * The control tree, for hosts of 3, 1 and 2 ranks:      0
  *                                                   / | \ \

@@ -187,7 +187,7 @@ static void say_goodbye(struct pipe *pipe, struct script *script)
     horon_write_varint(&out, 0); /* the job */
     for (int i = 0; i < HORON_LEFT_COUNT; i++) {
         horon_write_u64(&out, (uint64_t)(int64_t)(int8_t)next_byte(script));
-        horon_write_u32(&out, rank & 128 ? UINT32_MAX : (rank >> i) & 3); /* who is to blame */
+        horon_write_u32(&out, rank & 128 ? UINT32_MAX : (rank >> i) & 3); /* the ranks to blame */
     }
     say_control(pipe, body, out.used);
 }
@@ -395,7 +395,7 @@ static bool carry(struct fuzz *fuzz, int from, int to)
     pipe->in_bytes += got;
     carry_frames(fuzz, pipe, from == fuzz->liar);
     struct iovec there = {pipe->out, pipe->out_bytes};
-    struct horon_link *tap = fuzz->pipes[to][from]->tap; /* faces the one who hears */
+    struct horon_link *tap = fuzz->pipes[to][from]->tap; /* faces the rank that hears */
     if (there.iov_len > 0)
         (void)tap->ops->send(tap, &there, 1, &sent, &error);
     memmove(pipe->out, pipe->out + sent, pipe->out_bytes - sent);

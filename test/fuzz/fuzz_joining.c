@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a rank reads while it joins, from a store and from other ranks, who say anything. The first
- * byte chooses: a server's frames in pieces, the blobs of a round, or the table of leaders that
- * makes the topology. Whatever comes: what is taken is well formed, and a failure has a reason.
+ * What a rank reads while it joins, from a store and from other ranks, which say anything. The
+ * first byte chooses: a server's frames in pieces, the blobs of a round, or the table of leaders
+ * that makes the topology. Whatever comes: what is taken is well formed, and a failure has a
+ * reason.
  */
 #undef NDEBUG
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A rank that shares memory with others of its host, who send any notes with any descriptors over
+ * A rank that shares memory with others of its host, which send any notes with any descriptors over
  * real unix sockets: the first byte chooses whether it leads and how many others there are, the
  * rest is a script. Whatever comes: what is taken as shared memory is sealed and of the agreed
  * size, a failure has a reason, and in the end no descriptor is left open.

@@ -12,7 +12,7 @@
 #define CASE_RANKS_MAX 16
 #define CASE_DIGEST_BYTES 65 /* SHA-256 in hexadecimal */
 
-/** Who is where: hosts numbered by their lowest rank. */
+/** Which rank is where: hosts numbered by their lowest rank. */
 struct layout {
     int size, host_count;
     int host_of[CASE_RANKS_MAX];

@@ -4,11 +4,11 @@
  * started it to compare. `verify MODE ...`:
  *
  *  - expect LAYOUT: prints digests of what must come out of all cases, without a job.
- *  - in-order LAYOUT DIR: joins, checks who is where, meets in DIR, and runs all cases one after
- *    another; prints digests of what came out.
+ *  - in-order LAYOUT DIR: joins, checks which rank is where, meets in DIR, and runs all cases,
+ *    one after another; prints digests of what came out.
  *  - named LAYOUT DIR: likewise, all at once by name, each rank in an order of its own.
  *  - grouped LAYOUT DIR: likewise, in groups.
- *  - place: prints who is where.
+ *  - place: prints which rank is where.
  *  - sum COUNT ROUNDS: allreduces; with negative ROUNDS until one fails.
  *  - idle: waits for what no other rank does.
  *  - last: rank 0 comes last to an operation, with another size, and then calls nothing more.
@@ -46,7 +46,7 @@ static void *memory(uint64_t elements, horon_dtype_t dtype)
     return data;
 }
 
-/* ---- Who is where --------------------------------------------------------------------------- */
+/* ---- Places --------------------------------------------------------------------------------- */
 
 static int wrong(const char *what, int rank, int is, int must_be)
 {

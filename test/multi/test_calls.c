@@ -51,7 +51,7 @@ static void test_calls_cancel_in_each_state(void **state)
 /* ---- structs of other versions -------------------------------------------------------------- */
 
 /* A struct smaller than the first version's is nobody's; one that ends there is an older caller's,
- * and a larger one a newer caller's, who may ask for nothing that is not known here. */
+ * and a larger one a newer caller's, which may ask for nothing that is not known here. */
 static void test_calls_struct_of_another_version_is_taken_or_refused(void **state)
 {
     const size_t first = offsetof(horon_options_t, interrupted);

@@ -217,7 +217,7 @@ static void test_rank_that_leaves_is_named(void **state)
     }
 }
 
-/* Rank 0 gives up what rank 1 has not begun; the job fails on both, soon, and says who. */
+/* Rank 0 gives up what rank 1 has not begun; the job fails on both, soon, and names it. */
 static void give_up(horon_context_t *ctx, void *arg, struct job_report *report)
 {
     static float data[100];

@@ -244,7 +244,7 @@ static void test_kill_by_exec_is_named_by_all(void **state)
     (void)state;
     for (int shm = 0; shm < 2; shm++) {
         const char *const settings[] = {shm ? "SHM=1" : "SHM=0", NULL};
-        for (int victim = 0; victim < 2; victim++) { /* who leads its host, and who does not */
+        for (int victim = 0; victim < 2; victim++) { /* one leads its host, the other does not */
             struct ending ending = {.victim = victim};
             struct job job;
             job_start(&job, 3, settings, end_otherwise, &ending);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Judges how a request ended: well, with the bits of the reference; or as the run's fate allows,
- * with a text that names who is to blame, and with its input intact if a rank never took part.
+ * with a text that names the rank to blame, and with its input intact if a rank never took part.
  */
 #undef NDEBUG
 #include "simulation/simulation.h"

@@ -2,9 +2,9 @@
 /*
  * The simulation: up to six ranks on up to six hosts, each with the product's engine and progress
  * token, in one thread under a virtual clock. One seed draws everything: hosts, settings, what is
- * submitted when, how long messages take and in which pieces they come, who gets to run, who is
- * held up, who dies at which step, who leaves early. The same seed gives the same run, event by
- * event.
+ * submitted when, how long messages take and in which pieces they come, which rank gets to run,
+ * which is held up, which dies at which step, which leaves early. The same seed gives the same run,
+ * event by event.
  *
  * A rank is asleep unless something really woke it: its doorbell, bytes or room on a link between
  * hosts (its socket), the death of a neighbour's process, a submission. So a wake-up that the
@@ -114,7 +114,7 @@ struct simulation {
     uint64_t pause_max, wake_max, think_max;
     int burst_rank;
     enum sim_fate fate;
-    int victim;   /* who is killed, leaves or breaks the promise */
+    int victim;   /* the rank that is killed, leaves or breaks the promise */
     int ill_team; /* in which the promise is broken */
     uint64_t fate_step;
     bool fate_inside; /* dies in the middle of a turn */

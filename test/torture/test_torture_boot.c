@@ -2,7 +2,7 @@
 /*
  * Joining while the nth allocation of the process fails: the rank that it hits fails, the others
  * with it or by their time limit; nobody hangs, and nothing is left. Which rank is hit varies with
- * the order of threads, so this looks at what must hold whoever it is.
+ * the order of threads, so this looks at what must hold whichever it is.
  */
 #undef NDEBUG
 #include "../runtime/boot/boots.h"

@@ -16,7 +16,7 @@ struct world_rank {
     struct horon_host host;
     struct horon_engine *engine;
     struct horon_request_pool pool;
-    bool dead; /* no longer turned */
+    bool dead; /* gets no turns any more */
 };
 
 struct world_host {

@@ -6,7 +6,7 @@
  *
  * States: running -> asked (SIGTERM sent, grace runs) -> forced (SIGKILL, repeated until nothing is
  * left). The ranks get SIGKILL from the kernel if the agent dies; what they started then falls to
- * the agent's guard (guard.c), who is a subreaper too.
+ * the agent's guard (guard.c), which is a subreaper too.
  */
 #include "agent.h"
 

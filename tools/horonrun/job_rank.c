@@ -56,7 +56,7 @@ static void describe_end(int wait_status, char *text, size_t bytes)
         snprintf(text, bytes, "exited with status %d", WEXITSTATUS(wait_status));
 }
 
-/* ---- Who was it? ---- */
+/* ---- Which rank was it? ---- */
 
 /* Calls @p see with each rank that the last words of this one name as horon's texts do: "rank N
  * (host)". */

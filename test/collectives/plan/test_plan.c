@@ -46,7 +46,7 @@ static uint64_t canonical(int size, uint64_t element)
 struct player {
     struct horon_plan_args args;
     uint64_t *work, *scratch;
-    uint64_t *entered; /* bit set by participant: who is known to have entered */
+    uint64_t *entered; /* bit set by participant: is known to have entered */
     struct horon_plan_move *moves;
     struct horon_plan_combine *combines;
     struct horon_plan_stage stage;
@@ -191,7 +191,7 @@ static void play_recvs(struct play *play)
     }
 }
 
-/* Who entered is learned from the messages of a stage, as of its beginning. */
+/* Which participants entered is learned from the messages of a stage, as of its beginning. */
 static void play_knowledge(struct play *play)
 {
     const size_t cells = (size_t)play->size * (size_t)play->size;

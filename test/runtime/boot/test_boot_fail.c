@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Worlds that do not come to be: who is to blame is named, everywhere, and nothing is left. */
+/* Worlds that do not come to be: the rank to blame is named, everywhere, and nothing is left. */
 #undef NDEBUG
 #include "boots.h"
 
@@ -479,11 +479,11 @@ static int ask_interrupted(void *arg)
     return rank->rank == interrupted_rank && atomic_fetch_add(&asked, 1) > 0; /* the second time */
 }
 
-/* Rank 0 serves the store; in either case one who waits is told why, and nothing is left. */
+/* Rank 0 serves the store; in either case one that waits is told why, and nothing is left. */
 static void test_boot_interrupted_rank_ends_joining_for_all(void **state)
 {
     (void)state;
-    for (int who = 0; who < 2; who++) {
+    for (int rank = 0; rank < 2; rank++) {
         struct place place;
         struct boots world;
         char text[32];
@@ -493,14 +493,14 @@ static void test_boot_interrupted_rank_ends_joining_for_all(void **state)
         boots_setting(&world, "JOB_KEY=a secret of these tests");
         world.ranks[2].absent = true;
         world.interrupted = ask_interrupted;
-        interrupted_rank = who;
+        interrupted_rank = rank;
         asked = 0;
         boots_join(&world);
         boots_expect_all_fail(&world, HORON_ERR_CANCELLED,
                               "joining was interrupted while meeting the other ranks");
-        snprintf(text, sizeof text, "rank %d (", who);
-        assert_non_null(strstr(world.ranks[1 - who].error.text, text));
-        assert_null(strstr(world.ranks[who].error.text, text));
+        snprintf(text, sizeof text, "rank %d (", rank);
+        assert_non_null(strstr(world.ranks[1 - rank].error.text, text));
+        assert_null(strstr(world.ranks[rank].error.text, text));
         assert_int_equal(asked, 2);
         assert_int_equal(count_fds(), fds);
         world.interrupted = NULL; /* the same place can be met at again */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ids for known names: they make messages small, change hands, and are understood by who is behind.
- */
+/* Ids for known names: they make messages small, change hands, and are understood by ranks that are
+ * behind. */
 #include "expect.h"
 
 static void test_coordinator_known_names_travel_as_runs(void **state)

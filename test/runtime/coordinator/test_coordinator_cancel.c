@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Taking back: at once, after a question, or too late; and whom it concerns. */
+/* Taking back: at once, after a question, or too late; and which ranks it concerns. */
 #include "expect.h"
 
 static void test_coordinator_cancel_before_report_is_at_once(void **state)

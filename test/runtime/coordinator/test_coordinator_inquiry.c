@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who lacks a tensor: asked from anywhere, answered by whoever it is. */
+/* Which ranks lack a tensor: any rank may ask, those that lack it answer. */
 #include "expect.h"
 
 static char text[HORON_ERROR_TEXT_BYTES];

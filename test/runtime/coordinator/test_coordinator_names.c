@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Matching by name: who has it, when a batch comes, what it says. Small trees, told step by step.
- */
+/* Matching by name: which ranks have it, when a batch comes, what it says. Small trees, told step
+ * by step. */
 #include "expect.h"
 
 static void test_coordinator_one_rank_decides_alone(void **state)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Trees of coordinators under chance: who submits what and when, who cancels, which message arrives
- * next, all drawn from a seed. Every rank runs the same rounds of the same tensors, each in its own
- * order and at its own pace; some ranks describe some tensors otherwise. At the end all must be
- * done, and on the way all must have seen the same.
+ * Trees of coordinators under chance: which rank submits what and when, which cancels, which
+ * message arrives next, all drawn from a seed. Every rank runs the same rounds of the same tensors,
+ * each in its own order and at its own pace; some ranks describe some tensors otherwise. At the end
+ * all must be done, and on the way all must have seen the same.
  *
  *     test_coordinator_world [first seed] [how many]    a failure names its seed
  */

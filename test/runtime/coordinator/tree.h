@@ -57,7 +57,7 @@ horon_status_t tree_flush(struct tree *tree, int rank, bool decide);
 /** Delivers the oldest message of the edge above @p rank. @return AGAIN: there is none | as
  * receive() */
 horon_status_t tree_deliver(struct tree *tree, int rank, bool up);
-/** Delivers from some edge that has a message, by chance. @param to_out who got it */
+/** Delivers from some edge that has a message, by chance. @param to_out the rank that got it */
 horon_status_t tree_deliver_any(struct tree *tree, int *to_out);
 /** Flushes and delivers until nothing moves any more. @return the first failure */
 horon_status_t tree_run(struct tree *tree);

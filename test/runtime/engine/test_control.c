@@ -232,7 +232,7 @@ static void test_control_goodbye_that_blames_none_is_refused(void **state)
 }
 
 /* Of what several leavers did the least counts, for each lane; at equality the lower rank is to
- * blame, whoever is heard first. */
+ * blame, whichever is heard first. */
 static void test_control_goodbyes_are_merged_in_any_order(void **state)
 {
     static const struct {

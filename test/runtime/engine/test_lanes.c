@@ -92,7 +92,7 @@ static void break_promise(int layout, size_t how, uint64_t seed)
             fail_msg("layout %d, case %zu, rank %d: status %d", layout, how, rank,
                      requests[rank]->status);
         int sides = !!strstr(text, "rank 0 (host-") + !!strstr(text, "rank 1 (host-");
-        if (!strstr(text, "rank 2 (host-") || sides != 1) /* it, and who met it first */
+        if (!strstr(text, "rank 2 (host-") || sides != 1) /* and the rank that met it */
             fail_msg("rank %d: '%s'", rank, text);
         for (int i = 0; i < 8; i++) /* inputs are intact */
             assert_true(data[rank][i] == (float)rank);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The warning about an operation that has waited long: when, how often, and whom it names. The
- * clock is the world's. */
+/* The warning about an operation that has waited long: when, how often, and which ranks it names.
+ * The clock is the world's. */
 #undef NDEBUG
 #include "world/world.h"
 

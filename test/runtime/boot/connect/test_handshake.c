@@ -263,8 +263,8 @@ static void test_handshake_replayed_connector_is_refused(void **state)
 }
 
 /* What a handshake shows of the key beside hellos, each with its share, is one digest. A stranger
- * who listens at an address is not even shown that; one who connects can compare it with what he
- * computes from one guess, which the exchange fixed with his share (test_exchange.c). */
+ * that listens at an address is not even shown that; one that connects can compare it with what it
+ * computes from one guess, which the exchange fixed with its share (test_exchange.c). */
 static void test_handshake_stranger_who_listens_is_shown_no_proof(void **state)
 {
     struct horon_job_key key, guess;

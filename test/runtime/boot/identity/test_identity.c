@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who am I: each launcher's variables as a table, a list of "NAME=value" for an environment. */
+/* Which rank is this process: each launcher's variables as a table, a list of "NAME=value" for an
+ * environment. */
 #undef NDEBUG
 #include "boot/identity/identity.h"
 

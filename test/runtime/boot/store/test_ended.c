@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A launcher tells the store of a rank that has ended well: who joins without it fails, and only
- * that one. */
+/* A launcher tells the store of a rank that has ended well: a rank that joins without it fails,
+ * and no other. */
 #undef NDEBUG
 #include "boot/store/core.h"
 
@@ -94,7 +94,7 @@ static void test_store_ended_rank_fails_those_who_wait_for_it(void **state)
     horon_store_core_destroy(core);
 }
 
-/* Not only a rank that has ended: any failure is news for who comes later. */
+/* Not only a rank that has ended: any failure is news for those that come later. */
 static void test_store_late_rank_hears_at_once_why_joining_failed(void **state)
 {
     struct horon_store_core *core = make(3);
