@@ -3,7 +3,7 @@
  * Links after the start: two ranks that are neither neighbours in the tree nor carry the same slice
  * ask for one, and exchange a message on it while the job works; a failed try is told once, and the
  * next question is another try; a rank that is gone is asked for nothing. Nothing that comes on one
- * is left until something else comes.
+ * is left until something else comes, and those that are idle cost a turn no call.
  */
 #undef NDEBUG
 #include "engine/engine_state.h"
@@ -310,6 +310,77 @@ static void test_links_tell_of_what_came_in_anothers_turn(void **state)
     world_destroy(world);
 }
 
+/* Calls on links of one rank, each a system call where the link is a socket. */
+static const struct horon_link_ops *uncounted;
+static const struct horon_link *busy;
+static int busy_calls, idle_calls;
+
+static void count_call(const struct horon_link *link)
+{
+    *(link == busy ? &busy_calls : &idle_calls) += 1;
+}
+
+static horon_status_t counted_send(struct horon_link *link, const struct iovec *vector, int count,
+                                   size_t *sent_bytes_out, struct horon_error *error)
+{
+    count_call(link);
+    return uncounted->send(link, vector, count, sent_bytes_out, error);
+}
+
+static horon_status_t counted_recv(struct horon_link *link, const struct iovec *vector, int count,
+                                   size_t *got_bytes_out, struct horon_error *error)
+{
+    count_call(link);
+    return uncounted->recv(link, vector, count, got_bytes_out, error);
+}
+
+/* One word from rank 2 to rank 0. */
+static void send_word(struct world *world)
+{
+    struct horon_error error = {0};
+    uint64_t out = 7, in = 0;
+    struct horon_transfer send = {
+        .id = {.channel = 1u << 31, .sequence = 5}, .data = &out, .bytes = sizeof out};
+    struct horon_transfer recv = send;
+    recv.data = &in;
+    struct horon_mux *mux = world->ranks[0].engine->membership->mux_of[2];
+    assert_int_equal(horon_mux_post_recv(mux, &recv, &error), HORON_OK);
+    mux = world->ranks[2].engine->membership->mux_of[0];
+    assert_int_equal(horon_mux_post_send(mux, &send, &error), HORON_OK);
+    turn_many(world);
+    assert_true(recv.done);
+    assert_int_equal(in, out);
+}
+
+/* What it costs to find the busy ones is in the test of the poller. */
+static void test_links_that_are_idle_cost_a_turn_no_call(void **state)
+{
+    static const int each_alone[RANKS] = {1, 1, 1, 1};
+    struct horon_request *requests[RANKS];
+    struct horon_link_ops counted;
+    float data[RANKS];
+    (void)state;
+    struct world *world = world_create(each_alone, RANKS, NULL, 1);
+    const struct horon_membership *membership = world->ranks[0].engine->membership;
+    assert_int_equal(membership->peer_count, RANKS - 1);
+    begin_sums(world, data, requests);
+    end_sums(world, data, requests);
+    turn_many(world);
+    busy = horon_mux_link(membership->mux_of[2]);
+    uncounted = busy->ops;
+    counted = *uncounted;
+    counted.send = counted_send;
+    counted.recv = counted_recv;
+    for (int peer = 1; peer < RANKS; peer++)
+        horon_mux_link(membership->mux_of[peer])->ops = &counted;
+    turn_many(world);
+    assert_int_equal(busy_calls + idle_calls, 0);
+    send_word(world);
+    assert_true(busy_calls > 0);
+    assert_int_equal(idle_calls, 0);
+    world_destroy(world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -320,6 +391,7 @@ int main(void)
         cmocka_unit_test(test_links_that_break_fail_the_job),
         cmocka_unit_test(test_links_that_do_not_answer_fail_requests_as_silent),
         cmocka_unit_test(test_links_tell_of_what_came_in_anothers_turn),
+        cmocka_unit_test(test_links_that_are_idle_cost_a_turn_no_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
