@@ -62,7 +62,8 @@ static bool fake_has(const struct horon_backend *backend, uint32_t version,
 {
     const struct fake *fake = fake_of(backend);
     assert(version >= 1);
-    return !(fake->lacks >> agreed->verb & 1) && !(fake->lacks_memory >> agreed->memory & 1) &&
+    return !(fake->lacks >> agreed->verb & 1) && !(fake->lacks_dtype >> agreed->dtype & 1) &&
+           !(fake->lacks_memory >> agreed->memory & 1) &&
            (version >= 2 || !(fake->since_2 >> agreed->verb & 1));
 }
 

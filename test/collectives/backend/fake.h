@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A backend of a test: its ranks are in one thread, and it does what a backend may do. It delays,
- * refuses, dies, lacks verbs and kinds of memory, launches several operations at once, and occupies
- * a device from launch to end, so that two teams that launch in opposite orders wait for each other
- * for ever. It sums from left to right, not along the tree.
+ * refuses, dies, lacks verbs, types and kinds of memory, launches several operations at once, and
+ * occupies a device from launch to end, so that two teams that launch in opposite orders wait for
+ * each other for ever. It sums from left to right, not along the tree.
  */
 #ifndef HORON_TEST_FAKE_H
 #define HORON_TEST_FAKE_H
@@ -56,6 +56,7 @@ struct fake {
     uint32_t versions[FAKE_RANKS_MAX]; /* that are found, in the order of opening; 0: 1 */
     uint32_t since_2;                  /* mask of verbs that it has from version 2 on */
     uint32_t lacks;                    /* mask of verbs */
+    uint32_t lacks_dtype;              /* mask of types */
     uint32_t lacks_memory;             /* mask of kinds */
     uint64_t prefers_from;             /* bytes, from which on it goes before others; 0: never */
     const char *refuses;               /* why it is not usable; NULL: it is */

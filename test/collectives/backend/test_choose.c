@@ -123,6 +123,21 @@ static void test_choose_passes_over_what_does_not_carry_this_memory(void **state
     assert_int_equal(horon_backend_choose(&terms, &of_host, 0).backend, -1);
 }
 
+static void test_choose_passes_over_what_does_not_carry_this_type(void **state)
+{
+    struct fake fakes[2];
+    (void)state;
+    for (int k = 0; k < 2; k++)
+        fake_init(&fakes[k], k ? "second" : "first", TREE);
+    const struct horon_backend *backends[2] = {&fakes[0].base, &fakes[1].base};
+    const struct horon_backend_terms terms = {.backends = backends, .count = 2, .versions = {1, 1}};
+    fakes[0].lacks_dtype = 1u << HORON_BFLOAT16;
+    for (uint8_t dtype = 0; dtype < HORON_DTYPE_COUNT; dtype++) {
+        const struct horon_signature agreed = {.verb = HORON_ALLREDUCE, .dtype = dtype};
+        assert_int_equal(horon_backend_choose(&terms, &agreed, 0).backend, dtype == HORON_BFLOAT16);
+    }
+}
+
 /* The second goes first from some size on, if it has what is wanted. */
 static void test_choose_goes_by_size_before_order(void **state)
 {
@@ -180,6 +195,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_choose_takes_the_first_that_can_and_may),
         cmocka_unit_test(test_choose_passes_over_what_does_not_carry_this_memory),
+        cmocka_unit_test(test_choose_passes_over_what_does_not_carry_this_type),
         cmocka_unit_test(test_choose_goes_by_size_before_order),
         cmocka_unit_test(test_choose_native_has_what_the_kernels_have),
     };

@@ -58,6 +58,33 @@ static void test_route_gives_each_kind_of_memory_to_a_backend_that_has_it(void *
     }
 }
 
+/* Of the only backend a choice is remembered, for operations of one kind and for no other. */
+static void test_route_chooses_anew_for_another_type_or_memory(void **state)
+{
+    struct bed *bed = *state;
+    bed->backend_count = 1;
+    bed->fakes[0].lacks_dtype = 1u << HORON_FLOAT64;
+    bed->fakes[0].lacks_memory = 1u << HORON_MEMORY_CUDA;
+    join(bed);
+    sum(bed, 1);
+    for (int rank = 0; rank < SIZE; rank++) {
+        struct use use;
+        struct horon_error error = {0};
+        bool moved = false;
+        describe(&use, HORON_ALLREDUCE, rank, 0);
+        if (rank == 0)
+            use.op.agreed.dtype = HORON_FLOAT64;
+        else
+            use.op.agreed.memory = HORON_MEMORY_CUDA;
+        assert_true(may_begin(bed, rank, &use));
+        horon_route_begin(&bed->routes[rank], &use.op);
+        assert_int_equal(horon_route_advance(&bed->routes[rank], &moved, &error),
+                         HORON_ERR_UNSUPPORTED);
+        horon_route_abort(&bed->routes[rank]);
+    }
+    assert_int_equal(bed->fakes[0].lanes[0].channels[0]->begun, 1);
+}
+
 static void test_route_names_what_nobody_carries(void **state)
 {
     struct bed *bed = *state;
@@ -354,6 +381,7 @@ int main(void)
         TEST(test_route_gives_operations_to_the_first_that_has_them),
         TEST(test_route_tells_once_of_each_fall_to_the_next),
         TEST(test_route_gives_each_kind_of_memory_to_a_backend_that_has_it),
+        TEST(test_route_chooses_anew_for_another_type_or_memory),
         TEST(test_route_names_what_nobody_carries),
         TEST(test_route_composes_a_broadcast_of_a_sum),
         TEST(test_route_composes_a_barrier),

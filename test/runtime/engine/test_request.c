@@ -272,7 +272,8 @@ static void test_request_buffers_are_equal_or_disjoint(void **state)
     expect_wrong(bed, &desc, HORON_ERR_INVALID, "equal or disjoint");
 }
 
-/* Of the first version, of today's, and of a newer one, which may set nothing else. */
+/* Of the first version, of the second, which is not cut to the first, of today's, and of a newer
+ * one, which may set nothing else. What a version does not have is not looked at. */
 static void test_request_descriptor_of_another_version_is_taken_or_refused(void **state)
 {
     struct bed *bed = *state;
@@ -280,11 +281,12 @@ static void test_request_descriptor_of_another_version_is_taken_or_refused(void 
         horon_descriptor_t known;
         uint64_t later;
     } newer = {.known = right(bed)};
-    const size_t sizes[] = {offsetof(horon_descriptor_t, dst_count), sizeof newer.known,
-                            sizeof newer};
+    const size_t sizes[] = {offsetof(horon_descriptor_t, dst_count),
+                            offsetof(horon_descriptor_t, memory), sizeof newer.known, sizeof newer};
     newer.known.dst_count = 77;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         newer.known.struct_bytes = sizes[i];
+        newer.known.memory = i < 2 ? HORON_MEMORY_COUNT : HORON_MEMORY_HOST;
         expect_right(bed, &newer.known);
         assert_int_equal(bed->request->op.count, 8);
         assert_int_equal(bed->request->dst_count, i == 0 ? 0 : 77);
