@@ -11,6 +11,7 @@
  */
 #include "align.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <sched.h>
@@ -25,6 +26,7 @@
 #define SPINS 20000u
 #define PATIENCE_S 60
 #define LINE 64
+#define NOEXEC_SEAL 0x8u /* MFD_NOEXEC_SEAL, which older headers lack */
 
 struct perf_align_shared {
     _Alignas(LINE) uint64_t token[2];
@@ -45,9 +47,17 @@ static struct perf_align_shared *map(int fd)
     return at != MAP_FAILED ? at : NULL;
 }
 
+/* With vm.memfd_noexec=2 the kernel refuses one that does not say so; before 6.3 it knows no such
+ * word. */
+static int make_memory(void)
+{
+    const int fd = memfd_create("horon-perf", MFD_CLOEXEC | NOEXEC_SEAL);
+    return fd < 0 && errno == EINVAL ? memfd_create("horon-perf", MFD_CLOEXEC) : fd;
+}
+
 static void offer(struct perf_align *align, struct invitation *invitation)
 {
-    align->fd = memfd_create("horon-perf", MFD_CLOEXEC);
+    align->fd = make_memory();
     if (align->fd < 0 || ftruncate(align->fd, sizeof(struct perf_align_shared)) != 0 ||
         getrandom(invitation->token, sizeof invitation->token, 0) !=
             (ssize_t)sizeof invitation->token) {

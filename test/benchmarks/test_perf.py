@@ -2,6 +2,7 @@
 """horon-perf as users run it: right results on every verb and way in, whole JSON lines, the MPI
 library found at run time, and nothing left behind when it is interrupted. No time is asserted."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -134,6 +135,31 @@ def test_perf_missing_mpi_library_is_named():
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     assert done.returncode == 3
     assert "libno-such-mpi.so" in done.stderr
+
+
+def memory_of(pid):
+    """(name, mode) of the memory that a process has as files."""
+    for path in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it is closed meanwhile
+            name = os.readlink(path)
+            if name.startswith("/memfd:"):
+                yield name, path.stat().st_mode
+
+
+def test_perf_job_has_no_memory_that_could_be_executed():
+    """Linux 6.3 to 6.5 refuse, where vm.memfd_noexec is 2, what was not asked for as such."""
+    try:
+        os.close(os.memfd_create("probe", 8))  # MFD_NOEXEC_SEAL
+    except OSError:
+        raise tap.Skip("this kernel does not tell such memory apart") from None
+    with jobs.Job("-np", "2", PERF, "allreduce", "-b", "64K", "-n", "1000000") as job:
+        job.wait_for_output(rb"horon-perf allreduce")
+        found = {entry for pid in job.pids() for entry in memory_of(pid)}
+        job.process.send_signal(signal.SIGINT)
+        job.end()
+    names = {name.partition(":")[2].partition(" ")[0] for name, _ in found}
+    assert names == {"horon-perf", "horon-job-key"}, names
+    assert not [entry for entry in found if entry[1] & 0o111], found
 
 
 def test_perf_interrupt_leaves_nothing():

@@ -132,6 +132,13 @@ static void test_memory_group_v1_is_understood(void **state)
     assert_string_equal(room.group, "/old");
 }
 
+static bool kernel_knows_memory_that_is_not_executable(void)
+{
+    const int fd = memfd_create("horon-test", MFD_CLOEXEC | 8u); /* MFD_NOEXEC_SEAL */
+    close(fd);
+    return fd >= 0;
+}
+
 static void test_memory_created_is_zeroed_sealed_and_whole(void **state)
 {
     static const size_t sizes[] = {0, 1, 4096, 4097, 1000003};
@@ -148,6 +155,7 @@ static void test_memory_created_is_zeroed_sealed_and_whole(void **state)
         assert_int_equal(ftruncate(fd, 0), -1);
         assert_int_equal(ftruncate(fd, 1 << 24), -1);
         assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+        assert_true((is.st_mode & 0111) == 0 || !kernel_knows_memory_that_is_not_executable());
         assert_int_equal(horon_memory_map(fd, sizes[i], &map, &error), HORON_OK);
         close(fd);
         const char *bytes = map.base;
