@@ -11,26 +11,9 @@ from array import array
 
 from horon import _horon
 from horon._staging import Staged
-from horon._verbs import Verbs
+from horon._verbs import FUNCTIONS, Verbs
 
-__all__ = [
-    "allgather",
-    "allgather_async",
-    "allreduce",
-    "allreduce_",
-    "allreduce_async",
-    "allreduce_async_",
-    "broadcast",
-    "broadcast_",
-    "broadcast_async",
-    "broadcast_async_",
-    "grouped_allgather",
-    "grouped_allgather_async",
-    "grouped_allreduce",
-    "grouped_allreduce_",
-    "grouped_allreduce_async",
-    "grouped_allreduce_async_",
-]
+__all__ = list(FUNCTIONS)
 
 # ml_dtypes' names, and the integers of the same width that lend them the buffer protocol
 _ML_DTYPES = {

@@ -23,6 +23,26 @@ class Verb(NamedTuple):
     gathers: bool = False  # the output is horon's own, and has the ranks' rows; a scalar is a row
 
 
+# What users call; every framework's adapter has all of them.
+FUNCTIONS = (
+    "allgather",
+    "allgather_async",
+    "allreduce",
+    "allreduce_",
+    "allreduce_async",
+    "allreduce_async_",
+    "broadcast",
+    "broadcast_",
+    "broadcast_async",
+    "broadcast_async_",
+    "grouped_allgather",
+    "grouped_allgather_async",
+    "grouped_allreduce",
+    "grouped_allreduce_",
+    "grouped_allreduce_async",
+    "grouped_allreduce_async_",
+)
+
 ALLREDUCE = Verb(_horon.ALLREDUCE, "allreduce", "reduced", reduces=True)
 ALLGATHER = Verb(_horon.ALLGATHER, "allgather", "gathered", gathers=True)
 BROADCAST = Verb(_horon.BROADCAST, "broadcast", "broadcast")

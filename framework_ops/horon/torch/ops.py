@@ -10,34 +10,12 @@ import torch
 from horon import _horon
 from horon._names import group_name, member_names, operation_name, part_name
 from horon._staging import Handle, poll, synchronize
-from horon._verbs import ALLGATHER, ALLREDUCE, BROADCAST, barrier
+from horon._verbs import ALLGATHER, ALLREDUCE, BROADCAST, FUNCTIONS, barrier
 from horon._world import Average, Sum, global_process_set, resolve_op, team_of
 from horon.torch.compression import Compression
 from horon.torch.staging import describe, verbs
 
-__all__ = [
-    "Handle",
-    "allgather",
-    "allgather_async",
-    "allreduce",
-    "allreduce_",
-    "allreduce_async",
-    "allreduce_async_",
-    "barrier",
-    "broadcast",
-    "broadcast_",
-    "broadcast_async",
-    "broadcast_async_",
-    "grouped_allgather",
-    "grouped_allgather_async",
-    "grouped_allreduce",
-    "grouped_allreduce_",
-    "grouped_allreduce_async",
-    "grouped_allreduce_async_",
-    "poll",
-    "sparse_allreduce_async",
-    "synchronize",
-]
+__all__ = [*FUNCTIONS, "Handle", "barrier", "poll", "sparse_allreduce_async", "synchronize"]
 
 allreduce_async = verbs.allreduce_async
 allreduce_async_ = verbs.allreduce_async_
