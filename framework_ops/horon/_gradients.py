@@ -36,7 +36,7 @@ from horon._objects import (
     texts_of,
 )
 from horon._world import Average, Max, Sum, team_of
-from horon.exceptions import HoronInternalError, text_of
+from horon.exceptions import HoronInternalError, describe, text_of
 
 
 class Slot:
@@ -180,6 +180,7 @@ class GradientExchange:
         self.stage = OPEN
         self.failure = None  # of this rank in this step: class and arguments of what to raise
         self.error = None  # of a failed step: what synchronize() raises
+        self.missed = False  # this rank has dropped a step that the others may have taken
         self.causes = []  # the request that tells why ranks have failed
         self.team = None  # that this step began in
         self.verdict = None
@@ -282,6 +283,7 @@ class GradientExchange:
         if self.stage is AGREED:
             self.take()
         self.reset()
+        self.missed = False
         error, self.error = self.error, None
         if error is not None:
             raise error
@@ -314,6 +316,7 @@ class GradientExchange:
         """What the other ranks wait for is on its way after it, if only as zeros."""
         try:
             if self.failure is None:
+                self.check_not_missed()
                 self.check_unchanged()
                 self.start_missing()
         except Exception as error:
@@ -321,6 +324,14 @@ class GradientExchange:
             self.note_failure(error)
         if self.failure is not None:
             self.start_nothing()
+
+    def check_not_missed(self):
+        if self.missed:
+            raise RuntimeError(
+                "this rank has dropped an earlier step that the other ranks may have taken, so its "
+                "parameters may be others than theirs; broadcast_parameters() and "
+                "broadcast_optimizer_state() make ranks alike"
+            )
 
     def check_unchanged(self):
         for slot in self.slots.values():
@@ -395,13 +406,14 @@ class GradientExchange:
         return FAILED
 
     def take(self):
+        """Can be called again, whatever it has raised; other ranks have what they need."""
         for group in self.groups:
             if group.handle is not None:
                 for slot, result in zip(group.slots, group.handle.wait(), strict=True):
-                    slot.finish(result)
+                    _take(slot, result)
         for slot in self.slots.values():
             if slot.handle is not None:
-                slot.finish(slot.handle.wait())
+                _take(slot, slot.handle.wait())
 
     def reset(self):
         """Forgets this step. Its outcome, `error`, stays."""
@@ -426,12 +438,14 @@ class GradientExchange:
             return self.failure is not None or any(slot.started for slot in self.slots.values())
         return self.stage in (SENT, EXPLAINING)
 
-    def abandon(self):
+    def abandon(self, why):
         """Forgets this step, also in the middle of it.
 
-        Other ranks may step: they get what this one has computed, or its failure, if it has failed.
+        It fails on the other ranks then; if they have all that they need of this one, the next one.
         """
         if self.is_underway():
+            if self.stage is OPEN and self.failure is None:
+                self.note_failure(RuntimeError(why))
             if self.team is None:  # nothing is on its way yet
                 with suppress(ValueError):  # horon was shut down
                     self.team = team_of(self.process_set)
@@ -439,6 +453,7 @@ class GradientExchange:
                 self.settle()
             else:  # all of it has ended
                 self.move(FAILED)
+        self.missed |= self.stage is AGREED
         self.reset()
         self.error = None
 
@@ -456,6 +471,16 @@ class GradientExchange:
         """-> what to raise because of it, anew"""
         kind, text, *more = self.failure
         return kind(f"the exchange of this step's gradients failed: {text}", *more)
+
+
+def _take(slot, result):
+    try:
+        slot.finish(result)
+    except Exception as error:  # of a decompressor, say
+        raise RuntimeError(
+            f"the gradient of {slot.name} was exchanged, but this rank cannot take it: "
+            f"{describe(error)}; the others may have taken this step: step() tries again"
+        ) from error
 
 
 def _changed(slot, how):

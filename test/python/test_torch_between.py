@@ -50,7 +50,8 @@ def rank_abandons(options, late, loading, narrow):
         if rank in loading:
             optimizer.load_state_dict(state)
         else:
-            optimizer.step()
+            with pytest.raises(hvd.HoronInternalError, match=r"load_state_dict\(\) was called"):
+                optimizer.step()
         optimizer.zero_grad(set_to_none=step % 2 == 0)
         for _ in range(options.get("backward_passes_per_step", 1)):
             model(batch(step, rank)).square().sum().backward()
@@ -82,6 +83,23 @@ def test_step_is_abandoned(run_ranks, options, late):
 @pytest.mark.parametrize("loading", [(0,), (1,), (0, 1)], ids=str)
 def test_step_is_abandoned_by_some_or_after_different_passes(run_ranks, options, loading):
     run_ranks(2, rank_abandons, options, 1, loading, True)
+
+
+def rank_broadcasts_state():
+    """Ranks that load it would drop the step that the root takes: refused on all."""
+    hvd.init()
+    p = nn.Parameter(torch.zeros(2))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([p], lr=1.0), [("p", p)])
+    (p * (1.0 + hvd.rank())).sum().backward()
+    with pytest.raises(ValueError, match=r"optimizer_state.*rank 0: .*comes first.*; rank 1: "):
+        hvd.broadcast_optimizer_state(optimizer, 0)
+    optimizer.step()
+    hvd.broadcast_optimizer_state(optimizer, 0)
+    return p.tolist()
+
+
+def test_no_state_is_broadcast_between_backward_and_step(run_ranks):
+    assert run_ranks(2, rank_broadcasts_state) == [[-1.5, -1.5]] * 2
 
 
 def rank_abandons_what_failed():

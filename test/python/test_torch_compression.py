@@ -13,12 +13,19 @@ torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)  # see test_torch_optimi
 
 class Halves(hvd.Compression.fp16):
     broken = False
+    stuck = False
 
     @classmethod
     def compress(cls, tensor):
         if cls.broken:
             raise RuntimeError("no room")
         return super().compress(tensor)
+
+    @classmethod
+    def decompress(cls, tensor, ctx):
+        if cls.stuck:
+            raise RuntimeError("no way back")
+        return tensor.to(ctx)
 
 
 def rank_compressor_fails(groups):
@@ -49,3 +56,42 @@ def rank_compressor_fails(groups):
 @pytest.mark.parametrize("n", [2, 3])
 def test_a_compressor_that_fails_on_one_rank_fails_the_step_of_all(run_ranks, n, groups):
     run_ranks(n, rank_compressor_fails, groups)
+
+
+def rank_decompressor_fails(groups, again):
+    """The other rank has taken the step then: this one takes it, too, or the next one fails."""
+    hvd.init()
+    p = [nn.Parameter(torch.ones(2)) for _ in range(3)]
+    named = [(str(i), q) for i, q in enumerate(p)]
+    inner = torch.optim.SGD(p, lr=1.0)
+    optimizer = hvd.DistributedOptimizer(inner, named, compression=Halves, groups=groups)
+
+    def backward():
+        optimizer.zero_grad()
+        sum(q.sum() for q in p).backward()
+
+    backward()
+    if hvd.rank() == 1:
+        Halves.stuck = True
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match=r"gradient of . was exchanged.* no way back"):
+                optimizer.step()
+        Halves.stuck = False
+        if again:
+            optimizer.step()
+    else:
+        optimizer.step()
+    backward()
+    if not again:
+        with pytest.raises(RuntimeError, match=r"gradients failed( on rank 1)?: .* has dropped"):
+            optimizer.step()
+        hvd.broadcast_parameters(dict(named), 0)
+        backward()
+    optimizer.step()
+    assert all(q.tolist() == [-1.0, -1.0] for q in p)
+
+
+@pytest.mark.parametrize("groups", [None, 2])
+@pytest.mark.parametrize("again", [False, True])
+def test_a_decompressor_that_fails_on_one_rank_is_told_to_all(run_ranks, groups, again):
+    run_ranks(2, rank_decompressor_fails, groups, again)

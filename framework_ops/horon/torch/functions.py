@@ -101,6 +101,9 @@ def broadcast_optimizer_state(optimizer, root_rank, process_set=global_process_s
     name = "optimizer_state"
     mine = optimizer.state_dict() if is_root else None
     state, cause = _State(), ""
+    exchange = getattr(optimizer, "_exchange", None)
+    if exchange is not None and exchange.is_underway():
+        cause = "optimizer.step() or synchronize() comes first, after backward()"
     try:
         whole = broadcast_plain(team, mine, root_rank, name, state.to_plain, state.from_plain)
     except ValueError as error:  # this rank cannot make room for it

@@ -102,12 +102,13 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         if self._updating:
             self._updating = False
             if self._exchange is not None:
-                self._exchange.abandon()
-                raise RuntimeError(
+                why = (
                     "an earlier optimizer.step() was interrupted while it updated parameters, so "
                     "those of this rank may be others than on the other ranks; "
                     "broadcast_parameters() and broadcast_optimizer_state() make ranks alike"
                 )
+                self._exchange.abandon(why)
+                raise RuntimeError(why)
 
     @property
     def _step_supports_amp_scaling(self):
@@ -175,7 +176,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
                     "optimizer.step() or optimizer.synchronize(). This is prohibited as it can "
                     "cause a race condition."
                 )
-            exchange.abandon()
+            exchange.abandon("optimizer.zero_grad() was called before optimizer.step() had ended")
         self._exchanged_by = None
         return super().zero_grad(*args, **kwargs)
 
@@ -186,7 +187,8 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
     def load_state_dict(self, *args, **kwargs):
         if self._exchange is not None:
-            self._exchange.abandon()
+            self._exchange.abandon("load_state_dict() was called between backward() and step()")
+            self._exchange.missed = False  # as for an update that was interrupted
         self._exchanged_by = None
         self._updating = False
         self._should_synchronize = True
