@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Collectives on torch tensors, by Horovod's names and meanings.
 
-Autograd: the gradient of a sum is the sum of the gradients, of a gather the own slice of their sum,
-of a broadcast their sum at the root.
+Autograd: the gradient of a sum is the sum of the gradients, of an average their average, of a
+gather the own slice of their average, of a broadcast their average at the root. So a loss that
+looks at gathered tensors has the gradient of the mean of the ranks' losses, as with Horovod.
 """
 
 import torch
@@ -131,36 +132,39 @@ def grouped_allreduce(
 # ---- allgather ----
 
 
-def _sum(team, tensor, name):
+def _average(team, tensor, name):
     """Complex numbers, which horon moves but does not add, as twice as many real ones."""
     if not tensor.is_complex():
-        return _out(team, ALLREDUCE, name, tensor, Sum)
+        return _out(team, ALLREDUCE, name, tensor, Average)
     parts = torch.view_as_real(tensor.resolve_conj().resolve_neg())
-    return torch.view_as_complex(_out(team, ALLREDUCE, name, parts, Sum))
+    return torch.view_as_complex(_out(team, ALLREDUCE, name, parts, Average))
 
 
 class _Allgather(torch.autograd.Function):
+    """All ranks' rows, divided by `divisor`: 1, or what makes it the gradient of _AverageOfRows."""
+
     @staticmethod
-    def forward(ctx, tensor, team, name):
+    def forward(ctx, tensor, team, name, divisor):
         handle = verbs.begin(team, ALLGATHER, name, tensor)
         result = handle.wait()
         ctx.arguments = (team, part_name(name, "grad"), *handle.rows())
         ctx.shape = tensor.shape
-        return result
+        return result if divisor == 1 else result / divisor
 
     @staticmethod
     def backward(ctx, gradient):
-        return _SumOfRows.apply(gradient, *ctx.arguments).reshape(ctx.shape), None, None
+        rows = _AverageOfRows.apply(gradient, *ctx.arguments)
+        return rows.reshape(ctx.shape), None, None, None
 
 
-class _SumOfRows(torch.autograd.Function):
-    """This rank's rows of the sum over ranks: the gradient of _Allgather, which is its own."""
+class _AverageOfRows(torch.autograd.Function):
+    """This rank's rows of the average over ranks: the gradient of _Allgather."""
 
     @staticmethod
     def forward(ctx, tensor, team, name, rows):
-        ctx.arguments = (team, part_name(name, "grad"))
+        ctx.arguments = (team, part_name(name, "grad"), team.size)
         start = sum(rows[: team.rank])
-        return _sum(team, tensor, name)[start : start + rows[team.rank]]
+        return _average(team, tensor, name)[start : start + rows[team.rank]]
 
     @staticmethod
     def backward(ctx, gradient):
@@ -174,7 +178,7 @@ def allgather(tensor, name=None, process_set=global_process_set):
     """
     name, team = operation_name("allgather", name), team_of(process_set)
     if _needs_gradient(tensor):
-        return _Allgather.apply(tensor, team, name)
+        return _Allgather.apply(tensor, team, name, 1)
     return _out(team, ALLGATHER, name, tensor)
 
 
@@ -190,7 +194,7 @@ class _GroupedAllgather(torch.autograd.Function):
     def backward(ctx, *gradients):
         team, *lists = ctx.arguments
         slices = [
-            _SumOfRows.apply(gradient, team, part_name(name, "grad"), rows).reshape(shape)
+            _AverageOfRows.apply(gradient, team, part_name(name, "grad"), rows).reshape(shape)
             for gradient, name, rows, shape in zip(gradients, *lists, strict=True)
         ]
         return None, None, *slices
@@ -210,24 +214,27 @@ def grouped_allgather(tensors, name=None, process_set=global_process_set):
 
 
 class _Broadcast(torch.autograd.Function):
+    """The root's tensor, divided by `divisor`: 1, or what makes it _AverageAtRoot's gradient."""
+
     @staticmethod
-    def forward(ctx, tensor, team, root_rank, name):
+    def forward(ctx, tensor, team, root_rank, name, divisor):
         ctx.arguments = (team, root_rank, part_name(name, "grad"))
-        return _out(team, BROADCAST, name, tensor, 0, root_rank)
+        result = _out(team, BROADCAST, name, tensor, 0, root_rank)
+        return result if divisor == 1 else result / divisor
 
     @staticmethod
     def backward(ctx, gradient):
-        return _SumAtRoot.apply(gradient, *ctx.arguments), None, None, None
+        return _AverageAtRoot.apply(gradient, *ctx.arguments), None, None, None, None
 
 
-class _SumAtRoot(torch.autograd.Function):
-    """The sum on one rank, zeros on the others: the gradient of _Broadcast, which is its own."""
+class _AverageAtRoot(torch.autograd.Function):
+    """The average on one rank, zeros on the others: the gradient of _Broadcast."""
 
     @staticmethod
     def forward(ctx, tensor, team, root_rank, name):
-        ctx.arguments = (team, root_rank, part_name(name, "grad"))
-        total = _sum(team, tensor, name)
-        return total if team.rank == root_rank else torch.zeros_like(total)
+        ctx.arguments = (team, root_rank, part_name(name, "grad"), team.size)
+        average = _average(team, tensor, name)
+        return average if team.rank == root_rank else torch.zeros_like(average)
 
     @staticmethod
     def backward(ctx, gradient):
@@ -238,7 +245,7 @@ def broadcast(tensor, root_rank, name=None, process_set=global_process_set):
     """Every rank gets the root's tensor. Differentiable."""
     name, team = operation_name("broadcast", name), team_of(process_set)
     if _needs_gradient(tensor):
-        return _Broadcast.apply(tensor, team, root_rank, name)
+        return _Broadcast.apply(tensor, team, root_rank, name, 1)
     return _out(team, BROADCAST, name, tensor, 0, root_rank)
 
 

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What scripts written for Horovod rely on, a test a behaviour."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import horon.torch as hvd  # noqa: E402
+from torch import nn  # noqa: E402
+
+torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)  # see test_torch_optimizer.py
+
+
+# ---- Gradients of what moves ----
+
+
+def rank_averaged_gradients():
+    """A loss of gathered tensors: each rank's gradient is an average, not a sum, over the ranks."""
+    hvd.init()
+    size, rank = hvd.size(), hvd.rank()
+    weights = torch.arange(1.0, 2.0 * size + 1)
+    for gather in (
+        lambda x: hvd.allgather(x, name="g"),
+        lambda x: hvd.grouped_allgather([x, x.detach()], name="h")[0],
+    ):
+        x = torch.ones(2, requires_grad=True)
+        (gather(x) * weights * (rank + 1)).sum().backward()
+        mean = (size + 1) / 2
+        assert x.grad.tolist() == [mean * (2 * rank + 1), mean * (2 * rank + 2)]
+    for root in range(size):
+        x = torch.ones(2, requires_grad=True)
+        (hvd.broadcast(x, root, name="b") * (rank + 1)).sum().backward()
+        assert x.grad.tolist() == [mean if rank == root else 0.0] * 2
+    # what would overflow as a sum does not as an average
+    x = torch.ones(1, dtype=torch.float16, requires_grad=True)
+    (hvd.broadcast(x, 0) * 60000).sum().backward()
+    assert x.grad.item() == (60000 if rank == 0 else 0)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_gradients_of_gathers_and_broadcasts_are_averaged(run_ranks, n):
+    run_ranks(n, rank_averaged_gradients)
+
+
+def derivatives(move):
+    """-> a function that averages, its derivative and the derivative of that, at known tensors"""
+    x = torch.ones(2, requires_grad=True)
+    y = move(x)
+    seed = torch.full_like(y, hvd.rank() + 1.0, requires_grad=True)
+    (averages,) = torch.autograd.grad(y, x, seed, create_graph=True)
+    weight = torch.tensor([hvd.rank() + 1.0, 5.0], requires_grad=True)
+    (shares,) = torch.autograd.grad(averages, seed, weight, create_graph=True)
+    (again,) = torch.autograd.grad(shares, weight, torch.full_like(shares, hvd.rank() + 1.0))
+    return averages.tolist(), shares.tolist(), again.tolist()
+
+
+def rank_derivatives():
+    hvd.init()
+    size, rank = hvd.size(), hvd.rank()
+    mean = [(size + 1) / 2] * 2
+    averages, shares, again = derivatives(lambda x: hvd.allgather(x, name="g"))
+    assert averages == again == mean
+    assert shares == pytest.approx([w / size for r in range(size) for w in (r + 1.0, 5.0)])
+    averages, shares, again = derivatives(lambda x: hvd.broadcast(x, size - 1, name="b"))
+    assert averages == again == (mean if rank == size - 1 else [0.0] * 2)
+    assert shares == pytest.approx([1.0, 5.0 / size])
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_gradients_of_averaged_gradients_are_exact(run_ranks, n):
+    run_ranks(n, rank_derivatives)
