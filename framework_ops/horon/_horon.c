@@ -190,13 +190,15 @@ static int add_constants(PyObject *module)
         const char *name;
         int value;
     } constants[] = {
-        {"SUM", HORON_SUM},           {"AVERAGE", HORON_AVERAGE},
-        {"MIN", HORON_MIN},           {"MAX", HORON_MAX},
-        {"PRODUCT", HORON_PRODUCT},   {"IN_ORDER", HORON_IN_ORDER},
-        {"NDIM_MAX", HORON_NDIM_MAX}, {"NAME_BYTES_MAX", HORON_NAME_BYTES_MAX},
+        {"IN_ORDER", HORON_IN_ORDER},
+        {"NDIM_MAX", HORON_NDIM_MAX},
+        {"NAME_BYTES_MAX", HORON_NAME_BYTES_MAX},
     };
     for (size_t i = 0; i < sizeof constants / sizeof constants[0]; i++)
         if (PyModule_AddIntConstant(module, constants[i].name, constants[i].value) < 0)
+            return -1;
+    for (int i = 0; horon_py_redop_constant(i); i++)
+        if (PyModule_AddIntConstant(module, horon_py_redop_constant(i), i) < 0)
             return -1;
     for (int i = 0; i < HORON_VERB_COUNT; i++)
         if (PyModule_AddIntConstant(module, horon_py_verb_row((uint32_t)i)->constant, i) < 0)

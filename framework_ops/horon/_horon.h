@@ -160,8 +160,9 @@ PyObject *horon_py_array_over(struct horon_py_state *state, void *data, uint32_t
                               int32_t ndim, const uint64_t *shape, struct horon_py_request *owner);
 int horon_py_array_describe(PyObject *array, struct horon_py_tensor *tensor);
 
-/* @return the row of a verb, or NULL */
+/* @return the row of a verb, and what the module calls a reduction, by Python's numbers; or NULL */
 const struct horon_py_verb *horon_py_verb_row(uint32_t verb);
+const char *horon_py_redop_constant(int number);
 
 /* Fills in what is no buffer; -1 with an exception. desc->name lives as long as args[ARG_NAME]. */
 int horon_py_operation_parse_numbers(PyObject *const *args, Py_ssize_t nargs,

@@ -489,7 +489,7 @@ static PyGetSetDef members[] = {
 
 static PyMethodDef methods[] = {
     {"submit", FASTCALL(context_submit),
-     "submit(verb, name, src, dst, redop=0, root=0, prescale=1.0, postscale=1.0, flags=0,\n"
+     "submit(verb, name, src, dst, redop=SUM, root=0, prescale=1.0, postscale=1.0, flags=0,\n"
      "dtype=None, shape=None, keep=None, into=None) -> Request. src and dst are tensors or\n"
      "addresses. into: a list that gets the request as soon as the operation has begun, so that a\n"
      "signal's handler that raises before submit() has returned loses nothing."},
@@ -499,7 +499,7 @@ static PyMethodDef methods[] = {
     {"submit_group", context_submit_group, METH_O,
      "submit_group([arguments of submit, ...]) -> [Request, ...]; begun together."},
     {"operation", context_operation, METH_VARARGS,
-     "operation(verb, name, redop=0, root=0, prescale=1.0, postscale=1.0, flags=0) -> Request\n"
+     "operation(verb, name, redop=SUM, root=0, prescale=1.0, postscale=1.0, flags=0) -> Request\n"
      "whose start_on(tensor) begins it in place."},
     {"setting", context_setting, METH_O, "setting(name) -> its value here, as text."},
     {"exit", context_exit, METH_O,

@@ -6,6 +6,8 @@
  * Nothing is written beyond an output: one that is as large as the input is compared with it here,
  * and one whose size the ranks decide together goes with its capacity. A verb that the table below
  * has no row for is refused, as nobody here knows how large its output is.
+ *
+ * Reductions have Horovod's numbers wherever Python names one; the table here makes them horon.h's.
  */
 #include "_horon.h"
 
@@ -21,6 +23,23 @@ static const struct horon_py_verb verbs[HORON_VERB_COUNT] = {
 const struct horon_py_verb *horon_py_verb_row(uint32_t verb)
 {
     return verb < HORON_VERB_COUNT ? &verbs[verb] : NULL;
+}
+
+enum { NO_REDOP = -1 };
+
+static const struct {
+    const char *constant;
+    int redop; /* horon_redop_t, or NO_REDOP */
+} redops[] = {
+    {"AVERAGE", HORON_AVERAGE}, {"SUM", HORON_SUM}, {"ADASUM", NO_REDOP},
+    {"MIN", HORON_MIN},         {"MAX", HORON_MAX}, {"PRODUCT", HORON_PRODUCT},
+};
+
+enum { REDOPS = sizeof redops / sizeof redops[0] };
+
+const char *horon_py_redop_constant(int number)
+{
+    return number < REDOPS ? redops[number].constant : NULL;
 }
 
 /* Fills @p tensor from an address (then dtype and shape must be given), None or an object. */
@@ -101,6 +120,20 @@ static int parse_integer(PyObject *value, const char *what, int64_t min, int64_t
     return 0;
 }
 
+static int parse_redop(PyObject *value, uint32_t *redop_out)
+{
+    int64_t number;
+    if (parse_integer(value, "reduction", 0, REDOPS - 1, &number) < 0)
+        return -1;
+    if (redops[number].redop == NO_REDOP) {
+        PyErr_Format(PyExc_NotImplementedError, "the reduction %s does not exist yet",
+                     redops[number].constant);
+        return -1;
+    }
+    *redop_out = (uint32_t)redops[number].redop;
+    return 0;
+}
+
 static int parse_scale(PyObject *value, double *scale_out)
 {
     double scale = PyFloat_AsDouble(value);
@@ -113,13 +146,12 @@ static int parse_scale(PyObject *value, double *scale_out)
 int horon_py_operation_parse_numbers(PyObject *const *args, Py_ssize_t nargs,
                                      horon_descriptor_t *desc)
 {
-    int64_t verb, redop = 0, root = 0, flags = 0;
+    int64_t verb, root = 0, flags = 0;
     if (parse_integer(args[ARG_VERB], "verb", 0, HORON_VERB_COUNT - 1, &verb) < 0)
         return -1;
     if (args[ARG_NAME] != Py_None && !(desc->name = parse_name(args[ARG_NAME])))
         return -1;
-    if (nargs > ARG_REDOP &&
-        parse_integer(args[ARG_REDOP], "reduction", 0, HORON_REDOP_COUNT - 1, &redop) < 0)
+    if (nargs > ARG_REDOP && parse_redop(args[ARG_REDOP], &desc->redop) < 0)
         return -1;
     if (nargs > ARG_ROOT && parse_integer(args[ARG_ROOT], "root", INT32_MIN, INT32_MAX, &root) < 0)
         return -1;
@@ -130,7 +162,6 @@ int horon_py_operation_parse_numbers(PyObject *const *args, Py_ssize_t nargs,
     if (nargs > ARG_FLAGS && parse_integer(args[ARG_FLAGS], "flags", 0, UINT32_MAX, &flags) < 0)
         return -1;
     desc->verb = (uint32_t)verb;
-    desc->redop = (uint32_t)redop;
     desc->root = (int32_t)root;
     desc->flags = (uint32_t)flags;
     return 0;

@@ -16,6 +16,7 @@ from horon import _horon, _names
 from horon.exceptions import describe
 
 __all__ = [
+    "Adasum",
     "Average",
     "Max",
     "Min",
@@ -48,17 +49,22 @@ __all__ = [
 
 
 class ReduceOp(IntEnum):
-    """How an allreduce combines the ranks' values."""
+    """How an allreduce combines the ranks' values; the numbers are Horovod's.
 
-    Sum = _horon.SUM
+    Adasum has its name and number, so that scripts can be read; it is refused when it is used.
+    """
+
     Average = _horon.AVERAGE
+    Sum = _horon.SUM
+    Adasum = _horon.ADASUM
     Min = _horon.MIN
     Max = _horon.MAX
     Product = _horon.PRODUCT
 
 
-Sum = ReduceOp.Sum
 Average = ReduceOp.Average
+Sum = ReduceOp.Sum
+Adasum = ReduceOp.Adasum
 Min = ReduceOp.Min
 Max = ReduceOp.Max
 Product = ReduceOp.Product

@@ -69,3 +69,43 @@ def rank_derivatives():
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_gradients_of_averaged_gradients_are_exact(run_ranks, n):
     run_ranks(n, rank_derivatives)
+
+
+# ---- Numbers of reductions ----
+
+BY_NUMBER = {0: 2.5, 1: 5.0, 3: 1.0, 4: 4.0, 5: 4.0}  # of 1 and 4
+
+
+def rank_numbers_of_reductions():
+    import horon
+
+    hvd.init()
+    mine = 1.0 + 3 * hvd.rank()
+    for op, want in BY_NUMBER.items():
+        assert horon.allreduce(mine, op=op) == want
+        assert hvd.allreduce(torch.tensor([mine]), op=op).item() == want
+        assert hvd.grouped_allreduce([torch.tensor([mine])], op=op)[0].item() == want
+        p = nn.Parameter(torch.zeros(1))
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD([p], lr=1.0), [(f"p{op}", p)], op=op)
+        (p * mine).sum().backward()
+        optimizer.step()
+        assert p.item() == -want
+    names = [op.name for op in sorted(hvd.ReduceOp)]
+    assert names == ["Average", "Sum", "Adasum", "Min", "Max", "Product"]
+    assert list(hvd.ReduceOp) == [hvd.Average, hvd.Sum, hvd.Adasum, hvd.Min, hvd.Max, hvd.Product]
+    for call in (
+        lambda: horon.allreduce(1.0, op=2),
+        lambda: hvd.allreduce_(torch.ones(1), op=hvd.Adasum),
+        lambda: hvd.grouped_allreduce([torch.ones(1)], op=hvd.Adasum),
+        lambda: hvd.DistributedOptimizer(torch.optim.SGD([p], lr=1.0), op=hvd.Adasum),
+    ):
+        with pytest.raises(NotImplementedError, match="ADASUM does not exist yet"):
+            call()
+    for wrong in (6, -1):
+        with pytest.raises(ValueError):
+            hvd.allreduce(torch.ones(1), op=wrong)
+    assert horon.allreduce(1.0, op=hvd.Sum) == 2.0
+
+
+def test_reductions_have_the_numbers_of_horovod(run_ranks):
+    run_ranks(2, rank_numbers_of_reductions)
