@@ -109,3 +109,46 @@ def rank_numbers_of_reductions():
 
 def test_reductions_have_the_numbers_of_horovod(run_ranks):
     run_ranks(2, rank_numbers_of_reductions)
+
+
+# ---- Sparse gradients that travel as dense ones ----
+
+
+def tables():
+    a, b = (nn.Embedding(6, 2, sparse=True) for _ in range(2))
+    nn.init.ones_(a.weight)
+    nn.init.ones_(b.weight)
+    return a, b, torch.optim.SparseAdam([a.weight, b.weight], lr=0.5)
+
+
+def rank_sparse_as_dense(grouped):
+    """The optimizer gets sparse gradients back: SparseAdam takes no others."""
+    hvd.init()
+    size, rank = hvd.size(), hvd.rank()
+    a, b, optimizer = tables()
+    named = [("a", a.weight), ("b", b.weight)]
+    groups = [[a.weight, b.weight]] if grouped else None
+    optimizer = hvd.DistributedOptimizer(optimizer, named, groups=groups, sparse_as_dense=True)
+    alone_a, alone_b, alone = tables()
+    for step in range(3):
+        optimizer.zero_grad()
+        a(torch.tensor([rank, 5])).sum().backward()
+        if step == 0 or rank == 0:  # the gradient that a rank does not have is sparse, too
+            (b(torch.tensor([2])) * torch.tensor([3.0, 0.0])).sum().backward()
+        optimizer.step()
+        alone_a.weight.grad = torch.zeros(6, 2)
+        alone_a.weight.grad[:size] = 1 / size
+        alone_a.weight.grad[5] = 1.0
+        alone_b.weight.grad = torch.zeros(6, 2)
+        alone_b.weight.grad[2, 0] = 3.0 if step == 0 else 3.0 / size
+        for mine, want in ((a.weight, alone_a.weight), (b.weight, alone_b.weight)):
+            assert mine.grad.is_sparse and torch.allclose(mine.grad.to_dense(), want.grad)
+            assert mine.grad._nnz() == want.grad.count_nonzero()
+            want.grad = want.grad.to_sparse()
+        alone.step()
+    assert torch.allclose(a.weight, alone_a.weight) and torch.allclose(b.weight, alone_b.weight)
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_sparse_as_dense_gives_sparse_gradients(run_ranks, grouped):
+    run_ranks(2, rank_sparse_as_dense, grouped)

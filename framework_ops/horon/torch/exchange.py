@@ -96,7 +96,10 @@ class _TorchSlot(Slot):
         the others fail, and do not wait."""
         try:
             nothing = self.zeros()
-            return nothing if nothing.is_sparse else exchange.compression.compress(nothing)[0]
+            if nothing.is_sparse and not exchange.sparse_as_dense:
+                return nothing
+            dense = nothing.to_dense() if nothing.is_sparse else nothing
+            return exchange.compression.compress(dense)[0]
         except Exception:
             return torch.empty(0)
 
@@ -110,9 +113,11 @@ class _TorchSlot(Slot):
 
     def compressed(self, exchange):
         """The gradient, dense, as it travels."""
-        if self.param.grad.is_sparse:
-            self.param.grad = self.param.grad.to_dense()
-        tensor, self.ctx = exchange.compression.compress(self.param.grad)
+        gradient = self.param.grad
+        if gradient.is_sparse:
+            self.sparse_dim = gradient.sparse_dim()
+            gradient = gradient.to_dense()
+        tensor, self.ctx = exchange.compression.compress(gradient)
         return tensor
 
     def note_sent(self):
@@ -149,11 +154,13 @@ class _TorchSlot(Slot):
 
     def finish(self, result):
         gradient = self.sent
-        if gradient.is_sparse:
+        if result.is_sparse:
             self.param.grad = result.to(gradient.device)
             return
         result = self.exchange().compression.decompress(result, self.ctx)
-        if result is not gradient:
+        if gradient.is_sparse:  # and went as a dense one
+            self.param.grad = result.to_sparse()
+        elif result is not gradient:
             gradient.copy_(result)
 
     def forget(self):

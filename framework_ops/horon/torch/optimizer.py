@@ -286,7 +286,7 @@ def DistributedOptimizer(
     gradient_predivide_factor: with Average, gradients are divided by it before the sum and by
         size()/it after.
     groups: a number of groups, or lists of parameters, that are reduced together.
-    sparse_as_dense: makes sparse gradients dense first.
+    sparse_as_dense: sends sparse gradients as dense ones; the optimizer gets sparse ones.
 
     Gradient clipping::
 
