@@ -78,6 +78,10 @@ class Handle:
             self._finish = None
         return self._result
 
+    def __call__(self):
+        """As wait(): with Horovod the handle of a sparse allreduce is a function."""
+        return self.wait()
+
     def rows(self):
         """What each rank gave to the allgathers, which have ended: a tuple for each of them."""
         return [request.output()[1] for request in self._requests]

@@ -152,3 +152,20 @@ def rank_sparse_as_dense(grouped):
 @pytest.mark.parametrize("grouped", [False, True])
 def test_sparse_as_dense_gives_sparse_gradients(run_ranks, grouped):
     run_ranks(2, rank_sparse_as_dense, grouped)
+
+
+# ---- Handles ----
+
+
+def rank_called_handle():
+    hvd.init()
+    sparse = torch.sparse_coo_tensor([[hvd.rank()]], [4.0], (2,))
+    handle = hvd.sparse_allreduce_async(sparse, "s", hvd.Average)
+    assert callable(handle)
+    result = handle()
+    assert result.is_sparse and result.to_dense().tolist() == [2.0, 2.0]
+    assert handle() is result
+
+
+def test_handle_of_a_sparse_allreduce_can_be_called(run_ranks):
+    run_ranks(2, rank_called_handle)
