@@ -93,21 +93,26 @@ class Handle:
         return self
 
 
-def _check_handle(handle):
-    if not hasattr(handle, "poll"):
-        raise TypeError(
-            f"a handle is needed, as allreduce_async() and the like return, "
-            f"not {type(handle).__name__}"
-        )
+def _no_handle(value, kind=TypeError):
+    return kind(
+        f"a handle is needed, as allreduce_async() and the like return, not {type(value).__name__}"
+    )
 
 
 def poll(handle) -> bool:
     """Whether the operation has ended, so that synchronize() would not wait."""
-    _check_handle(handle)
+    if not hasattr(handle, "poll"):
+        raise _no_handle(handle, ValueError if isinstance(handle, int) else TypeError)
     return handle.poll()
 
 
 def synchronize(handle, timeout=None):
-    """Waits for the operation; returns its result, or raises why it failed."""
-    _check_handle(handle)
-    return handle.wait(timeout)
+    """Waits for the operation; returns its result, or raises why it failed.
+
+    As with Horovod, whose handles are numbers, one that is nobody's gives None, and None does.
+    """
+    if hasattr(handle, "poll"):
+        return handle.wait(timeout)
+    if handle is None or isinstance(handle, int):
+        return None
+    raise _no_handle(handle)

@@ -291,9 +291,8 @@ def rank_wrong_arguments():
     with pytest.raises(ValueError, match="NUL"):
         horon.grouped_allreduce([1.0, 2.0], name="a\0b")
     for call in (horon.poll, horon.synchronize):
-        for value in (5, None):
-            with pytest.raises(TypeError, match=rf"handle is needed.*not {type(value).__name__}"):
-                call(value)
+        with pytest.raises(TypeError, match=r"handle is needed.*not ndarray"):
+            call(numpy.ones(2))
     with pytest.raises(ValueError, match="holds a NUL character"):
         context.operation(_horon.ALLREDUCE, "a\0b")
     with pytest.raises(ValueError):

@@ -169,3 +169,19 @@ def rank_called_handle():
 
 def test_handle_of_a_sparse_allreduce_can_be_called(run_ranks):
     run_ranks(2, rank_called_handle)
+
+
+def rank_unknown_handles():
+    """Horovod's handles are numbers, and None is what a script has before it has one."""
+    hvd.init()
+    for unknown in (12345, -1, None):
+        assert hvd.synchronize(unknown) is None
+        with pytest.raises(TypeError if unknown is None else ValueError, match="handle is needed"):
+            hvd.poll(unknown)
+    for call in (hvd.synchronize, hvd.poll):
+        with pytest.raises(TypeError, match=r"a handle is needed.*not Tensor"):
+            call(torch.ones(1))
+
+
+def test_unknown_handles(run_ranks):
+    run_ranks(1, rank_unknown_handles)
