@@ -85,6 +85,8 @@ void horon_token_take(struct horon_context *ctx);
 void horon_token_release(struct horon_context *ctx);
 /** Likewise for the progress thread, which watches its sockets and is about to sleep. */
 void horon_token_release_armed(struct horon_context *ctx);
+/** With the token in hand: a turn of everything, then a moment without it for other threads. */
+void horon_token_turn(struct horon_context *ctx, long pause_ns);
 /** With the token in hand: runs an in-order request to its end, or until @p deadline_ns, or until
  * waiting should go on asleep. */
 void horon_drive_ordered(struct horon_context *ctx, struct horon_request *request,

@@ -17,6 +17,8 @@
 #include <stdlib.h>
 #include <time.h>
 
+/* Between two looks whether what is waited for has come. */
+#define LOOK_NS 1000000
 /* How long the reason may take to the other hosts. */
 #define DELIVER_MS 1000
 /* How long a rank of a failed job waits for the end of the one that failed it, ... */
@@ -33,15 +35,9 @@
 static void drive_until(struct horon_context *ctx, bool (*reached)(const struct horon_context *),
                         int64_t limit_ms)
 {
-    const struct timespec pause = {.tv_nsec = 1000000};
     const uint64_t deadline = horon_clock_deadline(horon_clock_ns(), limit_ms);
-    while (!reached(ctx) && horon_clock_ns() < deadline) {
-        horon_context_tell_deaths(ctx);
-        horon_engine_progress(ctx->engine);
-        horon_token_release(ctx);
-        nanosleep(&pause, NULL);
-        horon_token_take(ctx);
-    }
+    while (!reached(ctx) && horon_clock_ns() < deadline)
+        horon_token_turn(ctx, LOOK_NS);
 }
 
 static bool all_delivered(const struct horon_context *ctx)

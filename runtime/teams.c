@@ -27,7 +27,7 @@
 #include <unistd.h>
 
 /* Between two looks whether a team is complete, and two tries to send a note. */
-#define LOOK_US 50
+#define LOOK_NS 50000
 #define PAUSE_NS 1000000u
 /* A rank may make so many teams before another one makes the first of them. */
 #define EARLY_NOTES_MAX 4096
@@ -488,12 +488,7 @@ static horon_status_t wait_for_members(struct horon_context_team *team, struct h
             horon_error_blame(error, HORON_CAUSE_ABSENT, awaited, -1);
             return HORON_ERR_TIMEOUT;
         }
-        horon_context_tell_deaths(ctx);
-        horon_pump_turn(&ctx->boot.pump, 0);
-        horon_engine_progress(ctx->engine);
-        horon_token_release(ctx);
-        usleep(LOOK_US);
-        horon_token_take(ctx);
+        horon_token_turn(ctx, LOOK_NS);
     }
     return status;
 }
@@ -580,6 +575,10 @@ void horon_context_remove_team(struct horon_context_team *team)
     struct horon_context *ctx = team->ctx;
     assert(!horon_on_progress_thread(ctx));
     horon_token_take(ctx);
+    horon_engine_leave_team(ctx->engine, team->engine_team);
+    const uint64_t deadline = horon_clock_deadline(horon_clock_ns(), ctx->config.peer_timeout_ms);
+    while (horon_team_rings_unsent(team->engine_team, true) && horon_clock_ns() < deadline)
+        horon_token_turn(ctx, LOOK_NS);
     horon_engine_remove_team(ctx->engine, team->engine_team);
     HORON_LOG_DEBUG(&ctx->log, "team %u is removed", team->id);
     destroy(team);

@@ -27,7 +27,8 @@ horon_status_t horon_context_add_team(struct horon_context *ctx, uint32_t id, co
 /**
  * Removes it here: what it has in flight ends with ERR_CLOSED, and its memory is given back. Its
  * persistent requests must be released before. The other members can still complete what this rank
- * has completed. Thread: any but the progress thread.
+ * has completed. Thread: any but the progress thread. Blocks: while a member on this host does not
+ * take what this rank has said to it, PEER_TIMEOUT at most.
  */
 void horon_context_remove_team(struct horon_context_team *team);
 

@@ -192,7 +192,7 @@ static bool may_be_blamed(const struct horon_engine_team *team, const struct hor
     for (int i = 0; i < HORON_LEFT_COUNT; i++) {
         if (news->culprit[i] >= (uint32_t)team->view.size)
             return false;
-        if ((int)news->culprit[i] == team->view.rank && !team->engine->leaving)
+        if ((int)news->culprit[i] == team->view.rank && !team->engine->leaving && !team->removed)
             return false;
     }
     return true;

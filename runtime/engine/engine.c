@@ -31,13 +31,6 @@ static void free_early(struct horon_engine *engine)
     engine->early_bytes = 0;
 }
 
-static void end_removed(struct horon_engine_team *team)
-{
-    struct horon_error removed;
-    horon_error_set(&removed, HORON_ERR_CLOSED, "its team was removed");
-    horon_team_end_all(team, &removed);
-}
-
 /* Any but the job; it has nothing in flight. */
 static void free_team(struct horon_engine *engine, struct horon_engine_team *team)
 {
@@ -56,7 +49,7 @@ void horon_engine_close(struct horon_engine *engine)
     if (engine->job && engine->job->coordinator)
         horon_engine_close_mailbox(engine);
     while (engine->job && engine->job->next) {
-        end_removed(engine->job->next);
+        horon_team_end_removed(engine->job->next);
         free_team(engine, engine->job->next);
     }
     if (engine->job)
@@ -205,16 +198,22 @@ horon_status_t horon_engine_add_team(struct horon_engine *engine,
     return HORON_OK;
 }
 
+void horon_engine_leave_team(struct horon_engine *engine, struct horon_engine_team *team)
+{
+    HORON_ASSERT_OWNER(engine->options.owner);
+    assert(!team->removed);
+    horon_engine_take_posts(engine); /* those of its requests would name it later */
+    horon_team_end_removed(team);
+    if (!engine->said_goodbye)
+        horon_team_leave(team, false);
+    horon_team_move_rings(team);
+}
+
 void horon_engine_remove_team(struct horon_engine *engine, struct horon_engine_team *team)
 {
     HORON_ASSERT_OWNER(engine->options.owner);
-    if (!engine->leaving)
-        horon_engine_take_posts(engine); /* those of its requests would name it later */
-    end_removed(team);
-    if (!engine->leaving) {
-        horon_team_leave(team, false);
-        horon_team_move_rings(team);
-    }
+    if (!team->removed)
+        horon_engine_leave_team(engine, team);
     free_team(engine, team);
 }
 

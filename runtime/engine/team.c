@@ -415,6 +415,16 @@ void horon_team_fail(struct horon_engine_team *team, const struct horon_error *w
     horon_team_end_all(team, &team->failure);
 }
 
+void horon_team_end_removed(struct horon_engine_team *team)
+{
+    struct horon_error removed;
+    horon_error_set(&removed, HORON_ERR_CLOSED, "its team was removed");
+    if (!team->failed)
+        set_failure(team, &removed);
+    team->removed = true;
+    horon_team_end_all(team, &removed);
+}
+
 void horon_team_give_up(struct horon_engine_team *team, const struct horon_error *why)
 {
     assert(!horon_team_is_bound(team));

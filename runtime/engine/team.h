@@ -74,6 +74,7 @@ struct horon_engine_team {
     uint64_t ordered_check; /* of the in-order operations so far */
     struct horon_request *oldest, *newest; /* all in flight */
 
+    bool removed;            /* this rank has left it, and has failed it here */
     _Atomic uint32_t failed; /* 1: failure is set */
     struct horon_error failure;
     struct horon_departures departures;
@@ -111,8 +112,10 @@ bool horon_engine_has_left(const struct horon_engine *engine, int rank);
  * members */
 void horon_engine_refuse_team(struct horon_engine *engine, uint32_t id, const int *ranks, int size,
                               const struct horon_error *why);
-/** Frees a team; what it has in flight ends with ERR_CLOSED. The other members hear of it: what
- * this rank had completed they can complete, too, and nothing later. */
+/** Ends what a team has in flight with ERR_CLOSED. The other members hear of it: what this rank had
+ * completed they can complete, too, and nothing later; once its rings have nothing unsent. */
+void horon_engine_leave_team(struct horon_engine *engine, struct horon_engine_team *team);
+/** Leaves a team, if that is not done, and frees it; what is unsent is lost. */
 void horon_engine_remove_team(struct horon_engine *engine, struct horon_engine_team *team);
 
 /** Where a membership is: as the fields of the same names in horon_engine_options. */
@@ -174,6 +177,8 @@ uint32_t horon_team_wants(const struct horon_engine_team *team);
 void horon_team_fail(struct horon_engine_team *team, const struct horon_error *why);
 /** Ends all of it here without a word to anybody: it could not be bound. */
 void horon_team_give_up(struct horon_engine_team *team, const struct horon_error *why);
+/** Likewise, because this rank removes it. */
+void horon_team_end_removed(struct horon_engine_team *team);
 /** As horon_team_fail(), for what was found on this rank: if it lies here, its text then names it.
  */
 void horon_team_fail_here(struct horon_engine_team *team, const struct horon_error *why);

@@ -144,8 +144,15 @@ void world_team_add(struct world_team *team, int member)
 
 void world_team_remove(struct world_team *team, int member)
 {
-    if (team->members[member])
-        horon_engine_remove_team(team->members[member]->engine, team->members[member]);
+    struct horon_engine_team *engine_team = team->members[member];
+    if (!engine_team)
+        return;
+    horon_engine_leave_team(engine_team->engine, engine_team);
+    for (int turn = 0; turn < 1000 && horon_team_rings_unsent(engine_team, true); turn++)
+        for (int rank = 0; rank < team->world->size; rank++)
+            if (!team->world->ranks[rank].dead)
+                horon_engine_progress(team->world->ranks[rank].engine);
+    horon_engine_remove_team(engine_team->engine, engine_team);
     team->members[member] = NULL;
 }
 

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Teams that a rank removes while much is on its way: what it had completed the other members
+ * complete, too, however little they took of what it said before; and what was submitted to a team
+ * ends with it, also on a rank that has ended its requests already.
+ */
+#undef NDEBUG
+#include "world/teams.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { RANKS = 2, NAMES = 1200 };
+
+static const int hosts[] = {RANKS}, ranks[] = {0, 1};
+
+static struct world_team *make_team(struct world *world)
+{
+    struct world_team *team = world_team_create(world, 1, ranks, RANKS);
+    for (int rank = 0; rank < RANKS; rank++)
+        world_team_add(team, rank);
+    return team;
+}
+
+/* From rank 0. */
+static struct horon_request *submit(struct world_team *team, int rank, const char *name, float *at)
+{
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    desc.verb = HORON_BROADCAST;
+    desc.name = name;
+    desc.dtype = HORON_FLOAT32;
+    desc.src = desc.dst = at;
+    desc.count = 1;
+    return world_team_submit(team, rank, &desc);
+}
+
+/* So that it has its memory. */
+static void use_team(struct world_team *team)
+{
+    struct horon_request *requests[RANKS];
+    float data[RANKS] = {0};
+    for (int rank = 0; rank < RANKS; rank++)
+        requests[rank] = submit(team, rank, "first", &data[rank]);
+    assert_true(world_turn_until(team->world, requests, RANKS));
+    for (int rank = 0; rank < RANKS; rank++)
+        world_release(requests[rank]);
+}
+
+static bool has_ended(const struct horon_request *request)
+{
+    return atomic_load(&request->state) == HORON_REQUEST_ENDED;
+}
+
+static void submit_many(struct world_team *team, int rank, float *data,
+                        struct horon_request **requests)
+{
+    char name[128];
+    for (int i = 0; i < NAMES; i++) {
+        snprintf(name, sizeof name, "a name of more than a hundred bytes, as models have: %060d",
+                 i);
+        data[i] = rank == 0 ? (float)i : -1;
+        requests[i] = submit(team, rank, name, &data[i]);
+    }
+}
+
+/* Of what rank 0 has decided more is on its way to rank 1 than their ring holds. */
+static void test_removal_loses_nothing_that_was_decided(void **state)
+{
+    static struct horon_request *requests[RANKS][NAMES];
+    static float data[RANKS][NAMES];
+    (void)state;
+    struct world *world = world_create(hosts, 1, NULL, 1);
+    struct world_team *team = make_team(world);
+    use_team(team);
+    submit_many(team, 1, data[1], requests[1]);
+    for (int turn = 0; turn < 200; turn++)
+        horon_engine_progress(world->ranks[turn % RANKS].engine);
+    submit_many(team, 0, data[0], requests[0]);
+    for (int turn = 0; turn < 100 && !has_ended(requests[0][0]); turn++)
+        horon_engine_progress(world->ranks[0].engine);
+    assert_true(has_ended(requests[0][0]));
+    assert_true(horon_team_rings_unsent(team->members[0], true));
+    world_team_remove(team, 0);
+    assert_int_equal(requests[0][0]->status, HORON_OK);
+    assert_true(world_turn_until(world, requests[1], NAMES));
+    for (int i = 0; i < NAMES; i++) {
+        assert_int_equal(requests[1][i]->status, requests[0][i]->status);
+        if (requests[0][i]->status == HORON_OK)
+            assert_true(data[1][i] == (float)i);
+        world_release(requests[0][i]);
+        world_release(requests[1][i]);
+    }
+    assert_int_equal(world_failure(world->ranks[1].engine, NULL), HORON_OK);
+    world_team_destroy(team);
+    world_destroy(world);
+}
+
+/* As a process that exits does; it stays in the job for a while. */
+static void test_removal_after_all_requests_is_told(void **state)
+{
+    struct horon_request *requests[RANKS];
+    float data[RANKS] = {0};
+    (void)state;
+    struct world *world = world_create(hosts, 1, NULL, 1);
+    struct world_team *team = make_team(world);
+    struct horon_engine *engine = world->ranks[0].engine;
+    use_team(team);
+    horon_engine_end_requests(engine);
+    for (int rank = 0; rank < RANKS; rank++)
+        requests[rank] = submit(team, rank, "x", &data[rank]);
+    world_team_remove(team, 0);
+    assert_false(horon_engine_has_post(engine)); /* which would name the team */
+    assert_true(world_turn_until(world, requests, RANKS));
+    assert_int_equal(requests[0]->status, HORON_ERR_CLOSED);
+    assert_int_equal(requests[1]->status, HORON_ERR_CLOSED);
+    assert_non_null(strstr(requests[1]->error_text, "has removed the team"));
+    assert_int_equal(world_failure(world->ranks[1].engine, NULL), HORON_OK);
+    for (int rank = 0; rank < RANKS; rank++)
+        world_release(requests[rank]);
+    world_team_destroy(team);
+    world_destroy(world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_removal_loses_nothing_that_was_decided),
+        cmocka_unit_test(test_removal_after_all_requests_is_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
