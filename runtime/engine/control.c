@@ -302,17 +302,18 @@ static horon_status_t keep_early(struct horon_engine *engine, uint32_t team, int
                                  const void *bytes, size_t byte_count, struct horon_error *error)
 {
     const char *name = engine->membership->rank_names[peer];
-    if (byte_count > HORON_EARLY_BYTES_MAX - engine->early_bytes)
+    const size_t kept_bytes = sizeof(struct horon_early) + byte_count;
+    if (kept_bytes > HORON_EARLY_BYTES_MAX - engine->early_bytes)
         return horon_error_set(error, HORON_ERR_PROTO,
                                "%s says too much to teams that are not here", name);
-    struct horon_early *early = horon_alloc(sizeof *early + byte_count);
+    struct horon_early *early = horon_alloc(kept_bytes);
     if (!early)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a message of %s", name);
     *early = (struct horon_early){.team = team, .peer = peer, .byte_count = byte_count};
     memcpy(early->bytes, bytes, byte_count);
     *engine->early_tail = early;
     engine->early_tail = &early->next;
-    engine->early_bytes += byte_count;
+    engine->early_bytes += kept_bytes;
     return HORON_OK;
 }
 
@@ -327,7 +328,7 @@ horon_status_t horon_engine_take_early(struct horon_engine *engine, uint32_t id,
             continue;
         }
         *link = early->next;
-        engine->early_bytes -= early->byte_count;
+        engine->early_bytes -= sizeof *early + early->byte_count;
         if (team && status == HORON_OK)
             status = to_team(team, early->peer, early->bytes, early->byte_count, error);
         horon_free(early);

@@ -17,8 +17,9 @@ enum horon_control_kind {
     HORON_CONTROL_END = 4          /* likewise; the sender itself leaves, and this link ends */
 };
 
-/** Control messages of teams that do not exist here yet: another member is ahead. */
-#define HORON_EARLY_BYTES_MAX ((size_t)1 << 20)
+/** Control messages of teams that do not exist here yet: another member is ahead. It may have as
+ * many tensors in flight there as everywhere, all with names that are new. */
+#define HORON_EARLY_BYTES_MAX ((size_t)128 << 20)
 
 struct horon_early {
     struct horon_early *next;

@@ -7,7 +7,7 @@
 #undef NDEBUG
 #include "codec.h"
 #include "engine/engine_state.h"
-#include "world/world.h"
+#include "world/teams.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -349,6 +349,47 @@ static void test_control_rank_is_missed_once_its_process_has_ended(void **state)
     }
 }
 
+/* Rank 1 makes a team and has thousands of tensors in flight there before rank 0 makes it. */
+static void test_control_early_messages_have_room(void **state)
+{
+    enum { TENSORS = 3000 };
+    static const int ranks[] = {0, 1};
+    static struct horon_request *requests[2][TENSORS];
+    static float data[2][TENSORS];
+    char name[HORON_NAME_BYTES_MAX + 1];
+    (void)state;
+    struct world *world = world_create(hosts, 3, NULL, 1);
+    struct world_team *team = world_team_create(world, 1, ranks, 2);
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    desc.name = name;
+    desc.dtype = HORON_FLOAT32;
+    desc.count = 1;
+    for (int member = 1; member >= 0; member--) {
+        world_team_add(team, member);
+        for (int i = 0; i < TENSORS; i++) {
+            data[member][i] = (float)i;
+            snprintf(name, sizeof name, "%0500d", i);
+            desc.src = desc.dst = &data[member][i];
+            requests[member][i] = world_team_submit(team, member, &desc);
+        }
+        for (int turn = 0; turn < 4 * TENSORS; turn++)
+            horon_engine_progress(world->ranks[turn % 2].engine);
+        assert_int_equal(world_failure(world->ranks[0].engine, NULL), HORON_OK);
+        if (member == 1)
+            assert_true(world->ranks[0].engine->early_bytes > (size_t)TENSORS * 500);
+    }
+    assert_int_equal(world->ranks[0].engine->early_bytes, 0);
+    for (int member = 0; member < 2; member++) {
+        assert_true(world_turn_until(world, requests[member], TENSORS));
+        for (int i = 0; i < TENSORS; i++) {
+            assert_true(data[member][i] == 2 * (float)i);
+            world_release(requests[member][i]);
+        }
+    }
+    world_team_destroy(team);
+    world_destroy(world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -363,6 +404,7 @@ int main(void)
         cmocka_unit_test(test_control_goodbye_lets_end_what_the_leaver_did),
         cmocka_unit_test(test_control_of_the_coordinator_is_nothing_to_a_failed_engine),
         cmocka_unit_test(test_control_rank_is_missed_once_its_process_has_ended),
+        cmocka_unit_test(test_control_early_messages_have_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
