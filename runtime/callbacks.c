@@ -17,29 +17,29 @@ bool horon_on_progress_thread(const struct horon_context *ctx)
 void horon_callback_push(void *arg, struct horon_request *request)
 {
     struct horon_context *ctx = arg;
-    struct horon_request *head = atomic_load_explicit(&ctx->to_tell, memory_order_relaxed);
+    struct horon_request *head = atomic_load_explicit(&ctx->to_finish, memory_order_relaxed);
     do
-        request->next_to_tell = head;
-    while (!atomic_compare_exchange_weak(&ctx->to_tell, &head, request));
+        request->next_to_finish = head;
+    while (!atomic_compare_exchange_weak(&ctx->to_finish, &head, request));
     if (!horon_on_progress_thread(ctx))
         horon_doorbell_ring(ctx->doorbell);
 }
 
 bool horon_callbacks_run(struct horon_context *ctx)
 {
-    if (!atomic_load_explicit(&ctx->to_tell, memory_order_relaxed))
+    if (!atomic_load_explicit(&ctx->to_finish, memory_order_relaxed))
         return false;
-    struct horon_request *newest = atomic_exchange(&ctx->to_tell, NULL), *oldest = NULL;
+    struct horon_request *newest = atomic_exchange(&ctx->to_finish, NULL), *oldest = NULL;
     while (newest) {
-        struct horon_request *next = newest->next_to_tell;
-        newest->next_to_tell = oldest;
+        struct horon_request *next = newest->next_to_finish;
+        newest->next_to_finish = oldest;
         oldest = newest;
         newest = next;
     }
     atomic_store_explicit(&ctx->calling_back, true, memory_order_relaxed);
     while (oldest) {
-        struct horon_request *next = oldest->next_to_tell; /* it may be gone once it is told */
-        horon_engine_tell(ctx->engine, oldest);
+        struct horon_request *next = oldest->next_to_finish; /* it may be gone then */
+        horon_engine_finish_request(ctx->engine, oldest);
         oldest = next;
     }
     atomic_store_explicit(&ctx->calling_back, false, memory_order_relaxed);

@@ -235,7 +235,7 @@ static horon_status_t make_engine(struct horon_context *ctx, struct horon_error 
         .landed = request_landed,
         .ended = horon_request_unref,
         .release = horon_request_unref,
-        .tell_later = horon_callback_push,
+        .finish_later = horon_callback_push,
         .connect = horon_connect_to,
         .make_arenas = horon_teams_make_arenas,
         .arg = ctx,
@@ -466,7 +466,7 @@ static void leave(struct horon_context *ctx)
         least = left < least ? left : least;
         if (now >= deadline)
             break;
-        horon_context_tell_deaths(ctx); /* a dead rank needs no goodbye */
+        horon_context_report_deaths(ctx); /* a dead rank needs no goodbye */
         if (!horon_engine_progress(ctx->engine))
             usleep(LEAVE_PAUSE_US);
     }

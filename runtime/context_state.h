@@ -63,7 +63,7 @@ struct horon_context {
     _Atomic bool closed;       /* destroyed: calls fail */
     _Atomic bool forked;       /* this is a child of the process that created it */
     _Atomic bool calling_back; /* the progress thread is in users' callbacks, and drives nothing */
-    struct horon_request *_Atomic to_tell; /* ended, their callbacks not yet called; newest first */
+    struct horon_request *_Atomic to_finish; /* ended, callbacks not yet called; newest first */
     pthread_t thread;
     uint64_t stall_look_ns;               /* the progress thread's: when it looks for stalls next */
     uint64_t link_look_ns;                /* and when it asks links whether their hosts answer */
@@ -100,7 +100,7 @@ void horon_deaths_lost(struct horon_context *ctx, int local_rank);
 /** Watches the processes of this host; first of all that the loop watches. */
 void horon_deaths_watch(struct horon_context *ctx);
 /** With the token: tells the engine whose process on this host has ended since it was last told. */
-void horon_context_tell_deaths(struct horon_context *ctx);
+void horon_context_report_deaths(struct horon_context *ctx);
 /** With the token: looks for processes that write a core file, if it is time to. @return until the
  * next look in ms; -1: none is needed. Thread: the progress thread. */
 int64_t horon_deaths_look(struct horon_context *ctx);
@@ -123,7 +123,7 @@ void horon_connect_unwatch(struct horon_context *ctx);
 /* callbacks.c */
 /** Is this the context's own thread, so that waiting would wait for itself? */
 bool horon_on_progress_thread(const struct horon_context *ctx);
-/** engine_options.tell_later. Thread: any. */
+/** engine_options.finish_later. Thread: any. */
 void horon_callback_push(void *context, struct horon_request *request);
 /** Calls back, without the token. @return false: there was nothing to. Thread: the progress thread,
  * or the one that destroys the context, after it. */

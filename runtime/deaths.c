@@ -61,7 +61,7 @@ void horon_deaths_watch(struct horon_context *ctx)
     }
 }
 
-void horon_context_tell_deaths(struct horon_context *ctx)
+void horon_context_report_deaths(struct horon_context *ctx)
 {
     static const char lost[] = "its process ended without leaving the job (killed, crashed, "
                                "exited, or replaced by exec())";
@@ -119,6 +119,6 @@ int64_t horon_deaths_look(struct horon_context *ctx)
             note(ctx, i, DEATH_DUMPS);
     ctx->deaths_ends = ends;
     ctx->deaths_look_ns = horon_clock_deadline(now, LOOK_MS);
-    horon_context_tell_deaths(ctx);
+    horon_context_report_deaths(ctx);
     return LOOK_MS;
 }

@@ -124,7 +124,7 @@ void horon_token_turn(struct horon_context *ctx, long pause_ns)
 {
     const struct timespec pause = {.tv_nsec = pause_ns};
     HORON_ASSERT_OWNER(&ctx->owner);
-    horon_context_tell_deaths(ctx);
+    horon_context_report_deaths(ctx);
     horon_pump_turn(&ctx->boot.pump, 0);
     horon_engine_progress(ctx->engine);
     horon_token_release(ctx);
@@ -203,7 +203,7 @@ void horon_drive_ordered(struct horon_context *ctx, struct horon_request *reques
         if (moved)
             patience.since_ns = 0;
         if (look) {
-            horon_context_tell_deaths(ctx);
+            horon_context_report_deaths(ctx);
             if (horon_engine_progress(ctx->engine))
                 patience.since_ns = 0;
             if (horon_request_ended(request))
@@ -245,7 +245,7 @@ static void drive(struct horon_context *ctx, const struct run *run, uint64_t dea
     HORON_ASSERT_OWNER(&ctx->owner);
     assert(run->request->context == ctx || run->request->nobodys);
     for (unsigned turn = 1; !is_over(run); turn++) {
-        horon_context_tell_deaths(ctx);
+        horon_context_report_deaths(ctx);
         bool moved = horon_engine_progress(ctx->engine);
         if (atomic_load_explicit(&ctx->takers, memory_order_relaxed))
             return;
@@ -350,10 +350,10 @@ static void drive_background(struct horon_context *ctx)
     uint64_t now;
     HORON_ASSERT_OWNER(&ctx->owner);
     for (;;) {
-        horon_context_tell_deaths(ctx);
+        horon_context_report_deaths(ctx);
         bool moved = horon_engine_progress(ctx->engine);
         if (atomic_load(&ctx->waiters) || atomic_load(&ctx->stop) ||
-            atomic_load_explicit(&ctx->to_tell, memory_order_relaxed))
+            atomic_load_explicit(&ctx->to_finish, memory_order_relaxed))
             return;
         if (moved) {
             patience.since_ns = 0;

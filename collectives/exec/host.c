@@ -200,8 +200,8 @@ void horon_host_wake_all(const struct horon_host *host, uint32_t bits)
             wake_if(host, i, bits);
 }
 
-void horon_host_tell_departures(const struct horon_host *host,
-                                const struct horon_departures *departures, bool left)
+void horon_host_write_departures(const struct horon_host *host,
+                                 const struct horon_departures *departures, bool left)
 {
     struct horon_team_line *line = horon_host_team_line(host, host->local_rank);
     /* even, but for a process that has written over it */

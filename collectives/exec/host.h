@@ -169,8 +169,8 @@ void horon_host_wake(const struct horon_host *host, int local_rank, uint32_t bit
 
 /** Writes what this rank knows of departures into its line, and rings everybody.
  * @param left it has left itself */
-void horon_host_tell_departures(const struct horon_host *host,
-                                const struct horon_departures *departures, bool left);
+void horon_host_write_departures(const struct horon_host *host,
+                                 const struct horon_departures *departures, bool left);
 /** Has the line of @p local_rank another version than @p version? */
 static inline bool horon_host_has_news(const struct horon_host *host, int local_rank,
                                        uint32_t version)

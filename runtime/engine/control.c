@@ -36,8 +36,8 @@ static void post_to(struct horon_engine_team *team, int rank, const struct horon
     if (!mux)
         return;
     assert(out->ok); /* every message has a buffer that fits it */
-    horon_engine_tell_message(team->engine, HORON_EVENT_SENT, team->ranks[rank], out->bytes[0],
-                              out->used);
+    horon_engine_add_message_event(team->engine, HORON_EVENT_SENT, team->ranks[rank], out->bytes[0],
+                                   out->used);
     if (horon_mux_post_control(mux, out->bytes, out->used) == HORON_OK)
         return;
     /* the other side would wait for it for ever */
@@ -163,7 +163,7 @@ void horon_team_say_goodbye(struct horon_engine_team *team, const struct horon_d
 {
     uint8_t bytes[64];
     merge(&team->departures, own);
-    horon_host_tell_departures(team->host, &team->departures, leaves_job);
+    horon_host_write_departures(team->host, &team->departures, leaves_job);
     struct horon_writer out = write_departures(
         team, bytes, sizeof bytes, leaves_job ? HORON_CONTROL_END : HORON_CONTROL_GOODBYE);
     for (int rank = 0; rank < team->view.size; rank++)
@@ -205,7 +205,7 @@ static void tell_news(struct horon_engine_team *team, const struct horon_departu
     if (!merge(&team->departures, news))
         return;
     if (!team->engine->leaving) /* which it says in its line, with all that it knew */
-        horon_host_tell_departures(team->host, &team->departures, false);
+        horon_host_write_departures(team->host, &team->departures, false);
     pass_on(team, from, by_itself);
 }
 
@@ -234,7 +234,7 @@ static void note_left(struct horon_engine_team *team, int rank)
     const int job_rank = team->ranks[rank];
     bool *left = &engine->membership->left[job_rank];
     if (!*left)
-        horon_events_tell(engine->events, HORON_EVENT_DEPARTED, 0, 0, 0, 0, job_rank);
+        horon_events_add(engine->events, HORON_EVENT_DEPARTED, 0, 0, 0, 0, job_rank);
     *left = true;
     for (struct horon_engine_team *other = engine->job->next; team->id == 0 && other;
          other = other->next)
@@ -348,7 +348,7 @@ horon_status_t horon_engine_on_control(void *arg, int peer, const void *bytes, s
     struct horon_reader in = horon_reader_over(bytes, byte_count);
     const uint8_t kind = horon_read_u8(&in);
     const uint64_t id = horon_read_varint(&in);
-    horon_engine_tell_message(engine, HORON_EVENT_HEARD, peer, kind, byte_count);
+    horon_engine_add_message_event(engine, HORON_EVENT_HEARD, peer, kind, byte_count);
     if (!in.ok || id >= HORON_TEAMS_END || kind < HORON_CONTROL_COORDINATOR ||
         kind > HORON_CONTROL_END)
         return horon_error_set(error, HORON_ERR_PROTO,

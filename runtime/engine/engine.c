@@ -498,7 +498,7 @@ void horon_engine_local_death(struct horon_engine *engine, int local_rank, bool 
             horon_mux_peer_gone(team->ring_of[team->member_of[rank]], "is gone: its process ended");
         horon_team_check_left(team);
         if (team == engine->job && !membership->left[rank])
-            horon_events_tell(engine->events, HORON_EVENT_DEPARTED, 0, 0, 0, 0, rank);
+            horon_events_add(engine->events, HORON_EVENT_DEPARTED, 0, 0, 0, 0, rank);
         horon_team_lose_rank(team, rank, &why);
     }
 }

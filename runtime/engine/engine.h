@@ -64,9 +64,9 @@ struct horon_engine_options {
     void (*ended)(struct horon_request *request);
     /* Drops the reference of a cancel or drop post. */
     void (*release)(struct horon_request *request);
-    /* A request with a callback has ended for the engine: somebody calls horon_engine_tell() on it
-     * soon. NULL: it is told at once. */
-    void (*tell_later)(void *arg, struct horon_request *request);
+    /* A request with a callback has ended for the engine: somebody calls
+     * horon_engine_finish_request() on it soon. NULL: the engine does at once. */
+    void (*finish_later)(void *arg, struct horon_request *request);
     /* Begins to connect to a rank of another host; horon_engine_add_link() or
      * horon_engine_not_connected() follows. NULL: there are no links but those given.
      * @return OK | why it cannot even be tried */
@@ -94,7 +94,7 @@ void horon_engine_destroy(struct horon_engine *engine);
 struct horon_engine_team *horon_engine_job(const struct horon_engine *engine);
 /** Ends a request for its submitter: outputs and status are final; wakes waiters, then calls the
  * callback. Drops the engine's reference. Thread: any; once a request and run. */
-void horon_engine_tell(const struct horon_engine *engine, struct horon_request *request);
+void horon_engine_finish_request(const struct horon_engine *engine, struct horon_request *request);
 
 /**
  * A link to a rank of another host, at any time. Owner only.

@@ -114,17 +114,17 @@ void horon_work_recycle(struct horon_engine *engine, struct horon_work *work);
 void horon_work_free(struct horon_work *work); /* one of the pool */
 
 /* trace.c */
-/** Tells what happened to an operation of this rank. */
-static inline void horon_engine_tell_of(struct horon_engine *engine, enum horon_event_kind kind,
-                                        const struct horon_operation *op, uint64_t value,
-                                        int32_t other)
+/** Adds what happened to an operation of this rank to the ring of events. */
+static inline void horon_engine_add_event(struct horon_engine *engine, enum horon_event_kind kind,
+                                          const struct horon_operation *op, uint64_t value,
+                                          int32_t other)
 {
-    horon_events_tell(engine->events, kind, (uint32_t)op->agreed.team, op->agreed.verb,
-                      op->name_hash, value, other);
+    horon_events_add(engine->events, kind, (uint32_t)op->agreed.team, op->agreed.verb,
+                     op->name_hash, value, other);
 }
-/** Tells of a control message, its kind instead of a verb. */
-void horon_engine_tell_message(struct horon_engine *engine, enum horon_event_kind kind, int peer,
-                               uint8_t control, size_t bytes);
+/** Likewise of a control message, its kind instead of a verb. */
+void horon_engine_add_message_event(struct horon_engine *engine, enum horon_event_kind kind,
+                                    int peer, uint8_t control, size_t bytes);
 /** Logs the events since the last call, a line each, in a log that wants a trace. */
 void horon_engine_trace(struct horon_engine *engine);
 

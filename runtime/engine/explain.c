@@ -150,7 +150,7 @@ static void warn_of(struct horon_engine *engine, const struct horon_request *req
     horon_request_describe(request, what, sizeof what);
     horon_engine_explain(engine, request, why, sizeof why);
     say_last(engine, (uint32_t)request->op.agreed.team, last, sizeof last);
-    horon_engine_tell_of(engine, HORON_EVENT_STALLED, &request->op, waited_ns / 1000000u, 0);
+    horon_engine_add_event(engine, HORON_EVENT_STALLED, &request->op, waited_ns / 1000000u, 0);
     HORON_LOG_WARN(engine->options.log, "%s has waited for %s: %s%s", what,
                    write_time(waited_ns, waited, sizeof waited), why, last);
 }

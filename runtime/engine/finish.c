@@ -61,7 +61,7 @@ HORON_SELDOM static void explain_failure(const struct horon_engine *engine,
     HORON_LOG_DEBUG(engine->options.log, "%s", full.text);
 }
 
-static inline void tell(const struct horon_engine *engine, struct horon_request *request)
+static inline void finish(const struct horon_engine *engine, struct horon_request *request)
 {
     const struct horon_engine_options *options = &engine->options;
     horon_callback_fn_t callback = request->callback;
@@ -77,9 +77,9 @@ static inline void tell(const struct horon_engine *engine, struct horon_request 
     options->ended(request);
 }
 
-void horon_engine_tell(const struct horon_engine *engine, struct horon_request *request)
+void horon_engine_finish_request(const struct horon_engine *engine, struct horon_request *request)
 {
-    tell(engine, request);
+    finish(engine, request);
 }
 
 void horon_engine_end(struct horon_engine *engine, struct horon_request *request,
@@ -96,7 +96,7 @@ void horon_engine_end(struct horon_engine *engine, struct horon_request *request
         team->barriers++;
     }
     atomic_store_explicit(&request->status, status, memory_order_relaxed);
-    horon_engine_tell_of(engine, HORON_EVENT_ENDED, &request->op, request->op.count, status);
+    horon_engine_add_event(engine, HORON_EVENT_ENDED, &request->op, request->op.count, status);
     assert(!failure || status < 0);
     if (failure)
         explain_failure(engine, request, failure);
@@ -112,10 +112,10 @@ void horon_engine_end(struct horon_engine *engine, struct horon_request *request
         options->landed(request);
     if (request->dropping)
         horon_engine_drop(engine, request); /* the user's reference; the engine's goes below */
-    if (request->callback && options->tell_later)
-        options->tell_later(options->arg, request);
+    if (request->callback && options->finish_later)
+        options->finish_later(options->arg, request);
     else
-        tell(engine, request);
+        finish(engine, request);
 }
 
 void horon_engine_end_here(struct horon_engine *engine, struct horon_request *request,

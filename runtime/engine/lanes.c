@@ -170,8 +170,8 @@ bool horon_team_take_batches(struct horon_engine_team *team)
             horon_team_lacks_memory(team, "no memory for a batch of tensors");
             break;
         }
-        horon_engine_tell_of(team->engine, HORON_EVENT_DECIDED, work->op, batch.sequence,
-                             (int32_t)batch.count);
+        horon_engine_add_event(team->engine, HORON_EVENT_DECIDED, work->op, batch.sequence,
+                               (int32_t)batch.count);
         push(&team->lanes[HORON_LANE_NAMED], work);
     }
     return moved;
@@ -246,8 +246,8 @@ static horon_status_t begin(struct horon_engine_team *team, struct horon_lane *l
         lane->next = lane->next->next;
         lane->running++;
         *moved_out = true;
-        horon_engine_tell_of(team->engine, HORON_EVENT_BEGUN, op, op->count,
-                             (int32_t)(lane - team->lanes));
+        horon_engine_add_event(team->engine, HORON_EVENT_BEGUN, op, op->count,
+                               (int32_t)(lane - team->lanes));
     }
     return HORON_OK;
 }

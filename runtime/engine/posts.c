@@ -125,7 +125,7 @@ static void start(struct horon_engine *engine, struct horon_request *request)
     struct horon_engine_team *team = request->team;
     assert(team && team->engine == engine);
     horon_engine_link(engine, request);
-    horon_engine_tell_of(engine, HORON_EVENT_TAKEN, &request->op, request->op.count, 0);
+    horon_engine_add_event(engine, HORON_EVENT_TAKEN, &request->op, request->op.count, 0);
     request->since_ns = 0; /* stamped by the next look for stalls */
     if (team->failed) {
         horon_engine_end(team->engine, request, &team->failure);
@@ -141,7 +141,7 @@ static void start(struct horon_engine *engine, struct horon_request *request)
 /* Only named ones: the other ranks will run an in-order operation, whatever happens here. */
 static void cancel(struct horon_engine *engine, struct horon_request *request)
 {
-    horon_engine_tell_of(engine, HORON_EVENT_WITHDRAWN, &request->op, 0, 0);
+    horon_engine_add_event(engine, HORON_EVENT_WITHDRAWN, &request->op, 0, 0);
     if (request->linked && request->held) {
         horon_engine_end_here(engine, request, HORON_ERR_CANCELLED, NULL);
     } else if (request->linked && !request->begun && !request->in_order) {

@@ -91,7 +91,7 @@ struct horon_request {
     struct horon_blame blame; /* once it has failed; and the host of the rank */
     char blamed_host[64];
     uint64_t warned_ns; /* how long it had waited when it was last warned of; 0: never */
-    struct horon_request *next_to_tell; /* list of those whose callback is due */
+    struct horon_request *next_to_finish; /* list of those whose callback is due */
     struct horon_post cancel, drop;
     struct horon_work work; /* of this one alone */
     struct horon_request *self;

@@ -404,7 +404,7 @@ void horon_team_fail(struct horon_engine_team *team, const struct horon_error *w
     if (team->failed)
         return;
     set_failure(team, why);
-    horon_events_tell(team->engine->events, HORON_EVENT_FAILED, team->id, 0, 0, 0, why->status);
+    horon_events_add(team->engine->events, HORON_EVENT_FAILED, team->id, 0, 0, 0, why->status);
     /* what a rank left behind is known to all; other failures may be known to us alone */
     if (why->status != HORON_ERR_CLOSED)
         horon_team_flood_abort(team);

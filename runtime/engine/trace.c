@@ -13,11 +13,11 @@ static const char *const messages[] = {[HORON_CONTROL_COORDINATOR] = "negotiatio
                                        [HORON_CONTROL_END] = "the end of the link"};
 #define MESSAGES (sizeof messages / sizeof messages[0])
 
-void horon_engine_tell_message(struct horon_engine *engine, enum horon_event_kind kind, int peer,
-                               uint8_t control, size_t bytes)
+void horon_engine_add_message_event(struct horon_engine *engine, enum horon_event_kind kind,
+                                    int peer, uint8_t control, size_t bytes)
 {
     assert(kind == HORON_EVENT_SENT || kind == HORON_EVENT_HEARD);
-    horon_events_tell(engine->events, kind, 0, control, 0, bytes, peer);
+    horon_events_add(engine->events, kind, 0, control, 0, bytes, peer);
 }
 
 /* Names of operations live as long as somebody uses them; after that their hash has to do. */

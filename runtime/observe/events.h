@@ -86,11 +86,11 @@ static inline void horon_events_turn(struct horon_events *events)
 /** Looks at the clock, for the events from here on. Thread: owner. */
 void horon_events_look(struct horon_events *events);
 
-/** Tells one event. Here, because each operation tells several. Thread: owner. Blocks: no.
+/** Adds one event. Here, because each operation adds several. Thread: owner. Blocks: no.
  * Allocates: no. */
-static inline void horon_events_tell(struct horon_events *events, enum horon_event_kind kind,
-                                     uint32_t team, uint8_t verb, uint64_t subject, uint64_t value,
-                                     int32_t other)
+static inline void horon_events_add(struct horon_events *events, enum horon_event_kind kind,
+                                    uint32_t team, uint8_t verb, uint64_t subject, uint64_t value,
+                                    int32_t other)
 {
     const uint64_t number = atomic_load_explicit(&events->written, memory_order_relaxed);
     assert(kind < HORON_EVENT_KINDS);

@@ -324,7 +324,7 @@ static void turn(struct sim_rank *rank)
         return;
     }
     enter(rank);
-    horon_context_tell_deaths(&rank->ctx);
+    horon_context_report_deaths(&rank->ctx);
     bool moved = sim_one_in(sim, 4) &&
                  horon_engine_advance_ordered(sim_team_of(rank, rank->second && sim->steps % 2));
     if (!moved)

@@ -95,7 +95,7 @@ static void test_membership_of_another_generation_is_not_heard(void **state)
     const struct horon_departures own = {.any = true, .sequence = {1, 2, 3}};
     horon_error_set(&error, HORON_ERR_SYSTEM, "why");
     horon_host_post_abort(hosts[1], &error);
-    horon_host_tell_departures(hosts[1], &own, true);
+    horon_host_write_departures(hosts[1], &own, true);
     assert_true(horon_host_aborted(hosts[1], 2, &error));
     assert_false(horon_host_aborted(hosts[0], 2, &error));
     assert_false(horon_host_see_departures(hosts[0], 1, &version, &news, &left));

@@ -42,7 +42,7 @@ static int destroy(void **state)
 
 static void tell(struct bed *bed, uint64_t value)
 {
-    horon_events_tell(bed->events, HORON_EVENT_ENDED, 0, HORON_ALLREDUCE, 7, value, -6);
+    horon_events_add(bed->events, HORON_EVENT_ENDED, 0, HORON_ALLREDUCE, 7, value, -6);
 }
 
 static void test_events_are_read_in_order_and_whole(void **state)
@@ -117,9 +117,9 @@ static void test_events_last_of_a_kind_is_found(void **state)
     assert_false(horon_events_last(bed->events, HORON_EVENT_ENDED, 0, &event));
     tell(bed, 1);
     tell(bed, 2);
-    horon_events_tell(bed->events, HORON_EVENT_ENDED, 1, HORON_BARRIER, 0, 3, 0);
-    horon_events_tell(bed->events, HORON_EVENT_ENDED, 1 << 16, HORON_BARRIER, 0, 5, 0);
-    horon_events_tell(bed->events, HORON_EVENT_BEGUN, 0, HORON_BARRIER, 0, 4, 0);
+    horon_events_add(bed->events, HORON_EVENT_ENDED, 1, HORON_BARRIER, 0, 3, 0);
+    horon_events_add(bed->events, HORON_EVENT_ENDED, 1 << 16, HORON_BARRIER, 0, 5, 0);
+    horon_events_add(bed->events, HORON_EVENT_BEGUN, 0, HORON_BARRIER, 0, 4, 0);
     assert_true(horon_events_last(bed->events, HORON_EVENT_ENDED, 0, &event));
     assert_int_equal(event.value, 2);
     assert_true(horon_events_last(bed->events, HORON_EVENT_ENDED, 1, &event));
