@@ -62,8 +62,8 @@ static int sum(horon_context_t *context, float *data, uint64_t count, uint32_t f
     return 0;
 }
 
-/* One number through both paths, so that whatever is made at first use is there. */
-static int greet(horon_context_t *context)
+/* One number, so that whatever is made at first use is there. */
+static int sum_ones(horon_context_t *context)
 {
     float one = 1.0f;
     if (sum(context, &one, 1, HORON_IN_ORDER, NULL) != 0) {
@@ -79,7 +79,7 @@ static int greet(horon_context_t *context)
 static int idle(horon_context_t *context, double seconds)
 {
     float one = 1.0f;
-    if (sum(context, &one, 1, 0, "idle") != 0 || greet(context) != 0) {
+    if (sum(context, &one, 1, 0, "idle") != 0 || sum_ones(context) != 0) {
         return -1;
     }
     sleep_s(0.2); /* let the threads come to rest */
@@ -88,7 +88,7 @@ static int idle(horon_context_t *context, double seconds)
     const double used = clock_s(CLOCK_PROCESS_CPUTIME_ID) - before;
     printf("{\"rank\": %" PRId32 ", \"seconds\": %g, \"cpu_s\": %.6f}\n", horon_rank(context),
            seconds, used);
-    return greet(context);
+    return sum_ones(context);
 }
 
 static int late(horon_context_t *context, double seconds)
@@ -96,7 +96,7 @@ static int late(horon_context_t *context, double seconds)
     const int is_late = horon_rank(context) == horon_size(context) - 1;
     float one = 1.0f;
     for (int i = 0; i < 2; i++) {
-        if (greet(context) != 0) {
+        if (sum_ones(context) != 0) {
             return -1;
         }
     }
@@ -176,7 +176,7 @@ static int memory(horon_context_t *context, uint64_t bytes, size_t heap_before)
         fprintf(stderr, "horon-hello: no memory for the tensor\n");
         return -1;
     }
-    if (greet(context) != 0 || sum(context, data, count, HORON_IN_ORDER, NULL) != 0 ||
+    if (sum_ones(context) != 0 || sum(context, data, count, HORON_IN_ORDER, NULL) != 0 ||
         sum(context, data, count, 0, "large") != 0 || sum(context, data, count, 0, "large") != 0) {
         return -1;
     }
@@ -198,7 +198,7 @@ static int memory(horon_context_t *context, uint64_t bytes, size_t heap_before)
     }
     free((void *)requests);
     munmap(data, bytes + 1);
-    return greet(context);
+    return sum_ones(context);
 }
 
 static int compare_doubles(const void *left, const void *right)
@@ -235,7 +235,7 @@ static int starts(horon_context_t *context, size_t n)
     for (int round = -2 * WARM_UP; round < 2 * ROUNDS; round++) {
         const int as_one = round & 1;
         horon_status_t status = HORON_OK;
-        if (greet(context) != 0) {
+        if (sum_ones(context) != 0) {
             return -1;
         }
         const struct cost begin = cost_since((struct cost){0, 0});
@@ -268,7 +268,7 @@ static int starts(horon_context_t *context, size_t n)
     }
     free((void *)requests);
     free(data);
-    return greet(context);
+    return sum_ones(context);
 }
 
 int main(int argc, char **argv)
@@ -292,7 +292,7 @@ int main(int argc, char **argv)
     } else if (strcmp(what, "starts") == 0) {
         result = starts(context, (size_t)number);
     } else if (argc == 1) {
-        result = greet(context);
+        result = sum_ones(context);
     } else {
         fprintf(stderr,
                 "horon-hello: idle SECONDS, late SECONDS, memory BYTES, starts N, or nothing\n");

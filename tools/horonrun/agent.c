@@ -454,7 +454,7 @@ static void on_signal(struct ev_loop *loop, struct ev_io *io, int events)
     reap_and_look(agent);
 }
 
-static void greet(struct agent *agent)
+static void say_hello(struct agent *agent)
 {
     uint8_t body[512];
     char host[256] = "?", horonrun_address[64] = "";
@@ -509,7 +509,7 @@ int horonrun_agent_run(const struct horonrun_agent_setup *setup)
     }
     if (setup->remote)
         ev_timer_again(agent.loop, &agent.lost_timer);
-    greet(&agent);
+    say_hello(&agent);
     ev_run(agent.loop, 0);
 
     horonrun_channel_close(&agent.channel);

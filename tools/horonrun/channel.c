@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LINE_BYTES 200 /* of what is shown of somebody who does not greet */
+#define LINE_BYTES 200 /* of what is shown of what is no greeting */
 
 /* The last line of @p bytes that is not blank, with what a terminal would not show as ?. */
 static void copy_last_line(const char *bytes, size_t count, char *text, size_t text_bytes)
@@ -35,7 +35,7 @@ static void copy_last_line(const char *bytes, size_t count, char *text, size_t t
 static void end(struct horonrun_channel *channel, const char *why)
 {
     char line[LINE_BYTES] = "", text[LINE_BYTES + 128];
-    if (!channel->greeted)
+    if (!channel->greeting_came)
         copy_last_line(channel->in.data, channel->in.used, line, sizeof line);
     horonrun_channel_close(channel);
     if (line[0]) {
@@ -50,9 +50,9 @@ static bool hand_on_frames(struct horonrun_channel *channel)
 {
     size_t used = 0;
     horon_status_t status = HORON_OK;
-    if (!channel->greeted) {
+    if (!channel->greeting_came) {
         status = horonrun_frame_skip_greeting(channel->in.data, channel->in.used, &used);
-        channel->greeted = status == HORON_OK;
+        channel->greeting_came = status == HORON_OK;
     }
     while (status == HORON_OK && horonrun_channel_is_open(channel)) {
         struct horonrun_frame frame;
@@ -65,8 +65,8 @@ static bool hand_on_frames(struct horonrun_channel *channel)
     if (!horonrun_channel_is_open(channel))
         return false;
     if (status == HORON_ERR_PROTO) {
-        end(channel, channel->greeted ? "it sent something that is no frame"
-                                      : "it printed much, but is no horonrun agent");
+        end(channel, channel->greeting_came ? "it sent something that is no frame"
+                                            : "it printed much, but is no horonrun agent");
         return false;
     }
     horonrun_bytes_consume(&channel->in, used);
@@ -136,7 +136,7 @@ void horonrun_channel_open(struct horonrun_channel *channel, struct ev_loop *loo
                                          .arg = arg,
                                          .in_fd = in_fd,
                                          .out_fd = out_fd,
-                                         .greeted = !expect_greeting};
+                                         .greeting_came = !expect_greeting};
     fcntl(in_fd, F_SETFL, fcntl(in_fd, F_GETFL) | O_NONBLOCK);
     fcntl(out_fd, F_SETFL, fcntl(out_fd, F_GETFL) | O_NONBLOCK);
     ev_io_init(&channel->reader, on_readable, in_fd, EV_READ);

@@ -28,7 +28,7 @@ struct horonrun_channel {
     const struct horonrun_channel_events *events;
     void *arg;
     int in_fd, out_fd; /* owned; -1 once closed; may be the same */
-    bool greeted;      /* false: a greeting is still to come */
+    bool greeting_came;
     bool paused;
     struct ev_io reader, writer;
     struct horonrun_bytes in, out;

@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #define HORONRUN_GREETING "\nhoronrun agent 1\n"
-/** A shell that prints more than this before our greeting is not going to greet. */
+/** After more than this no greeting is waited for any more. */
 #define HORONRUN_GREETING_SKIP_MAX ((size_t)64 << 10)
 #define HORONRUN_FRAME_HEAD_BYTES ((size_t)5)
 /** The largest is the environment and command of a job; Linux limits those to a few MiB. */

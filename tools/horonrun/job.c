@@ -96,7 +96,7 @@ static void on_start_timer(struct ev_loop *loop, struct ev_timer *timer, int eve
     (void)events;
     for (int i = 0; i < job->host_count; i++) {
         size_t used = strlen(missing);
-        if (!job->hosts[i].greeted)
+        if (!job->hosts[i].said_hello)
             snprintf(missing + used, sizeof missing - used, "%s%s", used ? ", " : "",
                      job->hosts[i].name);
     }
@@ -111,7 +111,7 @@ static void on_ping_timer(struct ev_loop *loop, struct ev_timer *timer, int even
     (void)events;
     for (int i = 0; i < job->host_count; i++) {
         struct job_host *host = &job->hosts[i];
-        if (host->host->local || !host->greeted || host->gone)
+        if (host->host->local || !host->said_hello || host->gone)
             continue;
         horonrun_channel_send(&host->channel, HORONRUN_PING, NULL, 0);
         if (host->channel.paused)

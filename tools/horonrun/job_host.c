@@ -54,7 +54,7 @@ static void send_work(struct job_host *host)
 static void send_all_work(struct job *job)
 {
     for (int i = 0; i < job->host_count; i++)
-        if (!job->hosts[i].greeted)
+        if (!job->hosts[i].said_hello)
             return;
     for (int i = 0; i < job->host_count && job->state == JOB_STARTING; i++)
         send_work(&job->hosts[i]);
@@ -67,7 +67,7 @@ static void on_hello(struct job_host *host, struct horon_reader *in)
     horon_read_string(in, version, sizeof version);
     horon_read_string(in, name, sizeof name);
     horon_read_string(in, seen_as, sizeof seen_as);
-    if (!in->ok || host->greeted)
+    if (!in->ok || host->said_hello)
         return;
     if (strcmp(version, horon_version()) != 0) {
         job_fail(job, 1, "host %s has horon %s, this is horon %s", host->name, version,
@@ -80,7 +80,7 @@ static void on_hello(struct job_host *host, struct horon_reader *in)
         horonrun_output_say(job->output, "agent on %s (%s) answers after %.1f ms", host->host->name,
                             name, 1000 * (ev_now(job->loop) - job->begun));
     memcpy(host->seen_as, seen_as, sizeof seen_as);
-    host->greeted = true;
+    host->said_hello = true;
     if (job->state == JOB_STARTING)
         send_all_work(job);
 }
@@ -195,7 +195,7 @@ static void say_lost(struct job_host *host, const char *why)
     const bool guard_killed = !host->pid && WIFSIGNALED(host->wait_status);
     if (!host->pid)
         describe_end(host, how, sizeof how);
-    if (!local && !host->greeted)
+    if (!local && !host->said_hello)
         say_unusable(host, how, why);
     else
         job_fail(host->job, 1, "lost host %s: %s %s%s%s", host->name,
@@ -291,7 +291,7 @@ void job_host_stop(struct job_host *host, uint32_t grace_ms)
 {
     if (host->gone)
         return;
-    if (host->greeted) {
+    if (host->said_hello) {
         horonrun_channel_pause(&host->channel, false);
         horonrun_channel_send_u32(&host->channel, HORONRUN_STOP, grace_ms, 0, 1);
         return;

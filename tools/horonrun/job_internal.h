@@ -39,9 +39,9 @@ struct job_host {
     int err_fd; /* -1: none */
     struct ev_io err_io;
     struct horonrun_lines err_lines;
-    bool greeted; /* HELLO came; WORK goes once all have */
-    bool gone;    /* its last word came, or it is lost */
-    double heard; /* loop time of its last frame */
+    bool said_hello; /* HELLO came; WORK goes once all have */
+    bool gone;       /* its last word came, or it is lost */
+    double heard;    /* loop time of its last frame */
 };
 
 struct job {
