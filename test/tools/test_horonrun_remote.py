@@ -4,6 +4,7 @@
 import contextlib
 import os
 import pathlib
+import re
 import sys
 import tempfile
 
@@ -38,6 +39,20 @@ def test_ranks_run_on_both_hosts():
     assert sorted(out.splitlines()) == [
         f"[{rank}]<stdout>:{rank} 3 {local}" for rank, local in enumerate((0, 0, 1))
     ]
+
+
+def test_variables_for_other_hosts_are_told_by_name():
+    with ssh_that(RUN) as (words, _):
+        status, _, err = jobs.run(
+            *words, "--verbose", "-x", "TEST_SECRET=unseen", "-H", ELSEWHERE, "true",
+            env={"TEST_OTHER": "unseen", "SSH_AUTH_SOCK": "/unseen"},
+        )  # fmt: skip
+    assert status == 0, err
+    told = re.findall(r"^horonrun: variables for other hosts:(.*)$", err, re.M)
+    names = set(" ".join(told).split())
+    assert {"TEST_SECRET", "TEST_OTHER", "PATH"} < names, err
+    assert not names & {"SSH_AUTH_SOCK", "HOME"}, err
+    assert "unseen" not in err
 
 
 def test_what_is_no_horonrun_is_told_with_its_path():
