@@ -7,6 +7,7 @@
 #include "boot/joining.h"
 
 #include "alloc.h"
+#include "boot/descriptors.h"
 #include "boot/host/memory.h"
 #include "boot/identity/joined.h"
 #include "boot/identity/key.h"
@@ -91,12 +92,22 @@ static horon_status_t allocate(struct horon_joining *j, struct horon_error *erro
     return horon_rank_list_init(&j->boot->ranks, j->id.size, error);
 }
 
+/* Before the first is opened. Whether they suffice is asked once the others can be told; of those
+ * that rank 0 lacks to serve the store, some rank waits outside. */
+static void raise_descriptors(const struct horon_identity *id)
+{
+    const int of_store = id->rank == 0 ? id->size : 0;
+    (void)horon_descriptors_need(HORON_JOINING_DESCRIPTORS + of_store, "joining", NULL);
+}
+
 /* Everything that needs nobody else. */
 static horon_status_t prepare(struct horon_joining *j, int rank, int size,
                               struct horon_error *error)
 {
     horon_status_t status =
         horon_identity_find(&j->id, rank, size, j->config->store, horon_environment, NULL, error);
+    if (status == HORON_OK)
+        raise_descriptors(&j->id);
     if (status == HORON_OK && j->id.size > 1)
         status = horon_joined_before(&j->id, &j->boot->fds, error);
     if (status == HORON_OK)

@@ -15,6 +15,8 @@
 #include "boot/store/frame.h"
 #include "boot/store/store.h"
 
+#define HORON_JOINING_DESCRIPTORS 12 /* that a rank opens meanwhile, and its loops afterwards */
+
 /** One rank that joins. Owner: horon_boot(). */
 struct horon_joining {
     struct horon_boot *boot;

@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define OWN_DESCRIPTORS 12    /* that a rank opens while it joins, and its loops afterwards */
 #define PASSING_DESCRIPTORS 4 /* on their way */
 
 /* ---- What and where ---- */
@@ -35,9 +34,7 @@ static horon_status_t check_settings(const struct horon_joining *j, struct horon
 /* Whether there are other hosts is not known yet: if none can be reached, it may not matter. */
 static horon_status_t open_sockets(struct horon_joining *j, struct horon_error *error)
 {
-    if (j->id.rank == 0) /* it may serve the store: a rank that does not come in waits outside */
-        (void)horon_descriptors_need(OWN_DESCRIPTORS + j->id.size, "a store", error);
-    horon_status_t status = horon_descriptors_need(OWN_DESCRIPTORS, "a rank", error);
+    horon_status_t status = horon_descriptors_need(HORON_JOINING_DESCRIPTORS, "a rank", error);
     if (status == HORON_OK)
         status = check_settings(j, error);
     if (status != HORON_OK)

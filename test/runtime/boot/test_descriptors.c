@@ -162,10 +162,51 @@ static void test_descriptors_that_lack_on_rank_0_end_joining_at_once(void **stat
     }
 }
 
+static void join_with_low_soft_limit(int rank, int room, const struct place *place)
+{
+    struct rlimit limit;
+    static struct boots world;
+    boots_init(&world, 2, place->setting);
+    boots_setting(&world, "JOB_KEY=a secret of these tests");
+    boots_setting(&world, "START_TIMEOUT=50s");
+    world.ranks[1 - rank].absent = true;
+    CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    set_limits((rlim_t)(count_fds() - 3 + room), limit.rlim_max);
+    boots_join(&world);
+    if (world.ranks[rank].status != HORON_OK)
+        fprintf(stderr, "room for %d: %s\n", room, world.ranks[rank].error.text);
+    CHECK(world.ranks[rank].status == HORON_OK);
+}
+
+static void test_descriptors_are_raised_before_the_first_is_opened(void **state)
+{
+    struct place place;
+    pid_t pids[2];
+    int status = 0;
+    (void)state;
+    for (int room = 0; room < 3; room++) {
+        place_tcp(&place);
+        for (int rank = 0; rank < 2; rank++) {
+            pids[rank] = fork();
+            assert_true(pids[rank] >= 0);
+            if (pids[rank] == 0) {
+                join_with_low_soft_limit(rank, room, &place);
+                _exit(0);
+            }
+        }
+        for (int rank = 0; rank < 2; rank++) {
+            assert_int_equal(waitpid(pids[rank], &status, 0), pids[rank]);
+            assert_int_equal(status, 0);
+        }
+        place_end(&place);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_descriptors_are_raised_to_what_is_needed),
+        cmocka_unit_test(test_descriptors_are_raised_before_the_first_is_opened),
         cmocka_unit_test(test_descriptors_that_lack_are_told_to_all),
         cmocka_unit_test(test_descriptors_that_lack_on_rank_0_end_joining_at_once),
     };
