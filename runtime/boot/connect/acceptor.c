@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A guest is a connection that has not proven itself. Guests are few (guests_max) and short-lived
- * (patience_ns), whatever strangers do, and cost no more than the handshake's fixed buffers. A rank
- * proves itself within milliseconds, so when there are too many, the oldest is a stranger, and
- * leaves for the newest; a stranger that fills the house from one address finds only half open.
- * When the process is out of descriptors accepting pauses; the kernel's queue holds the rest.
+ * A guest is a connection that has not passed the handshake. Guests are few (guests_max) and
+ * short-lived (patience_ns), whatever strangers do, and cost no more than the handshake's fixed
+ * buffers. There is a place for each rank of the job, as all may come at once from one host, and
+ * for as many others. A rank proves itself within milliseconds, so when there are too many, the
+ * oldest is a stranger, and leaves for the newest; a stranger that fills the house from one address
+ * finds only half of what is not the ranks' open. A guest that has proven the key leaves for
+ * nobody: it may count the connection as made by then. When the process is out of descriptors
+ * accepting pauses; the kernel's queue holds the rest.
  *
  * While operations run a handshake costs them time: some 0.1 to 0.3 ms, spent before the guest has
  * shown anything. So each is paid for: paid_ns runs ahead of the clock by an interval a guest, at
@@ -31,7 +34,7 @@
 #define SILENCE_NS 1000000000u /* then a guest as old as this makes room */
 #define GUESTS_MAX 1024
 #define GUESTS_MIN 8
-#define DESCRIPTORS_A_GUEST 4 /* of all that the process may have */
+#define DESCRIPTORS_A_GUEST 4 /* of all that the process may have, and again for ranks */
 #define PACED_BACKLOG 256     /* half a second's guests */
 
 struct guest {
@@ -49,8 +52,8 @@ struct listener {
 
 struct horon_acceptor {
     struct horon_acceptor_options options;
-    struct guest *guests; /* newest first, so the last is the next to run out of time */
-    int guest_count, guests_max;
+    struct guest *guests;       /* newest first, so the last is the next to run out of time */
+    int guests_max, source_max; /* that have not proven the key: in all, of one address */
     bool stopped;
     struct horon_timer timer;
     uint64_t resume_ns; /* while paused, for want of descriptors or by its pace; else 0 */
@@ -114,10 +117,8 @@ static void end_guest(struct guest *guest)
     while (*at != guest)
         at = &(*at)->next;
     *at = guest->next;
-    acceptor->guest_count--;
     horon_prover_end(&guest->prover);
     horon_free(guest);
-    assert(acceptor->guest_count >= 0);
     schedule(acceptor);
 }
 
@@ -151,13 +152,19 @@ void horon_acceptor_explain(const struct horon_acceptor *acceptor, char *text, s
     horon_refusals_describe(&acceptor->refusals, text, text_bytes);
 }
 
+/* All but its word that it keeps the connection has come. */
+static bool has_proven(const struct guest *guest)
+{
+    return guest->prover.handshake.state == HORON_HANDSHAKE_READ_CONFIRM;
+}
+
 /* One that hangs up before it has proven the key is no news; nor is one that hangs up after,
  * without a reason: it keeps another connection to us. */
 static void refuse(struct guest *guest, struct horon_error *error)
 {
     struct horon_acceptor *acceptor = guest->acceptor;
     const struct horon_handshake *handshake = &guest->prover.handshake;
-    const bool proven = handshake->state == HORON_HANDSHAKE_READ_CONFIRM;
+    const bool proven = has_proven(guest);
     const bool gone = error->status == HORON_ERR_CLOSED || error->status == HORON_ERR_SYSTEM;
     const int rank =
         handshake->theirs.protocol_max ? handshake->theirs.rank : HORON_REFUSALS_NOBODY;
@@ -236,17 +243,21 @@ static void evict(struct guest *guest)
 static void make_room(struct horon_acceptor *acceptor, const struct horon_address *from)
 {
     struct guest *oldest = NULL, *oldest_of_source = NULL;
-    int of_source = 0;
+    int all = 0, of_source = 0;
     for (struct guest *guest = acceptor->guests; guest; guest = guest->next) {
+        if (has_proven(guest))
+            continue;
         oldest = guest;
+        all++;
         if (!same_source(&guest->from, from))
             continue;
         oldest_of_source = guest;
         of_source++;
     }
-    if (of_source >= acceptor->guests_max / 2)
+    assert(all <= acceptor->guests_max);
+    if (of_source >= acceptor->source_max)
         evict(oldest_of_source);
-    else if (acceptor->guest_count >= acceptor->guests_max)
+    else if (all >= acceptor->guests_max)
         evict(oldest);
 }
 
@@ -271,8 +282,6 @@ static horon_status_t admit(struct horon_acceptor *acceptor, int fd,
         return status;
     }
     acceptor->guests = guest;
-    acceptor->guest_count++;
-    assert(acceptor->guest_count <= acceptor->guests_max);
     schedule(acceptor);
     prove(guest);
     return HORON_OK;
@@ -281,9 +290,9 @@ static horon_status_t admit(struct horon_acceptor *acceptor, int fd,
 static void pause_for_want(struct horon_acceptor *acceptor, int why)
 {
     const uint64_t now = horon_clock_ns();
-    struct guest *oldest = acceptor->guests;
-    while (oldest && oldest->next)
-        oldest = oldest->next;
+    struct guest *oldest = NULL;
+    for (struct guest *guest = acceptor->guests; guest; guest = guest->next)
+        oldest = has_proven(guest) ? oldest : guest;
     if (oldest && oldest->leave_ns - acceptor->options.patience_ns + SILENCE_NS <= now)
         evict(oldest);
     pause_until(acceptor, now + PAUSE_NS);
@@ -342,14 +351,18 @@ static void timer_due(void *arg)
     }
 }
 
-static int count_places(void)
+static void count_places(struct horon_acceptor *acceptor)
 {
     struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 ||
-        limit.rlim_cur >= (rlim_t)GUESTS_MAX * DESCRIPTORS_A_GUEST)
-        return GUESTS_MAX;
-    const int places = (int)limit.rlim_cur / DESCRIPTORS_A_GUEST;
-    return places > GUESTS_MIN ? places : GUESTS_MIN;
+    int places = GUESTS_MAX;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 &&
+        limit.rlim_cur < (rlim_t)GUESTS_MAX * DESCRIPTORS_A_GUEST)
+        places = (int)limit.rlim_cur / DESCRIPTORS_A_GUEST;
+    places = places > GUESTS_MIN ? places : GUESTS_MIN;
+    const uint32_t ranks = acceptor->options.hello.size;
+    const int of_ranks = ranks < (uint32_t)places ? (int)ranks : places;
+    acceptor->guests_max = of_ranks + places;
+    acceptor->source_max = of_ranks + places / 2;
 }
 
 horon_status_t horon_acceptor_create(const struct horon_acceptor_options *options,
@@ -363,7 +376,7 @@ horon_status_t horon_acceptor_create(const struct horon_acceptor_options *option
     acceptor->options = *options;
     acceptor->timer = (struct horon_timer){.due = timer_due, .arg = acceptor};
     acceptor->listener_count = count;
-    acceptor->guests_max = count_places();
+    count_places(acceptor);
     for (int i = 0; i < count; i++) {
         struct listener *listener = &acceptor->listeners[i];
         listener->acceptor = acceptor;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What strangers may cost a rank whose operations run: counted, by those that were spoken to. */
+/* What strangers may cost a rank whose operations run: counted, by those that were spoken to; and
+ * that they cost no rank its connection. */
 #undef NDEBUG
 #include "boot/connect/acceptor.h"
 
@@ -12,24 +13,38 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <linux/sockios.h>
+#include <sched.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { STRANGERS = 200 }; /* fewer than the kernel's queue holds */
+enum { STRANGERS = 200, RANKS = 150 }; /* fewer than the kernel's queue holds */
 
 static struct {
     struct horon_pump pump;
     struct horon_job_key key;
     struct horon_acceptor *acceptor;
     struct horon_addresses at;
-    int arrived, connected;
+    int arrived, connected, warnings;
 } scene;
 
 static const struct horon_hello hello = {.protocol_min = HORON_PROTOCOL_MIN,
                                          .protocol_max = HORON_PROTOCOL_MAX,
                                          .role = HORON_ROLE_PEER,
-                                         .size = 2};
+                                         .size = RANKS};
+
+static void note_warning(void *arg, horon_log_level_t level, const char *text)
+{
+    (void)arg;
+    (void)level;
+    (void)text;
+    scene.warnings++;
+}
+
+static const struct horon_log log_lines = {.fn = note_warning, .level = HORON_LOG_WARN};
 
 static void arrived(void *arg, const struct horon_proven *proven)
 {
@@ -56,6 +71,7 @@ static void begin(void)
                                                    .hello = hello,
                                                    .patience_ns = UINT64_MAX / 2,
                                                    .name = "a test",
+                                                   .log = &log_lines,
                                                    .arrived = arrived};
     memset(&scene, 0, sizeof scene);
     assert_int_equal(horon_pump_init(&scene.pump, &error), HORON_OK);
@@ -146,11 +162,122 @@ static void test_acceptor_that_is_paced_lets_every_rank_in(void **state)
     end();
 }
 
+static void turn_all(void)
+{
+    while (horon_pump_turn(&scene.pump, 0) == HORON_OK)
+        ;
+}
+
+/* Until the acceptor has read it. */
+static void send_out(int fd, struct horon_handshake *handshake)
+{
+    size_t bytes;
+    const uint8_t *out = horon_handshake_out(handshake, &bytes);
+    if (out) {
+        assert_int_equal(send(fd, out, bytes, MSG_NOSIGNAL), bytes);
+        horon_handshake_sent(handshake, bytes);
+    }
+    for (int left = 1; left > 0; sched_yield())
+        assert_int_equal(ioctl(fd, SIOCOUTQ, &left), 0);
+    turn_all();
+}
+
+static void prove(int fd, struct horon_handshake *handshake)
+{
+    uint8_t random[HORON_HANDSHAKE_RANDOM_BYTES];
+    struct horon_hello mine = hello;
+    uint8_t in[HORON_HELLO_BYTES_MAX];
+    mine.rank = 1;
+    memset(random, 7, sizeof random);
+    assert_int_equal(
+        horon_handshake_init(handshake, HORON_SIDE_CONNECTOR, &scene.key, &mine, random), HORON_OK);
+    while (handshake->state != HORON_HANDSHAKE_PROVEN) {
+        turn_all();
+        const ssize_t got = recv(fd, in, horon_handshake_want(handshake), MSG_DONTWAIT);
+        if (got < 0)
+            continue;
+        if (horon_handshake_feed(handshake, in, (size_t)got) < 0)
+            fail_msg("%s", handshake->error.text);
+        send_out(fd, handshake);
+    }
+}
+
+static void lower_limit(rlim_t soft, struct rlimit *before_out)
+{
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, before_out), 0);
+    const struct rlimit lowered = {soft, before_out->rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &lowered), 0);
+}
+
+/* A large host: all ranks are accepted before the first of them gets to answer. */
+static void test_acceptor_lets_a_crowd_of_ranks_in(void **state)
+{
+    static struct horon_connector *connectors[RANKS];
+    struct horon_pump pump;
+    struct horon_error error;
+    struct rlimit before;
+    (void)state;
+    lower_limit(512, &before);
+    begin();
+    assert_int_equal(horon_pump_init(&pump, &error), HORON_OK);
+    struct horon_connector_options options = {.pump = &pump,
+                                              .key = &scene.key,
+                                              .hello = hello,
+                                              .addresses = &scene.at,
+                                              .done = connected};
+    for (options.hello.rank = 0; options.hello.rank < RANKS; options.hello.rank++)
+        assert_int_equal(horon_connector_create(&options, &connectors[options.hello.rank], &error),
+                         HORON_OK);
+    while (scene.warnings == 0 && (scene.arrived < RANKS || scene.connected < RANKS)) {
+        horon_pump_turn(&pump, 0);
+        turn_all();
+    }
+    assert_int_equal(scene.warnings, 0);
+    for (int rank = 0; rank < RANKS; rank++)
+        horon_connector_destroy(connectors[rank]);
+    horon_pump_deinit(&pump);
+    end();
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+/* Its last word is on the way: it counts the connection as made. */
+static void test_acceptor_lets_none_go_that_has_proven_the_key(void **state)
+{
+    static int strangers[STRANGERS];
+    struct horon_handshake handshake;
+    struct rlimit before;
+    char byte;
+    (void)state;
+    lower_limit(512, &before);
+    begin();
+    const int rank = connect_stranger();
+    prove(rank, &handshake);
+    for (int i = 0; i < STRANGERS; i++) {
+        strangers[i] = connect_stranger();
+        turn_all();
+    }
+    assert_int_equal(recv(rank, &byte, 1, MSG_DONTWAIT), -1); /* 0: it was let go */
+    horon_handshake_confirm(&handshake);
+    send_out(rank, &handshake);
+    assert_int_equal(recv(strangers[0], &byte, 1, MSG_PEEK), 1); /* it is spoken to ... */
+    while (recv(strangers[0], &byte, 1, MSG_DONTWAIT) > 0)
+        ;
+    assert_int_equal(recv(strangers[0], &byte, 1, MSG_DONTWAIT), 0); /* ... and let go */
+    assert_int_equal(scene.arrived, 1);
+    for (int i = 0; i < STRANGERS; i++)
+        close(strangers[i]);
+    close(rank);
+    end();
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_acceptor_that_is_paced_takes_few_strangers),
         cmocka_unit_test(test_acceptor_that_is_paced_lets_every_rank_in),
+        cmocka_unit_test(test_acceptor_lets_a_crowd_of_ranks_in),
+        cmocka_unit_test(test_acceptor_lets_none_go_that_has_proven_the_key),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
