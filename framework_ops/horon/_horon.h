@@ -112,7 +112,7 @@ struct horon_py_request {
     PyObject *keep;                     /* owned: buffers in use; NULL once the end was seen */
     struct horon_py_tensor tensor;      /* src; its keep is NULL */
     struct horon_py_template *template; /* not NULL: made by Context.operation() */
-    int waiters;                        /* threads inside wait() */
+    int waiters;                        /* calls of wait(), also while a signal's handler runs */
     int arrays;                         /* alive, over the output */
     horon_request_t *lent;              /* released, but its output is an array's; or NULL */
     bool prepared;

@@ -15,6 +15,7 @@
  */
 #include "_horon.h"
 
+#include <math.h>
 #include <string.h>
 #include <time.h>
 
@@ -118,7 +119,7 @@ static PyObject *raise_of(struct horon_py_request *request, horon_status_t statu
 /* The handle may not go while a thread is in wait(). */
 static PyObject *raise_waited_for(void)
 {
-    return PyErr_Format(PyExc_ValueError, "another thread waits for this request");
+    return PyErr_Format(PyExc_ValueError, "a thread waits for this request");
 }
 
 /* ---- Waiting ---- */
@@ -139,8 +140,12 @@ static int parse_timeout(PyObject *timeout, int64_t *deadline_ms_out)
     double seconds = PyFloat_AsDouble(timeout);
     if (PyErr_Occurred())
         return -1;
-    if (seconds >= 0 && seconds < 1e12)
-        *deadline_ms_out = now_ms() + (int64_t)(seconds * 1000);
+    if (isnan(seconds)) {
+        PyErr_SetString(PyExc_ValueError, "the timeout is not a number of seconds");
+        return -1;
+    }
+    if (seconds < 1e12) /* what is left of a limit may be below 0 */
+        *deadline_ms_out = now_ms() + (seconds > 0 ? (int64_t)(seconds * 1000) : 0);
     return 0;
 }
 
@@ -152,6 +157,18 @@ static int64_t slice_ms(int64_t deadline_ms)
     return left < 0 ? 0 : left < SLICE_MS ? left : SLICE_MS;
 }
 
+static horon_status_t wait_a_slice(struct horon_py_context *context, horon_request_t *handle,
+                                   int64_t limit_ms)
+{
+    horon_status_t status;
+    horon_py_context_enter(context);
+    Py_BEGIN_ALLOW_THREADS status = horon_wait(handle, HORON_HOST_DONE, limit_ms);
+    Py_END_ALLOW_THREADS horon_py_context_leave(context);
+    if (status == HORON_ERR_TIMEOUT) /* the wait's limit, or the operation's? */
+        status = horon_test(handle, HORON_HOST_DONE);
+    return status;
+}
+
 /* Waits for @p request to end. @return its status, with no exception set; or IN_PROGRESS with one:
  * the limit has passed, a signal handler raised, or another thread shut horon down. */
 static horon_status_t wait_for_end(struct horon_py_request *request, int64_t deadline_ms)
@@ -159,30 +176,22 @@ static horon_status_t wait_for_end(struct horon_py_request *request, int64_t dea
     struct horon_py_context *context = request->context;
     horon_request_t *handle = request->handle;
     horon_status_t status = horon_test(handle, HORON_HOST_DONE);
+    request->waiters++; /* also while a signal's handler runs, which may be any Python code */
     while (status == HORON_IN_PROGRESS) {
-        int64_t limit_ms = slice_ms(deadline_ms);
-        horon_py_context_enter(context);
-        request->waiters++;
-        Py_BEGIN_ALLOW_THREADS status = horon_wait(handle, HORON_HOST_DONE, limit_ms);
-        Py_END_ALLOW_THREADS request->waiters--;
-        horon_py_context_leave(context);
-        if (status != HORON_ERR_TIMEOUT)
-            break;
-        status = horon_test(handle, HORON_HOST_DONE); /* the wait's limit, or the operation's? */
-        if (status != HORON_IN_PROGRESS)
-            break;
-        if (PyErr_CheckSignals() < 0)
-            break;
-        if (context->closing) {
+        if (context->closing) { /* before it enters: close() waits for those inside */
             horon_py_raise_closed(context->state,
                                   "horon was shut down by another thread during the wait");
             break;
         }
-        if (deadline_ms >= 0 && now_ms() >= deadline_ms) {
+        status = wait_a_slice(context, handle, slice_ms(deadline_ms));
+        if (status != HORON_IN_PROGRESS || PyErr_CheckSignals() < 0)
+            break;
+        if (deadline_ms >= 0 && now_ms() >= deadline_ms && !context->closing) {
             PyErr_SetString(PyExc_TimeoutError, "the operation is still in flight");
             break;
         }
     }
+    request->waiters--;
     return status;
 }
 

@@ -173,13 +173,38 @@ def test_interrupt_ends_a_wait(run_ranks, kind):
     assert run_ranks(2, rank_interrupt, kind)[0]
 
 
+def rank_releases():
+    horon.init()
+    number = array.array("d", [1.0])
+    if horon.rank() == 1:
+        horon.barrier()
+    request = horon._world.context().submit(_horon.ALLREDUCE, "late", number, number)
+    if horon.rank() == 1:
+        request.wait()
+        return number[0]
+    signal.signal(signal.SIGALRM, lambda *_: request.release())
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    with pytest.raises(ValueError, match="a thread waits for this request"):
+        request.wait()
+    horon.barrier()
+    request.wait()
+    return number[0]
+
+
+def test_a_signals_handler_cannot_release_what_is_waited_for(run_ranks):
+    assert run_ranks(2, rank_releases) == [2.0, 2.0]
+
+
 def rank_timeout():
     horon.init()
     if horon.rank() == 0:
         handle = horon.allreduce_async(1.0, name="late", op=horon.Sum)
         assert not handle.poll()
-        with pytest.raises(TimeoutError):
-            horon.synchronize(handle, timeout=0.05)
+        for timeout in (0.05, 0, -1.0, float("-inf")):  # what is left of a limit may be below 0
+            with pytest.raises(TimeoutError):
+                horon.synchronize(handle, timeout)
+        with pytest.raises(ValueError, match="not a number of seconds"):
+            horon.synchronize(handle, float("nan"))
         assert not handle.poll()
         horon.barrier()
         return horon.synchronize(handle, timeout=60)

@@ -77,7 +77,7 @@ def rank_moves_while_waited_for():
     go = context.submit(_horon.BARRIER, "go", None, None)
     while not operation.test():
         pass
-    with pytest.raises(ValueError, match="another thread waits for this request"):
+    with pytest.raises(ValueError, match="a thread waits for this request"):
         operation.start_on(second)
     sys.setswitchinterval(interval)
     waiter.join()
