@@ -117,7 +117,7 @@ static PyObject *module_status_text(PyObject *module, PyObject *status)
 static PyObject *module_describe(PyObject *module, PyObject *object)
 {
     struct horon_py_tensor tensor;
-    if (horon_py_tensor_from_object(PyModule_GetState(module), object, false, &tensor) < 0) {
+    if (horon_py_tensor_from_object(PyModule_GetState(module), object, false, true, &tensor) < 0) {
         Py_XDECREF(tensor.keep);
         return NULL;
     }

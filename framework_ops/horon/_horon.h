@@ -130,10 +130,10 @@ PyObject *horon_py_raise_refused(struct horon_py_state *state, horon_status_t st
 /* Of a context that this process has shut down. */
 PyObject *horon_py_raise_closed(struct horon_py_state *state, const char *text);
 
-/* Describes any tensor-like object; -1 with an exception. @p tensor->keep is then owned by the
- * caller. */
+/* Describes any tensor-like object; -1 with an exception. @p tensor->keep is the caller's then. If
+ * not @p kept, its framework keeps the elements where they are, or refuses (a conjugated one). */
 int horon_py_tensor_from_object(struct horon_py_state *state, PyObject *object, bool writable,
-                                struct horon_py_tensor *tensor);
+                                bool kept, struct horon_py_tensor *tensor);
 /* The quick way for frameworks with DLPack's exchange API: 1 described (keep borrowed: NULL), 0 not
  * that way, -1 exception. A tensor that is not contiguous or not in host memory gives 0. */
 int horon_py_tensor_peek(struct horon_py_state *state, PyObject *object,

@@ -43,12 +43,12 @@ const char *horon_py_redop_constant(int number)
 }
 
 /* Fills @p tensor from an address (then dtype and shape must be given), None or an object. */
-static int parse_tensor(struct horon_py_state *state, PyObject *value, bool writable,
+static int parse_tensor(struct horon_py_state *state, PyObject *value, bool writable, bool kept,
                         PyObject *dtype, PyObject *shape, struct horon_py_tensor *tensor)
 {
     horon_py_tensor_init(tensor);
     bool bare = value == Py_None || PyLong_Check(value);
-    if (!bare && horon_py_tensor_from_object(state, value, writable, tensor) < 0)
+    if (!bare && horon_py_tensor_from_object(state, value, writable, kept, tensor) < 0)
         return -1;
     if (PyLong_Check(value)) {
         tensor->data = PyLong_AsVoidPtr(value);
@@ -206,7 +206,8 @@ static int parse_buffers(struct horon_py_state *state, PyObject *const *args, Py
     PyObject *extra = nargs > ARG_KEEP ? args[ARG_KEEP] : Py_None;
     bool in_place = args[ARG_SRC] == args[ARG_DST] && args[ARG_SRC] != Py_None;
     bool rows = op->verb->output == HORON_PY_OUTPUT_ROWS; /* src has another shape than dst */
-    if (parse_tensor(state, args[ARG_SRC], in_place, dtype, shape, &op->src) < 0)
+    bool kept = extra != Py_None;
+    if (parse_tensor(state, args[ARG_SRC], in_place, kept, dtype, shape, &op->src) < 0)
         return -1;
     if (in_place) {
         horon_py_tensor_copy(&op->dst, &op->src);
@@ -216,8 +217,8 @@ static int parse_buffers(struct horon_py_state *state, PyObject *const *args, Py
                         "an output whose size the ranks decide cannot be an address: nothing would "
                         "bound it");
         return -1;
-    } else if (parse_tensor(state, args[ARG_DST], true, dtype, rows ? Py_None : shape, &op->dst) <
-               0) {
+    } else if (parse_tensor(state, args[ARG_DST], true, kept, dtype, rows ? Py_None : shape,
+                            &op->dst) < 0) {
         return -1;
     }
     if (check_output(op, args[ARG_SRC] != Py_None, args[ARG_DST] != Py_None) < 0)

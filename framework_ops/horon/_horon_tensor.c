@@ -351,7 +351,7 @@ static int from_managed(PyObject *object, bool writable, struct horon_py_tensor 
 }
 
 int horon_py_tensor_from_object(struct horon_py_state *state, PyObject *object, bool writable,
-                                struct horon_py_tensor *tensor)
+                                bool kept, struct horon_py_tensor *tensor)
 {
     horon_py_tensor_init(tensor);
     if (Py_TYPE(object) == state->array_type) {
@@ -359,7 +359,7 @@ int horon_py_tensor_from_object(struct horon_py_state *state, PyObject *object, 
         tensor->keep = object;
         return horon_py_array_describe(object, tensor);
     }
-    int taken = horon_py_tensor_peek(state, object, tensor);
+    int taken = kept ? horon_py_tensor_peek(state, object, tensor) : 0;
     if (taken == 1) {
         Py_INCREF(object);
         tensor->keep = object;

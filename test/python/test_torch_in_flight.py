@@ -10,6 +10,7 @@ from conftest import LIMIT_SECONDS
 
 torch = pytest.importorskip("torch")
 
+import horon  # noqa: E402
 import horon.torch as hvd  # noqa: E402
 from horon import _horon, _world  # noqa: E402
 
@@ -46,6 +47,20 @@ def rank_given_other_elements(grouped):
 def test_a_tensor_given_other_elements_in_flight(run_ranks, grouped):
     pytest.importorskip("numpy")
     run_ranks(2, rank_given_other_elements, grouped)
+
+
+def rank_conjugates():
+    """horon itself knows no torch: what DLPack cannot say of a tensor, torch refuses."""
+    horon.init()
+    turned = torch.tensor([1 + 2j]).conj()
+    with pytest.raises(BufferError, match="conj"):
+        horon.broadcast(turned, 0, name="turned")
+    result = horon.broadcast(turned.resolve_conj(), 0, name="turned")
+    return torch.from_dlpack(result).tolist()
+
+
+def test_a_tensor_that_reads_otherwise_than_it_lies_is_refused(run_ranks):
+    assert run_ranks(2, rank_conjugates) == [[1 - 2j]] * 2
 
 
 def rank_moves_while_waited_for():
