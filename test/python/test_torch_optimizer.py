@@ -76,6 +76,19 @@ def my_part(x):
     return x.chunk(hvd.size())[hvd.rank()]
 
 
+def begun(make):
+    """As `make`, with the state that broadcast_optimizer_state() gives a new optimizer."""
+
+    def make_begun(model):
+        optimizer = make(model)
+        for p in model.parameters():
+            p.grad = torch.zeros_like(p)
+        optimizer.step()
+        return optimizer
+
+    return make_begun
+
+
 def rank_equal(maker, options):
     make = {"sgd": sgd, "adam": adam}[maker]
     options = dict(options)
@@ -93,7 +106,7 @@ def rank_equal(maker, options):
         optimizer.zero_grad()
         cross_entropy(model(my_part(x)), my_part(y)).backward()
         optimizer.step()
-    alone = train_alone(make, STEPS, BATCH * hvd.size())
+    alone = train_alone(begun(make), STEPS, BATCH * hvd.size())
     checksum = torch.stack([p.detach().double().sum() for p in model.parameters()])
     assert hvd.allgather(checksum.reshape(1, -1)).unique(dim=0).shape[0] == 1, "ranks differ"
     return distance(model, alone)

@@ -185,3 +185,49 @@ def rank_unknown_handles():
 
 def test_unknown_handles(run_ranks):
     run_ranks(1, rank_unknown_handles)
+
+
+# ---- Optimizer state ----
+
+
+def rank_new_state(kind, wrapped):
+    hvd.init()
+    model = nn.Linear(2, 1)
+    frozen = nn.Parameter(torch.ones(3), requires_grad=False)
+    params = [frozen, *model.parameters()]
+    names = ["frozen", "weight", "bias"]
+    optimizer = {
+        "adam": lambda: torch.optim.AdamW(params, lr=0.1 + hvd.rank(), weight_decay=0.5),
+        "momentum": lambda: torch.optim.SGD(params, lr=0.1 + hvd.rank(), momentum=0.9),
+        "plain": lambda: torch.optim.SGD(params, lr=0.1 + hvd.rank(), weight_decay=0.5),
+        "sparse": lambda: torch.optim.SparseAdam(params, lr=0.1 + hvd.rank()),
+        "closure": lambda: torch.optim.LBFGS(params, lr=0.1 + hvd.rank()),
+    }[kind]()
+    if wrapped:
+        optimizer = hvd.DistributedOptimizer(optimizer, zip(names, params, strict=True))
+    before = [p.detach().clone() for p in params]
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    assert all(p.equal(value) for p, value in zip(params, before, strict=True))
+    assert optimizer.param_groups[0]["lr"] == 0.1
+    assert frozen.grad is None
+    for p in params[1:]:
+        assert p.grad.is_sparse == (kind == "sparse") and not p.grad.to_dense().any()
+    state = optimizer.state_dict()["state"]
+    kept = {"adam": "exp_avg", "momentum": "momentum_buffer", "sparse": "exp_avg"}.get(kind)
+    if kept is None:
+        assert not state
+    else:
+        assert list(state) == [1, 2] and not any(part[kept].any() for part in state.values())
+    if kind in ("adam", "sparse"):
+        assert all(part["step"] == 1 for part in state.values())
+    if kind != "closure" and kind != "sparse":  # training goes on
+        optimizer.zero_grad()
+        model(torch.ones(2)).sum().backward()
+        optimizer.step()
+    assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == hvd.size()
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("kind", ["adam", "momentum", "plain", "sparse", "closure"])
+def test_state_of_a_new_optimizer(run_ranks, kind, wrapped):
+    run_ranks(2, rank_new_state, kind, wrapped)

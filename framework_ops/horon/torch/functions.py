@@ -85,10 +85,32 @@ class _State:
         return self.tensors[-1]
 
 
+def _begin_state(optimizer, is_root):
+    """What Horovod does where there is no state yet: gradients of zeros, and a step with them.
+
+    Parameters are afterwards what they were. A step that needs a closure leaves no state.
+    """
+    params = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+    for p in params:
+        zeros = torch.zeros_like(p, requires_grad=False)
+        p.grad = zeros.to_sparse() if isinstance(optimizer, torch.optim.SparseAdam) else zeros
+    if not is_root:  # the root's state comes
+        return
+    before = [p.detach().clone() for p in params]
+    try:
+        getattr(optimizer, "_step_alone", optimizer.step)()
+    except Exception:
+        optimizer.state.clear()
+    with torch.no_grad():
+        for p, value in zip(params, before, strict=True):
+            p.copy_(value)
+
+
 def broadcast_optimizer_state(optimizer, root_rank, process_set=global_process_set):
     """Gives every rank the root's optimizer state: options such as the learning rate, and tensors.
 
     The state may be empty or partly there on any rank: what the root has is what all have after.
+    Where it is empty, gradients become zeros, and that of the root is what a step with zeros makes.
     It is made of tensors and plain data: numbers, texts, lists, tuples and dicts. Nothing of it is
     pickled; broadcast_object() is for other states.
     """
@@ -99,11 +121,13 @@ def broadcast_optimizer_state(optimizer, root_rank, process_set=global_process_s
         )
     is_root = team.rank == root_rank
     name = "optimizer_state"
-    mine = optimizer.state_dict() if is_root else None
     state, cause = _State(), ""
     exchange = getattr(optimizer, "_exchange", None)
     if exchange is not None and exchange.is_underway():
         cause = "optimizer.step() or synchronize() comes first, after backward()"
+    elif not optimizer.state_dict().get("state"):
+        _begin_state(optimizer, is_root)
+    mine = optimizer.state_dict() if is_root else None
     try:
         whole = broadcast_plain(team, mine, root_rank, name, state.to_plain, state.from_plain)
     except ValueError as error:  # this rank cannot make room for it

@@ -153,6 +153,10 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
         return self._update(synchronized_closure, *args, **kwargs)
 
+    def _step_alone(self):
+        """The step of the user's class: nothing is exchanged."""
+        return super().step()
+
     def _update(self, *args, **kwargs):
         self._updating = True
         try:
