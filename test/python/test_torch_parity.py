@@ -231,3 +231,74 @@ def rank_new_state(kind, wrapped):
 @pytest.mark.parametrize("kind", ["adam", "momentum", "plain", "sparse", "closure"])
 def test_state_of_a_new_optimizer(run_ranks, kind, wrapped):
     run_ranks(2, rank_new_state, kind, wrapped)
+
+
+# ---- What the wrapped optimizer shows ----
+
+
+def rank_attributes(n):
+    hvd.init()
+    a, b, c = (nn.Parameter(torch.ones(2)) for _ in range(3))
+    c.requires_grad_(False)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD([a, b, c], lr=1.0),
+        [("a", a), ("b", b), ("c", c)],
+        compression=hvd.Compression.bf16,
+        backward_passes_per_step=2,
+        gradient_predivide_factor=4.0,
+        sparse_as_dense=True,
+    )
+    assert optimizer.op is hvd.Average and optimizer.process_set is hvd.global_process_set
+    assert optimizer.gradient_predivide_factor == 4.0 and optimizer.sparse_as_dense is True
+    assert optimizer._compression is hvd.Compression.bf16
+    assert optimizer._parameter_names == {a: "a", b: "b", c: "c"}
+    assert optimizer._requires_update == ({a, b} if n > 1 else set())
+    assert optimizer._allreduce_delay == {a: 2, b: 2, c: 2} and optimizer._handles == {}
+    (a.sum() + b.sum()).backward()
+    a.sum().backward()
+    if n > 1:
+        assert optimizer._allreduce_delay == {a: 0, b: 1, c: 2}
+        assert set(optimizer._handles) == {a, b} and optimizer._handles[b] == (None, None)
+        handle, ctx = optimizer._handles[a]
+        b.sum().backward()
+        assert ctx == torch.float32 and hvd.synchronize(handle).tolist() == [2.0, 2.0]
+    optimizer.step()
+    assert optimizer._handles == {} and optimizer._allreduce_delay == {a: 2, b: 2, c: 2}
+    optimizer.backward_passes_per_step = 1
+    assert optimizer.backward_passes_per_step == 1
+    assert optimizer._allreduce_delay == {a: 1, b: 1, c: 1}
+    optimizer.zero_grad()
+    (a.sum() + b.sum()).backward()
+    optimizer.step()
+    with pytest.raises(ValueError, match="at least 1"):
+        optimizer.backward_passes_per_step = 0
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_attributes_of_the_wrapped_optimizer(run_ranks, n):
+    run_ranks(n, rank_attributes, n)
+
+
+def rank_handles():
+    """Of plain gradients, which go without a handle, and of groups."""
+    hvd.init()
+    a, b = (nn.Parameter(torch.ones(2)) for _ in range(2))
+    for groups, keys in ((None, {a, b}), ([[a, b]], {(a, b)})):
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD([a, b], lr=1.0), [("a", a), ("b", b)], op=hvd.Sum, groups=groups
+        )
+        a.sum().backward()
+        if groups:
+            assert optimizer._handles == {a: (None, None)}
+        b.sum().backward()
+        assert set(optimizer._handles) == keys
+        for handle, _ in optimizer._handles.values():
+            result = handle.wait()
+            assert all(t.tolist() == [2.0, 2.0] for t in (result if groups else [result]))
+        optimizer.step()
+        assert optimizer._handles == {}
+        optimizer.zero_grad()
+
+
+def test_handles_of_the_wrapped_optimizer(run_ranks):
+    run_ranks(2, rank_handles)

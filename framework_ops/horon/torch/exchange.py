@@ -16,6 +16,7 @@ import torch
 from horon import _horon
 from horon._gradients import GradientExchange, Slot
 from horon._names import member_names, operation_name
+from horon._staging import Handle
 from horon._verbs import ALLREDUCE
 from horon.torch import ops
 from horon.torch.compression import Compression
@@ -196,6 +197,24 @@ class TorchExchange(GradientExchange):
             accumulator = param.expand_as(param).grad_fn.next_functions[0][0]
             self.removables.append(accumulator.register_hook(hook))
             self.removables.append(accumulator)
+
+    def handles(self):
+        """As Horovod's optimizers have them: see DistributedOptimizer."""
+        handles = {
+            tuple(slot.param for slot in group.slots): (
+                group.handle,
+                tuple(slot.ctx for slot in group.slots),
+            )
+            for group in self.groups
+            if group.begun
+        }
+        for slot in self.slots.values():
+            if slot.begun:  # the quick way has no handle of its own
+                handle = slot.handle or Handle(self.team, None, None, [*slot.begun], slot.sent)
+                handles[slot.param] = (handle, slot.ctx)
+            elif slot.delay < self.passes and not (slot.group and slot.group.begun):
+                handles[slot.param] = (None, None)
+        return handles
 
     def group(self, groups):
         """Groups the slots: a number of groups, or lists of parameters."""

@@ -22,15 +22,14 @@ from horon.torch.exchange import TorchExchange
 class _DistributedOptimizer(torch.optim.Optimizer):
     """Goes before the user's class in the order of resolution."""
 
-    _exchange = None
+    _exchange = None  # the one of _options, if there are other ranks
     _original = None  # weakly, the optimizer that was wrapped
     _exchanged_by = None  # what has exchanged the gradients that are there: a method's name
     _updating = False  # the user's optimizer has begun to update the parameters, and not ended
     _should_synchronize = True
 
-    def _register(self, named_parameters, exchange):
-        self._names = {id(p): name for name, p in named_parameters}
-        self._exchange = exchange
+    def _register(self):
+        self._exchange = self._options
         self._hook_new_parameters()
 
     def _hook_new_parameters(self):
@@ -39,7 +38,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         for i, group in enumerate(self.param_groups):
             for j, p in enumerate(group["params"]):
                 if p.requires_grad and id(p) not in exchange.slots:
-                    exchange.hook(p, self._names.get(id(p), f"noname.{i}.{j}"))
+                    exchange.hook(p, self._parameter_names.setdefault(p, f"noname.{i}.{j}"))
 
     def __reduce_ex__(self, protocol):
         """Copying and pickling: torch would leave the exchange out, and a copy train for itself."""
@@ -51,14 +50,59 @@ class _DistributedOptimizer(torch.optim.Optimizer):
             "state, use state_dict() and load_state_dict()"
         )
 
+    # ---- What Horovod's optimizer shows of itself; only the number of passes can be assigned ----
+
+    @property
+    def op(self):
+        return self._options.how[0]
+
+    @property
+    def process_set(self):
+        return self._options.process_set
+
+    @property
+    def gradient_predivide_factor(self):
+        return self._options.how[2]
+
+    @property
+    def sparse_as_dense(self):
+        return self._options.sparse_as_dense
+
+    @property
+    def _compression(self):
+        return self._options.compression
+
+    @property
+    def _requires_update(self):
+        return {slot.param for slot in self._options.slots.values()}
+
+    @property
+    def _allreduce_delay(self):
+        slots = self._options.slots
+        return {
+            p: slots[id(p)].delay if id(p) in slots else self._options.passes
+            for p in self._parameter_names
+        }
+
+    @property
+    def _handles(self):
+        """{parameter, or tuple of those of a group: (handle, what its compressor has to know)} of
+        the gradients of this step; no handle: its last pass is still to come."""
+        return self._options.handles()
+
     @property
     def backward_passes_per_step(self):
-        return self._exchange.passes if self._exchange else 1
+        return self._options.passes
+
+    @backward_passes_per_step.setter
+    def backward_passes_per_step(self, passes):
+        self._options.set_passes(passes)
 
     def set_backward_passes_per_step(self, passes):
         """How many backward passes are accumulated locally before gradients are exchanged."""
-        if self._exchange is not None:
-            self._exchange.set_passes(passes)
+        self._options.set_passes(passes)
+
+    # ---- Steps ----
 
     def synchronize(self):
         """Waits until every gradient is reduced; for clipping and the like before step().
@@ -303,7 +347,7 @@ def DistributedOptimizer(
     _check_optimizer(optimizer)
     named_parameters = _check_names(optimizer, named_parameters)
     groups = _check_groups(optimizer, groups, num_groups)
-    exchange = TorchExchange(
+    options = TorchExchange(
         compression,
         ReduceOp(op),
         gradient_predivide_factor,
@@ -318,8 +362,10 @@ def DistributedOptimizer(
     own = {name: value for name, value in optimizer.__dict__.items() if name != "step"}
     wrapped.__dict__.update(own)
     wrapped._original = weakref.ref(optimizer)
+    wrapped._options = options
+    wrapped._parameter_names = {p: name for name, p in named_parameters}
     if team.size > 1:
-        wrapped._register(named_parameters, exchange)
+        wrapped._register()
         if groups is not None:
-            exchange.group(groups)
+            options.group(groups)
     return wrapped
