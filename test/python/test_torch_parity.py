@@ -302,3 +302,39 @@ def rank_handles():
 
 def test_handles_of_the_wrapped_optimizer(run_ranks):
     run_ranks(2, rank_handles)
+
+
+# ---- horovod.torch.mpi_ops ----
+
+
+def rank_mpi_ops():
+    from horon.torch import mpi_ops
+
+    mpi_ops.init()
+    basics, rank, size = mpi_ops._basics, mpi_ops.rank(), mpi_ops.size()
+    assert (basics.rank(), basics.size(), basics.Sum) == (rank, size, mpi_ops.Sum)
+    assert issubclass(mpi_ops.HorovodInternalError, RuntimeError)
+    resolve = mpi_ops.handle_average_backwards_compatibility
+    assert (resolve(None, None), resolve(mpi_ops.Max, None)) == (mpi_ops.Average, mpi_ops.Max)
+    with pytest.warns(DeprecationWarning):
+        assert resolve(None, False) == mpi_ops.Sum
+    with pytest.raises(ValueError):
+        resolve(mpi_ops.Sum, True)
+    assert [n for n in range(-1, 10) if mpi_ops.num_rank_is_power_2(n)] == [1, 2, 4, 8]
+    assert mpi_ops.gpu_available("torch") == torch.cuda.is_available()
+    x = torch.ones(2, requires_grad=True)
+    everyone = mpi_ops.global_process_set
+    outputs = [
+        mpi_ops.HorovodAllreduce.apply(x, None, "a", mpi_ops.Sum, 1.0, 2.0, everyone),
+        *mpi_ops.HorovodGroupedAllreduce.apply(None, "b", mpi_ops.Sum, 1.0, 1.0, everyone, x, x),
+        mpi_ops.HorovodAllgather.apply(x, "c", everyone),
+        *mpi_ops.HorovodGroupedAllgather.apply("d", everyone, x, x),
+        mpi_ops.HorovodBroadcast.apply(x, 0, "e", everyone),
+    ]
+    assert [len(y) for y in outputs] == [2, 2, 2, 2 * size, 2 * size, 2 * size, 2]
+    sum(y.sum() for y in outputs).backward()
+    assert x.grad.tolist() == [2.0 * size + 2 * size + 3 + (rank == 0)] * 2
+
+
+def test_names_of_mpi_ops(run_ranks):
+    run_ranks(2, rank_mpi_ops)
