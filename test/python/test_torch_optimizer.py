@@ -458,55 +458,6 @@ def test_nothing_keeps_a_forgotten_model_alive(run_ranks, options):
     run_ranks(2, rank_forgotten, options)
 
 
-def rank_state(kind):
-    hvd.init()
-    rank = hvd.rank()
-    model = net()
-    make = {
-        "sgd": sgd,
-        "adam": lambda m: torch.optim.Adam(m.parameters(), lr=0.01 * (rank + 1), amsgrad=True),
-        "plain": lambda m: torch.optim.SGD(m.parameters(), lr=0.5 / (rank + 1)),
-        "lbfgs": lambda m: torch.optim.LBFGS(m.parameters(), max_iter=2),
-        "groups": lambda m: torch.optim.AdamW(
-            [
-                {"params": m.features.parameters(), "lr": 0.1 / (rank + 1)},
-                {"params": m.classes.parameters(), "betas": (0.5, 0.1 * (rank + 1))},
-            ]
-        ),
-    }[kind]
-    optimizer = make(model)
-
-    def closure():
-        optimizer.zero_grad()
-        loss = cross_entropy(model(torch.ones(2, 1, 8, 8)), torch.tensor([1, 2]))
-        loss.backward()
-        return loss
-
-    for _ in range(2 if rank == 0 else 0):  # only the root has any state
-        optimizer.step(closure)
-    before = copy.deepcopy(optimizer.state_dict())
-    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
-    states = hvd.allgather_object(optimizer.state_dict())
-    if rank == 0:
-        assert flat(states[0]) == flat(before)
-    assert all(flat(state) == flat(states[0]) for state in states)
-
-
-def flat(value):
-    if isinstance(value, torch.Tensor):
-        return value.dtype, value.tolist()
-    if isinstance(value, dict):
-        return {key: flat(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [flat(item) for item in value]
-    return value
-
-
-@pytest.mark.parametrize("kind", ["sgd", "adam", "plain", "lbfgs", "groups"])
-def test_optimizer_state_of_the_root_is_everybodys(run_ranks, kind):
-    run_ranks(2, rank_state, kind)
-
-
 def rank_parameters():
     hvd.init()
     for form in (
