@@ -413,6 +413,14 @@ static void forgo_tickets(struct horon_engine_team *team)
     }
 }
 
+/* Has the link ended on which this rank hears of decisions? One that leaves may be unable to send
+ * its last words for so long that it gives them up. */
+static bool hears_no_more(const struct horon_engine_team *team)
+{
+    const int parent = horon_topology_parent(&team->topology, team->view.rank);
+    return parent >= 0 && !horon_team_mux(team, parent);
+}
+
 /* Does something here wait for what a rank that left never did, and nothing any more for what it
  * did? To say so fails everything, so what can still end goes first.
  * @return the rank to blame, or -1: go on */
@@ -429,7 +437,8 @@ static int waits_for_left(const struct horon_engine_team *team)
             culprit = (int)left->culprit[i];
     }
     if (culprit < 0 && horon_coordinator_pending(team->coordinator) > 0 &&
-        horon_coordinator_decisions(team->coordinator) >= left->sequence[HORON_LEFT_DECISIONS])
+        (horon_coordinator_decisions(team->coordinator) >= left->sequence[HORON_LEFT_DECISIONS] ||
+         hears_no_more(team)))
         culprit = (int)left->culprit[HORON_LEFT_DECISIONS];
     return culprit;
 }

@@ -69,13 +69,10 @@ static void submit_many(struct world_team *team, int rank, float *data,
 }
 
 /* Of what rank 0 has decided more is on its way to rank 1 than their ring holds. */
-static void test_removal_loses_nothing_that_was_decided(void **state)
+static void decide_many(struct world_team *team, float data[RANKS][NAMES],
+                        struct horon_request *requests[RANKS][NAMES])
 {
-    static struct horon_request *requests[RANKS][NAMES];
-    static float data[RANKS][NAMES];
-    (void)state;
-    struct world *world = world_create(hosts, 1, NULL, 1);
-    struct world_team *team = make_team(world);
+    struct world *world = team->world;
     use_team(team);
     submit_many(team, 1, data[1], requests[1]);
     for (int turn = 0; turn < 200; turn++)
@@ -84,20 +81,48 @@ static void test_removal_loses_nothing_that_was_decided(void **state)
     for (int turn = 0; turn < 100 && !has_ended(requests[0][0]); turn++)
         horon_engine_progress(world->ranks[0].engine);
     assert_true(has_ended(requests[0][0]));
-    assert_true(horon_team_rings_unsent(team->members[0], true));
-    world_team_remove(team, 0);
     assert_int_equal(requests[0][0]->status, HORON_OK);
+    assert_true(horon_team_rings_unsent(team->members[0], true));
+}
+
+/* @param patient rank 0 waits until rank 1 has taken what it said; else, after long, it goes */
+static void remove_with_much_unsent(bool patient)
+{
+    static struct horon_request *requests[RANKS][NAMES];
+    static float data[RANKS][NAMES];
+    struct world *world = world_create(hosts, 1, NULL, 1);
+    struct world_team *team = make_team(world);
+    decide_many(team, data, requests);
+    if (patient) {
+        world_team_remove(team, 0);
+    } else {
+        horon_engine_remove_team(world->ranks[0].engine, team->members[0]);
+        team->members[0] = NULL;
+    }
     assert_true(world_turn_until(world, requests[1], NAMES));
     for (int i = 0; i < NAMES; i++) {
-        assert_int_equal(requests[1][i]->status, requests[0][i]->status);
-        if (requests[0][i]->status == HORON_OK)
-            assert_true(data[1][i] == (float)i);
+        const horon_status_t theirs = requests[0][i]->status, status = requests[1][i]->status;
+        if (patient)
+            assert_int_equal(status, theirs);
+        assert_true(status == HORON_ERR_CLOSED || (status == HORON_OK && data[1][i] == (float)i));
         world_release(requests[0][i]);
         world_release(requests[1][i]);
     }
     assert_int_equal(world_failure(world->ranks[1].engine, NULL), HORON_OK);
     world_team_destroy(team);
     world_destroy(world);
+}
+
+static void test_removal_loses_nothing_that_was_decided(void **state)
+{
+    (void)state;
+    remove_with_much_unsent(true);
+}
+
+static void test_removal_that_waits_no_more_ends_what_others_wait_for(void **state)
+{
+    (void)state;
+    remove_with_much_unsent(false);
 }
 
 /* As a process that exits does; it stays in the job for a while. */
@@ -130,6 +155,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_removal_loses_nothing_that_was_decided),
+        cmocka_unit_test(test_removal_that_waits_no_more_ends_what_others_wait_for),
         cmocka_unit_test(test_removal_after_all_requests_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
