@@ -262,13 +262,14 @@ static void forget_recvs(struct horon_mux *mux, uint32_t channel, uint64_t seque
     }
 }
 
-static void forget_records(struct horon_mux *mux, uint32_t channel, uint64_t sequence,
+/* @param sequence NULL: of all operations */
+static void forget_records(struct horon_mux *mux, uint32_t channel, const uint64_t *sequence,
                            size_t bucket)
 {
     struct horon_mux_record **link = &mux->table.arrivals[bucket];
     while (*link) {
         struct horon_mux_record *record = *link;
-        if (!belongs(&record->id, channel, sequence)) {
+        if (!belongs(&record->id, channel, sequence ? *sequence : record->id.sequence)) {
             link = &record->next;
             continue;
         }
@@ -280,7 +281,7 @@ static void forget_records(struct horon_mux *mux, uint32_t channel, uint64_t seq
     link = &mux->table.credits[bucket];
     while (*link) {
         struct horon_mux_record *record = *link;
-        if (!belongs(&record->id, channel, sequence)) {
+        if (!belongs(&record->id, channel, sequence ? *sequence : record->id.sequence)) {
             link = &record->next;
             continue;
         }
@@ -297,10 +298,16 @@ void horon_mux_forget(struct horon_mux *mux, uint32_t channel, uint64_t sequence
     const size_t bucket = horon_mux_bucket_of(channel, sequence);
     bool ok = forget_sends(mux, channel, sequence, bucket);
     forget_recvs(mux, channel, sequence, bucket);
-    forget_records(mux, channel, sequence, bucket);
+    forget_records(mux, channel, &sequence, bucket);
     ok = horon_mux_note_forgotten(&mux->table, channel, sequence) && ok;
     if (!ok && !mux->failure.status)
         horon_mux_fail(mux, HORON_ERR_MEMORY, "cannot be served: no memory to end an operation");
+}
+
+void horon_mux_forget_channel(struct horon_mux *mux, uint32_t channel)
+{
+    for (size_t bucket = 0; mux && bucket < HORON_MUX_BUCKETS; bucket++)
+        forget_records(mux, channel, NULL, bucket);
 }
 
 /* Out first: somebody may wait for it. What comes in often asks for something more to go out. If

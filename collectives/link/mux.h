@@ -108,6 +108,10 @@ horon_status_t horon_mux_transfer_error(const struct horon_mux *mux,
  */
 void horon_mux_forget(struct horon_mux *mux, uint32_t channel, uint64_t sequence);
 
+/** Forgets what has come for a channel of which nobody here carries out operations any more: it
+ * holds room that the peer could use. NULL is a no-op. */
+void horon_mux_forget_channel(struct horon_mux *mux, uint32_t channel);
+
 /**
  * Moves what can be moved, both ways, a bounded amount. All that the peer sent is read before it
  * counts as lost, also if nothing can be sent to it any more.

@@ -359,7 +359,9 @@ horon_status_t horon_engine_on_control(void *arg, int peer, const void *bytes, s
         return to_team(team, peer, bytes, byte_count, error);
     if (id > engine->newest_team)
         return keep_early(engine, (uint32_t)id, peer, bytes, byte_count, error);
-    return HORON_OK; /* it is over here */
+    if (kind == HORON_CONTROL_GOODBYE) /* it is over here; and with this, over there */
+        horon_engine_forget_data(engine, (uint32_t)id, peer);
+    return HORON_OK;
 }
 
 /* A rank that leaves because the job failed has said why before: the reason goes first. */

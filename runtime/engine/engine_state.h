@@ -57,6 +57,8 @@ struct horon_engine {
 
 /** @return NULL: there is none */
 struct horon_engine_team *horon_engine_find_team(const struct horon_engine *engine, uint32_t id);
+/** Drops data that rank @p peer of the job has sent for a team that is not here any more. */
+void horon_engine_forget_data(struct horon_engine *engine, uint32_t id, int peer);
 /** Moves what the links can move. */
 bool horon_engine_move_links(struct horon_engine *engine);
 

@@ -134,6 +134,18 @@ static horon_status_t create_coordinator(struct horon_engine_team *team)
     return horon_coordinator_create(&options, &team->coordinator);
 }
 
+/* By it data of a lane is told apart on links, which all teams share. */
+static uint32_t channel_number(uint32_t id, int lane)
+{
+    return id * HORON_LANE_COUNT + (uint32_t)lane;
+}
+
+void horon_engine_forget_data(struct horon_engine *engine, uint32_t id, int peer)
+{
+    for (int i = 0; i < HORON_LANE_COUNT; i++)
+        horon_mux_forget_channel(engine->membership->mux_of[peer], channel_number(id, i));
+}
+
 static horon_status_t create_routes(struct horon_engine_team *team)
 {
     const struct horon_engine_options *engine = &team->engine->options;
@@ -144,7 +156,7 @@ static horon_status_t create_routes(struct horon_engine_team *team)
             .backends = team->backends,
             .channel =
                 {
-                    .channel = team->id * HORON_LANE_COUNT + (uint32_t)i,
+                    .channel = channel_number(team->id, i),
                     .generation = team->engine->membership->generation,
                     .arena_at = horon_engine_arena_at(&team->host->shape, i),
                     .net_chunk_bytes = (size_t)config->net_chunk_bytes,
@@ -213,6 +225,8 @@ void horon_team_unbind(struct horon_engine_team *team)
         move(team, HORON_TEAM_UNBOUND);
     for (int rank = 0; team->ring_of && rank < team->view.size; rank++)
         horon_mux_destroy(team->ring_of[rank]);
+    for (int rank = 0; team->id != 0 && team->ranks && rank < team->view.size; rank++)
+        horon_engine_forget_data(team->engine, team->id, team->ranks[rank]);
     if (team->id != 0)
         horon_topology_deinit(&team->topology);
     horon_free(team->ranks);

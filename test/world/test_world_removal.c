@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Teams that a rank removes while much is on its way: what it had completed the other members
- * complete, too, however little they took of what it said before; and what was submitted to a team
- * ends with it, also on a rank that has ended its requests already.
+ * complete, too, however little they took of what it said before; what was submitted to a team ends
+ * with it, also on a rank that has ended its requests already; and what came for it takes no room.
  */
 #undef NDEBUG
+#include "link/mux_internal.h"
 #include "world/teams.h"
 
 #include <setjmp.h>
@@ -151,11 +152,53 @@ static void test_removal_after_all_requests_is_told(void **state)
     world_destroy(world);
 }
 
+static void turn_all(struct world *world)
+{
+    for (int turn = 0; turn < 20 * RANKS; turn++)
+        horon_engine_progress(world->ranks[turn % RANKS].engine);
+}
+
+/* Rank 0 alone begins, and what it sends waits on rank 1; either of them is first to remove the
+ * team. */
+static void test_removal_gives_back_what_came(void **state)
+{
+    enum { TEAMS = 20 };
+    static const int apart[] = {1, 1};
+    (void)state;
+    struct world *world = world_create(apart, RANKS, NULL, 1);
+    const struct horon_mux *mux = world->ranks[1].engine->membership->mux_of[0];
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    float one = 1;
+    desc.flags = HORON_IN_ORDER;
+    desc.dtype = HORON_FLOAT32;
+    desc.src = desc.dst = &one;
+    desc.count = 1;
+    for (uint32_t id = 1; id <= TEAMS; id++) {
+        struct world_team *team = world_team_create(world, id, ranks, RANKS);
+        world_team_add(team, 0);
+        world_team_add(team, 1);
+        struct horon_request *request = world_team_submit(team, 0, &desc);
+        turn_all(world);
+        assert_int_equal(mux->rx.buffered_transfers, 1);
+        for (uint32_t i = 0; i < RANKS; i++) {
+            world_team_remove(team, (int)((id + i) % RANKS));
+            turn_all(world);
+        }
+        assert_int_equal(request->status, HORON_ERR_CLOSED);
+        world_release(request);
+        world_team_destroy(team);
+        assert_int_equal(mux->rx.buffered_transfers, 0);
+        assert_int_equal(mux->rx.buffered_bytes, 0);
+    }
+    world_destroy(world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_removal_loses_nothing_that_was_decided),
         cmocka_unit_test(test_removal_that_waits_no_more_ends_what_others_wait_for),
+        cmocka_unit_test(test_removal_gives_back_what_came),
         cmocka_unit_test(test_removal_after_all_requests_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
