@@ -524,7 +524,16 @@ def rank_refusals():
     with pytest.raises(ValueError, match="one group"):
         p = named[0][1]
         hvd.DistributedOptimizer(sgd(model), named, groups=[[p], [p]])
-    for groups in (-1, 0.5, [0.5], ["ab"], [["features.0.weight"]], [model.classes.weight]):
+    for groups in (
+        -1,
+        0.5,
+        "a",
+        [[1]],
+        [0.5],
+        ["ab"],
+        [["features.0.weight"]],
+        [model.classes.weight],
+    ):
         with pytest.raises(ValueError, match="list of lists of parameters"):
             hvd.DistributedOptimizer(sgd(model), named, groups=groups)
     unnamed = hvd.DistributedOptimizer(

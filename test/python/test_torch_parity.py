@@ -111,6 +111,34 @@ def test_reductions_have_the_numbers_of_horovod(run_ranks):
     run_ranks(2, rank_numbers_of_reductions)
 
 
+# ---- Scale factors ----
+
+
+def rank_scales():
+    """Horovod rounds a factor to float32, for an Average the factor over size(); here it is not
+    rounded, only what is multiplied. That is at most 2**-22 of the value away."""
+    hvd.init()
+    size = hvd.size()
+    total = torch.randn(4099, generator=torch.Generator().manual_seed(3))
+    x = total if hvd.rank() == 0 else torch.zeros(4099)
+    for factor in (0.1, 1 / 3, 7.7e-5, 123456.789, 0.5):
+        exact = total.double() * factor
+        horovods = (total * torch.tensor(factor)).double()
+        for before, after in ((factor, 1.0), (1.0, factor)):
+            got = hvd.allreduce(x, op=hvd.Sum, prescale_factor=before, postscale_factor=after)
+            assert got.equal(exact.float())
+            assert ((got.double() - horovods).abs() <= 2.0**-22 * exact.abs()).all()
+            if factor == 0.5:
+                assert got.equal(horovods.float())
+        horovods = (total * torch.tensor(factor / size)).double()
+        got = hvd.allreduce(x, op=hvd.Average, postscale_factor=factor).double()
+        assert ((got - horovods).abs() <= 2.0**-22 * exact.abs() / size).all()
+
+
+def test_scale_factors_are_within_a_bound_of_horovods(run_ranks):
+    run_ranks(3, rank_scales)
+
+
 # ---- Sparse gradients that travel as dense ones ----
 
 
@@ -338,3 +366,29 @@ def rank_mpi_ops():
 
 def test_names_of_mpi_ops(run_ranks):
     run_ranks(2, rank_mpi_ops)
+
+
+# ---- Names ----
+
+
+def rank_names_in_use():
+    hvd.init()
+    size, x = hvd.size(), torch.ones(3)
+    if hvd.rank() == 0:
+        first = hvd.allreduce_async(x, name="twice", op=hvd.Sum)
+        for again in (hvd.allreduce_async, hvd.allreduce_async_, hvd.allreduce):
+            with pytest.raises(ValueError, match=r"'allreduce\.twice'"):
+                again(x, name="twice", op=hvd.Sum)
+        hvd.barrier()
+        assert hvd.synchronize(first).tolist() == [size] * 3
+    else:
+        hvd.barrier()
+        hvd.allreduce(x, name="twice", op=hvd.Sum)
+    # It has ended here, and perhaps not on the others: what comes next under its name is the next
+    for n in range(200):
+        assert hvd.allreduce(x * n, name="twice", op=hvd.Sum).tolist() == [n * size] * 3
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_name_is_in_use_until_its_operation_has_ended_here(run_ranks, n):
+    run_ranks(n, rank_names_in_use)
