@@ -343,6 +343,12 @@ bool horon_engine_move_links(struct horon_engine *engine)
     return moved;
 }
 
+/* What came in when a team's turn was over may be for others to hear, too. */
+static bool has_unsaid(const struct horon_engine_team *team)
+{
+    return team->coordinator_dirty && !team->failed && !team->engine->leaving;
+}
+
 bool horon_engine_has_unsent(const struct horon_engine *engine)
 {
     const struct horon_membership *membership = engine->membership;
@@ -352,8 +358,8 @@ bool horon_engine_has_unsent(const struct horon_engine *engine)
         if (mux && horon_mux_has_unsent(mux))
             return true;
     }
-    for (struct horon_engine_team *team = engine->job->next; team; team = team->next)
-        if (horon_team_rings_unsent(team, false))
+    for (struct horon_engine_team *team = engine->job; team; team = team->next)
+        if (has_unsaid(team) || horon_team_rings_unsent(team, false))
             return true;
     return false;
 }

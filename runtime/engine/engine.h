@@ -144,8 +144,8 @@ size_t horon_engine_in_flight(const struct horon_engine *engine);
 /** Has the poller found what no turn has taken yet? A thread that falls asleep on it is not told
  * again. */
 bool horon_engine_has_input(const struct horon_engine *engine);
-/** Was something given to a link after its turn, which the link may take? A thread that falls
- * asleep on it would never send it. */
+/** Was something given to a link after its turn, which the link may take, or heard that other ranks
+ * are to hear, too? A thread that falls asleep on it would never send it. */
 bool horon_engine_has_unsent(const struct horon_engine *engine);
 
 /** A process of this host is lost: @p how, a sentence; @p ended: it is there no more. */

@@ -186,36 +186,68 @@ static void test_departures_do_not_keep_an_abort_from_anybody(void **state)
             }
 }
 
-/* Rank 1 has heard a decision, and leaves before the rank behind it in the tree knows of it. */
-static void test_departures_pass_on_what_was_decided(void **state)
+enum { RELAYED = 3 };
+
+static uint64_t decisions(const struct world *world, int rank)
 {
-    enum { RANKS = 3, TURNS = 10 };
+    return horon_coordinator_decisions(world->ranks[rank].engine->job->coordinator);
+}
+
+/* Rank 1 hears a decision when its turn is over; rank 2 is behind it in the tree. */
+static struct world *decide(float *data, struct horon_request **requests)
+{
+    enum { TURNS = 10 };
     static const int hosts[] = {1, 2};
-    struct horon_request *requests[RANKS];
-    float data[RANKS] = {0};
-    (void)state;
     struct world *world = world_create(hosts, 2, NULL, 1);
     horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
     desc.name = "x";
     desc.dtype = HORON_FLOAT32;
     desc.count = 1;
-    for (int rank = 0; rank < RANKS; rank++) {
+    for (int rank = 0; rank < RELAYED; rank++) {
         desc.src = desc.dst = &data[rank];
         requests[rank] = world_submit(world, rank, &desc);
     }
-    for (int i = 0; i < RANKS * TURNS; i++)
-        horon_engine_progress(world->ranks[RANKS - 1 - i / TURNS].engine);
-    struct horon_engine *relay = world->ranks[1].engine;
-    assert_int_equal(horon_coordinator_decisions(relay->job->coordinator), 0);
-    horon_engine_move_links(relay);
-    assert_int_equal(horon_coordinator_decisions(relay->job->coordinator), 1);
-    horon_engine_leave(relay);
-    assert_true(world_turn_until(world, requests, RANKS));
-    for (int rank = 0; rank < RANKS; rank++) {
-        assert_int_equal(requests[rank]->status, HORON_ERR_CLOSED);
+    for (int i = 0; i < RELAYED * TURNS; i++)
+        horon_engine_progress(world->ranks[RELAYED - 1 - i / TURNS].engine);
+    assert_int_equal(decisions(world, 1), 0);
+    horon_engine_move_links(world->ranks[1].engine);
+    assert_int_equal(decisions(world, 1), 1);
+    return world;
+}
+
+static void end(struct world *world, struct horon_request **requests, horon_status_t status)
+{
+    assert_true(world_turn_until(world, requests, RELAYED));
+    for (int rank = 0; rank < RELAYED; rank++) {
+        assert_int_equal(requests[rank]->status, status);
         world_release(requests[rank]);
     }
     world_destroy(world);
+}
+
+/* It leaves before the rank behind it knows. */
+static void test_departures_pass_on_what_was_decided(void **state)
+{
+    struct horon_request *requests[RELAYED];
+    float data[RELAYED] = {0};
+    (void)state;
+    struct world *world = decide(data, requests);
+    horon_engine_leave(world->ranks[1].engine);
+    end(world, requests, HORON_ERR_CLOSED);
+}
+
+/* Its thread drives as long as there is anything to do, and would sleep then. */
+static void test_departures_are_not_needed_to_pass_on_what_was_decided(void **state)
+{
+    struct horon_request *requests[RELAYED];
+    float data[RELAYED] = {0};
+    (void)state;
+    struct world *world = decide(data, requests);
+    while (horon_engine_has_unsent(world->ranks[1].engine))
+        horon_engine_progress(world->ranks[1].engine);
+    horon_engine_progress(world->ranks[2].engine);
+    assert_int_equal(decisions(world, 2), 1);
+    end(world, requests, HORON_OK);
 }
 
 int main(void)
@@ -225,6 +257,7 @@ int main(void)
         cmocka_unit_test(test_departures_are_known_to_all_when_a_relay_has_left),
         cmocka_unit_test(test_departures_do_not_keep_an_abort_from_anybody),
         cmocka_unit_test(test_departures_pass_on_what_was_decided),
+        cmocka_unit_test(test_departures_are_not_needed_to_pass_on_what_was_decided),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
