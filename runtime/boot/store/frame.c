@@ -57,9 +57,14 @@ struct horon_store_letter *horon_store_failure_letter(const struct horon_error *
 bool horon_store_failure_read(struct horon_reader *in, int size, struct horon_error *why_out,
                               bool *whole_out)
 {
-    *whole_out = horon_read_u8(in);
-    horon_error_read(in, size, why_out);
-    return horon_reader_finished(in);
+    struct horon_error why;
+    const bool whole = horon_read_u8(in);
+    horon_error_read(in, size, &why);
+    if (!horon_reader_finished(in))
+        return false;
+    *why_out = why;
+    *whole_out = whole;
+    return true;
 }
 
 uint8_t *horon_store_inbox_room(struct horon_store_inbox *inbox, size_t *bytes_out)

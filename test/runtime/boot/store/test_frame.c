@@ -107,7 +107,10 @@ static void test_frame_failure_is_read_as_written(void **state)
         assert_int_equal(read.blame.cause, HORON_CAUSE_RESOURCE);
         assert_int_equal(read.blame.rank, 2);
         in = horon_reader_over(letter->data + 5, 5); /* without its text */
+        read_whole = !whole;
         assert_false(horon_store_failure_read(&in, 3, &read, &read_whole));
+        assert_int_equal(read_whole, !whole); /* and nothing else of it counts */
+        assert_string_equal(read.text, "no memory");
         horon_store_letter_drop(letter);
     }
 }
