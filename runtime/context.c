@@ -20,6 +20,9 @@
 /* How long the reason of a failure may find no way to the other hosts, before a rank leaves without
  * having told them; where nothing failed, PEER_TIMEOUT says it. */
 #define GOODBYE_MS 1000
+/* How many times that long a rank stays at most, as one that takes a byte now and then could keep
+ * it for ever. */
+#define LEAVE_TIMES 10
 /* Of the looks whether all has arrived: the answer of another host is not here sooner. */
 #define LEAVE_PAUSE_US 50
 
@@ -454,8 +457,10 @@ static void leave(struct horon_context *ctx)
 {
     const bool failed = horon_engine_failure(ctx->engine) != NULL;
     const int64_t patience_ms = failed ? GOODBYE_MS : ctx->config.peer_timeout_ms;
+    const uint64_t last = horon_clock_deadline(horon_clock_ns(), LEAVE_TIMES * patience_ms);
     uint64_t deadline = 0;
     size_t left, least = SIZE_MAX;
+    assert(patience_ms > 0);
     horon_token_take(ctx);
     horon_connect_end(ctx);
     horon_engine_leave(ctx->engine);
@@ -464,7 +469,7 @@ static void leave(struct horon_context *ctx)
         if (left < least)
             deadline = horon_clock_deadline(now, patience_ms);
         least = left < least ? left : least;
-        if (now >= deadline)
+        if (now >= deadline || now >= last)
             break;
         horon_context_report_deaths(ctx); /* a dead rank needs no goodbye */
         if (!horon_engine_progress(ctx->engine))

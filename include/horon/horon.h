@@ -376,7 +376,8 @@ HORON_API horon_status_t horon_context_create(const horon_options_t *options,
  * Leaves the job. Operations still pending here fail with ERR_CLOSED; on other ranks those that
  * need this rank do, with its name. Requests stay valid until released, in any order with this.
  * Blocks: until the other ranks have taken what this one sent, usually some milliseconds. It gives
- * up when they have taken nothing more of it for PEER_TIMEOUT, or for 1 s if the job has failed.
+ * up when they have taken nothing more of it for PEER_TIMEOUT, or for 1 s if the job has failed;
+ * and after ten times that in any case.
  * Thread: any, but no other call on @p ctx may run or follow.
  * In a forked child it frees what the child holds and touches nothing of the parent's.
  */

@@ -4,7 +4,8 @@
  * hears that the rank has left, not that it crashed. The receiver is kept from reading by its
  * token; how long it is makes no difference to what must come out.
  *
- * And a rank that exits because of what it has done itself waits for no other one to end first.
+ * And a rank that exits because of what it has done itself waits for no other one to end first; nor
+ * does one stay for ever that has its words taken in sips.
  */
 #undef NDEBUG
 #include "multi/duo.h"
@@ -16,14 +17,18 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include <cmocka.h>
+#include <poll.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 enum { BROADCASTS = 4, FLOATS = 16384, HELD_MS = 1500, EXIT_S_MAX = 10 };
+/* Of 512 KiB; that takes 12 s, where it stays for 5. */
+enum { SIP_BYTES = 8192, SIP_MS = 100, TAKEN_BYTES = 480 << 10 };
 
 static void bound_buffer(horon_context_t *ctx, int peer, int option, int bytes)
 {
@@ -88,6 +93,45 @@ static void test_leaving_rank_stays_until_all_has_been_taken(void **state)
     duo_end(&duo);
 }
 
+static _Atomic bool has_left;
+
+static void *leave_and_say(void *ctx)
+{
+    horon_context_destroy(ctx);
+    atomic_store(&has_left, true);
+    return NULL;
+}
+
+static void test_leaving_rank_does_not_stay_for_one_that_sips(void **state)
+{
+    static const char *const settings[] = {"SHM=0", "PEER_TIMEOUT=500ms", NULL};
+    static float out[FLOATS];
+    static char sip[SIP_BYTES];
+    struct duo duo;
+    pthread_t leaver;
+    (void)state;
+    duo_make(&duo, settings);
+    bound_buffer(duo.ctx[0], 1, SO_SNDBUF, 1 << 21);
+    bound_buffer(duo.ctx[1], 0, SO_RCVBUF, SIP_BYTES);
+    horon_token_take(duo.ctx[1]);
+    for (int i = 0; i < 2 * BROADCASTS; i++) {
+        const horon_descriptor_t desc = broadcast(out);
+        (void)horon_run(duo.ctx[0], &desc, -1, NULL,
+                        0); /* a busy machine may find the other lost */
+    }
+    assert_int_equal(pthread_create(&leaver, NULL, leave_and_say, duo.ctx[0]), 0);
+    duo.ctx[0] = NULL;
+    for (ssize_t taken = 0; taken < TAKEN_BYTES && !atomic_load(&has_left);) {
+        const ssize_t got = recv(duo_socket(duo.ctx[1], 0), sip, sizeof sip, MSG_DONTWAIT);
+        taken += got > 0 ? got : 0;
+        poll(NULL, 0, SIP_MS);
+    }
+    assert_true(atomic_load(&has_left));
+    pthread_join(leaver, NULL);
+    horon_token_release(duo.ctx[1]);
+    duo_end(&duo);
+}
+
 /* All ranks are to blame, and none of them ends: each would wait as long as a rank may. */
 static void test_leaving_rank_that_is_to_blame_waits_for_nobody(void **state)
 {
@@ -118,6 +162,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_leaving_rank_stays_until_all_has_been_taken),
+        cmocka_unit_test(test_leaving_rank_does_not_stay_for_one_that_sips),
         cmocka_unit_test(test_leaving_rank_that_is_to_blame_waits_for_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
