@@ -194,6 +194,19 @@ def test_killed_horonrun_leaves_nothing():
         jobs.until(lambda: not job.pids(), f"nothing is left, but {job.pids()}")
 
 
+def test_killed_horonrun_ends_the_grace_that_it_gave():
+    with jobs.Job("-np", "1", "--grace", "86400", "sh", "-c", STUBBORN) as job:
+        job.wait_for_output(rb"ready")
+        job.process.send_signal(signal.SIGINT)
+        line = b""
+        while b"ending all ranks" not in line:
+            line = job.process.stderr.readline()
+            assert line
+        job.process.kill()
+        job.end()
+        jobs.until(lambda: not job.pids(), "all is gone")
+
+
 def test_killed_agent_leaves_nothing():
     with family() as job:
         os.kill(job.agent(), signal.SIGKILL)

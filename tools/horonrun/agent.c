@@ -296,6 +296,9 @@ static void horonrun_is_gone(struct agent *agent)
         ev_break(agent->loop, EVBREAK_ALL);
     else
         stop(agent, GRACE_WITHOUT_HORONRUN_MS);
+    const double grace = GRACE_WITHOUT_HORONRUN_MS / 1000.;
+    if (agent->state == AGENT_ASKED && ev_timer_remaining(agent->loop, &agent->end_timer) > grace)
+        arm_end_timer(agent, grace); /* nobody is left who would wait longer */
 }
 
 /* ---- The beginning ---- */
