@@ -227,17 +227,19 @@ void horon_team_lacks_member(struct horon_engine_team *team, int job_rank)
     tell_news(team, &nothing, rank, false);
 }
 
-/* @p rank of the team says itself that it leaves. Of the job it says so last. */
+/* @p rank of the team says itself that it leaves the job. It says so last in the job, and if it is
+ * lost before that it has not left. */
 static void note_left(struct horon_engine_team *team, int rank)
 {
     struct horon_engine *engine = team->engine;
     const int job_rank = team->ranks[rank];
     bool *left = &engine->membership->left[job_rank];
+    if (team->id != 0)
+        return;
     if (!*left)
         horon_events_add(engine->events, HORON_EVENT_DEPARTED, 0, 0, 0, 0, job_rank);
     *left = true;
-    for (struct horon_engine_team *other = engine->job->next; team->id == 0 && other;
-         other = other->next)
+    for (struct horon_engine_team *other = engine->job->next; other; other = other->next)
         horon_team_lacks_member(other, job_rank);
 }
 

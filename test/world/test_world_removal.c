@@ -193,12 +193,41 @@ static void test_removal_gives_back_what_came(void **state)
     world_destroy(world);
 }
 
+/* Rank 1 is killed when it leaves: it has said so in the team, and not yet in the job. */
+static void test_removal_is_not_the_end_of_a_rank(void **state)
+{
+    static const int apart[] = {1, 1};
+    (void)state;
+    for (int same_host = 0; same_host < 2; same_host++) {
+        struct world *world = world_create(same_host ? hosts : apart, 2 - same_host, NULL, 1);
+        struct world_team *team = make_team(world);
+        float one = 1;
+        horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+        desc.flags = HORON_IN_ORDER;
+        desc.dtype = HORON_FLOAT32;
+        desc.src = desc.dst = &one;
+        desc.count = 1;
+        struct horon_request *request = world_submit(world, 0, &desc);
+        turn_all(world);
+        horon_team_leave(team->members[1], true);
+        turn_all(world);
+        assert_true(team->members[0]->departures.any);
+        world_kill(world, 1);
+        assert_true(world_turn_until(world, &request, 1));
+        assert_int_equal(request->status, HORON_ERR_PEER_LOST);
+        world_release(request);
+        world_team_destroy(team);
+        world_destroy(world);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_removal_loses_nothing_that_was_decided),
         cmocka_unit_test(test_removal_that_waits_no_more_ends_what_others_wait_for),
         cmocka_unit_test(test_removal_gives_back_what_came),
+        cmocka_unit_test(test_removal_is_not_the_end_of_a_rank),
         cmocka_unit_test(test_removal_after_all_requests_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
