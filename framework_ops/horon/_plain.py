@@ -50,8 +50,8 @@ def _to_json(value, special):
         return {"tuple": [_to_json(item, special) for item in value]}
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, (numpy.bool_, numpy.integer, numpy.floating)):
-        return _to_json(value.item(), None)
-    for kind in (int, float, str):
+        value = value.item()  # a Python number, but for a longdouble
+    for kind in (bool, int, float, str):
         if isinstance(value, kind):
             return kind(value)
     raise TypeError(f"{type(value).__module__}.{type(value).__qualname__} is no plain data")

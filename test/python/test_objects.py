@@ -57,6 +57,12 @@ def test_plain_refuses_what_it_cannot_give_back(value):
         _plain.encode(value)
 
 
+def test_plain_refuses_numbers_wider_than_pythons():
+    numpy = pytest.importorskip("numpy")
+    with pytest.raises(TypeError, match=r"numpy\.longdouble is no plain data"):
+        _plain.encode([numpy.longdouble(1)])
+
+
 @pytest.mark.parametrize(
     "data",
     [
