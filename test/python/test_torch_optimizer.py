@@ -569,3 +569,24 @@ def rank_loader():
 def test_forked_loader_workers(run_ranks):
     total = 2 * 2 * sum(range(64))
     assert run_ranks(2, rank_loader) == [total, total]
+
+
+def rank_id_again():
+    """A parameter that is gone has left its place in memory, and so its id, to another one."""
+    hvd.init()
+    body, *head = (nn.Parameter(torch.ones(2)) for _ in range(3))
+    inner = torch.optim.SGD([body], lr=1.0)
+    named = [("body", body), ("head", head[0]), ("bias", head[1])]
+    optimizer = hvd.DistributedOptimizer(inner, named)
+    places = {id(p) for p in head}
+    named.clear()
+    head.clear()
+    made = [nn.Parameter(torch.ones(2))]
+    while id(made[-1]) not in places and len(made) < 1000:  # an early one usually is
+        made.append(nn.Parameter(torch.ones(2)))
+    optimizer.add_param_group({"params": made[-1:]})
+    return [slot.name for slot in optimizer._exchange.slots.values()]
+
+
+def test_a_parameter_has_no_name_of_one_that_is_gone(run_ranks):
+    assert run_ranks(2, rank_id_again) == [["body", "noname.1.0"]] * 2
