@@ -46,7 +46,7 @@ static const struct horon_config_row rows[] = {
      .dflt = "",
      .secret = true,
      .doc = "The key that every connection proves: 32 hexadecimal digits or 22 other characters at "
-            "least, random. horonrun makes one."},
+            "least, random. horonrun makes one if it is given none."},
     {.name = "JOB_KEY_FILE",
      .type = HORON_CONFIG_TEXT,
      .offset = AT(job_key_file),

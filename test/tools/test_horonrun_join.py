@@ -89,6 +89,35 @@ def test_key_is_on_no_command_line_and_in_no_log():
         assert re.search(rf"rank {rank} .*debug: reached the store .*the launcher serves", err), err
 
 
+def test_key_of_the_user_is_taken_or_refused():
+    key, other = "a key for this test alone", "another key for this test"
+    with tempfile.NamedTemporaryFile("w") as file:
+        file.write(f"{other}\n")
+        file.flush()
+        for env, wanted in (
+            ({"HORON_JOB_KEY": key}, key),
+            ({"HORON_JOB_KEY_FILE": file.name}, other),
+            ({"HORON_JOB_KEY": key, "HORON_JOB_KEY_FILE": file.name}, key),
+        ):
+            words = f"{jobs.SHOW_KEY} unset=${{HORON_JOB_KEY-unset}}"
+            status, out, err = jobs.run("-np", "2", "--no-prefix", "sh", "-c", words, env=env)
+            assert (status, err) == (0, ""), err
+            assert out == f"key={wanted}. unset=unset\n" * 2, out
+    # what a job's rank has been handed is not for a job that it starts
+    status, out, _ = jobs.run(
+        "-np", "1", "--no-prefix", "sh", "-c", jobs.SHOW_KEY, env={"HORON_JOB_KEY_FILE": "fd:77"}
+    )
+    assert status == 0
+    assert re.fullmatch(r"key=[0-9a-f]{64}\.\n", out), out
+    for env, wanted in (
+        ({"HORON_JOB_KEY": "short"}, "HORON_JOB_KEY is too short to be safe"),
+        ({"HORON_JOB_KEY_FILE": "/nowhere"}, "HORON_JOB_KEY_FILE=/nowhere cannot be read"),
+    ):
+        status, out, err = jobs.run("-np", "1", "echo", "ran", env=env)
+        assert (status, out) == (1, ""), (env, out)
+        assert wanted in err, err
+
+
 CLOSER = "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:]))"
 
 

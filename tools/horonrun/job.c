@@ -101,7 +101,7 @@ static void on_start_timer(struct ev_loop *loop, struct ev_timer *timer, int eve
                      job->hosts[i].name);
     }
     job_fail(job, 1, "not all ranks have started after %.1f s (--start-timeout); missing: %s",
-             (double)job->setup->start_timeout_ms / 1000.,
+             (double)job->setup->config->start_timeout_ms / 1000.,
              missing[0] ? missing : "some ranks, though all hosts answer");
 }
 
@@ -237,8 +237,8 @@ static horon_status_t open_signals(struct job *job, struct horon_error *error)
 static void watch(struct job *job)
 {
     ev_io_init(&job->signal_io, on_signal, job->signal_fd, EV_READ);
-    ev_timer_init(&job->start_timer, on_start_timer, (double)job->setup->start_timeout_ms / 1000.,
-                  0.);
+    ev_timer_init(&job->start_timer, on_start_timer,
+                  (double)job->setup->config->start_timeout_ms / 1000., 0.);
     ev_timer_init(&job->ping_timer, on_ping_timer, PING_SECONDS, PING_SECONDS);
     ev_timer_init(&job->end_timer, job_end_timer, 0., 0.);
     ev_set_priority(&job->start_timer, EV_MINPRI); /* what has come is heard first */
@@ -312,8 +312,8 @@ static horon_status_t make_store(struct job *job, const char *key, struct horon_
     const struct horonrun_store_setup setup = {.size = job->setup->size,
                                                .key = key,
                                                .remote = job->remote_count > 0,
-                                               .interfaces = job->setup->interfaces,
-                                               .port_range = job->setup->port_range,
+                                               .interfaces = job->setup->config->interfaces,
+                                               .port_range = job->setup->config->port_range,
                                                .host_of = host_of,
                                                .host_arg = job,
                                                .warn = warn_of_store,
@@ -323,14 +323,14 @@ static horon_status_t make_store(struct job *job, const char *key, struct horon_
 
 static horon_status_t begin(struct job *job, struct horon_error *error)
 {
-    char key[HORONRUN_KEY_BYTES];
+    char key[HORON_KEY_TEXT_BYTES] = "";
     horon_status_t status = make_tables(job, error);
     if (status == HORON_OK)
         status = open_signals(job, error);
     if (status == HORON_OK)
         status = make_output(job, error);
     if (status == HORON_OK)
-        status = horonrun_key_make(key, error);
+        status = horonrun_key_find(job->setup->config, key, error);
     if (status == HORON_OK)
         status = make_store(job, key, error);
     if (status == HORON_OK)

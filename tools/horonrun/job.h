@@ -3,10 +3,9 @@
 #ifndef HORONRUN_JOB_H
 #define HORONRUN_JOB_H
 
+#include "config.h"
 #include "hosts.h"
 #include "launch.h"
-
-#include <stdint.h>
 
 /** What is decided before a job begins. All of it outlives the job. */
 struct horonrun_job_setup {
@@ -14,10 +13,8 @@ struct horonrun_job_setup {
     const struct horonrun_hosts *hosts;
     const struct horonrun_launched *local_agent; /* NULL if no host is local; taken */
     int size;
-    int64_t start_timeout_ms;
-    const char *interfaces; /* HORON_INTERFACES */
-    const char *port_range; /* HORON_PORT_RANGE */
-    sigset_t mask;          /* blocked signals for children */
+    const struct horon_config *config; /* as the ranks will have it */
+    sigset_t mask;                     /* blocked signals for children */
 };
 
 /**

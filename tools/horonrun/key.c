@@ -15,15 +15,26 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-horon_status_t horonrun_key_make(char key[HORONRUN_KEY_BYTES], struct horon_error *error)
+/* As text. */
+static horon_status_t make(char key[HORON_KEY_TEXT_BYTES], struct horon_error *error)
 {
-    unsigned char raw[(HORONRUN_KEY_BYTES - 1) / 2];
+    unsigned char raw[32];
     if (getrandom(raw, sizeof raw, 0) != (ssize_t)sizeof raw)
         return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "no random bytes for a key");
     for (size_t i = 0; i < sizeof raw; i++)
         snprintf(key + 2 * i, 3, "%02x", raw[i]);
     explicit_bzero(raw, sizeof raw);
     return HORON_OK;
+}
+
+horon_status_t horonrun_key_find(const struct horon_config *config, char key[HORON_KEY_TEXT_BYTES],
+                                 struct horon_error *error)
+{
+    const struct horon_log log = {.level = HORON_LOG_WARN, .rank = -1};
+    const bool handed = !config->job_key[0] && strncmp(config->job_key_file, "fd:", 3) == 0;
+    key[0] = 0;
+    horon_status_t status = handed ? HORON_OK : horon_key_read(config, &log, key, error);
+    return status == HORON_OK && !key[0] ? make(key, error) : status;
 }
 
 /* @return a descriptor, or -1 with errno */

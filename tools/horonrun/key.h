@@ -1,19 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The job key on its way to the ranks: made by horonrun, told to agents in the environment of their
- * work, and handed to ranks as a descriptor of sealed memory, so that it stands in no file, in no
- * process's environment, and in no program that a rank starts once it has joined.
+ * The job key on its way to the ranks: the user's or made by horonrun, told to agents in the
+ * environment of their work, and handed to ranks as a descriptor of sealed memory, so that it
+ * stands in no file, in no process's environment, and in no program that a rank starts once it has
+ * joined.
  */
 #ifndef HORONRUN_KEY_H
 #define HORONRUN_KEY_H
 
-#include "status.h"
+#include "boot/identity/key.h"
 
-/** 32 random bytes as text, and a final 0. */
-#define HORONRUN_KEY_BYTES 65
-
-/** Makes a job key. @return OK | ERR_SYSTEM */
-horon_status_t horonrun_key_make(char key[HORONRUN_KEY_BYTES], struct horon_error *error);
+/**
+ * Takes the user's, of HORON_JOB_KEY or HORON_JOB_KEY_FILE, or makes one. One that this process
+ * itself was handed as a descriptor is another job's.
+ * @param key wiped by the caller after use, also on failure
+ * @return OK | ERR_CONFIG, the user's is no key, as horon_key_read() says | ERR_SYSTEM
+ */
+horon_status_t horonrun_key_find(const struct horon_config *config, char key[HORON_KEY_TEXT_BYTES],
+                                 struct horon_error *error);
 
 /**
  * Takes HORON_JOB_KEY out of an environment, wiped, and sets HORON_JOB_KEY_FILE=fd:N in its place.

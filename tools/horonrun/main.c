@@ -142,11 +142,7 @@ static int run_job(const struct horonrun_options *options, const struct horonrun
     struct horonrun_launched agent;
     struct rlimit files;
     sigset_t handled;
-    struct horonrun_job_setup setup = {.options = options,
-                                       .hosts = hosts,
-                                       .start_timeout_ms = config->start_timeout_ms,
-                                       .interfaces = config->interfaces,
-                                       .port_range = config->port_range};
+    struct horonrun_job_setup setup = {.options = options, .hosts = hosts, .config = config};
     for (size_t i = 0; i < hosts->count; i++)
         setup.size += hosts->at[i].ranks;
     horonrun_tree_adopt();
