@@ -22,7 +22,8 @@ mpi_threads_supported allreduce allreduce_ allreduce_async allreduce_async_ grou
 grouped_allreduce_ grouped_allreduce_async grouped_allreduce_async_ allgather allgather_async
 grouped_allgather broadcast broadcast_ broadcast_async broadcast_async_ barrier poll synchronize
 DistributedOptimizer broadcast_parameters broadcast_optimizer_state broadcast_object
-allgather_object Compression Average Sum Min Max Product global_process_set HorovodInternalError
+allgather_object Compression Average Sum Adasum Min Max Product global_process_set
+HorovodInternalError
 """
 
 
