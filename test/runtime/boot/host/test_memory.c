@@ -232,13 +232,33 @@ static void test_memory_beyond_the_file_limit_is_refused(void **state)
     assert_non_null(strstr(error.text, "8192 bytes: raise that limit (ulimit -f)"));
 }
 
-static void test_memory_of_a_secret_is_zero_in_a_child(void **state)
+static bool is_left_out_of_core_files(const void *memory)
+{
+    const unsigned long long at = (unsigned long long)(uintptr_t)memory;
+    unsigned long long from, to;
+    bool here = false, left_out = false;
+    char line[512];
+    FILE *maps = fopen("/proc/self/smaps", "r");
+    assert_non_null(maps);
+    while (fgets(line, sizeof line, maps)) {
+        if (sscanf(line, "%llx-%llx ", &from, &to) == 2)
+            here = from <= at && at < to;
+        else if (here && strncmp(line, "VmFlags:", strlen("VmFlags:")) == 0)
+            left_out = strstr(line, " dd") != NULL;
+    }
+    fclose(maps);
+    return left_out;
+}
+
+static void test_memory_of_a_secret_is_in_no_core_file_and_zero_in_a_child(void **state)
 {
     int status = 0;
     char *secret = horon_memory_secret(100);
     (void)state;
     assert_non_null(secret);
     assert_int_equal(secret[99], 0);
+    assert_true(is_left_out_of_core_files(secret));
+    assert_false(is_left_out_of_core_files(&status));
     strcpy(secret, "a key");
     const pid_t child = fork();
     if (child == 0)
@@ -264,7 +284,7 @@ int main(void)
         cmocka_unit_test(test_memory_of_another_size_is_not_mapped),
         cmocka_unit_test(test_memory_beyond_the_machine_is_refused),
         cmocka_unit_test(test_memory_beyond_the_file_limit_is_refused),
-        cmocka_unit_test(test_memory_of_a_secret_is_zero_in_a_child),
+        cmocka_unit_test(test_memory_of_a_secret_is_in_no_core_file_and_zero_in_a_child),
     };
     return cmocka_run_group_tests(tests, make_root, remove_root);
 }
