@@ -90,8 +90,7 @@ class Slot:
         try:
             exchange.on_fired(self)
         except Exception as error:
-            _explain(error)
-            exchange.note_failure(error)
+            exchange.note_failure(error, self)
             raise
 
 
@@ -257,7 +256,11 @@ class GradientExchange:
     def start_missing(self):
         for slot in self.slots.values():
             if not slot.started and (slot.group is not None or slot.is_wanted()):
-                self.start(slot)
+                try:
+                    self.start(slot)
+                except Exception as error:
+                    self.note_failure(error, slot)
+                    raise
 
     def start_nothing(self):
         """What is not on its way yet goes as zeros: the other ranks wait for it."""
@@ -322,7 +325,6 @@ class GradientExchange:
                 self.check_unchanged()
                 self.start_missing()
         except Exception as error:
-            _explain(error)
             self.note_failure(error)
         if self.failure is not None:
             self.start_nothing()
@@ -342,8 +344,7 @@ class GradientExchange:
 
     def refuse_change(self, how):
         """Ends the step, as synchronize() does when it finds that a gradient was changed."""
-        if self.failure is None:
-            self.note_failure(_changed(self.fired[0], how))
+        self.note_failure(_changed(self.fired[0], how))
         self.synchronize()
 
     def start_verdict(self):
@@ -446,7 +447,7 @@ class GradientExchange:
         It fails on the other ranks then; if they have all that they need of this one, the next one.
         """
         if self.is_underway():
-            if self.stage is OPEN and self.failure is None:
+            if self.stage is OPEN:
                 self.note_failure(RuntimeError(why))
             if self.team is None:  # nothing is on its way yet
                 with suppress(ValueError):  # horon was shut down
@@ -459,15 +460,22 @@ class GradientExchange:
         self.reset()
         self.error = None
 
-    def note_failure(self, error):
+    def note_failure(self, error, slot=None):
         """A hook raises it; were it caught, a step would take gradients that nobody exchanged.
 
-        The error itself leads to the frames of the hook, and would keep all of it alive.
+        The first one counts. slot: the error is about its gradient, which all ranks are told. The
+        error itself leads to the frames of the hook, and would keep all of it alive.
         """
+        if self.failure is not None:
+            return
+        _explain(error)
+        text = text_of(error)
+        if slot is not None and slot.name not in text:
+            text = f"the gradient of {slot.name}: {text}"
         if isinstance(error, HoronInternalError):
-            self.failure = (HoronInternalError, text_of(error), *error.about)
+            self.failure = (HoronInternalError, text, *error.about)
         else:
-            self.failure = (RuntimeError, text_of(error))
+            self.failure = (RuntimeError, text)
 
     def failed(self):
         """-> what to raise because of it, anew"""

@@ -169,7 +169,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
     def _give_up_step(self, error):
         """The gradients that a closure has left are of no use: no rank takes this step."""
         exchange = self._exchange
-        if exchange is not None and exchange.fired and exchange.failure is None:
+        if exchange is not None and exchange.fired:
             exchange.note_failure(error)
 
     def _tell_schedulers(self):
