@@ -11,6 +11,7 @@
 #include "teams.h"
 
 #include <dirent.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -335,6 +336,99 @@ static void test_teams_end_what_was_just_submitted(void **state)
     job_run(2, NULL, remove_at_once, NULL);
 }
 
+/* Of its first thread: R, S (asleep), T (stopped), ... */
+static char state_of(pid_t pid)
+{
+    char path[64], line[256] = "";
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *file = fopen(path, "r");
+    const bool read = file && fgets(line, sizeof line, file);
+    if (file)
+        fclose(file);
+    const char *behind_name = strrchr(line, ')');
+    return read && behind_name ? behind_name[2] : 0;
+}
+
+/* From rank 0. */
+static bool submit_many(horon_context_t *ctx, struct horon_engine_team *team, float *data,
+                        horon_request_t **requests, int count)
+{
+    horon_status_t status = HORON_OK;
+    for (int i = 0; i < count && status == HORON_OK; i++) {
+        char name[128];
+        snprintf(name, sizeof name, "%0100d", i);
+        data[i] = horon_rank(ctx) == 0 ? (float)i : -1;
+        horon_descriptor_t desc = job_sum(name, &data[i], 1, 0);
+        desc.verb = HORON_BROADCAST;
+        desc.process_set = (int32_t)team->id;
+        status = horon_submit_to(ctx, team, &desc, &requests[i]);
+    }
+    return status == HORON_OK;
+}
+
+/* Rank 1 is stopped while rank 0 decides more than their ring holds, and goes on when rank 0, whose
+ * first tensor is out, removes the team and waits for it. */
+static void decide_and_remove(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    enum { NAMES = 1500, MEETINGS = 50 };
+    static const int all[] = {0, 1};
+    static horon_request_t *requests[NAMES];
+    static float data[NAMES];
+    const int rank = horon_rank(ctx), *ends = arg;
+    struct horon_context_team *team;
+    struct horon_error error = {0};
+    pid_t other = getpid();
+    RANK_MUST(horon_context_add_team(ctx, 1, all, 2, &team, &error) == HORON_OK);
+    RANK_MUST(run_sum(team, ctx, "first", data, 1) == HORON_OK);
+    struct horon_engine_team *engine_team = horon_context_team_of(team);
+    if (rank == 1) {
+        RANK_MUST(submit_many(ctx, engine_team, data, requests, NAMES));
+        RANK_MUST(write(ends[1], &other, sizeof other) == sizeof other);
+    } else {
+        RANK_MUST(read(ends[0], &other, sizeof other) == sizeof other);
+    }
+    for (int i = 0; i < MEETINGS; i++) /* meanwhile rank 0 hears of all */
+        RANK_MUST(meet(ctx) == HORON_OK);
+    if (rank == 0) {
+        RANK_MUST(kill(other, SIGSTOP) == 0);
+        while (state_of(other) != 'T')
+            sched_yield();
+        horon_token_take(ctx); /* so that all are decided at once */
+        RANK_MUST(submit_many(ctx, engine_team, data, requests, NAMES));
+        horon_token_release(ctx);
+        RANK_MUST(horon_wait(requests[0], HORON_HOST_DONE, -1) == HORON_OK);
+        const pid_t self = getpid(), child = fork();
+        if (child == 0) {
+            while (getppid() == self && state_of(self) != 'S')
+                sched_yield();
+            _exit(kill(other, SIGCONT));
+        }
+        horon_context_remove_team(team);
+        RANK_MUST(state_of(other) != 'T'); /* it had to take what rank 0 had said */
+        RANK_MUST(waitpid(child, NULL, 0) == child);
+    }
+    for (int i = 0; i < NAMES; i++) {
+        const horon_status_t status = horon_wait(requests[i], HORON_HOST_DONE, -1);
+        RANK_MUST(status == HORON_OK || (i > 0 && status == HORON_ERR_CLOSED));
+        RANK_MUST(status != HORON_OK || data[i] == (float)i);
+        horon_release(requests[i]);
+    }
+    if (rank == 1)
+        horon_context_remove_team(team);
+    RANK_MUST(meet(ctx) == HORON_OK);
+}
+
+static void test_teams_hear_what_was_decided_before_a_removal(void **state)
+{
+    static const char *const late[] = {"PEER_TIMEOUT=60s", NULL};
+    int ends[2];
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    job_run(2, late, decide_and_remove, ends);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 /* Rank 0 makes teams and goes on; rank 1 comes later, and needs no descriptor for what it missed.
  */
 static void run_ahead(horon_context_t *ctx, void *arg, struct job_report *report)
@@ -458,6 +552,7 @@ int main(void)
         cmocka_unit_test(test_teams_name_a_member_that_does_not_make_them),
         cmocka_unit_test(test_teams_with_a_rank_that_left_are_refused),
         cmocka_unit_test(test_teams_end_what_was_just_submitted),
+        cmocka_unit_test(test_teams_hear_what_was_decided_before_a_removal),
         cmocka_unit_test(test_teams_may_be_made_long_before_the_others_do),
         cmocka_unit_test(test_teams_leave_a_child_nothing),
         cmocka_unit_test(test_teams_without_descriptors_fail_alone),
