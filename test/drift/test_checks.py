@@ -2,6 +2,8 @@
 """tools/check counts what ran: its readers, on outputs written by hand."""
 
 import json
+import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -32,6 +34,21 @@ def entry(**fields):
 
 def outcomes(**fields):
     return [case.outcome for case in logs.program_cases(entry(**fields))]
+
+
+def test_checks_wrong_word_is_refused_before_the_machine_is_set_up():
+    with tempfile.TemporaryDirectory() as folder:
+        tools = Path(folder, "tools")
+        shutil.copytree(tree.ROOT / "tools" / "checks", tools / "checks")
+        shutil.copy(tree.ROOT / "tools" / "check", tools)
+        setup = tools / "setup"
+        setup.write_text("#!/bin/sh\necho is set up; exit 1\n")
+        setup.chmod(0o755)
+        for word, status, said in (("--bogus", 2, "--bogus"), ("--quick", 1, "is set up")):
+            ran = subprocess.run([tools / "check", word], capture_output=True, text=True)
+            assert ran.returncode == status, (word, ran)
+            assert said in ran.stdout + ran.stderr, (word, ran)
+            assert ("is set up" in ran.stdout) == (status == 1), (word, ran)
 
 
 def test_checks_cmocka_functions_are_counted_once():
