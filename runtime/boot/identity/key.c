@@ -30,10 +30,13 @@ static const char make_one[] = "make one with: openssl rand -hex 32";
 /* @return what is wrong with it, or NULL. Line ends behind it are cut off. */
 static const char *objection(char *key, size_t bytes)
 {
+    assert(bytes < HORON_KEY_TEXT_BYTES);
+    assert(key[bytes] == 0);
     if (strlen(key) < bytes)
         return "holds a NUL byte, which no key has: is it text?";
     while (bytes && (key[bytes - 1] == '\n' || key[bytes - 1] == '\r'))
         key[--bytes] = 0;
+    assert(strlen(key) == bytes);
     if (strpbrk(key, "\r\n"))
         return "holds more than one line: a key is one line, and alone";
     if (key[strspn(key, " \t")] == 0)
@@ -58,6 +61,7 @@ static ssize_t read_whole(int fd, char *into, size_t room)
         else if (errno != EINTR)
             return -1;
     }
+    assert(used <= room);
     return (ssize_t)used;
 }
 
@@ -106,6 +110,7 @@ static horon_status_t take_descriptor(const char *name, char key[HORON_KEY_TEXT_
                                       struct horon_error *error)
 {
     char *end = NULL;
+    assert(strncmp(name, "fd:", 3) == 0);
     errno = 0;
     const long fd = strtol(name + 3, &end, 10);
     if (errno != 0 || end == name + 3 || *end || fd < 0 || fd > INT_MAX)
@@ -131,6 +136,7 @@ horon_status_t horon_key_read(const struct horon_config *config, const struct ho
                               char key[HORON_KEY_TEXT_BYTES], struct horon_error *error)
 {
     static_assert(sizeof config->job_key <= HORON_KEY_TEXT_BYTES, "any row fits");
+    assert(memchr(config->job_key, 0, sizeof config->job_key));
     memcpy(key, config->job_key, sizeof config->job_key);
     if (key[0]) {
         const char *wrong = objection(key, strlen(key));
