@@ -366,7 +366,9 @@ HORON_API const char *horon_redop_name(horon_redop_t redop);
  *         START_TIMEOUT; named | ERR_AUTH, a peer does not know the job key | ERR_MEMORY, heap or
  *         shared memory was refused | ERR_CANCELLED, interrupted() of this rank, or of one that is
  *         named, said so | ERR_SYSTEM | ERR_PROTO | ERR_INVALID
- * Blocks: until all ranks are here, at most START_TIMEOUT; names are looked up besides.
+ * Blocks: until all ranks are here, at most START_TIMEOUT. If it fails, at most three seconds more,
+ * and six besides where rank 0 serves the store, until the others know why. Names are looked up
+ * besides.
  */
 HORON_API horon_status_t horon_context_create(const horon_options_t *options,
                                               horon_context_t **ctx_out, char *error_text,

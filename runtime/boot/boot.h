@@ -90,7 +90,8 @@ void horon_boot_init(struct horon_boot *boot);
  *         both | ERR_CANCELLED, interrupted() said so, here or on a rank that is named |
  *         ERR_INVALID, rank and size make no sense | ERR_UNSUPPORTED, a host has too many ranks.
  * What fails on one rank fails all. Sets the rank and host of @p log. Blocks: at most START_TIMEOUT
- * and two seconds.
+ * and three seconds; a rank 0 that serves the store six more, for late ranks to hear of a failure,
+ * and for all to take their answers. Names are looked up besides.
  */
 horon_status_t horon_boot(struct horon_boot *boot, int rank, int size,
                           const struct horon_config *config, const struct horon_boot_caller *caller,
