@@ -388,26 +388,11 @@ static horon_status_t judge_confirm(struct horon_handshake *handshake)
     return HORON_OK;
 }
 
-static horon_status_t judge(struct horon_handshake *handshake)
-{
-    switch (handshake->state) {
-    case HORON_HANDSHAKE_READ_HEAD:
-        return judge_head(handshake);
-    case HORON_HANDSHAKE_READ_HELLO:
-        return judge_hello(handshake);
-    case HORON_HANDSHAKE_READ_VERDICT:
-        return judge_verdict(handshake);
-    case HORON_HANDSHAKE_READ_PROOF:
-        return judge_proof(handshake);
-    case HORON_HANDSHAKE_READ_CONFIRM:
-        return judge_confirm(handshake);
-    case HORON_HANDSHAKE_PROVEN:
-        return HORON_OK;
-    case HORON_HANDSHAKE_FAILED:
-        return handshake->error.status;
-    }
-    return HORON_ERR_PROTO;
-}
+static horon_status_t (*const judges[])(struct horon_handshake *) = {
+    [HORON_HANDSHAKE_READ_HEAD] = judge_head,       [HORON_HANDSHAKE_READ_HELLO] = judge_hello,
+    [HORON_HANDSHAKE_READ_VERDICT] = judge_verdict, [HORON_HANDSHAKE_READ_PROOF] = judge_proof,
+    [HORON_HANDSHAKE_READ_CONFIRM] = judge_confirm,
+};
 
 size_t horon_handshake_want(const struct horon_handshake *handshake)
 {
@@ -418,8 +403,8 @@ horon_status_t horon_handshake_feed(struct horon_handshake *handshake, const uin
                                     size_t bytes)
 {
     horon_status_t status = HORON_AGAIN;
-    if (handshake->state == HORON_HANDSHAKE_PROVEN || handshake->state == HORON_HANDSHAKE_FAILED)
-        return judge(handshake);
+    if (handshake->state >= HORON_HANDSHAKE_PROVEN)
+        return handshake->error.status; /* OK if it is proven */
     while (bytes && status == HORON_AGAIN) {
         size_t wanted = horon_handshake_want(handshake);
         size_t part = bytes < wanted ? bytes : wanted;
@@ -428,7 +413,7 @@ horon_status_t horon_handshake_feed(struct horon_handshake *handshake, const uin
         in += part;
         bytes -= part;
         if (handshake->piece_bytes == handshake->piece_want)
-            status = judge(handshake);
+            status = judges[handshake->state](handshake);
     }
     return status;
 }
@@ -472,18 +457,6 @@ static const char *role_name(uint8_t role)
     return role < sizeof role_names / sizeof role_names[0] ? role_names[role] : "unknown";
 }
 
-static horon_status_t differ(const struct horon_hello *mine, const struct horon_hello *theirs,
-                             const char *what, uint64_t my_value, uint64_t their_value,
-                             struct horon_error *error)
-{
-    char my_name[32], their_name[32];
-    name_side(mine, my_name, sizeof my_name);
-    name_side(theirs, their_name, sizeof their_name);
-    return horon_error_set(error, HORON_ERR_PROTO, "%s differs: %llx on %s, %llx on %s", what,
-                           (unsigned long long)my_value, my_name, (unsigned long long)their_value,
-                           their_name);
-}
-
 static bool differ_if_known(uint64_t a, uint64_t b)
 {
     return a && b && a != b;
@@ -492,6 +465,16 @@ static bool differ_if_known(uint64_t a, uint64_t b)
 horon_status_t horon_hello_check(const struct horon_hello *mine, const struct horon_hello *theirs,
                                  struct horon_error *error)
 {
+    const bool settings = differ_if_known(mine->settings, theirs->settings);
+    const struct {
+        const char *what;
+        uint64_t mine, theirs;
+    } rows[] = {
+        {"the byte order", BYTE_ORDER_MARK, theirs->byte_order}, /* by this machine's reading */
+        {"the security mode", mine->security, theirs->security},
+        {"the generation", mine->generation, theirs->generation},
+        {"the hash of the settings that must agree", settings ? mine->settings : 0,
+         settings ? theirs->settings : 0}};
     char name[32], my_name[32];
     name_side(mine, my_name, sizeof my_name);
     name_side(theirs, name, sizeof name);
@@ -503,18 +486,14 @@ horon_status_t horon_hello_check(const struct horon_hello *mine, const struct ho
                                role_name(mine->role), role_name(theirs->role), name);
     if (differ_if_known(mine->job, theirs->job))
         return horon_error_set(error, HORON_ERR_INVALID, "another job answers there");
-    if (theirs->byte_order != BYTE_ORDER_MARK) /* by this machine's reading */
-        return differ(mine, theirs, "the byte order", BYTE_ORDER_MARK, theirs->byte_order, error);
-    if (mine->security != theirs->security)
-        return differ(mine, theirs, "the security mode", mine->security, theirs->security, error);
     if (mine->size != theirs->size)
         return horon_error_set(error, HORON_ERR_CONFIG,
                                "%s believes in a job of %u ranks, %s in one of %u", my_name,
                                mine->size, name, theirs->size);
-    if (mine->generation != theirs->generation)
-        return differ(mine, theirs, "the generation", mine->generation, theirs->generation, error);
-    if (differ_if_known(mine->settings, theirs->settings))
-        return differ(mine, theirs, "the hash of the settings that must agree", mine->settings,
-                      theirs->settings, error);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (rows[i].mine != rows[i].theirs)
+            return horon_error_set(error, HORON_ERR_PROTO, "%s differs: %llx on %s, %llx on %s",
+                                   rows[i].what, (unsigned long long)rows[i].mine, my_name,
+                                   (unsigned long long)rows[i].theirs, name);
     return HORON_OK;
 }
