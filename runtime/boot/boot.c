@@ -179,8 +179,7 @@ static void joining_deinit(struct horon_joining *j, bool joined)
     horon_listeners_close(&j->listeners);
     horon_share_destroy(j->share);
     j->share = NULL; /* ranks that have joined connect meanwhile */
-    if (j->host_listener >= 0)
-        close(j->host_listener);
+    horon_fd_close(&j->host_listener);
     if (boot->pump.epoll_fd >= 0) {
         drain(j);
         horon_pump_untimer(&boot->pump, &j->alarm);
@@ -276,28 +275,21 @@ horon_status_t horon_boot(struct horon_boot *boot, int rank, int size,
     return status;
 }
 
-static void close_fd(int *fd)
-{
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-}
-
 static void close_all(struct horon_boot *boot)
 {
     const struct horon_topology *topology = &boot->topology;
-    close_fd(&boot->joined);
-    close_fd(&boot->pump.epoll_fd);
-    close_fd(&boot->pump.timer_fd);
+    horon_fd_close(&boot->joined);
+    horon_fd_close(&boot->pump.epoll_fd);
+    horon_fd_close(&boot->pump.timer_fd);
     for (int r = 0; boot->proven && r < topology->size; r++)
-        close_fd(&boot->proven[r].fd);
+        horon_fd_close(&boot->proven[r].fd);
     if (!boot->local)
         return;
     const int host_size = horon_topology_host_size(topology, topology->host_of[topology->rank]);
     for (int i = 0; i < host_size; i++) {
-        close_fd(&boot->local[i].pidfd);
-        close_fd(&boot->local[i].socket);
-        close_fd(&boot->local[i].doorbell);
+        horon_fd_close(&boot->local[i].pidfd);
+        horon_fd_close(&boot->local[i].socket);
+        horon_fd_close(&boot->local[i].doorbell);
     }
 }
 

@@ -11,6 +11,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+void horon_fd_close(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
 void horon_fds_hold(const struct horon_fds *fds)
 {
     if (fds && fds->hold)

@@ -12,6 +12,9 @@
 
 #include <stdint.h>
 
+/** Closes *fd unless it is -1, which it is then. Async-signal-safe. */
+void horon_fd_close(int *fd);
+
 /** All zero is empty, and nobody forks. */
 struct horon_fds {
     void (*hold)(void);    /* from here on fork() waits ... */

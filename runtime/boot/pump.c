@@ -7,6 +7,7 @@
  */
 #include "boot/pump.h"
 
+#include "boot/fds.h"
 #include "clock.h"
 
 #include <assert.h>
@@ -34,11 +35,8 @@ horon_status_t horon_pump_init(struct horon_pump *pump, struct horon_error *erro
 
 void horon_pump_deinit(struct horon_pump *pump)
 {
-    if (pump->timer_fd >= 0)
-        close(pump->timer_fd);
-    if (pump->epoll_fd >= 0)
-        close(pump->epoll_fd);
-    pump->epoll_fd = pump->timer_fd = -1;
+    horon_fd_close(&pump->timer_fd);
+    horon_fd_close(&pump->epoll_fd);
 }
 
 horon_status_t horon_pump_watch(struct horon_pump *pump, struct horon_watch *watch, uint32_t events,

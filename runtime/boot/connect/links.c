@@ -18,6 +18,7 @@
 #include "alloc.h"
 #include "boot/connect/acceptor.h"
 #include "boot/connect/connector.h"
+#include "boot/fds.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -78,8 +79,7 @@ static void end_call(struct call *call)
     horon_connector_destroy(call->connector);
     horon_pump_unwatch(links->options.pump, &call->watch);
     horon_pump_untimer(links->options.pump, &call->timer);
-    if (call->watch.fd >= 0)
-        close(call->watch.fd);
+    horon_fd_close(&call->watch.fd);
     explicit_bzero(&call->proven, sizeof call->proven);
     horon_free(call);
 }

@@ -6,6 +6,7 @@
  */
 #include "boot/connect/prover.h"
 
+#include "boot/fds.h"
 #include "link/link.h"
 
 #include <assert.h>
@@ -137,9 +138,7 @@ struct horon_proven horon_prover_take(struct horon_prover *prover)
 void horon_prover_end(struct horon_prover *prover)
 {
     horon_pump_unwatch(prover->pump, &prover->watch);
-    if (prover->watch.fd >= 0)
-        close(prover->watch.fd);
-    prover->watch.fd = -1;
+    horon_fd_close(&prover->watch.fd);
     horon_handshake_deinit(&prover->handshake);
 }
 

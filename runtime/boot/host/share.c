@@ -65,17 +65,10 @@ static int rank_of(const struct end *end)
     return horon_topology_rank_at(topology, topology->host_of[topology->rank], end->local_rank);
 }
 
-static void close_fd(int *fd)
-{
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-}
-
 static void hang_up(struct end *end)
 {
     horon_pump_unwatch(end->share->options.pump, &end->watch);
-    close_fd(&end->watch.fd);
+    horon_fd_close(&end->watch.fd);
 }
 
 /* Memory was refused: says whose it is, and what its user can do. */
@@ -382,9 +375,9 @@ void horon_share_destroy(struct horon_share *share)
     horon_pump_untimer(share->options.pump, &share->timer);
     for (int i = 0; i < share->host_size; i++) {
         keep_open(&share->ends[i]);
-        close_fd(&share->boot->local[i].arena.fd);
+        horon_fd_close(&share->boot->local[i].arena.fd);
     }
-    close_fd(&share->own_pidfd);
-    close_fd(&share->boot->control.fd);
+    horon_fd_close(&share->own_pidfd);
+    horon_fd_close(&share->boot->control.fd);
     horon_free(share);
 }

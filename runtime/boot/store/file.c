@@ -77,9 +77,7 @@ horon_status_t horon_store_file_open(struct horon_store_file *file, const char *
 void horon_store_file_close(struct horon_store_file *file)
 {
     horon_store_file_remove(file);
-    if (file->directory >= 0)
-        close(file->directory);
-    file->directory = -1;
+    horon_fd_close(&file->directory);
 }
 
 /* Cuts the text of a file. @return false: it is not whole, or not ours */
