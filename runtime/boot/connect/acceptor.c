@@ -131,20 +131,14 @@ static void name_peer(int fd, const struct horon_address *from, char text[HORON_
         horon_address_text(from, text);
 }
 
-static void note(struct horon_acceptor *acceptor, int rank, bool proven, const char *from,
-                 const char *why)
+void horon_acceptor_note(struct horon_acceptor *acceptor, int rank, bool proven, const char *from,
+                         const char *why)
 {
     const struct horon_refusal *one =
         horon_refusals_note(&acceptor->refusals, rank, proven, from, why);
     if (one)
         HORON_LOG_WARN(acceptor->options.log, "%s refused %s: %s", acceptor->options.name,
                        one->peer, one->why);
-}
-
-void horon_acceptor_refuse(struct horon_acceptor *acceptor, int rank, const char *from,
-                           const char *why)
-{
-    note(acceptor, rank, true, from, why);
 }
 
 void horon_acceptor_explain(const struct horon_acceptor *acceptor, char *text, size_t text_bytes)
@@ -172,7 +166,7 @@ static void refuse(struct guest *guest, struct horon_error *error)
     name_peer(guest->prover.watch.fd, &guest->from, from);
     if (!gone || (proven && horon_hello_check(&acceptor->options.hello, &handshake->theirs,
                                               error) != HORON_OK))
-        note(acceptor, rank, proven, from, error->text);
+        horon_acceptor_note(acceptor, rank, proven, from, error->text);
     end_guest(guest);
 }
 
@@ -321,7 +315,7 @@ static void listener_ready(void *arg, uint32_t events)
         pay(acceptor);
     if (fd >= 0 && admit(acceptor, fd, &from, &error) != HORON_OK) {
         name_peer(fd, &from, text);
-        note(acceptor, HORON_REFUSALS_NOBODY, false, text, error.text);
+        horon_acceptor_note(acceptor, HORON_REFUSALS_NOBODY, false, text, error.text);
         close(fd);
     }
     if (fd >= 0)

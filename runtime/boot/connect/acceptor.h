@@ -53,9 +53,10 @@ void horon_acceptor_pace(struct horon_acceptor *acceptor);
  * arrived(). */
 void horon_acceptor_stop(struct horon_acceptor *acceptor);
 
-/** The owner refuses a proven rank for a reason of its own: noted, and logged once. */
-void horon_acceptor_refuse(struct horon_acceptor *acceptor, int rank, const char *from,
-                           const char *why);
+/** A connection was refused, perhaps by the owner for a reason of its own: noted, and logged once.
+ * The rest is as in horon_refusals_note(). */
+void horon_acceptor_note(struct horon_acceptor *acceptor, int rank, bool proven, const char *from,
+                         const char *why);
 
 /** Writes which connections were refused and why, as horon_refusals_describe(). */
 void horon_acceptor_explain(const struct horon_acceptor *acceptor, char *text, size_t text_bytes);

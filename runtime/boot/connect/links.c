@@ -323,12 +323,6 @@ horon_status_t horon_links_listen(struct horon_links *links, enum horon_way way,
     return horon_acceptor_create(&accepting, listeners, count, &links->acceptors[way], error);
 }
 
-void horon_links_stop_listening(struct horon_links *links, enum horon_way way)
-{
-    horon_acceptor_destroy(links->acceptors[way]);
-    links->acceptors[way] = NULL;
-}
-
 /* ---- Beginning and end ---- */
 
 horon_status_t horon_rank_list_init(struct horon_rank_list *ranks, int size,
@@ -376,6 +370,6 @@ void horon_links_destroy(struct horon_links *links)
     while (links->calls)
         end_call(links->calls);
     for (enum horon_way way = 0; way < HORON_WAY_COUNT; way++)
-        horon_links_stop_listening(links, way);
+        horon_acceptor_destroy(links->acceptors[way]);
     horon_free(links);
 }

@@ -69,8 +69,6 @@ void horon_links_set_user(struct horon_links *links, const struct horon_links_us
 /** Accepts at @p listeners [count], which are the links' once it succeeds. At most once a way. */
 horon_status_t horon_links_listen(struct horon_links *links, enum horon_way way,
                                   const int *listeners, int count, struct horon_error *error);
-/** Closes them; what was not opened yet never is. */
-void horon_links_stop_listening(struct horon_links *links, enum horon_way way);
 
 /**
  * Begins to connect to @p rank; opened() or failed() follows. If both sides ask, one connection
