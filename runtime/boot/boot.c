@@ -24,11 +24,6 @@
 #define NEWS_NS 1000000000u  /* for late ranks to hear why joining failed */
 #define DRAIN_NS 5000000000u /* for a server's last answers */
 
-static void alarm_due(void *arg)
-{
-    (void)arg; /* the turn ends, and the loop that waits looks at the clock */
-}
-
 /* Known of others once their profiles are here. */
 static const char *host_of(void *arg, int rank)
 {
@@ -180,10 +175,8 @@ static void joining_deinit(struct horon_joining *j, bool joined)
     horon_share_destroy(j->share);
     j->share = NULL; /* ranks that have joined connect meanwhile */
     horon_fd_close(&j->host_listener);
-    if (boot->pump.epoll_fd >= 0) {
+    if (boot->pump.epoll_fd >= 0)
         drain(j);
-        horon_pump_untimer(&boot->pump, &j->alarm);
-    }
     horon_store_destroy(j->store);
     if (boot->links)
         keep_links(boot);
@@ -256,7 +249,6 @@ horon_status_t horon_boot(struct horon_boot *boot, int rank, int size,
     j->log = log;
     j->host_listener = -1;
     j->begun_ns = horon_clock_ns();
-    j->alarm = (struct horon_timer){.due = alarm_due, .arg = j};
     j->ask_ns = j->begun_ns;
     horon_status_t status = join(j, rank, size, &why);
     if (status == HORON_OK)

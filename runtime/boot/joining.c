@@ -12,6 +12,7 @@
 #include "clock.h"
 
 #include <assert.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -26,8 +27,9 @@
 
 void horon_joining_turn(struct horon_joining *j, uint64_t until_ns)
 {
-    horon_pump_timer(&j->boot->pump, &j->alarm, until_ns);
-    horon_pump_turn(&j->boot->pump, -1);
+    const uint64_t now_ns = horon_clock_ns();
+    const uint64_t left_ms = until_ns > now_ns ? (until_ns - now_ns) / 1000000u + 1 : 0;
+    horon_pump_turn(&j->boot->pump, left_ms < INT_MAX ? (int)left_ms : -1);
 }
 
 /* What ended joining, with what was being done meanwhile. */

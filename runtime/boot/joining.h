@@ -24,10 +24,9 @@ struct horon_joining {
     const struct horon_boot_caller *caller;
     struct horon_log *log;
     struct horon_identity id;
-    struct horon_timer alarm; /* ends a turn of the pump */
-    uint64_t ask_ns;          /* when the caller is asked next whether to go on */
-    bool interrupted;         /* the caller does not want to; it is not asked again */
-    uint64_t deadline_ns;     /* when waiting ends; UINT64_MAX: never */
+    uint64_t ask_ns;      /* when the caller is asked next whether to go on */
+    bool interrupted;     /* the caller does not want to; it is not asked again */
+    uint64_t deadline_ns; /* when waiting ends; UINT64_MAX: never */
     uint64_t begun_ns, met_ns, shared_ns, connected_ns; /* the ends of the steps; 0: not yet */
     const char *doing;                                  /* "while ...", for texts */
     bool over;                 /* joining has failed, and the others know, or told us */
