@@ -28,8 +28,10 @@ enum death { DEATH_NONE, DEATH_LOST, DEATH_DUMPS, DEATH_ENDED };
 
 static void note(struct horon_context *ctx, int local_rank, enum death how)
 {
-    if (atomic_load(&ctx->dead[local_rank]) < how)
-        atomic_store(&ctx->dead[local_rank], (uint8_t)how);
+    uint8_t known = atomic_load(&ctx->dead[local_rank]);
+    while (known < how &&
+           !atomic_compare_exchange_weak(&ctx->dead[local_rank], &known, (uint8_t)how))
+        continue;
     atomic_fetch_add(&ctx->deaths, 1);
 }
 
