@@ -428,15 +428,20 @@ static void look_due(void *arg)
     store->pause_ns = store->pause_ns * 2 > LOOK_LAST_NS ? LOOK_LAST_NS : store->pause_ns * 2;
 }
 
-/* Writes into the file of file:DIR where we serve. */
+/* Writes into the file of file:DIR where we serve. Where it cannot be written this rank lets
+ * joining fail in a while, as the others may yet read that there. */
 static horon_status_t publish(struct horon_store *store, const struct horon_store_place *place,
                               struct horon_error *error)
 {
     char addresses[HORON_STORE_FILE_BYTES_MAX - 256];
     const struct horon_store_options *options = &store->options;
     horon_store_place_write(place, addresses, sizeof addresses);
-    return horon_store_file_write(&store->file, addresses,
-                                  options->process ? options->process : "one", error);
+    const horon_status_t status = horon_store_file_write(
+        &store->file, addresses, options->process ? options->process : "one", error);
+    if (status != HORON_ERR_SYSTEM)
+        return status;
+    horon_store_abort(store, error);
+    return HORON_OK;
 }
 
 /* A rank 0 that can serve does; then this rank connects to the server. */
@@ -459,7 +464,8 @@ static horon_status_t start(struct horon_store *store, struct horon_error *error
         status = publish(store, &place, error);
     if (store->server)
         ask_ourselves(&place);
-    return status == HORON_OK ? seek(store, &place, error) : status;
+    return status == HORON_OK && store->state == STORE_SEEKING ? seek(store, &place, error)
+                                                               : status;
 }
 
 horon_status_t horon_store_open(const struct horon_store_options *options,

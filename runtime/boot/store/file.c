@@ -2,7 +2,8 @@
 /*
  * Three lines: what the file is, the addresses, and which process wrote it. It is written in one
  * piece after it was emptied, so a reader sees nothing, or all, or (on a file system that cuts
- * writes) a part without its last line end, which counts as nothing.
+ * writes) a part without its last line end, which counts as nothing. Where there is no room for it,
+ * it is one byte long, a hole: that takes no room, and tells the others.
  *
  * The lock belongs to the open file (F_OFD_SETLK): it ends with the process, however that ends, and
  * asking for it (F_OFD_GETLK) takes nothing, so a reader never stands in a writer's way. Where a
@@ -22,6 +23,7 @@
 
 #define NAME "horon.store"
 #define FIRST_LINE "horon store 1\n"
+#define NO_ROOM "no room" /* what is read of one that could not be written */
 #define MODES_OF_OTHERS (S_IWGRP | S_IWOTH)
 #define SAFE (O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)
 #define CLAIMS_MAX 100 /* of a file that is removed each time, before it is locked */
@@ -117,6 +119,10 @@ static horon_status_t read_ours(int fd, const char *path, char text[HORON_STORE_
         return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "%s cannot be read", path);
     text[got] = 0;
     const size_t bytes = (size_t)got < begin ? (size_t)got : begin;
+    if (fits && got == 1 && text[0] == 0) {
+        strcpy(text, NO_ROOM);
+        return HORON_OK;
+    }
     if (fits && memcmp(text, FIRST_LINE, bytes) == 0)
         return HORON_OK;
     return horon_error_set(error, HORON_ERR_CONFIG,
@@ -198,8 +204,9 @@ horon_status_t horon_store_file_write(struct horon_store_file *file, const char 
         while (put < 0 && errno == EINTR);
     if (put == bytes)
         return HORON_OK;
-    return horon_error_set_errno(error, HORON_ERR_SYSTEM, put < 0 ? errno : ENOSPC,
-                                 "%s cannot be written", file->path);
+    const int why = put < 0 ? errno : ENOSPC;
+    (void)(ftruncate(file->fd, 0) == 0 && ftruncate(file->fd, 1) == 0);
+    return horon_error_set_errno(error, HORON_ERR_SYSTEM, why, "%s cannot be written", file->path);
 }
 
 /* Unlocked before it is closed: the child of a fork may have a copy of the descriptor. */
@@ -240,6 +247,9 @@ horon_status_t horon_store_file_read(struct horon_store_file *file,
     close(fd);
     if (status != HORON_OK)
         return status;
+    if (!left && strcmp(text, NO_ROOM) == 0)
+        return horon_error_set(error, HORON_ERR_SYSTEM,
+                               "rank 0 could not write %s: is there no room?", file->path);
     if (!cut(text, &first, &writer))
         return HORON_AGAIN;
     snprintf(file->writer, sizeof file->writer, "%s", writer);

@@ -41,7 +41,8 @@ horon_status_t horon_store_file_open(struct horon_store_file *file, const char *
 /**
  * Rank 0: takes the file, and writes @p addresses for the others.
  * @param writer this process, in the words that others will use of it
- * @return OK | ERR_CONFIG, a job that lives meets here, or what lies there is not ours | ERR_SYSTEM
+ * @return OK | ERR_CONFIG, a job that lives meets here, or what lies there is not ours |
+ *         ERR_SYSTEM: if there is no room for it the others can read that until it is removed
  */
 horon_status_t horon_store_file_write(struct horon_store_file *file, const char *addresses,
                                       const char *writer, struct horon_error *error);
@@ -53,7 +54,7 @@ void horon_store_file_remove(struct horon_store_file *file);
  * The others: looks once.
  * @param addresses as rank 0 wrote them
  * @return OK | AGAIN, there is none, or its rank 0 is gone (left) | ERR_CONFIG, what lies there is
- *         not ours | ERR_SYSTEM
+ *         not ours | ERR_SYSTEM, among others: rank 0 found no room for it
  */
 horon_status_t horon_store_file_read(struct horon_store_file *file,
                                      char addresses[HORON_STORE_FILE_BYTES_MAX],

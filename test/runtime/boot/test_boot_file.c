@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/inotify.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -227,9 +228,30 @@ static void test_boot_file_of_others_is_left_alone(void **state)
     place_end(&place);
 }
 
+/* It lets the others read so for a while, and takes it away then. */
+static void test_boot_file_without_room_fails_rank_0(void **state)
+{
+    struct place place;
+    struct boots world;
+    struct rlimit before;
+    (void)state;
+    place_file(&place);
+    set_up(&world, 2, &place, "START_TIMEOUT=50s");
+    world.ranks[1].absent = true;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    const struct rlimit small = {8, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    boots_join(&world);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    boots_expect_all_fail(&world, HORON_ERR_SYSTEM, "horon.store cannot be written: No space left");
+    assert_int_equal(count_files(&place, ""), 0);
+    place_end(&place);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_boot_file_without_room_fails_rank_0),
         cmocka_unit_test(test_boot_file_half_started_job_does_not_harm_the_next),
         cmocka_unit_test(test_boot_file_of_a_killed_job_does_not_harm_the_next),
         cmocka_unit_test(test_boot_file_of_before_is_not_followed),

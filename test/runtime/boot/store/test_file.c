@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -238,6 +239,31 @@ static void test_store_file_that_is_closed_is_forgotten(void **state)
     horon_fds_deinit(&fds);
 }
 
+/* A full disk, to those who write: a file that may have a few bytes. */
+static void test_store_file_that_has_no_room_says_so(void **state)
+{
+    const struct directory *directory = *state;
+    struct horon_store_file writer = opened(directory), reader = opened(directory);
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    const struct rlimit small = {8, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    const horon_status_t status = write_it(&writer);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(status, HORON_ERR_SYSTEM);
+    assert_non_null(strstr(error.text, "/horon.store cannot be written: No space left on device"));
+    assert_int_equal(horon_store_file_read(&reader, addresses, &error), HORON_ERR_SYSTEM);
+    assert_non_null(strstr(error.text, "rank 0 could not write "));
+    close(writer.fd); /* as when it is killed */
+    writer.fd = -1;
+    assert_int_equal(horon_store_file_read(&reader, addresses, &error), HORON_AGAIN);
+    assert_int_equal(write_it(&writer), HORON_OK);
+    assert_int_equal(horon_store_file_read(&reader, addresses, &error), HORON_OK);
+    assert_string_equal(addresses, WHERE);
+    horon_store_file_close(&reader);
+    horon_store_file_close(&writer);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_directory, remove_directory)
@@ -250,6 +276,7 @@ int main(void)
         TEST(test_store_file_directory_of_another_user_is_refused),
         TEST(test_store_file_is_closed_in_a_child_while_it_is_locked),
         TEST(test_store_file_that_is_closed_is_forgotten),
+        TEST(test_store_file_that_has_no_room_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
