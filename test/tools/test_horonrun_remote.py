@@ -14,6 +14,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "drift")]
 import jobs  # noqa: E402
 import tap  # noqa: E402
 
+SUM_ONCE = os.environ.get("SUM_ONCE")
 ELSEWHERE = "192.0.2.7"  # an address that no machine has
 # Runs here what it should run there: the words are options, --, the host, and a command.
 RUN = 'while [ "$1" != -- ]; do shift; done; shift 2; exec sh -c "$1"'
@@ -99,6 +100,38 @@ def test_no_rank_starts_before_all_hosts_are_there():
             job.assert_nothing_left()
     assert (status, out) == (1, ""), err
     assert f"host {ELSEWHERE} cannot be used" in err
+
+
+# An agent that speaks to the terminal once it knows what to run.
+RUDE_AGENT = """
+import struct, sys
+def send(kind, body):
+    sys.stdout.buffer.write(struct.pack("<IB", len(body), kind) + body)
+    sys.stdout.buffer.flush()
+def text(what):
+    return bytes([len(what)]) + what
+sys.stdout.buffer.write(b"\\nhoronrun agent 1\\n")
+send(16, text(sys.argv[1].encode()) + text(b"elsewhere") + text(b""))
+size, kind = struct.unpack("<IB", sys.stdin.buffer.read(5))
+assert kind == 1
+sys.stdin.buffer.read(size)
+send(20, struct.pack("<I", 1) + text(b"a\\033]0;evil\\007b"))
+sys.stdin.buffer.read(5)
+"""
+
+
+def test_what_an_agent_says_does_not_speak_to_the_terminal_of_ranks():
+    tap.need(SUM_ONCE, "the rank program is not built (SUM_ONCE)")
+    version = jobs.run("--version")[1].split()[-1]
+    with ssh_that(f"exec {sys.executable} -c '{RUDE_AGENT}' {version}") as (words, _):
+        status, _, err = jobs.run(
+            *words, "-H", f"localhost:1,{ELSEWHERE}:1",
+            "sh", "-c", f"trap '' TERM; exec {SUM_ONCE} 1000",
+        )  # fmt: skip
+    assert status == 1, err
+    told = [line for line in err.splitlines() if line.startswith("[0]<stderr>:join: ")]
+    assert len(told) == 1 and "a?]0;evil?b" in told[0], err
+    assert "\x1b" not in err and "\x07" not in err, err
 
 
 tap.run(dict(vars()))

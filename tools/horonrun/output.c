@@ -261,9 +261,8 @@ void horonrun_output_flush(struct horonrun_output *output, int rank)
         horonrun_lines_flush(&output->streams[i].lines, put_line, &output->streams[i]);
 }
 
-/* Names and reasons come from ranks, agents and their hosts: none of them may speak to the
- * terminal. C1 controls are two bytes in UTF-8. */
-static void clean(char *text)
+/* C1 controls are two bytes in UTF-8. */
+void horonrun_output_clean(char *text)
 {
     for (unsigned char *c = (unsigned char *)text; *c; c++) {
         const bool c1 = *c == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0;
@@ -283,7 +282,7 @@ void horonrun_output_say(struct horonrun_output *output, const char *format, ...
     va_end(arguments);
     if (used < 0)
         text[0] = 0;
-    clean(text);
+    horonrun_output_clean(text);
     const size_t bytes = strlen(text);
     horonrun_sink_put(output->sink_of[1], "horonrun: ", 10);
     horonrun_sink_put(output->sink_of[1], text, bytes);
