@@ -158,7 +158,7 @@ def test_perf_job_has_no_memory_that_could_be_executed():
         job.process.send_signal(signal.SIGINT)
         job.end()
     names = {name.partition(":")[2].partition(" ")[0] for name, _ in found}
-    assert names == {"horon-perf", "horon-job-key"}, names
+    assert {"horon-perf", "horon-job-key"} <= names, names
     assert not [entry for entry in found if entry[1] & 0o111], found
 
 
