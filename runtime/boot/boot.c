@@ -267,18 +267,21 @@ horon_status_t horon_boot(struct horon_boot *boot, int rank, int size,
     return status;
 }
 
-static void close_all(struct horon_boot *boot)
+/* @return how many are in boot->local */
+static int count_local(const struct horon_boot *boot)
 {
     const struct horon_topology *topology = &boot->topology;
+    return boot->local ? horon_topology_host_size(topology, topology->host_of[topology->rank]) : 0;
+}
+
+static void close_all(struct horon_boot *boot)
+{
     horon_fd_close(&boot->joined);
     horon_fd_close(&boot->pump.epoll_fd);
     horon_fd_close(&boot->pump.timer_fd);
-    for (int r = 0; boot->proven && r < topology->size; r++)
+    for (int r = 0; boot->proven && r < boot->topology.size; r++)
         horon_fd_close(&boot->proven[r].fd);
-    if (!boot->local)
-        return;
-    const int host_size = horon_topology_host_size(topology, topology->host_of[topology->rank]);
-    for (int i = 0; i < host_size; i++) {
+    for (int i = 0; i < count_local(boot); i++) {
         horon_fd_close(&boot->local[i].pidfd);
         horon_fd_close(&boot->local[i].socket);
         horon_fd_close(&boot->local[i].doorbell);
@@ -287,17 +290,14 @@ static void close_all(struct horon_boot *boot)
 
 void horon_boot_deinit(struct horon_boot *boot)
 {
-    const struct horon_topology *topology = &boot->topology;
     end_links(boot);
     close_all(boot);
     horon_memory_unmap(&boot->control);
-    if (boot->local)
-        for (int i = 0; i < horon_topology_host_size(topology, topology->host_of[topology->rank]);
-             i++)
-            horon_memory_unmap(&boot->local[i].arena);
+    for (int i = 0; i < count_local(boot); i++)
+        horon_memory_unmap(&boot->local[i].arena);
     horon_free(boot->local);
     if (boot->proven)
-        explicit_bzero(boot->proven, (size_t)topology->size * sizeof *boot->proven);
+        explicit_bzero(boot->proven, (size_t)boot->topology.size * sizeof *boot->proven);
     horon_free(boot->proven);
     horon_topology_deinit(&boot->topology);
     horon_rank_list_deinit(&boot->ranks);

@@ -196,8 +196,7 @@ int horon_memory_fd(const char *name)
     return fd < 0 && errno == EINVAL ? memfd_create(name, flags) : fd;
 }
 
-horon_status_t horon_memory_create(const char *name, size_t bytes, int *fd_out,
-                                   struct horon_error *error)
+static horon_status_t create(const char *name, size_t bytes, int *fd_out, struct horon_error *error)
 {
     const size_t whole = whole_pages(bytes);
     horon_status_t status = check_file_limit(whole, error);
@@ -282,8 +281,8 @@ void horon_memory_free_secret(void *secret, size_t bytes)
 horon_status_t horon_memory_make(const char *name, size_t bytes, struct horon_map *map_out,
                                  struct horon_error *error)
 {
-    int fd;
-    horon_status_t status = horon_memory_create(name, bytes, &fd, error);
+    int fd = -1;
+    horon_status_t status = create(name, bytes, &fd, error);
     if (status != HORON_OK)
         return status;
     status = horon_memory_map(fd, bytes, map_out, error);

@@ -34,14 +34,6 @@ horon_status_t horon_memory_check(const struct horon_memory_room *room, uint64_t
 int horon_memory_fd(const char *name);
 
 /**
- * Makes @p bytes bytes (rounded up to pages) of zeroed, allocated memory that can neither shrink
- * nor grow. @param name for /proc; nothing appears in a file system
- * @return OK, *fd_out is the caller's, close-on-exec | ERR_MEMORY, the kernel refuses | ERR_SYSTEM
- */
-horon_status_t horon_memory_create(const char *name, size_t bytes, int *fd_out,
-                                   struct horon_error *error);
-
-/**
  * Maps all of @p fd, which stays the caller's; map_out->fd is -1.
  * @return OK | ERR_PROTO, it is not @p bytes long or not sealed: using it could kill us |
  * ERR_MEMORY
@@ -49,7 +41,12 @@ horon_status_t horon_memory_create(const char *name, size_t bytes, int *fd_out,
 horon_status_t horon_memory_map(int fd, size_t bytes, struct horon_map *map_out,
                                 struct horon_error *error);
 
-/** Creates and maps. @return likewise; map_out->fd is the caller's to close */
+/**
+ * Makes and maps @p bytes bytes (rounded up to pages) of zeroed, allocated memory that can neither
+ * shrink nor grow. @param name for /proc; nothing appears in a file system
+ * @return OK, map_out->fd is the caller's to close, close-on-exec | ERR_MEMORY, the kernel refuses
+ * | ERR_SYSTEM
+ */
 horon_status_t horon_memory_make(const char *name, size_t bytes, struct horon_map *map_out,
                                  struct horon_error *error);
 

@@ -144,11 +144,11 @@ static void test_memory_created_is_zeroed_sealed_and_whole(void **state)
     static const size_t sizes[] = {0, 1, 4096, 4097, 1000003};
     (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        struct horon_map map;
+        struct horon_map map, made;
         struct horon_error error = {0};
         struct stat is;
-        int fd = -1;
-        assert_int_equal(horon_memory_create("horon-test", sizes[i], &fd, &error), HORON_OK);
+        assert_int_equal(horon_memory_make("horon-test", sizes[i], &made, &error), HORON_OK);
+        const int fd = made.fd;
         assert_int_equal(fstat(fd, &is), 0);
         assert_true(is.st_size >= (off_t)sizes[i] && is.st_size % 4096 == 0 && is.st_size > 0);
         assert_true(is.st_blocks * 512 >= is.st_size); /* no page is missing */
@@ -164,6 +164,7 @@ static void test_memory_created_is_zeroed_sealed_and_whole(void **state)
         horon_memory_unmap(&map);
         assert_null(map.base);
         horon_memory_unmap(&map);
+        horon_memory_unmap(&made);
     }
 }
 
@@ -184,14 +185,14 @@ static void test_memory_that_can_shrink_is_not_mapped(void **state)
 
 static void test_memory_of_another_size_is_not_mapped(void **state)
 {
-    struct horon_map map = {0};
+    struct horon_map map = {0}, made;
     struct horon_error error = {0};
-    int fd = -1;
     (void)state;
-    assert_int_equal(horon_memory_create("horon-test", 8192, &fd, &error), HORON_OK);
-    assert_int_equal(horon_memory_map(fd, 12288, &map, &error), HORON_ERR_PROTO);
-    assert_int_equal(horon_memory_map(fd, 4096, &map, &error), HORON_ERR_PROTO);
-    close(fd);
+    assert_int_equal(horon_memory_make("horon-test", 8192, &made, &error), HORON_OK);
+    assert_int_equal(horon_memory_map(made.fd, 12288, &map, &error), HORON_ERR_PROTO);
+    assert_int_equal(horon_memory_map(made.fd, 4096, &map, &error), HORON_ERR_PROTO);
+    close(made.fd);
+    horon_memory_unmap(&made);
     int pipes[2];
     assert_int_equal(pipe(pipes), 0);
     assert_int_equal(horon_memory_map(pipes[0], 4096, &map, &error), HORON_ERR_PROTO);
@@ -202,13 +203,13 @@ static void test_memory_of_another_size_is_not_mapped(void **state)
 static void test_memory_beyond_the_machine_is_refused(void **state)
 {
     struct horon_error error = {0};
-    int fd = -1;
+    struct horon_map map = {.fd = -1};
     (void)state;
     /* 8 EiB: no file may be that long, so the kernel refuses before it allocates anything */
-    assert_int_equal(horon_memory_create("horon-test", (size_t)1 << 63, &fd, &error),
+    assert_int_equal(horon_memory_make("horon-test", (size_t)1 << 63, &map, &error),
                      HORON_ERR_MEMORY);
     assert_non_null(strstr(error.text, "refuses 9223372036854775808 bytes"));
-    assert_int_equal(fd, -1);
+    assert_int_equal(map.fd, -1);
 }
 
 /* It would be a signal that ends the process, not an error. */
@@ -216,17 +217,18 @@ static void test_memory_beyond_the_file_limit_is_refused(void **state)
 {
     struct horon_error error = {0};
     struct rlimit before;
-    int fd = -1;
+    struct horon_map map = {.fd = -1};
     (void)state;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     const struct rlimit small = {8192, before.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
-    horon_status_t status = horon_memory_create("horon-test", 8193, &fd, &error);
-    assert_int_equal(fd, -1);
-    horon_status_t just = horon_memory_create("horon-test", 8192, &fd, &(struct horon_error){0});
+    horon_status_t status = horon_memory_make("horon-test", 8193, &map, &error);
+    assert_int_equal(map.fd, -1);
+    horon_status_t just = horon_memory_make("horon-test", 8192, &map, &(struct horon_error){0});
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     assert_int_equal(just, HORON_OK);
-    close(fd);
+    close(map.fd);
+    horon_memory_unmap(&map);
     assert_int_equal(status, HORON_ERR_MEMORY);
     assert_non_null(strstr(error.text, "12288 bytes of shared memory"));
     assert_non_null(strstr(error.text, "8192 bytes: raise that limit (ulimit -f)"));
