@@ -18,6 +18,7 @@
 #include "spawn.h"
 #include "tree.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -163,6 +164,17 @@ static void open_stream(struct agent *agent, int index, int number, int fd)
 
 /* ---- The end ---- */
 
+static void move(struct agent *agent, enum agent_state to)
+{
+    static const unsigned legal[] = {
+        [AGENT_RUNNING] = 1u << AGENT_ASKED | 1u << AGENT_FORCED | 1u << AGENT_DONE,
+        [AGENT_ASKED] = 1u << AGENT_FORCED | 1u << AGENT_DONE,
+        [AGENT_FORCED] = 1u << AGENT_FORCED | 1u << AGENT_DONE, /* once more: some are left */
+        [AGENT_DONE] = 1u << AGENT_DONE}; /* horonrun went while it was told */
+    assert(legal[agent->state] & 1u << to);
+    agent->state = to;
+}
+
 static void finish(struct agent *agent, uint32_t survivors)
 {
     for (int i = 0; agent->ranks && i < agent->work.ranks; i++) {
@@ -170,7 +182,7 @@ static void finish(struct agent *agent, uint32_t survivors)
         read_rest(&agent->ranks[i].streams[1]);
     }
     horonrun_channel_send_u32(&agent->channel, HORONRUN_GONE, agent->forced, survivors, 2);
-    agent->state = AGENT_DONE;
+    move(agent, AGENT_DONE);
     ev_timer_stop(agent->loop, &agent->end_timer);
     /* The loop goes on until horonrun has read that and closed, or is gone. */
     if (!horonrun_channel_is_open(&agent->channel))
@@ -252,7 +264,7 @@ static void force(struct agent *agent)
     int left = horonrun_tree_signal(SIGKILL, NULL, 0, NULL, 0);
     if (agent->state != AGENT_FORCED)
         agent->forced = (uint32_t)left;
-    agent->state = AGENT_FORCED;
+    move(agent, AGENT_FORCED);
     reap_and_look(agent);
     if (agent->state != AGENT_FORCED)
         return;
@@ -282,7 +294,7 @@ static void stop(struct agent *agent, uint32_t grace_ms)
         force(agent);
         return;
     }
-    agent->state = AGENT_ASKED;
+    move(agent, AGENT_ASKED);
     horonrun_tree_signal(SIGTERM, NULL, 0, NULL, 0);
     horonrun_tree_signal(SIGCONT, NULL, 0, NULL, 0); /* a stopped one would not hear it */
     arm_end_timer(agent, grace_ms / 1000.);

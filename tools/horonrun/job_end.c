@@ -9,6 +9,7 @@
 
 #include "tree.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -22,12 +23,23 @@
 #define SWEEP_ROUNDS_POLITE 20
 #define SWEEP_ROUNDS_MAX 120
 
+void job_move(struct job *job, enum job_state to)
+{
+    static const unsigned legal[] = {[JOB_STARTING] = 1u << JOB_RUNNING | 1u << JOB_ENDING,
+                                     [JOB_RUNNING] = 1u << JOB_ENDING,
+                                     [JOB_ENDING] = 1u << JOB_SWEEPING,
+                                     [JOB_SWEEPING] = 1u << JOB_DONE,
+                                     [JOB_DONE] = 0};
+    assert(legal[job->state] & 1u << to);
+    job->state = to;
+}
+
 bool job_end(struct job *job, int code)
 {
     if (job->state >= JOB_ENDING)
         return false;
     job->code = code;
-    job->state = JOB_ENDING; /* job_end_begin() once the caller has said why */
+    job_move(job, JOB_ENDING); /* job_end_begin() once the caller has said why */
     return true;
 }
 
@@ -72,7 +84,7 @@ bool job_reap(struct job *job)
 
 static void done(struct job *job)
 {
-    job->state = JOB_DONE;
+    job_move(job, JOB_DONE);
     ev_timer_stop(job->loop, &job->end_timer);
     ev_break(job->loop, EVBREAK_ALL);
 }
@@ -110,7 +122,7 @@ void job_end_advance(struct job *job)
         for (int i = 0; i < job->host_count; i++)
             if (!job->hosts[i].gone)
                 return;
-        job->state = JOB_SWEEPING;
+        job_move(job, JOB_SWEEPING);
         sweep(job);
     } else if (job->state == JOB_SWEEPING && job_reap(job)) {
         done(job);
@@ -126,7 +138,7 @@ static void stop_all(struct job *job, uint32_t grace_ms)
 void job_end_begin(struct job *job, int rank, const char *why)
 {
     char text[HORON_ERROR_TEXT_BYTES];
-    job->state = JOB_ENDING;
+    assert(job->state == JOB_ENDING);
     ev_timer_stop(job->loop, &job->start_timer);
     ev_timer_stop(job->loop, &job->suspect_timer);
     snprintf(text, sizeof text, "the job is being ended: %s", why);

@@ -90,6 +90,8 @@ void job_host_deinit(struct job_host *host);
 
 /* ---- job_end.c ---- */
 
+/** Which moves are legal says a table there. */
+void job_move(struct job *job, enum job_state to);
 /** Ends the job with @p code if nothing has ended it yet. @return true: this call did */
 bool job_end(struct job *job, int code);
 /** Likewise, and says why. */

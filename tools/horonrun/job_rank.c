@@ -29,7 +29,7 @@ void job_rank_started(struct job *job, struct job_host *host, int rank, int pid)
     if (job->setup->options->verbose)
         horonrun_output_say(job->output, "rank %d runs on %s as process %d", rank, host->name, pid);
     if (job->started == job->setup->size && job->state == JOB_STARTING) {
-        job->state = JOB_RUNNING;
+        job_move(job, JOB_RUNNING);
         ev_timer_stop(job->loop, &job->start_timer);
         if (job->setup->options->verbose)
             horonrun_output_say(job->output, "all %d ranks run after %.1f ms", job->started,
