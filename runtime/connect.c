@@ -15,6 +15,7 @@
 #include "engine/team.h"
 
 #include <assert.h>
+#include <time.h>
 #include <unistd.h>
 
 /* To a process of this host; the descriptor is boot's. */
@@ -194,6 +195,18 @@ horon_status_t horon_connect_to(void *context, int rank, struct horon_error *err
     return horon_links_open(ctx->boot.links, rank, HORON_WAY_NETWORK,
                             horon_clock_deadline(horon_clock_ns(), ctx->config.peer_timeout_ms),
                             error);
+}
+
+void horon_connect_turn(struct horon_context *ctx, long pause_ns)
+{
+    const struct timespec pause = {.tv_nsec = pause_ns};
+    HORON_ASSERT_OWNER(&ctx->owner);
+    horon_context_report_deaths(ctx);
+    horon_pump_turn(&ctx->boot.pump, 0);
+    horon_engine_progress(ctx->engine);
+    horon_token_release(ctx);
+    nanosleep(&pause, NULL);
+    horon_token_take(ctx);
 }
 
 void horon_connect_end(struct horon_context *ctx)

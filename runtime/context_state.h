@@ -85,8 +85,6 @@ void horon_token_take(struct horon_context *ctx);
 void horon_token_release(struct horon_context *ctx);
 /** Likewise for the progress thread, which watches its sockets and is about to sleep. */
 void horon_token_release_armed(struct horon_context *ctx);
-/** With the token in hand: a turn of everything, then a moment without it for other threads. */
-void horon_token_turn(struct horon_context *ctx, long pause_ns);
 /** With the token in hand: runs an in-order request to its end, or until @p deadline_ns, or until
  * waiting should go on asleep. */
 void horon_drive_ordered(struct horon_context *ctx, struct horon_request *request,
@@ -115,6 +113,9 @@ horon_status_t horon_connect_on_host(struct horon_context *ctx, int local_rank,
                                      struct horon_error *error);
 /** engine_options.connect. Owner only. */
 horon_status_t horon_connect_to(void *context, int rank, struct horon_error *error);
+/** With the token in hand: a turn of everything, connections included, then a moment without it for
+ * other threads. */
+void horon_connect_turn(struct horon_context *ctx, long pause_ns);
 /** Takes none any more, and ends those that are not proven. Owner only. */
 void horon_connect_end(struct horon_context *ctx);
 /** Watches the sockets no more. Once no other thread runs. */

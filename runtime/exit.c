@@ -37,7 +37,7 @@ static void drive_until(struct horon_context *ctx, bool (*reached)(const struct 
 {
     const uint64_t deadline = horon_clock_deadline(horon_clock_ns(), limit_ms);
     while (!reached(ctx) && horon_clock_ns() < deadline)
-        horon_token_turn(ctx, LOOK_NS);
+        horon_connect_turn(ctx, LOOK_NS);
 }
 
 static bool all_delivered(const struct horon_context *ctx)

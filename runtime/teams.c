@@ -488,7 +488,7 @@ static horon_status_t wait_for_members(struct horon_context_team *team, struct h
             horon_error_blame(error, HORON_CAUSE_ABSENT, awaited, -1);
             return HORON_ERR_TIMEOUT;
         }
-        horon_token_turn(ctx, LOOK_NS);
+        horon_connect_turn(ctx, LOOK_NS);
     }
     return status;
 }
@@ -578,7 +578,7 @@ void horon_context_remove_team(struct horon_context_team *team)
     horon_engine_leave_team(ctx->engine, team->engine_team);
     const uint64_t deadline = horon_clock_deadline(horon_clock_ns(), ctx->config.peer_timeout_ms);
     while (horon_team_rings_unsent(team->engine_team, true) && horon_clock_ns() < deadline)
-        horon_token_turn(ctx, LOOK_NS);
+        horon_connect_turn(ctx, LOOK_NS);
     horon_engine_remove_team(ctx->engine, team->engine_team);
     HORON_LOG_DEBUG(&ctx->log, "team %u is removed", team->id);
     destroy(team);

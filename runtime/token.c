@@ -120,18 +120,6 @@ void horon_token_release_armed(struct horon_context *ctx)
     let_go(ctx, true);
 }
 
-void horon_token_turn(struct horon_context *ctx, long pause_ns)
-{
-    const struct timespec pause = {.tv_nsec = pause_ns};
-    HORON_ASSERT_OWNER(&ctx->owner);
-    horon_context_report_deaths(ctx);
-    horon_pump_turn(&ctx->boot.pump, 0);
-    horon_engine_progress(ctx->engine);
-    horon_token_release(ctx);
-    nanosleep(&pause, NULL);
-    horon_token_take(ctx);
-}
-
 void horon_context_notify(struct horon_context *ctx)
 {
     struct horon_rank_line *line = own_line(ctx);
