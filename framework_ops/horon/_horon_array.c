@@ -123,10 +123,24 @@ int horon_py_array_describe(PyObject *self, struct horon_py_tensor *tensor)
     return 0;
 }
 
+/* Whether the elements lie in Fortran's order, too. */
+static bool reads_either_way(const struct array *array)
+{
+    int32_t long_dimensions = 0;
+    for (int32_t i = 0; i < array->ndim; i++)
+        long_dimensions += array->shape[i] > 1;
+    return long_dimensions <= 1 || array->count == 0;
+}
+
 static int array_getbuffer(PyObject *self, Py_buffer *buffer, int flags)
 {
     struct array *array = (struct array *)self;
     static char nothing[1];
+    buffer->obj = NULL;
+    if ((flags & PyBUF_F_CONTIGUOUS) == PyBUF_F_CONTIGUOUS && !reads_either_way(array)) {
+        PyErr_SetString(PyExc_BufferError, "a horon.Array lies in C's order, not in Fortran's");
+        return -1;
+    }
     buffer->obj = Py_NewRef(self);
     buffer->buf = array->data ? array->data : nothing;
     buffer->len = array_bytes(array);

@@ -416,3 +416,21 @@ def test_an_array_of_an_unknown_type_is_refused():
     for dtype, error in ((-1, ValueError), (99, ValueError), (2**40, ValueError), ("b", TypeError)):
         with pytest.raises(error):
             horon.Array((1,), dtype)
+
+
+def test_an_array_is_not_lent_in_fortrans_order():
+    get = ctypes.pythonapi.PyObject_GetBuffer
+    get.argtypes = [ctypes.py_object, ctypes.c_void_p, ctypes.c_int]
+    release = ctypes.pythonapi.PyBuffer_Release
+    release.argtypes = [ctypes.c_void_p]
+    view = ctypes.create_string_buffer(128)  # a Py_buffer has 80 bytes
+    strides, c_order, fortran, any_order = 0x18, 0x20, 0x40, 0x80
+    for order in (c_order, fortran, any_order):
+        for shape in ((2, 3), (1, 3), (0, 3), (6,), ()):
+            lent = horon.Array(shape, _horon.DTYPES["float32"])
+            if order == fortran and shape == (2, 3):
+                with pytest.raises(BufferError, match="lies in C's order"):
+                    get(lent, view, strides | order)
+            else:
+                assert get(lent, view, strides | order) == 0
+                release(view)
