@@ -5,7 +5,9 @@ import contextlib
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
 import time
 import uuid
@@ -79,6 +81,7 @@ class Hosts(contextlib.ExitStack):
 
     def __enter__(self):
         super().__enter__()
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # of what ends a test that hangs
         try:
             self.folder = pathlib.Path(self.enter_context(tempfile.TemporaryDirectory()))
             self.make_network()
