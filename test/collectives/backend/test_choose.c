@@ -93,14 +93,23 @@ static void test_choose_takes_the_first_that_can_and_may(void **state)
     }
 }
 
+/* Two backends that keep the tree, the first one before the second. */
+static struct horon_backend_terms terms_of_two(struct fake fakes[2],
+                                               const struct horon_backend *backends[2])
+{
+    for (int k = 0; k < 2; k++) {
+        fake_init(&fakes[k], k ? "second" : "first", TREE);
+        backends[k] = &fakes[k].base;
+    }
+    return (struct horon_backend_terms){.backends = backends, .count = 2, .versions = {1, 1}};
+}
+
 static void test_choose_passes_over_what_does_not_carry_this_memory(void **state)
 {
     struct fake fakes[2];
+    const struct horon_backend *backends[2];
+    const struct horon_backend_terms terms = terms_of_two(fakes, backends);
     (void)state;
-    for (int k = 0; k < 2; k++)
-        fake_init(&fakes[k], k ? "second" : "first", TREE);
-    const struct horon_backend *backends[2] = {&fakes[0].base, &fakes[1].base};
-    const struct horon_backend_terms terms = {.backends = backends, .count = 2, .versions = {1, 1}};
     fakes[0].lacks_memory = 1u << HORON_MEMORY_HOST;
     fakes[1].lacks_memory = 1u << HORON_MEMORY_CUDA;
     for (uint8_t verb = 0; verb < HORON_VERB_COUNT; verb++)
@@ -126,11 +135,9 @@ static void test_choose_passes_over_what_does_not_carry_this_memory(void **state
 static void test_choose_passes_over_what_does_not_carry_this_type(void **state)
 {
     struct fake fakes[2];
+    const struct horon_backend *backends[2];
+    const struct horon_backend_terms terms = terms_of_two(fakes, backends);
     (void)state;
-    for (int k = 0; k < 2; k++)
-        fake_init(&fakes[k], k ? "second" : "first", TREE);
-    const struct horon_backend *backends[2] = {&fakes[0].base, &fakes[1].base};
-    const struct horon_backend_terms terms = {.backends = backends, .count = 2, .versions = {1, 1}};
     fakes[0].lacks_dtype = 1u << HORON_BFLOAT16;
     for (uint8_t dtype = 0; dtype < HORON_DTYPE_COUNT; dtype++) {
         const struct horon_signature agreed = {.verb = HORON_ALLREDUCE, .dtype = dtype};
