@@ -102,7 +102,7 @@ def test_no_rank_starts_before_all_hosts_are_there():
     assert f"host {ELSEWHERE} cannot be used" in err
 
 
-# An agent that speaks to the terminal once it knows what to run.
+# An agent that speaks to the terminal once it knows what to run and the rank here is about to join.
 RUDE_AGENT = """
 import struct, sys
 def send(kind, body):
@@ -115,6 +115,7 @@ send(16, text(sys.argv[1].encode()) + text(b"elsewhere") + text(b""))
 size, kind = struct.unpack("<IB", sys.stdin.buffer.read(5))
 assert kind == 1
 sys.stdin.buffer.read(size)
+open(sys.argv[2]).read()
 send(20, struct.pack("<I", 1) + text(b"a\\033]0;evil\\007b"))
 sys.stdin.buffer.read(5)
 """
@@ -123,10 +124,12 @@ sys.stdin.buffer.read(5)
 def test_what_an_agent_says_does_not_speak_to_the_terminal_of_ranks():
     tap.need(SUM_ONCE, "the rank program is not built (SUM_ONCE)")
     version = jobs.run("--version")[1].split()[-1]
-    with ssh_that(f"exec {sys.executable} -c '{RUDE_AGENT}' {version}") as (words, _):
+    agent = f"exec {sys.executable} -c '{RUDE_AGENT}' {version} $folder/ready"
+    with ssh_that(agent) as (words, folder):
+        os.mkfifo(folder / "ready")  # the agent waits for the rank, then deaf to TERM
         status, _, err = jobs.run(
             *words, "-H", f"localhost:1,{ELSEWHERE}:1",
-            "sh", "-c", f"trap '' TERM; exec {SUM_ONCE} 1000",
+            "sh", "-c", f"trap '' TERM; : > {folder}/ready; exec {SUM_ONCE} 1000",
         )  # fmt: skip
     assert status == 1, err
     told = [line for line in err.splitlines() if line.startswith("[0]<stderr>:join: ")]
