@@ -119,11 +119,12 @@ def test_checks_meson_log_is_read_line_by_line():
         assert logs.meson_cases(path) == [Case("program", PASSED)] * 3
 
 
-def test_checks_only_long_forms_of_many_processes_run_alone():
+def test_checks_programs_at_once_follow_what_a_suite_needs():
     for suite in ("multi-full", "hosts-full"):
-        assert suites.runs_alone(suite), suite
-    for suite in ("unit", "multi", "hosts", "world-full", "simulation-full", "fuzz-full"):
-        assert not suites.runs_alone(suite), suite
+        assert suites.programs_at_once(suite, 3) == 1, suite
+    for suite in ("unit", "multi", "world-full", "simulation-full", "fuzz-full"):
+        assert suites.programs_at_once(suite, 3) == 3, suite
+    assert suites.programs_at_once("hosts", 3) == 6
 
 
 def test_checks_sanitized_builds_repeat_long_forms_with_full_only():

@@ -114,9 +114,8 @@ class Build:
             find_tool("meson") or "meson", "test", "-C", str(self.folder), "--no-rebuild",
             "--suite", suite, "--logbase", base,
             "--timeout-multiplier", str(times),
+            "--num-processes", str(suites.programs_at_once(suite, os.cpu_count() or 1)),
         ]  # fmt: skip
-        if suites.runs_alone(suite):
-            command += ["--num-processes", "1"]
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, errors="replace", env={**os.environ, **self.environment}, check=False,

@@ -8,17 +8,21 @@ QUICK = ("unit", "world", "drift")
 SANITIZED = ("unit", "world", "simulation", "multi", "hosts", "torture")
 FUZZ, FUZZ_FULL = "fuzz-short", "fuzz-full"
 
-# As many programs of a suite run at once as there are cores: most wait most of the time. The long
-# forms of these need gigabytes of memory, or all processes of the machine.
+# As many programs of a suite run at once as there are cores. The long forms of these need gigabytes
+# of memory, or all processes of the machine; what waits for silent hosts leaves cores idle.
 ALONE = ("multi-full", "hosts-full")
+WAITING = ("hosts",)
 
 # Whose long form a sanitizer repeats: a program of one thread tells the thread sanitizer nothing
 # that its short form has not.
 LONG_FORMS = {"address,undefined": SANITIZED, "thread": ("multi", "hosts")}
 
 
-def runs_alone(suite):
-    return suite in ALONE
+def programs_at_once(suite, cores):
+    """How many programs of @p suite run side by side."""
+    if suite in ALONE:
+        return 1
+    return 2 * cores if suite in WAITING else cores
 
 
 def long_forms(available):
