@@ -341,6 +341,22 @@ horon_status_t horon_engine_take_early(struct horon_engine *engine, uint32_t id,
     return status;
 }
 
+bool horon_engine_is_refused(const struct horon_engine *engine, uint32_t id,
+                             struct horon_error *error)
+{
+    HORON_ASSERT_OWNER(engine->options.owner);
+    for (const struct horon_early *early = engine->early; early; early = early->next) {
+        struct horon_reader in = horon_reader_over(early->bytes, early->byte_count);
+        if (early->team != id || horon_read_u8(&in) != HORON_CONTROL_ABORT)
+            continue;
+        (void)horon_read_varint(&in);
+        horon_error_read(&in, engine->membership->topology->size, error);
+        if (horon_reader_finished(&in))
+            return true;
+    }
+    return false;
+}
+
 horon_status_t horon_engine_on_control(void *arg, int peer, const void *bytes, size_t byte_count,
                                        struct horon_error *error)
 {

@@ -449,8 +449,6 @@ void horon_engine_exit(struct horon_engine *engine, const char *reason)
     const struct horon_membership *membership = engine->membership;
     const int self = membership->topology->rank;
     struct horon_error why;
-    if (engine->job->failed)
-        return;
     horon_error_set(&why, HORON_ERR_PEER_LOST, "%.200s is exiting: %.700s",
                     membership->rank_names[self], reason);
     horon_error_blame(&why, HORON_CAUSE_EXITING, self, -1);
@@ -517,8 +515,7 @@ void horon_engine_fail(struct horon_engine *engine, const struct horon_error *wh
 
 const struct horon_error *horon_engine_failure(const struct horon_engine *engine)
 {
-    const struct horon_engine_team *job = engine->job;
-    return atomic_load_explicit(&job->failed, memory_order_acquire) ? &job->failure : NULL;
+    return horon_team_failure(engine->job);
 }
 
 void horon_engine_end_requests(struct horon_engine *engine)

@@ -170,7 +170,7 @@ void horon_engine_warn_stalls(struct horon_engine *engine, uint64_t limit_ns);
 void horon_engine_end_requests(struct horon_engine *engine);
 /** Likewise, and says goodbye: call progress until it is flushed. */
 void horon_engine_leave(struct horon_engine *engine);
-/** Fails all teams because this rank exits, unless the job has failed already. */
+/** Fails all teams that have not failed already, because this rank exits. */
 void horon_engine_exit(struct horon_engine *engine, const char *reason);
 /** Has a process of this host ended, or another host's rank gone or left? Owner only. */
 bool horon_engine_misses_rank(const struct horon_engine *engine);

@@ -290,13 +290,14 @@ horon_status_t horon_request_init(struct horon_request *request, const horon_des
         status = check_buffers(desc, request->op.count, element, team->view.rank, error);
     if (status != HORON_OK)
         return status;
-    assert(!request->name && !request->owned_output && !request->error_text);
-    request->team = team;
+    assert(!request->team && !request->name && !request->owned_output && !request->error_text);
     request->size = team->view.size;
     fill_operation(request, desc);
     status = check_backends(team->backends, &request->op.agreed, error);
     if (status != HORON_OK)
         return status;
+    request->team = team;
+    horon_team_ref(team);
     atomic_store_explicit(&request->refs, 1, memory_order_relaxed);
     request->start.request = request->cancel.request = request->drop.request = request;
     static_assert(HORON_POST_START == 0, "as the memory is");
@@ -317,9 +318,12 @@ void horon_request_deinit(struct horon_request *request, struct horon_names *nam
 {
     if (request->name)
         horon_names_put(names, request->name);
+    if (request->team)
+        horon_team_unref(request->team);
     horon_free(request->error_text);
     horon_free(request->owned_output);
     horon_free(request->rows_room);
+    request->team = NULL;
     request->name = NULL;
     request->error_text = NULL;
     request->owned_output = NULL;

@@ -62,7 +62,7 @@ struct horon_request {
     uint32_t handle, interned_in;   /* the latter: the generation it is one of */
     _Atomic uint32_t runs;          /* how often it was started again; after its state says so */
     _Atomic horon_status_t status;  /* how it ended last */
-    struct horon_engine_team *team; /* whose operation it is */
+    struct horon_engine_team *team; /* whose operation it is; referenced */
     struct horon_context *context;  /* referenced */
     struct horon_name *name;        /* named: its in-flight mark; referenced */
     struct horon_request *older, *newer; /* list of all in flight */
@@ -99,9 +99,9 @@ struct horon_request {
 };
 
 /**
- * Checks a descriptor and makes a request of it to @p team, which must be the process set that it
- * says; IDLE, with one reference. Does not touch engine state. The memory is all zero, or was left
- * so by a former use but for its room for rows.
+ * Checks a descriptor and makes a request of it to @p team, the process set that it says; IDLE,
+ * with one reference, and one to the team. Does not touch engine state. The memory is all zero, or
+ * was left so by a former use but for its room for rows.
  * @return OK | ERR_INVALID | ERR_UNSUPPORTED | ERR_MEMORY; the text says what is wrong
  */
 horon_status_t horon_request_init(struct horon_request *request, const horon_descriptor_t *desc,

@@ -17,6 +17,7 @@ struct horon_engine_team *horon_team_create(struct horon_engine *engine, uint32_
     if (!team)
         return NULL;
     team->engine = engine;
+    atomic_store_explicit(&team->refs, 1, memory_order_relaxed);
     team->id = id;
     team->backends = &engine->backends;
     for (int i = 0; i < HORON_LANE_COUNT; i++)
@@ -251,6 +252,28 @@ void horon_team_destroy(struct horon_engine_team *team)
         return;
     assert(!team->oldest);
     horon_team_unbind(team);
+    if (team->id == 0)
+        horon_free(team);
+    else
+        horon_team_unref(team);
+}
+
+/* The job's lives as long as the context, which all of its requests keep. */
+void horon_team_ref(struct horon_engine_team *team)
+{
+    if (team->id != 0)
+        atomic_fetch_add_explicit(&team->refs, 1, memory_order_relaxed);
+}
+
+void horon_team_unref(struct horon_engine_team *team)
+{
+    if (team->id == 0)
+        return;
+    const uint32_t before = atomic_fetch_sub_explicit(&team->refs, 1, memory_order_acq_rel);
+    assert(before >= 1);
+    if (before != 1)
+        return;
+    assert(!horon_team_is_bound(team));
     horon_free(team);
 }
 
@@ -432,7 +455,7 @@ void horon_team_fail(struct horon_engine_team *team, const struct horon_error *w
 void horon_team_end_removed(struct horon_engine_team *team)
 {
     struct horon_error removed;
-    horon_error_set(&removed, HORON_ERR_CLOSED, "its team was removed");
+    horon_error_set(&removed, HORON_ERR_CLOSED, "its process set was removed");
     if (!team->failed)
         set_failure(team, &removed);
     team->removed = true;

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The memory that the members of a team on one host share. It comes in two steps. The first member
+ * on the host makes the team's segment and sends it to the others before the engine has the team,
+ * since links in shared memory lie there. Arenas are large: each member makes its own when the
+ * first operation is about to begin, and sends it to the first one, which sends all of them to all
+ * once it has them.
+ *
+ *      segment:  0 -> 1, 2, 3        arenas:  1, 2, 3 -> 0;  then 0 -> 1, 2, 3
+ *
+ * Memory goes as notes over sockets between the members themselves: no process that is not in the
+ * team is needed. A note that cannot be sent now is tried again a moment later; one about a team
+ * that is not here yet waits for it.
+ */
+#include "team_state.h"
+
+#include "alloc.h"
+#include "boot/host/memory.h"
+#include "clock.h"
+#include "engine/team.h"
+
+#include <assert.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* Between two tries to send a note. */
+#define PAUSE_NS 1000000u
+/* A rank may make so many teams before another one makes the first of them. */
+#define EARLY_NOTES_MAX 4096
+
+/* A note, and the memory that came with it. Of a team that is not here yet it is kept, without the
+ * descriptor: those are few, and only a leader sends memory on, which nobody sends any so early. */
+struct horon_early_note {
+    struct horon_early_note *next;
+    int process;
+    struct horon_note note;
+    struct horon_map map; /* base NULL: there is none */
+};
+
+static size_t segment_bytes(const struct horon_context_team *team)
+{
+    return horon_host_team_bytes(&team->host.shape);
+}
+
+static size_t arena_bytes(const struct horon_context_team *team)
+{
+    return horon_engine_arena_at(&team->host.shape, HORON_LANE_COUNT);
+}
+
+static struct horon_context_team *find_team(const struct horon_context *ctx, uint32_t id)
+{
+    struct horon_context_team *team = ctx->teams.first;
+    while (team && team->id != id)
+        team = team->next;
+    return team;
+}
+
+static void team_failed(struct horon_context_team *team, const struct horon_error *why)
+{
+    if (team->engine_team)
+        horon_team_fail_here(team->engine_team, why);
+    else if (team->failure.status == HORON_OK)
+        team->failure = *why;
+}
+
+static void close_map(struct horon_map *map)
+{
+    if (map->fd >= 0)
+        close(map->fd);
+    map->fd = -1;
+}
+
+/* Not for a child of a fork, which has no use for it. */
+static horon_status_t make_memory(const char *name, size_t bytes, struct horon_map *map,
+                                  struct horon_error *error)
+{
+    const horon_status_t status = horon_memory_make(name, bytes, map, error);
+    if (status == HORON_OK)
+        madvise(map->base, map->bytes, MADV_DONTFORK);
+    return status;
+}
+
+void horon_team_make_segment(struct horon_context_team *team)
+{
+    if (horon_team_leads(team)) /* without it the others are told */
+        (void)make_memory("horon-team", segment_bytes(team), &team->segment, &team->failure);
+}
+
+void horon_team_free_memory(struct horon_context_team *team)
+{
+    close_map(&team->segment);
+    horon_memory_unmap(&team->segment);
+    for (int i = 0; team->members && i < team->local_size; i++) {
+        close_map(&team->members[i].arena);
+        horon_memory_unmap(&team->members[i].arena);
+    }
+}
+
+/* ---- notes ---------------------------------------------------------------------------------- */
+
+/* The first member sends the segment, then all arenas; the others theirs to the first. */
+static int piece_count(const struct horon_context_team *team, int to)
+{
+    if (to == team->local_rank)
+        return 0;
+    return horon_team_leads(team) ? 1 + team->local_size : to == 0;
+}
+
+static bool is_ready(const struct horon_context_team *team, int piece)
+{
+    if (horon_team_leads(team))
+        return piece == 0 || team->arenas_here == team->local_size;
+    return team->arenas[team->local_rank] != NULL;
+}
+
+/* @param about the member whose arena it is, or -1: the segment, or that there is none */
+static horon_status_t send_piece(const struct horon_context_team *team, int to, int about)
+{
+    const struct horon_map *map = about < 0 ? &team->segment : &team->members[about].arena;
+    const struct horon_note note = {.team = team->id,
+                                    .local_rank = about < 0 ? HORON_NOTE_SEGMENT : (uint32_t)about,
+                                    .bytes = about < 0 ? segment_bytes(team) : arena_bytes(team),
+                                    .fds = {map->fd},
+                                    .fd_count = map->fd >= 0};
+    struct horon_error ignored = {0}; /* of a process that is gone the engine hears by itself */
+    const int socket = team->ctx->boot.local[team->process_of[to]].socket;
+    return socket < 0 ? HORON_AGAIN : horon_note_send(socket, &note, &ignored);
+}
+
+static horon_status_t send_to(struct horon_context_team *team, int to)
+{
+    struct horon_team_member *member = &team->members[to];
+    for (; member->next < piece_count(team, to) && is_ready(team, member->next); member->next++) {
+        const int about = horon_team_leads(team) ? member->next - 1 : team->local_rank;
+        const horon_status_t status = about == to ? HORON_OK : send_piece(team, to, about);
+        if (status < 0) /* it is gone, and needs nothing any more */
+            member->next = piece_count(team, to);
+        if (status != HORON_OK)
+            return status;
+    }
+    return HORON_OK;
+}
+
+static void try_again(void *arg)
+{
+    struct horon_context *ctx = arg;
+    for (struct horon_context_team *team = ctx->teams.first; team; team = team->next)
+        horon_team_send_memory(team);
+}
+
+/* A descriptor is kept until all have what it is of; the arenas' go together. */
+void horon_team_send_memory(struct horon_context_team *team)
+{
+    struct horon_timer *timer = &team->ctx->teams.timer;
+    bool again = false, over = true, sent = true;
+    for (int i = 0; i < team->local_size; i++) {
+        const horon_status_t status = send_to(team, i);
+        again |= status == HORON_AGAIN || status == HORON_IN_PROGRESS;
+        over &= team->members[i].next == piece_count(team, i);
+        sent &= team->members[i].next > 0 || i == team->local_rank;
+    }
+    timer->due = try_again;
+    timer->arg = team->ctx;
+    if (again)
+        horon_pump_timer(&team->ctx->boot.pump, timer, horon_clock_ns() + PAUSE_NS);
+    if (sent)
+        close_map(&team->segment);
+    for (int i = 0; over && i < team->local_size; i++)
+        close_map(&team->members[i].arena);
+}
+
+bool horon_team_memory_unsent(const struct horon_context_team *team)
+{
+    for (int i = 0; i < team->local_size; i++)
+        if (team->members[i].next < piece_count(team, i) && is_ready(team, team->members[i].next))
+            return true;
+    return false;
+}
+
+static void arena_is_here(struct horon_context_team *team, int local_rank)
+{
+    assert(!team->arenas[local_rank]);
+    team->arenas[local_rank] = team->members[local_rank].arena.base;
+    team->arenas_here++;
+    assert(team->arenas_here <= team->local_size);
+    horon_team_send_memory(team);
+    if (team->arenas_here == team->local_size)
+        horon_team_give_arenas(team->engine_team, team->arenas);
+}
+
+/* Does it come from the member that sends such memory, and is it that large? */
+static bool is_in_turn(const struct horon_context_team *team, int process,
+                       const struct horon_note *note)
+{
+    const bool is_first = process == team->process_of[0];
+    const uint32_t about = note->local_rank;
+    if (about == HORON_NOTE_SEGMENT)
+        return is_first && !horon_team_leads(team) && !team->segment.base && note->fd_count <= 1 &&
+               note->bytes == segment_bytes(team);
+    if (about >= (uint32_t)team->local_size || team->arenas[about])
+        return false;
+    return note->fd_count <= 1 && note->bytes == arena_bytes(team) &&
+           (horon_team_leads(team) ? process == team->process_of[about] : is_first);
+}
+
+static horon_status_t take_memory(struct horon_context_team *team, struct horon_early_note *came,
+                                  struct horon_error *error)
+{
+    const uint32_t about = came->note.local_rank;
+    if (!is_in_turn(team, came->process, &came->note))
+        return horon_error_set(error, HORON_ERR_PROTO, "it passed memory out of turn");
+    if (!came->map.base)
+        return horon_error_set(error, HORON_ERR_MEMORY, "%s", came->note.lack);
+    struct horon_map *map =
+        about == HORON_NOTE_SEGMENT ? &team->segment : &team->members[about].arena;
+    *map = came->map;
+    came->map = (struct horon_map){.fd = -1};
+    if (!horon_team_leads(team)) /* which sends it on */
+        close_map(map);
+    if (about != HORON_NOTE_SEGMENT)
+        arena_is_here(team, (int)about);
+    return HORON_OK;
+}
+
+static void take_note(struct horon_context_team *team, struct horon_early_note *came)
+{
+    const struct horon_context *ctx = team->ctx;
+    const struct horon_topology *job = &ctx->boot.topology;
+    struct horon_error error = {0}, why;
+    if (take_memory(team, came, &error) == HORON_OK)
+        return;
+    const int rank = horon_topology_rank_at(job, job->host_of[job->rank], came->process);
+    horon_error_set(&why, error.status, "memory of team %u from rank %d (%s) to rank %d: %s",
+                    team->id, rank, ctx->boot.ranks.names[rank], job->rank, error.text);
+    horon_error_blame(&why, HORON_CAUSE_NONE, rank, -1);
+    team_failed(team, &why);
+}
+
+static void keep_early(struct horon_context *ctx, struct horon_early_note *came)
+{
+    struct horon_early_note *early =
+        ctx->teams.early_count < EARLY_NOTES_MAX ? horon_alloc(sizeof *early) : NULL;
+    if (!early) {
+        HORON_LOG_WARN(&ctx->log, "memory of team %u, which is not here, was refused",
+                       came->note.team);
+        return;
+    }
+    close_map(&came->map);
+    *early = *came;
+    came->map = (struct horon_map){.fd = -1};
+    early->next = ctx->teams.early;
+    ctx->teams.early = early;
+    ctx->teams.early_count++;
+}
+
+void horon_teams_take_note(struct horon_context *ctx, int process, struct horon_note *note)
+{
+    struct horon_context_team *team = find_team(ctx, note->team);
+    struct horon_early_note came = {.process = process, .note = *note, .map.fd = -1};
+    HORON_ASSERT_OWNER(&ctx->owner);
+    if (note->fd_count > 0 &&
+        horon_memory_map(note->fds[0], (size_t)note->bytes, &came.map, NULL) == HORON_OK) {
+        came.map.fd = note->fds[0];
+        note->fds[0] = -1;
+        madvise(came.map.base, came.map.bytes, MADV_DONTFORK);
+    }
+    if (team)
+        take_note(team, &came);
+    else if (note->team > ctx->teams.newest) /* else it is over here */
+        keep_early(ctx, &came);
+    close_map(&came.map);
+    horon_memory_unmap(&came.map);
+}
+
+/* A team is made after those before it. */
+void horon_team_take_early_memory(struct horon_context *ctx, struct horon_context_team *team)
+{
+    struct horon_early_note **at = &ctx->teams.early;
+    while (*at) {
+        struct horon_early_note *early = *at;
+        if (team && early->note.team > team->id) {
+            at = &early->next;
+            continue;
+        }
+        *at = early->next;
+        ctx->teams.early_count--;
+        if (team && early->note.team == team->id)
+            take_note(team, early);
+        horon_memory_unmap(&early->map);
+        horon_free(early);
+    }
+}
+
+void horon_teams_lack_socket(struct horon_context *ctx, int process, const struct horon_error *why)
+{
+    HORON_ASSERT_OWNER(&ctx->owner);
+    for (struct horon_context_team *team = ctx->teams.first; team; team = team->next)
+        for (int i = 0; i < team->local_size; i++)
+            if (team->process_of[i] == process && team->members[i].next < piece_count(team, i))
+                team_failed(team, why);
+}
+
+/* ---- arenas --------------------------------------------------------------------------------- */
+
+/* How many of the members here are charged to the same control group as this one? */
+static size_t group_ranks(const struct horon_context_team *team)
+{
+    const struct horon_rank_info *infos = team->ctx->boot.ranks.infos;
+    const int host = team->topology.host_of[team->topology.rank];
+    size_t count = 0;
+    for (int i = 0; i < team->local_size; i++)
+        count += infos[team->ranks[horon_topology_rank_at(&team->topology, host, i)]].group ==
+                 infos[team->ctx->boot.topology.rank].group;
+    return count;
+}
+
+horon_status_t horon_teams_make_arenas(void *context, struct horon_engine_team *engine_team,
+                                       struct horon_error *error)
+{
+    struct horon_context *ctx = context;
+    struct horon_context_team *team = find_team(ctx, engine_team->id);
+    struct horon_memory_room room;
+    HORON_ASSERT_OWNER(&ctx->owner);
+    assert(team && team->engine_team == engine_team);
+    const size_t bytes = arena_bytes(team);
+    horon_memory_look(&room, "");
+    horon_status_t status = horon_memory_check(&room, bytes * (size_t)team->local_size,
+                                               bytes * group_ranks(team), error);
+    if (status == HORON_OK)
+        status = make_memory("horon-arena", bytes, &team->members[team->local_rank].arena, error);
+    if (status == HORON_OK)
+        arena_is_here(team, team->local_rank);
+    return status;
+}
+
+/* ---- one that cannot be made ---------------------------------------------------------------- */
+
+void horon_team_refuse_memory(struct horon_context_team *team)
+{
+    const struct horon_topology *own = &team->topology;
+    close_map(&team->segment);
+    close_map(&team->members[team->local_rank].arena);
+    for (int i = 0; i < team->local_size; i++) {
+        const int rank = team->ranks[horon_topology_rank_at(own, own->host_of[own->rank], i)];
+        const bool first = horon_team_leads(team) && team->members[i].next == 0;
+        if (piece_count(team, i) > 0 && !horon_engine_is_linked(team->ctx->engine, rank))
+            (void)send_piece(team, i, first ? -1 : team->local_rank);
+    }
+}
