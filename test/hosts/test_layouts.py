@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Results over several hosts are the bits of one process that computes the same tree. One layout a
+run: the argument says on which host each rank is.
+"""
+
+import pathlib
+import sys
+
+sys.path[:0] = [str(pathlib.Path(__file__).parent)]
+
+import ranks  # noqa: E402
+import tap  # noqa: E402
+
+SMALL_CHUNKS = {"SHM_CHUNK_BYTES": 4096, "NET_CHUNK_BYTES": 4096, "NET_EAGER_BYTES": 1000}
+
+
+def compare(layout, mode, settings, expected, net):
+    with ranks.Job(
+        net, layout, mode, sys.argv[1], "{folder}", settings={"LOG_LEVEL": "warn", **settings}
+    ) as job:
+        job.end_well()
+        for rank in range(len(layout)):
+            lines = job.out(rank).splitlines()
+            wrong = [line for line, right in zip(lines, expected, strict=False) if line != right]
+            assert lines == expected, (
+                f"{mode} {settings}: rank {rank} got {len(lines)} of {len(expected)} results, "
+                f"{len(wrong)} are wrong: {wrong[:8]}"
+            )
+            assert not job.err(rank), job.err(rank)
+
+
+def test_layouts_results_are_those_of_one_process():
+    layout = [int(host) for host in sys.argv[1].split(",")]
+    expected = ranks.verify("expect", sys.argv[1]).splitlines()
+    assert len(expected) > 250
+    with ranks.hosts(max(layout) + 1) as net:
+        for algorithm in ("auto", "flat", "direct", "halving"):
+            for mode in ("in-order", "named"):
+                compare(layout, mode, {"NET_ALGORITHM": algorithm}, expected, net)
+        for algorithm in ("flat", "direct", "halving"):
+            compare(layout, "grouped", {"NET_ALGORITHM": algorithm, **SMALL_CHUNKS}, expected, net)
+        compare(layout, "in-order", {"SHM_SMALL_BYTES": 0, **SMALL_CHUNKS}, expected, net)
+        compare(layout, "named", {"FUSION_BYTES": 0, "CACHE_ENTRIES": 0}, expected, net)
+        compare(layout, "named", {"FUSION_BYTES": "64k", "SHM_SMALL_BYTES": 0}, expected, net)
+
+
+tap.run(dict(vars()))
