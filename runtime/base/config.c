@@ -38,6 +38,7 @@ static const struct horon_config_row rows[] = {
      .type = HORON_CONFIG_TEXT,
      .offset = AT(store),
      .dflt = "",
+     .from_launcher = true,
      .doc = "Where ranks find each other: tcp://HOST:PORT, or several addresses of the host, comma "
             "separated; or file:DIR on a shared file system. horonrun sets it."},
     {.name = "JOB_KEY",
@@ -45,12 +46,14 @@ static const struct horon_config_row rows[] = {
      .offset = AT(job_key),
      .dflt = "",
      .secret = true,
+     .from_launcher = true,
      .doc = "The key that every connection proves: 32 hexadecimal digits or 22 other characters at "
             "least, random. horonrun makes one if it is given none."},
     {.name = "JOB_KEY_FILE",
      .type = HORON_CONFIG_TEXT,
      .offset = AT(job_key_file),
      .dflt = "",
+     .from_launcher = true,
      .doc = "A file that holds the job key and nothing else, if JOB_KEY is not set; or fd:N, a "
             "descriptor of sealed memory, which horonrun makes."},
     {.name = "INTERFACES",

@@ -62,6 +62,7 @@ struct horon_config_row {
     const char *choices; /* WORD: "error warn info"; else NULL */
     const char *doc;     /* one or two sentences */
     bool secret;         /* its value is never printed */
+    bool from_launcher;  /* horonrun sets it for its ranks: it has no flag */
     bool agreed;         /* all ranks must have the same value; part of the settings hash */
 };
 

@@ -111,12 +111,6 @@ static const char *const ignorable[] = {
     "--torus-allreduce",
 };
 
-/* Rows that horonrun itself sets for the ranks. */
-static bool is_ours(const struct horon_config_row *row)
-{
-    return row->secret || strcmp(row->name, "STORE") == 0 || strcmp(row->name, "JOB_KEY_FILE") == 0;
-}
-
 static void row_flag(const struct horon_config_row *row, char *flag, size_t bytes)
 {
     size_t used = (size_t)snprintf(flag, bytes, "--%s", row->name);
@@ -168,7 +162,7 @@ static void find_nearest(struct horon_nearest *nearest)
     for (size_t i = 0; i < row_count; i++) {
         char flag[64];
         row_flag(&rows[i], flag, sizeof flag);
-        if (!is_ours(&rows[i]))
+        if (!rows[i].from_launcher)
             horon_nearest_consider(nearest, flag, strlen(flag));
     }
 }
@@ -343,7 +337,7 @@ static horon_status_t set_row(struct horonrun_options *options, struct word *wor
         row_flag(&rows[i], flag, sizeof flag);
         if (strcmp(flag, word->name) != 0)
             continue;
-        if (is_ours(&rows[i]))
+        if (rows[i].from_launcher)
             return horon_error_set(word->error, HORON_ERR_CONFIG,
                                    "%s is no option: horonrun sets HORON_%s itself", flag,
                                    rows[i].name);
@@ -449,7 +443,7 @@ void horonrun_options_help(FILE *to)
                 "a bare time is in seconds):\n\n");
     for (size_t i = 0; i < count; i++) {
         char flag[64];
-        if (is_ours(&rows[i]))
+        if (rows[i].from_launcher)
             continue;
         row_flag(&rows[i], flag, sizeof flag);
         snprintf(left, sizeof left, "%s VALUE (%s)", flag, rows[i].dflt[0] ? rows[i].dflt : "\"\"");

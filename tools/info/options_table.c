@@ -121,8 +121,7 @@ void horon_info_print_options_markdown(FILE *to)
         char allowed[256];
         write_allowed(&rows[i], allowed, sizeof allowed);
         fprintf(to, "| `HORON_%s` | ", rows[i].name);
-        if (rows[i].secret || strcmp(rows[i].name, "STORE") == 0 ||
-            strcmp(rows[i].name, "JOB_KEY_FILE") == 0)
+        if (rows[i].from_launcher)
             fputs("set by horonrun", to);
         else
             print_flag(to, &rows[i]);
