@@ -6,6 +6,7 @@
 #include "context_state.h"
 
 #include "alloc.h"
+#include "boot/identity/failure_file.h"
 #include "clock.h"
 #include "reduce/reduce.h"
 #include "versions.h"
@@ -106,6 +107,13 @@ static void request_landed(struct horon_request *request)
         return;
     const uint32_t before = atomic_fetch_sub_explicit(&ctx->flying, 1, memory_order_relaxed);
     assert(before >= 1);
+}
+
+/* For the launcher, which would take this rank for the cause. */
+static void job_failed(void *arg, const struct horon_error *why)
+{
+    const struct horon_context *ctx = arg;
+    horon_failure_file_write(ctx->config.failure_file, why);
 }
 
 /* ---- birth ---------------------------------------------------------------------------------- */
@@ -235,6 +243,7 @@ static horon_status_t make_engine(struct horon_context *ctx, struct horon_error 
         .now_ns = read_clock,
         .log = &ctx->log,
         .wake_waiters = horon_wake_waiters,
+        .failed = job_failed,
         .landed = request_landed,
         .ended = horon_request_unref,
         .release = horon_request_unref,
@@ -427,6 +436,7 @@ horon_status_t horon_context_create_wrapped(const horon_options_t *given, horon_
     if (status != HORON_OK) {
         if (!error->text[0])
             horon_error_set(error, status, "no memory for a context");
+        horon_failure_file_write(ctx->config.failure_file, error);
         unref(ctx);
         return status;
     }

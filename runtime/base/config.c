@@ -56,6 +56,13 @@ static const struct horon_config_row rows[] = {
      .from_launcher = true,
      .doc = "A file that holds the job key and nothing else, if JOB_KEY is not set; or fd:N, a "
             "descriptor of sealed memory, which horonrun makes."},
+    {.name = "FAILURE_FILE",
+     .type = HORON_CONFIG_TEXT,
+     .offset = AT(failure_file),
+     .dflt = "",
+     .from_launcher = true,
+     .doc = "fd:N, a descriptor of sealed memory, which horonrun makes: a rank tells there which "
+            "other one made it fail."},
     {.name = "INTERFACES",
      .type = HORON_CONFIG_TEXT,
      .offset = AT(interfaces),

@@ -21,6 +21,7 @@ struct horon_config {
     char store[HORON_CONFIG_TEXT_BYTES];
     char job_key[HORON_CONFIG_TEXT_BYTES];
     char job_key_file[HORON_CONFIG_TEXT_BYTES];
+    char failure_file[HORON_CONFIG_TEXT_BYTES];
     char interfaces[HORON_CONFIG_TEXT_BYTES];
     char port_range[HORON_CONFIG_TEXT_BYTES];
     int64_t start_timeout_ms;

@@ -9,6 +9,7 @@
 #include "alloc.h"
 #include "boot/descriptors.h"
 #include "boot/host/memory.h"
+#include "boot/identity/failure_file.h"
 #include "boot/identity/joined.h"
 #include "boot/identity/key.h"
 #include "boot/identity/user_key.h"
@@ -99,6 +100,7 @@ static void raise_descriptors(const struct horon_identity *id)
 static horon_status_t prepare(struct horon_joining *j, int rank, int size,
                               struct horon_error *error)
 {
+    horon_failure_file_keep(j->config->failure_file, &j->boot->fds);
     horon_status_t status =
         horon_identity_find(&j->id, rank, size, j->config->store, horon_environment, NULL, error);
     if (status == HORON_OK)

@@ -6,8 +6,12 @@
 #include "alloc.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +20,16 @@ void horon_fd_close(int *fd)
     if (*fd >= 0)
         close(*fd);
     *fd = -1;
+}
+
+int horon_fd_of_name(const char *name)
+{
+    char *end = NULL;
+    if (strncmp(name, "fd:", 3) != 0 || !isdigit((unsigned char)name[3]))
+        return -1;
+    errno = 0;
+    const long fd = strtol(name + 3, &end, 10);
+    return errno == 0 && !*end && fd <= INT_MAX ? (int)fd : -1;
 }
 
 void horon_fds_hold(const struct horon_fds *fds)

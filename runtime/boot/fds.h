@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which sockets and locked files a rank has, for the child of a fork to close: its copy would keep
- * a connection open after this process has died, or a port taken, or a file locked. Another thread
- * may fork at any moment, so what makes one holds forks off until it stands here.
+ * Which sockets, locked files and descriptors of its launcher a rank has, for the child of a fork
+ * to close: its copy would keep a connection open after this process has died, or a port taken, or
+ * a file locked, or could speak for the rank. Another thread may fork at any moment, so what makes
+ * one holds forks off until it stands here.
  *
  * Code that closes a socket need not say so: an entry counts while the descriptor is still that
  * socket, by its inode. Inodes of files are used again, so a file is closed by horon_fds_close().
@@ -14,6 +15,9 @@
 
 /** Closes *fd unless it is -1, which it is then. Async-signal-safe. */
 void horon_fd_close(int *fd);
+
+/** @return N of "fd:N", as a launcher names a descriptor that it hands over; -1: that is none */
+int horon_fd_of_name(const char *name);
 
 /** All zero is empty, and nobody forks. */
 struct horon_fds {

@@ -40,8 +40,7 @@ struct horon_engine_options {
     const struct horon_config *config;
     const struct horon_topology *topology; /* must outlive the engine */
     struct horon_host *host;               /* likewise */
-    /* [size] link to each rank or NULL; the engine owns them from creation on, also if that fails
-     */
+    /* [size] link to each rank or NULL; the engine's from creation on, also if that fails */
     struct horon_link **links;
     /* Watches the links that have descriptors; outlives the engine. NULL: each is tried at each
      * turn. */
@@ -77,7 +76,9 @@ struct horon_engine_options {
      * @return OK | why not: the team fails */
     horon_status_t (*make_arenas)(void *arg, struct horon_engine_team *team,
                                   struct horon_error *error);
-    void *arg; /* of the three above */
+    /* The job, team 0, has failed, and nobody has been told yet. May be NULL. */
+    void (*failed)(void *arg, const struct horon_error *why);
+    void *arg; /* of the four above */
 };
 
 struct horon_engine;

@@ -437,18 +437,21 @@ static void set_failure(struct horon_engine_team *team, const struct horon_error
 
 void horon_team_fail(struct horon_engine_team *team, const struct horon_error *why)
 {
-    HORON_ASSERT_OWNER(team->engine->options.owner);
+    const struct horon_engine_options *options = &team->engine->options;
+    HORON_ASSERT_OWNER(options->owner);
     if (team->failed)
         return;
     set_failure(team, why);
+    if (team->id == 0 && options->failed)
+        options->failed(options->arg, &team->failure);
     horon_events_add(team->engine->events, HORON_EVENT_FAILED, team->id, 0, 0, 0, why->status);
     /* what a rank left behind is known to all; other failures may be known to us alone */
     if (why->status != HORON_ERR_CLOSED)
         horon_team_flood_abort(team);
     if (team->id == 0)
-        HORON_LOG_INFO(team->engine->options.log, "the job failed: %s", why->text);
+        HORON_LOG_INFO(options->log, "the job failed: %s", why->text);
     else
-        HORON_LOG_INFO(team->engine->options.log, "team %u failed: %s", team->id, why->text);
+        HORON_LOG_INFO(options->log, "team %u failed: %s", team->id, why->text);
     horon_team_end_all(team, &team->failure);
 }
 

@@ -24,6 +24,10 @@ PROOFS = {
     "STORE": (BOOT_FAIL, "test_boot_without_a_server_says_where_it_looked"),
     "JOB_KEY": (BOOT_FAIL, "test_boot_wrong_key_is_told_apart"),
     "JOB_KEY_FILE": (BOOT, "test_boot_key_file_is_read_without_its_newline"),
+    "FAILURE_FILE": (
+        "test/multi/test_failure_file.c",
+        "test_failure_file_tells_which_rank_made_the_job_fail",
+    ),
     "INTERFACES": (BOOT, "test_boot_ipv6_loopback_is_used"),
     "PORT_RANGE": (BOOT, "test_boot_interfaces_and_ports_are_obeyed"),
     "START_TIMEOUT": (BOOT_FAIL, "test_boot_missing_ranks_are_named_by_tcp_store"),

@@ -104,7 +104,7 @@ static void test_options_every_row_is_a_flag(void **state)
         }
         horonrun_options_deinit(&p.options);
     }
-    assert_int_equal(flags, count - 3); /* STORE, JOB_KEY, JOB_KEY_FILE */
+    assert_int_equal(flags, count - 4); /* STORE, JOB_KEY, JOB_KEY_FILE, FAILURE_FILE */
 }
 
 /* A bare number of a time is seconds on the command line, as Horovod's users know it, and then it

@@ -11,10 +11,11 @@
  */
 #include "boot/identity/key.h"
 
+#include "boot/fds.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,24 +110,22 @@ static horon_status_t take_file(int fd, const char *path, const struct horon_log
 static horon_status_t take_descriptor(const char *name, char key[HORON_KEY_TEXT_BYTES],
                                       struct horon_error *error)
 {
-    char *end = NULL;
+    const int fd = horon_fd_of_name(name);
     assert(strncmp(name, "fd:", 3) == 0);
-    errno = 0;
-    const long fd = strtol(name + 3, &end, 10);
-    if (errno != 0 || end == name + 3 || *end || fd < 0 || fd > INT_MAX)
+    if (fd < 0)
         return horon_error_set(error, HORON_ERR_CONFIG,
                                "HORON_JOB_KEY_FILE=%s is no descriptor: fd:N", name);
-    const int seals = fcntl((int)fd, F_GET_SEALS);
+    const int seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0 || (seals & SEALED) != SEALED)
         return horon_error_set(
             error, HORON_ERR_CONFIG,
-            "HORON_JOB_KEY_FILE=%s: descriptor %ld does not hold the job key that horonrun gave to "
+            "HORON_JOB_KEY_FILE=%s: descriptor %d does not hold the job key that horonrun gave to "
             "this rank: a program between the two has closed it (Python's subprocess does without "
-            "pass_fds=[%ld] or close_fds=False; sudo does), or a rank that has joined already has "
+            "pass_fds=[%d] or close_fds=False; sudo does), or a rank that has joined already has "
             "started this program, which cannot take its place",
             name, fd, fd);
-    horon_status_t status = take_file((int)fd, name, NULL, key, error);
-    if (status == HORON_OK && fcntl((int)fd, F_SETFD, FD_CLOEXEC) != 0)
+    horon_status_t status = take_file(fd, name, NULL, key, error);
+    if (status == HORON_OK && fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
         return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno,
                                      "HORON_JOB_KEY_FILE=%s cannot be kept from children", name);
     return status;
