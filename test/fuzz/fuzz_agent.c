@@ -233,7 +233,7 @@ static void play_work(const struct script *script)
     struct horonrun_work work, again;
     struct horonrun_bytes body = {0};
     if (horonrun_work_decode(&work, (const char *)script->bytes, script->left) == HORON_OK) {
-        char **environment = horonrun_environment_of_rank(&work, 0);
+        char **environment = horonrun_environment_of_rank(&work, 0, 7);
         assert(environment && horonrun_environment_find(environment, "HORON_LOCAL_SIZE"));
         horon_free(environment);
         assert(horonrun_work_encode(&work, &body));

@@ -141,7 +141,7 @@ static void say_hello(struct fuzz *fuzz, int from, struct script *script, uint8_
     say_frame(fuzz, from, HORONRUN_HELLO, body, out.used, 0);
 }
 
-/* Up to two numbers, of a rank perhaps, and perhaps a text or less than there should be. */
+/* Up to three numbers, of ranks perhaps, and perhaps a text or less than there should be. */
 static void say_numbers(struct fuzz *fuzz, int from, uint8_t type, struct script *script)
 {
     uint8_t body[80];
@@ -154,6 +154,8 @@ static void say_numbers(struct fuzz *fuzz, int from, uint8_t type, struct script
         horon_write_u8(&out, value & 3);
     else
         horon_write_u32(&out, value & 128 ? (uint32_t)value << 8 : value & 63);
+    if (type == HORONRUN_EXIT)
+        horon_write_u32(&out, cut & 4 ? (uint32_t)cut << 24 : (uint32_t)(cut >> 3 & 3) - 1);
     if (type == HORONRUN_OUTPUT)
         horon_write_bytes(&out, "a line\nand a half", value >> 3 & 15);
     if (cut & 1)

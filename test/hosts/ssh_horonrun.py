@@ -7,6 +7,7 @@ import pathlib
 import re
 import signal
 import sys
+import tempfile
 
 HERE = pathlib.Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "tools"), str(HERE.parent / "drift")]
@@ -219,6 +220,23 @@ def test_ssh_failure_elsewhere_ends_the_job():
     assert status == 42, err
     assert "rank 3 on 10.77.0.2" in err
     assert "|" in err and "reason" in err
+
+
+def test_ssh_cause_elsewhere_is_told_rather_than_its_victim():
+    """The victim prints nothing of it; ranks of both hosts are processes of one machine."""
+    tap.need(SUM_ONCE, "the rank program is not built (SUM_ONCE)")
+    with hosts() as net, tempfile.TemporaryDirectory() as folder:
+        code = (
+            f'if [ $HORON_RANK = 0 ]; then echo $$ > "$1/new"; mv "$1/new" "$1/it"; '
+            f"exec {SUM_ONCE} 1 -1 2> /dev/null; fi; {SUM_ONCE} 1 3; "
+            'while kill -0 $(cat "$1/it") 2> /dev/null; do :; done; exit 42'
+        )
+        with job(net, "sh", "-c", code, "sh", folder, slots=(1, 1)) as one:
+            status, _, err = one.end()
+            one.assert_nothing_left()
+        assert_only_sshd_left(net)
+    assert status == 42, err
+    assert re.search(r"rank 1 on 10\.77\.0\.2 .* exited with status 42; ", err), err
 
 
 def test_ssh_interrupt_ends_all_hosts():

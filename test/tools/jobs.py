@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs horonrun for tests and finds every process of a job by a mark in its environment."""
 
+import contextlib
 import os
 import pathlib
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 
@@ -137,6 +139,21 @@ def run(*words, **more):
         result = job.end()
         job.assert_nothing_left()
         return result
+
+
+ELSEWHERE = "192.0.2.7"  # an address that no machine has
+# In place of ssh, whose words are options, --, the host, and a command: runs that here.
+RUN_HERE = 'while [ "$1" != -- ]; do shift; done; shift 2; exec sh -c "$1"'
+
+
+@contextlib.contextmanager
+def ssh_that(does):
+    """The words for a program in place of ssh that @p does that; and a folder, $folder in it."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = pathlib.Path(folder, "ssh")
+        program.write_text(f"#!/bin/sh\nfolder={folder}\n{does}\n")
+        program.chmod(0o755)
+        yield ("--ssh", str(program)), pathlib.Path(folder)
 
 
 def python(code):

@@ -4,11 +4,9 @@
 import os
 import pathlib
 import random
-import re
 import signal
 import subprocess
 import sys
-import tempfile
 
 HERE = pathlib.Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "drift")]
@@ -62,54 +60,6 @@ def test_first_failure_ends_the_job_and_gives_its_status():
     assert "exited with status 41" in err
     assert "horonrun:   | the reason" in err
     assert "ending the other 3 ranks" in err
-
-
-# One rank leaves; when that has been told, the next one does. Others stay.
-AFTER_ANOTHER = """
-first() { until [ -e "$1/ready" ]; do :; done; echo $$ > "$1/new"; mv "$1/new" "$1/first"; }
-second() { touch "$1/ready"; until [ -e "$1/first" ]; do :; done
-           while kill -0 $(cat "$1/first") 2> /dev/null; do :; done; }
-"""
-
-
-def leave(roles, size):
-    with tempfile.TemporaryDirectory() as folder:
-        code = f"{AFTER_ANOTHER} case $HORON_RANK in {roles} *) sleep 1000;; esac"
-        status, _, err = jobs.run("-np", str(size), "sh", "-c", code, "sh", folder)
-    return status, err, [line for line in err.splitlines() if line.startswith("horonrun: ")]
-
-
-def test_the_cause_is_told_rather_than_its_victim():
-    status, err, own = leave(
-        "0) first $1; echo 'failed: rank 1 (vm) has shut down' >&2; exit 1;;"
-        "1) second $1; echo boom >&2; exit 5;;",
-        3,
-    )
-    assert status == 5, err
-    assert re.match(r"horonrun: rank 1 on \S+ \(process \d+\) exited with status 5;", own[0]), err
-    assert own[1] == "horonrun:   | boom"
-    assert re.fullmatch(
-        r"horonrun: rank 0 on \S+ exited with status 1, too: failed: rank 1 \(vm\) .*", own[2]
-    ), err
-    assert own[3] == "horonrun: ending the other 1 rank"
-
-
-def test_of_ranks_that_name_each_other_the_first_is_told():
-    status, err, own = leave(
-        "0) second $1; echo 'rank 1 (vm) is wrong' >&2; exit 8;;"
-        "1) first $1; echo 'rank 0 (vm) is wrong' >&2; exit 7;;",
-        2,
-    )
-    assert status == 7, err
-    assert own[0].startswith("horonrun: rank 1 on "), err
-    assert own[2].endswith("exited with status 8, too: rank 1 (vm) is wrong"), err
-
-
-def test_a_named_rank_that_lives_on_is_not_awaited_for_ever():
-    code = "[ $HORON_RANK = 0 ] && { echo 'rank 1 (vm) is late' >&2; exit 3; }; sleep 1000"
-    status, _, err = jobs.run("-np", "2", "sh", "-c", code)
-    assert status == 3, err
-    assert "rank 0 on " in err
 
 
 def test_last_lines_of_the_culprit_are_repeated():

@@ -265,10 +265,11 @@ static void test_environment_of_login_stays_here(void **state)
 
 static void test_environment_of_rank_has_its_place(void **state)
 {
-    char *given[] = {(char *)"HORON_RANK=77", (char *)"A=1", NULL};
+    char *given[] = {(char *)"HORON_RANK=77", (char *)"A=1", (char *)"HORON_FAILURE_FILE=fd:3",
+                     NULL};
     const struct horonrun_work work = {
         .first_rank = 4, .ranks = 3, .size = 9, .environment = given};
-    char **list = horonrun_environment_of_rank(&work, 2);
+    char **list = horonrun_environment_of_rank(&work, 2, 11);
     (void)state;
     assert_non_null(list);
     assert_string_equal(horonrun_environment_find(list, "A"), "1");
@@ -276,6 +277,12 @@ static void test_environment_of_rank_has_its_place(void **state)
     assert_string_equal(horonrun_environment_find(list, "HORON_SIZE"), "9");
     assert_string_equal(horonrun_environment_find(list, "HORON_LOCAL_RANK"), "2");
     assert_string_equal(horonrun_environment_find(list, "HORON_LOCAL_SIZE"), "3");
+    assert_string_equal(horonrun_environment_find(list, "HORON_FAILURE_FILE"), "fd:11");
+    assert_null(list[6]);
+    horon_free(list);
+    list = horonrun_environment_of_rank(&work, 2, -1); /* that of another job is not for it */
+    assert_non_null(list);
+    assert_null(horonrun_environment_find(list, "HORON_FAILURE_FILE"));
     assert_null(list[5]);
     horon_free(list);
 }

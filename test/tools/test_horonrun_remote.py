@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Other hosts as horonrun reaches them, with a program in place of ssh; a real sshd: test/hosts."""
 
-import contextlib
 import os
 import pathlib
 import re
 import sys
-import tempfile
 
 HERE = pathlib.Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "drift")]
@@ -15,23 +13,11 @@ import jobs  # noqa: E402
 import tap  # noqa: E402
 
 SUM_ONCE = os.environ.get("SUM_ONCE")
-ELSEWHERE = "192.0.2.7"  # an address that no machine has
-# Runs here what it should run there: the words are options, --, the host, and a command.
-RUN = 'while [ "$1" != -- ]; do shift; done; shift 2; exec sh -c "$1"'
-
-
-@contextlib.contextmanager
-def ssh_that(does):
-    """The words for a program in place of ssh that @p does that; and a folder, $folder in it."""
-    with tempfile.TemporaryDirectory() as folder:
-        program = pathlib.Path(folder, "ssh")
-        program.write_text(f"#!/bin/sh\nfolder={folder}\n{does}\n")
-        program.chmod(0o755)
-        yield ("--ssh", str(program)), pathlib.Path(folder)
+ELSEWHERE = jobs.ELSEWHERE
 
 
 def test_ranks_run_on_both_hosts():
-    with ssh_that(RUN) as (words, _):
+    with jobs.ssh_that(jobs.RUN_HERE) as (words, _):
         status, out, err = jobs.run(
             *words, "-H", f"localhost:1,{ELSEWHERE}:2", "sh", "-c",
             "echo $HORON_RANK $HORON_SIZE $HORON_LOCAL_RANK",
@@ -43,7 +29,7 @@ def test_ranks_run_on_both_hosts():
 
 
 def test_variables_for_other_hosts_are_told_by_name():
-    with ssh_that(RUN) as (words, _):
+    with jobs.ssh_that(jobs.RUN_HERE) as (words, _):
         status, _, err = jobs.run(
             *words, "--verbose", "-x", "TEST_SECRET=unseen", "-H", ELSEWHERE, "true",
             env={"TEST_OTHER": "unseen", "SSH_AUTH_SOCK": "/unseen"},
@@ -57,7 +43,7 @@ def test_variables_for_other_hosts_are_told_by_name():
 
 
 def test_what_is_no_horonrun_is_told_with_its_path():
-    with ssh_that(RUN) as (words, _):
+    with jobs.ssh_that(jobs.RUN_HERE) as (words, _):
         status, _, err = jobs.run(*words, "-H", ELSEWHERE, "--remote-horonrun", "/bin/true", "true")
     assert status == 1
     assert (
@@ -67,19 +53,19 @@ def test_what_is_no_horonrun_is_told_with_its_path():
 
 
 def test_what_a_shell_printed_instead_is_told():
-    with ssh_that("echo Welcome; printf 'no\\033shell for you\\n\\n'") as (words, _):
+    with jobs.ssh_that("echo Welcome; printf 'no\\033shell for you\\n\\n'") as (words, _):
         status, _, err = jobs.run(*words, "-H", ELSEWHERE, "true")
     assert status == 1
     assert "before an agent answered: it printed 'no?shell for you'; horonrun was tried" in err, err
     assert f"there as {pathlib.Path(jobs.HORONRUN).resolve()} (" in err, err
-    with ssh_that("yes no agent | head -c 70000") as (words, _):
+    with jobs.ssh_that("yes no agent | head -c 70000") as (words, _):
         status, _, err = jobs.run(*words, "-H", ELSEWHERE, "true")
     assert status == 1
     assert "it printed much, but is no horonrun agent, last '" in err, err
 
 
 def test_a_failure_of_ssh_itself_names_no_path():
-    with ssh_that("echo 'not today' >&2; exit 255") as (words, _):
+    with jobs.ssh_that("echo 'not today' >&2; exit 255") as (words, _):
         status, _, err = jobs.run(*words, "-H", ELSEWHERE, "true")
     assert status == 1
     assert f"horonrun: {ELSEWHERE}: not today\n" in err, err
@@ -87,7 +73,7 @@ def test_a_failure_of_ssh_itself_names_no_path():
 
 
 def test_no_rank_starts_before_all_hosts_are_there():
-    with ssh_that(": < $folder/go; exit 255") as (words, folder):
+    with jobs.ssh_that(": < $folder/go; exit 255") as (words, folder):
         os.mkfifo(folder / "go")  # what ssh waits for: that we open it
         places = f"localhost:2,{ELSEWHERE}:1"
         with jobs.Job(*words, "--verbose", "-H", places, "echo", "started") as job:
@@ -125,7 +111,7 @@ def test_what_an_agent_says_does_not_speak_to_the_terminal_of_ranks():
     tap.need(SUM_ONCE, "the rank program is not built (SUM_ONCE)")
     version = jobs.run("--version")[1].split()[-1]
     agent = f"exec {sys.executable} -c '{RUDE_AGENT}' {version} $folder/ready"
-    with ssh_that(agent) as (words, folder):
+    with jobs.ssh_that(agent) as (words, folder):
         os.mkfifo(folder / "ready")  # the agent waits for the rank, then deaf to TERM
         status, _, err = jobs.run(
             *words, "-H", f"localhost:1,{ELSEWHERE}:1",

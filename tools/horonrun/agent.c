@@ -11,6 +11,8 @@
 #include "agent.h"
 
 #include "alloc.h"
+#include "boot/host/memory.h"
+#include "boot/identity/failure_file.h"
 #include "channel.h"
 #include "codec.h"
 #include "environment.h"
@@ -51,7 +53,8 @@ struct rank_stream {
 };
 
 struct agent_rank {
-    pid_t pid; /* 0 before and after it lives */
+    pid_t pid;                /* 0 before and after it lives */
+    struct horon_map failure; /* where it says why it fails; nothing if there is no memory */
     struct rank_stream streams[2];
 };
 
@@ -197,13 +200,29 @@ static struct agent_rank *find_rank(struct agent *agent, pid_t pid)
     return NULL;
 }
 
+/* @return the other rank that its failure is about; -1: none, or none is known */
+static int read_named(const struct agent *agent, const struct agent_rank *rank)
+{
+    struct horon_error why;
+    const int self = rank->streams[0].rank;
+    if (!horon_failure_file_read(&rank->failure, agent->work.size, &why))
+        return -1;
+    if (why.blame.rank >= 0 && why.blame.rank != self)
+        return why.blame.rank;
+    return why.blame.other_rank != self ? why.blame.other_rank : -1;
+}
+
 static void rank_ended(struct agent *agent, struct agent_rank *rank, int wait_status)
 {
+    uint8_t body[12];
+    struct horon_writer out = horon_writer_over(body, sizeof body);
     rank->pid = 0;
     read_rest(&rank->streams[0]);
     read_rest(&rank->streams[1]);
-    horonrun_channel_send_u32(&agent->channel, HORONRUN_EXIT, (uint32_t)rank->streams[0].rank,
-                              (uint32_t)wait_status, 2);
+    horon_write_u32(&out, (uint32_t)rank->streams[0].rank);
+    horon_write_u32(&out, (uint32_t)wait_status);
+    horon_write_u32(&out, (uint32_t)read_named(agent, rank));
+    horonrun_channel_send(&agent->channel, HORONRUN_EXIT, body, out.used);
 }
 
 /* @return pid, status of a dead child; 0: none now; -1: we have no child, and so no descendant */
@@ -329,17 +348,20 @@ static horon_status_t start_rank(struct agent *agent, int index, struct horonrun
 {
     const struct horonrun_work *work = &agent->work;
     int rank = work->first_rank + index;
+    struct horon_map *failure = &agent->ranks[index].failure;
+    (void)horon_failure_file_make(failure, NULL); /* a job needs none to run */
     struct horonrun_spawn what = {.command = work->command,
                                   .directory = work->directory,
                                   .stdin_fd = rank == 0 ? agent->setup->stdin_fd : -1,
-                                  .key_fd = agent->key_fd,
+                                  .handed_fds = {agent->key_fd, failure->fd},
                                   .files = agent->setup->files,
                                   .mask = agent->setup->mask};
-    what.environment = horonrun_environment_of_rank(work, index);
-    if (!what.environment)
-        return horon_error_set(error, HORON_ERR_MEMORY, "out of memory");
-    horon_status_t status = horonrun_spawn(&what, child, error);
+    what.environment = horonrun_environment_of_rank(work, index, failure->fd);
+    horon_status_t status = what.environment
+                                ? horonrun_spawn(&what, child, error)
+                                : horon_error_set(error, HORON_ERR_MEMORY, "out of memory");
     horon_free(what.environment);
+    horon_fd_close(&failure->fd); /* the mapping lives on */
     if (status != HORON_OK)
         return status;
     agent->ranks[index].pid = child->pid;
@@ -377,9 +399,11 @@ static void start_ranks(struct agent *agent)
     int started = 0;
     if (!children || !agent->ranks)
         status = horon_error_set(&error, HORON_ERR_MEMORY, "out of memory");
-    for (int i = 0; agent->ranks && i < count; i++)
+    for (int i = 0; agent->ranks && i < count; i++) {
+        agent->ranks[i].failure.fd = -1;
         for (int number = 0; number < 2; number++)
             agent->ranks[i].streams[number] = (struct rank_stream){.agent = agent, .fd = -1};
+    }
     while (status == HORON_OK && started < count) {
         status = start_rank(agent, started, &children[started], &error);
         started += status == HORON_OK;
@@ -531,6 +555,7 @@ int horonrun_agent_run(const struct horonrun_agent_setup *setup)
     for (int i = 0; agent.ranks && i < agent.work.ranks; i++) {
         close_stream(&agent.ranks[i].streams[0]);
         close_stream(&agent.ranks[i].streams[1]);
+        horon_memory_unmap(&agent.ranks[i].failure);
     }
     close(agent.signal_fd);
     ev_loop_destroy(agent.loop);

@@ -156,28 +156,37 @@ bool horonrun_environment_add_own(char ***list)
     return true;
 }
 
-char **horonrun_environment_of_rank(const struct horonrun_work *work, int index)
+char **horonrun_environment_of_rank(const struct horonrun_work *work, int index, int failure_fd)
 {
-    enum { OWN_COUNT = 4, OWN_BYTES = 48 };
-    static const char *const names[OWN_COUNT] = {"HORON_RANK", "HORON_SIZE", "HORON_LOCAL_RANK",
-                                                 "HORON_LOCAL_SIZE"};
-    const int values[OWN_COUNT] = {work->first_rank + index, work->size, index, work->ranks};
+    enum { OWN_COUNT = 5, OWN_BYTES = 48 };
+    const struct {
+        const char *name, *before;
+        int value; /* below 0: there is none */
+    } own[OWN_COUNT] = {
+        {"HORON_RANK", "", work->first_rank + index},
+        {"HORON_SIZE", "", work->size},
+        {"HORON_LOCAL_RANK", "", index},
+        {"HORON_LOCAL_SIZE", "", work->ranks},
+        {"HORON_FAILURE_FILE", "fd:", failure_fd},
+    };
     size_t count = count_of(work->environment);
     char **list = horon_alloc((count + OWN_COUNT + 1) * sizeof *list + OWN_COUNT * OWN_BYTES);
     if (!list)
         return NULL;
-    char *texts = (char *)(list + count + OWN_COUNT + 1);
+    char *text = (char *)(list + count + OWN_COUNT + 1);
     size_t used = 0;
     for (size_t i = 0; i < count; i++) {
-        bool own = false;
-        for (int j = 0; j < OWN_COUNT && !own; j++)
-            own = is_named(work->environment[i], names[j]);
-        if (!own)
+        bool is_own = false;
+        for (int j = 0; j < OWN_COUNT && !is_own; j++)
+            is_own = is_named(work->environment[i], own[j].name);
+        if (!is_own)
             list[used++] = work->environment[i];
     }
-    for (int j = 0; j < OWN_COUNT; j++) {
-        snprintf(texts + j * OWN_BYTES, OWN_BYTES, "%s=%d", names[j], values[j]);
-        list[used++] = texts + j * OWN_BYTES;
+    for (int j = 0; j < OWN_COUNT; j++, text += OWN_BYTES) {
+        if (own[j].value < 0)
+            continue;
+        snprintf(text, OWN_BYTES, "%s=%s%d", own[j].name, own[j].before, own[j].value);
+        list[used++] = text;
     }
     list[used] = NULL;
     return list;

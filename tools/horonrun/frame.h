@@ -31,7 +31,8 @@ enum horonrun_frame_type {
     HORONRUN_HELLO = 16,   /* string version, host name, address of horonrun as seen there or "" */
     HORONRUN_STARTED = 17, /* u32 rank, u32 pid */
     HORONRUN_OUTPUT = 18,  /* u32 rank, u8 stream (1 stdout, 2 stderr), bytes */
-    HORONRUN_EXIT = 19,    /* u32 rank, u32 wait status; after its output */
+    HORONRUN_EXIT = 19,    /* u32 rank, u32 wait status, u32 another rank, which it says has made it
+                              fail, or ~0; after its output */
     HORONRUN_FAILED = 20,  /* u32 exit code, string: the ranks could not be started */
     HORONRUN_GONE = 21 /* u32 processes that needed SIGKILL, u32 that survived even that; last */
 };

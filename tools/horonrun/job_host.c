@@ -119,6 +119,14 @@ static bool read_rank(const struct job_host *host, struct horon_reader *in, int 
            *rank_out - host->host->first_rank < host->host->ranks;
 }
 
+/* @return another rank than @p rank, or -1: none is told */
+static int read_other(const struct job *job, struct horon_reader *in, int rank)
+{
+    const uint32_t other = horon_read_u32(in);
+    const bool is_other = other < (uint32_t)job->setup->size && (int)other != rank;
+    return in->ok && is_other ? (int)other : -1;
+}
+
 static void on_rank_frame(struct job_host *host, uint8_t type, struct horon_reader *in)
 {
     int rank;
@@ -135,7 +143,7 @@ static void on_rank_frame(struct job_host *host, uint8_t type, struct horon_read
     if (type == HORONRUN_STARTED)
         job_rank_started(host->job, host, rank, value);
     else
-        job_rank_exited(host->job, host, rank, value);
+        job_rank_exited(host->job, host, rank, value, read_other(host->job, in, rank));
 }
 
 static void on_frame(void *arg, const struct horonrun_frame *frame)

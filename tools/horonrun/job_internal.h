@@ -24,7 +24,8 @@ struct job_rank {
     int wait_status;
     const struct job_host *host; /* set when it has exited */
     int failed_as;               /* 1: the first to fail, 2...; 0: it has not */
-    bool is_named;               /* by the last words of another that failed */
+    int names;     /* the rank that it says has made it fail; -1: none. Set when it has exited */
+    bool is_named; /* by another that failed */
 };
 
 /** Our end of one agent. */
@@ -74,7 +75,8 @@ struct job {
 
 void job_rank_init_timer(struct job *job);
 void job_rank_started(struct job *job, struct job_host *host, int rank, int pid);
-void job_rank_exited(struct job *job, struct job_host *host, int rank, int wait_status);
+/** @param names another rank, which it says has made it fail; or -1 */
+void job_rank_exited(struct job *job, struct job_host *host, int rank, int wait_status, int names);
 
 /* ---- job_host.c ---- */
 

@@ -4,14 +4,15 @@
  * the exit status and is reported with what it was, where, and what it said last. It need not be
  * the first that we hear of: a rank that finds its peer gone may end sooner than the peer, whose
  * interpreter takes its time. So after the first failure we wait for a moment, and for a while if
- * what that rank said names one that still lives; a crash is told at once.
+ * that rank says that one has made it fail which still lives; a crash is told at once.
+ *
+ * A rank says so as data (HORON_FAILURE_FILE). What it prints is for people: it may be anything,
+ * and may go elsewhere.
  */
 #include "job_internal.h"
 
-#include "alloc.h"
-
+#include <assert.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 
@@ -58,45 +59,22 @@ static void describe_end(int wait_status, char *text, size_t bytes)
 
 /* ---- Which rank was it? ---- */
 
-/* Calls @p see with each rank that the last words of this one name as horon's texts do: "rank N
- * (host)". */
-static void visit_named(struct job *job, const struct job_rank *rank,
-                        void (*see)(struct job *job, struct job_rank *named, void *arg), void *arg)
+static struct job_rank *find_named(struct job *job, const struct job_rank *rank)
 {
-    const int number = (int)(rank - job->ranks);
-    const char *line;
-    for (unsigned back = 0; (line = horonrun_output_last_line(job->output, number, back)); back++)
-        while ((line = strstr(line, "rank "))) {
-            char *end;
-            line += strlen("rank ");
-            const long other = strtol(line, &end, 10);
-            if (end != line && end[0] == ' ' && end[1] == '(' && other >= 0 && other != number &&
-                other < job->setup->size)
-                see(job, &job->ranks[other], arg);
-        }
+    assert(rank->exited);
+    return rank->names >= 0 ? &job->ranks[rank->names] : NULL;
 }
 
-static void see_failed(struct job *job, struct job_rank *named, void *names_failed)
+static bool names_living(struct job *job, const struct job_rank *rank)
 {
-    (void)job;
-    if (!named->failed_as)
-        return;
-    named->is_named = true;
-    *(bool *)names_failed = true;
+    const struct job_rank *named = find_named(job, rank);
+    return named && !named->exited;
 }
 
-static void see_alive(struct job *job, struct job_rank *named, void *names_alive)
+static bool names_failed(struct job *job, const struct job_rank *rank)
 {
-    (void)job;
-    *(bool *)names_alive |= !named->exited;
-}
-
-static void see_ended_well(struct job *job, struct job_rank *named, void *ended)
-{
-    const struct job_rank **first = ended;
-    (void)job;
-    if (!*first && named->exited && named->wait_status == 0)
-        *first = named;
+    const struct job_rank *named = find_named(job, rank);
+    return named && named->failed_as;
 }
 
 /*
@@ -108,19 +86,17 @@ static const struct job_rank *find_cause(struct job *job)
 {
     const struct job_rank *cause = NULL;
     const int size = job->setup->size;
-    bool *blames = horon_zalloc((size_t)size, sizeof *blames);
-    for (int i = 0; blames && i < size; i++)
-        if (job->ranks[i].failed_as)
-            visit_named(job, &job->ranks[i], see_failed, &blames[i]);
-    for (int i = 0; blames && i < size; i++) {
+    for (int i = 0; i < size; i++)
+        if (job->ranks[i].failed_as && names_failed(job, &job->ranks[i]))
+            find_named(job, &job->ranks[i])->is_named = true;
+    for (int i = 0; i < size; i++) {
         const struct job_rank *one = &job->ranks[i];
-        if (!one->failed_as || blames[i])
+        if (!one->failed_as || names_failed(job, one))
             continue;
         if (!cause || one->is_named > cause->is_named ||
             (one->is_named == cause->is_named && one->failed_as < cause->failed_as))
             cause = one;
     }
-    horon_free(blames);
     return cause ? cause : job->suspect;
 }
 
@@ -137,7 +113,7 @@ static void tell_of_others(struct job *job, const struct job_rank *cause)
             more = job->failed - 1 - OTHERS_MAX;
         if (told > OTHERS_MAX)
             break;
-        const char *last = horonrun_output_last_line(job->output, i, 0);
+        const char *last = horonrun_output_last_line(job->output, i);
         describe_end(one->wait_status, how, sizeof how);
         horonrun_output_say(job->output, "rank %d on %s %s, too%s%s", i, one->host->name, how,
                             last ? ": " : "", last ? last : "");
@@ -150,9 +126,8 @@ static void tell_of_others(struct job *job, const struct job_rank *cause)
  * it as what it missed. */
 static void tell_of_ended_well(struct job *job, const struct job_rank *cause)
 {
-    const struct job_rank *ended = NULL;
-    visit_named(job, cause, see_ended_well, &ended);
-    if (ended)
+    const struct job_rank *ended = find_named(job, cause);
+    if (ended && ended->exited && ended->wait_status == 0)
         horonrun_output_say(job->output,
                             "rank %d on %s, which it names, had ended with status 0: that is "
                             "probably the cause",
@@ -194,14 +169,10 @@ static bool is_crash(int wait_status)
            signo == SIGFPE || signo == SIGSYS;
 }
 
-/* The ranks that the suspect names have all ended: there is nobody to wait for. */
+/* Has the rank that is waited for ended? */
 static void heed_named(struct job *job)
 {
-    bool alive = false;
-    if (!job->awaits_named)
-        return;
-    visit_named(job, job->suspect, see_alive, &alive);
-    if (!alive)
+    if (job->awaits_named && !names_living(job, job->suspect))
         accuse(job, find_cause(job));
 }
 
@@ -231,11 +202,8 @@ static void rank_ended_well(struct job *job, int rank)
 static void on_suspect_timer(struct ev_loop *loop, struct ev_timer *timer, int events)
 {
     struct job *job = timer->data;
-    bool alive = false;
     (void)events;
-    if (!job->awaits_named)
-        visit_named(job, job->suspect, see_alive, &alive);
-    if (alive) {
+    if (!job->awaits_named && names_living(job, job->suspect)) {
         job->awaits_named = true;
         ev_timer_set(timer, NAMED_SECONDS, 0.);
         ev_timer_start(loop, timer);
@@ -244,7 +212,7 @@ static void on_suspect_timer(struct ev_loop *loop, struct ev_timer *timer, int e
     accuse(job, find_cause(job));
 }
 
-void job_rank_exited(struct job *job, struct job_host *host, int rank, int wait_status)
+void job_rank_exited(struct job *job, struct job_host *host, int rank, int wait_status, int names)
 {
     char how[96];
     struct job_rank *one = &job->ranks[rank];
@@ -253,6 +221,7 @@ void job_rank_exited(struct job *job, struct job_host *host, int rank, int wait_
     one->exited = true;
     one->host = host;
     one->wait_status = wait_status;
+    one->names = names;
     job->exited++;
     horonrun_output_flush(job->output, rank);
     describe_end(wait_status, how, sizeof how);

@@ -297,11 +297,10 @@ void horonrun_output_repeat_last(struct horonrun_output *output, int rank)
         horonrun_output_say(output, "  | %s", last->texts[i % HORONRUN_LAST_LINES]);
 }
 
-const char *horonrun_output_last_line(const struct horonrun_output *output, int rank, unsigned back)
+const char *horonrun_output_last_line(const struct horonrun_output *output, int rank)
 {
     const struct last_lines *last = &output->last[rank];
-    const unsigned count = last->next < HORONRUN_LAST_LINES ? last->next : HORONRUN_LAST_LINES;
-    return back < count ? last->texts[(last->next - 1 - back) % HORONRUN_LAST_LINES] : NULL;
+    return last->next ? last->texts[(last->next - 1) % HORONRUN_LAST_LINES] : NULL;
 }
 
 bool horonrun_output_lost_file(const struct horonrun_output *output)

@@ -58,10 +58,8 @@ void horonrun_output_say(struct horonrun_output *output, const char *format, ...
 
 /** Prints the last lines that @p rank wrote to stderr, indented. */
 void horonrun_output_repeat_last(struct horonrun_output *output, int rank);
-/** @param back 0: the last line that @p rank wrote to stderr, 1 the one before...
- * @return NULL: there are not so many */
-const char *horonrun_output_last_line(const struct horonrun_output *output, int rank,
-                                      unsigned back);
+/** @return the last line that @p rank wrote to stderr; NULL: there is none */
+const char *horonrun_output_last_line(const struct horonrun_output *output, int rank);
 
 /** @return true: one of the files could not be written to its end */
 bool horonrun_output_lost_file(const struct horonrun_output *output);

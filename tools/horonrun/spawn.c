@@ -42,8 +42,9 @@ _Noreturn static void become(const struct horonrun_spawn *what, int out, int err
     int in = what->stdin_fd >= 0 ? what->stdin_fd : open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (in < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0)
         fail_child(exec_fd, false);
-    if (what->key_fd >= 0 && fcntl(what->key_fd, F_SETFD, 0) != 0)
-        fail_child(exec_fd, false);
+    for (int i = 0; i < 2; i++)
+        if (what->handed_fds[i] >= 0 && fcntl(what->handed_fds[i], F_SETFD, 0) != 0)
+            fail_child(exec_fd, false);
     signal(SIGPIPE, SIG_DFL);
     signal(SIGXFSZ, SIG_DFL);
     setrlimit(RLIMIT_NOFILE, &what->files);

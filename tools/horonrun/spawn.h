@@ -15,7 +15,7 @@ struct horonrun_spawn {
     char **environment;    /* NULL-ended */
     const char *directory; /* NULL: ours */
     int stdin_fd;          /* not taken; -1: /dev/null */
-    int key_fd;            /* not taken; the child's too, at the same number; -1: none */
+    int handed_fds[2];     /* not taken; the child's too, at the same numbers; -1: none */
     struct rlimit files;   /* its limit on open files */
     sigset_t mask;         /* its blocked signals */
 };
