@@ -300,23 +300,29 @@ static void on_end_timer(struct ev_loop *loop, struct ev_timer *timer, int event
     force(timer->data);
 }
 
-/* Ends every process: SIGTERM now, SIGKILL after the grace; no grace, no SIGTERM. */
-static void stop(struct agent *agent, uint32_t grace_ms)
+static void ask(struct agent *agent, double grace)
 {
-    if (agent->state != AGENT_RUNNING && (grace_ms || agent->state != AGENT_ASKED))
-        return;
-    if (reap(agent)) {
-        finish(agent, 0);
-        return;
-    }
-    if (!grace_ms) {
-        force(agent);
-        return;
-    }
     move(agent, AGENT_ASKED);
     horonrun_tree_signal(SIGTERM, NULL, 0, NULL, 0);
     horonrun_tree_signal(SIGCONT, NULL, 0, NULL, 0); /* a stopped one would not hear it */
-    arm_end_timer(agent, grace_ms / 1000.);
+    arm_end_timer(agent, grace);
+}
+
+/* Ends every process: SIGTERM now, SIGKILL after the grace; no grace, no SIGTERM. Once more, it can
+ * shorten the grace. */
+static void stop(struct agent *agent, uint32_t grace_ms)
+{
+    const double grace = grace_ms / 1000.;
+    if (agent->state >= AGENT_FORCED)
+        return;
+    if (reap(agent))
+        finish(agent, 0);
+    else if (!grace_ms)
+        force(agent);
+    else if (agent->state == AGENT_RUNNING)
+        ask(agent, grace);
+    else if (ev_timer_remaining(agent->loop, &agent->end_timer) > grace)
+        arm_end_timer(agent, grace);
 }
 
 static void horonrun_is_gone(struct agent *agent)
@@ -326,10 +332,7 @@ static void horonrun_is_gone(struct agent *agent)
     if (agent->state == AGENT_DONE)
         ev_break(agent->loop, EVBREAK_ALL);
     else
-        stop(agent, GRACE_WITHOUT_HORONRUN_MS);
-    const double grace = GRACE_WITHOUT_HORONRUN_MS / 1000.;
-    if (agent->state == AGENT_ASKED && ev_timer_remaining(agent->loop, &agent->end_timer) > grace)
-        arm_end_timer(agent, grace); /* nobody is left who would wait longer */
+        stop(agent, GRACE_WITHOUT_HORONRUN_MS); /* nobody is left who would wait longer */
 }
 
 /* ---- The beginning ---- */
