@@ -181,6 +181,9 @@ static void test_options_repeated_interfaces_add_up(void **state)
     horonrun_options_deinit(&p.options);
 }
 
+/* Given where it could not be kept secret, and not repeated. */
+#define SECRET "of-this-test-alone"
+
 static void test_options_slips_are_named(void **state)
 {
     static const char *const cases[][2] = {
@@ -198,6 +201,12 @@ static void test_options_slips_are_named(void **state)
         {"--color blue", "--color blue: want"},
         {"--job-key abc", "horonrun sets HORON_JOB_KEY itself"},
         {"-x =3", "-x =3: want"},
+        {"-x HORON_JOB_KEY=" SECRET, "-x HORON_JOB_KEY=...: horonrun sets it"},
+        {"-x HORON_JOB_KEY_FILE=" SECRET, "; a key of your own is the job's if"},
+        {"--export HORON_STORE=x",
+         "--export HORON_STORE=...: horonrun sets it for the ranks itself"},
+        {"-x HORON_RANK=3", "-x HORON_RANK=...: horonrun sets it"},
+        {"-x HORON_FAILURE_FILE=", "-x HORON_FAILURE_FILE=...: horonrun sets it"},
         {"--spin-us abc", "--spin-us=abc is not a whole number"},
         {"--spin-us=-1", "--spin-us=-1 is out of bounds"},
         {"--shm perhaps", "--shm=perhaps is neither 0 nor 1"},
@@ -213,6 +222,7 @@ static void test_options_slips_are_named(void **state)
         parse_text(&p, cases[i][0]);
         assert_int_equal(p.status, HORON_ERR_CONFIG);
         assert_non_null(strstr(p.error.text, cases[i][1]));
+        assert_null(strstr(p.error.text, SECRET));
         horonrun_options_deinit(&p.options);
     }
 }

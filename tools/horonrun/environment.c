@@ -7,6 +7,7 @@
 #include "environment.h"
 
 #include "alloc.h"
+#include "config.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -156,36 +157,48 @@ bool horonrun_environment_add_own(char ***list)
     return true;
 }
 
+/* What ranks get of their own: places[] and, last, the descriptor. */
+static const char *const own_names[] = {"HORON_RANK", "HORON_SIZE", "HORON_LOCAL_RANK",
+                                        "HORON_LOCAL_SIZE", "HORON_FAILURE_FILE"};
+#define OWN_COUNT (sizeof own_names / sizeof own_names[0])
+#define OWN_BYTES 48
+
+/* @param text "NAME" or "NAME=value" */
+static bool is_own(const char *text)
+{
+    const size_t bytes = strcspn(text, "=");
+    bool own = false;
+    for (size_t i = 0; i < OWN_COUNT && !own; i++)
+        own = strlen(own_names[i]) == bytes && strncmp(own_names[i], text, bytes) == 0;
+    return own;
+}
+
+bool horonrun_environment_is_reserved(const char *text)
+{
+    const size_t bytes = strcspn(text, "=");
+    const struct horon_config_row *row =
+        strncmp(text, "HORON_", 6) == 0 ? horon_config_find(text + 6, bytes - 6) : NULL;
+    return (row && row->from_launcher) || is_own(text);
+}
+
 char **horonrun_environment_of_rank(const struct horonrun_work *work, int index, int failure_fd)
 {
-    enum { OWN_COUNT = 5, OWN_BYTES = 48 };
-    const struct {
-        const char *name, *before;
-        int value; /* below 0: there is none */
-    } own[OWN_COUNT] = {
-        {"HORON_RANK", "", work->first_rank + index},
-        {"HORON_SIZE", "", work->size},
-        {"HORON_LOCAL_RANK", "", index},
-        {"HORON_LOCAL_SIZE", "", work->ranks},
-        {"HORON_FAILURE_FILE", "fd:", failure_fd},
-    };
-    size_t count = count_of(work->environment);
-    char **list = horon_alloc((count + OWN_COUNT + 1) * sizeof *list + OWN_COUNT * OWN_BYTES);
+    const int places[OWN_COUNT - 1] = {work->first_rank + index, work->size, index, work->ranks};
+    const size_t count = count_of(work->environment), room = count + OWN_COUNT + 1;
+    char **list = horon_alloc(room * sizeof *list + OWN_COUNT * OWN_BYTES);
     if (!list)
         return NULL;
-    char *text = (char *)(list + count + OWN_COUNT + 1);
+    char *text = (char *)(list + room);
     size_t used = 0;
-    for (size_t i = 0; i < count; i++) {
-        bool is_own = false;
-        for (int j = 0; j < OWN_COUNT && !is_own; j++)
-            is_own = is_named(work->environment[i], own[j].name);
-        if (!is_own)
+    for (size_t i = 0; i < count; i++)
+        if (!is_own(work->environment[i]))
             list[used++] = work->environment[i];
+    for (size_t i = 0; i < OWN_COUNT - 1; i++, text += OWN_BYTES) {
+        snprintf(text, OWN_BYTES, "%s=%d", own_names[i], places[i]);
+        list[used++] = text;
     }
-    for (int j = 0; j < OWN_COUNT; j++, text += OWN_BYTES) {
-        if (own[j].value < 0)
-            continue;
-        snprintf(text, OWN_BYTES, "%s=%s%d", own[j].name, own[j].before, own[j].value);
+    if (failure_fd >= 0) {
+        snprintf(text, OWN_BYTES, "%s=fd:%d", own_names[OWN_COUNT - 1], failure_fd);
         list[used++] = text;
     }
     list[used] = NULL;

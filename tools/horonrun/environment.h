@@ -26,6 +26,9 @@ char **horonrun_environment_copy_for_remote(char *const *list);
 /** Adds this process's variables that the list lacks. @return false: out of memory */
 bool horonrun_environment_add_own(char ***list);
 
+/** Does horonrun itself set this variable of ranks? @param text "NAME" or "NAME=value" */
+bool horonrun_environment_is_reserved(const char *text);
+
 /**
  * The environment of local rank @p index of @p work: its list, then HORON_RANK, HORON_SIZE,
  * HORON_LOCAL_RANK, HORON_LOCAL_SIZE, and HORON_FAILURE_FILE unless @p failure_fd is -1. One block:

@@ -10,6 +10,7 @@
 #include "alloc.h"
 #include "boot/store/frame.h"
 #include "config.h"
+#include "environment.h"
 #include "frame.h"
 #include "nearest.h"
 
@@ -229,6 +230,21 @@ static horon_status_t set_color(enum horonrun_color *color, struct word *word, c
     return wrong_value(word, value, "auto, always or never");
 }
 
+/* The value is not shown: it may be a secret. */
+static horon_status_t add_export(struct horonrun_options *options, struct word *word,
+                                 const char *value)
+{
+    const size_t bytes = strcspn(value, "=");
+    if (value[bytes] && horonrun_environment_is_reserved(value))
+        return horon_error_set(
+            word->error, HORON_ERR_CONFIG, "%s %.*s=...: horonrun sets it for the ranks itself%s",
+            word->name, (int)bytes, value,
+            strncmp(value, "HORON_JOB_KEY", strlen("HORON_JOB_KEY")) == 0
+                ? "; a key of your own is the job's if it is in horonrun's own environment"
+                : "");
+    return list_add(&options->exports, "%s", value) ? HORON_OK : no_memory(word);
+}
+
 static horon_status_t set_own(struct horonrun_options *options, const struct own_option *option,
                               struct word *word)
 {
@@ -264,7 +280,7 @@ static horon_status_t set_own(struct horonrun_options *options, const struct own
     case KIND_EXPORT:
         if (!*value || *value == '=')
             return wrong_value(word, value, "VAR or VAR=VALUE");
-        return list_add(&options->exports, "%s", value) ? HORON_OK : no_memory(word);
+        return add_export(options, word, value);
     }
     return HORON_OK;
 }
