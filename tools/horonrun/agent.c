@@ -8,72 +8,28 @@
  * left). The ranks get SIGKILL from the kernel if the agent dies; what they started then falls to
  * the agent's guard (guard.c), which is a subreaper too.
  */
-#include "agent.h"
+#include "agent_internal.h"
 
 #include "alloc.h"
-#include "boot/host/memory.h"
 #include "boot/identity/failure_file.h"
-#include "channel.h"
 #include "codec.h"
 #include "environment.h"
 #include "key.h"
 #include "spawn.h"
 #include "tree.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/signalfd.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 /* horonrun pings every 5 s. */
 #define LOST_SECONDS 30.0
 #define GRACE_WITHOUT_HORONRUN_MS 1000
-#define FORCE_AGAIN_SECONDS 0.05
-/* A process in an uninterruptible sleep (a dead file server) may not go for hours. */
-#define FORCE_ROUNDS_MAX 100
 /* What a pipe may hold by default, and a bit: a rank's own output is read to its end, that of a
  * process which lives on is not waited for. */
 #define LAST_READ_BYTES ((size_t)128 << 10)
-
-#define REAPED_AT_ONCE 64
-
-enum agent_state { AGENT_RUNNING, AGENT_ASKED, AGENT_FORCED, AGENT_DONE };
-
-struct agent;
-
-struct rank_stream {
-    struct agent *agent;
-    struct ev_io io;
-    int fd; /* -1 once closed */
-    int rank;
-    uint8_t number; /* 1 stdout, 2 stderr */
-};
-
-struct agent_rank {
-    pid_t pid;                /* 0 before and after it lives */
-    struct horon_map failure; /* where it says why it fails; nothing if there is no memory */
-    struct rank_stream streams[2];
-};
-
-struct agent {
-    const struct horonrun_agent_setup *setup;
-    struct ev_loop *loop;
-    struct horonrun_channel channel;
-    struct horonrun_work work;
-    int key_fd;               /* what ranks get the job key from; -1: nothing yet */
-    struct agent_rank *ranks; /* [work.ranks] */
-    enum agent_state state;
-    int signal_fd;
-    struct ev_io signal_io;
-    struct ev_timer lost_timer; /* horonrun was not heard from */
-    struct ev_timer end_timer;  /* the grace is over; or look again */
-    bool held;                  /* all is stopped, horonrun too */
-    int force_rounds;
-    uint32_t forced; /* processes that needed SIGKILL */
-};
 
 static void send_output(struct rank_stream *stream, const char *bytes, size_t count)
 {
@@ -117,12 +73,6 @@ static size_t read_stream(struct rank_stream *stream)
     return (size_t)got;
 }
 
-static void read_rest(struct rank_stream *stream)
-{
-    for (size_t total = 0, got = 1; got && total < LAST_READ_BYTES; total += got)
-        got = read_stream(stream);
-}
-
 /* Stops reading from the ranks while horonrun does not take what they print: their pipes fill up,
  * and they wait in write(), as they would on any slow terminal. */
 static void pause_streams(struct agent *agent, bool pause)
@@ -136,6 +86,13 @@ static void pause_streams(struct agent *agent, bool pause)
         else
             ev_io_start(agent->loop, &stream->io);
     }
+}
+
+void agent_read_rest(struct agent_rank *rank)
+{
+    for (int i = 0; i < 2; i++)
+        for (size_t total = 0, got = 1; got && total < LAST_READ_BYTES; total += got)
+            got = read_stream(&rank->streams[i]);
 }
 
 static void on_stream(struct ev_loop *loop, struct ev_io *io, int events)
@@ -165,165 +122,7 @@ static void open_stream(struct agent *agent, int index, int number, int fd)
     ev_io_start(agent->loop, &stream->io);
 }
 
-/* ---- The end ---- */
-
-static void move(struct agent *agent, enum agent_state to)
-{
-    static const unsigned legal[] = {
-        [AGENT_RUNNING] = 1u << AGENT_ASKED | 1u << AGENT_FORCED | 1u << AGENT_DONE,
-        [AGENT_ASKED] = 1u << AGENT_FORCED | 1u << AGENT_DONE,
-        [AGENT_FORCED] = 1u << AGENT_FORCED | 1u << AGENT_DONE, /* once more: some are left */
-        [AGENT_DONE] = 1u << AGENT_DONE}; /* horonrun went while it was told */
-    assert(legal[agent->state] & 1u << to);
-    agent->state = to;
-}
-
-static void finish(struct agent *agent, uint32_t survivors)
-{
-    for (int i = 0; agent->ranks && i < agent->work.ranks; i++) {
-        read_rest(&agent->ranks[i].streams[0]);
-        read_rest(&agent->ranks[i].streams[1]);
-    }
-    horonrun_channel_send_u32(&agent->channel, HORONRUN_GONE, agent->forced, survivors, 2);
-    move(agent, AGENT_DONE);
-    ev_timer_stop(agent->loop, &agent->end_timer);
-    /* The loop goes on until horonrun has read that and closed, or is gone. */
-    if (!horonrun_channel_is_open(&agent->channel))
-        ev_break(agent->loop, EVBREAK_ALL);
-}
-
-static struct agent_rank *find_rank(struct agent *agent, pid_t pid)
-{
-    for (int i = 0; agent->ranks && i < agent->work.ranks; i++)
-        if (agent->ranks[i].pid == pid)
-            return &agent->ranks[i];
-    return NULL;
-}
-
-/* @return the other rank that its failure is about; -1: none, or none is known */
-static int read_named(const struct agent *agent, const struct agent_rank *rank)
-{
-    struct horon_error why;
-    const int self = rank->streams[0].rank;
-    if (!horon_failure_file_read(&rank->failure, agent->work.size, &why))
-        return -1;
-    if (why.blame.rank >= 0 && why.blame.rank != self)
-        return why.blame.rank;
-    return why.blame.other_rank != self ? why.blame.other_rank : -1;
-}
-
-static void rank_ended(struct agent *agent, struct agent_rank *rank, int wait_status)
-{
-    uint8_t body[12];
-    struct horon_writer out = horon_writer_over(body, sizeof body);
-    rank->pid = 0;
-    read_rest(&rank->streams[0]);
-    read_rest(&rank->streams[1]);
-    horon_write_u32(&out, (uint32_t)rank->streams[0].rank);
-    horon_write_u32(&out, (uint32_t)wait_status);
-    horon_write_u32(&out, (uint32_t)read_named(agent, rank));
-    horonrun_channel_send(&agent->channel, HORONRUN_EXIT, body, out.used);
-}
-
-/* @return pid, status of a dead child; 0: none now; -1: we have no child, and so no descendant */
-static pid_t take_dead(int *wait_status)
-{
-    pid_t pid;
-    do
-        pid = waitpid(-1, wait_status, WNOHANG);
-    while (pid < 0 && errno == EINTR);
-    return pid;
-}
-
-/*
- * The kernel hands out the dead in no useful order. Of those that died since the last look, one
- * that was killed is told first: the others may have failed only because it was gone.
- */
-static bool reap(struct agent *agent)
-{
-    struct {
-        struct agent_rank *rank;
-        int wait_status;
-    } dead[REAPED_AT_ONCE];
-    for (;;) {
-        int count = 0, wait_status;
-        pid_t pid = 0;
-        while (count < REAPED_AT_ONCE && (pid = take_dead(&wait_status)) > 0) {
-            struct agent_rank *rank = find_rank(agent, pid);
-            if (!rank)
-                continue; /* an orphan that fell to us */
-            dead[count].rank = rank;
-            dead[count++].wait_status = wait_status;
-        }
-        for (int killed = 1; killed >= 0; killed--)
-            for (int i = 0; i < count; i++)
-                if (WIFSIGNALED(dead[i].wait_status) == killed)
-                    rank_ended(agent, dead[i].rank, dead[i].wait_status);
-        if (pid <= 0)
-            return pid < 0;
-    }
-}
-
-static void reap_and_look(struct agent *agent)
-{
-    bool empty = reap(agent);
-    if (empty && (agent->state == AGENT_ASKED || agent->state == AGENT_FORCED))
-        finish(agent, 0);
-}
-
-static void arm_end_timer(struct agent *agent, double seconds)
-{
-    ev_timer_stop(agent->loop, &agent->end_timer);
-    ev_timer_set(&agent->end_timer, seconds, 0.);
-    ev_timer_start(agent->loop, &agent->end_timer);
-}
-
-static void force(struct agent *agent)
-{
-    int left = horonrun_tree_signal(SIGKILL, NULL, 0, NULL, 0);
-    if (agent->state != AGENT_FORCED)
-        agent->forced = (uint32_t)left;
-    move(agent, AGENT_FORCED);
-    reap_and_look(agent);
-    if (agent->state != AGENT_FORCED)
-        return;
-    if (++agent->force_rounds > FORCE_ROUNDS_MAX)
-        finish(agent, (uint32_t)left);
-    else
-        arm_end_timer(agent, FORCE_AGAIN_SECONDS);
-}
-
-static void on_end_timer(struct ev_loop *loop, struct ev_timer *timer, int events)
-{
-    (void)loop;
-    (void)events;
-    force(timer->data);
-}
-
-static void ask(struct agent *agent, double grace)
-{
-    move(agent, AGENT_ASKED);
-    horonrun_tree_signal(SIGTERM, NULL, 0, NULL, 0);
-    horonrun_tree_signal(SIGCONT, NULL, 0, NULL, 0); /* a stopped one would not hear it */
-    arm_end_timer(agent, grace);
-}
-
-/* Ends every process: SIGTERM now, SIGKILL after the grace; no grace, no SIGTERM. Once more, it can
- * shorten the grace. */
-static void stop(struct agent *agent, uint32_t grace_ms)
-{
-    const double grace = grace_ms / 1000.;
-    if (agent->state >= AGENT_FORCED)
-        return;
-    if (reap(agent))
-        finish(agent, 0);
-    else if (!grace_ms)
-        force(agent);
-    else if (agent->state == AGENT_RUNNING)
-        ask(agent, grace);
-    else if (ev_timer_remaining(agent->loop, &agent->end_timer) > grace)
-        arm_end_timer(agent, grace);
-}
+/* ---- The end of horonrun ---- */
 
 static void horonrun_is_gone(struct agent *agent)
 {
@@ -332,7 +131,7 @@ static void horonrun_is_gone(struct agent *agent)
     if (agent->state == AGENT_DONE)
         ev_break(agent->loop, EVBREAK_ALL);
     else
-        stop(agent, GRACE_WITHOUT_HORONRUN_MS); /* nobody is left who would wait longer */
+        agent_stop(agent, GRACE_WITHOUT_HORONRUN_MS); /* nobody is left who would wait longer */
 }
 
 /* ---- The beginning ---- */
@@ -460,7 +259,7 @@ static void on_frame(void *arg, const struct horonrun_frame *frame)
         on_work(agent, frame);
         break;
     case HORONRUN_STOP:
-        stop(agent, horon_read_u32(&in));
+        agent_stop(agent, horon_read_u32(&in));
         break;
     case HORONRUN_SIGNAL:
         pass_on_signal(agent, (int)horon_read_u32(&in));
@@ -493,7 +292,7 @@ static void on_signal(struct ev_loop *loop, struct ev_io *io, int events)
     while (read(agent->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
         if (info.ssi_signo != SIGCHLD)
             horonrun_is_gone(agent); /* our parent died, or somebody asks us to end */
-    reap_and_look(agent);
+    agent_reap(agent);
 }
 
 static void say_hello(struct agent *agent)
@@ -538,7 +337,7 @@ int horonrun_agent_run(const struct horonrun_agent_setup *setup)
     if (!agent.loop)
         return 1;
     horonrun_tree_adopt();
-    ev_timer_init(&agent.end_timer, on_end_timer, 0., 0.);
+    ev_timer_init(&agent.end_timer, agent_end_timer, 0., 0.);
     ev_timer_init(&agent.lost_timer, on_lost, 0., LOST_SECONDS);
     ev_set_priority(&agent.lost_timer, EV_MINPRI); /* what has come is heard first */
     agent.end_timer.data = agent.lost_timer.data = &agent;

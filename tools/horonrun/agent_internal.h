@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shared by agent.c (the loop, what ranks print, their begin) and agent_end.c (their end). */
+#ifndef HORONRUN_AGENT_INTERNAL_H
+#define HORONRUN_AGENT_INTERNAL_H
+
+#include "agent.h"
+#include "boot/host/memory.h"
+#include "channel.h"
+
+enum agent_state { AGENT_RUNNING, AGENT_ASKED, AGENT_FORCED, AGENT_DONE };
+
+struct agent;
+
+struct rank_stream {
+    struct agent *agent;
+    struct ev_io io;
+    int fd; /* -1 once closed */
+    int rank;
+    uint8_t number; /* 1 stdout, 2 stderr */
+};
+
+struct agent_rank {
+    pid_t pid;                /* 0 before and after it lives */
+    struct horon_map failure; /* where it says why it fails; nothing if there is no memory */
+    struct rank_stream streams[2];
+};
+
+struct agent {
+    const struct horonrun_agent_setup *setup;
+    struct ev_loop *loop;
+    struct horonrun_channel channel;
+    struct horonrun_work work;
+    int key_fd;               /* what ranks get the job key from; -1: nothing yet */
+    struct agent_rank *ranks; /* [work.ranks] */
+    enum agent_state state;
+    int signal_fd;
+    struct ev_io signal_io;
+    struct ev_timer lost_timer; /* horonrun was not heard from */
+    struct ev_timer end_timer;  /* the grace is over; or look again */
+    bool held;                  /* all is stopped, horonrun too */
+    int force_rounds;
+    uint32_t forced; /* processes that needed SIGKILL */
+};
+
+/* ---- agent.c ---- */
+
+/** Takes what is left of what a rank has printed. */
+void agent_read_rest(struct agent_rank *rank);
+
+/* ---- agent_end.c ---- */
+
+/** Ends every process: SIGTERM now, SIGKILL after the grace; no grace, no SIGTERM. Once more, it
+ * can shorten the grace. */
+void agent_stop(struct agent *agent, uint32_t grace_ms);
+/** Tells of ranks that have ended, and finishes if nothing is left of what is to end. */
+void agent_reap(struct agent *agent);
+void agent_end_timer(struct ev_loop *loop, struct ev_timer *timer, int events);
+
+#endif
