@@ -60,9 +60,12 @@ class Agent(jobs.Job):
         assert kind == wanted, (kind, body)
         return body
 
-    def printed(self):
-        """@return a line that the rank has printed in one piece"""
-        return self.expect(OUTPUT)[5:]
+    def hear(self, text):
+        """Takes what the rank prints, which must be this, in any pieces."""
+        while text:
+            piece = self.expect(OUTPUT)[5:]
+            assert piece and text.startswith(piece), (piece, text)
+            text = text[len(piece) :]
 
     def end(self):
         """@return (wait status of the rank, how many had to be killed)"""
@@ -96,19 +99,54 @@ while True:
 
 def test_a_shorter_grace_replaces_one_that_runs():
     with Agent(*jobs.python(HEARS)) as agent:
-        assert agent.printed() == b"ready"
+        agent.hear(b"ready")
         agent.stop(NEVER_MS)
-        assert agent.printed() == b"SIGTERM"
+        agent.hear(b"SIGTERM")
         agent.stop(1)
         assert agent.end() == (signal.SIGKILL, 1)
 
 
 def test_a_longer_grace_replaces_none():
     with Agent(*jobs.python(HEARS)) as agent:
-        assert agent.printed() == b"ready"
+        agent.hear(b"ready")
         agent.stop(1)
         agent.stop(NEVER_MS)
         assert agent.end() == (signal.SIGKILL, 1)
+
+
+def test_what_is_interrupted_is_asked_to_end_after_a_while():
+    with Agent(*jobs.python(HEARS)) as agent:
+        agent.hear(b"ready")
+        agent.stop(NEVER_MS, 1)
+        agent.hear(b"SIGINTSIGTERM")
+        agent.stop(0)
+        assert agent.end() == (signal.SIGKILL, 1)
+
+
+def test_what_is_interrupted_is_asked_to_end_at_a_second_word():
+    with Agent(*jobs.python(HEARS)) as agent:
+        agent.hear(b"ready")
+        agent.stop(NEVER_MS, NEVER_MS)
+        agent.hear(b"SIGINT")
+        agent.stop(1)
+        assert agent.end() == (signal.SIGKILL, 1)
+
+
+def test_what_outlives_interrupted_ranks_is_asked_to_end_at_once():
+    """A shell starts what runs in the background with SIGINT ignored."""
+    with Agent(
+        "sh", "-c", "sleep 1000 & trap 'exit 3' INT; echo ready; while :; do :; done"
+    ) as agent:
+        agent.hear(b"ready\n")
+        agent.stop(NEVER_MS, NEVER_MS)
+        assert agent.end() == (3 << 8, 0)
+
+
+def test_what_ranks_that_have_ended_left_is_not_interrupted():
+    with Agent("sh", "-c", "sleep 1000 & exit 3") as agent:
+        assert struct.unpack("<III", agent.expect(EXIT))[1] == 3 << 8
+        agent.stop(NEVER_MS, NEVER_MS)
+        assert agent.expect(GONE) == bytes(8)
 
 
 tap.run(dict(vars()))

@@ -126,6 +126,35 @@ def test_signals_end_the_job_with_128_and_their_number():
         assert "ending all ranks" in err
 
 
+# A rank that takes long to clean up once it is interrupted, and is not disturbed.
+CLEANS_UP = """
+import os, signal, sys
+try:
+    os.write(1, b"ready\\n")
+    signal.pause()
+except KeyboardInterrupt:
+    os.write(1, b"interrupted\\n")
+    sys.stdin.read()
+finally:
+    os.write(1, b"cleaned up\\n")
+"""
+
+
+def test_interrupt_lets_ranks_clean_up():
+    words = ("-np", "2", "--grace", "1000", *jobs.python(CLEANS_UP))
+    with jobs.Job(*words, stdin=subprocess.PIPE) as job:
+        job.wait_for_output(rb"ready", 2)
+        job.process.send_signal(signal.SIGINT)
+        job.wait_for_output(rb"interrupted", 2)
+        job.process.stdin.close()
+        job.process.stdin = None
+        status, out, err = job.end()
+        job.assert_nothing_left()
+    assert status == 130, err
+    assert out.count("cleaned up") == 2, out
+    assert "had to be killed" not in err, err
+
+
 def test_second_interrupt_ends_the_job_at_once():
     with jobs.Job("-np", "2", "--grace", "1000", "sh", "-c", STUBBORN) as job:
         job.wait_for_output(rb"ready", 2)

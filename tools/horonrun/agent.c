@@ -4,9 +4,10 @@
  * tells how each ended, and ends them all: on request, or when horonrun is gone. Everything it
  * starts stays below it (subreaper), so waitpid() saying "no children" proves that nothing is left.
  *
- * States: running -> asked (SIGTERM sent, grace runs) -> forced (SIGKILL, repeated until nothing is
- * left). The ranks get SIGKILL from the kernel if the agent dies; what they started then falls to
- * the agent's guard (guard.c), which is a subreaper too.
+ * States: running -> interrupted (SIGINT sent; only if horonrun was) -> asked (SIGTERM sent, grace
+ * runs) -> forced (SIGKILL, repeated until nothing is left). The ranks get SIGKILL from the kernel
+ * if the agent dies; what they started then falls to the agent's guard (guard.c), which is a
+ * subreaper too.
  */
 #include "agent_internal.h"
 
@@ -131,7 +132,7 @@ static void horonrun_is_gone(struct agent *agent)
     if (agent->state == AGENT_DONE)
         ev_break(agent->loop, EVBREAK_ALL);
     else
-        agent_stop(agent, GRACE_WITHOUT_HORONRUN_MS); /* nobody is left who would wait longer */
+        agent_stop(agent, GRACE_WITHOUT_HORONRUN_MS, 0); /* nobody is left who would wait longer */
 }
 
 /* ---- The beginning ---- */
@@ -248,6 +249,12 @@ static void pass_on_signal(struct agent *agent, int signo)
     horonrun_tree_signal(signo, NULL, 0, NULL, 0);
 }
 
+static void on_stop(struct agent *agent, struct horon_reader *in)
+{
+    const uint32_t grace_ms = horon_read_u32(in);
+    agent_stop(agent, grace_ms, horon_read_u32(in));
+}
+
 static void on_frame(void *arg, const struct horonrun_frame *frame)
 {
     struct agent *agent = arg;
@@ -259,7 +266,7 @@ static void on_frame(void *arg, const struct horonrun_frame *frame)
         on_work(agent, frame);
         break;
     case HORONRUN_STOP:
-        agent_stop(agent, horon_read_u32(&in));
+        on_stop(agent, &in);
         break;
     case HORONRUN_SIGNAL:
         pass_on_signal(agent, (int)horon_read_u32(&in));

@@ -21,7 +21,9 @@
 static void move(struct agent *agent, enum agent_state to)
 {
     static const unsigned legal[] = {
-        [AGENT_RUNNING] = 1u << AGENT_ASKED | 1u << AGENT_FORCED | 1u << AGENT_DONE,
+        [AGENT_RUNNING] =
+            1u << AGENT_INTERRUPTED | 1u << AGENT_ASKED | 1u << AGENT_FORCED | 1u << AGENT_DONE,
+        [AGENT_INTERRUPTED] = 1u << AGENT_ASKED | 1u << AGENT_FORCED | 1u << AGENT_DONE,
         [AGENT_ASKED] = 1u << AGENT_FORCED | 1u << AGENT_DONE,
         [AGENT_FORCED] = 1u << AGENT_FORCED | 1u << AGENT_DONE, /* once more: some are left */
         [AGENT_DONE] = 1u << AGENT_DONE}; /* horonrun went while it was told */
@@ -112,18 +114,38 @@ static bool reap(struct agent *agent)
     }
 }
 
-void agent_reap(struct agent *agent)
-{
-    bool empty = reap(agent);
-    if (empty && (agent->state == AGENT_ASKED || agent->state == AGENT_FORCED))
-        finish(agent, 0);
-}
-
 static void arm_end_timer(struct agent *agent, double seconds)
 {
     ev_timer_stop(agent->loop, &agent->end_timer);
     ev_timer_set(&agent->end_timer, seconds, 0.);
     ev_timer_start(agent->loop, &agent->end_timer);
+}
+
+/* Everything has so many seconds to end by this signal. */
+static void ask(struct agent *agent, enum agent_state to, int signo, double seconds)
+{
+    move(agent, to);
+    horonrun_tree_signal(signo, NULL, 0, NULL, 0);
+    horonrun_tree_signal(SIGCONT, NULL, 0, NULL, 0); /* a stopped one would not hear it */
+    arm_end_timer(agent, seconds);
+}
+
+static bool has_rank(const struct agent *agent)
+{
+    bool has = false;
+    for (int i = 0; agent->ranks && i < agent->work.ranks && !has; i++)
+        has = agent->ranks[i].pid != 0;
+    return has;
+}
+
+/* What ranks leave behind is not interrupted for long: a shell's background job hears no SIGINT. */
+void agent_reap(struct agent *agent)
+{
+    const bool empty = reap(agent);
+    if (empty && agent->state > AGENT_RUNNING && agent->state < AGENT_DONE)
+        finish(agent, 0);
+    else if (agent->state == AGENT_INTERRUPTED && !has_rank(agent))
+        ask(agent, AGENT_ASKED, SIGTERM, agent->grace);
 }
 
 static void force(struct agent *agent)
@@ -143,30 +165,29 @@ static void force(struct agent *agent)
 
 void agent_end_timer(struct ev_loop *loop, struct ev_timer *timer, int events)
 {
+    struct agent *agent = timer->data;
     (void)loop;
     (void)events;
-    force(timer->data);
+    if (agent->state == AGENT_INTERRUPTED)
+        ask(agent, AGENT_ASKED, SIGTERM, agent->grace);
+    else
+        force(agent);
 }
 
-static void ask(struct agent *agent, double grace)
-{
-    move(agent, AGENT_ASKED);
-    horonrun_tree_signal(SIGTERM, NULL, 0, NULL, 0);
-    horonrun_tree_signal(SIGCONT, NULL, 0, NULL, 0); /* a stopped one would not hear it */
-    arm_end_timer(agent, grace);
-}
-
-void agent_stop(struct agent *agent, uint32_t grace_ms)
+void agent_stop(struct agent *agent, uint32_t grace_ms, uint32_t interrupt_ms)
 {
     const double grace = grace_ms / 1000.;
     if (agent->state >= AGENT_FORCED)
         return;
+    agent->grace = grace;
     if (reap(agent))
         finish(agent, 0);
     else if (!grace_ms)
         force(agent);
-    else if (agent->state == AGENT_RUNNING)
-        ask(agent, grace);
+    else if (agent->state == AGENT_RUNNING && interrupt_ms && has_rank(agent))
+        ask(agent, AGENT_INTERRUPTED, SIGINT, interrupt_ms / 1000.);
+    else if (agent->state < AGENT_ASKED)
+        ask(agent, AGENT_ASKED, SIGTERM, grace);
     else if (ev_timer_remaining(agent->loop, &agent->end_timer) > grace)
         arm_end_timer(agent, grace);
 }

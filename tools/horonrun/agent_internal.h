@@ -7,7 +7,7 @@
 #include "boot/host/memory.h"
 #include "channel.h"
 
-enum agent_state { AGENT_RUNNING, AGENT_ASKED, AGENT_FORCED, AGENT_DONE };
+enum agent_state { AGENT_RUNNING, AGENT_INTERRUPTED, AGENT_ASKED, AGENT_FORCED, AGENT_DONE };
 
 struct agent;
 
@@ -36,7 +36,8 @@ struct agent {
     int signal_fd;
     struct ev_io signal_io;
     struct ev_timer lost_timer; /* horonrun was not heard from */
-    struct ev_timer end_timer;  /* the grace is over; or look again */
+    struct ev_timer end_timer;  /* what was asked for has had its time; or look again */
+    double grace;               /* seconds from SIGTERM to SIGKILL, once interrupted */
     bool held;                  /* all is stopped, horonrun too */
     int force_rounds;
     uint32_t forced; /* processes that needed SIGKILL */
@@ -49,9 +50,9 @@ void agent_read_rest(struct agent_rank *rank);
 
 /* ---- agent_end.c ---- */
 
-/** Ends every process: SIGTERM now, SIGKILL after the grace; no grace, no SIGTERM. Once more, it
- * can shorten the grace. */
-void agent_stop(struct agent *agent, uint32_t grace_ms);
+/** Ends every process: SIGINT now if @p interrupt_ms is not 0, SIGTERM after so long, SIGKILL after
+ * the grace; no grace, neither. Once more, it goes on from SIGINT, and can shorten the grace. */
+void agent_stop(struct agent *agent, uint32_t grace_ms, uint32_t interrupt_ms);
 /** Tells of ranks that have ended, and finishes if nothing is left of what is to end. */
 void agent_reap(struct agent *agent);
 void agent_end_timer(struct ev_loop *loop, struct ev_timer *timer, int events);

@@ -24,7 +24,8 @@
 enum horonrun_frame_type {
     /* to the agent */
     HORONRUN_WORK = 1,   /* struct horonrun_work */
-    HORONRUN_STOP = 2,   /* u32 grace ms: end everything, politely first */
+    HORONRUN_STOP = 2,   /* u32 ms from SIGTERM to SIGKILL, u32 ms from SIGINT to SIGTERM, 0: no
+                            SIGINT: end everything */
     HORONRUN_SIGNAL = 3, /* u32 signal for all processes */
     HORONRUN_PING = 4,   /* both ways: "I live"; a remote agent answers each */
     /* to horonrun */

@@ -34,6 +34,8 @@ void horonrun_job_signals(sigset_t *set)
 static void interrupted(struct job *job, int signo)
 {
     job->interrupts++;
+    if (signo == SIGINT) /* ranks hear it as if they had the terminal */
+        job->interrupt_ms = job->grace_ms;
     if (job->state < JOB_ENDING)
         job_fail(job, 128 + signo, "%s: ending all ranks (once more: at once)", strsignal(signo));
     else if (job->interrupts > 1)

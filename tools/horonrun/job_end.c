@@ -129,10 +129,10 @@ void job_end_advance(struct job *job)
     }
 }
 
-static void stop_all(struct job *job, uint32_t grace_ms)
+static void stop_all(struct job *job, int64_t grace_ms, int64_t interrupt_ms)
 {
     for (int i = 0; i < job->host_count; i++)
-        job_host_stop(&job->hosts[i], grace_ms);
+        job_host_stop(&job->hosts[i], (uint32_t)grace_ms, (uint32_t)interrupt_ms);
 }
 
 void job_end_begin(struct job *job, int rank, const char *why)
@@ -143,8 +143,8 @@ void job_end_begin(struct job *job, int rank, const char *why)
     ev_timer_stop(job->loop, &job->suspect_timer);
     snprintf(text, sizeof text, "the job is being ended: %s", why);
     horonrun_store_fail(job->store, rank, text);
-    stop_all(job, (uint32_t)job->grace_ms);
-    arm(job, (double)job->grace_ms / 1000. + ANSWER_SECONDS);
+    stop_all(job, job->grace_ms, job->interrupt_ms);
+    arm(job, (double)(job->interrupt_ms + job->grace_ms) / 1000. + ANSWER_SECONDS);
     job_end_advance(job);
 }
 
@@ -152,7 +152,7 @@ void job_end_force(struct job *job)
 {
     if (job->state != JOB_ENDING)
         return;
-    stop_all(job, 0);
+    stop_all(job, 0, 0);
     if (job->state == JOB_ENDING)
         arm(job, ANSWER_SECONDS_FORCED);
 }

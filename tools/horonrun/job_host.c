@@ -295,13 +295,13 @@ void job_host_open(struct job_host *host, const struct horonrun_launched *launch
     ev_io_start(host->job->loop, &host->err_io);
 }
 
-void job_host_stop(struct job_host *host, uint32_t grace_ms)
+void job_host_stop(struct job_host *host, uint32_t grace_ms, uint32_t interrupt_ms)
 {
     if (host->gone)
         return;
     if (host->said_hello) {
         horonrun_channel_pause(&host->channel, false);
-        horonrun_channel_send_u32(&host->channel, HORONRUN_STOP, grace_ms, 0, 1);
+        horonrun_channel_send_u32(&host->channel, HORONRUN_STOP, grace_ms, interrupt_ms, 2);
         return;
     }
     if (host->pid && !host->host->local)

@@ -68,7 +68,7 @@ struct job {
     double begun;
     int sweep_rounds;
     int interrupts;
-    int64_t grace_ms;
+    int64_t grace_ms, interrupt_ms; /* as of HORONRUN_STOP */
 };
 
 /* ---- job_rank.c ---- */
@@ -82,8 +82,9 @@ void job_rank_exited(struct job *job, struct job_host *host, int rank, int wait_
 
 /** Connects to an agent that was launched. */
 void job_host_open(struct job_host *host, const struct horonrun_launched *launched);
-/** Asks it to end its ranks; 0: at once. One that never answered is dropped. */
-void job_host_stop(struct job_host *host, uint32_t grace_ms);
+/** Asks it to end its ranks; 0: at once. One that never answered is dropped. @param interrupt_ms
+ * first they are interrupted for so long; 0: they are not */
+void job_host_stop(struct job_host *host, uint32_t grace_ms, uint32_t interrupt_ms);
 /** Its process was reaped. */
 void job_host_reaped(struct job_host *host, int wait_status);
 /** Gives up on it. */

@@ -66,7 +66,7 @@ static const struct own_option own_options[] = {
      "Colour the rank; auto: on a terminal."},
     {"--grace", KIND_GRACE, AT(grace_ms), "SECONDS",
      "Between SIGTERM and SIGKILL when the job is "
-     "ended (3)."},
+     "ended (3). Ctrl-C: between SIGINT and SIGTERM, too."},
     {"--verbose", KIND_FLAG, AT(verbose), NULL, "Tell what is being done."},
     {"--check-build -cb", KIND_FLAG, AT(check_build), NULL,
      "Print what this horon can use, and stop."},
