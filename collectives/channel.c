@@ -16,7 +16,19 @@ static const struct horon_verb_ops *const verbs[HORON_VERB_COUNT] = {
     [HORON_BROADCAST] = &horon_broadcast_ops,
     [HORON_ALLGATHER] = &horon_allgather_ops,
     [HORON_BARRIER] = &horon_allreduce_ops, /* of nothing */
+    [HORON_ALLTOALL] = &horon_alltoall_ops,
+    [HORON_GATHER] = &horon_alltoall_ops,  /* of which all but root get nothing */
+    [HORON_SCATTER] = &horon_alltoall_ops, /* of which all but root give nothing */
 };
+
+/* Verbs with one file have one state: of one operation at a time. @return the first of them */
+static int home_of(int verb)
+{
+    int home = 0;
+    while (verbs[home] != verbs[verb])
+        home++;
+    return home;
+}
 
 static void *table(size_t count, size_t item_bytes, bool *ok)
 {
@@ -30,6 +42,9 @@ static bool make_states(struct horon_channel *channel)
 {
     bool ok = true;
     for (int verb = 0; verb < HORON_VERB_COUNT; verb++) {
+        channel->states[verb] = channel->states[home_of(verb)];
+        if (home_of(verb) != verb)
+            continue;
         void *state = table(1, verbs[verb]->state_bytes(channel->team), &ok);
         if (state)
             verbs[verb]->init(state, channel->team);
@@ -117,6 +132,11 @@ static void forget_transfers(struct horon_channel *channel)
                              channel->ended);
 }
 
+void horon_channel_abort(struct horon_channel *channel)
+{
+    forget_transfers(channel);
+}
+
 void horon_channel_destroy(struct horon_channel *channel)
 {
     if (!channel)
@@ -139,7 +159,8 @@ void horon_channel_destroy(struct horon_channel *channel)
     horon_free(channel->carriers);
     horon_free(channel->leaders);
     for (int verb = 0; verb < HORON_VERB_COUNT; verb++)
-        horon_free(channel->states[verb]);
+        if (home_of(verb) == verb)
+            horon_free(channel->states[verb]);
     horon_free(channel);
 }
 

@@ -29,7 +29,7 @@ struct horon_channel {
     size_t element_bytes;
     const struct horon_verb_ops *verb; /* NULL before the first operation */
     void *state;                       /* of that verb */
-    void *states[HORON_VERB_COUNT];    /* each verb's own */
+    void *states[HORON_VERB_COUNT];    /* of each verb; those with one file share it */
 
     enum horon_phase phase;
     int met, meet_end; /* local ranks whose entries are awaited, from the first not yet seen on */
@@ -71,6 +71,7 @@ struct horon_verb_ops {
 extern const struct horon_verb_ops horon_allreduce_ops;
 extern const struct horon_verb_ops horon_broadcast_ops;
 extern const struct horon_verb_ops horon_allgather_ops;
+extern const struct horon_verb_ops horon_alltoall_ops;
 
 /** The only function that changes the phase; asserts that the move is a legal one. */
 static inline void horon_phase_move(struct horon_channel *channel, enum horon_phase to)
@@ -121,6 +122,14 @@ static inline uint32_t horon_slot_generation(const struct horon_slot_head *head)
 static inline uint8_t *horon_slot_data(struct horon_slot_head *head)
 {
     return (uint8_t *)head + sizeof *head;
+}
+
+/** Room behind the data, whatever its size: a word, and one for each rank of the host. */
+static inline uint64_t *horon_slot_words(const struct horon_channel *channel,
+                                         struct horon_slot_head *head)
+{
+    assert(channel->host->shape.small_bytes % sizeof(uint64_t) == 0);
+    return (uint64_t *)(void *)(horon_slot_data(head) + channel->host->shape.small_bytes);
 }
 
 /** This rank's own small slot. */

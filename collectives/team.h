@@ -21,6 +21,10 @@ struct horon_team {
     const int *ranks;                /* [size] their ranks in the job; NULL: the same */
     const char *const *rank_names;   /* [size] "rank 3 (host-b)" */
     struct horon_mux *const *mux_of; /* [size] data links to other hosts, else NULL */
+    /* Asks for a link to a rank of another host; not all are there from the beginning.
+     * @return OK, mux_of has it | AGAIN, it is under way: ask again | why there will be none */
+    horon_status_t (*connect)(void *arg, int rank, struct horon_error *error);
+    void *connect_arg;
 };
 
 static inline int horon_team_job_rank(const struct horon_team *team, int rank)

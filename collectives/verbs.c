@@ -38,6 +38,41 @@ const struct horon_verb_row horon_verb_rows[HORON_VERB_COUNT] = {
             .recipe = HORON_RECIPE_ROUNDS,
             .made_of = HORON_BROADCAST,
         },
+    [HORON_ALLTOALL] =
+        {
+            .name = "alltoall",
+            .agrees = HORON_AGREES_DTYPE | HORON_AGREES_SHAPE,
+            .reads = HORON_RANKS_ALL,
+            .writes = HORON_RANKS_ALL,
+            .ahead = HORON_AHEAD_SPLITS,
+            .joined = HORON_JOINED_NO_ROWS,
+            .recipe = HORON_RECIPE_ROUNDS,
+            .made_of = HORON_BROADCAST,
+            .apart = true,
+        },
+    [HORON_GATHER] =
+        {
+            .name = "gather",
+            .agrees = HORON_AGREES_DTYPE | HORON_AGREES_SHAPE | HORON_AGREES_ROOT,
+            .reads = HORON_RANKS_ALL,
+            .writes = HORON_RANKS_ROOT,
+            .ahead = HORON_AHEAD_ROWS,
+            .joined = HORON_JOINED_NO_ROWS,
+            .recipe = HORON_RECIPE_ROUNDS,
+            .made_of = HORON_BROADCAST,
+        },
+    [HORON_SCATTER] =
+        {
+            .name = "scatter",
+            .agrees = HORON_AGREES_DTYPE | HORON_AGREES_SHAPE | HORON_AGREES_ROOT,
+            .reads = HORON_RANKS_ROOT,
+            .writes = HORON_RANKS_ALL,
+            .ahead = HORON_AHEAD_SPLITS,
+            .joined = HORON_JOINED_NO_ROWS,
+            .recipe = HORON_RECIPE_ROUNDS,
+            .made_of = HORON_BROADCAST,
+            .uneven = true,
+        },
     [HORON_BARRIER] =
         {
             .name = "barrier",

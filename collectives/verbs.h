@@ -26,7 +26,7 @@ enum horon_ranks { HORON_RANKS_NONE, HORON_RANKS_ROOT, HORON_RANKS_ALL };
 enum horon_ahead {
     HORON_AHEAD_NOTHING, /* the output is as large as the input */
     HORON_AHEAD_ROWS,    /* how many rows each rank gives */
-    HORON_AHEAD_SPLITS   /* how many rows each rank gives to each */
+    HORON_AHEAD_SPLITS   /* how many rows each rank gives to each; 0 from one that reads no src */
 };
 
 /** What a rank gives that has joined (Horovod's join: it has run out of data, and so has none of
@@ -54,6 +54,8 @@ struct horon_verb_row {
     enum horon_recipe recipe;
     horon_verb_t made_of; /* by that recipe */
     bool fusable;         /* several are the same as one of their concatenation */
+    bool apart;           /* it has no form in place: src and dst must be disjoint */
+    bool uneven; /* rows that no splits are given for: the first ranks get one more, if need be */
     /* It may lack a name also where no order is promised: it goes by this and its count then, and
      * no user's name may begin so. NULL: it may not. */
     const char *unnamed;

@@ -476,11 +476,12 @@ static horon_status_t run_now(struct horon_context *ctx, struct horon_request *r
     return take_result(request, error);
 }
 
-/* Is the size of its output known only once the ranks have met? */
-static bool learns_output(const horon_descriptor_t *desc)
+/* Is the size of its output here known only once the ranks have met? */
+static bool learns_output(const struct horon_context *ctx, const horon_descriptor_t *desc)
 {
     return desc->verb < HORON_VERB_COUNT &&
-           horon_verb_rows[desc->verb].ahead != HORON_AHEAD_NOTHING;
+           horon_verb_rows[desc->verb].ahead != HORON_AHEAD_NOTHING &&
+           horon_ranks_include(horon_verb_rows[desc->verb].writes, desc->root, horon_rank(ctx));
 }
 
 /* @p error is the thread's */
@@ -491,7 +492,7 @@ static horon_status_t run(struct horon_context *ctx, const horon_descriptor_t *d
     if (status == HORON_OK && horon_on_progress_thread(ctx))
         status =
             horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "a callback must not wait");
-    if (status == HORON_OK && desc && learns_output(desc) &&
+    if (status == HORON_OK && desc && learns_output(ctx, desc) &&
         desc->struct_bytes >= offsetof(horon_descriptor_t, dst_count) && !desc->dst && !desc->alloc)
         status =
             horon_error_set(horon_thread_error(), HORON_ERR_INVALID,

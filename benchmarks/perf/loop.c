@@ -39,7 +39,7 @@ struct perf_loop {
     size_t used_bytes;                 /* of each, by the tensors of this cell */
     double *times;                     /* [iterations], us */
     struct perf_operation *operations; /* [tensors] */
-    struct perf_tile input, output;    /* of an allgather the output is made for each rank */
+    struct perf_tile input, output;    /* parts of several ranks are made when they are looked at */
     uint64_t phase;                    /* of the inputs of this call */
 };
 
@@ -50,32 +50,48 @@ static double now_us(void)
     return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
 }
 
-/* Elements of src for a size of the command line. */
+/* Elements of src for a size of the command line: of what all ranks together give one, or get. */
 static uint64_t count_of(const struct perf_loop *loop, uint64_t bytes)
 {
-    const size_t one = perf_dtype_bytes(loop->options->dtype);
+    const uint64_t size = (uint64_t)loop->peer->size;
+    const uint64_t all = bytes / perf_dtype_bytes(loop->options->dtype);
     switch (loop->options->verb) {
     case HORON_ALLREDUCE:
     case HORON_BROADCAST:
-        return bytes / one;
+        return all;
     case HORON_ALLGATHER:
-        return bytes / one / (uint64_t)loop->peer->size;
+    case HORON_GATHER:
+        return all / size;
+    case HORON_ALLTOALL:
+    case HORON_SCATTER:
+        return all / size * size;
     case HORON_BARRIER:
         break;
     }
     return 0;
 }
 
-/* Elements of dst. */
+/* Elements of dst, where there is one. */
 static uint64_t count_out(const struct perf_loop *loop, uint64_t count)
 {
-    return loop->options->verb == HORON_ALLGATHER ? count * (uint64_t)loop->peer->size : count;
+    const horon_verb_t verb = loop->options->verb;
+    if (verb == HORON_SCATTER) {
+        return count / (uint64_t)loop->peer->size;
+    }
+    return verb == HORON_ALLGATHER || verb == HORON_GATHER ? count * (uint64_t)loop->peer->size
+                                                           : count;
+}
+
+/* Of the longer of both. */
+static size_t bytes_of(const struct perf_loop *loop, uint64_t count)
+{
+    const uint64_t out = count_out(loop, count);
+    return (out > count ? out : count) * perf_dtype_bytes(loop->options->dtype);
 }
 
 static size_t stride_of(const struct perf_loop *loop, uint64_t count)
 {
-    const size_t bytes = count_out(loop, count) * perf_dtype_bytes(loop->options->dtype);
-    return (bytes + GAP - 1) / GAP * GAP + GAP;
+    return (bytes_of(loop, count) + GAP - 1) / GAP * GAP + GAP;
 }
 
 static unsigned char *buffer_map(size_t bytes)
@@ -182,10 +198,12 @@ bool perf_loop_aligned(const struct perf_loop *loop)
     return loop->align.shared != NULL;
 }
 
-/* Where this rank's inputs of a broadcast lie: only root has any. */
+/* Has this rank inputs? Of some verbs only root has any. */
 static bool gives(const struct perf_loop *loop)
 {
-    return loop->options->verb != HORON_BROADCAST || loop->peer->rank == loop->options->root;
+    const horon_verb_t verb = loop->options->verb;
+    return (verb != HORON_BROADCAST && verb != HORON_SCATTER) ||
+           loop->peer->rank == loop->options->root;
 }
 
 static void operations_set(struct perf_loop *loop, uint64_t count, bool in_place)
@@ -264,28 +282,52 @@ static int time_back_to_back(struct perf_loop *loop, struct perf_job *job, struc
     return loop->peer->ops->maximum(loop->peer, &cell->b2b_us, 1);
 }
 
-/* Wrong elements of one tensor's output, and of its input if it had to stay. */
-static int wrong_of(struct perf_loop *loop, uint64_t i, uint64_t *wrong)
+/* Wrong elements of an output to which every rank has given a part, which begins at @p first of
+ * its input. */
+static int wrong_parts(struct perf_loop *loop, uint64_t phase, const void *got, uint64_t part,
+                       uint64_t first, uint64_t *wrong)
 {
-    const struct perf_operation *const o = &loop->operations[i];
-    const uint64_t phase = loop->phase + i;
-    if (o->src != o->dst && gives(loop)) {
-        *wrong += perf_tile_wrong(&loop->input, phase, o->src, o->count);
-    }
-    if (loop->options->verb != HORON_ALLGATHER) {
-        *wrong += perf_tile_wrong(&loop->output, phase, o->dst, o->count);
-        return 0;
-    }
-    const size_t part = o->count * perf_dtype_bytes(loop->options->dtype);
+    const size_t bytes = part * perf_dtype_bytes(loop->options->dtype);
     for (int rank = 0; rank < loop->peer->size; rank++) {
         struct perf_tile tile;
         if (perf_tile_input(&tile, loop->options->dtype, HORON_SUM, rank) != 0) {
             snprintf(loop->peer->error, sizeof loop->peer->error, "out of memory");
             return -1;
         }
-        *wrong +=
-            perf_tile_wrong(&tile, phase, (unsigned char *)o->dst + part * (size_t)rank, o->count);
+        *wrong += perf_tile_wrong(&tile, phase + first,
+                                  (const unsigned char *)got + bytes * (size_t)rank, part);
         perf_tile_deinit(&tile);
+    }
+    return 0;
+}
+
+/* Wrong elements of one tensor's output, and of its input if it had to stay. */
+static int wrong_of(struct perf_loop *loop, uint64_t i, uint64_t *wrong)
+{
+    const struct perf_operation *const o = &loop->operations[i];
+    const uint64_t phase = loop->phase + i, rank = (uint64_t)loop->peer->rank;
+    const uint64_t share = o->count / (uint64_t)loop->peer->size; /* where inputs are divided */
+    if (o->src != o->dst && gives(loop)) {
+        *wrong += perf_tile_wrong(&loop->input, phase, o->src, o->count);
+    }
+    switch (loop->options->verb) {
+    case HORON_ALLREDUCE:
+    case HORON_BROADCAST:
+        *wrong += perf_tile_wrong(&loop->output, phase, o->dst, o->count);
+        break;
+    case HORON_ALLGATHER:
+        return wrong_parts(loop, phase, o->dst, o->count, 0, wrong);
+    case HORON_GATHER:
+        return rank == (uint64_t)loop->options->root
+                   ? wrong_parts(loop, phase, o->dst, o->count, 0, wrong)
+                   : 0;
+    case HORON_ALLTOALL:
+        return wrong_parts(loop, phase, o->dst, share, rank * share, wrong);
+    case HORON_SCATTER:
+        *wrong += perf_tile_wrong(&loop->output, phase + rank * share, o->dst, share);
+        break;
+    case HORON_BARRIER:
+        break;
     }
     return 0;
 }
@@ -320,8 +362,8 @@ int perf_loop_measure(struct perf_loop *loop, uint64_t bytes, bool in_place,
     const uint64_t count = count_of(loop, bytes);
     struct perf_cell cell = {.measured = true, .in_place = in_place, .count = count};
     struct perf_job *job = NULL;
-    cell.bytes = count_out(loop, count) * perf_dtype_bytes(options->dtype);
-    if (in_place && (options->verb == HORON_ALLGATHER || options->verb == HORON_BARRIER)) {
+    cell.bytes = bytes_of(loop, count);
+    if (in_place && options->verb != HORON_ALLREDUCE && options->verb != HORON_BROADCAST) {
         cell.measured = false; /* src is no part of dst here, and a barrier has neither */
         *cell_out = cell;
         return 0;

@@ -76,9 +76,15 @@ static const struct function_row functions[] = {
     FUNCTION("MPI_Bcast", bcast),
     FUNCTION("MPI_Allreduce", allreduce),
     FUNCTION("MPI_Allgather", allgather),
+    FUNCTION("MPI_Alltoallv", alltoallv),
+    FUNCTION("MPI_Gather", gather),
+    FUNCTION("MPI_Scatter", scatter),
     FUNCTION("MPI_Ibcast", ibcast),
     FUNCTION("MPI_Iallreduce", iallreduce),
     FUNCTION("MPI_Iallgather", iallgather),
+    FUNCTION("MPI_Ialltoallv", ialltoallv),
+    FUNCTION("MPI_Igather", igather),
+    FUNCTION("MPI_Iscatter", iscatter),
     FUNCTION("MPI_Waitall", waitall),
 };
 

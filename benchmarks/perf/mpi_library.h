@@ -39,12 +39,27 @@ struct mpi_library {
                      mpi_handle_t comm);
     int (*allgather)(const void *src, int src_count, mpi_handle_t src_type, void *dst,
                      int dst_count, mpi_handle_t dst_type, mpi_handle_t comm);
+    int (*alltoallv)(const void *src, const int *src_counts, const int *src_starts,
+                     mpi_handle_t src_type, void *dst, const int *dst_counts, const int *dst_starts,
+                     mpi_handle_t dst_type, mpi_handle_t comm);
+    int (*gather)(const void *src, int src_count, mpi_handle_t src_type, void *dst, int dst_count,
+                  mpi_handle_t dst_type, int root, mpi_handle_t comm);
+    int (*scatter)(const void *src, int src_count, mpi_handle_t src_type, void *dst, int dst_count,
+                   mpi_handle_t dst_type, int root, mpi_handle_t comm);
     int (*ibcast)(void *data, int count, mpi_handle_t type, int root, mpi_handle_t comm,
                   void *request);
     int (*iallreduce)(const void *src, void *dst, int count, mpi_handle_t type, mpi_handle_t op,
                       mpi_handle_t comm, void *request);
     int (*iallgather)(const void *src, int src_count, mpi_handle_t src_type, void *dst,
                       int dst_count, mpi_handle_t dst_type, mpi_handle_t comm, void *request);
+    int (*ialltoallv)(const void *src, const int *src_counts, const int *src_starts,
+                      mpi_handle_t src_type, void *dst, const int *dst_counts,
+                      const int *dst_starts, mpi_handle_t dst_type, mpi_handle_t comm,
+                      void *request);
+    int (*igather)(const void *src, int src_count, mpi_handle_t src_type, void *dst, int dst_count,
+                   mpi_handle_t dst_type, int root, mpi_handle_t comm, void *request);
+    int (*iscatter)(const void *src, int src_count, mpi_handle_t src_type, void *dst, int dst_count,
+                    mpi_handle_t dst_type, int root, mpi_handle_t comm, void *request);
     int (*waitall)(int n, void *requests, void *statuses);
 };
 

@@ -14,10 +14,10 @@ struct verb_row {
 };
 
 static const struct verb_row verb_rows[HORON_VERB_COUNT] = {
-    {.word = "allreduce", .verb = HORON_ALLREDUCE},
-    {.word = "broadcast", .verb = HORON_BROADCAST},
-    {.word = "allgather", .verb = HORON_ALLGATHER},
-    {.word = "barrier", .verb = HORON_BARRIER},
+    {.word = "allreduce", .verb = HORON_ALLREDUCE}, {.word = "broadcast", .verb = HORON_BROADCAST},
+    {.word = "allgather", .verb = HORON_ALLGATHER}, {.word = "barrier", .verb = HORON_BARRIER},
+    {.word = "alltoall", .verb = HORON_ALLTOALL},   {.word = "gather", .verb = HORON_GATHER},
+    {.word = "scatter", .verb = HORON_SCATTER},
 };
 
 struct dtype_row {
@@ -112,7 +112,7 @@ const char *perf_redop_word(horon_redop_t redop)
 
 const char *perf_verb_words(void)
 {
-    return "allreduce broadcast allgather barrier";
+    return "allreduce broadcast allgather barrier alltoall gather scatter";
 }
 
 const char *perf_dtype_words(void)
@@ -136,6 +136,11 @@ int perf_dtype_reduces(horon_dtype_t dtype)
     return dtype_rows[dtype].reduces;
 }
 
+int perf_verb_rooted(horon_verb_t verb)
+{
+    return verb == HORON_BROADCAST || verb == HORON_GATHER || verb == HORON_SCATTER;
+}
+
 double perf_busbw_factor(horon_verb_t verb, int size)
 {
     const double n = size;
@@ -143,6 +148,9 @@ double perf_busbw_factor(horon_verb_t verb, int size)
     case HORON_ALLREDUCE:
         return 2.0 * (n - 1.0) / n;
     case HORON_ALLGATHER:
+    case HORON_ALLTOALL:
+    case HORON_GATHER:
+    case HORON_SCATTER:
         return (n - 1.0) / n;
     case HORON_BROADCAST:
         return 1.0;

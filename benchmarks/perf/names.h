@@ -30,6 +30,9 @@ size_t perf_dtype_bytes(horon_dtype_t dtype);
 /** @return 1 if this type can be reduced, else 0: it only moves. */
 int perf_dtype_reduces(horon_dtype_t dtype);
 
+/** @return 1 if the verb has a root, else 0. */
+int perf_verb_rooted(horon_verb_t verb);
+
 /** @return what algbw is multiplied with to get busbw, as nccl-tests defines it. */
 double perf_busbw_factor(horon_verb_t verb, int size);
 

@@ -102,7 +102,7 @@ static const struct flag flags[] = {
      .code = 'r',
      .kind = FLAG_WORD,
      .value = "RANK",
-     .doc = "root of a broadcast (0)"},
+     .doc = "root of a broadcast, gather or scatter (0)"},
     {.word = "json",
      .code = CODE_JSON,
      .kind = FLAG_TEXT,
@@ -391,7 +391,7 @@ static enum perf_parse parse_flags(int argc, char **argv, struct perf_options *o
 static uint64_t default_begin(const struct perf_options *options)
 {
     const uint64_t element = perf_dtype_bytes(options->dtype);
-    if (options->verb == HORON_ALLGATHER) {
+    if (options->verb != HORON_ALLREDUCE && options->verb != HORON_BROADCAST) {
         return 1024;
     }
     return element > 8 ? element : 8;

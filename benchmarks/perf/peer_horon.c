@@ -53,11 +53,14 @@ static horon_descriptor_t descriptor(const struct horon_peer *peer,
     }
     desc.dtype = (uint32_t)options->dtype;
     desc.redop = options->verb == HORON_ALLREDUCE ? (uint32_t)options->redop : 0;
-    desc.root = options->verb == HORON_BROADCAST ? options->root : 0;
+    desc.root = perf_verb_rooted(options->verb) ? options->root : 0;
     desc.src = operation->src;
     desc.dst = operation->dst;
     desc.count = operation->count;
-    desc.dst_count = operation->count * (uint64_t)peer->base.size; /* of an allgather */
+    desc.dst_count = operation->count; /* where the ranks' parts decide */
+    if (options->verb == HORON_ALLGATHER || options->verb == HORON_GATHER) {
+        desc.dst_count *= (uint64_t)peer->base.size;
+    }
     return desc;
 }
 

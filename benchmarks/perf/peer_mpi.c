@@ -24,6 +24,7 @@ struct perf_job {
     struct perf_operation *operations; /* [n] */
     unsigned char *requests;           /* [n] of mpi.request_bytes */
     mpi_handle_t type, op;
+    int *counts, *starts; /* [size] elements of an operation for each rank */
 };
 
 /* Only reached where the communicator's error handler returns; the default one aborts. */
@@ -43,6 +44,8 @@ static void mpi_job_release(struct perf_job *job)
     }
     free(job->operations);
     free(job->requests);
+    free(job->counts);
+    free(job->starts);
     free(job);
 }
 
@@ -78,8 +81,11 @@ static int mpi_job_prepare(struct perf_peer *base, const struct perf_operation *
         job->n = n;
         job->operations = calloc(n, sizeof *job->operations);
         job->requests = calloc(n, peer->mpi.request_bytes);
+        job->counts = calloc((size_t)base->size, sizeof *job->counts);
+        job->starts = calloc((size_t)base->size, sizeof *job->starts);
     }
-    if (job == NULL || job->operations == NULL || job->requests == NULL) {
+    if (job == NULL || job->operations == NULL || job->requests == NULL || job->counts == NULL ||
+        job->starts == NULL) {
         snprintf(base->error, sizeof base->error, "out of memory for %zu operations", n);
         goto done;
     }
@@ -92,6 +98,10 @@ static int mpi_job_prepare(struct perf_peer *base, const struct perf_operation *
             snprintf(base->error, sizeof base->error, "MPI counts end at 2^31 - 1 elements");
             goto done;
         }
+    }
+    for (int rank = 0; rank < base->size; rank++) { /* operations are alike */
+        job->counts[rank] = (int)(operations[0].count / (uint64_t)base->size);
+        job->starts[rank] = rank * job->counts[rank];
     }
     *job_out = job;
     job = NULL;
@@ -113,16 +123,25 @@ static int run_one(struct perf_job *job)
 {
     const struct mpi_library *const mpi = &job->peer->mpi;
     const struct perf_operation *const o = &job->operations[0];
-    const int count = (int)o->count;
+    const int count = (int)o->count, size = job->peer->base.size, root = job->peer->options->root;
     switch (job->peer->options->verb) {
     case HORON_ALLREDUCE:
         return mpi->allreduce(o->src == o->dst ? mpi->in_place : o->src, o->dst, count, job->type,
                               job->op, mpi->comm_world);
     case HORON_BROADCAST:
         copy_at_root(job->peer, o);
-        return mpi->bcast(o->dst, count, job->type, job->peer->options->root, mpi->comm_world);
+        return mpi->bcast(o->dst, count, job->type, root, mpi->comm_world);
     case HORON_ALLGATHER:
         return mpi->allgather(o->src, count, job->type, o->dst, count, job->type, mpi->comm_world);
+    case HORON_ALLTOALL:
+        return mpi->alltoallv(o->src, job->counts, job->starts, job->type, o->dst, job->counts,
+                              job->starts, job->type, mpi->comm_world);
+    case HORON_GATHER:
+        return mpi->gather(o->src, count, job->type, o->dst, count, job->type, root,
+                           mpi->comm_world);
+    case HORON_SCATTER:
+        return mpi->scatter(o->src, count / size, job->type, o->dst, count / size, job->type, root,
+                            mpi->comm_world);
     case HORON_BARRIER:
         return mpi->barrier(mpi->comm_world);
     }
@@ -132,18 +151,26 @@ static int run_one(struct perf_job *job)
 static int start_one(struct perf_job *job, const struct perf_operation *o, void *request)
 {
     const struct mpi_library *const mpi = &job->peer->mpi;
-    const int count = (int)o->count;
+    const int count = (int)o->count, size = job->peer->base.size, root = job->peer->options->root;
     switch (job->peer->options->verb) {
     case HORON_ALLREDUCE:
         return mpi->iallreduce(o->src == o->dst ? mpi->in_place : o->src, o->dst, count, job->type,
                                job->op, mpi->comm_world, request);
     case HORON_BROADCAST:
         copy_at_root(job->peer, o);
-        return mpi->ibcast(o->dst, count, job->type, job->peer->options->root, mpi->comm_world,
-                           request);
+        return mpi->ibcast(o->dst, count, job->type, root, mpi->comm_world, request);
     case HORON_ALLGATHER:
         return mpi->iallgather(o->src, count, job->type, o->dst, count, job->type, mpi->comm_world,
                                request);
+    case HORON_ALLTOALL:
+        return mpi->ialltoallv(o->src, job->counts, job->starts, job->type, o->dst, job->counts,
+                               job->starts, job->type, mpi->comm_world, request);
+    case HORON_GATHER:
+        return mpi->igather(o->src, count, job->type, o->dst, count, job->type, root,
+                            mpi->comm_world, request);
+    case HORON_SCATTER:
+        return mpi->iscatter(o->src, count / size, job->type, o->dst, count / size, job->type, root,
+                             mpi->comm_world, request);
     case HORON_BARRIER:
         break;
     }

@@ -107,7 +107,7 @@ static void cell_write(const struct perf_report *report, const struct perf_cell 
             ", \"type\": \"%s\", \"redop\": \"%s\", \"root\": %d, \"np\": %d, \"in_place\": %s",
             cell->bytes, cell->count, o->tensors, perf_dtype_word(o->dtype),
             o->verb == HORON_ALLREDUCE ? perf_redop_word(o->redop) : "none",
-            o->verb == HORON_BROADCAST ? o->root : -1, report->peer->size,
+            perf_verb_rooted(o->verb) ? o->root : -1, report->peer->size,
             cell->in_place ? "true" : "false");
     fprintf(to,
             ", \"time_us\": %.4f, \"min_us\": %.4f, \"max_us\": %.4f, \"p25_us\": %.4f, "
@@ -129,7 +129,7 @@ void perf_report_row(const struct perf_report *report, const struct perf_cell *c
     printf(" %13" PRIu64 " %13" PRIu64 " %9s %6s %4d", cells[0].bytes, cells[0].count,
            perf_dtype_word(o->dtype),
            o->verb == HORON_ALLREDUCE ? perf_redop_word(o->redop) : "none",
-           o->verb == HORON_BROADCAST ? o->root : -1);
+           perf_verb_rooted(o->verb) ? o->root : -1);
     for (int i = 0; i < 2; i++) {
         cell_print(report, &cells[i]);
         if (report->json != NULL && cells[i].measured) {

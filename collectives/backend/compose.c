@@ -6,7 +6,7 @@
  *  - the sum of bytes: root gives its own, all others zeros. Bytes, because a sum of numbers would
  *    lose the sign of a zero and the bits of a NaN.
  *  - rounds: as many operations of the other verb as ranks give anything, each rank the root of
- *    one, and all write the bytes behind those of the ranks before.
+ *    one, and all write the bytes behind those of the ranks before; or what of them is theirs.
  */
 #include "backend/compose.h"
 
@@ -89,63 +89,154 @@ static size_t row_bytes(const struct horon_operation *op)
     return (size_t)op->row_elements * horon_dtype_bytes((horon_dtype_t)op->agreed.dtype);
 }
 
-/* Bytes of all ranks, and the most of one. @return false: they do not fit */
-static bool add_up(const struct horon_composed *composed, size_t *total_out, size_t *most_out)
+static size_t words_of(const struct horon_composed *composed)
+{
+    return horon_verb_ahead_words(horon_verb_of(&composed->whole->agreed), composed->size);
+}
+
+/* Rows that @p rank gives to those before @p end; who does not split gives all to everybody. */
+static bool rows_before(const struct horon_composed *composed, int rank, size_t end,
+                        uint64_t *rows_out)
+{
+    const size_t words = words_of(composed);
+    *rows_out = 0;
+    for (size_t i = 0; i < end && i < words; i++)
+        if (__builtin_add_overflow(*rows_out, composed->rows[(size_t)rank * words + i], rows_out))
+            return false;
+    return true;
+}
+
+/* The rows of @p from that are for this rank. */
+static uint64_t rows_taken(const struct horon_composed *composed, int from)
+{
+    const struct horon_signature *agreed = &composed->whole->agreed;
+    const size_t words = words_of(composed);
+    if (!horon_ranks_include(horon_verb_of(agreed)->writes, agreed->root, composed->rank))
+        return 0;
+    return composed->rows[(size_t)from * words + (words == 1 ? 0 : (size_t)composed->rank)];
+}
+
+/* Bytes that this rank gets, and the most that one gives. @return false: they do not fit */
+static bool add_up(struct horon_composed *composed, size_t *total_out, size_t *most_out)
 {
     const size_t of_row = row_bytes(composed->whole);
     size_t total = 0, most = 0;
     for (int rank = 0; rank < composed->size; rank++) {
-        size_t bytes;
-        if (__builtin_mul_overflow(composed->rows[rank], of_row, &bytes) ||
-            __builtin_add_overflow(total, bytes, &total))
+        uint64_t rows;
+        size_t given, taken;
+        composed->taken[rank] = rows_taken(composed, rank);
+        if (!rows_before(composed, rank, SIZE_MAX, &rows) ||
+            __builtin_mul_overflow(rows, of_row, &given) ||
+            __builtin_mul_overflow(composed->taken[rank], of_row, &taken) ||
+            __builtin_add_overflow(total, taken, &total) || given > INT64_MAX)
             return false;
-        most = bytes > most ? bytes : most;
+        most = given > most ? given : most;
     }
     *total_out = total;
     *most_out = most;
     return total <= INT64_MAX;
 }
 
+static horon_status_t make_taken(struct horon_composed *composed)
+{
+    if (composed->limit_ranks >= composed->size)
+        return HORON_OK;
+    uint64_t *grown =
+        horon_realloc(composed->taken, (size_t)composed->size * sizeof *composed->taken);
+    if (!grown)
+        return HORON_ERR_MEMORY;
+    composed->taken = grown;
+    composed->limit_ranks = composed->size;
+    return HORON_OK;
+}
+
+/* What of a round is this rank's, and where in it. @return whether it is all of it */
+static bool share_of(const struct horon_composed *composed, int root, size_t *at_out,
+                     size_t *bytes_out)
+{
+    const size_t of_row = row_bytes(composed->whole);
+    uint64_t before = 0, rows = 0;
+    if (words_of(composed) > 1)
+        rows_before(composed, root, (size_t)composed->rank, &before);
+    rows_before(composed, root, SIZE_MAX, &rows);
+    *at_out = (size_t)before * of_row;
+    *bytes_out = (size_t)composed->taken[root] * of_row;
+    return composed->taken[root] == rows;
+}
+
+/* In place: moved to its place at once, where nobody else's rows will come. */
+static void move_own(struct horon_composed *composed)
+{
+    const struct horon_operation *op = composed->whole;
+    uint64_t before = 0;
+    if (!composed->out || composed->own != composed->out || words_of(composed) > 1)
+        return;
+    for (int rank = 0; rank < composed->rank; rank++)
+        before += composed->taken[rank];
+    composed->own = memmove(composed->out + (size_t)before * row_bytes(op), composed->out,
+                            (size_t)composed->taken[composed->rank] * row_bytes(op));
+}
+
 static horon_status_t prepare_rounds(struct horon_composed *composed)
 {
     const struct horon_operation *op = composed->whole;
-    size_t total = 0, most = 0, before = 0;
+    size_t total = 0, most = 0;
     assert(op->part_count == 1);
+    if (make_taken(composed) != HORON_OK)
+        return HORON_ERR_MEMORY;
     if (!add_up(composed, &total, &most))
         return HORON_ERR_PROTO;
     composed->own = op->parts[0].src;
     composed->out = op->parts[0].dst;
     if (op->output)
-        composed->out = op->output(op->output_arg, composed->rows,
+        composed->out = op->output(op->output_arg, composed->taken,
                                    total / horon_dtype_bytes((horon_dtype_t)op->agreed.dtype));
-    if (make_room(composed, 1, composed->out ? 0 : most) != HORON_OK)
+    if (total == 0)
+        composed->out = NULL;
+    const bool all = composed->out && words_of(composed) == 1;
+    if (make_room(composed, 1, all ? 0 : most) != HORON_OK)
         return HORON_ERR_MEMORY;
-    if (!composed->out || composed->own != composed->out)
-        return HORON_OK;
-    for (int rank = 0; rank < composed->rank; rank++) /* in place: moved to its place at once */
-        before += (size_t)composed->rows[rank] * row_bytes(op);
-    composed->own = memmove(composed->out + before, composed->out,
-                            (size_t)composed->rows[composed->rank] * row_bytes(op));
+    move_own(composed);
     return HORON_OK;
+}
+
+/* The round has ended: takes what of it is this rank's, if it is not there already. */
+static void end_round(struct horon_composed *composed)
+{
+    const int root = composed->round - 1;
+    size_t at, bytes;
+    if (!composed->out || root < 0)
+        return;
+    const bool is_whole = share_of(composed, root, &at, &bytes);
+    const char *from = root == composed->rank ? composed->own : composed->scratch;
+    if (bytes && !is_whole)
+        memmove(composed->out, from + at, bytes);
+    composed->out += bytes;
 }
 
 static bool next_round(struct horon_composed *composed)
 {
-    if (composed->round > 0 && composed->out)
-        composed->out += composed->parts[0].count;
-    while (composed->round < composed->size && composed->rows[composed->round] == 0)
+    uint64_t rows = 0;
+    size_t at, taken;
+    end_round(composed);
+    while (composed->round < composed->size &&
+           rows_before(composed, composed->round, SIZE_MAX, &rows) && rows == 0)
         composed->round++;
     if (composed->round == composed->size)
         return false;
     const int root = composed->round++;
-    const uint64_t bytes = composed->rows[root] * row_bytes(composed->whole);
     const bool gives = root == composed->rank;
+    void *dst = composed->scratch;
+    if (composed->out && share_of(composed, root, &at, &taken))
+        dst = composed->out;
+    else if (gives)
+        dst = NULL;
     composed->parts[0] = (struct horon_part){
         .src = gives ? composed->own : NULL,
-        .dst = composed->out || gives ? composed->out : composed->scratch,
-        .count = bytes,
+        .dst = dst,
+        .count = rows * row_bytes(composed->whole),
     };
-    composed->op.count = composed->op.agreed.shape[0] = bytes;
+    composed->op.count = composed->op.agreed.shape[0] = composed->parts[0].count;
     composed->op.agreed.root = root;
     return true;
 }
@@ -178,4 +269,5 @@ void horon_composed_deinit(struct horon_composed *composed)
 {
     horon_free(composed->parts);
     horon_free(composed->scratch);
+    horon_free(composed->taken);
 }

@@ -15,13 +15,15 @@ struct horon_composed {
     const struct horon_operation *whole; /* what it is made for */
     struct horon_part *parts;            /* [limit] */
     size_t limit;
-    void *scratch; /* what root has no output for */
+    void *scratch; /* what there is no output for, or where a part of it is taken from */
     size_t scratch_bytes;
     int rank, size, round; /* rounds begun, with those in which nothing is given */
     /* in rounds */
-    const uint64_t *rows; /* [size] by rank; NULL: it is one operation */
-    const char *own;      /* what this rank gives */
-    char *out;            /* where the round's output begins; NULL: nowhere */
+    const uint64_t *rows; /* [size][horon_verb_ahead_words()] by rank; NULL: it is one operation */
+    uint64_t *taken;      /* [limit_ranks] rows that this rank gets of each */
+    int limit_ranks;
+    const char *own; /* what this rank gives */
+    char *out;       /* where the round's output begins; NULL: nowhere */
 };
 
 /** The signature of the verb that can take the place of another. @return false: there is none */
@@ -35,7 +37,7 @@ static inline bool horon_compose_needs_rows(const struct horon_operation *op)
 
 /** Prepares the operations that horon_compose_next() gives; outputs of @p op may be written from
  * now on.
- * @param rows [size] by rank, for an operation that needs them; they stay until it ends
+ * @param rows as in the struct, for an operation that needs them; they stay until it ends
  * @return OK | ERR_MEMORY | ERR_PROTO, the rows add up to more than memory can hold */
 horon_status_t horon_compose(struct horon_composed *composed, const struct horon_operation *op,
                              int rank, int size, const uint64_t *rows);

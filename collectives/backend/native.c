@@ -100,10 +100,10 @@ static horon_status_t native_advance(struct horon_backend_channel *base, bool *m
     return horon_channel_advance(channel_of(base), moved_out, error);
 }
 
-/* Peers read and write slots and rings, never an operation's memory. */
+/* Peers read and write slots and rings, never an operation's memory; links may. */
 static void native_abort(struct horon_backend_channel *base)
 {
-    (void)base;
+    horon_channel_abort(channel_of(base));
 }
 
 static bool native_waits_for(struct horon_backend_channel *base, int rank)

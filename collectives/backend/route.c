@@ -433,18 +433,19 @@ static void compose(struct horon_route *route, const struct horon_operation *op,
         refuse(route, status, "the inputs add up to more than memory can hold");
 }
 
-/* Each rank's in a word of its own. */
+/* Each rank's in words of its own. */
 static void gather_rows(struct horon_route *route, const struct horon_operation *op)
 {
-    assert(horon_verb_ahead_words(horon_verb_of(&op->agreed), route->team->size) == 1);
-    if (horon_words_clear(&route->words, (size_t)route->team->size) != HORON_OK) {
+    const size_t size = (size_t)route->team->size, rank = (size_t)route->team->rank;
+    const size_t each = horon_verb_ahead_words(horon_verb_of(&op->agreed), route->team->size);
+    if (horon_words_clear(&route->words, size * each) != HORON_OK) {
         refuse(route, HORON_ERR_MEMORY, "no memory for the rows of all ranks");
         return;
     }
-    route->words.words[route->team->rank] = *op->ahead;
+    memcpy(route->words.words + rank * each, op->ahead, each * sizeof *op->ahead);
     route->composed.whole = op;
     route->gathers_rows = true;
-    horon_words_begin(&route->words, (size_t)route->team->size, op->check);
+    horon_words_begin(&route->words, size * each, op->check);
 }
 
 HORON_SELDOM static void begin_composed(struct horon_route *route, const struct horon_operation *op)

@@ -69,10 +69,11 @@ size_t horon_host_chunk_bytes(size_t wanted, int job_size)
     return wanted > least ? wanted : least;
 }
 
-/* A result slot is as large. */
+/* A result slot is as large. Behind the data lie the words of horon_slot_words(). */
 static size_t small_slot_bytes(const struct horon_host_shape *shape)
 {
-    return lines(sizeof(struct horon_slot_head) + shape->small_bytes);
+    return lines(sizeof(struct horon_slot_head) + shape->small_bytes +
+                 (1 + count_of(shape)) * sizeof(uint64_t));
 }
 
 /* Whole pages, so that no slot shares one with what is before or behind it. */

@@ -182,7 +182,7 @@ static void recv_take_arrival(struct horon_mux *mux, struct horon_transfer *tran
 {
     struct horon_mux_rx *rx = &mux->rx;
     assert(record->got_bytes <= transfer->bytes);
-    if (record->got_bytes)
+    if (record->got_bytes && transfer->data)
         memcpy(transfer->data, record->data, record->got_bytes);
     transfer->moved_bytes = record->got_bytes;
     if (rx->in_body && rx->target == HORON_MUX_TO_RECORD && rx->record == record) {

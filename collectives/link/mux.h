@@ -32,7 +32,8 @@ struct horon_transfer_id {
 /** One transfer. Owner: the poster; at the same address until done or horon_mux_forget(). */
 struct horon_transfer {
     struct horon_transfer_id id;
-    void *data;            /* [bytes] read for a send, written for a receive */
+    void *data; /* [bytes] read for a send, written for a receive; NULL of a receive: what comes is
+                   dropped */
     size_t bytes;          /* both sides must say the same number; 0 is allowed and still meets */
     uint64_t check;        /* hash of the operation's description: one value for all transfers of a
                               (channel, sequence), on both sides */

@@ -319,7 +319,8 @@ static uint8_t *body_memory(const struct horon_mux_rx *rx)
 {
     switch (rx->target) {
     case HORON_MUX_TO_TRANSFER:
-        return (uint8_t *)rx->transfer->data + rx->transfer->moved_bytes;
+        return rx->transfer->data ? (uint8_t *)rx->transfer->data + rx->transfer->moved_bytes
+                                  : NULL;
     case HORON_MUX_TO_RECORD:
         return rx->record ? rx->record->data + rx->record->got_bytes : NULL;
     case HORON_MUX_TO_NOBODY:

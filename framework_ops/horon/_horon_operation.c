@@ -18,6 +18,9 @@ static const struct horon_py_verb verbs[HORON_VERB_COUNT] = {
     [HORON_BROADCAST] = {.constant = "BROADCAST", .output = HORON_PY_OUTPUT_LIKE_INPUT},
     [HORON_ALLGATHER] = {.constant = "ALLGATHER", .output = HORON_PY_OUTPUT_ROWS},
     [HORON_BARRIER] = {.constant = "BARRIER", .output = HORON_PY_OUTPUT_NONE},
+    [HORON_ALLTOALL] = {.constant = "ALLTOALL", .output = HORON_PY_OUTPUT_ROWS},
+    [HORON_GATHER] = {.constant = "GATHER", .output = HORON_PY_OUTPUT_ROWS},
+    [HORON_SCATTER] = {.constant = "SCATTER", .output = HORON_PY_OUTPUT_ROWS},
 };
 
 const struct horon_py_verb *horon_py_verb_row(uint32_t verb)

@@ -154,9 +154,13 @@ typedef enum horon_verb {
     HORON_ALLREDUCE = 0, /* every rank gets the reduction of all ranks' src */
     HORON_BROADCAST = 1, /* every rank's dst gets root's src */
     HORON_ALLGATHER = 2, /* every rank gets all ranks' src, joined in dimension 0 in rank order */
-    HORON_BARRIER = 3    /* ends once every rank has begun it; moves nothing */
+    HORON_BARRIER = 3,   /* ends once every rank has begun it; moves nothing */
+    HORON_ALLTOALL = 4,  /* every rank gives rows of its src to each rank, as its splits say; every
+                            rank gets what all give it, joined in rank order */
+    HORON_GATHER = 5,    /* root gets all ranks' src, joined in dimension 0 in rank order */
+    HORON_SCATTER = 6    /* every rank gets its rows of root's src, as root's splits say */
 } horon_verb_t;
-#define HORON_VERB_COUNT 4
+#define HORON_VERB_COUNT 7
 
 /**
  * Reductions. Integers wrap; the average of integers is the sum divided, cut towards zero. MIN and
@@ -215,7 +219,7 @@ typedef void (*horon_log_fn_t)(void *arg, horon_log_level_t level, const char *t
 typedef void (*horon_callback_fn_t)(void *arg, horon_request_t *req, horon_status_t status);
 
 /**
- * Gives memory for an output whose size is known only now (HORON_ALLGATHER with dst NULL).
+ * Gives memory for an output whose size is known only now (see horon_descriptor_t.dst).
  * @param rows     rows of the output: the sum over ranks
  * @param bytes    bytes needed, > 0
  * @return memory of @p bytes bytes that stays valid until the operation ends, or NULL to fail it on
@@ -272,37 +276,47 @@ typedef struct horon_descriptor {
      * "horon.barrier.". NULL with HORON_IN_ORDER, and for HORON_BARRIER alone, which then
      * matches barriers by their count; one that was withdrawn does not count. */
     const char *name;
-    const void *src; /* input: [count] elements; equal to dst (in place) or disjoint from it. For
-                        HORON_BROADCAST only root reads it */
-    void *dst;       /* output: as many elements as src, for HORON_ALLGATHER the sum over ranks; or
-                        NULL for HORON_ALLGATHER: alloc is asked, and if that is NULL the request
-                        owns the output until it is released (see horon_request_output) */
+    /* Input: [count] elements; equal to dst (in place) or disjoint from it. HORON_BROADCAST and
+     * HORON_SCATTER: only root reads it. HORON_ALLTOALL is never in place: what comes from a rank
+     * may be longer than what goes to it */
+    const void *src;
+    /* Output: as many elements as src. Where the ranks decide together how many come
+     * (HORON_ALLGATHER, HORON_ALLTOALL, HORON_GATHER on root, HORON_SCATTER) it has dst_count; or
+     * it is NULL: alloc is asked, and if that is NULL the request owns the output until it is
+     * released (see horon_request_output). HORON_GATHER: the other ranks get nothing */
+    void *dst;
     uint64_t count; /* elements of src, if shape is NULL; 0 is allowed and still meets the others */
-    const uint64_t *shape; /* [ndim] or NULL: then one dimension of count elements. All dimensions
-                              must agree on all ranks, but the first one of HORON_ALLGATHER */
-    int32_t ndim;          /* 0..HORON_NDIM_MAX; 0 with shape set is a scalar of one element */
-    int32_t root;          /* rank in the process set; HORON_BROADCAST only */
-    int32_t process_set;   /* 0: all ranks. Others do not exist yet */
-    int32_t reserved;      /* 0 */
-    double prescale;       /* each input is multiplied by it before the reduction, ... */
-    double postscale;      /* ... and the result after it; both rounded to dtype. Must agree */
-    void *stream;          /* device stream that produces src and uses dst; NULL: the default stream
-                              of the device. Host memory has none */
+    /* [ndim] or NULL: then one dimension of count elements. All dimensions must agree on all ranks,
+     * but the first one where the ranks decide how many elements come. HORON_SCATTER: the first
+     * one, or count, is root's alone */
+    const uint64_t *shape;
+    int32_t ndim;        /* 0..HORON_NDIM_MAX; 0 with shape set is a scalar of one element */
+    int32_t root;        /* rank in the process set; of verbs that have one */
+    int32_t process_set; /* 0: all ranks. Others do not exist yet */
+    int32_t reserved;    /* 0 */
+    double prescale;     /* each input is multiplied by it before the reduction, ... */
+    double postscale;    /* ... and the result after it; both rounded to dtype. Must agree */
+    void *stream;        /* device stream that produces src and uses dst; NULL: the default stream
+                            of the device. Host memory has none */
     horon_alloc_fn_t alloc;
     void *alloc_arg;
     horon_callback_fn_t callback; /* NULL: none */
     void *callback_arg;
-    /* Elements that dst has room for, where the other ranks' rows decide how many come
-     * (HORON_ALLGATHER): what does not fit fails the operation on this rank with ERR_MEMORY, and
-     * nothing is written. Needed with dst; callers of a version without it have no room */
+    /* Elements that dst has room for, where the ranks decide together how many come: what does not
+     * fit fails the operation on this rank with ERR_MEMORY, and nothing is written. Needed with
+     * dst; callers of a version without it have no room */
     uint64_t dst_count;
     uint32_t memory; /* horon_memory_t of src and dst */
     int32_t device;  /* number of the device in whose memory they lie; 0 for host memory */
+    /* [size] rows of src for each rank: they add up to those of src; copied. HORON_ALLTOALL, and
+     * root of HORON_SCATTER. NULL: as many for each; of HORON_SCATTER the first ranks get one more
+     * if that does not come out even, and of HORON_ALLTOALL it must */
+    const uint64_t *splits;
 } horon_descriptor_t;
 /* clang-format off */
 #define HORON_DESCRIPTOR_INIT                                                                      \
     {sizeof(horon_descriptor_t), 0, 0, 0, 0, NULL, NULL, NULL, 0, NULL, 0, 0, 0, 0, 1.0, 1.0,      \
-     NULL, NULL, NULL, NULL, NULL, 0, 0, 0}
+     NULL, NULL, NULL, NULL, NULL, 0, 0, 0, NULL}
 /* clang-format on */
 #define HORON_NDIM_MAX 8
 #define HORON_NAME_BYTES_MAX 511
@@ -341,7 +355,8 @@ HORON_API int32_t horon_version_number(void);
 
 /**
  * Asks whether this library has a feature: "allreduce", "broadcast", "allgather", "barrier",
- * "persistent", "in_order", "shm", "tcp", "cuda", "nccl", "mpi", "gloo".
+ * "alltoall", "gather", "scatter", "persistent", "in_order", "shm", "tcp", "cuda", "nccl", "mpi",
+ * "gloo".
  * @return 1 it has, 0 it has not, or the name is not known
  */
 HORON_API int32_t horon_feature(const char *name);
@@ -468,7 +483,8 @@ HORON_API horon_status_t horon_submit_group(horon_context_t *ctx, const horon_de
  * withdrawn first, which may take longer than the limit if it has begun. An in-order one cannot be
  * withdrawn, nor one of which nothing moves for PEER_TIMEOUT after its limit (a rank was stopped):
  * ERR_TIMEOUT then fails the job on all ranks, with a text that says which rank gave up and which
- * it waited for. An HORON_ALLGATHER needs dst or alloc.
+ * it waited for. An operation whose output's size the ranks
+ * decide together needs dst or alloc.
  * @param error_text, error_bytes  as in horon_context_create()
  * Blocks: until done or @p timeout_ms.
  */
@@ -552,7 +568,8 @@ HORON_API horon_status_t horon_request_failure(const horon_request_t *req,
  * @param data_out  NULL or: dst, what alloc gave, or memory of the request (valid until it is
  *                  released or started again, and the caller's to write)
  * @param count_out NULL or elements
- * @param rows_out  NULL or [size] rows that each rank gave (HORON_ALLGATHER; else 0)
+ * @param rows_out  NULL or [size] rows of the output that each rank gave, where the ranks decide
+ *                  together how many come; else 0
  * @return OK | ERR_INVALID, it has not ended, or failed
  */
 HORON_API horon_status_t horon_request_output(const horon_request_t *req, void **data_out,

@@ -132,12 +132,16 @@ static horon_status_t check_buffers(const horon_descriptor_t *desc, uint64_t cou
         return horon_error_set(error, HORON_ERR_INVALID, "dst is NULL");
     const uint64_t bytes = count * element;
     uint64_t dst_bytes = bytes; /* at least, if the size is learned and the caller does not say */
-    if (asks && desc->dst_count > count &&
-        __builtin_mul_overflow(desc->dst_count, element, &dst_bytes))
+    if (asks && desc->dst_count && __builtin_mul_overflow(desc->dst_count, element, &dst_bytes))
         dst_bytes = bytes;
-    if (reads && desc->dst && overlap(desc->src, bytes, desc->dst, dst_bytes))
+    if (!reads || !writes || !desc->dst)
+        return HORON_OK;
+    if (row->apart && desc->src == desc->dst)
         return horon_error_set(error, HORON_ERR_INVALID,
-                               "src and dst overlap; they must be equal or disjoint");
+                               "src and dst are equal, and %s has no form in place", row->name);
+    if (overlap(desc->src, bytes, desc->dst, dst_bytes))
+        return horon_error_set(error, HORON_ERR_INVALID, "src and dst overlap; they must be %s",
+                               row->apart ? "disjoint" : "equal or disjoint");
     return HORON_OK;
 }
 
@@ -175,29 +179,79 @@ static void sign(struct horon_signature *agreed, const horon_descriptor_t *desc)
     horon_signature_make_canonical(agreed);
 }
 
-/* Rows and what one has, if ranks are to tell each other. */
-static void fill_ahead(struct horon_request *request)
+/* The room of a request: what is learned, then what is told ahead. */
+static horon_status_t make_rows(struct horon_request *request)
 {
+    const size_t size = (size_t)request->size;
+    assert(request->size >= 1);
+    if (request->rows_limit < request->size) {
+        horon_free(request->rows_room);
+        request->rows_room = horon_zalloc(2 * size, sizeof *request->rows_room);
+        request->rows_limit = request->rows_room ? request->size : 0;
+    }
+    request->output_rows = request->rows_room;
+    return request->output_rows ? HORON_OK : HORON_ERR_MEMORY;
+}
+
+/* @param splits_out [size] what the caller says, or as many rows for each rank */
+static horon_status_t take_splits(const horon_descriptor_t *desc, uint64_t rows, int size,
+                                  uint64_t *splits_out, struct horon_error *error)
+{
+    const struct horon_verb_row *row = &horon_verb_rows[desc->verb];
+    const uint64_t ranks = (uint64_t)size, more = rows % ranks;
+    uint64_t given = 0;
+    if (!desc->splits && more && !row->uneven)
+        return horon_error_set(error, HORON_ERR_INVALID,
+                               "%llu rows cannot be split evenly among %d ranks: give splits",
+                               (unsigned long long)rows, size);
+    for (int rank = 0; rank < size; rank++) {
+        splits_out[rank] =
+            desc->splits ? desc->splits[rank] : rows / ranks + ((uint64_t)rank < more);
+        if (__builtin_add_overflow(given, splits_out[rank], &given))
+            return horon_error_set(error, HORON_ERR_INVALID,
+                                   "the splits add up to more rows than 64 bits count");
+    }
+    if (given != rows)
+        return horon_error_set(error, HORON_ERR_INVALID,
+                               "the splits add up to %llu rows, and src has %llu",
+                               (unsigned long long)given, (unsigned long long)rows);
+    return HORON_OK;
+}
+
+/* What ranks tell each other: rows, or those for each rank. One that reads no src has none. */
+static horon_status_t fill_ahead(struct horon_request *request, const horon_descriptor_t *desc,
+                                 int rank, struct horon_error *error)
+{
+    const struct horon_verb_row *row = &horon_verb_rows[desc->verb];
     struct horon_operation *op = &request->op;
-    const uint64_t *shape = op->agreed.shape;
+    uint64_t *shape = op->agreed.shape;
     const uint32_t ndim = op->agreed.ndim;
+    if (make_rows(request) != HORON_OK)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a request");
     op->output = horon_request_take_output;
     op->output_arg = request;
-    request->rows = ndim ? shape[0] : 1;
-    op->ahead = &request->rows;
     op->row_elements = 1;
     for (uint32_t i = 1; i < ndim; i++)
         op->row_elements *= shape[i];
+    request->rows = ndim ? shape[0] : 1;
+    op->ahead = &request->rows;
+    if (!horon_ranks_include(row->reads, desc->root, rank))
+        request->rows = op->count = 0;
+    if (row->ahead != HORON_AHEAD_SPLITS)
+        return HORON_OK;
+    uint64_t *splits = request->rows_room + request->rows_limit;
+    op->ahead = splits;
+    if (horon_ranks_include(row->reads, desc->root, rank))
+        return take_splits(desc, request->rows, request->size, splits, error);
+    memset(splits, 0, (size_t)request->size * sizeof *splits);
+    return HORON_OK;
 }
 
 static void fill_operation(struct horon_request *request, const horon_descriptor_t *desc)
 {
-    const struct horon_verb_row *row = &horon_verb_rows[desc->verb];
     struct horon_operation *op = &request->op;
-    if (!horon_verb_moves(row))
+    if (!horon_verb_moves(&horon_verb_rows[desc->verb]))
         op->count = 0;
-    if (row->ahead != HORON_AHEAD_NOTHING)
-        fill_ahead(request);
     sign(&op->agreed, desc);
     request->part = (struct horon_part){.src = desc->src, .dst = desc->dst, .count = op->count};
     op->parts = &request->part;
@@ -255,19 +309,6 @@ void horon_request_hold_barrier(struct horon_request *request)
     request->op.name = request->barrier_name;
 }
 
-static horon_status_t make_rows(struct horon_request *request)
-{
-    const size_t size = (size_t)request->size;
-    assert(request->size >= 1);
-    if (request->rows_limit < request->size) {
-        horon_free(request->rows_room);
-        request->rows_room = horon_zalloc(size, sizeof *request->rows_room);
-        request->rows_limit = request->rows_room ? request->size : 0;
-    }
-    request->output_rows = request->rows_room;
-    return request->output_rows ? HORON_OK : HORON_ERR_MEMORY;
-}
-
 horon_status_t horon_request_init(struct horon_request *request, const horon_descriptor_t *given,
                                   struct horon_engine_team *team, struct horon_names *names,
                                   struct horon_error *error)
@@ -292,10 +333,15 @@ horon_status_t horon_request_init(struct horon_request *request, const horon_des
         return status;
     assert(!request->team && !request->name && !request->owned_output && !request->error_text);
     request->size = team->view.size;
+    if (horon_verb_rows[desc->verb].ahead != HORON_AHEAD_NOTHING)
+        status = fill_ahead(request, desc, team->view.rank, error);
     fill_operation(request, desc);
-    status = check_backends(team->backends, &request->op.agreed, error);
-    if (status != HORON_OK)
+    if (status == HORON_OK)
+        status = check_backends(team->backends, &request->op.agreed, error);
+    if (status != HORON_OK) {
+        horon_request_deinit(request, names);
         return status;
+    }
     request->team = team;
     horon_team_ref(team);
     atomic_store_explicit(&request->refs, 1, memory_order_relaxed);
@@ -303,10 +349,7 @@ horon_status_t horon_request_init(struct horon_request *request, const horon_des
     static_assert(HORON_POST_START == 0, "as the memory is");
     request->cancel.kind = HORON_POST_CANCEL;
     request->drop.kind = HORON_POST_DROP;
-    if (horon_verb_rows_differ(horon_verb_of(&request->op.agreed)))
-        status = make_rows(request);
-    if (status == HORON_OK)
-        status = take_name(request, desc->name, names);
+    status = take_name(request, desc->name, names);
     if (status != HORON_OK) {
         horon_request_deinit(request, names);
         return horon_error_set(error, status, "no memory for a request");

@@ -69,6 +69,17 @@ static int list_members(struct horon_engine_team *team, const int *ranks, int si
     return team->member_of[job->rank];
 }
 
+/* horon_team.connect */
+static horon_status_t connect_member(void *arg, int rank, struct horon_error *error)
+{
+    struct horon_engine_team *team = arg;
+    const int job_rank = team->ranks[rank];
+    const horon_status_t status = horon_engine_connect(team->engine, job_rank, error);
+    if (status == HORON_OK)
+        team->data_of[rank] = team->engine->membership->mux_of[job_rank];
+    return status;
+}
+
 static void fill_view(struct horon_engine_team *team)
 {
     const struct horon_topology *topology = &team->topology;
@@ -88,6 +99,8 @@ static void fill_view(struct horon_engine_team *team)
         .ranks = team->ranks,
         .rank_names = team->rank_names,
         .mux_of = team->data_of,
+        .connect = connect_member,
+        .connect_arg = team,
     };
 }
 

@@ -51,6 +51,9 @@ def test_perf_every_verb_is_right():
     for np in (1, 3):
         assert measure(np, "broadcast", "-b", "4099", "-r", str(np - 1), "-d", "complex64")
         assert measure(np, "allgather", "-b", "40000", "-d", "bfloat16")
+        assert measure(np, "alltoall", "-b", "40000", "-d", "int8")
+        assert measure(np, "gather", "-b", "40000", "-r", str(np - 1))
+        assert measure(np, "scatter", "-b", "40000", "-r", str(np - 1), "-d", "double")
         (cell,) = measure(np, "barrier")
         assert (cell["size"], cell["count"]) == (0, 0)
     (cell,) = measure(2, "barrier", "-b", "8", "-e", "1M", "-f", "64")  # as to all other verbs

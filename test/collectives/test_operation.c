@@ -78,7 +78,9 @@ static void change_group(struct horon_signature *s)
 #define BROADCAST 2u
 #define ALLGATHER 4u
 #define BARRIER 8u
-#define MOVES (ALLREDUCE | BROADCAST | ALLGATHER)
+#define ALLTOALL 16u
+#define ROOTED (BROADCAST | 32u | 64u) /* gather and scatter */
+#define MOVES (ALLREDUCE | ALLGATHER | ALLTOALL | ROOTED)
 
 static const struct {
     void (*change)(struct horon_signature *s);
@@ -88,7 +90,7 @@ static const struct {
     {change_redop, ALLREDUCE, true, true},
     {change_prescale, ALLREDUCE, true, true},
     {change_postscale, ALLREDUCE, true, true},
-    {change_root, BROADCAST, true, true},
+    {change_root, ROOTED, true, true},
     {change_dtype, MOVES, true, true},
     {change_memory, MOVES, true, true},
     {change_rows, ALLREDUCE | BROADCAST, false, true},

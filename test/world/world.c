@@ -180,9 +180,35 @@ void world_link(struct world *world, int rank, int peer)
             horon_link_ring_create(ring_between_hosts(world, self, other),
                                    ring_between_hosts(world, other, self), RING_BYTES, NULL, &link);
         assert(status == HORON_OK);
+        if (world->wrap)
+            link = world->wrap(link);
         status = horon_engine_add_link(world->ranks[self].engine, other, link, &error);
         assert(status == HORON_OK);
     }
+}
+
+/* engine_options.connect: world_turn_until() makes the link. */
+static horon_status_t wish_for_link(void *arg, int peer, struct horon_error *error)
+{
+    const struct world_rank *self = arg;
+    struct world *world = self->world;
+    (void)error;
+    world->wishes[(self - world->ranks) * world->size + peer] = true;
+    world->wished = true;
+    return HORON_OK;
+}
+
+static void make_wished_links(struct world *world)
+{
+    for (int rank = 0; world->wished && rank < world->size; rank++) {
+        for (int peer = 0; peer < world->size; peer++) {
+            bool *wish = &world->wishes[rank * world->size + peer];
+            if (*wish && !world->ranks[rank].dead && !world->ranks[peer].dead)
+                world_link(world, rank, peer);
+            *wish = false;
+        }
+    }
+    world->wished = false;
 }
 
 static horon_status_t make_link(struct world *world, int rank, int peer, struct horon_link **link)
@@ -241,7 +267,7 @@ horon_status_t world_make_engine(struct world *world, int rank, struct horon_err
         .log = &world->log,
         .ended = world_release,
         .release = world_release,
-        .connect = world->connect,
+        .connect = world->connect ? world->connect : wish_for_link,
         .arg = &world->ranks[rank],
         .make_arenas = make_arenas,
     };
@@ -273,6 +299,7 @@ struct world *world_create_bare(const int *host_sizes, int host_count, const cha
     world->ranks = calloc((size_t)world->size, sizeof *world->ranks);
     world->ring_count = (size_t)world->size * (size_t)world->size;
     world->rings = calloc(world->ring_count, sizeof *world->rings);
+    world->wishes = calloc(world->ring_count, sizeof *world->wishes);
     make_topologies(world, host_sizes);
     make_hosts(world, host_sizes);
     for (int rank = 0; rank < world->size; rank++) {
@@ -310,6 +337,7 @@ void world_destroy(struct world *world)
     for (size_t i = 0; i < world->ring_count; i++)
         free(world->rings[i]);
     free(world->rings);
+    free(world->wishes);
     free(world->ranks);
     free(world);
 }
@@ -356,7 +384,8 @@ bool world_turn_until(struct world *world, struct horon_request *const *requests
 {
     int quiet = 0;
     while (!all_ended(requests, count)) {
-        bool moved = false;
+        bool moved = world->wished;
+        make_wished_links(world);
         for (int i = 0; i < world->size; i++) {
             struct world_rank *rank = &world->ranks[world_random(world) % (unsigned)world->size];
             if (!rank->dead)

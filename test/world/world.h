@@ -45,8 +45,11 @@ struct world {
     struct world_team *teams; /* teams.h */
     horon_status_t (*make_arenas)(struct world *world, struct horon_engine_team *team,
                                   struct horon_error *error); /* for them */
-    /* set likewise: engine_options.connect, whose argument is the struct world_rank that asks */
+    /* set likewise: engine_options.connect, whose argument is the struct world_rank that asks;
+     * NULL: world_turn_until() makes the links that are asked for */
     horon_status_t (*connect)(void *rank, int peer, struct horon_error *error);
+    bool *wishes; /* [size * size] for links, by the rank that asks */
+    bool wished;
 };
 
 /** @param host_sizes [host_count] ranks of each host; @param settings as in horon_options_t */

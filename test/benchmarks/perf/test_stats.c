@@ -72,6 +72,7 @@ static void test_names_busbw_is_that_of_nccl_tests(void **state)
     assert_true(perf_busbw_factor(HORON_ALLREDUCE, 4) == 1.5);
     assert_true(perf_busbw_factor(HORON_ALLREDUCE, 1) == 0.0);
     assert_true(perf_busbw_factor(HORON_ALLGATHER, 4) == 0.75);
+    assert_true(perf_busbw_factor(HORON_ALLTOALL, 4) == 0.75);
     assert_true(perf_busbw_factor(HORON_BROADCAST, 4) == 1.0);
     assert_true(perf_busbw_factor(HORON_BARRIER, 4) == 0.0);
 }

@@ -22,7 +22,7 @@ static void test_request_numbers_that_mean_nothing_are_refused(void **state)
     struct bed *bed = *state;
     horon_descriptor_t desc = right(bed);
     desc.verb = HORON_VERB_COUNT;
-    expect_wrong(bed, &desc, HORON_ERR_INVALID, "verb 4 does not exist");
+    expect_wrong(bed, &desc, HORON_ERR_INVALID, "verb 7 does not exist");
     desc = right(bed);
     desc.dtype = HORON_DTYPE_COUNT;
     expect_wrong(bed, &desc, HORON_ERR_INVALID, "dtype 17 does not exist");
