@@ -576,7 +576,7 @@ void horon_engine_check_links(struct horon_engine *engine)
             horon_mux_check(membership->mux_of[membership->peers[i]]);
 }
 
-const struct horon_events *horon_engine_events(const struct horon_engine *engine)
+struct horon_events *horon_engine_events(const struct horon_engine *engine)
 {
     return engine->events;
 }

@@ -188,7 +188,7 @@ void horon_engine_check_links(struct horon_engine *engine);
 /** Names of the ranks: "rank 3 (host-b)". [size] */
 const char *const *horon_engine_rank_names(const struct horon_engine *engine);
 /** What happens here; any thread may read it until the engine is closed. */
-const struct horon_events *horon_engine_events(const struct horon_engine *engine);
+struct horon_events *horon_engine_events(const struct horon_engine *engine);
 /** The table of names in flight. */
 struct horon_names *horon_engine_names(struct horon_engine *engine);
 

@@ -125,7 +125,8 @@ static void start(struct horon_engine *engine, struct horon_request *request)
     struct horon_engine_team *team = request->team;
     assert(team && team->engine == engine);
     horon_engine_link(engine, request);
-    horon_engine_add_event(engine, HORON_EVENT_TAKEN, &request->op, request->op.count, 0);
+    horon_engine_add_event(engine, HORON_EVENT_TAKEN, &request->op, request->op.count,
+                           request->in_order ? HORON_EVENT_IN_ORDER : HORON_EVENT_NAMED);
     request->since_ns = 0; /* stamped by the next look for stalls */
     if (team->failed) {
         horon_engine_end(team->engine, request, &team->failure);

@@ -13,6 +13,9 @@ static const char *const messages[] = {[HORON_CONTROL_COORDINATOR] = "negotiatio
                                        [HORON_CONTROL_END] = "the end of the link"};
 #define MESSAGES (sizeof messages / sizeof messages[0])
 
+static_assert((int)HORON_EVENT_IN_ORDER == HORON_LANE_ORDERED, "what an event says of lanes");
+static_assert((int)HORON_EVENT_NAMED == HORON_LANE_NAMED, "likewise");
+
 void horon_engine_add_message_event(struct horon_engine *engine, enum horon_event_kind kind,
                                     int peer, uint8_t control, size_t bytes)
 {

@@ -25,14 +25,35 @@ struct horon_events *horon_events_create(uint64_t (*clock)(void *arg), void *clo
     struct horon_events *events = horon_zalloc(1, sizeof *events);
     if (!events)
         return NULL;
-    events->clock = clock;
-    events->clock_arg = clock_arg;
+    events->clock = events->own_clock = clock;
+    events->clock_arg = events->own_clock_arg = clock_arg;
     return events;
 }
 
 void horon_events_destroy(struct horon_events *events)
 {
     horon_free(events);
+}
+
+void horon_events_set_clock(struct horon_events *events, uint64_t (*clock)(void *arg),
+                            void *clock_arg)
+{
+    events->clock = clock ? clock : events->own_clock;
+    events->clock_arg = clock ? clock_arg : events->own_clock_arg;
+}
+
+struct horon_event_reader horon_events_from_now(const struct horon_events *events)
+{
+    return (struct horon_event_reader){
+        .next = atomic_load_explicit(&events->written, memory_order_acquire)};
+}
+
+uint64_t horon_events_behind(const struct horon_events *events,
+                             const struct horon_event_reader *reader)
+{
+    const uint64_t written = atomic_load_explicit(&events->written, memory_order_relaxed);
+    assert(reader->next <= written);
+    return written - reader->next;
 }
 
 void horon_events_look(struct horon_events *events)

@@ -2,7 +2,7 @@
 /*
  * What happens on a rank, told once: events of fixed size in a ring that is always on. The owner of
  * the engine writes; any thread reads, at its own pace, and learns how much it missed. The warnings
- * about stalls and the trace of the log are readers; a timeline is one more.
+ * about stalls, the trace of the log and a timeline are readers.
  *
  * To look at the clock costs ten times as much as to write an event, so events share a look: the
  * first one of a turn of the engine looks, and between turns every 64th one does.
@@ -19,7 +19,7 @@
 
 /* One row a kind: its name, and what its value and its other number are; "": it has none. */
 #define HORON_EVENT_MAP(X)                                                                         \
-    X(TAKEN, "submitted", "elements", "")     /* an operation reached the engine */                \
+    X(TAKEN, "submitted", "elements", "lane") /* an operation reached the engine */                \
     X(DECIDED, "decided", "batch", "tensors") /* the first tensor of a batch */                    \
     X(BEGUN, "begun", "elements", "lane")     /* the first tensor of what a lane began */          \
     X(ENDED, "ended", "elements", "status")   /* an operation, well or ill */                      \
@@ -36,6 +36,9 @@ enum horon_event_kind {
 #undef HORON_EVENT_KIND
         HORON_EVENT_KINDS
 };
+
+/* The lanes of TAKEN and BEGUN. */
+enum { HORON_EVENT_IN_ORDER, HORON_EVENT_NAMED };
 
 struct horon_event {
     uint64_t time_ns;
@@ -64,6 +67,8 @@ struct horon_events {
     bool looked;              /* in this turn */
     uint64_t (*clock)(void *arg);
     void *clock_arg;
+    uint64_t (*own_clock)(void *arg); /* that of its creation */
+    void *own_clock_arg;
     struct horon_event_words ring[HORON_EVENTS_KEPT];
 };
 
@@ -82,6 +87,21 @@ static inline void horon_events_turn(struct horon_events *events)
 {
     events->looked = false;
 }
+
+/**
+ * Replaces the clock; NULL: by the one it was created with. Before each event that is the first of
+ * a turn, and at least one in HORON_EVENTS_A_LOOK, the writer asks it: a reader that should miss
+ * nothing takes its place while it is there, and costs nothing when it is not. Thread: owner.
+ */
+void horon_events_set_clock(struct horon_events *events, uint64_t (*clock)(void *arg),
+                            void *clock_arg);
+
+/** @return a reader that is at the next event. Thread: any. */
+struct horon_event_reader horon_events_from_now(const struct horon_events *events);
+
+/** @return how many events the reader is behind. Thread: that of the reader. */
+uint64_t horon_events_behind(const struct horon_events *events,
+                             const struct horon_event_reader *reader);
 
 /** Looks at the clock, for the events from here on. Thread: owner. */
 void horon_events_look(struct horon_events *events);

@@ -110,6 +110,43 @@ static void test_events_of_a_turn_share_a_look_at_the_clock(void **state)
     assert_int_equal(bed->now, 3);
 }
 
+struct listener {
+    struct bed *bed;
+    struct horon_event_reader reader;
+    uint64_t asked, most_behind;
+};
+
+static uint64_t listen_and_tick(void *arg)
+{
+    struct listener *listener = arg;
+    struct horon_event event;
+    uint64_t missed = 0, behind = horon_events_behind(listener->bed->events, &listener->reader);
+    listener->asked++;
+    if (behind > listener->most_behind)
+        listener->most_behind = behind;
+    while (horon_events_read(listener->bed->events, &listener->reader, &event, &missed)) {}
+    assert_int_equal(missed, 0);
+    return tick(&listener->bed->now);
+}
+
+/* Also where no turn ends, and far more happens than the ring keeps. */
+static void test_events_clock_that_listens_misses_nothing(void **state)
+{
+    struct bed *bed = *state;
+    tell(bed, 0);
+    struct listener listener = {.bed = bed, .reader = horon_events_from_now(bed->events)};
+    assert_int_equal(horon_events_behind(bed->events, &listener.reader), 0);
+    horon_events_set_clock(bed->events, listen_and_tick, &listener);
+    for (uint64_t i = 0; i < 3 * HORON_EVENTS_KEPT; i++)
+        tell(bed, i);
+    assert_int_equal(listener.asked, 3 * HORON_EVENTS_KEPT / HORON_EVENTS_A_LOOK);
+    assert_int_equal(listener.most_behind, HORON_EVENTS_A_LOOK);
+    horon_events_set_clock(bed->events, NULL, NULL);
+    for (uint64_t i = 0; i < HORON_EVENTS_KEPT; i++)
+        tell(bed, i);
+    assert_int_equal(listener.asked, 3 * HORON_EVENTS_KEPT / HORON_EVENTS_A_LOOK);
+}
+
 static void test_events_last_of_a_kind_is_found(void **state)
 {
     struct bed *bed = *state;
@@ -205,6 +242,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_events_written_over_are_counted_as_missed, make,
                                         destroy),
         cmocka_unit_test_setup_teardown(test_events_of_a_turn_share_a_look_at_the_clock, make,
+                                        destroy),
+        cmocka_unit_test_setup_teardown(test_events_clock_that_listens_misses_nothing, make,
                                         destroy),
         cmocka_unit_test_setup_teardown(test_events_last_of_a_kind_is_found, make, destroy),
         cmocka_unit_test(test_events_say_what_happened),
