@@ -312,6 +312,7 @@ static void tear_down(struct horon_context *ctx)
         pthread_join(ctx->thread, NULL);
         ctx->thread_runs = false;
     }
+    horon_recording_end(ctx);
     horon_fork_unregister(ctx);
     horon_loop_destroy(ctx->loop);
     horon_engine_close(ctx->engine);
@@ -390,6 +391,8 @@ static horon_status_t join(struct horon_context *ctx, const horon_options_t *opt
         status = make_loop(ctx, error);
     horon_boot_settle(&ctx->boot); /* the sockets are the engine's */
     if (status == HORON_OK)
+        status = horon_recording_begin(ctx, error);
+    if (status == HORON_OK)
         status = start_thread(ctx, error);
     if (status != HORON_OK) {
         tell_host(ctx, status, error->text);
@@ -424,6 +427,7 @@ horon_status_t horon_context_create_wrapped(const horon_options_t *given, horon_
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a context");
     memset(ctx, 0, sizeof *ctx);
     atomic_store(&ctx->refs, 1);
+    pthread_mutex_init(&ctx->recording_lock, NULL);
     ctx->wrap = wrap;
     horon_request_pool_init(&ctx->pool);
     status = horon_config_load(&ctx->config, options.settings, NULL, error);

@@ -70,7 +70,9 @@ struct horon_context {
     uint64_t deaths_look_ns, deaths_ends; /* likewise for core files; ends until the last look */
     bool woken_by_links;                  /* likewise: what ended its sleep */
     bool thread_runs;
-    struct horon_context *fork_next; /* list in fork.c */
+    pthread_mutex_t recording_lock; /* guards that timelines begin and end one after another */
+    struct horon_recording *_Atomic recording; /* NULL: no timeline is written; recording.c */
+    struct horon_context *fork_next;           /* list in fork.c */
 };
 
 /* token.c */
@@ -129,6 +131,14 @@ void horon_callback_push(void *context, struct horon_request *request);
 /** Calls back, without the token. @return false: there was nothing to. Thread: the progress thread,
  * or the one that destroys the context, after it. */
 bool horon_callbacks_run(struct horon_context *ctx);
+
+/* recording.c */
+/** Begins the timeline that the settings ask for, if they do. @return OK | ERR_MEMORY | ERR_SYSTEM,
+ * it cannot be written */
+horon_status_t horon_recording_begin(struct horon_context *ctx, struct horon_error *error);
+/** Ends the timeline, if there is one, with all that has happened. */
+void horon_recording_end(struct horon_context *ctx);
+void horon_recording_close_in_child(struct horon_context *ctx);
 
 /* api.c */
 /** As horon_submit() once nothing is refused, to any team; desc->process_set is its id. */

@@ -81,6 +81,7 @@ static void tell_exit(struct horon_context *ctx, const char *reason)
         drive_until(ctx, all_delivered, DELIVER_MS);
     }
     horon_token_release(ctx);
+    horon_recording_end(ctx); /* the process may end without another call */
     if (follows)
         nanosleep(&launcher, NULL);
 }

@@ -33,6 +33,7 @@ static void in_child(void)
         horon_boot_close_in_child(&ctx->boot);
         horon_loop_close_in_child(ctx->loop);
         horon_poller_close_in_child(ctx->poller);
+        horon_recording_close_in_child(ctx);
     }
     contexts = NULL;
     pthread_mutex_unlock(&lock);

@@ -355,8 +355,8 @@ HORON_API int32_t horon_version_number(void);
 
 /**
  * Asks whether this library has a feature: "allreduce", "broadcast", "allgather", "barrier",
- * "alltoall", "gather", "scatter", "persistent", "in_order", "shm", "tcp", "cuda", "nccl", "mpi",
- * "gloo".
+ * "alltoall", "gather", "scatter", "persistent", "in_order", "shm", "tcp", "timeline", "cuda",
+ * "nccl", "mpi", "gloo".
  * @return 1 it has, 0 it has not, or the name is not known
  */
 HORON_API int32_t horon_feature(const char *name);
@@ -447,6 +447,24 @@ HORON_API const char *horon_host_name(const horon_context_t *ctx, int32_t host);
  */
 HORON_API horon_status_t horon_setting(const horon_context_t *ctx, const char *name, char *text,
                                        size_t text_bytes);
+
+/**
+ * Begins to write what happens to operations to a file, as a Chrome trace with Horovod's rows: for
+ * each name NEGOTIATE_<VERB>, from its submission until the ranks have decided, and <VERB>, while
+ * it runs. The file is whole JSON at any time; what comes too fast for it is counted in a mark,
+ * LOST_EVENTS. If it can be written no more, it ends there, with a warning.
+ * @param path        replaced; "%r" stands for the rank, and without it rank 0 alone writes. Ends a
+ *                    timeline of another path; one of this path goes on
+ * @param mark_cycles 1: with marks, CYCLE_START, when negotiated batches are taken up
+ * @return OK | ERR_INVALID, no such path | ERR_SYSTEM, it cannot be written; named with the reason
+ *         | ERR_MEMORY | ERR_CLOSED | ERR_FORKED
+ * Thread: any. Blocks: until the file is open.
+ */
+HORON_API horon_status_t horon_timeline_start(horon_context_t *ctx, const char *path,
+                                              int32_t mark_cycles);
+/** Ends the timeline with all that has happened, as horon_context_destroy() does. @return OK, also
+ * if there is none | ERR_INVALID | ERR_CLOSED | ERR_FORKED. Blocks: until it is written. */
+HORON_API horon_status_t horon_timeline_stop(horon_context_t *ctx);
 
 /* ---- Operations --------------------------------------------------------------------------- */
 

@@ -202,6 +202,21 @@ static const struct horon_config_row rows[] = {
      .max = 86400000,
      .doc = "Warn about a tensor that some ranks have waited for so long, again after twice that "
             "time, four times and so on, and when it has ended; 0: never."},
+    {.name = "TIMELINE",
+     .alias = "HOROVOD_TIMELINE",
+     .type = HORON_CONFIG_TEXT,
+     .offset = AT(timeline),
+     .dflt = "",
+     .doc =
+         "A file for what happens to operations, as a Chrome trace; rank 0 writes it. With %r in "
+         "it, which stands for the rank, every rank writes its own. DYNAMIC means none yet, as "
+         "with Horovod: calls may begin one at any time."},
+    {.name = "TIMELINE_CYCLES",
+     .alias = "HOROVOD_TIMELINE_MARK_CYCLES",
+     .type = HORON_CONFIG_BOOL,
+     .offset = AT(timeline_cycles),
+     .dflt = "0",
+     .doc = "Mark in that file when negotiated batches are taken up."},
     {.name = "OBJECTS",
      .type = HORON_CONFIG_WORD,
      .offset = AT(objects),

@@ -35,10 +35,12 @@ struct horon_config {
     int64_t net_eager_bytes;
     int64_t net_chunk_bytes;
     char net_algorithm[HORON_CONFIG_TEXT_BYTES];
-    bool deterministic;
+    int64_t deterministic;
     int64_t spin_us;
     int64_t yield_us;
     int64_t stall_warn_ms;
+    char timeline[HORON_CONFIG_TEXT_BYTES];
+    int64_t timeline_cycles;
     int64_t objects; /* choice */
 };
 

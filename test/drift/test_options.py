@@ -49,6 +49,8 @@ PROOFS = {
     "YIELD_US": (CONTEXT, "test_options_spin_and_yield_us_come_before_sleep"),
     "OBJECTS": ("test/python/test_objects.py", "test_objects_are_refused_by_setting"),
     "STALL_WARN": (CONTEXT, "test_options_stall_warn_is_when_and_whom_or_never"),
+    "TIMELINE": (CONTEXT, "test_options_timeline_is_written_from_the_beginning"),
+    "TIMELINE_CYCLES": (CONTEXT, "test_options_timeline_is_written_from_the_beginning"),
 }
 
 

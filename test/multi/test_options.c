@@ -399,6 +399,59 @@ static void test_options_peer_timeout_is_given_to_connections(void **state)
     duo_end(&duo);
 }
 
+/* ---- TIMELINE, TIMELINE_CYCLES -------------------------------------------------------------- */
+
+static void read_whole(const char *path, char *text, size_t bytes)
+{
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    text[fread(text, 1, bytes - 1, file)] = 0;
+    fclose(file);
+}
+
+static void test_options_timeline_is_written_from_the_beginning(void **state)
+{
+    char folder[] = "/tmp/horon-test-XXXXXX", setting[64], path[64], text[8192], command[64];
+    float x[2] = {0};
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    for (int cycles = 0; cycles < 2; cycles++) {
+        struct duo duo;
+        snprintf(setting, sizeof setting, "TIMELINE=%s/%%r", folder);
+        const char *const settings[] = {setting, cycles ? "TIMELINE_CYCLES=1" : NULL, NULL};
+        duo_make(&duo, settings);
+        horon_request_t *request = duo_submit(duo.ctx[0], "first", &x[0]);
+        duo_expect_end(duo_submit(duo.ctx[1], "first", &x[1]), HORON_OK);
+        duo_expect_end(request, HORON_OK);
+        duo_end(&duo);
+        snprintf(path, sizeof path, "%s/1", folder);
+        read_whole(path, text, sizeof text);
+        assert_non_null(strstr(text, "\"first\""));
+        assert_int_equal(strstr(text, "CYCLE_START") != NULL, cycles);
+    }
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
+static void test_options_timeline_that_cannot_be_written_ends_the_start(void **state)
+{
+    static const char *const bad[] = {"TIMELINE=/dev/full", NULL};
+    static const char *const later[] = {"TIMELINE=DYNAMIC", NULL};
+    char text[HORON_ERROR_TEXT_BYTES];
+    horon_options_t options = HORON_OPTIONS_INIT;
+    horon_context_t *ctx = NULL;
+    (void)state;
+    options.rank = 0;
+    options.size = 1;
+    options.settings = bad;
+    assert_int_equal(horon_context_create(&options, &ctx, text, sizeof text), HORON_ERR_SYSTEM);
+    assert_non_null(strstr(text, "/dev/full cannot be written: No space left"));
+    options.settings = later;
+    assert_int_equal(horon_context_create(&options, &ctx, text, sizeof text), HORON_OK);
+    horon_context_destroy(ctx);
+    assert_int_equal(access("DYNAMIC", F_OK), -1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -410,6 +463,8 @@ int main(void)
         cmocka_unit_test(test_options_shm_off_makes_every_rank_a_host),
         cmocka_unit_test(test_options_shm_bytes_are_those_of_the_arenas),
         cmocka_unit_test(test_options_peer_timeout_is_given_to_connections),
+        cmocka_unit_test(test_options_timeline_is_written_from_the_beginning),
+        cmocka_unit_test(test_options_timeline_that_cannot_be_written_ends_the_start),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

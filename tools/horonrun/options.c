@@ -90,6 +90,9 @@ static const struct {
     {"--network-interface", NULL, ALIAS_INTERFACE},
     {"--stall-check-warning-time-seconds", "STALL_WARN=%s", ALIAS_TEXT},
     {"--no-stall-check", "STALL_WARN=0", ALIAS_FLAG},
+    {"--timeline-filename", "TIMELINE=%s", ALIAS_TEXT},
+    {"--timeline-mark-cycles", "TIMELINE_CYCLES=1", ALIAS_FLAG},
+    {"--no-timeline-mark-cycles", "TIMELINE_CYCLES=0", ALIAS_FLAG},
 };
 
 /* Options of horovodrun that need no counterpart. A name that ends in = takes a value. */
