@@ -185,6 +185,40 @@ static PyObject *context_close_at_exit(PyObject *self, PyObject *ignored)
     Py_RETURN_NONE;
 }
 
+/* Beginning and ending a timeline wait for a disk. */
+static PyObject *context_timeline(struct horon_py_context *context, const char *path, int cycles)
+{
+    horon_context_t *handle = context->handle;
+    horon_status_t status;
+    if (!handle)
+        return horon_py_raise_closed(context->state, "horon has been shut down");
+    horon_py_context_enter(context);
+    Py_BEGIN_ALLOW_THREADS status =
+        path ? horon_timeline_start(handle, path, cycles) : horon_timeline_stop(handle);
+    Py_END_ALLOW_THREADS horon_py_context_leave(context);
+    if (status != HORON_OK)
+        return horon_py_raise_refused(context->state, status, handle);
+    Py_RETURN_NONE;
+}
+
+static PyObject *context_start_timeline(PyObject *self, PyObject *args)
+{
+    PyObject *path = NULL; /* as the file system has it, without a 0 in it */
+    int cycles = 0;
+    if (!PyArg_ParseTuple(args, "O&|p", PyUnicode_FSConverter, &path, &cycles))
+        return NULL;
+    PyObject *none =
+        context_timeline((struct horon_py_context *)self, PyBytes_AsString(path), cycles);
+    Py_DECREF(path);
+    return none;
+}
+
+static PyObject *context_stop_timeline(PyObject *self, PyObject *ignored)
+{
+    (void)ignored;
+    return context_timeline((struct horon_py_context *)self, NULL, 0);
+}
+
 /* The context is never freed then: the others would hear of that before the process has ended. */
 static PyObject *context_exit(PyObject *self, PyObject *reason)
 {
@@ -502,6 +536,10 @@ static PyMethodDef methods[] = {
      "operation(verb, name, redop=SUM, root=0, prescale=1.0, postscale=1.0, flags=0) -> Request\n"
      "whose start_on(tensor) begins it in place."},
     {"setting", context_setting, METH_O, "setting(name) -> its value here, as text."},
+    {"start_timeline", context_start_timeline, METH_VARARGS,
+     "start_timeline(path, mark_cycles=False): writes what happens to operations as a Chrome\n"
+     "trace, on rank 0, or with %r in path, which stands for the rank, on each."},
+    {"stop_timeline", context_stop_timeline, METH_NOARGS, "Ends it, if there is one."},
     {"exit", context_exit, METH_O,
      "exit(reason): tells the other ranks why this process exits, which it then should."},
     {"close", context_close, METH_NOARGS, "Leaves the job; pending requests fail."},

@@ -45,6 +45,8 @@ __all__ = [
     "rocm_built",
     "shutdown",
     "size",
+    "start_timeline",
+    "stop_timeline",
 ]
 
 
@@ -219,6 +221,21 @@ def cross_rank() -> int:
 def cross_size() -> int:
     """How many ranks have this local rank."""
     return context().cross_size
+
+
+def start_timeline(file_path, mark_cycles=False):
+    """Writes what happens to operations to a file, as a Chrome trace, until stop_timeline().
+
+    Rank 0 writes; with %r in the path, which stands for the rank, every rank does. The file is
+    whole JSON at any time. `mark_cycles` adds CYCLE_START marks: when negotiated batches are taken
+    up. The option TIMELINE (HOROVOD_TIMELINE, too) does the same from init() on.
+    """
+    context().start_timeline(file_path, mark_cycles)
+
+
+def stop_timeline():
+    """Ends the timeline, which shutdown() does, too; does nothing if there is none."""
+    context().stop_timeline()
 
 
 def is_homogeneous() -> bool:
