@@ -109,12 +109,20 @@ def _stage(value, verb, in_place):
     if in_place and kind is _Numpy and not value.flags.writeable:
         raise ValueError("the array is read-only")
     staged = kind(value)
-    if verb.gathers and not staged.shape:
+    if verb.gathers and not verb.divides and not staged.shape:
         staged.shape = (1,)
     return staged
 
 
-_verbs = Verbs(_stage)
+def _integers(rows, splits):
+    """An array of numpy's if the splits are one, else a list. 64 bits only if 32 hold them not."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not isinstance(splits, numpy.ndarray):
+        return list(rows)
+    return numpy.array(rows, dtype="int32" if max(rows) < 2**31 else "int64")
+
+
+_verbs = Verbs(_stage, _integers)
 
 allreduce = _verbs.allreduce
 allreduce_ = _verbs.allreduce_
@@ -128,6 +136,12 @@ allgather = _verbs.allgather
 allgather_async = _verbs.allgather_async
 grouped_allgather = _verbs.grouped_allgather
 grouped_allgather_async = _verbs.grouped_allgather_async
+alltoall = _verbs.alltoall
+alltoall_async = _verbs.alltoall_async
+gather = _verbs.gather
+gather_async = _verbs.gather_async
+scatter = _verbs.scatter
+scatter_async = _verbs.scatter_async
 broadcast = _verbs.broadcast
 broadcast_ = _verbs.broadcast_
 broadcast_async = _verbs.broadcast_async

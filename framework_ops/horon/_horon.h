@@ -61,6 +61,7 @@ struct horon_py_operation {
     struct horon_py_tensor src;
     struct horon_py_tensor dst;
     uint64_t folded[HORON_NDIM_MAX];
+    uint64_t *splits; /* owned, or NULL */
 };
 
 /* Places of the positional arguments that describe an operation. */
@@ -77,6 +78,7 @@ enum {
     ARG_DTYPE,
     ARG_SHAPE,
     ARG_KEEP,
+    ARG_SPLITS,
     ARG_INTO,
     ARG_COUNT
 };
@@ -134,8 +136,8 @@ PyObject *horon_py_raise_closed(struct horon_py_state *state, const char *text);
  * not @p kept, its framework keeps the elements where they are, or refuses (a conjugated one). */
 int horon_py_tensor_from_object(struct horon_py_state *state, PyObject *object, bool writable,
                                 bool kept, struct horon_py_tensor *tensor);
-/* The quick way for frameworks with DLPack's exchange API: 1 described (keep borrowed: NULL), 0 not
- * that way, -1 exception. A tensor that is not contiguous or not in host memory gives 0. */
+/* The quick way of DLPack's exchange API: 1 described (keep borrowed: NULL), 0 not that way (not
+ * contiguous, not in host memory), -1 exception. */
 int horon_py_tensor_peek(struct horon_py_state *state, PyObject *object,
                          struct horon_py_tensor *tensor);
 /* No tensor. The shape, of which most is never used, stays as it is. */
@@ -168,23 +170,21 @@ const char *horon_py_redop_constant(int number);
 int horon_py_operation_parse_numbers(PyObject *const *args, Py_ssize_t nargs,
                                      horon_descriptor_t *desc);
 /* -1 with an exception, and nothing to deinit. */
-int horon_py_operation_init(struct horon_py_operation *op, struct horon_py_state *state,
+int horon_py_operation_init(struct horon_py_operation *op, struct horon_py_context *context,
                             PyObject *const *args, Py_ssize_t nargs);
 void horon_py_operation_deinit(struct horon_py_operation *op);
 
 /* Frees what ended meanwhile of the requests that were dropped in flight. */
 void horon_py_context_sweep(struct horon_py_context *context);
 /* Takes a request that may be in flight, with what it keeps. */
-void horon_py_context_adopt(struct horon_py_context *context, horon_request_t *request,
-                            PyObject *keep);
+void horon_py_context_adopt(struct horon_py_context *, horon_request_t *request, PyObject *keep);
 /* Around every call that waits without the GIL. */
 void horon_py_context_enter(struct horon_py_context *context);
 void horon_py_context_leave(struct horon_py_context *context);
 /* A new Request; takes handle and keep also when it fails. */
 PyObject *horon_py_request_new(struct horon_py_context *context, horon_request_t *handle,
                                const struct horon_py_tensor *tensor, PyObject *keep);
-/* @return whether @p into, which takes the requests of operations that have begun, is a list or
- * NULL; else an exception is set */
+/* @return whether @p into, which takes begun requests, is a list or NULL; else with an exception */
 bool horon_py_request_may_go_into(PyObject *into);
 /* One of the arrays over its output is gone. */
 void horon_py_request_return_output(struct horon_py_request *request);

@@ -291,7 +291,7 @@ static PyObject *begin(PyObject *self, PyObject *const *args, Py_ssize_t nargs, 
     struct horon_py_operation op;
     if (context->limbo)
         horon_py_context_sweep(context);
-    if (!is_open(context) || horon_py_operation_init(&op, context->state, args, nargs) < 0)
+    if (!is_open(context) || horon_py_operation_init(&op, context, args, nargs) < 0)
         return NULL;
     PyObject *request = NULL;
     horon_request_t *handle = NULL;
@@ -335,7 +335,7 @@ static PyObject *context_prepare(PyObject *self, PyObject *const *args, Py_ssize
 
 /* Describing a tensor may run any Python code, so @p group is a tuple that nobody else can change.
  * @return 0, or -1 with an exception; n_out operations were parsed either way */
-static int parse_group(struct horon_py_state *state, PyObject *group,
+static int parse_group(struct horon_py_context *context, PyObject *group,
                        struct horon_py_operation *ops, horon_descriptor_t *descs, Py_ssize_t n,
                        Py_ssize_t *n_out)
 {
@@ -345,7 +345,7 @@ static int parse_group(struct horon_py_state *state, PyObject *group,
         Py_ssize_t nargs = item && PyTuple_Check(item) ? PyTuple_Size(item) : 0;
         for (Py_ssize_t i = 0; i < nargs && i < ARG_COUNT; i++)
             args[i] = PyTuple_GetItem(item, i);
-        if (horon_py_operation_init(&ops[*n_out], state, args, nargs) < 0)
+        if (horon_py_operation_init(&ops[*n_out], context, args, nargs) < 0)
             return -1;
         descs[*n_out] = ops[*n_out].desc;
         /* a copied descriptor still points at the shape inside ops, which stays where it is */
@@ -387,7 +387,7 @@ static PyObject *context_submit_group(PyObject *self, PyObject *group)
     Py_ssize_t parsed = 0;
     if (!ops || !descs || !handles) {
         PyErr_NoMemory();
-    } else if (parse_group(context->state, members, ops, descs, n, &parsed) == 0) {
+    } else if (parse_group(context, members, ops, descs, n, &parsed) == 0) {
         horon_status_t status =
             n ? horon_submit_group(context->handle, descs, (size_t)n, handles) : HORON_OK;
         if (status == HORON_OK)
@@ -524,9 +524,10 @@ static PyGetSetDef members[] = {
 static PyMethodDef methods[] = {
     {"submit", FASTCALL(context_submit),
      "submit(verb, name, src, dst, redop=SUM, root=0, prescale=1.0, postscale=1.0, flags=0,\n"
-     "dtype=None, shape=None, keep=None, into=None) -> Request. src and dst are tensors or\n"
-     "addresses. into: a list that gets the request as soon as the operation has begun, so that a\n"
-     "signal's handler that raises before submit() has returned loses nothing."},
+     "dtype=None, shape=None, keep=None, splits=None, into=None) -> Request. src and dst are\n"
+     "tensors or addresses. splits: rows for each rank. into: a list that gets the request as\n"
+     "soon as the operation has begun, so that a signal's handler that raises before submit() has\n"
+     "returned loses nothing."},
     {"submit_plain", FASTCALL(context_submit_plain),
      "As submit(), or None if src or dst is not a plain tensor that tells its address quickly."},
     {"prepare", FASTCALL(context_prepare), "As submit(), but Request.start() begins it."},

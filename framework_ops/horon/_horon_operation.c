@@ -146,6 +146,36 @@ static int parse_scale(PyObject *value, double *scale_out)
     return 0;
 }
 
+/* Rows for each rank, with zeros for ranks that the sequence does not reach: horon reads as many as
+ * the process set has ranks. */
+static int parse_splits(const struct horon_py_context *context, PyObject *value,
+                        struct horon_py_operation *op)
+{
+    const Py_ssize_t n = PySequence_Size(value);
+    if (n < 0)
+        return -1;
+    if (n > context->size) {
+        PyErr_Format(PyExc_ValueError, "there are %zd splits and %d ranks", n, (int)context->size);
+        return -1;
+    }
+    op->splits = PyMem_Calloc((size_t)context->size, sizeof *op->splits);
+    if (!op->splits) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < n; i++) {
+        int64_t rows = -1;
+        PyObject *item = PySequence_GetItem(value, i);
+        const int result = item ? parse_integer(item, "split", 0, INT64_MAX, &rows) : -1;
+        Py_XDECREF(item);
+        if (result < 0)
+            return -1;
+        op->splits[i] = (uint64_t)rows;
+    }
+    op->desc.splits = op->splits;
+    return 0;
+}
+
 int horon_py_operation_parse_numbers(PyObject *const *args, Py_ssize_t nargs,
                                      horon_descriptor_t *desc)
 {
@@ -170,6 +200,12 @@ int horon_py_operation_parse_numbers(PyObject *const *args, Py_ssize_t nargs,
     return 0;
 }
 
+/* Has its output another shape than the input, so that only its capacity bounds it? */
+static bool is_bounded(const struct horon_py_verb *verb)
+{
+    return verb->output == HORON_PY_OUTPUT_ROWS;
+}
+
 /* Refuses an output that the result may not fit into. One that is given as an address is taken at
  * its word where the input says its size, and refused where the ranks do. */
 static int check_output(const struct horon_py_operation *op, bool has_src, bool has_dst)
@@ -178,7 +214,7 @@ static int check_output(const struct horon_py_operation *op, bool has_src, bool 
     if (op->verb->output == HORON_PY_OUTPUT_NONE) {
         if (has_src || has_dst)
             why = "a barrier moves nothing: src and dst must be None";
-    } else if (op->verb->output == HORON_PY_OUTPUT_ROWS) {
+    } else if (is_bounded(op->verb)) {
         if (has_dst && op->dst.dtype != op->src.dtype)
             why = "output and input differ in dtype";
         else if (has_dst && op->dst.count == 0)
@@ -208,19 +244,19 @@ static int parse_buffers(struct horon_py_state *state, PyObject *const *args, Py
     PyObject *shape = nargs > ARG_SHAPE ? args[ARG_SHAPE] : Py_None;
     PyObject *extra = nargs > ARG_KEEP ? args[ARG_KEEP] : Py_None;
     bool in_place = args[ARG_SRC] == args[ARG_DST] && args[ARG_SRC] != Py_None;
-    bool rows = op->verb->output == HORON_PY_OUTPUT_ROWS; /* src has another shape than dst */
+    bool bounded = is_bounded(op->verb);
     bool kept = extra != Py_None;
     if (parse_tensor(state, args[ARG_SRC], in_place, kept, dtype, shape, &op->src) < 0)
         return -1;
     if (in_place) {
         horon_py_tensor_copy(&op->dst, &op->src);
         op->dst.keep = NULL; /* src keeps it */
-    } else if (rows && PyLong_Check(args[ARG_DST])) {
+    } else if (bounded && PyLong_Check(args[ARG_DST])) {
         PyErr_SetString(PyExc_ValueError,
-                        "an output whose size the ranks decide cannot be an address: nothing would "
-                        "bound it");
+                        "an output of another size than the input cannot be an address: nothing "
+                        "would bound it");
         return -1;
-    } else if (parse_tensor(state, args[ARG_DST], true, kept, dtype, rows ? Py_None : shape,
+    } else if (parse_tensor(state, args[ARG_DST], true, kept, dtype, bounded ? Py_None : shape,
                             &op->dst) < 0) {
         return -1;
     }
@@ -235,13 +271,17 @@ void horon_py_operation_deinit(struct horon_py_operation *op)
     Py_CLEAR(op->src.keep);
     Py_CLEAR(op->dst.keep);
     Py_CLEAR(op->keep);
+    PyMem_Free(op->splits);
+    op->splits = NULL;
 }
 
-int horon_py_operation_init(struct horon_py_operation *op, struct horon_py_state *state,
+int horon_py_operation_init(struct horon_py_operation *op, struct horon_py_context *context,
                             PyObject *const *args, Py_ssize_t nargs)
 {
+    PyObject *splits = nargs > ARG_SPLITS ? args[ARG_SPLITS] : Py_None;
     op->desc = (horon_descriptor_t)HORON_DESCRIPTOR_INIT;
     op->keep = NULL;
+    op->splits = NULL;
     op->into = nargs > ARG_INTO && args[ARG_INTO] != Py_None ? args[ARG_INTO] : NULL;
     horon_py_tensor_init(&op->src);
     horon_py_tensor_init(&op->dst);
@@ -254,7 +294,8 @@ int horon_py_operation_init(struct horon_py_operation *op, struct horon_py_state
         horon_py_operation_parse_numbers(args, nargs, &op->desc) < 0)
         return -1;
     op->verb = horon_py_verb_row(op->desc.verb);
-    if (parse_buffers(state, args, nargs, op) < 0) {
+    if (parse_buffers(context->state, args, nargs, op) < 0 ||
+        (splits != Py_None && parse_splits(context, splits, op) < 0)) {
         horon_py_operation_deinit(op);
         return -1;
     }
@@ -262,7 +303,7 @@ int horon_py_operation_init(struct horon_py_operation *op, struct horon_py_state
     op->desc.src = op->src.data;
     op->desc.dst = op->dst.data;
     op->desc.count = op->src.count;
-    op->desc.dst_count = op->verb->output == HORON_PY_OUTPUT_ROWS ? op->dst.count : 0;
+    op->desc.dst_count = is_bounded(op->verb) ? op->dst.count : 0;
     horon_py_tensor_fold(&op->src, op->folded, &op->desc);
     if (args[ARG_SRC] == Py_None) { /* a barrier */
         op->desc.shape = NULL;

@@ -455,7 +455,8 @@ static PyObject *request_output(PyObject *self, PyObject *ignored)
     if (!has_handle(request))
         return NULL;
     if (!request->gathers)
-        return PyErr_Format(PyExc_ValueError, "only an allgather has an output");
+        return PyErr_Format(PyExc_ValueError,
+                            "only what the ranks decide the size of is an output");
     int32_t size = context->size;
     uint64_t *rows = PyMem_Calloc((size_t)size, sizeof *rows);
     PyObject *list = PyTuple_New(size);

@@ -58,7 +58,9 @@ def _text(view):
 def begin_allgather_texts(team, name, text, begun):
     """Puts the request into `begun`; texts_of() it gives the ranks' texts."""
     data = text.encode(errors="replace")
-    team.submit(_horon.ALLGATHER, name, data, None, 0, 0, 1.0, 1.0, 0, None, None, None, begun)
+    team.submit(
+        _horon.ALLGATHER, name, data, None, 0, 0, 1.0, 1.0, 0, None, None, None, None, begun
+    )
 
 
 def texts_of(request):

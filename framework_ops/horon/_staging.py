@@ -8,19 +8,29 @@ raises in the middle.
 
 from horon import _horon
 
+NOTHING = object()  # the target of a rank that gets nothing
+
 
 class Staged:
     """One tensor on its way.
 
     source: what the extension reads: an object with a buffer or DLPack, or an address.
-    target: what it writes: the source, in place; None: memory of horon's own.
+    target: what it writes: the source, in place; None: memory of horon's own; or NOTHING.
     dtype, shape, keep: as Context.submit() takes them; what the source tells itself may be None.
     """
 
     __slots__ = ("dtype", "in_place", "keep", "shape", "source", "target")
 
+    def dimensions(self):
+        """-> the shape of what the source tells itself"""
+        raise NotImplementedError
+
     def make_room(self):
         """Sets `target` to new memory for as much as the source has."""
+        raise NotImplementedError
+
+    def make_room_for(self, shape):
+        """Sets `target` to new memory for another shape, that tells its size."""
         raise NotImplementedError
 
     def result(self):
@@ -38,6 +48,8 @@ class Staged:
     def finish(self, request):
         if self.in_place:
             return self.write_back()
+        if self.target is NOTHING:
+            return None
         return self.gathered(request.output()[0]) if self.target is None else self.result()
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from horon import _horon
 from horon._names import group_name, member_names, operation_name
-from horon._staging import Handle
+from horon._staging import NOTHING, Handle
 from horon._world import global_process_set, resolve_op, team_of
 
 
@@ -21,6 +21,8 @@ class Verb(NamedTuple):
     done: str  # what its tensors are
     reduces: bool = False  # its elements are numbers
     gathers: bool = False  # the output is horon's own, and has the ranks' rows; a scalar is a row
+    to_root: bool = False  # only the root gets anything
+    divides: bool = False  # it takes splits; a scalar has no rows for them
 
 
 # What users call; every framework's adapter has all of them.
@@ -31,21 +33,53 @@ FUNCTIONS = (
     "allreduce_",
     "allreduce_async",
     "allreduce_async_",
+    "alltoall",
+    "alltoall_async",
     "broadcast",
     "broadcast_",
     "broadcast_async",
     "broadcast_async_",
+    "gather",
+    "gather_async",
     "grouped_allgather",
     "grouped_allgather_async",
     "grouped_allreduce",
     "grouped_allreduce_",
     "grouped_allreduce_async",
     "grouped_allreduce_async_",
+    "scatter",
+    "scatter_async",
 )
 
 ALLREDUCE = Verb(_horon.ALLREDUCE, "allreduce", "reduced", reduces=True)
 ALLGATHER = Verb(_horon.ALLGATHER, "allgather", "gathered", gathers=True)
 BROADCAST = Verb(_horon.BROADCAST, "broadcast", "broadcast")
+ALLTOALL = Verb(_horon.ALLTOALL, "alltoall", "exchanged", gathers=True, divides=True)
+GATHER = Verb(_horon.GATHER, "gather", "gathered", gathers=True, to_root=True)
+SCATTER = Verb(_horon.SCATTER, "scatter", "scattered", gathers=True, divides=True)
+
+
+def splits_of(team, verb, splits):
+    """-> integers, one a rank, or None; what they add up to is checked with the tensor"""
+    if splits is None:
+        return None
+    if len(getattr(splits, "shape", (0,))) != 1:
+        raise ValueError(f"{verb.name} expects a 1D splits tensor")
+    if "int32" not in str(getattr(splits, "dtype", "int32")):
+        raise ValueError(f"{verb.name} expects splits to contain 32-bit integer elements")
+    splits = splits.tolist() if hasattr(splits, "tolist") else [int(rows) for rows in splits]
+    if len(splits) != team.size:
+        raise ValueError(f"{len(splits)} splits are given for {team.size} ranks")
+    if min(splits) < 0:
+        raise ValueError(f"split {min(splits)} is negative")
+    return splits
+
+
+def rows_that_go(tensor, splits):
+    """-> the rows of a tensor that splits_of() an alltoall gives away: as with Horovod there may be
+    more"""
+    shape = getattr(tensor, "shape", ())
+    return tensor[: sum(splits)] if splits and shape and sum(splits) < shape[0] else tensor
 
 
 def _derived(begin, name, call):
@@ -85,39 +119,46 @@ class _InPlace:
 class Verbs:
     """The verbs on one framework's tensors: stage_tensor(tensor, verb, in_place) -> Staged.
 
+    integers(rows, splits) -> numbers of rows, as what the caller gave as splits has them.
     `in_place` are the same verbs, whose results go where the tensors are.
     """
 
-    def __init__(self, stage_tensor, is_in_place=False):
+    def __init__(self, stage_tensor, integers, is_in_place=False):
         self.stage_tensor = stage_tensor
+        self.integers = integers
         self.is_in_place = is_in_place
-        self.in_place = self if is_in_place else type(self)(stage_tensor, True)
+        self.in_place = self if is_in_place else type(self)(stage_tensor, integers, True)
 
     # ---- Any verb ----
 
-    def _operation(self, verb, name, tensor, op=0, root=0, prescale=1.0, postscale=1.0):
+    def _operation(
+        self, team, verb, name, tensor, op=0, root=0, prescale=1.0, postscale=1.0, splits=None
+    ):
         """-> a staged tensor, and what Context.submit() takes"""
         staged = self.stage_tensor(tensor, verb, self.is_in_place)
         staged.in_place = self.is_in_place
         if staged.in_place:
             staged.target = staged.source
+        elif verb.to_root and root != team.rank:
+            staged.target = NOTHING
         elif verb.gathers:
             staged.target = None
         else:
             staged.make_room()
+        target = None if staged.target is NOTHING else staged.target
         numbers = (op, root, prescale, postscale, 0)
-        place = (staged.dtype, staged.shape, staged.keep)
-        return staged, (verb.code, name, staged.source, staged.target, *numbers, *place)
+        place = (staged.dtype, staged.shape, staged.keep, splits)
+        return staged, (verb.code, name, staged.source, target, *numbers, *place)
 
     def stage(self, team, verb, name, tensor, *numbers):
         """-> the Handle of one operation that has not begun; numbers: as _operation() takes them"""
-        staged, operation = self._operation(verb, name, tensor, *numbers)
+        staged, operation = self._operation(team, verb, name, tensor, *numbers)
         return Handle(team, operation, lambda requests: staged.finish(requests[0]))
 
     def stage_group(self, team, verb, names, tensors, *numbers):
         """-> the Handle of operations that become ready together; its result is a list"""
         pairs = [
-            self._operation(verb, name, tensor, *numbers)
+            self._operation(team, verb, name, tensor, *numbers)
             for name, tensor in zip(names, tensors, strict=True)
         ]
 
@@ -136,6 +177,19 @@ class Verbs:
         tensors = list(tensors)
         names = member_names(name, len(tensors))
         return self.stage_group(team, verb, names, tensors, *numbers).begin()
+
+    def exchange(self, team, name, tensor, splits):
+        """What alltoall_async() begins."""
+        given = splits_of(team, ALLTOALL, splits)
+        tensor = rows_that_go(tensor, given)
+        numbers = (0, 0, 1.0, 1.0, given)
+        staged, operation = self._operation(team, ALLTOALL, name, tensor, *numbers)
+
+        def finish(requests):
+            result = staged.finish(requests[0])
+            return result, self.integers(requests[0].output()[1], splits)
+
+        return Handle(team, operation, finish).begin()
 
     # ---- Each verb ----
 
@@ -189,6 +243,41 @@ class Verbs:
         name, team = operation_name("broadcast", name), team_of(process_set)
         return self.begin(team, BROADCAST, name, tensor, 0, root_rank)
 
+    def alltoall_async(self, tensor, splits=None, name=None, process_set=global_process_set):
+        """Gives each rank some of the tensor's rows, and joins what all give to this one.
+
+        The first rows go to rank 0, and so on: splits[i] of them to rank i, which may differ from
+        rank to rank; as many to each without it. The result is the tensor, and the rows that came
+        of each rank.
+        """
+        name, team = operation_name("alltoall", name), team_of(process_set)
+        return self.exchange(team, name, tensor, splits)
+
+    def gather_async(self, tensor, root_rank, name=None, process_set=global_process_set):
+        """As allgather, but only the root gets the joined tensor; the others get None."""
+        name, team = operation_name("gather", name), team_of(process_set)
+        return self.begin(team, GATHER, name, tensor, 0, root_rank)
+
+    def scatter_async(
+        self, tensor, root_rank, splits=None, name=None, process_set=global_process_set
+    ):
+        """Every rank gets its rows of the root's tensor.
+
+        The first rows go to rank 0, and so on: splits[i] of them to rank i; without it as many to
+        each as come out even, and the first ranks get one more of the rest. Of the tensor of any
+        other rank only dtype and shape count, but not its rows.
+        """
+        name, team = operation_name("scatter", name), team_of(process_set)
+        splits = splits_of(team, SCATTER, splits)
+        return self.begin(team, SCATTER, name, tensor, 0, root_rank, 1.0, 1.0, splits)
+
+    def alltoall(self, tensor, splits=None, name=None, process_set=global_process_set):
+        """As alltoall_async(), and waits; the rows that came are told only if splits are given."""
+        result, received = self.alltoall_async(tensor, splits, name, process_set).wait()
+        return result if splits is None else (result, received)
+
+    gather = _waiting(gather_async)
+    scatter = _waiting(scatter_async)
     allreduce = _waiting(allreduce_async)
     grouped_allreduce = _waiting(grouped_allreduce_async)
     allgather = _waiting(allgather_async)

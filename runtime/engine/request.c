@@ -239,6 +239,9 @@ static horon_status_t fill_ahead(struct horon_request *request, const horon_desc
         request->rows = op->count = 0;
     if (row->ahead != HORON_AHEAD_SPLITS)
         return HORON_OK;
+    if (ndim == 0)
+        return horon_error_set(error, HORON_ERR_INVALID,
+                               "a scalar has no rows that ranks could share");
     uint64_t *splits = request->rows_room + request->rows_limit;
     op->ahead = splits;
     if (horon_ranks_include(row->reads, desc->root, rank))

@@ -20,7 +20,8 @@ init shutdown is_initialized rank size local_rank local_size cross_rank cross_si
 is_homogeneous mpi_enabled mpi_built gloo_enabled gloo_built nccl_built cuda_built
 mpi_threads_supported allreduce allreduce_ allreduce_async allreduce_async_ grouped_allreduce
 grouped_allreduce_ grouped_allreduce_async grouped_allreduce_async_ allgather allgather_async
-grouped_allgather broadcast broadcast_ broadcast_async broadcast_async_ barrier poll synchronize
+grouped_allgather alltoall alltoall_async broadcast broadcast_ broadcast_async broadcast_async_
+barrier poll synchronize
 DistributedOptimizer broadcast_parameters broadcast_optimizer_state broadcast_object
 allgather_object Compression Average Sum Adasum Min Max Product global_process_set
 HorovodInternalError

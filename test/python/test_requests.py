@@ -196,7 +196,7 @@ def rank_refused_numbers():
     context = horon._world._context
     good = [_horon.ALLREDUCE, "a", numbers(1), numbers(1), 0, 0, 1.0, 1.0, 0]
     for place, bad in (
-        (0, (2**32, -1, 4, 2**80, None, 1.5)),
+        (0, (2**32, -1, 99, 2**80, None, 1.5)),
         (1, ("\ud800", "a\0b", 7)),
         (4, (2**32, -1, 6, "x")),
         (5, (2**32, -(2**31) - 1, None)),

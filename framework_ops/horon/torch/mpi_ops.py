@@ -51,6 +51,12 @@ class HorovodGroupedAllgather(torch.autograd.Function):
         return tuple(ops.grouped_allgather(tensors, name, process_set))
 
 
+class HorovodAlltoall(torch.autograd.Function):
+    @staticmethod
+    def apply(tensor, splits, name, process_set=global_process_set):
+        return ops.alltoall(tensor, splits, name, process_set)
+
+
 class HorovodBroadcast(torch.autograd.Function):
     @staticmethod
     def apply(tensor, root_rank, name, process_set=global_process_set):

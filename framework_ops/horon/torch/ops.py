@@ -2,7 +2,8 @@
 """Collectives on torch tensors, by Horovod's names and meanings.
 
 Autograd: the gradient of a sum is the sum of the gradients, of an average their average, of a
-gather the own slice of their average, of a broadcast their average at the root. So a loss that
+gather the own slice of their average, of a broadcast their average at the root, of rows given to
+other ranks what these send back. gather() and scatter() have none. So a loss that
 looks at gathered tensors has the gradient of the mean of the ranks' losses, as with Horovod.
 """
 
@@ -11,7 +12,16 @@ import torch
 from horon import _horon
 from horon._names import group_name, member_names, operation_name, part_name
 from horon._staging import Handle, poll, synchronize
-from horon._verbs import ALLGATHER, ALLREDUCE, BROADCAST, FUNCTIONS, barrier
+from horon._verbs import (
+    ALLGATHER,
+    ALLREDUCE,
+    ALLTOALL,
+    BROADCAST,
+    FUNCTIONS,
+    barrier,
+    rows_that_go,
+    splits_of,
+)
 from horon._world import Average, Sum, global_process_set, resolve_op, team_of
 from horon.torch.compression import Compression
 from horon.torch.staging import describe, verbs
@@ -26,6 +36,11 @@ grouped_allreduce_async_ = verbs.grouped_allreduce_async_
 grouped_allreduce_ = verbs.grouped_allreduce_
 allgather_async = verbs.allgather_async
 grouped_allgather_async = verbs.grouped_allgather_async
+alltoall_async = verbs.alltoall_async
+gather = verbs.gather
+gather_async = verbs.gather_async
+scatter = verbs.scatter
+scatter_async = verbs.scatter_async
 broadcast_async = verbs.broadcast_async
 broadcast_async_ = verbs.broadcast_async_
 broadcast_ = verbs.broadcast_
@@ -208,6 +223,39 @@ def grouped_allgather(tensors, name=None, process_set=global_process_set):
     if any(_needs_gradient(tensor) for tensor in tensors):
         return list(_GroupedAllgather.apply(team, names, *tensors))
     return verbs.stage_group(team, ALLGATHER, names, tensors).begin().wait()
+
+
+# ---- alltoall ----
+
+
+class _Alltoall(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, tensor, team, name, splits):
+        result, received = verbs.exchange(team, name, tensor, splits).wait()
+        ctx.arguments = (team, part_name(name, "grad"), received.tolist())
+        ctx.mark_non_differentiable(received)
+        return result, received
+
+    @staticmethod
+    def backward(ctx, gradient, _):
+        result, _ = _Alltoall.apply(gradient, *ctx.arguments)
+        return result, None, None, None
+
+
+def alltoall(tensor, splits=None, name=None, process_set=global_process_set):
+    """Gives each rank some of the tensor's rows, and joins what all give to this one.
+
+    The first rows go to rank 0, and so on: splits[i] of them to rank i, which may differ from rank
+    to rank; as many to each without it. Returns the tensor; if splits are given, also the rows that
+    came of each rank. Differentiable.
+    """
+    name, team = operation_name("alltoall", name), team_of(process_set)
+    if _needs_gradient(tensor):
+        tensor = rows_that_go(tensor, splits_of(team, ALLTOALL, splits))
+        result, received = _Alltoall.apply(tensor, team, name, splits)
+    else:
+        result, received = verbs.exchange(team, name, tensor, splits).wait()
+    return result if splits is None else (result, received)
 
 
 # ---- broadcast ----

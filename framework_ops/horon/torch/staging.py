@@ -114,7 +114,8 @@ class _Tensor(Staged):
         self.host = host = plain if _is_plain(plain) else _host_copy(plain)
         self.keep = memory_of(host)
         self.dtype = None
-        self.shape = (1,) if verb.gathers and plain.dim() == 0 else None
+        is_row = verb.gathers and not verb.divides and plain.dim() == 0
+        self.shape = (1,) if is_row else None
         self.source = self._lend(host)
         if in_place:
             increment_version(tensor)
@@ -153,7 +154,9 @@ class _Tensor(Staged):
 
 
 class _TorchVerbs(Verbs):
-    def begin(self, team, verb, name, tensor, op=0, root=0, prescale=1.0, postscale=1.0):
+    def begin(
+        self, team, verb, name, tensor, op=0, root=0, prescale=1.0, postscale=1.0, splits=None
+    ):
         """The quick way for a tensor that the extension takes as it is: nothing is staged."""
         if (
             _HAS_EXCHANGE
@@ -170,7 +173,14 @@ class _TorchVerbs(Verbs):
                 if self.is_in_place:
                     increment_version(tensor)
                 return Handle(team, None, None, [request], output)
-        return super().begin(team, verb, name, tensor, op, root, prescale, postscale)
+        return super().begin(team, verb, name, tensor, op, root, prescale, postscale, splits)
 
 
-verbs = _TorchVerbs(_Tensor)
+def _integers(rows, splits):
+    """A tensor like that of the splits; more than 32 bits only for numbers that need them."""
+    dtype = torch.int32 if max(rows) < 2**31 else torch.int64
+    device = splits.device if isinstance(splits, torch.Tensor) else "cpu"
+    return torch.tensor(rows, dtype=dtype, device=device)
+
+
+verbs = _TorchVerbs(_Tensor, _integers)
