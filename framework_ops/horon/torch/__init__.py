@@ -9,6 +9,7 @@ from horon.torch.compression import Compression
 from horon.torch.functions import *  # noqa: F403
 from horon.torch.ops import *  # noqa: F403
 from horon.torch.optimizer import DistributedOptimizer
+from horon.torch.sync_batch_norm import SyncBatchNorm
 
 __all__ = [
     *_world.__all__,
@@ -20,5 +21,6 @@ __all__ = [
     "DistributedOptimizer",
     "HoronInternalError",
     "HorovodInternalError",
+    "SyncBatchNorm",
     "__version__",
 ]
