@@ -96,3 +96,22 @@ def rank_state_without_objects():
 
 def test_optimizer_state_and_groups_need_no_objects(run_ranks):
     run_ranks(2, rank_state_without_objects)
+
+
+def rank_state_with_a_model():
+    """Horovod's third argument; parameters stay, and weight decay leaves no trace."""
+    hvd.init()
+    model = nn.Linear(2, 3)
+    before = [p.detach().clone() for p in model.parameters()]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.5, weight_decay=0.5)
+    for pass_model in (lambda: (0, model), lambda: (0, None)):
+        hvd.broadcast_optimizer_state(optimizer, *pass_model())
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0, model=model)
+    assert all(p.equal(was) for p, was in zip(model.parameters(), before, strict=True))
+    assert len(optimizer.state) == len(before)
+    with pytest.raises(ValueError, match=r"a torch\.nn\.Module, not OrderedDict"):
+        hvd.broadcast_optimizer_state(optimizer, 0, model.state_dict())
+
+
+def test_optimizer_state_takes_horovods_model(run_ranks):
+    run_ranks(2, rank_state_with_a_model)

@@ -106,15 +106,23 @@ def _begin_state(optimizer, is_root):
             p.copy_(value)
 
 
-def broadcast_optimizer_state(optimizer, root_rank, process_set=global_process_set):
+def broadcast_optimizer_state(optimizer, root_rank, model=None, process_set=global_process_set):
     """Gives every rank the root's optimizer state: options such as the learning rate, and tensors.
 
     The state may be empty or partly there on any rank: what the root has is what all have after.
     Where it is empty, gradients become zeros, and that of the root is what a step with zeros makes.
     It is made of tensors and plain data: numbers, texts, lists, tuples and dicts. Nothing of it is
     pickled; broadcast_object() is for other states.
+
+    `model`: as Horovod's callers have it, the optimizer's; nothing is asked of it, as parameters
+    stay what they are.
     """
     team = team_of(process_set)
+    if model is not None and not isinstance(model, torch.nn.Module):
+        raise ValueError(
+            f"the model of broadcast_optimizer_state() is a torch.nn.Module, not "
+            f"{type(model).__name__}"
+        )
     if not hasattr(optimizer, "state_dict") or not hasattr(optimizer, "param_groups"):
         raise ValueError(
             f"broadcast_optimizer_state() needs an optimizer, not {type(optimizer).__name__}"
