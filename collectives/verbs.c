@@ -84,6 +84,7 @@ const struct horon_verb_row horon_verb_rows[HORON_VERB_COUNT] = {
 };
 
 const horon_verb_t horon_verb_of_words = HORON_ALLREDUCE;
+const horon_verb_t horon_verb_of_meetings = HORON_ALLGATHER;
 
 const char *horon_verb_reserves(const char *name)
 {

@@ -71,6 +71,8 @@ const char *horon_verb_reserves(const char *name);
 
 /** By which ranks tell each other words of their own: it reduces. */
 extern const horon_verb_t horon_verb_of_words;
+/** By which the ranks of the job tell each other what becomes of a process set. */
+extern const horon_verb_t horon_verb_of_meetings;
 
 static inline bool horon_verb_moves(const struct horon_verb_row *row)
 {

@@ -1,21 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The calls of the ABI that begin operations. They run on the caller's threads: they check, make a
- * request, post it, and let the token decide which thread works. What waits and lets go is in
- * wait.c.
+ * request, post it, and let the token decide which thread works. The one that begins and waits is
+ * in run.c, what waits and lets go in wait.c.
  */
-#include "context_state.h"
+#include "submit.h"
 
 #include "alloc.h"
-#include "clock.h"
 
 #include <assert.h>
-#include <sched.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-static horon_status_t refuse(struct horon_context *ctx)
+horon_status_t horon_context_refuse(struct horon_context *ctx, bool waits)
 {
     horon_thread_forget();
     if (!ctx)
@@ -25,11 +23,37 @@ static horon_status_t refuse(struct horon_context *ctx)
                                "this context belongs to the parent process of this fork");
     if (atomic_load_explicit(&ctx->closed, memory_order_relaxed))
         return horon_error_set(horon_thread_error(), HORON_ERR_CLOSED, "this context is shut down");
-    const struct horon_error *failure = horon_engine_failure(ctx->engine);
+    if (waits && horon_on_progress_thread(ctx))
+        return horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "a callback must not wait");
+    return HORON_OK;
+}
+
+static horon_status_t refuse_failed(const struct horon_engine_team *team)
+{
+    const struct horon_error *failure = horon_team_failure(team);
     if (!failure)
         return HORON_OK;
     *horon_thread_error() = *failure;
     return failure->status;
+}
+
+horon_status_t horon_take_team(struct horon_context *ctx, const horon_descriptor_t *desc,
+                               struct horon_engine_team **team_out)
+{
+    const bool readable = desc && desc->struct_bytes >= offsetof(horon_descriptor_t, dst_count);
+    struct horon_engine_team *team = horon_engine_job(ctx->engine);
+    if (readable && desc->process_set != 0) {
+        const horon_status_t found =
+            horon_process_set_take(ctx, desc->process_set, &team, horon_thread_error());
+        if (found != HORON_OK)
+            return found;
+    }
+    const horon_status_t status = refuse_failed(team);
+    if (status != HORON_OK)
+        horon_team_unref(team);
+    else
+        *team_out = team;
+    return status;
 }
 
 /* Counts up to @p n more in flight. @return how many may be; fewer than n: the error is set */
@@ -77,16 +101,15 @@ static void unmark_name(struct horon_request *request)
         atomic_store_explicit(&request->name->in_flight, false, memory_order_release);
 }
 
-/* Ready to be posted: FLYING, with the engine's reference. */
-static void launch(struct horon_request *request)
+void horon_launch_request(struct horon_request *request)
 {
     atomic_fetch_add_explicit(&request->refs, 1, memory_order_relaxed);
     atomic_store_explicit(&request->state, HORON_REQUEST_FLYING, memory_order_release);
 }
 
-static horon_status_t make_request(struct horon_context *ctx, struct horon_engine_team *team,
-                                   const horon_descriptor_t *desc,
-                                   struct horon_request **request_out)
+horon_status_t horon_make_request(struct horon_context *ctx, struct horon_engine_team *team,
+                                  const horon_descriptor_t *desc,
+                                  struct horon_request **request_out)
 {
     horon_status_t status = horon_request_create(
         &ctx->pool, desc, team, horon_engine_names(ctx->engine), request_out, horon_thread_error());
@@ -100,7 +123,7 @@ static horon_status_t make_request(struct horon_context *ctx, struct horon_engin
 
 /* ---- submitting ----------------------------------------------------------------------------- */
 
-static horon_status_t post_one(struct horon_context *ctx, struct horon_request *request)
+horon_status_t horon_post_request(struct horon_context *ctx, struct horon_request *request)
 {
     if (count_flying(ctx, 1) != 1)
         return HORON_ERR_MEMORY;
@@ -109,7 +132,7 @@ static horon_status_t post_one(struct horon_context *ctx, struct horon_request *
         uncount_flying(ctx, 1);
         return status;
     }
-    launch(request);
+    horon_launch_request(request);
     horon_engine_post(ctx->engine, &request->start);
     return HORON_OK;
 }
@@ -118,10 +141,10 @@ horon_status_t horon_submit_to(struct horon_context *ctx, struct horon_engine_te
                                const horon_descriptor_t *desc, horon_request_t **req_out)
 {
     struct horon_request *request;
-    horon_status_t status = make_request(ctx, team, desc, &request);
+    horon_status_t status = horon_make_request(ctx, team, desc, &request);
     if (status != HORON_OK)
         return status;
-    status = post_one(ctx, request);
+    status = horon_post_request(ctx, request);
     if (status != HORON_OK) {
         horon_request_unref(request);
         return status;
@@ -134,25 +157,36 @@ horon_status_t horon_submit_to(struct horon_context *ctx, struct horon_engine_te
 horon_status_t horon_submit(horon_context_t *ctx, const horon_descriptor_t *desc,
                             horon_request_t **req_out)
 {
-    horon_status_t status = refuse(ctx);
+    struct horon_engine_team *team;
+    horon_status_t status = horon_context_refuse(ctx, false);
     if (status == HORON_OK && !req_out)
         status = horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "req_out is NULL");
-    return status == HORON_OK ? horon_submit_to(ctx, horon_engine_job(ctx->engine), desc, req_out)
-                              : status;
+    if (status == HORON_OK)
+        status = horon_take_team(ctx, desc, &team);
+    if (status != HORON_OK)
+        return status;
+    status = horon_submit_to(ctx, team, desc, req_out);
+    horon_team_unref(team);
+    return status;
 }
 
 /* Makes, counts and marks all of a group. @p made_out: how many are to be undone on a failure */
-static horon_status_t make_group(struct horon_context *ctx, const horon_descriptor_t *descs,
-                                 size_t n, horon_request_t **reqs, size_t *made_out,
-                                 size_t *marked_out)
+static horon_status_t make_group(struct horon_context *ctx, struct horon_engine_team *team,
+                                 const horon_descriptor_t *descs, size_t n, horon_request_t **reqs,
+                                 size_t *made_out, size_t *marked_out)
 {
     horon_status_t status = HORON_OK;
     uint64_t hash = n;
     for (*made_out = 0; *made_out < n && status == HORON_OK; (*made_out)++) {
         struct horon_request **request = &reqs[*made_out];
-        status = make_request(ctx, horon_engine_job(ctx->engine), &descs[*made_out], request);
+        status = horon_make_request(ctx, team, &descs[*made_out], request);
         if (status != HORON_OK)
             return status;
+        if (descs[*made_out].process_set != descs[0].process_set) {
+            (*made_out)++;
+            return horon_error_set(horon_thread_error(), HORON_ERR_INVALID,
+                                   "a group is of one process set");
+        }
         if ((*request)->in_order != reqs[0]->in_order) {
             (*made_out)++;
             return horon_error_set(horon_thread_error(), HORON_ERR_INVALID,
@@ -185,22 +219,23 @@ static void post_all(struct horon_context *ctx, horon_request_t *const *reqs, si
     assert(n > 0);
     for (size_t i = 0; i < n; i++) {
         assert(reqs[i]->context == ctx);
-        launch(reqs[i]);
+        horon_launch_request(reqs[i]);
         reqs[i]->start.next = i ? &reqs[i - 1]->start : NULL;
     }
     horon_engine_post_chain(ctx->engine, &reqs[n - 1]->start, &reqs[0]->start);
     horon_context_notify(ctx);
 }
 
-static horon_status_t submit_group(struct horon_context *ctx, const horon_descriptor_t *descs,
-                                   size_t n, horon_request_t **reqs)
+static horon_status_t submit_group(struct horon_context *ctx, struct horon_engine_team *team,
+                                   const horon_descriptor_t *descs, size_t n,
+                                   horon_request_t **reqs)
 {
     size_t made = 0, marked = 0, counted = count_flying(ctx, n);
     if (counted < n) {
         uncount_flying(ctx, counted);
         return HORON_ERR_MEMORY;
     }
-    horon_status_t status = make_group(ctx, descs, n, reqs, &made, &marked);
+    horon_status_t status = make_group(ctx, team, descs, n, reqs, &made, &marked);
     if (status == HORON_OK) {
         post_all(ctx, reqs, n);
         return HORON_OK;
@@ -216,7 +251,8 @@ static horon_status_t submit_group(struct horon_context *ctx, const horon_descri
 horon_status_t horon_submit_group(horon_context_t *ctx, const horon_descriptor_t *descs, size_t n,
                                   horon_request_t **reqs_out)
 {
-    horon_status_t status = refuse(ctx);
+    struct horon_engine_team *team;
+    horon_status_t status = horon_context_refuse(ctx, false);
     if (status == HORON_OK && n && (!descs || !reqs_out))
         status =
             horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "descs or reqs_out is NULL");
@@ -229,7 +265,11 @@ horon_status_t horon_submit_group(horon_context_t *ctx, const horon_descriptor_t
         return horon_error_set(horon_thread_error(), HORON_ERR_MEMORY,
                                "no memory for a group of %zu", n);
     horon_request_t **reqs = many ? many : few;
-    status = submit_group(ctx, descs, n, reqs);
+    status = horon_take_team(ctx, descs, &team);
+    if (status == HORON_OK) {
+        status = submit_group(ctx, team, descs, n, reqs);
+        horon_team_unref(team);
+    }
     if (status == HORON_OK)
         memcpy(reqs_out, reqs, n * sizeof *reqs);
     horon_free(many);
@@ -239,11 +279,16 @@ horon_status_t horon_submit_group(horon_context_t *ctx, const horon_descriptor_t
 horon_status_t horon_prepare(horon_context_t *ctx, const horon_descriptor_t *desc,
                              horon_request_t **req_out)
 {
-    horon_status_t status = refuse(ctx);
+    struct horon_engine_team *team;
+    horon_status_t status = horon_context_refuse(ctx, false);
     if (status == HORON_OK && !req_out)
         status = horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "req_out is NULL");
     if (status == HORON_OK)
-        status = make_request(ctx, horon_engine_job(ctx->engine), desc, req_out);
+        status = horon_take_team(ctx, desc, &team);
+    if (status != HORON_OK)
+        return status;
+    status = horon_make_request(ctx, team, desc, req_out);
+    horon_team_unref(team);
     if (status == HORON_OK)
         (*req_out)->persistent = true;
     return status;
@@ -254,6 +299,9 @@ static horon_status_t claim(struct horon_request *request)
 {
     if (atomic_load_explicit(&request->released, memory_order_relaxed))
         return horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "the request was released");
+    const horon_status_t failed = refuse_failed(request->team);
+    if (failed != HORON_OK)
+        return failed;
     uint32_t state = atomic_load_explicit(&request->state, memory_order_acquire);
     if ((state & HORON_REQUEST_STATE_MASK) == HORON_REQUEST_FLYING ||
         !atomic_compare_exchange_strong(&request->state, &state, HORON_REQUEST_FLYING))
@@ -313,7 +361,7 @@ horon_status_t horon_start_all(horon_request_t *const *reqs, size_t n, size_t *n
             status = horon_error_set(horon_thread_error(), HORON_ERR_INVALID,
                                      "the request was not prepared");
         else
-            status = refuse(ctx);
+            status = horon_context_refuse(ctx, false);
         if (status == HORON_OK)
             started += start_run(ctx, reqs + started, length, &status);
     }
@@ -325,207 +373,4 @@ horon_status_t horon_start_all(horon_request_t *const *reqs, size_t n, size_t *n
 horon_status_t horon_start(horon_request_t *req)
 {
     return horon_start_all(&req, 1, NULL);
-}
-
-/* ---- running one to its end ----------------------------------------------------------------- */
-
-/* Ended, called back, and let go of by the engine: it may leave the stack. */
-static void wait_for_engine(struct horon_request *request)
-{
-    while (atomic_load_explicit(&request->refs, memory_order_acquire) != 1)
-        sched_yield();
-}
-
-static horon_status_t take_result(struct horon_request *request, struct horon_error *error)
-{
-    if (request->status == HORON_OK)
-        return HORON_OK;
-    horon_error_set(error, request->status, "%s",
-                    request->error_text ? request->error_text : horon_status_text(request->status));
-    error->blame = request->blame;
-    horon_thread_error_name(request->op.name);
-    return request->status;
-}
-
-/* How long the other ranks may take to say which of them lacks an operation. */
-#define EXPLAIN_MS 50
-
-/* The other ranks run the operation, and this one must return its buffers: without it the sequence
- * is broken for all, so every rank is told which one gave up, and what it waited for. */
-static horon_status_t give_up(struct horon_context *ctx, struct horon_request *request,
-                              int64_t timeout_ms, struct horon_error *error)
-{
-    char what[128 + HORON_NAME_BYTES_MAX], why[HORON_ERROR_TEXT_BYTES / 2];
-    struct horon_error gave_up;
-    horon_request_describe(request, what, sizeof what);
-    horon_token_take(ctx);
-    horon_engine_progress(ctx->engine); /* it may lie in the mailbox, or end just now */
-    if (request->linked) {
-        horon_engine_explain(ctx->engine, request, why, sizeof why);
-        const int self = ctx->boot.topology.rank;
-        horon_error_set(&gave_up, HORON_ERR_TIMEOUT, "%s gave it up after %lld ms: %s",
-                        horon_engine_rank_names(ctx->engine)[self], (long long)timeout_ms, why);
-        horon_error_blame(&gave_up, HORON_CAUSE_TIME_LIMIT, self,
-                          horon_engine_awaited(ctx->engine, request));
-        horon_engine_fail(ctx->engine, &gave_up);
-    }
-    horon_token_release(ctx);
-    horon_context_wait(ctx, request, -1);
-    return take_result(request, error);
-}
-
-/* A withdrawal is confirmed, and what has begun ends, unless a rank does its part no more: one that
- * was stopped. @return false: nothing of it has moved for PEER_TIMEOUT */
-static bool ends_yet(struct horon_context *ctx, struct horon_request *request)
-{
-    uint64_t moves = UINT64_MAX, before;
-    do {
-        before = moves;
-        horon_token_take(ctx);
-        moves = horon_engine_moves(ctx->engine, request);
-        horon_token_release(ctx);
-        if (moves == before)
-            return false;
-    } while (horon_context_wait(ctx, request, ctx->config.peer_timeout_ms) != HORON_OK);
-    return true;
-}
-
-/* With a named error if the limit passes: which ranks it waits for. */
-static horon_status_t withdraw(struct horon_context *ctx, struct horon_request *request,
-                               int64_t timeout_ms, struct horon_error *error)
-{
-    char what[128 + HORON_NAME_BYTES_MAX], why[HORON_ERROR_TEXT_BYTES / 2] = "";
-    int awaited = -1;
-    horon_request_describe(request, what, sizeof what);
-    horon_token_take(ctx);
-    if (!horon_request_ended(request))
-        horon_engine_ask(ctx->engine, request);
-    horon_token_release(ctx);
-    horon_context_wait(ctx, request, EXPLAIN_MS);
-    horon_token_take(ctx);
-    if (!horon_request_ended(request)) {
-        horon_engine_explain(ctx->engine, request, why, sizeof why);
-        awaited = horon_engine_awaited(ctx->engine, request);
-    }
-    horon_token_release(ctx);
-    atomic_fetch_add_explicit(&request->refs, 1, memory_order_relaxed);
-    horon_engine_post(ctx->engine, &request->cancel);
-    horon_context_notify(ctx);
-    if (!ends_yet(ctx, request))
-        return give_up(ctx, request, timeout_ms, error);
-    if (request->status == HORON_OK)
-        return HORON_OK; /* it was too late to withdraw, and went well */
-    if (request->status != HORON_ERR_CANCELLED)
-        return take_result(request, error);
-    horon_error_set(error, HORON_ERR_TIMEOUT, "%s did not finish in %lld ms: %s", what,
-                    (long long)timeout_ms, why);
-    horon_error_blame(error, HORON_CAUSE_TIME_LIMIT, ctx->boot.topology.rank, awaited);
-    horon_thread_error_name(request->op.name);
-    return HORON_ERR_TIMEOUT;
-}
-
-static horon_status_t run_posted(struct horon_context *ctx, const horon_descriptor_t *desc,
-                                 int64_t timeout_ms, struct horon_error *error)
-{
-    struct horon_request *request;
-    horon_status_t status = make_request(ctx, horon_engine_job(ctx->engine), desc, &request);
-    if (status != HORON_OK)
-        return status;
-    request->nobodys = true;
-    status = post_one(ctx, request);
-    if (status != HORON_OK) {
-        horon_request_unref(request);
-        return status;
-    }
-    /* nobody is woken: this thread is about to drive */
-    status = horon_context_wait(ctx, request, timeout_ms);
-    if (status == HORON_ERR_TIMEOUT && request->in_order)
-        status = give_up(ctx, request, timeout_ms, error);
-    else if (status == HORON_ERR_TIMEOUT)
-        status = withdraw(ctx, request, timeout_ms, error);
-    else
-        status = take_result(request, error);
-    if (request->callback)
-        wait_for_engine(request); /* it has been called when horon_run() returns */
-    horon_request_unref(request);
-    return status;
-}
-
-/* In order and alone: begun and driven here and now, from the stack. */
-static horon_status_t run_now(struct horon_context *ctx, struct horon_request *request,
-                              int64_t timeout_ms, struct horon_error *error)
-{
-    uint64_t deadline =
-        timeout_ms < 0 ? UINT64_MAX : horon_clock_deadline(horon_clock_ns(), timeout_ms);
-    assert(request->in_order && !request->context); /* of no context: nobody counts it */
-    horon_drive_ordered(ctx, request, deadline);
-    horon_token_release(ctx);
-    if (!horon_request_ended(request)) {
-        int64_t left = timeout_ms;
-        if (timeout_ms >= 0) {
-            uint64_t now = horon_clock_ns();
-            left = now >= deadline ? 0 : (int64_t)((deadline - now) / 1000000u);
-        }
-        if (horon_context_wait(ctx, request, left) == HORON_ERR_TIMEOUT) {
-            horon_status_t status = give_up(ctx, request, timeout_ms, error);
-            wait_for_engine(request);
-            return status;
-        }
-    }
-    wait_for_engine(request);
-    return take_result(request, error);
-}
-
-/* Is the size of its output here known only once the ranks have met? */
-static bool learns_output(const struct horon_context *ctx, const horon_descriptor_t *desc)
-{
-    return desc->verb < HORON_VERB_COUNT &&
-           horon_verb_rows[desc->verb].ahead != HORON_AHEAD_NOTHING &&
-           horon_ranks_include(horon_verb_rows[desc->verb].writes, desc->root, horon_rank(ctx));
-}
-
-/* @p error is the thread's */
-static horon_status_t run(struct horon_context *ctx, const horon_descriptor_t *desc,
-                          int64_t timeout_ms, struct horon_error *error)
-{
-    horon_status_t status = refuse(ctx);
-    if (status == HORON_OK && horon_on_progress_thread(ctx))
-        status =
-            horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "a callback must not wait");
-    if (status == HORON_OK && desc && learns_output(ctx, desc) &&
-        desc->struct_bytes >= offsetof(horon_descriptor_t, dst_count) && !desc->dst && !desc->alloc)
-        status =
-            horon_error_set(horon_thread_error(), HORON_ERR_INVALID,
-                            "horon_run() of %s needs dst or alloc", horon_verb_name(desc->verb));
-    if (status != HORON_OK)
-        return status;
-    if (!desc || !(desc->flags & HORON_IN_ORDER) || !horon_token_try(ctx))
-        return run_posted(ctx, desc, timeout_ms, error);
-    struct horon_request request;
-    memset(&request, 0, sizeof request);
-    status = horon_request_init(&request, desc, horon_engine_job(ctx->engine),
-                                horon_engine_names(ctx->engine), error);
-    if (status != HORON_OK) {
-        horon_token_release(ctx);
-        return status;
-    }
-    request.nobodys = true;
-    launch(&request);
-    if (!horon_engine_begin_now(ctx->engine, &request)) {
-        horon_token_release(ctx);
-        horon_request_deinit(&request, horon_engine_names(ctx->engine));
-        return run_posted(ctx, desc, timeout_ms, error);
-    }
-    status = run_now(ctx, &request, timeout_ms, error);
-    horon_request_deinit(&request, horon_engine_names(ctx->engine));
-    return status;
-}
-
-horon_status_t horon_run(horon_context_t *ctx, const horon_descriptor_t *desc, int64_t timeout_ms,
-                         char *error_text, size_t error_bytes)
-{
-    struct horon_error *error = horon_thread_error();
-    horon_status_t status = run(ctx, desc, timeout_ms, error);
-    horon_error_copy_text(error, error_text, error_bytes);
-    return status;
 }

@@ -78,6 +78,7 @@ static void unref(struct horon_context *ctx)
     assert(before >= 1);
     if (before != 1)
         return;
+    horon_process_sets_deinit(ctx);
     /* In the child of a fork the links lie in memory that the parent's peers read, too. */
     if (!atomic_load(&ctx->forked)) {
         horon_engine_destroy(ctx->engine);
@@ -159,7 +160,7 @@ static horon_status_t set_up_host(struct horon_context *ctx)
     ctx->arenas = horon_zalloc(local_size, sizeof *ctx->arenas);
     ctx->rings = horon_zalloc(local_size, sizeof *ctx->rings);
     ctx->dead = horon_zalloc(local_size, sizeof *ctx->dead);
-    if (!ctx->arenas || !ctx->rings || !ctx->dead)
+    if (!ctx->arenas || !ctx->rings || !ctx->dead || horon_process_sets_init(ctx) != HORON_OK)
         return HORON_ERR_MEMORY;
     for (size_t i = 0; i < local_size; i++) {
         ctx->arenas[i] = ctx->boot.local[i].arena.base;
@@ -327,6 +328,44 @@ static void tear_down(struct horon_context *ctx)
     horon_free((void *)ctx->dead);
 }
 
+/* As long as the others take what was said to them, however slow the way is: what they have not
+ * taken when the links close is lost to them as soon as they send something themselves. Meanwhile
+ * what they send is read, so that they can go on. */
+static void leave(struct horon_context *ctx)
+{
+    const bool failed = horon_engine_failure(ctx->engine) != NULL;
+    const int64_t patience_ms = failed ? GOODBYE_MS : ctx->config.peer_timeout_ms;
+    const uint64_t last = horon_clock_deadline(horon_clock_ns(), LEAVE_TIMES * patience_ms);
+    uint64_t deadline = 0;
+    size_t left, least = SIZE_MAX;
+    assert(patience_ms > 0);
+    horon_token_take(ctx);
+    horon_connect_end(ctx);
+    horon_engine_leave(ctx->engine);
+    while ((left = horon_engine_undelivered(ctx->engine)) > 0) {
+        const uint64_t now = horon_clock_ns();
+        if (left < least)
+            deadline = horon_clock_deadline(now, patience_ms);
+        least = left < least ? left : least;
+        if (now >= deadline || now >= last)
+            break;
+        horon_context_report_deaths(ctx); /* a dead rank needs no goodbye */
+        if (!horon_engine_progress(ctx->engine))
+            usleep(LEAVE_PAUSE_US);
+    }
+    horon_token_release(ctx);
+}
+
+/* Leaves the job, and gives back what the context has of it. */
+static void end(struct horon_context *ctx)
+{
+    HORON_LOG_DEBUG(&ctx->log, "leaving the job, with %u requests in flight",
+                    (unsigned)atomic_load(&ctx->flying));
+    leave(ctx);
+    tear_down(ctx);
+    HORON_LOG_DEBUG(&ctx->log, "the context is closed");
+}
+
 static void tell_ready(const struct horon_context *ctx, uint64_t begun_ns)
 {
     HORON_LOG_DEBUG(&ctx->log,
@@ -437,6 +476,11 @@ horon_status_t horon_context_create_wrapped(const horon_options_t *given, horon_
         warn_of_unknown_variables(ctx);
         status = join(ctx, &options, error);
     }
+    if (status == HORON_OK && ctx->config.process_sets[0]) {
+        status = horon_process_sets_add_static(ctx, error);
+        if (status != HORON_OK)
+            end(ctx);
+    }
     if (status != HORON_OK) {
         if (!error->text[0])
             horon_error_set(error, status, "no memory for a context");
@@ -464,48 +508,13 @@ horon_status_t horon_context_create(const horon_options_t *options, horon_contex
 
 /* ---- death ---------------------------------------------------------------------------------- */
 
-/* As long as the others take what was said to them, however slow the way is: what they have not
- * taken when the links close is lost to them as soon as they send something themselves. Meanwhile
- * what they send is read, so that they can go on. */
-static void leave(struct horon_context *ctx)
-{
-    const bool failed = horon_engine_failure(ctx->engine) != NULL;
-    const int64_t patience_ms = failed ? GOODBYE_MS : ctx->config.peer_timeout_ms;
-    const uint64_t last = horon_clock_deadline(horon_clock_ns(), LEAVE_TIMES * patience_ms);
-    uint64_t deadline = 0;
-    size_t left, least = SIZE_MAX;
-    assert(patience_ms > 0);
-    horon_token_take(ctx);
-    horon_connect_end(ctx);
-    horon_engine_leave(ctx->engine);
-    while ((left = horon_engine_undelivered(ctx->engine)) > 0) {
-        const uint64_t now = horon_clock_ns();
-        if (left < least)
-            deadline = horon_clock_deadline(now, patience_ms);
-        least = left < least ? left : least;
-        if (now >= deadline || now >= last)
-            break;
-        horon_context_report_deaths(ctx); /* a dead rank needs no goodbye */
-        if (!horon_engine_progress(ctx->engine))
-            usleep(LEAVE_PAUSE_US);
-    }
-    horon_token_release(ctx);
-}
-
 void horon_context_destroy(horon_context_t *ctx)
 {
     if (!ctx)
         return;
     atomic_store(&ctx->closed, true);
-    if (atomic_load(&ctx->forked)) {
-        unref(ctx);
-        return;
-    }
-    HORON_LOG_DEBUG(&ctx->log, "leaving the job, with %u requests in flight",
-                    (unsigned)atomic_load(&ctx->flying));
-    leave(ctx);
-    tear_down(ctx);
-    HORON_LOG_DEBUG(&ctx->log, "the context is closed");
+    if (!atomic_load(&ctx->forked))
+        end(ctx);
     unref(ctx);
 }
 

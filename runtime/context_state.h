@@ -12,6 +12,7 @@
 #include "engine/engine.h"
 #include "engine/pool.h"
 #include "loop.h"
+#include "process_sets.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -43,6 +44,7 @@ struct horon_context {
     struct horon_context_ring *rings;     /* [local size] by peer */
     struct horon_context_socket *sockets; /* [local size]; connect.c */
     struct horon_context_teams teams;
+    struct horon_process_sets sets;
     struct horon_engine *engine;
     struct horon_request_pool pool;
     struct horon_poller *poller; /* of the links, for the holder of the token */
@@ -140,8 +142,7 @@ horon_status_t horon_recording_begin(struct horon_context *ctx, struct horon_err
 void horon_recording_end(struct horon_context *ctx);
 void horon_recording_close_in_child(struct horon_context *ctx);
 
-/* api.c */
-/** As horon_submit() once nothing is refused, to any team; desc->process_set is its id. */
+/** As horon_submit() once nothing is refused, to any team; api.c. */
 horon_status_t horon_submit_to(struct horon_context *ctx, struct horon_engine_team *team,
                                const horon_descriptor_t *desc, horon_request_t **req_out);
 

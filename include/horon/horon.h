@@ -34,10 +34,12 @@
  *  - Thread: any thread, unless said. Blocks: no, unless said. No call may be made from a signal
  *    handler. In a forked child every call fails with HORON_ERR_FORKED.
  *  - Failure: a refused call or a mismatch between named operations concerns those alone. What
- *    leaves the ranks' sequences unequal fails the job, on all ranks and for good: a lost rank
- *    (ERR_PEER_LOST), a broken promise of order (ERR_MISMATCH), an in-order operation given up
- *    (ERR_TIMEOUT), no memory in the middle of an operation (ERR_MEMORY). Every pending and every
- *    later operation then ends with that status and the same text.
+ *    leaves the ranks' sequences unequal fails a process set, on all its ranks and for good: a
+ *    broken promise of order (ERR_MISMATCH), an in-order operation given up (ERR_TIMEOUT), no
+ *    memory in the middle of an operation (ERR_MEMORY). Every pending and every later operation on
+ *    it then ends with that status and the same text; other sets work on. A lost rank
+ *    (ERR_PEER_LOST) fails the sets that it is in, and no others. Set 0 holds all ranks, so "the
+ *    job has failed" says that set 0 has; no set can be added or removed then.
  *  - A rank whose process is stopped (SIGSTOP, a debugger) may go on: others wait for it as long as
  *    their timeouts say, and STALL_WARN has them log its rank and host. A host that answers nothing
  *    for PEER_TIMEOUT is lost.
@@ -274,7 +276,8 @@ typedef struct horon_descriptor {
     uint32_t flags; /* HORON_IN_ORDER or 0 */
     /* What matches operations across ranks: 1..511 bytes, UTF-8 by custom, not beginning with
      * "horon.barrier.". NULL with HORON_IN_ORDER, and for HORON_BARRIER alone, which then
-     * matches barriers by their count; one that was withdrawn does not count. */
+     * matches barriers by their count; one that was withdrawn does not count. Each process set has
+     * names of its own; on set 0 "horon.process_set" and what begins so is horon's. */
     const char *name;
     /* Input: [count] elements; equal to dst (in place) or disjoint from it. HORON_BROADCAST and
      * HORON_SCATTER: only root reads it. HORON_ALLTOALL is never in place: what comes from a rank
@@ -292,7 +295,7 @@ typedef struct horon_descriptor {
     const uint64_t *shape;
     int32_t ndim;        /* 0..HORON_NDIM_MAX; 0 with shape set is a scalar of one element */
     int32_t root;        /* rank in the process set; of verbs that have one */
-    int32_t process_set; /* 0: all ranks. Others do not exist yet */
+    int32_t process_set; /* 0: all ranks; else one that horon_process_set_add() gave */
     int32_t reserved;    /* 0 */
     double prescale;     /* each input is multiplied by it before the reduction, ... */
     double postscale;    /* ... and the result after it; both rounded to dtype. Must agree */
@@ -355,8 +358,8 @@ HORON_API int32_t horon_version_number(void);
 
 /**
  * Asks whether this library has a feature: "allreduce", "broadcast", "allgather", "barrier",
- * "alltoall", "gather", "scatter", "persistent", "in_order", "shm", "tcp", "timeline", "cuda",
- * "nccl", "mpi", "gloo".
+ * "alltoall", "gather", "scatter", "persistent", "in_order", "process_sets", "shm", "tcp",
+ * "timeline", "cuda", "nccl", "mpi", "gloo".
  * @return 1 it has, 0 it has not, or the name is not known
  */
 HORON_API int32_t horon_feature(const char *name);
@@ -466,15 +469,74 @@ HORON_API horon_status_t horon_timeline_start(horon_context_t *ctx, const char *
  * if there is none | ERR_INVALID | ERR_CLOSED | ERR_FORKED. Blocks: until it is written. */
 HORON_API horon_status_t horon_timeline_stop(horon_context_t *ctx);
 
+/* ---- Process sets ------------------------------------------------------------------------- */
+
+/**
+ * Adds a process set: ranks of the job that carry out operations together, beside the job and other
+ * sets and independent of them; a set may share ranks with any others. Its ranks are numbered in
+ * the order that they have in the job. Every rank of the job calls this, those outside of the set
+ * too, with the same ranks in any order, and in the same sequence with all that it adds and
+ * removes; of two threads that call at once one comes after the other. The set is there for all
+ * ranks or for none.
+ * @param ranks      [n] of the job, each once; copied
+ * @param timeout_ms until all ranks have called
+ * @param id_out     the same on all ranks, above 0; ids of removed sets are used again, the one
+ *                   that is free for the longest time first
+ * @return OK | ERR_INVALID, there is no such set of ranks, there is one of the same ranks, or
+ *         DYNAMIC_PROCESS_SETS is 0; if that is so on one rank alone, the others fail with it |
+ *         ERR_MISMATCH, ranks add or remove different sets; named | ERR_TIMEOUT, ranks have not
+ *         called it; named | ERR_MEMORY, ERR_SYSTEM, a member lacks something; named |
+ *         ERR_CLOSED, ERR_PEER_LOST, a rank has left or is lost | ERR_FORKED | what the job failed
+ *         with
+ * Thread: any, but no callback. Blocks: until all ranks have called and the members have met.
+ * Source: process sets after Horovod; their ranks are numbered and their ids used as there.
+ */
+HORON_API horon_status_t horon_process_set_add(horon_context_t *ctx, const int32_t *ranks, size_t n,
+                                               int64_t timeout_ms, int32_t *id_out);
+
+/**
+ * Removes a process set, as every rank of the job does. What it still has in flight ends: what one
+ * member had completed well on all, anything later with ERR_CLOSED. Requests stay valid until they
+ * are released; one that was prepared cannot be started any more.
+ * @param id of a set that horon_process_set_add() or the option PROCESS_SETS has made; 0 stays
+ * @return OK | as horon_process_set_add()
+ * Thread, Blocks: likewise; while a member on this host does not take what this rank has said to
+ * it, PEER_TIMEOUT at most besides.
+ */
+HORON_API horon_status_t horon_process_set_remove(horon_context_t *ctx, int32_t id,
+                                                  int64_t timeout_ms);
+
+/** @return this rank's number in a process set; -1: it is no member, or there is no such set. */
+HORON_API int32_t horon_process_set_rank(const horon_context_t *ctx, int32_t id);
+
+/** @return how many ranks a process set has; -1: there is no such set. */
+HORON_API int32_t horon_process_set_size(const horon_context_t *ctx, int32_t id);
+
+/**
+ * Tells the ranks of a process set.
+ * @param ranks [n] ranks of the job, in ascending order; as many as there is room for are set
+ * @return as horon_process_set_size()
+ */
+HORON_API int32_t horon_process_set_ranks(const horon_context_t *ctx, int32_t id, int32_t *ranks,
+                                          int32_t n);
+
+/**
+ * Tells the ids of all process sets, 0 among them.
+ * @param ids [n] in ascending order; as many as there is room for are set
+ * @return how many sets there are; -1 for NULL
+ */
+HORON_API int32_t horon_process_set_ids(const horon_context_t *ctx, int32_t *ids, int32_t n);
+
 /* ---- Operations --------------------------------------------------------------------------- */
 
 /**
  * Starts one operation; returns before it is done.
  * @param req_out set on OK only; end it with horon_release() exactly once
- * @return OK, queued | ERR_INVALID, the descriptor is wrong; the text of @p ctx says how, see
- *         horon_last_error | ERR_UNSUPPORTED, dtype has no such reduction | ERR_DUPLICATE, the name
- *         is in flight on this rank | ERR_MEMORY, INFLIGHT_MAX requests are pending |
- *         ERR_CLOSED, shut down | ERR_FORKED | what the job failed with
+ * @return OK, queued | ERR_INVALID, the descriptor is wrong, or this rank is no member of its
+ *         process set; the text of @p ctx says how, see horon_last_error | ERR_UNSUPPORTED, dtype
+ *         has no such reduction | ERR_DUPLICATE, the name is in flight on this rank |
+ *         ERR_MEMORY, INFLIGHT_MAX requests are pending | ERR_CLOSED, shut down | ERR_FORKED |
+ *         what the process set failed with
  * Owner:  the caller keeps src and dst alive until the request has ended: horon_wait() returned
  *         other than IN_PROGRESS or ERR_TIMEOUT, or the callback was called.
  * Result: if the operation fails before every rank has begun it, src is unchanged, also in place.
@@ -487,8 +549,8 @@ HORON_API horon_status_t horon_submit(horon_context_t *ctx, const horon_descript
 
 /**
  * Starts @p n operations that become ready together: none is begun anywhere before all of them are
- * ready everywhere. All named, or all in order. Errors as horon_submit(); on one, nothing
- * is started.
+ * ready everywhere. All named, or all in order; of one process set. Errors as horon_submit(); on
+ * one, nothing is started.
  * @param reqs_out [n] requests, set on OK only
  * Source: grouped operations after Horovod.
  */
@@ -500,9 +562,9 @@ HORON_API horon_status_t horon_submit_group(horon_context_t *ctx, const horon_de
  * is woken for it. Returns as horon_submit() and horon_wait(); on ERR_TIMEOUT a named operation is
  * withdrawn first, which may take longer than the limit if it has begun. An in-order one cannot be
  * withdrawn, nor one of which nothing moves for PEER_TIMEOUT after its limit (a rank was stopped):
- * ERR_TIMEOUT then fails the job on all ranks, with a text that says which rank gave up and which
- * it waited for. An operation whose output's size the ranks
- * decide together needs dst or alloc.
+ * ERR_TIMEOUT then fails the process set on all its ranks, with a text that says which rank gave up
+ * and which it waited for. An operation whose output's size the ranks decide together needs dst or
+ * alloc.
  * @param error_text, error_bytes  as in horon_context_create()
  * Blocks: until done or @p timeout_ms.
  */
@@ -586,8 +648,8 @@ HORON_API horon_status_t horon_request_failure(const horon_request_t *req,
  * @param data_out  NULL or: dst, what alloc gave, or memory of the request (valid until it is
  *                  released or started again, and the caller's to write)
  * @param count_out NULL or elements
- * @param rows_out  NULL or [size] rows of the output that each rank gave, where the ranks decide
- *                  together how many come; else 0
+ * @param rows_out  NULL or [size of the process set] rows of the output that each of its
+ *                  ranks gave, where they decide together how many come; else 0
  * @return OK | ERR_INVALID, it has not ended, or failed
  */
 HORON_API horon_status_t horon_request_output(const horon_request_t *req, void **data_out,

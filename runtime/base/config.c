@@ -226,6 +226,20 @@ static const struct horon_config_row rows[] = {
          "How bindings send objects such as Python's: pickled, which lets a sender run code where "
          "they are read; or not at all.",
      .agreed = true},
+    {.name = "PROCESS_SETS",
+     .type = HORON_CONFIG_TEXT,
+     .offset = AT(process_sets),
+     .dflt = "",
+     .agreed = true,
+     .doc = "Process sets that are there from the start, with the ids 1, 2 and so on: lists of "
+            "ranks, as in 0,2,4-7;1,3."},
+    {.name = "DYNAMIC_PROCESS_SETS",
+     .alias = "HOROVOD_DYNAMIC_PROCESS_SETS",
+     .type = HORON_CONFIG_BOOL,
+     .offset = AT(dynamic_process_sets),
+     .dflt = "1",
+     .agreed = true,
+     .doc = "Let process sets be added and removed after joining; with 0 that is refused."},
 };
 
 const struct horon_config_row *horon_config_rows(size_t *count_out)

@@ -42,6 +42,8 @@ struct horon_config {
     char timeline[HORON_CONFIG_TEXT_BYTES];
     int64_t timeline_cycles;
     int64_t objects; /* choice */
+    char process_sets[HORON_CONFIG_TEXT_BYTES];
+    int64_t dynamic_process_sets;
 };
 
 enum horon_config_type {

@@ -263,8 +263,7 @@ horon_status_t horon_engine_replace(struct horon_engine *engine,
 bool horon_engine_may_link(const struct horon_engine *engine, int rank)
 {
     HORON_ASSERT_OWNER(engine->options.owner);
-    return !engine->leaving && !engine->job->failed &&
-           horon_membership_may_link(engine->membership, rank);
+    return !engine->leaving && horon_membership_may_link(engine->membership, rank);
 }
 
 horon_status_t horon_engine_connect(struct horon_engine *engine, int rank,

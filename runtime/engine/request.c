@@ -58,9 +58,6 @@ static horon_status_t check_enums(const horon_descriptor_t *desc,
         return horon_error_set(error, HORON_ERR_INVALID, "flags 0x%x are unknown", desc->flags);
     if (desc->reserved)
         return horon_error_set(error, HORON_ERR_INVALID, "reserved must be 0");
-    if (desc->process_set != (int32_t)team->id)
-        return horon_error_set(error, HORON_ERR_INVALID, "process set %d does not exist",
-                               (int)desc->process_set);
     const struct horon_verb_row *row = &horon_verb_rows[desc->verb];
     if (horon_verb_is_rooted(row) && (desc->root < 0 || desc->root >= team->view.size))
         return horon_error_set(error, HORON_ERR_INVALID, "root %d is no rank of 0..%d",

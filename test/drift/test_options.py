@@ -19,6 +19,7 @@ BOOT = "test/runtime/boot/test_boot.c"
 BOOT_FAIL = "test/runtime/boot/test_boot_fail.c"
 ENGINE = "test/runtime/engine/test_options.c"
 CONTEXT = "test/multi/test_options.c"
+SETS = "test/multi/test_process_sets.c"
 PROOFS = {
     "LOG_LEVEL": (CONTEXT, "test_options_log_level_passes_what_is_as_important"),
     "STORE": (BOOT_FAIL, "test_boot_without_a_server_says_where_it_looked"),
@@ -48,6 +49,8 @@ PROOFS = {
     "SPIN_US": (CONTEXT, "test_options_spin_and_yield_us_come_before_sleep"),
     "YIELD_US": (CONTEXT, "test_options_spin_and_yield_us_come_before_sleep"),
     "OBJECTS": ("test/python/test_objects.py", "test_objects_are_refused_by_setting"),
+    "PROCESS_SETS": (SETS, "test_process_sets_may_be_there_from_the_start"),
+    "DYNAMIC_PROCESS_SETS": (SETS, "test_process_sets_may_be_there_from_the_start"),
     "STALL_WARN": (CONTEXT, "test_options_stall_warn_is_when_and_whom_or_never"),
     "TIMELINE": (CONTEXT, "test_options_timeline_is_written_from_the_beginning"),
     "TIMELINE_CYCLES": (CONTEXT, "test_options_timeline_is_written_from_the_beginning"),

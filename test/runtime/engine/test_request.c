@@ -38,9 +38,6 @@ static void test_request_numbers_that_mean_nothing_are_refused(void **state)
     desc.reserved = 1;
     expect_wrong(bed, &desc, HORON_ERR_INVALID, "reserved");
     desc = right(bed);
-    desc.process_set = -1;
-    expect_wrong(bed, &desc, HORON_ERR_INVALID, "process set -1");
-    desc = right(bed);
     desc.stream = &desc;
     expect_wrong(bed, &desc, HORON_ERR_UNSUPPORTED, "stream");
     desc = right(bed);

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See sets.h. A proposal is its length, the newest team's number, and what all ranks must have
+ * alike, which is compared as bytes. */
+#include "coordinator/sets.h"
+
+#include "alloc.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum proposal { PROPOSAL_ADD = 1, PROPOSAL_REMOVE, PROPOSAL_MADE, PROPOSAL_REFUSED };
+
+/* ---- the table ------------------------------------------------------------------------------ */
+
+static horon_status_t grow(struct horon_sets *sets)
+{
+    const int32_t limit = sets->limit + 1 + sets->limit / 2;
+    struct horon_set **table = horon_realloc(sets->table, (size_t)limit * sizeof *table);
+    if (table)
+        sets->table = table;
+    uint64_t *freed_at = horon_realloc(sets->freed_at, (size_t)limit * sizeof *freed_at);
+    if (freed_at)
+        sets->freed_at = freed_at;
+    if (!table || !freed_at)
+        return HORON_ERR_MEMORY;
+    for (; sets->limit < limit; sets->limit++) {
+        table[sets->limit] = NULL;
+        freed_at[sets->limit] = 0; /* never used: lower ones first */
+    }
+    return HORON_OK;
+}
+
+/* One that was used before goes before one that never was. @return -1: none is free */
+static int32_t free_id(const struct horon_sets *sets)
+{
+    int32_t best = -1, unused = -1;
+    for (int32_t id = 0; id < sets->limit; id++) {
+        if (sets->table[id])
+            continue;
+        if (sets->freed_at[id] == 0)
+            unused = unused < 0 ? id : unused;
+        else if (best < 0 || sets->freed_at[id] < sets->freed_at[best])
+            best = id;
+    }
+    return best >= 0 ? best : unused;
+}
+
+horon_status_t horon_sets_add(struct horon_sets *sets, const int32_t *ranks, size_t count,
+                              struct horon_set **set_out)
+{
+    struct horon_set *set = horon_alloc(sizeof *set + count * sizeof *ranks);
+    if (!set || (free_id(sets) < 0 && grow(sets) != HORON_OK)) {
+        horon_free(set);
+        return HORON_ERR_MEMORY;
+    }
+    *set = (struct horon_set){.id = free_id(sets), .size = (int32_t)count};
+    assert(set->id >= 0 && set->id < sets->limit);
+    memcpy(set->ranks, ranks, count * sizeof *ranks);
+    sets->table[set->id] = set;
+    sets->count++;
+    *set_out = set;
+    return HORON_OK;
+}
+
+void horon_sets_remove(struct horon_sets *sets, struct horon_set *set)
+{
+    assert(set->id > 0); /* the job stays */
+    assert(sets->table[set->id] == set);
+    sets->table[set->id] = NULL;
+    sets->freed_at[set->id] = ++sets->removals;
+    sets->count--;
+}
+
+horon_status_t horon_sets_init(struct horon_sets *sets, int32_t job_size)
+{
+    assert(job_size >= 1);
+    *sets = (struct horon_sets){.job_size = job_size};
+    struct horon_set *job;
+    int32_t *ranks = horon_zalloc((size_t)job_size, sizeof *ranks);
+    for (int32_t rank = 0; ranks && rank < job_size; rank++)
+        ranks[rank] = rank;
+    const horon_status_t status =
+        ranks ? horon_sets_add(sets, ranks, (size_t)job_size, &job) : HORON_ERR_MEMORY;
+    horon_free(ranks);
+    if (status != HORON_OK)
+        horon_sets_deinit(sets);
+    assert(status != HORON_OK || job->id == 0);
+    return status;
+}
+
+void horon_sets_deinit(struct horon_sets *sets)
+{
+    for (int32_t id = 0; sets->table && id < sets->limit; id++)
+        horon_free(sets->table[id]);
+    horon_free(sets->table);
+    horon_free(sets->freed_at);
+    *sets = (struct horon_sets){0};
+}
+
+struct horon_set *horon_sets_find(const struct horon_sets *sets, int32_t id)
+{
+    return id >= 0 && id < sets->limit ? sets->table[id] : NULL;
+}
+
+int32_t horon_set_rank(const struct horon_set *set, int32_t job_rank)
+{
+    for (int32_t i = 0; i < set->size; i++)
+        if (set->ranks[i] == job_rank)
+            return i;
+    return -1;
+}
+
+static int compare_ranks(const void *a, const void *b)
+{
+    const int32_t one = *(const int32_t *)a, other = *(const int32_t *)b;
+    return (one > other) - (one < other);
+}
+
+horon_status_t horon_sets_check(const struct horon_sets *sets, int32_t *ranks, size_t count,
+                                struct horon_error *error)
+{
+    if (count == 0)
+        return horon_error_set(error, HORON_ERR_INVALID, "a process set has one rank at least");
+    qsort(ranks, count, sizeof *ranks, compare_ranks);
+    for (size_t i = 0; i < count; i++) {
+        if (ranks[i] < 0 || ranks[i] >= sets->job_size)
+            return horon_error_set(error, HORON_ERR_INVALID, "%d is no rank of 0..%d",
+                                   (int)ranks[i], (int)sets->job_size - 1);
+        if (i > 0 && ranks[i] == ranks[i - 1])
+            return horon_error_set(error, HORON_ERR_INVALID, "rank %d is twice in the process set",
+                                   (int)ranks[i]);
+    }
+    for (int32_t id = 0; id < sets->limit; id++) {
+        const struct horon_set *set = sets->table[id];
+        if (set && (size_t)set->size == count &&
+            memcmp(set->ranks, ranks, count * sizeof *ranks) == 0)
+            return horon_error_set(error, HORON_ERR_INVALID,
+                                   "process set %d has the same ranks already", (int)id);
+    }
+    return HORON_OK;
+}
+
+/* ---- proposals ------------------------------------------------------------------------------ */
+
+/* Length and newest team. */
+#define HEAD_BYTES 8
+
+size_t horon_proposal_bytes_max(int32_t job_size)
+{
+    const size_t ranks_bytes = 8 + 4 * (size_t)job_size;
+    return HEAD_BYTES + 8 +
+           (ranks_bytes > HORON_ERROR_WIRE_BYTES_MAX ? ranks_bytes : HORON_ERROR_WIRE_BYTES_MAX);
+}
+
+static void begin(struct horon_writer *out, const struct horon_sets *sets, enum proposal kind)
+{
+    assert(out->used == 0);
+    horon_write_u32(out, 0); /* the length, at the end */
+    horon_write_u32(out, sets->newest_team);
+    horon_write_u8(out, (uint8_t)kind);
+}
+
+static void end(struct horon_writer *out)
+{
+    struct horon_writer length = horon_writer_over(out->bytes, out->limit);
+    assert(out->ok); /* there is room for the longest */
+    horon_write_u32(&length, (uint32_t)out->used);
+}
+
+void horon_proposal_add(struct horon_writer *out, const struct horon_sets *sets,
+                        const int32_t *ranks, size_t count)
+{
+    begin(out, sets, PROPOSAL_ADD);
+    for (size_t i = 0; i < count; i++)
+        horon_write_u32(out, (uint32_t)ranks[i]);
+    end(out);
+}
+
+void horon_proposal_remove(struct horon_writer *out, const struct horon_sets *sets, int32_t id)
+{
+    begin(out, sets, PROPOSAL_REMOVE);
+    horon_write_u32(out, (uint32_t)id);
+    end(out);
+}
+
+void horon_proposal_made(struct horon_writer *out, const struct horon_sets *sets)
+{
+    begin(out, sets, PROPOSAL_MADE);
+    end(out);
+}
+
+void horon_proposal_refuse(struct horon_writer *out, const struct horon_sets *sets,
+                           const struct horon_error *why)
+{
+    begin(out, sets, PROPOSAL_REFUSED);
+    horon_error_write(out, why);
+    end(out);
+}
+
+/* What all must have alike, of one rank. */
+struct content {
+    const uint8_t *bytes;
+    size_t byte_count;
+};
+
+static struct content read_proposal(struct horon_reader *in, uint32_t *newest)
+{
+    struct content content = {0};
+    const uint32_t bytes = horon_read_u32(in), team = horon_read_u32(in);
+    in->ok &= bytes > HEAD_BYTES;
+    if (!in->ok)
+        return content;
+    content.byte_count = bytes - HEAD_BYTES;
+    content.bytes = horon_read_view(in, content.byte_count);
+    *newest = team > *newest ? team : *newest;
+    return content;
+}
+
+/* Cut where there is no room. */
+static void describe(const struct content *content, char *text, size_t text_bytes)
+{
+    struct horon_reader in = horon_reader_over(content->bytes, content->byte_count);
+    const uint8_t kind = horon_read_u8(&in);
+    if (kind == PROPOSAL_REMOVE) {
+        snprintf(text, text_bytes, "removes process set %d", (int)horon_read_u32(&in));
+        return;
+    }
+    size_t used = (size_t)snprintf(text, text_bytes, "adds a process set of ranks");
+    for (bool first = true; kind == PROPOSAL_ADD && in.used < in.limit; first = false) {
+        const int rank = (int)horon_read_u32(&in);
+        if (used + 24 > text_bytes) {
+            snprintf(text + used, text_bytes - used, ", ...");
+            return;
+        }
+        used += (size_t)snprintf(text + used, text_bytes - used, first ? " %d" : ", %d", rank);
+    }
+}
+
+static horon_status_t differ(const struct content *first, const struct content *other, int rank,
+                             const char *const *rank_names, struct horon_error *error)
+{
+    char theirs[320], ours[320];
+    describe(first, ours, sizeof ours);
+    describe(other, theirs, sizeof theirs);
+    horon_error_set(error, HORON_ERR_MISMATCH, "%.100s %s, and %.100s %s", rank_names[0], ours,
+                    rank_names[rank], theirs);
+    horon_error_blame(error, HORON_CAUSE_ORDER, 0, rank);
+    return HORON_ERR_MISMATCH;
+}
+
+static horon_status_t read_refusal(const struct content *content, int32_t size, int rank,
+                                   const char *name, struct horon_error *error)
+{
+    struct horon_reader in = horon_reader_over(content->bytes, content->byte_count);
+    struct horon_error theirs;
+    (void)horon_read_u8(&in);
+    horon_error_read(&in, size, &theirs);
+    if (!horon_reader_finished(&in))
+        return horon_error_set(error, HORON_ERR_PROTO, "%s refuses, and gives no reason", name);
+    horon_error_set(error, theirs.status, "%.100s: %.900s", name, theirs.text);
+    error->blame = theirs.blame;
+    if (error->blame.rank < 0)
+        error->blame.rank = rank;
+    return theirs.status;
+}
+
+horon_status_t horon_proposals_decide(const struct horon_sets *sets, const void *bytes,
+                                      size_t byte_count, const char *const *rank_names,
+                                      uint32_t *newest_out, struct horon_error *error)
+{
+    struct horon_reader in = horon_reader_over(bytes, byte_count);
+    struct content first = {0};
+    horon_status_t status = HORON_OK;
+    uint32_t newest = 0;
+    for (int32_t rank = 0; rank < sets->job_size; rank++) {
+        const struct content content = read_proposal(&in, &newest);
+        if (!in.ok)
+            return horon_error_set(error, HORON_ERR_PROTO,
+                                   "%s proposes no change of process sets that makes sense",
+                                   rank_names[rank]);
+        if (rank == 0)
+            first = content;
+        if (content.bytes[0] == PROPOSAL_REFUSED)
+            return read_refusal(&content, sets->job_size, rank, rank_names[rank], error);
+        const bool same = content.byte_count == first.byte_count &&
+                          memcmp(content.bytes, first.bytes, first.byte_count) == 0;
+        if (!same && status == HORON_OK)
+            status = differ(&first, &content, rank, rank_names, error);
+    }
+    if (status == HORON_OK && !horon_reader_finished(&in))
+        return horon_error_set(error, HORON_ERR_PROTO, "ranks propose more than one change each");
+    if (status == HORON_OK)
+        *newest_out = newest;
+    return status;
+}
+
+/* ---- the option ----------------------------------------------------------------------------- */
+
+/* "3" or "4-7". @return false: it is neither, or there is no room for so many */
+static bool parse_run(const char **at, int32_t limit, int32_t *ranks, size_t *count)
+{
+    char *behind;
+    const long first = strtol(*at, &behind, 10);
+    long last = first;
+    bool valid = behind != *at && **at != '-' && first >= 0;
+    if (valid && *behind == '-') {
+        const char *second = behind + 1;
+        last = strtol(second, &behind, 10);
+        valid = behind != second && last >= first;
+    }
+    for (long rank = first; valid && rank <= last; rank++) {
+        valid = *count < (size_t)limit && rank < limit;
+        if (valid)
+            ranks[(*count)++] = (int32_t)rank;
+    }
+    *at = behind;
+    return valid;
+}
+
+horon_status_t horon_sets_parse(const struct horon_sets *sets, const char **at, int32_t *ranks,
+                                size_t *count_out, struct horon_error *error)
+{
+    const char *begin_at = *at;
+    size_t count = 0;
+    bool valid = true, more = true;
+    while (valid && more) {
+        valid = parse_run(at, sets->job_size, ranks, &count);
+        more = valid && **at == ',';
+        *at += more;
+    }
+    if (!valid || (**at && **at != ';'))
+        return horon_error_set(error, HORON_ERR_CONFIG,
+                               "'%.*s' is no list of ranks of 0..%d, each once, such as 0,2,4-7",
+                               (int)strcspn(begin_at, ";"), begin_at, (int)sets->job_size - 1);
+    *at += **at == ';';
+    *count_out = count;
+    return HORON_OK;
+}

@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The calls of the ABI on process sets. A set is a team of its members, and a row of a table that
+ * every rank of the job has alike (coordinator/sets.h). To change the table all ranks meet twice,
+ * in operations of the job: they tell each other what they are asked for, and, once the members of
+ * a new set have made its team, whether they could. So a set is there for all ranks or for none.
+ *
+ * `change` is held while that goes on: of two threads one comes after the other. `lock` guards the
+ * table, for moments; a thread that submits takes a reference to the team under it.
+ */
+#include "submit.h"
+
+#include "alloc.h"
+#include "teams.h"
+#include "verbs.h"
+
+#include <assert.h>
+#include <string.h>
+
+horon_status_t horon_process_sets_init(struct horon_context *ctx)
+{
+    struct horon_process_sets *sets = &ctx->sets;
+    pthread_mutex_init(&sets->change, NULL);
+    pthread_mutex_init(&sets->lock, NULL);
+    return horon_sets_init(&sets->known, ctx->boot.topology.size);
+}
+
+void horon_process_sets_deinit(struct horon_context *ctx)
+{
+    horon_sets_deinit(&ctx->sets.known);
+}
+
+/* ---- meeting -------------------------------------------------------------------------------- */
+
+struct answers {
+    uint8_t *bytes;
+    size_t byte_count;
+};
+
+/* horon_alloc_fn_t */
+static void *give_room(void *arg, uint64_t rows, uint64_t bytes)
+{
+    struct answers *answers = arg;
+    (void)rows;
+    horon_free(answers->bytes);
+    answers->bytes = horon_alloc((size_t)bytes);
+    answers->byte_count = (size_t)bytes;
+    return answers->bytes;
+}
+
+/* Tells all ranks of the job what this one proposes, and decides as all do. */
+static horon_status_t meet(struct horon_context *ctx, const char *name,
+                           const struct horon_writer *proposal, int64_t timeout_ms,
+                           uint32_t *newest_out, struct horon_error *error)
+{
+    struct answers answers = {0};
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    desc.verb = horon_verb_of_meetings;
+    desc.name = name;
+    desc.dtype = HORON_UINT8;
+    desc.src = proposal->bytes;
+    desc.count = proposal->used;
+    desc.alloc = give_room;
+    desc.alloc_arg = &answers;
+    horon_status_t status =
+        horon_run_posted(ctx, horon_engine_job(ctx->engine), &desc, timeout_ms, error);
+    if (status == HORON_OK)
+        status = horon_proposals_decide(&ctx->sets.known, answers.bytes, answers.byte_count,
+                                        horon_engine_rank_names(ctx->engine), newest_out, error);
+    horon_free(answers.bytes);
+    return status;
+}
+
+/* A proposal's memory. @return bytes NULL: there is none */
+static struct horon_writer make_room(const struct horon_context *ctx)
+{
+    const size_t bytes = horon_proposal_bytes_max(ctx->boot.topology.size);
+    return horon_writer_over(horon_alloc(bytes), bytes);
+}
+
+/* What all ranks are asked for in the first meeting. */
+static horon_status_t agree(struct horon_context *ctx, struct horon_writer *proposal,
+                            const struct horon_error *refusal, int64_t timeout_ms,
+                            struct horon_error *error)
+{
+    uint32_t newest = 0;
+    if (refusal->status != HORON_OK)
+        horon_proposal_refuse(proposal, &ctx->sets.known, refusal);
+    horon_status_t status = meet(ctx, "horon.process_set", proposal, timeout_ms, &newest, error);
+    if (refusal->status != HORON_OK && status != HORON_OK)
+        *error = *refusal; /* in its own words */
+    if (status == HORON_OK)
+        ctx->sets.known.newest_team = newest + 1;
+    return status == HORON_OK ? HORON_OK : error->status;
+}
+
+/* ---- adding --------------------------------------------------------------------------------- */
+
+static horon_status_t enter(struct horon_context *ctx, const int32_t *ranks, size_t count,
+                            struct horon_set **set_out, struct horon_error *error)
+{
+    pthread_mutex_lock(&ctx->sets.lock);
+    const horon_status_t status = horon_sets_add(&ctx->sets.known, ranks, count, set_out);
+    pthread_mutex_unlock(&ctx->sets.lock);
+    return status == HORON_OK ? HORON_OK
+                              : horon_error_set(error, status, "no memory for a process set");
+}
+
+/* Out of the table, and what this rank has of it. */
+static void drop(struct horon_context *ctx, struct horon_set *set)
+{
+    pthread_mutex_lock(&ctx->sets.lock);
+    horon_sets_remove(&ctx->sets.known, set);
+    pthread_mutex_unlock(&ctx->sets.lock);
+    if (set->team)
+        horon_context_remove_team(set->team);
+    horon_free(set);
+}
+
+/* This rank's part of a set that all have agreed on. */
+static horon_status_t make(struct horon_context *ctx, const int32_t *ranks, size_t count,
+                           struct horon_set **set_out, struct horon_error *error)
+{
+    struct horon_context_team *team = NULL;
+    struct horon_set *set;
+    horon_status_t status = enter(ctx, ranks, count, &set, error);
+    if (status != HORON_OK)
+        return status;
+    *set_out = set;
+    if (horon_set_rank(set, ctx->boot.topology.rank) < 0)
+        return HORON_OK;
+    status = horon_context_add_team(ctx, ctx->sets.known.newest_team, set->ranks, set->size, &team,
+                                    error);
+    pthread_mutex_lock(&ctx->sets.lock);
+    set->team = team;
+    pthread_mutex_unlock(&ctx->sets.lock);
+    return status;
+}
+
+/* @p ranks may be written */
+static horon_status_t add(struct horon_context *ctx, int32_t *ranks, size_t count,
+                          int64_t timeout_ms, int32_t *id_out, struct horon_error *error)
+{
+    const struct horon_sets *known = &ctx->sets.known;
+    struct horon_writer proposal = make_room(ctx);
+    struct horon_error refusal = {0};
+    struct horon_set *set = NULL;
+    uint32_t newest;
+    if (!proposal.bytes)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory to propose a process set");
+    if (horon_sets_check(known, ranks, count, &refusal) == HORON_OK)
+        horon_proposal_add(&proposal, known, ranks, count);
+    horon_status_t status = agree(ctx, &proposal, &refusal, timeout_ms, error);
+    if (status == HORON_OK) {
+        const horon_status_t made = make(ctx, ranks, count, &set, &refusal);
+        proposal = horon_writer_over(proposal.bytes, proposal.limit);
+        if (made == HORON_OK)
+            horon_proposal_made(&proposal, known);
+        else
+            horon_proposal_refuse(&proposal, known, &refusal);
+        status = meet(ctx, "horon.process_set.made", &proposal, -1, &newest, error);
+    }
+    horon_free(proposal.bytes);
+    if (status != HORON_OK && set)
+        drop(ctx, set);
+    if (status == HORON_OK)
+        *id_out = set->id;
+    return status;
+}
+
+/* ---- the calls ------------------------------------------------------------------------------ */
+
+/* May process sets be changed by this call? Else the other ranks are not told of it. */
+static horon_status_t refuse(struct horon_context *ctx, struct horon_error *error)
+{
+    const struct horon_error *failure;
+    if (!ctx->config.dynamic_process_sets)
+        return horon_error_set(error, HORON_ERR_INVALID,
+                               "process sets are neither added nor removed after joining: "
+                               "HORON_DYNAMIC_PROCESS_SETS is 0");
+    failure = horon_engine_failure(ctx->engine);
+    if (!failure)
+        return HORON_OK;
+    horon_error_set(error, failure->status,
+                    "process sets are neither added nor removed any more: %.900s", failure->text);
+    error->blame = failure->blame;
+    return error->status;
+}
+
+static horon_status_t add_sorted(struct horon_context *ctx, const int32_t *ranks, size_t count,
+                                 int64_t timeout_ms, int32_t *id_out, struct horon_error *error)
+{
+    const size_t job_size = (size_t)ctx->boot.topology.size;
+    const size_t kept = count <= job_size ? count : job_size + 1; /* one is twice then, or none */
+    int32_t *sorted = horon_zalloc(kept + 1, sizeof *sorted);
+    if (!sorted)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a process set");
+    if (kept)
+        memcpy(sorted, ranks, kept * sizeof *ranks);
+    const horon_status_t status = add(ctx, sorted, kept, timeout_ms, id_out, error);
+    horon_free(sorted);
+    return status;
+}
+
+horon_status_t horon_process_set_add(horon_context_t *ctx, const int32_t *ranks, size_t n,
+                                     int64_t timeout_ms, int32_t *id_out)
+{
+    horon_status_t status = horon_context_refuse(ctx, true);
+    struct horon_error *error = horon_thread_error();
+    if (status == HORON_OK && ((n && !ranks) || !id_out))
+        status = horon_error_set(error, HORON_ERR_INVALID, "ranks or id_out is NULL");
+    if (status != HORON_OK)
+        return status;
+    pthread_mutex_lock(&ctx->sets.change);
+    status = refuse(ctx, error);
+    if (status == HORON_OK)
+        status = add_sorted(ctx, ranks, n, timeout_ms, id_out, error);
+    pthread_mutex_unlock(&ctx->sets.change);
+    return status;
+}
+
+static horon_status_t remove_set(struct horon_context *ctx, int32_t id, int64_t timeout_ms,
+                                 struct horon_error *error)
+{
+    struct horon_set *set = horon_sets_find(&ctx->sets.known, id);
+    struct horon_writer proposal = make_room(ctx);
+    struct horon_error refusal = {0};
+    if (!proposal.bytes)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory to remove a process set");
+    if (!set)
+        horon_error_set(&refusal, HORON_ERR_INVALID, "process set %d does not exist", (int)id);
+    else if (id == 0)
+        horon_error_set(&refusal, HORON_ERR_INVALID, "process set 0 is the job, and stays");
+    else
+        horon_proposal_remove(&proposal, &ctx->sets.known, id);
+    const horon_status_t status = agree(ctx, &proposal, &refusal, timeout_ms, error);
+    horon_free(proposal.bytes);
+    if (status == HORON_OK)
+        drop(ctx, set);
+    return status;
+}
+
+horon_status_t horon_process_set_remove(horon_context_t *ctx, int32_t id, int64_t timeout_ms)
+{
+    horon_status_t status = horon_context_refuse(ctx, true);
+    if (status != HORON_OK)
+        return status;
+    pthread_mutex_lock(&ctx->sets.change);
+    status = refuse(ctx, horon_thread_error());
+    if (status == HORON_OK)
+        status = remove_set(ctx, id, timeout_ms, horon_thread_error());
+    pthread_mutex_unlock(&ctx->sets.change);
+    return status;
+}
+
+horon_status_t horon_process_sets_add_static(struct horon_context *ctx, struct horon_error *error)
+{
+    const char *at = ctx->config.process_sets;
+    horon_status_t status = HORON_OK;
+    int32_t id, *ranks = horon_zalloc((size_t)ctx->boot.topology.size, sizeof *ranks);
+    size_t count = 0;
+    if (!ranks)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for process sets");
+    while (*at && status == HORON_OK) {
+        struct horon_error why = {0};
+        status = horon_sets_parse(&ctx->sets.known, &at, ranks, &count, &why);
+        if (status == HORON_OK)
+            status = add(ctx, ranks, count, ctx->config.start_timeout_ms, &id, &why);
+        if (status == HORON_ERR_INVALID)
+            status = HORON_ERR_CONFIG;
+        if (status != HORON_OK) {
+            horon_error_set(error, status, "HORON_PROCESS_SETS=%.200s: %.700s",
+                            ctx->config.process_sets, why.text);
+            error->blame = status == HORON_ERR_CONFIG ? error->blame : why.blame;
+        }
+    }
+    horon_free(ranks);
+    return status;
+}
+
+/* ---- questions ------------------------------------------------------------------------------ */
+
+horon_status_t horon_process_set_take(struct horon_context *ctx, int32_t id,
+                                      struct horon_engine_team **team_out,
+                                      struct horon_error *error)
+{
+    horon_status_t status = HORON_OK;
+    pthread_mutex_lock(&ctx->sets.lock);
+    const struct horon_set *set = horon_sets_find(&ctx->sets.known, id);
+    struct horon_context_team *team = set ? set->team : NULL;
+    if (!set)
+        status =
+            horon_error_set(error, HORON_ERR_INVALID, "process set %d does not exist", (int)id);
+    else if (!team)
+        status = horon_error_set(error, HORON_ERR_INVALID, "rank %d is no member of process set %d",
+                                 ctx->boot.topology.rank, (int)id);
+    if (team) {
+        *team_out = horon_context_team_of(team);
+        horon_team_ref(*team_out);
+    }
+    pthread_mutex_unlock(&ctx->sets.lock);
+    return status;
+}
+
+/* Under the lock, which these questions take although they change nothing. */
+static const struct horon_set *look_up(const horon_context_t *ctx, int32_t id)
+{
+    pthread_mutex_lock((pthread_mutex_t *)&ctx->sets.lock);
+    return horon_sets_find(&ctx->sets.known, id);
+}
+
+static void looked(const horon_context_t *ctx)
+{
+    pthread_mutex_unlock((pthread_mutex_t *)&ctx->sets.lock);
+}
+
+int32_t horon_process_set_rank(const horon_context_t *ctx, int32_t id)
+{
+    if (!ctx)
+        return -1;
+    const struct horon_set *set = look_up(ctx, id);
+    const int32_t rank = set ? horon_set_rank(set, ctx->boot.topology.rank) : -1;
+    looked(ctx);
+    return rank;
+}
+
+int32_t horon_process_set_ranks(const horon_context_t *ctx, int32_t id, int32_t *ranks, int32_t n)
+{
+    if (!ctx)
+        return -1;
+    const struct horon_set *set = look_up(ctx, id);
+    const int32_t size = set ? set->size : -1;
+    for (int32_t i = 0; ranks && i < size && i < n; i++)
+        ranks[i] = set->ranks[i];
+    looked(ctx);
+    return size;
+}
+
+int32_t horon_process_set_size(const horon_context_t *ctx, int32_t id)
+{
+    return horon_process_set_ranks(ctx, id, NULL, 0);
+}
+
+int32_t horon_process_set_ids(const horon_context_t *ctx, int32_t *ids, int32_t n)
+{
+    int32_t found = 0;
+    if (!ctx)
+        return -1;
+    (void)look_up(ctx, 0);
+    for (int32_t id = 0; id < ctx->sets.known.limit; id++) {
+        if (!ctx->sets.known.table[id])
+            continue;
+        if (ids && found < n)
+            ids[found] = id;
+        found++;
+    }
+    looked(ctx);
+    return found;
+}

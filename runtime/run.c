@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * horon_run(): one operation from its beginning to its end, by the thread that calls. In order and
+ * alone it is begun and driven here and now, from the stack; else it is posted and waited for. Past
+ * its time limit it is withdrawn, or, where the other ranks run it, given up with its process set.
+ */
+#include "submit.h"
+
+#include "clock.h"
+
+#include <assert.h>
+#include <sched.h>
+#include <stddef.h>
+#include <string.h>
+
+/* Ended, called back, and let go of by the engine: it may leave the stack. */
+static void wait_for_engine(struct horon_request *request)
+{
+    while (atomic_load_explicit(&request->refs, memory_order_acquire) != 1)
+        sched_yield();
+}
+
+static horon_status_t take_result(struct horon_request *request, struct horon_error *error)
+{
+    if (request->status == HORON_OK)
+        return HORON_OK;
+    horon_error_set(error, request->status, "%s",
+                    request->error_text ? request->error_text : horon_status_text(request->status));
+    error->blame = request->blame;
+    horon_thread_error_name(request->op.name);
+    return request->status;
+}
+
+/* How long the other ranks may take to say which of them lacks an operation. */
+#define EXPLAIN_MS 50
+
+/* The other ranks run the operation, and this one must return its buffers: without it the sequence
+ * is broken for all, so every rank is told which one gave up, and what it waited for. */
+static horon_status_t give_up(struct horon_context *ctx, struct horon_request *request,
+                              int64_t timeout_ms, struct horon_error *error)
+{
+    char what[128 + HORON_NAME_BYTES_MAX], why[HORON_ERROR_TEXT_BYTES / 2];
+    struct horon_error gave_up;
+    horon_request_describe(request, what, sizeof what);
+    horon_token_take(ctx);
+    horon_engine_progress(ctx->engine); /* it may lie in the mailbox, or end just now */
+    if (request->linked) {
+        horon_engine_explain(ctx->engine, request, why, sizeof why);
+        const int self = ctx->boot.topology.rank;
+        horon_error_set(&gave_up, HORON_ERR_TIMEOUT, "%s gave it up after %lld ms: %s",
+                        horon_engine_rank_names(ctx->engine)[self], (long long)timeout_ms, why);
+        horon_error_blame(&gave_up, HORON_CAUSE_TIME_LIMIT, self,
+                          horon_engine_awaited(ctx->engine, request));
+        horon_team_fail(request->team, &gave_up);
+    }
+    horon_token_release(ctx);
+    horon_context_wait(ctx, request, -1);
+    return take_result(request, error);
+}
+
+/* A withdrawal is confirmed, and what has begun ends, unless a rank does its part no more: one that
+ * was stopped. @return false: nothing of it has moved for PEER_TIMEOUT */
+static bool ends_yet(struct horon_context *ctx, struct horon_request *request)
+{
+    uint64_t moves = UINT64_MAX, before;
+    do {
+        before = moves;
+        horon_token_take(ctx);
+        moves = horon_engine_moves(ctx->engine, request);
+        horon_token_release(ctx);
+        if (moves == before)
+            return false;
+    } while (horon_context_wait(ctx, request, ctx->config.peer_timeout_ms) != HORON_OK);
+    return true;
+}
+
+/* With a named error if the limit passes: which ranks it waits for. */
+static horon_status_t withdraw(struct horon_context *ctx, struct horon_request *request,
+                               int64_t timeout_ms, struct horon_error *error)
+{
+    char what[128 + HORON_NAME_BYTES_MAX], why[HORON_ERROR_TEXT_BYTES / 2] = "";
+    int awaited = -1;
+    horon_request_describe(request, what, sizeof what);
+    horon_token_take(ctx);
+    if (!horon_request_ended(request))
+        horon_engine_ask(ctx->engine, request);
+    horon_token_release(ctx);
+    horon_context_wait(ctx, request, EXPLAIN_MS);
+    horon_token_take(ctx);
+    if (!horon_request_ended(request)) {
+        horon_engine_explain(ctx->engine, request, why, sizeof why);
+        awaited = horon_engine_awaited(ctx->engine, request);
+    }
+    horon_token_release(ctx);
+    atomic_fetch_add_explicit(&request->refs, 1, memory_order_relaxed);
+    horon_engine_post(ctx->engine, &request->cancel);
+    horon_context_notify(ctx);
+    if (!ends_yet(ctx, request))
+        return give_up(ctx, request, timeout_ms, error);
+    if (request->status == HORON_OK)
+        return HORON_OK; /* it was too late to withdraw, and went well */
+    if (request->status != HORON_ERR_CANCELLED)
+        return take_result(request, error);
+    horon_error_set(error, HORON_ERR_TIMEOUT, "%s did not finish in %lld ms: %s", what,
+                    (long long)timeout_ms, why);
+    horon_error_blame(error, HORON_CAUSE_TIME_LIMIT, ctx->boot.topology.rank, awaited);
+    horon_thread_error_name(request->op.name);
+    return HORON_ERR_TIMEOUT;
+}
+
+horon_status_t horon_run_posted(struct horon_context *ctx, struct horon_engine_team *team,
+                                const horon_descriptor_t *desc, int64_t timeout_ms,
+                                struct horon_error *error)
+{
+    struct horon_request *request;
+    horon_status_t status = horon_make_request(ctx, team, desc, &request);
+    if (status != HORON_OK)
+        return status;
+    request->nobodys = true;
+    status = horon_post_request(ctx, request);
+    if (status != HORON_OK) {
+        horon_request_unref(request);
+        return status;
+    }
+    /* nobody is woken: this thread is about to drive */
+    status = horon_context_wait(ctx, request, timeout_ms);
+    if (status == HORON_ERR_TIMEOUT && request->in_order)
+        status = give_up(ctx, request, timeout_ms, error);
+    else if (status == HORON_ERR_TIMEOUT)
+        status = withdraw(ctx, request, timeout_ms, error);
+    else
+        status = take_result(request, error);
+    if (request->callback)
+        wait_for_engine(request); /* it has been called when horon_run() returns */
+    horon_request_unref(request);
+    return status;
+}
+
+/* In order and alone: begun and driven here and now, from the stack. */
+static horon_status_t run_now(struct horon_context *ctx, struct horon_request *request,
+                              int64_t timeout_ms, struct horon_error *error)
+{
+    uint64_t deadline =
+        timeout_ms < 0 ? UINT64_MAX : horon_clock_deadline(horon_clock_ns(), timeout_ms);
+    assert(request->in_order && !request->context); /* of no context: nobody counts it */
+    horon_drive_ordered(ctx, request, deadline);
+    horon_token_release(ctx);
+    if (!horon_request_ended(request)) {
+        int64_t left = timeout_ms;
+        if (timeout_ms >= 0) {
+            uint64_t now = horon_clock_ns();
+            left = now >= deadline ? 0 : (int64_t)((deadline - now) / 1000000u);
+        }
+        if (horon_context_wait(ctx, request, left) == HORON_ERR_TIMEOUT) {
+            horon_status_t status = give_up(ctx, request, timeout_ms, error);
+            wait_for_engine(request);
+            return status;
+        }
+    }
+    wait_for_engine(request);
+    return take_result(request, error);
+}
+
+/* Is the size of its output here known only once the ranks have met? */
+static bool learns_output(const struct horon_engine_team *team, const horon_descriptor_t *desc)
+{
+    return desc->verb < HORON_VERB_COUNT &&
+           horon_verb_rows[desc->verb].ahead != HORON_AHEAD_NOTHING &&
+           horon_ranks_include(horon_verb_rows[desc->verb].writes, desc->root, team->view.rank);
+}
+
+/* @p error is the thread's */
+static horon_status_t run_on(struct horon_context *ctx, struct horon_engine_team *team,
+                             const horon_descriptor_t *desc, int64_t timeout_ms,
+                             struct horon_error *error)
+{
+    const bool readable = desc && desc->struct_bytes >= offsetof(horon_descriptor_t, dst_count);
+    if (readable && !desc->dst && !desc->alloc && learns_output(team, desc))
+        return horon_error_set(error, HORON_ERR_INVALID, "horon_run() of %s needs dst or alloc",
+                               horon_verb_name((horon_verb_t)desc->verb));
+    if (!desc || !(desc->flags & HORON_IN_ORDER) || !horon_token_try(ctx))
+        return horon_run_posted(ctx, team, desc, timeout_ms, error);
+    struct horon_request request;
+    memset(&request, 0, sizeof request);
+    horon_status_t status =
+        horon_request_init(&request, desc, team, horon_engine_names(ctx->engine), error);
+    if (status != HORON_OK) {
+        horon_token_release(ctx);
+        return status;
+    }
+    request.nobodys = true;
+    horon_launch_request(&request);
+    if (!horon_engine_begin_now(ctx->engine, &request)) {
+        horon_token_release(ctx);
+        horon_request_deinit(&request, horon_engine_names(ctx->engine));
+        return horon_run_posted(ctx, team, desc, timeout_ms, error);
+    }
+    status = run_now(ctx, &request, timeout_ms, error);
+    horon_request_deinit(&request, horon_engine_names(ctx->engine));
+    return status;
+}
+
+/* Likewise */
+static horon_status_t run(struct horon_context *ctx, const horon_descriptor_t *desc,
+                          int64_t timeout_ms, struct horon_error *error)
+{
+    struct horon_engine_team *team;
+    horon_status_t status = horon_context_refuse(ctx, true);
+    if (status == HORON_OK)
+        status = horon_take_team(ctx, desc, &team);
+    if (status != HORON_OK)
+        return status;
+    status = run_on(ctx, team, desc, timeout_ms, error);
+    horon_team_unref(team);
+    return status;
+}
+
+horon_status_t horon_run(horon_context_t *ctx, const horon_descriptor_t *desc, int64_t timeout_ms,
+                         char *error_text, size_t error_bytes)
+{
+    struct horon_error *error = horon_thread_error();
+    horon_status_t status = run(ctx, desc, timeout_ms, error);
+    horon_error_copy_text(error, error_text, error_bytes);
+    return status;
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the calls of the ABI that begin operations share: api.c, run.c, process_sets.c. Thread: any;
+ * what is refused stands in horon_thread_error(). */
+#ifndef HORON_SUBMIT_H
+#define HORON_SUBMIT_H
+
+#include "context_state.h"
+#include "engine/team.h"
+
+/** Begins a call: nothing has failed in this thread yet. @param waits a callback must not call it
+ * @return OK | ERR_INVALID | ERR_FORKED | ERR_CLOSED */
+horon_status_t horon_context_refuse(struct horon_context *ctx, bool waits);
+/** The team of a descriptor's process set, with a reference; of one that cannot be read the job,
+ * where it is refused. @return OK | ERR_INVALID | why the team has failed */
+horon_status_t horon_take_team(struct horon_context *ctx, const horon_descriptor_t *desc,
+                               struct horon_engine_team **team_out);
+/** A request of this context. */
+horon_status_t horon_make_request(struct horon_context *ctx, struct horon_engine_team *team,
+                                  const horon_descriptor_t *desc,
+                                  struct horon_request **request_out);
+/** Ready to be posted: FLYING, with the engine's reference. */
+void horon_launch_request(struct horon_request *request);
+/** Counts, marks and posts it; nobody is woken. @return OK | ERR_MEMORY | ERR_DUPLICATE */
+horon_status_t horon_post_request(struct horon_context *ctx, struct horon_request *request);
+/** As horon_run() once nothing is refused, on any team, past the mailbox never. @p error is the
+ * thread's. */
+horon_status_t horon_run_posted(struct horon_context *ctx, struct horon_engine_team *team,
+                                const horon_descriptor_t *desc, int64_t timeout_ms,
+                                struct horon_error *error);
+
+#endif
