@@ -203,10 +203,13 @@ class GradientExchange:
         slots = {slot.name: slot for slot in self.slots.values()}
         orders = allgather_plain(team_of(self.process_set), list(slots), "gradients.groups")
         order = orders[0]
-        for rank, names in enumerate(orders):
+        ranks = team_of(self.process_set).ranks
+        for rank, names in zip(ranks, orders, strict=True):
             odd = sorted(set(names) ^ set(order))
             if odd:  # found by every rank
-                raise ValueError(f"rank {rank} and rank 0 differ in the parameter {odd[0]!r}")
+                raise ValueError(
+                    f"rank {rank} and rank {ranks[0]} differ in the parameter {odd[0]!r}"
+                )
         self.set_groups(_split([slots[name] for name in order], n))
 
     def set_passes(self, passes):
@@ -389,14 +392,15 @@ class GradientExchange:
             return self.fail(error)
         if self.failure is not None:
             return self.fail(self.failed())
-        rank = next(rank for rank, cause in enumerate(causes) if cause)
+        place = next(place for place, cause in enumerate(causes) if cause)
+        rank = self.team.ranks[place]
         return self.fail(
             HoronInternalError(
-                f"the exchange of this step's gradients failed on rank {rank}: {causes[rank]}",
+                f"the exchange of this step's gradients failed on rank {rank}: {causes[place]}",
                 _horon.STATUSES["ERR_CANCELLED"],
                 "CANCELLED",
                 rank,
-                host=self.team.hosts[rank],
+                host=self.team.hosts[place],
             )
         )
 

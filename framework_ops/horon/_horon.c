@@ -4,7 +4,7 @@
  * one build serves every later Python. It knows addresses, buffers and DLPack, and no framework;
  * the adapters above it are Python.
  */
-#include "_horon.h"
+#include "_horon_set.h"
 
 #include <string.h>
 
@@ -211,7 +211,8 @@ static int module_exec(PyObject *module)
     struct horon_py_state *state = PyModule_GetState(module);
     if (add_type(module, &horon_py_context_spec, &state->context_type) < 0 ||
         add_type(module, &horon_py_request_spec, &state->request_type) < 0 ||
-        add_type(module, &horon_py_array_spec, &state->array_type) < 0 || add_constants(module) < 0)
+        add_type(module, &horon_py_array_spec, &state->array_type) < 0 ||
+        add_type(module, &horon_py_team_spec, &state->team_type) < 0 || add_constants(module) < 0)
         return -1;
     PyObject *exceptions = PyImport_ImportModule("horon.exceptions");
     if (!exceptions)
@@ -227,6 +228,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->context_type);
     Py_VISIT(state->request_type);
     Py_VISIT(state->array_type);
+    Py_VISIT(state->team_type);
     Py_VISIT(state->internal_error);
     Py_VISIT(state->exchange_type);
     return 0;
@@ -238,6 +240,7 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->context_type);
     Py_CLEAR(state->request_type);
     Py_CLEAR(state->array_type);
+    Py_CLEAR(state->team_type);
     Py_CLEAR(state->internal_error);
     Py_CLEAR(state->exchange_type);
     return 0;

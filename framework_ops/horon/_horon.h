@@ -19,6 +19,7 @@ struct horon_py_state {
     PyTypeObject *context_type;
     PyTypeObject *request_type;
     PyTypeObject *array_type;
+    PyTypeObject *team_type;
     PyObject *internal_error;    /* horon.exceptions.HoronInternalError */
     PyTypeObject *exchange_type; /* the last type that offered the exchange API, or NULL */
     const struct dlpack_exchange *exchange;
@@ -83,13 +84,6 @@ enum {
     ARG_COUNT
 };
 
-/* A request that was dropped in flight: horon uses its buffers until it ends. */
-struct horon_py_limbo {
-    struct horon_py_limbo *next;
-    horon_request_t *request;
-    PyObject *keep;
-};
-
 struct horon_py_context {
     PyObject_HEAD struct horon_py_state
         *state;              /* the module outlives its types, and they their objects */
@@ -114,6 +108,7 @@ struct horon_py_request {
     PyObject *keep;                     /* owned: buffers in use; NULL once the end was seen */
     struct horon_py_tensor tensor;      /* src; its keep is NULL */
     struct horon_py_template *template; /* not NULL: made by Context.operation() */
+    int32_t size;                       /* ranks that take part */
     int waiters;                        /* calls of wait(), also while a signal's handler runs */
     int arrays;                         /* alive, over the output */
     horon_request_t *lent;              /* released, but its output is an array's; or NULL */
@@ -170,7 +165,8 @@ const char *horon_py_redop_constant(int number);
 int horon_py_operation_parse_numbers(PyObject *const *args, Py_ssize_t nargs,
                                      horon_descriptor_t *desc);
 /* -1 with an exception, and nothing to deinit. */
-int horon_py_operation_init(struct horon_py_operation *op, struct horon_py_context *context,
+struct horon_py_set;
+int horon_py_operation_init(struct horon_py_operation *op, const struct horon_py_set *set,
                             PyObject *const *args, Py_ssize_t nargs);
 void horon_py_operation_deinit(struct horon_py_operation *op);
 

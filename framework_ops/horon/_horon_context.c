@@ -9,13 +9,20 @@
  * A request owns its buffers until horon has ended it. One that Python drops earlier goes to the
  * context's limbo, which is swept at each submission.
  */
-#include "_horon.h"
+#include "_horon_set.h"
 
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
 /* ---- Limbo and waiters ---- */
+
+/* A request that was dropped in flight: horon uses its buffers until it ends. */
+struct horon_py_limbo {
+    struct horon_py_limbo *next;
+    horon_request_t *request;
+    PyObject *keep;
+};
 
 void horon_py_context_sweep(struct horon_py_context *context)
 {
@@ -258,182 +265,47 @@ static void context_dealloc(PyObject *self)
 
 /* ---- Submitting ---- */
 
-static bool is_open(struct horon_py_context *context)
+bool horon_py_is_open(struct horon_py_context *context)
 {
     if (!context->handle)
         horon_py_raise_closed(context->state, "horon has been shut down");
     return context->handle != NULL;
 }
 
-/* The request takes the kept objects from the operation. */
-static PyObject *wrap_request(struct horon_py_context *context, struct horon_py_operation *op,
-                              horon_request_t *handle)
-{
-    PyObject *keep = op->keep;
-    op->keep = NULL;
-    PyObject *object = horon_py_request_new(context, handle, &op->src, keep);
-    struct horon_py_request *request = (struct horon_py_request *)object;
-    if (request) {
-        request->gathers = op->verb->output == HORON_PY_OUTPUT_ROWS;
-        request->gathers_into = request->gathers && op->desc.dst;
-    }
-    if (request && op->into && PyList_Append(op->into, object) < 0)
-        Py_CLEAR(object);
-    return object;
-}
-
-typedef horon_status_t (*begin_fn)(horon_context_t *, const horon_descriptor_t *,
-                                   horon_request_t **);
-
-static PyObject *begin(PyObject *self, PyObject *const *args, Py_ssize_t nargs, begin_fn function)
+static struct horon_py_set job_of(PyObject *self)
 {
     struct horon_py_context *context = (struct horon_py_context *)self;
-    struct horon_py_operation op;
-    if (context->limbo)
-        horon_py_context_sweep(context);
-    if (!is_open(context) || horon_py_operation_init(&op, context, args, nargs) < 0)
-        return NULL;
-    PyObject *request = NULL;
-    horon_request_t *handle = NULL;
-    horon_status_t status = function(context->handle, &op.desc, &handle);
-    if (status == HORON_OK)
-        request = wrap_request(context, &op, handle);
-    else
-        horon_py_raise_refused(context->state, status, context->handle);
-    horon_py_operation_deinit(&op);
-    return request;
+    return (struct horon_py_set){.context = context, .id = 0, .size = context->size};
 }
 
 static PyObject *context_submit(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
-    return begin(self, args, nargs, horon_submit);
+    const struct horon_py_set job = job_of(self);
+    return horon_py_submit(&job, args, nargs);
 }
 
-/* As submit() if src and dst can be described without a copy and without being managed, else None:
- * one call that an adapter tries before it looks at a tensor itself. */
 static PyObject *context_submit_plain(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
-    struct horon_py_context *context = (struct horon_py_context *)self;
-    struct horon_py_tensor tensor;
-    for (Py_ssize_t i = ARG_SRC; i <= ARG_DST && i < nargs; i++) {
-        if (args[i] == Py_None || (i == ARG_DST && args[ARG_DST] == args[ARG_SRC]))
-            continue;
-        int taken = horon_py_tensor_peek(context->state, args[i], &tensor);
-        if (taken != 1)
-            return taken < 0 ? NULL : Py_NewRef(Py_None);
-    }
-    return begin(self, args, nargs, horon_submit);
+    const struct horon_py_set job = job_of(self);
+    return horon_py_submit_plain(&job, args, nargs);
 }
 
 static PyObject *context_prepare(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
-    PyObject *request = begin(self, args, nargs, horon_prepare);
-    if (request)
-        ((struct horon_py_request *)request)->prepared = true;
-    return request;
-}
-
-/* Describing a tensor may run any Python code, so @p group is a tuple that nobody else can change.
- * @return 0, or -1 with an exception; n_out operations were parsed either way */
-static int parse_group(struct horon_py_context *context, PyObject *group,
-                       struct horon_py_operation *ops, horon_descriptor_t *descs, Py_ssize_t n,
-                       Py_ssize_t *n_out)
-{
-    for (*n_out = 0; *n_out < n; ++*n_out) {
-        PyObject *item = PyTuple_GetItem(group, *n_out);
-        PyObject *args[ARG_COUNT];
-        Py_ssize_t nargs = item && PyTuple_Check(item) ? PyTuple_Size(item) : 0;
-        for (Py_ssize_t i = 0; i < nargs && i < ARG_COUNT; i++)
-            args[i] = PyTuple_GetItem(item, i);
-        if (horon_py_operation_init(&ops[*n_out], context, args, nargs) < 0)
-            return -1;
-        descs[*n_out] = ops[*n_out].desc;
-        /* a copied descriptor still points at the shape inside ops, which stays where it is */
-    }
-    return 0;
-}
-
-static PyObject *wrap_group(struct horon_py_context *context, struct horon_py_operation *ops,
-                            horon_request_t **handles, Py_ssize_t n)
-{
-    PyObject *list = PyList_New(n);
-    for (Py_ssize_t i = 0; i < n; i++) {
-        PyObject *request = wrap_request(context, &ops[i], handles[i]);
-        if (!list || !request || PyList_SetItem(list, i, request) < 0) {
-            Py_CLEAR(list);
-            if (request)
-                Py_DECREF(request);
-        }
-    }
-    return list;
+    const struct horon_py_set job = job_of(self);
+    return horon_py_prepare(&job, args, nargs);
 }
 
 static PyObject *context_submit_group(PyObject *self, PyObject *group)
 {
-    struct horon_py_context *context = (struct horon_py_context *)self;
-    if (!PyList_Check(group))
-        return PyErr_Format(PyExc_TypeError, "a group is a list of tuples");
-    if (!is_open(context))
-        return NULL;
-    PyObject *members = PyList_AsTuple(group);
-    if (!members)
-        return NULL;
-    Py_ssize_t n = PyTuple_Size(members);
-    size_t slots = n ? (size_t)n : 1;
-    struct horon_py_operation *ops = PyMem_Calloc(slots, sizeof *ops);
-    horon_descriptor_t *descs = PyMem_Calloc(slots, sizeof *descs);
-    horon_request_t **handles = PyMem_Calloc(slots, sizeof *handles);
-    PyObject *list = NULL;
-    Py_ssize_t parsed = 0;
-    if (!ops || !descs || !handles) {
-        PyErr_NoMemory();
-    } else if (parse_group(context, members, ops, descs, n, &parsed) == 0) {
-        horon_status_t status =
-            n ? horon_submit_group(context->handle, descs, (size_t)n, handles) : HORON_OK;
-        if (status == HORON_OK)
-            list = wrap_group(context, ops, handles, n);
-        else
-            horon_py_raise_refused(context->state, status, context->handle);
-    }
-    for (Py_ssize_t i = 0; i < parsed; i++)
-        horon_py_operation_deinit(&ops[i]);
-    PyMem_Free(handles);
-    PyMem_Free(descs);
-    PyMem_Free(ops);
-    Py_DECREF(members);
-    return list;
+    const struct horon_py_set job = job_of(self);
+    return horon_py_submit_group(&job, group);
 }
 
-/* operation(verb, name, redop, root, prescale, postscale, flags): buffers come with start_on(). */
 static PyObject *context_operation(PyObject *self, PyObject *args)
 {
-    struct horon_py_context *context = (struct horon_py_context *)self;
-    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
-    PyObject *all[ARG_COUNT] = {[ARG_SRC] = Py_None, [ARG_DST] = Py_None};
-    Py_ssize_t given = PyTuple_Size(args) + (ARG_REDOP - ARG_SRC); /* no buffers among them */
-    if (!PyArg_ParseTuple(args, "OU|OOOOO", &all[ARG_VERB], &all[ARG_NAME], &all[ARG_REDOP],
-                          &all[ARG_ROOT], &all[ARG_PRESCALE], &all[ARG_POSTSCALE],
-                          &all[ARG_FLAGS]) ||
-        horon_py_operation_parse_numbers(all, given, &desc) < 0)
-        return NULL;
-    if (horon_py_verb_row(desc.verb)->output != HORON_PY_OUTPUT_LIKE_INPUT)
-        return PyErr_Format(PyExc_ValueError, "%s cannot be done in place",
-                            horon_verb_name((horon_verb_t)desc.verb));
-    if (strlen(desc.name) > HORON_NAME_BYTES_MAX)
-        return PyErr_Format(PyExc_ValueError, "a name has at most %d bytes", HORON_NAME_BYTES_MAX);
-    struct horon_py_template *template = PyMem_Calloc(1, sizeof *template);
-    if (!template)
-        return PyErr_NoMemory();
-    memcpy(template->name, desc.name, strlen(desc.name) + 1);
-    template->desc = desc;
-    template->desc.name = template->name;
-    static const struct horon_py_tensor none;
-    PyObject *request = horon_py_request_new(context, NULL, &none, NULL);
-    if (request)
-        ((struct horon_py_request *)request)->template = template;
-    else
-        PyMem_Free(template);
-    return request;
+    const struct horon_py_set job = job_of(self);
+    return horon_py_operation_of(&job, args);
 }
 
 /* ---- Questions ---- */
@@ -444,7 +316,7 @@ typedef int32_t (*ask_fn)(const horon_context_t *);
 static PyObject *context_get_number(PyObject *self, void *closure)
 {
     struct horon_py_context *context = (struct horon_py_context *)self;
-    if (!is_open(context))
+    if (!horon_py_is_open(context))
         return NULL;
     return PyLong_FromLong((*(ask_fn *)closure)(context->handle));
 }
@@ -466,7 +338,7 @@ static PyObject *host_name_of(const horon_context_t *handle, int32_t rank)
 static PyObject *context_get_tuple(PyObject *self, void *closure)
 {
     struct horon_py_context *context = (struct horon_py_context *)self;
-    if (!is_open(context))
+    if (!horon_py_is_open(context))
         return NULL;
     int32_t size = horon_size(context->handle);
     PyObject *tuple = PyTuple_New(size);
@@ -478,16 +350,33 @@ static PyObject *context_get_tuple(PyObject *self, void *closure)
     return tuple;
 }
 
-static PyObject *context_setting(PyObject *self, PyObject *name)
+PyObject *horon_py_setting(struct horon_py_context *context, PyObject *name)
 {
-    struct horon_py_context *context = (struct horon_py_context *)self;
     const char *row = PyUnicode_AsUTF8AndSize(name, NULL);
     char text[HORON_ERROR_TEXT_BYTES];
-    if (!row || !is_open(context))
+    if (!row || !horon_py_is_open(context))
         return NULL;
     if (horon_setting(context->handle, row, text, sizeof text) != HORON_OK)
         return PyErr_Format(PyExc_ValueError, "no setting is called %R", name);
     return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+}
+
+static PyObject *context_setting(PyObject *self, PyObject *name)
+{
+    return horon_py_setting((struct horon_py_context *)self, name);
+}
+
+/* A rank's number in the job, as Team.place() tells it in a process set: itself. */
+static PyObject *context_place(PyObject *self, PyObject *rank)
+{
+    (void)self;
+    return Py_NewRef(rank);
+}
+
+static PyObject *rank_itself(const horon_context_t *handle, int32_t rank)
+{
+    (void)handle;
+    return PyLong_FromLong(rank);
 }
 
 static PyObject *context_get_closed(PyObject *self, void *closure)
@@ -504,6 +393,7 @@ static ask_fn ask_cross_rank = horon_cross_rank;
 static ask_fn ask_cross_size = horon_cross_size;
 static ask_of_rank_fn ask_host_of = host_of;
 static ask_of_rank_fn ask_host_name_of = host_name_of;
+static ask_of_rank_fn ask_rank_itself = rank_itself;
 
 static PyGetSetDef members[] = {
     {"rank", context_get_number, NULL, "This rank, 0..size-1.", &ask_rank},
@@ -515,6 +405,7 @@ static PyGetSetDef members[] = {
     {"cross_size", context_get_number, NULL, "Ranks that have this local rank.", &ask_cross_size},
     {"hosts", context_get_tuple, NULL, "Name of each rank's host.", &ask_host_name_of},
     {"host_ids", context_get_tuple, NULL, "Number of each rank's host.", &ask_host_of},
+    {"ranks", context_get_tuple, NULL, "Each rank.", &ask_rank_itself},
     {"closed", context_get_closed, NULL, "Whether close() was called.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
@@ -537,6 +428,14 @@ static PyMethodDef methods[] = {
      "operation(verb, name, redop=SUM, root=0, prescale=1.0, postscale=1.0, flags=0) -> Request\n"
      "whose start_on(tensor) begins it in place."},
     {"setting", context_setting, METH_O, "setting(name) -> its value here, as text."},
+    {"place", context_place, METH_O, "place(rank) -> its number in the job: itself."},
+    {"add_process_set", horon_py_add_process_set, METH_O,
+     "add_process_set(ranks) -> its id; every rank of the job calls it."},
+    {"remove_process_set", horon_py_remove_process_set, METH_O,
+     "remove_process_set(id): every rank of the job calls it."},
+    {"process_sets", horon_py_process_sets, METH_NOARGS, "process_sets() -> {id: ranks}"},
+    {"team", horon_py_team, METH_O,
+     "team(id) -> the Team of a process set that this rank is a member of."},
     {"start_timeline", context_start_timeline, METH_VARARGS,
      "start_timeline(path, mark_cycles=False): writes what happens to operations as a Chrome\n"
      "trace, on rank 0, or with %r in path, which stands for the rank, on each."},

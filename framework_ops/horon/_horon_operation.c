@@ -9,7 +9,7 @@
  *
  * Reductions have Horovod's numbers wherever Python names one; the table here makes them horon.h's.
  */
-#include "_horon.h"
+#include "_horon_set.h"
 
 #include <string.h>
 
@@ -148,17 +148,17 @@ static int parse_scale(PyObject *value, double *scale_out)
 
 /* Rows for each rank, with zeros for ranks that the sequence does not reach: horon reads as many as
  * the process set has ranks. */
-static int parse_splits(const struct horon_py_context *context, PyObject *value,
+static int parse_splits(const struct horon_py_set *set, PyObject *value,
                         struct horon_py_operation *op)
 {
     const Py_ssize_t n = PySequence_Size(value);
     if (n < 0)
         return -1;
-    if (n > context->size) {
-        PyErr_Format(PyExc_ValueError, "there are %zd splits and %d ranks", n, (int)context->size);
+    if (n > set->size) {
+        PyErr_Format(PyExc_ValueError, "there are %zd splits and %d ranks", n, (int)set->size);
         return -1;
     }
-    op->splits = PyMem_Calloc((size_t)context->size, sizeof *op->splits);
+    op->splits = PyMem_Calloc((size_t)set->size, sizeof *op->splits);
     if (!op->splits) {
         PyErr_NoMemory();
         return -1;
@@ -275,7 +275,7 @@ void horon_py_operation_deinit(struct horon_py_operation *op)
     op->splits = NULL;
 }
 
-int horon_py_operation_init(struct horon_py_operation *op, struct horon_py_context *context,
+int horon_py_operation_init(struct horon_py_operation *op, const struct horon_py_set *set,
                             PyObject *const *args, Py_ssize_t nargs)
 {
     PyObject *splits = nargs > ARG_SPLITS ? args[ARG_SPLITS] : Py_None;
@@ -294,8 +294,8 @@ int horon_py_operation_init(struct horon_py_operation *op, struct horon_py_conte
         horon_py_operation_parse_numbers(args, nargs, &op->desc) < 0)
         return -1;
     op->verb = horon_py_verb_row(op->desc.verb);
-    if (parse_buffers(context->state, args, nargs, op) < 0 ||
-        (splits != Py_None && parse_splits(context, splits, op) < 0)) {
+    if (parse_buffers(set->context->state, args, nargs, op) < 0 ||
+        (splits != Py_None && parse_splits(set, splits, op) < 0)) {
         horon_py_operation_deinit(op);
         return -1;
     }

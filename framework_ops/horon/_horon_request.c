@@ -457,7 +457,7 @@ static PyObject *request_output(PyObject *self, PyObject *ignored)
     if (!request->gathers)
         return PyErr_Format(PyExc_ValueError,
                             "only what the ranks decide the size of is an output");
-    int32_t size = context->size;
+    int32_t size = request->size;
     uint64_t *rows = PyMem_Calloc((size_t)size, sizeof *rows);
     PyObject *list = PyTuple_New(size);
     PyObject *array = NULL;

@@ -12,12 +12,15 @@ from collections import Counter, defaultdict
 
 from horon import _horon
 
-_counters = defaultdict(itertools.count)
+_counters = defaultdict(lambda: defaultdict(itertools.count))  # by process set, then by verb
 
 
-def restart():
-    """A new membership of the job: all ranks count from 0."""
-    _counters.clear()
+def restart(set_id=None):
+    """A new membership of the job, or of one process set: all its ranks count from 0."""
+    if set_id is None:
+        _counters.clear()
+    else:
+        _counters.pop(set_id, None)
 
 
 def fit(name: str) -> str:
@@ -34,22 +37,24 @@ def fit(name: str) -> str:
     return data[: _horon.NAME_BYTES_MAX - len(end)].decode(errors="ignore") + end
 
 
-def auto_name(verb: str) -> str:
-    """Names an operation that has no name: every rank's nth call of a verb is one operation.
+def auto_name(verb: str, process_set=None) -> str:
+    """Names an operation that has no name: every rank's nth call of a verb on one process set is
+    one operation.
 
     A call counts as soon as it is made, also if its arguments are refused or it fails. Else the
     next call of a rank that was refused alone would meet, unnoticed, the others' call before it.
     """
-    return f"{verb}.noname.{next(_counters[verb])}"
+    set_id = getattr(process_set, "process_set_id", None) or 0
+    return f"{verb}.noname.{next(_counters[set_id][verb])}"
 
 
-def operation_name(verb: str, name: str | None) -> str:
+def operation_name(verb: str, name: str | None, process_set=None) -> str:
     """Comes before any check of arguments: a call that is refused on one rank counts, too."""
-    return fit(f"{verb}.{name}") if name else auto_name(verb)
+    return fit(f"{verb}.{name}") if name else auto_name(verb, process_set)
 
 
-def group_name(verb: str, name: str | None) -> str:
-    return operation_name(verb if name else f"grouped_{verb}", name)
+def group_name(verb: str, name: str | None, process_set=None) -> str:
+    return operation_name(verb if name else f"grouped_{verb}", name, process_set)
 
 
 def member_names(name: str, n: int) -> list[str]:

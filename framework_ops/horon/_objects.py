@@ -69,8 +69,10 @@ def texts_of(request):
 
 def agree(team, name, cause, kind):
     """Raises `kind` on every rank if one has a cause; "" is none."""
-    views = enumerate(_allgather_bytes(team, name, cause.encode(errors="replace")))
-    failed = [f"rank {rank}: {_text(view)}" for rank, view in views if view]
+    views = _allgather_bytes(team, name, cause.encode(errors="replace"))
+    failed = [
+        f"rank {rank}: {_text(view)}" for rank, view in zip(team.ranks, views, strict=True) if view
+    ]
     if failed:
         raise kind(f"'{name}' failed: {'; '.join(failed)}")
 
@@ -79,11 +81,11 @@ def _room(size):
     return _horon.Array((size,), _horon.DTYPES["uint8"])
 
 
-def _broadcast_bytes(team, name, data, root_rank):
+def _broadcast_bytes(team, name, data, root):
     """Gives every rank the root's bytes. Every rank raises MemoryError if one has no room."""
-    is_root = team.rank == root_rank
+    is_root = team.rank == root
     size = array("q", [len(data)])
-    team.submit(_horon.BROADCAST, part_name(name, "size"), size, size, 0, root_rank).wait()
+    team.submit(_horon.BROADCAST, part_name(name, "size"), size, size, 0, root).wait()
     room, lack = None, ""
     try:
         if not is_root:
@@ -92,7 +94,7 @@ def _broadcast_bytes(team, name, data, root_rank):
         lack = f"no memory for {size[0]} bytes"
     agree(team, part_name(name, "room"), lack, MemoryError)
     buffer = data if is_root else room
-    team.submit(_horon.BROADCAST, part_name(name, "data"), buffer, room, 0, root_rank).wait()
+    team.submit(_horon.BROADCAST, part_name(name, "data"), buffer, room, 0, root).wait()
     return memoryview(buffer)
 
 
@@ -158,16 +160,17 @@ def _load(codec, name, rank, view):
 
 
 def _broadcast(team, codec, value, root_rank, name):
-    is_root = team.rank == root_rank
+    root = team.place(root_rank)
+    is_root = team.rank == root
     data, error = _dump(codec, value) if is_root else (b"", None)
-    view = _broadcast_bytes(team, name, data, root_rank)
+    view = _broadcast_bytes(team, name, data, root)
     _check(codec, name, {root_rank: view}, error)
     return value if is_root else _load(codec, name, root_rank, view)
 
 
 def _allgather(team, codec, value, name):
     data, error = _dump(codec, value)
-    views = dict(enumerate(_allgather_bytes(team, name, data)))
+    views = dict(zip(team.ranks, _allgather_bytes(team, name, data), strict=True))
     _check(codec, name, views, error)
     return [_load(codec, name, rank, view) for rank, view in views.items()]
 
@@ -190,13 +193,14 @@ def _check_objects_allowed(team):
 
 
 def broadcast_object(obj, root_rank=0, name=None, process_set=None):
-    """Gives every rank the root's object. Returns it (on the root, `obj` itself).
+    """Gives every rank the root's object. Returns it (on the root, `obj` itself). `root_rank` is a
+    rank of the job.
 
     If the root cannot pickle it, every rank raises pickle.PicklingError, and if a rank has no
     memory for it, MemoryError; pickle.UnpicklingError comes from a rank that cannot make an object
     of it.
     """
-    name = operation_name("broadcast_object", name)
+    name = operation_name("broadcast_object", name, process_set)
     team = team_of(process_set)
     _check_objects_allowed(team)
     return _broadcast(team, _Pickled, obj, root_rank, name)
@@ -208,7 +212,7 @@ def allgather_object(obj, name=None, process_set=None):
     If a rank cannot pickle its own, every rank raises pickle.PicklingError; pickle.UnpicklingError
     comes from a rank that cannot make objects of them.
     """
-    name = operation_name("allgather_object", name)
+    name = operation_name("allgather_object", name, process_set)
     team = team_of(process_set)
     _check_objects_allowed(team)
     return _allgather(team, _Pickled, obj, name)

@@ -208,7 +208,7 @@ class Verbs:
         Dtype and shape agree on all ranks for one name. Each input is multiplied by
         prescale_factor before, the result by postscale_factor after.
         """
-        name, team = operation_name("allreduce", name), team_of(process_set)
+        name, team = operation_name("allreduce", name, process_set), team_of(process_set)
         op = resolve_op(op, average)
         return self.begin(team, ALLREDUCE, name, tensor, op, 0, prescale_factor, postscale_factor)
 
@@ -223,25 +223,25 @@ class Verbs:
         process_set=global_process_set,
     ):
         """As allreduce, for a list of tensors that are combined together."""
-        name, team = group_name("allreduce", name), team_of(process_set)
+        name, team = group_name("allreduce", name, process_set), team_of(process_set)
         numbers = (resolve_op(op, average), 0, prescale_factor, postscale_factor)
         return self.begin_group(team, ALLREDUCE, name, tensors, *numbers)
 
     def allgather_async(self, tensor, name=None, process_set=global_process_set):
         """Joins the ranks' tensors, in rank order, along the first dimension, in which they may
         differ. A scalar gives one row."""
-        name, team = operation_name("allgather", name), team_of(process_set)
+        name, team = operation_name("allgather", name, process_set), team_of(process_set)
         return self.begin(team, ALLGATHER, name, tensor)
 
     def grouped_allgather_async(self, tensors, name=None, process_set=global_process_set):
         """As allgather, for a list of tensors that are joined together."""
-        name, team = group_name("allgather", name), team_of(process_set)
+        name, team = group_name("allgather", name, process_set), team_of(process_set)
         return self.begin_group(team, ALLGATHER, name, tensors)
 
     def broadcast_async(self, tensor, root_rank, name=None, process_set=global_process_set):
-        """Every rank gets the root's tensor."""
-        name, team = operation_name("broadcast", name), team_of(process_set)
-        return self.begin(team, BROADCAST, name, tensor, 0, root_rank)
+        """Every rank gets the root's tensor. `root_rank` is a rank of the job."""
+        name, team = operation_name("broadcast", name, process_set), team_of(process_set)
+        return self.begin(team, BROADCAST, name, tensor, 0, team.place(root_rank))
 
     def alltoall_async(self, tensor, splits=None, name=None, process_set=global_process_set):
         """Gives each rank some of the tensor's rows, and joins what all give to this one.
@@ -250,13 +250,13 @@ class Verbs:
         rank to rank; as many to each without it. The result is the tensor, and the rows that came
         of each rank.
         """
-        name, team = operation_name("alltoall", name), team_of(process_set)
+        name, team = operation_name("alltoall", name, process_set), team_of(process_set)
         return self.exchange(team, name, tensor, splits)
 
     def gather_async(self, tensor, root_rank, name=None, process_set=global_process_set):
         """As allgather, but only the root gets the joined tensor; the others get None."""
-        name, team = operation_name("gather", name), team_of(process_set)
-        return self.begin(team, GATHER, name, tensor, 0, root_rank)
+        name, team = operation_name("gather", name, process_set), team_of(process_set)
+        return self.begin(team, GATHER, name, tensor, 0, team.place(root_rank))
 
     def scatter_async(
         self, tensor, root_rank, splits=None, name=None, process_set=global_process_set
@@ -267,9 +267,10 @@ class Verbs:
         each as come out even, and the first ranks get one more of the rest. Of the tensor of any
         other rank only dtype and shape count, but not its rows.
         """
-        name, team = operation_name("scatter", name), team_of(process_set)
+        name, team = operation_name("scatter", name, process_set), team_of(process_set)
         splits = splits_of(team, SCATTER, splits)
-        return self.begin(team, SCATTER, name, tensor, 0, root_rank, 1.0, 1.0, splits)
+        root = team.place(root_rank)
+        return self.begin(team, SCATTER, name, tensor, 0, root, 1.0, 1.0, splits)
 
     def alltoall(self, tensor, splits=None, name=None, process_set=global_process_set):
         """As alltoall_async(), and waits; the rows that came are told only if splits are given."""

@@ -10,6 +10,7 @@ import sys
 import threading
 import warnings
 from collections import Counter
+from collections.abc import Iterable
 from enum import IntEnum
 
 from horon import _horon, _names
@@ -24,6 +25,7 @@ __all__ = [
     "Product",
     "ReduceOp",
     "Sum",
+    "add_process_set",
     "ccl_built",
     "cross_rank",
     "cross_size",
@@ -41,7 +43,9 @@ __all__ = [
     "mpi_enabled",
     "mpi_threads_supported",
     "nccl_built",
+    "process_set_by_id",
     "rank",
+    "remove_process_set",
     "rocm_built",
     "shutdown",
     "size",
@@ -73,9 +77,75 @@ Product = ReduceOp.Product
 
 
 class ProcessSet:
-    """Some of the job's ranks. Only the set of all ranks, `global_process_set`, exists."""
+    """Some of the job's ranks, which carry out operations together once it has been added.
 
-    process_set_id = 0
+    init() or add_process_set() adds it; it has an id, equal on all ranks, until it is removed or
+    horon is shut down. Then it may be added again.
+    """
+
+    mpi_comm = None
+
+    def __init__(self, ranks):
+        if not isinstance(ranks, Iterable):
+            raise ValueError(f"a process set is made of a list of ranks, not of {ranks!r}")
+        ranks = list(ranks)
+        wrong = [rank for rank in ranks if not isinstance(rank, int)]
+        if wrong:
+            raise ValueError(
+                f"a process set is made of ranks, which are whole numbers: {wrong[0]!r}"
+            )
+        self._ranks = sorted(ranks)
+        self._team = None  # what operations on it are submitted to; None: this rank is outside
+        self.process_set_id = None
+
+    @property
+    def ranks(self) -> list[int]:
+        return list(self._ranks)
+
+    def included(self) -> bool | None:
+        """Whether this rank is a member; None if the set has not been added."""
+        return None if self.process_set_id is None else self._team is not None
+
+    def size(self) -> int | None:
+        """How many ranks it has; None if it has not been added."""
+        return None if self.process_set_id is None else len(self._ranks)
+
+    def rank(self) -> int | None:
+        """This process's number in it; None if it has not been added."""
+        return None if self.process_set_id is None else self._member().rank
+
+    def _member(self):
+        if self.process_set_id is None:
+            raise ValueError(f"{self} has not been added, or was removed")
+        if self._team is None:
+            raise ValueError(f"rank {rank()} is no member of {self}")
+        return self._team
+
+    def _added(self, set_id):
+        _names.restart(set_id)
+        self._team = context().team(set_id) if rank() in self._ranks else None
+        self.process_set_id = set_id
+        _process_sets[set_id] = self
+
+    def _removed(self):
+        self._team = self.process_set_id = None
+
+    def __str__(self):
+        return (
+            f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks}, "
+            f"mpi_comm={self.mpi_comm})"
+        )
+
+
+class _GlobalProcessSet(ProcessSet):
+    """All ranks of the job: what there is to know about it, the context knows."""
+
+    def __init__(self):
+        self.process_set_id = 0
+
+    @property
+    def ranks(self) -> list[int]:
+        return list(range(size())) if is_initialized() else []
 
     def included(self) -> bool:
         return True
@@ -86,14 +156,11 @@ class ProcessSet:
     def rank(self) -> int:
         return rank()
 
-    @property
-    def ranks(self) -> list[int]:
-        return list(range(size()))
 
-
-global_process_set = ProcessSet()
+global_process_set = _GlobalProcessSet()
 
 _context = None
+_process_sets = {}  # by id: those that were added here
 _joining = threading.Lock()  # threads that call init() at once join once
 
 
@@ -104,20 +171,28 @@ def init(comm=None, process_sets=None, *, rank=-1, size=-1, settings=None):
     Horovod variables; with none, it is a world of one), unless `rank` and `size` say so. `settings`
     maps names of the option table to values and goes before the environment.
 
+    `process_sets`: ProcessSets that are added at once, the same on all ranks; or "dynamic", as
+    Horovod needs it for add_process_set().
+
     Waits for the other ranks; Ctrl-C, or any exception of a signal's handler, ends that, and the
     other ranks that wait are told. init() may be called again then.
     """
     global _context
     if comm is not None and comm != []:
         raise ValueError("init() takes no communicator: horon joins the job that its launcher made")
-    if process_sets:
-        raise ValueError("process sets other than the set of all ranks do not exist")
-    pairs = tuple(f"{name}={value}" for name, value in (settings or {}).items())
+    process_sets = _list_process_sets(process_sets)
+    own = {"DYNAMIC_PROCESS_SETS": 1} if process_sets == "dynamic" else _static(process_sets)
+    pairs = tuple(f"{name}={value}" for name, value in {**own, **(settings or {})}.items())
     with _joining:
         if _context is not None:
             return
         _context = _horon.Context(rank=rank, size=size, settings=pairs)
         _names.restart()
+        try:
+            _find_process_sets(process_sets)
+        except BaseException:
+            shutdown()
+            raise
         atexit.unregister(_leave_at_exit)
         atexit.register(_leave_at_exit)
         if _is_child():
@@ -126,10 +201,97 @@ def init(comm=None, process_sets=None, *, rank=-1, size=-1, settings=None):
             Finalize(None, _leave_child, exitpriority=0)
 
 
+_SETTING_CHARACTERS_MAX = 1000  # of one that goes to the extension
+
+
+def _list_process_sets(process_sets):
+    """-> "dynamic", or a list of ProcessSets"""
+    if isinstance(process_sets, str):
+        if process_sets.lower() != "dynamic":
+            raise ValueError(
+                f'process_sets is a list of process sets or "dynamic": {process_sets!r}'
+            )
+        return "dynamic"
+    process_sets = [
+        one if isinstance(one, ProcessSet) else ProcessSet(one) for one in process_sets or ()
+    ]
+    for i, one in enumerate(process_sets):
+        if one is global_process_set or one.ranks in [other.ranks for other in process_sets[:i]]:
+            raise ValueError(f"entry {i} of process_sets is a duplicate: {one}")
+    return process_sets
+
+
+def _static(process_sets):
+    """-> the settings by which all ranks agree on them while they join"""
+    text = ";".join(",".join(map(str, one.ranks)) for one in process_sets)
+    return {"PROCESS_SETS": text} if 0 < len(text) <= _SETTING_CHARACTERS_MAX else {}
+
+
+def _find_process_sets(process_sets):
+    """Gives those that the job has to their objects; adds those that no setting had room for."""
+    known = {ranks: set_id for set_id, ranks in _context.process_sets().items()}
+    for one in process_sets if process_sets != "dynamic" else ():
+        set_id = known.pop(tuple(one.ranks), None)
+        if set_id == 0:
+            raise ValueError(f"a process set is a duplicate, of the set of all ranks: {one}")
+        one._added(_context.add_process_set(one.ranks) if set_id is None else set_id)
+    for ranks, set_id in known.items():  # of the environment
+        if set_id != 0:
+            ProcessSet(ranks)._added(set_id)
+
+
+def add_process_set(process_set) -> ProcessSet:
+    """Adds a process set, or one of the ranks in a list, and returns it.
+
+    Every rank of the job calls this, with the same ranks; so it does for all that is added and
+    removed, in the same order. ValueError if there is one of these ranks.
+    """
+    if not isinstance(process_set, ProcessSet):
+        process_set = ProcessSet(process_set)
+    if process_set.process_set_id is not None:
+        raise ValueError(f"{process_set} has been added")
+    process_set._added(context().add_process_set(process_set.ranks))
+    return process_set
+
+
+def remove_process_set(process_set) -> bool:
+    """Removes a process set, as every rank of the job does. What is pending on it fails.
+
+    Returns whether there was one to remove: the set of all ranks stays.
+    """
+    if process_set is global_process_set or process_set.process_set_id is None:
+        return False
+    set_id = process_set.process_set_id
+    context().remove_process_set(set_id)
+    _process_sets.pop(set_id, process_set)._removed()
+    process_set._removed()
+    return True
+
+
+def process_set_by_id(set_id) -> ProcessSet:
+    """-> the process set with this id, which was added here"""
+    if set_id == 0:
+        return global_process_set
+    if set_id not in _process_sets:
+        raise ValueError(f"no process set has the id {set_id}")
+    return _process_sets[set_id]
+
+
+def _get_process_set_ids_and_ranks():
+    """As Horovod's `_basics` have it."""
+    return {set_id: list(ranks) for set_id, ranks in context().process_sets().items()}
+
+
+def _forget_process_sets():
+    while _process_sets:
+        _process_sets.popitem()[1]._removed()
+
+
 def shutdown():
     """Leaves the job. What is still pending fails, here and on ranks that need this one."""
     global _context
     context, _context = _context, None
+    _forget_process_sets()
     if context is not None:
         context.close()
 
@@ -188,9 +350,19 @@ def context():
 
 def team_of(process_set):
     """-> what an operation on this process set is submitted to; it has rank and size there."""
-    if process_set is not None and process_set != 0 and process_set is not global_process_set:
-        raise ValueError("process sets other than the set of all ranks do not exist")
-    return context()
+    if process_set is global_process_set or process_set is None or process_set == 0:
+        return context()
+    if isinstance(process_set, ProcessSet):
+        return process_set._member()
+    raise ValueError(f"a process set is needed, as add_process_set() returns, not {process_set!r}")
+
+
+def ranks_beside(process_set) -> bool:
+    """Whether a process set has this rank and others; one that it is outside of has nothing to do
+    with it."""
+    if isinstance(process_set, ProcessSet) and process_set.included() is False:
+        return False
+    return team_of(process_set).size > 1
 
 
 def rank() -> int:

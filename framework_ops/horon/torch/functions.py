@@ -49,7 +49,7 @@ def broadcast_parameters(params, root_rank, process_set=global_process_set):
 
     `params`: `model.state_dict()`, `model.named_parameters()` or `model.parameters()`.
     """
-    name = auto_name("parameters")  # of those that have none
+    name = auto_name("parameters", process_set)  # of those that have none
     handles = [broadcast_async_(p, root_rank, key, process_set) for key, p in _named(params, name)]
     for handle in handles:
         handle.wait()
@@ -127,7 +127,7 @@ def broadcast_optimizer_state(optimizer, root_rank, model=None, process_set=glob
         raise ValueError(
             f"broadcast_optimizer_state() needs an optimizer, not {type(optimizer).__name__}"
         )
-    is_root = team.rank == root_rank
+    is_root = team.rank == team.place(root_rank)
     name = "optimizer_state"
     state, cause = _State(), ""
     exchange = getattr(optimizer, "_exchange", None)

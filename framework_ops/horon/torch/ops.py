@@ -92,7 +92,7 @@ def allreduce(
     Dtype and shape agree on all ranks for one name. Each input is multiplied by prescale_factor
     before, the result by postscale_factor after. Differentiable for Sum and Average.
     """
-    name, team = operation_name("allreduce", name), team_of(process_set)
+    name, team = operation_name("allreduce", name, process_set), team_of(process_set)
     op, scales = resolve_op(op, average), (prescale_factor, postscale_factor)
     compressed, ctx = compression.compress(tensor)
     if _needs_gradient(compressed):
@@ -129,7 +129,7 @@ def grouped_allreduce(
     process_set=global_process_set,
 ):
     """As allreduce() for a list of tensors that are combined together."""
-    name, team = group_name("allreduce", name), team_of(process_set)
+    name, team = group_name("allreduce", name, process_set), team_of(process_set)
     op, scales = resolve_op(op, average), (prescale_factor, postscale_factor)
     pairs = [compression.compress(tensor) for tensor in tensors]
     compressed = [tensor for tensor, _ in pairs]
@@ -191,7 +191,7 @@ def allgather(tensor, name=None, process_set=global_process_set):
 
     A scalar gives one row. Differentiable.
     """
-    name, team = operation_name("allgather", name), team_of(process_set)
+    name, team = operation_name("allgather", name, process_set), team_of(process_set)
     if _needs_gradient(tensor):
         return _Allgather.apply(tensor, team, name, 1)
     return _out(team, ALLGATHER, name, tensor)
@@ -217,7 +217,7 @@ class _GroupedAllgather(torch.autograd.Function):
 
 def grouped_allgather(tensors, name=None, process_set=global_process_set):
     """As allgather() for a list of tensors that are joined together."""
-    name, team = group_name("allgather", name), team_of(process_set)
+    name, team = group_name("allgather", name, process_set), team_of(process_set)
     tensors = list(tensors)
     names = member_names(name, len(tensors))
     if any(_needs_gradient(tensor) for tensor in tensors):
@@ -249,7 +249,7 @@ def alltoall(tensor, splits=None, name=None, process_set=global_process_set):
     to rank; as many to each without it. Returns the tensor; if splits are given, also the rows that
     came of each rank. Differentiable.
     """
-    name, team = operation_name("alltoall", name), team_of(process_set)
+    name, team = operation_name("alltoall", name, process_set), team_of(process_set)
     if _needs_gradient(tensor):
         tensor = rows_that_go(tensor, splits_of(team, ALLTOALL, splits))
         result, received = _Alltoall.apply(tensor, team, name, splits)
@@ -291,10 +291,11 @@ class _AverageAtRoot(torch.autograd.Function):
 
 def broadcast(tensor, root_rank, name=None, process_set=global_process_set):
     """Every rank gets the root's tensor. Differentiable."""
-    name, team = operation_name("broadcast", name), team_of(process_set)
+    name, team = operation_name("broadcast", name, process_set), team_of(process_set)
+    root = team.place(root_rank)
     if _needs_gradient(tensor):
-        return _Broadcast.apply(tensor, team, root_rank, name, 1)
-    return _out(team, BROADCAST, name, tensor, 0, root_rank)
+        return _Broadcast.apply(tensor, team, root, name, 1)
+    return _out(team, BROADCAST, name, tensor, 0, root)
 
 
 # ---- sparse ----
@@ -310,7 +311,7 @@ def sparse_allreduce_async(tensor, name=None, op=None, process_set=global_proces
 
     Returns a handle whose result is a new sparse tensor.
     """
-    name, team = operation_name("sparse_allreduce", name), team_of(process_set)
+    name, team = operation_name("sparse_allreduce", name, process_set), team_of(process_set)
     return stage_sparse(team, tensor, name, resolve_op(op, None)).begin()
 
 

@@ -14,7 +14,7 @@ import torch
 
 from horon._gradients import OPEN
 from horon._names import check_unique
-from horon._world import Average, ReduceOp, global_process_set, team_of, warn
+from horon._world import Average, ReduceOp, global_process_set, ranks_beside, warn
 from horon.torch.compression import Compression
 from horon.torch.exchange import TorchExchange
 
@@ -343,7 +343,7 @@ def DistributedOptimizer(
         with optimizer.skip_synchronize():
             optimizer.step()
     """
-    team = team_of(process_set)
+    others = ranks_beside(process_set)
     _check_optimizer(optimizer)
     named_parameters = _check_names(optimizer, named_parameters)
     groups = _check_groups(optimizer, groups, num_groups)
@@ -364,7 +364,7 @@ def DistributedOptimizer(
     wrapped._original = weakref.ref(optimizer)
     wrapped._options = options
     wrapped._parameter_names = {p: name for name, p in named_parameters}
-    if team.size > 1:
+    if others:
         wrapped._register()
         if groups is not None:
             options.group(groups)

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Process sets of Python: one test a behaviour of Horovod's, and what horon adds."""
+
+import horon
+import numpy
+import pytest
+
+
+def ids():
+    return horon._world._get_process_set_ids_and_ranks()
+
+
+# ---- Adding and removing ----
+
+
+def rank_adds_and_removes():
+    horon.init()
+    size = horon.size()
+    assert ids() == {0: list(range(size))}
+    one = horon.add_process_set([0])
+    rest = horon.add_process_set(range(1, size))
+    assert ids() == {0: list(range(size)), 1: [0], 2: list(range(1, size))}
+    assert [str(s) for s in (horon.global_process_set, one, rest)] == [
+        f"ProcessSet(process_set_id=0, ranks={list(range(size))}, mpi_comm=None)",
+        "ProcessSet(process_set_id=1, ranks=[0], mpi_comm=None)",
+        f"ProcessSet(process_set_id=2, ranks={list(range(1, size))}, mpi_comm=None)",
+    ]
+    found = horon.allgather(numpy.array([one.process_set_id, rest.process_set_id]))
+    assert found.tolist() == [1, 2] * size
+    assert horon.remove_process_set(one) is True
+    assert one.process_set_id is None and one.ranks == [0]
+    assert horon.remove_process_set(one) is False
+    assert ids() == {0: list(range(size)), 2: list(range(1, size))}
+    assert horon.add_process_set(one) is one and one.process_set_id == 1
+    assert horon.process_set_by_id(1) is one
+    assert horon.remove_process_set(one)
+    if size > 2:
+        assert horon.add_process_set([0, size - 1]).process_set_id == 1  # used again
+    for ranks in (range(size - 1, 0, -1), range(size), [0, 0], [size], [-1], []):
+        with pytest.raises(ValueError, match=r"already|twice|no rank|one rank at least"):
+            horon.add_process_set(ranks)
+    with pytest.raises(ValueError, match="has been added"):
+        horon.add_process_set(rest)
+    assert horon.remove_process_set(horon.global_process_set) is False
+    with pytest.raises(ValueError, match="no process set has the id 1"):
+        horon.remove_process_set(horon.process_set_by_id(1)) if size > 2 else None
+        horon.process_set_by_id(1)
+    assert horon.process_set_by_id(0) is horon.global_process_set
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_process_sets_come_and_go(run_ranks, n):
+    run_ranks(n, rank_adds_and_removes)
+
+
+def rank_asks():
+    horon.init()
+    everyone = horon.global_process_set
+    assert (everyone.rank(), everyone.size(), everyone.included()) == (horon.rank(), 3, True)
+    some = horon.ProcessSet([2, 1])
+    assert (some.included(), some.rank(), some.size()) == (None, None, None)
+    assert horon.add_process_set(some).ranks == [1, 2] and some.size() == 2
+    if horon.rank() == 0:
+        assert not some.included()
+        with pytest.raises(
+            ValueError, match=r"rank 0 is no member of ProcessSet\(process_set_id=1"
+        ):
+            some.rank()
+    else:
+        assert some.included() and some.rank() == horon.rank() - 1
+
+
+def test_process_sets_tell_what_horovods_do(run_ranks):
+    run_ranks(3, rank_asks)
+
+
+def test_process_sets_are_made_of_ranks():
+    for wrong in (3, None, ["a"], [0.5]):
+        with pytest.raises(ValueError, match="made of"):
+            horon.ProcessSet(wrong)
+    assert horon.ProcessSet(range(3, 0, -1)).ranks == [1, 2, 3]
+
+
+def rank_differs():
+    horon.init()
+    with pytest.raises(horon.HoronInternalError, match=r"rank 0 .* and rank 2 .*ranks 0, 2"):
+        horon.add_process_set([0, 2] if horon.rank() == 2 else [0, 1])
+    assert ids() == {0: [0, 1, 2]}
+    assert horon.add_process_set([0, 2]).process_set_id == 1
+
+
+def test_process_sets_that_ranks_see_differently_are_named(run_ranks):
+    run_ranks(3, rank_differs)
+
+
+# ---- From the start ----
+
+
+def rank_has_static(long):
+    odd, even = horon.ProcessSet([1, 3]), horon.ProcessSet([2, 0])
+    more = [[i] for i in range(4)] if long else []
+    horon._world._SETTING_CHARACTERS_MAX = 0 if long else 1000
+    horon.init(process_sets=[odd, even, *more])
+    assert (odd.process_set_id, even.process_set_id) == (1, 2)
+    assert len(ids()) == 3 + len(more)
+    mine = odd if horon.rank() % 2 else even
+    assert horon.allgather(numpy.array([horon.rank()]), process_set=mine).tolist() == mine.ranks
+    horon.shutdown()
+    assert odd.process_set_id is None
+    for wrong in ([odd, horon.ProcessSet([3, 1])], [horon.ProcessSet([0, 1, 2, 3])]):
+        with pytest.raises(ValueError, match=r"duplicate|already"):
+            horon.init(process_sets=wrong)
+        assert not horon.is_initialized()
+    horon.init(process_sets=[even, odd])
+    assert (odd.process_set_id, even.process_set_id) == (2, 1)
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_process_sets_may_be_there_from_the_start(run_ranks, long):
+    run_ranks(4, rank_has_static, long)
+
+
+def rank_may_not_add():
+    horon.init(settings={"DYNAMIC_PROCESS_SETS": 0})
+    with pytest.raises(ValueError, match="DYNAMIC_PROCESS_SETS"):
+        horon.add_process_set([0])
+    horon.shutdown()
+    horon.init(process_sets="Dynamic")
+    assert horon.add_process_set([0]).process_set_id == 1
+    with pytest.raises(ValueError, match="dynamic"):
+        horon.init(process_sets="static")
+
+
+def test_process_sets_need_to_be_dynamic_if_that_is_set(run_ranks):
+    run_ranks(2, rank_may_not_add)
+
+
+# ---- Operations ----
+
+
+def rank_uses_all_verbs():
+    horon.init()
+    rank = horon.rank()
+    some = horon.add_process_set([1, 2])
+    if rank == 0:
+        for call in (horon.allreduce, horon.allgather):
+            with pytest.raises(ValueError, match="rank 0 is no member"):
+                call(numpy.ones(2), process_set=some)
+        with pytest.raises(ValueError, match="rank 0 is no member"):
+            horon.barrier(process_set=some)
+    else:
+        x = numpy.array([rank, 10.0 * rank])
+        assert horon.allreduce(x, process_set=some).tolist() == [1.5, 15]
+        assert horon.allreduce(x, op=horon.Sum, process_set=some).tolist() == [3, 30]
+        pair = horon.grouped_allreduce([x, x + 1], op=horon.Max, process_set=some)
+        assert [one.tolist() for one in pair] == [[2, 20], [3, 21]]
+        assert horon.allgather(x[:rank], process_set=some).tolist() == [1, 2, 20]
+        assert horon.broadcast(x, 2, process_set=some).tolist() == [2, 20]  # the job's rank
+        with pytest.raises(ValueError, match="rank 0 is no member of process set 1"):
+            horon.broadcast(x, 0, process_set=some)
+        assert horon.broadcast_object({"from": rank}, 2, process_set=some) == {"from": 2}
+        assert horon.allgather_object(rank, process_set=some) == [1, 2]
+        horon.barrier(process_set=some)
+        handle = horon.allreduce_async_(x, op=horon.Sum, process_set=some, name="x")
+        assert horon.synchronize(handle) is x and x.tolist() == [3, 30]
+    # unnamed operations of the job: rank 0 has made others on no set, and more were refused
+    assert horon.allreduce(numpy.array([1.0]), op=horon.Sum).tolist() == [3]
+    assert horon.allgather_object(rank) == [0, 1, 2]
+    assert horon.remove_process_set(some)
+    with pytest.raises(ValueError, match="has not been added, or was removed"):
+        horon.allreduce(numpy.ones(2), process_set=some)
+    other = horon.add_process_set([0, 1])  # the same id, and other ranks have counted on it
+    if rank < 2:
+        assert horon.allreduce(numpy.array([rank]), op=horon.Sum, process_set=other).tolist() == [1]
+
+
+def test_process_sets_run_every_verb(run_ranks):
+    run_ranks(3, rank_uses_all_verbs)
+
+
+def rank_overlaps():
+    horon.init()
+    rank = horon.rank()
+    ring = [horon.add_process_set([i, (i + 1) % 3]) for i in range(3)]
+    mine = [one for one in ring if one.included()]
+    if rank % 2:
+        mine.reverse()
+    for _ in range(20):
+        handles = [
+            horon.allreduce_async(
+                numpy.full(5003, 1.0 + rank), name="same", op=horon.Sum, process_set=one
+            )
+            for one in mine
+        ]
+        for one, handle in zip(mine, handles, strict=True):
+            assert horon.synchronize(handle)[-1] == sum(one.ranks) + 2
+
+
+def test_process_sets_that_overlap_progress_in_any_order(run_ranks):
+    run_ranks(3, rank_overlaps)
+
+
+def rank_objects_name():
+    horon.init()
+    some = horon.add_process_set([0, 2])
+    if some.included():
+        bad = lambda: None if horon.rank() != 2 else (_ for _ in ())  # noqa: E731
+        with pytest.raises(Exception, match="rank 2 cannot pickle"):
+            horon.allgather_object(bad() if horon.rank() == 2 else 1, process_set=some)
+
+
+def test_process_sets_name_ranks_of_the_job(run_ranks):
+    run_ranks(3, rank_objects_name)
