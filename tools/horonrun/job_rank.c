@@ -176,12 +176,29 @@ static void heed_named(struct job *job)
         accuse(job, find_cause(job));
 }
 
+/* The others go on: what this rank was the cause of is said when all have ended. */
+static void outlive(struct job *job, struct job_rank *rank)
+{
+    char how[96], why[512];
+    const int number = (int)(rank - job->ranks), others = job->setup->size - job->exited;
+    describe_end(rank->wait_status, how, sizeof how);
+    snprintf(why, sizeof why, "rank %d on %s (process %d) %s", number, rank->host->name, rank->pid,
+             how);
+    job->suspect = job->suspect ? job->suspect : rank;
+    horonrun_store_fail(job->store, number, why); /* ranks that join without it wait in vain */
+    if (others > 0)
+        horonrun_output_say(job->output, "%s; %d other rank%s may go on (--keep-survivors)", why,
+                            others, others == 1 ? "" : "s");
+}
+
 static void rank_failed(struct job *job, struct job_rank *rank)
 {
     if (job->state >= JOB_ENDING)
         return;
     rank->failed_as = ++job->failed;
-    if (is_crash(rank->wait_status)) {
+    if (job->setup->options->keep_survivors) {
+        outlive(job, rank);
+    } else if (is_crash(rank->wait_status)) {
         accuse(job, rank);
     } else if (!job->suspect) {
         job->suspect = rank;

@@ -67,6 +67,8 @@ static const struct own_option own_options[] = {
     {"--grace", KIND_GRACE, AT(grace_ms), "SECONDS",
      "Between SIGTERM and SIGKILL when the job is "
      "ended (3). Ctrl-C: between SIGINT and SIGTERM, too."},
+    {"--keep-survivors", KIND_FLAG, AT(keep_survivors), NULL,
+     "Let the others go on when a rank fails: those of process sets without it can."},
     {"--verbose", KIND_FLAG, AT(verbose), NULL, "Tell what is being done."},
     {"--check-build -cb", KIND_FLAG, AT(check_build), NULL,
      "Print what this horon can use, and stop."},

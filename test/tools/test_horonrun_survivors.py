@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rank fails, and horonrun lets the others go on if it is asked to: what becomes of them, and
+what it says and ends with."""
+
+import os
+import pathlib
+import re
+import sys
+
+HERE = pathlib.Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "drift")]
+
+import jobs  # noqa: E402
+import tap  # noqa: E402
+
+OUTLIVE = os.environ.get("OUTLIVE")
+
+
+def own_lines(err):
+    return [line for line in err.splitlines() if line.startswith("horonrun: ")]
+
+
+def test_survivors_go_on_in_sets_without_the_lost_rank():
+    tap.need(OUTLIVE, "the rank program is not built (OUTLIVE)")
+    status, out, err = jobs.run("-np", "4", "--keep-survivors", OUTLIVE)
+    assert sorted(re.findall(r"\[(\d)\]<stdout>:outlived it", out)) == ["0", "1", "2"], out + err
+    assert status == 137, err
+    own = own_lines(err)
+    assert re.fullmatch(
+        r"horonrun: rank 3 on \S+ \(process \d+\) was killed by signal 9 \(Killed\); 3 other ranks "
+        r"may go on \(--keep-survivors\)",
+        own[0],
+    ), err
+    assert re.match(r"horonrun: rank 3 on \S+ \(process \d+\) was killed by signal 9", own[1]), err
+
+
+def test_survivors_are_ended_without_the_option():
+    code = "[ $HORON_RANK = 1 ] && exit 3; exec sleep 600"
+    status, _, err = jobs.run("-np", "2", "sh", "-c", code)
+    assert status == 3, err
+    assert "horonrun: ending the other 1 rank" in err, err
+
+
+def test_survivors_that_fail_too_are_told_at_the_end():
+    code = "[ $HORON_RANK = 2 ] && { echo all is well; exit 0; }; exit $((3 + HORON_RANK))"
+    status, out, err = jobs.run("-np", "3", "--keep-survivors", "sh", "-c", code)
+    assert "[2]<stdout>:all is well" in out
+    assert status in (3, 4), err
+    assert len([line for line in own_lines(err) if "exited with status" in line]) >= 3, err
+
+
+def test_survivors_that_have_not_joined_are_told():
+    """The last rank ends before it joins: the others cannot, and end by themselves."""
+    tap.need(OUTLIVE, "the rank program is not built (OUTLIVE)")
+    code = f"[ $HORON_RANK = 2 ] && exit 5; exec {OUTLIVE}"
+    status, _, err = jobs.run("-np", "3", "--keep-survivors", "sh", "-c", code)
+    assert status == 5, err
+    assert len(re.findall(r"<stderr>:join: .*rank 2", err)) == 2, err
+
+
+tap.run(globals())
