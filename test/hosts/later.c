@@ -10,8 +10,10 @@
  *    told.
  *  - team A B: ranks A and B make a team, in this order, and then all ranks one in reverse order;
  *    each sums in them, and prints "summed" after each.
+ *  - set A B: all add a process set of A and B, and one of all ranks but 0, both at work at once;
+ *    members sum in them, and print "summed" after each. Then all remove them, and sum in the job.
  *
- * There is no call of the ABI for it yet: this one looks inside.
+ * All but the last looks inside.
  */
 #undef NDEBUG
 #include "context_state.h"
@@ -190,6 +192,55 @@ static int make_teams(horon_context_t *ctx, int a, int b)
     return status == HORON_OK ? code : failed(status, why);
 }
 
+static int sum_in_set(horon_context_t *ctx, int32_t set)
+{
+    static float data[BYTES];
+    const int32_t size = horon_process_set_size(ctx, set);
+    char why[HORON_ERROR_TEXT_BYTES] = "";
+    horon_status_t status = HORON_OK;
+    for (int round = 0; round < 4 && status == HORON_OK; round++) {
+        horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+        for (int i = 0; i < BYTES; i++)
+            data[i] = 1;
+        desc.name = round % 2 ? "x" : NULL;
+        desc.flags = round % 2 ? 0 : HORON_IN_ORDER;
+        desc.dtype = HORON_FLOAT32;
+        desc.src = desc.dst = data;
+        desc.count = round < 2 ? 1 : BYTES;
+        desc.process_set = set;
+        status = horon_run(ctx, &desc, -1, why, sizeof why);
+        for (uint64_t i = 0; i < desc.count && status == HORON_OK; i++)
+            assert(data[i] == (float)size);
+    }
+    if (status == HORON_OK)
+        say("summed");
+    return status == HORON_OK ? 0 : failed(status, why);
+}
+
+static int use_sets(horon_context_t *ctx, int a, int b)
+{
+    const int32_t two[] = {a, b};
+    char why[HORON_ERROR_TEXT_BYTES] = "";
+    int32_t rest[16], sets[2];
+    int code = 0;
+    const int32_t size = horon_size(ctx);
+    assert(size <= 16);
+    for (int32_t i = 1; i < size; i++)
+        rest[i - 1] = i;
+    horon_status_t status = horon_process_set_add(ctx, two, 2, -1, &sets[0]);
+    if (status == HORON_OK)
+        status = horon_process_set_add(ctx, rest, (size_t)size - 1, -1, &sets[1]);
+    for (int i = 0; i < 2 && status == HORON_OK && code == 0; i++)
+        if (horon_process_set_rank(ctx, sets[i]) >= 0)
+            code = sum_in_set(ctx, sets[i]);
+    for (int i = 0; i < 2 && status == HORON_OK; i++)
+        status = horon_process_set_remove(ctx, sets[i], -1);
+    if (status != HORON_OK)
+        return failed(status, horon_last_error(ctx));
+    status = sum(ctx, why, sizeof why);
+    return status == HORON_OK ? code : failed(status, why);
+}
+
 int main(int words, char **word)
 {
     horon_context_t *ctx = NULL;
@@ -202,6 +253,7 @@ int main(int words, char **word)
         return failed(status, why);
     const int code = strcmp(word[1], "gone") == 0   ? gone(ctx, a, b)
                      : strcmp(word[1], "team") == 0 ? make_teams(ctx, a, b)
+                     : strcmp(word[1], "set") == 0  ? use_sets(ctx, a, b)
                                                     : meet(ctx, a, b < 0 ? -1 - b : b, b >= 0);
     horon_context_destroy(ctx);
     return code;

@@ -55,6 +55,17 @@ def test_later_ranks_without_a_link_make_a_team():
                 assert not any(job.err(rank) for rank in range(4)), job.everything()
 
 
+def test_later_ranks_without_a_link_are_in_process_sets():
+    with ranks.hosts(2) as net:
+        for pair in [(0, 3), (2, 1), (0, 1)]:
+            with ranks.Job(net, LAYOUT, "set", *map(str, pair), settings=LOG) as job:
+                job.end_well()
+                for rank in range(4):
+                    times = (rank in pair) + (rank > 0)
+                    assert job.out(rank).count("summed") == times, job.everything()
+                assert not any(job.err(rank) for rank in range(4)), job.everything()
+
+
 def test_later_a_peer_that_dies_while_connecting_is_named():
     with connecting() as (_, job):
         job.processes[3].kill()
