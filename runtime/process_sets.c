@@ -32,66 +32,90 @@ void horon_process_sets_deinit(struct horon_context *ctx)
 
 /* ---- meeting -------------------------------------------------------------------------------- */
 
-struct answers {
-    uint8_t *bytes;
-    size_t byte_count;
+/* Room for what this rank says and for what all do, so that no rank alone lacks it in between. */
+struct meeting {
+    struct horon_context *ctx;
+    struct horon_writer proposal;
+    uint8_t *answers;
+    size_t answer_bytes;
+    bool answered; /* by all */
 };
 
-/* horon_alloc_fn_t */
-static void *give_room(void *arg, uint64_t rows, uint64_t bytes)
+static horon_status_t begin(struct meeting *meeting, struct horon_context *ctx,
+                            struct horon_error *error)
 {
-    struct answers *answers = arg;
-    (void)rows;
-    horon_free(answers->bytes);
-    answers->bytes = horon_alloc((size_t)bytes);
-    answers->byte_count = (size_t)bytes;
-    return answers->bytes;
+    const size_t bytes = horon_proposal_bytes_max(ctx->boot.topology.size);
+    meeting->ctx = ctx;
+    meeting->answer_bytes = bytes * (size_t)ctx->boot.topology.size;
+    meeting->proposal = horon_writer_over(horon_alloc(bytes), bytes);
+    meeting->answers = horon_zalloc(meeting->answer_bytes, 1);
+    return meeting->proposal.bytes && meeting->answers
+               ? HORON_OK
+               : horon_error_set(error, HORON_ERR_MEMORY, "no memory to agree on process sets");
+}
+
+static void end(struct meeting *meeting)
+{
+    horon_free(meeting->proposal.bytes);
+    horon_free(meeting->answers);
 }
 
 /* Tells all ranks of the job what this one proposes, and decides as all do. */
-static horon_status_t meet(struct horon_context *ctx, const char *name,
-                           const struct horon_writer *proposal, int64_t timeout_ms,
+static horon_status_t meet(struct meeting *meeting, const char *name, int64_t timeout_ms,
                            uint32_t *newest_out, struct horon_error *error)
 {
-    struct answers answers = {0};
+    struct horon_context *ctx = meeting->ctx;
     horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
     desc.verb = horon_verb_of_meetings;
     desc.name = name;
     desc.dtype = HORON_UINT8;
-    desc.src = proposal->bytes;
-    desc.count = proposal->used;
-    desc.alloc = give_room;
-    desc.alloc_arg = &answers;
-    horon_status_t status =
+    desc.src = meeting->proposal.bytes;
+    desc.count = meeting->proposal.used;
+    desc.dst = meeting->answers;
+    desc.dst_count = meeting->answer_bytes;
+    const horon_status_t status =
         horon_run_posted(ctx, horon_engine_job(ctx->engine), &desc, timeout_ms, error);
-    if (status == HORON_OK)
-        status = horon_proposals_decide(&ctx->sets.known, answers.bytes, answers.byte_count,
-                                        horon_engine_rank_names(ctx->engine), newest_out, error);
-    horon_free(answers.bytes);
-    return status;
+    meeting->proposal.used = 0;
+    meeting->answered = status == HORON_OK;
+    if (status != HORON_OK)
+        return status;
+    return horon_proposals_decide(&ctx->sets.known, meeting->answers, meeting->answer_bytes,
+                                  horon_engine_rank_names(ctx->engine), newest_out, error);
 }
 
-/* A proposal's memory. @return bytes NULL: there is none */
-static struct horon_writer make_room(const struct horon_context *ctx)
+/* What all ranks are asked for. */
+static horon_status_t agree(struct meeting *meeting, const struct horon_error *refusal,
+                            int64_t timeout_ms, struct horon_error *error)
 {
-    const size_t bytes = horon_proposal_bytes_max(ctx->boot.topology.size);
-    return horon_writer_over(horon_alloc(bytes), bytes);
-}
-
-/* What all ranks are asked for in the first meeting. */
-static horon_status_t agree(struct horon_context *ctx, struct horon_writer *proposal,
-                            const struct horon_error *refusal, int64_t timeout_ms,
-                            struct horon_error *error)
-{
+    struct horon_sets *known = &meeting->ctx->sets.known;
     uint32_t newest = 0;
     if (refusal->status != HORON_OK)
-        horon_proposal_refuse(proposal, &ctx->sets.known, refusal);
-    horon_status_t status = meet(ctx, "horon.process_set", proposal, timeout_ms, &newest, error);
+        horon_proposal_refuse(&meeting->proposal, known, refusal);
+    const horon_status_t status = meet(meeting, "horon.process_set", timeout_ms, &newest, error);
     if (refusal->status != HORON_OK && status != HORON_OK)
         *error = *refusal; /* in its own words */
     if (status == HORON_OK)
-        ctx->sets.known.newest_team = newest + 1;
+        known->newest_team = newest + 1;
     return status == HORON_OK ? HORON_OK : error->status;
+}
+
+/* Whether all could do it. */
+static horon_status_t confirm(struct meeting *meeting, const struct horon_error *refusal,
+                              struct horon_error *error)
+{
+    struct horon_context *ctx = meeting->ctx;
+    uint32_t newest;
+    if (refusal->status == HORON_OK)
+        horon_proposal_made(&meeting->proposal, &ctx->sets.known);
+    else
+        horon_proposal_refuse(&meeting->proposal, &ctx->sets.known, refusal);
+    const horon_status_t status = meet(meeting, "horon.process_set.made", -1, &newest, error);
+    if (status != HORON_OK && !meeting->answered && !horon_engine_failure(ctx->engine)) {
+        horon_token_take(ctx); /* the others wait for what this rank cannot say */
+        horon_team_fail_here(horon_engine_job(ctx->engine), error);
+        horon_token_release(ctx);
+    }
+    return status;
 }
 
 /* ---- adding --------------------------------------------------------------------------------- */
@@ -138,29 +162,20 @@ static horon_status_t make(struct horon_context *ctx, const int32_t *ranks, size
 }
 
 /* @p ranks may be written */
-static horon_status_t add(struct horon_context *ctx, int32_t *ranks, size_t count,
-                          int64_t timeout_ms, int32_t *id_out, struct horon_error *error)
+static horon_status_t add(struct meeting *meeting, int32_t *ranks, size_t count, int64_t timeout_ms,
+                          int32_t *id_out, struct horon_error *error)
 {
+    struct horon_context *ctx = meeting->ctx;
     const struct horon_sets *known = &ctx->sets.known;
-    struct horon_writer proposal = make_room(ctx);
     struct horon_error refusal = {0};
     struct horon_set *set = NULL;
-    uint32_t newest;
-    if (!proposal.bytes)
-        return horon_error_set(error, HORON_ERR_MEMORY, "no memory to propose a process set");
     if (horon_sets_check(known, ranks, count, &refusal) == HORON_OK)
-        horon_proposal_add(&proposal, known, ranks, count);
-    horon_status_t status = agree(ctx, &proposal, &refusal, timeout_ms, error);
-    if (status == HORON_OK) {
-        const horon_status_t made = make(ctx, ranks, count, &set, &refusal);
-        proposal = horon_writer_over(proposal.bytes, proposal.limit);
-        if (made == HORON_OK)
-            horon_proposal_made(&proposal, known);
-        else
-            horon_proposal_refuse(&proposal, known, &refusal);
-        status = meet(ctx, "horon.process_set.made", &proposal, -1, &newest, error);
-    }
-    horon_free(proposal.bytes);
+        horon_proposal_add(&meeting->proposal, known, ranks, count);
+    horon_status_t status = agree(meeting, &refusal, timeout_ms, error);
+    if (status != HORON_OK)
+        return status;
+    (void)make(ctx, ranks, count, &set, &refusal);
+    status = confirm(meeting, &refusal, error);
     if (status != HORON_OK && set)
         drop(ctx, set);
     if (status == HORON_OK)
@@ -187,18 +202,22 @@ static horon_status_t refuse(struct horon_context *ctx, struct horon_error *erro
     return error->status;
 }
 
-static horon_status_t add_sorted(struct horon_context *ctx, const int32_t *ranks, size_t count,
+static horon_status_t add_copied(struct horon_context *ctx, const int32_t *ranks, size_t count,
                                  int64_t timeout_ms, int32_t *id_out, struct horon_error *error)
 {
     const size_t job_size = (size_t)ctx->boot.topology.size;
     const size_t kept = count <= job_size ? count : job_size + 1; /* one is twice then, or none */
-    int32_t *sorted = horon_zalloc(kept + 1, sizeof *sorted);
-    if (!sorted)
-        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a process set");
-    if (kept)
-        memcpy(sorted, ranks, kept * sizeof *ranks);
-    const horon_status_t status = add(ctx, sorted, kept, timeout_ms, id_out, error);
-    horon_free(sorted);
+    int32_t *copy = horon_zalloc(kept + 1, sizeof *copy);
+    struct meeting meeting;
+    horon_status_t status = begin(&meeting, ctx, error);
+    if (!copy)
+        status = horon_error_set(error, HORON_ERR_MEMORY, "no memory for a process set");
+    if (status == HORON_OK && kept)
+        memcpy(copy, ranks, kept * sizeof *ranks);
+    if (status == HORON_OK)
+        status = add(&meeting, copy, kept, timeout_ms, id_out, error);
+    end(&meeting);
+    horon_free(copy);
     return status;
 }
 
@@ -214,7 +233,7 @@ horon_status_t horon_process_set_add(horon_context_t *ctx, const int32_t *ranks,
     pthread_mutex_lock(&ctx->sets.change);
     status = refuse(ctx, error);
     if (status == HORON_OK)
-        status = add_sorted(ctx, ranks, n, timeout_ms, id_out, error);
+        status = add_copied(ctx, ranks, n, timeout_ms, id_out, error);
     pthread_mutex_unlock(&ctx->sets.change);
     return status;
 }
@@ -223,18 +242,18 @@ static horon_status_t remove_set(struct horon_context *ctx, int32_t id, int64_t 
                                  struct horon_error *error)
 {
     struct horon_set *set = horon_sets_find(&ctx->sets.known, id);
-    struct horon_writer proposal = make_room(ctx);
     struct horon_error refusal = {0};
-    if (!proposal.bytes)
-        return horon_error_set(error, HORON_ERR_MEMORY, "no memory to remove a process set");
+    struct meeting meeting;
+    horon_status_t status = begin(&meeting, ctx, error);
     if (!set)
         horon_error_set(&refusal, HORON_ERR_INVALID, "process set %d does not exist", (int)id);
     else if (id == 0)
         horon_error_set(&refusal, HORON_ERR_INVALID, "process set 0 is the job, and stays");
-    else
-        horon_proposal_remove(&proposal, &ctx->sets.known, id);
-    const horon_status_t status = agree(ctx, &proposal, &refusal, timeout_ms, error);
-    horon_free(proposal.bytes);
+    else if (status == HORON_OK)
+        horon_proposal_remove(&meeting.proposal, &ctx->sets.known, id);
+    if (status == HORON_OK)
+        status = agree(&meeting, &refusal, timeout_ms, error);
+    end(&meeting);
     if (status == HORON_OK)
         drop(ctx, set);
     return status;
@@ -256,24 +275,27 @@ horon_status_t horon_process_set_remove(horon_context_t *ctx, int32_t id, int64_
 horon_status_t horon_process_sets_add_static(struct horon_context *ctx, struct horon_error *error)
 {
     const char *at = ctx->config.process_sets;
-    horon_status_t status = HORON_OK;
     int32_t id, *ranks = horon_zalloc((size_t)ctx->boot.topology.size, sizeof *ranks);
     size_t count = 0;
+    struct meeting meeting;
+    horon_status_t status = begin(&meeting, ctx, error);
     if (!ranks)
-        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for process sets");
+        status = horon_error_set(error, HORON_ERR_MEMORY, "no memory for process sets");
     while (*at && status == HORON_OK) {
         struct horon_error why = {0};
         status = horon_sets_parse(&ctx->sets.known, &at, ranks, &count, &why);
         if (status == HORON_OK)
-            status = add(ctx, ranks, count, ctx->config.start_timeout_ms, &id, &why);
-        if (status == HORON_ERR_INVALID)
-            status = HORON_ERR_CONFIG;
-        if (status != HORON_OK) {
-            horon_error_set(error, status, "HORON_PROCESS_SETS=%.200s: %.700s",
-                            ctx->config.process_sets, why.text);
-            error->blame = status == HORON_ERR_CONFIG ? error->blame : why.blame;
-        }
+            status = add(&meeting, ranks, count, ctx->config.start_timeout_ms, &id, &why);
+        if (status == HORON_OK)
+            continue;
+        const bool wrong = status == HORON_ERR_INVALID || status == HORON_ERR_CONFIG;
+        status = horon_error_set(error, wrong ? HORON_ERR_CONFIG : status,
+                                 "HORON_PROCESS_SETS=%.200s: %.700s", ctx->config.process_sets,
+                                 why.text);
+        if (!wrong)
+            error->blame = why.blame;
     }
+    end(&meeting);
     horon_free(ranks);
     return status;
 }

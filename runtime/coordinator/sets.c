@@ -288,8 +288,6 @@ horon_status_t horon_proposals_decide(const struct horon_sets *sets, const void 
         if (!same && status == HORON_OK)
             status = differ(&first, &content, rank, rank_names, error);
     }
-    if (status == HORON_OK && !horon_reader_finished(&in))
-        return horon_error_set(error, HORON_ERR_PROTO, "ranks propose more than one change each");
     if (status == HORON_OK)
         *newest_out = newest;
     return status;

@@ -64,7 +64,7 @@ void horon_proposal_refuse(struct horon_writer *out, const struct horon_sets *se
                            const struct horon_error *why);
 
 /**
- * Reads the proposals of all ranks, one after another.
+ * Reads the proposals of all ranks, one after another, and nothing behind them.
  * @param rank_names [job size] "rank 3 (host-b)"
  * @param newest_out the highest number of a team on any rank; set on OK only
  * @return OK, all propose the same | what the lowest rank that refuses says, behind its name |
