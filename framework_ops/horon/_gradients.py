@@ -35,7 +35,7 @@ from horon._objects import (
     begin_allgather_texts,
     texts_of,
 )
-from horon._world import Adasum, Average, Max, Sum, team_of
+from horon._world import Average, Max, Sum, team_of
 from horon.exceptions import HoronInternalError, describe, text_of
 
 
@@ -162,8 +162,6 @@ def _split(items, n):
 class GradientExchange:
     def __init__(self, passes, process_set, op=Average, predivide=1.0):
         """predivide: with Average, gradients are divided by it before the sum."""
-        if op == Adasum:
-            raise NotImplementedError("the reduction ADASUM does not exist yet")
         if predivide != 1.0 and op != Average:
             raise ValueError("gradient_predivide_factor needs op == Average")
         if not 1.0 / PREDIVIDE_MAX <= predivide <= PREDIVIDE_MAX:

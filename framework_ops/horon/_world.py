@@ -57,7 +57,7 @@ __all__ = [
 class ReduceOp(IntEnum):
     """How an allreduce combines the ranks' values; the numbers are Horovod's.
 
-    Adasum has its name and number, so that scripts can be read; it is refused when it is used.
+    Adasum is of horon.torch alone.
     """
 
     Average = _horon.AVERAGE

@@ -93,14 +93,9 @@ def rank_numbers_of_reductions():
     names = [op.name for op in sorted(hvd.ReduceOp)]
     assert names == ["Average", "Sum", "Adasum", "Min", "Max", "Product"]
     assert list(hvd.ReduceOp) == [hvd.Average, hvd.Sum, hvd.Adasum, hvd.Min, hvd.Max, hvd.Product]
-    for call in (
-        lambda: horon.allreduce(1.0, op=2),
-        lambda: hvd.allreduce_(torch.ones(1), op=hvd.Adasum),
-        lambda: hvd.grouped_allreduce([torch.ones(1)], op=hvd.Adasum),
-        lambda: hvd.DistributedOptimizer(torch.optim.SGD([p], lr=1.0), op=hvd.Adasum),
-    ):
-        with pytest.raises(NotImplementedError, match="ADASUM does not exist yet"):
-            call()
+    assert hvd.allreduce(torch.tensor([3.0]), op=2).item() == 3.0  # what is equal counts once
+    with pytest.raises(NotImplementedError, match="no ADASUM"):
+        horon.allreduce(1.0, op=2)
     for wrong in (6, -1):
         with pytest.raises(ValueError):
             hvd.allreduce(torch.ones(1), op=wrong)

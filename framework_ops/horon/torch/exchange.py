@@ -18,6 +18,7 @@ from horon._gradients import GradientExchange, Slot
 from horon._names import member_names, operation_name
 from horon._staging import Handle
 from horon._verbs import ALLREDUCE
+from horon._world import Adasum
 from horon.torch import ops
 from horon.torch.compression import Compression
 from horon.torch.staging import memory_of, verbs
@@ -139,9 +140,10 @@ class _TorchSlot(Slot):
     def renew(self, exchange):
         """The slot is new, or horon was initialised again: an operation belongs to a context."""
         op, prescale, postscale = exchange.how
-        self.operation = exchange.team.operation(
-            _horon.ALLREDUCE, self.wire_name, op, 0, prescale, postscale
-        )
+        if exchange.quick:
+            self.operation = exchange.team.operation(
+                _horon.ALLREDUCE, self.wire_name, op, 0, prescale, postscale
+            )
         self.team = exchange.team
 
     def zeros(self):
@@ -176,7 +178,7 @@ class TorchExchange(GradientExchange):
         super().__init__(passes, process_set, op, predivide)
         self.compression = compression
         self.sparse_as_dense = sparse_as_dense
-        self.quick = compression is Compression.none
+        self.quick = compression is Compression.none and op != Adasum
         self.removables = []
         weakref.finalize(self, _remove_hooks, self.removables)
 
@@ -197,6 +199,12 @@ class TorchExchange(GradientExchange):
             accumulator = param.expand_as(param).grad_fn.next_functions[0][0]
             self.removables.append(accumulator.register_hook(hook))
             self.removables.append(accumulator)
+
+    def watch(self, param, name):
+        """Makes a slot that no backward fires; -> its own parameter, whose gradient is sent."""
+        twin = torch.nn.Parameter(param.detach().clone())
+        self.add(id(param), _TorchSlot(self, twin, name))
+        return twin
 
     def handles(self):
         """As Horovod's optimizers have them: see DistributedOptimizer."""

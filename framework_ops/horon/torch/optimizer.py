@@ -8,13 +8,13 @@ and load_state_dict() do something besides.
 
 import weakref
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import torch
 
 from horon._gradients import OPEN
 from horon._names import check_unique
-from horon._world import Average, ReduceOp, global_process_set, ranks_beside, warn
+from horon._world import Adasum, Average, ReduceOp, global_process_set, ranks_beside, warn
 from horon.torch.compression import Compression
 from horon.torch.exchange import TorchExchange
 
@@ -38,7 +38,10 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         for i, group in enumerate(self.param_groups):
             for j, p in enumerate(group["params"]):
                 if p.requires_grad and id(p) not in exchange.slots:
-                    exchange.hook(p, self._parameter_names.setdefault(p, f"noname.{i}.{j}"))
+                    self._watch(p, self._parameter_names.setdefault(p, f"noname.{i}.{j}"))
+
+    def _watch(self, p, name):
+        self._exchange.hook(p, name)
 
     def __reduce_ex__(self, protocol):
         """Copying and pickling: torch would leave the exchange out, and a copy train for itself."""
@@ -243,6 +246,95 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         return super().load_state_dict(*args, **kwargs)
 
 
+class _AdasumOptimizer(_DistributedOptimizer):
+    """Each rank's optimizer steps with the rank's own gradients; the ranks' moves are combined.
+
+    Nothing is on its way before step(). It lets the user's optimizer move the parameters from where
+    they are, takes that back, and adds what the moves of all ranks make. If it fails, parameters
+    are what they were, on all ranks.
+    """
+
+    _moved = False  # the user's optimizer has stepped; the moves are to be exchanged
+    _loss = None  # what its step() gave
+
+    def _register(self):
+        self._twins = {}  # of a parameter: where it was, and as its gradient, how it moved
+        super()._register()
+
+    def _watch(self, p, name):
+        self._twins[p] = self._exchange.watch(p, name)
+
+    @property
+    def _requires_update(self):
+        return set(self._twins)
+
+    @property
+    def _handles(self):
+        return {}
+
+    def synchronize(self):
+        """Does nothing, as no gradient is exchanged."""
+
+    def skip_synchronize(self):
+        raise AssertionError(
+            "Skipping synchronization is not supported when using Adasum optimizer."
+        )
+
+    def _go_back(self):
+        for p, twin in self._twins.items():
+            p.copy_(twin)
+
+    def _move(self, *args, **kwargs):
+        self._updating = True
+        for p, twin in self._twins.items():
+            twin.copy_(p)
+        try:
+            with torch.enable_grad():
+                self._loss = super(_DistributedOptimizer, self).step(*args, **kwargs)
+        except Exception as error:
+            self._go_back()
+            self._updating = False
+            self._exchange.note_failure(error)
+            with suppress(Exception):  # the others raise what happened here
+                self._exchange.synchronize()
+            raise
+        for p, twin in self._twins.items():
+            twin.grad = p - twin
+        self._go_back()
+        self._moved = True
+        self._updating = False
+
+    def _end_move(self):
+        self._updating = True
+        for p, twin in self._twins.items():
+            p.add_(twin.grad)
+            twin.grad = None
+        self._moved = self._updating = False
+
+    @torch.no_grad()
+    def step(self, *args, **kwargs):
+        self._tell_schedulers()
+        self._check_update()
+        if not self._moved:
+            self._hook_new_parameters()
+            self._move(*args, **kwargs)
+        try:
+            self._exchange.synchronize()
+        except Exception:  # the moves are void, unless it can be tried again
+            self._moved = self._exchange.stage != OPEN
+            raise
+        self._end_move()
+        loss, self._loss = self._loss, None
+        return loss
+
+    step.hooked = True
+
+    def load_state_dict(self, *args, **kwargs):
+        result = super().load_state_dict(*args, **kwargs)
+        self._moved = False
+        return result
+
+
 def _check_optimizer(optimizer):
     if isinstance(optimizer, _DistributedOptimizer):
         raise ValueError("the optimizer is a DistributedOptimizer already")
@@ -330,7 +422,8 @@ def DistributedOptimizer(
     named_parameters: `model.named_parameters()`; the names match gradients across ranks.
     compression: what gradients are narrowed to on the way, `Compression.none`, `fp16`, `bf16`.
     backward_passes_per_step: passes whose gradients are accumulated before they are exchanged.
-    op: `Average`, or another reduction.
+    op: `Average`, or another reduction. With `Adasum` the optimizer steps on each rank by itself,
+        and the moves of the parameters are combined, in step().
     gradient_predivide_factor: with Average, gradients are divided by it before the sum and by
         size()/it after.
     groups: a number of groups, or lists of parameters, that are reduced together.
@@ -356,7 +449,8 @@ def DistributedOptimizer(
         process_set,
     )
     base = optimizer.__class__
-    cls = type(base.__name__, (_DistributedOptimizer, base), {"__doc__": base.__doc__})
+    kind = _AdasumOptimizer if op == Adasum and team.size > 1 else _DistributedOptimizer
+    cls = type(base.__name__, (kind, base), {"__doc__": base.__doc__})
     wrapped = cls.__new__(cls)
     # a scheduler may have wrapped step() on the instance; the copy must not bypass ours
     own = {name: value for name, value in optimizer.__dict__.items() if name != "step"}

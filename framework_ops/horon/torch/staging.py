@@ -10,7 +10,9 @@ import torch
 
 from horon import _horon
 from horon._staging import Handle, Staged
-from horon._verbs import Verbs
+from horon._verbs import ALLGATHER, ALLREDUCE, Verbs
+from horon._world import Adasum
+from horon.torch import adasum
 
 _TORCH_NAMES = {
     "float8_e4m3": "float8_e4m3fn",
@@ -100,17 +102,22 @@ def check(tensor, verb):
     return tensor.detach() if tensor.requires_grad else tensor
 
 
+def _check_in_place(tensor):
+    if _shares_elements(tensor):
+        raise ValueError(
+            "elements of the tensor share an address, as expand() has it, so it cannot be "
+            "changed in place: clone() makes a tensor that can"
+        )
+
+
 class _Tensor(Staged):
     __slots__ = ("given", "host", "output", "plain")
 
     def __init__(self, tensor, verb, in_place):
         self.given = tensor
         self.plain = plain = check(tensor, verb)
-        if in_place and _shares_elements(plain):
-            raise ValueError(
-                "elements of the tensor share an address, as expand() has it, so it cannot be "
-                "changed in place: clone() makes a tensor that can"
-            )
+        if in_place:
+            _check_in_place(plain)
         self.host = host = plain if _is_plain(plain) else _host_copy(plain)
         self.keep = memory_of(host)
         self.dtype = None
@@ -153,7 +160,45 @@ class _Tensor(Staged):
         return self.given
 
 
+def _is_adasum(verb, op=0, *_):
+    return verb is ALLREDUCE and op is Adasum
+
+
 class _TorchVerbs(Verbs):
+    def stage(self, team, verb, name, tensor, *numbers):
+        if _is_adasum(verb, *numbers):
+            gather, finish = self._adasum(tensor, *numbers)
+            return verbs.stage(team, ALLGATHER, name, gather).then(finish)
+        return super().stage(team, verb, name, tensor, *numbers)
+
+    def stage_group(self, team, verb, names, tensors, *numbers):
+        if not _is_adasum(verb, *numbers):
+            return super().stage_group(team, verb, names, tensors, *numbers)
+        pairs = [self._adasum(tensor, *numbers) for tensor in tensors]
+
+        def finish(gathered):
+            return [finish(rows) for (_, finish), rows in zip(pairs, gathered, strict=True)]
+
+        return verbs.stage_group(team, ALLGATHER, names, [row for row, _ in pairs]).then(finish)
+
+    def _adasum(self, tensor, op, root=0, prescale=1.0, postscale=1.0, splits=None):
+        """-> what is gathered of the tensor, and what makes the result of all ranks' rows"""
+        plain = check(tensor, ALLREDUCE)
+        if not plain.is_floating_point():
+            raise ValueError(f"Adasum takes floating-point tensors, not {plain.dtype}")
+        if self.is_in_place:
+            _check_in_place(plain)
+        shape = (1, *plain.shape) if plain.dim() < _horon.NDIM_MAX else (1, -1)
+
+        def finish(rows):
+            result = adasum.combine(rows, prescale, postscale).view(plain.shape)
+            if not self.is_in_place:
+                return result
+            plain.copy_(result)
+            return tensor
+
+        return plain.reshape(shape), finish
+
     def begin(
         self, team, verb, name, tensor, op=0, root=0, prescale=1.0, postscale=1.0, splits=None
     ):
@@ -162,6 +207,7 @@ class _TorchVerbs(Verbs):
             _HAS_EXCHANGE
             and type(tensor) in _PLAIN_TYPES
             and tensor.layout is _STRIDED
+            and op is not Adasum
             and not (verb.gathers or tensor.is_neg() or tensor.is_conj())
         ):
             output = tensor if self.is_in_place else torch.empty_like(tensor)
