@@ -7,12 +7,12 @@ numpy = pytest.importorskip("numpy")
 
 import horon  # noqa: E402
 from horon import _world  # noqa: E402
-from horon._arrays import _stage  # noqa: E402
+from horon._arrays import _integers, _stage  # noqa: E402
 from horon._gradients import GradientExchange, Slot  # noqa: E402
 from horon._names import member_names  # noqa: E402
 from horon._verbs import ALLREDUCE, Verbs  # noqa: E402
 
-verbs = Verbs(_stage)
+verbs = Verbs(_stage, _integers)
 
 
 class ArraySlot(Slot):
