@@ -114,6 +114,10 @@ class ProcessSet:
         """This process's number in it; None if it has not been added."""
         return None if self.process_set_id is None else self._member().rank
 
+    def __deepcopy__(self, memo):
+        """It stays the one that was added, also for the copy of a module that refers to it."""
+        return self
+
     def _member(self):
         if self.process_set_id is None:
             raise ValueError(f"{self} has not been added, or was removed")

@@ -128,6 +128,26 @@ def test_adasum_of_groups_and_odd_tensors(run_ranks):
     run_ranks(3, rank_groups)
 
 
+def rank_in_a_set():
+    pair = hvd.ProcessSet([0, 2])
+    hvd.init(process_sets=[pair])
+    rank = hvd.rank()
+    x = [numbers(r, (5,), torch.float32) for r in range(3)]
+    if rank != 1:
+        want = expected([x[0], x[2]])
+        close(hvd.allreduce(x[rank], op=hvd.Adasum, process_set=pair), want, torch.float32)
+    p = nn.Parameter(torch.zeros(5))
+    optimizer = torch.optim.SGD([p], lr=1.0)
+    optimizer = hvd.DistributedOptimizer(optimizer, [("p", p)], op=hvd.Adasum, process_set=pair)
+    (p * x[rank]).sum().backward()
+    optimizer.step()
+    close(p.detach(), -want if rank != 1 else -x[1].double(), torch.float32)
+
+
+def test_adasum_of_a_process_set(run_ranks):
+    run_ranks(3, rank_in_a_set)
+
+
 def rank_refused():
     hvd.init()
     x = torch.ones(2, requires_grad=True)

@@ -136,6 +136,23 @@ def test_batch_norm_in_networks(run_ranks):
     run_ranks(2, rank_in_networks)
 
 
+def rank_in_a_set():
+    pair = hvd.ProcessSet([0, 2])
+    hvd.init(process_sets=[pair])
+    rank = hvd.rank()
+    rows = [numbers((2 + r, 3), r, torch.float32) for r in range(3)]
+    batch = torch.cat([rows[0], rows[2]]) if rank != 1 else rows[1]
+    norm = copy.deepcopy(hvd.SyncBatchNorm(3, process_set=pair))
+    whole = nn.BatchNorm1d(3)
+    want = whole(batch)
+    close(norm(rows[rank]), {0: want[:2], 1: want, 2: want[2:]}[rank], torch.float32)
+    close(norm.running_var, whole.running_var, torch.float32)
+
+
+def test_batch_norm_of_a_process_set(run_ranks):
+    run_ranks(3, rank_in_a_set)
+
+
 def rank_refusals():
     hvd.init()
     norm = hvd.SyncBatchNorm(3)

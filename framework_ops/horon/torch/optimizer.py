@@ -449,7 +449,7 @@ def DistributedOptimizer(
         process_set,
     )
     base = optimizer.__class__
-    kind = _AdasumOptimizer if op == Adasum and team.size > 1 else _DistributedOptimizer
+    kind = _AdasumOptimizer if op == Adasum and others else _DistributedOptimizer
     cls = type(base.__name__, (kind, base), {"__doc__": base.__doc__})
     wrapped = cls.__new__(cls)
     # a scheduler may have wrapped step() on the instance; the copy must not bypass ours

@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from horon._names import operation_name
 from horon._verbs import ALLGATHER, ALLREDUCE
-from horon._world import Sum, global_process_set, team_of
+from horon._world import Sum, global_process_set, ranks_beside, team_of
 from horon.torch.ops import _out
 
 
@@ -104,6 +104,7 @@ class SyncBatchNorm(_BatchNorm):
     affine: whether there are weight and bias.
     track_running_stats: whether there are running statistics, with which evaluation normalises, on
         each rank for itself; without them it does as training does.
+    process_set: whose ranks' batches are one; a rank outside of it has its own.
     """
 
     def __init__(
@@ -141,9 +142,10 @@ class SyncBatchNorm(_BatchNorm):
 
     def forward(self, input):
         self._check_input_dim(input)
-        team = team_of(self.process_set)
-        if team.size == 1 or not (self.training or self.running_mean is None):
+        own = not (self.training or self.running_mean is None)
+        if own or not ranks_beside(self.process_set):
             return super().forward(input)
+        team = team_of(self.process_set)
         total, mean, var = _statistics(team, input)
         if total <= 1:  # found by every rank
             raise ValueError(
