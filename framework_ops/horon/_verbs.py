@@ -25,32 +25,6 @@ class Verb(NamedTuple):
     divides: bool = False  # it takes splits; a scalar has no rows for them
 
 
-# What users call; every framework's adapter has all of them.
-FUNCTIONS = (
-    "allgather",
-    "allgather_async",
-    "allreduce",
-    "allreduce_",
-    "allreduce_async",
-    "allreduce_async_",
-    "alltoall",
-    "alltoall_async",
-    "broadcast",
-    "broadcast_",
-    "broadcast_async",
-    "broadcast_async_",
-    "gather",
-    "gather_async",
-    "grouped_allgather",
-    "grouped_allgather_async",
-    "grouped_allreduce",
-    "grouped_allreduce_",
-    "grouped_allreduce_async",
-    "grouped_allreduce_async_",
-    "scatter",
-    "scatter_async",
-)
-
 ALLREDUCE = Verb(_horon.ALLREDUCE, "allreduce", "reduced", reduces=True)
 ALLGATHER = Verb(_horon.ALLGATHER, "allgather", "gathered", gathers=True)
 BROADCAST = Verb(_horon.BROADCAST, "broadcast", "broadcast")
@@ -291,6 +265,16 @@ class Verbs:
     grouped_allreduce_ = _InPlace(grouped_allreduce)
     broadcast_async_ = _InPlace(broadcast_async)
     broadcast_ = _InPlace(broadcast)
+
+
+# What users call, of which every framework's adapter has all: what ends in _async, and its forms.
+FUNCTIONS = tuple(
+    sorted(
+        name
+        for name in vars(Verbs)
+        if name.removesuffix("_").removesuffix("_async") + "_async" in vars(Verbs)
+    )
+)
 
 
 def barrier(process_set=global_process_set):
