@@ -15,6 +15,8 @@ import uuid
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 PORT = 2222
 
+# The shell of a login is told that it is no first one: else bash reads what the user has it read,
+# and killed in the middle of that it may leave a lock for which each later login waits.
 SSHD_CONFIG = """
 Port {port}
 HostKey {folder}/host_key
@@ -26,6 +28,7 @@ PermitRootLogin yes
 PasswordAuthentication no
 KbdInteractiveAuthentication no
 MaxStartups 100
+SetEnv SHLVL=2
 {more}
 """
 
