@@ -18,8 +18,6 @@
 #include <strings.h>
 #include <xxhash.h>
 
-extern char **environ;
-
 #define ROWS (sizeof rows / sizeof rows[0])
 #define AT(field) offsetof(struct horon_config, field)
 #define KIB ((int64_t)1 << 10)
@@ -532,41 +530,4 @@ uint64_t horon_config_agreed_hash(const struct horon_config *config)
         hash = XXH3_64bits_withSeed(text, strlen(text), hash);
     }
     return hash;
-}
-
-/* HORON_* that are no rows and mean something to others: a rank's place, by horonrun for
- * boot/identity/identity.c, and the options of tools/setup. Those of tests begin with HORON_TEST_.
- */
-static const char *const elsewhere[] = {
-    "RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "PYTHON", "TORCH_SPEC", "SKIP_DEBIAN",
-};
-#define ELSEWHERE (sizeof elsewhere / sizeof elsewhere[0])
-
-/* @param name without HORON_ */
-static bool is_known(const char *name, size_t name_bytes)
-{
-    for (size_t i = 0; i < ELSEWHERE; i++)
-        if (strlen(elsewhere[i]) == name_bytes && strncmp(elsewhere[i], name, name_bytes) == 0)
-            return true;
-    return strncmp(name, "TEST_", 5) == 0 || horon_config_find(name, name_bytes);
-}
-
-int horon_config_unknown(struct horon_error *error)
-{
-    int unknown = 0;
-    for (char **entry = environ; entry && *entry; entry++) {
-        size_t bytes = strcspn(*entry, "=");
-        if (strncmp(*entry, "HORON_", 6) != 0 || is_known(*entry + 6, bytes - 6))
-            continue;
-        if (unknown++)
-            continue;
-        struct horon_nearest nearest = nearest_row(*entry + 6, bytes - 6);
-        for (size_t i = 0; i < ELSEWHERE; i++)
-            horon_nearest_consider(&nearest, elsewhere[i], strlen(elsewhere[i]));
-        const bool close = horon_nearest_is_close(&nearest);
-        horon_error_set(error, HORON_ERR_CONFIG, "%.*s is set but means nothing; %s%s", (int)bytes,
-                        *entry, close ? "the nearest is HORON_" : "horon-info --config lists all",
-                        close ? nearest.name : "");
-    }
-    return unknown;
 }

@@ -411,37 +411,6 @@ static void test_config_unknown_setting_is_refused_with_the_nearest(void **state
     }
 }
 
-static void test_config_unknown_variables_are_counted_and_the_first_named(void **state)
-{
-    static const char *const known[] = {
-        "HORON_FUSION_BYTES", "HORON_RANK",          "HORON_LOCAL_SIZE", "HORON_TORCH_SPEC",
-        "HORON_SKIP_DEBIAN",  "HORON_TEST_WHATEVER", "HOROVOD_RANK", /* not ours to judge */
-    };
-    struct horon_error error = {0};
-    (void)state;
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-        setenv(known[i], "1m", 1);
-    assert_int_equal(horon_config_unknown(&error), 0);
-    assert_int_equal(error.status, HORON_OK);
-    setenv("HORON_FUSION_BYTE", "12345", 1);
-    assert_int_equal(horon_config_unknown(&error), 1);
-    assert_int_equal(error.status, HORON_ERR_CONFIG);
-    assert_non_null(strstr(error.text, "HORON_FUSION_BYTE is set"));
-    assert_non_null(strstr(error.text, "nearest is HORON_FUSION_BYTES"));
-    assert_null(strstr(error.text, "12345"));
-    setenv("HORON_RAN", "1", 1); /* a part of a name that is known is none */
-    setenv("HORON_RANKS", "1", 1);
-    setenv("HORON_", "1", 1);
-    setenv("HORON_TEST", "1", 1);
-    assert_int_equal(horon_config_unknown(&error), 5);
-    unsetenv("HORON_FUSION_BYTE");
-    assert_int_equal(horon_config_unknown(NULL), 4);
-    begin_clean(NULL);
-    setenv("HORON_RANKS", "1", 1);
-    assert_int_equal(horon_config_unknown(&error), 1); /* near one that is no row */
-    assert_non_null(strstr(error.text, "nearest is HORON_RANK"));
-}
-
 static void test_config_bounds_have_units(void **state)
 {
     static const char *const cases[][3] = {
@@ -561,7 +530,6 @@ int main(void)
         TEST(test_config_wrong_environment_is_named_whatever_the_caller_says),
         TEST(test_config_horovod_variables_count_in_their_units),
         TEST(test_config_unknown_setting_is_refused_with_the_nearest),
-        TEST(test_config_unknown_variables_are_counted_and_the_first_named),
         TEST(test_config_format_is_read_back),
         TEST(test_config_key_is_in_no_text),
         TEST(test_config_agreed_hash_heeds_agreed_rows_only),

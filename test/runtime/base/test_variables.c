@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which variables are set in vain: every test begins in an environment without any of ours. */
+#undef NDEBUG
+#include "config.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern char **environ;
+
+static int begin_clean(void **state)
+{
+    (void)state;
+    for (char **entry = environ; entry && *entry;) {
+        char name[256];
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(*entry, "="), *entry);
+        if (strncmp(name, "HORON", 5) == 0 || strncmp(name, "HOROVOD_", 8) == 0)
+            unsetenv(name);
+        else
+            entry++;
+    }
+    return 0;
+}
+
+static void test_variables_unknown_are_counted_and_the_first_named(void **state)
+{
+    static const char *const known[] = {
+        "HORON_FUSION_BYTES", "HORON_RANK",          "HORON_LOCAL_SIZE", "HORON_TORCH_SPEC",
+        "HORON_SKIP_DEBIAN",  "HORON_TEST_WHATEVER", "HOROVOD_RANK", /* not ours to judge */
+    };
+    struct horon_error error = {0};
+    (void)state;
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        setenv(known[i], "1m", 1);
+    assert_int_equal(horon_config_unknown(&error), 0);
+    assert_int_equal(error.status, HORON_OK);
+    setenv("HORON_FUSION_BYTE", "12345", 1);
+    assert_int_equal(horon_config_unknown(&error), 1);
+    assert_int_equal(error.status, HORON_ERR_CONFIG);
+    assert_non_null(strstr(error.text, "HORON_FUSION_BYTE is set"));
+    assert_non_null(strstr(error.text, "nearest is HORON_FUSION_BYTES"));
+    assert_null(strstr(error.text, "12345"));
+    setenv("HORON_RAN", "1", 1); /* a part of a name that is known is none */
+    setenv("HORON_RANKS", "1", 1);
+    setenv("HORON_", "1", 1);
+    setenv("HORON_TEST", "1", 1);
+    assert_int_equal(horon_config_unknown(&error), 5);
+    unsetenv("HORON_FUSION_BYTE");
+    assert_int_equal(horon_config_unknown(NULL), 4);
+    begin_clean(NULL);
+    setenv("HORON_RANKS", "1", 1);
+    assert_int_equal(horon_config_unknown(&error), 1); /* near one that is no row */
+    assert_non_null(strstr(error.text, "nearest is HORON_RANK"));
+}
+
+#define TEST(name) cmocka_unit_test_setup(name, begin_clean)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_variables_unknown_are_counted_and_the_first_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
