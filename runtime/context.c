@@ -437,8 +437,11 @@ static horon_status_t join(struct horon_context *ctx, const horon_options_t *opt
         tell_host(ctx, status, error->text);
         tear_down(ctx);
     }
-    if (status == HORON_OK)
+    if (status == HORON_OK) {
+        if (ctx->boot.topology.rank == 0) /* once a job: all ranks have much the same */
+            horon_config_warn_unheeded(&ctx->log);
         tell_ready(ctx, begun_ns);
+    }
     return status;
 }
 

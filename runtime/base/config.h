@@ -121,4 +121,14 @@ uint64_t horon_config_agreed_hash(const struct horon_config *config);
  */
 int horon_config_unknown(struct horon_error *error);
 
+/**
+ * Looks for environment variables HOROVOD_* that are set and mean nothing to horon.
+ * @param text their names, comma separated, as many as fit; "" if there is none
+ * @return how many
+ */
+int horon_config_unheeded(char *text, size_t text_bytes);
+/** Warns of them, in one line. */
+struct horon_log;
+void horon_config_warn_unheeded(const struct horon_log *log);
+
 #endif

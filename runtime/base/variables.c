@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Variables that a user has set in vain: those of horon's names that mean nothing, which may be
- * slips. Values are not shown: one may be a secret.
+ * Variables that a user has set in vain: of horon's own names those that mean nothing, which may be
+ * slips, and of Horovod's those that horon has no option for. Values are not shown: one may be a
+ * secret.
  */
 #include "config.h"
 
+#include "log.h"
 #include "nearest.h"
 
 #include <stdio.h>
@@ -56,4 +58,53 @@ int horon_config_unknown(struct horon_error *error)
                         close ? nearest.name : "");
     }
     return unknown;
+}
+
+/* HOROVOD_* that are no alias and are heeded, or ask for nothing: a rank's place, as horovodrun and
+ * horonrun tell it, and where it meets the others (boot/identity/identity.c). */
+static const char *const places[] = {
+    "RANK",       "SIZE",     "LOCAL_RANK",           "LOCAL_SIZE",           "CROSS_RANK",
+    "CROSS_SIZE", "HOSTNAME", "GLOO_RENDEZVOUS_ADDR", "GLOO_RENDEZVOUS_PORT",
+};
+
+/* @param name [name_bytes] with HOROVOD_ */
+static bool is_heeded(const char *name, size_t name_bytes)
+{
+    const size_t before = strlen("HOROVOD_");
+    size_t row_count;
+    const struct horon_config_row *rows = horon_config_rows(&row_count);
+    bool heeded = false;
+    for (size_t i = 0; i < row_count && !heeded; i++)
+        heeded = rows[i].alias && is_called(rows[i].alias, name, name_bytes);
+    for (size_t i = 0; i < sizeof places / sizeof places[0] && !heeded; i++)
+        heeded = is_called(places[i], name + before, name_bytes - before);
+    return heeded;
+}
+
+int horon_config_unheeded(char *text, size_t text_bytes)
+{
+    int unheeded = 0;
+    size_t used = 0;
+    text[0] = 0;
+    for (char **entry = environ; entry && *entry; entry++) {
+        const size_t bytes = strcspn(*entry, "=");
+        char name[128], shown[128];
+        if (strncmp(*entry, "HOROVOD_", strlen("HOROVOD_")) != 0 || is_heeded(*entry, bytes))
+            continue;
+        snprintf(name, sizeof name, "%.*s", (int)bytes, *entry);
+        horon_name_show(name, shown, sizeof shown);
+        if (used < text_bytes)
+            used += (size_t)snprintf(text + used, text_bytes - used, "%s%s", unheeded ? ", " : "",
+                                     shown);
+        unheeded++;
+    }
+    return unheeded;
+}
+
+void horon_config_warn_unheeded(const struct horon_log *log)
+{
+    char names[800];
+    if (horon_config_unheeded(names, sizeof names) > 0)
+        HORON_LOG_WARN(log, "set, but not heeded by horon: %s (horon-info --config lists what is)",
+                       names);
 }

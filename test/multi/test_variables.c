@@ -53,7 +53,7 @@ static bool live_once(struct lines *lines, const char *setting)
     return true;
 }
 
-/* Runs @p child, with no variables of horon's set. @return did it say yes? */
+/* Runs @p child, with no variables of horon or Horovod set. @return did it say yes? */
 static bool in_own_process(bool (*child)(void))
 {
     int status = 0;
@@ -64,7 +64,7 @@ static bool in_own_process(bool (*child)(void))
         for (char **entry = environ; *entry;) {
             char name[256];
             snprintf(name, sizeof name, "%.*s", (int)strcspn(*entry, "="), *entry);
-            if (strncmp(name, "HORON_", 6) == 0)
+            if (strncmp(name, "HORON_", 6) == 0 || strncmp(name, "HOROVOD_", 8) == 0)
                 unsetenv(name);
             else
                 entry++;
@@ -108,7 +108,8 @@ static bool known_are_silent(void)
     setenv("HORON_FUSION_BYTES", "1m", 1);
     setenv("HORON_RANK", "0", 1);
     setenv("HORON_SIZE", "1", 1);
-    setenv("HOROVOD_TIMELIN", "x", 1); /* not ours to judge */
+    setenv("HOROVOD_FUSION_THRESHOLD", "1000000", 1);
+    setenv("HOROVOD_CROSS_RANK", "0", 1); /* as horonrun sets it */
     return live_once(&lines, NULL) && lines.count == 0;
 }
 
@@ -116,6 +117,25 @@ static void test_variables_of_any_part_are_known(void **state)
 {
     (void)state;
     assert_true(in_own_process(known_are_silent));
+}
+
+static bool horovods_are_named(void)
+{
+    struct lines lines = {0};
+    setenv("HOROVOD_AUTOTUNE", "a secret", 1);
+    setenv("HOROVOD_RANKS", "4", 1);
+    if (!live_once(&lines, NULL) || lines.count != 1)
+        return false;
+    fprintf(stderr, "# %s\n", lines.last);
+    return lines.level == HORON_LOG_WARN && strstr(lines.last, "set, but not heeded by horon: ") &&
+           strstr(lines.last, "HOROVOD_AUTOTUNE") && strstr(lines.last, "HOROVOD_RANKS") &&
+           !strstr(lines.last, "secret");
+}
+
+static void test_variables_of_horovod_that_are_not_heeded_are_named_in_one_line(void **state)
+{
+    (void)state;
+    assert_true(in_own_process(horovods_are_named));
 }
 
 static bool quiet_says_nothing(void)
@@ -136,6 +156,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_variables_unknown_are_reported_by_each_context),
         cmocka_unit_test(test_variables_of_any_part_are_known),
+        cmocka_unit_test(test_variables_of_horovod_that_are_not_heeded_are_named_in_one_line),
         cmocka_unit_test(test_variables_report_is_a_warning_that_can_be_silenced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

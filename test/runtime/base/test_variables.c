@@ -60,12 +60,47 @@ static void test_variables_unknown_are_counted_and_the_first_named(void **state)
     assert_non_null(strstr(error.text, "nearest is HORON_RANK"));
 }
 
+static void test_variables_of_horovod_that_are_not_heeded_are_named(void **state)
+{
+    static const char *const heeded[] = {
+        "HOROVOD_FUSION_THRESHOLD", "HOROVOD_RANK",    "HOROVOD_CROSS_SIZE", "HOROVOD_HOSTNAME",
+        "HORON_AUTOTUNE",           "HOROVODAUTOTUNE", "HOROVOD_LOG_LEVEL",  "HOROVOD_LOCAL_SIZE"};
+    char text[400], large[200] = "HOROVOD_";
+    (void)state;
+    begin_clean(NULL);
+    for (size_t i = 0; i < sizeof heeded / sizeof heeded[0]; i++)
+        setenv(heeded[i], "1", 1);
+    strcpy(text, "x");
+    assert_int_equal(horon_config_unheeded(text, sizeof text), 0);
+    assert_string_equal(text, "");
+    setenv("HOROVOD_AUTOTUNE", "a secret", 1);
+    assert_int_equal(horon_config_unheeded(text, sizeof text), 1);
+    assert_string_equal(text, "HOROVOD_AUTOTUNE");
+    setenv("HOROVOD_RAN", "1", 1); /* a part of a name is none, nor is more than it */
+    setenv("HOROVOD_LOG_LEVELS", "", 1);
+    setenv("HOROVOD_\033[31m", "1", 1);
+    assert_int_equal(horon_config_unheeded(text, sizeof text), 4);
+    for (const char *name = "AUTOTUNE\0RAN\0LOG_LEVELS\0\\x1b[31m\0"; *name;
+         name += strlen(name) + 1)
+        assert_non_null(strstr(text, name));
+    assert_null(strchr(text, '\033'));
+    assert_null(strstr(text, "secret"));
+    memset(large + strlen(large), 'x', sizeof large - 1 - strlen(large));
+    setenv(large, "1", 1);
+    for (size_t room = 1; room < sizeof text; room++) {
+        memset(text, 'y', sizeof text);
+        assert_int_equal(horon_config_unheeded(text, room), 5);
+        assert_true(strlen(text) < room);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup(name, begin_clean)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_variables_unknown_are_counted_and_the_first_named),
+        TEST(test_variables_of_horovod_that_are_not_heeded_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
