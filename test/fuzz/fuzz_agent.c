@@ -115,9 +115,10 @@ static void say_work(struct horonrun_bytes *said, struct script *script)
     char empty[] = "";
     char *command[] = {what & 1 ? NULL : name, what & 2 ? empty : NULL, NULL};
     char *environment[] = {what & 4 ? setting : other, what & 8 ? empty : NULL, NULL};
-    const struct horonrun_work work = {.first_rank = ranks >> 5,
-                                       .ranks = ranks & 3,
-                                       .size = ranks >> 2 & 7,
+    int hosts[] = {ranks & 3, ranks >> 2 & 7};
+    const struct horonrun_work work = {.host_ranks = hosts,
+                                       .hosts = ranks >> 5 & 1 ? 2 : 1,
+                                       .host = ranks >> 6 & 1,
                                        .directory = directory,
                                        .command = command,
                                        .environment = environment,
@@ -241,6 +242,7 @@ static void play_work(const struct script *script)
         assert(horonrun_work_decode(&again, body.data, body.used) == HORON_OK);
         assert(strcmp(again.directory, work.directory) == 0);
         assert(again.ranks == work.ranks && again.remote == work.remote);
+        assert(again.first_rank + again.ranks <= again.size && again.ranks > 0);
         horonrun_work_deinit(&again);
         assert(horonrun_environment_add_own(&work.environment));
         assert(horonrun_environment_set(&work.environment, "HORON_STORE", "tcp://"));

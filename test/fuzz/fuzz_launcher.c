@@ -304,17 +304,21 @@ static void begin(struct fuzz *fuzz, const struct horonrun_job_setup *setup, str
     assert(horonrun_output_create(&job->output, loop, RANKS, &style, on_full, on_broken, fuzz,
                                   &error) == HORON_OK);
     job->hosts = horon_zalloc(HOSTS, sizeof *job->hosts);
+    job->host_ranks = horon_zalloc(HOSTS, sizeof *job->host_ranks);
     job->ranks = horon_zalloc(RANKS, sizeof *job->ranks);
     job->environment = horonrun_environment_copy(nothing);
     job->remote_environment = horonrun_environment_copy(nothing);
     job->directory = strdup("/");
-    assert(job->hosts && job->ranks && job->environment && job->remote_environment);
+    assert(job->hosts && job->host_ranks && job->ranks && job->environment &&
+           job->remote_environment);
     ev_timer_init(&job->start_timer, on_timer, 60., 0.);
     ev_timer_init(&job->end_timer, job_end_timer, 0., 0.);
     job->end_timer.data = job;
     job_rank_init_timer(job);
-    for (int i = 0; i < HOSTS; i++)
+    for (int i = 0; i < HOSTS; i++) {
+        job->host_ranks[i] = setup->hosts->at[i].ranks;
         open_host(fuzz, i);
+    }
 }
 
 static void check_heard(struct fuzz *fuzz, int at)
@@ -370,6 +374,7 @@ static void end(struct fuzz *fuzz)
     horonrun_strings_free(job->remote_environment);
     free(job->directory);
     horon_free(job->hosts);
+    horon_free(job->host_ranks);
     horon_free(job->ranks);
 }
 

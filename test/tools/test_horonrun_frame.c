@@ -3,6 +3,7 @@
 #undef NDEBUG
 #include "frame.h"
 
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -63,9 +64,10 @@ static void test_frame_endless_chatter_is_refused(void **state)
 
 static struct horonrun_work example(char **command, char **environment)
 {
-    return (struct horonrun_work){.first_rank = 3,
-                                  .ranks = 2,
-                                  .size = 7,
+    static int hosts[] = {3, 2, 2};
+    return (struct horonrun_work){.host_ranks = hosts,
+                                  .hosts = 3,
+                                  .host = 1,
                                   .directory = (char *)"/some/where",
                                   .command = command,
                                   .environment = environment,
@@ -84,6 +86,9 @@ static void test_work_survives_the_way(void **state)
     assert_int_equal(got.first_rank, 3);
     assert_int_equal(got.ranks, 2);
     assert_int_equal(got.size, 7);
+    assert_int_equal(got.hosts, 3);
+    assert_int_equal(got.host, 1);
+    assert_memory_equal(got.host_ranks, work.host_ranks, 3 * sizeof *got.host_ranks);
     assert_true(got.remote);
     assert_string_equal(got.directory, "/some/where");
     assert_string_equal(got.command[1], "");
@@ -117,18 +122,25 @@ static void test_work_cut_or_damaged_is_refused(void **state)
     horonrun_bytes_deinit(&body);
 }
 
-static void test_work_with_impossible_ranks_is_refused(void **state)
+static void test_work_with_impossible_hosts_is_refused(void **state)
 {
-    static const int cases[][3] = {{0, 0, 1}, {0, 2, 1}, {-1, 1, 2}, {1, 2, 2}, {0, 1, 0}};
+    static int many[17];
+    static const struct {
+        int ranks[3], hosts, host;
+    } cases[] = {{{1}, 0, 0},       {{1}, 1, 1},        {{1, 1}, 2, -1}, {{0}, 1, 0},
+                 {{1, 0, 1}, 3, 0}, {{1, -1, 1}, 3, 0}, {{65537}, 1, 0}, {{1, INT_MAX}, 2, 0}};
     char *command[] = {(char *)"true", NULL};
     char *none[] = {NULL};
     (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i <= sizeof cases / sizeof cases[0]; i++) {
         struct horonrun_work work = example(command, none), got;
         struct horonrun_bytes body = {0};
-        work.first_rank = cases[i][0];
-        work.ranks = cases[i][1];
-        work.size = cases[i][2];
+        const bool last = i == sizeof cases / sizeof cases[0];
+        for (int k = 0; k < 17; k++) /* each may be, but not their sum */
+            many[k] = last ? 65536 : k < 3 ? cases[i].ranks[k] : 0;
+        work.host_ranks = many;
+        work.hosts = last ? 17 : cases[i].hosts;
+        work.host = last ? 0 : cases[i].host;
         assert_true(horonrun_work_encode(&work, &body));
         assert_int_equal(horonrun_work_decode(&got, body.data, body.used), HORON_ERR_PROTO);
         horonrun_work_deinit(&got);
@@ -145,7 +157,7 @@ int main(void)
         cmocka_unit_test(test_frame_endless_chatter_is_refused),
         cmocka_unit_test(test_work_survives_the_way),
         cmocka_unit_test(test_work_cut_or_damaged_is_refused),
-        cmocka_unit_test(test_work_with_impossible_ranks_is_refused),
+        cmocka_unit_test(test_work_with_impossible_hosts_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

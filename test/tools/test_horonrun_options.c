@@ -206,6 +206,7 @@ static void test_options_slips_are_named(void **state)
         {"--export HORON_STORE=x",
          "--export HORON_STORE=...: horonrun sets it for the ranks itself"},
         {"-x HORON_RANK=3", "-x HORON_RANK=...: horonrun sets it"},
+        {"-x HOROVOD_CROSS_SIZE=3", "-x HOROVOD_CROSS_SIZE=...: horonrun sets it"},
         {"-x HORON_FAILURE_FILE=", "-x HORON_FAILURE_FILE=...: horonrun sets it"},
         {"--spin-us abc", "--spin-us=abc is not a whole number"},
         {"--spin-us=-1", "--spin-us=-1 is out of bounds"},
@@ -275,25 +276,45 @@ static void test_environment_of_login_stays_here(void **state)
 
 static void test_environment_of_rank_has_its_place(void **state)
 {
+    static const char *const wanted[][2] = {
+        {"HORON_RANK", "5"},
+        {"HORON_SIZE", "12"},
+        {"HORON_LOCAL_RANK", "2"},
+        {"HORON_LOCAL_SIZE", "3"},
+        {"HOROVOD_RANK", "5"},
+        {"HOROVOD_SIZE", "12"},
+        {"HOROVOD_LOCAL_RANK", "2"},
+        {"HOROVOD_LOCAL_SIZE", "3"},
+        {"HOROVOD_CROSS_RANK", "0"},
+        {"HOROVOD_CROSS_SIZE", "2"},
+        {"HORON_FAILURE_FILE", "fd:11"},
+    };
     char *given[] = {(char *)"HORON_RANK=77", (char *)"A=1", (char *)"HORON_FAILURE_FILE=fd:3",
                      NULL};
-    const struct horonrun_work work = {
-        .first_rank = 4, .ranks = 3, .size = 9, .environment = given};
+    int hosts[] = {2, 1, 3, 1, 5};
+    const struct horonrun_work work = {.host_ranks = hosts,
+                                       .hosts = 5,
+                                       .host = 2,
+                                       .first_rank = 3,
+                                       .ranks = 3,
+                                       .size = 12,
+                                       .environment = given};
     char **list = horonrun_environment_of_rank(&work, 2, 11);
     (void)state;
     assert_non_null(list);
     assert_string_equal(horonrun_environment_find(list, "A"), "1");
-    assert_string_equal(horonrun_environment_find(list, "HORON_RANK"), "6");
-    assert_string_equal(horonrun_environment_find(list, "HORON_SIZE"), "9");
-    assert_string_equal(horonrun_environment_find(list, "HORON_LOCAL_RANK"), "2");
-    assert_string_equal(horonrun_environment_find(list, "HORON_LOCAL_SIZE"), "3");
-    assert_string_equal(horonrun_environment_find(list, "HORON_FAILURE_FILE"), "fd:11");
-    assert_null(list[6]);
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++)
+        assert_string_equal(horonrun_environment_find(list, wanted[i][0]), wanted[i][1]);
+    assert_null(list[1 + sizeof wanted / sizeof wanted[0]]);
     horon_free(list);
     list = horonrun_environment_of_rank(&work, 2, -1); /* that of another job is not for it */
     assert_non_null(list);
     assert_null(horonrun_environment_find(list, "HORON_FAILURE_FILE"));
-    assert_null(list[5]);
+    horon_free(list);
+    list = horonrun_environment_of_rank(&work, 0, -1); /* every host has one */
+    assert_non_null(list);
+    assert_string_equal(horonrun_environment_find(list, "HOROVOD_CROSS_RANK"), "2");
+    assert_string_equal(horonrun_environment_find(list, "HOROVOD_CROSS_SIZE"), "5");
     horon_free(list);
 }
 

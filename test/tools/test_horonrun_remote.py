@@ -20,11 +20,15 @@ def test_ranks_run_on_both_hosts():
     with jobs.ssh_that(jobs.RUN_HERE) as (words, _):
         status, out, err = jobs.run(
             *words, "-H", f"localhost:1,{ELSEWHERE}:2", "sh", "-c",
-            "echo $HORON_RANK $HORON_SIZE $HORON_LOCAL_RANK",
+            "echo $HORON_RANK $HORON_SIZE $HORON_LOCAL_RANK $HORON_LOCAL_SIZE as $HOROVOD_RANK"
+            " $HOROVOD_SIZE $HOROVOD_LOCAL_RANK $HOROVOD_LOCAL_SIZE,"
+            " $HOROVOD_CROSS_RANK of $HOROVOD_CROSS_SIZE",
         )  # fmt: skip
     assert status == 0, err
     assert sorted(out.splitlines()) == [
-        f"[{rank}]<stdout>:{rank} 3 {local}" for rank, local in enumerate((0, 0, 1))
+        "[0]<stdout>:0 3 0 1 as 0 3 0 1, 0 of 2",
+        "[1]<stdout>:1 3 0 2 as 1 3 0 2, 1 of 2",
+        "[2]<stdout>:2 3 1 2 as 2 3 1 2, 0 of 1",
     ]
 
 

@@ -157,9 +157,12 @@ bool horonrun_environment_add_own(char ***list)
     return true;
 }
 
-/* What ranks get of their own: places[] and, last, the descriptor. */
-static const char *const own_names[] = {"HORON_RANK", "HORON_SIZE", "HORON_LOCAL_RANK",
-                                        "HORON_LOCAL_SIZE", "HORON_FAILURE_FILE"};
+/* What ranks get of their own: places[] in its order and, last, the descriptor. */
+static const char *const own_names[] = {
+    "HORON_RANK",         "HORON_SIZE",         "HORON_LOCAL_RANK",   "HORON_LOCAL_SIZE",
+    "HOROVOD_RANK",       "HOROVOD_SIZE",       "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE",
+    "HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE", "HORON_FAILURE_FILE",
+};
 #define OWN_COUNT (sizeof own_names / sizeof own_names[0])
 #define OWN_BYTES 48
 
@@ -181,9 +184,28 @@ bool horonrun_environment_is_reserved(const char *text)
     return (row && row->from_launcher) || is_own(text);
 }
 
+/* Of the first @p hosts, those that have a rank of this local number. */
+static int count_with(const struct horonrun_work *work, int hosts, int index)
+{
+    int count = 0;
+    for (int i = 0; i < hosts; i++)
+        count += work->host_ranks[i] > index;
+    return count;
+}
+
 char **horonrun_environment_of_rank(const struct horonrun_work *work, int index, int failure_fd)
 {
-    const int places[OWN_COUNT - 1] = {work->first_rank + index, work->size, index, work->ranks};
+    const int rank = work->first_rank + index;
+    const int places[OWN_COUNT - 1] = {rank,
+                                       work->size,
+                                       index,
+                                       work->ranks,
+                                       rank,
+                                       work->size,
+                                       index,
+                                       work->ranks,
+                                       count_with(work, work->host, index),
+                                       count_with(work, work->hosts, index)};
     const size_t count = count_of(work->environment), room = count + OWN_COUNT + 1;
     char **list = horon_alloc(room * sizeof *list + OWN_COUNT * OWN_BYTES);
     if (!list)

@@ -31,8 +31,9 @@ bool horonrun_environment_is_reserved(const char *text);
 
 /**
  * The environment of local rank @p index of @p work: its list, then HORON_RANK, HORON_SIZE,
- * HORON_LOCAL_RANK, HORON_LOCAL_SIZE, and HORON_FAILURE_FILE unless @p failure_fd is -1. One block:
- * horon_free() it; the work must outlive it.
+ * HORON_LOCAL_RANK, HORON_LOCAL_SIZE, the same for Horovod's users with its CROSS_RANK and
+ * CROSS_SIZE, and HORON_FAILURE_FILE unless @p failure_fd is -1. One block: horon_free() it; the
+ * work must outlive it.
  */
 char **horonrun_environment_of_rank(const struct horonrun_work *work, int index, int failure_fd);
 

@@ -78,8 +78,10 @@ static bool put_strings(struct horonrun_bytes *to, char *const *strings)
 
 bool horonrun_work_encode(const struct horonrun_work *work, struct horonrun_bytes *to)
 {
-    return put_u32(to, (uint32_t)work->first_rank) && put_u32(to, (uint32_t)work->ranks) &&
-           put_u32(to, (uint32_t)work->size) && put_u32(to, work->remote) &&
+    bool ok = put_u32(to, (uint32_t)work->hosts);
+    for (int i = 0; i < work->hosts && ok; i++)
+        ok = put_u32(to, (uint32_t)work->host_ranks[i]);
+    return ok && put_u32(to, (uint32_t)work->host) && put_u32(to, work->remote) &&
            put_string(to, work->directory) && put_strings(to, work->command) &&
            put_strings(to, work->environment);
 }
@@ -117,29 +119,62 @@ static char **get_strings(struct horon_reader *in)
     return strings;
 }
 
+/* Takes no more ranks than there may be. */
+static void get_hosts(struct horon_reader *in, struct horonrun_work *work)
+{
+    const uint32_t hosts = horon_read_u32(in);
+    if (!in->ok || hosts > (in->limit - in->used) / 4) {
+        in->ok = false;
+        return;
+    }
+    work->hosts = (int)hosts;
+    work->host_ranks = horon_zalloc((size_t)hosts + 1, sizeof *work->host_ranks);
+    for (int i = 0; i < work->hosts && in->ok; i++) {
+        const uint32_t ranks = horon_read_u32(in);
+        if (ranks == 0 || ranks > HORONRUN_SLOTS_MAX ||
+            (int)ranks > HORONRUN_RANKS_MAX - work->size) {
+            in->ok = false;
+            return;
+        }
+        if (work->host_ranks)
+            work->host_ranks[i] = (int)ranks;
+        work->size += (int)ranks;
+    }
+}
+
+/* Where the agent's own host stands among them. */
+static void take_place(struct horonrun_work *work)
+{
+    work->first_rank = 0;
+    for (int i = 0; i < work->host; i++)
+        work->first_rank += work->host_ranks[i];
+    work->ranks = work->host_ranks[work->host];
+}
+
 horon_status_t horonrun_work_decode(struct horonrun_work *work, const char *body, size_t bytes)
 {
     struct horon_reader in = horon_reader_over(body, bytes);
     *work = (struct horonrun_work){0};
-    work->first_rank = (int)horon_read_u32(&in);
-    work->ranks = (int)horon_read_u32(&in);
-    work->size = (int)horon_read_u32(&in);
+    get_hosts(&in, work);
+    const uint32_t host = horon_read_u32(&in);
     work->remote = horon_read_u32(&in) != 0;
     work->directory = get_string(&in);
     work->command = in.ok ? get_strings(&in) : NULL;
     work->environment = in.ok ? get_strings(&in) : NULL;
     if (!horon_reader_finished(&in))
         return HORON_ERR_PROTO;
-    if (!work->directory || !work->command || !work->environment)
+    if (!work->host_ranks || !work->directory || !work->command || !work->environment)
         return HORON_ERR_MEMORY;
-    bool sane = work->size > 0 && work->size <= HORONRUN_RANKS_MAX && work->ranks > 0 &&
-                work->ranks <= HORONRUN_SLOTS_MAX && work->first_rank >= 0 &&
-                work->ranks <= work->size && work->first_rank <= work->size - work->ranks;
-    return sane && work->command[0] ? HORON_OK : HORON_ERR_PROTO;
+    if (host >= (uint32_t)work->hosts || !work->command[0])
+        return HORON_ERR_PROTO;
+    work->host = (int)host;
+    take_place(work);
+    return HORON_OK;
 }
 
 void horonrun_work_deinit(struct horonrun_work *work)
 {
+    horon_free(work->host_ranks);
     horon_free(work->directory);
     horonrun_strings_free(work->command);
     horonrun_strings_free(work->environment);

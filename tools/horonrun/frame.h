@@ -48,7 +48,9 @@ struct horonrun_frame {
 
 /** What an agent is to run. */
 struct horonrun_work {
-    int first_rank, ranks, size;
+    int *host_ranks;             /* [hosts] how many ranks run on each, in rank order */
+    int hosts, host;             /* how many there are, and the agent's own */
+    int first_rank, ranks, size; /* of that host, and of all: made from the above by decoding */
     char *directory;
     char **command;     /* NULL-ended */
     char **environment; /* NULL-ended; the agent adds HORON_RANK and the local ones */

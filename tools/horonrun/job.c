@@ -258,8 +258,9 @@ static horon_status_t make_tables(struct job *job, struct horon_error *error)
 {
     const struct horonrun_hosts *hosts = job->setup->hosts;
     job->hosts = horon_zalloc(hosts->count, sizeof *job->hosts);
+    job->host_ranks = horon_zalloc(hosts->count, sizeof *job->host_ranks);
     job->ranks = horon_zalloc((size_t)job->setup->size, sizeof *job->ranks);
-    if (!job->hosts || !job->ranks)
+    if (!job->hosts || !job->host_ranks || !job->ranks)
         return horon_error_set(error, HORON_ERR_MEMORY, "out of memory");
     job->host_count = (int)hosts->count;
     for (int i = 0; i < job->host_count; i++) {
@@ -267,6 +268,7 @@ static horon_status_t make_tables(struct job *job, struct horon_error *error)
         *host = (struct job_host){.job = job, .host = &hosts->at[i], .err_fd = -1, .gone = true};
         host->channel.in_fd = host->channel.out_fd = -1;
         snprintf(host->name, sizeof host->name, "%s", hosts->at[i].name);
+        job->host_ranks[i] = hosts->at[i].ranks;
         job->remote_count += !hosts->at[i].local;
     }
     return HORON_OK;
@@ -357,6 +359,7 @@ static void deinit(struct job *job)
     horonrun_strings_free(job->remote_environment);
     free(job->directory); /* getcwd's */
     horon_free(job->hosts);
+    horon_free(job->host_ranks);
     horon_free(job->ranks);
     if (job->signal_fd >= 0)
         close(job->signal_fd);

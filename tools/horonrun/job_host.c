@@ -33,9 +33,9 @@ static void send_work(struct job_host *host)
         return;
     }
     struct horonrun_work work = {
-        .first_rank = host->host->first_rank,
-        .ranks = host->host->ranks,
-        .size = job->setup->size,
+        .host_ranks = job->host_ranks,
+        .hosts = job->host_count,
+        .host = (int)(host - job->hosts),
         .directory = job->directory,
         .command = job->setup->options->command,
         .environment = *environment,

@@ -54,6 +54,7 @@ struct job {
     struct horonrun_output *output;
     struct horonrun_store *store;
     struct job_host *hosts; /* [host_count] */
+    int *host_ranks;        /* [host_count] */
     int host_count, remote_count;
     struct job_rank *ranks; /* [setup->size] */
     int started, exited, failed;
