@@ -17,6 +17,8 @@
 #include <assert.h>
 #include <string.h>
 
+static_assert(HORON_SETS_TEAM_MAX < HORON_TEAMS_END, "each is a team");
+
 horon_status_t horon_process_sets_init(struct horon_context *ctx)
 {
     struct horon_process_sets *sets = &ctx->sets;
@@ -120,16 +122,6 @@ static horon_status_t confirm(struct meeting *meeting, const struct horon_error 
 
 /* ---- adding --------------------------------------------------------------------------------- */
 
-static horon_status_t enter(struct horon_context *ctx, const int32_t *ranks, size_t count,
-                            struct horon_set **set_out, struct horon_error *error)
-{
-    pthread_mutex_lock(&ctx->sets.lock);
-    const horon_status_t status = horon_sets_add(&ctx->sets.known, ranks, count, set_out);
-    pthread_mutex_unlock(&ctx->sets.lock);
-    return status == HORON_OK ? HORON_OK
-                              : horon_error_set(error, status, "no memory for a process set");
-}
-
 /* Out of the table, and what this rank has of it. */
 static void drop(struct horon_context *ctx, struct horon_set *set)
 {
@@ -142,23 +134,34 @@ static void drop(struct horon_context *ctx, struct horon_set *set)
 }
 
 /* This rank's part of a set that all have agreed on. */
-static horon_status_t make(struct horon_context *ctx, const int32_t *ranks, size_t count,
-                           struct horon_set **set_out, struct horon_error *error)
+static void make(struct horon_context *ctx, struct horon_set *set, struct horon_error *error)
 {
     struct horon_context_team *team = NULL;
-    struct horon_set *set;
-    horon_status_t status = enter(ctx, ranks, count, &set, error);
-    if (status != HORON_OK)
-        return status;
-    *set_out = set;
-    if (horon_set_rank(set, ctx->boot.topology.rank) < 0)
-        return HORON_OK;
-    status = horon_context_add_team(ctx, ctx->sets.known.newest_team, set->ranks, set->size, &team,
-                                    error);
+    pthread_mutex_lock(&ctx->sets.lock);
+    horon_sets_enter(&ctx->sets.known, set);
+    pthread_mutex_unlock(&ctx->sets.lock);
+    if (horon_set_rank(set, ctx->boot.topology.rank) < 0 ||
+        horon_context_add_team(ctx, ctx->sets.known.newest_team, set->ranks, set->size, &team,
+                               error) != HORON_OK)
+        return;
     pthread_mutex_lock(&ctx->sets.lock);
     set->team = team;
     pthread_mutex_unlock(&ctx->sets.lock);
-    return status;
+}
+
+/* What may fail here alone does so before all agree: else the tables would differ. @return NULL: it
+ * is refused */
+static struct horon_set *prepare(struct horon_context *ctx, int32_t *ranks, size_t count,
+                                 struct horon_error *refusal)
+{
+    struct horon_set *set = NULL;
+    pthread_mutex_lock(&ctx->sets.lock);
+    if (horon_sets_check(&ctx->sets.known, ranks, count, refusal) == HORON_OK)
+        set = horon_sets_make(&ctx->sets.known, ranks, count);
+    pthread_mutex_unlock(&ctx->sets.lock);
+    if (!set && refusal->status == HORON_OK)
+        horon_error_set(refusal, HORON_ERR_MEMORY, "no memory for a process set");
+    return set;
 }
 
 /* @p ranks may be written */
@@ -166,19 +169,20 @@ static horon_status_t add(struct meeting *meeting, int32_t *ranks, size_t count,
                           int32_t *id_out, struct horon_error *error)
 {
     struct horon_context *ctx = meeting->ctx;
-    const struct horon_sets *known = &ctx->sets.known;
     struct horon_error refusal = {0};
-    struct horon_set *set = NULL;
-    if (horon_sets_check(known, ranks, count, &refusal) == HORON_OK)
-        horon_proposal_add(&meeting->proposal, known, ranks, count);
+    struct horon_set *set = prepare(ctx, ranks, count, &refusal);
+    if (set)
+        horon_proposal_add(&meeting->proposal, &ctx->sets.known, set->ranks, count);
     horon_status_t status = agree(meeting, &refusal, timeout_ms, error);
-    if (status != HORON_OK)
+    if (status != HORON_OK) {
+        horon_free(set);
         return status;
-    (void)make(ctx, ranks, count, &set, &refusal);
+    }
+    make(ctx, set, &refusal);
     status = confirm(meeting, &refusal, error);
-    if (status != HORON_OK && set)
+    if (status != HORON_OK)
         drop(ctx, set);
-    if (status == HORON_OK)
+    else
         *id_out = set->id;
     return status;
 }
@@ -336,9 +340,15 @@ static void looked(const horon_context_t *ctx)
     pthread_mutex_unlock((pthread_mutex_t *)&ctx->sets.lock);
 }
 
+/* In the child of a fork the lock may be that of a thread that is not there. */
+static bool is_gone(const horon_context_t *ctx)
+{
+    return !ctx || atomic_load_explicit(&ctx->forked, memory_order_relaxed);
+}
+
 int32_t horon_process_set_rank(const horon_context_t *ctx, int32_t id)
 {
-    if (!ctx)
+    if (is_gone(ctx))
         return -1;
     const struct horon_set *set = look_up(ctx, id);
     const int32_t rank = set ? horon_set_rank(set, ctx->boot.topology.rank) : -1;
@@ -348,7 +358,7 @@ int32_t horon_process_set_rank(const horon_context_t *ctx, int32_t id)
 
 int32_t horon_process_set_ranks(const horon_context_t *ctx, int32_t id, int32_t *ranks, int32_t n)
 {
-    if (!ctx)
+    if (is_gone(ctx))
         return -1;
     const struct horon_set *set = look_up(ctx, id);
     const int32_t size = set ? set->size : -1;
@@ -366,7 +376,7 @@ int32_t horon_process_set_size(const horon_context_t *ctx, int32_t id)
 int32_t horon_process_set_ids(const horon_context_t *ctx, int32_t *ids, int32_t n)
 {
     int32_t found = 0;
-    if (!ctx)
+    if (is_gone(ctx))
         return -1;
     (void)look_up(ctx, 0);
     for (int32_t id = 0; id < ctx->sets.known.limit; id++) {

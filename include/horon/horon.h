@@ -506,7 +506,8 @@ HORON_API horon_status_t horon_process_set_add(horon_context_t *ctx, const int32
 HORON_API horon_status_t horon_process_set_remove(horon_context_t *ctx, int32_t id,
                                                   int64_t timeout_ms);
 
-/** @return this rank's number in a process set; -1: it is no member, or there is no such set. */
+/** @return this rank's number in a process set; -1: it is no member, or there is no such set, or
+ * this is a forked child; likewise below. */
 HORON_API int32_t horon_process_set_rank(const horon_context_t *ctx, int32_t id);
 
 /** @return how many ranks a process set has; -1: there is no such set. */

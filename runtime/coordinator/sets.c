@@ -46,21 +46,25 @@ static int32_t free_id(const struct horon_sets *sets)
     return best >= 0 ? best : unused;
 }
 
-horon_status_t horon_sets_add(struct horon_sets *sets, const int32_t *ranks, size_t count,
-                              struct horon_set **set_out)
+struct horon_set *horon_sets_make(struct horon_sets *sets, const int32_t *ranks, size_t count)
 {
     struct horon_set *set = horon_alloc(sizeof *set + count * sizeof *ranks);
     if (!set || (free_id(sets) < 0 && grow(sets) != HORON_OK)) {
         horon_free(set);
-        return HORON_ERR_MEMORY;
+        return NULL;
     }
-    *set = (struct horon_set){.id = free_id(sets), .size = (int32_t)count};
-    assert(set->id >= 0 && set->id < sets->limit);
+    *set = (struct horon_set){.id = -1, .size = (int32_t)count};
     memcpy(set->ranks, ranks, count * sizeof *ranks);
+    return set;
+}
+
+void horon_sets_enter(struct horon_sets *sets, struct horon_set *set)
+{
+    assert(set->id < 0);
+    set->id = free_id(sets);
+    assert(set->id >= 0 && set->id < sets->limit);
     sets->table[set->id] = set;
     sets->count++;
-    *set_out = set;
-    return HORON_OK;
 }
 
 void horon_sets_remove(struct horon_sets *sets, struct horon_set *set)
@@ -76,17 +80,18 @@ horon_status_t horon_sets_init(struct horon_sets *sets, int32_t job_size)
 {
     assert(job_size >= 1);
     *sets = (struct horon_sets){.job_size = job_size};
-    struct horon_set *job;
     int32_t *ranks = horon_zalloc((size_t)job_size, sizeof *ranks);
     for (int32_t rank = 0; ranks && rank < job_size; rank++)
         ranks[rank] = rank;
-    const horon_status_t status =
-        ranks ? horon_sets_add(sets, ranks, (size_t)job_size, &job) : HORON_ERR_MEMORY;
+    struct horon_set *job = ranks ? horon_sets_make(sets, ranks, (size_t)job_size) : NULL;
     horon_free(ranks);
-    if (status != HORON_OK)
+    if (!job) {
         horon_sets_deinit(sets);
-    assert(status != HORON_OK || job->id == 0);
-    return status;
+        return HORON_ERR_MEMORY;
+    }
+    horon_sets_enter(sets, job);
+    assert(job->id == 0);
+    return HORON_OK;
 }
 
 void horon_sets_deinit(struct horon_sets *sets)
@@ -288,6 +293,9 @@ horon_status_t horon_proposals_decide(const struct horon_sets *sets, const void 
         if (!same && status == HORON_OK)
             status = differ(&first, &content, rank, rank_names, error);
     }
+    if (status == HORON_OK && newest >= HORON_SETS_TEAM_MAX)
+        status = horon_error_set(error, HORON_ERR_UNSUPPORTED, "there have been %u process sets",
+                                 (unsigned)newest);
     if (status == HORON_OK)
         *newest_out = newest;
     return status;

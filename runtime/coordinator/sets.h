@@ -14,6 +14,9 @@
 #include "codec.h"
 #include "status.h"
 
+/** Numbers of teams go up to here. */
+#define HORON_SETS_TEAM_MAX ((UINT32_C(1) << 30) - 1)
+
 struct horon_set {
     int32_t id;
     struct horon_context_team *team; /* the caller's; NULL: this rank is outside of it */
@@ -44,9 +47,11 @@ int32_t horon_set_rank(const struct horon_set *set, int32_t job_rank);
  * @return OK | ERR_INVALID, with the reason */
 horon_status_t horon_sets_check(const struct horon_sets *sets, int32_t *ranks, size_t count,
                                 struct horon_error *error);
-/** Adds a set that was checked. @return OK | ERR_MEMORY */
-horon_status_t horon_sets_add(struct horon_sets *sets, const int32_t *ranks, size_t count,
-                              struct horon_set **set_out);
+/** A set of ranks that were checked, and room for it in the table; the caller frees it with
+ * horon_free() unless it enters. @return NULL: no memory */
+struct horon_set *horon_sets_make(struct horon_sets *sets, const int32_t *ranks, size_t count);
+/** Puts it into the table, where it gets its id. */
+void horon_sets_enter(struct horon_sets *sets, struct horon_set *set);
 /** Takes a set out of the table; the caller frees it with horon_free(). */
 void horon_sets_remove(struct horon_sets *sets, struct horon_set *set);
 
@@ -68,7 +73,8 @@ void horon_proposal_refuse(struct horon_writer *out, const struct horon_sets *se
  * @param rank_names [job size] "rank 3 (host-b)"
  * @param newest_out the highest number of a team on any rank; set on OK only
  * @return OK, all propose the same | what the lowest rank that refuses says, behind its name |
- *         ERR_MISMATCH, with the first two ranks that differ | ERR_PROTO
+ *         ERR_MISMATCH, with the first two ranks that differ | ERR_UNSUPPORTED, there have been too
+ *         many sets | ERR_PROTO
  */
 horon_status_t horon_proposals_decide(const struct horon_sets *sets, const void *bytes,
                                       size_t byte_count, const char *const *rank_names,

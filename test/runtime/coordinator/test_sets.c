@@ -23,9 +23,10 @@ static int32_t add(struct horon_sets *sets, int32_t a, int32_t b)
 {
     int32_t ranks[] = {a, b};
     struct horon_error error = {0};
-    struct horon_set *set;
     assert_int_equal(horon_sets_check(sets, ranks, 2, &error), HORON_OK);
-    assert_int_equal(horon_sets_add(sets, ranks, 2, &set), HORON_OK);
+    struct horon_set *set = horon_sets_make(sets, ranks, 2);
+    assert_non_null(set);
+    horon_sets_enter(sets, set);
     assert_ptr_equal(horon_sets_find(sets, set->id), set);
     return set->id;
 }
@@ -158,6 +159,22 @@ static void test_sets_are_changed_if_all_propose_the_same(void **state)
     expect((int[]){0, 0, 0, 0, 0}, RANKS, HORON_OK, "");
 }
 
+static void test_sets_have_an_end(void **state)
+{
+    static struct meeting meeting;
+    struct horon_error error = {0};
+    uint32_t newest = 0;
+    (void)state;
+    assert_int_equal(horon_sets_init(&meeting.sets, RANKS), HORON_OK);
+    for (int rank = 0; rank < RANKS; rank++)
+        propose(&meeting, rank == 2 ? UINT32_MAX : 0, 6, NULL);
+    assert_int_equal(
+        horon_proposals_decide(&meeting.sets, meeting.bytes, meeting.used, names, &newest, &error),
+        HORON_ERR_UNSUPPORTED);
+    assert_int_equal(newest, 0);
+    horon_sets_deinit(&meeting.sets);
+}
+
 static void test_sets_that_ranks_propose_differently_are_named(void **state)
 {
     (void)state;
@@ -284,6 +301,7 @@ int main(void)
         cmocka_unit_test(test_sets_number_ranks_in_the_order_of_the_job),
         cmocka_unit_test(test_sets_that_cannot_be_are_refused),
         cmocka_unit_test(test_sets_are_changed_if_all_propose_the_same),
+        cmocka_unit_test(test_sets_have_an_end),
         cmocka_unit_test(test_sets_that_ranks_propose_differently_are_named),
         cmocka_unit_test(test_sets_that_a_rank_refuses_are_refused_by_all),
         cmocka_unit_test(test_sets_of_many_ranks_are_told_as_far_as_there_is_room),
