@@ -160,6 +160,16 @@ def rank_uses_all_verbs():
             horon.broadcast(x, 0, process_set=some)
         assert horon.broadcast_object({"from": rank}, 2, process_set=some) == {"from": 2}
         assert horon.allgather_object(rank, process_set=some) == [1, 2]
+        rows = numpy.arange(3.0) + 10 * rank
+        assert horon.alltoall(rows[:2], process_set=some).tolist() == [9 + rank, 19 + rank]
+        got, received = horon.alltoall(rows, splits=[1, 2], process_set=some)
+        assert got.tolist() == ([10, 20] if rank == 1 else [11, 12, 21, 22])
+        assert list(received) == [rank, rank]
+        got = horon.gather(rows[:rank], 2, process_set=some)
+        assert got is None if rank == 1 else got.tolist() == [10, 20, 21]
+        assert horon.scatter(rows, 2, process_set=some).tolist() == (
+            [20, 21] if rank == 1 else [22]
+        )
         horon.barrier(process_set=some)
         handle = horon.allreduce_async_(x, op=horon.Sum, process_set=some, name="x")
         assert horon.synchronize(handle) is x and x.tolist() == [3, 30]
