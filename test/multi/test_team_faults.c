@@ -145,35 +145,33 @@ static void test_team_faults_of_a_full_socket_lose_no_memory(void **state)
     close(ends[1]);
 }
 
-/* A prepared request that has run, with a handle in the coordinator; one that has not; and one that
- * ended. The memory of the team is gone when they are started and released. */
+/* A prepared request that has run, with a handle in the coordinator; one that never has; and one
+ * that ended. The set's memory is gone when they are started and released. */
 static void outlive(horon_context_t *ctx, void *arg, struct job_report *report)
 {
-    struct horon_context_team *team;
-    struct horon_error error = {0};
+    static const char *const names[] = {"used", "unused", "ended"};
     horon_request_t *requests[3];
     float data[3] = {1, 1, 1};
+    int32_t set;
     (void)arg;
-    RANK_MUST(horon_context_add_team(ctx, 1, both, 2, &team, &error) == HORON_OK);
-    struct horon_engine_team *engine_team = horon_context_team_of(team);
-    static const char *const names[] = {"used", "unused", "ended"};
-    for (int i = 0; i < 3; i++) {
+    RANK_MUST(horon_process_set_add(ctx, (int32_t[]){0, 1}, 2, -1, &set) == HORON_OK);
+    const int count = horon_process_set_rank(ctx, set) < 0 ? 0 : 3;
+    for (int i = 0; i < count; i++) {
         horon_descriptor_t desc = job_sum(names[i], &data[i], 1, 0);
-        desc.process_set = (int32_t)engine_team->id;
-        RANK_MUST(horon_submit_to(ctx, engine_team, &desc, &requests[i]) == HORON_OK);
-        requests[i]->persistent = i < 2; /* as horon_prepare() says */
+        desc.process_set = set;
+        RANK_MUST((i < 2 ? horon_prepare : horon_submit)(ctx, &desc, &requests[i]) == HORON_OK);
     }
-    RANK_MUST(horon_wait_all(requests, 3, HORON_HOST_DONE, -1) == HORON_OK);
-    RANK_MUST(horon_start(requests[0]) == HORON_OK);
-    RANK_MUST(horon_wait(requests[0], HORON_HOST_DONE, -1) == HORON_OK);
-    horon_context_remove_team(team);
-    for (int i = 0; i < 2; i++) {
-        horon_status_t status = horon_start(requests[i]);
-        if (status == HORON_OK)
-            status = horon_wait(requests[i], HORON_HOST_DONE, -1);
-        RANK_MUST(status == HORON_ERR_CLOSED);
+    if (count) {
+        RANK_MUST(horon_start(requests[0]) == HORON_OK);
+        RANK_MUST(horon_wait(requests[0], HORON_HOST_DONE, -1) == HORON_OK);
+        RANK_MUST(horon_wait(requests[2], HORON_HOST_DONE, -1) == HORON_OK);
     }
-    for (int i = 0; i < 3; i++)
+    RANK_MUST(horon_process_set_remove(ctx, set, -1) == HORON_OK);
+    for (int i = 0; i < count && i < 2; i++) {
+        RANK_MUST(horon_start(requests[i]) == HORON_ERR_CLOSED);
+        RANK_MUST(strstr(horon_last_error(ctx), "process set was removed"));
+    }
+    for (int i = 0; i < count; i++)
         horon_release(requests[i]);
     RANK_MUST(meet(ctx) == HORON_OK);
 }
@@ -181,7 +179,7 @@ static void outlive(horon_context_t *ctx, void *arg, struct job_report *report)
 static void test_team_faults_of_requests_that_outlive_it_are_named(void **state)
 {
     (void)state;
-    job_run(2, NULL, outlive, NULL);
+    job_run(3, NULL, outlive, NULL);
 }
 
 int main(void)
