@@ -440,6 +440,36 @@ static void test_process_sets_keep_a_mistake_to_themselves(void **state)
     job_run(3, NULL, break_promise, NULL);
 }
 
+/* Nor does one that a rank gave up in order. */
+static void give_up(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    float data = 1;
+    (void)arg;
+    RANK_MUST(add(ctx, 3) == 1 && add(ctx, 6) == 2);
+    if (horon_rank(ctx) == 0) {
+        horon_descriptor_t desc = job_sum(NULL, &data, 1, HORON_IN_ORDER);
+        desc.process_set = 1;
+        RANK_MUST(horon_run(ctx, &desc, 20, NULL, 0) == HORON_ERR_TIMEOUT);
+    }
+    RANK_MUST(meet(ctx) == HORON_OK);
+    if (horon_rank(ctx) == 1) {
+        while (sum(ctx, 1, "x", &data, 1) == HORON_OK) /* until it has heard of that */
+            continue;
+        RANK_MUST(sum(ctx, 1, "x", &data, 1) == HORON_ERR_TIMEOUT);
+        RANK_MUST(strstr(horon_last_error(ctx), "rank 0 (") &&
+                  strstr(horon_last_error(ctx), "gave it up after 20 ms"));
+    }
+    if (horon_rank(ctx) > 0)
+        RANK_MUST(sums(ctx, 2));
+    RANK_MUST(sums(ctx, 0));
+}
+
+static void test_process_sets_given_up_leave_the_others(void **state)
+{
+    (void)state;
+    job_run(3, NULL, give_up, NULL);
+}
+
 static void find_static(horon_context_t *ctx, void *arg, struct job_report *report)
 {
     int32_t ranks[4];
@@ -477,6 +507,7 @@ int main(void)
         cmocka_unit_test(test_process_sets_leave_nothing),
         cmocka_unit_test(test_process_sets_end_what_is_in_flight),
         cmocka_unit_test(test_process_sets_keep_a_mistake_to_themselves),
+        cmocka_unit_test(test_process_sets_given_up_leave_the_others),
         cmocka_unit_test(test_process_sets_may_be_there_from_the_start),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
