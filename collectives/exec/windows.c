@@ -52,25 +52,21 @@ static size_t transfer_max(const struct horon_team *team)
 
 size_t horon_windows_tables_bytes(const struct horon_team *team)
 {
-    const size_t transfers = HORON_SLOTS * transfer_max(team);
-    return transfers * sizeof(struct horon_transfer) + 2 * (size_t)team->size * sizeof(uint64_t) +
-           (transfers + (size_t)team->size) * sizeof(int);
+    return horon_transfers_bytes(transfer_max(team)) +
+           (size_t)team->size * (2 * sizeof(uint64_t) + sizeof(int));
 }
 
 void horon_windows_init(struct horon_windows *windows, const struct horon_team *team, void *tables)
 {
     const size_t max = transfer_max(team);
-    struct horon_transfer *transfers = tables;
-    uint64_t *counts = (uint64_t *)(void *)(transfers + HORON_SLOTS * max);
+    uint64_t *counts = (uint64_t *)(void *)((uint8_t *)tables + horon_transfers_bytes(max));
     *windows = (struct horon_windows){
-        .transfers = transfers,
         .counts = counts,
         .starts = counts + team->size,
-        .transfer_peers = (int *)(void *)(counts + 2 * (size_t)team->size),
-        .transfer_max = max,
+        .region_of = (int *)(void *)(counts + 2 * (size_t)team->size),
         .regions = regions(team),
     };
-    windows->region_of = windows->transfer_peers + HORON_SLOTS * max;
+    horon_transfers_init(&windows->transfers, max, tables);
     number_regions(windows, team, windows->starts);
 }
 
@@ -103,22 +99,9 @@ static horon_status_t begin_transfer(struct horon_channel *channel, uint64_t chu
                                      int peer, void *data, struct horon_error *error)
 {
     struct horon_windows *windows = windows_of(channel);
-    const int slot = horon_pipeline_slot(channel, chunk);
-    const size_t number = windows->transfer_count[slot];
-    const size_t index = (size_t)slot * windows->transfer_max + number;
-    struct horon_transfer *transfer = &windows->transfers[index];
-    assert(number < windows->transfer_max);
-    *transfer = (struct horon_transfer){
-        .id = {(uint32_t)channel->options.channel, channel->ended,
-               horon_pipeline_tag(channel, chunk) | (uint64_t)sender},
-        .data = data,
-        .bytes = (size_t)window_count(channel, sender, chunk) * windows->element_bytes,
-        .check = channel->op->check,
-    };
-    windows->transfer_peers[index] = peer;
-    windows->transfer_count[slot]++;
-    return horon_netrun_post(channel->team->mux_of[peer], transfer, sender == channel->team->rank,
-                             channel->team->rank_names[peer], error);
+    const size_t bytes = (size_t)window_count(channel, sender, chunk) * windows->element_bytes;
+    return horon_transfers_begin(&windows->transfers, channel, chunk, sender, peer, data, bytes,
+                                 error);
 }
 
 static horon_status_t post_sends(struct horon_channel *channel, uint64_t chunk,
@@ -165,7 +148,7 @@ static horon_status_t post(struct horon_channel *channel, uint64_t chunk, struct
     const struct horon_team *team = channel->team;
     const size_t element = windows->element_bytes;
     const uint64_t count = window_count(channel, team->rank, chunk);
-    windows->transfer_count[horon_pipeline_slot(channel, chunk)] = 0;
+    horon_transfers_clear(&windows->transfers, channel, chunk);
     const horon_status_t status = post_recvs(channel, chunk, error);
     if (status != HORON_OK)
         return status;
@@ -179,17 +162,11 @@ static horon_status_t post(struct horon_channel *channel, uint64_t chunk, struct
 static horon_status_t exchange(struct horon_channel *channel, uint64_t chunk,
                                struct horon_error *error)
 {
-    const struct horon_windows *windows = windows_of(channel);
-    const int slot = horon_pipeline_slot(channel, chunk);
-    const size_t first = (size_t)slot * windows->transfer_max;
-    for (size_t i = first; i < first + windows->transfer_count[slot]; i++) {
-        const int peer = windows->transfer_peers[i];
-        if (!windows->transfers[i].done)
-            return horon_netrun_still_moves(channel->team->mux_of[peer], &windows->transfers[i],
-                                            channel->team->rank_names[peer], error);
-    }
-    horon_pipeline_say_posted(channel, chunk);
-    return HORON_OK;
+    const horon_status_t status =
+        horon_transfers_done(&windows_of(channel)->transfers, channel, chunk, error);
+    if (status == HORON_OK)
+        horon_pipeline_say_posted(channel, chunk);
+    return status;
 }
 
 static horon_status_t out(struct horon_channel *channel, uint64_t chunk, struct horon_error *error)
@@ -217,19 +194,13 @@ static horon_status_t out(struct horon_channel *channel, uint64_t chunk, struct 
 
 static bool waits_for(const struct horon_channel *channel, int rank)
 {
-    const struct horon_windows *windows = windows_of(channel);
     const struct horon_team *team = channel->team;
     const uint64_t *next = channel->pipeline.next;
     if (team->host_of[rank] == team->host)
         return horon_pipeline_is_last(channel, team->local_rank_of[rank]);
-    if (next[HORON_STAGE_EXCHANGE] == next[HORON_STAGE_POST])
-        return false;
-    const int slot = horon_pipeline_slot(channel, next[HORON_STAGE_EXCHANGE]);
-    const size_t first = (size_t)slot * windows->transfer_max;
-    for (size_t i = first; i < first + windows->transfer_count[slot]; i++)
-        if (windows->transfer_peers[i] == rank && !windows->transfers[i].done)
-            return true;
-    return false;
+    return next[HORON_STAGE_EXCHANGE] != next[HORON_STAGE_POST] &&
+           horon_transfers_wait_for(&windows_of(channel)->transfers, channel,
+                                    next[HORON_STAGE_EXCHANGE], rank);
 }
 
 static const struct horon_pipeline_ops pipeline = {

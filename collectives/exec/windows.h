@@ -11,8 +11,8 @@
  *     OUT       all windows, from the slots of this host -> output | flag "reduced"
  *
  * A window crosses each host boundary once: (H-1)/H of the output comes in over the network, once a
- * host. Whatever the lengths, a rank's region is never smaller than a line: a slot has a line for
- * each rank of the job at least (horon_host_chunk_bytes()).
+ * host. Whatever the lengths, a rank's region is never smaller than a line: a slot has as many for
+ * the ranks of the job at least (horon_host_chunk_bytes()).
  *
  * What ranks tell each other ahead of the data (rows, splits: the verb's row says it) travels in
  * the same way, piece by piece: horon_windows_begin_table().
@@ -20,7 +20,7 @@
 #ifndef HORON_EXEC_WINDOWS_H
 #define HORON_EXEC_WINDOWS_H
 
-#include "channel_state.h"
+#include "exec/transfers.h"
 
 /** Lies in the state of a verb. */
 struct horon_windows {
@@ -31,10 +31,7 @@ struct horon_windows {
     uint64_t *starts; /* [size] first element of a rank in the output */
     int regions;      /* of a slot: the most that any rank of the job needs */
     int *region_of;   /* [size] of a rank's window, in the slot of the rank that fetches it */
-    struct horon_transfer *transfers; /* [HORON_SLOTS][transfer_max] */
-    int *transfer_peers;              /* likewise: the rank at the other end */
-    size_t transfer_max;
-    size_t transfer_count[HORON_SLOTS];
+    struct horon_transfers transfers;
 };
 
 /** Bytes behind the struct for its tables. */
