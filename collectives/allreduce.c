@@ -27,18 +27,18 @@
  * when it is written; ranks that share a core share that, too. */
 enum { CHUNK_PART = 4, CROWDED_CHUNK_PART = 8 };
 
-static size_t state_bytes(const struct horon_team *team)
+size_t horon_allreduce_state_bytes(const struct horon_team *team)
 {
     return sizeof(struct horon_allreduce) + horon_reduction_tables_bytes(team);
 }
 
-static void init(void *memory, const struct horon_team *team)
+void horon_allreduce_init(void *memory, const struct horon_team *team)
 {
     struct horon_allreduce *state = memory;
     horon_reduction_init(&state->reduction, team, state + 1);
 }
 
-static void begin(struct horon_channel *channel)
+void horon_allreduce_begin(struct horon_channel *channel)
 {
     struct horon_allreduce *state = horon_allreduce_of(channel);
     horon_reduction_begin(&state->reduction, channel);
@@ -48,7 +48,7 @@ static void begin(struct horon_channel *channel)
 
 /* ---- small ---------------------------------------------------------------------------------- */
 
-static void enter(struct horon_channel *channel)
+void horon_allreduce_enter(struct horon_channel *channel)
 {
     struct horon_cursor cursor = {0};
     if (horon_allreduce_of(channel)->small)
@@ -56,7 +56,7 @@ static void enter(struct horon_channel *channel)
                              horon_slot_data(horon_channel_own(channel)));
 }
 
-static void reduce_small_to_outputs(struct horon_channel *channel)
+void horon_allreduce_give_small(struct horon_channel *channel)
 {
     struct horon_reduction *reduction = &horon_allreduce_of(channel)->reduction;
     struct horon_cursor cursor = {0};
@@ -70,25 +70,10 @@ static void reduce_small_to_outputs(struct horon_channel *channel)
 static horon_status_t small_met(struct horon_channel *channel, struct horon_error *error)
 {
     (void)error;
-    struct horon_reduction *reduction = &horon_allreduce_of(channel)->reduction;
-    void *work = horon_slot_data(channel->result[horon_channel_slot(channel)]);
-    if (channel->team->host_count == 1) {
-        reduce_small_to_outputs(channel);
-        return HORON_OK;
-    }
-    assert(horon_channel_has_met(channel));
-    if (channel->team->local_rank != 0) {
-        horon_phase_move(channel, HORON_PHASE_PUBLISH);
-        return HORON_IN_PROGRESS;
-    }
-    if (channel->count)
-        horon_reduction_of_small(reduction, channel, 0, channel->count, work, &reduction->partial);
-    const struct horon_exchange exchange = {
-        .kind = horon_exchange_choose(channel, channel->count),
-        .dtype = reduction->dtype,
-        .op = reduction->combine,
-    };
-    return horon_exchange_begin_small(channel, &exchange, work, channel->count);
+    if (channel->team->host_count > 1)
+        return horon_reduction_exchange_small(&horon_allreduce_of(channel)->reduction, channel);
+    horon_allreduce_give_small(channel);
+    return HORON_OK;
 }
 
 static horon_status_t small_published(struct horon_channel *channel, struct horon_error *error)
@@ -102,10 +87,7 @@ static horon_status_t small_published(struct horon_channel *channel, struct horo
 
 static horon_status_t small_exchanged(struct horon_channel *channel, struct horon_error *error)
 {
-    const struct horon_reduction *reduction = &horon_allreduce_of(channel)->reduction;
-    uint8_t *data = horon_slot_data(channel->result[horon_channel_slot(channel)]);
-    if (channel->count)
-        horon_reduce_finish(reduction->dtype, &reduction->finish, data, data, channel->count);
+    horon_reduction_finish_small(&horon_allreduce_of(channel)->reduction, channel);
     horon_phase_publish(channel);
     return small_published(channel, error);
 }
@@ -113,7 +95,8 @@ static horon_status_t small_exchanged(struct horon_channel *channel, struct horo
 /* ---- chunks of several hosts ----------------------------------------------------------------- */
 
 /* What others reduce; this rank's own slices are read where they are. */
-static horon_status_t post(struct horon_channel *channel, uint64_t chunk, struct horon_error *error)
+horon_status_t horon_allreduce_post(struct horon_channel *channel, uint64_t chunk,
+                                    struct horon_error *error)
 {
     (void)error;
     struct horon_walk others;
@@ -126,13 +109,15 @@ static horon_status_t post(struct horon_channel *channel, uint64_t chunk, struct
     return HORON_OK;
 }
 
-/* Our slices, from everybody on this host to our own slot; then they travel. */
-static horon_status_t reduce(struct horon_channel *channel, uint64_t chunk,
-                             struct horon_error *error)
+/* Our slices, from everybody on this host to our own slot; then, with several hosts, they travel.
+ */
+horon_status_t horon_allreduce_reduce(struct horon_channel *channel, uint64_t chunk,
+                                      struct horon_error *error)
 {
     (void)error;
     struct horon_allreduce *state = horon_allreduce_of(channel);
     struct horon_reduction *reduction = &state->reduction;
+    const bool travel = channel->team->host_count > 1;
     struct horon_walk ours;
     if (!horon_channel_has_met(channel) || !horon_pipeline_all_posted(channel, chunk))
         return HORON_IN_PROGRESS;
@@ -142,10 +127,11 @@ static horon_status_t reduce(struct horon_channel *channel, uint64_t chunk,
         assert(reduction->inputs && count <= channel->pipeline.chunk_count);
         horon_reduction_set_inputs(reduction, channel, &ours);
         reduction->outputs[0] = horon_walk_own(channel, &ours);
-        horon_reduction_run(reduction, channel, 1, count, &reduction->partial);
+        horon_reduction_run(reduction, channel, 1, count,
+                            travel ? &reduction->partial : &reduction->finish);
     }
     horon_status_t status = HORON_OK;
-    for (int index = 0; status == HORON_OK && index < channel->carried; index++) {
+    for (int index = 0; travel && status == HORON_OK && index < channel->carried; index++) {
         const struct horon_slice slice =
             horon_slice_of(channel, horon_pipeline_elements(channel, chunk),
                            horon_exchange_segment(channel, index));
@@ -217,8 +203,8 @@ static const struct horon_pipeline_ops between_hosts = {
     .turn = horon_pipeline_turn,
     .step =
         {
-            [HORON_STAGE_POST] = post,
-            [HORON_STAGE_REDUCE] = reduce,
+            [HORON_STAGE_POST] = horon_allreduce_post,
+            [HORON_STAGE_REDUCE] = horon_allreduce_reduce,
             [HORON_STAGE_EXCHANGE] = exchange,
             [HORON_STAGE_OUT] = out,
         },
@@ -245,10 +231,10 @@ static horon_status_t entered(struct horon_channel *channel, struct horon_error 
 }
 
 const struct horon_verb_ops horon_allreduce_ops = {
-    .state_bytes = state_bytes,
-    .init = init,
-    .begin = begin,
-    .enter = enter,
+    .state_bytes = horon_allreduce_state_bytes,
+    .init = horon_allreduce_init,
+    .begin = horon_allreduce_begin,
+    .enter = horon_allreduce_enter,
     .entered = entered,
     .met = small_met,
     .exchanged = small_exchanged,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Inside allreduce: its state, for its pipelines, and the table of these. */
+/* Inside allreduce: its state, for its pipelines, and the table of these; and what a reduce takes
+ * of it. */
 #ifndef HORON_ALLREDUCE_STATE_H
 #define HORON_ALLREDUCE_STATE_H
 
@@ -13,7 +14,7 @@ struct horon_allreduce {
 
 static inline struct horon_allreduce *horon_allreduce_of(const struct horon_channel *channel)
 {
-    assert(channel->verb == &horon_allreduce_ops);
+    assert(channel->verb == &horon_allreduce_ops || channel->verb == &horon_reduce_ops);
     return channel->state;
 }
 
@@ -21,5 +22,20 @@ static inline struct horon_allreduce *horon_allreduce_of(const struct horon_chan
 extern const struct horon_pipeline_ops horon_allreduce_woven;
 /** Several hosts, in allreduce.c; both wait for the same. */
 bool horon_allreduce_waits_for(const struct horon_channel *channel, int rank);
+
+/* ---- as in struct horon_verb_ops ---- */
+size_t horon_allreduce_state_bytes(const struct horon_team *team);
+void horon_allreduce_init(void *state, const struct horon_team *team);
+void horon_allreduce_begin(struct horon_channel *channel);
+void horon_allreduce_enter(struct horon_channel *channel);
+
+/** One host: reduces what lies in the small slots of its ranks to this rank's outputs. */
+void horon_allreduce_give_small(struct horon_channel *channel);
+/** Steps of a pipeline: the slices that others reduce to this rank's slot, and its own, reduced;
+ * with several hosts their exchange has begun. */
+horon_status_t horon_allreduce_post(struct horon_channel *channel, uint64_t chunk,
+                                    struct horon_error *error);
+horon_status_t horon_allreduce_reduce(struct horon_channel *channel, uint64_t chunk,
+                                      struct horon_error *error);
 
 #endif

@@ -19,6 +19,8 @@ static const struct horon_verb_ops *const verbs[HORON_VERB_COUNT] = {
     [HORON_ALLTOALL] = &horon_alltoall_ops,
     [HORON_GATHER] = &horon_alltoall_ops,  /* of which all but root get nothing */
     [HORON_SCATTER] = &horon_alltoall_ops, /* of which all but root give nothing */
+    [HORON_REDUCESCATTER] = &horon_reducescatter_ops,
+    [HORON_REDUCE] = &horon_reduce_ops,
 };
 
 /* Verbs with one file have one state: of one operation at a time. @return the first of them */

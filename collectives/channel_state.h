@@ -72,6 +72,8 @@ extern const struct horon_verb_ops horon_allreduce_ops;
 extern const struct horon_verb_ops horon_broadcast_ops;
 extern const struct horon_verb_ops horon_allgather_ops;
 extern const struct horon_verb_ops horon_alltoall_ops;
+extern const struct horon_verb_ops horon_reducescatter_ops;
+extern const struct horon_verb_ops horon_reduce_ops;
 
 /** The only function that changes the phase; asserts that the move is a legal one. */
 static inline void horon_phase_move(struct horon_channel *channel, enum horon_phase to)

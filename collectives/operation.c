@@ -20,7 +20,7 @@ void horon_signature_make_canonical(struct horon_signature *signature)
         signature->prescale = 1;
         signature->postscale = 1;
     }
-    if (!horon_verb_is_rooted(row))
+    if (!horon_verb_is_rooted(row) && !horon_verb_splits(row))
         signature->root = 0;
     if (!horon_verb_moves(row)) {
         signature->dtype = 0;
@@ -34,6 +34,20 @@ void horon_signature_make_canonical(struct horon_signature *signature)
         signature->group_hash = 0;
         signature->group_index = 0;
     }
+}
+
+uint64_t horon_operation_output(const struct horon_operation *op, int rank, int size)
+{
+    const struct horon_verb_row *row = horon_verb_of(&op->agreed);
+    if (horon_verb_splits(row))
+        return horon_operation_rows(op, rank, size) * op->row_elements;
+    return row->writes != HORON_RANKS_ROOT || op->agreed.root == rank ? op->count : 0;
+}
+
+int32_t horon_splits_hash(const uint64_t *splits, int size)
+{
+    const uint64_t hash = XXH3_64bits(splits, (size_t)size * sizeof *splits);
+    return (int32_t)(hash | 1); /* not 0, which says that they are as equal as can be */
 }
 
 uint64_t horon_signature_bytes(const struct horon_signature *signature)

@@ -19,7 +19,7 @@ struct horon_signature {
     /* the kind: operations of one kind may be fused (horon_signature_same_kind) */
     double prescale, postscale;
     uint8_t verb, dtype, redop, memory; /* horon_verb_t and so on */
-    int32_t root;
+    int32_t root; /* of a verb that agrees on splits a hash of them; 0: as equal as can be */
     int32_t team; /* the descriptor's process set */
     /* not part of the kind */
     uint32_t ndim;
@@ -56,6 +56,9 @@ struct horon_operation {
     uint64_t row_elements;
     void *(*output)(void *arg, const uint64_t *rows, uint64_t total);
     void *output_arg;
+    /* Of a verb that agrees on splits: rows of the output of each rank, of `row_elements` each, or
+     * NULL: as equal as can be. See horon_operation_rows(). */
+    const uint64_t *splits; /* [size]; they outlive the operation */
     /* Not empty, and kept by the maker of the operation; or NULL: in order without a name. */
     const char *name;
     uint64_t name_hash;
@@ -69,6 +72,23 @@ static inline const struct horon_verb_row *horon_verb_of(const struct horon_sign
     assert(signature->verb < HORON_VERB_COUNT);
     return &horon_verb_rows[signature->verb];
 }
+
+/** Rows of the output of @p rank of @p size, of a verb that agrees on splits: where nothing else
+ * was said, the first ranks get one row more than the others. */
+static inline uint64_t horon_operation_rows(const struct horon_operation *op, int rank, int size)
+{
+    const uint64_t rows = op->agreed.shape[0];
+    assert(rank >= 0 && rank < size);
+    if (op->splits)
+        return op->splits[rank];
+    return rows / (uint64_t)size + ((uint64_t)rank < rows % (uint64_t)size);
+}
+
+/** Elements of the output of @p rank, as far as they are known before the ranks have met. */
+uint64_t horon_operation_output(const struct horon_operation *op, int rank, int size);
+
+/** What stands for @p splits [size] in a signature. */
+int32_t horon_splits_hash(const uint64_t *splits, int size);
 
 /** @return false: no such verb, dtype, reduction or memory, or too many dimensions */
 bool horon_signature_is_valid(const struct horon_signature *signature);

@@ -81,6 +81,29 @@ const struct horon_verb_row horon_verb_rows[HORON_VERB_COUNT] = {
             .made_of = HORON_ALLREDUCE,
             .unnamed = "horon.barrier.",
         },
+    [HORON_REDUCESCATTER] =
+        {
+            .name = "reducescatter",
+            .agrees = HORON_AGREES_DTYPE | HORON_AGREES_ROWS | HORON_AGREES_SHAPE |
+                      HORON_AGREES_REDUCTION | HORON_AGREES_SPLITS,
+            .reads = HORON_RANKS_ALL,
+            .writes = HORON_RANKS_ALL,
+            .joined = HORON_JOINED_NEUTRAL,
+            .recipe = HORON_RECIPE_WHOLE,
+            .made_of = HORON_ALLREDUCE,
+        },
+    [HORON_REDUCE] =
+        {
+            .name = "reduce",
+            .agrees = HORON_AGREES_DTYPE | HORON_AGREES_ROWS | HORON_AGREES_SHAPE |
+                      HORON_AGREES_REDUCTION | HORON_AGREES_ROOT,
+            .reads = HORON_RANKS_ALL,
+            .writes = HORON_RANKS_ROOT,
+            .joined = HORON_JOINED_NEUTRAL,
+            .recipe = HORON_RECIPE_WHOLE,
+            .made_of = HORON_ALLREDUCE,
+            .fusable = true,
+        },
 };
 
 const horon_verb_t horon_verb_of_words = HORON_ALLREDUCE;

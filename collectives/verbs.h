@@ -17,6 +17,8 @@
 #define HORON_AGREES_SHAPE 4u     /* the others */
 #define HORON_AGREES_REDUCTION 8u /* reduction and scales */
 #define HORON_AGREES_ROOT 16u
+/* How many rows of the output each rank gets: an output is not as large as the input. */
+#define HORON_AGREES_SPLITS 32u
 
 /** Which ranks read their src, or write their dst. */
 enum horon_ranks { HORON_RANKS_NONE, HORON_RANKS_ROOT, HORON_RANKS_ALL };
@@ -42,7 +44,8 @@ enum horon_recipe {
     HORON_RECIPE_NONE,
     HORON_RECIPE_NOTHING, /* the other verb, of nothing */
     HORON_RECIPE_BYTES,   /* a sum of bytes, of which all ranks but root give zeros */
-    HORON_RECIPE_ROUNDS   /* the other verb's root gives its bytes, and each rank is root in turn */
+    HORON_RECIPE_ROUNDS,  /* the other verb's root gives its bytes, and each rank is root in turn */
+    HORON_RECIPE_WHOLE    /* the other verb, of the same: a rank keeps of it what it should get */
 };
 
 struct horon_verb_row {
@@ -87,6 +90,11 @@ static inline bool horon_verb_reduces(const struct horon_verb_row *row)
 static inline bool horon_verb_is_rooted(const struct horon_verb_row *row)
 {
     return row->agrees & HORON_AGREES_ROOT;
+}
+
+static inline bool horon_verb_splits(const struct horon_verb_row *row)
+{
+    return row->agrees & HORON_AGREES_SPLITS;
 }
 
 /** Words of 8 bytes that each of @p size ranks tells. */

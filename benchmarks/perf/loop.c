@@ -58,12 +58,14 @@ static uint64_t count_of(const struct perf_loop *loop, uint64_t bytes)
     switch (loop->options->verb) {
     case HORON_ALLREDUCE:
     case HORON_BROADCAST:
+    case HORON_REDUCE:
         return all;
     case HORON_ALLGATHER:
     case HORON_GATHER:
         return all / size;
     case HORON_ALLTOALL:
     case HORON_SCATTER:
+    case HORON_REDUCESCATTER:
         return all / size * size;
     case HORON_BARRIER:
         break;
@@ -75,7 +77,7 @@ static uint64_t count_of(const struct perf_loop *loop, uint64_t bytes)
 static uint64_t count_out(const struct perf_loop *loop, uint64_t count)
 {
     const horon_verb_t verb = loop->options->verb;
-    if (verb == HORON_SCATTER) {
+    if (verb == HORON_SCATTER || verb == HORON_REDUCESCATTER) {
         return count / (uint64_t)loop->peer->size;
     }
     return verb == HORON_ALLGATHER || verb == HORON_GATHER ? count * (uint64_t)loop->peer->size
@@ -121,7 +123,7 @@ static int buffers_init(struct perf_loop *loop)
 static int tiles_init(struct perf_loop *loop)
 {
     const struct perf_options *const options = loop->options;
-    const bool reduces = options->verb == HORON_ALLREDUCE;
+    const bool reduces = perf_verb_reduces(options->verb);
     const horon_redop_t redop = reduces ? options->redop : HORON_SUM;
     if (perf_tile_input(&loop->input, options->dtype, redop, loop->peer->rank) != 0) {
         return -1;
@@ -324,7 +326,13 @@ static int wrong_of(struct perf_loop *loop, uint64_t i, uint64_t *wrong)
     case HORON_ALLTOALL:
         return wrong_parts(loop, phase, o->dst, share, rank * share, wrong);
     case HORON_SCATTER:
+    case HORON_REDUCESCATTER:
         *wrong += perf_tile_wrong(&loop->output, phase + rank * share, o->dst, share);
+        break;
+    case HORON_REDUCE:
+        if (rank == (uint64_t)loop->options->root) {
+            *wrong += perf_tile_wrong(&loop->output, phase, o->dst, o->count);
+        }
         break;
     case HORON_BARRIER:
         break;
@@ -363,7 +371,8 @@ int perf_loop_measure(struct perf_loop *loop, uint64_t bytes, bool in_place,
     struct perf_cell cell = {.measured = true, .in_place = in_place, .count = count};
     struct perf_job *job = NULL;
     cell.bytes = bytes_of(loop, count);
-    if (in_place && options->verb != HORON_ALLREDUCE && options->verb != HORON_BROADCAST) {
+    if (in_place && options->verb != HORON_ALLREDUCE && options->verb != HORON_BROADCAST &&
+        options->verb != HORON_REDUCE) {
         cell.measured = false; /* src is no part of dst here, and a barrier has neither */
         *cell_out = cell;
         return 0;

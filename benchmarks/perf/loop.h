@@ -13,8 +13,8 @@
 struct perf_cell {
     bool measured; /* false: this verb has no such place */
     bool in_place;
-    uint64_t bytes;          /* of one tensor, as nccl-tests counts them: of the whole output */
-    uint64_t count;          /* elements of one tensor; of an allgather, of one rank's part */
+    uint64_t bytes; /* of one tensor, as nccl-tests counts them: the larger of input and output */
+    uint64_t count; /* elements of one tensor; of an allgather, of one rank's part */
     struct perf_stats times; /* us a call, each the slowest rank's */
     double b2b_us;           /* us a call, back to back */
     double algbw, busbw;     /* GB/s, of the median */

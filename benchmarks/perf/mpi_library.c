@@ -79,12 +79,16 @@ static const struct function_row functions[] = {
     FUNCTION("MPI_Alltoallv", alltoallv),
     FUNCTION("MPI_Gather", gather),
     FUNCTION("MPI_Scatter", scatter),
+    FUNCTION("MPI_Reduce_scatter", reduce_scatter),
+    FUNCTION("MPI_Reduce", reduce),
     FUNCTION("MPI_Ibcast", ibcast),
     FUNCTION("MPI_Iallreduce", iallreduce),
     FUNCTION("MPI_Iallgather", iallgather),
     FUNCTION("MPI_Ialltoallv", ialltoallv),
     FUNCTION("MPI_Igather", igather),
     FUNCTION("MPI_Iscatter", iscatter),
+    FUNCTION("MPI_Ireduce_scatter", ireduce_scatter),
+    FUNCTION("MPI_Ireduce", ireduce),
     FUNCTION("MPI_Waitall", waitall),
 };
 

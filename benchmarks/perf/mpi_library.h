@@ -46,6 +46,10 @@ struct mpi_library {
                   mpi_handle_t dst_type, int root, mpi_handle_t comm);
     int (*scatter)(const void *src, int src_count, mpi_handle_t src_type, void *dst, int dst_count,
                    mpi_handle_t dst_type, int root, mpi_handle_t comm);
+    int (*reduce_scatter)(const void *src, void *dst, const int *counts, mpi_handle_t type,
+                          mpi_handle_t op, mpi_handle_t comm);
+    int (*reduce)(const void *src, void *dst, int count, mpi_handle_t type, mpi_handle_t op,
+                  int root, mpi_handle_t comm);
     int (*ibcast)(void *data, int count, mpi_handle_t type, int root, mpi_handle_t comm,
                   void *request);
     int (*iallreduce)(const void *src, void *dst, int count, mpi_handle_t type, mpi_handle_t op,
@@ -60,6 +64,10 @@ struct mpi_library {
                    mpi_handle_t dst_type, int root, mpi_handle_t comm, void *request);
     int (*iscatter)(const void *src, int src_count, mpi_handle_t src_type, void *dst, int dst_count,
                     mpi_handle_t dst_type, int root, mpi_handle_t comm, void *request);
+    int (*ireduce_scatter)(const void *src, void *dst, const int *counts, mpi_handle_t type,
+                           mpi_handle_t op, mpi_handle_t comm, void *request);
+    int (*ireduce)(const void *src, void *dst, int count, mpi_handle_t type, mpi_handle_t op,
+                   int root, mpi_handle_t comm, void *request);
     int (*waitall)(int n, void *requests, void *statuses);
 };
 

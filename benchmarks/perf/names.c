@@ -11,13 +11,20 @@
 struct verb_row {
     const char *word;
     horon_verb_t verb;
+    int reduces;
+    int rooted;
 };
 
 static const struct verb_row verb_rows[HORON_VERB_COUNT] = {
-    {.word = "allreduce", .verb = HORON_ALLREDUCE}, {.word = "broadcast", .verb = HORON_BROADCAST},
-    {.word = "allgather", .verb = HORON_ALLGATHER}, {.word = "barrier", .verb = HORON_BARRIER},
-    {.word = "alltoall", .verb = HORON_ALLTOALL},   {.word = "gather", .verb = HORON_GATHER},
-    {.word = "scatter", .verb = HORON_SCATTER},
+    {.word = "allreduce", .verb = HORON_ALLREDUCE, .reduces = 1},
+    {.word = "broadcast", .verb = HORON_BROADCAST, .rooted = 1},
+    {.word = "allgather", .verb = HORON_ALLGATHER},
+    {.word = "barrier", .verb = HORON_BARRIER},
+    {.word = "alltoall", .verb = HORON_ALLTOALL},
+    {.word = "gather", .verb = HORON_GATHER, .rooted = 1},
+    {.word = "scatter", .verb = HORON_SCATTER, .rooted = 1},
+    {.word = "reducescatter", .verb = HORON_REDUCESCATTER, .reduces = 1},
+    {.word = "reduce", .verb = HORON_REDUCE, .reduces = 1, .rooted = 1},
 };
 
 struct dtype_row {
@@ -100,6 +107,16 @@ const char *perf_verb_word(horon_verb_t verb)
     return verb_rows[verb].word;
 }
 
+int perf_verb_reduces(horon_verb_t verb)
+{
+    return verb_rows[verb].reduces;
+}
+
+int perf_verb_rooted(horon_verb_t verb)
+{
+    return verb_rows[verb].rooted;
+}
+
 const char *perf_dtype_word(horon_dtype_t dtype)
 {
     return dtype_rows[dtype].word;
@@ -112,7 +129,7 @@ const char *perf_redop_word(horon_redop_t redop)
 
 const char *perf_verb_words(void)
 {
-    return "allreduce broadcast allgather barrier alltoall gather scatter";
+    return "allreduce broadcast allgather barrier alltoall gather scatter reducescatter reduce";
 }
 
 const char *perf_dtype_words(void)
@@ -136,11 +153,6 @@ int perf_dtype_reduces(horon_dtype_t dtype)
     return dtype_rows[dtype].reduces;
 }
 
-int perf_verb_rooted(horon_verb_t verb)
-{
-    return verb == HORON_BROADCAST || verb == HORON_GATHER || verb == HORON_SCATTER;
-}
-
 double perf_busbw_factor(horon_verb_t verb, int size)
 {
     const double n = size;
@@ -151,8 +163,10 @@ double perf_busbw_factor(horon_verb_t verb, int size)
     case HORON_ALLTOALL:
     case HORON_GATHER:
     case HORON_SCATTER:
+    case HORON_REDUCESCATTER:
         return (n - 1.0) / n;
     case HORON_BROADCAST:
+    case HORON_REDUCE:
         return 1.0;
     case HORON_BARRIER:
         break;

@@ -19,6 +19,10 @@ const char *perf_verb_word(horon_verb_t verb);
 const char *perf_dtype_word(horon_dtype_t dtype);
 const char *perf_redop_word(horon_redop_t redop);
 
+/** @return 1 if the verb has a reduction, or a root, else 0. */
+int perf_verb_reduces(horon_verb_t verb);
+int perf_verb_rooted(horon_verb_t verb);
+
 /** @return all words, separated by blanks, for messages. Static. */
 const char *perf_verb_words(void);
 const char *perf_dtype_words(void);
@@ -29,9 +33,6 @@ size_t perf_dtype_bytes(horon_dtype_t dtype);
 
 /** @return 1 if this type can be reduced, else 0: it only moves. */
 int perf_dtype_reduces(horon_dtype_t dtype);
-
-/** @return 1 if the verb has a root, else 0. */
-int perf_verb_rooted(horon_verb_t verb);
 
 /** @return what algbw is multiplied with to get busbw, as nccl-tests defines it. */
 double perf_busbw_factor(horon_verb_t verb, int size);

@@ -47,7 +47,7 @@ static const struct flag flags[] = {
      .kind = FLAG_SIZE,
      .offset = AT(begin_bytes),
      .value = "SIZE",
-     .doc = "first size, K M G are powers of 1024 (8; 1K of an allgather)"},
+     .doc = "first size, K M G are powers of 1024 (8; 1K of an allgather or reducescatter)"},
     {.word = "maxbytes",
      .code = 'e',
      .kind = FLAG_SIZE,
@@ -341,7 +341,7 @@ static int options_check(const struct perf_options *options, char *why)
         text = "--maxbytes is below --minbytes";
     } else if (options->begin_bytes == 0 && options->step_bytes == 0 && options->end_bytes > 0) {
         text = "--minbytes 0 needs --stepbytes: no factor leads on from 0";
-    } else if (options->verb == HORON_ALLREDUCE && !perf_dtype_reduces(options->dtype)) {
+    } else if (perf_verb_reduces(options->verb) && !perf_dtype_reduces(options->dtype)) {
         text = "this type only moves: it has no reduction";
     } else if (options->dtype == HORON_BOOL && options->redop == HORON_AVERAGE) {
         text = "bool has no average";
@@ -391,7 +391,8 @@ static enum perf_parse parse_flags(int argc, char **argv, struct perf_options *o
 static uint64_t default_begin(const struct perf_options *options)
 {
     const uint64_t element = perf_dtype_bytes(options->dtype);
-    if (options->verb != HORON_ALLREDUCE && options->verb != HORON_BROADCAST) {
+    if (options->verb != HORON_ALLREDUCE && options->verb != HORON_BROADCAST &&
+        options->verb != HORON_REDUCE) {
         return 1024;
     }
     return element > 8 ? element : 8;

@@ -25,8 +25,8 @@ struct perf_peer_ops {
     const char *name; /* "horon": also the word in the report */
     /** Asks whether @p n operations may be in flight at once. */
     int (*admit)(struct perf_peer *peer, size_t n);
-    /** Readies @p n operations of the options' verb that together make one timed call; those of an
-     * allreduce in place have src == dst. Not timed. Sets *job_out on 0. */
+    /** Readies @p n operations of the options' verb that together make one timed call; those in
+     * place have src == dst. Not timed. Sets *job_out on 0. */
     int (*prepare)(struct perf_peer *peer, const struct perf_operation *operations, size_t n,
                    struct perf_job **job_out);
     /** Carries the job out once and returns when all its outputs are complete: the timed call. */

@@ -52,7 +52,7 @@ static horon_descriptor_t descriptor(const struct horon_peer *peer,
         return desc;
     }
     desc.dtype = (uint32_t)options->dtype;
-    desc.redop = options->verb == HORON_ALLREDUCE ? (uint32_t)options->redop : 0;
+    desc.redop = perf_verb_reduces(options->verb) ? (uint32_t)options->redop : 0;
     desc.root = perf_verb_rooted(options->verb) ? options->root : 0;
     desc.src = operation->src;
     desc.dst = operation->dst;

@@ -53,7 +53,7 @@ static int handles_find(struct mpi_peer *peer, struct perf_job *job)
 {
     const struct perf_options *const options = peer->options;
     if (mpi_library_type(&peer->mpi, options->dtype, &job->type) != 0 ||
-        (options->verb == HORON_ALLREDUCE &&
+        (perf_verb_reduces(options->verb) &&
          mpi_library_op(&peer->mpi, options->dtype, options->redop, &job->op) != 0)) {
         snprintf(peer->base.error, sizeof peer->base.error, "%s cannot reduce %s with %s",
                  peer->mpi.family, perf_dtype_word(options->dtype),
@@ -119,6 +119,14 @@ static void copy_at_root(const struct mpi_peer *peer, const struct perf_operatio
     }
 }
 
+/* What MPI is told to read: in place only root of a reduce says so. */
+static const void *input_of(const struct mpi_peer *peer, const struct perf_operation *operation)
+{
+    const bool gets =
+        !perf_verb_rooted(peer->options->verb) || peer->base.rank == peer->options->root;
+    return operation->src == operation->dst && gets ? peer->mpi.in_place : operation->src;
+}
+
 static int run_one(struct perf_job *job)
 {
     const struct mpi_library *const mpi = &job->peer->mpi;
@@ -126,8 +134,8 @@ static int run_one(struct perf_job *job)
     const int count = (int)o->count, size = job->peer->base.size, root = job->peer->options->root;
     switch (job->peer->options->verb) {
     case HORON_ALLREDUCE:
-        return mpi->allreduce(o->src == o->dst ? mpi->in_place : o->src, o->dst, count, job->type,
-                              job->op, mpi->comm_world);
+        return mpi->allreduce(input_of(job->peer, o), o->dst, count, job->type, job->op,
+                              mpi->comm_world);
     case HORON_BROADCAST:
         copy_at_root(job->peer, o);
         return mpi->bcast(o->dst, count, job->type, root, mpi->comm_world);
@@ -142,6 +150,12 @@ static int run_one(struct perf_job *job)
     case HORON_SCATTER:
         return mpi->scatter(o->src, count / size, job->type, o->dst, count / size, job->type, root,
                             mpi->comm_world);
+    case HORON_REDUCESCATTER:
+        return mpi->reduce_scatter(o->src, o->dst, job->counts, job->type, job->op,
+                                   mpi->comm_world);
+    case HORON_REDUCE:
+        return mpi->reduce(input_of(job->peer, o), o->dst, count, job->type, job->op,
+                           job->peer->options->root, mpi->comm_world);
     case HORON_BARRIER:
         return mpi->barrier(mpi->comm_world);
     }
@@ -154,8 +168,8 @@ static int start_one(struct perf_job *job, const struct perf_operation *o, void 
     const int count = (int)o->count, size = job->peer->base.size, root = job->peer->options->root;
     switch (job->peer->options->verb) {
     case HORON_ALLREDUCE:
-        return mpi->iallreduce(o->src == o->dst ? mpi->in_place : o->src, o->dst, count, job->type,
-                               job->op, mpi->comm_world, request);
+        return mpi->iallreduce(input_of(job->peer, o), o->dst, count, job->type, job->op,
+                               mpi->comm_world, request);
     case HORON_BROADCAST:
         copy_at_root(job->peer, o);
         return mpi->ibcast(o->dst, count, job->type, root, mpi->comm_world, request);
@@ -171,6 +185,12 @@ static int start_one(struct perf_job *job, const struct perf_operation *o, void 
     case HORON_SCATTER:
         return mpi->iscatter(o->src, count / size, job->type, o->dst, count / size, job->type, root,
                              mpi->comm_world, request);
+    case HORON_REDUCESCATTER:
+        return mpi->ireduce_scatter(o->src, o->dst, job->counts, job->type, job->op,
+                                    mpi->comm_world, request);
+    case HORON_REDUCE:
+        return mpi->ireduce(input_of(job->peer, o), o->dst, count, job->type, job->op,
+                            job->peer->options->root, mpi->comm_world, request);
     case HORON_BARRIER:
         break;
     }

@@ -106,7 +106,7 @@ static void cell_write(const struct perf_report *report, const struct perf_cell 
             ", \"size\": %" PRIu64 ", \"count\": %" PRIu64 ", \"tensors\": %" PRIu64
             ", \"type\": \"%s\", \"redop\": \"%s\", \"root\": %d, \"np\": %d, \"in_place\": %s",
             cell->bytes, cell->count, o->tensors, perf_dtype_word(o->dtype),
-            o->verb == HORON_ALLREDUCE ? perf_redop_word(o->redop) : "none",
+            perf_verb_reduces(o->verb) ? perf_redop_word(o->redop) : "none",
             perf_verb_rooted(o->verb) ? o->root : -1, report->peer->size,
             cell->in_place ? "true" : "false");
     fprintf(to,
@@ -128,7 +128,7 @@ void perf_report_row(const struct perf_report *report, const struct perf_cell *c
     const struct perf_options *const o = report->options;
     printf(" %13" PRIu64 " %13" PRIu64 " %9s %6s %4d", cells[0].bytes, cells[0].count,
            perf_dtype_word(o->dtype),
-           o->verb == HORON_ALLREDUCE ? perf_redop_word(o->redop) : "none",
+           perf_verb_reduces(o->verb) ? perf_redop_word(o->redop) : "none",
            perf_verb_rooted(o->verb) ? o->root : -1);
     for (int i = 0; i < 2; i++) {
         cell_print(report, &cells[i]);

@@ -7,6 +7,7 @@
  *    lose the sign of a zero and the bits of a NaN.
  *  - rounds: as many operations of the other verb as ranks give anything, each rank the root of
  *    one, and all write the bytes behind those of the ranks before; or what of them is theirs.
+ *  - the whole: the other verb gives all ranks everything, and each keeps what it should get.
  */
 #include "backend/compose.h"
 
@@ -17,6 +18,13 @@ bool horon_compose_signature(const struct horon_signature *agreed, struct horon_
     const struct horon_verb_row *row = horon_verb_of(agreed);
     if (row->recipe == HORON_RECIPE_NONE)
         return false;
+    if (row->recipe == HORON_RECIPE_WHOLE) {
+        *made = *agreed;
+        made->verb = (uint8_t)row->made_of;
+        made->group_size = 0;
+        horon_signature_make_canonical(made);
+        return true;
+    }
     *made = (struct horon_signature){
         .prescale = 1,
         .postscale = 1,
@@ -81,6 +89,29 @@ static horon_status_t make_sum(struct horon_composed *composed)
     composed->op.count = 0;
     for (size_t i = 0; i < op->part_count; i++)
         composed->op.count += composed->parts[i].count;
+    return HORON_OK;
+}
+
+/* The other verb, of the same: where a part of the output is kept, of the only one, it comes to
+ * scratch first; where nothing is, nobody reads that. */
+static horon_status_t make_whole(struct horon_composed *composed)
+{
+    const struct horon_operation *op = composed->whole;
+    const size_t element_bytes = horon_dtype_bytes((horon_dtype_t)op->agreed.dtype);
+    const bool keeps_all = horon_operation_output(op, composed->rank, composed->size) == op->count;
+    uint64_t most = 0;
+    for (size_t i = 0; i < op->part_count; i++)
+        most = op->parts[i].count > most ? op->parts[i].count : most;
+    if (make_room(composed, op->part_count, keeps_all ? 0 : (size_t)most * element_bytes) !=
+        HORON_OK)
+        return HORON_ERR_MEMORY;
+    for (size_t i = 0; i < op->part_count; i++) {
+        composed->parts[i] = op->parts[i];
+        if (!keeps_all)
+            composed->parts[i].dst = composed->scratch;
+    }
+    composed->op.count = op->count;
+    composed->keeps_rows = !keeps_all && horon_verb_splits(horon_verb_of(&op->agreed));
     return HORON_OK;
 }
 
@@ -241,9 +272,29 @@ static bool next_round(struct horon_composed *composed)
     return true;
 }
 
+/* This rank's rows, of the whole that lies in scratch. */
+static void keep_rows(const struct horon_composed *composed)
+{
+    const struct horon_operation *op = composed->whole;
+    uint64_t before = 0;
+    for (int rank = 0; rank < composed->rank; rank++)
+        before += horon_operation_rows(op, rank, composed->size);
+    const uint64_t rows = horon_operation_rows(op, composed->rank, composed->size);
+    assert(op->part_count == 1);
+    if (rows)
+        memcpy(op->parts[0].dst, (const char *)composed->scratch + before * row_bytes(op),
+               rows * row_bytes(op));
+}
+
 bool horon_compose_next(struct horon_composed *composed)
 {
-    return composed->rows ? next_round(composed) : composed->round++ == 0;
+    if (composed->rows)
+        return next_round(composed);
+    if (composed->round++ == 0)
+        return true;
+    if (composed->keeps_rows)
+        keep_rows(composed);
+    return false;
 }
 
 horon_status_t horon_compose(struct horon_composed *composed, const struct horon_operation *op,
@@ -257,10 +308,14 @@ horon_status_t horon_compose(struct horon_composed *composed, const struct horon
     composed->size = size;
     composed->round = 0;
     composed->rows = rows;
+    composed->keeps_rows = false;
     const bool makeable = horon_compose_signature(&op->agreed, &composed->op.agreed);
     assert(makeable);
     (void)makeable;
-    const horon_status_t status = rows ? prepare_rounds(composed) : make_sum(composed);
+    const bool is_whole = horon_verb_of(&op->agreed)->recipe == HORON_RECIPE_WHOLE;
+    const horon_status_t status = rows       ? prepare_rounds(composed)
+                                  : is_whole ? make_whole(composed)
+                                             : make_sum(composed);
     composed->op.parts = composed->parts;
     return status;
 }

@@ -18,6 +18,7 @@ struct horon_composed {
     void *scratch; /* what there is no output for, or where a part of it is taken from */
     size_t scratch_bytes;
     int rank, size, round; /* rounds begun, with those in which nothing is given */
+    bool keeps_rows;       /* at the end, of the whole that lies in scratch then */
     /* in rounds */
     const uint64_t *rows; /* [size][horon_verb_ahead_words()] by rank; NULL: it is one operation */
     uint64_t *taken;      /* [limit_ranks] rows that this rank gets of each */

@@ -65,7 +65,7 @@ size_t horon_host_control_bytes(const struct horon_host_shape *shape)
 
 size_t horon_host_chunk_bytes(size_t wanted, int job_size)
 {
-    const size_t least = (size_t)job_size * HORON_LINE_BYTES;
+    const size_t least = 2 * (size_t)job_size * HORON_LINE_BYTES;
     return wanted > least ? wanted : least;
 }
 

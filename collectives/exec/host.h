@@ -33,8 +33,9 @@ struct horon_host_shape {
 #define HORON_LINE_BYTES ((size_t)64)
 #define HORON_RING_DATA_BYTES ((size_t)64 << 10)
 
-/** Data of a chunk slot where @p wanted was asked for: a line for each rank of the job at least,
- * since each may have a region of the slot (windows.h), in whatever team. */
+/** Data of a chunk slot where @p wanted was asked for: two lines for each rank of the job at least,
+ * since each may have a region of the slot, and each host another (windows.h, reducescatter.c), in
+ * whatever team. */
 size_t horon_host_chunk_bytes(size_t wanted, int job_size);
 
 /** Of the segment that the members of a team on one host share. */

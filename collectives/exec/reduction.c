@@ -3,6 +3,8 @@
  * rounded, so that sums of hosts do not overflow; the rest of the divisor comes last. */
 #include "exec/reduction.h"
 
+#include "exec/exchange.h"
+
 size_t horon_reduction_tables_bytes(const struct horon_team *team)
 {
     return 2 * (size_t)team->local_size * sizeof(void *);
@@ -40,4 +42,59 @@ void horon_reduction_set_inputs(struct horon_reduction *reduction,
     for (int i = 0; i < team->local_size; i++)
         reduction->inputs[i] = ours->slots[i] + ours->offset;
     reduction->inputs[team->local_rank] = ours->run.src;
+}
+
+horon_status_t horon_reduction_exchange_small(struct horon_reduction *reduction,
+                                              struct horon_channel *channel)
+{
+    void *work = horon_slot_data(channel->result[horon_channel_slot(channel)]);
+    assert(channel->team->host_count > 1);
+    assert(horon_channel_has_met(channel));
+    if (channel->team->local_rank != 0) {
+        horon_phase_move(channel, HORON_PHASE_PUBLISH);
+        return HORON_IN_PROGRESS;
+    }
+    if (channel->count)
+        horon_reduction_of_small(reduction, channel, 0, channel->count, work, &reduction->partial);
+    const struct horon_exchange exchange = {
+        .kind = horon_exchange_choose(channel, channel->count),
+        .dtype = reduction->dtype,
+        .op = reduction->combine,
+    };
+    return horon_exchange_begin_small(channel, &exchange, work, channel->count);
+}
+
+void horon_reduction_finish_small(const struct horon_reduction *reduction,
+                                  const struct horon_channel *channel)
+{
+    uint8_t *data = horon_slot_data(channel->result[horon_channel_slot(channel)]);
+    if (channel->count)
+        horon_reduce_finish(reduction->dtype, &reduction->finish, data, data, channel->count);
+}
+
+/* Elements that are combined along the whole tree before the next: they stay in cache. */
+enum { BLOCK = 2048 };
+
+static void combine(const struct horon_reduction *reduction, void *const *sums, int left, int right,
+                    uint64_t at, uint64_t count)
+{
+    const size_t offset = (size_t)at * horon_dtype_bytes(reduction->dtype);
+    uint8_t *result = (uint8_t *)sums[left] + offset;
+    horon_reduce_combine(reduction->dtype, reduction->combine, result,
+                         (const uint8_t *)sums[right] + offset, result, (size_t)count);
+}
+
+void horon_reduction_of_hosts(const struct horon_reduction *reduction, void *const *sums, int hosts,
+                              uint64_t count, void *out)
+{
+    const int block = hosts & -hosts; /* pairwise below it, in order above: see plan/plan.h */
+    for (uint64_t at = 0; at < count; at += BLOCK) {
+        const uint64_t some = count - at < BLOCK ? count - at : BLOCK;
+        for (int width = 1; width < block; width *= 2)
+            for (int host = 0; host < hosts; host += 2 * width)
+                combine(reduction, sums, host, host + width, at, some);
+        for (int host = block; host < hosts; host += block)
+            combine(reduction, sums, 0, host, at, some);
+    }
+    horon_reduce_finish(reduction->dtype, &reduction->finish, sums[0], out, (size_t)count);
 }

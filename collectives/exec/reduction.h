@@ -55,4 +55,19 @@ static inline void horon_reduction_of_small(struct horon_reduction *reduction,
     horon_reduction_run(reduction, channel, 1, count, finish);
 }
 
+/** With several hosts: the first rank of each reduces its host's small slots to the result slot,
+ * and begins to exchange that; the others await it. @return IN_PROGRESS, for verbs to return |
+ * ERR_MEMORY
+ */
+horon_status_t horon_reduction_exchange_small(struct horon_reduction *reduction,
+                                              struct horon_channel *channel);
+/** That is exchanged: makes it the result, in the same place. */
+void horon_reduction_finish_small(const struct horon_reduction *reduction,
+                                  const struct horon_channel *channel);
+
+/** Reduces what the hosts have reduced, along the canonical tree, to @p out.
+ * @param sums [hosts] by host; they are written over */
+void horon_reduction_of_hosts(const struct horon_reduction *reduction, void *const *sums, int hosts,
+                              uint64_t count, void *out);
+
 #endif

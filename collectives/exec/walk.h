@@ -23,7 +23,7 @@ struct horon_cursor {
 /** A run inside one part. */
 struct horon_piece {
     const char *src; /* NULL: a broadcast has no input but on the root */
-    char *dst;
+    char *dst;       /* NULL: nor a reduce an output */
     uint64_t count;
 };
 
@@ -104,7 +104,8 @@ static inline void horon_walk_use(const struct horon_channel *channel, struct ho
     assert(count <= walk->run.count);
     if (walk->run.src)
         walk->run.src += bytes;
-    walk->run.dst += bytes;
+    if (walk->run.dst)
+        walk->run.dst += bytes;
     walk->run.count -= count;
     walk->offset += bytes;
 }

@@ -160,9 +160,13 @@ typedef enum horon_verb {
     HORON_ALLTOALL = 4,  /* every rank gives rows of its src to each rank, as its splits say; every
                             rank gets what all give it, joined in rank order */
     HORON_GATHER = 5,    /* root gets all ranks' src, joined in dimension 0 in rank order */
-    HORON_SCATTER = 6    /* every rank gets its rows of root's src, as root's splits say */
+    HORON_SCATTER = 6,   /* every rank gets its rows of root's src, as root's splits say */
+    /* Every rank gets its rows, in dimension 0, of the reduction of all ranks' src: the first ones
+     * go to rank 0, the next to rank 1 and so on, as splits says, which all ranks give alike */
+    HORON_REDUCESCATTER = 7,
+    HORON_REDUCE = 8 /* root gets the reduction of all ranks' src */
 } horon_verb_t;
-#define HORON_VERB_COUNT 7
+#define HORON_VERB_COUNT 9
 
 /**
  * Reductions. Integers wrap; the average of integers is the sum divided, cut towards zero. MIN and
@@ -272,7 +276,7 @@ typedef struct horon_descriptor {
     size_t struct_bytes;
     uint32_t verb;  /* horon_verb_t */
     uint32_t dtype; /* horon_dtype_t */
-    uint32_t redop; /* horon_redop_t; HORON_ALLREDUCE only */
+    uint32_t redop; /* horon_redop_t; of verbs that reduce only */
     uint32_t flags; /* HORON_IN_ORDER or 0 */
     /* What matches operations across ranks: 1..511 bytes, UTF-8 by custom, not beginning with
      * "horon.barrier.". NULL with HORON_IN_ORDER, and for HORON_BARRIER alone, which then
@@ -286,7 +290,9 @@ typedef struct horon_descriptor {
     /* Output: as many elements as src. Where the ranks decide together how many come
      * (HORON_ALLGATHER, HORON_ALLTOALL, HORON_GATHER on root, HORON_SCATTER) it has dst_count; or
      * it is NULL: alloc is asked, and if that is NULL the request owns the output until it is
-     * released (see horon_request_output). HORON_GATHER: the other ranks get nothing */
+     * released (see horon_request_output). HORON_GATHER and HORON_REDUCE: the other ranks get
+     * nothing. HORON_REDUCESCATTER: this rank's rows; it may also begin where these do in src, of
+     * which the other ranks' rows then stay as they are */
     void *dst;
     uint64_t count; /* elements of src, if shape is NULL; 0 is allowed and still meets the others */
     /* [ndim] or NULL: then one dimension of count elements. All dimensions must agree on all ranks,
@@ -306,14 +312,16 @@ typedef struct horon_descriptor {
     horon_callback_fn_t callback; /* NULL: none */
     void *callback_arg;
     /* Elements that dst has room for, where the ranks decide together how many come: what does not
-     * fit fails the operation on this rank with ERR_MEMORY, and nothing is written. Needed with
-     * dst; callers of a version without it have no room */
+     * fit fails the operation on this rank with ERR_MEMORY, and nothing is written. Likewise of
+     * HORON_REDUCESCATTER, where too few are ERR_INVALID. Needed with dst; callers of a version
+     * without it have no room */
     uint64_t dst_count;
     uint32_t memory; /* horon_memory_t of src and dst */
     int32_t device;  /* number of the device in whose memory they lie; 0 for host memory */
-    /* [size] rows of src for each rank: they add up to those of src; copied. HORON_ALLTOALL, and
-     * root of HORON_SCATTER. NULL: as many for each; of HORON_SCATTER the first ranks get one more
-     * if that does not come out even, and of HORON_ALLTOALL it must */
+    /* [size] rows of src for each rank: they add up to those of src; copied. HORON_ALLTOALL, root
+     * of HORON_SCATTER, and HORON_REDUCESCATTER, where all ranks must agree. NULL: as many for
+     * each; of HORON_ALLTOALL that must come out even, of the others the first ranks get one more
+     * if it does not */
     const uint64_t *splits;
 } horon_descriptor_t;
 /* clang-format off */
@@ -358,8 +366,8 @@ HORON_API int32_t horon_version_number(void);
 
 /**
  * Asks whether this library has a feature: "allreduce", "broadcast", "allgather", "barrier",
- * "alltoall", "gather", "scatter", "persistent", "in_order", "process_sets", "shm", "tcp",
- * "timeline", "cuda", "nccl", "mpi", "gloo".
+ * "alltoall", "gather", "scatter", "reducescatter", "reduce", "persistent", "in_order",
+ * "process_sets", "shm", "tcp", "timeline", "cuda", "nccl", "mpi", "gloo".
  * @return 1 it has, 0 it has not, or the name is not known
  */
 HORON_API int32_t horon_feature(const char *name);
@@ -648,7 +656,7 @@ HORON_API horon_status_t horon_request_failure(const horon_request_t *req,
  * The output of an ended request.
  * @param data_out  NULL or: dst, what alloc gave, or memory of the request (valid until it is
  *                  released or started again, and the caller's to write)
- * @param count_out NULL or elements
+ * @param count_out NULL or elements; 0 on a rank that gets none
  * @param rows_out  NULL or [size of the process set] rows of the output that each of its
  *                  ranks gave, where they decide together how many come; else 0
  * @return OK | ERR_INVALID, it has not ended, or failed

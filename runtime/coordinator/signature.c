@@ -109,14 +109,15 @@ void horon_coord_signature_read(struct horon_reader *in, struct horon_signature 
 
 /* ---- Two sides of a conflict in words -------------------------------------------------------- */
 
-enum aspect { VERB, SET, DTYPE, MEMORY, SHAPE, REDOP, ROOT, PRESCALE, POSTSCALE, GROUP };
+enum aspect { VERB, SET, DTYPE, MEMORY, SHAPE, REDOP, ROOT, SPLITS, PRESCALE, POSTSCALE, GROUP };
 
 static const char *const aspect_words[] = {
-    [VERB] = "verbs",           [SET] = "process sets",
-    [DTYPE] = "dtypes",         [MEMORY] = "kinds of memory",
-    [SHAPE] = "shapes",         [REDOP] = "reductions",
-    [ROOT] = "roots",           [PRESCALE] = "prescales",
-    [POSTSCALE] = "postscales", [GROUP] = "groups",
+    [VERB] = "verbs",         [SET] = "process sets",
+    [DTYPE] = "dtypes",       [MEMORY] = "kinds of memory",
+    [SHAPE] = "shapes",       [REDOP] = "reductions",
+    [ROOT] = "roots",         [SPLITS] = "splits",
+    [PRESCALE] = "prescales", [POSTSCALE] = "postscales",
+    [GROUP] = "groups",
 };
 
 static const char *const memory_words[HORON_MEMORY_COUNT] = {
@@ -139,7 +140,7 @@ static enum aspect first_difference(const struct horon_signature *a,
     if (a->redop != b->redop)
         return REDOP;
     if (a->root != b->root)
-        return ROOT;
+        return horon_verb_splits(horon_verb_of(a)) ? SPLITS : ROOT;
     if (memcmp(&a->prescale, &b->prescale, sizeof a->prescale))
         return PRESCALE;
     if (memcmp(&a->postscale, &b->postscale, sizeof a->postscale))
@@ -198,6 +199,9 @@ static void say_side(struct words *out, const char *rank_name,
         break;
     case ROOT:
         say(out, " from root %d", signature->root);
+        break;
+    case SPLITS:
+        say(out, signature->root ? " with splits of its own" : " split evenly");
         break;
     case PRESCALE:
         say(out, " with prescale %.17g", signature->prescale);

@@ -102,7 +102,8 @@ void horon_engine_end(struct horon_engine *engine, struct horon_request *request
         explain_failure(engine, request, failure);
     else if (!request->op.output) {
         request->output = request->part.dst;
-        request->output_count = request->op.count;
+        request->output_count =
+            horon_operation_output(&request->op, team->view.rank, team->view.size);
     }
     if (request->name)
         atomic_store_explicit(&request->name->in_flight, false, memory_order_release);

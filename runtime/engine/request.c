@@ -86,6 +86,7 @@ static horon_status_t take_shape(const horon_descriptor_t *desc, struct horon_op
 {
     uint64_t *shape = op->agreed.shape;
     uint64_t count = 1, bytes;
+    op->row_elements = 1;
     if (!desc->shape) {
         shape[0] = count = desc->count;
         op->agreed.ndim = 1;
@@ -97,12 +98,37 @@ static horon_status_t take_shape(const horon_descriptor_t *desc, struct horon_op
             shape[i] = desc->shape[i];
             if (__builtin_mul_overflow(count, shape[i], &count))
                 return horon_error_set(error, HORON_ERR_INVALID, "the shape has too many elements");
+            op->row_elements *= i ? shape[i] : 1;
         }
         op->agreed.ndim = (uint32_t)desc->ndim;
     }
     if (__builtin_mul_overflow(count, element, &bytes) || bytes > INT64_MAX)
         return horon_error_set(error, HORON_ERR_INVALID, "the tensor has too many bytes");
     op->count = count;
+    return HORON_OK;
+}
+
+/* Splits as equal as can be are none: ranks that give them agree with those that give nothing. */
+static horon_status_t take_splits(const horon_descriptor_t *desc, struct horon_operation *op,
+                                  int size, struct horon_error *error)
+{
+    uint64_t sum = 0;
+    bool even = true;
+    if (!horon_verb_splits(&horon_verb_rows[desc->verb]))
+        return HORON_OK;
+    if (op->agreed.ndim == 0)
+        return horon_error_set(error, HORON_ERR_INVALID,
+                               "a scalar has no rows that ranks could share");
+    for (int rank = 0; desc->splits && rank < size; rank++) {
+        even = even && desc->splits[rank] == horon_operation_rows(op, rank, size);
+        if (__builtin_add_overflow(sum, desc->splits[rank], &sum))
+            sum = UINT64_MAX;
+    }
+    if (desc->splits && sum != op->agreed.shape[0])
+        return horon_error_set(error, HORON_ERR_INVALID,
+                               "the splits add up to %llu rows, and src has %llu",
+                               (unsigned long long)sum, (unsigned long long)op->agreed.shape[0]);
+    op->splits = even ? NULL : desc->splits; /* the caller's, until keep_splits() */
     return HORON_OK;
 }
 
@@ -113,21 +139,55 @@ static bool overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_b
     return at < other ? other - at < a_bytes : at > other && at - other < b_bytes;
 }
 
-static horon_status_t check_buffers(const horon_descriptor_t *desc, uint64_t count,
-                                    uint64_t element, int rank, struct horon_error *error)
+/* Where this rank's rows lie in src. */
+static const char *own_rows(const horon_descriptor_t *desc, const struct horon_operation *op,
+                            uint64_t element, int rank, int size)
+{
+    uint64_t before = 0;
+    for (int other = 0; other < rank; other++)
+        before += horon_operation_rows(op, other, size);
+    return (const char *)desc->src + before * op->row_elements * element;
+}
+
+/* Of a rank that gets its share of the rows. */
+static horon_status_t check_share(const horon_descriptor_t *desc, const struct horon_operation *op,
+                                  uint64_t element, int rank, int size, struct horon_error *error)
+{
+    const uint64_t share = horon_operation_rows(op, rank, size) * op->row_elements;
+    if (share == 0)
+        return HORON_OK;
+    if (!desc->dst)
+        return horon_error_set(error, HORON_ERR_INVALID, "dst is NULL");
+    if (desc->dst_count < share)
+        return horon_error_set(error, HORON_ERR_INVALID,
+                               "dst has room for %llu elements, and this rank's rows have %llu",
+                               (unsigned long long)desc->dst_count, (unsigned long long)share);
+    if (desc->dst != own_rows(desc, op, element, rank, size) &&
+        overlap(desc->src, op->count * element, desc->dst, share * element))
+        return horon_error_set(error, HORON_ERR_INVALID,
+                               "src and dst overlap; they must be equal or disjoint, or dst where "
+                               "this rank's rows lie in src");
+    return HORON_OK;
+}
+
+static horon_status_t check_buffers(const horon_descriptor_t *desc,
+                                    const struct horon_operation *op, uint64_t element, int rank,
+                                    int size, struct horon_error *error)
 {
     const struct horon_verb_row *row = &horon_verb_rows[desc->verb];
     const bool reads = horon_ranks_include(row->reads, desc->root, rank);
     const bool writes = horon_ranks_include(row->writes, desc->root, rank);
     const bool asks = row->ahead != HORON_AHEAD_NOTHING; /* for memory, if dst is NULL */
     const bool has_it = row->reads == HORON_RANKS_ROOT && reads;
-    if (!horon_verb_moves(row) || count == 0)
+    if (!horon_verb_moves(row) || op->count == 0)
         return HORON_OK;
     if (reads && !desc->src)
         return horon_error_set(error, HORON_ERR_INVALID, "src is NULL");
+    if (horon_verb_splits(row))
+        return check_share(desc, op, element, rank, size, error);
     if (writes && !desc->dst && !asks && !has_it)
         return horon_error_set(error, HORON_ERR_INVALID, "dst is NULL");
-    const uint64_t bytes = count * element;
+    const uint64_t bytes = op->count * element;
     uint64_t dst_bytes = bytes; /* at least, if the size is learned and the caller does not say */
     if (asks && desc->dst_count && __builtin_mul_overflow(desc->dst_count, element, &dst_bytes))
         dst_bytes = bytes;
@@ -163,8 +223,9 @@ static horon_status_t check_name(const horon_descriptor_t *desc, struct horon_er
 }
 
 /* All but the shape, which is there. */
-static void sign(struct horon_signature *agreed, const horon_descriptor_t *desc)
+static void sign(struct horon_operation *op, const horon_descriptor_t *desc, int size)
 {
+    struct horon_signature *agreed = &op->agreed;
     agreed->prescale = desc->prescale;
     agreed->postscale = desc->postscale;
     agreed->verb = (uint8_t)desc->verb;
@@ -173,10 +234,12 @@ static void sign(struct horon_signature *agreed, const horon_descriptor_t *desc)
     agreed->memory = HORON_MEMORY_HOST; /* as check_memory() found */
     agreed->root = desc->root;
     agreed->team = desc->process_set;
+    if (horon_verb_splits(horon_verb_of(agreed)))
+        agreed->root = op->splits ? horon_splits_hash(op->splits, size) : 0;
     horon_signature_make_canonical(agreed);
 }
 
-/* The room of a request: what is learned, then what is told ahead. */
+/* The room of a request: for what is learned, and behind it for splits. */
 static horon_status_t make_rows(struct horon_request *request)
 {
     const size_t size = (size_t)request->size;
@@ -186,12 +249,11 @@ static horon_status_t make_rows(struct horon_request *request)
         request->rows_room = horon_zalloc(2 * size, sizeof *request->rows_room);
         request->rows_limit = request->rows_room ? request->size : 0;
     }
-    request->output_rows = request->rows_room;
-    return request->output_rows ? HORON_OK : HORON_ERR_MEMORY;
+    return request->rows_room ? HORON_OK : HORON_ERR_MEMORY;
 }
 
 /* @param splits_out [size] what the caller says, or as many rows for each rank */
-static horon_status_t take_splits(const horon_descriptor_t *desc, uint64_t rows, int size,
+static horon_status_t fill_splits(const horon_descriptor_t *desc, uint64_t rows, int size,
                                   uint64_t *splits_out, struct horon_error *error)
 {
     const struct horon_verb_row *row = &horon_verb_rows[desc->verb];
@@ -221,39 +283,38 @@ static horon_status_t fill_ahead(struct horon_request *request, const horon_desc
 {
     const struct horon_verb_row *row = &horon_verb_rows[desc->verb];
     struct horon_operation *op = &request->op;
-    uint64_t *shape = op->agreed.shape;
-    const uint32_t ndim = op->agreed.ndim;
     if (make_rows(request) != HORON_OK)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a request");
+    request->output_rows = request->rows_room;
     op->output = horon_request_take_output;
     op->output_arg = request;
-    op->row_elements = 1;
-    for (uint32_t i = 1; i < ndim; i++)
-        op->row_elements *= shape[i];
-    request->rows = ndim ? shape[0] : 1;
+    request->rows = op->agreed.ndim ? op->agreed.shape[0] : 1;
     op->ahead = &request->rows;
     if (!horon_ranks_include(row->reads, desc->root, rank))
         request->rows = op->count = 0;
     if (row->ahead != HORON_AHEAD_SPLITS)
         return HORON_OK;
-    if (ndim == 0)
+    if (op->agreed.ndim == 0)
         return horon_error_set(error, HORON_ERR_INVALID,
                                "a scalar has no rows that ranks could share");
     uint64_t *splits = request->rows_room + request->rows_limit;
     op->ahead = splits;
     if (horon_ranks_include(row->reads, desc->root, rank))
-        return take_splits(desc, request->rows, request->size, splits, error);
+        return fill_splits(desc, request->rows, request->size, splits, error);
     memset(splits, 0, (size_t)request->size * sizeof *splits);
     return HORON_OK;
 }
 
-static void fill_operation(struct horon_request *request, const horon_descriptor_t *desc)
+static void fill_operation(struct horon_request *request, const horon_descriptor_t *desc, int rank)
 {
     struct horon_operation *op = &request->op;
-    if (!horon_verb_moves(&horon_verb_rows[desc->verb]))
+    const struct horon_verb_row *row = &horon_verb_rows[desc->verb];
+    if (!horon_verb_moves(row))
         op->count = 0;
-    sign(&op->agreed, desc);
-    request->part = (struct horon_part){.src = desc->src, .dst = desc->dst, .count = op->count};
+    sign(op, desc, request->size);
+    const bool writes = horon_ranks_include(row->writes, desc->root, rank);
+    request->part =
+        (struct horon_part){.src = desc->src, .dst = writes ? desc->dst : NULL, .count = op->count};
     op->parts = &request->part;
     op->part_count = 1;
     op->device = desc->device;
@@ -309,12 +370,25 @@ void horon_request_hold_barrier(struct horon_request *request)
     request->op.name = request->barrier_name;
 }
 
+/* What the ranks agree on is copied. */
+static horon_status_t keep_splits(struct horon_request *request)
+{
+    if (!request->op.splits)
+        return HORON_OK;
+    if (make_rows(request) != HORON_OK)
+        return HORON_ERR_MEMORY;
+    request->op.splits = memcpy(request->rows_room + request->rows_limit, request->op.splits,
+                                (size_t)request->size * sizeof *request->op.splits);
+    return HORON_OK;
+}
+
 horon_status_t horon_request_init(struct horon_request *request, const horon_descriptor_t *given,
                                   struct horon_engine_team *team, struct horon_names *names,
                                   struct horon_error *error)
 {
     horon_descriptor_t room;
     const horon_descriptor_t *desc;
+    const int rank = team->view.rank, size = team->view.size;
     uint64_t element = 0;
     horon_status_t status = take_descriptor(given, &room, &desc, error);
     if (status == HORON_OK)
@@ -328,14 +402,16 @@ horon_status_t horon_request_init(struct horon_request *request, const horon_des
         status = take_shape(desc, &request->op, element, error);
     }
     if (status == HORON_OK)
-        status = check_buffers(desc, request->op.count, element, team->view.rank, error);
+        status = take_splits(desc, &request->op, size, error);
+    if (status == HORON_OK)
+        status = check_buffers(desc, &request->op, element, rank, size, error);
     if (status != HORON_OK)
         return status;
     assert(!request->team && !request->name && !request->owned_output && !request->error_text);
-    request->size = team->view.size;
+    request->size = size;
     if (horon_verb_rows[desc->verb].ahead != HORON_AHEAD_NOTHING)
-        status = fill_ahead(request, desc, team->view.rank, error);
-    fill_operation(request, desc);
+        status = fill_ahead(request, desc, rank, error);
+    fill_operation(request, desc, rank);
     if (status == HORON_OK)
         status = check_backends(team->backends, &request->op.agreed, error);
     if (status != HORON_OK) {
@@ -349,7 +425,9 @@ horon_status_t horon_request_init(struct horon_request *request, const horon_des
     static_assert(HORON_POST_START == 0, "as the memory is");
     request->cancel.kind = HORON_POST_CANCEL;
     request->drop.kind = HORON_POST_DROP;
-    status = take_name(request, desc->name, names);
+    status = keep_splits(request);
+    if (status == HORON_OK)
+        status = take_name(request, desc->name, names);
     if (status != HORON_OK) {
         horon_request_deinit(request, names);
         return horon_error_set(error, status, "no memory for a request");
@@ -371,6 +449,7 @@ void horon_request_deinit(struct horon_request *request, struct horon_names *nam
     request->error_text = NULL;
     request->owned_output = NULL;
     request->rows_room = request->output_rows = NULL;
+    request->op.splits = NULL;
     request->rows_limit = 0;
 }
 

@@ -79,21 +79,24 @@ static void change_group(struct horon_signature *s)
 #define ALLGATHER 4u
 #define BARRIER 8u
 #define ALLTOALL 16u
-#define ROOTED (BROADCAST | 32u | 64u) /* gather and scatter */
-#define MOVES (ALLREDUCE | ALLGATHER | ALLTOALL | ROOTED)
+#define ROOTED (BROADCAST | 32u | 64u | REDUCE) /* gather and scatter */
+#define REDUCESCATTER 128u                      /* its root is a hash of splits */
+#define REDUCE 256u
+#define REDUCES (ALLREDUCE | REDUCESCATTER | REDUCE)
+#define MOVES (REDUCES | ALLGATHER | ALLTOALL | ROOTED)
 
 static const struct {
     void (*change)(struct horon_signature *s);
     uint32_t counts_for; /* verbs */
     bool kind, hashed;   /* where it counts: operations of one kind, and of one hash, are alike */
 } changes[] = {
-    {change_redop, ALLREDUCE, true, true},
-    {change_prescale, ALLREDUCE, true, true},
-    {change_postscale, ALLREDUCE, true, true},
-    {change_root, ROOTED, true, true},
+    {change_redop, REDUCES, true, true},
+    {change_prescale, REDUCES, true, true},
+    {change_postscale, REDUCES, true, true},
+    {change_root, ROOTED | REDUCESCATTER, true, true},
     {change_dtype, MOVES, true, true},
     {change_memory, MOVES, true, true},
-    {change_rows, ALLREDUCE | BROADCAST, false, true},
+    {change_rows, REDUCES | BROADCAST, false, true},
     {change_columns, MOVES, false, true},
     {change_ndim, MOVES, false, true},
     {change_team, MOVES | BARRIER, true, true},

@@ -12,8 +12,9 @@
 
 static void test_verbs_have_names(void **state)
 {
-    static const char *const names[] = {"allreduce", "broadcast", "allgather", "barrier",
-                                        "alltoall",  "gather",    "scatter"};
+    static const char *const names[] = {"allreduce", "broadcast",     "allgather",
+                                        "barrier",   "alltoall",      "gather",
+                                        "scatter",   "reducescatter", "reduce"};
     static const int none[] = {-1, HORON_VERB_COUNT, 255, INT32_MAX, INT32_MIN};
     (void)state;
     for (int i = 0; i < HORON_VERB_COUNT; i++)

@@ -49,7 +49,8 @@ struct fake_lane {
 };
 
 /** Of one team, or of teams whose first ranks are the job's. The first members are the test's to
- * set; all zero is a backend that has all but an allgather and does each operation at once. */
+ * set; as fake_init() leaves it, it has an allreduce, a broadcast and a barrier, and does each
+ * operation at once. */
 struct fake {
     struct horon_backend base;         /* as fake_init() made it; the test may change it */
     const char *absent;                /* why it cannot be opened; NULL: it can */

@@ -122,6 +122,47 @@ static void test_route_composes_a_broadcast_of_a_sum(void **state)
     assert_int_equal(bed->line_count, 0);
 }
 
+/* Of 5 rows the first rank of two gets 3, or what the splits say. */
+static void test_route_composes_a_reducescatter_of_the_whole(void **state)
+{
+    static const uint64_t splits[SIZE] = {0, 5};
+    struct bed *bed = *state;
+    join(bed);
+    for (int number = 0; number < 3; number++) {
+        struct use uses[SIZE];
+        for (int rank = 0; rank < SIZE; rank++) {
+            describe(&uses[rank], HORON_REDUCESCATTER, rank, 0);
+            uses[rank].op.row_elements = 1;
+            uses[rank].op.splits = number == 1 ? splits : NULL;
+            if (number == 2) /* where its rows lie */
+                uses[rank].part.dst = uses[rank].in + 3 * rank;
+        }
+        run(bed, uses, (uint64_t)number + 1);
+        for (int i = 0; i < COUNT; i++) {
+            const int rank = number == 1 || i >= 3, first = rank && number != 1 ? 3 : 0;
+            const float *got = uses[rank].part.dst;
+            assert_true(got[i - first] == (float)(10 + 2 * i));
+        }
+        assert_true(number == 2 || uses[0].out[3] == 0.0f);
+    }
+    assert_int_equal(bed->fakes[0].lanes[0].done, 3);
+}
+
+static void test_route_composes_a_reduce_of_the_whole(void **state)
+{
+    struct bed *bed = *state;
+    join(bed);
+    for (int root = 0; root < SIZE; root++) {
+        struct use uses[SIZE];
+        for (int rank = 0; rank < SIZE; rank++)
+            describe(&uses[rank], HORON_REDUCE, rank, root);
+        uses[1 - root].part.dst = NULL;
+        run(bed, uses, (uint64_t)root + 1);
+        for (int i = 0; i < COUNT; i++)
+            assert_true(uses[root].out[i] == (float)(10 + 2 * i));
+    }
+}
+
 static void test_route_composes_a_barrier(void **state)
 {
     struct bed *bed = *state;
@@ -384,6 +425,8 @@ int main(void)
         TEST(test_route_chooses_anew_for_another_type_or_memory),
         TEST(test_route_names_what_nobody_carries),
         TEST(test_route_composes_a_broadcast_of_a_sum),
+        TEST(test_route_composes_a_reducescatter_of_the_whole),
+        TEST(test_route_composes_a_reduce_of_the_whole),
         TEST(test_route_composes_a_barrier),
         TEST(test_route_composes_an_allgather_of_broadcasts),
         TEST(test_route_gives_each_size_to_the_backend_that_is_best_for_it),

@@ -22,7 +22,7 @@ static void test_request_numbers_that_mean_nothing_are_refused(void **state)
     struct bed *bed = *state;
     horon_descriptor_t desc = right(bed);
     desc.verb = HORON_VERB_COUNT;
-    expect_wrong(bed, &desc, HORON_ERR_INVALID, "verb 7 does not exist");
+    expect_wrong(bed, &desc, HORON_ERR_INVALID, "verb 9 does not exist");
     desc = right(bed);
     desc.dtype = HORON_DTYPE_COUNT;
     expect_wrong(bed, &desc, HORON_ERR_INVALID, "dtype 17 does not exist");
@@ -49,6 +49,103 @@ static void test_request_numbers_that_mean_nothing_are_refused(void **state)
     desc.device = 1;
     expect_wrong(bed, &desc, HORON_ERR_INVALID, "host memory lies on none");
     assert_int_equal(create(bed, NULL), HORON_ERR_INVALID);
+}
+
+/* Of rank 1 of 3, and of 8 rows: 3, 3, 2. */
+static horon_descriptor_t right_share(struct bed *bed, float *out)
+{
+    horon_descriptor_t desc = right(bed);
+    desc.verb = HORON_REDUCESCATTER;
+    desc.dst = out;
+    desc.dst_count = 3;
+    return desc;
+}
+
+static void test_request_share_has_room_for_its_rows(void **state)
+{
+    struct bed *bed = *state;
+    float out[3];
+    horon_descriptor_t desc = right_share(bed, out);
+    expect_right(bed, &desc);
+    assert_int_equal(horon_operation_output(&bed->request->op, RANK, SIZE), 3);
+    assert_int_equal(horon_operation_output(&bed->request->op, 2, SIZE), 2);
+    drop(bed);
+    desc.dst_count = 2;
+    expect_wrong(bed, &desc, HORON_ERR_INVALID,
+                 "dst has room for 2 elements, and this rank's rows have 3");
+    desc.dst = NULL;
+    expect_wrong(bed, &desc, HORON_ERR_INVALID, "dst is NULL");
+    desc.count = 1; /* of which this rank gets nothing */
+    expect_right(bed, &desc);
+    drop(bed);
+    desc = right_share(bed, out);
+    desc.shape = (const uint64_t[]){1};
+    expect_wrong(bed, &desc, HORON_ERR_INVALID, "a scalar has no rows");
+}
+
+static void test_request_share_may_lie_where_its_rows_do(void **state)
+{
+    struct bed *bed = *state;
+    horon_descriptor_t desc = right_share(bed, NULL);
+    for (int at = 0; at < 8; at++) {
+        desc.dst = bed->data + at;
+        if (at == 0 || at == 3) {
+            expect_right(bed, &desc);
+            drop(bed);
+            continue;
+        }
+        expect_wrong(bed, &desc, HORON_ERR_INVALID, "or dst where this rank's rows lie in src");
+    }
+}
+
+static void test_request_splits_add_up_to_the_rows(void **state)
+{
+    static const uint64_t few[] = {3, 2, 2}, wraps[] = {4, UINT64_MAX, 5}, even[] = {3, 3, 2};
+    struct bed *bed = *state;
+    float out[8];
+    uint64_t uneven[] = {1, 7, 0};
+    horon_descriptor_t desc = right_share(bed, out);
+    expect_right(bed, &desc);
+    const uint64_t without = bed->request->op.hash;
+    drop(bed);
+    desc.splits = few;
+    expect_wrong(bed, &desc, HORON_ERR_INVALID, "the splits add up to 7 rows, and src has 8");
+    desc.splits = wraps;
+    expect_wrong(bed, &desc, HORON_ERR_INVALID, "the splits add up to");
+    desc.splits = even;
+    expect_right(bed, &desc);
+    assert_int_equal(bed->request->op.hash, without);
+    assert_null(bed->request->op.splits);
+    drop(bed);
+    desc.splits = uneven;
+    expect_wrong(bed, &desc, HORON_ERR_INVALID, "this rank's rows have 7");
+    desc.dst_count = 7;
+    expect_right(bed, &desc);
+    uneven[1] = 0; /* the caller's again */
+    assert_int_equal(bed->request->op.splits[RANK], 7);
+    assert_int_not_equal(bed->request->op.hash, without);
+    drop(bed);
+    desc.verb = HORON_ALLREDUCE; /* which has none */
+    expect_right(bed, &desc);
+    drop(bed);
+}
+
+static void test_request_reduce_has_an_output_on_root_alone(void **state)
+{
+    struct bed *bed = *state;
+    horon_descriptor_t desc = right(bed);
+    desc.verb = HORON_REDUCE;
+    desc.dst = NULL;
+    expect_right(bed, &desc);
+    drop(bed);
+    desc.dst = bed->data + 1; /* nobody looks at it */
+    expect_right(bed, &desc);
+    assert_null(bed->request->part.dst);
+    drop(bed);
+    desc.root = RANK;
+    expect_wrong(bed, &desc, HORON_ERR_INVALID, "src and dst overlap");
+    desc.dst = NULL;
+    expect_wrong(bed, &desc, HORON_ERR_INVALID, "dst is NULL");
 }
 
 static void test_request_root_must_be_a_rank_of_a_broadcast(void **state)
@@ -397,6 +494,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_request_of_a_right_descriptor_is_made),
         TEST(test_request_numbers_that_mean_nothing_are_refused),
+        TEST(test_request_share_has_room_for_its_rows),
+        TEST(test_request_share_may_lie_where_its_rows_do),
+        TEST(test_request_splits_add_up_to_the_rows),
+        TEST(test_request_reduce_has_an_output_on_root_alone),
         TEST(test_request_root_must_be_a_rank_of_a_broadcast),
         TEST(test_request_reductions_are_those_the_header_marks),
         TEST(test_request_names_of_unnamed_barriers_are_refused),
