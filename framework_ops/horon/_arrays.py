@@ -31,8 +31,14 @@ class _Buffer(Staged):
         self.dtype, self.shape = _horon.describe(value)[:2]
         self.keep = None
 
+    def dimensions(self):
+        return self.shape
+
     def make_room(self):
-        self.target = _horon.Array(self.shape, self.dtype)
+        self.make_room_for(self.shape)
+
+    def make_room_for(self, shape):
+        self.target = _horon.Array(shape, self.dtype)
 
     def result(self):
         return self.gathered(self.target)
@@ -142,6 +148,12 @@ gather = _verbs.gather
 gather_async = _verbs.gather_async
 scatter = _verbs.scatter
 scatter_async = _verbs.scatter_async
+reducescatter = _verbs.reducescatter
+reducescatter_async = _verbs.reducescatter_async
+grouped_reducescatter = _verbs.grouped_reducescatter
+grouped_reducescatter_async = _verbs.grouped_reducescatter_async
+reduce = _verbs.reduce
+reduce_async = _verbs.reduce_async
 broadcast = _verbs.broadcast
 broadcast_ = _verbs.broadcast_
 broadcast_async = _verbs.broadcast_async

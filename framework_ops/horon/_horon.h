@@ -44,7 +44,8 @@ struct horon_py_tensor {
 enum horon_py_output {
     HORON_PY_OUTPUT_NONE,       /* there is no output, and no input */
     HORON_PY_OUTPUT_LIKE_INPUT, /* as large as the input; may be in place */
-    HORON_PY_OUTPUT_ROWS        /* the ranks' rows: known only when all have met */
+    HORON_PY_OUTPUT_ROWS,       /* the ranks' rows: known only when all have met */
+    HORON_PY_OUTPUT_SHARE       /* this rank's share of the input's rows */
 };
 
 /* What the binding knows of a verb. */
@@ -59,8 +60,7 @@ struct horon_py_operation {
     const struct horon_py_verb *verb;
     PyObject *keep; /* owned */
     PyObject *into; /* borrowed: the list that takes the request; or NULL */
-    struct horon_py_tensor src;
-    struct horon_py_tensor dst;
+    struct horon_py_tensor src, dst;
     uint64_t folded[HORON_NDIM_MAX];
     uint64_t *splits; /* owned, or NULL */
 };
@@ -117,8 +117,7 @@ struct horon_py_request {
     bool gathers_into; /* keep has its output: the caller gave dst */
 };
 
-/* Makes the exception for @p failure, with its data as attributes, and returns NULL. failed: of an
- * operation that had begun. */
+/* Makes the exception for @p failure, with its data as attributes, and returns NULL. */
 PyObject *horon_py_raise_failed(struct horon_py_state *state, const horon_failure_t *failure);
 /* Likewise for the call that has just returned @p status, whose arguments may be wrong. @p handle
  * is NULL for a context that is gone, or was not made. */

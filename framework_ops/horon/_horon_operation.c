@@ -4,8 +4,8 @@
  * submit_group() to a descriptor of the C ABI and the objects that must outlive it.
  *
  * Nothing is written beyond an output: one that is as large as the input is compared with it here,
- * and one whose size the ranks decide together goes with its capacity. A verb that the table below
- * has no row for is refused, as nobody here knows how large its output is.
+ * and one whose size the ranks decide together, or share, goes with its capacity. A verb that the
+ * table below has no row for is refused, as nobody here knows how large its output is.
  *
  * Reductions have Horovod's numbers wherever Python names one; the table here makes them horon.h's.
  */
@@ -21,6 +21,8 @@ static const struct horon_py_verb verbs[HORON_VERB_COUNT] = {
     [HORON_ALLTOALL] = {.constant = "ALLTOALL", .output = HORON_PY_OUTPUT_ROWS},
     [HORON_GATHER] = {.constant = "GATHER", .output = HORON_PY_OUTPUT_ROWS},
     [HORON_SCATTER] = {.constant = "SCATTER", .output = HORON_PY_OUTPUT_ROWS},
+    [HORON_REDUCESCATTER] = {.constant = "REDUCESCATTER", .output = HORON_PY_OUTPUT_SHARE},
+    [HORON_REDUCE] = {.constant = "REDUCE", .output = HORON_PY_OUTPUT_LIKE_INPUT},
 };
 
 const struct horon_py_verb *horon_py_verb_row(uint32_t verb)
@@ -203,7 +205,7 @@ int horon_py_operation_parse_numbers(PyObject *const *args, Py_ssize_t nargs,
 /* Has its output another shape than the input, so that only its capacity bounds it? */
 static bool is_bounded(const struct horon_py_verb *verb)
 {
-    return verb->output == HORON_PY_OUTPUT_ROWS;
+    return verb->output == HORON_PY_OUTPUT_ROWS || verb->output == HORON_PY_OUTPUT_SHARE;
 }
 
 /* Refuses an output that the result may not fit into. One that is given as an address is taken at
@@ -217,7 +219,7 @@ static int check_output(const struct horon_py_operation *op, bool has_src, bool 
     } else if (is_bounded(op->verb)) {
         if (has_dst && op->dst.dtype != op->src.dtype)
             why = "output and input differ in dtype";
-        else if (has_dst && op->dst.count == 0)
+        else if (has_dst && op->dst.count == 0 && op->verb->output == HORON_PY_OUTPUT_ROWS)
             why = "an output whose size the ranks decide must be a tensor with room, or None";
     } else if (op->dst.keep && (op->dst.count != op->src.count || op->dst.dtype != op->src.dtype)) {
         why = "output and input differ in size or dtype";

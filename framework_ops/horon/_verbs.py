@@ -12,7 +12,8 @@ from typing import NamedTuple
 from horon import _horon
 from horon._names import group_name, member_names, operation_name
 from horon._staging import NOTHING, Handle
-from horon._world import global_process_set, resolve_op, team_of
+from horon._world import Average, global_process_set, resolve_op, team_of
+from horon.exceptions import HoronInternalError
 
 
 class Verb(NamedTuple):
@@ -23,14 +24,18 @@ class Verb(NamedTuple):
     gathers: bool = False  # the output is horon's own, and has the ranks' rows; a scalar is a row
     to_root: bool = False  # only the root gets anything
     divides: bool = False  # it takes splits; a scalar has no rows for them
+    shares: bool = False  # every rank gets its share of the rows
+    like_input: bool = False  # every rank's output has the shape of its input
 
 
-ALLREDUCE = Verb(_horon.ALLREDUCE, "allreduce", "reduced", reduces=True)
+ALLREDUCE = Verb(_horon.ALLREDUCE, "allreduce", "reduced", reduces=True, like_input=True)
 ALLGATHER = Verb(_horon.ALLGATHER, "allgather", "gathered", gathers=True)
-BROADCAST = Verb(_horon.BROADCAST, "broadcast", "broadcast")
+BROADCAST = Verb(_horon.BROADCAST, "broadcast", "broadcast", like_input=True)
 ALLTOALL = Verb(_horon.ALLTOALL, "alltoall", "exchanged", gathers=True, divides=True)
 GATHER = Verb(_horon.GATHER, "gather", "gathered", gathers=True, to_root=True)
 SCATTER = Verb(_horon.SCATTER, "scatter", "scattered", gathers=True, divides=True)
+REDUCESCATTER = Verb(_horon.REDUCESCATTER, "reducescatter", "reduced", reduces=True, shares=True)
+REDUCE = Verb(_horon.REDUCE, "reduce", "reduced", reduces=True, to_root=True)
 
 
 def splits_of(team, verb, splits):
@@ -54,6 +59,19 @@ def rows_that_go(tensor, splits):
     more"""
     shape = getattr(tensor, "shape", ())
     return tensor[: sum(splits)] if splits and shape and sum(splits) < shape[0] else tensor
+
+
+def _shape_of_share(team, dimensions, splits):
+    if not dimensions:
+        raise HoronInternalError(
+            "a scalar has no rows that ranks could share",
+            _horon.STATUSES["ERR_INVALID"],
+            "ARGUMENT",
+            team.rank,
+        )
+    rows, *others = dimensions
+    share = rows // team.size + (team.rank < rows % team.size)
+    return (share if splits is None else splits[team.rank], *others)
 
 
 def _derived(begin, name, call):
@@ -117,6 +135,8 @@ class Verbs:
             staged.target = NOTHING
         elif verb.gathers:
             staged.target = None
+        elif verb.shares:
+            staged.make_room_for(_shape_of_share(team, staged.dimensions(), splits))
         else:
             staged.make_room()
         target = None if staged.target is NOTHING else staged.target
@@ -253,7 +273,60 @@ class Verbs:
 
     gather = _waiting(gather_async)
     scatter = _waiting(scatter_async)
+
+    def reducescatter_async(
+        self,
+        tensor,
+        name=None,
+        op=Average,
+        process_set=global_process_set,
+        prescale_factor=1.0,
+        postscale_factor=1.0,
+        splits=None,
+    ):
+        """Combines the ranks' tensors as allreduce does; every rank gets its share of the rows.
+
+        The first rows go to rank 0, and so on: as many to each as come out even, the first ranks
+        get one more of the rest; or as many as `splits`, the same on all ranks, says for each.
+        """
+        name, team = operation_name("reducescatter", name), team_of(process_set)
+        splits = splits_of(team, REDUCESCATTER, splits)
+        numbers = (resolve_op(op, None), 0, prescale_factor, postscale_factor, splits)
+        return self.begin(team, REDUCESCATTER, name, tensor, *numbers)
+
+    def grouped_reducescatter_async(
+        self,
+        tensors,
+        name=None,
+        op=Average,
+        process_set=global_process_set,
+        prescale_factor=1.0,
+        postscale_factor=1.0,
+    ):
+        """As reducescatter, for a list of tensors that are combined together."""
+        name, team = group_name("reducescatter", name), team_of(process_set)
+        numbers = (resolve_op(op, None), 0, prescale_factor, postscale_factor)
+        return self.begin_group(team, REDUCESCATTER, name, tensors, *numbers)
+
+    def reduce_async(
+        self,
+        tensor,
+        root_rank,
+        name=None,
+        op=Average,
+        process_set=global_process_set,
+        prescale_factor=1.0,
+        postscale_factor=1.0,
+    ):
+        """As allreduce, but that only the root gets the result, and the others None."""
+        name, team = operation_name("reduce", name), team_of(process_set)
+        numbers = (resolve_op(op, None), root_rank, prescale_factor, postscale_factor)
+        return self.begin(team, REDUCE, name, tensor, *numbers)
+
     allreduce = _waiting(allreduce_async)
+    reducescatter = _waiting(reducescatter_async)
+    grouped_reducescatter = _waiting(grouped_reducescatter_async)
+    reduce = _waiting(reduce_async)
     grouped_allreduce = _waiting(grouped_allreduce_async)
     allgather = _waiting(allgather_async)
     grouped_allgather = _waiting(grouped_allgather_async)

@@ -61,3 +61,17 @@ class HorovodBroadcast(torch.autograd.Function):
     @staticmethod
     def apply(tensor, root_rank, name, process_set=global_process_set):
         return ops.broadcast(tensor, root_rank, name, process_set)
+
+
+class HorovodReducescatter(torch.autograd.Function):
+    @staticmethod
+    def apply(tensor, name, op, process_set, prescale_factor, postscale_factor):
+        scales = (prescale_factor, postscale_factor)
+        return ops.reducescatter(tensor, name, Compression.none, op, process_set, *scales)
+
+
+class HorovodGroupedReducescatter(torch.autograd.Function):
+    @staticmethod
+    def apply(name, op, process_set, prescale_factor, postscale_factor, *tensors):
+        numbers = (Compression.none, op, process_set, prescale_factor, postscale_factor)
+        return tuple(ops.grouped_reducescatter(tensors, name, *numbers))

@@ -3,7 +3,8 @@
 
 Autograd: the gradient of a sum is the sum of the gradients, of an average their average, of a
 gather the own slice of their average, of a broadcast their average at the root, of rows given to
-other ranks what these send back. gather() and scatter() have none. So a loss that
+other ranks what these send back, of an averaged share of the rows all ranks' gradients, joined, and
+of a summed one size times that. gather(), scatter() and reduce() have none. So a loss that
 looks at gathered tensors has the gradient of the mean of the ranks' losses, as with Horovod.
 """
 
@@ -18,6 +19,7 @@ from horon._verbs import (
     ALLTOALL,
     BROADCAST,
     FUNCTIONS,
+    REDUCESCATTER,
     barrier,
     rows_that_go,
     splits_of,
@@ -41,6 +43,8 @@ gather = verbs.gather
 gather_async = verbs.gather_async
 scatter = verbs.scatter
 scatter_async = verbs.scatter_async
+reduce = verbs.reduce
+reduce_async = verbs.reduce_async
 broadcast_async = verbs.broadcast_async
 broadcast_async_ = verbs.broadcast_async_
 broadcast_ = verbs.broadcast_
@@ -256,6 +260,139 @@ def alltoall(tensor, splits=None, name=None, process_set=global_process_set):
     else:
         result, received = verbs.exchange(team, name, tensor, splits).wait()
     return result if splits is None else (result, received)
+
+
+# ---- reducescatter ----
+
+
+def _check_is_added(op):
+    """horon.reducescatter() has the others, too; scripts rely on their refusal here."""
+    if op not in (Sum, Average):
+        raise NotImplementedError(f"a reducescatter of torch tensors with {op.name} does not exist")
+    return op
+
+
+def reducescatter_async(
+    tensor,
+    name=None,
+    op=Average,
+    process_set=global_process_set,
+    prescale_factor=1.0,
+    postscale_factor=1.0,
+    splits=None,
+):
+    name, team = operation_name("reducescatter", name), team_of(process_set)
+    op, splits = _check_is_added(resolve_op(op, None)), splits_of(team, REDUCESCATTER, splits)
+    numbers = (op, 0, prescale_factor, postscale_factor, splits)
+    return verbs.begin(team, REDUCESCATTER, name, tensor, *numbers)
+
+
+reducescatter_async.__doc__ = verbs.reducescatter_async.__doc__
+
+
+def grouped_reducescatter_async(
+    tensors,
+    name=None,
+    op=Average,
+    process_set=global_process_set,
+    prescale_factor=1.0,
+    postscale_factor=1.0,
+):
+    """As reducescatter_async() for a list of tensors that are combined together."""
+    name, team = group_name("reducescatter", name), team_of(process_set)
+    numbers = (_check_is_added(resolve_op(op, None)), 0, prescale_factor, postscale_factor)
+    return verbs.begin_group(team, REDUCESCATTER, name, tensors, *numbers)
+
+
+def _factor_of_gradient(team, op, prescale, postscale):
+    return prescale * postscale * (team.size if op == Sum else 1)
+
+
+def _gather_gradient(gradient, team, name, factor):
+    gradient = gradient if factor == 1 else gradient * factor
+    return _Allgather.apply(gradient, team, part_name(name, "grad"), 1)
+
+
+class _Reducescatter(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, tensor, team, name, op, *numbers):
+        prescale, postscale, _ = numbers
+        ctx.arguments = (team, name, _factor_of_gradient(team, op, prescale, postscale))
+        return _out(team, REDUCESCATTER, name, tensor, op, 0, *numbers)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return _gather_gradient(gradient, *ctx.arguments), None, None, None, None, None, None
+
+
+def reducescatter(
+    tensor,
+    name=None,
+    compression=Compression.none,
+    op=Average,
+    process_set=global_process_set,
+    prescale_factor=1.0,
+    postscale_factor=1.0,
+    splits=None,
+):
+    """Combines the ranks' tensors; every rank gets its share of the rows of the result.
+
+    The first rows go to rank 0, and so on: as many to each as come out even, the first ranks get
+    one more of the rest; or as many as `splits`, the same on all ranks, says for each. Sum or
+    Average; differentiable.
+    """
+    name, team = operation_name("reducescatter", name), team_of(process_set)
+    op = _check_is_added(resolve_op(op, None))
+    numbers = (prescale_factor, postscale_factor, splits_of(team, REDUCESCATTER, splits))
+    compressed, ctx = compression.compress(tensor)
+    if _needs_gradient(compressed):
+        result = _Reducescatter.apply(compressed, team, name, op, *numbers)
+    else:
+        result = _out(team, REDUCESCATTER, name, compressed, op, 0, *numbers)
+    return compression.decompress(result, ctx)
+
+
+class _GroupedReducescatter(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, team, names, op, scales, *tensors):
+        ctx.arguments = (team, names, _factor_of_gradient(team, op, *scales))
+        group = verbs.stage_group(team, REDUCESCATTER, names, tensors, op, 0, *scales)
+        return tuple(group.begin().wait())
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        team, names, factor = ctx.arguments
+        gathered = [
+            _gather_gradient(gradient, team, name, factor)
+            for gradient, name in zip(gradients, names, strict=True)
+        ]
+        return None, None, None, None, *gathered
+
+
+def grouped_reducescatter(
+    tensors,
+    name=None,
+    compression=Compression.none,
+    op=Average,
+    process_set=global_process_set,
+    prescale_factor=1.0,
+    postscale_factor=1.0,
+):
+    """As reducescatter() for a list of tensors that are combined together."""
+    name, team = group_name("reducescatter", name), team_of(process_set)
+    op = _check_is_added(resolve_op(op, None))
+    scales = (prescale_factor, postscale_factor)
+    pairs = [compression.compress(tensor) for tensor in tensors]
+    compressed = [tensor for tensor, _ in pairs]
+    names = member_names(name, len(pairs))
+    if any(_needs_gradient(tensor) for tensor in compressed):
+        results = _GroupedReducescatter.apply(team, names, op, scales, *compressed)
+    else:
+        group = verbs.stage_group(team, REDUCESCATTER, names, compressed, op, 0, *scales)
+        results = group.begin().wait()
+    return [
+        compression.decompress(result, ctx) for result, (_, ctx) in zip(results, pairs, strict=True)
+    ]
 
 
 # ---- broadcast ----

@@ -139,19 +139,29 @@ class _Tensor(Staged):
         self.keep = (self.keep, tensor)
         return tensor.data_ptr()
 
+    def dimensions(self):
+        return tuple(self.host.shape)
+
     def make_room(self):
         self.output = torch.empty_like(self.host)
         self.target = self._lend(self.output)
+
+    def make_room_for(self, shape):
+        self.target = _horon.Array(shape, _DTYPES[self.host.dtype])
+        self._look_at(self.target)
 
     def result(self):
         """Where the input is."""
         return self.output if self.plain.is_cpu else self.output.to(self.plain.device)
 
-    def gathered(self, array):
+    def _look_at(self, array):
         if array.nbytes == 0:
             self.output = torch.empty(array.shape, dtype=self.host.dtype)
         else:
             self.output = torch.frombuffer(array, dtype=self.host.dtype).reshape(array.shape)
+
+    def gathered(self, array):
+        self._look_at(array)
         return self.result()
 
     def write_back(self):
@@ -208,7 +218,8 @@ class _TorchVerbs(Verbs):
             and type(tensor) in _PLAIN_TYPES
             and tensor.layout is _STRIDED
             and op is not Adasum
-            and not (verb.gathers or tensor.is_neg() or tensor.is_conj())
+            and verb.like_input
+            and not (tensor.is_neg() or tensor.is_conj())
         ):
             output = tensor if self.is_in_place else torch.empty_like(tensor)
             keep = memory_of(tensor)
