@@ -23,10 +23,6 @@
 
 #include <string.h>
 
-/* Of a slot, on one host. What a rank reads of a chunk is to be in its second-level cache still
- * when it is written; ranks that share a core share that, too. */
-enum { CHUNK_PART = 4, CROWDED_CHUNK_PART = 8 };
-
 size_t horon_allreduce_state_bytes(const struct horon_team *team)
 {
     return sizeof(struct horon_allreduce) + horon_reduction_tables_bytes(team);
@@ -217,17 +213,14 @@ static horon_status_t entered(struct horon_channel *channel, struct horon_error 
 {
     (void)error;
     struct horon_allreduce *state = horon_allreduce_of(channel);
-    size_t chunk_bytes = channel->host->shape.chunk_bytes;
-    const struct horon_pipeline_ops *ops = &between_hosts;
+    const struct horon_pipeline_ops *ops =
+        channel->team->host_count == 1 ? &horon_allreduce_woven : &between_hosts;
     if (state->small)
         return horon_phase_meet(channel, HORON_MEET_ALL);
     assert(channel->count > 0); /* nothing is small */
-    if (channel->team->host_count == 1) {
-        chunk_bytes /= channel->host->crowded ? CROWDED_CHUNK_PART : CHUNK_PART;
-        ops = &horon_allreduce_woven;
-    }
     state->post_at = state->reduce_at = state->finish_at = state->out_at = (struct horon_cursor){0};
-    return horon_pipeline_begin(channel, ops, channel->count, channel->element_bytes, chunk_bytes);
+    return horon_pipeline_begin(channel, ops, channel->count, channel->element_bytes,
+                                horon_reduction_chunk_bytes(channel));
 }
 
 const struct horon_verb_ops horon_allreduce_ops = {

@@ -121,6 +121,26 @@ static horon_status_t out(struct horon_channel *channel, uint64_t chunk, struct 
     return HORON_OK;
 }
 
+/* Who owes this rank something for the chunk that is next in a stage. */
+static bool waits_for(const struct horon_channel *channel, int rank)
+{
+    const struct horon_team *team = channel->team;
+    const struct horon_pipeline *pipeline = &channel->pipeline;
+    const uint64_t *next = pipeline->next, posts = next[HORON_STAGE_POST];
+    const int local = team->local_rank_of[rank];
+    if (team->host_of[rank] != team->host)
+        return horon_exchange_waits_for(channel, next[HORON_STAGE_REDUCE], rank);
+    if (horon_phase_misses(channel, local))
+        return true;
+    if (next[HORON_STAGE_REDUCE] < posts &&
+        !horon_pipeline_has_posted(channel, local, next[HORON_STAGE_REDUCE]))
+        return true;
+    if (is_root(channel) && next[HORON_STAGE_OUT] < next[HORON_STAGE_EXCHANGE])
+        return !horon_pipeline_has_reduced(channel, local, next[HORON_STAGE_OUT]);
+    return posts >= HORON_SLOTS && posts < pipeline->chunks &&
+           !horon_pipeline_has_reduced(channel, local, posts - HORON_SLOTS);
+}
+
 static const struct horon_pipeline_ops to_root = {
     .turn = horon_pipeline_turn,
     .step =
@@ -130,7 +150,7 @@ static const struct horon_pipeline_ops to_root = {
             [HORON_STAGE_EXCHANGE] = exchange,
             [HORON_STAGE_OUT] = out,
         },
-    .waits_for = horon_allreduce_waits_for,
+    .waits_for = waits_for,
 };
 
 /* ---- the choice ------------------------------------------------------------------------------ */
@@ -139,6 +159,7 @@ static horon_status_t entered(struct horon_channel *channel, struct horon_error 
 {
     (void)error;
     struct horon_allreduce *state = horon_allreduce_of(channel);
+    const size_t chunk_bytes = horon_reduction_chunk_bytes(channel);
     const bool exchanges = channel->team->host_count > 1 && channel->team->local_rank == 0;
     if (state->small && !exchanges && !is_root(channel))
         return HORON_OK; /* others read its slot */
@@ -146,7 +167,7 @@ static horon_status_t entered(struct horon_channel *channel, struct horon_error 
         return horon_phase_meet(channel, HORON_MEET_ALL);
     state->post_at = state->reduce_at = state->finish_at = state->out_at = (struct horon_cursor){0};
     return horon_pipeline_begin(channel, &to_root, channel->count, channel->element_bytes,
-                                channel->host->shape.chunk_bytes);
+                                chunk_bytes);
 }
 
 const struct horon_verb_ops horon_reduce_ops = {

@@ -32,9 +32,6 @@
 
 #include <string.h>
 
-/* Of a slot, on one host: see allreduce.c. */
-enum { CHUNK_PART = 4, CROWDED_CHUNK_PART = 8 };
-
 struct reducescatter {
     struct horon_reduction reduction;
     struct horon_transfers transfers;
@@ -330,18 +327,15 @@ static horon_status_t entered(struct horon_channel *channel, struct horon_error 
     (void)error;
     const struct reducescatter *state = state_of(channel);
     const struct horon_team *team = channel->team;
-    const size_t part = channel->host->crowded ? CROWDED_CHUNK_PART : CHUNK_PART;
-    size_t bytes = channel->host->shape.chunk_bytes / (size_t)region_count(team);
+    size_t bytes = horon_reduction_chunk_bytes(channel) / (size_t)region_count(team);
     uint64_t most = 0;
     if (state->small)
         return horon_phase_meet(channel, HORON_MEET_ALL);
     for (int rank = 0; rank < team->size; rank++)
         most = state->counts[rank] > most ? state->counts[rank] : most;
-    if (team->host_count == 1 && bytes >= part * HORON_LINE_BYTES)
-        bytes /= part;
-    assert(bytes >= HORON_LINE_BYTES);
-    return horon_pipeline_begin(channel, &windows, most, channel->element_bytes,
-                                bytes / HORON_LINE_BYTES * HORON_LINE_BYTES);
+    bytes =
+        bytes < HORON_LINE_BYTES ? HORON_LINE_BYTES : bytes / HORON_LINE_BYTES * HORON_LINE_BYTES;
+    return horon_pipeline_begin(channel, &windows, most, channel->element_bytes, bytes);
 }
 
 const struct horon_verb_ops horon_reducescatter_ops = {

@@ -5,6 +5,18 @@
 
 #include "exec/exchange.h"
 
+/* On one host. What a rank reads of a chunk is to be in its second-level cache still when it is
+ * written; ranks that share a core share that, too. */
+enum { CHUNK_PART = 4, CROWDED_CHUNK_PART = 8 };
+
+size_t horon_reduction_chunk_bytes(const struct horon_channel *channel)
+{
+    const size_t bytes = channel->host->shape.chunk_bytes;
+    if (channel->team->host_count > 1)
+        return bytes;
+    return bytes / (channel->host->crowded ? CROWDED_CHUNK_PART : CHUNK_PART);
+}
+
 size_t horon_reduction_tables_bytes(const struct horon_team *team)
 {
     return 2 * (size_t)team->local_size * sizeof(void *);

@@ -27,6 +27,9 @@ void horon_reduction_init(struct horon_reduction *reduction, const struct horon_
 /** Takes what it needs of the operation that begins. */
 void horon_reduction_begin(struct horon_reduction *reduction, const struct horon_channel *channel);
 
+/** Bytes of a slot that a chunk uses. */
+size_t horon_reduction_chunk_bytes(const struct horon_channel *channel);
+
 /** Makes the host's slots at a run of a walk over our slices the inputs, with this rank's own input
  * where it is. */
 void horon_reduction_set_inputs(struct horon_reduction *reduction,

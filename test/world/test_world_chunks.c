@@ -41,6 +41,7 @@ static uint64_t chunks_of(struct world *world, horon_verb_t verb, uint64_t bytes
         desc.count = bytes;
         desc.src = data[i];
         desc.dst = verb == HORON_ALLGATHER ? NULL : data[i];
+        desc.dst_count = bytes;
         requests[i] = world_submit(world, i, &desc);
     }
     assert_true(world_turn_until(world, requests, (size_t)world->size));
@@ -64,11 +65,14 @@ static struct world *create(const int *hosts, int host_count, const char *const 
 /* One byte more than five pieces of 4 KiB. */
 #define SOME_BYTES ((uint64_t)5 * 4096 + 1)
 
-static void expect_chunks(struct world *world, uint64_t reduced, uint64_t sent, uint64_t gathered)
+static void expect_chunks(struct world *world, uint64_t reduced, uint64_t sent, uint64_t gathered,
+                          uint64_t shared)
 {
     assert_int_equal(chunks_of(world, HORON_ALLREDUCE, SOME_BYTES), reduced);
     assert_int_equal(chunks_of(world, HORON_BROADCAST, SOME_BYTES), sent);
     assert_int_equal(chunks_of(world, HORON_ALLGATHER, SOME_BYTES), gathered);
+    assert_int_equal(chunks_of(world, HORON_REDUCE, SOME_BYTES), reduced);
+    assert_int_equal(chunks_of(world, HORON_REDUCESCATTER, SOME_BYTES), shared);
     world_destroy(world);
 }
 
@@ -82,24 +86,24 @@ static void crowd(struct world *world)
 static void test_chunks_in_a_host_are_shm_chunk_bytes(void **state)
 {
     (void)state;
-    expect_chunks(CREATE(together, "SHM_CHUNK_BYTES=4096"), 21, 6, 6);
-    expect_chunks(CREATE(together, "SHM_CHUNK_BYTES=8k"), 11, 3, 3);
+    expect_chunks(CREATE(together, "SHM_CHUNK_BYTES=4096"), 21, 6, 6, 21);
+    expect_chunks(CREATE(together, "SHM_CHUNK_BYTES=8k"), 11, 3, 3, 11);
     /* nothing goes between hosts */
-    expect_chunks(CREATE(together, "SHM_CHUNK_BYTES=16k", "NET_CHUNK_BYTES=4096"), 6, 2, 2);
+    expect_chunks(CREATE(together, "SHM_CHUNK_BYTES=16k", "NET_CHUNK_BYTES=4096"), 6, 2, 2, 6);
     struct world *crowded = CREATE(together, "SHM_CHUNK_BYTES=8k");
     crowd(crowded);
-    expect_chunks(crowded, 21, 3, 3);
+    expect_chunks(crowded, 21, 3, 3, 21);
 }
 
 /* Of an allgather the first is the lengths. */
 static void test_chunks_between_hosts_are_net_chunk_bytes_in_a_slot(void **state)
 {
     (void)state;
-    expect_chunks(CREATE(apart, "SHM_CHUNK_BYTES=16k", "NET_CHUNK_BYTES=4096"), 6, 6, 7);
-    /* an allgather's slot holds the windows of both hosts */
-    expect_chunks(CREATE(apart, "SHM_CHUNK_BYTES=16k", "NET_CHUNK_BYTES=16k"), 2, 2, 4);
-    expect_chunks(CREATE(apart, "SHM_CHUNK_BYTES=8k", "NET_CHUNK_BYTES=16k"), 3, 3, 7);
-    expect_chunks(CREATE(unequal, "SHM_CHUNK_BYTES=16k", "NET_CHUNK_BYTES=4096"), 6, 6, 7);
+    expect_chunks(CREATE(apart, "SHM_CHUNK_BYTES=16k", "NET_CHUNK_BYTES=4096"), 6, 6, 7, 3);
+    /* an allgather's slot holds the windows of both hosts, a reducescatter's three */
+    expect_chunks(CREATE(apart, "SHM_CHUNK_BYTES=16k", "NET_CHUNK_BYTES=16k"), 2, 2, 4, 2);
+    expect_chunks(CREATE(apart, "SHM_CHUNK_BYTES=8k", "NET_CHUNK_BYTES=16k"), 3, 3, 7, 4);
+    expect_chunks(CREATE(unequal, "SHM_CHUNK_BYTES=16k", "NET_CHUNK_BYTES=4096"), 6, 6, 7, 2);
 }
 
 static void expect_small_up_to(struct world *world, horon_verb_t verb, uint64_t bytes)
@@ -120,10 +124,12 @@ static void test_chunks_are_none_up_to_shm_small_bytes(void **state)
         struct world *roomy = CREATE(together, cases[i].setting);
         struct world *hosts = CREATE(unequal, cases[i].setting);
         crowd(crowded);
-        for (int verb = HORON_ALLREDUCE; verb <= HORON_BROADCAST; verb++) {
-            expect_small_up_to(crowded, (horon_verb_t)verb, cases[i].bytes);
-            expect_small_up_to(roomy, (horon_verb_t)verb, cases[i].bytes / 8);
-            expect_small_up_to(hosts, (horon_verb_t)verb, cases[i].bytes);
+        static const horon_verb_t verbs[] = {HORON_ALLREDUCE, HORON_BROADCAST, HORON_REDUCESCATTER,
+                                             HORON_REDUCE};
+        for (size_t v = 0; v < sizeof verbs / sizeof *verbs; v++) {
+            expect_small_up_to(crowded, verbs[v], cases[i].bytes);
+            expect_small_up_to(roomy, verbs[v], cases[i].bytes / 8);
+            expect_small_up_to(hosts, verbs[v], cases[i].bytes);
         }
         expect_small_up_to(crowded, HORON_ALLGATHER, cases[i].bytes);
         expect_small_up_to(roomy, HORON_ALLGATHER, cases[i].bytes);

@@ -146,10 +146,11 @@ static void test_stopped_rank_is_found_in_the_texts_of_all_others(void **state)
 {
     (void)state;
     static const uint64_t counts[] = {1, 7, 4097, 12289};
-    static const horon_verb_t verbs[] = {HORON_ALLREDUCE, HORON_BROADCAST, HORON_ALLGATHER};
+    static const horon_verb_t verbs[] = {HORON_ALLREDUCE, HORON_BROADCAST, HORON_ALLGATHER,
+                                         HORON_REDUCESCATTER, HORON_REDUCE};
     int pending = 0;
     for (int layout = 0; layout < (int)(sizeof layouts / sizeof *layouts); layout++)
-        for (size_t verb = 0; verb < 3; verb++)
+        for (size_t verb = 0; verb < sizeof verbs / sizeof *verbs; verb++)
             for (size_t count = 0; count < 4; count++)
                 for (int in_order = 0; in_order < 2; in_order++)
                     for (uint64_t seed = 1; seed <= SEEDS; seed++)
