@@ -318,9 +318,10 @@ class Verbs:
         prescale_factor=1.0,
         postscale_factor=1.0,
     ):
-        """As allreduce, but that only the root gets the result, and the others None."""
+        """As allreduce, but only the root, a rank of the job, gets the result; others get None."""
         name, team = operation_name("reduce", name), team_of(process_set)
-        numbers = (resolve_op(op, None), root_rank, prescale_factor, postscale_factor)
+        root = team.place(root_rank)
+        numbers = (resolve_op(op, None), root, prescale_factor, postscale_factor)
         return self.begin(team, REDUCE, name, tensor, *numbers)
 
     allreduce = _waiting(allreduce_async)
