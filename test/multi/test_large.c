@@ -184,6 +184,30 @@ static void gather_bytes(horon_context_t *ctx, void *arg, struct job_report *rep
     RANK_MUST(bytes_are(out, counts[0], counts[1], kind->pieces, 1, 1));
 }
 
+/* Of two ranks rank 0 gets a row more than half, in place: at the front, which is where its own
+ * lie, and rank 1 where its own do. In pieces they are apart. */
+static void share_bytes(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    const struct kind *kind = arg;
+    const int rank = horon_rank(ctx);
+    const uint64_t first = rank ? kind->count - kind->count / 2 : 0;
+    const uint64_t share = rank ? kind->count / 2 : kind->count - kind->count / 2;
+    uint8_t *in = map_kind(kind->count, kind->pieces);
+    uint8_t *out = kind->pieces ? map_kind(share, true) : in + first;
+    RANK_MUST(in && out);
+    fill_bytes(in, kind->count, kind->pieces, rank);
+    horon_descriptor_t desc = job_sum("many", NULL, kind->count, 0);
+    desc.verb = HORON_REDUCESCATTER;
+    desc.dtype = HORON_UINT8;
+    desc.src = in;
+    desc.dst = out;
+    desc.dst_count = share;
+    if (!runs_well(ctx, &desc, report))
+        return;
+    for (uint64_t i = 0; i < share && (!kind->pieces || i < PIECE_BYTES); i++)
+        RANK_MUST(out[i] == (uint8_t)(2 * byte_at(first + i, kind->pieces) + 1));
+}
+
 static void run_job(const char *what, const char *shared, job_work_fn_t work, struct kind kind)
 {
     const char *const settings[] = {shared, "STALL_WARN=0", NULL};
@@ -213,6 +237,14 @@ static void test_large_allreduce_in_place_is_right(void **state)
             (struct kind){.dtype = HORON_UINT8, .count = MANY});
 }
 
+static void test_large_reducescatter_in_place_is_right(void **state)
+{
+    (void)state;
+    need_memory(2 * MANY);
+    run_job("reducescatter u8", "SHM=1", share_bytes,
+            (struct kind){.dtype = HORON_UINT8, .count = MANY});
+}
+
 static void test_large_allgather_is_right(void **state)
 {
     (void)state;
@@ -231,6 +263,7 @@ static void large_in_pieces(const char *shared)
     run_job("allreduce u8", shared, allreduce_bytes, bytes);
     run_job("broadcast u8", shared, broadcast_bytes, bytes);
     run_job("allgather u8", shared, gather_bytes, bytes);
+    run_job("reducescatter u8", shared, share_bytes, bytes);
 }
 
 static void test_large_in_pieces_over_memory_is_right(void **state)
@@ -249,6 +282,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_large_allreduce_in_place_is_right),
+        cmocka_unit_test(test_large_reducescatter_in_place_is_right),
         cmocka_unit_test(test_large_allgather_is_right),
         cmocka_unit_test(test_large_in_pieces_over_memory_is_right),
         cmocka_unit_test(test_large_in_pieces_over_sockets_is_right),

@@ -22,6 +22,14 @@ uint64_t sim_count_of(const struct sim_op *op, int rank)
     return rank % 3 == 1 ? 0 : op->count / (uint64_t)(rank % 4 + 1) * op->row;
 }
 
+uint64_t sim_share_of(const struct sim_op *op, int member, int size)
+{
+    const uint64_t rows = op->count / op->row, ranks = (uint64_t)size;
+    if (op->uneven && op->odd < 0)
+        return member == size - 1 ? rows : 0;
+    return rows / ranks + ((uint64_t)member < rows % ranks);
+}
+
 /* Values whose sums keep bits to lose: a wrong order or a missing rank shows. */
 static void fill_element(uint8_t *at, horon_dtype_t dtype, uint64_t random)
 {
@@ -84,7 +92,7 @@ static void expect(struct simulation *sim, struct sim_op *op, int round)
     assert(op->expected);
     op->expected_bytes = (uint64_t)op->count * size;
     op->expected_round = round;
-    if (op->verb == HORON_ALLREDUCE) {
+    if (sim_reduces(op)) {
         world_expect_over(sim_team_topology(sim, op->team), op->dtype, op->redop, op->prescale,
                           op->postscale, (const void *const *)inputs, op->count, op->expected);
     } else if (op->verb == HORON_BROADCAST) {
@@ -110,14 +118,26 @@ static void check_output(struct sim_rank *rank, struct sim_op *op, struct sim_us
         return;
     if (op->verb == HORON_BROADCAST && sim_team_rank(sim, op->team, op->root) == rank->rank && !out)
         return; /* it wanted none */
+    const int member = sim_team_member(sim, op->team, rank->rank);
+    const int size = sim_team_size(sim, op->team);
+    if (op->verb == HORON_REDUCE && op->root != member)
+        return;
     expect(sim, op, use->round);
+    const uint8_t *expected = op->expected;
+    uint64_t bytes = op->expected_bytes;
+    if (op->verb == HORON_REDUCESCATTER) {
+        const size_t of_row = op->row * horon_dtype_bytes(op->dtype);
+        bytes = sim_share_of(op, member, size) * of_row;
+        for (int before = 0; before < member; before++)
+            expected += sim_share_of(op, before, size) * of_row;
+    }
     if (op->verb == HORON_ALLGATHER &&
         use->request->output_count * horon_dtype_bytes(op->dtype) != op->expected_bytes) {
         sim_fail(sim, "rank %d: %s gathers %llu elements", rank->rank, op->name,
                  (unsigned long long)use->request->output_count);
         return;
     }
-    if (op->expected_bytes && memcmp(out, op->expected, op->expected_bytes) != 0)
+    if (bytes && memcmp(out, expected, bytes) != 0)
         sim_fail(sim, "rank %d: wrong result of %s %s, %llu elements of %s%s", rank->rank,
                  horon_verb_name(op->verb), op->name, (unsigned long long)op->count,
                  horon_dtype_name(op->dtype), op->in_order ? ", in order" : "");

@@ -39,14 +39,13 @@ static uint64_t draw_count(struct simulation *sim)
 static void draw_op(struct simulation *sim, struct sim_op *op, int number)
 {
     snprintf(op->name, sizeof op->name, "tensor-%d", number);
-    uint64_t verb = sim_below(sim, 8);
-    op->verb = verb < 4   ? HORON_ALLREDUCE
-               : verb < 6 ? HORON_BROADCAST
-               : verb < 7 ? HORON_ALLGATHER
-                          : HORON_BARRIER;
+    static const horon_verb_t verbs[] = {HORON_ALLREDUCE,     HORON_ALLREDUCE, HORON_ALLREDUCE,
+                                         HORON_REDUCESCATTER, HORON_REDUCE,    HORON_BROADCAST,
+                                         HORON_BROADCAST,     HORON_ALLGATHER, HORON_BARRIER};
+    op->verb = verbs[sim_below(sim, sizeof verbs / sizeof *verbs)];
     op->dtype = (horon_dtype_t)sim_below(sim, HORON_DTYPE_COUNT);
     op->redop = (horon_redop_t)sim_below(sim, HORON_REDOP_COUNT);
-    if (op->verb == HORON_ALLREDUCE && !horon_reduce_supported(op->dtype, op->redop)) {
+    if (sim_reduces(op) && !horon_reduce_supported(op->dtype, op->redop)) {
         op->dtype = sim_one_in(sim, 2) ? HORON_FLOAT32 : HORON_BFLOAT16;
         op->redop = HORON_SUM;
     }
@@ -57,8 +56,11 @@ static void draw_op(struct simulation *sim, struct sim_op *op, int number)
     op->row = 1 + sim_below(sim, 3);
     if (op->verb == HORON_ALLGATHER)
         op->count /= 4;
+    if (op->verb == HORON_REDUCESCATTER)
+        op->count -= op->count % op->row;
     if (op->verb == HORON_BARRIER)
         op->count = 0;
+    op->uneven = sim_one_in(sim, 4);
     op->in_order = sim_one_in(sim, 3);
     op->in_place = sim_one_in(sim, 2);
     op->own_output = sim_one_in(sim, 2);
@@ -227,21 +229,36 @@ static void make_odd(const struct sim_op *op, horon_descriptor_t *desc, uint64_t
         desc->redop = HORON_SUM;
     } else if (op->odd_in == 1 && op->verb != HORON_ALLGATHER) {
         shape[0] += 1;
-    } else if (op->odd_in == 2 && op->verb == HORON_ALLREDUCE) {
+    } else if (op->odd_in == 2 && sim_reduces(op)) {
         desc->prescale = 2.0;
     } else {
         shape[1] += 1;
     }
 }
 
+/* The odd rank's has other rows: no splits add up to those of all. */
+static void describe_split(struct sim_rank *rank, struct sim_op *op, horon_descriptor_t *desc,
+                           uint64_t splits[SIM_RANKS_MAX])
+{
+    const int size = sim_team_size(rank->sim, op->team);
+    for (int member = 0; member < size; member++)
+        splits[member] = sim_share_of(op, member, size);
+    desc->splits = op->odd < 0 ? splits : NULL;
+    desc->dst_count = (op->count + 2) * (op->row + 1); /* the odd one's, too */
+}
+
 static void describe(struct sim_rank *rank, struct sim_op *op, struct sim_use *use,
-                     horon_descriptor_t *desc, uint64_t shape[2])
+                     horon_descriptor_t *desc, uint64_t shape[2], uint64_t splits[SIM_RANKS_MAX])
 {
     *desc = (horon_descriptor_t)HORON_DESCRIPTOR_INIT;
     const int member = sim_team_member(rank->sim, op->team, rank->rank);
     desc->process_set = op->team;
     shape[0] = op->verb == HORON_ALLGATHER ? sim_count_of(op, rank->rank) / op->row : op->count;
     shape[1] = op->verb == HORON_ALLGATHER ? op->row : 1;
+    if (op->verb == HORON_REDUCESCATTER) {
+        shape[0] = op->count / op->row;
+        shape[1] = op->row;
+    }
     desc->verb = op->verb;
     desc->name = op->name;
     desc->flags = op->in_order ? HORON_IN_ORDER : 0;
@@ -258,6 +275,10 @@ static void describe(struct sim_rank *rank, struct sim_op *op, struct sim_use *u
         desc->dst_count += sim_count_of(op, sim_team_rank(rank->sim, op->team, i));
     if (op->verb == HORON_BROADCAST && op->root == member && op->own_output)
         desc->dst = NULL;
+    if (op->verb == HORON_REDUCE && op->root != member && op->own_output)
+        desc->dst = NULL;
+    if (op->verb == HORON_REDUCESCATTER)
+        describe_split(rank, op, desc, splits);
     if (op->odd == rank->rank)
         make_odd(op, desc, shape);
 }
@@ -283,7 +304,7 @@ static void launch(struct sim_rank *rank, int number)
     struct sim_use *use = &rank->uses[number];
     struct horon_error error = {0};
     horon_descriptor_t desc;
-    uint64_t shape[2];
+    uint64_t shape[2], splits[SIM_RANKS_MAX];
     use->round++;
     if (!use->in)
         make_buffers(rank, op, use);
@@ -296,7 +317,7 @@ static void launch(struct sim_rank *rank, int number)
             assert(use->old);
             use->old[use->old_count++] = use->request;
         }
-        describe(rank, op, use, &desc, shape);
+        describe(rank, op, use, &desc, shape, splits);
         horon_status_t status =
             horon_request_create(&rank->ctx.pool, &desc, sim_team_of(rank, op->team),
                                  horon_engine_names(rank->ctx.engine), &use->request, &error);

@@ -19,7 +19,8 @@ struct sim_op {
     int root; /* of the team's ranks; all others here are the job's */
     double prescale, postscale;
     uint64_t count; /* elements; of an allgather: rows of the rank with most */
-    uint64_t row;   /* allgather: elements of a row */
+    uint64_t row;   /* elements of a row, where rows count */
+    bool uneven;    /* reducescatter: its last rank gets all rows */
     bool in_order, persistent, in_place, own_output;
     int rounds;   /* > 1: persistent */
     int group;    /* number of its group, or -1 */
@@ -61,6 +62,13 @@ bool sim_workload_ended(struct simulation *sim, char *text, size_t text_bytes);
 void sim_fill(const struct simulation *sim, const struct sim_op *op, int rank, int round,
               void *memory);
 uint64_t sim_count_of(const struct sim_op *op, int rank);
+/** Rows that member @p member of @p size gets of a reducescatter. */
+uint64_t sim_share_of(const struct sim_op *op, int member, int size);
+/** Does the verb reduce? */
+static inline bool sim_reduces(const struct sim_op *op)
+{
+    return horon_verb_reduces(&horon_verb_rows[op->verb]);
+}
 /** At the end: did anybody notice that one rank broke the promise of equal sequences? */
 void sim_check_order(struct simulation *sim);
 /** Judges how a request ended. */

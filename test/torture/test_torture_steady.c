@@ -41,17 +41,17 @@ struct data {
 /* Every verb but a barrier, which has no name of its own that could be known. */
 static horon_descriptor_t describe(int number, struct data *data, char name[32])
 {
-    static const horon_verb_t verbs[] = {HORON_ALLREDUCE, HORON_ALLREDUCE, HORON_BROADCAST,
-                                         HORON_ALLGATHER};
+    static const horon_verb_t verbs[] = {HORON_ALLREDUCE, HORON_REDUCESCATTER, HORON_BROADCAST,
+                                         HORON_REDUCE, HORON_ALLGATHER};
     horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
     snprintf(name, 32, "layer.%d.weight", number);
     desc.name = name;
-    desc.verb = verbs[number % 4];
+    desc.verb = verbs[number % 5];
     desc.dtype = HORON_FLOAT32;
     desc.count = COUNT;
     desc.src = data->in;
     desc.dst = data->out;
-    desc.dst_count = desc.verb == HORON_ALLGATHER ? COUNT * SIZE_MAX_HERE : 0;
+    desc.dst_count = COUNT * SIZE_MAX_HERE;
     return desc;
 }
 
