@@ -54,6 +54,8 @@ def test_perf_every_verb_is_right():
         assert measure(np, "alltoall", "-b", "40000", "-d", "int8")
         assert measure(np, "gather", "-b", "40000", "-r", str(np - 1))
         assert measure(np, "scatter", "-b", "40000", "-r", str(np - 1), "-d", "double")
+        assert measure(np, "reducescatter", "-b", "40000", "-d", "half", "-o", "max")
+        assert measure(np, "reduce", "-b", "40000", "-r", str(np - 1), "-d", "int16")
         (cell,) = measure(np, "barrier")
         assert (cell["size"], cell["count"]) == (0, 0)
     (cell,) = measure(2, "barrier", "-b", "8", "-e", "1M", "-f", "64")  # as to all other verbs
