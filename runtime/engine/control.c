@@ -73,15 +73,28 @@ bool horon_team_send_coordinator(struct horon_engine_team *team)
     return sent;
 }
 
-void horon_team_flood_abort(struct horon_engine_team *team)
+/* @param rank  -1: all others */
+static void tell_failure(struct horon_engine_team *team, int rank)
 {
     uint8_t bytes[HORON_ERROR_WIRE_BYTES_MAX + 16];
     struct horon_writer out = begin_message(team, bytes, sizeof bytes, HORON_CONTROL_ABORT);
     horon_error_write(&out, &team->failure);
-    for (int rank = 0; rank < team->view.size; rank++)
-        if (rank != team->view.rank)
-            post_to(team, rank, &out);
+    for (int other = 0; other < team->view.size; other++)
+        if (other != team->view.rank && (rank < 0 || other == rank))
+            post_to(team, other, &out);
+}
+
+void horon_team_flood_abort(struct horon_engine_team *team)
+{
+    tell_failure(team, -1);
     horon_host_post_abort(team->host, &team->failure);
+}
+
+void horon_team_tell_new_link(struct horon_engine_team *team, int job_rank)
+{
+    const int rank = horon_team_is_bound(team) ? team->member_of[job_rank] : -1;
+    if (rank >= 0 && team->failed && !team->removed)
+        tell_failure(team, rank);
 }
 
 void horon_engine_refuse_team(struct horon_engine *engine, uint32_t id, const int *ranks, int size,

@@ -281,7 +281,7 @@ horon_status_t horon_engine_connect(struct horon_engine *engine, int rank,
         return HORON_AGAIN;
     if (state == HORON_PEER_UNREACHED)
         return horon_membership_take_failure(membership, rank, error);
-    if (!horon_engine_may_link(engine, rank))
+    if (!horon_engine_may_link(engine, rank) || membership->left[rank])
         return horon_error_set(error, HORON_ERR_PEER_LOST, "%s is gone", name);
     if (!engine->options.connect)
         return horon_error_set(error, HORON_ERR_UNSUPPORTED, "no link to %s can be made", name);
@@ -302,7 +302,11 @@ horon_status_t horon_engine_add_link(struct horon_engine *engine, int rank, stru
                                      struct horon_error *error)
 {
     HORON_ASSERT_OWNER(engine->options.owner);
-    return horon_membership_add_link(engine->membership, rank, link, error);
+    const horon_status_t status = horon_membership_add_link(engine->membership, rank, link, error);
+    for (struct horon_engine_team *team = engine->job; status == HORON_OK && team;
+         team = team->next)
+        horon_team_tell_new_link(team, rank);
+    return status;
 }
 
 /* ---- turns ---------------------------------------------------------------------------------- */

@@ -104,7 +104,7 @@ void horon_engine_finish_request(const struct horon_engine *engine, struct horon
  */
 horon_status_t horon_engine_connect(struct horon_engine *engine, int rank,
                                     struct horon_error *error);
-/** Is a connection of a rank of another host welcome, because it has none and nobody leaves? */
+/** Is a connection of a rank of another host welcome? Also of one that has left: it has sent. */
 bool horon_engine_may_link(const struct horon_engine *engine, int rank);
 /** A link to a rank that had none; taken over, also on failure. @return OK | ERR_MEMORY |
  * ERR_SYSTEM, it cannot be watched */

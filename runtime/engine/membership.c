@@ -104,7 +104,7 @@ bool horon_membership_may_link(const struct horon_membership *membership, int ra
 {
     const struct horon_topology *topology = membership->topology;
     return topology->host_of[rank] != topology->host_of[topology->rank] &&
-           !membership->left[rank] && membership->states[rank] < HORON_PEER_LINKED;
+           membership->states[rank] < HORON_PEER_LINKED;
 }
 
 void horon_membership_expect_link(struct horon_membership *membership, int rank)

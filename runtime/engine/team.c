@@ -69,14 +69,22 @@ static int list_members(struct horon_engine_team *team, const int *ranks, int si
     return team->member_of[job->rank];
 }
 
-/* horon_team.connect */
+/* horon_team.connect. What one that left has sent before is taken from its link, also when that has
+ * ended; what it has not carried out ends with its goodbye. */
 static horon_status_t connect_member(void *arg, int rank, struct horon_error *error)
 {
     struct horon_engine_team *team = arg;
+    const struct horon_membership *membership = team->engine->membership;
     const int job_rank = team->ranks[rank];
-    const horon_status_t status = horon_engine_connect(team->engine, job_rank, error);
+    const bool left = membership->left[job_rank];
+    horon_status_t status = HORON_AGAIN;
+    if (!left)
+        status = horon_engine_connect(team->engine, job_rank, error);
+    else if (membership->mux_of[job_rank] || membership->dead_of[job_rank])
+        status = HORON_OK;
     if (status == HORON_OK)
-        team->data_of[rank] = team->engine->membership->mux_of[job_rank];
+        team->data_of[rank] = membership->mux_of[job_rank] ? membership->mux_of[job_rank]
+                                                           : membership->dead_of[job_rank];
     return status;
 }
 

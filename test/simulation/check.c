@@ -15,11 +15,39 @@
 /* How long after a death a request that was in flight may still wait. */
 #define NOTICE_MAX (1000 * SIM_MS)
 
-uint64_t sim_count_of(const struct sim_op *op, int rank)
+bool sim_has_rows(const struct sim_op *op)
 {
-    if (op->verb != HORON_ALLGATHER)
+    return horon_verb_rows_differ(&horon_verb_rows[op->verb]);
+}
+
+/* Which ranks of the job give, or get, rows. */
+static bool includes(const struct simulation *sim, const struct sim_op *op, enum horon_ranks ranks,
+                     int rank)
+{
+    return horon_ranks_include(ranks, sim_team_rank(sim, op->team, op->root), rank);
+}
+
+uint64_t sim_rows_of(const struct simulation *sim, const struct sim_op *op, int from, int to)
+{
+    const struct horon_verb_row *row = &horon_verb_rows[op->verb];
+    if (!includes(sim, op, row->reads, from) || !includes(sim, op, row->writes, to))
+        return 0;
+    if (row->ahead == HORON_AHEAD_SPLITS)
+        return (from + 2 * to) % 3 == 1 ? 0 : op->count / (uint64_t)(1 + (3 * from + to) % 7);
+    return from % 3 == 1 ? 0 : op->count / (uint64_t)(from % 4 + 1);
+}
+
+uint64_t sim_count_of(const struct simulation *sim, const struct sim_op *op, int rank)
+{
+    const struct horon_verb_row *row = &horon_verb_rows[op->verb];
+    uint64_t rows = 0;
+    if (!sim_has_rows(op))
         return op->count;
-    return rank % 3 == 1 ? 0 : op->count / (uint64_t)(rank % 4 + 1) * op->row;
+    if (row->ahead == HORON_AHEAD_ROWS)
+        return rank % 3 == 1 ? 0 : op->count / (uint64_t)(rank % 4 + 1) * op->row;
+    for (int i = 0; i < sim_team_size(sim, op->team); i++)
+        rows += sim_rows_of(sim, op, rank, sim_team_rank(sim, op->team, i));
+    return rows * op->row;
 }
 
 uint64_t sim_share_of(const struct sim_op *op, int member, int size)
@@ -61,7 +89,7 @@ void sim_fill(const struct simulation *sim, const struct sim_op *op, int rank, i
     uint64_t x = sim->seed * 0x9e3779b97f4a7c15u + (uint64_t)(op - sim->ops) * 7919u +
                  (uint64_t)rank * 104729u + (uint64_t)round * 1299709u + 1;
     size_t size = horon_dtype_bytes(op->dtype);
-    uint64_t count = sim_count_of(op, rank);
+    uint64_t count = sim_count_of(sim, op, rank);
     uint8_t *at = memory;
     for (uint64_t i = 0; i < count; i++, at += size) {
         x ^= x << 13;
@@ -75,20 +103,19 @@ void sim_fill(const struct simulation *sim, const struct sim_op *op, int rank, i
 
 static void expect(struct simulation *sim, struct sim_op *op, int round)
 {
-    size_t size = horon_dtype_bytes(op->dtype), total = 0;
+    size_t size = horon_dtype_bytes(op->dtype);
     uint8_t *inputs[SIM_RANKS_MAX] = {NULL};
     if (op->expected_round == round)
         return;
     for (int i = 0; i < sim_team_size(sim, op->team); i++) {
         const int rank = sim_team_rank(sim, op->team, i);
-        size_t bytes = (size_t)sim_count_of(op, rank) * size;
+        size_t bytes = (size_t)sim_count_of(sim, op, rank) * size;
         inputs[i] = malloc(bytes + 1);
         assert(inputs[i]);
         sim_fill(sim, op, rank, round, inputs[i]);
-        total += bytes;
     }
     free(op->expected);
-    op->expected = malloc(total + 1);
+    op->expected = malloc((size_t)op->count * size + 1);
     assert(op->expected);
     op->expected_bytes = (uint64_t)op->count * size;
     op->expected_round = round;
@@ -97,17 +124,36 @@ static void expect(struct simulation *sim, struct sim_op *op, int round)
                           op->postscale, (const void *const *)inputs, op->count, op->expected);
     } else if (op->verb == HORON_BROADCAST) {
         memcpy(op->expected, inputs[op->root], op->expected_bytes);
-    } else if (op->verb == HORON_ALLGATHER) {
-        size_t at = 0;
-        for (int i = 0; i < sim_team_size(sim, op->team); i++) {
-            size_t bytes = (size_t)sim_count_of(op, sim_team_rank(sim, op->team, i)) * size;
-            memcpy((uint8_t *)op->expected + at, inputs[i], bytes);
-            at += bytes;
-        }
-        op->expected_bytes = at;
     }
     for (int i = 0; i < sim->size; i++)
         free(inputs[i]);
+}
+
+/* What a rank gets of all others, of a verb of rows. @return elements that are wrong in number or
+ * content? */
+static bool rows_are_wrong(const struct simulation *sim, const struct sim_op *op, int rank,
+                           const struct sim_use *use)
+{
+    const size_t bytes = (size_t)op->row * horon_dtype_bytes(op->dtype);
+    const uint8_t *out = use->request->output;
+    uint64_t total = 0;
+    bool wrong = false;
+    for (int i = 0; i < sim_team_size(sim, op->team) && !wrong; i++) {
+        const int from = sim_team_rank(sim, op->team, i);
+        const uint64_t rows = sim_rows_of(sim, op, from, rank);
+        const bool splits = horon_verb_rows[op->verb].ahead == HORON_AHEAD_SPLITS;
+        uint64_t before = 0;
+        for (int k = 0; splits && sim_team_rank(sim, op->team, k) != rank; k++)
+            before += sim_rows_of(sim, op, from, sim_team_rank(sim, op->team, k));
+        uint8_t *given = malloc((size_t)sim_count_of(sim, op, from) * bytes + 1);
+        assert(given);
+        sim_fill(sim, op, from, use->round, given);
+        wrong = use->request->output_rows[i] != rows ||
+                (rows && memcmp(out + total * bytes, given + before * bytes, rows * bytes) != 0);
+        total += rows;
+        free(given);
+    }
+    return wrong || use->request->output_count != total * op->row;
 }
 
 static void check_output(struct sim_rank *rank, struct sim_op *op, struct sim_use *use)
@@ -118,6 +164,13 @@ static void check_output(struct sim_rank *rank, struct sim_op *op, struct sim_us
         return;
     if (op->verb == HORON_BROADCAST && sim_team_rank(sim, op->team, op->root) == rank->rank && !out)
         return; /* it wanted none */
+    if (sim_has_rows(op)) {
+        if (rows_are_wrong(sim, op, rank->rank, use))
+            sim_fail(sim, "rank %d: wrong rows of %s %s, %llu elements of %s", rank->rank,
+                     horon_verb_name(op->verb), op->name,
+                     (unsigned long long)use->request->output_count, horon_dtype_name(op->dtype));
+        return;
+    }
     const int member = sim_team_member(sim, op->team, rank->rank);
     const int size = sim_team_size(sim, op->team);
     if (op->verb == HORON_REDUCE && op->root != member)
@@ -131,12 +184,6 @@ static void check_output(struct sim_rank *rank, struct sim_op *op, struct sim_us
         for (int before = 0; before < member; before++)
             expected += sim_share_of(op, before, size) * of_row;
     }
-    if (op->verb == HORON_ALLGATHER &&
-        use->request->output_count * horon_dtype_bytes(op->dtype) != op->expected_bytes) {
-        sim_fail(sim, "rank %d: %s gathers %llu elements", rank->rank, op->name,
-                 (unsigned long long)use->request->output_count);
-        return;
-    }
     if (bytes && memcmp(out, expected, bytes) != 0)
         sim_fail(sim, "rank %d: wrong result of %s %s, %llu elements of %s%s", rank->rank,
                  horon_verb_name(op->verb), op->name, (unsigned long long)op->count,
@@ -149,7 +196,7 @@ static void check_output(struct sim_rank *rank, struct sim_op *op, struct sim_us
 static void check_input(struct sim_rank *rank, struct sim_op *op, struct sim_use *use)
 {
     struct simulation *sim = rank->sim;
-    size_t bytes = (size_t)sim_count_of(op, rank->rank) * horon_dtype_bytes(op->dtype);
+    size_t bytes = (size_t)sim_count_of(sim, op, rank->rank) * horon_dtype_bytes(op->dtype);
     if (op->verb == HORON_BROADCAST && sim_team_rank(sim, op->team, op->root) != rank->rank)
         return;
     int number = (int)(op - sim->ops);

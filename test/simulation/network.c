@@ -7,7 +7,6 @@
  */
 #undef NDEBUG
 #include "simulation/simulation.h"
-#include "simulation/teams.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -34,6 +33,7 @@ struct pipe {
 
 struct sim_network {
     struct simulation *sim;
+    bool has_end[SIM_RANKS_MAX][SIM_RANKS_MAX]; /* has the first one its end of the link? */
     struct pipe *pipes[SIM_RANKS_MAX][SIM_RANKS_MAX];
     size_t ring_bytes, window;
     uint64_t latency, jitter;
@@ -74,8 +74,7 @@ struct sim_network *sim_network_create(struct simulation *sim)
     const struct horon_topology *topology = &sim->world->ranks[0].topology;
     for (int a = 0; a < sim->size; a++)
         for (int b = 0; b < sim->size; b++)
-            if (topology->host_of[a] != topology->host_of[b] &&
-                (horon_topology_linked(topology, a, b) || sim_team_links(sim, a, b)))
+            if (topology->host_of[a] != topology->host_of[b]) /* perhaps never used */
                 make_pipe(network, a, b);
     for (int a = 0; a < sim->size; a++)
         for (int b = 0; b < sim->size; b++)
@@ -120,7 +119,13 @@ struct horon_link *sim_network_link(struct sim_network *network, int rank, int p
         horon_link_ring_create(network->pipes[rank][peer]->out, network->pipes[peer][rank]->in,
                                network->ring_bytes, &hooks, &link);
     assert(status == HORON_OK);
+    network->has_end[rank][peer] = true;
     return link;
+}
+
+bool sim_network_has_end(const struct sim_network *network, int rank, int peer)
+{
+    return network->has_end[rank][peer];
 }
 
 /* ---- on the way ----------------------------------------------------------------------------- */

@@ -71,6 +71,34 @@ void sim_make_links(struct sim_rank *rank, struct horon_link **links)
                               : sim_network_link(rank->sim->network, rank->rank, peer);
 }
 
+/* engine_options.connect: each side gets its end a while later. */
+static horon_status_t connect_to(void *arg, int peer, struct horon_error *error)
+{
+    const struct sim_rank *rank = arg;
+    struct simulation *sim = rank->sim;
+    (void)error;
+    sim_trace(sim, 'c', (uint64_t)rank->rank, (uint64_t)peer);
+    sim_event(sim, sim->now + sim_below(sim, sim->think_max), SIM_EVENT_LINK, rank->rank, peer);
+    sim_event(sim, sim->now + sim_below(sim, sim->think_max), SIM_EVENT_LINK, peer, rank->rank);
+    return HORON_OK;
+}
+
+/* One that leaves gets no more; but what it has sent on an end that it has, the other one reads. */
+void sim_add_link(struct sim_rank *rank, int peer)
+{
+    const struct sim_rank *other = &rank->sim->ranks[peer];
+    const bool too_late = other->leaving || other->state == SIM_LEFT;
+    struct horon_error error = {0};
+    if ((too_late && !sim_network_has_end(rank->sim->network, peer, rank->rank)) ||
+        !horon_engine_may_link(rank->ctx.engine, peer))
+        return;
+    const horon_status_t status = horon_engine_add_link(
+        rank->ctx.engine, peer, sim_network_link(rank->sim->network, rank->rank, peer), &error);
+    assert(status == HORON_OK);
+    rank->sim->outcome.links++;
+    sim_trace(rank->sim, 'l', (uint64_t)rank->rank, (uint64_t)peer);
+}
+
 static uint64_t read_clock(void *arg)
 {
     return ((struct sim_rank *)arg)->sim->now;
@@ -102,6 +130,7 @@ static void make_rank(struct simulation *sim, int number)
         .ended = sim_request_ended,
         .release = sim_request_release,
         .make_arenas = sim_make_arenas,
+        .connect = connect_to,
         .arg = rank,
     };
     struct horon_error error = {0};

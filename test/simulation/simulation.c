@@ -343,18 +343,20 @@ static void turn(struct sim_rank *rank)
 }
 
 /* With the token, and not in the middle of a turn, or a little later. */
-static void take_team(struct sim_rank *rank, enum sim_event_kind kind)
+static void take(struct sim_rank *rank, const struct sim_event *event)
 {
     if (rank->inside) {
-        sim_event(rank->sim, rank->sim->now + 1000, kind, rank->rank, 0);
+        sim_event(rank->sim, rank->sim->now + 1000, event->kind, event->a, event->b);
         return;
     }
     sim_take_token(rank);
     enter(rank);
-    if (kind == SIM_EVENT_TEAM)
+    if (event->kind == SIM_EVENT_TEAM)
         sim_team_add(rank);
-    else
+    else if (event->kind == SIM_EVENT_ARENAS)
         sim_team_give_arenas(rank);
+    else
+        sim_add_link(rank, event->b);
     come_out(rank);
     if (!rank->sim->over && rank->state != SIM_DEAD)
         sim_network_turned(rank->sim->network, rank->rank);
@@ -392,7 +394,8 @@ static void do_event(struct simulation *sim, const struct sim_event *event)
         break;
     case SIM_EVENT_TEAM:
     case SIM_EVENT_ARENAS:
-        take_team(rank, event->kind);
+    case SIM_EVENT_LINK:
+        take(rank, event);
         break;
     case SIM_EVENT_NOTHING:
     case SIM_EVENT_DELIVER:

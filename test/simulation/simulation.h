@@ -38,7 +38,8 @@ enum sim_event_kind {
     SIM_EVENT_CANCEL,  /* a cancels use b */
     SIM_EVENT_LEAVE,   /* a is done and leaves */
     SIM_EVENT_TEAM,    /* a makes the second team */
-    SIM_EVENT_ARENAS   /* a is given the second team's arenas */
+    SIM_EVENT_ARENAS,  /* a is given the second team's arenas */
+    SIM_EVENT_LINK     /* a gets its end of the link to b, for which one of them asked */
 };
 
 struct sim_event {
@@ -91,6 +92,7 @@ struct sim_outcome {
     bool killed, killed_inside, left, disordered;
     unsigned well, cancelled, mismatched, failed; /* requests, by how they ended */
     unsigned replaced;                            /* memberships */
+    unsigned links;                               /* ends of those that were asked for */
     unsigned teams, team_well; /* members that made the second team; its requests that ended well */
 };
 
@@ -152,8 +154,7 @@ void sim_event(struct simulation *sim, uint64_t at, enum sim_event_kind kind, in
 void sim_fail(struct simulation *sim, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void sim_wake(struct sim_rank *rank);
-/** Called in the middle of a rank's turn: others may run now, or the rank may stop here for good.
- */
+/** In the middle of a rank's turn: others may run now, or the rank may stop here for good. */
 void sim_interrupt(struct sim_rank *rank);
 
 /** horon_host.doorbell; and what token.c rings through the descriptor. */
@@ -173,6 +174,8 @@ struct horon_link *sim_make_ring(struct sim_rank *rank, struct horon_host *host,
 void sim_take_host(struct sim_rank *rank);
 /** Makes @p links [size] of a rank in the present memory and network. */
 void sim_make_links(struct sim_rank *rank, struct horon_link **links);
+/** With the token: gives a rank its end of a link, unless it has it or needs it no more. */
+void sim_add_link(struct sim_rank *rank, int peer);
 
 /* ---- replace.c ---- */
 /** Replaces the membership, if all ranks are between the same operations and some request is in
@@ -184,6 +187,7 @@ struct sim_network *sim_network_create(struct simulation *sim);
 void sim_network_destroy(struct sim_network *network);
 /** @p rank's end of the link between hosts. */
 struct horon_link *sim_network_link(struct sim_network *network, int rank, int peer);
+bool sim_network_has_end(const struct sim_network *network, int rank, int peer);
 /** After a turn of @p rank: what it wrote is on its way, what it made room for comes in. */
 void sim_network_turned(struct sim_network *network, int rank);
 void sim_network_deliver(struct sim_network *network, int from, int to);

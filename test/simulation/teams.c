@@ -84,7 +84,7 @@ static void add_links(struct sim_rank *rank)
     for (int peer = 0; peer < sim->size; peer++) {
         struct horon_error error = {0};
         if (peer == rank->rank || !sim_team_links(sim, rank->rank, peer) ||
-            membership->states[peer] != HORON_PEER_UNLINKED)
+            membership->states[peer] >= HORON_PEER_LINKED)
             continue;
         struct horon_link *link = sim_network_link(sim->network, rank->rank, peer);
         horon_status_t status = horon_engine_add_link(rank->ctx.engine, peer, link, &error);

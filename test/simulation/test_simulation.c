@@ -47,7 +47,7 @@ static void note_seed(uint64_t seed)
 
 struct totals {
     uint64_t steps, well, cancelled, mismatched, failed;
-    unsigned kills, kills_inside, departures, disorders, replaced, teams, team_well;
+    unsigned kills, kills_inside, departures, disorders, replaced, teams, team_well, links;
 };
 
 static void add(struct totals *totals, const struct sim_outcome *outcome)
@@ -64,6 +64,7 @@ static void add(struct totals *totals, const struct sim_outcome *outcome)
     totals->replaced += outcome->replaced;
     totals->teams += outcome->teams;
     totals->team_well += outcome->team_well;
+    totals->links += outcome->links;
 }
 
 /* Says what was seen. @return was anything left out that so many seeds should have shown? */
@@ -76,8 +77,10 @@ static bool tell_totals(const struct totals *totals, uint64_t seeds)
     printf("# requests: %llu well, %llu cancelled, %llu mismatched, %llu failed\n",
            (unsigned long long)totals->well, (unsigned long long)totals->cancelled,
            (unsigned long long)totals->mismatched, (unsigned long long)totals->failed);
-    printf("# second teams: made %u times, %u requests well\n", totals->teams, totals->team_well);
-    bool all = totals->team_well && totals->replaced && totals->kills_inside &&
+    printf(
+        "# second teams: made %u times, %u requests well; %u ends of links that were asked for\n",
+        totals->teams, totals->team_well, totals->links);
+    bool all = totals->links && totals->team_well && totals->replaced && totals->kills_inside &&
                totals->departures && totals->disorders && totals->cancelled && totals->mismatched &&
                totals->failed;
     return seeds >= 1000 && !all;

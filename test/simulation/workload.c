@@ -39,10 +39,11 @@ static uint64_t draw_count(struct simulation *sim)
 static void draw_op(struct simulation *sim, struct sim_op *op, int number)
 {
     snprintf(op->name, sizeof op->name, "tensor-%d", number);
-    static const horon_verb_t verbs[] = {HORON_ALLREDUCE,     HORON_ALLREDUCE, HORON_ALLREDUCE,
-                                         HORON_REDUCESCATTER, HORON_REDUCE,    HORON_BROADCAST,
-                                         HORON_BROADCAST,     HORON_ALLGATHER, HORON_BARRIER};
-    op->verb = verbs[sim_below(sim, sizeof verbs / sizeof *verbs)];
+    static const horon_verb_t verbs[] = {
+        HORON_ALLREDUCE, HORON_ALLREDUCE, HORON_ALLREDUCE, HORON_ALLREDUCE, HORON_REDUCESCATTER,
+        HORON_REDUCE,    HORON_BROADCAST, HORON_BROADCAST, HORON_ALLGATHER, HORON_BARRIER,
+        HORON_ALLTOALL,  HORON_ALLTOALL,  HORON_GATHER,    HORON_SCATTER};
+    op->verb = verbs[sim_below(sim, sizeof verbs / sizeof verbs[0])];
     op->dtype = (horon_dtype_t)sim_below(sim, HORON_DTYPE_COUNT);
     op->redop = (horon_redop_t)sim_below(sim, HORON_REDOP_COUNT);
     if (sim_reduces(op) && !horon_reduce_supported(op->dtype, op->redop)) {
@@ -54,7 +55,7 @@ static void draw_op(struct simulation *sim, struct sim_op *op, int number)
     op->postscale = sim_one_in(sim, 4) ? 3.0 : 1.0;
     op->count = draw_count(sim);
     op->row = 1 + sim_below(sim, 3);
-    if (op->verb == HORON_ALLGATHER)
+    if (sim_has_rows(op))
         op->count /= 4;
     if (op->verb == HORON_REDUCESCATTER)
         op->count -= op->count % op->row;
@@ -227,7 +228,7 @@ static void make_odd(const struct sim_op *op, horon_descriptor_t *desc, uint64_t
     } else if (op->odd_in == 0) {
         desc->dtype = desc->dtype == HORON_INT32 ? HORON_FLOAT32 : HORON_INT32;
         desc->redop = HORON_SUM;
-    } else if (op->odd_in == 1 && op->verb != HORON_ALLGATHER) {
+    } else if (op->odd_in == 1 && !sim_has_rows(op)) {
         shape[0] += 1;
     } else if (op->odd_in == 2 && sim_reduces(op)) {
         desc->prescale = 2.0;
@@ -253,12 +254,9 @@ static void describe(struct sim_rank *rank, struct sim_op *op, struct sim_use *u
     *desc = (horon_descriptor_t)HORON_DESCRIPTOR_INIT;
     const int member = sim_team_member(rank->sim, op->team, rank->rank);
     desc->process_set = op->team;
-    shape[0] = op->verb == HORON_ALLGATHER ? sim_count_of(op, rank->rank) / op->row : op->count;
-    shape[1] = op->verb == HORON_ALLGATHER ? op->row : 1;
-    if (op->verb == HORON_REDUCESCATTER) {
-        shape[0] = op->count / op->row;
-        shape[1] = op->row;
-    }
+    const bool by_rows = sim_has_rows(op) || op->verb == HORON_REDUCESCATTER;
+    shape[0] = by_rows ? sim_count_of(rank->sim, op, rank->rank) / op->row : op->count;
+    shape[1] = by_rows ? op->row : 1;
     desc->verb = op->verb;
     desc->name = op->name;
     desc->flags = op->in_order ? HORON_IN_ORDER : 0;
@@ -270,29 +268,37 @@ static void describe(struct sim_rank *rank, struct sim_op *op, struct sim_use *u
     desc->shape = shape;
     desc->ndim = 2;
     desc->src = use->in;
-    desc->dst = op->verb == HORON_ALLGATHER && op->own_output ? NULL : use->out;
-    for (int i = 0; i < sim_team_size(rank->sim, op->team); i++)
-        desc->dst_count += sim_count_of(op, sim_team_rank(rank->sim, op->team, i));
+    desc->dst = sim_has_rows(op) && op->own_output ? NULL : use->out;
+    desc->splits = splits;
+    for (int i = 0; i < sim_team_size(rank->sim, op->team); i++) {
+        const int other = sim_team_rank(rank->sim, op->team, i);
+        desc->dst_count += sim_count_of(rank->sim, op, other);
+        splits[i] = sim_rows_of(rank->sim, op, rank->rank, other);
+    }
     if (op->verb == HORON_BROADCAST && op->root == member && op->own_output)
         desc->dst = NULL;
     if (op->verb == HORON_REDUCE && op->root != member && op->own_output)
         desc->dst = NULL;
     if (op->verb == HORON_REDUCESCATTER)
         describe_split(rank, op, desc, splits);
-    if (op->odd == rank->rank)
+    if (op->odd == rank->rank) {
         make_odd(op, desc, shape);
+        desc->dst_count *= 2; /* room for its own rows, which are longer */
+    }
 }
 
 static void make_buffers(struct sim_rank *rank, struct sim_op *op, struct sim_use *use)
 {
     size_t in = 0, out = 0, row = 16 * op->row;
     for (int i = 0; i < rank->sim->size; i++)
-        out += (size_t)sim_count_of(op, i) * 16;
+        out += (size_t)sim_count_of(rank->sim, op, i) * 16;
     in = ((size_t)op->count + 2) * row * 2 + 64; /* enough for the odd one's, too */
-    if (op->verb != HORON_ALLGATHER)
+    if (sim_has_rows(op))
+        in *= SIM_RANKS_MAX;
+    else
         out = in;
     use->in = calloc(1, in);
-    use->out = op->in_place && op->verb != HORON_ALLGATHER ? use->in : calloc(1, out + 64);
+    use->out = op->in_place && !sim_has_rows(op) ? use->in : calloc(1, 2 * out + 64);
     assert(use->in);
     assert(use->out);
 }

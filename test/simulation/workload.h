@@ -18,8 +18,8 @@ struct sim_op {
     int team; /* 0: the job */
     int root; /* of the team's ranks; all others here are the job's */
     double prescale, postscale;
-    uint64_t count; /* elements; of an allgather: rows of the rank with most */
-    uint64_t row;   /* elements of a row, where rows count */
+    uint64_t count; /* elements; of a verb of rows: the most that a rank gives, or gives one */
+    uint64_t row;   /* elements of a row */
     bool uneven;    /* reducescatter: its last rank gets all rows */
     bool in_order, persistent, in_place, own_output;
     int rounds;   /* > 1: persistent */
@@ -61,7 +61,10 @@ bool sim_workload_ended(struct simulation *sim, char *text, size_t text_bytes);
 /** Fills [count] elements that rank @p rank gives to @p op in @p round. */
 void sim_fill(const struct simulation *sim, const struct sim_op *op, int rank, int round,
               void *memory);
-uint64_t sim_count_of(const struct sim_op *op, int rank);
+uint64_t sim_count_of(const struct simulation *sim, const struct sim_op *op, int rank);
+/** Of a verb of rows: how many rank @p from of the job gives to @p to. */
+bool sim_has_rows(const struct sim_op *op);
+uint64_t sim_rows_of(const struct simulation *sim, const struct sim_op *op, int from, int to);
 /** Rows that member @p member of @p size gets of a reducescatter. */
 uint64_t sim_share_of(const struct sim_op *op, int member, int size);
 /** Does the verb reduce? */
