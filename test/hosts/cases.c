@@ -99,6 +99,8 @@ struct one_case *cases_make(int size, int *count_out)
                     add_allreduce(&list, (horon_dtype_t)dtype, (horon_redop_t)redop, counts[c]);
         for (int dtype = 0; dtype < HORON_DTYPE_COUNT; dtype++)
             add(&list, HORON_ALLGATHER, (horon_dtype_t)dtype, counts[c]);
+        for (int dtype = 0; dtype < HORON_DTYPE_COUNT; dtype++)
+            add(&list, HORON_ALLTOALL, (horon_dtype_t)dtype, counts[c]);
         for (int root = 0; root < size; root++)
             add_broadcast(&list, HORON_FLOAT64, root, counts[c]);
     }
@@ -112,16 +114,22 @@ struct one_case *cases_make(int size, int *count_out)
     add_allreduce(&list, HORON_UINT8, HORON_MAX, LARGE);
     add_broadcast(&list, HORON_FLOAT32, size - 1, LARGE);
     add(&list, HORON_ALLGATHER, HORON_FLOAT32, LARGE / CASE_ROW_ELEMENTS);
+    add(&list, HORON_ALLTOALL, HORON_FLOAT32, LARGE / CASE_ROW_ELEMENTS);
     *count_out = list.count;
     return list.items;
 }
 
 /* ---- Inputs --------------------------------------------------------------------------------- */
 
+bool case_has_rows(const struct one_case *one)
+{
+    return one->verb == HORON_ALLGATHER || one->verb == HORON_ALLTOALL;
+}
+
 /* Rows differ by rank, and some ranks give none. */
 uint64_t case_count(const struct one_case *one, int rank)
 {
-    if (one->verb != HORON_ALLGATHER)
+    if (!case_has_rows(one))
         return one->count;
     if (one->count < 2)
         return rank % 2 == one->number % 2 ? one->count * CASE_ROW_ELEMENTS : 0;
@@ -133,7 +141,7 @@ uint64_t case_count(const struct one_case *one, int rank)
 uint64_t case_result_count(const struct one_case *one, int size)
 {
     uint64_t count = 0;
-    if (one->verb != HORON_ALLGATHER)
+    if (!case_has_rows(one))
         return one->count;
     for (int rank = 0; rank < size; rank++)
         count += case_count(one, rank);

@@ -8,6 +8,7 @@
 #define HORON_TEST_HOSTS_CASES_H
 
 #include <horon/horon.h>
+#include <stdbool.h>
 
 #define CASE_RANKS_MAX 16
 #define CASE_DIGEST_BYTES 65 /* SHA-256 in hexadecimal */
@@ -27,7 +28,7 @@ struct one_case {
     horon_dtype_t dtype;
     horon_redop_t redop;
     int root;
-    uint64_t count; /* elements; for an allgather a measure of the rows, see case_count() */
+    uint64_t count; /* elements, or a measure of the rows, see case_count() */
     double prescale, postscale;
     char name[64];
 };
@@ -35,7 +36,10 @@ struct one_case {
 /** @return all operations for a job of @p size ranks, *count_out of them; the caller frees */
 struct one_case *cases_make(int size, int *count_out);
 
-/** @return elements that @p rank gives; an allgather's are rows of CASE_ROW_ELEMENTS */
+/** Does it move rows, of which ranks give different numbers? In an alltoall each gives the same to
+ * all, so all get the same. */
+bool case_has_rows(const struct one_case *one);
+/** @return elements that @p rank gives, or gives each; rows are of CASE_ROW_ELEMENTS */
 uint64_t case_count(const struct one_case *one, int rank);
 #define CASE_ROW_ELEMENTS 3
 /** @return elements that every rank gets */

@@ -32,6 +32,7 @@
 
 struct work {
     const struct one_case *one;
+    uint64_t shape[2], splits[CASE_RANKS_MAX]; /* of rows */
     void *src, *dst;
     horon_request_t *request;
 };
@@ -137,18 +138,27 @@ static int meet(horon_context_t *ctx, const char *folder, bool in_order)
 
 /* ---- All cases ------------------------------------------------------------------------------ */
 
-static horon_descriptor_t begin_work(struct work *work, int rank, int size, const uint64_t *shape)
+/* Of an alltoall the same for each rank. */
+static void fill(struct work *work, int rank, uint64_t times)
+{
+    const size_t bytes = (size_t)case_count(work->one, rank) * horon_dtype_bytes(work->one->dtype);
+    case_fill(work->one, rank, work->src);
+    for (uint64_t i = 1; i < times; i++)
+        memcpy((char *)work->src + i * bytes, work->src, bytes);
+}
+
+static horon_descriptor_t begin_work(struct work *work, int rank, int size)
 {
     const struct one_case *one = work->one;
-    const bool gathers = one->verb == HORON_ALLGATHER;
-    const bool in_place = !gathers && one->number % 2;
+    const bool in_place = !case_has_rows(one) && one->number % 2;
+    const uint64_t times = one->verb == HORON_ALLTOALL ? (uint64_t)size : 1;
     horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
     if (one->verb != HORON_BROADCAST || rank == one->root || in_place)
-        work->src = memory(case_count(one, rank), one->dtype);
+        work->src = memory(case_count(one, rank) * times, one->dtype);
     if (!in_place)
         work->dst = memory(case_result_count(one, size), one->dtype);
     if (one->verb != HORON_BROADCAST || rank == one->root)
-        case_fill(one, rank, work->src);
+        fill(work, rank, times);
     desc.verb = one->verb;
     desc.dtype = one->dtype;
     desc.redop = one->redop;
@@ -160,9 +170,14 @@ static horon_descriptor_t begin_work(struct work *work, int rank, int size, cons
     desc.postscale = one->postscale;
     desc.count = case_count(one, rank);
     desc.dst_count = case_result_count(one, size);
-    if (gathers) {
-        desc.shape = shape;
+    if (case_has_rows(one)) {
+        for (int i = 0; i < size; i++)
+            work->splits[i] = case_count(one, rank) / CASE_ROW_ELEMENTS;
+        work->shape[0] = case_count(one, rank) / CASE_ROW_ELEMENTS * times;
+        work->shape[1] = CASE_ROW_ELEMENTS;
+        desc.shape = work->shape;
         desc.ndim = 2;
+        desc.splits = work->splits;
     }
     return desc;
 }
@@ -181,9 +196,7 @@ static int run_in_order(horon_context_t *ctx, struct work *works, int count)
 {
     const int rank = horon_rank(ctx), size = horon_size(ctx);
     for (int i = 0; i < count; i++) {
-        const uint64_t shape[2] = {case_count(works[i].one, rank) / CASE_ROW_ELEMENTS,
-                                   CASE_ROW_ELEMENTS};
-        horon_descriptor_t desc = begin_work(&works[i], rank, size, shape);
+        horon_descriptor_t desc = begin_work(&works[i], rank, size);
         desc.flags = HORON_IN_ORDER;
         desc.name = NULL;
         horon_status_t status = horon_run(ctx, &desc, -1, why, sizeof why);
@@ -200,13 +213,8 @@ static int submit(horon_context_t *ctx, struct work *works, int first, int count
     const int rank = horon_rank(ctx), size = horon_size(ctx);
     horon_descriptor_t descs[GROUP];
     horon_request_t *requests[GROUP];
-    uint64_t shapes[GROUP][2];
-    for (int i = 0; i < count; i++) {
-        struct work *work = &works[first + i];
-        shapes[i][0] = case_count(work->one, rank) / CASE_ROW_ELEMENTS;
-        shapes[i][1] = CASE_ROW_ELEMENTS;
-        descs[i] = begin_work(work, rank, size, shapes[i]);
-    }
+    for (int i = 0; i < count; i++)
+        descs[i] = begin_work(&works[first + i], rank, size);
     horon_status_t status = count == 1 ? horon_submit(ctx, descs, requests)
                                        : horon_submit_group(ctx, descs, (size_t)count, requests);
     if (status != HORON_OK)

@@ -390,6 +390,135 @@ static void test_exchanges_refuse_what_cannot_be(void **state)
     world_destroy(world);
 }
 
+/* Two ranks of two hosts, each of which gives the other so much that it is on its way for long. */
+enum { LONG = 300000 };
+
+static void begin_long(struct world *world, struct horon_request *requests[2], int32_t *in[2],
+                       int32_t *out[2])
+{
+    for (int rank = 0; rank < 2; rank++) {
+        in[rank] = calloc(2 * LONG, sizeof *in[rank]);
+        out[rank] = malloc(2 * LONG * sizeof *out[rank]);
+        horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+        desc.verb = HORON_ALLTOALL;
+        desc.name = "long";
+        desc.dtype = HORON_INT32;
+        desc.src = in[rank];
+        desc.dst = out[rank];
+        desc.count = desc.dst_count = 2 * LONG;
+        requests[rank] = world_submit(world, rank, &desc);
+    }
+}
+
+static void turn(struct world *world, int times)
+{
+    for (int i = 0; i < times; i++)
+        for (int rank = 0; rank < world->size; rank++)
+            if (!world->ranks[rank].dead)
+                horon_engine_progress(world->ranks[rank].engine);
+}
+
+/* Links write into outputs themselves: not any more once the request has ended. */
+static void test_exchanges_that_fail_leave_memory_alone(void **state)
+{
+    struct world *world = world_create((const int[]){1, 1}, 2, small_slots, 3);
+    struct horon_request *requests[2];
+    int32_t *in[2], *out[2];
+    (void)state;
+    begin_long(world, requests, in, out);
+    memset(out[0], GUARD, 2 * LONG * sizeof *out[0]);
+    int turns = 0;
+    do
+        turn(world, 1);
+    while (turns++ < 1000 && out[0][LONG + LONG / 2] == out[0][2 * LONG - 1]);
+    assert_int_not_equal(out[0][LONG], out[0][2 * LONG - 1]); /* it is coming in */
+    assert_int_equal(atomic_load(&requests[0]->state), HORON_REQUEST_FLYING);
+    world_fail(world->ranks[0].engine, HORON_ERR_PEER_LOST, "a test says so");
+    assert_true(world_turn_until(world, requests, 2));
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(requests[rank]->status, HORON_ERR_PEER_LOST);
+        world_release(requests[rank]);
+        free(in[rank]); /* for a sanitizer */
+    }
+    memset(out[0], 7, 2 * LONG * sizeof *out[0]);
+    turn(world, 1000);
+    for (int i = 0; i < 2 * LONG; i++)
+        assert_int_equal(out[0][i], 0x07070707);
+    free(out[0]);
+    free(out[1]);
+    world_destroy(world);
+}
+
+static void test_exchanges_fail_with_a_rank_that_dies(void **state)
+{
+    (void)state;
+    for (int dead = 0; dead < 3; dead++) {
+        struct world *world = world_create((const int[]){2, 1}, 2, small_slots, (uint64_t)dead);
+        struct horon_request *requests[3] = {NULL};
+        int32_t in[3] = {1, 2, 3}, out[3][3];
+        for (int rank = 0; rank < 3; rank++) {
+            horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+            desc.verb = HORON_ALLTOALL;
+            desc.flags = HORON_IN_ORDER;
+            desc.dtype = HORON_INT32;
+            desc.src = in;
+            desc.dst = out[rank];
+            desc.count = desc.dst_count = 3;
+            if (rank != dead)
+                requests[rank] = world_submit(world, rank, &desc);
+        }
+        turn(world, 100);
+        world->ranks[dead].dead = true;
+        for (int rank = 0; rank < 3; rank++)
+            if (rank != dead)
+                world_fail(world->ranks[rank].engine, HORON_ERR_PEER_LOST, "a test says so");
+        assert_true(world_turn_until(world, requests, 3));
+        for (int rank = 0; rank < 3; rank++) {
+            if (rank == dead)
+                continue;
+            assert_int_equal(requests[rank]->status, HORON_ERR_PEER_LOST);
+            world_release(requests[rank]);
+        }
+        world_destroy(world);
+    }
+}
+
+static horon_status_t connect_never(void *rank, int peer, struct horon_error *error)
+{
+    (void)rank;
+    return horon_error_set(error, HORON_ERR_CONFIG, "rank %d does not listen", peer);
+}
+
+/* Ranks 0 and 3 have no link from the beginning. */
+static void test_exchanges_without_a_way_fail_and_say_so(void **state)
+{
+    struct world *world = world_create_bare((const int[]){2, 2}, 2, NULL, 9);
+    struct horon_request *requests[4];
+    struct horon_error error = {0};
+    int32_t in[4] = {0}, out[4][4];
+    (void)state;
+    world->connect = connect_never;
+    for (int rank = 0; rank < 4; rank++)
+        assert_int_equal(world_make_engine(world, rank, &error), HORON_OK);
+    for (int rank = 0; rank < 4; rank++) {
+        horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+        desc.verb = HORON_ALLTOALL;
+        desc.name = "apart";
+        desc.dtype = HORON_INT32;
+        desc.src = in;
+        desc.dst = out[rank];
+        desc.count = desc.dst_count = 4;
+        requests[rank] = world_submit(world, rank, &desc);
+    }
+    assert_true(world_turn_until(world, requests, 4));
+    for (int rank = 0; rank < 4; rank++) {
+        assert_int_equal(requests[rank]->status, HORON_ERR_CONFIG);
+        assert_non_null(strstr(requests[rank]->error_text, "does not listen"));
+        world_release(requests[rank]);
+    }
+    world_destroy(world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -397,6 +526,9 @@ int main(void)
         cmocka_unit_test(test_exchanges_move_every_type),
         cmocka_unit_test(test_exchanges_never_write_beyond_an_output),
         cmocka_unit_test(test_exchanges_refuse_what_cannot_be),
+        cmocka_unit_test(test_exchanges_that_fail_leave_memory_alone),
+        cmocka_unit_test(test_exchanges_fail_with_a_rank_that_dies),
+        cmocka_unit_test(test_exchanges_without_a_way_fail_and_say_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
