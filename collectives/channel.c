@@ -134,9 +134,11 @@ static void forget_transfers(struct horon_channel *channel)
                              channel->ended);
 }
 
+/* To forget may need memory, and a link without it is dead: not where there is no need. */
 void horon_channel_abort(struct horon_channel *channel)
 {
-    forget_transfers(channel);
+    if (channel->phase == HORON_PHASE_PIPELINE && channel->verb->moves_by_link)
+        forget_transfers(channel);
 }
 
 void horon_channel_destroy(struct horon_channel *channel)

@@ -38,8 +38,7 @@ struct horon_channel;
 horon_status_t horon_channel_create(const struct horon_channel_options *options,
                                     const struct horon_team *team, struct horon_host *host,
                                     struct horon_channel **channel_out);
-/** The operation in flight, if there is one, is never advanced again: its net transfers are
- * forgotten, so that nobody touches its memory. */
+/** The operation in flight, if there is one, is never advanced again: nobody touches its memory. */
 void horon_channel_abort(struct horon_channel *channel);
 /** An operation in flight is dropped, as by horon_channel_abort(). */
 void horon_channel_destroy(struct horon_channel *channel);

@@ -67,6 +67,7 @@ struct horon_verb_ops {
     horon_status_t (*published)(struct horon_channel *channel, struct horon_error *error);
     /** All chunks of the pipeline are through. */
     horon_status_t (*piped)(struct horon_channel *channel, struct horon_error *error);
+    bool moves_by_link; /* to and from the operation's own memory, in its pipeline */
 };
 extern const struct horon_verb_ops horon_allreduce_ops;
 extern const struct horon_verb_ops horon_broadcast_ops;

@@ -42,16 +42,18 @@ struct data {
 static horon_descriptor_t describe(int number, struct data *data, char name[32])
 {
     static const horon_verb_t verbs[] = {HORON_ALLREDUCE, HORON_REDUCESCATTER, HORON_BROADCAST,
-                                         HORON_REDUCE, HORON_ALLGATHER};
+                                         HORON_REDUCE,    HORON_ALLGATHER,     HORON_ALLTOALL};
     horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
     snprintf(name, 32, "layer.%d.weight", number);
     desc.name = name;
-    desc.verb = verbs[number % 5];
+    desc.verb = verbs[number % 6];
     desc.dtype = HORON_FLOAT32;
     desc.count = COUNT;
     desc.src = data->in;
     desc.dst = data->out;
-    desc.dst_count = COUNT * SIZE_MAX_HERE;
+    desc.dst_count = COUNT * SIZE_MAX_HERE; /* where it counts */
+    if (desc.verb == HORON_ALLTOALL)
+        desc.count = SIZE_MAX_HERE * (SIZE_MAX_HERE - 1); /* of each rank as much, however many */
     return desc;
 }
 
