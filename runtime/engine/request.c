@@ -188,8 +188,9 @@ static horon_status_t check_buffers(const horon_descriptor_t *desc,
     if (writes && !desc->dst && !asks && !has_it)
         return horon_error_set(error, HORON_ERR_INVALID, "dst is NULL");
     const uint64_t bytes = op->count * element;
-    uint64_t dst_bytes = bytes; /* at least, if the size is learned and the caller does not say */
-    if (asks && desc->dst_count && __builtin_mul_overflow(desc->dst_count, element, &dst_bytes))
+    uint64_t dst_bytes = bytes; /* at least, where what a rank gives comes back to it */
+    if ((row->ahead == HORON_AHEAD_SPLITS || (asks && desc->dst_count > op->count)) &&
+        __builtin_mul_overflow(desc->dst_count, element, &dst_bytes))
         dst_bytes = bytes;
     if (!reads || !writes || !desc->dst)
         return HORON_OK;

@@ -333,16 +333,28 @@ static void test_request_buffers_are_equal_or_disjoint(void **state)
         uint64_t count, dst_count;
         bool right;
     } cases[] = {
-        {HORON_ALLREDUCE, 0, 0, 1, 4, 0, false},         {HORON_ALLREDUCE, 0, 1, 0, 4, 0, false},
-        {HORON_ALLREDUCE, 0, 0, 3, 4, 0, false},         {HORON_ALLREDUCE, 0, 0, 4, 4, 0, true},
-        {HORON_ALLREDUCE, 0, 4, 0, 4, 0, true},          {HORON_ALLREDUCE, 0, 2, 2, 4, 0, true},
-        {HORON_ALLREDUCE, 0, 1, 0, 0, 0, true},          {HORON_ALLREDUCE, 0, 4, 0, 4, 8, true},
-        {HORON_BROADCAST, RANK, 0, 1, 2, 0, false},      {HORON_BROADCAST, RANK, 1, 1, 2, 0, true},
+        {HORON_ALLREDUCE, 0, 0, 1, 4, 0, false},
+        {HORON_ALLREDUCE, 0, 1, 0, 4, 0, false},
+        {HORON_ALLREDUCE, 0, 0, 3, 4, 0, false},
+        {HORON_ALLREDUCE, 0, 0, 4, 4, 0, true},
+        {HORON_ALLREDUCE, 0, 4, 0, 4, 0, true},
+        {HORON_ALLREDUCE, 0, 2, 2, 4, 0, true},
+        {HORON_ALLREDUCE, 0, 1, 0, 0, 0, true},
+        {HORON_ALLREDUCE, 0, 4, 0, 4, 8, true},
+        {HORON_BROADCAST, RANK, 0, 1, 2, 0, false},
+        {HORON_BROADCAST, RANK, 1, 1, 2, 0, true},
         {HORON_BROADCAST, RANK + 1, 0, 1, 2, 0, true}, /* it does not read src */
-        {HORON_ALLGATHER, 0, 0, 1, 2, 0, false},         {HORON_ALLGATHER, 0, 0, 0, 2, 6, true},
-        {HORON_ALLGATHER, 0, 5, 0, 2, 6, false},         {HORON_ALLGATHER, 0, 6, 0, 2, 6, true},
+        {HORON_ALLGATHER, 0, 0, 1, 2, 0, false},
+        {HORON_ALLGATHER, 0, 0, 0, 2, 6, true},
+        {HORON_ALLGATHER, 0, 5, 0, 2, 6, false},
+        {HORON_ALLGATHER, 0, 6, 0, 2, 6, true},
         {HORON_ALLGATHER, 0, 5, 0, 2, 0, true}, /* as far as one can know */
         {HORON_ALLGATHER, 0, 3, 0, 2, UINT64_MAX, true},
+        {HORON_SCATTER, RANK, 0, 6, 6, 2, true},
+        {HORON_SCATTER, RANK, 2, 0, 6, 2, true},
+        {HORON_SCATTER, RANK, 1, 0, 6, 2, false},
+        {HORON_SCATTER, RANK, 2, 2, 6, 2, true},
+        {HORON_SCATTER, RANK + 1, 1, 0, 6, 2, true},
     };
     struct bed *bed = *state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
