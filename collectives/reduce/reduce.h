@@ -61,6 +61,17 @@ struct horon_reduce_finish {
  */
 bool horon_reduce_supported(horon_dtype_t dtype, horon_redop_t op);
 
+/** Of one that reduces. */
+#define HORON_REDUCE_ELEMENT_BYTES_MAX 8
+
+/**
+ * Finds the element that changes no result among other inputs, all of them scaled by @p prescale.
+ * @param element written if there is one; of horon_dtype_bytes()
+ * @return false: there is none, or @p op does not reduce @p dtype. A product with a prescale has
+ * none, nor a sum of floats with one that is not finite, nor anything with a NaN
+ */
+bool horon_reduce_neutral(horon_dtype_t dtype, horon_redop_t op, double prescale, void *element);
+
 /**
  * By what the partial sums of an average are divided before their first rounding, so that neither
  * they nor what they add up to can be more than the dtype holds: for float16 a power of two that is
