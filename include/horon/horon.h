@@ -122,7 +122,9 @@ typedef enum horon_status {
     /* asked for */                                                                                \
     X(TIME_LIMIT, 15, "a time limit has passed")                                                   \
     X(CANCELLED, 16, "it was withdrawn")                                                           \
-    X(CLOSED, 17, "this context was shut down")
+    X(CLOSED, 17, "this context was shut down")                                                    \
+    /* of a rank: it has no more data */                                                           \
+    X(JOINED, 18, "a rank has joined, and the operation needs it")
 
 typedef enum horon_cause {
 #define HORON_CAUSE_ROW(name, value, text) HORON_CAUSE_##name = (value),

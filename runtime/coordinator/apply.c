@@ -83,19 +83,32 @@ horon_status_t horon_coord_withdraw_broken_groups(struct horon_coordinator *c)
 /* ---- Items; `failed` is why the batch fails, or NULL ------------------------------------------
  */
 
+/* All of this rank's subtree has joined: nobody here knows whether others have the tensor. */
+static bool is_unheard(const struct horon_coordinator *c, uint32_t index)
+{
+    return c->entries[index].state == COORD_IDLE && horon_coord_all_joined_below(c);
+}
+
 /* One tensor of the batch: its token goes to the caller, its round is over. */
 static horon_status_t take(struct horon_coordinator *c, uint32_t index,
                            const struct coord_reason *failed, struct horon_error *error)
 {
     struct coord_entry *entry = &c->entries[index];
+    const bool joined = horon_coord_seat_joined(c, 0), unheard = is_unheard(c, index);
     bool expected = c->parent < 0 ? entry->state == COORD_WHOLE : entry->state >= COORD_REPORTED;
-    if (!expected)
+    if (!expected && !unheard)
         return refuse(c, error, "a tensor that was not reported");
-    assert(entry->own);
-    if (failed && break_group(c, index, failed))
+    assert(entry->own != joined);
+    const struct coord_cold *cold = &c->cold[index];
+    if (joined && horon_coord_decided_absent(c, cold->name, cold->name_bytes, cold->hash,
+                                             failed ? NULL : horon_coord_base(c, index)))
         return HORON_ERR_MEMORY;
-    horon_coord_decided_token(c, entry->token);
-    horon_coord_round_end(c, index);
+    if (failed && entry->own && break_group(c, index, failed))
+        return HORON_ERR_MEMORY;
+    if (entry->own)
+        horon_coord_decided_token(c, entry->token);
+    if (!unheard)
+        horon_coord_round_end(c, index);
     return HORON_OK;
 }
 
@@ -111,6 +124,8 @@ static horon_status_t take_run(struct horon_coordinator *c, uint32_t *next_id,
         uint32_t index = c->slots[id].entry;
         if (index == COORD_NONE)
             return refuse(c, error, "an id that means nothing");
+        if (is_unheard(c, index))
+            c->entries[index].as_agreed = true;
         horon_status_t status = take(c, index, failed, error);
         if (status)
             return status;
@@ -136,20 +151,39 @@ static horon_status_t take_named(struct horon_coordinator *c, uint32_t id,
                                  struct horon_error *error)
 {
     char name[HORON_NAME_BYTES_MAX + 1];
-    horon_read_string(in, name, sizeof name);
+    struct horon_signature described;
+    const bool joined = c->joined_count > 0 && !failed;
+    (void)horon_coord_read_name(in, name);
+    if (joined)
+        horon_coord_signature_read(in, &described);
     size_t bytes = strlen(name);
-    uint32_t index = horon_coord_entry_find(c, name, bytes, horon_name_hash(name, bytes));
+    const uint64_t hash = horon_name_hash(name, bytes);
+    uint32_t index = horon_coord_entry_find(c, name, bytes, hash);
+    if (in->ok && index == COORD_NONE && horon_coord_all_joined_below(c)) {
+        if (failed)
+            return horon_coord_decided_absent(c, name, bytes, hash, NULL);
+        if (horon_coord_entry_open(c, name, bytes, hash, &index))
+            return HORON_ERR_MEMORY;
+    }
     if (!in->ok || index == COORD_NONE)
         return refuse(c, error, "a name that was not reported");
+    const bool unheard = is_unheard(c, index);
+    if (unheard && joined) {
+        c->cold[index].fresh = described;
+        c->entries[index].as_agreed = false;
+    }
     if (id != COORD_NONE) {
         uint32_t there = c->slots[id].entry, has = c->entries[index].id;
         if (failed || (there != COORD_NONE && there != index) || (has != COORD_NONE && has != id) ||
-            c->entries[index].failed || c->entries[index].state == COORD_IDLE)
+            c->entries[index].failed || (c->entries[index].state == COORD_IDLE && !unheard))
             return refuse(c, error, "an id that is taken");
         agree(c, index);
         horon_coord_cache_put(c, id, index);
     }
-    return take(c, index, failed, error);
+    const horon_status_t status = take(c, index, failed, error);
+    if (unheard)
+        horon_coord_entry_release(c, index);
+    return status;
 }
 
 static horon_status_t take_items(struct horon_coordinator *c, const struct coord_reason *failed,
@@ -188,7 +222,7 @@ static horon_status_t take_items(struct horon_coordinator *c, const struct coord
 
 /* ---- Records --------------------------------------------------------------------------------- */
 
-static horon_status_t forward(struct horon_coordinator *c, const uint8_t *record, size_t bytes)
+horon_status_t horon_coord_forward(struct horon_coordinator *c, const uint8_t *record, size_t bytes)
 {
     for (uint32_t seat = 1; seat < c->seat_count; seat++) {
         struct horon_writer out = horon_coord_outbox_room(c, &c->seats[seat].out, bytes);
@@ -227,7 +261,7 @@ horon_status_t horon_coord_apply(struct horon_coordinator *c, struct horon_reade
     if (!status && bytes > COORD_RECORD_BYTES_MAX)
         return refuse(c, error, "a batch that is too long");
     if (!status)
-        status = forward(c, record, bytes);
+        status = horon_coord_forward(c, record, bytes);
     return status;
 }
 
@@ -253,6 +287,13 @@ static horon_status_t receive_inquiry(struct horon_coordinator *c, bool asks,
     return asks ? horon_coord_asked_by_parent(c, name) : horon_coord_answered(c, 0, name, &answer);
 }
 
+static horon_status_t receive_joined(struct horon_coordinator *c, struct horon_reader *in,
+                                     struct horon_error *error)
+{
+    const horon_status_t status = horon_coord_apply_joined(c, in);
+    return status == HORON_ERR_PROTO ? refuse(c, error, "a join that cannot be") : status;
+}
+
 /** Reads a whole message of the parent. @return OK | ERR_MEMORY | ERR_PROTO: the job must fail */
 horon_status_t horon_coord_receive_decisions(struct horon_coordinator *c, struct horon_reader *in,
                                              struct horon_error *error)
@@ -273,6 +314,9 @@ horon_status_t horon_coord_receive_decisions(struct horon_coordinator *c, struct
             break;
         case COORD_DOWN_ANSWER:
             status = receive_inquiry(c, false, in, error);
+            break;
+        case COORD_DOWN_JOINED:
+            status = receive_joined(c, in, error);
             break;
         default:
             status = refuse(c, error, "an unknown record");

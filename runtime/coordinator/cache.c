@@ -101,7 +101,7 @@ void horon_coord_cache_release(struct horon_coordinator *c)
         return;
     uint64_t passed = UINT64_MAX;
     for (uint32_t i = 1; i < c->seat_count; i++)
-        if (c->seats[i].seen < passed)
+        if (c->seats[i].seen < passed && !horon_coord_seat_joined(c, i)) /* it reports nothing */
             passed = c->seats[i].seen;
     while (c->retired_count > 0 && c->retired[c->retired_gone].to <= passed) {
         uint32_t index = c->retired[c->retired_gone].entry;

@@ -18,7 +18,9 @@ static horon_status_t init_seats(struct horon_coordinator *c,
     c->words = (c->seat_count + 63) / 64;
     c->seats = horon_zalloc(c->seat_count, sizeof *c->seats);
     c->seat_of = horon_alloc((size_t)options->size * sizeof *c->seat_of);
-    if (!c->seats || !c->seat_of)
+    c->joined_seats = horon_zalloc(c->words, sizeof *c->joined_seats);
+    c->joined = horon_zalloc((size_t)options->size, sizeof *c->joined);
+    if (!c->seats || !c->seat_of || !c->joined_seats || !c->joined)
         return HORON_ERR_MEMORY;
     for (int i = 0; i < options->size; i++)
         c->seat_of[i] = COORD_NONE;
@@ -83,11 +85,15 @@ void horon_coordinator_destroy(struct horon_coordinator *c)
         return;
     for (uint32_t seat = 0; c->seats && seat < c->seat_count; seat++)
         horon_free(c->seats[seat].out.bytes);
-    for (size_t i = 0; i < c->decided_count; i++)
+    for (size_t i = 0; i < c->decided_count; i++) {
         horon_free(c->decided[i].reason);
+        horon_free(c->decided[i].absent);
+    }
     horon_coord_table_deinit(c);
     horon_free(c->seats);
     horon_free(c->seat_of);
+    horon_free(c->joined_seats);
+    horon_free(c->joined);
     horon_free(c->up.bytes);
     horon_free(c->handles);
     horon_free(c->slots);
@@ -97,6 +103,7 @@ void horon_coordinator_destroy(struct horon_coordinator *c)
     horon_free(c->decided);
     horon_free(c->tokens);
     horon_free(c->taken_reason);
+    horon_free(c->taken_absent);
     horon_coord_broken_groups_free(c);
     horon_free(c->broken_groups);
     horon_free(c);
@@ -111,6 +118,8 @@ static horon_status_t submit(struct horon_coordinator *c, uint32_t index,
     struct coord_entry *entry = &c->entries[index];
     if (entry->own)
         return HORON_ERR_DUPLICATE;
+    if (horon_coord_seat_joined(c, 0))
+        return HORON_ERR_INVALID;
     if (horon_coord_decided_reserve(c, 1) || horon_coord_contribute(c, index, 0, signature, NULL))
         return HORON_ERR_MEMORY;
     entry->own = true;
@@ -240,7 +249,7 @@ void horon_coordinator_ask(struct horon_coordinator *c, uint64_t token)
 
 size_t horon_coordinator_pending(const struct horon_coordinator *c)
 {
-    return c->pending;
+    return c->pending + horon_coord_seat_joined(c, 0);
 }
 
 uint64_t horon_coordinator_decisions(const struct horon_coordinator *c)

@@ -10,6 +10,9 @@
  * Mismatches travel up as an error and come down as a batch that fails. Members of a group are
  * submitted without a flush between them.
  *
+ * A rank that has joined has no more data. Until all ranks have joined, the others decide without
+ * it; it sees the same batches, and is told what the tensors are.
+ *
  * The owner's turn: submit, cancel and receive what there is; flush; take all messages and send
  * each to its neighbour, in order and without loss; take all batches.
  *
@@ -46,6 +49,16 @@ struct horon_coordinator_options {
         *rank_names; /* [size] "rank 3 (host-b)" for texts; must outlive it; or NULL */
 };
 
+/** What a rank that has joined is to carry out with the others, and has submitted nothing of: the
+ * tensors of a batch. */
+struct horon_absent {
+    struct horon_signature agreed; /* of the first, whose kind is that of all; not if it fails */
+    uint64_t elements;             /* payload of all, as far as the signatures tell */
+    uint64_t name_hash;            /* of the first */
+    uint32_t name_bytes;
+    char name[]; /* ends with 0 */
+};
+
 /** A decision. Valid until the next call on the coordinator. */
 struct horon_batch {
     /* 0, 1, 2, ... the same on all ranks; or HORON_SEQUENCE_LOCAL for a tensor that this rank took
@@ -58,6 +71,11 @@ struct horon_batch {
     struct horon_blame blame; /* its ranks are those of the team */
     const uint64_t *tokens;   /* [count] what submit() was given, in the agreed order */
     size_t count;
+    const struct horon_absent *absent; /* instead of tokens, if this rank has joined; else NULL */
+    /* -1; or this is no batch: from now on the others decide without this rank, which has done
+     * `ordered` operations in order. After the last one nobody has joined any more. */
+    int joined;
+    uint64_t ordered;
 };
 
 /** @return OK | ERR_INVALID, no such tree | ERR_MEMORY */
@@ -82,8 +100,8 @@ void horon_coordinator_drop(struct horon_coordinator *coordinator, uint32_t hand
  * This rank has the tensor that an operation is about.
  * @param op valid and canonical; its signature and name are copied
  * @param token comes back in a batch exactly once; tokens in flight on a rank must differ
- * @return OK | ERR_DUPLICATE, its name is in flight here | ERR_INVALID, no such handle |
- * ERR_MEMORY, nothing changed
+ * @return OK | ERR_DUPLICATE, its name is in flight here | ERR_INVALID, no such handle, or this
+ * rank has joined | ERR_MEMORY, nothing changed
  */
 horon_status_t horon_coordinator_submit(struct horon_coordinator *coordinator,
                                         const struct horon_operation *op, uint64_t token);
@@ -97,6 +115,19 @@ horon_status_t horon_coordinator_submit_handle(struct horon_coordinator *coordin
  * ignored.
  */
 void horon_coordinator_cancel(struct horon_coordinator *coordinator, uint64_t token);
+
+/**
+ * This rank has no more data: its seat in what the others submit is void, until all have joined.
+ * @param ordered in-order operations that it has done
+ * @return OK | ERR_INVALID, something is pending here, or it has joined already | ERR_MEMORY: the
+ * job must fail
+ */
+horon_status_t horon_coordinator_join(struct horon_coordinator *coordinator, uint64_t ordered);
+/** Which ranks have not joined, while this one waits for them: "waiting for rank 3 (b) to join". */
+void horon_coordinator_explain_join(const struct horon_coordinator *coordinator, char *text,
+                                    size_t text_bytes);
+/** @return the first rank that it names, or -1 */
+int horon_coordinator_awaited_join(const struct horon_coordinator *coordinator);
 
 /**
  * A message from parent or child @p from; read during the call only.
@@ -124,7 +155,7 @@ bool horon_coordinator_next_message(struct horon_coordinator *coordinator, int *
 bool horon_coordinator_next_batch(struct horon_coordinator *coordinator,
                                   struct horon_batch *batch_out);
 
-/** @return tensors submitted here and not yet in a batch */
+/** @return tensors submitted here and not yet in a batch; a join that is not over counts as one */
 size_t horon_coordinator_pending(const struct horon_coordinator *coordinator);
 
 /** @return decisions that this rank has seen, well or ill; the same ones in order on every rank */

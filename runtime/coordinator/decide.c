@@ -25,7 +25,8 @@ static size_t item_cost(const struct horon_coordinator *c, uint32_t index, uint3
     const struct coord_entry *entry = &c->entries[index];
     if (entry->id != COORD_NONE && (entry->as_agreed || entry->failed))
         return last_id != COORD_NONE && entry->id == last_id + 1 ? 0 : 12;
-    return c->cold[index].name_bytes + 16; /* a name, an id and an eviction */
+    const size_t description = c->joined_count > 0 ? COORD_SIGNATURE_BYTES_MAX : 0;
+    return c->cold[index].name_bytes + 16 + description; /* 16: an id and an eviction */
 }
 
 static uint64_t payload_bytes(const struct horon_coordinator *c, uint32_t index)
@@ -104,39 +105,51 @@ static struct coord_forming *open_failing(struct horon_coordinator *c,
     return batch;
 }
 
-static void group_failure(const struct horon_coordinator *c, const struct coord_group *group,
-                          struct horon_error *why)
+/* @return must the tensor fail? */
+static bool one_fails(const struct horon_coordinator *c, uint32_t index, struct horon_error *why)
 {
-    struct horon_error of_one;
-    uint32_t culprit = group->first;
-    while (!c->entries[culprit].failed)
-        culprit = c->cold[culprit].group_next;
-    horon_coord_failure(c, culprit, &of_one);
-    horon_error_set(why, of_one.status, "group of %u: %.1000s", group->size, of_one.text);
-    why->blame = of_one.blame;
+    if (c->entries[index].failed) {
+        horon_coord_failure(c, index, why);
+        return true;
+    }
+    return c->joined_count > 0 && horon_coord_needs_joined(c, index, why);
 }
 
-/* All members of a group that are ready (that is: all, or the group is split) fail together,
- * because of the first that failed. */
-static horon_status_t fail_group(struct horon_coordinator *c, const struct coord_group *group)
+/* Likewise of a group, because of the first that must. */
+static bool group_fails(const struct horon_coordinator *c, const struct coord_group *group,
+                        struct horon_error *why)
 {
-    struct horon_error why;
-    group_failure(c, group, &why);
-    struct coord_forming *batch = open_failing(c, &why);
+    struct horon_error of_one;
+    if (group->failed == 0 && c->joined_count == 0)
+        return false;
+    uint32_t culprit = group->first;
+    while (culprit != COORD_NONE && !one_fails(c, culprit, &of_one))
+        culprit = c->cold[culprit].group_next;
+    if (culprit == COORD_NONE)
+        return false;
+    horon_error_set(why, of_one.status, "group of %u: %.1000s", group->size, of_one.text);
+    why->blame = of_one.blame;
+    return true;
+}
+
+/* All members of a group that are ready (that is: all, or the group is split) fail together. */
+static horon_status_t fail_group(struct horon_coordinator *c, const struct coord_group *group,
+                                 const struct horon_error *why)
+{
+    struct coord_forming *batch = open_failing(c, why);
     for (uint32_t i = group->first; batch && i != COORD_NONE; i = c->cold[i].group_next) {
         if (batch->cost + item_cost(c, i, batch->last_id) > COORD_RECORD_BYTES_MAX)
-            batch = open_failing(c, &why);
+            batch = open_failing(c, why);
         if (batch)
             append(c, batch, i, 0);
     }
     return batch ? HORON_OK : HORON_ERR_MEMORY;
 }
 
-static horon_status_t fail_one(struct horon_coordinator *c, uint32_t index)
+static horon_status_t fail_one(struct horon_coordinator *c, uint32_t index,
+                               const struct horon_error *why)
 {
-    struct horon_error why;
-    horon_coord_failure(c, index, &why);
-    struct coord_forming *batch = open_failing(c, &why);
+    struct coord_forming *batch = open_failing(c, why);
     if (!batch)
         return HORON_ERR_MEMORY;
     append(c, batch, index, 0);
@@ -146,6 +159,7 @@ static horon_status_t fail_one(struct horon_coordinator *c, uint32_t index)
 static horon_status_t form(struct horon_coordinator *c)
 {
     horon_status_t status = HORON_OK;
+    struct horon_error why;
     for (uint32_t i = 0; i < c->whole_count && !status; i++) {
         uint32_t index = c->whole[i];
         struct coord_entry *entry = &c->entries[index];
@@ -156,10 +170,10 @@ static horon_status_t form(struct horon_coordinator *c)
             entry->group == COORD_NONE ? NULL : &c->groups[entry->group];
         if (group && !horon_coord_group_decidable(group))
             continue; /* a member was taken back: the next one to come enqueues all again */
-        if (group && group->failed > 0)
-            status = fail_group(c, group);
-        else if (entry->failed)
-            status = fail_one(c, index);
+        if (group && group_fails(c, group, &why))
+            status = fail_group(c, group, &why);
+        else if (!group && one_fails(c, index, &why))
+            status = fail_one(c, index, &why);
         else
             status = place(c, index);
     }
@@ -218,6 +232,8 @@ static void write_items(const struct horon_coordinator *c, const struct coord_fo
         if (gets_id)
             horon_coord_write_id(out, next_id, entry->plan);
         horon_write_string(out, c->cold[i].name);
+        if (c->joined_count > 0 && !batch->failed)
+            horon_coord_signature_write(out, horon_coord_base(c, i));
         i = entry->next;
     }
     horon_write_u8(out, COORD_ITEM_END);

@@ -32,7 +32,50 @@ void horon_coord_decided_add(struct horon_coordinator *c, uint64_t sequence, hor
 {
     assert(c->decided_count < c->decided_capacity);
     c->decided[c->decided_count++] = (struct coord_decided){
-        .sequence = sequence, .status = status, .reason = reason, .first = c->token_count};
+        .sequence = sequence,
+        .status = status,
+        .reason = reason,
+        .joined = -1,
+        .first = c->token_count,
+    };
+}
+
+void horon_coord_decided_joined(struct horon_coordinator *c, uint64_t sequence, int rank,
+                                uint64_t ordered)
+{
+    horon_coord_decided_add(c, sequence, HORON_OK, NULL);
+    c->decided[c->decided_count - 1].joined = rank;
+    c->decided[c->decided_count - 1].ordered = ordered;
+}
+
+static uint64_t elements_of(const struct horon_signature *agreed)
+{
+    const uint64_t bytes = agreed ? horon_signature_bytes(agreed) : 0;
+    return bytes ? bytes / horon_dtype_bytes((horon_dtype_t)agreed->dtype) : 0;
+}
+
+horon_status_t horon_coord_decided_absent(struct horon_coordinator *c, const char *name,
+                                          size_t name_bytes, uint64_t name_hash,
+                                          const struct horon_signature *agreed)
+{
+    assert(c->decided_count > 0);
+    struct coord_decided *decided = &c->decided[c->decided_count - 1];
+    decided->count++;
+    if (!decided->absent) {
+        struct horon_absent *absent = horon_zalloc(1, sizeof *absent + name_bytes + 1);
+        if (!absent)
+            return HORON_ERR_MEMORY;
+        if (agreed)
+            absent->agreed = *agreed;
+        absent->name_hash = name_hash;
+        absent->name_bytes = (uint32_t)name_bytes;
+        memcpy(absent->name, name, name_bytes);
+        decided->absent = absent;
+    }
+    if (__builtin_add_overflow(decided->absent->elements, elements_of(agreed),
+                               &decided->absent->elements))
+        decided->absent->elements = UINT64_MAX;
+    return HORON_OK;
 }
 
 /** Puts a token into the batch opened last. */
@@ -46,7 +89,9 @@ void horon_coord_decided_token(struct horon_coordinator *c, uint64_t token)
 bool horon_coordinator_next_batch(struct horon_coordinator *c, struct horon_batch *batch_out)
 {
     horon_free(c->taken_reason);
+    horon_free(c->taken_absent);
     c->taken_reason = NULL;
+    c->taken_absent = NULL;
     if (c->decided_taken == c->decided_count)
         return false;
     struct coord_decided *decided = &c->decided[c->decided_taken++];
@@ -56,9 +101,13 @@ bool horon_coordinator_next_batch(struct horon_coordinator *c, struct horon_batc
         .status = decided->status,
         .text = reason ? reason->text : horon_status_text(decided->status),
         .blame = reason ? reason->blame : horon_blame_of(decided->status),
-        .tokens = c->tokens + decided->first,
+        .tokens = decided->absent ? NULL : c->tokens + decided->first,
         .count = decided->count,
+        .absent = c->taken_absent = decided->absent,
+        .joined = decided->joined,
+        .ordered = decided->ordered,
     };
     decided->reason = NULL;
+    decided->absent = NULL;
     return true;
 }

@@ -44,11 +44,11 @@ static bool say_awaited(const struct horon_coordinator *c, uint32_t index, struc
 
 static void say_missing(const struct horon_coordinator *c, uint32_t index, struct line *line)
 {
-    uint32_t named = 0, missing = c->entries[index].missing;
+    uint32_t named = 0, missing = 0;
     char name[96];
     say(line, "waiting for ");
-    for (uint32_t seat = 1; seat < c->seat_count && named < RANKS_NAMED_MAX; seat++) {
-        if (horon_coord_seat_has(c, index, seat))
+    for (uint32_t seat = 1; seat < c->seat_count; seat++) {
+        if (!horon_coord_seat_lacks(c, index, seat) || ++missing > RANKS_NAMED_MAX)
             continue;
         say(line, "%s%s", named ? ", " : "", horon_coord_rank_name(c, c->seats[seat].rank, name));
         named++;
@@ -109,7 +109,34 @@ int horon_coordinator_awaited(const struct horon_coordinator *c, uint64_t token)
         return awaited[0].rank;
     const bool gathers = c->entries[index].state == COORD_GATHERING;
     for (uint32_t seat = 1; gathers && seat < c->seat_count; seat++)
-        if (!horon_coord_seat_has(c, index, seat))
+        if (horon_coord_seat_lacks(c, index, seat))
             return c->seats[seat].rank;
+    return -1;
+}
+
+void horon_coordinator_explain_join(const struct horon_coordinator *c, char *text,
+                                    size_t text_bytes)
+{
+    struct line line = {.text = text, .limit = text_bytes};
+    int named = 0;
+    char name[96];
+    assert(text_bytes > 0);
+    say(&line, "waiting for ");
+    for (int rank = 0; rank < c->size && named < RANKS_NAMED_MAX; rank++)
+        if (c->joined[rank] == COORD_JOIN_NOT)
+            say(&line, "%s%s", named++ ? ", " : "", horon_coord_rank_name(c, rank, name));
+    if (named == 0)
+        say(&line, "all ranks to hear that all have joined");
+    else if (c->size - c->joined_count > named)
+        say(&line, " and more to join");
+    else
+        say(&line, " to join");
+}
+
+int horon_coordinator_awaited_join(const struct horon_coordinator *c)
+{
+    for (int rank = 0; rank < c->size; rank++)
+        if (c->joined[rank] == COORD_JOIN_NOT)
+            return rank;
     return -1;
 }

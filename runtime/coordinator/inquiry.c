@@ -167,14 +167,14 @@ static horon_status_t spread(struct horon_coordinator *c, uint32_t index)
     if (state != COORD_GATHERING)
         return HORON_OK;
     horon_status_t status = HORON_OK;
-    if (!horon_coord_seat_has(c, index, 0)) {
+    if (horon_coord_seat_lacks(c, index, 0)) {
         const struct coord_answer own = own_answer(c, COORD_LACKS);
         status = pass_on(c, index, &own, FROM_NOBODY);
     }
     uint32_t asked = 0;
     for (uint32_t seat = 1; seat < c->seat_count && asked < AWAITED_MAX && !status; seat++) {
         const struct coord_answer answer = {.rank = c->seats[seat].rank, .state = COORD_UNHEARD};
-        if (horon_coord_seat_has(c, index, seat))
+        if (!horon_coord_seat_lacks(c, index, seat))
             continue;
         status = pass_on(c, index, &answer, FROM_NOBODY);
         if (!status)
@@ -237,7 +237,9 @@ horon_status_t horon_coord_asked_by_parent(struct horon_coordinator *c, const ch
     uint32_t index = find(c, name);
     assert(c->parent >= 0);
     const bool idle = index == COORD_NONE || c->entries[index].state == COORD_IDLE;
-    if (idle) { /* and so it is with all below */
+    if (horon_coord_all_joined_below(c))
+        return HORON_OK; /* crossed our join */
+    if (idle) {          /* and so it is with all below */
         const struct coord_answer own = own_answer(c, COORD_LACKS);
         return send(c, &c->up, COORD_UP_ANSWER, name, &own);
     }
@@ -248,7 +250,7 @@ horon_status_t horon_coord_asked_by_parent(struct horon_coordinator *c, const ch
         return HORON_ERR_MEMORY;
     inquiry->parent_asks = true;
     horon_status_t status = HORON_OK;
-    if (horon_coord_seat_has(c, index, 0)) {
+    if (!horon_coord_seat_lacks(c, index, 0)) {
         const struct coord_answer own = own_answer(c, COORD_HAS);
         status = send(c, &c->up, COORD_UP_ANSWER, name, &own);
     }

@@ -34,6 +34,7 @@ horon_status_t horon_coord_withdraw(struct horon_coordinator *c, uint32_t index,
 horon_status_t horon_coord_withdrawn(struct horon_coordinator *c, uint32_t index);
 void horon_coord_reported(struct horon_coordinator *c, uint32_t index);
 void horon_coord_enqueue(struct horon_coordinator *c, uint32_t index);
+void horon_coord_become_whole(struct horon_coordinator *c, uint32_t index);
 void horon_coord_round_end(struct horon_coordinator *c, uint32_t index);
 void horon_coord_failure(const struct horon_coordinator *c, uint32_t index,
                          struct horon_error *why);
@@ -49,6 +50,32 @@ static inline bool horon_coord_seat_has(const struct horon_coordinator *c, uint3
 {
     return c->have[(size_t)index * c->words + seat / 64] >> (seat % 64) & 1;
 }
+
+/* join.c */
+static inline bool horon_coord_seat_joined(const struct horon_coordinator *c, uint32_t seat)
+{
+    return c->joined_seats[seat / 64] >> (seat % 64) & 1;
+}
+/** Does the tensor wait for this seat? */
+static inline bool horon_coord_seat_lacks(const struct horon_coordinator *c, uint32_t index,
+                                          uint32_t seat)
+{
+    return !horon_coord_seat_has(c, index, seat) && !horon_coord_seat_joined(c, seat);
+}
+/** Have all ranks of this one's subtree joined? */
+static inline bool horon_coord_all_joined_below(const struct horon_coordinator *c)
+{
+    return c->joined_seat_count == c->seat_count;
+}
+/** Does each seat have the tensor, or have all of its ranks joined? */
+bool horon_coord_is_covered(const struct horon_coordinator *c, uint32_t index);
+horon_status_t horon_coord_receive_joined(struct horon_coordinator *c, uint32_t seat,
+                                          struct horon_reader *in);
+horon_status_t horon_coord_apply_joined(struct horon_coordinator *c, struct horon_reader *in);
+/** On the root, of a WHOLE entry, while ranks have joined: can it not be carried out without them?
+ */
+bool horon_coord_needs_joined(const struct horon_coordinator *c, uint32_t index,
+                              struct horon_error *why);
 
 /* cache.c */
 horon_status_t horon_coord_cache_init(struct horon_coordinator *c, size_t entries);
@@ -87,6 +114,9 @@ horon_status_t horon_coord_receive_report(struct horon_coordinator *c, uint32_t 
 /* apply.c: down the tree */
 horon_status_t horon_coord_apply(struct horon_coordinator *c, struct horon_reader *in,
                                  struct horon_error *error);
+/** Passes a record on to the children. @return OK | ERR_MEMORY */
+horon_status_t horon_coord_forward(struct horon_coordinator *c, const uint8_t *record,
+                                   size_t bytes);
 horon_status_t horon_coord_withdraw_broken_groups(struct horon_coordinator *c);
 void horon_coord_broken_groups_free(struct horon_coordinator *c);
 horon_status_t horon_coord_receive_decisions(struct horon_coordinator *c, struct horon_reader *in,
@@ -113,5 +143,12 @@ horon_status_t horon_coord_decided_reserve(struct horon_coordinator *c, size_t m
 void horon_coord_decided_add(struct horon_coordinator *c, uint64_t sequence, horon_status_t status,
                              struct coord_reason *reason);
 void horon_coord_decided_token(struct horon_coordinator *c, uint64_t token);
+/** Adds to the batch opened last a tensor of which this rank, which has joined, has nothing.
+ * @param agreed NULL: the batch fails. @return OK | ERR_MEMORY */
+horon_status_t horon_coord_decided_absent(struct horon_coordinator *c, const char *name,
+                                          size_t name_bytes, uint64_t name_hash,
+                                          const struct horon_signature *agreed);
+void horon_coord_decided_joined(struct horon_coordinator *c, uint64_t sequence, int rank,
+                                uint64_t ordered);
 
 #endif

@@ -40,7 +40,8 @@ static horon_status_t send_in_full(struct horon_coordinator *c, uint32_t index)
     const struct coord_cold *cold = &c->cold[index];
     bool failed = c->entries[index].failed;
     struct horon_writer out = horon_coord_outbox_room(
-        c, &c->up, cold->name_bytes + 160 + (failed ? HORON_ERROR_WIRE_BYTES_MAX : 0));
+        c, &c->up,
+        cold->name_bytes + COORD_SIGNATURE_BYTES_MAX + (failed ? HORON_ERROR_WIRE_BYTES_MAX : 0));
     if (!out.ok)
         return HORON_ERR_MEMORY;
     horon_write_u8(&out, failed ? COORD_UP_FAILED : COORD_UP_ANNOUNCE);
@@ -89,7 +90,7 @@ horon_status_t horon_coord_report(struct horon_coordinator *c)
         entry->queued = false;
         if (entry->state != COORD_WHOLE)
             continue; /* taken back meanwhile */
-        assert(entry->missing == 0);
+        assert(entry->missing == 0 || horon_coord_is_covered(c, index));
         horon_coord_reported(c, index);
         if (!entry->failed && entry->as_agreed && entry->id != COORD_NONE) {
             if (run.count && entry->id == run.first + run.count) {
@@ -133,7 +134,7 @@ static horon_status_t receive_ready(struct horon_coordinator *c, uint32_t seat, 
         uint32_t index = horon_coord_cache_at(c, id, seen);
         if (index == COORD_NONE)
             return refuse(c, seat, error, "an id that means nothing");
-        if (c->entries[index].state > COORD_GATHERING || horon_coord_seat_has(c, index, seat))
+        if (c->entries[index].state > COORD_GATHERING || !horon_coord_seat_lacks(c, index, seat))
             return refuse(c, seat, error, "a tensor that it has reported before");
         horon_status_t status = horon_coord_contribute(c, index, seat, NULL, NULL);
         if (status)
@@ -183,7 +184,7 @@ static horon_status_t receive_in_full(struct horon_coordinator *c, uint32_t seat
     if (count_foreign(c, index))
         return refuse(c, seat, error, "too many names in flight");
     struct coord_entry *entry = &c->entries[index];
-    if (entry->state > COORD_GATHERING || horon_coord_seat_has(c, index, seat))
+    if (entry->state > COORD_GATHERING || !horon_coord_seat_lacks(c, index, seat))
         return refuse(c, seat, error, "a tensor that it has reported before");
     bool known = !failed && entry->version && entry->state == COORD_IDLE &&
                  horon_signature_equal(&signature, &c->cold[index].agreed);
@@ -218,6 +219,13 @@ static horon_status_t receive_inquiry(struct horon_coordinator *c, uint32_t seat
                 : horon_coord_answered(c, seat, name, &answer);
 }
 
+static horon_status_t receive_joined(struct horon_coordinator *c, uint32_t seat,
+                                     struct horon_reader *in, struct horon_error *error)
+{
+    const horon_status_t status = horon_coord_receive_joined(c, seat, in);
+    return status == HORON_ERR_PROTO ? refuse(c, seat, error, "a join that cannot be") : status;
+}
+
 /** Reads a whole message of a child. @return OK | ERR_MEMORY | ERR_PROTO: the job must fail */
 horon_status_t horon_coord_receive_report(struct horon_coordinator *c, uint32_t seat,
                                           struct horon_reader *in, struct horon_error *error)
@@ -250,6 +258,9 @@ horon_status_t horon_coord_receive_report(struct horon_coordinator *c, uint32_t 
             break;
         case COORD_UP_ANSWER:
             status = receive_inquiry(c, seat, false, in, error);
+            break;
+        case COORD_UP_JOINED:
+            status = receive_joined(c, seat, in, error);
             break;
         default:
             status = refuse(c, seat, error, "an unknown record");

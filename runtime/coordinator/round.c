@@ -210,7 +210,8 @@ void horon_coord_enqueue(struct horon_coordinator *c, uint32_t index)
     assert(c->whole_count <= c->entry_capacity);
 }
 
-static void become_whole(struct horon_coordinator *c, uint32_t index)
+/** All that do not lack it have it. */
+void horon_coord_become_whole(struct horon_coordinator *c, uint32_t index)
 {
     struct coord_entry *entry = &c->entries[index];
     move(entry, COORD_WHOLE);
@@ -267,8 +268,9 @@ horon_status_t horon_coord_contribute(struct horon_coordinator *c, uint32_t inde
     if (entry->asked_about)
         horon_coord_inquiry_end(c, index); /* what was said is out of date */
     *word_of(c, c->have, index, seat) |= (uint64_t)1 << (seat % 64);
-    if (--entry->missing == 0)
-        become_whole(c, index);
+    if (--entry->missing <= c->joined_seat_count &&
+        (entry->missing == 0 || horon_coord_is_covered(c, index)))
+        horon_coord_become_whole(c, index);
     return HORON_OK;
 }
 

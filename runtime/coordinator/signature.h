@@ -9,6 +9,9 @@
 /* Of a name, in a text: the rest of the text must fit beside it. */
 #define COORD_NAME_SHOWN 300
 
+/* Of a signature on the wire, at most. */
+#define COORD_SIGNATURE_BYTES_MAX 160
+
 void horon_coord_signature_write(struct horon_writer *out, const struct horon_signature *signature);
 /** What is read is valid and canonical, or the reader has failed. */
 void horon_coord_signature_read(struct horon_reader *in, struct horon_signature *signature);

@@ -14,7 +14,7 @@
  * last one has passed all its ancestors: so two rounds of a name never meet on a rank.
  *
  * What comes later has its place: a process set is a set of seats of its own, and the key of a name
- * then holds the set; a rank that joined is a seat that has everything; a learned schedule is a
+ * then holds the set; a learned schedule is a
  * state of the coordinator in which submissions are compared with a list instead of being reported.
  */
 #ifndef HORON_COORDINATOR_STATE_H
@@ -86,7 +86,17 @@ struct coord_decided {
     uint64_t sequence;
     horon_status_t status;
     struct coord_reason *reason; /* owned; NULL: what the status says */
+    struct horon_absent *absent; /* owned, on a rank that has joined; else NULL */
+    int joined;                  /* no batch: this rank has joined; or -1 */
+    uint64_t ordered;            /* in-order operations that it has done */
     size_t first, count;
+};
+
+/* What is known of a rank and the join. */
+enum coord_join_state {
+    COORD_JOIN_NOT,
+    COORD_JOIN_TOLD, /* it is below this one and said so */
+    COORD_JOIN_KNOWN /* the root has said so */
 };
 
 struct horon_coordinator {
@@ -130,7 +140,13 @@ struct horon_coordinator {
     size_t retired_capacity, retired_gone, retired_count;
     uint64_t retired_first;
 
-    uint64_t sequence; /* batches passed here */
+    uint64_t sequence; /* decisions passed here */
+
+    /* join.c */
+    uint64_t *joined_seats; /* [words]: seats all of whose ranks have joined */
+    uint32_t joined_seat_count;
+    int joined_count; /* ranks that are KNOWN to have joined */
+    uint8_t *joined;  /* [size] enum coord_join_state */
 
     /* root: groups and batches being formed */
     struct coord_group *groups; /* [entry_capacity]: no more groups than WHOLE entries */
@@ -146,6 +162,7 @@ struct horon_coordinator {
     uint64_t *tokens;
     size_t token_capacity, token_count;
     struct coord_reason *taken_reason;
+    struct horon_absent *taken_absent;
 
     /* groups of this rank that failing batches met, to be withdrawn after them */
     struct coord_broken_group {

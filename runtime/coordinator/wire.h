@@ -21,12 +21,14 @@ enum coord_up_record {
     COORD_UP_WITHDRAW,  /* name */
     COORD_UP_ASK,       /* name */
     COORD_UP_ANSWER,    /* name, rank, its state, a name that it waits for instead, or "" */
+    COORD_UP_JOINED,    /* rank, has all of the sender's subtree joined, in-order operations done */
 };
 enum coord_down_record {
     COORD_DOWN_BATCH = 1, /* sequence, failed, [error,] items */
     COORD_DOWN_WITHDRAWN, /* name */
     COORD_DOWN_ASK,       /* name */
     COORD_DOWN_ANSWER,    /* as COORD_UP_ANSWER */
+    COORD_DOWN_JOINED,    /* sequence, rank, in-order operations that it has done */
 };
 enum coord_item {
     COORD_ITEM_END,
@@ -35,6 +37,11 @@ enum coord_item {
     COORD_ITEM_NEW,   /* id, name: from now on it has this id */
     COORD_ITEM_NAME,  /* name */
 };
+/* While ranks have joined, and unless the batch fails, a name of an item is followed by its
+ * description: those ranks may never have heard of it. */
+
+/* A whole COORD_UP_JOINED or COORD_DOWN_JOINED, at most. */
+#define COORD_JOINED_BYTES_MAX 48
 
 #define COORD_TAG_UP 0xa5   /* first byte of a message to the parent; then: batches passed */
 #define COORD_TAG_DOWN 0x5a /* first byte of a message to a child */

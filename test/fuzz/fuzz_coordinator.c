@@ -91,6 +91,13 @@ static void write_up_record(struct horon_writer *out, uint32_t *next_id, struct 
         }
         break;
     default:
+        if (what >> 2 >= 60) {
+            horon_write_u8(out, COORD_UP_JOINED);
+            horon_write_varint(out, more & 3);
+            horon_write_u8(out, what >> 2 & 1);
+            horon_write_varint(out, more >> 2);
+            break;
+        }
         horon_write_u8(out, (uint8_t)(COORD_UP_WITHDRAW + (what >> 2) % 3));
         write_small_name(out, more);
         if ((what >> 2) % 3 == 2)
@@ -98,7 +105,9 @@ static void write_up_record(struct horon_writer *out, uint32_t *next_id, struct 
     }
 }
 
-static void write_batch(struct horon_writer *out, uint64_t sequence, struct script *script)
+/* @param joined ranks have, so that names are followed by descriptions */
+static void write_batch(struct horon_writer *out, uint64_t sequence, bool joined,
+                        struct script *script)
 {
     uint32_t next_id = 0;
     uint8_t what = next_byte(script);
@@ -117,6 +126,10 @@ static void write_batch(struct horon_writer *out, uint64_t sequence, struct scri
             next_id += (item >> 4) % 2;
         } else if (item % 4 >= 2) {
             write_small_name(out, item >> 5);
+            if (joined && !(what & 1)) {
+                const struct horon_operation tensor = some_tensor(item);
+                horon_coord_signature_write(out, &tensor.agreed);
+            }
         }
     }
     horon_write_u8(out, COORD_ITEM_END);
@@ -145,9 +158,16 @@ static size_t compose(struct fuzz *fuzz, bool down, uint8_t what, struct script 
         if (!down) {
             write_up_record(&out, &next_id, script);
         } else if (next_byte(script) & 3) {
-            write_batch(&out, passed++, script);
+            write_batch(&out, passed++, fuzz->coordinator->joined_count > 0, script);
         } else {
             uint8_t kind = next_byte(script);
+            if (kind >= 240) {
+                horon_write_u8(&out, COORD_DOWN_JOINED);
+                horon_write_varint(&out, passed++);
+                horon_write_varint(&out, kind & 3);
+                horon_write_varint(&out, kind >> 2 & 3);
+                continue;
+            }
             horon_write_u8(&out, (uint8_t)(COORD_DOWN_WITHDRAWN + kind % 3));
             write_small_name(&out, next_byte(script));
             if (kind % 3 == 2)
@@ -182,7 +202,9 @@ static void submit(struct fuzz *fuzz, bool by_handle, uint8_t what)
             fuzz->coordinator, fuzz->handles[what % fuzz->handle_count], fuzz->next_token);
     else
         status = horon_coordinator_submit(fuzz->coordinator, &tensor, fuzz->next_token);
-    assert(status == HORON_OK || status == HORON_ERR_DUPLICATE);
+    const bool joined = horon_coord_seat_joined(fuzz->coordinator, 0);
+    assert(status == HORON_OK || status == HORON_ERR_DUPLICATE ||
+           (joined && status == HORON_ERR_INVALID));
     if (status == HORON_OK)
         fuzz->in_flight[fuzz->next_token++] = 1;
 }
@@ -202,7 +224,7 @@ static void drain(struct fuzz *fuzz)
 {
     struct horon_batch batch;
     while (horon_coordinator_next_batch(fuzz->coordinator, &batch))
-        for (size_t i = 0; i < batch.count; i++) {
+        for (size_t i = 0; i < batch.count && !batch.absent; i++) {
             assert(batch.tokens[i] < fuzz->next_token);
             assert(fuzz->in_flight[batch.tokens[i]] == 1);
             fuzz->in_flight[batch.tokens[i]] = 0;
@@ -226,6 +248,8 @@ static void play(struct fuzz *fuzz, struct script *script)
             submit(fuzz, what & 1, next_byte(script));
             break;
         case 2:
+            if (rest == 31)
+                alive = horon_coordinator_join(fuzz->coordinator, 0) != HORON_ERR_PROTO;
             horon_coordinator_cancel(fuzz->coordinator,
                                      fuzz->next_token - 1 - rest % (fuzz->next_token + 1));
             break;

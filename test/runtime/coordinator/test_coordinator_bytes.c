@@ -90,6 +90,65 @@ static void item(struct horon_writer *out, enum coord_item kind, uint32_t id, co
         horon_write_string(out, name);
 }
 
+static void says_joined(struct horon_writer *out, uint64_t rank, uint8_t whole)
+{
+    horon_write_u8(out, COORD_UP_JOINED);
+    horon_write_varint(out, rank);
+    horon_write_u8(out, whole);
+    horon_write_varint(out, 0);
+}
+
+static struct horon_writer decides_joined(uint64_t sequence, uint64_t rank)
+{
+    struct horon_writer out = horon_writer_over(space, sizeof space);
+    horon_write_u8(&out, COORD_TAG_DOWN);
+    horon_write_u8(&out, COORD_DOWN_JOINED);
+    horon_write_varint(&out, sequence);
+    horon_write_varint(&out, rank);
+    horon_write_varint(&out, 0);
+    return out;
+}
+
+static void test_coordinator_join_nonsense_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t rank;
+        uint8_t whole;
+    } ups[] = {{3, 1}, {1, 0}, {2, 2}, {UINT64_MAX, 0}};
+    struct horon_writer out;
+    for (size_t i = 0; i < sizeof ups / sizeof *ups; i++) {
+        open_middle();
+        out = up(1);
+        says_joined(&out, ups[i].rank, ups[i].whole);
+        expect_refusal(2, &out, "a join that cannot be");
+    }
+    open_middle();
+    out = up(1); /* twice */
+    says_joined(&out, 2, 0);
+    says_joined(&out, 2, 1);
+    expect_refusal(2, &out, "a join that cannot be");
+    open_middle();
+    out = up(1); /* with something in flight */
+    ready(&out, 0, 1);
+    says_joined(&out, 2, 1);
+    expect_refusal(2, &out, "a join that cannot be");
+    open_middle();
+    out = up(1); /* and then goes on */
+    says_joined(&out, 2, 1);
+    ready(&out, 0, 1);
+    expect_refusal(2, &out, "reported before");
+    open_middle();
+    out = decides_joined(2, 0);
+    expect_refusal(0, &out, "a join that cannot be");
+    open_middle();
+    out = decides_joined(1, 3);
+    expect_refusal(0, &out, "a join that cannot be");
+    open_middle();
+    out = decides_joined(1, 1); /* this rank, which has not */
+    expect_refusal(0, &out, "a join that cannot be");
+}
+
 static void test_coordinator_report_nonsense_is_refused(void **state)
 {
     (void)state;
@@ -394,6 +453,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_coordinator_report_nonsense_is_refused),
+        cmocka_unit_test(test_coordinator_join_nonsense_is_refused),
         cmocka_unit_test(test_coordinator_report_going_back_is_refused),
         cmocka_unit_test(test_coordinator_withdrawal_of_nothing_is_ignored),
         cmocka_unit_test(test_coordinator_too_many_names_are_refused),

@@ -175,7 +175,7 @@ static void test_control_abort_blames_what_can_be(void **state)
     } cases[] = {
         {HORON_CAUSE_DIED, 2, UINT32_MAX, {HORON_CAUSE_DIED, 2, -1}},
         {HORON_CAUSE_ORDER, 0, 2, {HORON_CAUSE_ORDER, 0, 2}},
-        {HORON_CAUSE_CLOSED + 1, 3, 0x80000000, {HORON_CAUSE_SILENT, -1, -1}},
+        {HORON_CAUSE_JOINED + 1, 3, 0x80000000, {HORON_CAUSE_SILENT, -1, -1}},
         {255, UINT32_MAX - 1, 1, {HORON_CAUSE_SILENT, -1, 1}},
         {HORON_CAUSE_NONE, 1, 3, {HORON_CAUSE_SILENT, 1, -1}},
     };
