@@ -47,6 +47,7 @@ struct horon_operation {
     uint64_t count; /* elements of this rank's input: the sum over parts */
     const struct horon_part *parts; /* [part_count]; they outlive the operation */
     size_t part_count;
+    uint32_t givers; /* ranks by which an average is divided; 0: all */
     /* What this rank tells the others ahead of the data, if the verb's row says that it does: its
      * rows, or those for each rank, of `row_elements` each and count in all. Once all are known
      * output() is asked; @p rows [size] that it gets of each rank, @p total elements of the output.

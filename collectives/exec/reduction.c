@@ -34,7 +34,8 @@ void horon_reduction_begin(struct horon_reduction *reduction, const struct horon
     const struct horon_signature *agreed = &channel->op->agreed;
     const struct horon_team *team = channel->team;
     const bool average = agreed->redop == HORON_AVERAGE;
-    const uint64_t ranks = average ? (uint64_t)team->size : 1;
+    const uint32_t givers = channel->op->givers ? channel->op->givers : (uint32_t)team->size;
+    const uint64_t ranks = average ? givers : 1;
     double divisor = 1.0;
     reduction->dtype = (horon_dtype_t)agreed->dtype;
     reduction->combine = average ? HORON_SUM : (horon_redop_t)agreed->redop;

@@ -238,6 +238,23 @@ static const struct horon_config_row rows[] = {
      .dflt = "1",
      .agreed = true,
      .doc = "Let process sets be added and removed after joining; with 0 that is refused."},
+    {.name = "JOIN_AVERAGE",
+     .type = HORON_CONFIG_WORD,
+     .offset = AT(join_average),
+     .dflt = "all",
+     .choices = "all given",
+     .agreed = true,
+     .doc =
+         "What an average is divided by once ranks have joined: all ranks of the process set, as "
+         "with Horovod, or those that have given something."},
+    {.name = "JOIN_VERBS",
+     .type = HORON_CONFIG_WORD,
+     .offset = AT(join_verbs),
+     .dflt = "reductions",
+     .choices = "reductions all",
+     .doc =
+         "What horon.torch lets go on once ranks have joined: reductions alone, so that "
+         "allgather, broadcast, alltoall and reducescatter raise as with Horovod, or all verbs."},
 };
 
 const struct horon_config_row *horon_config_rows(size_t *count_out)

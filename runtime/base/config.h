@@ -15,6 +15,9 @@
 /** Room for the longest text of a row: all addresses of a machine with many. */
 #define HORON_CONFIG_TEXT_BYTES 1024
 
+/** By what an average is divided once ranks have joined. */
+enum { HORON_JOIN_AVERAGE_ALL, HORON_JOIN_AVERAGE_GIVEN };
+
 /** The values of one context. Filled by horon_config_load(); then read only. */
 struct horon_config {
     int64_t log_level; /* horon_log_level_t */
@@ -44,6 +47,8 @@ struct horon_config {
     int64_t objects; /* choice */
     char process_sets[HORON_CONFIG_TEXT_BYTES];
     int64_t dynamic_process_sets;
+    int64_t join_average; /* choice: HORON_JOIN_AVERAGE_* */
+    int64_t join_verbs;   /* choice */
 };
 
 enum horon_config_type {

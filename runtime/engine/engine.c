@@ -57,6 +57,7 @@ void horon_engine_close(struct horon_engine *engine)
     horon_membership_destroy(engine->membership);
     engine->membership = NULL;
     free_pool(engine);
+    horon_engine_free_neutrals(engine);
     horon_events_destroy(engine->events);
     engine->events = NULL;
     free_early(engine);
@@ -386,7 +387,7 @@ bool horon_engine_begin_now(struct horon_engine *engine, struct horon_request *r
     HORON_ASSERT_OWNER(engine->options.owner);
     struct horon_engine_team *team = request->team;
     if (team->lanes[HORON_LANE_ORDERED].head || team->failed || engine->leaving ||
-        team->departures.any || horon_engine_has_post(engine))
+        team->departures.any || team->joining || horon_engine_has_post(engine))
         return false;
     horon_engine_link(engine, request);
     horon_team_push_ordered(team, request);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of an engine, shared by its files: engine.c, team.c, posts.c, control.c, lanes.c,
- * finish.c, explain.c. */
+ * finish.c, join.c, explain.c. */
 #ifndef HORON_ENGINE_STATE_H
 #define HORON_ENGINE_STATE_H
 
@@ -45,6 +45,8 @@ struct horon_engine {
     struct horon_tickets tickets; /* of what this rank's teams launch on its device */
 
     struct horon_work *pool;              /* batches to use again */
+    struct horon_neutrals *neutrals;      /* what ranks that have joined give; see join.c */
+    uint8_t *dropped;                     /* and where they put what they get; or NULL */
     _Atomic(struct horon_post *) mailbox; /* newest first */
     struct horon_post closed_mark;        /* the mailbox's head once it is closed; never followed */
     size_t in_flight;                     /* in all teams */
@@ -117,6 +119,28 @@ bool horon_team_take_batches(struct horon_engine_team *team);
 /** Work that is done, or given up: batches are kept for the next ones. */
 void horon_work_recycle(struct horon_engine *engine, struct horon_work *work);
 void horon_work_free(struct horon_work *work); /* one of the pool */
+
+/* join.c */
+/** Of a request that comes while ranks have joined, or this one has: ends it, if it cannot be. */
+bool horon_team_refuse_joined(struct horon_engine_team *team, struct horon_request *request);
+/** This rank joins, once all that it has in flight has ended. */
+void horon_team_start_join(struct horon_engine_team *team, struct horon_request *request);
+/** Begins or ends this rank's join, if it may be now. @return did it? */
+bool horon_team_move_join(struct horon_engine_team *team);
+/** This rank's join has ended. */
+void horon_team_forget_join(struct horon_engine_team *team);
+/** All have decided that a rank has joined, having done @p ordered operations in order. */
+void horon_team_note_joined(struct horon_engine_team *team, int rank, uint64_t ordered);
+/** Parts of the operation that a rank which has joined carries out. */
+size_t horon_absent_parts(const struct horon_absent *absent);
+/** Makes it, but for its check. @p parts [horon_absent_parts()]; @p scratch_out may be set to
+ * memory that is to be freed when it has ended. @return OK | ERR_MEMORY */
+horon_status_t horon_team_fill_absent(struct horon_engine_team *team,
+                                      const struct horon_absent *absent, struct horon_operation *op,
+                                      struct horon_part *parts, void **scratch_out);
+/** It has ended, well or not. */
+void horon_team_count_absent(struct horon_engine_team *team, const char *name);
+void horon_engine_free_neutrals(struct horon_engine *engine);
 
 /* trace.c */
 /** Adds what happened to an operation of this rank to the ring of events. */

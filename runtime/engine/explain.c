@@ -87,9 +87,15 @@ void horon_engine_explain(struct horon_engine *engine, const struct horon_reques
         text_bytes -= (size_t)used;
         request = team->barrier;
     }
-    if (request->in_order || request->begun ||
-        !horon_coordinator_explain(team->coordinator, (uint64_t)(uintptr_t)request, text,
-                                   text_bytes))
+    if (request->joins && team->join.is_over)
+        snprintf(text, text_bytes, "all have joined; this rank has yet to do its part");
+    else if (request->joins && request->begun)
+        horon_coordinator_explain_join(team->coordinator, text, text_bytes);
+    else if (request->joins)
+        snprintf(text, text_bytes, "waiting for what was submitted here before");
+    else if (request->in_order || request->begun ||
+             !horon_coordinator_explain(team->coordinator, (uint64_t)(uintptr_t)request, text,
+                                        text_bytes))
         explain_begun(request, text, text_bytes);
 }
 
@@ -101,7 +107,9 @@ int horon_engine_awaited(struct horon_engine *engine, const struct horon_request
     HORON_ASSERT_OWNER(engine->options.owner);
     if (request->held && team->barrier)
         request = team->barrier;
-    if (!request->in_order && !request->begun)
+    if (request->joins)
+        rank = request->begun ? horon_coordinator_awaited_join(team->coordinator) : -1;
+    else if (!request->in_order && !request->begun)
         rank = horon_coordinator_awaited(team->coordinator, (uint64_t)(uintptr_t)request);
     else
         for (int i = team->view.size - 1; i >= 0; i--)
@@ -116,7 +124,7 @@ void horon_engine_ask(struct horon_engine *engine, const struct horon_request *r
     HORON_ASSERT_OWNER(engine->options.owner);
     if (request->held && team->barrier)
         request = team->barrier;
-    if (team->failed || request->in_order || request->begun || request->held)
+    if (team->failed || request->in_order || request->begun || request->held || request->joins)
         return;
     horon_coordinator_ask(team->coordinator, (uint64_t)(uintptr_t)request);
     team->coordinator_dirty = team->urgent = true;

@@ -156,6 +156,7 @@ void horon_team_end_all(struct horon_engine_team *team, const struct horon_error
         lane->length = 0;
         lane->running = 0;
     }
+    horon_team_forget_join(team);
     while (team->oldest)
         horon_engine_end(team->engine, team->oldest, failure);
 }

@@ -36,6 +36,8 @@ struct horon_batch_work {
     struct horon_operation op;
     struct horon_part *parts; /* [limit], and so are the requests */
     size_t limit;
+    void *scratch;             /* likewise: owned, while it runs; or NULL */
+    struct horon_name *absent; /* of the first, if this rank has joined; referenced. Else NULL */
 };
 
 static struct horon_batch_work *batch_of(struct horon_work *work)
@@ -48,6 +50,11 @@ void horon_work_recycle(struct horon_engine *engine, struct horon_work *work)
 {
     if (!work->pooled)
         return;
+    if (batch_of(work)->absent)
+        horon_names_put(&engine->names, batch_of(work)->absent);
+    horon_free(batch_of(work)->scratch);
+    batch_of(work)->absent = NULL;
+    batch_of(work)->scratch = NULL;
     work->next = engine->pool;
     engine->pool = work;
 }
@@ -111,8 +118,29 @@ static void fuse(struct horon_batch_work *batch, const uint64_t *tokens, size_t 
     op->count = elements;
 }
 
+/* This rank has joined, and has no request of it. @return NULL: no memory */
+HORON_SELDOM static struct horon_work *make_absent(struct horon_engine_team *team,
+                                                   const struct horon_batch *batch)
+{
+    struct horon_engine *engine = team->engine;
+    struct horon_batch_work *work = take_batch_work(engine, horon_absent_parts(batch->absent));
+    if (!work)
+        return NULL;
+    work->absent = horon_names_get(&engine->names, team->id, batch->absent->name);
+    if (!work->absent || horon_team_fill_absent(team, batch->absent, &work->op, work->parts,
+                                                &work->scratch) != HORON_OK) {
+        horon_work_recycle(engine, &work->work);
+        return NULL;
+    }
+    work->op.name = work->absent->text;
+    work->op.name_bytes = work->absent->bytes;
+    work->work.count = 0;
+    return &work->work;
+}
+
 /* @return NULL: no memory */
-static struct horon_work *make_work(struct horon_engine *engine, const struct horon_batch *batch)
+static struct horon_work *make_of_requests(struct horon_engine *engine,
+                                           const struct horon_batch *batch)
 {
     struct horon_request *first = (struct horon_request *)(uintptr_t)batch->tokens[0];
     struct horon_work *work = &first->work;
@@ -124,8 +152,29 @@ static struct horon_work *make_work(struct horon_engine *engine, const struct ho
         work = &several->work;
     }
     first->begun = true;
+    return work;
+}
+
+/* How many gave nothing: for those that have a request, and for an average. */
+HORON_SELDOM static void count_joined(struct horon_engine_team *team, struct horon_work *work)
+{
+    if (team->engine->options.config->join_average == HORON_JOIN_AVERAGE_GIVEN)
+        work->op->givers = (uint32_t)(team->view.size - team->join.count);
+    for (size_t i = 0; i < work->count; i++)
+        work->requests[i]->joined = team->join.count;
+}
+
+/* @return NULL: no memory */
+static struct horon_work *make_work(struct horon_engine_team *team, const struct horon_batch *batch)
+{
+    struct horon_work *work =
+        batch->absent ? make_absent(team, batch) : make_of_requests(team->engine, batch);
+    if (!work)
+        return NULL;
+    if (team->join.count > 0)
+        count_joined(team, work);
     work->op->check =
-        horon_hash_next(horon_hash_next(first->op.hash, batch->sequence), batch->count);
+        horon_hash_next(horon_hash_next(work->op->hash, batch->sequence), batch->count);
     return work;
 }
 
@@ -143,6 +192,10 @@ static void blame_ranks(const struct horon_engine_team *team, const struct horon
 HORON_SELDOM static void fail_batch(struct horon_engine_team *team, const struct horon_batch *batch)
 {
     struct horon_error why;
+    if (batch->absent) {
+        horon_team_count_absent(team, batch->absent->name);
+        return;
+    }
     horon_error_set(&why, batch->status, "%s", batch->text);
     blame_ranks(team, batch, &why);
     for (size_t i = 0; i < batch->count; i++) {
@@ -161,11 +214,15 @@ bool horon_team_take_batches(struct horon_engine_team *team)
     bool moved = false;
     while (!team->failed && horon_coordinator_next_batch(team->coordinator, &batch)) {
         moved = true;
+        if (batch.joined >= 0) {
+            horon_team_note_joined(team, batch.joined, batch.ordered);
+            continue;
+        }
         if (batch.status != HORON_OK) {
             fail_batch(team, &batch);
             continue;
         }
-        struct horon_work *work = make_work(team->engine, &batch);
+        struct horon_work *work = make_work(team, &batch);
         if (!work) {
             horon_team_lacks_memory(team, "no memory for a batch of tensors");
             break;
@@ -217,6 +274,8 @@ static void end_work(struct horon_engine_team *team, struct horon_lane *lane)
         end_well(team, work->requests[0]); /* the work lies in it, and may be gone */
         return;
     }
+    if (batch_of(work)->absent)
+        horon_team_count_absent(team, batch_of(work)->absent->text);
     for (size_t i = 0; i < work->count; i++)
         end_well(team, work->requests[i]);
     horon_work_recycle(team->engine, work);

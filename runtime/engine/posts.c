@@ -132,6 +132,10 @@ static void start(struct horon_engine *engine, struct horon_request *request)
         horon_engine_end(team->engine, request, &team->failure);
     } else if (team->engine->leaving) {
         horon_engine_end_here(engine, request, HORON_ERR_CLOSED, "this context is shut down");
+    } else if (team->joining && horon_team_refuse_joined(team, request)) {
+        return;
+    } else if (request->joins) {
+        horon_team_start_join(team, request);
     } else if (request->in_order) {
         horon_team_push_ordered(team, request);
     } else {
@@ -144,6 +148,9 @@ static void cancel(struct horon_engine *engine, struct horon_request *request)
 {
     horon_engine_add_event(engine, HORON_EVENT_WITHDRAWN, &request->op, 0, 0);
     if (request->linked && request->held) {
+        horon_engine_end_here(engine, request, HORON_ERR_CANCELLED, NULL);
+    } else if (request->linked && !request->begun && request->joins) {
+        horon_team_forget_join(request->team); /* nobody has heard of it */
         horon_engine_end_here(engine, request, HORON_ERR_CANCELLED, NULL);
     } else if (request->linked && !request->begun && !request->in_order) {
         request->cancelled = true;
@@ -189,8 +196,10 @@ void horon_team_resubmit(struct horon_engine_team *team)
     team->refused_group = 0;
     for (struct horon_request *request = team->oldest; request && !team->failed; request = next) {
         next = request->newer;
-        assert(!request->begun || request->in_order);
-        if (request->in_order || request->held)
+        assert(!request->begun || request->in_order || request->joins);
+        if (request->joins && !team->join.is_over)
+            request->begun = false; /* again, to the new coordinator */
+        if (request->in_order || request->held || request->joins)
             continue;
         if (request->cancelled)
             refuse(team, request, HORON_ERR_CANCELLED, NULL);
@@ -219,13 +228,16 @@ __attribute__((noinline)) static void empty_mailbox(struct horon_engine *engine)
 bool horon_engine_take_posts(struct horon_engine *engine)
 {
     bool moved = false;
-    for (struct horon_engine_team *team = engine->job; team; team = team->next)
+    for (struct horon_engine_team *team = engine->job; team; team = team->next) {
         if (team->barriers_held > 0)
             moved |= start_held(team);
+        if (team->joining)
+            moved |= horon_team_move_join(team);
+    }
     if (!horon_engine_has_post(engine))
         return moved;
     empty_mailbox(engine);
-    return true;
+    return true; /* a join begins with the next turn */
 }
 
 void horon_engine_close_mailbox(struct horon_engine *engine)

@@ -468,6 +468,8 @@ void horon_request_reset(struct horon_request *request)
     request->asked = false;
     request->warned = false;
     request->warned_ns = 0;
+    request->joined = 0;
+    request->op.givers = 0;
 }
 
 /* Of a name in a text, so that the cause behind it has room. */
@@ -478,7 +480,9 @@ void horon_request_describe(const struct horon_request *request, char *text, siz
     const struct horon_operation *op = &request->op;
     const char *verb = horon_verb_of(&op->agreed)->name;
     char shown[NAME_SHOWN + 1];
-    if (request->in_order)
+    if (request->joins)
+        snprintf(text, text_bytes, "join");
+    else if (request->in_order)
         snprintf(text, text_bytes, "%s of %llu %s (in order)", verb, (unsigned long long)op->count,
                  horon_dtype_name((horon_dtype_t)op->agreed.dtype));
     else

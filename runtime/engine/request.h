@@ -58,6 +58,7 @@ struct horon_request {
     bool warned;                    /* a warning named it: its end is worth a line, too */
     bool dropping;                  /* released while in flight: its handle goes when it ends */
     bool nobodys;                   /* of horon_run(): nobody has a handle of it */
+    bool joins;                     /* it is no operation: this rank joins */
     bool output_refused;            /* there was no memory for what it gave */
     uint32_t handle, interned_in;   /* the latter: the generation it is one of */
     _Atomic uint32_t runs;          /* how often it was started again; after its state says so */
@@ -90,6 +91,7 @@ struct horon_request {
     void *callback_arg;
     struct horon_blame blame; /* once it has failed; and the host of the rank */
     char blamed_host[64];
+    int32_t joined;     /* ranks that had joined when it was begun; of a join: the last rank */
     uint64_t warned_ns; /* how long it had waited when it was last warned of; 0: never */
     struct horon_request *next_to_finish; /* list of those whose callback is due */
     struct horon_post cancel, drop;

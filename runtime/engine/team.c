@@ -47,8 +47,10 @@ static bool allocate(struct horon_engine_team *team, size_t size, size_t job_siz
     team->tree = horon_zalloc(size, sizeof *team->tree);
     team->seen = horon_zalloc(size, sizeof *team->seen);
     team->heard = horon_zalloc(size, sizeof *team->heard);
+    team->join.joined = horon_zalloc(size, sizeof *team->join.joined);
+    team->join.no_rows = horon_zalloc(size, sizeof *team->join.no_rows);
     return team->ranks && team->member_of && team->rank_names && team->data_of && team->ring_of &&
-           team->tree && team->seen && team->heard;
+           team->tree && team->seen && team->heard && team->join.joined && team->join.no_rows;
 }
 
 /* @return this rank's place in the team */
@@ -259,6 +261,11 @@ void horon_team_unbind(struct horon_engine_team *team)
     horon_free(team->tree);
     horon_free(team->seen);
     horon_free(team->heard);
+    horon_free(team->join.joined);
+    horon_free(team->join.no_rows);
+    team->join.joined = NULL;
+    team->join.no_rows = NULL;
+    team->join.count = 0;
     team->ranks = team->member_of = team->tree = NULL;
     team->rank_names = NULL;
     team->data_of = team->ring_of = NULL;

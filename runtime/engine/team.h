@@ -31,6 +31,18 @@ struct horon_lane {
     uint64_t moves; /* turns that moved anything */
 };
 
+/** Ranks that have joined; see join.c. */
+struct horon_team_join {
+    struct horon_request *request; /* of this rank: what comes behind it is refused; or NULL */
+    bool *joined;                  /* [size] */
+    int count;                     /* that have */
+    uint64_t ordered;              /* in-order operations that each of them has done */
+    int first;                     /* one that has done no more */
+    bool is_over;                  /* all have; `last` was the last */
+    int last;
+    uint64_t *no_rows; /* [size] 0 */
+};
+
 /** Which moves are legal says a table in team.c. */
 enum horon_team_state {
     HORON_TEAM_UNBOUND,
@@ -75,6 +87,8 @@ struct horon_engine_team {
     uint64_t refused_group; /* hash of the group that is being posted, if one of it was refused */
     uint64_t ordered_check; /* of the in-order operations so far */
     struct horon_request *oldest, *newest; /* all in flight */
+    struct horon_team_join join;
+    bool joining; /* a rank has joined, or this one is about to */
 
     bool removed;            /* this rank has left it, and has failed it here */
     _Atomic uint32_t failed; /* 1: failure is set */

@@ -51,6 +51,14 @@ PROOFS = {
     "OBJECTS": ("test/python/test_objects.py", "test_objects_are_refused_by_setting"),
     "PROCESS_SETS": (SETS, "test_process_sets_may_be_there_from_the_start"),
     "DYNAMIC_PROCESS_SETS": (SETS, "test_process_sets_may_be_there_from_the_start"),
+    "JOIN_AVERAGE": (
+        "test/world/test_world_join.c",
+        "test_world_join_average_is_of_those_that_gave_if_asked",
+    ),
+    "JOIN_VERBS": (
+        "test/python/test_torch_join.py",
+        "test_join_options_let_all_verbs_go_on_and_divide_by_those_that_gave",
+    ),
     "STALL_WARN": (CONTEXT, "test_options_stall_warn_is_when_and_whom_or_never"),
     "TIMELINE": (CONTEXT, "test_options_timeline_is_written_from_the_beginning"),
     "TIMELINE_CYCLES": (CONTEXT, "test_options_timeline_is_written_from_the_beginning"),

@@ -347,8 +347,8 @@ struct horon_request *world_submit(struct world *world, int rank, const horon_de
     return world_submit_to(world, rank, horon_engine_job(world->ranks[rank].engine), desc);
 }
 
-struct horon_request *world_submit_to(struct world *world, int rank, struct horon_engine_team *team,
-                                      const horon_descriptor_t *desc)
+static struct horon_request *submit(struct world *world, int rank, struct horon_engine_team *team,
+                                    const horon_descriptor_t *desc, bool joins)
 {
     struct horon_request *request = NULL;
     struct horon_error error = {0};
@@ -364,12 +364,26 @@ struct horon_request *world_submit_to(struct world *world, int rank, struct horo
         const bool was_in_flight = atomic_exchange(&request->name->in_flight, true);
         assert(!was_in_flight);
     }
+    request->joins = joins;
     request->callback_arg = self; /* no callback: free for world_release() */
     atomic_store(&request->refs, 2);
     atomic_store(&request->state, HORON_REQUEST_FLYING);
     bool posted = horon_engine_post(self->engine, &request->start);
     assert(posted);
     return request;
+}
+
+struct horon_request *world_submit_to(struct world *world, int rank, struct horon_engine_team *team,
+                                      const horon_descriptor_t *desc)
+{
+    return submit(world, rank, team, desc, false);
+}
+
+struct horon_request *world_join(struct world *world, int rank, struct horon_engine_team *team)
+{
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    desc.verb = HORON_BARRIER; /* as horon_join() does */
+    return submit(world, rank, team, &desc, true);
 }
 
 static bool all_ended(struct horon_request *const *requests, size_t count)

@@ -75,6 +75,8 @@ struct horon_request *world_submit(struct world *world, int rank, const horon_de
 /** Likewise, to a team that it is in. */
 struct horon_request *world_submit_to(struct world *world, int rank, struct horon_engine_team *team,
                                       const horon_descriptor_t *desc);
+/** This rank joins a team. */
+struct horon_request *world_join(struct world *world, int rank, struct horon_engine_team *team);
 void world_release(struct horon_request *request);
 
 /** Turns engines until all of @p requests [count] (NULLs skipped) have ended.
