@@ -7,6 +7,8 @@
 #include "simulation/simulation.h"
 #include "simulation/teams.h"
 
+#include "reduce/reduce.h"
+
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,6 +101,19 @@ void sim_fill(const struct simulation *sim, const struct sim_op *op, int rank, i
     }
 }
 
+/* What a rank gives to an operation of the job when it has run out of data. */
+static void fill_neutral(const struct sim_op *op, void *memory)
+{
+    const size_t size = horon_dtype_bytes(op->dtype);
+    uint8_t element[HORON_REDUCE_ELEMENT_BYTES_MAX];
+    if (!sim_reduces(op))
+        return;
+    const bool found = horon_reduce_neutral(op->dtype, op->redop, op->prescale, element);
+    assert(found);
+    for (uint64_t i = 0; i < op->count; i++)
+        memcpy((uint8_t *)memory + i * size, element, size);
+}
+
 /* ---- the reference -------------------------------------------------------------------------- */
 
 static void expect(struct simulation *sim, struct sim_op *op, int round)
@@ -112,7 +127,10 @@ static void expect(struct simulation *sim, struct sim_op *op, int round)
         size_t bytes = (size_t)sim_count_of(sim, op, rank) * size;
         inputs[i] = malloc(bytes + 1);
         assert(inputs[i]);
-        sim_fill(sim, op, rank, round, inputs[i]);
+        if (sim_takes_part(op, &sim->ranks[rank]))
+            sim_fill(sim, op, rank, round, inputs[i]);
+        else
+            fill_neutral(op, inputs[i]);
     }
     free(op->expected);
     op->expected = malloc((size_t)op->count * size + 1);
@@ -200,7 +218,8 @@ static void check_input(struct sim_rank *rank, struct sim_op *op, struct sim_use
     if (op->verb == HORON_BROADCAST && sim_team_rank(sim, op->team, op->root) != rank->rank)
         return;
     int number = (int)(op - sim->ops);
-    bool one_missing = sim->ranks[sim->victim].uses[number].round < use->round;
+    const struct sim_rank *victim = &sim->ranks[sim->victim];
+    bool one_missing = victim->uses[number].round < use->round && sim_takes_part(op, victim);
     if (use->in == use->out && !one_missing)
         return;
     uint8_t *before = malloc(bytes + 1);
@@ -292,6 +311,8 @@ void sim_check_ended(struct sim_rank *rank, struct sim_op *op, struct sim_use *u
     bool disordered = op->in_order && op->odd >= 0;
     count(&sim->outcome, status);
     sim->outcome.team_well += op->team && status == HORON_OK;
+    sim->outcome.joined += op->joins && status == HORON_OK;
+    sim->outcome.absent += !op->joins && status == HORON_OK && use->request->joined > 0;
     if (status == HORON_OK && op->odd >= 0 && !op->in_order)
         sim_fail(sim, "rank %d: %s ended well, but rank %d describes it otherwise", rank->rank,
                  op->name, op->odd);

@@ -68,8 +68,9 @@ struct sim_rank {
     uint64_t paused_until;
     bool leaving;
     uint64_t leave_deadline;
-    bool done; /* its application has nothing more to submit or wait for */
+    bool done, joins; /* its application has nothing more to submit or wait for; or joins */
 
+    int level; /* of its data; see sim_op */
     int *plan; /* [plan_count] operations in this rank's order */
     int plan_count, plan_next;
     struct sim_use *uses; /* [op_count] */
@@ -86,13 +87,12 @@ struct sim_network;
 
 /** What happened in a run, so that a test can see that it looked at something. */
 struct sim_outcome {
-    uint64_t hash; /* of all events */
-    uint64_t steps;
+    uint64_t hash, steps; /* of all events */
     int size;
     bool killed, killed_inside, left, disordered;
     unsigned well, cancelled, mismatched, failed; /* requests, by how they ended */
-    unsigned replaced;                            /* memberships */
-    unsigned links;                               /* ends of those that were asked for */
+    unsigned replaced, links;  /* memberships; ends of links that were asked for */
+    unsigned joined, absent;   /* ranks that joined; operations that ended well without all */
     unsigned teams, team_well; /* members that made the second team; its requests that ended well */
 };
 
@@ -125,7 +125,7 @@ struct simulation {
     uint64_t replace_step; /* not before */
     uint64_t struck_at;
     struct sim_op *ops;
-    int op_count;
+    int op_count, join; /* the latter: by which ranks join, or -1 */
     struct sim_outcome outcome;
     char failure[512]; /* "": none */
 };

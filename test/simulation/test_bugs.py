@@ -45,6 +45,7 @@ GLOBS = (
 )
 # Without the vector kernels: what they compute has tests of its own, and a bug here is elsewhere.
 REDUCE = (
+    "collectives/reduce/neutral.c",
     "collectives/reduce/reduce.c",
     "collectives/reduce/platform_generic.c",
     "collectives/reduce/kernels_generic.c",

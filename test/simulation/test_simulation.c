@@ -48,6 +48,7 @@ static void note_seed(uint64_t seed)
 struct totals {
     uint64_t steps, well, cancelled, mismatched, failed;
     unsigned kills, kills_inside, departures, disorders, replaced, teams, team_well, links;
+    unsigned joined, absent;
 };
 
 static void add(struct totals *totals, const struct sim_outcome *outcome)
@@ -65,6 +66,8 @@ static void add(struct totals *totals, const struct sim_outcome *outcome)
     totals->teams += outcome->teams;
     totals->team_well += outcome->team_well;
     totals->links += outcome->links;
+    totals->joined += outcome->joined;
+    totals->absent += outcome->absent;
 }
 
 /* Says what was seen. @return was anything left out that so many seeds should have shown? */
@@ -80,9 +83,11 @@ static bool tell_totals(const struct totals *totals, uint64_t seeds)
     printf(
         "# second teams: made %u times, %u requests well; %u ends of links that were asked for\n",
         totals->teams, totals->team_well, totals->links);
-    bool all = totals->links && totals->team_well && totals->replaced && totals->kills_inside &&
-               totals->departures && totals->disorders && totals->cancelled && totals->mismatched &&
-               totals->failed;
+    printf("# %u ranks joined; %u requests well without their data\n", totals->joined,
+           totals->absent);
+    bool all = totals->links && totals->joined && totals->absent && totals->team_well &&
+               totals->replaced && totals->kills_inside && totals->departures &&
+               totals->disorders && totals->cancelled && totals->mismatched && totals->failed;
     return seeds >= 1000 && !all;
 }
 

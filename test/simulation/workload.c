@@ -133,9 +133,75 @@ static void draw_teams(struct simulation *sim)
     }
 }
 
+/* As sim_below() draws, but not from the run's own numbers. */
+static uint64_t next_random(uint64_t *random)
+{
+    *random += UINT64_C(0x9e3779b97f4a7c15);
+    return (*random ^ *random >> 31) * UINT64_C(0xbf58476d1ce4e5b9) >> 33;
+}
+
+/* What its roots and scales do not allow. */
+static void settle_join(struct simulation *sim, struct sim_op *op, int most)
+{
+    if (op->level == 0)
+        return;
+    if (horon_verb_is_rooted(&horon_verb_rows[op->verb]) &&
+        !sim_takes_part(op, &sim->ranks[op->root]))
+        op->root = most;
+    if (op->redop == HORON_PRODUCT)
+        op->prescale = 1.0;
+    op->uneven &= op->verb != HORON_REDUCESCATTER; /* others know nothing of its splits */
+}
+
+/* In one run of four ranks have unequal amounts of data: of each operation of the job by name some
+ * have no part, those with less; and all join when they are through. Groups and what gathers rows
+ * are for all; the worlds have those. Drawn from numbers of their own, so that the other runs stay
+ * as they are. */
+static void draw_join(struct simulation *sim)
+{
+    uint64_t random = sim->seed ^ UINT64_C(0x6a6f696e);
+    sim->join = -1;
+    if (next_random(&random) % 4)
+        return;
+    int most = 0;
+    for (int rank = 0; rank < sim->size; rank++) {
+        sim->ranks[rank].level = (int)(next_random(&random) % 4);
+        if (sim->ranks[rank].level > sim->ranks[most].level)
+            most = rank;
+    }
+    for (int i = 0; i < sim->op_count; i++) {
+        struct sim_op *op = &sim->ops[i];
+        const int level = (int)(next_random(&random) % 4);
+        const bool may = !op->in_order && !op->team && op->odd < 0 && op->group < 0 &&
+                         !horon_verb_rows_differ(&horon_verb_rows[op->verb]) &&
+                         level <= sim->ranks[most].level;
+        if (may)
+            op->level = level;
+    }
+    for (int i = 0; i < sim->op_count; i++)
+        settle_join(sim, &sim->ops[i], most);
+    sim->join = sim->op_count++;
+    struct sim_op *join = &sim->ops[sim->join];
+    *join = (struct sim_op){.name = "join",
+                            .verb = HORON_BARRIER,
+                            .prescale = 1.0,
+                            .postscale = 1.0,
+                            .rounds = 1,
+                            .group = -1,
+                            .odd = -1,
+                            .canceler = -1,
+                            .joins = true};
+}
+
+bool sim_takes_part(const struct sim_op *op, const struct sim_rank *rank)
+{
+    return rank->level >= op->level;
+}
+
 static bool is_in(const struct simulation *sim, const struct sim_rank *rank, int op)
 {
-    return sim_team_member(sim, sim->ops[op].team, rank->rank) >= 0;
+    return sim_team_member(sim, sim->ops[op].team, rank->rank) >= 0 &&
+           sim_takes_part(&sim->ops[op], rank);
 }
 
 /* A rank's order: anything for the named ones, as numbered for those in order; a group is one. */
@@ -146,7 +212,8 @@ static void draw_plan(struct simulation *sim, struct sim_rank *rank)
     assert(rank->plan);
     assert(rank->uses);
     for (int i = 0; i < sim->op_count; i++)
-        if (is_in(sim, rank, i) && (sim->ops[i].group < 0 || sim->ops[i].group == i))
+        if (i != sim->join && is_in(sim, rank, i) &&
+            (sim->ops[i].group < 0 || sim->ops[i].group == i))
             rank->plan[rank->plan_count++] = i;
     for (int i = rank->plan_count - 1; i > 0; i--) {
         int other = (int)sim_below(sim, (uint64_t)i + 1), kept = rank->plan[i];
@@ -166,7 +233,7 @@ static void draw_plan(struct simulation *sim, struct sim_rank *rank)
 void sim_workload_create(struct simulation *sim)
 {
     sim->op_count = 1 + (int)sim_below(sim, OPS_MAX);
-    sim->ops = calloc((size_t)sim->op_count, sizeof *sim->ops);
+    sim->ops = calloc((size_t)sim->op_count + 1, sizeof *sim->ops); /* and a join */
     assert(sim->ops);
     for (int i = 0; i < sim->op_count; i++) {
         draw_op(sim, &sim->ops[i], i);
@@ -183,6 +250,7 @@ void sim_workload_create(struct simulation *sim)
     }
     draw_groups(sim);
     draw_teams(sim);
+    draw_join(sim);
     for (int rank = 0; rank < sim->size; rank++)
         draw_plan(sim, &sim->ranks[rank]);
 }
@@ -258,7 +326,7 @@ static void describe(struct sim_rank *rank, struct sim_op *op, struct sim_use *u
     shape[0] = by_rows ? sim_count_of(rank->sim, op, rank->rank) / op->row : op->count;
     shape[1] = by_rows ? op->row : 1;
     desc->verb = op->verb;
-    desc->name = op->name;
+    desc->name = op->joins ? NULL : op->name;
     desc->flags = op->in_order ? HORON_IN_ORDER : 0;
     desc->dtype = op->dtype;
     desc->redop = op->redop;
@@ -331,6 +399,7 @@ static void launch(struct sim_rank *rank, int number)
             sim_fail(rank->sim, "cannot make %s: %s", op->name, error.text);
         assert(status == HORON_OK);
         use->request->context = &rank->ctx;
+        use->request->joins = op->joins;
         use->request->persistent = op->persistent;
     }
     if (use->request->name)
@@ -403,6 +472,12 @@ static void leave_if_done(struct sim_rank *rank)
         if (rank->uses[i].request && rank->uses[i].round < rank->sim->ops[i].rounds &&
             rank->uses[i].request->status == HORON_OK)
             return; /* to be started again */
+    if (rank->sim->join >= 0 && !rank->joins) {
+        rank->joins = true;
+        sim_event(rank->sim, later(rank->sim), SIM_EVENT_RESTART, rank->rank, rank->sim->join);
+    }
+    if (rank->sim->join >= 0 && !rank->uses[rank->sim->join].request)
+        return;
     rank->done = true;
     sim_event(rank->sim, later(rank->sim), SIM_EVENT_LEAVE, rank->rank, 0);
 }

@@ -27,6 +27,8 @@ struct sim_op {
     int odd;      /* rank that describes it otherwise, or -1 */
     int odd_in;   /* in what */
     int canceler; /* rank that tries to take it back once, or -1 */
+    bool joins;   /* it is no operation: the rank joins the job, with its last */
+    int level;    /* ranks below it have run out of data, and have no part in it */
     void *expected;
     uint64_t expected_bytes;
     int expected_round; /* 0: none yet */
@@ -54,6 +56,8 @@ void sim_workload_cancel(struct sim_rank *rank, int op);
 /** engine_options.ended and .release */
 void sim_request_ended(struct horon_request *request);
 void sim_request_release(struct horon_request *request);
+/** Has the rank a part of its own in an operation? */
+bool sim_takes_part(const struct sim_op *op, const struct sim_rank *rank);
 /** Has every request of a rank that is still there ended? */
 bool sim_workload_ended(struct simulation *sim, char *text, size_t text_bytes);
 
