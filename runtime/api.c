@@ -137,13 +137,14 @@ horon_status_t horon_post_request(struct horon_context *ctx, struct horon_reques
     return HORON_OK;
 }
 
-horon_status_t horon_submit_to(struct horon_context *ctx, struct horon_engine_team *team,
-                               const horon_descriptor_t *desc, horon_request_t **req_out)
+static horon_status_t submit(struct horon_context *ctx, struct horon_engine_team *team,
+                             const horon_descriptor_t *desc, bool joins, horon_request_t **req_out)
 {
     struct horon_request *request;
     horon_status_t status = horon_make_request(ctx, team, desc, &request);
     if (status != HORON_OK)
         return status;
+    request->joins = joins;
     status = horon_post_request(ctx, request);
     if (status != HORON_OK) {
         horon_request_unref(request);
@@ -152,6 +153,40 @@ horon_status_t horon_submit_to(struct horon_context *ctx, struct horon_engine_te
     horon_context_notify(ctx);
     *req_out = request;
     return HORON_OK;
+}
+
+horon_status_t horon_submit_to(struct horon_context *ctx, struct horon_engine_team *team,
+                               const horon_descriptor_t *desc, horon_request_t **req_out)
+{
+    return submit(ctx, team, desc, false, req_out);
+}
+
+/* Which has no data either, and needs no name. */
+static uint32_t verb_of_nothing(void)
+{
+    uint32_t verb = 0;
+    while (horon_verb_moves(&horon_verb_rows[verb]))
+        verb++;
+    assert(verb < HORON_VERB_COUNT);
+    return verb;
+}
+
+horon_status_t horon_join(horon_context_t *ctx, int32_t process_set, horon_request_t **req_out)
+{
+    struct horon_engine_team *team;
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    horon_status_t status = horon_context_refuse(ctx, false);
+    desc.verb = verb_of_nothing();
+    desc.process_set = process_set;
+    if (status == HORON_OK && !req_out)
+        status = horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "req_out is NULL");
+    if (status == HORON_OK)
+        status = horon_take_team(ctx, &desc, &team);
+    if (status != HORON_OK)
+        return status;
+    status = submit(ctx, team, &desc, true, req_out);
+    horon_team_unref(team);
+    return status;
 }
 
 horon_status_t horon_submit(horon_context_t *ctx, const horon_descriptor_t *desc,

@@ -202,6 +202,18 @@ horon_status_t horon_request_output(const horon_request_t *req, void **data_out,
     return HORON_OK;
 }
 
+int32_t horon_join_last(const horon_request_t *join)
+{
+    const bool is_known =
+        join && join->joins && horon_request_ended(join) && join->status == HORON_OK;
+    return is_known ? join->joined : -1;
+}
+
+int32_t horon_request_joined(const horon_request_t *req)
+{
+    return req && !req->joins && horon_request_ended(req) ? req->joined : 0;
+}
+
 const char *horon_last_error(const horon_context_t *ctx)
 {
     (void)ctx; /* kept by thread: the call that was refused last was on this context or on none */

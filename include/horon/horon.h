@@ -369,7 +369,7 @@ HORON_API int32_t horon_version_number(void);
 /**
  * Asks whether this library has a feature: "allreduce", "broadcast", "allgather", "barrier",
  * "alltoall", "gather", "scatter", "reducescatter", "reduce", "persistent", "in_order",
- * "process_sets", "shm", "tcp", "timeline", "cuda", "nccl", "mpi", "gloo".
+ * "process_sets", "join", "shm", "tcp", "timeline", "cuda", "nccl", "mpi", "gloo".
  * @return 1 it has, 0 it has not, or the name is not known
  */
 HORON_API int32_t horon_feature(const char *name);
@@ -665,6 +665,44 @@ HORON_API horon_status_t horon_request_failure(const horon_request_t *req,
  */
 HORON_API horon_status_t horon_request_output(const horon_request_t *req, void **data_out,
                                               uint64_t *count_out, uint64_t *rows_out);
+
+/**
+ * This rank has no more data: the others go on without it until every rank has joined. It takes
+ * effect once all that this rank has submitted to the process set before has ended; what it submits
+ * behind it, another join included, ends with ERR_INVALID, until this join has ended.
+ *
+ * Meanwhile this rank carries out what the others submit by name, whether it knows the name or not,
+ * and keeps nothing of it: it gives the neutral element to a reduction (0 to sums, 1 to products,
+ * the greatest or least value to MIN and MAX), no rows to HORON_ALLGATHER, HORON_ALLTOALL,
+ * HORON_GATHER and HORON_SCATTER, drops its share of a HORON_REDUCESCATTER, and its presence to
+ * HORON_BARRIER. An average is divided by all ranks all the same, unless JOIN_AVERAGE says
+ * otherwise.
+ *
+ * What needs this rank's own data ends with ERR_MISMATCH on the others, and HORON_CAUSE_JOINED: an
+ * operation of which it is root, a product with a prescale, which nothing is neutral to, a
+ * HORON_REDUCESCATTER with splits that are not as equal as can be, one in order, and a change of
+ * process sets while it has joined that of all ranks. One in order that was begun before its rank
+ * heard of the join has broken the promise of one sequence: it fails the job, and names both ranks.
+ *
+ * The request ends on all ranks once every rank has joined; see horon_join_last(). Then it is as if
+ * nobody had, and all may go on, or join again. It fails as an operation does: with the job, or if
+ * a rank that has not joined leaves. It can be withdrawn while it waits for what was submitted
+ * before; later the others count on it. A limit on the time is that of horon_wait().
+ * @param process_set that has no more data of this rank; other sets go on. 0: the set of all ranks
+ * @param req_out     set on OK only; end it with horon_release()
+ * @return OK | ERR_INVALID, there is no such process set | ERR_MEMORY, INFLIGHT_MAX requests are
+ *         pending | ERR_CLOSED | ERR_FORKED | what the job failed with
+ * Source: Horovod's join, which knows the set of all ranks only, and allreduce.
+ */
+HORON_API horon_status_t horon_join(horon_context_t *ctx, int32_t process_set,
+                                    horon_request_t **req_out);
+
+/** @return the rank in the process set that joined last, the same on all ranks; -1 if @p join is no
+ * join, or has not ended well. */
+HORON_API int32_t horon_join_last(const horon_request_t *join);
+
+/** @return ranks that had joined and gave nothing to this operation, which has ended; else 0. */
+HORON_API int32_t horon_request_joined(const horon_request_t *req);
 
 /** @return why the last call on @p ctx by this thread was refused, or horon_run() failed; "" if
  * neither. Valid until this thread's next call on any context. */

@@ -270,6 +270,17 @@ static horon_status_t read_refusal(const struct content *content, int32_t size, 
     return theirs.status;
 }
 
+/* Those that have joined propose nothing; which ones they are is not known here. */
+static horon_status_t all_but_joined(const struct horon_sets *sets, int32_t proposals,
+                                     struct horon_error *error)
+{
+    horon_error_set(error, HORON_ERR_MISMATCH,
+                    "%d of the %d ranks have joined, and process sets are changed by all",
+                    (int)(sets->job_size - proposals), (int)sets->job_size);
+    error->blame.cause = HORON_CAUSE_JOINED;
+    return error->status;
+}
+
 horon_status_t horon_proposals_decide(const struct horon_sets *sets, const void *bytes,
                                       size_t byte_count, const char *const *rank_names,
                                       uint32_t *newest_out, struct horon_error *error)
@@ -279,6 +290,8 @@ horon_status_t horon_proposals_decide(const struct horon_sets *sets, const void 
     horon_status_t status = HORON_OK;
     uint32_t newest = 0;
     for (int32_t rank = 0; rank < sets->job_size; rank++) {
+        if (rank > 0 && horon_reader_finished(&in))
+            return all_but_joined(sets, rank, error);
         const struct content content = read_proposal(&in, &newest);
         if (!in.ok)
             return horon_error_set(error, HORON_ERR_PROTO,

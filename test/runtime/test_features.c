@@ -11,7 +11,8 @@
 
 static void test_features_are_had_or_not(void **state)
 {
-    static const char *const has[] = {"persistent", "in_order", "process_sets", "shm", "tcp", NULL};
+    static const char *const has[] = {"persistent", "in_order", "process_sets", "join", "shm",
+                                      "tcp",        NULL};
     static const char *const has_not[] = {"cuda", "nccl", "mpi",        "gloo",   "",
                                           "shm ", "SHM",  "allreduce2", "allred", NULL};
     (void)state;

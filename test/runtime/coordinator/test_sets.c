@@ -227,6 +227,26 @@ static void test_sets_of_many_ranks_are_told_as_far_as_there_is_room(void **stat
     horon_sets_deinit(&sets);
 }
 
+/* Those that have joined give no rows to the meeting. */
+static void test_sets_are_not_changed_without_ranks_that_joined(void **state)
+{
+    static struct meeting meeting;
+    struct horon_error error = {0};
+    uint32_t newest = 0;
+    (void)state;
+    assert_int_equal(horon_sets_init(&meeting.sets, RANKS), HORON_OK);
+    for (int rank = 0; rank < RANKS - 2; rank++)
+        propose(&meeting, 1, 6, NULL);
+    assert_int_equal(
+        horon_proposals_decide(&meeting.sets, meeting.bytes, meeting.used, names, &newest, &error),
+        HORON_ERR_MISMATCH);
+    char text[100];
+    snprintf(text, sizeof text, "2 of the %d ranks have joined", RANKS);
+    assert_non_null(strstr(error.text, text));
+    assert_int_equal(error.blame.cause, HORON_CAUSE_JOINED);
+    horon_sets_deinit(&meeting.sets);
+}
+
 /* Whatever the bytes are, a decision comes of them, and nothing beyond them is read. */
 static void test_sets_are_not_changed_by_what_makes_no_sense(void **state)
 {
@@ -240,8 +260,12 @@ static void test_sets_are_not_changed_by_what_makes_no_sense(void **state)
         uint8_t *cut = horon_alloc(bytes);
         struct horon_error error = {0};
         memcpy(cut, meeting.bytes, bytes);
-        assert_int_equal(horon_proposals_decide(&meeting.sets, cut, bytes, names, &newest, &error),
-                         HORON_ERR_PROTO);
+        const horon_status_t status =
+            horon_proposals_decide(&meeting.sets, cut, bytes, names, &newest, &error);
+        if (status == HORON_ERR_MISMATCH) /* it ends behind a proposal */
+            assert_non_null(strstr(error.text, "have joined"));
+        else
+            assert_int_equal(status, HORON_ERR_PROTO);
         horon_free(cut);
     }
     for (size_t at = 0; at < meeting.used; at++)
@@ -305,6 +329,7 @@ int main(void)
         cmocka_unit_test(test_sets_that_ranks_propose_differently_are_named),
         cmocka_unit_test(test_sets_that_a_rank_refuses_are_refused_by_all),
         cmocka_unit_test(test_sets_of_many_ranks_are_told_as_far_as_there_is_room),
+        cmocka_unit_test(test_sets_are_not_changed_without_ranks_that_joined),
         cmocka_unit_test(test_sets_are_not_changed_by_what_makes_no_sense),
         cmocka_unit_test(test_sets_of_the_option_are_read),
     };
