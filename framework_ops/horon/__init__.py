@@ -14,7 +14,7 @@ from horon._horon import Array, Context, Request
 from horon._horon import version as _version
 from horon._objects import allgather_object, broadcast_object
 from horon._staging import Handle, poll, synchronize
-from horon._verbs import barrier
+from horon._verbs import barrier, join
 from horon._world import *  # noqa: F403
 from horon.exceptions import HoronInternalError, HorovodInternalError
 
@@ -32,6 +32,7 @@ __all__ = [
     "allgather_object",
     "barrier",
     "broadcast_object",
+    "join",
     "poll",
     "synchronize",
 ]

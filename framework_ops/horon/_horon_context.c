@@ -302,6 +302,13 @@ static PyObject *context_submit_group(PyObject *self, PyObject *group)
     return horon_py_submit_group(&job, group);
 }
 
+static PyObject *context_join(PyObject *self, PyObject *ignored)
+{
+    (void)ignored;
+    const struct horon_py_set job = job_of(self);
+    return horon_py_join(&job);
+}
+
 static PyObject *context_operation(PyObject *self, PyObject *args)
 {
     const struct horon_py_set job = job_of(self);
@@ -424,6 +431,8 @@ static PyMethodDef methods[] = {
     {"prepare", FASTCALL(context_prepare), "As submit(), but Request.start() begins it."},
     {"submit_group", context_submit_group, METH_O,
      "submit_group([arguments of submit, ...]) -> [Request, ...]; begun together."},
+    {"join", context_join, METH_NOARGS,
+     "join() -> Request: this rank has no more data; it ends once all have joined."},
     {"operation", context_operation, METH_VARARGS,
      "operation(verb, name, redop=SUM, root=0, prescale=1.0, postscale=1.0, flags=0) -> Request\n"
      "whose start_on(tensor) begins it in place."},

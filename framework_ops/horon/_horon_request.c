@@ -510,6 +510,20 @@ static PyObject *request_get_status(PyObject *self, void *closure)
     return PyLong_FromLong(horon_test(request->handle, HORON_HOST_DONE));
 }
 
+static PyObject *request_get_joined(PyObject *self, void *closure)
+{
+    (void)closure;
+    struct horon_py_request *request = (struct horon_py_request *)self;
+    return has_handle(request) ? PyLong_FromLong(horon_request_joined(request->handle)) : NULL;
+}
+
+static PyObject *request_get_join_last(PyObject *self, void *closure)
+{
+    (void)closure;
+    struct horon_py_request *request = (struct horon_py_request *)self;
+    return has_handle(request) ? PyLong_FromLong(horon_join_last(request->handle)) : NULL;
+}
+
 static PyMethodDef methods[] = {
     {"start", (PyCFunction)(void (*)(void))request_start, METH_FASTCALL,
      "start(into=None): begins a prepared operation; into: as for Context.submit()."},
@@ -530,6 +544,9 @@ static PyMethodDef methods[] = {
 static PyGetSetDef members[] = {
     {"error", request_get_error, NULL, "Why it failed, or ''.", NULL},
     {"status", request_get_status, NULL, "Status code; 1 is in progress.", NULL},
+    {"joined", request_get_joined, NULL, "Ranks that had joined and gave nothing to it.", NULL},
+    {"join_last", request_get_join_last, NULL, "Of a join: the rank that joined last, or -1.",
+     NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

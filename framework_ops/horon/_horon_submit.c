@@ -179,3 +179,16 @@ PyObject *horon_py_operation_of(const struct horon_py_set *set, PyObject *args)
         PyMem_Free(template);
     return request;
 }
+
+PyObject *horon_py_join(const struct horon_py_set *set)
+{
+    struct horon_py_context *context = set->context;
+    static const struct horon_py_tensor none;
+    horon_request_t *handle = NULL;
+    if (!horon_py_is_open(context))
+        return NULL;
+    horon_status_t status = horon_join(context->handle, set->id, &handle);
+    if (status != HORON_OK)
+        return horon_py_raise_refused(context->state, status, context->handle);
+    return horon_py_request_new(context, handle, &none, NULL);
+}

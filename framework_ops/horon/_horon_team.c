@@ -200,6 +200,12 @@ static PyObject *team_operation(PyObject *self, PyObject *args)
     return horon_py_operation_of(set_of(self), args);
 }
 
+static PyObject *team_join(PyObject *self, PyObject *ignored)
+{
+    (void)ignored;
+    return horon_py_join(set_of(self));
+}
+
 static PyObject *team_setting(PyObject *self, PyObject *name)
 {
     return horon_py_setting(set_of(self)->context, name);
@@ -275,6 +281,7 @@ static PyMethodDef methods[] = {
     {"prepare", FASTCALL(team_prepare), "As Context.prepare()."},
     {"submit_group", team_submit_group, METH_O, "As Context.submit_group()."},
     {"operation", team_operation, METH_VARARGS, "As Context.operation()."},
+    {"join", team_join, METH_NOARGS, "As Context.join(), for the process set."},
     {"setting", team_setting, METH_O, "As Context.setting()."},
     {"place", team_place, METH_O, "place(rank of the job) -> its number in the process set."},
     {NULL, NULL, 0, NULL},

@@ -98,6 +98,18 @@ class Handle:
         """What each rank gave to the allgathers, which have ended: a tuple for each of them."""
         return [request.output()[1] for request in self._requests]
 
+    def check(self, function):
+        """function(requests) is called before the result is made, once all have ended well."""
+        finish = self._finish
+        result = self._result
+
+        def checked(requests):
+            function(requests)
+            return result if finish is None else finish(requests)
+
+        self._finish = checked
+        return self
+
     def then(self, function):
         """The result goes through the function."""
         finish = self._finish

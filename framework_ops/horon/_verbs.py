@@ -9,10 +9,10 @@ from functools import update_wrapper, wraps
 from types import FunctionType
 from typing import NamedTuple
 
-from horon import _horon
+from horon import _horon, _names
 from horon._names import group_name, member_names, operation_name
 from horon._staging import NOTHING, Handle
-from horon._world import Average, global_process_set, resolve_op, team_of
+from horon._world import Average, ProcessSet, global_process_set, resolve_op, team_of
 from horon.exceptions import HoronInternalError
 
 
@@ -354,3 +354,17 @@ FUNCTIONS = tuple(
 def barrier(process_set=global_process_set):
     """Returns once every rank has called it."""
     team_of(process_set).submit(_horon.BARRIER, None, None, None).wait()
+
+
+def join(process_set=global_process_set) -> int:
+    """This rank has no more data: the others go on without it, and it returns once all have joined.
+
+    Meanwhile it gives neutral elements to reductions, and no rows to other verbs, under any name
+    that the others use. -> the rank of the job that joined last, the same on all ranks.
+    """
+    request = team_of(process_set).join()
+    request.wait()
+    # operations without a name were not as many on all ranks
+    _names.restart(getattr(process_set, "process_set_id", None) or 0)
+    last = request.join_last
+    return process_set.ranks[last] if isinstance(process_set, ProcessSet) else last

@@ -10,7 +10,7 @@ looks at gathered tensors has the gradient of the mean of the ranks' losses, as 
 
 import torch
 
-from horon import _horon
+from horon import _horon, _verbs
 from horon._names import group_name, member_names, operation_name, part_name
 from horon._staging import Handle, poll, synchronize
 from horon._verbs import (
@@ -28,7 +28,7 @@ from horon._world import Average, Sum, global_process_set, resolve_op, team_of
 from horon.torch.compression import Compression
 from horon.torch.staging import describe, verbs
 
-__all__ = [*FUNCTIONS, "Handle", "barrier", "poll", "sparse_allreduce_async", "synchronize"]
+__all__ = [*FUNCTIONS, "Handle", "barrier", "join", "poll", "sparse_allreduce_async", "synchronize"]
 
 allreduce_async = verbs.allreduce_async
 allreduce_async_ = verbs.allreduce_async_
@@ -57,6 +57,17 @@ def _needs_gradient(tensor):
 def _out(*args):
     """-> what an operation gives; autograd is not told of it"""
     return verbs.begin(*args).wait()
+
+
+def join(device=-1) -> int:
+    """This rank has no more data: the others go on without it, and it returns once all have joined.
+
+    Their allreduces get zeros of it (an Average is still divided by all ranks, unless
+    HORON_JOIN_AVERAGE says "given"); their allgather, broadcast, alltoall and reducescatter raise,
+    as with Horovod, unless HORON_JOIN_VERBS says "all". device: as with Horovod, and not needed.
+    -> the rank that joined last, the same on all ranks.
+    """
+    return _verbs.join()
 
 
 # ---- allreduce ----

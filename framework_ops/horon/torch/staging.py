@@ -10,8 +10,9 @@ import torch
 
 from horon import _horon
 from horon._staging import Handle, Staged
-from horon._verbs import ALLGATHER, ALLREDUCE, Verbs
-from horon._world import Adasum
+from horon._verbs import ALLGATHER, ALLREDUCE, ALLTOALL, Verbs
+from horon._world import Adasum, context
+from horon.exceptions import HorovodInternalError
 from horon.torch import adasum
 
 _TORCH_NAMES = {
@@ -174,22 +175,44 @@ def _is_adasum(verb, op=0, *_):
     return verb is ALLREDUCE and op is Adasum
 
 
+# Those that cannot be with Horovod once a rank has joined
+_NOT_JOINED = {"allgather", "alltoall", "broadcast", "reducescatter"}
+
+
+def _without_joined(handle, verb):
+    """The handle of an operation that raises if a rank had joined, where Horovod's does."""
+
+    def refuse(requests):
+        joined = max((request.joined for request in requests), default=0)
+        if joined and context().setting("JOIN_VERBS") != "all":
+            raise HorovodInternalError(
+                f"{verb.name} is not supported with join, as with Horovod, and {joined} of the "
+                "ranks have joined; HORON_JOIN_VERBS=all lets it go on without their rows"
+            )
+
+    return handle.check(refuse) if verb.name in _NOT_JOINED else handle
+
+
 class _TorchVerbs(Verbs):
     def stage(self, team, verb, name, tensor, *numbers):
         if _is_adasum(verb, *numbers):
             gather, finish = self._adasum(tensor, *numbers)
             return verbs.stage(team, ALLGATHER, name, gather).then(finish)
-        return super().stage(team, verb, name, tensor, *numbers)
+        return _without_joined(super().stage(team, verb, name, tensor, *numbers), verb)
 
     def stage_group(self, team, verb, names, tensors, *numbers):
         if not _is_adasum(verb, *numbers):
-            return super().stage_group(team, verb, names, tensors, *numbers)
+            handle = super().stage_group(team, verb, names, tensors, *numbers)
+            return _without_joined(handle, verb)
         pairs = [self._adasum(tensor, *numbers) for tensor in tensors]
 
         def finish(gathered):
             return [finish(rows) for (_, finish), rows in zip(pairs, gathered, strict=True)]
 
         return verbs.stage_group(team, ALLGATHER, names, [row for row, _ in pairs]).then(finish)
+
+    def exchange(self, *args):
+        return _without_joined(super().exchange(*args), ALLTOALL)
 
     def _adasum(self, tensor, op, root=0, prescale=1.0, postscale=1.0, splits=None):
         """-> what is gathered of the tensor, and what makes the result of all ranks' rows"""
@@ -229,7 +252,8 @@ class _TorchVerbs(Verbs):
             if request is not None:
                 if self.is_in_place:
                     increment_version(tensor)
-                return Handle(team, None, None, [request], output)
+                handle = Handle(team, None, None, [request], output)
+                return _without_joined(handle, verb)
         return super().begin(team, verb, name, tensor, op, root, prescale, postscale, splits)
 
 

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks that run out of data: what Horovod's tests of join expect, a test a behaviour, and more."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import horon  # noqa: E402
+import horon.torch as hvd  # noqa: E402
+from torch import nn  # noqa: E402
+
+torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)  # see test_torch_optimizer.py
+
+DTYPES = [torch.int32, torch.int64, torch.float32, torch.float64, torch.float16]
+
+
+def rank_allreduces(first, cached):
+    """The first to join gives zeros to sums, and is not the last."""
+    hvd.init()
+    size, rank = hvd.size(), hvd.rank()
+    for turn, dtype in enumerate(DTYPES):
+        tensor = torch.arange(1, 18).to(dtype)
+        names = [f"{dtype}.{kind}" for kind in ("sum", "average")]
+        for name in names if cached else ():
+            hvd.allreduce(tensor, name=name, op=hvd.Sum if "sum" in name else hvd.Average)
+        if rank != first:
+            total = hvd.allreduce(tensor, name=names[0], op=hvd.Sum)
+            assert torch.equal(total, tensor * (size - 1))
+            if dtype.is_floating_point:
+                mean = hvd.allreduce(tensor, name=names[1])
+                assert torch.allclose(mean, tensor * (size - 1) / size, rtol=1e-3)
+        last = hvd.join(rank if turn % 2 else -1)
+        assert last != first
+        assert hvd.allgather(torch.tensor([last])).tolist() == [last] * size
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("n", [2, 3])
+def test_join_gives_zeros_to_sums_and_averages_over_all_ranks(run_ranks, n, cached):
+    run_ranks(n, rank_allreduces, 0, cached)
+    run_ranks(n, rank_allreduces, n - 1, cached)
+
+
+def rank_other_verbs():
+    hvd.init()
+    rank, size = hvd.rank(), hvd.size()
+    if rank == 1:
+        hvd.join()
+    else:
+        x = torch.ones(2, requires_grad=True)
+        for move in (
+            lambda: hvd.allgather(torch.ones(2, 3), name="a"),
+            lambda: hvd.allgather(x, name="b"),
+            lambda: hvd.grouped_allgather([torch.ones(2), torch.ones(3)], name="c"),
+            lambda: hvd.broadcast(torch.ones(2), 0, name="d"),
+            lambda: hvd.broadcast_(torch.ones(2), 0, name="e"),
+            lambda: hvd.reducescatter(torch.ones(size), name="r"),
+            lambda: hvd.alltoall(torch.ones(size), name="t"),
+            lambda: hvd.synchronize(hvd.allgather_async(torch.ones(1), name="f")),
+        ):
+            with pytest.raises(
+                hvd.HorovodInternalError, match="HORON_JOIN_VERBS=all lets it go on"
+            ):
+                move()
+        with pytest.raises(hvd.HorovodInternalError, match=r"its root, rank 1 .*, has joined"):
+            hvd.broadcast(torch.ones(2), 1, name="g")
+        hvd.barrier()
+        hvd.join()
+    assert hvd.allgather(torch.ones(1), name="a again").tolist() == [1] * size
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_join_lets_other_verbs_raise_on_the_others(run_ranks, n):
+    run_ranks(n, rank_other_verbs)
+
+
+def rank_all_verbs(settings):
+    hvd.init(settings=settings)
+    rank, size = hvd.rank(), hvd.size()
+    if rank != 1:
+        others = [float(other) for other in range(size) if other != 1]
+        assert hvd.allgather(torch.tensor([float(rank)]), name="a").tolist() == others
+        assert hvd.broadcast(torch.tensor([float(rank)]), 0, name="b").tolist() == [0.0]
+        mean = hvd.allreduce(torch.tensor([float(rank)]), name="c")
+        assert mean.item() == sum(others) / (size - 1)
+        assert hvd.allreduce(torch.tensor([2]), name="d", op=hvd.Product).item() == 2 ** (size - 1)
+        assert hvd.allreduce(torch.tensor([-rank]), name="e", op=hvd.Max).item() == 0
+        assert hvd.allreduce(torch.tensor([7 + rank]), name="f", op=hvd.Min).item() == 7
+    hvd.join()
+    assert hvd.allreduce(torch.ones(1), name="c").item() == 1
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_join_options_let_all_verbs_go_on_and_divide_by_those_that_gave(run_ranks, n):
+    run_ranks(n, rank_all_verbs, {"JOIN_VERBS": "all", "JOIN_AVERAGE": "given"})
+
+
+def rank_trains():
+    """Batches of unequal number; without the join the rank with more would wait for ever."""
+    hvd.init()
+    rank = hvd.rank()
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), named_parameters=model.named_parameters()
+    )
+    for _epoch in range(2):
+        for _batch in range(2 + rank):
+            optimizer.zero_grad()
+            model(torch.ones(3, 4)).sum().backward()
+            optimizer.step()
+        last = hvd.join()
+        assert last == hvd.size() - 1
+        # Horovod's users do this, since the joined have not stepped
+        hvd.broadcast_parameters(model.state_dict(), root_rank=last)
+    return [parameter.sum().item() for parameter in model.parameters()]
+
+
+def test_join_ends_epochs_of_uneven_batches(run_ranks):
+    first, *others = run_ranks(3, rank_trains)
+    assert all(other == first for other in others)
+
+
+def rank_unnamed():
+    """Operations without a name are counted from 0 again, as they were not as many on all."""
+    horon.init()
+    rank, size = horon.rank(), horon.size()
+    for _ in range(rank):
+        hvd.allreduce(torch.ones(1))
+    last = horon.join()
+    assert last == size - 1
+    assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == size
+
+
+def test_join_is_followed_by_operations_without_names(run_ranks):
+    run_ranks(3, rank_unnamed)
