@@ -89,17 +89,17 @@ static bool is_unheard(const struct horon_coordinator *c, uint32_t index)
     return c->entries[index].state == COORD_IDLE && horon_coord_all_joined_below(c);
 }
 
-/* One tensor of the batch: its token goes to the caller, its round is over. */
-static horon_status_t take(struct horon_coordinator *c, uint32_t index,
-                           const struct coord_reason *failed, struct horon_error *error)
+/* As take(), where this rank has joined or the batch fails. */
+HORON_SELDOM static horon_status_t take_odd(struct horon_coordinator *c, uint32_t index,
+                                            bool expected, const struct coord_reason *failed,
+                                            struct horon_error *error)
 {
     struct coord_entry *entry = &c->entries[index];
+    const struct coord_cold *cold = &c->cold[index];
     const bool joined = horon_coord_seat_joined(c, 0), unheard = is_unheard(c, index);
-    bool expected = c->parent < 0 ? entry->state == COORD_WHOLE : entry->state >= COORD_REPORTED;
     if (!expected && !unheard)
         return refuse(c, error, "a tensor that was not reported");
     assert(entry->own != joined);
-    const struct coord_cold *cold = &c->cold[index];
     if (joined && horon_coord_decided_absent(c, cold->name, cold->name_bytes, cold->hash,
                                              failed ? NULL : horon_coord_base(c, index)))
         return HORON_ERR_MEMORY;
@@ -109,6 +109,20 @@ static horon_status_t take(struct horon_coordinator *c, uint32_t index,
         horon_coord_decided_token(c, entry->token);
     if (!unheard)
         horon_coord_round_end(c, index);
+    return HORON_OK;
+}
+
+/* One tensor of the batch: its token goes to the caller, its round is over. */
+static horon_status_t take(struct horon_coordinator *c, uint32_t index,
+                           const struct coord_reason *failed, struct horon_error *error)
+{
+    const struct coord_entry *entry = &c->entries[index];
+    const bool expected =
+        c->parent < 0 ? entry->state == COORD_WHOLE : entry->state >= COORD_REPORTED;
+    if (!expected || !entry->own || failed)
+        return take_odd(c, index, expected, failed, error);
+    horon_coord_decided_token(c, entry->token);
+    horon_coord_round_end(c, index);
     return HORON_OK;
 }
 

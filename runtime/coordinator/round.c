@@ -268,8 +268,8 @@ horon_status_t horon_coord_contribute(struct horon_coordinator *c, uint32_t inde
     if (entry->asked_about)
         horon_coord_inquiry_end(c, index); /* what was said is out of date */
     *word_of(c, c->have, index, seat) |= (uint64_t)1 << (seat % 64);
-    if (--entry->missing <= c->joined_seat_count &&
-        (entry->missing == 0 || horon_coord_is_covered(c, index)))
+    if (--entry->missing == 0 ||
+        (entry->missing <= c->joined_seat_count && horon_coord_is_covered(c, index)))
         horon_coord_become_whole(c, index);
     return HORON_OK;
 }
