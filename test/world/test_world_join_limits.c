@@ -307,6 +307,7 @@ static void test_world_join_concerns_one_team(void **state)
         assert_int_not_equal(requests[member]->joined, 1); /* as the team counts */
         end_well(requests[member]);
     }
+    world_team_destroy(team);
     world_destroy(world);
 }
 
