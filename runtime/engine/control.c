@@ -488,7 +488,6 @@ HORON_SELDOM static void fail_if_waiting(struct horon_engine_team *team)
                     team->id == 0 || has_left(team, culprit) ? "shut down its context"
                                                              : "removed the team");
     horon_error_blame(&why, HORON_CAUSE_LEFT, team->ranks[culprit], -1);
-    team->leaves_because_of = culprit;
     horon_team_fail(team, &why);
 }
 

@@ -213,7 +213,6 @@ horon_status_t horon_team_bind(struct horon_engine_team *team, const int *ranks,
         assert(self >= 0);
         team->host = host;
         host->generation = team->engine->membership->generation;
-        team->leaves_because_of = self;
         if (team->id == 0)
             team->topology = *team->engine->membership->topology;
         status = team->id == 0 ? HORON_OK
@@ -526,6 +525,16 @@ void horon_team_end_requests(struct horon_engine_team *team)
     horon_team_end_all(team, &closed);
 }
 
+/* The rank to blame for a departure from here: the one that left before, if that is why this team
+ * has failed here, or this one. */
+static int find_cause_to_leave(const struct horon_engine_team *team)
+{
+    const struct horon_blame *blame = &team->failure.blame;
+    const bool is_known = team->failed && blame->cause == HORON_CAUSE_LEFT && blame->rank >= 0;
+    const int cause = is_known ? team->member_of[blame->rank] : -1;
+    return cause >= 0 ? cause : team->view.rank;
+}
+
 void horon_team_leave(struct horon_engine_team *team, bool leaves_job)
 {
     struct horon_departures own = {.any = true};
@@ -538,6 +547,6 @@ void horon_team_leave(struct horon_engine_team *team, bool leaves_job)
         own.sequence[i] = horon_route_ended(&team->lanes[i].route);
     own.sequence[HORON_LEFT_DECISIONS] = horon_coordinator_decisions(team->coordinator);
     for (int i = 0; i < HORON_LEFT_COUNT; i++)
-        own.culprit[i] = (uint32_t)team->leaves_because_of;
+        own.culprit[i] = (uint32_t)find_cause_to_leave(team);
     horon_team_say_goodbye(team, &own, leaves_job);
 }

@@ -94,7 +94,6 @@ struct horon_engine_team {
     _Atomic uint32_t failed; /* 1: failure is set */
     struct horon_error failure;
     struct horon_departures departures;
-    int leaves_because_of; /* the rank to blame for a departure from here: this one, or another */
 };
 
 /* ---- a team itself -------------------------------------------------------------------------- */

@@ -159,6 +159,26 @@ static void test_departures_are_known_to_all_when_a_relay_has_left(void **state)
 }
 
 /* One is dead, and nobody has noticed; another fails the job. */
+/* Rank 0 was told by another rank that 2 has left, as on a link that is made after that. */
+static void test_departures_after_an_abort_blame_the_rank_that_left_first(void **state)
+{
+    (void)state;
+    const int hosts[] = {1, 1, 1};
+    struct world *world = world_create(hosts, 3, NULL, 1);
+    struct horon_error why;
+    horon_error_set(&why, HORON_ERR_CLOSED, "rank 2 has left");
+    horon_error_blame(&why, HORON_CAUSE_LEFT, 2, -1);
+    horon_engine_leave(world->ranks[2].engine);
+    horon_team_fail(world->ranks[0].engine->job, &why);
+    horon_engine_leave(world->ranks[0].engine);
+    turn(world, 200);
+    const struct horon_departures *known = &world->ranks[1].engine->job->departures;
+    assert_true(known->any);
+    for (int i = 0; i < HORON_LEFT_COUNT; i++)
+        assert_int_equal(known->culprit[i], 2);
+    world_destroy(world);
+}
+
 static void test_departures_do_not_keep_an_abort_from_anybody(void **state)
 {
     (void)state;
@@ -255,6 +275,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_departures_of_a_whole_job_take_few_messages),
         cmocka_unit_test(test_departures_are_known_to_all_when_a_relay_has_left),
+        cmocka_unit_test(test_departures_after_an_abort_blame_the_rank_that_left_first),
         cmocka_unit_test(test_departures_do_not_keep_an_abort_from_anybody),
         cmocka_unit_test(test_departures_pass_on_what_was_decided),
         cmocka_unit_test(test_departures_are_not_needed_to_pass_on_what_was_decided),
