@@ -38,6 +38,14 @@ def test_info_prints_all_parts():
         assert re.search(rf"^  {name} +\S", out, re.M), name
 
 
+def test_info_asks_for_all_features_of_the_header():
+    header = (HERE.parent.parent / "include" / "horon" / "horon.h").read_text(encoding="utf-8")
+    told = header.partition("has a feature:")[2].partition("@return")[0]
+    out = info()[1]
+    asked = re.findall(r"\w+", " ".join(re.findall(r"^  has(?: not)? +(\S.*)$", out, re.M)))
+    assert sorted(asked) == sorted(re.findall(r'"(\w+)"', told))
+
+
 def test_info_tells_where_a_value_comes_from():
     status, out = info(
         "--config", HORON_FUSION_BYTES="32m", HOROVOD_CACHE_CAPACITY="5", HORON_LOG_LEVEL="debug"
