@@ -328,8 +328,9 @@ static bool parse_run(const char **at, int32_t limit, int32_t *ranks, size_t *co
         last = strtol(second, &behind, 10);
         valid = behind != second && last >= first;
     }
+    valid = valid && last < limit;
     for (long rank = first; valid && rank <= last; rank++) {
-        valid = *count < (size_t)limit && rank < limit;
+        valid = *count < (size_t)limit;
         if (valid)
             ranks[(*count)++] = (int32_t)rank;
     }
