@@ -145,7 +145,12 @@ def rank_traced():
 
 
 def test_verdict_travels_with_the_last_gradients(start_ranks):
-    """When both are ready at once, which is up to the threads: in one step of three or so."""
-    ranks = start_ranks(2, rank_traced, HORON_LOG_LEVEL="trace")
-    ranks.results()
-    assert re.search(r"decided allreduce 'allreduce\.p': batch \d+, tensors 2", ranks.logs())
+    """When both are ready at once, which is up to the threads: in one step of three or so in most
+    jobs, and in some jobs in none."""
+    together = re.compile(r"decided allreduce 'allreduce\.p': batch \d+, tensors 2")
+    for _ in range(10):
+        ranks = start_ranks(2, rank_traced, HORON_LOG_LEVEL="trace")
+        ranks.results()
+        if together.search(ranks.logs()):
+            return
+    pytest.fail("the verdict never travelled with the last gradient")

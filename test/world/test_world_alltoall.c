@@ -97,11 +97,12 @@ static void *guarded(size_t bytes)
 
 static void free_guarded(uint8_t *data, size_t bytes)
 {
+    uint8_t *memory = data - GUARD_BYTES;
     for (size_t i = 0; i < GUARD_BYTES; i++) {
-        assert_int_equal(data[i - GUARD_BYTES], GUARD);
+        assert_int_equal(memory[i], GUARD);
         assert_int_equal(data[bytes + i], GUARD);
     }
-    free(data - GUARD_BYTES);
+    free(memory);
 }
 
 static void *ask(void *arg, uint64_t rows, uint64_t bytes)
