@@ -48,12 +48,12 @@ def auto_name(verb: str, process_set=None) -> str:
     return f"{verb}.noname.{next(_counters[set_id][verb])}"
 
 
-def operation_name(verb: str, name: str | None, process_set=None) -> str:
+def operation_name(verb: str, name: str | None, process_set) -> str:
     """Comes before any check of arguments: a call that is refused on one rank counts, too."""
     return fit(f"{verb}.{name}") if name else auto_name(verb, process_set)
 
 
-def group_name(verb: str, name: str | None, process_set=None) -> str:
+def group_name(verb: str, name: str | None, process_set) -> str:
     return operation_name(verb if name else f"grouped_{verb}", name, process_set)
 
 

@@ -289,7 +289,7 @@ class Verbs:
         The first rows go to rank 0, and so on: as many to each as come out even, the first ranks
         get one more of the rest; or as many as `splits`, the same on all ranks, says for each.
         """
-        name, team = operation_name("reducescatter", name), team_of(process_set)
+        name, team = operation_name("reducescatter", name, process_set), team_of(process_set)
         splits = splits_of(team, REDUCESCATTER, splits)
         numbers = (resolve_op(op, None), 0, prescale_factor, postscale_factor, splits)
         return self.begin(team, REDUCESCATTER, name, tensor, *numbers)
@@ -304,7 +304,7 @@ class Verbs:
         postscale_factor=1.0,
     ):
         """As reducescatter, for a list of tensors that are combined together."""
-        name, team = group_name("reducescatter", name), team_of(process_set)
+        name, team = group_name("reducescatter", name, process_set), team_of(process_set)
         numbers = (resolve_op(op, None), 0, prescale_factor, postscale_factor)
         return self.begin_group(team, REDUCESCATTER, name, tensors, *numbers)
 
@@ -319,7 +319,7 @@ class Verbs:
         postscale_factor=1.0,
     ):
         """As allreduce, but only the root, a rank of the job, gets the result; others get None."""
-        name, team = operation_name("reduce", name), team_of(process_set)
+        name, team = operation_name("reduce", name, process_set), team_of(process_set)
         root = team.place(root_rank)
         numbers = (resolve_op(op, None), root, prescale_factor, postscale_factor)
         return self.begin(team, REDUCE, name, tensor, *numbers)

@@ -170,12 +170,19 @@ def rank_uses_all_verbs():
         assert horon.scatter(rows, 2, process_set=some).tolist() == (
             [20, 21] if rank == 1 else [22]
         )
+        got = horon.reducescatter(rows[:2], op=horon.Sum, process_set=some)
+        assert got.tolist() == [28 + 2 * rank]
+        got = horon.reduce(rows, 2, op=horon.Sum, process_set=some)
+        assert got is None if rank == 1 else got.tolist() == [30, 32, 34]
         horon.barrier(process_set=some)
         handle = horon.allreduce_async_(x, op=horon.Sum, process_set=some, name="x")
         assert horon.synchronize(handle) is x and x.tolist() == [3, 30]
     # unnamed operations of the job: rank 0 has made others on no set, and more were refused
     assert horon.allreduce(numpy.array([1.0]), op=horon.Sum).tolist() == [3]
     assert horon.allgather_object(rank) == [0, 1, 2]
+    assert horon.reducescatter(numpy.arange(3.0), op=horon.Sum).tolist() == [3 * rank]
+    got = horon.reduce(numpy.array([1.0]), 0, op=horon.Sum)
+    assert got.tolist() == [3] if rank == 0 else got is None
     assert horon.remove_process_set(some)
     with pytest.raises(ValueError, match="has not been added, or was removed"):
         horon.allreduce(numpy.ones(2), process_set=some)

@@ -42,7 +42,7 @@ class _TorchSlot(Slot):
     def __init__(self, exchange, param, name):
         super().__init__(exchange, name)
         self.param = param
-        self.wire_name = operation_name("allreduce", name)
+        self.wire_name = operation_name("allreduce", name, None)
         self.team = None  # what the operation belongs to
         self.operation = None  # of the extension; the quick way
         self.ctx = None  # of the compressor
@@ -80,7 +80,7 @@ class _TorchSlot(Slot):
         return verbs.in_place.stage(exchange.team, ALLREDUCE, name, tensor, op, 0, *scales)
 
     def stage_sparse(self, exchange, tensor):
-        name = operation_name("sparse_allreduce", self.name)
+        name = operation_name("sparse_allreduce", self.name, None)
         # First it meets a dense gradient of another rank, if there is one: both fail then.
         return ops.stage_sparse(exchange.team, tensor, name, exchange.how[0], self.wire_name)
 
@@ -243,7 +243,7 @@ class TorchExchange(GradientExchange):
                     raise ValueError(f"the sparse gradient of {slot.name} cannot be in a group")
             tensors = [slot.compressed(self) for slot in slots]
         op, *scales = self.how
-        names = member_names(operation_name("allreduce", slots[0].name), len(slots))
+        names = member_names(operation_name("allreduce", slots[0].name, None), len(slots))
         group.handle = verbs.in_place.stage_group(
             self.team, ALLREDUCE, names, tensors, op, 0, *scales
         )

@@ -292,7 +292,7 @@ def reducescatter_async(
     postscale_factor=1.0,
     splits=None,
 ):
-    name, team = operation_name("reducescatter", name), team_of(process_set)
+    name, team = operation_name("reducescatter", name, process_set), team_of(process_set)
     op, splits = _check_is_added(resolve_op(op, None)), splits_of(team, REDUCESCATTER, splits)
     numbers = (op, 0, prescale_factor, postscale_factor, splits)
     return verbs.begin(team, REDUCESCATTER, name, tensor, *numbers)
@@ -310,7 +310,7 @@ def grouped_reducescatter_async(
     postscale_factor=1.0,
 ):
     """As reducescatter_async() for a list of tensors that are combined together."""
-    name, team = group_name("reducescatter", name), team_of(process_set)
+    name, team = group_name("reducescatter", name, process_set), team_of(process_set)
     numbers = (_check_is_added(resolve_op(op, None)), 0, prescale_factor, postscale_factor)
     return verbs.begin_group(team, REDUCESCATTER, name, tensors, *numbers)
 
@@ -352,7 +352,7 @@ def reducescatter(
     one more of the rest; or as many as `splits`, the same on all ranks, says for each. Sum or
     Average; differentiable.
     """
-    name, team = operation_name("reducescatter", name), team_of(process_set)
+    name, team = operation_name("reducescatter", name, process_set), team_of(process_set)
     op = _check_is_added(resolve_op(op, None))
     numbers = (prescale_factor, postscale_factor, splits_of(team, REDUCESCATTER, splits))
     compressed, ctx = compression.compress(tensor)
@@ -390,7 +390,7 @@ def grouped_reducescatter(
     postscale_factor=1.0,
 ):
     """As reducescatter() for a list of tensors that are combined together."""
-    name, team = group_name("reducescatter", name), team_of(process_set)
+    name, team = group_name("reducescatter", name, process_set), team_of(process_set)
     op = _check_is_added(resolve_op(op, None))
     scales = (prescale_factor, postscale_factor)
     pairs = [compression.compress(tensor) for tensor in tensors]

@@ -34,7 +34,7 @@ def _per_channel(values, tensor):
 def _name(verb, tensor):
     """One for each number of channels: layers that have as many meet in the order of their calls,
     which is that of the model, and nothing has to be negotiated anew."""
-    return operation_name(verb, f"sync_batch_norm.{tensor.size(1)}")
+    return operation_name(verb, f"sync_batch_norm.{tensor.size(1)}", None)
 
 
 def _host(*values):
