@@ -68,6 +68,8 @@ static horon_status_t meet(struct meeting *meeting, const char *name, int64_t ti
 {
     struct horon_context *ctx = meeting->ctx;
     horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    assert(meeting->proposal.ok); /* it has room for whatever is proposed */
+    assert(meeting->proposal.used > 0);
     desc.verb = horon_verb_of_meetings;
     desc.name = name;
     desc.dtype = HORON_UINT8;
@@ -107,6 +109,7 @@ static horon_status_t confirm(struct meeting *meeting, const struct horon_error 
 {
     struct horon_context *ctx = meeting->ctx;
     uint32_t newest;
+    assert(meeting->proposal.used == 0);
     if (refusal->status == HORON_OK)
         horon_proposal_made(&meeting->proposal, &ctx->sets.known);
     else
@@ -125,6 +128,7 @@ static horon_status_t confirm(struct meeting *meeting, const struct horon_error 
 /* Out of the table, and what this rank has of it. */
 static void drop(struct horon_context *ctx, struct horon_set *set)
 {
+    assert(set->id > 0); /* the job stays */
     pthread_mutex_lock(&ctx->sets.lock);
     horon_sets_remove(&ctx->sets.known, set);
     pthread_mutex_unlock(&ctx->sets.lock);
@@ -137,6 +141,7 @@ static void drop(struct horon_context *ctx, struct horon_set *set)
 static void make(struct horon_context *ctx, struct horon_set *set, struct horon_error *error)
 {
     struct horon_context_team *team = NULL;
+    assert(!set->team);
     pthread_mutex_lock(&ctx->sets.lock);
     horon_sets_enter(&ctx->sets.known, set);
     pthread_mutex_unlock(&ctx->sets.lock);

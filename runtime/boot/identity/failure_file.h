@@ -20,8 +20,8 @@
 horon_status_t horon_failure_file_make(struct horon_map *map_out, struct horon_error *error);
 
 /**
- * @param size ranks there are: whoever writes may be anybody, and what makes no sense is not known
- * (horon_blame_from_peer())
+ * @param size ranks of the job: any process that was given the descriptor may have written, so a
+ * rank that there is not is taken for none (horon_blame_from_peer())
  * @param why_out status and blame; no text
  * @return false: no failure is told there
  */
