@@ -135,7 +135,7 @@ def test_what_is_interrupted_is_asked_to_end_at_a_second_word():
 def test_what_outlives_interrupted_ranks_is_asked_to_end_at_once():
     """A shell starts what runs in the background with SIGINT ignored."""
     with Agent(
-        "sh", "-c", "sleep 1000 & trap 'exit 3' INT; echo ready; while :; do :; done"
+        "sh", "-c", "tail -f /dev/null & trap 'exit 3' INT; echo ready; while :; do :; done"
     ) as agent:
         agent.hear(b"ready\n")
         agent.stop(NEVER_MS, NEVER_MS)
@@ -143,7 +143,7 @@ def test_what_outlives_interrupted_ranks_is_asked_to_end_at_once():
 
 
 def test_what_ranks_that_have_ended_left_is_not_interrupted():
-    with Agent("sh", "-c", "sleep 1000 & exit 3") as agent:
+    with Agent("sh", "-c", "tail -f /dev/null & exit 3") as agent:
         assert struct.unpack("<III", agent.expect(EXIT))[1] == 3 << 8
         agent.stop(NEVER_MS, NEVER_MS)
         assert agent.expect(GONE) == bytes(8)

@@ -58,7 +58,7 @@ def test_the_cause_is_found_though_its_victims_print_nothing():
     """Nor does it mislead that one has printed as horon does, of a rank that lives on."""
     roles = (
         "0) echo 'rank 2 (vm) is gone' >&2; exec 2> /dev/null; note 0; sums -1; exit 1;;"
-        f"{VICTIM_AND_CAUSE} 2) exec 2>&-; sums -1; sleep 1000;;"
+        f"{VICTIM_AND_CAUSE} 2) exec 2>&-; sums -1; tail -f /dev/null;;"
     )
     status, err, own = play(roles, 3)
     assert status == 5, err
@@ -90,7 +90,7 @@ def test_of_ranks_that_name_each_other_the_first_is_told():
 
 
 def test_a_named_rank_that_lives_on_is_not_awaited_for_ever():
-    status, err, own = play("0) sums -1; exit 3;; 1) sums 3; sleep 1000;;", 2)
+    status, err, own = play("0) sums -1; exit 3;; 1) sums 3; tail -f /dev/null;;", 2)
     assert status == 3, err
     assert own[0].startswith("horonrun: rank 0 on "), err
 
@@ -117,7 +117,8 @@ def test_a_rank_whose_descriptor_was_closed_blames_nobody():
 def test_the_cause_is_found_on_another_host():
     with jobs.ssh_that(jobs.RUN_HERE) as (words, _):
         roles = (
-            f"2) note 0; sums -1 2> /dev/null; exit 1;; 0) sums -1; sleep 1000;; {VICTIM_AND_CAUSE}"
+            "2) note 0; sums -1 2> /dev/null; exit 1;; 0) sums -1; tail -f /dev/null;; "
+            f"{VICTIM_AND_CAUSE}"
         )
         places = ("-H", f"localhost:2,{jobs.ELSEWHERE}:1")
         status, err, own = play(roles, 3, *words, *places)

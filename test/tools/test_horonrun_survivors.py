@@ -35,7 +35,7 @@ def test_survivors_go_on_in_sets_without_the_lost_rank():
 
 
 def test_survivors_are_ended_without_the_option():
-    code = "[ $HORON_RANK = 1 ] && exit 3; exec sleep 600"
+    code = "[ $HORON_RANK = 1 ] && exit 3; exec tail -f /dev/null"
     status, _, err = jobs.run("-np", "2", "sh", "-c", code)
     assert status == 3, err
     assert "horonrun: ending the other 1 rank" in err, err
