@@ -13,7 +13,8 @@
 
 /** Of the job: comes with a rank's arena and doorbell; from the leader also with the rank's pidfd,
  * and, if it is about the leader itself, with the host's control segment. Of another team: comes
- * with a member's arena or the team's segment, or with nothing: there is no memory for that. */
+ * with a member's arena or the team's segment, or with nothing: there is no memory for that. Of no
+ * team: comes with a ring that the sender writes, or with nothing. */
 struct horon_note {
     uint32_t team;       /* 0: the job */
     uint32_t local_rank; /* whose, in the team; or HORON_NOTE_SEGMENT */
@@ -24,6 +25,8 @@ struct horon_note {
 };
 
 #define HORON_NOTE_SEGMENT UINT32_MAX
+/** As team: of none, but of the link between the two ranks. */
+#define HORON_NOTE_LINK UINT32_MAX
 
 /** @return OK, all is on its way; the descriptors stay the caller's | AGAIN, the socket is full |
  * IN_PROGRESS, too many descriptors are on their way: try again soon | ERR_PEER_LOST */

@@ -221,9 +221,10 @@ static void end_ready(void *arg, uint32_t events)
         status = horon_error_set(&error, HORON_ERR_PEER_LOST, "it hung up");
     else if (end->watch.fd >= 0 && end->share->awaited == 0)
         flush(end);
-    /* once everything has gone around, one that hangs up is no reason to hang up on the others */
+    /* Once everything has gone around, one that hangs up is no reason to hang up on the others. Its
+     * socket is kept: the one that watches it after joining sees it closed, and names the rank. */
     if (status == HORON_ERR_PEER_LOST && horon_share_state(end->share, &ignored) == HORON_OK)
-        hang_up(end);
+        horon_pump_unwatch(end->share->options.pump, &end->watch);
     else if (status < 0)
         share_failed(end, &error);
 }

@@ -7,6 +7,7 @@
 #include "boot/host/share.h"
 
 #include "../boots.h"
+#include "boot/host/note.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -136,6 +137,7 @@ static void test_share_blames_the_rank_that_hung_up_too_early(void **state)
 static void test_share_outlives_a_rank_that_leaves_afterwards(void **state)
 {
     struct host host;
+    struct horon_note note;
     struct horon_error error = {0};
     (void)state;
     host_open(&host);
@@ -149,6 +151,9 @@ static void test_share_outlives_a_rank_that_leaves_afterwards(void **state)
     }
     assert_true(host.boots[0].local[1].socket >= 0); /* the others still watch each other */
     assert_true(host.boots[1].local[0].socket >= 0);
+    assert_true(host.boots[0].local[2].socket >= 0);
+    assert_int_equal(horon_note_receive(host.boots[0].local[2].socket, &note, &error),
+                     HORON_ERR_PEER_LOST); /* and the leader can tell that the third is gone */
     for (int rank = 0; rank < 2; rank++)
         horon_boot_deinit(&host.boots[rank]);
     host_close(&host);
