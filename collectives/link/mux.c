@@ -227,13 +227,15 @@ static bool belongs(const struct horon_transfer_id *id, uint32_t channel, uint64
     return id->sequence == sequence && id->channel == channel;
 }
 
-static bool forget_sends(struct horon_mux *mux, uint32_t channel, uint64_t sequence, size_t bucket)
+/* @param sequence NULL: of all operations; likewise below */
+static bool forget_sends(struct horon_mux *mux, uint32_t channel, const uint64_t *sequence,
+                         size_t bucket)
 {
     bool ok = true;
     struct horon_transfer **link = &mux->table.sends[bucket];
     while (*link) {
         struct horon_transfer *transfer = *link;
-        if (belongs(&transfer->id, channel, sequence)) {
+        if (belongs(&transfer->id, channel, sequence ? *sequence : transfer->id.sequence)) {
             *link = transfer->next;
             ok = horon_mux_tx_withdraw(mux, transfer) && ok;
         } else {
@@ -262,7 +264,6 @@ static void forget_recvs(struct horon_mux *mux, uint32_t channel, uint64_t seque
     }
 }
 
-/* @param sequence NULL: of all operations */
 static void forget_records(struct horon_mux *mux, uint32_t channel, const uint64_t *sequence,
                            size_t bucket)
 {
@@ -291,23 +292,32 @@ static void forget_records(struct horon_mux *mux, uint32_t channel, const uint64
     }
 }
 
+static void lack_memory(struct horon_mux *mux)
+{
+    if (!mux->failure.status)
+        horon_mux_fail(mux, HORON_ERR_MEMORY, "cannot be served: no memory to end an operation");
+}
+
 void horon_mux_forget(struct horon_mux *mux, uint32_t channel, uint64_t sequence)
 {
     if (!mux)
         return;
     const size_t bucket = horon_mux_bucket_of(channel, sequence);
-    bool ok = forget_sends(mux, channel, sequence, bucket);
+    bool ok = forget_sends(mux, channel, &sequence, bucket);
     forget_recvs(mux, channel, sequence, bucket);
     forget_records(mux, channel, &sequence, bucket);
     ok = horon_mux_note_forgotten(&mux->table, channel, sequence) && ok;
-    if (!ok && !mux->failure.status)
-        horon_mux_fail(mux, HORON_ERR_MEMORY, "cannot be served: no memory to end an operation");
+    if (!ok)
+        lack_memory(mux);
 }
 
 void horon_mux_forget_channel(struct horon_mux *mux, uint32_t channel)
 {
-    for (size_t bucket = 0; mux && bucket < HORON_MUX_BUCKETS; bucket++)
+    for (size_t bucket = 0; mux && bucket < HORON_MUX_BUCKETS; bucket++) {
+        if (!forget_sends(mux, channel, NULL, bucket))
+            lack_memory(mux);
         forget_records(mux, channel, NULL, bucket);
+    }
 }
 
 /* Out first: somebody may wait for it. What comes in often asks for something more to go out. If
@@ -400,7 +410,8 @@ bool horon_mux_wants_turn(const struct horon_mux *mux)
 
 bool horon_mux_has_unsent(const struct horon_mux *mux)
 {
-    return horon_mux_wants_write(mux) && (mux->tx.broken.status || !mux->tx.full);
+    return horon_mux_wants_write(mux) &&
+           (mux->tx.broken.status || !mux->tx.full || mux->link->ops->ready(mux->link));
 }
 
 size_t horon_mux_undelivered(const struct horon_mux *mux)

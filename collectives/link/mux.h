@@ -110,7 +110,8 @@ horon_status_t horon_mux_transfer_error(const struct horon_mux *mux,
 void horon_mux_forget(struct horon_mux *mux, uint32_t channel, uint64_t sequence);
 
 /** Forgets what has come for a channel of which nobody here carries out operations any more: it
- * holds room that the peer could use. NULL is a no-op. */
+ * holds room that the peer could use. Sends of it that have not begun to go out never will. NULL is
+ * a no-op. */
 void horon_mux_forget_channel(struct horon_mux *mux, uint32_t channel);
 
 /**
@@ -143,7 +144,8 @@ size_t horon_mux_undelivered(const struct horon_mux *mux);
 /** The link, to be asked or watched; NULL is given for NULL. */
 struct horon_link *horon_mux_link(const struct horon_mux *mux);
 /** Would another turn at once move something: are there bytes to send that the link was not offered
- * since it was last full, or is there a lost peer's last to read? */
+ * since it was last full, or has room for again, or is there a lost peer's last to read? A ring
+ * says that it has room to those that sleep only. */
 bool horon_mux_has_unsent(const struct horon_mux *mux);
 /** Payload bytes sent and received so far. Tests see by it that nothing travels twice. */
 void horon_mux_bytes(const struct horon_mux *mux, uint64_t *sent_out, uint64_t *received_out);

@@ -247,12 +247,69 @@ static void test_mux_between_two_threads_delivers_all(void **state)
     mesh_destroy(&mesh);
 }
 
+static horon_status_t drop_control(void *arg, int peer, const void *bytes, size_t byte_count,
+                                   struct horon_error *error)
+{
+    (void)arg;
+    (void)peer;
+    (void)bytes;
+    (void)byte_count;
+    (void)error;
+    return HORON_OK;
+}
+
+/* Its reader has made room while the writer was awake, and was told nothing: who falls asleep then
+ * looks by itself, or sends the rest never. */
+static void test_mux_over_a_ring_that_has_room_again_is_unsent(void **state)
+{
+    (void)state;
+    static const uint8_t words[600] = {0};
+    struct horon_mux_options options = mesh_options(64, 1024);
+    struct mesh mesh;
+    options.on_control = drop_control;
+    mesh_create_rings(&mesh, 2, 64, &options);
+    assert_int_equal(horon_mux_post_control(mesh.mux[0][1], words, sizeof words), HORON_OK);
+    for (int turn = 0; turn < 3; turn++) {
+        assert_true(horon_mux_has_unsent(mesh.mux[0][1]));
+        assert_int_equal(horon_mux_progress(mesh.mux[0][1], &(bool){false}, NULL), HORON_OK);
+        assert_true(horon_mux_wants_write(mesh.mux[0][1]));
+        assert_false(horon_mux_has_unsent(mesh.mux[0][1]));
+        assert_int_equal(horon_mux_progress(mesh.mux[1][0], &(bool){false}, NULL), HORON_OK);
+    }
+    mesh_settle(&mesh);
+    assert_false(horon_mux_has_unsent(mesh.mux[0][1]));
+    mesh_destroy(&mesh);
+}
+
+/* The last word of a channel goes ahead of its sends that wait: those would be nobody's. */
+static void test_mux_forgotten_channel_sends_no_more(void **state)
+{
+    (void)state;
+    static uint8_t data[16];
+    const struct horon_mux_options options = mesh_options(1000, 4000);
+    struct horon_transfer send = transfer_of(9, 1, data, sizeof data);
+    struct mesh mesh;
+    uint64_t sent, received;
+    mesh_create_rings(&mesh, 2, 1024, &options);
+    post_send(mesh.mux[0][1], &send);
+    horon_mux_forget_channel(mesh.mux[0][1], send.id.channel);
+    mesh_settle(&mesh);
+    assert_false(send.done);
+    horon_mux_bytes(mesh.mux[1][0], &sent, &received);
+    assert_int_equal(received, 0);
+    check_room(&mesh, 0, &options);
+    check_room(&mesh, 1, &options);
+    mesh_destroy(&mesh);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mux_overlapping_channels_in_opposite_order_finish),
         cmocka_unit_test(test_mux_of_many_transfers_in_random_order_delivers_all),
         cmocka_unit_test(test_mux_between_two_threads_delivers_all),
+        cmocka_unit_test(test_mux_forgotten_channel_sends_no_more),
+        cmocka_unit_test(test_mux_over_a_ring_that_has_room_again_is_unsent),
     };
     return cmocka_run_group_tests(tests, make_noise, NULL);
 }
