@@ -21,7 +21,7 @@ struct horon_netrun_args {
     struct horon_mux *const *mux_of; /* by job rank; NULL where there is no connection (any more) */
     const char *const *rank_names;   /* by job rank, for texts; must outlive the run */
     horon_dtype_t dtype;             /* element size; and for combines with op */
-    horon_redop_t op;                /* SUM, MIN, MAX or PRODUCT */
+    horon_redop_t op;                /* any but AVERAGE */
     void *work;                      /* [count] elements */
     void *scratch;                   /* [horon_plan_scratch()] elements */
     uint32_t channel;

@@ -16,10 +16,13 @@
 
 /* ---- Integers ------------------------------------------------------------------------------- */
 
-/* Sums and products wrap alike with and without a sign: one kernel each, on unsigned vectors. */
-#define INT_WRAPPING(t)                                                                            \
+/* What gives the same bits with and without a sign: one kernel each, on unsigned vectors. */
+#define INT_UNSIGNED(t)                                                                            \
     TREE_SUM(sum_##t, t, v_##t, LANES_##t, load_##t, store_##t, KEEP, ONE_KIND)                    \
-    TREE(product_##t, t, v_##t, LANES_##t, load_##t, store_##t, TIMES)
+    TREE(product_##t, t, v_##t, LANES_##t, load_##t, store_##t, TIMES)                             \
+    TREE(and_##t, t, v_##t, LANES_##t, load_##t, store_##t, AND)                                   \
+    TREE(or_##t, t, v_##t, LANES_##t, load_##t, store_##t, OR)                                     \
+    TREE(xor_##t, t, v_##t, LANES_##t, load_##t, store_##t, XOR)
 
 /* `mask` is the type of a comparison of vectors of t. */
 #define INT_EXTREMES(t, mask)                                                                      \
@@ -34,10 +37,10 @@
     TREE(min_##t, t, v_##t, LANES_##t, load_##t, store_##t, smaller_##t)                           \
     TREE(max_##t, t, v_##t, LANES_##t, load_##t, store_##t, larger_##t)
 
-INT_WRAPPING(u8)
-INT_WRAPPING(u16)
-INT_WRAPPING(u32)
-INT_WRAPPING(u64)
+INT_UNSIGNED(u8)
+INT_UNSIGNED(u16)
+INT_UNSIGNED(u32)
+INT_UNSIGNED(u64)
 INT_EXTREMES(u8, v_i8)
 INT_EXTREMES(i8, v_i8)
 INT_EXTREMES(u16, v_i16)
@@ -105,38 +108,50 @@ static inline v_u8 load_bool(const el_u8 *in)
 
 TREE(or_bool, u8, v_u8, LANES_u8, load_bool, store_u8, OR)
 TREE(and_bool, u8, v_u8, LANES_u8, load_bool, store_u8, AND)
+TREE(xor_bool, u8, v_u8, LANES_u8, load_bool, store_u8, XOR)
 
 /* ---- The table ------------------------------------------------------------------------------ */
 
-#define ROW(t, wrapping, element_bytes, float_or_not)                                              \
+/* Of one type: what extremes and scales are of its own, `kernels` of all that are as wide. */
+#define ARITHMETIC(t, kernels)                                                                     \
+    [HORON_SUM] = sum_##kernels, [HORON_PRODUCT] = product_##kernels, [HORON_MIN] = min_##t,       \
+    [HORON_MAX] = max_##t
+
+#define BITWISE(kernels)                                                                           \
+    [HORON_BIT_AND] = and_##kernels, [HORON_BIT_OR] = or_##kernels, [HORON_BIT_XOR] = xor_##kernels
+
+#define INT_ROW(t, kernels, element_bytes)                                                         \
     {                                                                                              \
-        .bytes = element_bytes, .is_float = float_or_not,                                          \
-        .tree = {[HORON_SUM] = sum_##wrapping,                                                     \
-                 [HORON_PRODUCT] = product_##wrapping,                                             \
-                 [HORON_MIN] = min_##t,                                                            \
-                 [HORON_MAX] = max_##t},                                                           \
+        .bytes = element_bytes, .tree = {ARITHMETIC(t, kernels), BITWISE(kernels)},                \
         .scale = scale_##t, .divide = divide_##t,                                                  \
+    }
+
+#define FLOAT_ROW(t, element_bytes)                                                                \
+    {                                                                                              \
+        .bytes = element_bytes, .is_float = true, .tree = {ARITHMETIC(t, t)}, .scale = scale_##t,  \
+        .divide = divide_##t,                                                                      \
     }
 
 const struct horon_reduce_kernels HORON_REDUCE_TABLE = {
     .type = {
-        [HORON_UINT8] = ROW(u8, u8, 1, false),
-        [HORON_INT8] = ROW(i8, u8, 1, false),
-        [HORON_UINT16] = ROW(u16, u16, 2, false),
-        [HORON_INT16] = ROW(i16, u16, 2, false),
-        [HORON_UINT32] = ROW(u32, u32, 4, false),
-        [HORON_INT32] = ROW(i32, u32, 4, false),
-        [HORON_UINT64] = ROW(u64, u64, 8, false),
-        [HORON_INT64] = ROW(i64, u64, 8, false),
-        [HORON_FLOAT16] = ROW(f16, f16, 2, true),
-        [HORON_BFLOAT16] = ROW(bf16, bf16, 2, true),
-        [HORON_FLOAT32] = ROW(f32, f32, 4, true),
-        [HORON_FLOAT64] = ROW(f64, f64, 8, true),
+        [HORON_UINT8] = INT_ROW(u8, u8, 1),
+        [HORON_INT8] = INT_ROW(i8, u8, 1),
+        [HORON_UINT16] = INT_ROW(u16, u16, 2),
+        [HORON_INT16] = INT_ROW(i16, u16, 2),
+        [HORON_UINT32] = INT_ROW(u32, u32, 4),
+        [HORON_INT32] = INT_ROW(i32, u32, 4),
+        [HORON_UINT64] = INT_ROW(u64, u64, 8),
+        [HORON_INT64] = INT_ROW(i64, u64, 8),
+        [HORON_FLOAT16] = FLOAT_ROW(f16, 2),
+        [HORON_BFLOAT16] = FLOAT_ROW(bf16, 2),
+        [HORON_FLOAT32] = FLOAT_ROW(f32, 4),
+        [HORON_FLOAT64] = FLOAT_ROW(f64, 8),
         [HORON_BOOL] = {.bytes = 1,
                         .tree = {[HORON_SUM] = or_bool,
                                  [HORON_PRODUCT] = and_bool,
                                  [HORON_MIN] = and_bool,
-                                 [HORON_MAX] = or_bool},
+                                 [HORON_MAX] = or_bool,
+                                 BITWISE(bool)},
                         .scale = scale_bool,
                         .divide = divide_bool},
     }};

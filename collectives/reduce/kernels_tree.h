@@ -265,5 +265,6 @@ static void tree_tail(const struct horon_reduce_call *call, struct quotient q, s
 #define TIMES(a, b) ((a) * (b))
 #define OR(a, b) ((a) | (b))
 #define AND(a, b) ((a) & (b))
+#define XOR(a, b) ((a) ^ (b))
 
 #endif

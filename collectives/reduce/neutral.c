@@ -4,7 +4,7 @@
  * makes +0 of -0; infinities are to minimum and maximum. Scaling keeps the order of values, or
  * turns it round, and clamps integers: so a greatest value, scaled, is still at least as great as
  * any other, and a negative scale only exchanges greatest and least. Only a product is moved by
- * its scale.
+ * its scale, and an "and" of bits: all of them, scaled, may be fewer.
  */
 #include "reduce.h"
 
@@ -81,10 +81,14 @@ bool horon_reduce_neutral(horon_dtype_t dtype, horon_redop_t op, double prescale
         else
             bits = extreme(dtype, turns != (op == HORON_MIN));
         break;
+    case HORON_BIT_OR:
+    case HORON_BIT_XOR:
+        break; /* no bits, which every scale keeps */
     case HORON_PRODUCT:
+    case HORON_BIT_AND:
         if (scale != 1.0 && dtype != HORON_BOOL)
             return false;
-        bits = shapes[dtype].one;
+        bits = op == HORON_BIT_AND && dtype != HORON_BOOL ? UINT64_MAX : shapes[dtype].one;
         break;
     }
     assert(horon_dtype_bytes(dtype) <= HORON_REDUCE_ELEMENT_BYTES_MAX);

@@ -9,7 +9,7 @@
  *    largest power of two strictly below n, tree(0..k-1) on the left, tree(k..n-1) on the right.
  *    Operands keep their sides.
  *  - Integers wrap. Booleans are read as "not 0", written as 0 or 1; sum and max are "or", product
- *    and min are "and".
+ *    and min are "and". Integers and booleans have BIT_AND, BIT_OR and BIT_XOR, too.
  *  - Floats round to nearest, ties to even, with subnormals, and without contraction, whatever
  *    rounding or flush mode the caller's thread is in; the mode is put back before returning.
  *  - 16-bit floats: sums and products run in float32 along the whole tree of one call, sums are
@@ -67,8 +67,8 @@ bool horon_reduce_supported(horon_dtype_t dtype, horon_redop_t op);
 /**
  * Finds the element that changes no result among other inputs, all of them scaled by @p prescale.
  * @param element written if there is one; of horon_dtype_bytes()
- * @return false: there is none, or @p op does not reduce @p dtype. A product with a prescale has
- * none, nor a sum of floats with one that is not finite, nor anything with a NaN
+ * @return false: there is none, or @p op does not reduce @p dtype. A product or BIT_AND with a
+ * prescale has none, nor a sum of floats with one that is not finite, nor anything with a NaN
  */
 bool horon_reduce_neutral(horon_dtype_t dtype, horon_redop_t op, double prescale, void *element);
 

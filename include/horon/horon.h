@@ -172,7 +172,8 @@ typedef enum horon_verb {
 
 /**
  * Reductions. Integers wrap; the average of integers is the sum divided, cut towards zero. MIN and
- * MAX of floats: a NaN anywhere gives a NaN; -0 is below +0. The order of additions is one fixed
+ * MAX of floats: a NaN anywhere gives a NaN; -0 is below +0. BIT_AND, BIT_OR and BIT_XOR combine
+ * the bits of integers, and booleans; floats have none of them. The order of additions is one fixed
  * binary tree over the ranks, so that all ranks, runs and algorithms give the same bits.
  */
 typedef enum horon_redop {
@@ -180,9 +181,12 @@ typedef enum horon_redop {
     HORON_AVERAGE = 1,
     HORON_MIN = 2,
     HORON_MAX = 3,
-    HORON_PRODUCT = 4
+    HORON_PRODUCT = 4,
+    HORON_BIT_AND = 5,
+    HORON_BIT_OR = 6,
+    HORON_BIT_XOR = 7
 } horon_redop_t;
-#define HORON_REDOP_COUNT 5
+#define HORON_REDOP_COUNT 8
 
 /** Where the buffers of an operation lie. All ranks must agree. */
 typedef enum horon_memory {
@@ -673,16 +677,17 @@ HORON_API horon_status_t horon_request_output(const horon_request_t *req, void *
  *
  * Meanwhile this rank carries out what the others submit by name, whether it knows the name or not,
  * and keeps nothing of it: it gives the neutral element to a reduction (0 to sums, 1 to products,
- * the greatest or least value to MIN and MAX), no rows to HORON_ALLGATHER, HORON_ALLTOALL,
- * HORON_GATHER and HORON_SCATTER, drops its share of a HORON_REDUCESCATTER, and its presence to
- * HORON_BARRIER. An average is divided by all ranks all the same, unless JOIN_AVERAGE says
- * otherwise.
+ * the greatest or least value to MIN and MAX, all bits to BIT_AND), no rows to HORON_ALLGATHER,
+ * HORON_ALLTOALL, HORON_GATHER and HORON_SCATTER, drops its share of a HORON_REDUCESCATTER, and its
+ * presence to HORON_BARRIER. An average is divided by all ranks all the same, unless JOIN_AVERAGE
+ * says otherwise.
  *
  * What needs this rank's own data ends with ERR_MISMATCH on the others, and HORON_CAUSE_JOINED: an
- * operation of which it is root, a product with a prescale, which nothing is neutral to, a
- * HORON_REDUCESCATTER with splits that are not as equal as can be, one in order, and a change of
- * process sets while it has joined that of all ranks. One in order that was begun before its rank
- * heard of the join has broken the promise of one sequence: it fails the job, and names both ranks.
+ * operation of which it is root, a product or a BIT_AND with a prescale, which nothing is neutral
+ * to, a HORON_REDUCESCATTER with splits that are not as equal as can be, one in order, and a change
+ * of process sets while it has joined that of all ranks. One in order that was begun before its
+ * rank heard of the join has broken the promise of one sequence: it fails the job, and names both
+ * ranks.
  *
  * The request ends on all ranks once every rank has joined; see horon_join_last(). Then it is as if
  * nobody had, and all may go on, or join again. It fails as an operation does: with the job, or if

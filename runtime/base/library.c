@@ -53,8 +53,9 @@ const char *horon_dtype_name(horon_dtype_t dtype)
 const char *horon_redop_name(horon_redop_t redop)
 {
     static const char *const names[HORON_REDOP_COUNT] = {
-        [HORON_SUM] = "sum", [HORON_AVERAGE] = "average", [HORON_MIN] = "min",
-        [HORON_MAX] = "max", [HORON_PRODUCT] = "product",
+        [HORON_SUM] = "sum",       [HORON_AVERAGE] = "average", [HORON_MIN] = "min",
+        [HORON_MAX] = "max",       [HORON_PRODUCT] = "product", [HORON_BIT_AND] = "bit_and",
+        [HORON_BIT_OR] = "bit_or", [HORON_BIT_XOR] = "bit_xor",
     };
     return (unsigned)redop < HORON_REDOP_COUNT ? names[redop] : "unknown";
 }

@@ -86,6 +86,13 @@ static void add_scaled(struct list *list, horon_dtype_t dtype)
     snprintf(one->name + used, sizeof one->name - used, ".scaled");
 }
 
+static bool has(int dtype, int redop)
+{
+    if (redop >= HORON_BIT_AND)
+        return dtype < HORON_FLOAT16 || dtype == HORON_BOOL;
+    return dtype != HORON_BOOL || redop != HORON_AVERAGE;
+}
+
 struct one_case *cases_make(int size, int *count_out)
 {
     static const uint64_t counts[] = {0, 1, PRIME};
@@ -95,7 +102,7 @@ struct one_case *cases_make(int size, int *count_out)
     for (int c = 0; c < 3; c++) {
         for (int dtype = 0; dtype <= HORON_BOOL; dtype++)
             for (int redop = 0; redop < HORON_REDOP_COUNT; redop++)
-                if (dtype != HORON_BOOL || redop != HORON_AVERAGE)
+                if (has(dtype, redop))
                     add_allreduce(&list, (horon_dtype_t)dtype, (horon_redop_t)redop, counts[c]);
         for (int dtype = 0; dtype < HORON_DTYPE_COUNT; dtype++)
             add(&list, HORON_ALLGATHER, (horon_dtype_t)dtype, counts[c]);

@@ -76,6 +76,8 @@ static const struct kind kinds[] = {
     {HORON_INT32, HORON_MIN, 100, 1},       {HORON_INT64, HORON_MAX, 1, 1},
     {HORON_UINT8, HORON_PRODUCT, 64, 1},    {HORON_BOOL, HORON_MIN, 9, 1},
     {HORON_FLOAT64, HORON_PRODUCT, 33, 1},  {HORON_INT8, HORON_SUM, 0, 1},
+    {HORON_INT16, HORON_BIT_AND, 300, 1},   {HORON_UINT32, HORON_BIT_OR, 17, 2},
+    {HORON_BOOL, HORON_BIT_XOR, 70, 1},     {HORON_INT64, HORON_BIT_XOR, 1021, -1},
 };
 #define KINDS (sizeof kinds / sizeof kinds[0])
 

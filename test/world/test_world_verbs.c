@@ -77,6 +77,7 @@ static void test_layouts_have_every_number_of_ranks(void **state)
 static void allreduces(struct world *world)
 {
     static const horon_dtype_t dtypes[] = {HORON_FLOAT32, HORON_BFLOAT16, HORON_INT32};
+    static const horon_redop_t bitwise[] = {HORON_BIT_AND, HORON_BIT_OR, HORON_BIT_XOR};
     for (size_t c = 0; c < COUNTS; c++) {
         for (size_t d = 0; d < 3; d++) {
             const enum place place = (enum place)((c + d) % 3);
@@ -86,6 +87,8 @@ static void allreduces(struct world *world)
                             scale);
         }
         check_allreduce(world, HORON_FLOAT64, HORON_MAX, counts[c], 0, EACH_ITS_WAY, 1.0);
+        check_allreduce(world, c % 2 ? HORON_INT16 : HORON_UINT64, bitwise[c % 3], counts[c], 0,
+                        (enum place)(c % 3), 1.0);
         check_allreduce(world, HORON_FLOAT16, HORON_AVERAGE, counts[c], HORON_IN_ORDER, IN_PLACE,
                         1.0);
     }

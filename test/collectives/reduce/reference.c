@@ -251,9 +251,17 @@ static uint64_t pair_arithmetic(horon_dtype_t dtype, bool product, uint64_t a, u
 
 static uint64_t pair(horon_dtype_t dtype, horon_redop_t op, uint64_t a, uint64_t b)
 {
-    bool any = op == HORON_SUM || op == HORON_MAX;
+    bool any = op == HORON_SUM || op == HORON_MAX || op == HORON_BIT_OR;
+    if (dtype == HORON_BOOL && op == HORON_BIT_XOR)
+        return !a != !b;
     if (dtype == HORON_BOOL)
         return any ? a || b : a && b;
+    if (op == HORON_BIT_AND)
+        return a & b;
+    if (op == HORON_BIT_OR)
+        return a | b;
+    if (op == HORON_BIT_XOR)
+        return a ^ b;
     if (op == HORON_MIN || op == HORON_MAX)
         return pair_extreme(dtype, op == HORON_MAX, a, b);
     return pair_arithmetic(dtype, op == HORON_PRODUCT, a, b);

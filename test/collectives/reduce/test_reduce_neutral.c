@@ -42,7 +42,7 @@ static bool has_none(horon_dtype_t dtype, horon_redop_t op, double prescale)
 {
     const bool is_float = dtype == HORON_FLOAT16 || dtype == HORON_BFLOAT16 ||
                           dtype == HORON_FLOAT32 || dtype == HORON_FLOAT64;
-    if (op == HORON_PRODUCT)
+    if (op == HORON_PRODUCT || op == HORON_BIT_AND)
         return prescale != 1.0 && dtype != HORON_BOOL;
     const bool is_half = dtype == HORON_FLOAT16 || dtype == HORON_BFLOAT16;
     return op == HORON_SUM && is_float && isinf(is_half ? (float)prescale : prescale);

@@ -60,7 +60,8 @@ static void test_library_dtypes_have_names_and_sizes(void **state)
 
 static void test_library_reductions_have_names(void **state)
 {
-    static const char *const redops[] = {"sum", "average", "min", "max", "product"};
+    static const char *const redops[] = {"sum",     "average", "min",    "max",
+                                         "product", "bit_and", "bit_or", "bit_xor"};
     (void)state;
     for (int i = 0; i < HORON_REDOP_COUNT; i++)
         assert_string_equal(horon_redop_name((horon_redop_t)i), redops[i]);
