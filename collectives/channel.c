@@ -45,8 +45,8 @@ static bool make_states(struct horon_channel *channel)
     bool ok = true;
     for (int verb = 0; verb < HORON_VERB_COUNT; verb++) {
         channel->states[verb] = channel->states[home_of(verb)];
-        if (home_of(verb) != verb)
-            continue;
+        if (home_of(verb) != verb || !verbs[verb])
+            continue; /* a message is no operation of a channel */
         void *state = table(1, verbs[verb]->state_bytes(channel->team), &ok);
         if (state)
             verbs[verb]->init(state, channel->team);

@@ -41,7 +41,7 @@ uint64_t horon_operation_output(const struct horon_operation *op, int rank, int 
     const struct horon_verb_row *row = horon_verb_of(&op->agreed);
     if (horon_verb_splits(row))
         return horon_operation_rows(op, rank, size) * op->row_elements;
-    return row->writes != HORON_RANKS_ROOT || op->agreed.root == rank ? op->count : 0;
+    return horon_ranks_include(row->writes, op->agreed.root, rank) ? op->count : 0;
 }
 
 int32_t horon_splits_hash(const uint64_t *splits, int size)

@@ -104,6 +104,22 @@ const struct horon_verb_row horon_verb_rows[HORON_VERB_COUNT] = {
             .made_of = HORON_ALLREDUCE,
             .fusable = true,
         },
+    [HORON_SEND] =
+        {
+            .name = "send",
+            .agrees =
+                HORON_AGREES_DTYPE | HORON_AGREES_ROWS | HORON_AGREES_SHAPE | HORON_AGREES_ROOT,
+            .reads = HORON_RANKS_ALL,
+            .paired = true,
+        },
+    [HORON_RECV] =
+        {
+            .name = "recv",
+            .agrees =
+                HORON_AGREES_DTYPE | HORON_AGREES_ROWS | HORON_AGREES_SHAPE | HORON_AGREES_ROOT,
+            .writes = HORON_RANKS_ALL,
+            .paired = true,
+        },
 };
 
 const horon_verb_t horon_verb_of_words = HORON_ALLREDUCE;

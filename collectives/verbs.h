@@ -59,6 +59,9 @@ struct horon_verb_row {
     bool fusable;         /* several are the same as one of their concatenation */
     bool apart;           /* it has no form in place: src and dst must be disjoint */
     bool uneven; /* rows that no splits are given for: the first ranks get one more, if need be */
+    /* A message between two ranks, of which root is the other one: it goes by its tag, stands in no
+     * lane, and is never negotiated. What it reads and writes, this rank does. */
+    bool paired;
     /* It may lack a name also where no order is promised: it goes by this and its count then, and
      * no user's name may begin so. NULL: it may not. */
     const char *unnamed;

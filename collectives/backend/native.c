@@ -44,7 +44,10 @@ static bool native_has(const struct horon_backend *backend, uint32_t version,
                        const struct horon_signature *agreed)
 {
     (void)backend, (void)version;
-    return !horon_verb_reduces(horon_verb_of(agreed)) ||
+    const struct horon_verb_row *row = horon_verb_of(agreed);
+    if (row->paired)
+        return false;
+    return !horon_verb_reduces(row) ||
            horon_reduce_supported((horon_dtype_t)agreed->dtype, (horon_redop_t)agreed->redop);
 }
 

@@ -166,9 +166,17 @@ typedef enum horon_verb {
     /* Every rank gets its rows, in dimension 0, of the reduction of all ranks' src: the first ones
      * go to rank 0, the next to rank 1 and so on, as splits says, which all ranks give alike */
     HORON_REDUCESCATTER = 7,
-    HORON_REDUCE = 8 /* root gets the reduction of all ranks' src */
+    HORON_REDUCE = 8, /* root gets the reduction of all ranks' src */
+    /* A message: src goes to root, or dst comes from root. The n-th that a rank sends to another
+     * with a tag is the n-th that this one receives from it with the tag, whatever goes between
+     * them with other tags. Both say the same count and dtype. A message has no name, is in no
+     * group and in no order with other operations: neither waits for the other. A send has ended
+     * when src may be used again; it may not be received yet, but will be, even if this rank shuts
+     * down its context then */
+    HORON_SEND = 9,
+    HORON_RECV = 10
 } horon_verb_t;
-#define HORON_VERB_COUNT 9
+#define HORON_VERB_COUNT 11
 
 /**
  * Reductions. Integers wrap; the average of integers is the sum divided, cut towards zero. MIN and
@@ -286,7 +294,8 @@ typedef struct horon_descriptor {
     uint32_t flags; /* HORON_IN_ORDER or 0 */
     /* What matches operations across ranks: 1..511 bytes, UTF-8 by custom, not beginning with
      * "horon.barrier.". NULL with HORON_IN_ORDER, and for HORON_BARRIER alone, which then
-     * matches barriers by their count; one that was withdrawn does not count. Each process set has
+     * matches barriers by their count; one that was withdrawn does not count. NULL for HORON_SEND
+     * and HORON_RECV, which go by root and tag. Each process set has
      * names of its own; on set 0 "horon.process_set" and what begins so is horon's. */
     const char *name;
     /* Input: [count] elements; equal to dst (in place) or disjoint from it. HORON_BROADCAST and
@@ -306,7 +315,8 @@ typedef struct horon_descriptor {
      * one, or count, is root's alone */
     const uint64_t *shape;
     int32_t ndim;        /* 0..HORON_NDIM_MAX; 0 with shape set is a scalar of one element */
-    int32_t root;        /* rank in the process set; of verbs that have one */
+    int32_t root;        /* rank in the process set; of verbs that have one. Of a message the other
+                            rank: none can send to itself */
     int32_t process_set; /* 0: all ranks; else one that horon_process_set_add() gave */
     int32_t reserved;    /* 0 */
     double prescale;     /* each input is multiplied by it before the reduction, ... */
@@ -329,11 +339,12 @@ typedef struct horon_descriptor {
      * each; of HORON_ALLTOALL that must come out even, of the others the first ranks get one more
      * if it does not */
     const uint64_t *splits;
+    uint64_t tag; /* of a message: any number; those of one tag are in order */
 } horon_descriptor_t;
 /* clang-format off */
 #define HORON_DESCRIPTOR_INIT                                                                      \
     {sizeof(horon_descriptor_t), 0, 0, 0, 0, NULL, NULL, NULL, 0, NULL, 0, 0, 0, 0, 1.0, 1.0,      \
-     NULL, NULL, NULL, NULL, NULL, 0, 0, 0, NULL}
+     NULL, NULL, NULL, NULL, NULL, 0, 0, 0, NULL, 0}
 /* clang-format on */
 #define HORON_NDIM_MAX 8
 #define HORON_NAME_BYTES_MAX 511
@@ -372,8 +383,8 @@ HORON_API int32_t horon_version_number(void);
 
 /**
  * Asks whether this library has a feature: "allreduce", "broadcast", "allgather", "barrier",
- * "alltoall", "gather", "scatter", "reducescatter", "reduce", "persistent", "in_order",
- * "process_sets", "join", "shm", "tcp", "timeline", "cuda", "nccl", "mpi", "gloo".
+ * "alltoall", "gather", "scatter", "reducescatter", "reduce", "send", "recv", "persistent",
+ * "in_order", "process_sets", "join", "shm", "tcp", "timeline", "cuda", "nccl", "mpi", "gloo".
  * @return 1 it has, 0 it has not, or the name is not known
  */
 HORON_API int32_t horon_feature(const char *name);

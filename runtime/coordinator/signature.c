@@ -81,7 +81,7 @@ void horon_coord_signature_read(struct horon_reader *in, struct horon_signature 
     signature->ndim = horon_read_u8(in);
     signature->prescale = 1;
     signature->postscale = 1;
-    if (!in->ok || !horon_signature_is_valid(signature) ||
+    if (!in->ok || !horon_signature_is_valid(signature) || horon_verb_of(signature)->paired ||
         flags > (WIRE_SCALED | WIRE_GROUPED | WIRE_SET | WIRE_MEMORY)) {
         in->ok = false;
         memset(signature, 0, sizeof *signature);

@@ -82,8 +82,9 @@ static void change_group(struct horon_signature *s)
 #define ROOTED (BROADCAST | 32u | 64u | REDUCE) /* gather and scatter */
 #define REDUCESCATTER 128u                      /* its root is a hash of splits */
 #define REDUCE 256u
+#define MESSAGES (512u | 1024u) /* whose root is the other rank */
 #define REDUCES (ALLREDUCE | REDUCESCATTER | REDUCE)
-#define MOVES (REDUCES | ALLGATHER | ALLTOALL | ROOTED)
+#define MOVES (REDUCES | ALLGATHER | ALLTOALL | ROOTED | MESSAGES)
 
 static const struct {
     void (*change)(struct horon_signature *s);
@@ -93,10 +94,10 @@ static const struct {
     {change_redop, REDUCES, true, true},
     {change_prescale, REDUCES, true, true},
     {change_postscale, REDUCES, true, true},
-    {change_root, ROOTED | REDUCESCATTER, true, true},
+    {change_root, ROOTED | REDUCESCATTER | MESSAGES, true, true},
     {change_dtype, MOVES, true, true},
     {change_memory, MOVES, true, true},
-    {change_rows, REDUCES | BROADCAST, false, true},
+    {change_rows, REDUCES | BROADCAST | MESSAGES, false, true},
     {change_columns, MOVES, false, true},
     {change_ndim, MOVES, false, true},
     {change_team, MOVES | BARRIER, true, true},

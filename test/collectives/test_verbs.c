@@ -12,9 +12,9 @@
 
 static void test_verbs_have_names(void **state)
 {
-    static const char *const names[] = {"allreduce", "broadcast",     "allgather",
-                                        "barrier",   "alltoall",      "gather",
-                                        "scatter",   "reducescatter", "reduce"};
+    static const char *const names[] = {"allreduce", "broadcast", "allgather", "barrier",
+                                        "alltoall",  "gather",    "scatter",   "reducescatter",
+                                        "reduce",    "send",      "recv"};
     static const int none[] = {-1, HORON_VERB_COUNT, 255, INT32_MAX, INT32_MIN};
     (void)state;
     for (int i = 0; i < HORON_VERB_COUNT; i++)
@@ -30,8 +30,13 @@ static void test_verbs_rows_are_not_at_odds_with_themselves(void **state)
         const struct horon_verb_row *row = &horon_verb_rows[i];
         const bool moves = horon_verb_moves(row);
         assert_non_null(row->name);
-        assert_int_equal(moves, row->reads != HORON_RANKS_NONE);
-        assert_int_equal(moves, row->writes != HORON_RANKS_NONE);
+        const bool reads = row->reads != HORON_RANKS_NONE;
+        const bool writes = row->writes != HORON_RANKS_NONE;
+        if (row->paired) /* one end reads, the other writes; the rest is of operations of a team */
+            assert_true(moves && reads != writes && horon_verb_is_rooted(row) && !row->unnamed &&
+                        !row->fusable && row->recipe == HORON_RECIPE_NONE);
+        else
+            assert_true(moves == reads && moves == writes);
         assert_true(moves || row->agrees == 0); /* of nothing there is nothing to agree on */
         assert_true(moves || !row->fusable);
         assert_true(!row->unnamed || !moves); /* its count says nothing of what it moves */
