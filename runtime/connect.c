@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Connections that are made after joining, because somebody here or there needs one: links to ranks
- * of other hosts, and sockets to processes of this one, over which teams pass memory. boot's links
- * connect (boot/connect/links.h), in turns of a pump whose one descriptor the progress thread
- * watches. All of it belongs to the holder of the token. A turn of the engine costs nothing for it.
+ * of other hosts, and sockets to processes of this one, over which teams and rings.c pass memory.
+ * boot's links connect (boot/connect/links.h), in turns of a pump whose one descriptor the progress
+ * thread watches. All of it belongs to the holder of the token. A turn of the engine costs nothing
+ * for it.
  *
  * A socket that is closed says that its process has ended, or called exec().
  */
@@ -13,6 +14,7 @@
 #include "boot/host/note.h"
 #include "clock.h"
 #include "engine/team.h"
+#include "rings.h"
 
 #include <assert.h>
 #include <time.h>
@@ -59,7 +61,10 @@ static void on_socket(void *arg, uint32_t events)
         struct horon_error error = {0};
         status = horon_note_receive(socket->watch.fd, &note, &error);
         if (status == HORON_OK) {
-            horon_teams_take_note(socket->ctx, socket->local_rank, &note);
+            if (note.team == HORON_NOTE_LINK)
+                horon_rings_take_note(socket->ctx, socket->local_rank, &note);
+            else
+                horon_teams_take_note(socket->ctx, socket->local_rank, &note);
             horon_note_close(&note);
         } else if (status != HORON_AGAIN) {
             socket_failed(socket, &error);
@@ -101,21 +106,26 @@ void horon_connect_unwatch(struct horon_context *ctx)
 
 /* ---- connections that come about ------------------------------------------------------------ */
 
+/* On this host? */
+static bool is_here(const struct horon_context *ctx, int rank)
+{
+    const struct horon_topology *topology = &ctx->boot.topology;
+    return topology->host_of[rank] == topology->host_of[topology->rank];
+}
+
 static int *socket_of(const struct horon_context *ctx, int rank)
 {
     const struct horon_topology *topology = &ctx->boot.topology;
-    assert(topology->host_of[rank] == topology->host_of[topology->rank]);
+    assert(is_here(ctx, rank));
     return &ctx->boot.local[topology->local_rank_of[rank]].socket;
 }
 
 static bool is_wanted(void *arg, int rank, enum horon_way way)
 {
     const struct horon_context *ctx = arg;
-    const struct horon_topology *topology = &ctx->boot.topology;
     if (way == HORON_WAY_NETWORK)
-        return horon_engine_may_link(ctx->engine, rank);
-    return topology->host_of[rank] == topology->host_of[topology->rank] &&
-           *socket_of(ctx, rank) < 0;
+        return !is_here(ctx, rank) && horon_engine_may_link(ctx->engine, rank);
+    return is_here(ctx, rank) && *socket_of(ctx, rank) < 0;
 }
 
 static horon_status_t add_link(struct horon_context *ctx, int rank,
@@ -138,6 +148,8 @@ static void on_opened(void *arg, int rank, enum horon_way way, const struct horo
     } else {
         *socket_of(ctx, rank) = proven->fd;
         status = watch_socket(ctx, ctx->boot.topology.local_rank_of[rank], &error);
+        if (status == HORON_OK)
+            horon_rings_have_socket(ctx, ctx->boot.topology.local_rank_of[rank]);
     }
     assert(error.status == status); /* they set it, too */
     error.blame.rank = ctx->boot.topology.rank;
@@ -152,10 +164,12 @@ static void tell_failure(void *arg, int rank, enum horon_way way, const struct h
 {
     struct horon_context *ctx = arg;
     HORON_LOG_DEBUG(&ctx->log, "%s", why->text);
-    if (way == HORON_WAY_NETWORK)
+    if (way == HORON_WAY_NETWORK) {
         horon_engine_not_connected(ctx->engine, rank, why);
-    else
-        horon_teams_lack_socket(ctx, ctx->boot.topology.local_rank_of[rank], why);
+        return;
+    }
+    horon_teams_lack_socket(ctx, ctx->boot.topology.local_rank_of[rank], why);
+    horon_rings_lack_socket(ctx, ctx->boot.topology.local_rank_of[rank], why);
 }
 
 static void on_connections(void *arg, int fd, int events)
@@ -192,6 +206,8 @@ horon_status_t horon_connect_to(void *context, int rank, struct horon_error *err
     struct horon_context *ctx = context;
     HORON_ASSERT_OWNER(&ctx->owner);
     assert(ctx->boot.links); /* there are several ranks */
+    if (is_here(ctx, rank))
+        return horon_rings_connect(ctx, ctx->boot.topology.local_rank_of[rank], error);
     return horon_links_open(ctx->boot.links, rank, HORON_WAY_NETWORK,
                             horon_clock_deadline(horon_clock_ns(), ctx->config.peer_timeout_ms),
                             error);

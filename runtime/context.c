@@ -9,6 +9,7 @@
 #include "boot/identity/failure_file.h"
 #include "clock.h"
 #include "reduce/reduce.h"
+#include "rings.h"
 #include "versions.h"
 
 #include <assert.h>
@@ -174,30 +175,14 @@ static horon_status_t set_up_host(struct horon_context *ctx)
     return HORON_OK;
 }
 
-static void ring_written(void *arg)
-{
-    const struct horon_context_ring *ring = arg;
-    horon_host_wake(ring->host, ring->local_rank, HORON_WAKE_CONTROL);
-}
-
-static void ring_has_room(void *arg)
-{
-    const struct horon_context_ring *ring = arg;
-    horon_host_wake(ring->host, ring->local_rank, HORON_WAKE_CONTROL | HORON_WAKE_ASLEEP);
-}
-
 horon_status_t horon_context_make_ring(const struct horon_host *host, int peer,
                                        struct horon_context_ring *ring,
                                        struct horon_link **link_out)
 {
     const int self = host->local_rank;
-    assert(peer >= 0 && peer < host->shape.local_size);
     assert((peer == 0) != (self == 0)); /* the host's first has all of them */
     const int member = self == 0 ? peer : self;
-    *ring = (struct horon_context_ring){
-        .host = host,
-        .local_rank = peer,
-        .wake = {.written = ring_written, .room = ring_has_room, .arg = ring}};
+    horon_rings_aim(host, peer, ring);
     return horon_link_ring_create(horon_host_ring(host, member, self != 0),
                                   horon_host_ring(host, member, self == 0), HORON_RING_DATA_BYTES,
                                   &ring->wake, link_out);
@@ -320,6 +305,7 @@ static void tear_down(struct horon_context *ctx)
     horon_poller_destroy(ctx->poller);
     ctx->poller = NULL;
     horon_teams_deinit(ctx);
+    horon_rings_deinit(ctx);
     horon_connect_unwatch(ctx);
     horon_callbacks_run(ctx); /* of what another thread submitted while this one tore down */
     horon_boot_deinit(&ctx->boot);

@@ -17,13 +17,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/** A link in shared memory, to the member @p local_rank of a team on this host. */
-struct horon_context_ring {
-    const struct horon_host *host;
-    int local_rank;
-    struct horon_ring_wake wake;
-};
-
 /** The teams besides the job; teams.c. */
 struct horon_context_teams {
     struct horon_context_team *first;
@@ -43,6 +36,7 @@ struct horon_context {
     uint8_t **arenas;                     /* [local size] */
     struct horon_context_ring *rings;     /* [local size] by peer */
     struct horon_context_socket *sockets; /* [local size]; connect.c */
+    struct horon_late_rings *late_rings;  /* NULL: none is made after joining; rings.c */
     struct horon_context_teams teams;
     struct horon_process_sets sets;
     struct horon_engine *engine;

@@ -4,6 +4,7 @@
 #ifndef HORON_TEAM_STATE_H
 #define HORON_TEAM_STATE_H
 
+#include "rings.h"
 #include "teams.h"
 
 /* A member on this host, by its local rank in the team. */

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Links in shared memory that are made after joining, between two ranks of a host that have none.
+ * Each side makes the ring that it writes, and passes it to the other over the socket between the
+ * two; with both rings in hand it has the link. So it does not matter who begins, or whether both
+ * do. Two rings of 64 KiB are kept until the context ends.
+ *
+ * One that cannot make its ring says so with a note that has no memory; who asked is told, and may
+ * ask again. All of it belongs to the holder of the token.
+ */
+#include "rings.h"
+
+#include "alloc.h"
+#include "boot/host/memory.h"
+#include "clock.h"
+
+#include <assert.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* Between two tries to send a note. */
+#define PAUSE_NS 1000000u
+
+struct late_ring {
+    struct horon_context_ring ring;
+    struct horon_map out, in; /* what this rank writes, and what it reads */
+    bool wanted;              /* here, or by the other side */
+    bool sent;                /* `out` is on its way, or there */
+};
+
+struct horon_late_rings {
+    struct horon_timer timer; /* of notes that could not be sent at once */
+    struct late_ring of[];    /* [local size] */
+};
+
+static void ring_written(void *arg)
+{
+    const struct horon_context_ring *ring = arg;
+    horon_host_wake(ring->host, ring->local_rank, HORON_WAKE_CONTROL);
+}
+
+static void ring_has_room(void *arg)
+{
+    const struct horon_context_ring *ring = arg;
+    horon_host_wake(ring->host, ring->local_rank, HORON_WAKE_CONTROL | HORON_WAKE_ASLEEP);
+}
+
+void horon_rings_aim(const struct horon_host *host, int peer, struct horon_context_ring *ring)
+{
+    assert(peer >= 0 && peer < host->shape.local_size);
+    *ring = (struct horon_context_ring){
+        .host = host,
+        .local_rank = peer,
+        .wake = {.written = ring_written, .room = ring_has_room, .arg = ring}};
+}
+
+static int job_rank(const struct horon_context *ctx, int local_rank)
+{
+    const struct horon_topology *topology = &ctx->boot.topology;
+    return horon_topology_rank_at(topology, topology->host_of[topology->rank], local_rank);
+}
+
+static size_t ring_bytes(void)
+{
+    return horon_ring_bytes(HORON_RING_DATA_BYTES);
+}
+
+static void close_fd(struct horon_map *map)
+{
+    if (map->fd >= 0)
+        close(map->fd);
+    map->fd = -1;
+}
+
+static void drop_half(struct horon_map *map)
+{
+    close_fd(map);
+    horon_memory_unmap(map);
+    *map = (struct horon_map){.fd = -1};
+}
+
+/* @param map NULL: there is none */
+static horon_status_t send_half(struct horon_context *ctx, int local_rank,
+                                const struct horon_map *map, struct horon_error *error)
+{
+    const struct horon_note note = {.team = HORON_NOTE_LINK,
+                                    .local_rank = (uint32_t)ctx->host.local_rank,
+                                    .bytes = map ? ring_bytes() : 0,
+                                    .fds = {map ? map->fd : -1},
+                                    .fd_count = map != NULL};
+    return horon_note_send(ctx->boot.local[local_rank].socket, &note, error);
+}
+
+static void drop_own(struct late_ring *late)
+{
+    late->wanted = late->sent = false;
+    drop_half(&late->out);
+}
+
+static void give_up(struct horon_context *ctx, int local_rank, const struct horon_error *why)
+{
+    struct horon_error ignored = {0}, full;
+    const int rank = job_rank(ctx, local_rank);
+    if (ctx->boot.local[local_rank].socket >= 0)
+        (void)send_half(ctx, local_rank, NULL, &ignored);
+    drop_own(&ctx->late_rings->of[local_rank]);
+    horon_error_set(&full, why->status, "no link to rank %d (%s) can be made: %s", rank,
+                    ctx->boot.ranks.names[rank], why->text);
+    full.blame = why->blame;
+    horon_engine_not_connected(ctx->engine, rank, &full);
+}
+
+/* The other side has it, too, or is about to: not to have it is a failure. */
+static void make_link(struct horon_context *ctx, int local_rank)
+{
+    struct late_ring *late = &ctx->late_rings->of[local_rank];
+    struct horon_link *link = NULL;
+    struct horon_error error = {0};
+    horon_rings_aim(&ctx->host, local_rank, &late->ring);
+    horon_status_t status = horon_link_ring_create((struct horon_ring *)(void *)late->out.base,
+                                                   (struct horon_ring *)(void *)late->in.base,
+                                                   HORON_RING_DATA_BYTES, &late->ring.wake, &link);
+    if (status == HORON_OK)
+        status = horon_engine_add_link(ctx->engine, job_rank(ctx, local_rank), link, &error);
+    else
+        horon_error_set(&error, status, "no memory for a link");
+    late->wanted = false;
+    error.blame.rank = ctx->boot.topology.rank;
+    if (status != HORON_OK)
+        horon_engine_fail(ctx->engine, &error);
+}
+
+static void move_all(void *arg);
+
+/* @return OK, also if it must wait for a socket, or room in it | why it cannot be sent */
+static horon_status_t send_own(struct horon_context *ctx, int local_rank, struct horon_error *error)
+{
+    struct late_ring *late = &ctx->late_rings->of[local_rank];
+    horon_status_t status = HORON_OK;
+    if (!late->out.base) {
+        status = horon_memory_make("horon-ring", ring_bytes(), &late->out, error);
+        if (status != HORON_OK)
+            return status;
+        madvise(late->out.base, late->out.bytes, MADV_DONTFORK);
+    }
+    status = horon_connect_on_host(ctx, local_rank, error);
+    if (status != HORON_OK)
+        return status == HORON_AGAIN ? HORON_OK : status;
+    status = send_half(ctx, local_rank, &late->out, error);
+    if (status == HORON_AGAIN || status == HORON_IN_PROGRESS) {
+        ctx->late_rings->timer.due = move_all;
+        ctx->late_rings->timer.arg = ctx;
+        horon_pump_timer(&ctx->boot.pump, &ctx->late_rings->timer, horon_clock_ns() + PAUSE_NS);
+        return HORON_OK;
+    }
+    if (status != HORON_OK)
+        return status;
+    late->sent = true;
+    close_fd(&late->out);
+    return HORON_OK;
+}
+
+static void move(struct horon_context *ctx, int local_rank)
+{
+    struct late_ring *late = &ctx->late_rings->of[local_rank];
+    struct horon_error error = {0};
+    if (!late->wanted)
+        return;
+    if (!late->sent && send_own(ctx, local_rank, &error) != HORON_OK)
+        give_up(ctx, local_rank, &error);
+    else if (late->sent && late->in.base)
+        make_link(ctx, local_rank);
+}
+
+static void move_all(void *arg)
+{
+    struct horon_context *ctx = arg;
+    for (int i = 0; ctx->late_rings && i < ctx->host.shape.local_size; i++)
+        move(ctx, i);
+}
+
+static horon_status_t want(struct horon_context *ctx, int local_rank)
+{
+    const int count = ctx->host.shape.local_size;
+    if (!ctx->late_rings) {
+        ctx->late_rings = horon_zalloc(1, sizeof *ctx->late_rings +
+                                              (size_t)count * sizeof ctx->late_rings->of[0]);
+        for (int i = 0; ctx->late_rings && i < count; i++)
+            ctx->late_rings->of[i].out.fd = ctx->late_rings->of[i].in.fd = -1;
+    }
+    if (!ctx->late_rings)
+        return HORON_ERR_MEMORY;
+    ctx->late_rings->of[local_rank].wanted = true;
+    return HORON_OK;
+}
+
+horon_status_t horon_rings_connect(struct horon_context *ctx, int local_rank,
+                                   struct horon_error *error)
+{
+    HORON_ASSERT_OWNER(&ctx->owner);
+    if (want(ctx, local_rank) != HORON_OK)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a link");
+    struct late_ring *late = &ctx->late_rings->of[local_rank];
+    if (late->sent) /* what is missing is the other half */
+        return HORON_OK;
+    const horon_status_t status = send_own(ctx, local_rank, error);
+    late->wanted = status == HORON_OK;
+    return status;
+}
+
+void horon_rings_have_socket(struct horon_context *ctx, int local_rank)
+{
+    if (ctx->late_rings)
+        move(ctx, local_rank);
+}
+
+void horon_rings_lack_socket(struct horon_context *ctx, int local_rank,
+                             const struct horon_error *why)
+{
+    if (ctx->late_rings && ctx->late_rings->of[local_rank].wanted)
+        give_up(ctx, local_rank, why);
+}
+
+/* @return OK, the other half is here | why it is not */
+static horon_status_t take_half(struct horon_context *ctx, int local_rank, struct horon_note *note,
+                                struct horon_error *error)
+{
+    struct late_ring *late = &ctx->late_rings->of[local_rank];
+    if (note->bytes != ring_bytes() || note->fd_count > 1)
+        return horon_error_set(error, HORON_ERR_PROTO, "what it passed is no ring");
+    if (note->fd_count == 0)
+        return horon_error_set(error, HORON_ERR_SYSTEM, "%s", note->lack);
+    drop_half(&late->in); /* one of an earlier try */
+    const horon_status_t status = horon_memory_map(note->fds[0], ring_bytes(), &late->in, error);
+    if (status == HORON_OK)
+        madvise(late->in.base, late->in.bytes, MADV_DONTFORK);
+    return status;
+}
+
+void horon_rings_take_note(struct horon_context *ctx, int local_rank, struct horon_note *note)
+{
+    struct horon_error error = {0};
+    HORON_ASSERT_OWNER(&ctx->owner);
+    if (!horon_engine_may_link(ctx->engine, job_rank(ctx, local_rank)))
+        return; /* there is one, or this rank leaves */
+    if (want(ctx, local_rank) != HORON_OK) {
+        horon_error_set(&error, HORON_ERR_MEMORY, "no memory for a link");
+        horon_engine_fail(ctx->engine, &error);
+        return;
+    }
+    if (note->bytes == 0) { /* the other side says that it has none */
+        horon_error_set(&error, HORON_ERR_SYSTEM, "it could not make its part");
+        drop_own(&ctx->late_rings->of[local_rank]);
+        horon_engine_not_connected(ctx->engine, job_rank(ctx, local_rank), &error);
+    } else if (take_half(ctx, local_rank, note, &error) != HORON_OK) {
+        give_up(ctx, local_rank, &error);
+    } else {
+        move(ctx, local_rank);
+    }
+}
+
+void horon_rings_deinit(struct horon_context *ctx)
+{
+    if (ctx->late_rings)
+        horon_pump_untimer(&ctx->boot.pump, &ctx->late_rings->timer);
+    for (int i = 0; ctx->late_rings && i < ctx->host.shape.local_size; i++) {
+        drop_half(&ctx->late_rings->of[i].out);
+        drop_half(&ctx->late_rings->of[i].in);
+    }
+    horon_free(ctx->late_rings);
+    ctx->late_rings = NULL;
+}
