@@ -227,6 +227,11 @@ static horon_status_t make_group(struct horon_context *ctx, struct horon_engine_
             return horon_error_set(horon_thread_error(), HORON_ERR_INVALID,
                                    "a group is all named or all in order");
         }
+        if (n > 1 && (*request)->paired) {
+            (*made_out)++;
+            return horon_error_set(horon_thread_error(), HORON_ERR_INVALID,
+                                   "a message is in no group: submit each by itself");
+        }
         if (n > 1 && !(*request)->in_order && !(*request)->name) {
             (*made_out)++;
             return horon_error_set(horon_thread_error(), HORON_ERR_INVALID,

@@ -124,7 +124,7 @@ horon_status_t horon_run_posted(struct horon_context *ctx, struct horon_engine_t
     }
     /* nobody is woken: this thread is about to drive */
     status = horon_context_wait(ctx, request, timeout_ms);
-    if (status == HORON_ERR_TIMEOUT && request->in_order)
+    if (status == HORON_ERR_TIMEOUT && (request->in_order || request->paired))
         status = give_up(ctx, request, timeout_ms, error);
     else if (status == HORON_ERR_TIMEOUT)
         status = withdraw(ctx, request, timeout_ms, error);

@@ -113,6 +113,9 @@ horon_status_t horon_cancel(horon_request_t *req)
     if (req->in_order)
         return refuse(HORON_ERR_UNSUPPORTED,
                       "an in-order operation cannot be withdrawn: the other ranks run it");
+    if (req->paired)
+        return refuse(HORON_ERR_UNSUPPORTED,
+                      "a message cannot be withdrawn: the other rank counts it");
     if (atomic_exchange(&req->cancel_posted, true))
         return HORON_OK;
     atomic_fetch_add_explicit(&req->refs, 1, memory_order_relaxed);

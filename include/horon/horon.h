@@ -479,8 +479,9 @@ HORON_API horon_status_t horon_setting(const horon_context_t *ctx, const char *n
 /**
  * Begins to write what happens to operations to a file, as a Chrome trace with Horovod's rows: for
  * each name NEGOTIATE_<VERB>, from its submission until the ranks have decided, and <VERB>, while
- * it runs. The file is whole JSON at any time; what comes too fast for it is counted in a mark,
- * LOST_EVENTS. If it can be written no more, it ends there, with a warning.
+ * it runs. After each write the file is whole JSON, however the process ends; a copy that is made
+ * during a write may not be. What comes too fast is counted in a mark, LOST_EVENTS. If the file
+ * can be written no more, it ends there, with a warning.
  * @param path        replaced; "%r" stands for the rank, and without it rank 0 alone writes. Ends a
  *                    timeline of another path; one of this path goes on
  * @param mark_cycles 1: with marks, CYCLE_START, when negotiated batches are taken up
@@ -502,7 +503,8 @@ HORON_API horon_status_t horon_timeline_stop(horon_context_t *ctx);
  * the order that they have in the job. Every rank of the job calls this, those outside of the set
  * too, with the same ranks in any order, and in the same sequence with all that it adds and
  * removes; of two threads that call at once one comes after the other. The set is there for all
- * ranks or for none.
+ * ranks or for none. (A rank that is lost at the very end may leave it there for some of its
+ * members only; it fails on those.)
  * @param ranks      [n] of the job, each once; copied
  * @param timeout_ms until all ranks have called
  * @param id_out     the same on all ranks, above 0; ids of removed sets are used again, the one
@@ -520,9 +522,10 @@ HORON_API horon_status_t horon_process_set_add(horon_context_t *ctx, const int32
                                                int64_t timeout_ms, int32_t *id_out);
 
 /**
- * Removes a process set, as every rank of the job does. What it still has in flight ends: what one
- * member had completed well on all, anything later with ERR_CLOSED. Requests stay valid until they
- * are released; one that was prepared cannot be started any more.
+ * Removes a process set, as every rank of the job does. What a member still has in flight then ends
+ * there with ERR_CLOSED, also if others have completed it; a barrier on the set before leaves
+ * nothing in flight. Requests stay valid until they are released; one that was prepared cannot be
+ * started any more.
  * @param id of a set that horon_process_set_add() or the option PROCESS_SETS has made; 0 stays
  * @return OK | as horon_process_set_add()
  * Thread, Blocks: likewise; while a member on this host does not take what this rank has said to
@@ -586,8 +589,8 @@ HORON_API horon_status_t horon_submit_group(horon_context_t *ctx, const horon_de
 /**
  * Submits one operation and waits for it: the shortest way for a caller that blocks, as nobody else
  * is woken for it. Returns as horon_submit() and horon_wait(); on ERR_TIMEOUT a named operation is
- * withdrawn first, which may take longer than the limit if it has begun. An in-order one cannot be
- * withdrawn, nor one of which nothing moves for PEER_TIMEOUT after its limit (a rank was stopped):
+ * withdrawn first, which may take longer than the limit if it has begun. One in order or a message
+ * cannot be, nor one of which nothing moves for PEER_TIMEOUT after its limit (a rank was stopped):
  * ERR_TIMEOUT then fails the process set on all its ranks, with a text that says which rank gave up
  * and which it waited for. An operation whose output's size the ranks decide together needs dst or
  * alloc.
@@ -644,8 +647,8 @@ HORON_API horon_status_t horon_wait_all(horon_request_t *const *reqs, size_t n,
 /**
  * Asks to withdraw a named operation that has not been begun by all ranks. The request then ends
  * with ERR_CANCELLED, once that is confirmed; or as usual, if it was too late. Wait for it.
- * @return OK, asked | ERR_INVALID, not in flight | ERR_UNSUPPORTED, it is in order: the other ranks
- *         run it, and none can be left out
+ * @return OK, asked | ERR_INVALID, not in flight | ERR_UNSUPPORTED, it is in order or a
+ *         message: other ranks count on it
  */
 HORON_API horon_status_t horon_cancel(horon_request_t *req);
 

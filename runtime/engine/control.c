@@ -20,7 +20,7 @@
  * Today every rank has a link to every other host (a leaver reaches each of them itself), so a
  * neighbour in the tree that is gone keeps nothing from anybody.
  */
-#include "engine/engine_state.h"
+#include "engine/messages.h"
 
 #include "alloc.h"
 #include "codec.h"
@@ -29,30 +29,52 @@
 #include <stdio.h>
 #include <string.h>
 
-/* @p rank of the team */
-static void post_to(struct horon_engine_team *team, int rank, const struct horon_writer *out)
+/* To @p rank of the job. */
+static void post_on(struct horon_engine_team *team, struct horon_mux *mux, int rank,
+                    const struct horon_writer *out)
 {
-    struct horon_mux *mux = horon_team_mux(team, rank);
-    if (!mux)
-        return;
     assert(out->ok); /* every message has a buffer that fits it */
-    horon_engine_add_message_event(team->engine, HORON_EVENT_SENT, team->ranks[rank], out->bytes[0],
-                                   out->used);
+    horon_engine_add_message_event(team->engine, HORON_EVENT_SENT, rank, out->bytes[0], out->used);
     if (horon_mux_post_control(mux, out->bytes, out->used) == HORON_OK)
         return;
     /* the other side would wait for it for ever */
     char text[160];
-    snprintf(text, sizeof text, "no memory for a message to %s", team->rank_names[rank]);
+    snprintf(text, sizeof text, "no memory for a message to %s",
+             team->engine->membership->rank_names[rank]);
     horon_team_lacks_memory(team, text);
 }
 
-static struct horon_writer begin_message(const struct horon_engine_team *team, uint8_t *bytes,
-                                         size_t byte_count, enum horon_control_kind kind)
+/* @p rank of the team */
+static void post_to(struct horon_engine_team *team, int rank, const struct horon_writer *out)
+{
+    struct horon_mux *mux = horon_team_mux(team, rank);
+    if (mux)
+        post_on(team, mux, team->ranks[rank], out);
+}
+
+struct horon_writer horon_team_begin_message(const struct horon_engine_team *team, uint8_t *bytes,
+                                             size_t byte_count, enum horon_control_kind kind)
 {
     struct horon_writer out = horon_writer_over(bytes, byte_count);
     horon_write_u8(&out, (uint8_t)kind);
     horon_write_varint(&out, team->id);
     return out;
+}
+
+void horon_team_tell_rank(struct horon_engine_team *team, int job_rank,
+                          const struct horon_writer *out)
+{
+    struct horon_mux *mux = team->engine->membership->mux_of[job_rank];
+    if (mux)
+        post_on(team, mux, job_rank, out);
+}
+
+void horon_engine_tell_linked(struct horon_engine *engine, int rank)
+{
+    uint8_t bytes[16];
+    struct horon_writer out =
+        horon_team_begin_message(engine->job, bytes, sizeof bytes, HORON_CONTROL_LINKED);
+    horon_team_tell_rank(engine->job, rank, &out);
 }
 
 bool horon_team_send_coordinator(struct horon_engine_team *team)
@@ -62,8 +84,8 @@ bool horon_team_send_coordinator(struct horon_engine_team *team)
     const void *bytes;
     size_t byte_count;
     while (horon_coordinator_next_message(team->coordinator, &to, &bytes, &byte_count)) {
-        struct horon_writer out = begin_message(team, team->engine->message,
-                                                HORON_CONTROL_BYTES_MAX, HORON_CONTROL_COORDINATOR);
+        struct horon_writer out = horon_team_begin_message(
+            team, team->engine->message, HORON_CONTROL_BYTES_MAX, HORON_CONTROL_COORDINATOR);
         horon_write_bytes(&out, bytes, byte_count);
         if (!horon_team_mux(team, to))
             continue; /* that rank is gone; the failure is on its way */
@@ -77,7 +99,8 @@ bool horon_team_send_coordinator(struct horon_engine_team *team)
 static void tell_failure(struct horon_engine_team *team, int rank)
 {
     uint8_t bytes[HORON_ERROR_WIRE_BYTES_MAX + 16];
-    struct horon_writer out = begin_message(team, bytes, sizeof bytes, HORON_CONTROL_ABORT);
+    struct horon_writer out =
+        horon_team_begin_message(team, bytes, sizeof bytes, HORON_CONTROL_ABORT);
     horon_error_write(&out, &team->failure);
     for (int other = 0; other < team->view.size; other++)
         if (other != team->view.rank && (rank < 0 || other == rank))
@@ -141,7 +164,7 @@ static bool merge(struct horon_departures *known, const struct horon_departures 
 static struct horon_writer write_departures(const struct horon_engine_team *team, uint8_t *bytes,
                                             size_t byte_count, enum horon_control_kind kind)
 {
-    struct horon_writer out = begin_message(team, bytes, byte_count, kind);
+    struct horon_writer out = horon_team_begin_message(team, bytes, byte_count, kind);
     for (int i = 0; i < HORON_LEFT_COUNT; i++) {
         horon_write_u64(&out, team->departures.sequence[i]);
         horon_write_u32(&out, team->departures.culprit[i]);
@@ -252,6 +275,7 @@ static void note_left(struct horon_engine_team *team, int rank)
     if (!*left)
         horon_events_add(engine->events, HORON_EVENT_DEPARTED, 0, 0, 0, 0, job_rank);
     *left = true;
+    engine->membership->changes++;
     for (struct horon_engine_team *other = engine->job->next; other; other = other->next)
         horon_team_lacks_member(other, job_rank);
 }
@@ -267,6 +291,8 @@ static horon_status_t on_departures(struct horon_engine_team *team, int peer, bo
     if (!horon_reader_finished(in) || !may_be_blamed(team, &news))
         return HORON_ERR_PROTO;
     team->heard[peer] = true;
+    if (by_itself && team->id == 0)
+        team->engine->membership->ended[peer] = true;
     if (by_itself)
         note_left(team, peer);
     tell_news(team, &news, peer, by_itself);
@@ -289,6 +315,13 @@ static horon_status_t on_message(struct horon_engine_team *team, enum horon_cont
     case HORON_CONTROL_GOODBYE:
     case HORON_CONTROL_END:
         return on_departures(team, peer, kind == HORON_CONTROL_END, in);
+    case HORON_CONTROL_LINKED:
+        team->engine->membership->mutual[team->ranks[peer]] = true;
+        return horon_reader_finished(in) ? HORON_OK : HORON_ERR_PROTO;
+    case HORON_CONTROL_MESSAGE:
+        return horon_team_on_offer(team, peer, in);
+    case HORON_CONTROL_REFUSAL:
+        return horon_team_on_refusal(team, peer, in);
     }
     return HORON_ERR_PROTO;
 }
@@ -381,7 +414,7 @@ horon_status_t horon_engine_on_control(void *arg, int peer, const void *bytes, s
     const uint64_t id = horon_read_varint(&in);
     horon_engine_add_message_event(engine, HORON_EVENT_HEARD, peer, kind, byte_count);
     if (!in.ok || id >= HORON_TEAMS_END || kind < HORON_CONTROL_COORDINATOR ||
-        kind > HORON_CONTROL_END)
+        kind > HORON_CONTROL_REFUSAL)
         return horon_error_set(error, HORON_ERR_PROTO,
                                "%s sent a control message that makes no sense",
                                engine->membership->rank_names[peer]);

@@ -4,7 +4,7 @@
  * posted, moves messages, and gives each team its turn: its coordinator decides, its lanes advance;
  * each part is bounded. It never waits; the context's threads do that around it.
  */
-#include "engine/engine_state.h"
+#include "engine/messages.h"
 
 #include "alloc.h"
 
@@ -223,7 +223,8 @@ bool horon_engine_is_between(const struct horon_engine *engine)
     const struct horon_engine_team *job = engine->job;
     HORON_ASSERT_OWNER(engine->options.owner);
     return !job->next && !job->failed && !job->departures.any && !engine->leaving &&
-           !job->lanes[HORON_LANE_ORDERED].running && !job->lanes[HORON_LANE_NAMED].head;
+           !horon_team_has_messages(job) && !job->lanes[HORON_LANE_ORDERED].running &&
+           !job->lanes[HORON_LANE_NAMED].head;
 }
 
 horon_status_t horon_engine_replace(struct horon_engine *engine,
@@ -274,8 +275,7 @@ horon_status_t horon_engine_connect(struct horon_engine *engine, int rank,
     const char *name = membership->rank_names[rank];
     const enum horon_peer_state state = membership->states[rank];
     HORON_ASSERT_OWNER(engine->options.owner);
-    assert(membership->topology->host_of[rank] !=
-           membership->topology->host_of[membership->topology->rank]);
+    assert(rank != membership->topology->rank);
     if (state == HORON_PEER_LINKED)
         return HORON_OK;
     if (state == HORON_PEER_CONNECTING)
@@ -304,6 +304,8 @@ horon_status_t horon_engine_add_link(struct horon_engine *engine, int rank, stru
 {
     HORON_ASSERT_OWNER(engine->options.owner);
     const horon_status_t status = horon_membership_add_link(engine->membership, rank, link, error);
+    if (status == HORON_OK)
+        horon_engine_tell_linked(engine, rank);
     for (struct horon_engine_team *team = engine->job; status == HORON_OK && team;
          team = team->next)
         horon_team_tell_new_link(team, rank);
@@ -342,6 +344,7 @@ bool horon_engine_move_links(struct horon_engine *engine)
         if (mux && horon_mux_wants_turn(mux))
             moved |= move_link(engine, peer);
     }
+    engine->membership->changes += moved;
     for (struct horon_engine_team *team = engine->job->next; team; team = team->next)
         moved |= horon_team_move_rings(team);
     return moved;

@@ -66,7 +66,7 @@ struct horon_engine_options {
     /* A request with a callback has ended for the engine: somebody calls
      * horon_engine_finish_request() on it soon. NULL: the engine does at once. */
     void (*finish_later)(void *arg, struct horon_request *request);
-    /* Begins to connect to a rank of another host; horon_engine_add_link() or
+    /* Begins to connect to a rank; horon_engine_add_link() or
      * horon_engine_not_connected() follows. NULL: there are no links but those given.
      * @return OK | why it cannot even be tried */
     horon_status_t (*connect)(void *arg, int rank, struct horon_error *error);
@@ -98,13 +98,13 @@ struct horon_engine_team *horon_engine_job(const struct horon_engine *engine);
 void horon_engine_finish_request(const struct horon_engine *engine, struct horon_request *request);
 
 /**
- * A link to a rank of another host, at any time. Owner only.
+ * A link to another rank, at any time. Owner only.
  * @return OK, there is one | AGAIN, it is being made: ask again | ERR_PEER_LOST, that rank is gone
  * | why it could not be made, told once: the next call begins another try
  */
 horon_status_t horon_engine_connect(struct horon_engine *engine, int rank,
                                     struct horon_error *error);
-/** Is a connection of a rank of another host welcome? Also of one that has left: it has sent. */
+/** Is a connection of another rank welcome? Also of one that has left: it has sent. */
 bool horon_engine_may_link(const struct horon_engine *engine, int rank);
 /** A link to a rank that had none; taken over, also on failure. @return OK | ERR_MEMORY |
  * ERR_SYSTEM, it cannot be watched */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of an engine, shared by its files: engine.c, team.c, posts.c, control.c, lanes.c,
- * finish.c, join.c, explain.c. */
+ * finish.c, join.c, messages.c, explain.c. */
 #ifndef HORON_ENGINE_STATE_H
 #define HORON_ENGINE_STATE_H
 
@@ -14,7 +14,10 @@ enum horon_control_kind {
     HORON_CONTROL_COORDINATOR = 1, /* the rest is the coordinator's */
     HORON_CONTROL_ABORT = 2,       /* an error, as horon_error_write() writes it */
     HORON_CONTROL_GOODBYE = 3,     /* departures that the sender has heard of: u64 and u32 each */
-    HORON_CONTROL_END = 4          /* likewise; the sender itself leaves, and this link ends */
+    HORON_CONTROL_END = 4,         /* likewise; the sender itself leaves, and this link ends */
+    HORON_CONTROL_LINKED = 5,      /* the sender has this link, which was made after joining */
+    HORON_CONTROL_MESSAGE = 6,     /* what comes next for this team's messages: see messages.c */
+    HORON_CONTROL_REFUSAL = 7      /* a message that its receiver describes otherwise */
 };
 
 /** Control messages of teams that do not exist here yet: another member is ahead. It may have as

@@ -4,7 +4,7 @@
  * begun asks its channel, which sees the host's ranks and its own links; what is still negotiated
  * asks the coordinator.
  */
-#include "engine/engine_state.h"
+#include "engine/messages.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -22,6 +22,8 @@ static struct horon_lane *lane_of(const struct horon_request *request)
 uint64_t horon_engine_moves(const struct horon_engine *engine, const struct horon_request *request)
 {
     HORON_ASSERT_OWNER(engine->options.owner);
+    if (request->paired)
+        return request->team->messages.moves;
     return lane_of(request)->moves;
 }
 
@@ -93,6 +95,8 @@ void horon_engine_explain(struct horon_engine *engine, const struct horon_reques
         horon_coordinator_explain_join(team->coordinator, text, text_bytes);
     else if (request->joins)
         snprintf(text, text_bytes, "waiting for what was submitted here before");
+    else if (request->paired)
+        (void)horon_team_explain_message(request, text, text_bytes);
     else if (request->in_order || request->begun ||
              !horon_coordinator_explain(team->coordinator, (uint64_t)(uintptr_t)request, text,
                                         text_bytes))
@@ -109,6 +113,8 @@ int horon_engine_awaited(struct horon_engine *engine, const struct horon_request
         request = team->barrier;
     if (request->joins)
         rank = request->begun ? horon_coordinator_awaited_join(team->coordinator) : -1;
+    else if (request->paired)
+        rank = request->op.agreed.root;
     else if (!request->in_order && !request->begun)
         rank = horon_coordinator_awaited(team->coordinator, (uint64_t)(uintptr_t)request);
     else
@@ -124,7 +130,8 @@ void horon_engine_ask(struct horon_engine *engine, const struct horon_request *r
     HORON_ASSERT_OWNER(engine->options.owner);
     if (request->held && team->barrier)
         request = team->barrier;
-    if (team->failed || request->in_order || request->begun || request->held || request->joins)
+    if (team->failed || request->in_order || request->begun || request->held || request->joins ||
+        request->paired)
         return;
     horon_coordinator_ask(team->coordinator, (uint64_t)(uintptr_t)request);
     team->coordinator_dirty = team->urgent = true;

@@ -5,7 +5,7 @@
  * release it, start it again or free its buffers, so nothing of it is touched afterwards; the
  * engine's own reference keeps the memory until the callback has returned.
  */
-#include "engine/engine_state.h"
+#include "engine/messages.h"
 
 #include "alloc.h"
 
@@ -157,6 +157,7 @@ void horon_team_end_all(struct horon_engine_team *team, const struct horon_error
         lane->running = 0;
     }
     horon_team_forget_join(team);
+    horon_team_give_up_messages(team);
     while (team->oldest)
         horon_engine_end(team->engine, team->oldest, failure);
 }

@@ -30,12 +30,14 @@ static bool allocate(struct horon_membership *membership, size_t size)
     membership->dead_of = horon_zalloc(size, sizeof *membership->dead_of);
     membership->peers = horon_zalloc(size, sizeof *membership->peers);
     membership->left = horon_zalloc(size, sizeof *membership->left);
+    membership->ended = horon_zalloc(size, sizeof *membership->ended);
+    membership->mutual = horon_zalloc(size, sizeof *membership->mutual);
     membership->gone = horon_zalloc(size, sizeof *membership->gone);
     membership->states = horon_zalloc(size, sizeof *membership->states);
     membership->failures = horon_zalloc(size, sizeof(struct horon_error *));
     return membership->rank_name_texts && membership->rank_names && membership->mux_of &&
-           membership->dead_of && membership->peers && membership->left && membership->gone &&
-           membership->states && membership->failures;
+           membership->dead_of && membership->peers && membership->left && membership->ended &&
+           membership->mutual && membership->gone && membership->states && membership->failures;
 }
 
 static void name_ranks(struct horon_membership *membership)
@@ -97,14 +99,13 @@ horon_status_t horon_membership_add_link(struct horon_membership *membership, in
     move(membership, rank, HORON_PEER_LINKED);
     membership->mux_of[rank] = mux;
     membership->peers[membership->peer_count++] = rank;
+    membership->changes++;
     return HORON_OK;
 }
 
 bool horon_membership_may_link(const struct horon_membership *membership, int rank)
 {
-    const struct horon_topology *topology = membership->topology;
-    return topology->host_of[rank] != topology->host_of[topology->rank] &&
-           membership->states[rank] < HORON_PEER_LINKED;
+    return rank != membership->topology->rank && membership->states[rank] < HORON_PEER_LINKED;
 }
 
 void horon_membership_expect_link(struct horon_membership *membership, int rank)
@@ -123,6 +124,7 @@ void horon_membership_lack_link(struct horon_membership *membership, int rank,
     assert(!membership->failures[rank]);
     membership->failures[rank] = kept;
     move(membership, rank, HORON_PEER_UNREACHED);
+    membership->changes++;
 }
 
 void horon_membership_forget_try(struct horon_membership *membership, int rank)
@@ -179,6 +181,7 @@ horon_status_t horon_membership_create(const struct horon_membership_options *op
         options->links[rank] = NULL;
         if (link)
             status = horon_membership_add_link(membership, rank, link, error);
+        membership->mutual[rank] = link != NULL; /* both sides have made it */
     }
     if (status != HORON_OK)
         goto done;
@@ -213,6 +216,8 @@ void horon_membership_destroy(struct horon_membership *membership)
     horon_free(membership->dead_of);
     horon_free(membership->peers);
     horon_free(membership->left);
+    horon_free(membership->ended);
+    horon_free(membership->mutual);
     horon_free(membership->gone);
     horon_free(membership);
 }

@@ -45,9 +45,14 @@ struct horon_membership {
     struct horon_mux **dead_of; /* [size] those that failed: what came can be taken */
     int *peers;                 /* [peer_count] ranks with a link */
     int peer_count;
-    bool *left;                    /* [size] ranks that said themselves that they leave */
+    bool *left;  /* [size] ranks that said themselves that they leave */
+    bool *ended; /* [size] that said so on their link, behind all they sent */
+    /* [size] whose side of the link is known to be there, too: what this rank sends on it is read,
+     * even if this rank leaves then */
+    bool *mutual;
     bool *gone;                    /* [size] whose link has failed, or whose process has ended */
     enum horon_peer_state *states; /* [size] */
+    uint64_t changes;              /* of links and ranks, that a message may have waited for */
     struct horon_error **failures; /* [size] why one was not reached; NULL: no memory to say */
 };
 
@@ -61,7 +66,7 @@ void horon_membership_destroy(struct horon_membership *membership);
  * @return OK | ERR_MEMORY | ERR_SYSTEM, it cannot be watched */
 horon_status_t horon_membership_add_link(struct horon_membership *membership, int rank,
                                          struct horon_link *link, struct horon_error *error);
-/** May a link to a rank of another host be made, here or there? */
+/** May a link to a rank be made, here or there? */
 bool horon_membership_may_link(const struct horon_membership *membership, int rank);
 /** Somebody here connects to a rank that is not linked. */
 void horon_membership_expect_link(struct horon_membership *membership, int rank);

@@ -5,7 +5,7 @@
  * to wait for; reversed, it is the order of posting. Once closed it holds a mark, and every push
  * fails.
  */
-#include "engine/engine_state.h"
+#include "engine/messages.h"
 
 bool horon_engine_post_chain(struct horon_engine *engine, struct horon_post *first,
                              struct horon_post *last)
@@ -126,7 +126,9 @@ static void start(struct horon_engine *engine, struct horon_request *request)
     assert(team && team->engine == engine);
     horon_engine_link(engine, request);
     horon_engine_add_event(engine, HORON_EVENT_TAKEN, &request->op, request->op.count,
-                           request->in_order ? HORON_EVENT_IN_ORDER : HORON_EVENT_NAMED);
+                           request->paired     ? HORON_EVENT_MESSAGE
+                           : request->in_order ? HORON_EVENT_IN_ORDER
+                                               : HORON_EVENT_NAMED);
     request->since_ns = 0; /* stamped by the next look for stalls */
     if (team->failed) {
         horon_engine_end(team->engine, request, &team->failure);
@@ -138,6 +140,8 @@ static void start(struct horon_engine *engine, struct horon_request *request)
         horon_team_start_join(team, request);
     } else if (request->in_order) {
         horon_team_push_ordered(team, request);
+    } else if (request->paired) {
+        horon_team_start_message(team, request);
     } else {
         start_named(team, request);
     }
@@ -152,7 +156,7 @@ static void cancel(struct horon_engine *engine, struct horon_request *request)
     } else if (request->linked && !request->begun && request->joins) {
         horon_team_forget_join(request->team); /* nobody has heard of it */
         horon_engine_end_here(engine, request, HORON_ERR_CANCELLED, NULL);
-    } else if (request->linked && !request->begun && !request->in_order) {
+    } else if (request->linked && !request->begun && !request->in_order && !request->paired) {
         request->cancelled = true;
         horon_coordinator_cancel(request->team->coordinator, (uint64_t)(uintptr_t)request);
         request->team->coordinator_dirty = request->team->urgent = true;
@@ -199,6 +203,7 @@ void horon_team_resubmit(struct horon_engine_team *team)
         assert(!request->begun || request->in_order || request->joins);
         if (request->joins && !team->join.is_over)
             request->begun = false; /* again, to the new coordinator */
+        assert(!request->paired);   /* there are none between two memberships */
         if (request->in_order || request->held || request->joins)
             continue;
         if (request->cancelled)

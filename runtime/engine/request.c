@@ -5,6 +5,7 @@
 
 #include "alloc.h"
 #include "engine/team.h"
+#include "observe/events.h"
 #include "versions.h"
 
 #include <assert.h>
@@ -62,6 +63,16 @@ static horon_status_t check_enums(const horon_descriptor_t *desc,
     if (horon_verb_is_rooted(row) && (desc->root < 0 || desc->root >= team->view.size))
         return horon_error_set(error, HORON_ERR_INVALID, "root %d is no rank of 0..%d",
                                (int)desc->root, team->view.size - 1);
+    if (row->paired && desc->root == team->view.rank)
+        return horon_error_set(error, HORON_ERR_INVALID,
+                               "root is rank %d itself, and a message has another rank at its "
+                               "other end",
+                               (int)desc->root);
+    if (row->paired && (desc->flags & HORON_IN_ORDER))
+        return horon_error_set(error, HORON_ERR_INVALID,
+                               "a %s goes by its tag, and is in no order with other operations: "
+                               "HORON_IN_ORDER must not be set",
+                               row->name);
     if (horon_verb_reduces(row) && desc->redop >= HORON_REDOP_COUNT)
         return horon_error_set(error, HORON_ERR_INVALID, "reduction %u does not exist",
                                desc->redop);
@@ -205,8 +216,12 @@ static horon_status_t check_buffers(const horon_descriptor_t *desc,
 
 static horon_status_t check_name(const horon_descriptor_t *desc, struct horon_error *error)
 {
+    const struct horon_verb_row *row = &horon_verb_rows[desc->verb];
+    if (desc->name && row->paired)
+        return horon_error_set(error, HORON_ERR_INVALID, "a %s goes by its tag: name must be NULL",
+                               row->name);
     if (!desc->name) {
-        if ((desc->flags & HORON_IN_ORDER) || horon_verb_rows[desc->verb].unnamed)
+        if ((desc->flags & HORON_IN_ORDER) || row->unnamed || row->paired)
             return HORON_OK;
         return horon_error_set(error, HORON_ERR_INVALID,
                                "name is NULL; only an operation in order needs none");
@@ -325,6 +340,8 @@ static void fill_operation(struct horon_request *request, const horon_descriptor
     request->work.requests = &request->self;
     request->work.count = 1;
     request->in_order = desc->flags & HORON_IN_ORDER;
+    request->paired = row->paired;
+    request->message.tag = desc->tag;
     request->dst_count = desc->dst_count;
     request->alloc = desc->alloc;
     request->alloc_arg = desc->alloc_arg;
@@ -346,6 +363,8 @@ static horon_status_t take_name(struct horon_request *request, const char *name,
         op->name = request->name->text;
         op->name_bytes = request->name->bytes;
         op->name_hash = request->name->hash;
+    } else if (request->paired) {
+        op->name_hash = horon_event_of_message(op->agreed.verb, op->agreed.root);
     }
     op->hash = op->check = horon_signature_hash(&op->agreed, op->name_hash);
     return HORON_OK;
@@ -480,8 +499,14 @@ void horon_request_describe(const struct horon_request *request, char *text, siz
     const struct horon_operation *op = &request->op;
     const char *verb = horon_verb_of(&op->agreed)->name;
     char shown[NAME_SHOWN + 1];
+    const bool sends = horon_verb_of(&op->agreed)->reads != HORON_RANKS_NONE;
     if (request->joins)
         snprintf(text, text_bytes, "join");
+    else if (request->paired)
+        snprintf(text, text_bytes, "%s of %llu %s %s rank %d, tag %llu", verb,
+                 (unsigned long long)op->count, horon_dtype_name((horon_dtype_t)op->agreed.dtype),
+                 sends ? "to" : "from", (int)op->agreed.root,
+                 (unsigned long long)request->message.tag);
     else if (request->in_order)
         snprintf(text, text_bytes, "%s of %llu %s (in order)", verb, (unsigned long long)op->count,
                  horon_dtype_name((horon_dtype_t)op->agreed.dtype));

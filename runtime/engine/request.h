@@ -9,7 +9,9 @@
 #define HORON_ENGINE_REQUEST_H
 
 #include "coordinator/coordinator.h"
+#include "engine/matching.h"
 #include "engine/names.h"
+#include "link/mux.h"
 #include "operation.h"
 #include "status.h"
 
@@ -41,6 +43,22 @@ struct horon_work {
     bool pooled; /* a struct horon_batch_work (lanes.c); else it lies in its request */
 };
 
+/* How far a message is; messages.c. */
+enum horon_message_state {
+    HORON_MESSAGE_NEW,     /* a send whose link is not there yet */
+    HORON_MESSAGE_WAITS,   /* a receive that was not announced yet */
+    HORON_MESSAGE_UNDERWAY /* posted to the link */
+};
+
+/** Of a request that is one. */
+struct horon_message {
+    enum horon_message_state state;
+    struct horon_request *next, **at; /* of the team's messages in flight; where it is linked */
+    uint64_t tag;
+    struct horon_expected expected; /* of a receive */
+    struct horon_transfer transfer; /* once it is under way */
+};
+
 /* A step may start and end thousands, so what a start and an end touch lies in the first three
  * cache lines; requests made on the heap begin on a line. */
 struct horon_request {
@@ -49,6 +67,7 @@ struct horon_request {
     _Atomic bool cancel_posted;
     _Atomic bool released; /* by its submitter: it cannot be started again */
     bool persistent, in_order;
+    bool paired;                    /* a message; then it is not in order */
     bool interned;                  /* `handle` is one of the coordinator */
     bool linked;                    /* in the list of all in flight */
     bool begun;                     /* handed to a channel: cannot be withdrawn */
@@ -97,6 +116,7 @@ struct horon_request {
     struct horon_post cancel, drop;
     struct horon_work work; /* of this one alone */
     struct horon_request *self;
+    struct horon_message message;
     char barrier_name[HORON_VERB_UNNAMED_BYTES_MAX]; /* made for one without a name */
 };
 
@@ -115,7 +135,8 @@ void horon_request_deinit(struct horon_request *request, struct horon_names *nam
 /** Sets what a former run left back, before a new one; but its status, which may yet be asked. */
 void horon_request_reset(struct horon_request *request);
 
-/** "allreduce 'conv1.weight'" or "allreduce (in order)". */
+/** "allreduce 'conv1.weight'", "allreduce of 4 float32 (in order)" or "send of 4 float32 to rank 3,
+ * tag 7". */
 void horon_request_describe(const struct horon_request *request, char *text, size_t text_bytes);
 
 /** Gives a barrier without a name its number, and a name made of that. */

@@ -4,7 +4,7 @@
  * those of its members only, numbered by their place in it, so that coordinator and channels need
  * not know that there are other ranks.
  */
-#include "engine/engine_state.h"
+#include "engine/messages.h"
 
 #include "alloc.h"
 
@@ -22,6 +22,7 @@ struct horon_engine_team *horon_team_create(struct horon_engine *engine, uint32_
     team->backends = &engine->backends;
     for (int i = 0; i < HORON_LANE_COUNT; i++)
         team->lanes[i].tail = &team->lanes[i].head;
+    team->messages.last = &team->messages.first;
     return team;
 }
 
@@ -166,8 +167,17 @@ static uint32_t channel_number(uint32_t id, int lane)
 
 void horon_engine_forget_data(struct horon_engine *engine, uint32_t id, int peer)
 {
+    struct horon_mux *mux = engine->membership->mux_of[peer];
     for (int i = 0; i < HORON_LANE_COUNT; i++)
-        horon_mux_forget_channel(engine->membership->mux_of[peer], channel_number(id, i));
+        horon_mux_forget_channel(mux, channel_number(id, i));
+    horon_mux_forget_channel(mux, horon_team_message_channel(id));
+}
+
+/* The job's channels are used as long as its links. */
+static void forget_all_data(struct horon_engine_team *team)
+{
+    for (int rank = 0; team->id != 0 && team->ranks && rank < team->view.size; rank++)
+        horon_engine_forget_data(team->engine, team->id, team->ranks[rank]);
 }
 
 static horon_status_t create_routes(struct horon_engine_team *team)
@@ -244,12 +254,15 @@ void horon_team_unbind(struct horon_engine_team *team)
     }
     horon_coordinator_destroy(team->coordinator);
     team->coordinator = NULL;
+    assert(!team->messages.first);
+    horon_matching_destroy(team->messages.matching);
+    team->messages.matching = NULL;
+    team->messages.seen = 0;
     if (team->state != HORON_TEAM_UNBOUND) /* else binding it has failed */
         move(team, HORON_TEAM_UNBOUND);
     for (int rank = 0; team->ring_of && rank < team->view.size; rank++)
         horon_mux_destroy(team->ring_of[rank]);
-    for (int rank = 0; team->id != 0 && team->ranks && rank < team->view.size; rank++)
-        horon_engine_forget_data(team->engine, team->id, team->ranks[rank]);
+    forget_all_data(team);
     if (team->id != 0)
         horon_topology_deinit(&team->topology);
     horon_free(team->ranks);
@@ -403,6 +416,8 @@ bool horon_team_progress(struct horon_engine_team *team)
         horon_team_check_left(team); /* before an operation meets a link that is gone */
     for (int i = 0; i < HORON_LANE_COUNT && !team->failed; i++)
         moved |= horon_lane_advance(team, &team->lanes[i]);
+    if (!team->failed && team->messages.first)
+        moved |= horon_team_move_messages(team);
     if (!team->failed && team->oldest)
         horon_team_check_left(team);
     return moved;
@@ -490,6 +505,7 @@ void horon_team_end_removed(struct horon_engine_team *team)
         set_failure(team, &removed);
     team->removed = true;
     horon_team_end_all(team, &removed);
+    forget_all_data(team); /* a peer that has heard the goodbye takes nothing more of it */
 }
 
 void horon_team_give_up(struct horon_engine_team *team, const struct horon_error *why)

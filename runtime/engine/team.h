@@ -43,6 +43,14 @@ struct horon_team_join {
     uint64_t *no_rows; /* [size] 0 */
 };
 
+/** Messages from rank to rank; see messages.c. */
+struct horon_team_messages {
+    struct horon_matching *matching;     /* NULL: there were none yet */
+    struct horon_request *first, **last; /* in flight, in the order of their submission */
+    uint64_t seen;                       /* of the membership's changes */
+    uint64_t moves;                      /* messages that began or ended */
+};
+
 /** Which moves are legal says a table in team.c. */
 enum horon_team_state {
     HORON_TEAM_UNBOUND,
@@ -89,6 +97,7 @@ struct horon_engine_team {
     struct horon_request *oldest, *newest; /* all in flight */
     struct horon_team_join join;
     bool joining; /* a rank has joined, or this one is about to */
+    struct horon_team_messages messages;
 
     bool removed;            /* this rank has left it, and has failed it here */
     _Atomic uint32_t failed; /* 1: failure is set */

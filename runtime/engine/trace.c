@@ -10,7 +10,10 @@
 static const char *const messages[] = {[HORON_CONTROL_COORDINATOR] = "negotiation",
                                        [HORON_CONTROL_ABORT] = "an abort",
                                        [HORON_CONTROL_GOODBYE] = "a goodbye",
-                                       [HORON_CONTROL_END] = "the end of the link"};
+                                       [HORON_CONTROL_END] = "the end of the link",
+                                       [HORON_CONTROL_LINKED] = "that there is a link",
+                                       [HORON_CONTROL_MESSAGE] = "what a message is",
+                                       [HORON_CONTROL_REFUSAL] = "a refusal of a message"};
 #define MESSAGES (sizeof messages / sizeof messages[0])
 
 static_assert((int)HORON_EVENT_IN_ORDER == HORON_LANE_ORDERED, "what an event says of lanes");
@@ -35,6 +38,9 @@ static void name_subject(struct horon_engine *engine, const struct horon_event *
                                                                  : "nonsense");
     else if (event->kind == HORON_EVENT_DEPARTED || event->kind == HORON_EVENT_FAILED)
         return;
+    else if (horon_verb_rows[event->verb].paired)
+        snprintf(text, text_bytes, "%s, rank %u", horon_verb_name(event->verb),
+                 (unsigned)(uint32_t)event->subject);
     else if (horon_names_find(&engine->names, event->team, event->subject, name, sizeof name))
         snprintf(text, text_bytes, "%s '%s'", horon_verb_name(event->verb), name);
     else if (event->subject)

@@ -33,9 +33,10 @@ static int refuse(const char *word)
 static void print_features(FILE *to)
 {
     static const char *const names[] = {
-        "allreduce",     "broadcast", "allgather",  "barrier",  "alltoall",     "gather", "scatter",
-        "reducescatter", "reduce",    "persistent", "in_order", "process_sets", "join",   "shm",
-        "tcp",           "timeline",  "cuda",       "nccl",     "mpi",          "gloo"};
+        "allreduce", "broadcast",     "allgather", "barrier", "alltoall", "gather",
+        "scatter",   "reducescatter", "reduce",    "send",    "recv",     "persistent",
+        "in_order",  "process_sets",  "join",      "shm",     "tcp",      "timeline",
+        "cuda",      "nccl",          "mpi",       "gloo"};
     char yes[256] = "", no[256] = "";
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char *list = horon_feature(names[i]) ? yes : no;

@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Messages from rank to rank. They stand in no lane and are not negotiated: their two ends are all
+ * that know of them.
+ *
+ *      sender                                    receiver
+ *      MESSAGE: tag, count, dtype  ----------->  meets the receive of its tag, now or later
+ *      data, within the eager room ----------->  (matching.h), which is then posted to the link
+ *                                  <-----------  the link's credit, if it is long; or REFUSAL
+ *      the rest of the data        ----------->
+ *
+ * The announcement goes ahead of the data, on the same link, so that both ends know what the other
+ * one says and can tell a difference in words. The number of a message among those of its sender is
+ * the sequence of its transfer (link/mux.h). The link is the job's, whatever the team, also on one
+ * host; one that is missing is made when the first message needs it. Before the first send on such
+ * a link this rank waits until it knows that the other side has it, too: what it has sent then
+ * arrives even if it leaves at once.
+ *
+ * A rank that leaves ends its link with a last word, behind all that it sent: what has not come
+ * whole by then never will. Nothing else of the team fails for it.
+ */
+#include "engine/messages.h"
+
+#include <stdio.h>
+
+/* What a peer may announce before anybody asks for it: its link lets it send no more. */
+#define WAITING_MAX ((size_t)HORON_MUX_WAITING_MAX + HORON_MUX_EAGER_TRANSFERS_MAX)
+
+static bool sends(const struct horon_request *request)
+{
+    assert(request->paired);
+    return horon_verb_of(&request->op.agreed)->reads != HORON_RANKS_NONE;
+}
+
+/* The rank at the other end, of the job. */
+static int peer_of(const struct horon_request *request)
+{
+    return request->team->ranks[request->op.agreed.root];
+}
+
+/* What came on a link that has ended can be taken. NULL: there was none. */
+static struct horon_mux *link_to(const struct horon_engine *engine, int rank)
+{
+    const struct horon_membership *membership = engine->membership;
+    return membership->mux_of[rank] ? membership->mux_of[rank] : membership->dead_of[rank];
+}
+
+/* Each direction of a link counts by itself. @param from, to ranks of the team */
+static uint64_t sequence_of(uint64_t number, int from, int to)
+{
+    assert(number < UINT64_MAX / 2);
+    return number << 1 | (from > to);
+}
+
+static bool make_matching(struct horon_engine_team *team)
+{
+    if (!team->messages.matching)
+        team->messages.matching = horon_matching_create(team->view.size, WAITING_MAX);
+    return team->messages.matching != NULL;
+}
+
+bool horon_team_has_messages(const struct horon_engine_team *team)
+{
+    const struct horon_team_messages *messages = &team->messages;
+    return messages->first ||
+           (messages->matching && horon_matching_waiting(messages->matching) > 0);
+}
+
+static bool is_done(const struct horon_request *request)
+{
+    return request->message.state == HORON_MESSAGE_UNDERWAY && request->message.transfer.done;
+}
+
+static void unlink_message(struct horon_engine_team *team, struct horon_request *request)
+{
+    struct horon_request **at = request->message.at, *next = request->message.next;
+    assert(*at == request);
+    *at = next;
+    if (next)
+        next->message.at = at;
+    else
+        team->messages.last = at;
+}
+
+/* The link and the table know it no more: its memory is its user's again. */
+static void detach(struct horon_request *request)
+{
+    struct horon_message *message = &request->message;
+    struct horon_engine_team *team = request->team;
+    if (message->state == HORON_MESSAGE_WAITS)
+        horon_matching_withdraw(team->messages.matching, &message->expected);
+    if (message->state == HORON_MESSAGE_UNDERWAY && !is_done(request))
+        horon_mux_forget(link_to(team->engine, peer_of(request)), message->transfer.id.channel,
+                         message->transfer.id.sequence);
+    message->state = HORON_MESSAGE_NEW;
+}
+
+/* @param why NULL: it went well */
+static void end(struct horon_request *request, const struct horon_error *why)
+{
+    struct horon_engine_team *team = request->team;
+    detach(request);
+    unlink_message(team, request);
+    team->messages.moves++;
+    horon_engine_end(team->engine, request, why);
+}
+
+/* One whose data has come, or gone, has ended well, although nobody has looked yet. */
+void horon_team_give_up_messages(struct horon_engine_team *team)
+{
+    struct horon_request *request = team->messages.first, *next;
+    for (; request; request = next) {
+        next = request->message.next;
+        if (is_done(request))
+            end(request, NULL);
+        else
+            detach(request);
+    }
+    team->messages.first = NULL;
+    team->messages.last = &team->messages.first;
+}
+
+/* ---- a peer that is not there any more ------------------------------------------------------ */
+
+/* Does nothing more come from it, or go to it? */
+static bool is_over(const struct horon_engine *engine, int rank, bool is_send)
+{
+    const struct horon_membership *membership = engine->membership;
+    if (!membership->left[rank])
+        return false;
+    return is_send || membership->ended[rank] || !membership->mux_of[rank];
+}
+
+HORON_SELDOM static void end_left(struct horon_request *request)
+{
+    const int peer = peer_of(request);
+    struct horon_error why;
+    horon_error_set(&why, HORON_ERR_CLOSED, "%s has shut down its context and %s nothing more",
+                    request->team->engine->membership->rank_names[peer],
+                    sends(request) ? "receives" : "sends");
+    horon_error_blame(&why, HORON_CAUSE_LEFT, peer, -1);
+    end(request, &why);
+}
+
+/* ---- transfers ------------------------------------------------------------------------------ */
+
+static struct horon_transfer *fill_transfer(struct horon_request *request, uint64_t sequence)
+{
+    const struct horon_operation *op = &request->op;
+    struct horon_transfer *transfer = &request->message.transfer;
+    const struct horon_part *part = &request->part;
+    *transfer = (struct horon_transfer){
+        .id = {.channel = horon_team_message_channel(request->team->id), .sequence = sequence},
+        .data = sends(request) ? (void *)(uintptr_t)part->src : part->dst,
+        .bytes = (size_t)op->count * horon_dtype_bytes((horon_dtype_t)op->agreed.dtype),
+        .check = request->message.tag,
+    };
+    return transfer;
+}
+
+static void is_underway(struct horon_request *request)
+{
+    struct horon_engine_team *team = request->team;
+    request->message.state = HORON_MESSAGE_UNDERWAY;
+    request->begun = true;
+    team->messages.moves++;
+    horon_engine_add_event(team->engine, HORON_EVENT_BEGUN, &request->op, request->op.count,
+                           HORON_EVENT_MESSAGE);
+}
+
+/* How @p team's ranks describe a message that they describe differently. */
+static void tell_difference(const struct horon_engine_team *team, const struct horon_request *own,
+                            uint64_t their_count, uint8_t their_dtype, struct horon_error *why)
+{
+    const struct horon_operation *op = &own->op;
+    const int peer = op->agreed.root, self = team->view.rank;
+    const bool sent_here = sends(own);
+    const struct {
+        const char *rank;
+        uint64_t count;
+        uint8_t dtype;
+    } here = {team->rank_names[self], op->count, op->agreed.dtype},
+      there = {team->rank_names[peer], their_count, their_dtype},
+      *from = sent_here ? &here : &there, *to = sent_here ? &there : &here;
+    horon_error_set(why, HORON_ERR_MISMATCH,
+                    "%s sends %llu %s with tag %llu, and %s receives %llu %s", from->rank,
+                    (unsigned long long)from->count, horon_dtype_name((horon_dtype_t)from->dtype),
+                    (unsigned long long)own->message.tag, to->rank, (unsigned long long)to->count,
+                    horon_dtype_name((horon_dtype_t)to->dtype));
+    horon_error_blame_both(why, HORON_CAUSE_DESCRIPTION, team->ranks[self], team->ranks[peer]);
+}
+
+/* ---- sending -------------------------------------------------------------------------------- */
+
+static void announce(struct horon_request *request)
+{
+    uint8_t bytes[48];
+    struct horon_writer out =
+        horon_team_begin_message(request->team, bytes, sizeof bytes, HORON_CONTROL_MESSAGE);
+    horon_write_u64(&out, request->message.tag);
+    horon_write_u64(&out, request->op.count);
+    horon_write_u8(&out, request->op.agreed.dtype);
+    horon_team_tell_rank(request->team, peer_of(request), &out);
+}
+
+/* Its link is there, on both sides. */
+static void begin_send(struct horon_request *request)
+{
+    struct horon_engine_team *team = request->team;
+    const int to = request->op.agreed.root, from = team->view.rank;
+    struct horon_mux *mux = team->engine->membership->mux_of[peer_of(request)];
+    struct horon_error error = {0};
+    const uint64_t number = horon_matching_next_send(team->messages.matching, to);
+    struct horon_transfer *transfer = fill_transfer(request, sequence_of(number, from, to));
+    const horon_status_t status = horon_mux_post_send(mux, transfer, &error);
+    if (status != HORON_OK) {
+        end(request, &error);
+        return;
+    }
+    horon_matching_count_send(team->messages.matching, to);
+    is_underway(request);
+    announce(request); /* it goes before all data that waits */
+}
+
+/* @return OK, both sides have it | AGAIN | why there is none */
+static horon_status_t find_link(struct horon_engine *engine, int rank, struct horon_error *error)
+{
+    const struct horon_membership *membership = engine->membership;
+    if (membership->mux_of[rank])
+        return membership->mutual[rank] ? HORON_OK : HORON_AGAIN;
+    if (membership->dead_of[rank])
+        return HORON_AGAIN; /* the peer has left, or the team is about to fail */
+    const horon_status_t status = horon_engine_connect(engine, rank, error);
+    return status == HORON_OK ? HORON_AGAIN : status;
+}
+
+horon_status_t horon_team_on_refusal(struct horon_engine_team *team, int peer,
+                                     struct horon_reader *in)
+{
+    const uint64_t number = horon_read_u64(in), count = horon_read_u64(in);
+    const uint8_t dtype = horon_read_u8(in);
+    struct horon_request *request = team->messages.first;
+    struct horon_error why;
+    if (!horon_reader_finished(in) || dtype >= HORON_DTYPE_COUNT || number >= UINT64_MAX / 2)
+        return HORON_ERR_PROTO;
+    const uint64_t sequence = sequence_of(number, team->view.rank, peer);
+    while (request && (request->op.agreed.root != peer || !sends(request) ||
+                       request->message.state != HORON_MESSAGE_UNDERWAY || is_done(request) ||
+                       request->message.transfer.id.sequence != sequence))
+        request = request->message.next;
+    if (!request)
+        return HORON_OK; /* it was small, and has ended */
+    tell_difference(team, request, count, dtype, &why);
+    end(request, &why);
+    return HORON_OK;
+}
+
+/* ---- receiving ------------------------------------------------------------------------------ */
+
+/* The sender may wait for credit, and nobody takes what it has sent. */
+static void refuse(struct horon_request *request, const struct horon_offer *offer)
+{
+    struct horon_engine_team *team = request->team;
+    uint8_t bytes[48];
+    struct horon_writer out =
+        horon_team_begin_message(team, bytes, sizeof bytes, HORON_CONTROL_REFUSAL);
+    horon_write_u64(&out, offer->number);
+    horon_write_u64(&out, request->op.count);
+    horon_write_u8(&out, request->op.agreed.dtype);
+    horon_team_tell_rank(team, peer_of(request), &out);
+    horon_mux_forget(link_to(team->engine, peer_of(request)), horon_team_message_channel(team->id),
+                     sequence_of(offer->number, offer->peer, team->view.rank));
+}
+
+/* A receive has met its message. */
+static void begin_recv(struct horon_request *request, const struct horon_offer *offer)
+{
+    struct horon_engine_team *team = request->team;
+    const struct horon_operation *op = &request->op;
+    struct horon_error why = {0};
+    horon_status_t status = HORON_ERR_MISMATCH;
+    request->message.state = HORON_MESSAGE_NEW;
+    if (offer->count != op->count || offer->dtype != op->agreed.dtype) {
+        tell_difference(team, request, offer->count, offer->dtype, &why);
+    } else {
+        const uint64_t sequence = sequence_of(offer->number, offer->peer, team->view.rank);
+        status = horon_mux_post_recv(link_to(team->engine, peer_of(request)),
+                                     fill_transfer(request, sequence), &why);
+    }
+    if (status == HORON_OK) {
+        is_underway(request);
+        return;
+    }
+    refuse(request, offer);
+    if (!team->failed) /* to tell the sender may need memory that is not there */
+        end(request, &why);
+}
+
+horon_status_t horon_team_on_offer(struct horon_engine_team *team, int peer,
+                                   struct horon_reader *in)
+{
+    struct horon_offer offer = {.peer = peer};
+    struct horon_expected *expected;
+    offer.tag = horon_read_u64(in);
+    offer.count = horon_read_u64(in);
+    offer.dtype = horon_read_u8(in);
+    if (!horon_reader_finished(in) || offer.dtype >= HORON_DTYPE_COUNT ||
+        !link_to(team->engine, team->ranks[peer])) /* it came by another one */
+        return HORON_ERR_PROTO;
+    if (team->failed)
+        return HORON_OK;
+    if (!make_matching(team))
+        return HORON_ERR_MEMORY;
+    const horon_status_t status =
+        horon_matching_announce(team->messages.matching, &offer, &expected);
+    if (status != HORON_OK || !expected)
+        return status;
+    const size_t at = offsetof(struct horon_request, message.expected);
+    struct horon_request *request = (struct horon_request *)(void *)((char *)expected - at);
+    assert(request->message.state == HORON_MESSAGE_WAITS);
+    begin_recv(request, &offer);
+    return HORON_OK;
+}
+
+/* ---- turns ---------------------------------------------------------------------------------- */
+
+/* A send goes once there is a link. Of those to one rank all wait for the same, so none overtakes
+ * another. */
+static void move_new(struct horon_request *request)
+{
+    struct horon_engine *engine = request->team->engine;
+    struct horon_error error = {0};
+    const horon_status_t status = find_link(engine, peer_of(request), &error);
+    if (status == HORON_OK)
+        begin_send(request);
+    else if (status < 0)
+        end(request, &error);
+}
+
+/* A receive needs the link for one thing: it hears there that the peer leaves. */
+static void move_waiting(struct horon_request *request)
+{
+    struct horon_error error = {0};
+    if (find_link(request->team->engine, peer_of(request), &error) < 0)
+        end(request, &error);
+}
+
+static void move_message(struct horon_request *request)
+{
+    const struct horon_message *message = &request->message;
+    const struct horon_transfer *transfer = &message->transfer;
+    struct horon_engine *engine = request->team->engine;
+    const bool underway = message->state == HORON_MESSAGE_UNDERWAY;
+    if (is_done(request)) {
+        end(request, NULL);
+    } else if (is_over(engine, peer_of(request), sends(request))) {
+        end_left(request);
+    } else if (underway && transfer->status != HORON_OK) {
+        struct horon_error why;
+        horon_mux_transfer_error(link_to(engine, peer_of(request)), transfer, &why);
+        end(request, &why);
+    } else if (message->state == HORON_MESSAGE_WAITS) {
+        move_waiting(request);
+    } else if (!underway) {
+        move_new(request);
+    }
+}
+
+bool horon_team_move_messages(struct horon_engine_team *team)
+{
+    struct horon_team_messages *messages = &team->messages;
+    struct horon_engine *engine = team->engine;
+    const uint64_t moves = messages->moves;
+    struct horon_request *next;
+    if (messages->seen == engine->membership->changes)
+        return false;
+    messages->seen = engine->membership->changes;
+    for (struct horon_request *request = messages->first; request && !team->failed;
+         request = next) {
+        next = request->message.next;
+        move_message(request);
+    }
+    return messages->moves != moves;
+}
+
+void horon_team_start_message(struct horon_engine_team *team, struct horon_request *request)
+{
+    struct horon_message *message = &request->message;
+    struct horon_offer offer;
+    if (!make_matching(team)) {
+        horon_engine_end_here(team->engine, request, HORON_ERR_MEMORY, "no memory for a message");
+        return;
+    }
+    message->next = NULL;
+    message->at = team->messages.last;
+    message->state = HORON_MESSAGE_NEW;
+    *team->messages.last = request;
+    team->messages.last = &message->next;
+    team->engine->membership->changes++;
+    if (sends(request))
+        return; /* this turn looks for its link */
+    message->expected =
+        (struct horon_expected){.peer = request->op.agreed.root, .tag = message->tag};
+    message->state = HORON_MESSAGE_WAITS;
+    if (horon_matching_expect(team->messages.matching, &message->expected, &offer))
+        begin_recv(request, &offer);
+}
+
+int horon_team_explain_message(const struct horon_request *request, char *text, size_t text_bytes)
+{
+    const struct horon_engine_team *team = request->team;
+    const struct horon_transfer *transfer = &request->message.transfer;
+    const int peer = request->op.agreed.root;
+    const char *name = team->rank_names[peer];
+    if (request->message.state == HORON_MESSAGE_NEW)
+        snprintf(text, text_bytes, "waiting for a link to %s", name);
+    else if (request->message.state == HORON_MESSAGE_WAITS)
+        snprintf(text, text_bytes, "waiting for %s to send it", name);
+    else if (sends(request))
+        snprintf(text, text_bytes, "waiting for %s to receive it; %zu of %zu bytes have gone", name,
+                 transfer->moved_bytes, transfer->bytes);
+    else
+        snprintf(text, text_bytes, "waiting for %s; %zu of %zu bytes have come", name,
+                 transfer->moved_bytes, transfer->bytes);
+    return peer;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Messages from rank to rank, as the other files of the engine see them; messages.c. */
+#ifndef HORON_ENGINE_MESSAGES_H
+#define HORON_ENGINE_MESSAGES_H
+
+#include "codec.h"
+#include "engine/engine_state.h"
+
+/** The channel on links of a team's messages; those of lanes are below all of these. */
+static inline uint32_t horon_team_message_channel(uint32_t team)
+{
+    static_assert(HORON_TEAMS_END <= UINT32_C(1) << 31 >> (HORON_LANE_COUNT - 1), "each its own");
+    assert(team < HORON_TEAMS_END);
+    return (UINT32_C(1) << 31) + team;
+}
+/** Takes up a message, which is linked. */
+void horon_team_start_message(struct horon_engine_team *team, struct horon_request *request);
+/** Begins and ends messages, as far as links have moved. @return did any? */
+bool horon_team_move_messages(struct horon_engine_team *team);
+/** The links forget those in flight; who calls this ends their requests. */
+void horon_team_give_up_messages(struct horon_engine_team *team);
+/** Is one in flight, or announced? */
+bool horon_team_has_messages(const struct horon_engine_team *team);
+/** As a control message: @p peer of the team says what it sends, or that it lacks what was sent.
+ * @return OK | ERR_PROTO | ERR_MEMORY */
+horon_status_t horon_team_on_offer(struct horon_engine_team *team, int peer,
+                                   struct horon_reader *in);
+horon_status_t horon_team_on_refusal(struct horon_engine_team *team, int peer,
+                                     struct horon_reader *in);
+/** Why one waits; @return the rank of the team that it waits for */
+int horon_team_explain_message(const struct horon_request *request, char *text, size_t text_bytes);
+
+/* ---- control.c ---- */
+
+/** On a link that was made after joining, to a rank of the job: this side has it. */
+void horon_engine_tell_linked(struct horon_engine *engine, int rank);
+/** @return a control message of a team, to be completed in the caller's @p bytes */
+struct horon_writer horon_team_begin_message(const struct horon_engine_team *team, uint8_t *bytes,
+                                             size_t byte_count, enum horon_control_kind kind);
+/** Tells @p rank of the job something about a team, on its link, which there is. */
+void horon_team_tell_rank(struct horon_engine_team *team, int job_rank,
+                          const struct horon_writer *out);
+
+#endif
