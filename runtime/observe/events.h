@@ -37,12 +37,19 @@ enum horon_event_kind {
         HORON_EVENT_KINDS
 };
 
-/* The lanes of TAKEN and BEGUN. */
-enum { HORON_EVENT_IN_ORDER, HORON_EVENT_NAMED };
+/* The lanes of TAKEN and BEGUN; a message has none. */
+enum { HORON_EVENT_IN_ORDER, HORON_EVENT_NAMED, HORON_EVENT_MESSAGE };
+
+/** The subject of a message's events, since it has no name: its verb, and the rank at its other
+ * end, by its number in the team. */
+static inline uint64_t horon_event_of_message(uint8_t verb, int rank)
+{
+    return (uint64_t)verb << 32 | (uint32_t)rank;
+}
 
 struct horon_event {
     uint64_t time_ns;
-    uint64_t subject; /* the hash of the operation's name; 0: none */
+    uint64_t subject; /* the hash of the operation's name, or of a message; 0: none */
     uint64_t value;   /* below 2^48: its low bits are kept */
     int32_t other;
     uint32_t team;

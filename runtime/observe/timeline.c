@@ -196,6 +196,13 @@ static bool grow(struct horon_timeline *timeline)
     return true;
 }
 
+/* With one rank, in one direction; see horon_event_of_message(). */
+static bool is_of_messages(const struct horon_timeline_row *row)
+{
+    const uint64_t verb = row->subject >> 32;
+    return verb < HORON_VERB_COUNT && horon_verb_rows[verb].paired;
+}
+
 static void print_process(struct horon_timeline *timeline, const struct horon_timeline_row *row)
 {
     char name[HORON_NAME_BYTES_MAX + 1];
@@ -203,6 +210,9 @@ static void print_process(struct horon_timeline *timeline, const struct horon_ti
     print(timeline, "\"args\": {\"name\": \"");
     if (row->subject == SUBJECT_IN_ORDER)
         print(timeline, "in order");
+    else if (is_of_messages(row))
+        print(timeline, "%s, rank %u", horon_verb_name((horon_verb_t)(row->subject >> 32)),
+              (unsigned)(uint32_t)row->subject);
     else if (row->subject == SUBJECT_BARRIER)
         print(timeline, "barrier");
     else if (timeline->options.find_name(timeline->options.arg, row->team, row->subject, name,
@@ -362,9 +372,32 @@ static void end_in_order(struct horon_timeline *timeline, const struct horon_tim
     print_end(timeline, row, event->time_ns, event);
 }
 
+/* Messages with one rank may overlap: then one lies within the other in the picture. */
+static void begin_message(struct horon_timeline *timeline, const struct horon_event *event)
+{
+    struct horon_timeline_row *row = row_of(timeline, event->team, event->subject);
+    if (!row)
+        return;
+    row->open++;
+    print_begin(timeline, row, "", event->verb, event->time_ns);
+}
+
+static void end_message(struct horon_timeline *timeline, const struct horon_event *event)
+{
+    struct horon_timeline_row *row = find_row(timeline, event->team, event->subject);
+    if (!row || !row->open)
+        return; /* it failed before it began, or began before the timeline */
+    row->open--;
+    print_end(timeline, row, event->time_ns, event);
+}
+
 static void end(struct horon_timeline *timeline, const struct horon_event *event)
 {
     assert(event->verb < HORON_VERB_COUNT);
+    if (horon_verb_rows[event->verb].paired) {
+        end_message(timeline, event);
+        return;
+    }
     struct horon_timeline_row *row = find_row(timeline, event->team, event->subject);
     if ((!row || !row->open) && !horon_verb_moves(&horon_verb_rows[event->verb]))
         row = find_row(timeline, event->team, SUBJECT_BARRIER); /* its number came later */
@@ -401,6 +434,8 @@ void horon_timeline_add(struct horon_timeline *timeline, const struct horon_even
         decide(timeline, event);
     else if (event->kind == HORON_EVENT_BEGUN && event->other == HORON_EVENT_NAMED)
         begin_batch(timeline, event);
+    else if (event->kind == HORON_EVENT_BEGUN && event->other == HORON_EVENT_MESSAGE)
+        begin_message(timeline, event);
     else if (event->kind == HORON_EVENT_BEGUN)
         add_batch(timeline, event, 1, true);
     else if (event->kind == HORON_EVENT_ENDED)
@@ -418,9 +453,10 @@ void horon_timeline_lose(struct horon_timeline *timeline, uint64_t events)
     char args[64];
     for (size_t i = 0; i < timeline->row_room; i++) {
         struct horon_timeline_row *row = &timeline->rows[i];
-        if (row->pid && row->open)
+        if (row->pid && !is_of_messages(row))
+            row->open = row->open > 0; /* what waits behind it has not been drawn */
+        for (; row->pid && row->open; row->open--)
             print_end(timeline, row, timeline->last_ns, NULL);
-        row->open = 0;
     }
     drop_batches(timeline);
     snprintf(args, sizeof args, ", \"args\": {\"events\": %" PRIu64 "}", events);

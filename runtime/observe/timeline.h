@@ -15,7 +15,7 @@
 
 #include <stddef.h>
 
-/** Closes the array; what comes later is written over it, so that a file is whole at any time. */
+/** Closes the array; the next write begins where it stands, so that a file is whole after each. */
 #define HORON_TIMELINE_END "\n]\n"
 /** Names that are remembered, but for those under way; the next one forgets the others, which get
  * another process of the trace if they come again. */

@@ -187,6 +187,30 @@ static void test_timeline_draws_in_order_operations_as_they_run(void **state)
 }
 
 /* The second one waits until the first is over; a number is their name only once it is its turn. */
+/* A row for each rank and direction; those of one may overlap, and some are lost. */
+static void test_timeline_draws_messages_by_rank_and_direction(void **state)
+{
+    struct bed *bed = *state;
+    const uint64_t to = horon_event_of_message(HORON_SEND, 3);
+    const uint64_t from = horon_event_of_message(HORON_RECV, 3);
+    tell(bed, HORON_EVENT_TAKEN, HORON_SEND, to, HORON_EVENT_MESSAGE);
+    assert_string_equal(drawn(bed), "");
+    tell(bed, HORON_EVENT_BEGUN, HORON_SEND, to, HORON_EVENT_MESSAGE);
+    assert_true(has_text(bed, "\"pid\": 1, \"args\": {\"name\": \"send, rank 3\"}}"));
+    tell(bed, HORON_EVENT_BEGUN, HORON_SEND, to, HORON_EVENT_MESSAGE);
+    tell(bed, HORON_EVENT_BEGUN, HORON_RECV, from, HORON_EVENT_MESSAGE);
+    assert_true(has_text(bed, "\"pid\": 2, \"args\": {\"name\": \"recv, rank 3\"}}"));
+    tell(bed, HORON_EVENT_ENDED, HORON_SEND, to, HORON_OK);
+    assert_string_equal(drawn(bed), "1:SEND@2 1:SEND@3 2:RECV@4 1:end@5" ELEMENTS);
+    tell(bed, HORON_EVENT_ENDED, HORON_SEND, 7, HORON_ERR_CLOSED); /* it never began */
+    assert_string_equal(drawn(bed), "");
+    tell(bed, HORON_EVENT_BEGUN, HORON_SEND, to, HORON_EVENT_MESSAGE);
+    horon_timeline_lose(&bed->timeline, 9);
+    assert_string_equal(drawn(bed), "1:SEND@7 1:end@7 1:end@7 2:end@7 0!LOST_EVENTS@7 ");
+    tell(bed, HORON_EVENT_ENDED, HORON_RECV, from, HORON_OK);
+    assert_string_equal(drawn(bed), "");
+}
+
 static void test_timeline_draws_barriers_without_names_after_each_other(void **state)
 {
     struct bed *bed = *state;
@@ -288,6 +312,7 @@ int main(void)
         TEST(test_timeline_gives_the_tensors_of_a_batch_its_times),
         TEST(test_timeline_shows_what_failed_and_goes_on_behind_it),
         TEST(test_timeline_draws_in_order_operations_as_they_run),
+        TEST(test_timeline_draws_messages_by_rank_and_direction),
         TEST(test_timeline_draws_barriers_without_names_after_each_other),
         TEST(test_timeline_leaves_out_what_began_before_it),
         TEST(test_timeline_ends_what_is_under_way_where_events_are_lost),
