@@ -184,6 +184,25 @@ static void gather_bytes(horon_context_t *ctx, void *arg, struct job_report *rep
     RANK_MUST(bytes_are(out, counts[0], counts[1], kind->pieces, 1, 1));
 }
 
+static void message_bytes(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    const struct kind *kind = arg;
+    const int rank = horon_rank(ctx);
+    uint8_t *data = map_kind(kind->count, kind->pieces);
+    RANK_MUST(data);
+    if (rank == 0)
+        fill_bytes(data, kind->count, kind->pieces, 1);
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    desc.verb = rank ? HORON_RECV : HORON_SEND;
+    desc.dtype = HORON_UINT8;
+    desc.root = 1 - rank;
+    desc.src = desc.dst = data;
+    desc.count = kind->count;
+    if (!runs_well(ctx, &desc, report))
+        return;
+    RANK_MUST(bytes_are(data, 0, kind->count, kind->pieces, 1, 1));
+}
+
 /* Of two ranks rank 0 gets a row more than half, in place: at the front, which is where its own
  * lie, and rank 1 where its own do. In pieces they are apart. */
 static void share_bytes(horon_context_t *ctx, void *arg, struct job_report *report)
@@ -264,6 +283,7 @@ static void large_in_pieces(const char *shared)
     run_job("broadcast u8", shared, broadcast_bytes, bytes);
     run_job("allgather u8", shared, gather_bytes, bytes);
     run_job("reducescatter u8", shared, share_bytes, bytes);
+    run_job("message u8", shared, message_bytes, bytes);
 }
 
 static void test_large_in_pieces_over_memory_is_right(void **state)

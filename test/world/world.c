@@ -155,7 +155,7 @@ struct world_host *world_renew_hosts(struct world *world)
     return old;
 }
 
-static struct horon_ring *ring_between_hosts(struct world *world, int from, int to)
+static struct horon_ring *ring_between(struct world *world, int from, int to)
 {
     void **ring = &world->rings[from * world->size + to];
     if (!*ring) {
@@ -169,7 +169,7 @@ static struct horon_ring *ring_between_hosts(struct world *world, int from, int 
 void world_link(struct world *world, int rank, int peer)
 {
     const int ends[2] = {rank, peer};
-    assert(world->ranks[rank].topology.host_of[rank] != world->ranks[rank].topology.host_of[peer]);
+    assert(rank != peer);
     if (world->rings[rank * world->size + peer])
         return;
     for (int i = 0; i < 2; i++) {
@@ -177,8 +177,8 @@ void world_link(struct world *world, int rank, int peer)
         struct horon_error error = {0};
         const int self = ends[i], other = ends[1 - i];
         horon_status_t status =
-            horon_link_ring_create(ring_between_hosts(world, self, other),
-                                   ring_between_hosts(world, other, self), RING_BYTES, NULL, &link);
+            horon_link_ring_create(ring_between(world, self, other),
+                                   ring_between(world, other, self), RING_BYTES, NULL, &link);
         assert(status == HORON_OK);
         if (world->wrap)
             link = world->wrap(link);
@@ -198,7 +198,7 @@ static horon_status_t wish_for_link(void *arg, int peer, struct horon_error *err
     return HORON_OK;
 }
 
-static void make_wished_links(struct world *world)
+void world_make_wished_links(struct world *world)
 {
     for (int rank = 0; world->wished && rank < world->size; rank++) {
         for (int peer = 0; peer < world->size; peer++) {
@@ -226,9 +226,8 @@ static horon_status_t make_link(struct world *world, int rank, int peer, struct 
                                       HORON_RING_DATA_BYTES, NULL, link);
     }
     if (!same_host && horon_topology_linked(topology, rank, peer))
-        return horon_link_ring_create(ring_between_hosts(world, rank, peer),
-                                      ring_between_hosts(world, peer, rank), RING_BYTES, NULL,
-                                      link);
+        return horon_link_ring_create(ring_between(world, rank, peer),
+                                      ring_between(world, peer, rank), RING_BYTES, NULL, link);
     return HORON_OK;
 }
 
@@ -399,7 +398,7 @@ bool world_turn_until(struct world *world, struct horon_request *const *requests
     int quiet = 0;
     while (!all_ended(requests, count)) {
         bool moved = world->wished;
-        make_wished_links(world);
+        world_make_wished_links(world);
         for (int i = 0; i < world->size; i++) {
             struct world_rank *rank = &world->ranks[world_random(world) % (unsigned)world->size];
             if (!rank->dead)

@@ -32,7 +32,7 @@ struct world {
     struct horon_log log;
     struct world_rank *ranks;
     struct world_host *hosts;
-    void **rings; /* memory of the rings between hosts */
+    void **rings; /* memory of the rings between hosts, and of those made later */
     size_t ring_count;
     uint64_t seed;       /* of the order in which engines turn */
     uint32_t generation; /* of the engines that are made */
@@ -67,8 +67,11 @@ void world_destroy(struct world *world);
 struct world_host *world_renew_hosts(struct world *world);
 void world_free_hosts(const struct world *world, struct world_host *hosts);
 
-/** Links two ranks of different hosts, if they are not linked yet. */
+/** Links two ranks that have no link from the start, if they are not linked yet. */
 void world_link(struct world *world, int rank, int peer);
+
+/** Makes the links that engines have asked for, as world_turn_until() does. */
+void world_make_wished_links(struct world *world);
 
 /** Submits on one rank. The request is the test's: world_release(). */
 struct horon_request *world_submit(struct world *world, int rank, const horon_descriptor_t *desc);

@@ -324,6 +324,31 @@ static void test_control_of_the_coordinator_is_nothing_to_a_failed_engine(void *
     world_destroy(world);
 }
 
+static void test_control_messages_that_make_no_sense_are_refused(void **state)
+{
+    static const struct {
+        uint8_t bytes[24];
+        size_t count;
+    } wrong[] = {
+        {{HORON_CONTROL_MESSAGE, 0}, 2},                            /* it ends too soon */
+        {{HORON_CONTROL_MESSAGE, 0, [18] = HORON_DTYPE_COUNT}, 19}, /* no such type */
+        {{HORON_CONTROL_MESSAGE, 0}, 20},                           /* too long */
+        {{HORON_CONTROL_REFUSAL, 0}, 18},                           /* likewise */
+        {{HORON_CONTROL_REFUSAL, 0, [18] = UINT8_MAX}, 19},         /* and */
+        {{HORON_CONTROL_REFUSAL, 0, [9] = 0xff, [10] = 1}, 19},     /* no such number */
+        {{HORON_CONTROL_LINKED, 0, 0}, 3},                          /* more than it says */
+        {{HORON_CONTROL_REFUSAL + 1, 0}, 2},                        /* no such kind */
+    };
+    static const uint8_t right[][19] = {{HORON_CONTROL_MESSAGE, 0}, {HORON_CONTROL_REFUSAL, 0}};
+    (void)state;
+    struct world *world = world_create(hosts, 3, NULL, 1);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        assert_int_equal(hear(world, PEER, wrong[i].bytes, wrong[i].count), HORON_ERR_PROTO);
+    for (size_t i = 0; i < 2; i++) /* the refusal is of nothing here: it has ended */
+        assert_int_equal(hear(world, PEER, right[i], sizeof right[i]), HORON_OK);
+    world_destroy(world);
+}
+
 /* A launcher looks at processes: of a rank of this host nothing less than its end counts. */
 static void test_control_rank_is_missed_once_its_process_has_ended(void **state)
 {
@@ -403,6 +428,7 @@ int main(void)
         cmocka_unit_test(test_control_goodbye_ends_what_needs_the_leaver),
         cmocka_unit_test(test_control_goodbye_lets_end_what_the_leaver_did),
         cmocka_unit_test(test_control_of_the_coordinator_is_nothing_to_a_failed_engine),
+        cmocka_unit_test(test_control_messages_that_make_no_sense_are_refused),
         cmocka_unit_test(test_control_rank_is_missed_once_its_process_has_ended),
         cmocka_unit_test(test_control_early_messages_have_room),
     };

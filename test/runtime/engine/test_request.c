@@ -22,7 +22,7 @@ static void test_request_numbers_that_mean_nothing_are_refused(void **state)
     struct bed *bed = *state;
     horon_descriptor_t desc = right(bed);
     desc.verb = HORON_VERB_COUNT;
-    expect_wrong(bed, &desc, HORON_ERR_INVALID, "verb 9 does not exist");
+    expect_wrong(bed, &desc, HORON_ERR_INVALID, "verb 11 does not exist");
     desc = right(bed);
     desc.dtype = HORON_DTYPE_COUNT;
     expect_wrong(bed, &desc, HORON_ERR_INVALID, "dtype 17 does not exist");
@@ -146,6 +146,43 @@ static void test_request_reduce_has_an_output_on_root_alone(void **state)
     expect_wrong(bed, &desc, HORON_ERR_INVALID, "src and dst overlap");
     desc.dst = NULL;
     expect_wrong(bed, &desc, HORON_ERR_INVALID, "dst is NULL");
+}
+
+static void test_request_message_has_another_rank_and_no_name(void **state)
+{
+    struct bed *bed = *state;
+    char text[128];
+    for (int sends = 0; sends < 2; sends++) {
+        horon_descriptor_t desc = right(bed);
+        desc.verb = sends ? HORON_SEND : HORON_RECV;
+        desc.root = 2;
+        desc.tag = UINT64_MAX;
+        expect_wrong(bed, &desc, HORON_ERR_INVALID, "goes by its tag: name must be NULL");
+        desc.name = NULL;
+        expect_right(bed, &desc);
+        assert_true(bed->request->paired);
+        assert_ptr_equal(bed->request->part.dst, sends ? NULL : desc.dst);
+        horon_request_describe(bed->request, text, sizeof text);
+        assert_string_equal(text, sends
+                                      ? "send of 8 float32 to rank 2, tag 18446744073709551615"
+                                      : "recv of 8 float32 from rank 2, tag 18446744073709551615");
+        drop(bed);
+        desc.flags = HORON_IN_ORDER;
+        expect_wrong(bed, &desc, HORON_ERR_INVALID, "HORON_IN_ORDER must not be set");
+        desc.flags = 0;
+        desc.root = RANK;
+        expect_wrong(bed, &desc, HORON_ERR_INVALID, "root is rank 1 itself");
+        desc.root = SIZE;
+        expect_wrong(bed, &desc, HORON_ERR_INVALID, "0..2");
+        desc.root = 0;
+        desc.src = sends ? NULL : desc.src; /* the other one is not looked at */
+        desc.dst = sends ? desc.dst : NULL;
+        expect_wrong(bed, &desc, HORON_ERR_INVALID, sends ? "src is NULL" : "dst is NULL");
+        desc.count = 0;
+        desc.src = desc.dst = NULL;
+        expect_right(bed, &desc);
+        drop(bed);
+    }
 }
 
 static void test_request_root_must_be_a_rank_of_a_broadcast(void **state)
@@ -512,6 +549,7 @@ int main(void)
         TEST(test_request_share_may_lie_where_its_rows_do),
         TEST(test_request_splits_add_up_to_the_rows),
         TEST(test_request_reduce_has_an_output_on_root_alone),
+        TEST(test_request_message_has_another_rank_and_no_name),
         TEST(test_request_root_must_be_a_rank_of_a_broadcast),
         TEST(test_request_reductions_are_those_the_header_marks),
         TEST(test_request_names_of_unnamed_barriers_are_refused),
