@@ -80,6 +80,7 @@ enum {
     ARG_SHAPE,
     ARG_KEEP,
     ARG_SPLITS,
+    ARG_TAG,
     ARG_INTO,
     ARG_COUNT
 };

@@ -422,10 +422,10 @@ static PyGetSetDef members[] = {
 static PyMethodDef methods[] = {
     {"submit", FASTCALL(context_submit),
      "submit(verb, name, src, dst, redop=SUM, root=0, prescale=1.0, postscale=1.0, flags=0,\n"
-     "dtype=None, shape=None, keep=None, splits=None, into=None) -> Request. src and dst are\n"
-     "tensors or addresses. splits: rows for each rank. into: a list that gets the request as\n"
-     "soon as the operation has begun, so that a signal's handler that raises before submit() has\n"
-     "returned loses nothing."},
+     "dtype=None, shape=None, keep=None, splits=None, tag=0, into=None) -> Request. src and dst\n"
+     "are tensors or addresses. splits: rows for each rank. tag: of a message. into: a list that\n"
+     "gets the request as soon as the operation has begun, so that a signal's handler that raises\n"
+     "before submit() has returned loses nothing."},
     {"submit_plain", FASTCALL(context_submit_plain),
      "As submit(), or None if src or dst is not a plain tensor that tells its address quickly."},
     {"prepare", FASTCALL(context_prepare), "As submit(), but Request.start() begins it."},

@@ -23,6 +23,8 @@ static const struct horon_py_verb verbs[HORON_VERB_COUNT] = {
     [HORON_SCATTER] = {.constant = "SCATTER", .output = HORON_PY_OUTPUT_ROWS},
     [HORON_REDUCESCATTER] = {.constant = "REDUCESCATTER", .output = HORON_PY_OUTPUT_SHARE},
     [HORON_REDUCE] = {.constant = "REDUCE", .output = HORON_PY_OUTPUT_LIKE_INPUT},
+    [HORON_SEND] = {.constant = "SEND", .output = HORON_PY_OUTPUT_LIKE_INPUT},
+    [HORON_RECV] = {.constant = "RECV", .output = HORON_PY_OUTPUT_LIKE_INPUT},
 };
 
 const struct horon_py_verb *horon_py_verb_row(uint32_t verb)
@@ -36,8 +38,9 @@ static const struct {
     const char *constant;
     int redop; /* horon_redop_t, or NO_REDOP */
 } redops[] = {
-    {"AVERAGE", HORON_AVERAGE}, {"SUM", HORON_SUM}, {"ADASUM", NO_REDOP},
-    {"MIN", HORON_MIN},         {"MAX", HORON_MAX}, {"PRODUCT", HORON_PRODUCT},
+    {"AVERAGE", HORON_AVERAGE}, {"SUM", HORON_SUM},       {"ADASUM", NO_REDOP},
+    {"MIN", HORON_MIN},         {"MAX", HORON_MAX},       {"PRODUCT", HORON_PRODUCT},
+    {"BIT_AND", HORON_BIT_AND}, {"BIT_OR", HORON_BIT_OR}, {"BIT_XOR", HORON_BIT_XOR},
 };
 
 enum { REDOPS = sizeof redops / sizeof redops[0] };
@@ -178,6 +181,23 @@ static int parse_splits(const struct horon_py_set *set, PyObject *value,
     return 0;
 }
 
+/* @return 0, or -1 with an exception: it is no number of 64 bits */
+static int parse_tag(PyObject *value, uint64_t *tag_out)
+{
+    PyObject *number = PyNumber_Index(value);
+    const unsigned long long tag = number ? PyLong_AsUnsignedLongLong(number) : 0;
+    Py_XDECREF(number);
+    if (!PyErr_Occurred()) {
+        *tag_out = tag;
+        return 0;
+    }
+    if (PyErr_ExceptionMatches(PyExc_OverflowError)) {
+        PyErr_Clear();
+        PyErr_Format(PyExc_ValueError, "tag %R is not in 0..2**64 - 1", value);
+    }
+    return -1;
+}
+
 int horon_py_operation_parse_numbers(PyObject *const *args, Py_ssize_t nargs,
                                      horon_descriptor_t *desc)
 {
@@ -297,7 +317,8 @@ int horon_py_operation_init(struct horon_py_operation *op, const struct horon_py
         return -1;
     op->verb = horon_py_verb_row(op->desc.verb);
     if (parse_buffers(set->context->state, args, nargs, op) < 0 ||
-        (splits != Py_None && parse_splits(set, splits, op) < 0)) {
+        (splits != Py_None && parse_splits(set, splits, op) < 0) ||
+        (nargs > ARG_TAG && parse_tag(args[ARG_TAG], &op->desc.tag) < 0)) {
         horon_py_operation_deinit(op);
         return -1;
     }

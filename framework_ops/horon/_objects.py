@@ -59,7 +59,7 @@ def begin_allgather_texts(team, name, text, begun):
     """Puts the request into `begun`; texts_of() it gives the ranks' texts."""
     data = text.encode(errors="replace")
     team.submit(
-        _horon.ALLGATHER, name, data, None, 0, 0, 1.0, 1.0, 0, None, None, None, None, begun
+        _horon.ALLGATHER, name, data, None, 0, 0, 1.0, 1.0, 0, None, None, None, None, 0, begun
     )
 
 

@@ -36,6 +36,8 @@ GATHER = Verb(_horon.GATHER, "gather", "gathered", gathers=True, to_root=True)
 SCATTER = Verb(_horon.SCATTER, "scatter", "scattered", gathers=True, divides=True)
 REDUCESCATTER = Verb(_horon.REDUCESCATTER, "reducescatter", "reduced", reduces=True, shares=True)
 REDUCE = Verb(_horon.REDUCE, "reduce", "reduced", reduces=True, to_root=True)
+SEND = Verb(_horon.SEND, "send", "sent", to_root=True)
+RECV = Verb(_horon.RECV, "recv", "received", like_input=True)
 
 
 def splits_of(team, verb, splits):
@@ -124,7 +126,17 @@ class Verbs:
     # ---- Any verb ----
 
     def _operation(
-        self, team, verb, name, tensor, op=0, root=0, prescale=1.0, postscale=1.0, splits=None
+        self,
+        team,
+        verb,
+        name,
+        tensor,
+        op=0,
+        root=0,
+        prescale=1.0,
+        postscale=1.0,
+        splits=None,
+        tag=0,
     ):
         """-> a staged tensor, and what Context.submit() takes"""
         staged = self.stage_tensor(tensor, verb, self.is_in_place)
@@ -141,7 +153,7 @@ class Verbs:
             staged.make_room()
         target = None if staged.target is NOTHING else staged.target
         numbers = (op, root, prescale, postscale, 0)
-        place = (staged.dtype, staged.shape, staged.keep, splits)
+        place = (staged.dtype, staged.shape, staged.keep, splits, tag)
         return staged, (verb.code, name, staged.source, target, *numbers, *place)
 
     def stage(self, team, verb, name, tensor, *numbers):
@@ -237,6 +249,13 @@ class Verbs:
         name, team = operation_name("broadcast", name, process_set), team_of(process_set)
         return self.begin(team, BROADCAST, name, tensor, 0, team.place(root_rank))
 
+    def grouped_broadcast_async(
+        self, tensors, root_rank, name=None, process_set=global_process_set
+    ):
+        """As broadcast, for a list of tensors that are sent together."""
+        name, team = group_name("broadcast", name, process_set), team_of(process_set)
+        return self.begin_group(team, BROADCAST, name, tensors, 0, team.place(root_rank))
+
     def alltoall_async(self, tensor, splits=None, name=None, process_set=global_process_set):
         """Gives each rank some of the tensor's rows, and joins what all give to this one.
 
@@ -324,6 +343,34 @@ class Verbs:
         numbers = (resolve_op(op, None), root, prescale_factor, postscale_factor)
         return self.begin(team, REDUCE, name, tensor, *numbers)
 
+    def send_async(self, tensor, rank, tag=0, process_set=global_process_set):
+        """Sends the tensor to a rank of the job, which receives it with the same tag.
+
+        The n-th that is sent to a rank with a tag is the n-th that this one receives with it,
+        whatever else goes between them. It has ended when the tensor may be changed.
+        """
+        team = team_of(process_set)
+        return self._message(team, SEND, tensor, rank, tag)
+
+    def recv_async(self, tensor, rank, tag=0, process_set=global_process_set):
+        """Receives what a rank of the job sends with this tag, in place: the result is the tensor.
+
+        Sender and receiver agree on dtype and number of elements.
+        """
+        team = team_of(process_set)
+        return self.in_place._message(team, RECV, tensor, rank, tag)
+
+    def _message(self, team, verb, tensor, rank, tag):
+        """-> the Handle of a message with a rank of the job, begun"""
+        peer = team.place(rank)
+        if peer == team.rank:
+            raise ValueError(f"rank {rank} is this one, and no message goes to itself")
+        numbers = (0, peer, 1.0, 1.0, None, tag)
+        staged, operation = self._operation(team, verb, None, tensor, *numbers)
+        return Handle(team, operation, lambda requests: staged.finish(requests[0])).begin()
+
+    send = _waiting(send_async)
+    recv = _waiting(recv_async)
     allreduce = _waiting(allreduce_async)
     reducescatter = _waiting(reducescatter_async)
     grouped_reducescatter = _waiting(grouped_reducescatter_async)
@@ -332,6 +379,7 @@ class Verbs:
     allgather = _waiting(allgather_async)
     grouped_allgather = _waiting(grouped_allgather_async)
     broadcast = _waiting(broadcast_async)
+    grouped_broadcast = _waiting(grouped_broadcast_async)
 
     allreduce_async_ = _InPlace(allreduce_async)
     allreduce_ = _InPlace(allreduce)
@@ -339,6 +387,8 @@ class Verbs:
     grouped_allreduce_ = _InPlace(grouped_allreduce)
     broadcast_async_ = _InPlace(broadcast_async)
     broadcast_ = _InPlace(broadcast)
+    grouped_broadcast_async_ = _InPlace(grouped_broadcast_async)
+    grouped_broadcast_ = _InPlace(grouped_broadcast)
 
 
 # What users call, of which every framework's adapter has all: what ends in _async, and its forms.

@@ -19,6 +19,9 @@ from horon.exceptions import describe
 __all__ = [
     "Adasum",
     "Average",
+    "BitAnd",
+    "BitOr",
+    "BitXor",
     "Max",
     "Min",
     "ProcessSet",
@@ -57,7 +60,8 @@ __all__ = [
 class ReduceOp(IntEnum):
     """How an allreduce combines the ranks' values; the numbers are Horovod's.
 
-    Adasum is of horon.torch alone.
+    Adasum is of horon.torch alone. BitAnd, BitOr and BitXor are of integers and booleans, and
+    Horovod has none of them.
     """
 
     Average = _horon.AVERAGE
@@ -66,6 +70,9 @@ class ReduceOp(IntEnum):
     Min = _horon.MIN
     Max = _horon.MAX
     Product = _horon.PRODUCT
+    BitAnd = _horon.BIT_AND
+    BitOr = _horon.BIT_OR
+    BitXor = _horon.BIT_XOR
 
 
 Average = ReduceOp.Average
@@ -74,6 +81,9 @@ Adasum = ReduceOp.Adasum
 Min = ReduceOp.Min
 Max = ReduceOp.Max
 Product = ReduceOp.Product
+BitAnd = ReduceOp.BitAnd
+BitOr = ReduceOp.BitOr
+BitXor = ReduceOp.BitXor
 
 
 class ProcessSet:
@@ -183,7 +193,11 @@ def init(comm=None, process_sets=None, *, rank=-1, size=-1, settings=None):
     """
     global _context
     if comm is not None and comm != []:
-        raise ValueError("init() takes no communicator: horon joins the job that its launcher made")
+        raise ValueError(
+            "init() takes no communicator, and no list of ranks: horon joins the job that its "
+            "launcher made. Some of its ranks are a process set, or with a store, rank and size of "
+            "their own a job of their own"
+        )
     process_sets = _list_process_sets(process_sets)
     own = {"DYNAMIC_PROCESS_SETS": 1} if process_sets == "dynamic" else _static(process_sets)
     pairs = tuple(f"{name}={value}" for name, value in {**own, **(settings or {})}.items())

@@ -25,8 +25,23 @@ def value(dtype, count, rank):
     return (numbers % 2 if dtype == "bool" else numbers).astype(dtype)
 
 
+BITWISE = {
+    horon.BitAnd: numpy.bitwise_and,
+    horon.BitOr: numpy.bitwise_or,
+    horon.BitXor: numpy.bitwise_xor,
+}
+
+
+def has(dtype, op):
+    if op in BITWISE:
+        return dtype not in FLOATS
+    return op != horon.Adasum and not (dtype == "bool" and op == horon.Average)
+
+
 def expected(dtype, count, size, op):
     stack = numpy.stack([value(dtype, count, rank) for rank in range(size)])
+    if op in BITWISE:
+        return BITWISE[op].reduce(stack, 0)
     if op == horon.Sum:
         return stack.any(0) if dtype == "bool" else stack.sum(0).astype(dtype)
     if op == horon.Product:
@@ -43,7 +58,7 @@ def rank_allreduce_types():
     for count in COUNTS:
         for dtype in (*INTEGERS, *FLOATS, "bool"):
             for op in horon.ReduceOp:
-                if op == horon.Adasum or (dtype == "bool" and op == horon.Average):
+                if not has(dtype, op):
                     continue
                 name = f"{dtype}.{count}.{op.name}"
                 mine = value(dtype, count, rank)
@@ -62,6 +77,48 @@ def rank_allreduce_types():
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_allreduce_every_type_and_op_is_right(run_ranks, n):
     run_ranks(n, rank_allreduce_types)
+
+
+def rank_bitwise():
+    horon.init()
+    size, rank = horon.size(), horon.rank()
+    rows = numpy.arange(-7 * size, 7 * size).reshape(-1, 2) * (2**40 + 3)
+    every = numpy.stack([rows ^ (5 << other) for other in range(size)])
+    mine = slice(7 * rank, 7 * rank + 7)
+    for op, combine in BITWISE.items():
+        want = combine.reduce(every, 0)
+        assert (horon.allreduce(every[rank], op=op) == want).all()
+        assert all((out == want).all() for out in horon.grouped_allreduce([every[rank]] * 3, op=op))
+        assert (horon.reducescatter(every[rank], op=op) == want[mine]).all()
+        reduced = horon.reduce(every[rank], size - 1, op=op)
+        assert reduced is None if rank < size - 1 else (reduced == want).all()
+        assert horon.allreduce(6 + rank, op=op) == combine.reduce(range(6, 6 + size))
+        for dtype in FLOATS:
+            with pytest.raises(ValueError, match=f"{dtype} has no bit_"):
+                horon.allreduce(numpy.ones(3, dtype), op=op)
+    assert (horon.allreduce(numpy.array([rank == 0]), op=horon.BitXor) == [True]).all()
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_bits_are_combined_as_numpy_does(run_ranks, n):
+    run_ranks(n, rank_bitwise)
+
+
+def rank_bits_of_those_left():
+    horon.init()
+    if horon.rank() != 1:
+        mine = numpy.array([12, 10], "int32") << horon.rank()
+        others = numpy.stack([mine >> horon.rank() << r for r in range(horon.size()) if r != 1])
+        for op, combine in BITWISE.items():
+            assert (horon.allreduce(mine, name=op.name, op=op) == combine.reduce(others, 0)).all()
+        with pytest.raises(horon.HoronInternalError, match="nothing is neutral to a bit_and"):
+            horon.allreduce(mine, name="scaled", op=horon.BitAnd, prescale_factor=2)
+    horon.join()
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_bits_of_a_rank_that_has_joined_count_for_nothing(run_ranks, n):
+    run_ranks(n, rank_bits_of_those_left)
 
 
 def rank_move_types():
@@ -127,6 +184,14 @@ def rank_other_forms():
     # groups and handles
     results = horon.grouped_allreduce([numpy.ones(3), numpy.full(5, rank)], op=horon.Sum)
     assert (results[0] == size).all() and (results[1] == total).all()
+    mine = [numpy.full(3, rank), numpy.arange(rank, rank + 5, dtype="uint8"), rank]
+    cast = horon.grouped_broadcast(mine, size - 1)
+    assert [array.tolist() for array in cast[:2]] == [[size - 1] * 3, [*range(size - 1, size + 4)]]
+    assert cast[2] == size - 1 and mine[0].tolist() == [rank] * 3
+    handle = horon.grouped_broadcast_async_(mine[:2], 0, name="cast")
+    assert all(a is b for a, b in zip(handle.wait(), mine[:2], strict=True))
+    assert horon.grouped_broadcast_([mine[0]], size - 1)[0] is mine[0]
+    assert [array.tolist() for array in mine[:2]] == [[0] * 3, [0, 1, 2, 3, 4]]
     gathered = horon.grouped_allgather([numpy.full(rank, rank), numpy.array([rank])])
     assert len(gathered[0]) == total and list(gathered[1]) == list(range(size))
     handles = [
@@ -301,7 +366,7 @@ def rank_wrong_arguments():
         context.submit(_horon.ALLREDUCE, "x", 4096, 4096)
     with pytest.raises(TypeError):
         context.submit(_horon.ALLREDUCE, "x")
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="takes no communicator, and no list of ranks"):
         horon.init(comm=[1])
     assert horon.allreduce(1.0, op=horon.Sum) == horon.size()
 

@@ -101,6 +101,8 @@ REFUSED = {
     "grouped_allreduce": lambda: horon.grouped_allreduce(5),
     "grouped_allreduce ": lambda: horon.grouped_allreduce_([1.0]),
     "grouped_allgather": lambda: horon.grouped_allgather([1.0, "no tensor"]),
+    "grouped_broadcast": lambda: horon.grouped_broadcast([1.0], 99),
+    "grouped_broadcast ": lambda: horon.grouped_broadcast_([1.0], 0),
     "broadcast_object": lambda: horon.broadcast_object(1, 99),
     "allgather_object": lambda: horon.allgather_object(1, process_set=9),
 }
@@ -144,7 +146,11 @@ def test_call_that_one_rank_is_refused_meets_no_later_one(run_ranks):
 
 def rank_groups_differ(verb, sizes):
     _, rank = size_and_rank()
-    call = {"allreduce": horon.grouped_allreduce, "allgather": horon.grouped_allgather}[verb]
+    call = {
+        "allreduce": horon.grouped_allreduce,
+        "allgather": horon.grouped_allgather,
+        "broadcast": lambda tensors, name: horon.grouped_broadcast(tensors, 1, name=name),
+    }[verb]
     with pytest.raises(horon.HoronInternalError) as caught:
         call([float(i) for i in range(sizes[rank])], name="g")
     assert caught.value.status_name == "ERR_MISMATCH"
@@ -153,7 +159,7 @@ def rank_groups_differ(verb, sizes):
 
 
 @pytest.mark.parametrize("sizes", [(2, 3), (3, 1), (1, 2), (70, 3)])
-@pytest.mark.parametrize("verb", ["allreduce", "allgather"])
+@pytest.mark.parametrize("verb", ["allreduce", "allgather", "broadcast"])
 def test_groups_of_different_sizes_fail(run_ranks, verb, sizes):
     for text in run_ranks(2, rank_groups_differ, verb, sizes):
         assert f"{verb}.g[" in text and "groups differ" in text

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Process sets of Python: one test a behaviour of Horovod's, and what horon adds."""
 
+import os
+
 import horon
 import numpy
 import pytest
@@ -158,6 +160,10 @@ def rank_uses_all_verbs():
         assert horon.broadcast(x, 2, process_set=some).tolist() == [2, 20]  # the job's rank
         with pytest.raises(ValueError, match="rank 0 is no member of process set 1"):
             horon.broadcast(x, 0, process_set=some)
+        pair = horon.grouped_broadcast([x, 7 * rank], 2, process_set=some)
+        assert (pair[0].tolist(), pair[1]) == ([2, 20], 14)
+        with pytest.raises(ValueError, match="rank 0 is no member of process set 1"):
+            horon.grouped_broadcast([x], 0, process_set=some)
         assert horon.broadcast_object({"from": rank}, 2, process_set=some) == {"from": 2}
         assert horon.allgather_object(rank, process_set=some) == [1, 2]
         rows = numpy.arange(3.0) + 10 * rank
@@ -228,3 +234,19 @@ def rank_objects_name():
 
 def test_process_sets_name_ranks_of_the_job(run_ranks):
     run_ranks(3, rank_objects_name)
+
+
+def rank_is_in_a_job_of_some(directory):
+    mine = int(os.environ["HORON_RANK"])
+    ranks = [3, 1] if mine % 2 else [0, 2]
+    store = {"STORE": f"file:{directory / str(mine % 2)}"}
+    horon.init(rank=ranks.index(mine), size=len(ranks), settings=store)
+    assert (horon.rank(), horon.size()) == (ranks.index(mine), 2)
+    assert horon.allgather(numpy.array([mine])).tolist() == ranks
+
+
+def test_ranks_with_a_store_of_their_own_are_a_job(run_ranks, tmp_path):
+    """What stands for Horovod's init(comm=[ranks]), as docs/horovod.md says."""
+    for half in "01":
+        (tmp_path / half).mkdir(mode=0o700)
+    run_ranks(4, rank_is_in_a_job_of_some, tmp_path)

@@ -54,6 +54,7 @@ def rank_other_verbs():
             lambda: hvd.grouped_allgather([torch.ones(2), torch.ones(3)], name="c"),
             lambda: hvd.broadcast(torch.ones(2), 0, name="d"),
             lambda: hvd.broadcast_(torch.ones(2), 0, name="e"),
+            lambda: hvd.grouped_broadcast([torch.ones(2), torch.ones(3)], 0, name="h"),
             lambda: hvd.reducescatter(torch.ones(size), name="r"),
             lambda: hvd.alltoall(torch.ones(size), name="t"),
             lambda: hvd.synchronize(hvd.allgather_async(torch.ones(1), name="f")),

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch tensors: every operation, type and form, and the gradients of operations."""
 
+from functools import reduce
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -52,7 +54,23 @@ def same(a, b):
     return a.equal(b)
 
 
+BITWISE = {
+    hvd.BitAnd: torch.bitwise_and,
+    hvd.BitOr: torch.bitwise_or,
+    hvd.BitXor: torch.bitwise_xor,
+}
+
+
+def has(dtype, op):
+    if op in BITWISE:
+        return not dtype.is_floating_point
+    return op != hvd.Adasum and not (dtype == torch.bool and op == hvd.Average)
+
+
 def expected(dtype, count, size, op):
+    if op in BITWISE:
+        values = [value(dtype, count, rank).to(torch.int64) for rank in range(size)]
+        return reduce(BITWISE[op], values).to(dtype)
     wide = torch.stack([value(dtype, count, rank).to(torch.float64) for rank in range(size)])
     if op == hvd.Sum:
         return wide.sum(0).to(dtype)
@@ -69,7 +87,7 @@ def rank_allreduce_types():
     for count in COUNTS:
         for dtype in dtypes(REDUCED):
             for op in hvd.ReduceOp:
-                if op == hvd.Adasum or (dtype == torch.bool and op == hvd.Average):
+                if not has(dtype, op):
                     continue
                 name = f"{dtype}.{count}.{op.name}"
                 mine = value(dtype, count, rank)
@@ -225,6 +243,32 @@ def test_forms_of_tensors_and_calls_over_tcp(run_ranks):
     run_ranks(3, rank_forms, HORON_SHM=0)
 
 
+def rank_broadcasts_groups():
+    hvd.init()
+    size, rank = hvd.size(), hvd.rank()
+    tensors = [torch.full((n,), float(rank + n)) for n in range(4)]
+    for form in (
+        lambda: hvd.grouped_broadcast(tensors, size - 1),
+        lambda: hvd.grouped_broadcast_async(tensors, size - 1, name="cast").wait(),
+    ):
+        assert [t.tolist() for t in form()] == [[size - 1.0 + n] * n for n in range(4)]
+        assert [t.tolist() for t in tensors] == [[float(rank + n)] * n for n in range(4)]
+    for form in (
+        lambda: hvd.grouped_broadcast_(tensors, 0),
+        lambda: hvd.grouped_broadcast_async_(tensors, root_rank=0).wait(),
+    ):
+        assert all(a is b for a, b in zip(form(), tensors, strict=True))
+        assert [t.tolist() for t in tensors] == [[float(n)] * n for n in range(4)]
+    a, b = hvd.grouped_broadcast([torch.tensor([1 + rank * 1j]), torch.tensor(rank > 0)], 0)
+    assert a.tolist() == [1 + 0j] and b.item() is False
+    assert hvd.grouped_broadcast([], 0) == []
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_groups_are_broadcast_in_every_form(run_ranks, n):
+    run_ranks(n, rank_broadcasts_groups)
+
+
 def rank_wrong_arguments():
     hvd.init()
     with pytest.raises(TypeError):
@@ -304,6 +348,7 @@ def rank_groups_differ():
         hvd.grouped_allreduce,
         hvd.grouped_allreduce_,
         hvd.grouped_allgather,
+        lambda t: hvd.grouped_broadcast(t, 0),
         lambda t: hvd.grouped_allreduce([x.clone().requires_grad_() for x in t]),
     ):
         with pytest.raises(hvd.HoronInternalError, match="groups differ"):
@@ -324,6 +369,8 @@ REFUSED = {
     "grouped_allreduce": lambda: hvd.grouped_allreduce(5),
     "grouped_allreduce ": lambda: hvd.grouped_allreduce_([1.0]),
     "grouped_allgather": lambda: hvd.grouped_allgather([torch.ones(1), 1.0]),
+    "grouped_broadcast": lambda: hvd.grouped_broadcast([torch.ones(1)], 99),
+    "grouped_broadcast ": lambda: hvd.grouped_broadcast_([1.0], 0),
     "sparse_allreduce": lambda: hvd.sparse_allreduce_async(torch.eye(2)),
     "parameters": lambda: hvd.broadcast_parameters(torch.nn.Linear(1, 1), 0),
 }

@@ -31,6 +31,11 @@ def rank_averaged_gradients():
         x = torch.ones(2, requires_grad=True)
         (hvd.broadcast(x, root, name="b") * (rank + 1)).sum().backward()
         assert x.grad.tolist() == [mean if rank == root else 0.0] * 2
+        x = torch.ones(2, requires_grad=True)
+        a, b, c = hvd.grouped_broadcast([x, torch.ones(2), 3 * x], root, name="c")
+        assert a.requires_grad and c.tolist() == [3.0, 3.0]
+        ((a + b + c) * (rank + 1)).sum().backward()
+        assert x.grad.tolist() == [4 * mean if rank == root else 0.0] * 2
     # what would overflow as a sum does not as an average
     x = torch.ones(1, dtype=torch.float16, requires_grad=True)
     (hvd.broadcast(x, 0) * 60000).sum().backward()
@@ -61,9 +66,13 @@ def rank_derivatives():
     averages, shares, again = derivatives(lambda x: hvd.allgather(x, name="g"))
     assert averages == again == mean
     assert shares == pytest.approx([w / size for r in range(size) for w in (r + 1.0, 5.0)])
-    averages, shares, again = derivatives(lambda x: hvd.broadcast(x, size - 1, name="b"))
-    assert averages == again == (mean if rank == size - 1 else [0.0] * 2)
-    assert shares == pytest.approx([1.0, 5.0 / size])
+    for cast in (
+        lambda x: hvd.broadcast(x, size - 1, name="b"),
+        lambda x: hvd.grouped_broadcast([x, x.detach()], size - 1, name="c")[0],
+    ):
+        averages, shares, again = derivatives(cast)
+        assert averages == again == (mean if rank == size - 1 else [0.0] * 2)
+        assert shares == pytest.approx([1.0, 5.0 / size])
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -91,12 +100,13 @@ def rank_numbers_of_reductions():
         optimizer.step()
         assert p.item() == -want
     names = [op.name for op in sorted(hvd.ReduceOp)]
-    assert names == ["Average", "Sum", "Adasum", "Min", "Max", "Product"]
-    assert list(hvd.ReduceOp) == [hvd.Average, hvd.Sum, hvd.Adasum, hvd.Min, hvd.Max, hvd.Product]
+    assert names[:6] == ["Average", "Sum", "Adasum", "Min", "Max", "Product"]
+    assert names[6:] == ["BitAnd", "BitOr", "BitXor"]  # horon's own
+    assert list(hvd.ReduceOp) == [getattr(hvd, name) for name in names]
     assert hvd.allreduce(torch.tensor([3.0]), op=2).item() == 3.0  # what is equal counts once
     with pytest.raises(NotImplementedError, match="no ADASUM"):
         horon.allreduce(1.0, op=2)
-    for wrong in (6, -1):
+    for wrong in (9, -1):
         with pytest.raises(ValueError):
             hvd.allreduce(torch.ones(1), op=wrong)
     assert horon.allreduce(1.0, op=hvd.Sum) == 2.0

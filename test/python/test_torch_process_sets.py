@@ -32,6 +32,13 @@ def rank_has_gradients():
     assert x.grad.tolist() == ([0.0] * 3 if rank == 0 else [2.0] * 3)
     with pytest.raises(ValueError, match="rank 1 is no member"):
         hvd.broadcast(x, 1, process_set=some)
+    x.grad = None
+    y, z = hvd.grouped_broadcast([x, 2 * x], 2, process_set=some)
+    assert y.tolist() == [2.0] * 3 and z.tolist() == [4.0] * 3
+    ((y + z) * (rank + 1)).sum().backward()
+    assert x.grad.tolist() == ([0.0] * 3 if rank == 0 else [6.0] * 3)
+    with pytest.raises(ValueError, match="rank 1 is no member"):
+        hvd.grouped_broadcast([x], 1, process_set=some)
     sparse = torch.sparse_coo_tensor([[rank]], [1.0], (3,))
     dense = hvd.sparse_allreduce_async(sparse, op=hvd.Average, process_set=some)().to_dense()
     assert dense.tolist() == [0.5, 0.0, 0.5]

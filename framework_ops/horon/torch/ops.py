@@ -4,8 +4,9 @@
 Autograd: the gradient of a sum is the sum of the gradients, of an average their average, of a
 gather the own slice of their average, of a broadcast their average at the root, of rows given to
 other ranks what these send back, of an averaged share of the rows all ranks' gradients, joined, and
-of a summed one size times that. gather(), scatter() and reduce() have none. So a loss that
-looks at gathered tensors has the gradient of the mean of the ranks' losses, as with Horovod.
+of a summed one size times that. gather(), scatter(), reduce(), send() and recv() have none. So a
+loss that looks at gathered tensors has the gradient of the mean of the ranks' losses, as with
+Horovod.
 """
 
 import torch
@@ -45,9 +46,16 @@ scatter = verbs.scatter
 scatter_async = verbs.scatter_async
 reduce = verbs.reduce
 reduce_async = verbs.reduce_async
+send = verbs.send
+send_async = verbs.send_async
+recv = verbs.recv
+recv_async = verbs.recv_async
 broadcast_async = verbs.broadcast_async
 broadcast_async_ = verbs.broadcast_async_
 broadcast_ = verbs.broadcast_
+grouped_broadcast_async = verbs.grouped_broadcast_async
+grouped_broadcast_async_ = verbs.grouped_broadcast_async_
+grouped_broadcast_ = verbs.grouped_broadcast_
 
 
 def _needs_gradient(tensor):
@@ -444,6 +452,34 @@ def broadcast(tensor, root_rank, name=None, process_set=global_process_set):
     if _needs_gradient(tensor):
         return _Broadcast.apply(tensor, team, root, name, 1)
     return _out(team, BROADCAST, name, tensor, 0, root)
+
+
+class _GroupedBroadcast(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, team, root_rank, names, *tensors):
+        ctx.arguments = (team, root_rank, names)
+        return tuple(
+            verbs.stage_group(team, BROADCAST, names, tensors, 0, root_rank).begin().wait()
+        )
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        team, root_rank, names = ctx.arguments
+        averages = [
+            _AverageAtRoot.apply(gradient, team, root_rank, part_name(name, "grad"))
+            for gradient, name in zip(gradients, names, strict=True)
+        ]
+        return None, None, None, *averages
+
+
+def grouped_broadcast(tensors, root_rank, name=None, process_set=global_process_set):
+    """As broadcast() for a list of tensors that are sent together."""
+    name, team = group_name("broadcast", name, process_set), team_of(process_set)
+    tensors, root = list(tensors), team.place(root_rank)
+    names = member_names(name, len(tensors))
+    if any(_needs_gradient(tensor) for tensor in tensors):
+        return list(_GroupedBroadcast.apply(team, root, names, *tensors))
+    return verbs.stage_group(team, BROADCAST, names, tensors, 0, root).begin().wait()
 
 
 # ---- sparse ----
