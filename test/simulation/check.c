@@ -4,6 +4,7 @@
  * with a text that names the rank to blame, and with its input intact if a rank never took part.
  */
 #undef NDEBUG
+#include "simulation/sets.h"
 #include "simulation/simulation.h"
 #include "simulation/teams.h"
 
@@ -32,7 +33,8 @@ static bool includes(const struct simulation *sim, const struct sim_op *op, enum
 uint64_t sim_rows_of(const struct simulation *sim, const struct sim_op *op, int from, int to)
 {
     const struct horon_verb_row *row = &horon_verb_rows[op->verb];
-    if (!includes(sim, op, row->reads, from) || !includes(sim, op, row->writes, to))
+    if (!includes(sim, op, row->reads, from) || !includes(sim, op, row->writes, to) ||
+        !sim_takes_part(op, &sim->ranks[from]))
         return 0;
     if (row->ahead == HORON_AHEAD_SPLITS)
         return (from + 2 * to) % 3 == 1 ? 0 : op->count / (uint64_t)(1 + (3 * from + to) % 7);
@@ -55,8 +57,10 @@ uint64_t sim_count_of(const struct simulation *sim, const struct sim_op *op, int
 uint64_t sim_share_of(const struct sim_op *op, int member, int size)
 {
     const uint64_t rows = op->count / op->row, ranks = (uint64_t)size;
-    if (op->uneven && op->odd < 0)
-        return member == size - 1 ? rows : 0;
+    if (op->uneven && op->odd < 0) { /* in place the last one's overlaps the rows that it keeps */
+        const uint64_t first = size > 1 ? rows / 4 : 0;
+        return member == size - 1 ? rows - first : member == 0 ? first : 0;
+    }
     return rows / ranks + ((uint64_t)member < rows % ranks);
 }
 
@@ -248,6 +252,26 @@ static int ranks_named(const struct simulation *sim, const char *text)
     return count;
 }
 
+/* Has the team ended because a member has removed it, this one or another, which is named? Once the
+ * job has failed some may have dropped what others had added. */
+static bool is_removed(const struct sim_rank *rank, const struct sim_op *op, horon_status_t status,
+                       const char *text)
+{
+    const struct simulation *sim = rank->sim;
+    if (!op->team || !sim->change_count || status != HORON_ERR_CLOSED)
+        return false;
+    if (sim_team_life(rank, op->team) == SIM_LIFE_OVER &&
+        strstr(text, "its process set was removed"))
+        return true;
+    for (int i = 0; i < sim_team_size(sim, op->team); i++) {
+        const struct sim_rank *other = &sim->ranks[sim_team_rank(sim, op->team, i)];
+        if (sim_team_life(other, op->team) == SIM_LIFE_OVER && names(sim, text, other->rank) &&
+            (strstr(text, "has removed the team") || other->leaving))
+            return true;
+    }
+    return false;
+}
+
 /* @return is this how it may end? */
 static bool allowed(const struct sim_rank *rank, const struct sim_op *op, const struct sim_use *use,
                     const char *text)
@@ -258,6 +282,8 @@ static bool allowed(const struct sim_rank *rank, const struct sim_op *op, const 
         return status == HORON_ERR_CLOSED;
     if (status == HORON_ERR_CANCELLED)
         return use->cancelling;
+    if (is_removed(rank, op, status, text))
+        return true;
     if (!op->in_order && op->odd >= 0 && status == HORON_ERR_MISMATCH &&
         names(sim, text, op->odd) && ranks_named(sim, text) == 2)
         return true;
@@ -327,6 +353,6 @@ void sim_check_ended(struct sim_rank *rank, struct sim_op *op, struct sim_use *u
              use->posted_at < sim->struck_at)
         sim_fail(sim, "rank %d: %s failed only %llu ms after the death", rank->rank, op->name,
                  (unsigned long long)((sim->now - sim->struck_at) / SIM_MS));
-    if (op->odd < 0)
+    if (op->odd < 0 && !(use->in == use->out && status == HORON_ERR_CLOSED && sim->change_count))
         check_input(rank, op, use);
 }

@@ -6,6 +6,7 @@
  * after what was sent, or after a part of it when the sender was killed.
  */
 #undef NDEBUG
+#include "simulation/network.h"
 #include "simulation/simulation.h"
 
 #include <assert.h>

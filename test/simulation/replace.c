@@ -5,6 +5,7 @@
  */
 #undef NDEBUG
 #include "engine/engine_state.h"
+#include "simulation/network.h"
 #include "simulation/simulation.h"
 
 #include <assert.h>

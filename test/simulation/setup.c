@@ -4,6 +4,8 @@
  * with the product's engines as context.c does, and frees it all, frozen ranks included.
  */
 #undef NDEBUG
+#include "simulation/network.h"
+#include "simulation/sets.h"
 #include "simulation/simulation.h"
 #include "simulation/teams.h"
 
@@ -218,11 +220,16 @@ void sim_create(struct simulation *sim, uint64_t seed, const struct sim_kill *ki
         sim_event(sim, sim_below(sim, sim->think_max), SIM_EVENT_SUBMIT, rank, 0);
     sim->replacements = sim_one_in(sim, 2) ? (unsigned)sim_below(sim, 4) : 0;
     sim->replace_step = 1 + sim_below(sim, 400);
-    if (!sim->team)
+    if (sim->team_count == 1 && !sim->change_count)
         return;
-    sim->replacements = 0; /* where there is a second team there is none */
-    for (int i = 0; i < sim->team->size; i++)
-        sim_event(sim, sim_below(sim, sim->think_max), SIM_EVENT_TEAM, sim->team->ranks[i], 0);
+    sim->replacements = 0; /* where there are other teams there is none */
+    if (sim->change_count) {
+        sim_sets_begin(sim);
+        sim->looks_back = sim->fate == SIM_FATE_GOOD && sim_one_in(sim, 2);
+        return;
+    }
+    for (int i = 0; i < sim->teams[1]->size; i++)
+        sim_event(sim, sim_below(sim, sim->think_max), SIM_EVENT_TEAM, sim->teams[1]->ranks[i], 1);
 }
 
 void sim_destroy(struct simulation *sim)
@@ -234,14 +241,16 @@ void sim_destroy(struct simulation *sim)
             horon_engine_close(sim->ranks[rank].ctx.engine);
         }
     sim_workload_destroy(sim);
+    sim_sets_end(sim);
     for (int rank = 0; rank < sim->size; rank++) {
         horon_engine_destroy(sim->ranks[rank].ctx.engine);
         close(sim->ranks[rank].ctx.doorbell);
         free((void *)sim->ranks[rank].ctx.dead);
     }
     sim_network_destroy(sim->network);
-    if (sim->team)
-        world_team_destroy(sim->team);
+    for (int team = 1; team < sim->team_count; team++)
+        world_team_destroy(sim->teams[team]);
+    free(sim->changes);
     world_destroy(sim->world);
     free(sim->events);
 }

@@ -10,6 +10,8 @@
  */
 #undef NDEBUG
 #include "simulation/simulation.h"
+#include "simulation/network.h"
+#include "simulation/sets.h"
 #include "simulation/teams.h"
 
 #include "alloc.h"
@@ -227,6 +229,8 @@ static void begin_leaving(struct sim_rank *rank)
         assert(got);
     }
     rank->state = SIM_AWAKE;
+    if (rank->sim->looks_back)
+        sim_sets_check_rest(rank);
     rank->leaving = true;
     rank->leave_deadline = rank->sim->now + GOODBYE_MS * SIM_MS;
     sim_trace(rank->sim, 'g', (uint64_t)rank->rank, 0);
@@ -268,8 +272,8 @@ static void strike(struct simulation *sim)
     struct sim_rank *victim = &sim->ranks[sim->victim];
     if (victim->state >= SIM_LEFT || victim->leaving || victim->inside)
         return;
-    if (sim->fate == SIM_FATE_LEAVE && sim->team && !victim->second &&
-        sim_team_member(sim, 1, sim->victim) >= 0)
+    if (sim->fate == SIM_FATE_LEAVE && sim->team_count > 1 && !sim->change_count &&
+        !victim->teams[1] && sim_team_member(sim, 1, sim->victim) >= 0)
         return; /* a team is made by all of its members: nobody leaves instead */
     if (sim->fate == SIM_FATE_KILL)
         kill_rank(victim);
@@ -309,6 +313,13 @@ static void pause_rank(struct sim_rank *rank, uint64_t time_ns)
     sim_event(rank->sim, rank->paused_until, SIM_EVENT_NOTHING, rank->rank, 0);
 }
 
+/* Of the rank's, another one at each step. */
+static struct horon_engine_team *one_team(const struct sim_rank *rank)
+{
+    const int team = (int)(rank->sim->steps % (uint64_t)rank->sim->team_count);
+    return sim_team_of(rank, rank->teams[team] ? team : 0);
+}
+
 static void turn(struct sim_rank *rank)
 {
     struct simulation *sim = rank->sim;
@@ -325,8 +336,7 @@ static void turn(struct sim_rank *rank)
     }
     enter(rank);
     horon_context_report_deaths(&rank->ctx);
-    bool moved = sim_one_in(sim, 4) &&
-                 horon_engine_advance_ordered(sim_team_of(rank, rank->second && sim->steps % 2));
+    bool moved = sim_one_in(sim, 4) && horon_engine_advance_ordered(one_team(rank));
     if (!moved)
         moved = horon_engine_progress(rank->ctx.engine);
     come_out(rank);
@@ -352,14 +362,19 @@ static void take(struct sim_rank *rank, const struct sim_event *event)
     sim_take_token(rank);
     enter(rank);
     if (event->kind == SIM_EVENT_TEAM)
-        sim_team_add(rank);
+        sim_team_add(rank, event->b);
     else if (event->kind == SIM_EVENT_ARENAS)
-        sim_team_give_arenas(rank);
+        sim_team_give_arenas(rank, event->b);
+    else if (event->kind == SIM_EVENT_CHANGE)
+        sim_sets_go_on(rank);
     else
         sim_add_link(rank, event->b);
     come_out(rank);
-    if (!rank->sim->over && rank->state != SIM_DEAD)
-        sim_network_turned(rank->sim->network, rank->rank);
+    if (rank->sim->over || rank->state == SIM_DEAD)
+        return;
+    sim_network_turned(rank->sim->network, rank->rank);
+    if (event->kind == SIM_EVENT_TEAM)
+        sim_workload_look(rank); /* perhaps it has nothing to do there but to join */
 }
 
 static void do_event(struct simulation *sim, const struct sim_event *event)
@@ -394,6 +409,7 @@ static void do_event(struct simulation *sim, const struct sim_event *event)
         break;
     case SIM_EVENT_TEAM:
     case SIM_EVENT_ARENAS:
+    case SIM_EVENT_CHANGE:
     case SIM_EVENT_LINK:
         take(rank, event);
         break;
@@ -467,7 +483,8 @@ void sim_describe(const struct simulation *sim, char *text, size_t text_bytes)
 {
     static const char *const fates[] = {"good", "kill", "leave", "disorder"};
     const struct horon_topology *topology = &sim->world->ranks[0].topology;
-    int used = snprintf(text, text_bytes, "%sranks by host", sim->team ? "two teams; " : "");
+    int used = snprintf(text, text_bytes, "%d teams, %d changes of sets; ranks by host",
+                        sim->team_count, sim->change_count);
     for (int host = 0; host < topology->host_count; host++)
         used += snprintf(text + used, text_bytes - (size_t)used, " %d",
                          horon_topology_host_size(topology, host));

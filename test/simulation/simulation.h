@@ -6,6 +6,9 @@
  * which is held up, which dies at which step, which leaves early. The same seed gives the same run,
  * event by event.
  *
+ * Beside the job there may be a second team, or process sets that all ranks add and remove on the
+ * way (sets.c); and ranks may run out of data, and join.
+ *
  * A rank is asleep unless something really woke it: its doorbell, bytes or room on a link between
  * hosts (its socket), the death of a neighbour's process, a submission. So a wake-up that the
  * product forgets ends as a world where nobody runs and something still waits.
@@ -19,6 +22,7 @@
 #include "world/world.h"
 
 #define SIM_RANKS_MAX 6
+#define SIM_TEAMS_MAX 6 /* of a run, the job among them */
 #define SIM_MS UINT64_C(1000000)
 
 enum sim_state {
@@ -37,8 +41,9 @@ enum sim_event_kind {
     SIM_EVENT_RESTART, /* a starts use b again: a persistent request, or one that was cancelled */
     SIM_EVENT_CANCEL,  /* a cancels use b */
     SIM_EVENT_LEAVE,   /* a is done and leaves */
-    SIM_EVENT_TEAM,    /* a makes the second team */
-    SIM_EVENT_ARENAS,  /* a is given the second team's arenas */
+    SIM_EVENT_TEAM,    /* a makes team b */
+    SIM_EVENT_ARENAS,  /* a is given the arenas of team b */
+    SIM_EVENT_CHANGE,  /* a goes on with what it adds and removes of process sets */
     SIM_EVENT_LINK     /* a gets its end of the link to b, for which one of them asked */
 };
 
@@ -68,22 +73,27 @@ struct sim_rank {
     uint64_t paused_until;
     bool leaving;
     uint64_t leave_deadline;
-    bool done, joins; /* its application has nothing more to submit or wait for; or joins */
+    bool done; /* its application has nothing more to submit or wait for */
+    bool joins[SIM_TEAMS_MAX];
 
     int level; /* of its data; see sim_op */
     int *plan; /* [plan_count] operations in this rank's order */
     int plan_count, plan_next;
+    bool stuck;           /* what comes next waits for a process set */
     struct sim_use *uses; /* [op_count] */
     int flying;
     struct sim_ring_peer {
         struct sim_rank *self;
         struct horon_host *host;
         int local_rank;
-    } ring_peers[SIM_RANKS_MAX], team_ring_peers[SIM_RANKS_MAX];
-    struct horon_engine_team *second; /* NULL: not made yet, or it is not in it */
+    } ring_peers[SIM_RANKS_MAX], team_ring_peers[SIM_TEAMS_MAX][SIM_RANKS_MAX];
+    /* besides the job; NULL: it is not made yet, is removed, or this rank is not in it */
+    struct horon_engine_team *teams[SIM_TEAMS_MAX];
+    struct sim_sets *sets; /* sets.c; NULL: no process sets are added or removed */
 };
 
 struct sim_network;
+struct sim_change;
 
 /** What happened in a run, so that a test can see that it looked at something. */
 struct sim_outcome {
@@ -93,7 +103,8 @@ struct sim_outcome {
     unsigned well, cancelled, mismatched, failed; /* requests, by how they ended */
     unsigned replaced, links;  /* memberships; ends of links that were asked for */
     unsigned joined, absent;   /* ranks that joined; operations that ended well without all */
-    unsigned teams, team_well; /* members that made the second team; its requests that ended well */
+    unsigned teams, team_well; /* teams that members made; their requests that ended well */
+    unsigned sets, sets_failed, removed; /* what ranks added; in vain; and removed */
 };
 
 struct simulation {
@@ -105,10 +116,14 @@ struct simulation {
     size_t event_count, event_limit;
     struct sim_rank ranks[SIM_RANKS_MAX];
     struct sim_network *network;
-    struct world_team *team; /* the second one; NULL: there is none */
+    struct world_team *teams[SIM_TEAMS_MAX]; /* [team_count] the first, the job, is NULL */
+    int team_count;
+    struct sim_change *changes; /* [change_count] of process sets; sets.c */
+    int change_count;
     size_t local_ring_bytes; /* part of the product's memory, so that it is full at times */
     bool narrow;             /* links so slow that large tensors would take for ever */
     int depth;               /* of turns interrupted by turns */
+    bool looks_back;         /* at the end, whether anything is left of process sets */
     bool over;               /* the run has ended; what still returns up the stack does nothing */
     uint64_t steps_max;
     /* the run's character */
@@ -125,7 +140,7 @@ struct simulation {
     uint64_t replace_step; /* not before */
     uint64_t struck_at;
     struct sim_op *ops;
-    int op_count, join; /* the latter: by which ranks join, or -1 */
+    int op_count, joins[SIM_TEAMS_MAX]; /* the latter: by which ranks join, or -1 */
     struct sim_outcome outcome;
     char failure[512]; /* "": none */
 };
@@ -181,20 +196,5 @@ void sim_add_link(struct sim_rank *rank, int peer);
 /** Replaces the membership, if all ranks are between the same operations and some request is in
  * flight. */
 bool sim_replace(struct simulation *sim);
-
-/* ---- network.c ---- */
-struct sim_network *sim_network_create(struct simulation *sim);
-void sim_network_destroy(struct sim_network *network);
-/** @p rank's end of the link between hosts. */
-struct horon_link *sim_network_link(struct sim_network *network, int rank, int peer);
-bool sim_network_has_end(const struct sim_network *network, int rank, int peer);
-/** After a turn of @p rank: what it wrote is on its way, what it made room for comes in. */
-void sim_network_turned(struct sim_network *network, int rank);
-void sim_network_deliver(struct sim_network *network, int from, int to);
-/** Could @p rank read from @p peer, or write to it, at once? */
-bool sim_network_readable(const struct sim_network *network, int rank, int peer);
-bool sim_network_writable(const struct sim_network *network, int rank, int peer);
-/** The process of @p rank is gone: what it had sent arrives in part or whole, then its end. */
-void sim_network_kill(struct sim_network *network, int rank);
 
 #endif

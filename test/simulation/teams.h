@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The second team of a run. As a number of a team 0 is the job, 1 the second one. */
+/* The teams of a run besides the job, which has the number 0. */
 #ifndef HORON_TEST_SIMULATION_TEAMS_H
 #define HORON_TEST_SIMULATION_TEAMS_H
 
 #include "simulation/simulation.h"
 
-/** Perhaps there is one in this run. */
+/** Perhaps there is a second one in this run, or process sets are added and removed. */
 void sim_team_draw(struct simulation *sim);
+/** One more. @return its number */
+int sim_team_create(struct simulation *sim, const int *ranks, int size);
 int sim_team_size(const struct simulation *sim, int team);
 /** A member's rank in the job. */
 int sim_team_rank(const struct simulation *sim, int team, int member);
@@ -14,11 +16,12 @@ int sim_team_rank(const struct simulation *sim, int team, int member);
 int sim_team_member(const struct simulation *sim, int team, int rank);
 const struct horon_topology *sim_team_topology(const struct simulation *sim, int team);
 struct horon_engine_team *sim_team_of(const struct sim_rank *rank, int team);
-/** Does the second team need a link between two ranks of the job? */
-bool sim_team_links(const struct simulation *sim, int a, int b);
-/** With the token: makes the second team on one of its members. */
-void sim_team_add(struct sim_rank *rank);
-void sim_team_give_arenas(struct sim_rank *rank);
+/** Does a team need a link between two ranks of the job, of different hosts? */
+bool sim_team_links(const struct simulation *sim, int team, int a, int b);
+/** With the token: makes a team on one of its members. */
+void sim_team_add(struct sim_rank *rank, int team);
+/** Nothing happens if the team is removed. */
+void sim_team_give_arenas(struct sim_rank *rank, int team);
 /** engine_options.make_arenas */
 horon_status_t sim_make_arenas(void *rank, struct horon_engine_team *team,
                                struct horon_error *error);

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 
-SEEDS = 12000
+SEEDS = 20000
 SEED_TIMEOUT_S = 120
 ROOT = pathlib.Path(os.environ.get("HORON_TEST_ROOT", pathlib.Path(__file__).parents[2])).resolve()
 BUGS = ROOT / "test" / "simulation" / "bugs"

@@ -48,7 +48,7 @@ static void note_seed(uint64_t seed)
 struct totals {
     uint64_t steps, well, cancelled, mismatched, failed;
     unsigned kills, kills_inside, departures, disorders, replaced, teams, team_well, links;
-    unsigned joined, absent;
+    unsigned joined, absent, sets, sets_failed, removed;
 };
 
 static void add(struct totals *totals, const struct sim_outcome *outcome)
@@ -68,6 +68,9 @@ static void add(struct totals *totals, const struct sim_outcome *outcome)
     totals->links += outcome->links;
     totals->joined += outcome->joined;
     totals->absent += outcome->absent;
+    totals->sets += outcome->sets;
+    totals->sets_failed += outcome->sets_failed;
+    totals->removed += outcome->removed;
 }
 
 /* Says what was seen. @return was anything left out that so many seeds should have shown? */
@@ -80,14 +83,16 @@ static bool tell_totals(const struct totals *totals, uint64_t seeds)
     printf("# requests: %llu well, %llu cancelled, %llu mismatched, %llu failed\n",
            (unsigned long long)totals->well, (unsigned long long)totals->cancelled,
            (unsigned long long)totals->mismatched, (unsigned long long)totals->failed);
-    printf(
-        "# second teams: made %u times, %u requests well; %u ends of links that were asked for\n",
-        totals->teams, totals->team_well, totals->links);
+    printf("# other teams: made %u times, %u requests well; %u ends of links that were asked for\n",
+           totals->teams, totals->team_well, totals->links);
     printf("# %u ranks joined; %u requests well without their data\n", totals->joined,
            totals->absent);
-    bool all = totals->links && totals->joined && totals->absent && totals->team_well &&
-               totals->replaced && totals->kills_inside && totals->departures &&
-               totals->disorders && totals->cancelled && totals->mismatched && totals->failed;
+    printf("# process sets: added %u times, in vain %u times; %u teams removed\n", totals->sets,
+           totals->sets_failed, totals->removed);
+    bool all = totals->sets && totals->sets_failed && totals->removed && totals->links &&
+               totals->joined && totals->absent && totals->team_well && totals->replaced &&
+               totals->kills_inside && totals->departures && totals->disorders &&
+               totals->cancelled && totals->mismatched && totals->failed;
     return seeds >= 1000 && !all;
 }
 

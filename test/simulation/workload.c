@@ -7,6 +7,7 @@
  * Requests are made and posted as api.c does.
  */
 #undef NDEBUG
+#include "simulation/sets.h"
 #include "simulation/simulation.h"
 #include "simulation/teams.h"
 
@@ -17,243 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OPS_MAX 24
-
-/* ---- drawing -------------------------------------------------------------------------------- */
-
-static uint64_t draw_count(struct simulation *sim)
-{
-    static const uint64_t counts[] = {0, 1, 2, 7, 16, 17, 63, 64, 65};
-    switch (sim_below(sim, sim->narrow && sim->world->host_count > 1 ? 2 : 4)) {
-    case 0:
-        return counts[sim_below(sim, 9)];
-    case 1:
-        return sim_below(sim, 300);
-    case 2:
-        return sim_below(sim, 2000);
-    default:
-        return sim_one_in(sim, 4) ? sim_below(sim, 12000) : sim_below(sim, 3000);
-    }
-}
-
-static void draw_op(struct simulation *sim, struct sim_op *op, int number)
-{
-    snprintf(op->name, sizeof op->name, "tensor-%d", number);
-    static const horon_verb_t verbs[] = {
-        HORON_ALLREDUCE, HORON_ALLREDUCE, HORON_ALLREDUCE, HORON_ALLREDUCE, HORON_REDUCESCATTER,
-        HORON_REDUCE,    HORON_BROADCAST, HORON_BROADCAST, HORON_ALLGATHER, HORON_BARRIER,
-        HORON_ALLTOALL,  HORON_ALLTOALL,  HORON_GATHER,    HORON_SCATTER};
-    op->verb = verbs[sim_below(sim, sizeof verbs / sizeof verbs[0])];
-    op->dtype = (horon_dtype_t)sim_below(sim, HORON_DTYPE_COUNT);
-    op->redop = (horon_redop_t)sim_below(sim, HORON_REDOP_COUNT);
-    if (sim_reduces(op) && !horon_reduce_supported(op->dtype, op->redop)) {
-        op->dtype = sim_one_in(sim, 2) ? HORON_FLOAT32 : HORON_BFLOAT16;
-        op->redop = HORON_SUM;
-    }
-    op->root = (int)sim_below(sim, (uint64_t)sim->size);
-    op->prescale = sim_one_in(sim, 4) ? 0.5 : 1.0;
-    op->postscale = sim_one_in(sim, 4) ? 3.0 : 1.0;
-    op->count = draw_count(sim);
-    op->row = 1 + sim_below(sim, 3);
-    if (sim_has_rows(op))
-        op->count /= 4;
-    if (op->verb == HORON_REDUCESCATTER)
-        op->count -= op->count % op->row;
-    if (op->verb == HORON_BARRIER)
-        op->count = 0;
-    op->uneven = sim_one_in(sim, 4);
-    op->in_order = sim_one_in(sim, 3);
-    op->in_place = sim_one_in(sim, 2);
-    op->own_output = sim_one_in(sim, 2);
-    op->rounds = 1;
-    op->group = op->odd = op->canceler = -1;
-}
-
-/* What is special about it; one thing at most. */
-static void draw_special(struct simulation *sim, struct sim_op *op)
-{
-    switch (sim_below(sim, op->in_order ? 3 : 8)) {
-    case 0:
-        op->persistent = true;
-        op->rounds = 1 + (int)sim_below(sim, 4);
-        break;
-    case 3:
-        op->canceler = (int)sim_below(sim, (uint64_t)sim->size);
-        break;
-    case 4:
-        if (sim->size == 1 || !sim_one_in(sim, 2))
-            break;
-        op->odd = (int)sim_below(sim, (uint64_t)sim->size);
-        op->odd_in = (int)sim_below(sim, 4);
-        break;
-    default:
-        break;
-    }
-    if (op->in_order) /* a second round would need its place in everybody's order */
-        op->rounds = 1;
-}
-
-static void draw_groups(struct simulation *sim)
-{
-    for (int i = 0; i + 1 < sim->op_count; i++) {
-        int members = 2 + (int)sim_below(sim, 3);
-        if (!sim_one_in(sim, 4) || i + members > sim->op_count)
-            continue;
-        bool plain = true;
-        for (int k = i; k < i + members; k++)
-            plain = plain && !sim->ops[k].in_order && sim->ops[k].canceler < 0 &&
-                    !sim->ops[k].persistent && sim->ops[k].odd < 0;
-        if (!plain)
-            continue;
-        for (int k = i; k < i + members; k++)
-            sim->ops[k].group = i;
-        i += members - 1;
-    }
-}
-
-/* In the second team: a rank that has a part of its own is one of its members. */
-static void draw_teams(struct simulation *sim)
-{
-    for (int i = 0; sim->team && i < sim->op_count; i++) {
-        struct sim_op *op = &sim->ops[i];
-        const int size = sim_team_size(sim, 1);
-        op->team = op->group >= 0 && op->group < i ? sim->ops[op->group].team : sim_one_in(sim, 2);
-        if (!op->team)
-            continue;
-        const bool disorder = sim->fate == SIM_FATE_DISORDER && op->in_order && op->odd >= 0;
-        if (disorder && sim_team_member(sim, 1, op->odd) < 0) {
-            op->team = 0;
-            continue;
-        }
-        op->root %= size;
-        if (op->odd >= 0 && !disorder)
-            op->odd = sim_team_rank(sim, 1, op->odd % size);
-        if (disorder)
-            sim->ill_team = 1;
-    }
-}
-
-/* As sim_below() draws, but not from the run's own numbers. */
-static uint64_t next_random(uint64_t *random)
-{
-    *random += UINT64_C(0x9e3779b97f4a7c15);
-    return (*random ^ *random >> 31) * UINT64_C(0xbf58476d1ce4e5b9) >> 33;
-}
-
-/* What its roots and scales do not allow. */
-static void settle_join(struct simulation *sim, struct sim_op *op, int most)
-{
-    if (op->level == 0)
-        return;
-    if (horon_verb_is_rooted(&horon_verb_rows[op->verb]) &&
-        !sim_takes_part(op, &sim->ranks[op->root]))
-        op->root = most;
-    if (op->redop == HORON_PRODUCT)
-        op->prescale = 1.0;
-    op->uneven &= op->verb != HORON_REDUCESCATTER; /* others know nothing of its splits */
-}
-
-/* In one run of four ranks have unequal amounts of data: of each operation of the job by name some
- * have no part, those with less; and all join when they are through. Groups and what gathers rows
- * are for all; the worlds have those. Drawn from numbers of their own, so that the other runs stay
- * as they are. */
-static void draw_join(struct simulation *sim)
-{
-    uint64_t random = sim->seed ^ UINT64_C(0x6a6f696e);
-    sim->join = -1;
-    if (next_random(&random) % 4)
-        return;
-    int most = 0;
-    for (int rank = 0; rank < sim->size; rank++) {
-        sim->ranks[rank].level = (int)(next_random(&random) % 4);
-        if (sim->ranks[rank].level > sim->ranks[most].level)
-            most = rank;
-    }
-    for (int i = 0; i < sim->op_count; i++) {
-        struct sim_op *op = &sim->ops[i];
-        const int level = (int)(next_random(&random) % 4);
-        const bool may = !op->in_order && !op->team && op->odd < 0 && op->group < 0 &&
-                         !horon_verb_rows_differ(&horon_verb_rows[op->verb]) &&
-                         level <= sim->ranks[most].level;
-        if (may)
-            op->level = level;
-    }
-    for (int i = 0; i < sim->op_count; i++)
-        settle_join(sim, &sim->ops[i], most);
-    sim->join = sim->op_count++;
-    struct sim_op *join = &sim->ops[sim->join];
-    *join = (struct sim_op){.name = "join",
-                            .verb = HORON_BARRIER,
-                            .prescale = 1.0,
-                            .postscale = 1.0,
-                            .rounds = 1,
-                            .group = -1,
-                            .odd = -1,
-                            .canceler = -1,
-                            .joins = true};
-}
-
-bool sim_takes_part(const struct sim_op *op, const struct sim_rank *rank)
-{
-    return rank->level >= op->level;
-}
-
-static bool is_in(const struct simulation *sim, const struct sim_rank *rank, int op)
-{
-    return sim_team_member(sim, sim->ops[op].team, rank->rank) >= 0 &&
-           sim_takes_part(&sim->ops[op], rank);
-}
-
-/* A rank's order: anything for the named ones, as numbered for those in order; a group is one. */
-static void draw_plan(struct simulation *sim, struct sim_rank *rank)
-{
-    rank->plan = calloc((size_t)sim->op_count, sizeof *rank->plan);
-    rank->uses = calloc((size_t)sim->op_count, sizeof *rank->uses);
-    assert(rank->plan);
-    assert(rank->uses);
-    for (int i = 0; i < sim->op_count; i++)
-        if (i != sim->join && is_in(sim, rank, i) &&
-            (sim->ops[i].group < 0 || sim->ops[i].group == i))
-            rank->plan[rank->plan_count++] = i;
-    for (int i = rank->plan_count - 1; i > 0; i--) {
-        int other = (int)sim_below(sim, (uint64_t)i + 1), kept = rank->plan[i];
-        rank->plan[i] = rank->plan[other];
-        rank->plan[other] = kept;
-    }
-    int next = 0;
-    for (int i = 0; i < rank->plan_count; i++) {
-        if (!sim->ops[rank->plan[i]].in_order)
-            continue;
-        while (!sim->ops[next].in_order || !is_in(sim, rank, next))
-            next++;
-        rank->plan[i] = next++;
-    }
-}
-
-void sim_workload_create(struct simulation *sim)
-{
-    sim->op_count = 1 + (int)sim_below(sim, OPS_MAX);
-    sim->ops = calloc((size_t)sim->op_count + 1, sizeof *sim->ops); /* and a join */
-    assert(sim->ops);
-    for (int i = 0; i < sim->op_count; i++) {
-        draw_op(sim, &sim->ops[i], i);
-        draw_special(sim, &sim->ops[i]);
-    }
-    if (sim->fate == SIM_FATE_DISORDER) {
-        struct sim_op *op = &sim->ops[sim_below(sim, (uint64_t)sim->op_count)];
-        op->in_order = true;
-        op->persistent = false;
-        op->rounds = 1;
-        op->canceler = -1;
-        op->odd = sim->victim;
-        op->odd_in = (int)sim_below(sim, 4);
-    }
-    draw_groups(sim);
-    draw_teams(sim);
-    draw_join(sim);
-    for (int rank = 0; rank < sim->size; rank++)
-        draw_plan(sim, &sim->ranks[rank]);
-}
+/* After which nothing is on its way any more, if nobody says anything. */
+#define SETTLED (10000 * SIM_MS)
 
 static void drop(struct sim_rank *rank, struct horon_request *request)
 {
@@ -321,7 +87,7 @@ static void describe(struct sim_rank *rank, struct sim_op *op, struct sim_use *u
 {
     *desc = (horon_descriptor_t)HORON_DESCRIPTOR_INIT;
     const int member = sim_team_member(rank->sim, op->team, rank->rank);
-    desc->process_set = op->team;
+    desc->process_set = sim_team_id(rank->sim, op->team);
     const bool by_rows = sim_has_rows(op) || op->verb == HORON_REDUCESCATTER;
     shape[0] = by_rows ? sim_count_of(rank->sim, op, rank->rank) / op->row : op->count;
     shape[1] = by_rows ? op->row : 1;
@@ -461,56 +227,171 @@ static uint64_t later(struct simulation *sim)
     return sim->now + sim_below(sim, sim->think_max);
 }
 
-static void leave_if_done(struct sim_rank *rank)
+/* Is it to be begun once more? What has no memory of a round is begun anew, while it can be. */
+static bool comes_again(const struct sim_rank *rank, int number)
 {
-    if (rank->done || rank->flying || rank->plan_next < rank->plan_count)
+    const struct sim_op *op = &rank->sim->ops[number];
+    const struct sim_use *use = &rank->uses[number];
+    if (!use->request)
+        return false;
+    if (use->withdrawn && use->request->status == HORON_ERR_CANCELLED)
+        return op->persistent || sim_team_life(rank, op->team) == SIM_LIFE_HERE;
+    return use->round < op->rounds && use->request->status == HORON_OK;
+}
+
+/* Has it begun and ended all operations of the team that it has a part in? @param afterwards  also
+ * those behind the join */
+static bool has_done(const struct sim_rank *rank, int team, bool afterwards)
+{
+    const struct simulation *sim = rank->sim;
+    for (int i = rank->plan_next; i < rank->plan_count; i++)
+        if (sim->ops[rank->plan[i]].team == team &&
+            (afterwards || !sim->ops[rank->plan[i]].afterwards))
+            return false;
+    for (int i = 0; i < sim->op_count; i++)
+        if (sim->ops[i].team == team && (rank->uses[i].flying || comes_again(rank, i)))
+            return false;
+    return true;
+}
+
+/* Does it still have to join, or to come to that? */
+static bool owes_join(const struct sim_rank *rank, int team)
+{
+    const struct simulation *sim = rank->sim;
+    return sim->joins[team] >= 0 && sim_team_member(sim, team, rank->rank) >= 0 &&
+           sim_team_life(rank, team) != SIM_LIFE_OVER && !rank->uses[sim->joins[team]].request;
+}
+
+bool sim_workload_through(const struct sim_rank *rank, int team)
+{
+    return has_done(rank, team, true) && !owes_join(rank, team);
+}
+
+/* All ranks change process sets, so the job is joined after that. */
+static void join_if_due(struct sim_rank *rank, int team)
+{
+    struct simulation *sim = rank->sim;
+    if (rank->joins[team] || !owes_join(rank, team) || !has_done(rank, team, false) ||
+        sim_team_life(rank, team) != SIM_LIFE_HERE || (team == 0 && !sim_sets_done(rank)))
         return;
-    for (int i = 0; i < rank->sim->op_count; i++)
-        if (rank->uses[i].withdrawn && rank->uses[i].request->status == HORON_ERR_CANCELLED)
-            return; /* to be submitted anew */
-    for (int i = 0; i < rank->sim->op_count; i++)
-        if (rank->uses[i].request && rank->uses[i].round < rank->sim->ops[i].rounds &&
-            rank->uses[i].request->status == HORON_OK)
-            return; /* to be started again */
-    if (rank->sim->join >= 0 && !rank->joins) {
-        rank->joins = true;
-        sim_event(rank->sim, later(rank->sim), SIM_EVENT_RESTART, rank->rank, rank->sim->join);
+    rank->joins[team] = true;
+    sim_event(sim, later(sim), SIM_EVENT_RESTART, rank->rank, sim->joins[team]);
+}
+
+/* In some runs that go well nobody leaves before all are done, and what is on its way has come. */
+static void leave_later(struct sim_rank *rank)
+{
+    struct simulation *sim = rank->sim;
+    if (!sim->looks_back) {
+        sim_event(sim, later(sim), SIM_EVENT_LEAVE, rank->rank, 0);
+        return;
     }
-    if (rank->sim->join >= 0 && !rank->uses[rank->sim->join].request)
+    for (int i = 0; i < sim->size; i++)
+        if (!sim->ranks[i].done)
+            return;
+    for (int i = 0; i < sim->size; i++)
+        sim_event(sim, later(sim) + SETTLED, SIM_EVENT_LEAVE, i, 0);
+}
+
+/* Joins teams, and removes sets, that it is through with. */
+static void move_on(struct sim_rank *rank)
+{
+    for (int team = 0; team < rank->sim->team_count; team++)
+        join_if_due(rank, team);
+    sim_sets_look(rank);
+}
+
+void sim_workload_look(struct sim_rank *rank)
+{
+    if (rank->done)
         return;
+    move_on(rank);
+    if (rank->stuck) {
+        rank->stuck = false;
+        sim_event(rank->sim, later(rank->sim), SIM_EVENT_SUBMIT, rank->rank, 0);
+    }
+    if (rank->flying || rank->plan_next < rank->plan_count || !sim_sets_done(rank))
+        return;
+    for (int i = 0; i < rank->sim->op_count; i++)
+        if (comes_again(rank, i))
+            return;
+    for (int team = 0; team < rank->sim->team_count; team++)
+        if (owes_join(rank, team))
+            return;
     rank->done = true;
-    sim_event(rank->sim, later(rank->sim), SIM_EVENT_LEAVE, rank->rank, 0);
+    leave_later(rank);
+}
+
+static bool may_begin(const struct sim_rank *rank, const struct sim_op *op)
+{
+    const enum sim_life life = sim_team_life(rank, op->team);
+    if (!op->afterwards || life != SIM_LIFE_HERE)
+        return life != SIM_LIFE_COMES;
+    const struct sim_use *join = &rank->uses[rank->sim->joins[op->team]];
+    return join->request && !join->flying;
+}
+
+/* Of what is left the first comes next whose team is there, or never will be.
+ * @return false: none can be begun yet */
+static bool bring_forward(struct sim_rank *rank)
+{
+    int at = rank->plan_next;
+    while (at < rank->plan_count && !may_begin(rank, &rank->sim->ops[rank->plan[at]]))
+        at++;
+    if (at == rank->plan_count)
+        return false;
+    const int number = rank->plan[at];
+    for (; at > rank->plan_next; at--)
+        rank->plan[at] = rank->plan[at - 1];
+    rank->plan[at] = number;
+    return true;
+}
+
+static void submit_next(struct sim_rank *rank)
+{
+    struct simulation *sim = rank->sim;
+    const int number = rank->plan[rank->plan_next++];
+    const struct sim_op *op = &sim->ops[number];
+    if (sim_team_life(rank, op->team) == SIM_LIFE_OVER)
+        return;
+    if (op->group >= 0) {
+        submit_group(rank, number);
+        return;
+    }
+    launch(rank, number);
+    post(rank, rank->uses[number].request);
+    if (op->canceler == rank->rank)
+        sim_event(sim, later(sim), SIM_EVENT_CANCEL, rank->rank, number);
+}
+
+static int next_team(const struct sim_rank *rank)
+{
+    return rank->sim->ops[rank->plan[rank->plan_next]].team;
 }
 
 void sim_workload_submit(struct sim_rank *rank)
 {
     struct simulation *sim = rank->sim;
-    if (rank->plan_next == rank->plan_count) {
-        leave_if_done(rank); /* it has no part in anything */
-        return;
-    }
     uint64_t many = sim_one_in(sim, 3) ? sim_below(sim, 8) : 1;
-    for (; many && rank->plan_next < rank->plan_count; many--) {
-        int number = rank->plan[rank->plan_next];
-        struct sim_op *op = &sim->ops[number];
-        if (!sim_team_of(rank, op->team))
-            break; /* it is not made yet */
-        rank->plan_next++;
-        if (op->group >= 0) {
-            submit_group(rank, number);
-            continue;
-        }
-        launch(rank, number);
-        post(rank, rank->uses[number].request);
-        if (op->canceler == rank->rank)
-            sim_event(sim, later(sim), SIM_EVENT_CANCEL, rank->rank, number);
-    }
-    if (rank->plan_next < rank->plan_count)
+    while (many-- && bring_forward(rank))
+        submit_next(rank);
+    rank->stuck = rank->plan_next < rank->plan_count && !bring_forward(rank) &&
+                  (rank->sets || sim_team_life(rank, next_team(rank)) == SIM_LIFE_HERE);
+    if (rank->plan_next == rank->plan_count)
+        sim_workload_look(rank); /* perhaps it has no part in anything */
+    else if (rank->stuck)
+        move_on(rank);
+    else
         sim_event(sim, later(sim), SIM_EVENT_SUBMIT, rank->rank, 0);
 }
 
 void sim_workload_restart(struct sim_rank *rank, int number)
 {
+    const struct sim_op *op = &rank->sim->ops[number];
+    if (!op->persistent && sim_team_life(rank, op->team) != SIM_LIFE_HERE) {
+        sim_workload_look(rank); /* its team was removed meanwhile */
+        return;
+    }
     launch(rank, number);
     post(rank, rank->uses[number].request);
 }
@@ -548,6 +429,8 @@ void sim_request_ended(struct horon_request *request)
     atomic_fetch_sub(&request->refs, 1);
     if (sim->over || rank->state == SIM_DEAD)
         return;
+    if (sim_sets_ended(rank, request))
+        return;
     while (number < sim->op_count && rank->uses[number].request != request)
         number++;
     if (number == sim->op_count || !rank->uses[number].flying) {
@@ -570,14 +453,14 @@ void sim_request_ended(struct horon_request *request)
     } else if (request->status == HORON_OK && use->round < op->rounds) {
         sim_event(sim, later(sim), SIM_EVENT_RESTART, rank->rank, number);
     }
-    leave_if_done(rank);
+    sim_workload_look(rank);
 }
 
 bool sim_workload_ended(struct simulation *sim, char *text, size_t text_bytes)
 {
     for (int number = 0; number < sim->size; number++) {
         struct sim_rank *rank = &sim->ranks[number];
-        if (rank->state == SIM_DEAD || rank->state == SIM_LEFT)
+        if (rank->state == SIM_DEAD || rank->state == SIM_LEFT || (rank->done && !rank->leaving))
             continue;
         for (int i = 0; i < sim->op_count; i++)
             if (rank->uses[i].flying) {
@@ -587,9 +470,16 @@ bool sim_workload_ended(struct simulation *sim, char *text, size_t text_bytes)
                              &horon_host_line(&rank->ctx.host, rank->ctx.host.local_rank)->wake));
                 return false;
             }
-        snprintf(text, text_bytes, "rank %d has not left (state %d, %d of %d submitted)", number,
-                 (int)rank->state, rank->plan_next, rank->plan_count);
+        char change[80];
+        sim_sets_describe(rank, change, sizeof change);
+        snprintf(text, text_bytes, "rank %d has not left (state %d, %d of %d submitted%s)", number,
+                 (int)rank->state, rank->plan_next, rank->plan_count, change);
         return false;
     }
+    for (int number = 0; number < sim->size; number++)
+        if (sim->ranks[number].state < SIM_LEFT) {
+            snprintf(text, text_bytes, "rank %d is done, and has not left", number);
+            return false;
+        }
     return true;
 }

@@ -20,15 +20,16 @@ struct sim_op {
     double prescale, postscale;
     uint64_t count; /* elements; of a verb of rows: the most that a rank gives, or gives one */
     uint64_t row;   /* elements of a row */
-    bool uneven;    /* reducescatter: its last rank gets all rows */
+    bool uneven;    /* reducescatter: its last rank gets most rows */
     bool in_order, persistent, in_place, own_output;
-    int rounds;   /* > 1: persistent */
-    int group;    /* number of its group, or -1 */
-    int odd;      /* rank that describes it otherwise, or -1 */
-    int odd_in;   /* in what */
-    int canceler; /* rank that tries to take it back once, or -1 */
-    bool joins;   /* it is no operation: the rank joins the job, with its last */
-    int level;    /* ranks below it have run out of data, and have no part in it */
+    int rounds;      /* > 1: persistent */
+    int group;       /* number of its group, or -1 */
+    int odd;         /* rank that describes it otherwise, or -1 */
+    int odd_in;      /* in what */
+    int canceler;    /* rank that tries to take it back once, or -1 */
+    bool joins;      /* it is no operation: the rank joins the team, with its last */
+    int level;       /* ranks below it have run out of data, and have no part in it */
+    bool afterwards; /* it is begun when all have joined its team */
     void *expected;
     uint64_t expected_bytes;
     int expected_round; /* 0: none yet */
@@ -47,17 +48,23 @@ struct sim_use {
     bool withdrawn;  /* ended as cancelled once */
 };
 
-/* ---- workload.c ---- */
+/* ---- draw.c ---- */
 void sim_workload_create(struct simulation *sim);
+/** Has the rank a part of its own in an operation? */
+bool sim_takes_part(const struct sim_op *op, const struct sim_rank *rank);
+
+/* ---- workload.c ---- */
 void sim_workload_destroy(struct simulation *sim);
 void sim_workload_submit(struct sim_rank *rank);
 void sim_workload_restart(struct sim_rank *rank, int op);
 void sim_workload_cancel(struct sim_rank *rank, int op);
+/** Has a rank nothing more to begin in a team, nor in flight? */
+bool sim_workload_through(const struct sim_rank *rank, int team);
+/** Something has ended: what comes next? */
+void sim_workload_look(struct sim_rank *rank);
 /** engine_options.ended and .release */
 void sim_request_ended(struct horon_request *request);
 void sim_request_release(struct horon_request *request);
-/** Has the rank a part of its own in an operation? */
-bool sim_takes_part(const struct sim_op *op, const struct sim_rank *rank);
 /** Has every request of a rank that is still there ended? */
 bool sim_workload_ended(struct simulation *sim, char *text, size_t text_bytes);
 
