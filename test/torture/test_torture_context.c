@@ -200,6 +200,49 @@ static void draw(struct member *self)
     }
 }
 
+/* The set may fail for good, alone: its members remove it all the same. */
+static void run_in_set(struct member *self, int32_t set, const char *name)
+{
+    horon_descriptor_t desc = describe(HORON_ALLREDUCE, name, self->first, LARGE);
+    desc.process_set = set;
+    for (int tried = 0; tried < 2; tried++) {
+        const horon_status_t status =
+            horon_run(self->ctx, &desc, NEVER_MS, self->text, sizeof self->text);
+        if (status == HORON_OK)
+            return;
+        alloc_fail_at(0, 0);
+        expect_told(self, "run in a set", status, self->text);
+    }
+}
+
+/* Of the first rank and the last; all fail alike, or the one that failed comes again. */
+static void change_sets(struct member *self)
+{
+    const int32_t ranks[] = {0, self->size - 1};
+    int32_t set = -1;
+    bool removed = false;
+    if (self->size == 1) /* where there is no other set than the job */
+        return;
+    for (int tried = 0; !self->over && set < 0; tried++) {
+        const horon_status_t status =
+            horon_process_set_add(self->ctx, ranks, self->size > 2 ? 2 : 1, NEVER_MS, &set);
+        if (status != HORON_OK)
+            once_more(self, "add a set", status, horon_last_error(self->ctx), tried);
+    }
+    if (set >= 0 && horon_process_set_rank(self->ctx, set) >= 0) {
+        run_in_set(self, set, "in a set");
+        run_in_set(self, set, NULL);
+    }
+    for (int tried = 0; !self->over && !removed; tried++) {
+        const horon_status_t status = horon_process_set_remove(self->ctx, set, NEVER_MS);
+        removed = status == HORON_OK;
+        if (!removed)
+            once_more(self, "remove a set", status, horon_last_error(self->ctx), tried);
+    }
+    if (removed && horon_process_set_size(self->ctx, set) != -1)
+        complain(self, "remove a set", HORON_OK, "it is still there");
+}
+
 static void everything(struct member *self)
 {
     draw(self);
@@ -210,6 +253,7 @@ static void everything(struct member *self)
     group(self);
     prepared(self, "prepared");
     prepared(self, NULL);
+    change_sets(self);
     run(self, HORON_BARRIER, "end", 0);
 }
 
