@@ -317,11 +317,12 @@ static void expect_case(size_t i, const char *const *settings)
             continue;
         assert_int_equal(job_report_of(&job, rank, REPORT_MS, &report), 0);
         for (int other = 0; cases[i].differs && !begun && other < job.size; other++) {
-            char pair[64];
+            char pair[128];
             if (other == cases[i].rank)
                 continue;
             pair_with(cases[i].rank, other, &expected);
-            snprintf(pair, sizeof pair, "other rank %d,", expected.other_rank);
+            snprintf(pair, sizeof pair, "; rank %d on '%.64s', other rank %d,", expected.rank,
+                     job.host, expected.other_rank);
             if (strstr(report.text, pair))
                 break;
         }

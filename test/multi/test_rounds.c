@@ -8,6 +8,7 @@
 #include "multi/job.h"
 
 #include <dirent.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -267,8 +268,19 @@ static void test_rounds_of_contexts_keep_nothing(void **state)
     assert_false(grown);
 }
 
+/* The allocator gives large blocks, and the end of its heap, back to the system and faults them in
+ * again, in each round or in none, as they happen to lie; and its arenas fill one by one, as
+ * threads happen to meet. That is not to be taken for growth. */
+static void keep_freed_memory(void)
+{
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
+    mallopt(M_MMAP_THRESHOLD, 32 << 20);
+    mallopt(M_ARENA_MAX, 1);
+}
+
 int main(void)
 {
+    keep_freed_memory();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rounds_of_processes_keep_nothing),
         cmocka_unit_test(test_rounds_of_contexts_keep_nothing),
