@@ -16,10 +16,15 @@
  *
  * Tensors of one call lie in one mapping, 64 bytes apart at least, so that no library can take
  * several of them for one.
+ *
+ * With --sets a call is the same operations on each of some process sets, all begun before one is
+ * waited for. A rank gives each set the pattern of its number there, so that what a set gives is
+ * the same for all of them. Times are a call's divided by the sets.
  */
 #include "loop.h"
 
 #include "names.h"
+#include "sets.h"
 #include "values.h"
 
 #include <inttypes.h>
@@ -30,17 +35,28 @@
 
 #define GAP 64u /* bytes between tensors: a cache line */
 
+/* Ranks that carry out operations together: the job, or a process set. */
+struct perf_team {
+    int32_t set;
+    int rank;               /* -1: this rank is outside */
+    struct perf_tile input; /* what this rank gives to it */
+};
+
 struct perf_loop {
     const struct perf_options *options;
     struct perf_peer *peer;
     struct perf_align align;
     unsigned char *src, *dst; /* [mapped_bytes] each */
     size_t mapped_bytes;
-    size_t used_bytes;                 /* of each, by the tensors of this cell */
-    double *times;                     /* [iterations], us */
-    struct perf_operation *operations; /* [tensors] */
-    struct perf_tile input, output;    /* parts of several ranks are made when they are looked at */
-    uint64_t phase;                    /* of the inputs of this call */
+    size_t used_bytes;       /* of each, by the tensors of this cell */
+    double *times;           /* [iterations], us */
+    struct perf_team *teams; /* [team_count] */
+    size_t team_count;
+    int team_size;
+    struct perf_operation *operations; /* [operation_count], of the teams with this rank */
+    size_t operation_count;
+    struct perf_tile output; /* parts of several ranks are made when they are looked at */
+    uint64_t phase;          /* of the inputs of this call */
 };
 
 static double now_us(void)
@@ -53,12 +69,13 @@ static double now_us(void)
 /* Elements of src for a size of the command line: of what all ranks together give one, or get. */
 static uint64_t count_of(const struct perf_loop *loop, uint64_t bytes)
 {
-    const uint64_t size = (uint64_t)loop->peer->size;
+    const uint64_t size = (uint64_t)loop->team_size;
     const uint64_t all = bytes / perf_dtype_bytes(loop->options->dtype);
     switch (loop->options->verb) {
     case HORON_ALLREDUCE:
     case HORON_BROADCAST:
     case HORON_REDUCE:
+    case HORON_SEND:
         return all;
     case HORON_ALLGATHER:
     case HORON_GATHER:
@@ -67,6 +84,7 @@ static uint64_t count_of(const struct perf_loop *loop, uint64_t bytes)
     case HORON_SCATTER:
     case HORON_REDUCESCATTER:
         return all / size * size;
+    case HORON_RECV:
     case HORON_BARRIER:
         break;
     }
@@ -78,9 +96,9 @@ static uint64_t count_out(const struct perf_loop *loop, uint64_t count)
 {
     const horon_verb_t verb = loop->options->verb;
     if (verb == HORON_SCATTER || verb == HORON_REDUCESCATTER) {
-        return count / (uint64_t)loop->peer->size;
+        return count / (uint64_t)loop->team_size;
     }
-    return verb == HORON_ALLGATHER || verb == HORON_GATHER ? count * (uint64_t)loop->peer->size
+    return verb == HORON_ALLGATHER || verb == HORON_GATHER ? count * (uint64_t)loop->team_size
                                                            : count;
 }
 
@@ -106,14 +124,15 @@ static int buffers_init(struct perf_loop *loop)
 {
     const uint64_t largest = count_of(loop, loop->options->end_bytes);
     const size_t stride = stride_of(loop, largest);
-    if (stride < loop->options->end_bytes || stride > SIZE_MAX / 2 / loop->options->tensors) {
+    const size_t n = loop->operation_count > 0 ? loop->operation_count : 1; /* unused, if none */
+    if (stride < loop->options->end_bytes || stride > SIZE_MAX / 2 / n) {
         return -1;
     }
-    loop->mapped_bytes = stride * loop->options->tensors;
+    loop->mapped_bytes = stride * n;
     loop->src = buffer_map(loop->mapped_bytes);
     loop->dst = buffer_map(loop->mapped_bytes);
     loop->times = calloc(loop->options->iterations, sizeof *loop->times);
-    loop->operations = calloc(loop->options->tensors, sizeof *loop->operations);
+    loop->operations = calloc(n, sizeof *loop->operations);
     return loop->src != NULL && loop->dst != NULL && loop->times != NULL && loop->operations != NULL
                ? 0
                : -1;
@@ -125,11 +144,53 @@ static int tiles_init(struct perf_loop *loop)
     const struct perf_options *const options = loop->options;
     const bool reduces = perf_verb_reduces(options->verb);
     const horon_redop_t redop = reduces ? options->redop : HORON_SUM;
-    if (perf_tile_input(&loop->input, options->dtype, redop, loop->peer->rank) != 0) {
+    for (size_t i = 0; i < loop->team_count; i++) {
+        struct perf_team *const team = &loop->teams[i];
+        if (team->rank >= 0 &&
+            perf_tile_input(&team->input, options->dtype, redop, team->rank) != 0) {
+            return -1;
+        }
+    }
+    return reduces ? perf_tile_reduced(&loop->output, options->dtype, redop, loop->team_size)
+                   : perf_tile_input(&loop->output, options->dtype, redop, options->root);
+}
+
+/* The job, or --sets. */
+static int teams_init(struct perf_loop *loop)
+{
+    struct perf_peer *const peer = loop->peer;
+    const uint64_t sets = loop->options->sets;
+    if (sets > perf_sets_most(peer->size)) {
+        snprintf(peer->error, sizeof peer->error,
+                 "--sets: %d ranks have %" PRIu64 " different sets of all but two of them",
+                 peer->size, perf_sets_most(peer->size));
         return -1;
     }
-    return reduces ? perf_tile_reduced(&loop->output, options->dtype, redop, loop->peer->size)
-                   : perf_tile_input(&loop->output, options->dtype, redop, options->root);
+    loop->team_count = sets > 0 ? sets : 1;
+    loop->team_size = sets > 0 ? perf_set_size(peer->size) : peer->size;
+    loop->teams = calloc(loop->team_count, sizeof *loop->teams);
+    int32_t *const ranks = calloc((size_t)peer->size, sizeof *ranks);
+    int result = -1;
+    if (loop->teams == NULL || ranks == NULL) {
+        snprintf(peer->error, sizeof peer->error, "out of memory");
+        goto done;
+    }
+    loop->teams[0].rank = peer->rank;
+    for (uint64_t set = 0; set < sets; set++) {
+        struct perf_team *const team = &loop->teams[set];
+        team->rank = perf_set_rank(set, peer->size, peer->rank);
+        perf_set_ranks(set, peer->size, ranks);
+        if (peer->ops->divide(peer, ranks, (size_t)loop->team_size, &team->set) != 0) {
+            goto done;
+        }
+    }
+    for (size_t i = 0; i < loop->team_count; i++) {
+        loop->operation_count += loop->teams[i].rank >= 0 ? loop->options->tensors : 0;
+    }
+    result = 0;
+done:
+    free(ranks);
+    return result;
 }
 
 int perf_loop_create(const struct perf_options *options, struct perf_peer *peer,
@@ -144,24 +205,31 @@ int perf_loop_create(const struct perf_options *options, struct perf_peer *peer,
     loop->options = options;
     loop->peer = peer;
     loop->align.fd = -1;
-    if (options->root >= peer->size) {
+    if (teams_init(loop) != 0) {
+        goto done;
+    }
+    if (options->root >= loop->team_size) {
         snprintf(peer->error, sizeof peer->error, "--root %" PRId32 ": there are %d ranks",
-                 options->root, peer->size);
+                 options->root, loop->team_size);
+        goto done;
+    }
+    if (options->verb == HORON_SEND && loop->team_size == 1) {
+        snprintf(peer->error, sizeof peer->error, "sendrecv needs two ranks");
         goto done;
     }
     const uint64_t smallest = perf_size_smallest(options);
     if (smallest > 0 && count_of(loop, smallest) == 0) {
         snprintf(peer->error, sizeof peer->error,
                  "the smallest size, %" PRIu64 " bytes, is below one element of each of %d ranks",
-                 smallest, peer->size);
+                 smallest, loop->team_size);
         goto done;
     }
-    if (options->tensors > 1 && peer->ops->admit(peer, options->tensors) != 0) {
+    if (loop->operation_count > 1 && peer->ops->admit(peer, loop->operation_count) != 0) {
         goto done;
     }
     if (buffers_init(loop) != 0 || tiles_init(loop) != 0) {
         snprintf(peer->error, sizeof peer->error,
-                 "no memory for %" PRIu64 " tensors of %" PRIu64 " bytes, twice", options->tensors,
+                 "no memory for %zu tensors of %" PRIu64 " bytes, twice", loop->operation_count,
                  options->end_bytes);
         goto done;
     }
@@ -188,9 +256,12 @@ void perf_loop_destroy(struct perf_loop *loop)
     if (loop->dst != NULL) {
         munmap(loop->dst, loop->mapped_bytes);
     }
-    perf_tile_deinit(&loop->input);
+    for (size_t i = 0; loop->teams != NULL && i < loop->team_count; i++) {
+        perf_tile_deinit(&loop->teams[i].input);
+    }
     perf_tile_deinit(&loop->output);
     free(loop->times);
+    free(loop->teams);
     free(loop->operations);
     free(loop);
 }
@@ -200,35 +271,53 @@ bool perf_loop_aligned(const struct perf_loop *loop)
     return loop->align.shared != NULL;
 }
 
-/* Has this rank inputs? Of some verbs only root has any. */
-static bool gives(const struct perf_loop *loop)
+/* Has this rank an input? Of some verbs only root has any. */
+static bool gives(const struct perf_loop *loop, const struct perf_operation *operation)
 {
     const horon_verb_t verb = loop->options->verb;
     return (verb != HORON_BROADCAST && verb != HORON_SCATTER) ||
-           loop->peer->rank == loop->options->root;
+           operation->rank == loop->options->root;
 }
 
 static void operations_set(struct perf_loop *loop, uint64_t count, bool in_place)
 {
     const size_t stride = stride_of(loop, count);
-    loop->used_bytes = stride * loop->options->tensors;
-    for (uint64_t i = 0; i < loop->options->tensors; i++) {
-        unsigned char *const dst = loop->dst + i * stride;
-        loop->operations[i] = (struct perf_operation){
-            .src = in_place ? dst : loop->src + i * stride, .dst = dst, .count = count};
+    const uint64_t tensors = loop->options->tensors;
+    size_t n = 0;
+    for (uint64_t index = 0; index < loop->team_count * tensors; index++) {
+        const struct perf_team *const team = &loop->teams[index / tensors];
+        if (team->rank < 0) {
+            continue;
+        }
+        unsigned char *const dst = loop->dst + n * stride;
+        loop->operations[n] =
+            (struct perf_operation){.src = in_place ? dst : loop->src + n * stride,
+                                    .dst = dst,
+                                    .count = count,
+                                    .index = index,
+                                    .set = team->set,
+                                    .rank = team->rank,
+                                    .size = loop->team_size};
+        n++;
     }
+    loop->used_bytes = stride * n;
+}
+
+static const struct perf_tile *input_of(const struct perf_loop *loop,
+                                        const struct perf_operation *operation)
+{
+    return &loop->teams[operation->index / loop->options->tensors].input;
 }
 
 /* The owner rewrites its inputs, each call with another phase. */
 static void inputs_write(struct perf_loop *loop)
 {
     loop->phase += 7;
-    if (!gives(loop)) {
-        return;
-    }
-    for (uint64_t i = 0; i < loop->options->tensors; i++) {
+    for (size_t i = 0; i < loop->operation_count; i++) {
         const struct perf_operation *const o = &loop->operations[i];
-        perf_tile_write(&loop->input, loop->phase + i, o->src, o->count);
+        if (gives(loop, o)) {
+            perf_tile_write(input_of(loop, o), loop->phase + o->index, o->src, o->count);
+        }
     }
 }
 
@@ -262,6 +351,9 @@ static int time_calls(struct perf_loop *loop, struct perf_job *job, struct perf_
     if (loop->peer->ops->maximum(loop->peer, loop->times, iterations) != 0) {
         return -1;
     }
+    for (uint64_t i = 0; i < iterations; i++) {
+        loop->times[i] /= (double)loop->team_count;
+    }
     cell->times = perf_stats_of(loop->times, iterations);
     return 0;
 }
@@ -280,8 +372,22 @@ static int time_back_to_back(struct perf_loop *loop, struct perf_job *job, struc
             return -1;
         }
     }
-    cell->b2b_us = (now_us() - start) / (double)iterations;
+    cell->b2b_us = (now_us() - start) / (double)iterations / (double)loop->team_count;
     return loop->peer->ops->maximum(loop->peer, &cell->b2b_us, 1);
+}
+
+/* Wrong elements of what @p rank has given. */
+static int wrong_part(struct perf_loop *loop, uint64_t phase, const void *got, uint64_t count,
+                      int rank, uint64_t *wrong)
+{
+    struct perf_tile tile;
+    if (perf_tile_input(&tile, loop->options->dtype, HORON_SUM, rank) != 0) {
+        snprintf(loop->peer->error, sizeof loop->peer->error, "out of memory");
+        return -1;
+    }
+    *wrong += perf_tile_wrong(&tile, phase, got, count);
+    perf_tile_deinit(&tile);
+    return 0;
 }
 
 /* Wrong elements of an output to which every rank has given a part, which begins at @p first of
@@ -290,33 +396,30 @@ static int wrong_parts(struct perf_loop *loop, uint64_t phase, const void *got, 
                        uint64_t first, uint64_t *wrong)
 {
     const size_t bytes = part * perf_dtype_bytes(loop->options->dtype);
-    for (int rank = 0; rank < loop->peer->size; rank++) {
-        struct perf_tile tile;
-        if (perf_tile_input(&tile, loop->options->dtype, HORON_SUM, rank) != 0) {
-            snprintf(loop->peer->error, sizeof loop->peer->error, "out of memory");
+    for (int rank = 0; rank < loop->team_size; rank++) {
+        const unsigned char *const of_rank = (const unsigned char *)got + bytes * (size_t)rank;
+        if (wrong_part(loop, phase + first, of_rank, part, rank, wrong) != 0) {
             return -1;
         }
-        *wrong += perf_tile_wrong(&tile, phase + first,
-                                  (const unsigned char *)got + bytes * (size_t)rank, part);
-        perf_tile_deinit(&tile);
     }
     return 0;
 }
 
 /* Wrong elements of one tensor's output, and of its input if it had to stay. */
-static int wrong_of(struct perf_loop *loop, uint64_t i, uint64_t *wrong)
+static int wrong_of(struct perf_loop *loop, const struct perf_operation *o, uint64_t *wrong)
 {
-    const struct perf_operation *const o = &loop->operations[i];
-    const uint64_t phase = loop->phase + i, rank = (uint64_t)loop->peer->rank;
-    const uint64_t share = o->count / (uint64_t)loop->peer->size; /* where inputs are divided */
-    if (o->src != o->dst && gives(loop)) {
-        *wrong += perf_tile_wrong(&loop->input, phase, o->src, o->count);
+    const uint64_t phase = loop->phase + o->index, rank = (uint64_t)o->rank;
+    const uint64_t share = o->count / (uint64_t)o->size; /* where inputs are divided */
+    if (o->src != o->dst && gives(loop, o)) {
+        *wrong += perf_tile_wrong(input_of(loop, o), phase, o->src, o->count);
     }
     switch (loop->options->verb) {
     case HORON_ALLREDUCE:
     case HORON_BROADCAST:
         *wrong += perf_tile_wrong(&loop->output, phase, o->dst, o->count);
         break;
+    case HORON_SEND:
+        return wrong_part(loop, phase, o->dst, o->count, (o->rank + o->size - 1) % o->size, wrong);
     case HORON_ALLGATHER:
         return wrong_parts(loop, phase, o->dst, o->count, 0, wrong);
     case HORON_GATHER:
@@ -334,6 +437,7 @@ static int wrong_of(struct perf_loop *loop, uint64_t i, uint64_t *wrong)
             *wrong += perf_tile_wrong(&loop->output, phase, o->dst, o->count);
         }
         break;
+    case HORON_RECV:
     case HORON_BARRIER:
         break;
     }
@@ -349,8 +453,8 @@ static int check_calls(struct perf_loop *loop, struct perf_job *job, struct perf
         if (call_once(loop, job, &ignored) != 0) {
             return -1;
         }
-        for (uint64_t k = 0; cell->count > 0 && k < loop->options->tensors; k++) {
-            if (wrong_of(loop, k, &wrong) != 0) {
+        for (size_t k = 0; cell->count > 0 && k < loop->operation_count; k++) {
+            if (wrong_of(loop, &loop->operations[k], &wrong) != 0) {
                 return -1;
             }
         }
@@ -378,7 +482,7 @@ int perf_loop_measure(struct perf_loop *loop, uint64_t bytes, bool in_place,
         return 0;
     }
     operations_set(loop, count, in_place);
-    if (loop->peer->ops->prepare(loop->peer, loop->operations, options->tensors, &job) != 0) {
+    if (loop->peer->ops->prepare(loop->peer, loop->operations, loop->operation_count, &job) != 0) {
         return -1;
     }
     const int result = time_calls(loop, job, &cell) != 0 ||
@@ -390,7 +494,7 @@ int perf_loop_measure(struct perf_loop *loop, uint64_t bytes, bool in_place,
     if (result == 0) {
         const double bytes_moved = (double)cell.bytes * (double)options->tensors;
         cell.algbw = cell.times.median > 0.0 ? bytes_moved / cell.times.median * 1e-3 : 0.0;
-        cell.busbw = cell.algbw * perf_busbw_factor(options->verb, loop->peer->size);
+        cell.busbw = cell.algbw * perf_busbw_factor(options->verb, loop->team_size);
         *cell_out = cell;
     }
     return result;

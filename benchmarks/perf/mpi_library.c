@@ -47,9 +47,13 @@ static const struct object_row ops[HORON_REDOP_COUNT] = {
     [HORON_MIN] = {"ompi_mpi_op_min", 0x58000002},
     [HORON_MAX] = {"ompi_mpi_op_max", 0x58000001},
     [HORON_PRODUCT] = {"ompi_mpi_op_prod", 0x58000004},
+    [HORON_BIT_AND] = {"ompi_mpi_op_band", 0x58000006},
+    [HORON_BIT_OR] = {"ompi_mpi_op_bor", 0x58000008},
+    [HORON_BIT_XOR] = {"ompi_mpi_op_bxor", 0x5800000a},
 };
 static const struct object_row op_or = {"ompi_mpi_op_lor", 0x58000007};
 static const struct object_row op_and = {"ompi_mpi_op_land", 0x58000005};
+static const struct object_row op_xor = {"ompi_mpi_op_lxor", 0x58000009};
 static const struct object_row world_row = {"ompi_mpi_comm_world", 0x44000000};
 static const struct object_row info_row = {"ompi_mpi_info_null", 0x1c000000};
 
@@ -171,8 +175,11 @@ int mpi_library_op(const struct mpi_library *library, horon_dtype_t dtype, horon
         return -1;
     }
     if (dtype == HORON_BOOL) {
-        const int is_or = redop == HORON_SUM || redop == HORON_MAX;
-        return object_find(library, is_or ? &op_or : &op_and, out);
+        const int is_or = redop == HORON_SUM || redop == HORON_MAX || redop == HORON_BIT_OR;
+        const struct object_row *const row = redop == HORON_BIT_XOR ? &op_xor
+                                             : is_or                ? &op_or
+                                                                    : &op_and;
+        return object_find(library, row, out);
     }
     return object_find(library, &ops[redop], out);
 }

@@ -15,7 +15,8 @@ struct verb_row {
     int rooted;
 };
 
-static const struct verb_row verb_rows[HORON_VERB_COUNT] = {
+/* By verb; messages are measured both ways at once, as the last one. */
+static const struct verb_row verb_rows[PERF_VERB_COUNT] = {
     {.word = "allreduce", .verb = HORON_ALLREDUCE, .reduces = 1},
     {.word = "broadcast", .verb = HORON_BROADCAST, .rooted = 1},
     {.word = "allgather", .verb = HORON_ALLGATHER},
@@ -25,6 +26,7 @@ static const struct verb_row verb_rows[HORON_VERB_COUNT] = {
     {.word = "scatter", .verb = HORON_SCATTER, .rooted = 1},
     {.word = "reducescatter", .verb = HORON_REDUCESCATTER, .reduces = 1},
     {.word = "reduce", .verb = HORON_REDUCE, .reduces = 1, .rooted = 1},
+    {.word = "sendrecv", .verb = HORON_SEND},
 };
 
 struct dtype_row {
@@ -67,11 +69,14 @@ static const struct redop_row redop_rows[HORON_REDOP_COUNT] = {
     [HORON_MIN] = {.word = "min", .alias = "minimum"},
     [HORON_MAX] = {.word = "max", .alias = "maximum"},
     [HORON_PRODUCT] = {.word = "prod", .alias = "product"},
+    [HORON_BIT_AND] = {.word = "band", .alias = "bit_and"},
+    [HORON_BIT_OR] = {.word = "bor", .alias = "bit_or"},
+    [HORON_BIT_XOR] = {.word = "bxor", .alias = "bit_xor"},
 };
 
 int perf_verb_find(const char *word, horon_verb_t *verb_out)
 {
-    for (size_t i = 0; i < HORON_VERB_COUNT; i++) {
+    for (size_t i = 0; i < PERF_VERB_COUNT; i++) {
         if (strcmp(word, verb_rows[i].word) == 0) {
             *verb_out = verb_rows[i].verb;
             return 0;
@@ -129,7 +134,8 @@ const char *perf_redop_word(horon_redop_t redop)
 
 const char *perf_verb_words(void)
 {
-    return "allreduce broadcast allgather barrier alltoall gather scatter reducescatter reduce";
+    return "allreduce broadcast allgather barrier alltoall gather scatter reducescatter reduce "
+           "sendrecv";
 }
 
 const char *perf_dtype_words(void)
@@ -140,7 +146,7 @@ const char *perf_dtype_words(void)
 
 const char *perf_redop_words(void)
 {
-    return "sum avg min max prod";
+    return "sum avg min max prod band bor bxor";
 }
 
 size_t perf_dtype_bytes(horon_dtype_t dtype)
@@ -151,6 +157,15 @@ size_t perf_dtype_bytes(horon_dtype_t dtype)
 int perf_dtype_reduces(horon_dtype_t dtype)
 {
     return dtype_rows[dtype].reduces;
+}
+
+int perf_dtype_has(horon_dtype_t dtype, horon_redop_t redop)
+{
+    if (redop == HORON_AVERAGE && dtype == HORON_BOOL) {
+        return 0;
+    }
+    const int is_float = dtype >= HORON_FLOAT16 && dtype <= HORON_FLOAT64;
+    return dtype_rows[dtype].reduces && !(is_float && redop >= HORON_BIT_AND);
 }
 
 double perf_busbw_factor(horon_verb_t verb, int size)
@@ -167,7 +182,9 @@ double perf_busbw_factor(horon_verb_t verb, int size)
         return (n - 1.0) / n;
     case HORON_BROADCAST:
     case HORON_REDUCE:
+    case HORON_SEND:
         return 1.0;
+    case HORON_RECV:
     case HORON_BARRIER:
         break;
     }

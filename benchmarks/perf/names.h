@@ -9,6 +9,9 @@
 
 #include <horon/horon.h>
 
+/** Verbs that can be measured; messages both ways at once, as HORON_SEND. */
+#define PERF_VERB_COUNT (HORON_SEND + 1)
+
 /** Finds what a word means. @return 0 | -1, no such word; the output is then untouched */
 int perf_verb_find(const char *word, horon_verb_t *verb_out);
 int perf_dtype_find(const char *word, horon_dtype_t *dtype_out);
@@ -33,6 +36,9 @@ size_t perf_dtype_bytes(horon_dtype_t dtype);
 
 /** @return 1 if this type can be reduced, else 0: it only moves. */
 int perf_dtype_reduces(horon_dtype_t dtype);
+
+/** @return 1 if the type reduces in this way, else 0. */
+int perf_dtype_has(horon_dtype_t dtype, horon_redop_t redop);
 
 /** @return what algbw is multiplied with to get busbw, as nccl-tests defines it. */
 double perf_busbw_factor(horon_verb_t verb, int size);

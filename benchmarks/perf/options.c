@@ -23,6 +23,7 @@ enum {
     CODE_NAMED,
     CODE_PERSISTENT,
     CODE_TENSORS,
+    CODE_SETS,
     CODE_PEER,
     CODE_LIBRARY,
     CODE_PLACE,
@@ -127,6 +128,14 @@ static const struct flag flags[] = {
      .max = PERF_TENSORS_MAX,
      .value = "N",
      .doc = "operations a call, each of the size (1)"},
+    {.word = "sets",
+     .code = CODE_SETS,
+     .kind = FLAG_COUNT,
+     .offset = AT(sets),
+     .min = 1,
+     .max = PERF_SETS_MAX,
+     .value = "K",
+     .doc = "the same on each of K process sets at once, of all ranks but two; times are a set's"},
     {.word = "place",
      .code = CODE_PLACE,
      .kind = FLAG_WORD,
@@ -343,10 +352,13 @@ static int options_check(const struct perf_options *options, char *why)
         text = "--minbytes 0 needs --stepbytes: no factor leads on from 0";
     } else if (perf_verb_reduces(options->verb) && !perf_dtype_reduces(options->dtype)) {
         text = "this type only moves: it has no reduction";
-    } else if (options->dtype == HORON_BOOL && options->redop == HORON_AVERAGE) {
-        text = "bool has no average";
+    } else if (perf_verb_reduces(options->verb) &&
+               !perf_dtype_has(options->dtype, options->redop)) {
+        text = "this type has no such reduction: bool no average, floats no bitwise ones";
     } else if (options->peer == PERF_PEER_MPI && (options->named || options->persistent)) {
         text = "--named and --persistent are horon's own: MPI has neither";
+    } else if (options->peer == PERF_PEER_MPI && options->sets > 0) {
+        text = "--sets is of horon's process sets: MPI is measured on all ranks";
     } else if (options->verb == HORON_BARRIER && options->tensors > 1) {
         text = "a barrier has no tensors";
     } else if (options->verb != HORON_BARRIER && perf_size_smallest(options) > 0 &&
@@ -392,7 +404,7 @@ static uint64_t default_begin(const struct perf_options *options)
 {
     const uint64_t element = perf_dtype_bytes(options->dtype);
     if (options->verb != HORON_ALLREDUCE && options->verb != HORON_BROADCAST &&
-        options->verb != HORON_REDUCE) {
+        options->verb != HORON_REDUCE && options->verb != HORON_SEND) {
         return 1024;
     }
     return element > 8 ? element : 8;

@@ -13,6 +13,7 @@
 
 #define PERF_TEXT_BYTES HORON_ERROR_TEXT_BYTES
 #define PERF_TENSORS_MAX 1000000u
+#define PERF_SETS_MAX 1000u
 #define PERF_ITERATIONS_MAX 1000000u
 
 /** Which of the two buffer layouts are measured; a mask. */
@@ -31,7 +32,8 @@ struct perf_options {
     uint64_t iterations;  /* timed calls a cell */
     uint64_t warmup;      /* calls before them */
     uint64_t checks;      /* calls after them whose results are checked; 0: none */
-    uint64_t tensors;     /* operations a call; each of the size */
+    uint64_t tensors;     /* operations a call, of each process set; each of the size */
+    uint64_t sets;        /* process sets that work at once; 0: all ranks, as one */
     int32_t root;         /* of a broadcast */
     bool named;           /* negotiated by name; else in order */
     bool persistent;      /* prepared once, started each time */

@@ -4,8 +4,9 @@
  *   - in order, one operation: horon_run(), what a caller that blocks would use;
  *   - in order or by name, submitted: horon_submit() for each, then one wait for all;
  *   - persistent: prepared with the job, and a timed call is horon_start_all() and a wait for all.
- * The descriptors are made once with the job; the timed call only hands them over. Housekeeping of
- * the benchmark (barrier, share, maximum) is in order.
+ * A message is two operations, as every rank sends to the next one and receives from the one
+ * before. The descriptors are made once with the job; the timed call only hands them over.
+ * Housekeeping of the benchmark (barrier, share, maximum) is in order.
  */
 #include "peer.h"
 
@@ -41,13 +42,13 @@ static int refused(struct horon_peer *peer, const char *what, horon_status_t sta
     return -1;
 }
 
-static horon_descriptor_t descriptor(const struct horon_peer *peer,
+static horon_descriptor_t descriptor(const struct perf_options *options,
                                      const struct perf_operation *operation)
 {
-    const struct perf_options *const options = peer->options;
     horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
     desc.verb = (uint32_t)options->verb;
     desc.flags = options->named ? 0 : HORON_IN_ORDER;
+    desc.process_set = operation->set;
     if (options->verb == HORON_BARRIER) {
         return desc;
     }
@@ -59,8 +60,23 @@ static horon_descriptor_t descriptor(const struct horon_peer *peer,
     desc.count = operation->count;
     desc.dst_count = operation->count; /* where the ranks' parts decide */
     if (options->verb == HORON_ALLGATHER || options->verb == HORON_GATHER) {
-        desc.dst_count *= (uint64_t)peer->base.size;
+        desc.dst_count *= (uint64_t)operation->size;
     }
+    if (options->verb == HORON_SEND) {
+        desc.flags = 0;
+        desc.root = (operation->rank + 1) % operation->size;
+        desc.tag = operation->index;
+    }
+    return desc;
+}
+
+/* The one before each tensor's send: it is received from the rank before. */
+static horon_descriptor_t receipt(const struct perf_operation *operation,
+                                  const horon_descriptor_t *sent)
+{
+    horon_descriptor_t desc = *sent;
+    desc.verb = HORON_RECV;
+    desc.root = (operation->rank + operation->size - 1) % operation->size;
     return desc;
 }
 
@@ -108,6 +124,15 @@ static int horon_peer_admit(struct perf_peer *base, size_t n)
     return status == HORON_ERR_MEMORY ? refused(peer, "--tensors", status, text) : 0;
 }
 
+static int horon_peer_divide(struct perf_peer *base, const int32_t *ranks, size_t n,
+                             int32_t *set_out)
+{
+    struct horon_peer *const peer = (struct horon_peer *)base;
+    const horon_status_t status = horon_process_set_add(peer->context, ranks, n, -1, set_out);
+    return status == HORON_OK ? 0
+                              : refused(peer, "--sets", status, horon_last_error(peer->context));
+}
+
 static int horon_job_prepare(struct perf_peer *base, const struct perf_operation *operations,
                              size_t n, struct perf_job **job_out)
 {
@@ -117,17 +142,24 @@ static int horon_job_prepare(struct perf_peer *base, const struct perf_operation
     if (job == NULL) {
         goto done;
     }
+    const size_t tensors = n;
+    const bool paired = peer->options->verb == HORON_SEND;
+    n *= paired ? 2 : 1;
     job->peer = peer;
     job->n = n;
-    job->descriptors = calloc(n, sizeof *job->descriptors);
-    job->requests = calloc(n, sizeof(horon_request_t *));
-    job->names = calloc(n, sizeof *job->names);
+    job->descriptors = calloc(n + 1, sizeof *job->descriptors); /* none is no failure */
+    job->requests = calloc(n + 1, sizeof(horon_request_t *));
+    job->names = calloc(n + 1, sizeof *job->names);
     if (job->descriptors == NULL || job->requests == NULL || job->names == NULL) {
         goto done;
     }
-    for (size_t i = 0; i < n; i++) {
-        job->descriptors[i] = descriptor(peer, &operations[i]);
-        snprintf(job->names[i], NAME_BYTES, "tensor.%zu", i);
+    for (size_t i = 0; paired && i < tensors; i++) {
+        job->descriptors[2 * i + 1] = descriptor(peer->options, &operations[i]);
+        job->descriptors[2 * i] = receipt(&operations[i], &job->descriptors[2 * i + 1]);
+    }
+    for (size_t i = 0; !paired && i < tensors; i++) {
+        job->descriptors[i] = descriptor(peer->options, &operations[i]);
+        snprintf(job->names[i], NAME_BYTES, "tensor.%" PRIu64, operations[i].index);
         if (peer->options->named) {
             job->descriptors[i].name = job->names[i];
         }
@@ -197,6 +229,9 @@ static int run_blocking(struct perf_job *job)
 
 static int horon_job_run(struct perf_job *job)
 {
+    if (job->n == 0) {
+        return 0;
+    }
     if (job->peer->options->persistent) {
         return run_persistent(job);
     }
@@ -255,6 +290,7 @@ static void horon_peer_close(struct perf_peer *base, bool failed)
 static const struct perf_peer_ops horon_peer_ops = {
     .name = "horon",
     .admit = horon_peer_admit,
+    .divide = horon_peer_divide,
     .prepare = horon_job_prepare,
     .run = horon_job_run,
     .release = job_release,

@@ -70,10 +70,23 @@ static int mpi_peer_admit(struct perf_peer *base, size_t n)
     return 0;
 }
 
+static int mpi_peer_divide(struct perf_peer *base, const int32_t *ranks, size_t n, int32_t *set_out)
+{
+    (void)ranks;
+    (void)n;
+    (void)set_out;
+    snprintf(base->error, sizeof base->error, "--sets: horon's process sets, which MPI has not");
+    return -1;
+}
+
 static int mpi_job_prepare(struct perf_peer *base, const struct perf_operation *operations,
                            size_t n, struct perf_job **job_out)
 {
     struct mpi_peer *const peer = (struct mpi_peer *)base;
+    if (peer->options->verb == HORON_SEND) {
+        snprintf(base->error, sizeof base->error, "sendrecv is measured through horon only");
+        return -1;
+    }
     struct perf_job *job = calloc(1, sizeof *job);
     int result = -1;
     if (job != NULL) {
@@ -158,6 +171,9 @@ static int run_one(struct perf_job *job)
                            job->peer->options->root, mpi->comm_world);
     case HORON_BARRIER:
         return mpi->barrier(mpi->comm_world);
+    case HORON_SEND:
+    case HORON_RECV:
+        break; /* refused before */
     }
     return 0;
 }
@@ -192,6 +208,8 @@ static int start_one(struct perf_job *job, const struct perf_operation *o, void 
         return mpi->ireduce(input_of(job->peer, o), o->dst, count, job->type, job->op,
                             job->peer->options->root, mpi->comm_world, request);
     case HORON_BARRIER:
+    case HORON_SEND:
+    case HORON_RECV:
         break;
     }
     return 0;
@@ -261,6 +279,7 @@ static void mpi_peer_close(struct perf_peer *base, bool failed)
 static const struct perf_peer_ops mpi_peer_ops = {
     .name = "mpi",
     .admit = mpi_peer_admit,
+    .divide = mpi_peer_divide,
     .prepare = mpi_job_prepare,
     .run = mpi_job_run,
     .release = mpi_job_release,

@@ -7,6 +7,7 @@
 #include "report.h"
 
 #include "names.h"
+#include "sets.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -47,6 +48,11 @@ void perf_report_head(const struct perf_report *report, bool aligned)
            " tensor(s) a call; %s; started together by %s\n",
            o->iterations, o->warmup, o->checks, o->tensors, o->pin ? "pinned" : "not pinned",
            aligned ? "shared memory" : "barriers only");
+    if (o->sets > 0) {
+        printf("# %" PRIu64
+               " process sets of %d ranks at once; times are a call's divided by them\n",
+               o->sets, perf_set_size(report->peer->size));
+    }
     printf(
         "# time: median of the calls, each the slowest rank's, inputs rewritten before; b2b: mean "
         "back to back\n");
@@ -104,8 +110,9 @@ static void cell_write(const struct perf_report *report, const struct perf_cell 
             path_word(o), o->pin ? "true" : "false");
     fprintf(to,
             ", \"size\": %" PRIu64 ", \"count\": %" PRIu64 ", \"tensors\": %" PRIu64
+            ", \"sets\": %" PRIu64
             ", \"type\": \"%s\", \"redop\": \"%s\", \"root\": %d, \"np\": %d, \"in_place\": %s",
-            cell->bytes, cell->count, o->tensors, perf_dtype_word(o->dtype),
+            cell->bytes, cell->count, o->tensors, o->sets, perf_dtype_word(o->dtype),
             perf_verb_reduces(o->verb) ? perf_redop_word(o->redop) : "none",
             perf_verb_rooted(o->verb) ? o->root : -1, report->peer->size,
             cell->in_place ? "true" : "false");

@@ -242,6 +242,12 @@ static int64_t combine(horon_redop_t redop, int64_t a, int64_t b)
         return a > b ? a : b;
     case HORON_PRODUCT:
         return a * b;
+    case HORON_BIT_AND:
+        return a & b;
+    case HORON_BIT_OR:
+        return a | b;
+    case HORON_BIT_XOR:
+        return a ^ b;
     }
     return 0;
 }

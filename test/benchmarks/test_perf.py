@@ -56,6 +56,8 @@ def test_perf_every_verb_is_right():
         assert measure(np, "scatter", "-b", "40000", "-r", str(np - 1), "-d", "double")
         assert measure(np, "reducescatter", "-b", "40000", "-d", "half", "-o", "max")
         assert measure(np, "reduce", "-b", "40000", "-r", str(np - 1), "-d", "int16")
+        if np > 1:
+            assert measure(np, "sendrecv", "-b", "40000", "--tensors", "3")
         (cell,) = measure(np, "barrier")
         assert (cell["size"], cell["count"]) == (0, 0)
     (cell,) = measure(2, "barrier", "-b", "8", "-e", "1M", "-f", "64")  # as to all other verbs
@@ -65,13 +67,41 @@ def test_perf_every_verb_is_right():
 def test_perf_every_way_in_is_right():
     for words in (["--named"], ["--persistent"], ["--named", "--persistent", "--tensors", "17"]):
         assert measure(2, "allreduce", "-b", "4K", "-d", "half", *words)
+        assert measure(2, "sendrecv", "-b", "4K", "-d", "half", *words)
     assert measure(3, "allreduce", "-b", "0", "-e", "4", "-i", "4", "--tensors", "5", "--named")
+
+
+def test_perf_sets_at_once_are_right():
+    for words in ([], ["--named"], ["--persistent"], ["--named", "--tensors", "3"]):
+        (cell, _) = measure(5, "allreduce", "-b", "4K", "--sets", "10", *words)
+        assert cell["sets"] == 10
+        assert abs(cell["busbw"] / cell["algbw"] - 4 / 3) < 1e-3  # of 3 ranks
+    for words in (
+        ["broadcast", "-r", "1"],
+        ["allgather"],
+        ["alltoall"],
+        ["scatter", "-r", "1"],
+        ["reducescatter"],
+        ["reduce", "-r", "1"],
+        ["barrier"],
+    ):
+        assert measure(4, *words, "-b", "4K", "--sets", "6")
+    assert measure(4, "allreduce", "--sets", "1", "-b", "1M")  # two ranks have nothing to do
+
+
+def test_perf_more_sets_than_there_are_are_refused():
+    for np, sets, most in ((3, 1, 0), (4, 7, 6)):
+        status, out, err = jobs.run("-np", str(np), PERF, "allreduce", "--sets", str(sets), *QUICK)
+        assert status == 3, out + err
+        assert f"{np} ranks have {most} different sets" in err, err
 
 
 def test_perf_every_reducible_type_is_right():
     for word in ["uint8", "int16", "uint64", "half", "bfloat16", "double", "bool"]:
         for op in ["sum", "min", "max", "prod"]:
             assert measure(2, "allreduce", "-b", "4099", "-d", word, "-o", op)
+    for word, op in (("int32", "band"), ("uint8", "bor"), ("int64", "bxor"), ("bool", "bxor")):
+        assert measure(2, "allreduce", "-b", "4096", "-d", word, "-o", op)
 
 
 def test_perf_slip_is_told_and_no_job_begun():

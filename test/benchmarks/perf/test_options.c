@@ -110,7 +110,7 @@ static void test_options_slips_are_named(void **state)
         {"allreduce -n 5x", "\"5x\""},
         {"allreduce -f 1", "--stepfactor"},
         {"allreduce -d floaty", "\"floaty\""},
-        {"allreduce -o xor", "sum avg min max prod"},
+        {"allreduce -o xor", "sum avg min max prod band bor bxor"},
         {"allreduce --place up", "in out both"},
         {"allreduce --peer gloo", "horon mpi"},
         {"allreduce --frob", "--frob"},
@@ -121,9 +121,12 @@ static void test_options_slips_are_named(void **state)
         {"allreduce -b 3", "below one element"},
         {"broadcast -b 0 -e 16 -i 7 -d double", "below one element"},
         {"allreduce -d complex64", "only moves"},
-        {"allreduce -d bool -o avg", "average"},
+        {"allreduce -d bool -o avg", "bool no average"},
+        {"allreduce -d half -o bxor", "floats no bitwise"},
         {"allreduce --peer mpi --named", "horon's own"},
         {"barrier --tensors 2", "barrier"},
+        {"allreduce --peer mpi --sets 2", "process sets"},
+        {"allreduce --sets 0", "1 to 1000"},
     };
     for (size_t i = 0; i < sizeof slips / sizeof slips[0]; i++) {
         struct parsed p;

@@ -56,7 +56,7 @@ static void test_names_agree_with_the_library(void **state)
         assert_int_equal(perf_redop_find(perf_redop_word((horon_redop_t)i), &found), 0);
         assert_int_equal(found, i);
     }
-    for (int i = 0; i < HORON_VERB_COUNT; i++) {
+    for (int i = 0; i < PERF_VERB_COUNT; i++) {
         horon_verb_t found;
         assert_int_equal(perf_verb_find(perf_verb_word((horon_verb_t)i), &found), 0);
         assert_int_equal(found, i);
@@ -77,6 +77,7 @@ static void test_names_busbw_is_that_of_nccl_tests(void **state)
     assert_true(perf_busbw_factor(HORON_BARRIER, 4) == 0.0);
     assert_true(perf_busbw_factor(HORON_REDUCESCATTER, 4) == 0.75);
     assert_true(perf_busbw_factor(HORON_REDUCE, 4) == 1.0);
+    assert_true(perf_busbw_factor(HORON_SEND, 4) == 1.0);
 }
 
 int main(void)

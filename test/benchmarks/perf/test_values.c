@@ -100,11 +100,40 @@ static void check_float(horon_redop_t redop)
     free(got);
 }
 
+static void check_bits(horon_redop_t redop)
+{
+    struct perf_tile inputs[RANKS];
+    struct perf_tile want;
+    uint16_t got[PERF_TILE];
+    for (int rank = 0; rank < RANKS; rank++) {
+        assert_int_equal(perf_tile_input(&inputs[rank], HORON_INT16, redop, rank), 0);
+    }
+    for (size_t i = 0; i < PERF_TILE; i++) {
+        got[i] = ((const uint16_t *)(const void *)inputs[0].bytes)[i];
+        for (int rank = 1; rank < RANKS; rank++) {
+            const uint16_t other = ((const uint16_t *)(const void *)inputs[rank].bytes)[i];
+            got[i] = (uint16_t)(redop == HORON_BIT_AND  ? got[i] & other
+                                : redop == HORON_BIT_OR ? got[i] | other
+                                                        : got[i] ^ other);
+        }
+    }
+    assert_int_equal(perf_tile_reduced(&want, HORON_INT16, redop, RANKS), 0);
+    assert_int_equal(perf_tile_wrong(&want, 0, got, PERF_TILE), 0);
+    perf_tile_deinit(&want);
+    for (int rank = 0; rank < RANKS; rank++) {
+        perf_tile_deinit(&inputs[rank]);
+    }
+}
+
 static void test_values_reduction_is_that_of_the_inputs(void **state)
 {
     (void)state;
     for (int redop = 0; redop < HORON_REDOP_COUNT; redop++) {
-        check_float((horon_redop_t)redop);
+        if (perf_dtype_has(HORON_FLOAT32, (horon_redop_t)redop)) {
+            check_float((horon_redop_t)redop);
+        } else {
+            check_bits((horon_redop_t)redop);
+        }
     }
 }
 
