@@ -56,7 +56,7 @@ def format_size(n_bytes):
 
 
 def format_ratio(ratio):
-    return f"{ratio:.3f}" if ratio >= 0.1 else f"{ratio:.2g}"
+    return f"{ratio:.2g}" if ratio < 0.1 else f"{ratio:.3f}" if ratio < 100 else f"{ratio:.0f}"
 
 
 def format_us(us):
@@ -346,12 +346,16 @@ def describe(facts):
     )
 
 
+def markdown_table(heads, rows):
+    """The lines of a table for a README: the first column left-aligned, the others right."""
+    rule = ["---"] + ["---:"] * (len(heads) - 1)
+    return [f"| {' | '.join(str(cell) for cell in row)} |" for row in [heads, rule, *rows]]
+
+
 def print_table(heads, rows, markdown=False):
     """Right-aligned columns, the first one left-aligned; or a table for a README."""
     if markdown:
-        rule = ["---"] + ["---:"] * (len(heads) - 1)
-        for row in [heads, rule, *rows]:
-            print(f"| {' | '.join(str(cell) for cell in row)} |", flush=True)
+        print("\n".join(markdown_table(heads, rows)), flush=True)
         return
     widths = [max(len(str(row[i])) for row in [heads, *rows]) for i in range(len(heads))]
     for row in [heads, *rows]:

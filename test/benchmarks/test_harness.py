@@ -3,6 +3,8 @@
 
 import importlib.machinery
 import importlib.util
+import itertools
+import json
 import pathlib
 import sys
 import tempfile
@@ -14,6 +16,7 @@ BENCHMARKS = HERE.parent.parent / "benchmarks"
 sys.path[:0] = [str(HERE.parent / "drift"), str(BENCHMARKS), str(BENCHMARKS / "peers")]
 
 import harness  # noqa: E402
+import page  # noqa: E402
 import plot  # noqa: E402
 import tap  # noqa: E402
 
@@ -40,6 +43,11 @@ def test_harness_sizes_are_powers_of_1024():
         assert wrong in refused(harness.parse_size, wrong)
     assert harness.format_size(65536) == "64 KiB"
     assert harness.format_size(1000) == "1000 B"
+
+
+def test_harness_ratios_have_the_digits_that_count():
+    shown = [harness.format_ratio(ratio) for ratio in (0.0123, 0.1, 1.0, 99.5, 1234.5)]
+    assert shown == ["0.012", "0.100", "1.000", "99.500", "1234"]
 
 
 def test_harness_ratio_of_equal_rounds_is_exact():
@@ -164,6 +172,139 @@ def test_plot_is_well_formed_and_shows_every_library():
     for text in ("horon", "a<b", "8 B", "256 MiB", "title"):
         assert text in texts, text
     assert len([e for e in root.iter() if e.tag.endswith("circle")]) == 4
+
+
+def texts_of(svg):
+    root = xml.etree.ElementTree.fromstring(svg)
+    return [element.text for element in root.iter() if element.tag.endswith("text")]
+
+
+def test_plot_of_ratios_has_steps_around_them_and_one():
+    def shown(*ratios):
+        lines = {"allreduce": [(8 << i, [r, r, r]) for i, r in enumerate(ratios)]}
+        texts = texts_of(plot.ratios_by_size("title", lines, "time / theirs", "all"))
+        return [text for text in texts if text[0].isdigit() and "B" not in text]
+
+    assert shown(0.3, 0.6) == ["0.2", "0.5", "1"]
+    assert shown(1.0, 1.4) == ["1", "2"]
+    assert shown(0.07, 30.0) == ["0.05", "0.1", "0.2", "0.5", "1", "2", "5", "10", "20", "50"]
+    assert len(shown(1.0)) == 2  # a picture has a height
+
+
+def test_plot_names_of_lines_that_end_together_do_not_overlap():
+    lines = {name: [(8, [1.0]), (16, [2.0])] for name in ("a", "b", "c")}
+    root = xml.etree.ElementTree.fromstring(plot.times_by_size("title", lines))
+    heights = sorted(float(e.get("y")) for e in root.iter() if e.text in ("a", "b", "c"))
+    assert [b - a for a, b in itertools.pairwise(heights)] == [plot.LABEL_HEIGHT] * 2
+
+
+def document(bound=None):
+    """Two rounds of two verbs, np 2: a peer of half horon's time at 8 bytes, of twice at 1 KiB."""
+    cells = [
+        {
+            "np": 2,
+            "verb": verb,
+            "library": library,
+            "round": turn,
+            "asked": size,
+            "time_us": 10.0 * times[library, size],
+            "busbw": size / (10.0 * times[library, size]) * 1e-3,
+        }
+        for verb, times in (
+            (
+                "allreduce",
+                {
+                    ("horon", 1024): 1,
+                    ("horon", 8): 1,
+                    ("mpi", 8): 0.5,
+                    ("mpi", 1024): 2,
+                    ("gloo", 8): 9,
+                    ("horon-torch", 8): 0.1,
+                },
+            ),
+            ("reduce", {("horon", 8): 1}),
+        )
+        for library, size in times
+        for turn in range(2)
+    ]
+    machine = {"cores": 2, "cpu": "a<b", "kernel": "6", "load": 0, "commit": "c", "date": "d"}
+    return {"machine": machine, "path": "raw", "bound": bound, "cells": cells}
+
+
+def test_page_compares_with_the_best_peer_of_each_size():
+    places = page.by_place(document()["cells"])
+    assert list(places) == [(2, "allreduce"), (2, "reduce")]
+    small, large = page.rows_of(places[2, "allreduce"])
+    assert (small["size"], small["best"], small["ratio"]) == (8, "mpi", (2.0, 2.0, 2.0))
+    assert (large["size"], large["best"], large["ratio"]) == (1024, "mpi", (0.5, 0.5, 0.5))
+    assert small["times"]["gloo"] == 90.0 and "gloo" not in large["times"]
+    (alone,) = page.rows_of(places[2, "reduce"])
+    assert (alone["best"], alone["ratio"], alone["over"]) == (None, None, None)
+    _, large = page.rows_of(places[2, "allreduce"], 0.2048)
+    assert [round(x, 6) for x in large["over"]] == [2.0] * 3  # 1 KiB in 10 us is half of that
+
+
+def test_page_has_a_table_and_pictures_of_every_verb():
+    files = page.files(document())
+    assert next(iter(files)) == "compare.md"
+    assert sorted(files)[1:] == ["compare-ratio-np2.svg", "compare-reduce-np2.svg", "compare.md"]
+    text = files["compare.md"]
+    for name in files:
+        assert name == "compare.md" or f"]({name})" in text, name
+    assert "## 2 ranks" in text and "### reduce, 2 ranks" in text
+    assert "| 8 B | 10.00 | 5.00 | 90.00 | 1.00 | mpi | 2.000 | 2.000..2.000 | 0.0008 |" in text
+    assert "| 1 KiB | 10.00 | 20.00 | - | - | mpi | 0.500 | 0.500..0.500 | 0.102 |" in text
+    assert "bound" not in text
+    assert {"allreduce", "time / the best peer's"} <= set(texts_of(files["compare-ratio-np2.svg"]))
+    assert {"horon", "mpi", "gloo", "time"} <= set(texts_of(files["compare-allreduce-np2.svg"]))
+
+
+def test_page_tells_the_distance_from_a_bound_that_is_known():
+    files = page.files(document(0.2048))
+    assert "a busbw of 0.2048 GB/s" in files["compare.md"]
+    assert "| over the bound | range |" in files["compare.md"]
+    assert "| 0.102 | 2.000 | 2.000..2.000 |" in files["compare.md"]
+    assert {"allreduce", "reduce"} <= set(texts_of(files["compare-bound-np2.svg"]))
+
+
+def test_compare_writes_the_page_of_what_was_measured():
+    """Rounds as run_round() gives them become the same page, by way of compare.json."""
+    compare = script("compare")
+
+    class Arguments:
+        path, bound = "raw", None
+
+    cell = {"time_us": 10.0, "busbw": 0.1, "size": 7}
+    rounds = [{("mpi", 8): {**cell, "time_us": 5.0}, ("horon", 8): cell}] * 2
+    results = {("reduce", 2): rounds, ("scatter", 4): rounds}
+    made = compare.document_of(document()["machine"], results, [], Arguments)
+    with tempfile.TemporaryDirectory() as scratch:
+        Arguments.page, Arguments.out = (
+            pathlib.Path(scratch) / "compare.json",
+            pathlib.Path(scratch),
+        )
+        Arguments.page.write_text(json.dumps(made))
+        assert compare.write_page(Arguments) == 0
+        text = (Arguments.out / "compare.md").read_text()
+        assert text == page.files(made)["compare.md"]
+        assert text.index("reduce, 2 ranks") < text.index("scatter, 4 ranks")
+        assert "| size | horon us | mpi us |" in text
+        Arguments.page.write_text('{"cells": [{}]}')
+        assert "there is no 'np' in it" in refused(compare.write_page, Arguments)
+        Arguments.page.write_text("[")
+        assert "compare.json: " in refused(compare.write_page, Arguments)
+
+
+def test_compare_leaves_out_sizes_and_peers_that_a_verb_has_not():
+    compare = script("compare")
+
+    class Arguments:
+        peers = ("mpi", "gloo", "horon-torch")
+
+    assert compare.sizes_of("reduce", 4, [4, 8, 16]) == [4, 8, 16]
+    assert compare.sizes_of("allgather", 4, [4, 8, 16]) == [16]
+    assert compare.peers_of("allreduce", Arguments) == ["mpi", "gloo", "horon-torch"]
+    assert compare.peers_of("alltoall", Arguments) == ["mpi"]
 
 
 def test_harness_folder_that_cannot_be_made_is_refused_before_anything_runs():
