@@ -88,14 +88,14 @@ def run_plain(report, options):
 
 
 def run_clang(report, options):
-    """Clang compiles everything too; the fuzz targets exist in its build only. Returns the plain
-    build, or None."""
+    """Clang compiles everything too, for its warnings, which need no optimisation; the fuzz targets
+    exist in its build only. Returns the plain build, or None."""
     if not shutil.which("clang"):
         skipped = [Case("clang", SKIPPED, "there is no clang")]
         report.run("build clang", lambda: skipped)
         report.run(suites.FUZZ, lambda: skipped)
         return None
-    build = Build("clang", "clang")
+    build = Build("clang", "clang", ["-Doptimization=0"])
     compiled = report.run("build clang", build.compile)
     fuzz = fuzz_build()
     if report.run("build fuzz targets", fuzz.compile):
