@@ -386,7 +386,7 @@ void horon_mux_peer_gone(struct horon_mux *mux, const char *what)
 void horon_mux_check(struct horon_mux *mux)
 {
     struct horon_error error;
-    if (!mux->failure.status && mux->link->ops->check(mux->link, &error))
+    if (mux && !mux->failure.status && mux->link->ops->check(mux->link, &error))
         lose_peer(mux, error.text, error.blame.cause);
 }
 
@@ -416,7 +416,7 @@ bool horon_mux_has_unsent(const struct horon_mux *mux)
 
 size_t horon_mux_undelivered(const struct horon_mux *mux)
 {
-    if (mux->failure.status)
+    if (!mux || mux->failure.status)
         return 0;
     return horon_mux_tx_left(mux) + mux->link->ops->undelivered(mux->link);
 }

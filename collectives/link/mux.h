@@ -64,6 +64,9 @@ struct horon_mux_options {
      */
     horon_status_t (*on_control)(void *arg, int peer, const void *bytes, size_t byte_count,
                                  struct horon_error *error);
+    /** Has all on a channel ended here for good, as its team has failed or was removed? Then what
+     * still comes for it is dropped. NULL: channels never end. */
+    bool (*is_over)(void *arg, uint32_t channel);
     void *arg;
 };
 
@@ -129,7 +132,7 @@ horon_status_t horon_mux_progress(struct horon_mux *mux, bool *moved_out,
 void horon_mux_peer_gone(struct horon_mux *mux, const char *what);
 /** Asks the link whether the peer's system answers. If not, nothing more is sent, and progress says
  * what the link said. To be called several times within PEER_TIMEOUT while an operation is in
- * flight. May cost a system call. */
+ * flight. NULL is a no-op. May cost a system call. */
 void horon_mux_check(struct horon_mux *mux);
 /** @return OK, or what progress said last: the mux is dead, and what is not done never will be.
  * @p error is set then */
@@ -139,7 +142,7 @@ bool horon_mux_wants_turn(const struct horon_mux *mux);
 /** Does it have bytes to send that the link did not take? (Then watch for writability.) */
 bool horon_mux_wants_write(const struct horon_mux *mux);
 /** Bytes, those of sends that wait for credit not counted, that the peer's system does not have
- * yet. 0: it has everything, or the mux is dead. May cost a system call. */
+ * yet. 0: it has everything, or the mux is dead or NULL. May cost a system call. */
 size_t horon_mux_undelivered(const struct horon_mux *mux);
 /** The link, to be asked or watched; NULL is given for NULL. */
 struct horon_link *horon_mux_link(const struct horon_mux *mux);

@@ -144,13 +144,21 @@ static horon_status_t data_is_new(struct horon_mux *mux, const struct horon_mux_
     return HORON_OK;
 }
 
+/* Nobody here waits for it, or will. */
+static bool is_past(const struct horon_mux *mux, const struct horon_transfer_id *id)
+{
+    const struct horon_mux_options *options = &mux->options;
+    return horon_mux_is_forgotten(&mux->table, id) ||
+           (options->is_over && options->is_over(options->arg, id->channel));
+}
+
 static horon_status_t begin_data(struct horon_mux *mux, const struct horon_mux_frame *frame)
 {
     const struct horon_transfer_id id = frame_id(frame);
     struct horon_transfer *transfer = horon_mux_find_transfer(mux->table.recvs, &id);
     if (transfer)
         return data_to_posted(mux, transfer, frame);
-    if (horon_mux_is_forgotten(&mux->table, &id))
+    if (is_past(mux, &id))
         return data_to_nobody(mux, frame);
     if (!(frame->flags & HORON_MUX_FLAG_EAGER))
         return refuse(mux, "sent data before it had credit");
@@ -191,7 +199,7 @@ static horon_status_t take_credit(struct horon_mux *mux, const struct horon_mux_
         horon_mux_tx_credit(mux, transfer);
         return HORON_OK;
     }
-    if (horon_mux_is_forgotten(&mux->table, &id))
+    if (is_past(mux, &id))
         return HORON_OK;
     if (frame->bytes <= mux->options.eager_bytes || mux->rx.credits == HORON_MUX_WAITING_MAX ||
         horon_mux_find_record(mux->table.credits, &id))
@@ -218,7 +226,7 @@ static horon_status_t take_want(struct horon_mux *mux, const struct horon_mux_fr
         horon_mux_queue_push(&mux->tx.notes, transfer);
         return HORON_OK;
     }
-    if (horon_mux_is_forgotten(&mux->table, &id))
+    if (is_past(mux, &id))
         return HORON_OK;
     if (frame->bytes > mux->options.eager_bytes || mux->rx.wants == HORON_MUX_WAITING_MAX ||
         horon_mux_find_record(mux->table.arrivals, &id))

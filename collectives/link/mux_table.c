@@ -170,12 +170,13 @@ void horon_mux_record_release(struct horon_mux_table *table, struct horon_mux_re
 
 bool horon_mux_is_forgotten(const struct horon_mux_table *table, const struct horon_transfer_id *id)
 {
-    uint64_t count = table->forgotten_count;
-    if (count > HORON_MUX_FORGOTTEN_MAX)
-        count = HORON_MUX_FORGOTTEN_MAX;
+    const struct horon_mux_forgotten *forgotten =
+        &table->forgotten[horon_mux_bucket_of(id->channel, id->sequence)];
+    const size_t count =
+        forgotten->count < forgotten->room ? (size_t)forgotten->count : forgotten->room;
     for (size_t i = 0; i < count; i++) {
-        if (table->forgotten[i].sequence == id->sequence &&
-            table->forgotten[i].channel == id->channel)
+        if (forgotten->ring[i].sequence == id->sequence &&
+            forgotten->ring[i].channel == id->channel)
             return true;
     }
     return false;
@@ -183,14 +184,20 @@ bool horon_mux_is_forgotten(const struct horon_mux_table *table, const struct ho
 
 bool horon_mux_note_forgotten(struct horon_mux_table *table, uint32_t channel, uint64_t sequence)
 {
-    if (!table->forgotten)
-        table->forgotten = horon_zalloc(HORON_MUX_FORGOTTEN_MAX, sizeof *table->forgotten);
-    if (!table->forgotten)
-        return false;
-    size_t index = (size_t)(table->forgotten_count % HORON_MUX_FORGOTTEN_MAX);
-    table->forgotten[index].channel = channel;
-    table->forgotten[index].sequence = sequence;
-    table->forgotten_count++;
+    struct horon_mux_forgotten *forgotten =
+        &table->forgotten[horon_mux_bucket_of(channel, sequence)];
+    if (forgotten->count == forgotten->room && forgotten->room < HORON_MUX_FORGOTTEN_MAX) {
+        const size_t room = forgotten->room ? 2 * forgotten->room : HORON_MUX_FORGOTTEN_MIN;
+        void *ring = horon_realloc(forgotten->ring, room * sizeof *forgotten->ring);
+        if (!ring)
+            return false;
+        forgotten->ring = ring;
+        forgotten->room = room;
+    }
+    const size_t index = (size_t)(forgotten->count % forgotten->room);
+    forgotten->ring[index].channel = channel;
+    forgotten->ring[index].sequence = sequence;
+    forgotten->count++;
     return true;
 }
 
@@ -210,7 +217,8 @@ void horon_mux_table_deinit(struct horon_mux_table *table)
         free_chain(table->credits[i]);
     }
     free_chain(table->spare);
-    horon_free(table->forgotten);
+    for (size_t bucket = 0; bucket < HORON_MUX_BUCKETS; bucket++)
+        horon_free(table->forgotten[bucket].ring);
 }
 
 void horon_mux_queue_init(struct horon_mux_queue *queue)

@@ -25,9 +25,21 @@ struct horon_mux_record {
 #define HORON_MUX_SPARE_RECORD_BYTES_MAX ((size_t)64 << 10)
 
 #define HORON_MUX_BUCKETS 64
-/* Operations that ended in an error and whose last frames may still come. One that many failures
- * ago has none: the peer has long given it up, too, and a link keeps order. */
-#define HORON_MUX_FORGOTTEN_MAX 1024
+/* Operations that ended in an error and whose last frames may still come, in one bucket. One that
+ * was forgotten many failures ago has none: the peer has long given it up, too, and a link keeps
+ * order. Those whose frames may come were in flight together; all buckets have room for twice as
+ * many as may be. */
+#define HORON_MUX_FORGOTTEN_MAX 4096
+#define HORON_MUX_FORGOTTEN_MIN 16
+
+struct horon_mux_forgotten {
+    struct {
+        uint32_t channel;
+        uint64_t sequence;
+    } * ring; /* [room] NULL until something was forgotten */
+    size_t room;
+    uint64_t count; /* ever noted */
+};
 
 struct horon_mux_table {
     struct horon_transfer *sends[HORON_MUX_BUCKETS]; /* posted, not done */
@@ -37,11 +49,7 @@ struct horon_mux_table {
     struct horon_mux_record *credits[HORON_MUX_BUCKETS]; /* CREDIT that came before the post */
     struct horon_mux_record *spare;
     int spare_count;
-    struct {
-        uint32_t channel;
-        uint64_t sequence;
-    } * forgotten; /* [HORON_MUX_FORGOTTEN_MAX], a ring; NULL until something was forgotten */
-    uint64_t forgotten_count;
+    struct horon_mux_forgotten forgotten[HORON_MUX_BUCKETS];
 };
 
 struct horon_mux_queue {

@@ -76,6 +76,14 @@ void horon_engine_destroy(struct horon_engine *engine)
     horon_free(engine);
 }
 
+static bool channel_is_over(void *arg, uint32_t channel)
+{
+    const struct horon_engine *engine = arg;
+    const uint32_t id = horon_team_of_channel(channel);
+    const struct horon_engine_team *team = horon_engine_find_team(engine, id);
+    return team ? team->failed : id <= engine->newest_team; /* no number is used again */
+}
+
 static horon_status_t create_membership(struct horon_engine *engine,
                                         struct horon_membership **membership_out,
                                         struct horon_error *error)
@@ -87,6 +95,7 @@ static horon_status_t create_membership(struct horon_engine *engine,
         .generation = engine->options.generation,
         .config = engine->options.config,
         .on_control = horon_engine_on_control,
+        .is_over = channel_is_over,
         .arg = engine,
     };
     return horon_membership_create(&membership, membership_out, error);

@@ -62,6 +62,8 @@ struct horon_engine {
 
 /** @return NULL: there is none */
 struct horon_engine_team *horon_engine_find_team(const struct horon_engine *engine, uint32_t id);
+/** As horon_mux_options has it: has all on a channel ended here for good? */
+bool horon_engine_channel_is_over(void *engine, uint32_t channel);
 /** Drops data that rank @p peer of the job has sent for a team that is not here any more. */
 void horon_engine_forget_data(struct horon_engine *engine, uint32_t id, int peer);
 /** Moves what the links can move. */

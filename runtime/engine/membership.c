@@ -64,6 +64,7 @@ horon_status_t horon_membership_make_mux(const struct horon_membership *membersh
         .peer = rank,
         .peer_name = membership->rank_names[rank],
         .on_control = membership->options.on_control,
+        .is_over = membership->options.is_over,
         .arg = membership->options.arg,
     };
     const horon_status_t status = horon_mux_create(link, &options, mux_out);

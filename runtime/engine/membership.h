@@ -23,6 +23,7 @@ struct horon_membership_options {
     horon_status_t (*on_control)(void *arg, int peer, const void *bytes, size_t byte_count,
                                  struct horon_error *error);
     void *arg;
+    bool (*is_over)(void *arg, uint32_t channel); /* likewise */
 };
 
 /* Of a rank to which there may be a link. Which moves are legal says a table in membership.c. */

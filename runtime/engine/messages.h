@@ -13,6 +13,14 @@ static inline uint32_t horon_team_message_channel(uint32_t team)
     assert(team < HORON_TEAMS_END);
     return (UINT32_C(1) << 31) + team;
 }
+/** The team whose data a channel carries. */
+static inline uint32_t horon_team_of_channel(uint32_t channel)
+{
+    const uint32_t of_messages = UINT32_C(1) << 31;
+    return channel >= of_messages ? channel - of_messages : channel / HORON_LANE_COUNT;
+}
+/** Finds out which rank of the job is at its other end. */
+void horon_team_aim_message(const struct horon_engine_team *team, struct horon_request *request);
 /** Takes up a message, which is linked. */
 void horon_team_start_message(struct horon_engine_team *team, struct horon_request *request);
 /** Begins and ends messages, as far as links have moved. @return did any? */

@@ -159,7 +159,8 @@ static horon_status_t create_coordinator(struct horon_engine_team *team)
     return horon_coordinator_create(&options, &team->coordinator);
 }
 
-/* By it data of a lane is told apart on links, which all teams share. */
+/* By it data of a lane is told apart on links, which all teams share; see horon_team_of_channel().
+ */
 static uint32_t channel_number(uint32_t id, int lane)
 {
     return id * HORON_LANE_COUNT + (uint32_t)lane;
@@ -171,6 +172,14 @@ void horon_engine_forget_data(struct horon_engine *engine, uint32_t id, int peer
     for (int i = 0; i < HORON_LANE_COUNT; i++)
         horon_mux_forget_channel(mux, channel_number(id, i));
     horon_mux_forget_channel(mux, horon_team_message_channel(id));
+}
+
+bool horon_engine_channel_is_over(void *arg, uint32_t channel)
+{
+    const struct horon_engine *engine = arg;
+    const uint32_t id = horon_team_of_channel(channel);
+    const struct horon_engine_team *team = horon_engine_find_team(engine, id);
+    return team ? team->failed : id <= engine->newest_team; /* no number is used again */
 }
 
 /* The job's channels are used as long as its links. */

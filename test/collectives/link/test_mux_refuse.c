@@ -18,9 +18,16 @@ struct rogue {
     uint8_t data[BODY_MAX];
 };
 
+static bool is_channel_9(void *arg, uint32_t channel)
+{
+    (void)arg;
+    return channel == 9;
+}
+
 static void rogue_open(struct rogue *rogue)
 {
-    const struct horon_mux_options options = mesh_options(EAGER, TOTAL);
+    struct horon_mux_options options = mesh_options(EAGER, TOTAL);
+    options.is_over = is_channel_9;
     memset(rogue, 0, sizeof *rogue);
     mesh_create_rings(&rogue->mesh, 2, 1u << 16, &options);
     horon_mux_destroy(rogue->mesh.mux[1][0]);
@@ -43,7 +50,7 @@ static void say(struct rogue *rogue, const struct horon_mux_frame *frame)
     static uint8_t bytes[HORON_MUX_HEADER_BYTES + BODY_MAX];
     struct horon_mux_frame sent = *frame;
     sent.generation = 1;
-    sent.channel = 5;
+    sent.channel = frame->channel ? frame->channel : 5;
     sent.check = 77 + frame->sequence; /* as transfer_of() */
     horon_mux_frame_encode(&sent, bytes);
     const struct iovec vector = {.iov_base = bytes,
@@ -265,9 +272,28 @@ static void test_mux_frames_of_a_forgotten_operation_are_dropped(void **state)
     taken(&rogue, data(1, 1000, 300, 200, false));
     taken(&rogue, about(HORON_MUX_WANT, 2, 50));
     taken(&rogue, about(HORON_MUX_CREDIT, 3, 1000));
-    for (uint64_t sequence = 1; sequence < HORON_MUX_EAGER_TRANSFERS_MAX; sequence++)
-        horon_mux_forget(rogue.mux, 5, sequence); /* many others later, still */
+    /* as many others later as may be in flight, still */
+    const uint64_t most = HORON_MUX_WAITING_MAX + 2 * HORON_MUX_EAGER_TRANSFERS_MAX;
+    for (uint64_t sequence = 1; sequence < most; sequence++)
+        horon_mux_forget(rogue.mux, 5, sequence);
     taken(&rogue, data(0, 50, 0, 50, true));
+    rogue_close(&rogue);
+}
+
+static void test_mux_frames_of_a_channel_that_is_over_are_dropped(void **state)
+{
+    (void)state;
+    struct horon_mux_frame frames[] = {data(0, 50, 0, 50, true), data(1, 1000, 300, 200, false),
+                                       about(HORON_MUX_WANT, 2, 50),
+                                       about(HORON_MUX_CREDIT, 3, 1000)};
+    struct rogue rogue;
+    rogue_open(&rogue);
+    for (int i = 0; i < 4; i++) {
+        frames[i].channel = 9;
+        taken(&rogue, frames[i]);
+    }
+    for (int i = 0; i < 3 * (int)HORON_MUX_EAGER_TRANSFERS_MAX; i++) /* they take no room */
+        taken(&rogue, frames[0]);
     rogue_close(&rogue);
 }
 
@@ -365,6 +391,7 @@ int main(void)
         cmocka_unit_test(test_mux_more_room_than_was_taken_is_refused),
         cmocka_unit_test(test_mux_room_of_what_was_not_sent_is_refused),
         cmocka_unit_test(test_mux_frames_of_a_forgotten_operation_are_dropped),
+        cmocka_unit_test(test_mux_frames_of_a_channel_that_is_over_are_dropped),
         cmocka_unit_test(test_mux_posts_beyond_their_number_get_a_status),
         cmocka_unit_test(test_mux_last_words_are_heard_when_sending_fails),
     };
