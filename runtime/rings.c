@@ -2,11 +2,11 @@
 /*
  * Links in shared memory that are made after joining, between two ranks of a host that have none.
  * Each side makes the ring that it writes, and passes it to the other over the socket between the
- * two; with both rings in hand it has the link. So it does not matter who begins, or whether both
- * do. Two rings of 64 KiB are kept until the context ends.
+ * two; with both rings in hand it has the link. So it does not matter which rank begins, or whether
+ * both do. Two rings of 64 KiB are kept until the context ends.
  *
- * One that cannot make its ring says so with a note that has no memory; who asked is told, and may
- * ask again. All of it belongs to the holder of the token.
+ * A rank that cannot make its ring says so with a note that has no memory; the rank that asked is
+ * told, and may ask again. All of it belongs to the holder of the token.
  */
 #include "rings.h"
 
@@ -39,7 +39,8 @@ static void ring_written(void *arg)
     horon_host_wake(ring->host, ring->local_rank, HORON_WAKE_CONTROL);
 }
 
-static void ring_has_room(void *arg)
+/* It may rest: what does not fit would wait for whatever wakes it next. */
+static void ring_needs_peer(void *arg)
 {
     const struct horon_context_ring *ring = arg;
     horon_host_wake(ring->host, ring->local_rank, HORON_WAKE_CONTROL | HORON_WAKE_ASLEEP);
@@ -48,10 +49,12 @@ static void ring_has_room(void *arg)
 void horon_rings_aim(const struct horon_host *host, int peer, struct horon_context_ring *ring)
 {
     assert(peer >= 0 && peer < host->shape.local_size);
-    *ring = (struct horon_context_ring){
-        .host = host,
-        .local_rank = peer,
-        .wake = {.written = ring_written, .room = ring_has_room, .arg = ring}};
+    *ring = (struct horon_context_ring){.host = host,
+                                        .local_rank = peer,
+                                        .wake = {.written = ring_written,
+                                                 .full = ring_needs_peer,
+                                                 .room = ring_needs_peer,
+                                                 .arg = ring}};
 }
 
 static int job_rank(const struct horon_context *ctx, int local_rank)
@@ -91,10 +94,11 @@ static horon_status_t send_half(struct horon_context *ctx, int local_rank,
     return horon_note_send(ctx->boot.local[local_rank].socket, &note, error);
 }
 
-static void drop_own(struct late_ring *late)
+static void drop_both(struct late_ring *late)
 {
     late->wanted = late->sent = false;
     drop_half(&late->out);
+    drop_half(&late->in);
 }
 
 static void give_up(struct horon_context *ctx, int local_rank, const struct horon_error *why)
@@ -103,7 +107,7 @@ static void give_up(struct horon_context *ctx, int local_rank, const struct horo
     const int rank = job_rank(ctx, local_rank);
     if (ctx->boot.local[local_rank].socket >= 0)
         (void)send_half(ctx, local_rank, NULL, &ignored);
-    drop_own(&ctx->late_rings->of[local_rank]);
+    drop_both(&ctx->late_rings->of[local_rank]);
     horon_error_set(&full, why->status, "no link to rank %d (%s) can be made: %s", rank,
                     ctx->boot.ranks.names[rank], why->text);
     full.blame = why->blame;
@@ -237,6 +241,23 @@ static horon_status_t take_half(struct horon_context *ctx, int local_rank, struc
     return status;
 }
 
+/* A side that has this one's half has the link, or is about to: not to have it is a failure. */
+static void take_failed(struct horon_context *ctx, int local_rank, const struct horon_error *why)
+{
+    const int self = ctx->boot.topology.rank, rank = job_rank(ctx, local_rank);
+    const char *const *names = (const char *const *)ctx->boot.ranks.names;
+    struct horon_error full;
+    if (!ctx->late_rings->of[local_rank].sent) {
+        give_up(ctx, local_rank, why);
+        return;
+    }
+    horon_error_set(&full, why->status, "rank %d (%s) has no link to rank %d (%s): %s", self,
+                    names[self], rank, names[rank], why->text);
+    full.blame = why->blame;
+    full.blame.rank = self;
+    horon_engine_fail(ctx->engine, &full);
+}
+
 void horon_rings_take_note(struct horon_context *ctx, int local_rank, struct horon_note *note)
 {
     struct horon_error error = {0};
@@ -250,10 +271,10 @@ void horon_rings_take_note(struct horon_context *ctx, int local_rank, struct hor
     }
     if (note->bytes == 0) { /* the other side says that it has none */
         horon_error_set(&error, HORON_ERR_SYSTEM, "it could not make its part");
-        drop_own(&ctx->late_rings->of[local_rank]);
+        drop_both(&ctx->late_rings->of[local_rank]);
         horon_engine_not_connected(ctx->engine, job_rank(ctx, local_rank), &error);
     } else if (take_half(ctx, local_rank, note, &error) != HORON_OK) {
-        give_up(ctx, local_rank, &error);
+        take_failed(ctx, local_rank, &error);
     } else {
         move(ctx, local_rank);
     }

@@ -2,7 +2,7 @@
 /*
  * A byte stream to one peer: a table of operations and an embedding struct. Non-blocking. Any link
  * can be wrapped by another that changes the bytes on their way (test/collectives/wrapped_link.h is
- * one); nobody asks what kind a link is.
+ * one); nobody asks what kind a link is. (docs/design.md 6, "Link".)
  *
  * Thread: one at a time, the owner's. Texts of errors are predicates about the peer ("closed the
  * connection"), so that a caller that knows its name can put it in front.
@@ -126,7 +126,9 @@ size_t horon_ring_bytes(size_t data_bytes);
 /** What a ring does after it published bytes or made room; both may be NULL. Run by the owner. */
 struct horon_ring_wake {
     void (*written)(void *arg); /* the peer has something to read */
-    void (*room)(void *arg);    /* the peer waited for room, and there is some now */
+    void (*full)(
+        void *arg); /* instead of that, if not all that is to go found room; NULL: written */
+    void (*room)(void *arg); /* the peer waited for room, and there is some now */
     void *arg;
 };
 

@@ -113,8 +113,10 @@ static horon_status_t ring_send(struct horon_link *link, const struct iovec *vec
         left -= bytes;
     }
     atomic_store_explicit(&ring->out->written, ring->out_written, memory_order_release);
-    if (ring->wake.written)
-        ring->wake.written(ring->wake.arg);
+    void (*tell)(void *arg) =
+        ring->out_full && ring->wake.full ? ring->wake.full : ring->wake.written;
+    if (tell)
+        tell(ring->wake.arg);
     *sent_bytes_out = sent;
     return HORON_OK;
 }
