@@ -338,9 +338,11 @@ static horon_status_t to_team(struct horon_engine_team *team, int peer, const ui
         return HORON_OK;
     if (team->member_of[peer] >= 0)
         status = on_message(team, kind, team->member_of[peer], &in, error);
+    const char *what =
+        status == HORON_ERR_MEMORY ? "that no memory was left for" : "that makes no sense";
     if (status != HORON_OK && error->status == HORON_OK)
-        horon_error_set(error, status, "%s sent a control message that makes no sense",
-                        team->engine->membership->rank_names[peer]);
+        horon_error_set(error, status, "%s sent a control message %s",
+                        team->engine->membership->rank_names[peer], what);
     return status;
 }
 

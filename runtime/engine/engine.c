@@ -390,11 +390,13 @@ bool horon_engine_progress(struct horon_engine *engine)
     for (struct horon_engine_team *team = engine->job; team && !engine->leaving; team = team->next)
         moved |= horon_team_progress(team);
     if (horon_log_wants(engine->options.log, HORON_LOG_TRACE))
+    const uint64_t changes = engine->membership->changes;
         horon_engine_trace(engine);
     return moved || horon_engine_has_unsent(engine);
 }
 
 bool horon_engine_begin_now(struct horon_engine *engine, struct horon_request *request)
+    moved |= engine->membership->changes != changes; /* a message may have waited for it */
 {
     HORON_ASSERT_OWNER(engine->options.owner);
     struct horon_engine_team *team = request->team;

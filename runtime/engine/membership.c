@@ -133,8 +133,10 @@ void horon_membership_forget_try(struct horon_membership *membership, int rank)
     const enum horon_peer_state state = membership->states[rank];
     horon_free(membership->failures[rank]);
     membership->failures[rank] = NULL;
-    if (state == HORON_PEER_CONNECTING || state == HORON_PEER_UNREACHED)
-        move(membership, rank, HORON_PEER_UNLINKED);
+    if (state != HORON_PEER_CONNECTING && state != HORON_PEER_UNREACHED)
+        return;
+    move(membership, rank, HORON_PEER_UNLINKED);
+    membership->changes++; /* a message may have waited for it: it tries again */
 }
 
 horon_status_t horon_membership_take_failure(struct horon_membership *membership, int rank,

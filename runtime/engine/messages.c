@@ -26,6 +26,16 @@
 /* What a peer may announce before anybody asks for it: its link lets it send no more. */
 #define WAITING_MAX ((size_t)HORON_MUX_WAITING_MAX + HORON_MUX_EAGER_TRANSFERS_MAX)
 
+static void move(struct horon_request *request, enum horon_message_state to)
+{
+    static const unsigned legal[] = {[HORON_MESSAGE_NEW] =
+                                         1u << HORON_MESSAGE_WAITS | 1u << HORON_MESSAGE_UNDERWAY,
+                                     [HORON_MESSAGE_WAITS] = 1u << HORON_MESSAGE_NEW,
+                                     [HORON_MESSAGE_UNDERWAY] = 1u << HORON_MESSAGE_NEW};
+    assert(legal[request->message.state] & 1u << to);
+    request->message.state = to;
+}
+
 static bool sends(const struct horon_request *request)
 {
     assert(request->paired);
@@ -35,7 +45,8 @@ static bool sends(const struct horon_request *request)
 /* The rank at the other end, of the job. */
 static int peer_of(const struct horon_request *request)
 {
-    return request->team->ranks[request->op.agreed.root];
+    assert(request->message.peer >= 0);
+    return request->message.peer;
 }
 
 /* What came on a link that has ended can be taken. NULL: there was none. */
@@ -92,7 +103,8 @@ static void detach(struct horon_request *request)
     if (message->state == HORON_MESSAGE_UNDERWAY && !is_done(request))
         horon_mux_forget(link_to(team->engine, peer_of(request)), message->transfer.id.channel,
                          message->transfer.id.sequence);
-    message->state = HORON_MESSAGE_NEW;
+    if (message->state != HORON_MESSAGE_NEW)
+        move(request, HORON_MESSAGE_NEW);
 }
 
 /* @param why NULL: it went well */
@@ -161,7 +173,7 @@ static struct horon_transfer *fill_transfer(struct horon_request *request, uint6
 static void is_underway(struct horon_request *request)
 {
     struct horon_engine_team *team = request->team;
-    request->message.state = HORON_MESSAGE_UNDERWAY;
+    move(request, HORON_MESSAGE_UNDERWAY);
     request->begun = true;
     team->messages.moves++;
     horon_engine_add_event(team->engine, HORON_EVENT_BEGUN, &request->op, request->op.count,
@@ -188,6 +200,16 @@ static void tell_difference(const struct horon_engine_team *team, const struct h
                     (unsigned long long)own->message.tag, to->rank, (unsigned long long)to->count,
                     horon_dtype_name((horon_dtype_t)to->dtype));
     horon_error_blame_both(why, HORON_CAUSE_DESCRIPTION, team->ranks[self], team->ranks[peer]);
+}
+
+/* The receiver refuses what both describe alike: it lacks memory. */
+static void tell_lack(const struct horon_engine_team *team, const struct horon_request *own,
+                      struct horon_error *why)
+{
+    const int peer = own->op.agreed.root;
+    horon_error_set(why, HORON_ERR_MEMORY, "%s has no memory to receive it",
+                    team->rank_names[peer]);
+    why->blame.rank = team->ranks[peer];
 }
 
 /* ---- sending -------------------------------------------------------------------------------- */
@@ -250,7 +272,10 @@ horon_status_t horon_team_on_refusal(struct horon_engine_team *team, int peer,
         request = request->message.next;
     if (!request)
         return HORON_OK; /* it was small, and has ended */
-    tell_difference(team, request, count, dtype, &why);
+    if (count == request->op.count && dtype == request->op.agreed.dtype)
+        tell_lack(team, request, &why);
+    else
+        tell_difference(team, request, count, dtype, &why);
     end(request, &why);
     return HORON_OK;
 }
@@ -267,9 +292,9 @@ static void refuse(struct horon_request *request, const struct horon_offer *offe
     horon_write_u64(&out, offer->number);
     horon_write_u64(&out, request->op.count);
     horon_write_u8(&out, request->op.agreed.dtype);
-    horon_team_tell_rank(team, peer_of(request), &out);
     horon_mux_forget(link_to(team->engine, peer_of(request)), horon_team_message_channel(team->id),
                      sequence_of(offer->number, offer->peer, team->view.rank));
+    horon_team_tell_rank(team, peer_of(request), &out); /* may fail the team, and end the request */
 }
 
 /* A receive has met its message. */
@@ -279,7 +304,7 @@ static void begin_recv(struct horon_request *request, const struct horon_offer *
     const struct horon_operation *op = &request->op;
     struct horon_error why = {0};
     horon_status_t status = HORON_ERR_MISMATCH;
-    request->message.state = HORON_MESSAGE_NEW;
+    move(request, HORON_MESSAGE_NEW);
     if (offer->count != op->count || offer->dtype != op->agreed.dtype) {
         tell_difference(team, request, offer->count, offer->dtype, &why);
     } else {
@@ -324,28 +349,35 @@ horon_status_t horon_team_on_offer(struct horon_engine_team *team, int peer,
 
 /* ---- turns ---------------------------------------------------------------------------------- */
 
-/* A send goes once there is a link. Of those to one rank all wait for the same, so none overtakes
- * another. */
-static void move_new(struct horon_request *request)
+/* All with one rank fail alike: one that tried anew could overtake those that have failed. */
+static void end_unlinked(struct horon_engine_team *team, int peer, const struct horon_error *why)
 {
-    struct horon_engine *engine = request->team->engine;
+    struct horon_request *next;
+    for (struct horon_request *request = team->messages.first; request; request = next) {
+        next = request->message.next;
+        if (peer_of(request) == peer && request->message.state != HORON_MESSAGE_UNDERWAY)
+            end(request, why);
+    }
+}
+
+/* A send goes once there is a link; of those to one rank all wait for the same. A receive needs the
+ * link for one thing: it hears there that the peer leaves.
+ * @return false: the link cannot be made, and others have ended with this one */
+static bool move_unlinked(struct horon_request *request)
+{
+    struct horon_engine_team *team = request->team;
+    const int peer = peer_of(request);
     struct horon_error error = {0};
-    const horon_status_t status = find_link(engine, peer_of(request), &error);
-    if (status == HORON_OK)
+    const horon_status_t status = find_link(team->engine, peer, &error);
+    if (status < 0)
+        end_unlinked(team, peer, &error);
+    else if (status == HORON_OK && request->message.state == HORON_MESSAGE_NEW)
         begin_send(request);
-    else if (status < 0)
-        end(request, &error);
+    return status >= 0;
 }
 
-/* A receive needs the link for one thing: it hears there that the peer leaves. */
-static void move_waiting(struct horon_request *request)
-{
-    struct horon_error error = {0};
-    if (find_link(request->team->engine, peer_of(request), &error) < 0)
-        end(request, &error);
-}
-
-static void move_message(struct horon_request *request)
+/* @return false: others have ended with it */
+static bool move_message(struct horon_request *request)
 {
     const struct horon_message *message = &request->message;
     const struct horon_transfer *transfer = &message->transfer;
@@ -359,11 +391,10 @@ static void move_message(struct horon_request *request)
         struct horon_error why;
         horon_mux_transfer_error(link_to(engine, peer_of(request)), transfer, &why);
         end(request, &why);
-    } else if (message->state == HORON_MESSAGE_WAITS) {
-        move_waiting(request);
     } else if (!underway) {
-        move_new(request);
+        return move_unlinked(request);
     }
+    return true;
 }
 
 bool horon_team_move_messages(struct horon_engine_team *team)
@@ -378,9 +409,18 @@ bool horon_team_move_messages(struct horon_engine_team *team)
     for (struct horon_request *request = messages->first; request && !team->failed;
          request = next) {
         next = request->message.next;
-        move_message(request);
+        if (!move_message(request))
+            next = messages->first;
     }
     return messages->moves != moves;
+}
+
+void horon_team_aim_message(const struct horon_engine_team *team, struct horon_request *request)
+{
+    struct horon_operation *op = &request->op;
+    if (team->ranks) /* else it was removed */
+        request->message.peer = team->ranks[op->agreed.root];
+    op->name_hash = horon_event_of_message(op->agreed.verb, request->message.peer);
 }
 
 void horon_team_start_message(struct horon_engine_team *team, struct horon_request *request)
@@ -401,7 +441,7 @@ void horon_team_start_message(struct horon_engine_team *team, struct horon_reque
         return; /* this turn looks for its link */
     message->expected =
         (struct horon_expected){.peer = request->op.agreed.root, .tag = message->tag};
-    message->state = HORON_MESSAGE_WAITS;
+    move(request, HORON_MESSAGE_WAITS);
     if (horon_matching_expect(team->messages.matching, &message->expected, &offer))
         begin_recv(request, &offer);
 }

@@ -25,7 +25,7 @@ void horon_team_aim_message(const struct horon_engine_team *team, struct horon_r
 void horon_team_start_message(struct horon_engine_team *team, struct horon_request *request);
 /** Begins and ends messages, as far as links have moved. @return did any? */
 bool horon_team_move_messages(struct horon_engine_team *team);
-/** The links forget those in flight; who calls this ends their requests. */
+/** The links forget those in flight; the caller ends their requests. */
 void horon_team_give_up_messages(struct horon_engine_team *team);
 /** Is one in flight, or announced? */
 bool horon_team_has_messages(const struct horon_engine_team *team);

@@ -125,6 +125,8 @@ static void start(struct horon_engine *engine, struct horon_request *request)
     struct horon_engine_team *team = request->team;
     assert(team && team->engine == engine);
     horon_engine_link(engine, request);
+    if (request->paired)
+        horon_team_aim_message(team, request);
     horon_engine_add_event(engine, HORON_EVENT_TAKEN, &request->op, request->op.count,
                            request->paired     ? HORON_EVENT_MESSAGE
                            : request->in_order ? HORON_EVENT_IN_ORDER

@@ -5,7 +5,6 @@
 
 #include "alloc.h"
 #include "engine/team.h"
-#include "observe/events.h"
 #include "versions.h"
 
 #include <assert.h>
@@ -363,8 +362,6 @@ static horon_status_t take_name(struct horon_request *request, const char *name,
         op->name = request->name->text;
         op->name_bytes = request->name->bytes;
         op->name_hash = request->name->hash;
-    } else if (request->paired) {
-        op->name_hash = horon_event_of_message(op->agreed.verb, op->agreed.root);
     }
     op->hash = op->check = horon_signature_hash(&op->agreed, op->name_hash);
     return HORON_OK;
@@ -439,6 +436,7 @@ horon_status_t horon_request_init(struct horon_request *request, const horon_des
         return status;
     }
     request->team = team;
+    request->message.peer = team->id == 0 ? desc->root : -1; /* else the engine looks it up */
     horon_team_ref(team);
     atomic_store_explicit(&request->refs, 1, memory_order_relaxed);
     request->start.request = request->cancel.request = request->drop.request = request;
@@ -500,13 +498,14 @@ void horon_request_describe(const struct horon_request *request, char *text, siz
     const char *verb = horon_verb_of(&op->agreed)->name;
     char shown[NAME_SHOWN + 1];
     const bool sends = horon_verb_of(&op->agreed)->reads != HORON_RANKS_NONE;
+    const int peer = request->message.peer;
     if (request->joins)
         snprintf(text, text_bytes, "join");
     else if (request->paired)
-        snprintf(text, text_bytes, "%s of %llu %s %s rank %d, tag %llu", verb,
+        snprintf(text, text_bytes, "%s of %llu %s %s rank %d%s, tag %llu", verb,
                  (unsigned long long)op->count, horon_dtype_name((horon_dtype_t)op->agreed.dtype),
-                 sends ? "to" : "from", (int)op->agreed.root,
-                 (unsigned long long)request->message.tag);
+                 sends ? "to" : "from", peer < 0 ? (int)op->agreed.root : peer,
+                 peer < 0 ? " of its process set" : "", (unsigned long long)request->message.tag);
     else if (request->in_order)
         snprintf(text, text_bytes, "%s of %llu %s (in order)", verb, (unsigned long long)op->count,
                  horon_dtype_name((horon_dtype_t)op->agreed.dtype));

@@ -54,6 +54,7 @@ enum horon_message_state {
 struct horon_message {
     enum horon_message_state state;
     struct horon_request *next, **at; /* of the team's messages in flight; where it is linked */
+    int peer; /* the rank at its other end, of the job; -1: not looked up yet */
     uint64_t tag;
     struct horon_expected expected; /* of a receive */
     struct horon_transfer transfer; /* once it is under way */

@@ -41,7 +41,7 @@ enum horon_event_kind {
 enum { HORON_EVENT_IN_ORDER, HORON_EVENT_NAMED, HORON_EVENT_MESSAGE };
 
 /** The subject of a message's events, since it has no name: its verb, and the rank at its other
- * end, by its number in the team. */
+ * end, of the job. */
 static inline uint64_t horon_event_of_message(uint8_t verb, int rank)
 {
     return (uint64_t)verb << 32 | (uint32_t)rank;

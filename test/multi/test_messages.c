@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -157,12 +158,14 @@ static void refuse(horon_context_t *ctx, void *arg, struct job_report *report)
     horon_request_t *requests[2];
     horon_descriptor_t descs[2] = {message(HORON_SEND, other, 1, data, 2),
                                    message(HORON_RECV, other, 1, got, 2)};
+    const horon_descriptor_t barrier = {.struct_bytes = sizeof barrier, .verb = HORON_BARRIER};
     (void)arg;
     RANK_MUST(horon_submit_group(ctx, descs, 2, requests) == HORON_ERR_INVALID);
     RANK_MUST(strstr(horon_last_error(ctx), "a message is in no group"));
     RANK_MUST(horon_submit(ctx, &descs[1], &requests[1]) == HORON_OK);
     RANK_MUST(horon_cancel(requests[1]) == HORON_ERR_UNSUPPORTED);
     RANK_MUST(strstr(horon_last_error(ctx), "a message cannot be withdrawn"));
+    RANK_MUST(horon_run(ctx, &barrier, -1, NULL, 0) == HORON_OK); /* then it may be sent */
     RANK_MUST(horon_run(ctx, &descs[0], -1, NULL, 0) == HORON_OK);
     RANK_MUST(horon_wait(requests[1], HORON_HOST_DONE, -1) == HORON_OK);
     RANK_MUST(got[1] == 2);
@@ -286,6 +289,75 @@ static void test_messages_with_a_killed_process_fail_with_its_name(void **state)
     }
 }
 
+/* ---- In process sets ------------------------------------------------------------------------ */
+
+/* The numbers of a set's ranks are told nowhere. */
+static void differ_in_a_set(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    static const int32_t members[] = {1, 2};
+    const int rank = horon_rank(ctx);
+    char text[HORON_ERROR_TEXT_BYTES] = "";
+    int32_t data[SHORT], set;
+    (void)arg;
+    RANK_MUST(horon_process_set_add(ctx, members, 2, -1, &set) == HORON_OK);
+    horon_descriptor_t desc =
+        message(rank == 1 ? HORON_RECV : HORON_SEND, 2 - rank, 9, data, (uint64_t)rank);
+    desc.process_set = set;
+    if (rank > 0) {
+        const horon_status_t status = horon_run(ctx, &desc, -1, text, sizeof text);
+        RANK_MUST(status == (rank == 1 ? HORON_ERR_MISMATCH : HORON_OK)); /* short: it has gone */
+        RANK_MUST(rank == 2 || strstr(text, "recv of 1 int32 from rank 2, tag 9"));
+    }
+    const horon_descriptor_t barrier = {.struct_bytes = sizeof barrier, .verb = HORON_BARRIER};
+    (void)horon_run(ctx, &barrier, -1, NULL, 0);
+}
+
+static void test_messages_of_a_process_set_name_ranks_of_the_job(void **state)
+{
+    (void)state;
+    job_run(3, NULL, differ_in_a_set, NULL);
+}
+
+/* ---- A receiver that does nothing ----------------------------------------------------------- */
+
+enum { SENDS = 900, WORDS = 250 };
+
+/* More than the ring between them holds, and less than may go before somebody receives. */
+static void send_to_the_idle(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    sem_t *sent = arg;
+    static horon_request_t *requests[SENDS];
+    static int32_t data[WORDS];
+    const int rank = horon_rank(ctx);
+    const horon_descriptor_t desc =
+        message(rank == 1 ? HORON_SEND : HORON_RECV, 3 - rank, 0, data, WORDS);
+    for (int i = 0; rank == 1 && i < SENDS; i++)
+        RANK_MUST(horon_submit(ctx, &desc, &requests[i]) == HORON_OK);
+    for (int i = 0; rank == 1 && i < SENDS; i++) {
+        RANK_MUST(horon_wait(requests[i], HORON_HOST_DONE, 30000) == HORON_OK);
+        horon_release(requests[i]);
+    }
+    if (rank == 1)
+        sem_post(sent);
+    while (rank == 2 && sem_wait(sent) != 0)
+        ;
+    for (int i = 0; rank == 2 && i < SENDS; i++)
+        RANK_MUST(horon_run(ctx, &desc, 30000, NULL, 0) == HORON_OK);
+}
+
+static void test_messages_to_an_idle_rank_go_as_far_as_there_is_room(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        sem_t *sent =
+            mmap(NULL, sizeof *sent, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        assert_ptr_not_equal(sent, MAP_FAILED);
+        assert_int_equal(sem_init(sent, 1, 0), 0);
+        job_run(3, places[i], send_to_the_idle, sent);
+        munmap(sent, sizeof *sent);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -294,6 +366,8 @@ int main(void)
         cmocka_unit_test(test_messages_of_a_rank_that_leaves_are_received),
         cmocka_unit_test(test_messages_past_their_time_limit_fail_the_process_set),
         cmocka_unit_test(test_messages_with_a_killed_process_fail_with_its_name),
+        cmocka_unit_test(test_messages_of_a_process_set_name_ranks_of_the_job),
+        cmocka_unit_test(test_messages_to_an_idle_rank_go_as_far_as_there_is_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -415,6 +415,30 @@ static void test_control_early_messages_have_room(void **state)
     world_destroy(world);
 }
 
+/* The receiver describes it alike, so it lacks something else. */
+static void test_control_refusal_of_what_is_alike_says_no_memory(void **state)
+{
+    static const uint8_t refusal[19] = {HORON_CONTROL_REFUSAL,
+                                        0, [11] = 0x10, [18] = HORON_UINT8}; /* 4,096 of them */
+    static uint8_t data[4096];
+    (void)state;
+    struct world *world =
+        world_create(hosts, 3, (const char *const[]){"NET_EAGER_BYTES=100", NULL}, 1);
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    desc.verb = HORON_SEND;
+    desc.dtype = HORON_UINT8;
+    desc.root = PEER;
+    desc.src = data;
+    desc.count = sizeof data;
+    struct horon_request *request = world_submit(world, 0, &desc);
+    horon_engine_progress(world->ranks[0].engine);
+    assert_int_equal(hear(world, PEER, refusal, sizeof refusal), HORON_OK);
+    assert_int_equal(request->status, HORON_ERR_MEMORY);
+    assert_non_null(strstr(request->error_text, "rank 1 (host-1) has no memory to receive it"));
+    world_release(request);
+    world_destroy(world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -429,6 +453,7 @@ int main(void)
         cmocka_unit_test(test_control_goodbye_lets_end_what_the_leaver_did),
         cmocka_unit_test(test_control_of_the_coordinator_is_nothing_to_a_failed_engine),
         cmocka_unit_test(test_control_messages_that_make_no_sense_are_refused),
+        cmocka_unit_test(test_control_refusal_of_what_is_alike_says_no_memory),
         cmocka_unit_test(test_control_rank_is_missed_once_its_process_has_ended),
         cmocka_unit_test(test_control_early_messages_have_room),
     };

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Messages that wait for a link, and attempts to make it that fail: the test decides when.
+ */
+#undef NDEBUG
+#include "world.h"
+
+#include "engine/making.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { FAR = 3, TURNS = 50 }; /* on the other host, and no neighbour in the tree */
+
+static int attempts;
+
+static horon_status_t begin_only(void *rank, int peer, struct horon_error *error)
+{
+    (void)rank, (void)peer, (void)error;
+    attempts++;
+    return HORON_OK;
+}
+
+static struct world *make_world(void)
+{
+    static const int hosts[] = {2, 2};
+    struct horon_error error = {0};
+    struct world *world = world_create_bare(hosts, 2, NULL, 1);
+    world->connect = begin_only;
+    for (int rank = 0; rank < 4; rank++)
+        assert_int_equal(world_make_engine(world, rank, &error), HORON_OK);
+    attempts = 0;
+    return world;
+}
+
+static struct horon_request *begin(struct world *world, horon_verb_t verb, int rank, int peer,
+                                   uint8_t *byte)
+{
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    desc.verb = verb;
+    desc.dtype = HORON_UINT8;
+    desc.root = peer;
+    desc.src = desc.dst = byte;
+    desc.count = 1;
+    return world_submit(world, rank, &desc);
+}
+
+static void turn(struct world *world)
+{
+    for (int i = 0; i < TURNS; i++)
+        for (int rank = 0; rank < world->size; rank++)
+            horon_engine_progress(world->ranks[rank].engine);
+}
+
+static void fail_attempt(struct world *world)
+{
+    struct horon_error why = {0};
+    horon_error_set(&why, HORON_ERR_SYSTEM, "nobody answered");
+    horon_engine_not_connected(world->ranks[0].engine, FAR, &why);
+    turn(world);
+}
+
+static bool ended(const struct horon_request *request)
+{
+    return atomic_load(&request->state) == HORON_REQUEST_ENDED;
+}
+
+static void expect_failed(struct horon_request *request)
+{
+    assert_true(ended(request));
+    assert_int_equal(request->status, HORON_ERR_SYSTEM);
+    assert_non_null(strstr(request->error_text, "rank 3, tag 0 failed: nobody answered"));
+    world_release(request);
+}
+
+/* One that tried anew would take a second, and could overtake what was sent before it. */
+static void test_messages_fail_with_the_attempt_they_wait_for(void **state)
+{
+    struct world *world = make_world();
+    struct horon_request *waiting[6];
+    uint8_t out[] = {1, 2, 3}, in[8] = {0};
+    (void)state;
+    for (int i = 0; i < 6; i++)
+        waiting[i] = begin(world, i % 2 ? HORON_RECV : HORON_SEND, 0, FAR, i % 2 ? &in[i] : out);
+    struct horon_request *other = begin(world, HORON_RECV, 0, 2, &in[6]);
+    struct horon_request *theirs = begin(world, HORON_RECV, FAR, 0, &in[7]);
+    turn(world);
+    assert_int_equal(attempts, 2); /* here and there; to rank 2 there is a link */
+    fail_attempt(world);
+    for (int i = 0; i < 6; i++)
+        expect_failed(waiting[i]);
+    assert_int_equal(attempts, 2);
+    assert_false(ended(other) || ended(theirs));
+    struct horon_request *again = begin(world, HORON_SEND, 0, FAR, &out[2]);
+    turn(world);
+    world_link(world, 0, FAR);
+    turn(world);
+    assert_true(ended(again) && ended(theirs));
+    assert_int_equal(again->status, HORON_OK);
+    assert_int_equal(in[7], 3);
+    struct horon_request *last = begin(world, HORON_SEND, 2, 0, &out[1]);
+    turn(world);
+    assert_true(ended(other) && ended(last));
+    assert_int_equal(in[6], 2);
+    world_release(again);
+    world_release(theirs);
+    world_release(other);
+    world_release(last);
+    world_destroy(world);
+}
+
+/* A team that cannot be made forgets the attempts that it began; messages may wait for them. */
+static void test_messages_try_again_if_a_team_has_given_up_their_attempt(void **state)
+{
+    struct world *world = make_world();
+    const int ranks[] = {0, FAR};
+    struct horon_error why = {0};
+    uint8_t byte = 0;
+    (void)state;
+    struct horon_request *request = begin(world, HORON_SEND, 0, FAR, &byte);
+    turn(world);
+    assert_int_equal(attempts, 1);
+    horon_error_set(&why, HORON_ERR_SYSTEM, "no team");
+    horon_engine_refuse_team(world->ranks[0].engine, 1, ranks, 2, &why);
+    turn(world);
+    assert_int_equal(attempts, 2);
+    fail_attempt(world);
+    expect_failed(request);
+    world_destroy(world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_messages_fail_with_the_attempt_they_wait_for),
+        cmocka_unit_test(test_messages_try_again_if_a_team_has_given_up_their_attempt),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
