@@ -42,6 +42,12 @@ struct horon_host_shape horon_context_shape(const struct horon_context *ctx, int
     return shape_of(&ctx->config, local_size, ctx->boot.topology.size);
 }
 
+bool horon_context_is_crowded(const struct horon_context *ctx, int local_size)
+{
+    assert(local_size >= 0);
+    return ctx->boot.cores > 0 && (uint32_t)local_size > ctx->boot.cores;
+}
+
 static size_t control_bytes(const struct horon_config *config, int local_size)
 {
     const struct horon_host_shape shape = {.local_size = local_size};
@@ -171,7 +177,7 @@ static horon_status_t set_up_host(struct horon_context *ctx)
     madvise(ctx->boot.control.base, ctx->boot.control.bytes, MADV_DONTFORK);
     ctx->host.arenas = ctx->arenas;
     ctx->doorbell = ctx->boot.local[ctx->host.local_rank].doorbell;
-    ctx->host.crowded = ctx->boot.cores > 0 && local_size > ctx->boot.cores;
+    ctx->host.crowded = horon_context_is_crowded(ctx, ctx->host.shape.local_size);
     return HORON_OK;
 }
 

@@ -76,14 +76,6 @@ void horon_engine_destroy(struct horon_engine *engine)
     horon_free(engine);
 }
 
-static bool channel_is_over(void *arg, uint32_t channel)
-{
-    const struct horon_engine *engine = arg;
-    const uint32_t id = horon_team_of_channel(channel);
-    const struct horon_engine_team *team = horon_engine_find_team(engine, id);
-    return team ? team->failed : id <= engine->newest_team; /* no number is used again */
-}
-
 static horon_status_t create_membership(struct horon_engine *engine,
                                         struct horon_membership **membership_out,
                                         struct horon_error *error)
@@ -95,7 +87,7 @@ static horon_status_t create_membership(struct horon_engine *engine,
         .generation = engine->options.generation,
         .config = engine->options.config,
         .on_control = horon_engine_on_control,
-        .is_over = channel_is_over,
+        .is_over = horon_engine_channel_is_over,
         .arg = engine,
     };
     return horon_membership_create(&membership, membership_out, error);
@@ -580,8 +572,7 @@ size_t horon_engine_undelivered(const struct horon_engine *engine)
     HORON_ASSERT_OWNER(engine->options.owner);
     size_t bytes = !horon_engine_flushed(engine); /* rings of teams count, too */
     for (int i = 0; i < membership->peer_count; i++)
-        if (membership->mux_of[membership->peers[i]])
-            bytes += horon_mux_undelivered(membership->mux_of[membership->peers[i]]);
+        bytes += horon_mux_undelivered(membership->mux_of[membership->peers[i]]);
     return bytes;
 }
 
@@ -590,8 +581,7 @@ void horon_engine_check_links(struct horon_engine *engine)
     const struct horon_membership *membership = engine->membership;
     HORON_ASSERT_OWNER(engine->options.owner);
     for (int i = 0; i < membership->peer_count; i++)
-        if (membership->mux_of[membership->peers[i]])
-            horon_mux_check(membership->mux_of[membership->peers[i]]);
+        horon_mux_check(membership->mux_of[membership->peers[i]]);
 }
 
 struct horon_events *horon_engine_events(const struct horon_engine *engine)
