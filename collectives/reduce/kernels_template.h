@@ -19,10 +19,7 @@
 /* What gives the same bits with and without a sign: one kernel each, on unsigned vectors. */
 #define INT_UNSIGNED(t)                                                                            \
     TREE_SUM(sum_##t, t, v_##t, LANES_##t, load_##t, store_##t, KEEP, ONE_KIND)                    \
-    TREE(product_##t, t, v_##t, LANES_##t, load_##t, store_##t, TIMES)                             \
-    TREE(and_##t, t, v_##t, LANES_##t, load_##t, store_##t, AND)                                   \
-    TREE(or_##t, t, v_##t, LANES_##t, load_##t, store_##t, OR)                                     \
-    TREE(xor_##t, t, v_##t, LANES_##t, load_##t, store_##t, XOR)
+    TREE(product_##t, t, v_##t, LANES_##t, load_##t, store_##t, TIMES)
 
 /* `mask` is the type of a comparison of vectors of t. */
 #define INT_EXTREMES(t, mask)                                                                      \
@@ -49,6 +46,25 @@ INT_EXTREMES(u32, v_i32)
 INT_EXTREMES(i32, v_i32)
 INT_EXTREMES(u64, v_i64)
 INT_EXTREMES(i64, v_i64)
+
+/* Bits do not know how wide an element is: all types share the kernels of bytes. */
+TREE(and_u8, u8, v_u8, LANES_u8, load_u8, store_u8, AND)
+TREE(or_u8, u8, v_u8, LANES_u8, load_u8, store_u8, OR)
+TREE(xor_u8, u8, v_u8, LANES_u8, load_u8, store_u8, XOR)
+
+#define ON_BYTES(name, t)                                                                          \
+    static void name##_##t(const struct horon_reduce_call *call)                                   \
+    {                                                                                              \
+        struct horon_reduce_call bytes = *call;                                                    \
+        bytes.count *= sizeof(el_##t);                                                             \
+        name##_u8(&bytes);                                                                         \
+    }
+
+#define BITS_OF(t) ON_BYTES(and, t) ON_BYTES(or, t) ON_BYTES(xor, t)
+
+BITS_OF(u16)
+BITS_OF(u32)
+BITS_OF(u64)
 
 /* ---- Floats --------------------------------------------------------------------------------- */
 
