@@ -116,6 +116,8 @@ HORON_SELDOM static horon_status_t take_odd(struct horon_coordinator *c, uint32_
 static horon_status_t take(struct horon_coordinator *c, uint32_t index,
                            const struct coord_reason *failed, struct horon_error *error)
 {
+    assert(index < c->entry_used);
+    assert(c->cold[index].name);
     const struct coord_entry *entry = &c->entries[index];
     const bool expected =
         c->parent < 0 ? entry->state == COORD_WHOLE : entry->state >= COORD_REPORTED;
@@ -152,6 +154,7 @@ static void agree(struct horon_coordinator *c, uint32_t index)
 {
     struct coord_entry *entry = &c->entries[index];
     struct coord_cold *cold = &c->cold[index];
+    assert(entry->id == COORD_NONE || entry->version > 0); /* what has a number was agreed before */
     if (entry->as_agreed)
         return;
     cold->agreed = cold->fresh;
@@ -253,6 +256,7 @@ horon_status_t horon_coord_forward(struct horon_coordinator *c, const uint8_t *r
 horon_status_t horon_coord_apply(struct horon_coordinator *c, struct horon_reader *in,
                                  struct horon_error *error)
 {
+    assert(in->used > 0);
     const uint8_t *record = in->bytes + in->used - 1;
     struct horon_error why;
     struct coord_reason *kept = NULL;

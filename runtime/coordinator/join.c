@@ -21,6 +21,17 @@
 
 #include "reduce/reduce.h"
 
+/* All at once are as before when the last one is known: end_join(). */
+static void move(struct horon_coordinator *c, int rank, enum coord_join_state to)
+{
+    static const unsigned legal[] = {[COORD_JOIN_NOT] =
+                                         1u << COORD_JOIN_TOLD | 1u << COORD_JOIN_KNOWN,
+                                     [COORD_JOIN_TOLD] = 1u << COORD_JOIN_KNOWN,
+                                     [COORD_JOIN_KNOWN] = 0};
+    assert(legal[c->joined[rank]] & 1u << to);
+    c->joined[rank] = (uint8_t)to;
+}
+
 /* ---- Seats ----------------------------------------------------------------------------------- */
 
 bool horon_coord_is_covered(const struct horon_coordinator *c, uint32_t index)
@@ -71,10 +82,9 @@ static horon_status_t announce(struct horon_coordinator *c, int rank, uint64_t o
 }
 
 /* A rank of this one's subtree has joined, which all seats know of. */
-static horon_status_t tell(struct horon_coordinator *c, int rank, uint64_t ordered)
+static horon_status_t pass_on(struct horon_coordinator *c, int rank, uint64_t ordered)
 {
-    assert(!c->joined[rank]);
-    c->joined[rank] = COORD_JOIN_TOLD;
+    move(c, rank, COORD_JOIN_TOLD);
     if (c->parent < 0)
         return announce(c, rank, ordered);
     struct horon_writer out = record_room(c, &c->up);
@@ -96,7 +106,7 @@ horon_status_t horon_coordinator_join(struct horon_coordinator *c, uint64_t orde
         return HORON_ERR_INVALID;
     horon_status_t status = cover_seat(c, 0);
     assert(status == HORON_OK); /* nothing is pending */
-    status = tell(c, c->rank, ordered);
+    status = pass_on(c, c->rank, ordered);
     c->broken = status;
     return status;
 }
@@ -113,7 +123,7 @@ horon_status_t horon_coord_receive_joined(struct horon_coordinator *c, uint32_t 
         return HORON_ERR_PROTO;
     if (whole && cover_seat(c, seat) != HORON_OK)
         return HORON_ERR_PROTO;
-    return tell(c, (int)rank, ordered);
+    return pass_on(c, (int)rank, ordered);
 }
 
 /* ---- Down ------------------------------------------------------------------------------------ */
@@ -148,7 +158,7 @@ horon_status_t horon_coord_apply_joined(struct horon_coordinator *c, struct horo
         return HORON_ERR_MEMORY;
     horon_coord_decided_joined(c, sequence, (int)rank, ordered);
     c->sequence++;
-    c->joined[rank] = COORD_JOIN_KNOWN;
+    move(c, (int)rank, COORD_JOIN_KNOWN);
     c->joined_count++;
     if (c->joined_count == c->size && end_join(c) != HORON_OK)
         return HORON_ERR_PROTO;
