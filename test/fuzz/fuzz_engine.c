@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What an engine hears: three ranks in one thread, on one to three hosts, run some operations of
- * all verbs, in some runs of a second team, too, or join behind them, while somebody between them
+ * all verbs, in some runs of a second team, too, or join behind them, and send each other messages,
+ * while somebody between them
  * changes what one of them says. The first bytes choose places and operations; then each frame of
  * that rank draws from the script what becomes of it: it passes, is lost, said twice, damaged, cut,
  * exchanged, something is said before it, or memory that it shares is scribbled on. Whatever comes:
@@ -118,17 +119,61 @@ static bool is_of_team(const struct fuzz *fuzz, int op)
     return fuzz->team && op % 2 == 1;
 }
 
+static const uint64_t counts[] = {1, 0, 7, 300, 1500, 3000};
+
+/* A rank's number among those that carry out an operation; and the other way round. */
+static int number_of(const struct fuzz *fuzz, int op, int rank)
+{
+    return is_of_team(fuzz, op) ? RANKS - 1 - rank : rank;
+}
+
+/* One rank sends to the next. @return false: @p self is the third, which does not take part */
+static bool describe_message(const struct fuzz *fuzz, int op, int self, horon_descriptor_t *desc)
+{
+    const uint8_t what = fuzz->what[op];
+    const int from = (what >> 6) % RANKS, to = (from + 1) % RANKS;
+    if (self != from && self != to)
+        return false;
+    desc->verb = self == from ? HORON_SEND : HORON_RECV;
+    desc->root = self == from ? to : from;
+    desc->tag = what >> 2 & 1;
+    desc->count = counts[(what >> 3) % 6];
+    return true;
+}
+
+static void submit_message(struct fuzz *fuzz, int rank, int op)
+{
+    const int self = number_of(fuzz, op, rank);
+    const bool odd = fuzz->whose[op] >> (4 + rank) & 1;
+    struct part *part = &fuzz->parts[op][rank];
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    fuzz->differs |= odd;
+    if (!describe_message(fuzz, op, self, &desc))
+        return;
+    desc.count += odd;
+    desc.dtype = HORON_FLOAT32;
+    desc.process_set = is_of_team(fuzz, op);
+    fuzz->differs |= !fuzz->pipes[rank][number_of(fuzz, op, desc.root)];
+    allocate(&desc, rank, part);
+    part->request = is_of_team(fuzz, op) ? world_team_submit(fuzz->team, self, &desc)
+                                         : world_submit(fuzz->world, rank, &desc);
+}
+
 static void submit(struct fuzz *fuzz, int rank, int op)
 {
-    static const uint64_t counts[] = {1, 0, 7, 300, 1500, 3000};
     const uint8_t what = fuzz->what[op], whose = fuzz->whose[op];
-    const int self = is_of_team(fuzz, op) ? RANKS - 1 - rank : rank;
+    const int self = number_of(fuzz, op, rank);
     const bool odd = whose >> (4 + rank) & 1; /* no liar is needed for ranks that differ */
+    const unsigned verb = (what & 3u) + (whose & 8 ? 4u : 0u) + (whose & 128 ? 5u : 0u);
     char name[] = {(char)('a' + op), 0};
     struct part *part = &fuzz->parts[op][rank];
     uint64_t splits[RANKS] = {0};
     horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
-    desc.verb = ((what & 3u) + (whose & 8 ? 4u : 0u) + (whose & 128 ? 5u : 0u)) % HORON_SEND;
+    if (verb >= HORON_SEND) {
+        submit_message(fuzz, rank, op);
+        return;
+    }
+    desc.verb = verb;
     desc.dtype = HORON_FLOAT32;
     desc.redop = HORON_SUM;
     desc.flags = what & 4 ? HORON_IN_ORDER : 0;
