@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Blocking float32 sums of one tensor in place, through torch. Started on every rank by
-benchmarks/compare; rank 0 writes horon-perf's JSON lines on standard output.
+"""Blocking collectives of one float32 tensor, through torch. Started on every rank by
+benchmarks/compare; rank 0 writes horon-perf's JSON lines on standard output, and sizes are
+horon-perf's: of the largest tensor that a rank gives or gets.
 
-    torch_allreduce.py --library gloo|horon --sizes 8,65536 --iterations 20,20 [--warmup 5] [--pin]
+    torch_collectives.py --library gloo|horon --verbs VERB,... --sizes 8,65536 --iterations 20,20
+                         [--warmup 5] [--pin]
 """
 
 import argparse
@@ -12,52 +14,85 @@ import time
 import torch
 import torch_rank
 
+ROOT = 0
+# What a rank gives and gets: "all" elements of the size, or its "part" of them.
+GIVES = dict.fromkeys(("allgather", "gather"), "part")
+GETS = dict.fromkeys(("scatter", "reducescatter"), "part")
+BUSBW_FACTOR = {
+    "allreduce": lambda n: 2 * (n - 1) / n,
+    "broadcast": lambda n: 1,
+    "reduce": lambda n: 1,
+}
 
-def rewrite(tensor, base, turn):
-    torch.add(base, float(turn % 5), out=tensor)
+
+def value(rank, count, turn):
+    return (torch.arange(count, dtype=torch.float32) + rank * 3) % 8 + float(turn % 5)
 
 
-def measure(library, meeting, size, iterations, warmup):
-    count = max(size // 4, 1)
-    base = (torch.arange(count, dtype=torch.float32) + library.rank * 3) % 8
-    tensor = torch.empty_like(base)
-    turn = 0
+def expected(verb, rank, size, count, turn):
+    """-> what this rank gets; None: nothing. @p count  elements that it gives"""
+    inputs = [value(other, count, turn) for other in range(size)]
+    mine = slice(rank * count // size, (rank + 1) * count // size)
+    if verb in ("gather", "reduce") and rank != ROOT:
+        return None
+    if verb in ("broadcast", "scatter"):
+        return inputs[ROOT] if verb == "broadcast" else inputs[ROOT][mine]
+    if verb in ("allgather", "gather"):
+        return torch.cat(inputs)
+    if verb == "alltoall":
+        return torch.cat([given[mine] for given in inputs])
+    return sum(inputs)[mine] if verb == "reducescatter" else sum(inputs)
+
+
+def measure(library, meeting, verb, size, iterations, warmup):
+    ranks = library.size
+    divided = verb not in torch_rank.IN_PLACE
+    part = max(size // 4 // (ranks if divided else 1), 1)
+    whole = part * ranks if divided else part
+    given = part if GIVES.get(verb) else whole
+    base = value(library.rank, given, 0)
+    source = torch.empty_like(base)
+    target = torch.empty(part if GETS.get(verb) else whole)
+    operation = library.operation(verb, source, target, ROOT)
+    turn, output = 0, None
 
     def prepare():
         nonlocal turn
         turn += 1
-        rewrite(tensor, base, turn)
+        torch.add(base, float(turn % 5), out=source)
 
     def call():
-        library.allreduce(tensor, "tensor")
+        nonlocal output
+        output = operation()
 
     cell = torch_rank.summary(torch_rank.timed(library, meeting, prepare, call, iterations, warmup))
-    want = sum(
-        (torch.arange(count, dtype=torch.float32) + rank * 3) % 8 + float(turn % 5)
-        for rank in range(library.size)
-    )
-    wrong = library.maximum([float((tensor != want).sum())])[0]
-    tensor.zero_()
+    want = expected(verb, library.rank, ranks, given, turn)
+    wrong = 0.0 if want is None else float((output != want).sum())
+    wrong = library.maximum([wrong])[0]
+    source.zero_()
     meeting.meet()
     start = time.perf_counter()
     for _ in range(iterations):
         call()
     b2b = library.maximum([(time.perf_counter() - start) * 1e6 / iterations])[0]
+    algbw = whole * 4 / cell["time_us"] * 1e-3
+    factor = BUSBW_FACTOR.get(verb, lambda n: (n - 1) / n)
     return {
         "peer": library.name,
         "version": library.version,
-        "verb": "allreduce",
+        "verb": verb,
         "path": "torch",
-        "size": count * 4,
-        "count": count,
+        "size": whole * 4,
+        "asked": size,
+        "count": whole,
         "type": "float",
         "redop": "sum",
-        "np": library.size,
-        "in_place": True,
+        "np": ranks,
+        "in_place": not divided,
         **cell,
         "b2b_us": b2b,
-        "algbw": count * 4 / cell["time_us"] * 1e-3,
-        "busbw": count * 4 / cell["time_us"] * 1e-3 * 2 * (library.size - 1) / library.size,
+        "algbw": algbw,
+        "busbw": algbw * factor(ranks),
         "wrong": int(wrong),
     }
 
@@ -65,6 +100,7 @@ def measure(library, meeting, size, iterations, warmup):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--library", choices=sorted(torch_rank.LIBRARIES), required=True)
+    parser.add_argument("--verbs", required=True, help=", ".join(torch_rank.VERBS))
     parser.add_argument("--sizes", required=True)
     parser.add_argument("--iterations", required=True)
     parser.add_argument("--warmup", type=int, default=5)
@@ -73,10 +109,11 @@ def main():
     library, meeting = torch_rank.open_library(arguments.library, arguments.pin)
     sizes = [int(word) for word in arguments.sizes.split(",")]
     iterations = [int(word) for word in arguments.iterations.split(",")]
-    for size, n in zip(sizes, iterations, strict=True):
-        cell = measure(library, meeting, size, n, arguments.warmup)
-        if library.rank == 0:
-            print(json.dumps(cell), flush=True)
+    for verb in arguments.verbs.split(","):
+        for size, n in zip(sizes, iterations, strict=True):
+            cell = measure(library, meeting, verb, size, n, arguments.warmup)
+            if library.rank == 0:
+                print(json.dumps(cell), flush=True)
     library.close()
 
 

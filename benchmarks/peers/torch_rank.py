@@ -15,6 +15,9 @@ import time
 
 import torch
 
+IN_PLACE = ("allreduce", "broadcast", "reduce")
+VERBS = (*IN_PLACE, "allgather", "alltoall", "gather", "scatter", "reducescatter")
+
 
 class Gloo:
     """torch.distributed over Gloo, as users run it."""
@@ -31,8 +34,29 @@ class Gloo:
         self.local_rank = int(os.environ.get("LOCAL_RANK", self.rank))
         self.version = f"torch {torch.__version__} + Gloo"
 
-    def allreduce(self, tensor, name):
-        self.dist.all_reduce(tensor)
+    def operation(self, verb, source, target, root):
+        """-> a function that carries out a verb of IN_PLACE on source, another one from source to
+        target, and gives the tensor with the result"""
+        dist, is_root = self.dist, self.rank == root
+        parts = list(target.chunk(self.size)) if verb == "gather" and is_root else None
+        shares = list(source.chunk(self.size)) if verb == "scatter" and is_root else None
+        run = {
+            "allreduce": lambda: dist.all_reduce(source),
+            "broadcast": lambda: dist.broadcast(source, root),
+            "reduce": lambda: dist.reduce(source, root),
+            "allgather": lambda: dist.all_gather_into_tensor(target, source),
+            "alltoall": lambda: dist.all_to_all_single(target, source),
+            "gather": lambda: dist.gather(source, parts, dst=root),
+            "scatter": lambda: dist.scatter(target, shares, src=root),
+            "reducescatter": lambda: dist.reduce_scatter_tensor(target, source),
+        }[verb]
+        result = source if verb in IN_PLACE else target
+
+        def call():
+            run()
+            return result
+
+        return call
 
     def begin(self, tensor, name):
         return self.dist.all_reduce(tensor, async_op=True)
@@ -72,8 +96,19 @@ class Horon:
         self.local_rank = hvd.local_rank()
         self.version = f"horon.torch {hvd.__version__}, torch {torch.__version__}"
 
-    def allreduce(self, tensor, name):
-        self.hvd.allreduce_(tensor, name=name, op=self.hvd.Sum)
+    def operation(self, verb, source, target, root):
+        """As Gloo's; what is not in place has an output of its own, as users have it."""
+        hvd, name = self.hvd, "tensor"
+        return {
+            "allreduce": lambda: hvd.allreduce_(source, name=name, op=hvd.Sum),
+            "broadcast": lambda: hvd.broadcast_(source, root, name=name),
+            "reduce": lambda: hvd.reduce(source, root, name=name, op=hvd.Sum),
+            "allgather": lambda: hvd.allgather(source, name=name),
+            "alltoall": lambda: hvd.alltoall(source, name=name),
+            "gather": lambda: hvd.gather(source, root, name=name),
+            "scatter": lambda: hvd.scatter(source, root, name=name),
+            "reducescatter": lambda: hvd.reducescatter(source, name=name, op=hvd.Sum),
+        }[verb]
 
     def begin(self, tensor, name):
         return self.hvd.allreduce_async_(tensor, name=name, op=self.hvd.Sum)

@@ -21,8 +21,8 @@ struct mpi_library {
     mpi_handle_t comm_world, info_null;
     int comm_type_shared;
     void *in_place;
-    void *statuses_ignore;
-    size_t request_bytes; /* of one MPI_Request */
+    void *statuses_ignore; /* of one, too */
+    size_t request_bytes;  /* of one MPI_Request */
     int (*init)(int *argc, char ***argv);
     int (*initialized)(int *flag);
     int (*finalize)(void);
@@ -50,6 +50,13 @@ struct mpi_library {
                           mpi_handle_t op, mpi_handle_t comm);
     int (*reduce)(const void *src, void *dst, int count, mpi_handle_t type, mpi_handle_t op,
                   int root, mpi_handle_t comm);
+    int (*sendrecv)(const void *src, int src_count, mpi_handle_t src_type, int to, int src_tag,
+                    void *dst, int dst_count, mpi_handle_t dst_type, int from, int dst_tag,
+                    mpi_handle_t comm, void *status);
+    int (*isend)(const void *src, int count, mpi_handle_t type, int to, int tag, mpi_handle_t comm,
+                 void *request);
+    int (*irecv)(void *dst, int count, mpi_handle_t type, int from, int tag, mpi_handle_t comm,
+                 void *request);
     int (*ibcast)(void *data, int count, mpi_handle_t type, int root, mpi_handle_t comm,
                   void *request);
     int (*iallreduce)(const void *src, void *dst, int count, mpi_handle_t type, mpi_handle_t op,

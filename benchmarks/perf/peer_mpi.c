@@ -22,7 +22,7 @@ struct perf_job {
     struct mpi_peer *peer;
     size_t n;
     struct perf_operation *operations; /* [n] */
-    unsigned char *requests;           /* [n] of mpi.request_bytes */
+    unsigned char *requests;           /* [n], or [2 n] of messages, of mpi.request_bytes */
     mpi_handle_t type, op;
     int *counts, *starts; /* [size] elements of an operation for each rank */
 };
@@ -83,17 +83,13 @@ static int mpi_job_prepare(struct perf_peer *base, const struct perf_operation *
                            size_t n, struct perf_job **job_out)
 {
     struct mpi_peer *const peer = (struct mpi_peer *)base;
-    if (peer->options->verb == HORON_SEND) {
-        snprintf(base->error, sizeof base->error, "sendrecv is measured through horon only");
-        return -1;
-    }
     struct perf_job *job = calloc(1, sizeof *job);
     int result = -1;
     if (job != NULL) {
         job->peer = peer;
         job->n = n;
         job->operations = calloc(n, sizeof *job->operations);
-        job->requests = calloc(n, peer->mpi.request_bytes);
+        job->requests = calloc(2 * n, peer->mpi.request_bytes);
         job->counts = calloc((size_t)base->size, sizeof *job->counts);
         job->starts = calloc((size_t)base->size, sizeof *job->starts);
     }
@@ -140,6 +136,12 @@ static const void *input_of(const struct mpi_peer *peer, const struct perf_opera
     return operation->src == operation->dst && gets ? peer->mpi.in_place : operation->src;
 }
 
+/* The rank that is so many after this one, counted round. */
+static int rank_after(const struct mpi_peer *peer, int distance)
+{
+    return (peer->base.rank + peer->base.size + distance) % peer->base.size;
+}
+
 static int run_one(struct perf_job *job)
 {
     const struct mpi_library *const mpi = &job->peer->mpi;
@@ -172,10 +174,27 @@ static int run_one(struct perf_job *job)
     case HORON_BARRIER:
         return mpi->barrier(mpi->comm_world);
     case HORON_SEND:
+        return mpi->sendrecv(o->src, count, job->type, rank_after(job->peer, 1), 0, o->dst, count,
+                             job->type, rank_after(job->peer, -1), 0, mpi->comm_world,
+                             mpi->statuses_ignore);
     case HORON_RECV:
-        break; /* refused before */
+        break; /* a part of the above */
     }
     return 0;
+}
+
+/* A send and a receive: two requests. */
+static int start_messages(struct perf_job *job, const struct perf_operation *o, void *request)
+{
+    const struct mpi_library *const mpi = &job->peer->mpi;
+    const int count = (int)o->count, tag = (int)o->index;
+    const int code = mpi->irecv(o->dst, count, job->type, rank_after(job->peer, -1), tag,
+                                mpi->comm_world, request);
+    if (code != 0) {
+        return code;
+    }
+    return mpi->isend(o->src, count, job->type, rank_after(job->peer, 1), tag, mpi->comm_world,
+                      (unsigned char *)request + mpi->request_bytes);
 }
 
 static int start_one(struct perf_job *job, const struct perf_operation *o, void *request)
@@ -207,8 +226,9 @@ static int start_one(struct perf_job *job, const struct perf_operation *o, void 
     case HORON_REDUCE:
         return mpi->ireduce(input_of(job->peer, o), o->dst, count, job->type, job->op,
                             job->peer->options->root, mpi->comm_world, request);
-    case HORON_BARRIER:
     case HORON_SEND:
+        return start_messages(job, o, request);
+    case HORON_BARRIER:
     case HORON_RECV:
         break;
     }
@@ -218,18 +238,19 @@ static int start_one(struct perf_job *job, const struct perf_operation *o, void 
 static int mpi_job_run(struct perf_job *job)
 {
     const struct mpi_library *const mpi = &job->peer->mpi;
+    const size_t each = job->peer->options->verb == HORON_SEND ? 2 : 1; /* requests */
     if (job->n == 1) {
         return checked(job->peer, perf_verb_word(job->peer->options->verb), run_one(job));
     }
     for (size_t i = 0; i < job->n; i++) {
-        void *const request = job->requests + i * mpi->request_bytes;
+        void *const request = job->requests + i * each * mpi->request_bytes;
         const int code = start_one(job, &job->operations[i], request);
         if (checked(job->peer, "starting an operation", code) != 0) {
             return -1;
         }
     }
     return checked(job->peer, "MPI_Waitall",
-                   mpi->waitall((int)job->n, job->requests, mpi->statuses_ignore));
+                   mpi->waitall((int)(job->n * each), job->requests, mpi->statuses_ignore));
 }
 
 static int mpi_peer_barrier(struct perf_peer *base)

@@ -295,16 +295,10 @@ def test_compare_writes_the_page_of_what_was_measured():
         assert "compare.json: " in refused(compare.write_page, Arguments)
 
 
-def test_compare_leaves_out_sizes_and_peers_that_a_verb_has_not():
+def test_compare_leaves_out_sizes_that_a_verb_has_not():
     compare = script("compare")
-
-    class Arguments:
-        peers = ("mpi", "gloo", "horon-torch")
-
     assert compare.sizes_of("reduce", 4, [4, 8, 16]) == [4, 8, 16]
     assert compare.sizes_of("allgather", 4, [4, 8, 16]) == [16]
-    assert compare.peers_of("allreduce", Arguments) == ["mpi", "gloo", "horon-torch"]
-    assert compare.peers_of("alltoall", Arguments) == ["mpi"]
 
 
 def test_harness_folder_that_cannot_be_made_is_refused_before_anything_runs():

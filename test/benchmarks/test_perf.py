@@ -143,15 +143,16 @@ def test_perf_mpi_peer_runs_under_mpirun():
     mpirun = tap.need(shutil.which("mpirun"), "mpirun is not installed")
     options = ["--bind-to", "none", "--oversubscribe"]
     options += ["--allow-run-as-root"] if os.geteuid() == 0 else []
-    words = ["allreduce", "--peer", "mpi", "-b", "8", "-e", "64K", "-f", "64", *QUICK]
-    command = [mpirun, "-np", "2", *options, PERF, *words]
     leaks = {"ASAN_OPTIONS": "detect_leaks=0"}  # what Open MPI keeps is none of ours
     env = {**jobs.CLEAN, **leaks}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
-    if "Open MPI" not in done.stdout and done.returncode == 3:
-        raise tap.Skip(f"no usable MPI library: {done.stderr.strip().splitlines()[-1]}")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert len(re.findall(r"^ +\d+ +\d+ +float +sum", done.stdout, re.M)) == 3
+    for verb in (["allreduce"], ["sendrecv"], ["sendrecv", "--tensors", "3"]):
+        words = [*verb, "--peer", "mpi", "-b", "8", "-e", "64K", "-f", "64", *QUICK]
+        command = [mpirun, "-np", "2", *options, PERF, *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
+        if "Open MPI" not in done.stdout and done.returncode == 3:
+            raise tap.Skip(f"no usable MPI library: {done.stderr.strip().splitlines()[-1]}")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert len(re.findall(r"^ +\d+ +\d+ +float +", done.stdout, re.M)) == 3, done.stdout
 
 
 def test_perf_mpi_peer_under_horonrun_is_refused():
