@@ -87,7 +87,7 @@ static void init(void *memory, const struct horon_team *team)
     state->rows = state->take_at + team->size + 1;
 }
 
-/* ---- who gives what to whom ------------------------------------------------------------------ */
+/* ---- which rank gives what to which ---------------------------------------------------------- */
 
 /* Does a run go from one to the other, be it of no rows? */
 static bool gives(const struct horon_channel *channel, int from, int to)

@@ -3,7 +3,8 @@
  * An operation, from the checked descriptor to the backend: one struct that everybody on the way
  * takes a pointer to. Its first member is what all ranks must agree on, in one canonical form:
  * whatever does not count for the verb has a fixed value. So two ranks agree exactly if the bytes
- * of their signatures are equal, and a left-over root of an allreduce is no mismatch.
+ * of their signatures are equal, and a left-over root of an allreduce is no mismatch. The words
+ * used here and below, batch, part, segment and so on, are those of docs/glossary.md.
  */
 #ifndef HORON_OPERATION_H
 #define HORON_OPERATION_H

@@ -3,7 +3,7 @@
  * Reduce: root gets the reduction of all inputs. Completion is local: the other ranks do not learn
  * that root has it.
  *
- * Small: as an allreduce, but who neither has to compute nor to get anything has done its part
+ * Small: as an allreduce, but a rank that has nothing to compute or to get has done its part
  * when its input lies in its small slot.
  *
  * Chunked: as an allreduce of several hosts does it (allreduce.c), but that slices stay where they
@@ -121,7 +121,7 @@ static horon_status_t out(struct horon_channel *channel, uint64_t chunk, struct 
     return HORON_OK;
 }
 
-/* Who owes this rank something for the chunk that is next in a stage. */
+/* Does that rank owe this one something for the chunk that is next in a stage? */
 static bool waits_for(const struct horon_channel *channel, int rank)
 {
     const struct horon_team *team = channel->team;

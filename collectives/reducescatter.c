@@ -15,9 +15,9 @@
  * One meeting a chunk, and (L-1)/L of the bytes through slots for each of L ranks.
  *
  * With several hosts a window is reduced once on each host: on that of its rank by the rank itself,
- * elsewhere by local rank l mod L, l being its rank's own local rank there. Who reduces it posts no
- * window of it. What comes of it goes to its rank, which adds the hosts' sums along the canonical
- * tree (design 3.8), and only then writes its output:
+ * elsewhere by local rank l mod L, l being its rank's own local rank there. The rank that
+ * reduces it posts no window of it. What comes of it goes to its rank, which adds the hosts' sums
+ * along the canonical tree (design 3.8), and only then writes its output:
  *
  *     REDUCE    windows for other hosts' ranks -> own slot, and sent; its own -> own slot
  *     EXCHANGE  the hosts' sums of its own window -> dst

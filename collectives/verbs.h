@@ -32,7 +32,7 @@ enum horon_ahead {
 };
 
 /** What a rank gives that has joined (Horovod's join: it has run out of data, and so has none of
- * its own). Nothing reads it yet: the join will. */
+ * its own); runtime/coordinator/join.c. */
 enum horon_joined {
     HORON_JOINED_NOTHING, /* its presence; if it is root, the operation fails */
     HORON_JOINED_NEUTRAL, /* the neutral element of the reduction */

@@ -3,7 +3,8 @@
  * What carries operations out: a const table. A context opens each backend once. For each lane of
  * a team a backend that all its ranks can use makes a channel, an ordered sequence of operations
  * among them, as soon as it is to carry one. Which backend takes an operation is a pure function of
- * what all ranks know (choose.c); route.c asks it, and lanes call that.
+ * what all ranks know (choose.c); route.c asks it, and lanes call that. (docs/design.md 6,
+ * "Backend".)
  *
  * Thread: the one that holds the progress token. Nothing here waits.
  */

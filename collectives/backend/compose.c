@@ -125,7 +125,7 @@ static size_t words_of(const struct horon_composed *composed)
     return horon_verb_ahead_words(horon_verb_of(&composed->whole->agreed), composed->size);
 }
 
-/* Rows that @p rank gives to those before @p end; who does not split gives all to everybody. */
+/* Rows that @p rank gives to those before @p end; a rank that does not split gives all to each. */
 static bool rows_before(const struct horon_composed *composed, int rank, size_t end,
                         uint64_t *rows_out)
 {

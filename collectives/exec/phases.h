@@ -9,7 +9,7 @@
  *     PIPELINE  chunks of data; see exec/pipeline.h
  *
  * A verb says by horon_phase_move() (channel_state.h) which comes next, and may leave out any but
- * ENTER. Nothing goes back; but one pipeline may follow another.
+ * ENTER. Nothing goes back; but one pipeline may follow another. (docs/design.md 6, "Phases".)
  */
 #ifndef HORON_EXEC_PHASES_H
 #define HORON_EXEC_PHASES_H

@@ -376,19 +376,19 @@ bool horon_engine_progress(struct horon_engine *engine)
 {
     HORON_ASSERT_OWNER(engine->options.owner);
     horon_events_turn(engine->events);
+    const uint64_t changes = engine->membership->changes;
     bool moved = horon_engine_take_posts(engine);
     moved |= horon_engine_move_links(engine);
     /* a rank that leaves has ended its requests: what is decided about them concerns nobody here */
     for (struct horon_engine_team *team = engine->job; team && !engine->leaving; team = team->next)
         moved |= horon_team_progress(team);
+    moved |= engine->membership->changes != changes; /* a message may have waited for it */
     if (horon_log_wants(engine->options.log, HORON_LOG_TRACE))
-    const uint64_t changes = engine->membership->changes;
         horon_engine_trace(engine);
     return moved || horon_engine_has_unsent(engine);
 }
 
 bool horon_engine_begin_now(struct horon_engine *engine, struct horon_request *request)
-    moved |= engine->membership->changes != changes; /* a message may have waited for it */
 {
     HORON_ASSERT_OWNER(engine->options.owner);
     struct horon_engine_team *team = request->team;

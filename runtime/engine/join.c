@@ -11,7 +11,7 @@
  * fused ones, wants its input in one piece, and gets memory for the time that it takes.
  *
  * Operations in order are not decided upon, so none can go on without the rank. Those that it had
- * done before it joined may still be begun by the others, who refuse any later one. One that was
+ * done before it joined may still be begun by the others, which refuse any later one. One that was
  * begun already when a rank heard of the join fails the team, as any broken promise of order does.
  */
 #include "engine/engine_state.h"

@@ -4,6 +4,7 @@
  * object behind one pointer of the engine, so that it can be replaced as a whole between two
  * operations; its generation goes with every frame and slot, so that nothing of an older one is
  * ever taken for something of this one. Configuration, names and requests outlive it.
+ * (docs/design.md 6, "Membership".)
  */
 #ifndef HORON_ENGINE_MEMBERSHIP_H
 #define HORON_ENGINE_MEMBERSHIP_H
@@ -22,8 +23,8 @@ struct horon_membership_options {
     /* of all links, as horon_mux_options has it */
     horon_status_t (*on_control)(void *arg, int peer, const void *bytes, size_t byte_count,
                                  struct horon_error *error);
-    void *arg;
     bool (*is_over)(void *arg, uint32_t channel); /* likewise */
+    void *arg;
 };
 
 /* Of a rank to which there may be a link. Which moves are legal says a table in membership.c. */

@@ -4,7 +4,7 @@
  * team 0; others are any of its ranks in any order. A team has its own control tree, of its members
  * only, its coordinator (names, cache, fusion, the count of barriers), its lanes, its check of the
  * promised sequence, its shared memory, and its own failure: what happens outside of it, or in
- * another team that it shares ranks with, does not concern it.
+ * another team that it shares ranks with, does not concern it. (docs/design.md 6, "Team".)
  *
  * Its ranks count from 0 in their order; `ranks` says which of the job they are. What depends on
  * the membership is bound to it and can be bound anew; requests, names and counts stay.

@@ -2,7 +2,7 @@
 /*
  * What happens on a rank, told once: events of fixed size in a ring that is always on. The owner of
  * the engine writes; any thread reads, at its own pace, and learns how much it missed. The warnings
- * about stalls, the trace of the log and a timeline are readers.
+ * about stalls, the trace of the log and a timeline are readers. (docs/design.md 6, "Observer".)
  *
  * To look at the clock costs ten times as much as to write an event, so events share a look: the
  * first one of a turn of the engine looks, and between turns every 64th one does.

@@ -3,7 +3,7 @@
  * A timeline: events as the text of a Chrome trace, as Horovod's timeline has it. Each name is a
  * process of the trace. Its rows are NEGOTIATE_<VERB>, from the submission until the ranks have
  * decided, and <VERB>, while the operation runs. Pure: it takes events in their order and gives
- * bytes; who writes them where, and when, is runtime/timeline.c.
+ * bytes; runtime/recording.c writes them.
  *
  * The ring tells of a batch once, by its first tensor. The others of the batch are those that end
  * next, since a batch ends in its own order and batches end in the order of their decisions.
@@ -36,7 +36,7 @@ struct horon_timeline_batch;
 
 struct horon_timeline {
     struct horon_timeline_options options;
-    char *text; /* [text_bytes] what is to be written next; who writes it sets text_bytes to 0 */
+    char *text; /* [text_bytes] what is to be written next; the writer sets text_bytes to 0 */
     size_t text_bytes, text_room;
     bool lacks_memory;               /* what it gives from here on is not whole */
     struct horon_timeline_row *rows; /* [row_room] a hash table */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A rank may be killed while it writes, and something else may write at once: the record says last
- * that it is whole, and who reads it believes no number. It is mapped for a moment only, and not
+ * that it is whole, and its reader believes no number. It is mapped for a moment only, and not
  * written to as a file, for which a limit on files (ulimit -f) would kill the process.
  *
  * The descriptor is looked at anew each time: the program may have closed it meanwhile, and its
