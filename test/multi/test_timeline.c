@@ -81,8 +81,8 @@ static size_t count_of(const char *what)
     return count;
 }
 
-/* Until the file has it and is whole. A reading that meets a write gets bytes of before and of after
- * it: a kernel does not keep the two apart. */
+/* Until the file has it and is whole. A reading that meets a write gets bytes of before and of
+ * after it: a kernel does not keep the two apart. */
 static void wait_to_read(const char *path, const char *what)
 {
     const time_t deadline = time(NULL) + DUO_DEADLINE_S;
