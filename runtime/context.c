@@ -42,12 +42,6 @@ struct horon_host_shape horon_context_shape(const struct horon_context *ctx, int
     return shape_of(&ctx->config, local_size, ctx->boot.topology.size);
 }
 
-bool horon_context_is_crowded(const struct horon_context *ctx, int local_size)
-{
-    assert(local_size >= 0);
-    return ctx->boot.cores > 0 && (uint32_t)local_size > ctx->boot.cores;
-}
-
 static size_t control_bytes(const struct horon_config *config, int local_size)
 {
     const struct horon_host_shape shape = {.local_size = local_size};

@@ -161,7 +161,10 @@ horon_status_t horon_context_make_ring(const struct horon_host *host, int peer,
 struct horon_host_shape horon_context_shape(const struct horon_context *ctx, int local_size);
 /** Are so many ranks of a team on this host more than its cores? Those it waits for may then need
  * this rank's core. All of them say the same. */
-bool horon_context_is_crowded(const struct horon_context *ctx, int local_size);
+static inline bool horon_context_is_crowded(const struct horon_context *ctx, int local_size)
+{
+    return ctx->boot.cores > 0 && local_size > (int)ctx->boot.cores;
+}
 /** horon_context_create() with links wrapped, on all ranks alike: for encryption to come, and
  * tests.
  * @return as horon_context_create() */
