@@ -159,12 +159,6 @@ horon_status_t horon_context_make_ring(const struct horon_host *host, int peer,
                                        struct horon_link **link_out);
 /** What the arenas of a team are like that has so many members on this host. */
 struct horon_host_shape horon_context_shape(const struct horon_context *ctx, int local_size);
-/** Are so many ranks of a team on this host more than its cores? Those it waits for may then need
- * this rank's core. All of them say the same. */
-static inline bool horon_context_is_crowded(const struct horon_context *ctx, int local_size)
-{
-    return ctx->boot.cores > 0 && local_size > (int)ctx->boot.cores;
-}
 /** horon_context_create() with links wrapped, on all ranks alike: for encryption to come, and
  * tests.
  * @return as horon_context_create() */

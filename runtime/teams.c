@@ -55,7 +55,6 @@ static void set_up_host(struct horon_context_team *team)
     const int host = own->host_of[own->rank];
     team->host = team->ctx->host;
     team->host.shape = horon_context_shape(team->ctx, team->local_size);
-    team->host.crowded = horon_context_is_crowded(team->ctx, team->local_size);
     team->host.local_rank = team->local_rank;
     team->host.process_of = team->process_of;
     team->host.segment = NULL;

@@ -136,10 +136,9 @@ struct patience {
     uint64_t spin_ns, limit_ns;
 };
 
-/* @param crowded  those it waits for may need this core to go on */
-static struct patience patience_of(const struct horon_context *ctx, bool crowded, bool background)
+static struct patience patience_of(const struct horon_context *ctx, bool background)
 {
-    uint64_t spin = crowded ? 0 : (uint64_t)ctx->config.spin_us;
+    uint64_t spin = ctx->host.crowded ? 0 : (uint64_t)ctx->config.spin_us;
     uint64_t yield = background ? BACKGROUND_US : (uint64_t)ctx->config.yield_us;
     return (struct patience){.spin_ns = spin * 1000, .limit_ns = (spin + yield) * 1000};
 }
@@ -161,14 +160,6 @@ static bool patience_go_on(struct patience *patience, uint64_t *now_out)
     return true;
 }
 
-/* The job's other ranks may sleep. */
-static struct patience patience_with(const struct horon_context *ctx,
-                                     const struct horon_request *request)
-{
-    const int local_size = horon_request_local_size(request);
-    return patience_of(ctx, horon_context_is_crowded(ctx, local_size), false);
-}
-
 static bool past(uint64_t deadline_ns)
 {
     return deadline_ns != UINT64_MAX && horon_clock_ns() >= deadline_ns;
@@ -185,7 +176,7 @@ static unsigned turns_per_look(const struct horon_context *ctx, bool spins)
 void horon_drive_ordered(struct horon_context *ctx, struct horon_request *request,
                          uint64_t deadline_ns)
 {
-    struct patience patience = patience_with(ctx, request);
+    struct patience patience = patience_of(ctx, false);
     const bool spins = patience.spin_ns > 0;
     const unsigned per_look = turns_per_look(ctx, spins);
     struct horon_engine_team *team = request->team;
@@ -237,7 +228,7 @@ static bool is_over(const struct run *run)
 /* With the token: drives until the run is over, the deadline, or the end of patience. */
 static void drive(struct horon_context *ctx, const struct run *run, uint64_t deadline_ns)
 {
-    struct patience patience = patience_with(ctx, run->request);
+    struct patience patience = patience_of(ctx, false);
     uint64_t now;
     HORON_ASSERT_OWNER(&ctx->owner);
     assert(run->request->context == ctx || run->request->nobodys);
@@ -293,7 +284,7 @@ static uint64_t slice_of(uint64_t deadline_ns, int64_t slice_ms)
 /* Looks on while another thread drives. @return true: got the token */
 static bool look_on(struct horon_context *ctx, const struct run *run, uint64_t deadline_ns)
 {
-    struct patience patience = patience_of(ctx, ctx->host.crowded, false);
+    struct patience patience = patience_of(ctx, false);
     uint64_t now;
     bool got = false;
     atomic_fetch_add(&ctx->waiters, 1);
@@ -343,7 +334,7 @@ horon_status_t horon_context_wait(struct horon_context *ctx, struct horon_reques
 
 static void drive_background(struct horon_context *ctx)
 {
-    struct patience patience = patience_of(ctx, ctx->host.crowded, true);
+    struct patience patience = patience_of(ctx, true);
     uint64_t now;
     HORON_ASSERT_OWNER(&ctx->owner);
     for (;;) {

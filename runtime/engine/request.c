@@ -492,11 +492,6 @@ void horon_request_reset(struct horon_request *request)
 /* Of a name in a text, so that the cause behind it has room. */
 #define NAME_SHOWN 160
 
-int horon_request_local_size(const struct horon_request *request)
-{
-    return request->team->view.local_size;
-}
-
 void horon_request_describe(const struct horon_request *request, char *text, size_t text_bytes)
 {
     const struct horon_operation *op = &request->op;

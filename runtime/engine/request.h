@@ -136,8 +136,6 @@ void horon_request_deinit(struct horon_request *request, struct horon_names *nam
 /** Sets what a former run left back, before a new one; but its status, which may yet be asked. */
 void horon_request_reset(struct horon_request *request);
 
-/** Members of its team on this host. Owner only. */
-int horon_request_local_size(const struct horon_request *request);
 /** "allreduce 'conv1.weight'", "allreduce of 4 float32 (in order)" or "send of 4 float32 to rank 3,
  * tag 7". */
 void horon_request_describe(const struct horon_request *request, char *text, size_t text_bytes);
