@@ -90,7 +90,6 @@ static bool any_left_over(struct horon_context *ctx, bool armed)
  * have woken for it, found the token taken, and gone back to sleep. */
 static bool slept_through(struct horon_context *ctx)
 {
-    atomic_thread_fence(memory_order_seq_cst);
     if (atomic_load_explicit(&ctx->token, memory_order_relaxed))
         return false; /* somebody else has it, and will look */
     return atomic_load_explicit(&own_line(ctx)->wake, memory_order_relaxed) == 0 ||
@@ -105,7 +104,8 @@ static void let_go(struct horon_context *ctx, bool armed)
     horon_host_sleep(&ctx->host, horon_engine_wants(ctx->engine));
     bool ring = any_left_over(ctx, armed);
     horon_owner_give(&ctx->owner);
-    atomic_store(&ctx->token, 0); /* with a full fence: what follows looks at what came before it */
+    atomic_store_explicit(&ctx->token, 0, memory_order_release);
+    atomic_thread_fence(memory_order_seq_cst); /* what follows looks at what came before it */
     if (ring || slept_through(ctx))
         horon_doorbell_ring(ctx->doorbell);
 }
