@@ -101,6 +101,16 @@ void horon_request_unref(struct horon_request *request)
     unref(ctx);
 }
 
+/* The engine is done with it. One of horon_run() has no other reference but its caller's, which
+ * waits until this one is gone. */
+static void request_ended(struct horon_request *request)
+{
+    if (request->context)
+        horon_request_unref(request);
+    else
+        atomic_store_explicit(&request->refs, 1, memory_order_release);
+}
+
 /* Called before the submitter hears of it, since that may submit the next one at once. */
 static void request_landed(struct horon_request *request)
 {
@@ -231,7 +241,7 @@ static horon_status_t make_engine(struct horon_context *ctx, struct horon_error 
         .wake_waiters = horon_wake_waiters,
         .failed = job_failed,
         .landed = request_landed,
-        .ended = horon_request_unref,
+        .ended = request_ended,
         .release = horon_request_unref,
         .finish_later = horon_callback_push,
         .connect = horon_connect_to,

@@ -6,6 +6,7 @@
  */
 #include "submit.h"
 
+#include "alloc.h"
 #include "clock.h"
 
 #include <assert.h>
@@ -169,6 +170,34 @@ static bool learns_output(const struct horon_engine_team *team, const horon_desc
            horon_ranks_include(horon_verb_rows[desc->verb].writes, desc->root, team->view.rank);
 }
 
+/* With the token, which it releases, and with memory for a request: all zero but for its rows. */
+static horon_status_t run_here(struct horon_context *ctx, struct horon_engine_team *team,
+                               struct horon_request *request, const horon_descriptor_t *desc,
+                               int64_t timeout_ms, struct horon_error *error)
+{
+    struct horon_names *names = horon_engine_names(ctx->engine);
+    horon_status_t status = horon_request_init(request, desc, team, names, error);
+    if (status != HORON_OK) {
+        horon_token_release(ctx);
+        return status;
+    }
+    request->nobodys = true;
+    /* the caller's reference and the engine's; nobody else has seen it yet */
+    atomic_store_explicit(&request->refs, 2, memory_order_relaxed);
+    atomic_store_explicit(&request->state, HORON_REQUEST_FLYING, memory_order_relaxed);
+    if (horon_engine_begin_now(ctx->engine, request)) {
+        status = run_now(ctx, request, timeout_ms, error);
+        horon_request_deinit(request, names);
+        return status;
+    }
+    horon_token_release(ctx);
+    horon_request_deinit(request, names);
+    return horon_run_posted(ctx, team, desc, timeout_ms, error);
+}
+
+/* A team of so many ranks needs no memory from elsewhere for the rows that they tell each other. */
+enum { FEW_RANKS = 16 };
+
 /* @p error is the thread's */
 static horon_status_t run_on(struct horon_context *ctx, struct horon_engine_team *team,
                              const horon_descriptor_t *desc, int64_t timeout_ms,
@@ -180,23 +209,14 @@ static horon_status_t run_on(struct horon_context *ctx, struct horon_engine_team
                                horon_verb_name((horon_verb_t)desc->verb));
     if (!desc || !(desc->flags & HORON_IN_ORDER) || !horon_token_try(ctx))
         return horon_run_posted(ctx, team, desc, timeout_ms, error);
+    uint64_t few[2 * FEW_RANKS];
     struct horon_request request;
     memset(&request, 0, sizeof request);
-    horon_status_t status =
-        horon_request_init(&request, desc, team, horon_engine_names(ctx->engine), error);
-    if (status != HORON_OK) {
-        horon_token_release(ctx);
-        return status;
-    }
-    request.nobodys = true;
-    horon_launch_request(&request);
-    if (!horon_engine_begin_now(ctx->engine, &request)) {
-        horon_token_release(ctx);
-        horon_request_deinit(&request, horon_engine_names(ctx->engine));
-        return horon_run_posted(ctx, team, desc, timeout_ms, error);
-    }
-    status = run_now(ctx, &request, timeout_ms, error);
-    horon_request_deinit(&request, horon_engine_names(ctx->engine));
+    request.rows_room = team->view.size <= FEW_RANKS ? few : NULL;
+    request.rows_limit = request.rows_room ? FEW_RANKS : 0;
+    const horon_status_t status = run_here(ctx, team, &request, desc, timeout_ms, error);
+    if (request.rows_room != few)
+        horon_free(request.rows_room);
     return status;
 }
 

@@ -67,7 +67,6 @@ void horon_request_destroy(struct horon_request_pool *pool, struct horon_request
 {
     uint64_t *rows_room = request->rows_room;
     const int rows_limit = request->rows_limit;
-    request->rows_room = NULL;
     horon_request_deinit(request, names);
     memset(request, 0, sizeof *request);
     request->rows_room = rows_room;

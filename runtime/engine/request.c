@@ -461,14 +461,12 @@ void horon_request_deinit(struct horon_request *request, struct horon_names *nam
         horon_team_unref(request->team);
     horon_free(request->error_text);
     horon_free(request->owned_output);
-    horon_free(request->rows_room);
     request->team = NULL;
     request->name = NULL;
     request->error_text = NULL;
     request->owned_output = NULL;
-    request->rows_room = request->output_rows = NULL;
+    request->output_rows = NULL;
     request->op.splits = NULL;
-    request->rows_limit = 0;
 }
 
 void horon_request_reset(struct horon_request *request)

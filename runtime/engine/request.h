@@ -102,7 +102,8 @@ struct horon_request {
     /* seldom touched */
     uint64_t rows;         /* of the input, if ranks tell each other */
     uint64_t *output_rows; /* [size] if ranks give different numbers of them, else NULL */
-    uint64_t *rows_room;   /* [2 * rows_limit] or NULL: memory for them, and for splits */
+    uint64_t *rows_room;   /* [2 * rows_limit] or NULL: memory for them, and for splits; it belongs
+                            * to whoever keeps the request's memory */
     int rows_limit;        /* of a team that used the request before, perhaps */
     int size;              /* ranks */
     uint64_t dst_count;    /* elements dst has room for, if their number is learned */
@@ -130,7 +131,7 @@ struct horon_request {
 horon_status_t horon_request_init(struct horon_request *request, const horon_descriptor_t *desc,
                                   struct horon_engine_team *team, struct horon_names *names,
                                   struct horon_error *error);
-/** Frees what it holds; again is a no-op. */
+/** Frees what it holds but its room for rows; again is a no-op. */
 void horon_request_deinit(struct horon_request *request, struct horon_names *names);
 
 /** Sets what a former run left back, before a new one; but its status, which may yet be asked. */
