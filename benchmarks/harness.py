@@ -102,17 +102,23 @@ def python_has(python, *modules):
     return subprocess.run([python, "-c", code], capture_output=True, check=False).returncode == 0
 
 
-def horonrun(np, program, folder=None):
-    return [find_program("horonrun", folder), "-np", str(np), *program]
+def horonrun(np, program, folder=None, tcp=False):
+    """@tcp: ranks move everything over TCP, nothing over shared memory."""
+    command = [find_program("horonrun", folder), "-np", str(np)]
+    return command + (["--shm", "0"] if tcp else []) + list(program)
 
 
-def mpirun(np, program):
-    """Open MPI's launcher, cores left to horon-perf --pin; yielding where cores are shared."""
+def mpirun(np, program, tcp=False):
+    """Open MPI's launcher, cores left to horon-perf --pin; yielding where cores are shared. @tcp: as
+    for horonrun(); it leaves loopback out by itself."""
     command = [shutil.which("mpirun") or "mpirun", "-np", str(np), "--bind-to", "none"]
     if os.geteuid() == 0:
         command.append("--allow-run-as-root")
     if np > cores():
         command += ["--oversubscribe", "--mca", "mpi_yield_when_idle", "1"]
+    if tcp:
+        command += ["--mca", "pml", "ob1", "--mca", "btl", "self,tcp"]
+        command += ["--mca", "btl_tcp_if_include", "lo"]
     return command + list(program)
 
 

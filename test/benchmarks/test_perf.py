@@ -47,6 +47,13 @@ def test_perf_example_of_the_readme_gives_both_places():
     assert {cell["type"] for cell in cells} == {"float"}
 
 
+def test_perf_ranks_that_share_no_memory_have_a_core_each():
+    words = ["allreduce", "-b", "8", "--pin", *QUICK]
+    status, out, err = jobs.run("-np", "3", "--shm", "0", PERF, *words)
+    assert status == 0, f"{out}{err}"
+    assert "3 ranks (3 on this host)" in out, out  # the place that --pin goes by
+
+
 def test_perf_every_verb_is_right():
     for np in (1, 3):
         assert measure(np, "broadcast", "-b", "4099", "-r", str(np - 1), "-d", "complex64")
