@@ -115,10 +115,10 @@ def test_compare_tick_is_looked_for_in_single_calls():
         return [{("horon", 8): {"time_us": time_us, "max_us": max_us}} for time_us, max_us in cells]
 
     class Raw:
-        path = "raw"
+        path, tcp = "raw", False
 
     class Named:
-        path = "named"
+        path, tcp = "named", False
 
     for short, cells in (
         (False, ((20.0, 90.0), (30.0, 1500.0))),
