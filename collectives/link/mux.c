@@ -322,7 +322,8 @@ void horon_mux_forget_channel(struct horon_mux *mux, uint32_t channel)
 
 /* Out first: somebody may wait for it. What comes in often asks for something more to go out. If
  * the way out is gone, what the peer sent before it went still counts, its last words above all:
- * the link is lost once a turn has found nothing more to read. */
+ * the link is lost once a turn has found nothing more to read. Else it is read only if something is
+ * said to be there: to find nothing costs a system call. */
 static horon_status_t move_both_ways(struct horon_mux *mux, bool *moved_out,
                                      struct horon_error *lost)
 {
@@ -330,7 +331,9 @@ static horon_status_t move_both_ways(struct horon_mux *mux, bool *moved_out,
     bool came = false;
     if (!broken->status)
         broken->status = horon_mux_tx_progress(mux, moved_out, broken);
-    horon_status_t status = horon_mux_rx_progress(mux, &came, lost);
+    horon_status_t status = HORON_OK;
+    if (broken->status || mux->link->ops->ready(mux->link))
+        status = horon_mux_rx_progress(mux, &came, lost);
     if (came)
         *moved_out = true;
     if (broken->status && (status || !came)) {

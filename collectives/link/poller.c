@@ -4,11 +4,10 @@
  * it has found nothing more. So nothing is changed in the kernel while links fill and empty, and an
  * idle link costs nothing at all.
  *
- * To ask costs a system call, and then the data another. The link that gave something last is
- * therefore tried at each turn without having been asked for, and if it is the only one, nobody is
- * asked: a round trip between two ranks costs what it would if there were no poller. What epoll
- * would have told about that link stays there meanwhile; to collect before sleeping takes it away,
- * or the sleeper would wake for nothing.
+ * To ask costs a system call, and then the data another. So a link that is the only one is tried at
+ * each turn, and nobody is asked: a round trip between two ranks costs what it would if there were
+ * no poller. What epoll would have told about that link stays there meanwhile; to collect before
+ * sleeping takes it away, or the sleeper would wake for nothing.
  */
 #include "link/poller.h"
 
@@ -137,9 +136,9 @@ bool horon_poller_collect(struct horon_poller *poller)
 
 void horon_poller_look(struct horon_poller *poller)
 {
-    if (poller->last)
+    if (poller->last && poller->count == 1)
         poller->last->ops->found(poller->last, HORON_LINK_READ | HORON_LINK_WRITE);
-    if (poller->count > (poller->last ? 1 : 0))
+    else if (poller->count > 0)
         horon_poller_collect(poller);
 }
 
