@@ -181,7 +181,7 @@ static horon_status_t set_up_host(struct horon_context *ctx)
     madvise(ctx->boot.control.base, ctx->boot.control.bytes, MADV_DONTFORK);
     ctx->host.arenas = ctx->arenas;
     ctx->doorbell = ctx->boot.local[ctx->host.local_rank].doorbell;
-    ctx->host.crowded = ctx->boot.cores > 0 && local_size > ctx->boot.cores;
+    ctx->host.crowded = ctx->boot.crowded;
     return HORON_OK;
 }
 

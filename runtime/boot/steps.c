@@ -163,16 +163,20 @@ static horon_status_t check_host_sizes(const struct horon_joining *j, struct hor
     return HORON_OK;
 }
 
-/* What ranks of a host choose by its cores they must choose alike, whatever each sees of them. */
-static uint32_t cores_of_host(const struct horon_joining *j)
+/* What ranks of a host choose by its cores they must choose alike: the one counts that sees fewest.
+ * Ranks that share no memory here (SHM 0) share the cores all the same. */
+static bool is_crowded(const struct horon_joining *j)
 {
     const struct horon_topology *topology = &j->boot->topology;
+    const struct horon_rank_info *infos = j->boot->ranks.infos;
     const int host = topology->host_of[j->id.rank];
-    uint32_t least = 0;
-    for (int i = 0; i < horon_topology_host_size(topology, host); i++)
-        least = horon_profile_cores(
-            least, j->boot->ranks.infos[horon_topology_rank_at(topology, host, i)].cores);
-    return least;
+    uint32_t least = 0, ranks = 0;
+    for (int rank = 0; rank < topology->size; rank++) {
+        const bool shares = topology->host_of[rank] == host;
+        least = shares ? horon_profile_cores(least, infos[rank].cores) : least;
+        ranks += shares || infos[rank].same_machine;
+    }
+    return least > 0 && ranks > least;
 }
 
 static horon_status_t make_topology(struct horon_joining *j, struct horon_error *error)
@@ -184,7 +188,7 @@ static horon_status_t make_topology(struct horon_joining *j, struct horon_error 
     if (status == HORON_OK)
         status = check_host_sizes(j, error);
     if (status == HORON_OK)
-        boot->cores = cores_of_host(j);
+        boot->crowded = is_crowded(j);
     return status;
 }
 

@@ -110,7 +110,7 @@ static void check_world(struct boots *world, int hosts)
         assert_int_equal(boot->topology.rank, r);
         assert_int_equal(boot->topology.size, world->size);
         assert_int_equal(boot->topology.host_count, hosts);
-        assert_int_equal(boot->cores, world->size > 1 ? sysconf(_SC_NPROCESSORS_ONLN) : 0);
+        assert_int_equal(boot->crowded, world->size > sysconf(_SC_NPROCESSORS_ONLN));
         if (world->ranks[r].warnings)
             fail_msg("rank %d warned: %s", r, world->ranks[r].warning);
     }
