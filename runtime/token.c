@@ -32,6 +32,9 @@
 #define TURNS_PER_LOOK 64
 /* Likewise where each turn yields the core, and so lasts as long as others wish. */
 #define YIELDS_PER_LOOK 8
+/* Likewise with several hosts, where a look moves the links: its system call takes longer than a
+ * hand-over within the host, if there is one to be waited for. */
+#define SPINS_PER_LINK_LOOK 8
 /* How long the progress thread goes on looking, in the background, while something is in flight. */
 #define BACKGROUND_US 100
 #define REARM_MS 100
@@ -165,12 +168,11 @@ static bool past(uint64_t deadline_ns)
     return deadline_ns != UINT64_MAX && horon_clock_ns() >= deadline_ns;
 }
 
-/* Between hosts it is the look that moves the links. */
 static unsigned turns_per_look(const struct horon_context *ctx, bool spins)
 {
-    if (spins)
-        return TURNS_PER_LOOK;
-    return ctx->boot.topology.host_count == 1 ? YIELDS_PER_LOOK : 1;
+    if (ctx->boot.topology.host_count == 1)
+        return spins ? TURNS_PER_LOOK : YIELDS_PER_LOOK;
+    return spins && ctx->host.shape.local_size > 1 ? SPINS_PER_LINK_LOOK : 1;
 }
 
 void horon_drive_ordered(struct horon_context *ctx, struct horon_request *request,
