@@ -48,9 +48,12 @@ void horon_coord_decided_joined(struct horon_coordinator *c, uint64_t sequence, 
     c->decided[c->decided_count - 1].ordered = ordered;
 }
 
+/* Of what a rank that has joined gives: of rows that may differ it has none. */
 static uint64_t elements_of(const struct horon_signature *agreed)
 {
-    const uint64_t bytes = agreed ? horon_signature_bytes(agreed) : 0;
+    if (!agreed || horon_verb_of(agreed)->joined == HORON_JOINED_NO_ROWS)
+        return 0;
+    const uint64_t bytes = horon_signature_bytes(agreed);
     return bytes ? bytes / horon_dtype_bytes((horon_dtype_t)agreed->dtype) : 0;
 }
 
