@@ -205,6 +205,27 @@ horon_status_t horon_submit(horon_context_t *ctx, const horon_descriptor_t *desc
     return status;
 }
 
+/* One after another as long as the program that calls was built with them. */
+static const horon_descriptor_t *nth_of(const horon_descriptor_t *descs, size_t n)
+{
+    return (const void *)((const char *)descs + n * descs->struct_bytes);
+}
+
+/* @return NULL, or why a request is none of a group with the first */
+static const char *why_not_grouped(const struct horon_request *request,
+                                   const struct horon_request *first, bool same_set)
+{
+    if (!same_set)
+        return "a group is of one process set";
+    if (request->in_order != first->in_order)
+        return "a group is all named or all in order";
+    if (request->paired)
+        return "a message is in no group: submit each by itself";
+    if (!request->in_order && !request->name)
+        return "a barrier that is one of a group needs a name";
+    return NULL;
+}
+
 /* Makes, counts and marks all of a group. @p made_out: how many are to be undone on a failure */
 static horon_status_t make_group(struct horon_context *ctx, struct horon_engine_team *team,
                                  const horon_descriptor_t *descs, size_t n, horon_request_t **reqs,
@@ -212,30 +233,20 @@ static horon_status_t make_group(struct horon_context *ctx, struct horon_engine_
 {
     horon_status_t status = HORON_OK;
     uint64_t hash = n;
-    for (*made_out = 0; *made_out < n && status == HORON_OK; (*made_out)++) {
+    for (*made_out = 0; *made_out < n; (*made_out)++) {
+        const horon_descriptor_t *desc = nth_of(descs, *made_out);
         struct horon_request **request = &reqs[*made_out];
-        status = horon_make_request(ctx, team, &descs[*made_out], request);
+        if (desc->struct_bytes != descs->struct_bytes)
+            return horon_error_set(horon_thread_error(), HORON_ERR_INVALID,
+                                   "the descriptors of a group differ in struct_bytes");
+        status = horon_make_request(ctx, team, desc, request);
         if (status != HORON_OK)
             return status;
-        if (descs[*made_out].process_set != descs[0].process_set) {
+        const bool same_set = desc->process_set == descs->process_set;
+        const char *why = n > 1 ? why_not_grouped(*request, reqs[0], same_set) : NULL;
+        if (why) {
             (*made_out)++;
-            return horon_error_set(horon_thread_error(), HORON_ERR_INVALID,
-                                   "a group is of one process set");
-        }
-        if ((*request)->in_order != reqs[0]->in_order) {
-            (*made_out)++;
-            return horon_error_set(horon_thread_error(), HORON_ERR_INVALID,
-                                   "a group is all named or all in order");
-        }
-        if (n > 1 && (*request)->paired) {
-            (*made_out)++;
-            return horon_error_set(horon_thread_error(), HORON_ERR_INVALID,
-                                   "a message is in no group: submit each by itself");
-        }
-        if (n > 1 && !(*request)->in_order && !(*request)->name) {
-            (*made_out)++;
-            return horon_error_set(horon_thread_error(), HORON_ERR_INVALID,
-                                   "a barrier that is one of a group needs a name");
+            return horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "%s", why);
         }
         hash = horon_hash_next(hash, (*request)->op.name_hash);
     }

@@ -580,6 +580,7 @@ HORON_API horon_status_t horon_submit(horon_context_t *ctx, const horon_descript
  * Starts @p n operations that become ready together: none is begun anywhere before all of them are
  * ready everywhere. All named, or all in order; of one process set. Errors as horon_submit(); on
  * one, nothing is started.
+ * @param descs    [n], one behind another as struct_bytes says, which all have alike
  * @param reqs_out [n] requests, set on OK only
  * Source: grouped operations after Horovod.
  */

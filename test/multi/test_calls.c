@@ -160,6 +160,9 @@ static void test_calls_group_with_a_wrong_one_begins_nothing(void **state)
         duo_expect_end(duo_submit(duo.ctx[1], names[wrong], &x[1][3]), HORON_OK);
         duo_expect_end(busy, HORON_OK);
     }
+    memcpy(descs, right, sizeof right);
+    descs[1].struct_bytes += 8;
+    expect_group_refused(&duo, descs, 3, HORON_ERR_INVALID, "differ in struct_bytes");
     expect_group_refused(&duo, NULL, 3, HORON_ERR_INVALID, "NULL");
     assert_int_equal(horon_submit_group(duo.ctx[0], NULL, 0, NULL), HORON_OK); /* nothing to do */
     horon_request_t *groups[2][3];
@@ -171,6 +174,34 @@ static void test_calls_group_with_a_wrong_one_begins_nothing(void **state)
     for (int rank = 0; rank < 2; rank++)
         for (int i = 0; i < 3; i++)
             duo_expect_end(groups[rank][i], HORON_OK);
+    duo_end(&duo);
+}
+
+/* As an array of the first version of the struct, which ends before dst_count. */
+static void test_calls_group_of_an_older_caller_is_read_by_its_own_stride(void **state)
+{
+    enum { FIRST = offsetof(horon_descriptor_t, dst_count) };
+    static const char *const names[] = {"a", "b", "c"};
+    struct duo duo;
+    float x[2][3] = {{1, 2, 3}, {10, 20, 30}};
+    horon_request_t *groups[2][3];
+    (void)state;
+    duo_make(&duo, NULL);
+    for (int rank = 0; rank < 2; rank++) {
+        char *exact = malloc(3 * FIRST); /* for the address sanitizer */
+        for (int i = 0; i < 3; i++) {
+            horon_descriptor_t desc = duo_sum(names[i], &x[rank][i]);
+            desc.struct_bytes = FIRST;
+            memcpy(exact + i * FIRST, &desc, FIRST);
+        }
+        assert_int_equal(horon_submit_group(duo.ctx[rank], (const void *)exact, 3, groups[rank]),
+                         HORON_OK);
+        free(exact);
+    }
+    for (int rank = 0; rank < 2; rank++)
+        for (int i = 0; i < 3; i++)
+            duo_expect_end(groups[rank][i], HORON_OK);
+    assert_true(x[0][0] == 11 && x[1][1] == 22 && x[0][2] == 33);
     duo_end(&duo);
 }
 
@@ -265,6 +296,7 @@ int main(void)
         cmocka_unit_test(test_calls_struct_of_another_version_is_taken_or_refused),
         cmocka_unit_test(test_calls_run_of_a_newer_allgather_without_room_is_refused),
         cmocka_unit_test(test_calls_group_with_a_wrong_one_begins_nothing),
+        cmocka_unit_test(test_calls_group_of_an_older_caller_is_read_by_its_own_stride),
         cmocka_unit_test(test_calls_name_in_flight_is_refused_until_it_ended),
         cmocka_unit_test(test_calls_of_null_are_invalid_or_nothing),
         cmocka_unit_test(test_calls_without_a_place_for_the_request_are_refused),
