@@ -125,11 +125,12 @@ horon_status_t horon_make_request(struct horon_context *ctx, struct horon_engine
 
 horon_status_t horon_post_request(struct horon_context *ctx, struct horon_request *request)
 {
-    if (count_flying(ctx, 1) != 1)
+    const bool counted = !request->own;
+    if (counted && count_flying(ctx, 1) != 1)
         return HORON_ERR_MEMORY;
     horon_status_t status = mark_name(request);
     if (status != HORON_OK) {
-        uncount_flying(ctx, 1);
+        uncount_flying(ctx, counted);
         return status;
     }
     horon_launch_request(request);

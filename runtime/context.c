@@ -115,7 +115,7 @@ static void request_ended(struct horon_request *request)
 static void request_landed(struct horon_request *request)
 {
     struct horon_context *ctx = request->context;
-    if (!ctx) /* one of horon_run() is counted by nobody */
+    if (!ctx || request->own) /* without: of horon_run(), and counted by nobody either */
         return;
     const uint32_t before = atomic_fetch_sub_explicit(&ctx->flying, 1, memory_order_relaxed);
     assert(before >= 1);

@@ -39,8 +39,8 @@ struct meeting {
     struct horon_context *ctx;
     struct horon_writer proposal;
     uint8_t *answers;
-    size_t answer_bytes;
-    bool answered; /* by all */
+    size_t answer_bytes, came_bytes; /* room; what all have said */
+    bool answered;                   /* by all that have not joined */
 };
 
 static horon_status_t begin(struct meeting *meeting, struct horon_context *ctx,
@@ -62,6 +62,14 @@ static void end(struct meeting *meeting)
     horon_free(meeting->answers);
 }
 
+static void *take_answers(void *arg, uint64_t rows, uint64_t bytes)
+{
+    struct meeting *meeting = arg;
+    (void)rows;
+    meeting->came_bytes = bytes;
+    return bytes <= meeting->answer_bytes ? meeting->answers : NULL;
+}
+
 /* Tells all ranks of the job what this one proposes, and decides as all do. */
 static horon_status_t meet(struct meeting *meeting, const char *name, int64_t timeout_ms,
                            uint32_t *newest_out, struct horon_error *error)
@@ -75,15 +83,15 @@ static horon_status_t meet(struct meeting *meeting, const char *name, int64_t ti
     desc.dtype = HORON_UINT8;
     desc.src = meeting->proposal.bytes;
     desc.count = meeting->proposal.used;
-    desc.dst = meeting->answers;
-    desc.dst_count = meeting->answer_bytes;
+    desc.alloc = take_answers;
+    desc.alloc_arg = meeting;
     const horon_status_t status =
-        horon_run_posted(ctx, horon_engine_job(ctx->engine), &desc, timeout_ms, error);
+        horon_run_posted(ctx, horon_engine_job(ctx->engine), &desc, true, timeout_ms, error);
     meeting->proposal.used = 0;
     meeting->answered = status == HORON_OK;
     if (status != HORON_OK)
         return status;
-    return horon_proposals_decide(&ctx->sets.known, meeting->answers, meeting->answer_bytes,
+    return horon_proposals_decide(&ctx->sets.known, meeting->answers, meeting->came_bytes,
                                   horon_engine_rank_names(ctx->engine), newest_out, error);
 }
 
@@ -169,6 +177,13 @@ static struct horon_set *prepare(struct horon_context *ctx, int32_t *ranks, size
     return set;
 }
 
+static void hold_joins(struct horon_context *ctx, bool hold)
+{
+    horon_token_take(ctx);
+    horon_team_hold_join(horon_engine_job(ctx->engine), hold);
+    horon_token_release(ctx);
+}
+
 /* @p ranks may be written */
 static horon_status_t add(struct meeting *meeting, int32_t *ranks, size_t count, int64_t timeout_ms,
                           int32_t *id_out, struct horon_error *error)
@@ -178,17 +193,20 @@ static horon_status_t add(struct meeting *meeting, int32_t *ranks, size_t count,
     struct horon_set *set = prepare(ctx, ranks, count, &refusal);
     if (set)
         horon_proposal_add(&meeting->proposal, &ctx->sets.known, set->ranks, count);
+    hold_joins(ctx, true);
     horon_status_t status = agree(meeting, &refusal, timeout_ms, error);
-    if (status != HORON_OK) {
-        horon_free(set);
-        return status;
+    const bool agreed = status == HORON_OK;
+    if (agreed) {
+        make(ctx, set, &refusal);
+        status = confirm(meeting, &refusal, error);
     }
-    make(ctx, set, &refusal);
-    status = confirm(meeting, &refusal, error);
-    if (status != HORON_OK)
+    hold_joins(ctx, false);
+    if (status == HORON_OK)
+        *id_out = set->id;
+    else if (agreed)
         drop(ctx, set);
     else
-        *id_out = set->id;
+        horon_free(set);
     return status;
 }
 

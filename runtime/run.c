@@ -110,7 +110,7 @@ static horon_status_t withdraw(struct horon_context *ctx, struct horon_request *
 }
 
 horon_status_t horon_run_posted(struct horon_context *ctx, struct horon_engine_team *team,
-                                const horon_descriptor_t *desc, int64_t timeout_ms,
+                                const horon_descriptor_t *desc, bool own, int64_t timeout_ms,
                                 struct horon_error *error)
 {
     struct horon_request *request;
@@ -118,6 +118,7 @@ horon_status_t horon_run_posted(struct horon_context *ctx, struct horon_engine_t
     if (status != HORON_OK)
         return status;
     request->nobodys = true;
+    request->own = own;
     status = horon_post_request(ctx, request);
     if (status != HORON_OK) {
         horon_request_unref(request);
@@ -192,7 +193,7 @@ static horon_status_t run_here(struct horon_context *ctx, struct horon_engine_te
     }
     horon_token_release(ctx);
     horon_request_deinit(request, names);
-    return horon_run_posted(ctx, team, desc, timeout_ms, error);
+    return horon_run_posted(ctx, team, desc, false, timeout_ms, error);
 }
 
 /* A team of so many ranks needs no memory from elsewhere for the rows that they tell each other. */
@@ -208,7 +209,7 @@ static horon_status_t run_on(struct horon_context *ctx, struct horon_engine_team
         return horon_error_set(error, HORON_ERR_INVALID, "horon_run() of %s needs dst or alloc",
                                horon_verb_name((horon_verb_t)desc->verb));
     if (!desc || !(desc->flags & HORON_IN_ORDER) || !horon_token_try(ctx))
-        return horon_run_posted(ctx, team, desc, timeout_ms, error);
+        return horon_run_posted(ctx, team, desc, false, timeout_ms, error);
     uint64_t few[2 * FEW_RANKS];
     struct horon_request request;
     memset(&request, 0, sizeof request);

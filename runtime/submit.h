@@ -23,9 +23,9 @@ void horon_launch_request(struct horon_request *request);
 /** Counts, marks and posts it; nobody is woken. @return OK | ERR_MEMORY | ERR_DUPLICATE */
 horon_status_t horon_post_request(struct horon_context *ctx, struct horon_request *request);
 /** As horon_run() once nothing is refused, on any team, past the mailbox never. @p error is the
- * thread's. */
+ * thread's. @param own  horon's: it counts as none of those that may be in flight */
 horon_status_t horon_run_posted(struct horon_context *ctx, struct horon_engine_team *team,
-                                const horon_descriptor_t *desc, int64_t timeout_ms,
+                                const horon_descriptor_t *desc, bool own, int64_t timeout_ms,
                                 struct horon_error *error);
 
 #endif

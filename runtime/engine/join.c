@@ -192,7 +192,7 @@ HORON_SELDOM bool horon_team_refuse_joined(struct horon_engine_team *team,
     struct horon_error why;
     const int rank = team->join.first;
     assert(team->joining);
-    if (team->join.request) {
+    if (team->join.request && !(request->own && !team->join.request->begun)) {
         horon_engine_end_here(team->engine, request, HORON_ERR_INVALID,
                               "this rank has joined, and takes part in nothing until all have");
         return true;
@@ -217,7 +217,7 @@ void horon_team_start_join(struct horon_engine_team *team, struct horon_request 
 static bool begin_join(struct horon_engine_team *team)
 {
     struct horon_request *request = team->join.request;
-    if (team->oldest != request)
+    if (team->oldest != request || team->join.is_held)
         return false;
     assert(team->newest == request); /* what came behind it was refused */
     request->begun = true;
@@ -225,6 +225,13 @@ static bool begin_join(struct horon_engine_team *team)
     if (horon_coordinator_join(team->coordinator, ordered_begun(team)) != HORON_OK)
         horon_team_lacks_memory(team, "no memory to join");
     return true;
+}
+
+void horon_team_hold_join(struct horon_engine_team *team, bool hold)
+{
+    HORON_ASSERT_OWNER(team->engine->options.owner);
+    assert(team->join.is_held != hold);
+    team->join.is_held = hold;
 }
 
 void horon_team_forget_join(struct horon_engine_team *team)

@@ -78,6 +78,8 @@ struct horon_request {
     bool warned;                    /* a warning named it: its end is worth a line, too */
     bool dropping;                  /* released while in flight: its handle goes when it ends */
     bool nobodys;                   /* of horon_run(): nobody has a handle of it */
+    bool own;                       /* horon's: INFLIGHT_MAX does not count it, and it goes before
+                                     * a join that has not begun */
     bool joins;                     /* it is no operation: this rank joins */
     bool output_refused;            /* there was no memory for what it gave */
     uint32_t handle, interned_in;   /* the latter: the generation it is one of */

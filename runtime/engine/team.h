@@ -38,6 +38,7 @@ struct horon_team_join {
     int count;                     /* that have */
     uint64_t ordered;              /* in-order operations that each of them has done */
     int first;                     /* one that has done no more */
+    bool is_held;                  /* this rank's has to wait: horon_team_hold_join() */
     bool is_over;                  /* all have; `last` was the last */
     int last;
     uint64_t *no_rows; /* [size] 0 */
@@ -139,6 +140,9 @@ static inline const struct horon_error *horon_team_failure(const struct horon_en
  * has failed meanwhile. */
 void horon_team_give_arenas(struct horon_engine_team *team, uint8_t *const *arenas);
 
+/** While it is held a join of this rank waits, and what is horon's own goes before it: a change of
+ * process sets meets twice, and no rank may join in between. */
+void horon_team_hold_join(struct horon_engine_team *team, bool hold);
 /** One bounded turn. @return true if anything moved */
 bool horon_team_progress(struct horon_engine_team *team);
 /** Moves the links that are its own. */
