@@ -143,6 +143,16 @@ static bool is_over(const struct horon_engine *engine, int rank, bool is_send)
     return is_send || membership->ended[rank] || !membership->mux_of[rank];
 }
 
+/* Have others passed on that it leaves the job? Itself it says so on links alone. */
+static bool is_said_to_leave(const struct horon_engine *engine, int rank)
+{
+    const struct horon_departures *heard = &engine->job->departures;
+    bool said = false;
+    for (int i = 0; heard->any && i < HORON_LEFT_COUNT; i++)
+        said |= heard->culprit[i] == (uint32_t)rank;
+    return said;
+}
+
 HORON_SELDOM static void end_left(struct horon_request *request)
 {
     const int peer = peer_of(request);
@@ -369,6 +379,11 @@ static bool move_unlinked(struct horon_request *request)
     const int peer = peer_of(request);
     struct horon_error error = {0};
     const horon_status_t status = find_link(team->engine, peer, &error);
+    if (status < 0 && is_said_to_leave(team->engine, peer)) {
+        horon_error_set(&error, HORON_ERR_CLOSED, "%s has shut down its context",
+                        team->engine->membership->rank_names[peer]);
+        horon_error_blame(&error, HORON_CAUSE_LEFT, peer, -1);
+    }
     if (status < 0)
         end_unlinked(team, peer, &error);
     else if (status == HORON_OK && request->message.state == HORON_MESSAGE_NEW)

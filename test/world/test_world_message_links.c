@@ -133,11 +133,34 @@ static void test_messages_try_again_if_a_team_has_given_up_their_attempt(void **
     world_destroy(world);
 }
 
+/* What it hears of a rank that is no neighbour comes from others, and no link can be made any more.
+ */
+static void test_messages_to_a_rank_that_has_left_say_so(void **state)
+{
+    struct world *world = make_world();
+    uint8_t byte = 0;
+    (void)state;
+    horon_engine_leave(world->ranks[FAR].engine);
+    turn(world);
+    struct horon_request *request = begin(world, HORON_RECV, 0, FAR, &byte);
+    turn(world);
+    assert_int_equal(attempts, 1);
+    fail_attempt(world);
+    assert_true(ended(request));
+    assert_int_equal(request->status, HORON_ERR_CLOSED);
+    assert_int_equal(request->blame.cause, HORON_CAUSE_LEFT);
+    assert_int_equal(request->blame.rank, FAR);
+    assert_non_null(strstr(request->error_text, "has shut down its context"));
+    world_release(request);
+    world_destroy(world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_messages_fail_with_the_attempt_they_wait_for),
         cmocka_unit_test(test_messages_try_again_if_a_team_has_given_up_their_attempt),
+        cmocka_unit_test(test_messages_to_a_rank_that_has_left_say_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
