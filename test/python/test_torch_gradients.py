@@ -88,3 +88,43 @@ def rank_long_name_in_backward():
 
 def test_long_names_have_gradients(run_ranks):
     run_ranks(2, rank_long_name_in_backward)
+
+
+def rank_changes_results():
+    """Results are the caller's own: in place means the same as for any tensor."""
+    hvd.init()
+    size = hvd.size()
+    verbs = {
+        "allgather": hvd.allgather,
+        "grouped_allgather": lambda x: hvd.grouped_allgather([x])[0],
+        "alltoall": hvd.alltoall,
+        "reducescatter": hvd.reducescatter,
+        "grouped_reducescatter": lambda x: hvd.grouped_reducescatter([x])[0],
+    }
+    for name, verb in verbs.items():
+        x = torch.ones(2 * size, 3, requires_grad=True)
+        y = verb(x)
+        y.mul_(3)
+        assert (y == 3).all(), name
+        y.sum().backward()
+        assert (x.grad == 3).all(), name
+    three = torch.full((1,), 3.0, requires_grad=True)
+    silent = {**verbs, "adasum": lambda x: hvd.allreduce(x, op=hvd.Adasum)}
+    for name, verb in silent.items():
+        with torch.no_grad():
+            y = verb(torch.ones(2 * size, 3))
+        y.detach_()
+        y.mul_(three)
+        others = [torch.zeros(2 * size, 3) for _ in range(9)]  # none lies where the result does
+        assert not any(other.any() for other in others) and (y == 3).all() and y.requires_grad, name
+        y.sum().backward()
+    for verb in (hvd.allgather, lambda x: hvd.broadcast(x, 0)):
+        for dtype in (torch.float64, torch.complex128):
+            x = torch.ones(2, dtype=dtype, requires_grad=True)
+            (g,) = torch.autograd.grad(verb(x).abs().square().sum(), x, create_graph=True)
+            g.mul_(3)
+            g.abs().sum().backward()
+
+
+def test_results_may_be_changed_in_place(run_ranks):
+    run_ranks(2, rank_changes_results)

@@ -27,7 +27,7 @@ from horon._verbs import (
 )
 from horon._world import Average, Sum, global_process_set, resolve_op, team_of
 from horon.torch.compression import Compression
-from horon.torch.staging import describe, verbs
+from horon.torch.staging import describe, no_view, verbs
 
 __all__ = [*FUNCTIONS, "Handle", "barrier", "join", "poll", "sparse_allreduce_async", "synchronize"]
 
@@ -175,7 +175,7 @@ def _average(team, tensor, name):
     if not tensor.is_complex():
         return _out(team, ALLREDUCE, name, tensor, Average)
     parts = torch.view_as_real(tensor.resolve_conj().resolve_neg())
-    return torch.view_as_complex(_out(team, ALLREDUCE, name, parts, Average))
+    return no_view(torch.view_as_complex(_out(team, ALLREDUCE, name, parts, Average)))
 
 
 class _Allgather(torch.autograd.Function):
@@ -202,7 +202,7 @@ class _AverageOfRows(torch.autograd.Function):
     def forward(ctx, tensor, team, name, rows):
         ctx.arguments = (team, part_name(name, "grad"), team.size)
         start = sum(rows[: team.rank])
-        return _average(team, tensor, name)[start : start + rows[team.rank]]
+        return no_view(_average(team, tensor, name)[start : start + rows[team.rank]])
 
     @staticmethod
     def backward(ctx, gradient):

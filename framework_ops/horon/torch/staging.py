@@ -54,6 +54,13 @@ except ImportError:
 memory_of = getattr(torch.Tensor, "untyped_storage", torch.Tensor.storage)  # torch 2.0
 
 
+def no_view(tensor):
+    """-> a tensor over the same memory that autograd knows as nobody's view: what horon returns may
+    be changed in place, whatever the mode that it was made in"""
+    own = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    return own.set_(memory_of(tensor), tensor.storage_offset(), tensor.shape, tensor.stride())
+
+
 def _is_plain(tensor):
     """Whether its elements lie in host memory one after the other, as they read."""
     return tensor.is_cpu and tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
@@ -159,7 +166,8 @@ class _Tensor(Staged):
         if array.nbytes == 0:
             self.output = torch.empty(array.shape, dtype=self.host.dtype)
         else:
-            self.output = torch.frombuffer(array, dtype=self.host.dtype).reshape(array.shape)
+            flat = torch.frombuffer(array, dtype=self.host.dtype)
+            self.output = no_view(flat.reshape(array.shape))
 
     def gathered(self, array):
         self._look_at(array)
@@ -226,7 +234,7 @@ class _TorchVerbs(Verbs):
         def finish(rows):
             result = adasum.combine(rows, prescale, postscale).view(plain.shape)
             if not self.is_in_place:
-                return result
+                return no_view(result)
             plain.copy_(result)
             return tensor
 
