@@ -153,12 +153,43 @@ def test_batch_norm_of_a_process_set(run_ranks):
     run_ranks(3, rank_in_a_set)
 
 
+def rank_has_half(missing):
+    """Weight or bias alone, of another type than the input's, too."""
+    hvd.init()
+    for dtype in (torch.float32, torch.bfloat16):
+        rows = numbers((6, 3), 5, dtype)
+        sync, whole = hvd.SyncBatchNorm(3), nn.BatchNorm1d(3)
+        for module in (sync, whole):
+            setattr(module, missing, None)
+        mine = rows[:2] if hvd.rank() == 0 else rows[2:]
+        whole(rows).float().square().sum().backward()
+        sync(mine).float().square().sum().backward()
+        (one,), (other,) = sync.parameters(), whole.parameters()
+        assert one.grad.dtype == torch.float32
+        bound = 1e-5 if dtype == torch.float32 else 5e-2
+        total = hvd.allreduce(one.grad, op=hvd.Sum)
+        assert torch.allclose(total, other.grad, rtol=bound, atol=bound), (total, other.grad)
+        frozen = hvd.SyncBatchNorm(3)
+        getattr(frozen, missing).requires_grad_(False)
+        frozen(mine).sum().backward()
+        grads = {name: p.grad is not None for name, p in frozen.named_parameters()}
+        assert grads == {"weight": missing != "weight", "bias": missing != "bias"}
+
+
+@pytest.mark.parametrize("missing", ["weight", "bias"])
+def test_batch_norm_with_weight_or_bias_alone(run_ranks, missing):
+    run_ranks(2, rank_has_half, missing)
+
+
 def rank_refusals():
     hvd.init()
     norm = hvd.SyncBatchNorm(3)
     for wrong in (torch.ones(3), torch.ones(2, 4)):
         with pytest.raises(ValueError, match="expected"):
             norm(wrong)
+    for dtype in (torch.int64, torch.bool, torch.complex64):
+        with pytest.raises(ValueError, match=f"floating-point input .got {dtype}"):
+            norm(torch.ones(2, 3, dtype=dtype))
     rows = 1 if hvd.rank() == 0 else 0
     with pytest.raises(ValueError, match="more than 1 value per channel over all ranks"):
         norm(torch.ones(rows, 3))

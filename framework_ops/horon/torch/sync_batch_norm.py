@@ -86,9 +86,10 @@ class _Normalize(torch.autograd.Function):
             shift, slope = (_per_channel(one, x) for one in sums.to(wide).chunk(2))
             scale = factor if weight is None else factor * weight
             grad = ((wide - shift - normal * slope) * _per_channel(scale, x)).to(x.dtype)
-        if weight is None:
-            return grad, None, None, None, None, None, None
-        return grad, of_weight.to(weight), of_bias.to(weight), None, None, None, None
+        # a module may have one of the two without the other
+        of_weight = of_weight if ctx.needs_input_grad[1] else None
+        of_bias = of_bias if ctx.needs_input_grad[2] else None
+        return grad, of_weight, of_bias, None, None, None, None
 
 
 class SyncBatchNorm(_BatchNorm):
@@ -121,6 +122,8 @@ class SyncBatchNorm(_BatchNorm):
         self.process_set = None if process_set is global_process_set else process_set
 
     def _check_input_dim(self, input):
+        if not input.is_floating_point():
+            raise ValueError(f"expected floating-point input (got {input.dtype})")
         if input.dim() < 2:
             raise ValueError(f"expected at least 2D input (got {input.dim()}D input)")
         if input.size(1) != self.num_features:
