@@ -40,19 +40,42 @@ SEND = Verb(_horon.SEND, "send", "sent", to_root=True)
 RECV = Verb(_horon.RECV, "recv", "received", like_input=True)
 
 
+_ROWS_MAX = 2**63 - 1
+
+
+def _rows_of(split):
+    """-> how many rows a split says; it may be a number of any kind, and none is rounded"""
+    try:
+        rows = int(split)
+    except (OverflowError, ValueError):  # infinite, or not a number
+        rows = None
+    if rows is None or rows != split or rows > _ROWS_MAX:
+        raise ValueError(f"split {split!r} is no number of rows")
+    if rows < 0:
+        raise ValueError(f"split {rows} is negative")
+    return rows
+
+
 def splits_of(team, verb, splits):
-    """-> integers, one a rank, or None; what they add up to is checked with the tensor"""
+    """-> integers, one a rank, or None; what they add up to is checked with the tensor
+
+    As with Horovod, the tensors of a framework have 32 bits, what else there is is converted, and
+    an alltoall's that are empty mean the same as None.
+    """
     if splits is None:
         return None
     if len(getattr(splits, "shape", (0,))) != 1:
         raise ValueError(f"{verb.name} expects a 1D splits tensor")
-    if "int32" not in str(getattr(splits, "dtype", "int32")):
+    dtype = getattr(splits, "dtype", None)  # of numpy's arrays a type of numpy's own
+    of_numpy = dtype is None or type(dtype).__module__.partition(".")[0] == "numpy"
+    if not of_numpy and "int32" not in str(dtype):
         raise ValueError(f"{verb.name} expects splits to contain 32-bit integer elements")
-    splits = splits.tolist() if hasattr(splits, "tolist") else [int(rows) for rows in splits]
+    splits = splits.tolist() if hasattr(splits, "tolist") else splits
+    splits = [_rows_of(split) for split in splits]
+    if verb is ALLTOALL and not splits:
+        return None
     if len(splits) != team.size:
         raise ValueError(f"{len(splits)} splits are given for {team.size} ranks")
-    if min(splits) < 0:
-        raise ValueError(f"split {min(splits)} is negative")
     return splits
 
 

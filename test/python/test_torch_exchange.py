@@ -102,6 +102,36 @@ def test_alltoall_of_one_that_gives_or_gets_nothing(run_ranks):
     run_ranks(3, rank_nothing)
 
 
+def rank_kinds_of_splits():
+    """Horovod makes 32-bit integers of all that is no tensor, and takes none for an even share."""
+    size, rank = start()
+    numpy = pytest.importorskip("numpy")
+    rows = torch.arange(size * (size + 1) // 2)
+    wanted = [i + 1 for i in range(size)]
+    want = [sum(wanted[:rank]) + i for i in range(wanted[rank])] * size
+    for splits in (
+        wanted,
+        tuple(wanted),
+        range(1, size + 1),
+        [float(split) for split in wanted],
+        [torch.tensor(split) for split in wanted],
+        list(numpy.array(wanted)),
+        *(numpy.array(wanted, dtype) for dtype in ("int64", "int32", "uint8", "float64")),
+    ):
+        got, received = hvd.alltoall(rows, splits)
+        assert got.tolist() == want and received.tolist() == [rank + 1] * size, splits
+    for none in (torch.tensor([], dtype=torch.int32), numpy.array([]), []):
+        for x in (torch.arange(2.0 * size), torch.arange(2.0 * size, requires_grad=True)):
+            got, received = hvd.alltoall(x, none)
+            assert got.tolist() == [2.0 * rank, 2.0 * rank + 1] * size
+            assert received.tolist() == [2] * size
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_alltoall_takes_any_kind_of_whole_splits(run_ranks, n):
+    run_ranks(n, rank_kinds_of_splits)
+
+
 def rank_errors():
     size, rank = start()
     rows = torch.ones(size + 1, 2)
@@ -113,6 +143,12 @@ def rank_errors():
         (torch.ones(size, 1, dtype=torch.int32), "1D splits"),
         ([1], "1 splits are given"),
         ([-1] * size, "negative"),
+        ([0.5, 1.5], "split 0.5 is no number of rows"),
+        ([float("nan"), 1], "split nan is no number of rows"),
+        ([float("inf"), 1], "split inf is no number of rows"),
+        ([2**63, 1], "is no number of rows"),
+        (["1", 1], "split '1' is no number of rows"),
+        (torch.tensor([]), "32-bit integer"),
     ):
         with pytest.raises(ValueError, match=text):
             hvd.alltoall(rows, splits)
