@@ -128,6 +128,10 @@ class ProcessSet:
         """It stays the one that was added, also for the copy of a module that refers to it."""
         return self
 
+    def __reduce__(self):
+        """Its ranks are what is left of it in a file; the rest belongs to this job."""
+        return _process_set_of, (self._ranks,)
+
     def _member(self):
         if self.process_set_id is None:
             raise ValueError(f"{self} has not been added, or was removed")
@@ -156,6 +160,9 @@ class _GlobalProcessSet(ProcessSet):
 
     def __init__(self):
         self.process_set_id = 0
+
+    def __reduce__(self):
+        return "global_process_set"
 
     @property
     def ranks(self) -> list[int]:
@@ -293,6 +300,12 @@ def process_set_by_id(set_id) -> ProcessSet:
     if set_id not in _process_sets:
         raise ValueError(f"no process set has the id {set_id}")
     return _process_sets[set_id]
+
+
+def _process_set_of(ranks):
+    """-> the process set of these ranks that was added here; else a new one, that may be added"""
+    added = (one for one in _process_sets.values() if one.ranks == ranks)
+    return next(added, None) or ProcessSet(ranks)
 
 
 def _get_process_set_ids_and_ranks():

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Process sets of Python: one test a behaviour of Horovod's, and what horon adds."""
 
+import copy
 import os
+import pickle
 
 import horon
 import numpy
@@ -53,6 +55,29 @@ def rank_adds_and_removes():
 @pytest.mark.parametrize("n", [2, 3])
 def test_process_sets_come_and_go(run_ranks, n):
     run_ranks(n, rank_adds_and_removes)
+
+
+def rank_pickles():
+    """Members or not: what is read is the set that was added here, or one that may be added."""
+    some = horon.ProcessSet([1, 0])
+    new = pickle.loads(pickle.dumps(some))
+    assert new is not some and new.ranks == [0, 1] and new.process_set_id is None
+    horon.init()
+    horon.add_process_set(some)
+    for one in (some, horon.global_process_set):
+        assert pickle.loads(pickle.dumps(one)) is one
+        assert copy.copy(one) is one and copy.deepcopy([one]) == [one]
+    assert horon.broadcast_object(some, 2) is some
+    data = pickle.dumps(some)
+    horon.remove_process_set(some)
+    again = horon.add_process_set(pickle.loads(data))
+    assert again is not some and again.included() is (horon.rank() < 2)
+    if again.included():
+        assert horon.allreduce(horon.rank(), op=horon.Sum, process_set=again) == 1
+
+
+def test_process_sets_are_pickled_as_their_ranks(run_ranks):
+    run_ranks(3, rank_pickles)
 
 
 def rank_asks():

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """horon.torch on process sets: gradients, optimizer, and state, as Horovod has them."""
 
+import io
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -111,3 +113,25 @@ def rank_names_culprit():
 
 def test_torch_process_sets_name_the_rank_of_the_job(run_ranks):
     run_ranks(3, rank_names_culprit)
+
+
+def rank_saves():
+    """A module that holds a process set is saved whole, on its members, too."""
+    hvd.init()
+    some = hvd.add_process_set([0])
+    file = io.BytesIO()
+    torch.save(hvd.SyncBatchNorm(3, process_set=some), file)
+    file.seek(0)
+    assert torch.load(file, weights_only=False).process_set is some
+    file.seek(0)
+    hvd.remove_process_set(some)
+    norm = torch.load(file, weights_only=False)
+    assert norm.process_set.ranks == [0]
+    with pytest.raises(ValueError, match="has not been added"):
+        norm(torch.ones(2, 3))
+    hvd.add_process_set(norm.process_set)
+    assert norm(torch.ones(2, 3)).tolist() == [[0.0] * 3] * 2
+
+
+def test_torch_modules_with_a_process_set_are_saved(run_ranks):
+    run_ranks(2, rank_saves)
