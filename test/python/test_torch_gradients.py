@@ -128,3 +128,45 @@ def rank_changes_results():
 
 def test_results_may_be_changed_in_place(run_ranks):
     run_ranks(2, rank_changes_results)
+
+
+def rank_groups_of_types():
+    """What has no gradient stands beside what has one; ranks need not need the same ones."""
+    hvd.init()
+    size, rank = hvd.size(), hvd.rank()
+    others = [torch.ones(size).to(getattr(torch, name)) for name in ("bool", "int64", "uint16")]
+    moved = [torch.ones(size).to(torch.float8_e4m3fn), torch.ones(size, dtype=torch.complex64)]
+    if hasattr(torch, "float4_e2m1fn_x2"):
+        moved.append(torch.zeros(size, dtype=torch.uint8).view(torch.float4_e2m1fn_x2))
+    for verb, tensors, want in (
+        (hvd.grouped_allgather, [*others, *moved], 1.0),
+        (lambda group: hvd.grouped_broadcast(group, 0), [*others, *moved], float(rank == 0)),
+        (lambda group: hvd.grouped_reducescatter(group, op=hvd.Sum), others, float(size)),
+        (lambda group: hvd.grouped_allreduce(group, op=hvd.Sum), others, float(size)),
+    ):
+        x, y = torch.ones(size, 2, requires_grad=True), torch.ones(size, requires_grad=rank == 0)
+        result, *_, last = verb([x, *tensors, y])
+        (result.sum() + last.sum() if rank == 0 else result.sum()).backward()
+        assert x.grad.unique().tolist() == [want]
+        assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == size  # nobody waits
+
+
+def test_groups_hold_types_without_a_gradient(run_ranks):
+    run_ranks(2, rank_groups_of_types)
+
+
+def rank_narrow_gradients():
+    """Floats of a byte are averaged as wide ones, and rounded once."""
+    hvd.init()
+    size, rank = hvd.size(), hvd.rank()
+    for dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
+        for verb in (hvd.allgather, lambda x: hvd.broadcast(x, 0)):
+            x = torch.ones(2, requires_grad=True)
+            y = verb(x.to(dtype))
+            (y.float().sum() * (1 + 2 * rank)).backward()
+            want = float(size) if verb is hvd.allgather or rank == 0 else 0.0
+            assert x.grad.tolist() == [want] * 2
+
+
+def test_gradients_of_narrow_floats(run_ranks):
+    run_ranks(2, rank_narrow_gradients)

@@ -62,6 +62,16 @@ def _needs_gradient(tensor):
     return getattr(tensor, "requires_grad", False) and torch.is_grad_enabled()
 
 
+# Two numbers in a byte, which torch itself does not take apart
+_PACKED = getattr(torch, "float4_e2m1fn_x2", None)
+
+
+def _has_gradient(tensor):
+    """Whether a gradient like this tensor means anything: by its type, which all ranks see alike,
+    and not by what this rank needs, for which the others would wait."""
+    return (tensor.is_floating_point() or tensor.is_complex()) and tensor.dtype != _PACKED
+
+
 def _out(*args):
     """-> what an operation gives; autograd is not told of it"""
     return verbs.begin(*args).wait()
@@ -171,7 +181,10 @@ def grouped_allreduce(
 
 
 def _average(team, tensor, name):
-    """Complex numbers, which horon moves but does not add, as twice as many real ones."""
+    """What horon moves but does not add, as what it adds: complex numbers as twice as many real
+    ones, floats of a byte as wide ones."""
+    if tensor.element_size() == 1:
+        return _out(team, ALLREDUCE, name, tensor.float(), Average).to(tensor.dtype)
     if not tensor.is_complex():
         return _out(team, ALLREDUCE, name, tensor, Average)
     parts = torch.view_as_real(tensor.resolve_conj().resolve_neg())
@@ -233,6 +246,8 @@ class _GroupedAllgather(torch.autograd.Function):
         team, *lists = ctx.arguments
         slices = [
             _AverageOfRows.apply(gradient, team, part_name(name, "grad"), rows).reshape(shape)
+            if _has_gradient(gradient)
+            else None
             for gradient, name, rows, shape in zip(gradients, *lists, strict=True)
         ]
         return None, None, *slices
@@ -382,7 +397,7 @@ class _GroupedReducescatter(torch.autograd.Function):
     def backward(ctx, *gradients):
         team, names, factor = ctx.arguments
         gathered = [
-            _gather_gradient(gradient, team, name, factor)
+            _gather_gradient(gradient, team, name, factor) if _has_gradient(gradient) else None
             for gradient, name in zip(gradients, names, strict=True)
         ]
         return None, None, None, None, *gathered
@@ -467,6 +482,8 @@ class _GroupedBroadcast(torch.autograd.Function):
         team, root_rank, names = ctx.arguments
         averages = [
             _AverageAtRoot.apply(gradient, team, root_rank, part_name(name, "grad"))
+            if _has_gradient(gradient)
+            else None
             for gradient, name in zip(gradients, names, strict=True)
         ]
         return None, None, None, *averages
