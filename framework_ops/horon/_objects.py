@@ -15,6 +15,7 @@ from array import array
 
 from horon import _horon, _plain
 from horon._names import operation_name, part_name
+from horon._staging import refuse_joined
 from horon._world import team_of
 from horon.exceptions import describe
 
@@ -85,7 +86,9 @@ def _broadcast_bytes(team, name, data, root):
     """Gives every rank the root's bytes. Every rank raises MemoryError if one has no room."""
     is_root = team.rank == root
     size = array("q", [len(data)])
-    team.submit(_horon.BROADCAST, part_name(name, "size"), size, size, 0, root).wait()
+    request = team.submit(_horon.BROADCAST, part_name(name, "size"), size, size, 0, root)
+    request.wait()
+    refuse_joined(team, "broadcast", [request])
     room, lack = None, ""
     try:
         if not is_root:
@@ -170,7 +173,11 @@ def _broadcast(team, codec, value, root_rank, name):
 
 def _allgather(team, codec, value, name):
     data, error = _dump(codec, value)
-    views = dict(zip(team.ranks, _allgather_bytes(team, name, data), strict=True))
+    request = team.submit(_horon.ALLGATHER, name, data, None)
+    views = dict(zip(team.ranks, _rows(request), strict=True))
+    refuse_joined(team, "allgather", [request])
+    if request.joined:  # who has joined gives no bytes, where a cause would have some
+        views = {rank: view for rank, view in views.items() if view}
     _check(codec, name, views, error)
     return [_load(codec, name, rank, view) for rank, view in views.items()]
 
@@ -198,7 +205,7 @@ def broadcast_object(obj, root_rank=0, name=None, process_set=None):
 
     If the root cannot pickle it, every rank raises pickle.PicklingError, and if a rank has no
     memory for it, MemoryError; pickle.UnpicklingError comes from a rank that cannot make an object
-    of it.
+    of it. HoronInternalError if a rank has joined, unless HORON_JOIN_VERBS says "all".
     """
     name = operation_name("broadcast_object", name, process_set)
     team = team_of(process_set)
@@ -210,7 +217,8 @@ def allgather_object(obj, name=None, process_set=None):
     """Returns the list of all ranks' objects, in rank order.
 
     If a rank cannot pickle its own, every rank raises pickle.PicklingError; pickle.UnpicklingError
-    comes from a rank that cannot make objects of them.
+    comes from a rank that cannot make objects of them. HoronInternalError if a rank has joined,
+    unless HORON_JOIN_VERBS says "all"; then its object is left out.
     """
     name = operation_name("allgather_object", name, process_set)
     team = team_of(process_set)

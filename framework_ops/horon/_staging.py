@@ -7,6 +7,7 @@ raises in the middle.
 """
 
 from horon import _horon
+from horon.exceptions import HorovodInternalError
 
 NOTHING = object()  # the target of a rank that gets nothing
 
@@ -115,6 +116,16 @@ class Handle:
         finish = self._finish
         self._finish = lambda requests: function(finish(requests))
         return self
+
+
+def refuse_joined(team, what, requests):
+    """Raises if a rank had joined when these were carried out, for what cannot be then."""
+    joined = max((request.joined for request in requests), default=0)
+    if joined and team.setting("JOIN_VERBS") != "all":
+        raise HorovodInternalError(
+            f"{what} is not supported with join, as with Horovod, and {joined} of the ranks have "
+            "joined; HORON_JOIN_VERBS=all lets it go on without their rows"
+        )
 
 
 def _no_handle(value, kind=TypeError):

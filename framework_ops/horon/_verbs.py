@@ -433,7 +433,8 @@ def join(process_set=global_process_set) -> int:
     """This rank has no more data: the others go on without it, and it returns once all have joined.
 
     Meanwhile it gives neutral elements to reductions, and no rows to other verbs, under any name
-    that the others use. -> the rank of the job that joined last, the same on all ranks.
+    that the others use. Their broadcast_object() and allgather_object() raise, unless
+    HORON_JOIN_VERBS says "all". -> the rank of the job that joined last, the same on all ranks.
     """
     request = team_of(process_set).join()
     request.wait()

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks that run out of data: what Horovod's tests of join expect, a test a behaviour, and more."""
 
+import pickle
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -58,6 +60,9 @@ def rank_other_verbs():
             lambda: hvd.reducescatter(torch.ones(size), name="r"),
             lambda: hvd.alltoall(torch.ones(size), name="t"),
             lambda: hvd.synchronize(hvd.allgather_async(torch.ones(1), name="f")),
+            lambda: hvd.allgather_object({}, name="o"),
+            lambda: hvd.broadcast_object({}, 0, name="p"),
+            lambda: hvd.broadcast_optimizer_state(torch.optim.SGD([x], lr=1.0), 0),
         ):
             with pytest.raises(
                 hvd.HorovodInternalError, match="HORON_JOIN_VERBS=all lets it go on"
@@ -87,6 +92,10 @@ def rank_all_verbs(settings):
         assert hvd.allreduce(torch.tensor([2]), name="d", op=hvd.Product).item() == 2 ** (size - 1)
         assert hvd.allreduce(torch.tensor([-rank]), name="e", op=hvd.Max).item() == 0
         assert hvd.allreduce(torch.tensor([7 + rank]), name="f", op=hvd.Min).item() == 7
+        assert hvd.allgather_object({rank}) == [{int(other)} for other in others]
+        assert hvd.broadcast_object(rank, 0) == 0
+        with pytest.raises(pickle.PicklingError, match=r"rank 0 cannot pickle its object: \w+"):
+            hvd.allgather_object((_ for _ in ()) if rank == 0 else 0)
     hvd.join()
     assert hvd.allreduce(torch.ones(1), name="c").item() == 1
 

@@ -9,10 +9,9 @@ DLPack's exchange API, or is given data_ptr() by torch versions without it. Any 
 import torch
 
 from horon import _horon
-from horon._staging import Handle, Staged
+from horon._staging import Handle, Staged, refuse_joined
 from horon._verbs import ALLGATHER, ALLREDUCE, ALLTOALL, Verbs
 from horon._world import Adasum, context
-from horon.exceptions import HorovodInternalError
 from horon.torch import adasum
 
 _TORCH_NAMES = {
@@ -189,16 +188,9 @@ _NOT_JOINED = {"allgather", "alltoall", "broadcast", "reducescatter"}
 
 def _without_joined(handle, verb):
     """The handle of an operation that raises if a rank had joined, where Horovod's does."""
-
-    def refuse(requests):
-        joined = max((request.joined for request in requests), default=0)
-        if joined and context().setting("JOIN_VERBS") != "all":
-            raise HorovodInternalError(
-                f"{verb.name} is not supported with join, as with Horovod, and {joined} of the "
-                "ranks have joined; HORON_JOIN_VERBS=all lets it go on without their rows"
-            )
-
-    return handle.check(refuse) if verb.name in _NOT_JOINED else handle
+    if verb.name not in _NOT_JOINED:
+        return handle
+    return handle.check(lambda requests: refuse_joined(context(), verb.name, requests))
 
 
 class _TorchVerbs(Verbs):
