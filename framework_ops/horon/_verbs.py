@@ -86,6 +86,13 @@ def rows_that_go(tensor, splits):
     return tensor[: sum(splits)] if splits and shape and sum(splits) < shape[0] else tensor
 
 
+def shares_of(team, rows, splits):
+    """-> how many of the rows each rank gets: as `splits` says, or as many as come out even"""
+    if splits is not None:
+        return splits
+    return [rows // team.size + (rank < rows % team.size) for rank in range(team.size)]
+
+
 def _shape_of_share(team, dimensions, splits):
     if not dimensions:
         raise HoronInternalError(
@@ -95,8 +102,7 @@ def _shape_of_share(team, dimensions, splits):
             team.rank,
         )
     rows, *others = dimensions
-    share = rows // team.size + (team.rank < rows % team.size)
-    return (share if splits is None else splits[team.rank], *others)
+    return (shares_of(team, rows, splits)[team.rank], *others)
 
 
 def _derived(begin, name, call):

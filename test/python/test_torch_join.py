@@ -105,6 +105,44 @@ def test_join_options_let_all_verbs_go_on_and_divide_by_those_that_gave(run_rank
     run_ranks(n, rank_all_verbs, {"JOIN_VERBS": "all", "JOIN_AVERAGE": "given"})
 
 
+def rank_gradients():
+    """The rows that go to a rank that has joined, or would come from it, are zeros."""
+    hvd.init(settings={"JOIN_VERBS": "all"})
+    rank, size = hvd.rank(), hvd.size()
+    late = torch.ones(size, 1, requires_grad=True)  # the rank joins before its gradient
+    result = hvd.alltoall(late, name="late")
+    shared = hvd.reducescatter(late, name="shared", op=hvd.Sum)
+    hvd.barrier()
+    if rank != 1:
+        live = [[float(other != 1)] for other in range(size)]
+        result.sum().backward()
+        assert late.grad.tolist() == live
+        late.grad = None
+        shared.sum().backward()
+        assert late.grad.tolist() == [[size * row[0]] for row in live]
+        uneven = torch.ones(2 * size + 1, 1, requires_grad=True)
+        hvd.alltoall(uneven, [3] + [2] * (size - 1))[0].sum().backward()
+        want = [1.0] * 3 + [0.0] * 2 + [1.0] * 2 * (size - 2)
+        assert uneven.grad.flatten().tolist() == want
+        for form in (
+            lambda x: hvd.reducescatter(x, op=hvd.Sum),
+            lambda x: hvd.grouped_reducescatter([x], op=hvd.Sum)[0],
+        ):
+            x = torch.ones(2 * size + 1, 1, requires_grad=True)
+            (form(x).square() / 2).sum().backward()
+            assert x.grad[:3].tolist() == [[float(size * (size - 1))]] * 3
+            assert x.grad[3:5].tolist() == [[0.0]] * 2
+        x = torch.ones(2, requires_grad=True)
+        hvd.allgather(x).sum().backward()
+        assert x.grad.tolist() == pytest.approx([(size - 1) / size] * 2)
+    hvd.join()
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_join_leaves_zeros_in_gradients(run_ranks, n):
+    run_ranks(n, rank_gradients)
+
+
 def rank_trains():
     """Batches of unequal number; without the join the rank with more would wait for ever."""
     hvd.init()

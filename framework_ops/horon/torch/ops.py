@@ -23,6 +23,7 @@ from horon._verbs import (
     REDUCESCATTER,
     barrier,
     rows_that_go,
+    shares_of,
     splits_of,
 )
 from horon._world import Average, Sum, global_process_set, resolve_op, team_of
@@ -191,21 +192,37 @@ def _average(team, tensor, name):
     return no_view(torch.view_as_complex(_out(team, ALLREDUCE, name, parts, Average)))
 
 
+def _of_all(rows, came, due):
+    """The rows that came of each rank; zeros for those that one which has joined did not give."""
+    if list(came) == list(due):
+        return rows
+    parts = zip(rows.split(list(came)), due, strict=True)
+    return torch.cat(
+        [part if len(part) == n else part.new_zeros(n, *part.shape[1:]) for part, n in parts]
+    )
+
+
 class _Allgather(torch.autograd.Function):
-    """All ranks' rows, divided by `divisor`: 1, or what makes it the gradient of _AverageOfRows."""
+    """All ranks' rows, divided by `divisor`: 1, or what makes it the gradient of _AverageOfRows.
+
+    due: how many come of each rank, if they have to be there for one that has joined, too.
+    """
 
     @staticmethod
-    def forward(ctx, tensor, team, name, divisor):
+    def forward(ctx, tensor, team, name, divisor, due=None):
         handle = verbs.begin(team, ALLGATHER, name, tensor)
         result = handle.wait()
-        ctx.arguments = (team, part_name(name, "grad"), *handle.rows())
+        (rows,) = handle.rows()
+        if due is not None:
+            result, rows = _of_all(result, rows, due), due
+        ctx.arguments = (team, part_name(name, "grad"), rows)
         ctx.shape = tensor.shape
         return result if divisor == 1 else result / divisor
 
     @staticmethod
     def backward(ctx, gradient):
         rows = _AverageOfRows.apply(gradient, *ctx.arguments)
-        return rows.reshape(ctx.shape), None, None, None
+        return rows.reshape(ctx.shape), None, None, None, None
 
 
 class _AverageOfRows(torch.autograd.Function):
@@ -271,13 +288,14 @@ class _Alltoall(torch.autograd.Function):
     def forward(ctx, tensor, team, name, splits):
         result, received = verbs.exchange(team, name, tensor, splits).wait()
         ctx.arguments = (team, part_name(name, "grad"), received.tolist())
+        ctx.given = shares_of(team, len(tensor), splits_of(team, ALLTOALL, splits))
         ctx.mark_non_differentiable(received)
         return result, received
 
     @staticmethod
     def backward(ctx, gradient, _):
-        result, _ = _Alltoall.apply(gradient, *ctx.arguments)
-        return result, None, None, None
+        result, received = _Alltoall.apply(gradient, *ctx.arguments)
+        return _of_all(result, received.tolist(), ctx.given), None, None, None
 
 
 def alltoall(tensor, splits=None, name=None, process_set=global_process_set):
@@ -342,17 +360,19 @@ def _factor_of_gradient(team, op, prescale, postscale):
     return prescale * postscale * (team.size if op == Sum else 1)
 
 
-def _gather_gradient(gradient, team, name, factor):
+def _gather_gradient(gradient, team, name, factor, shares):
     gradient = gradient if factor == 1 else gradient * factor
-    return _Allgather.apply(gradient, team, part_name(name, "grad"), 1)
+    return _Allgather.apply(gradient, team, part_name(name, "grad"), 1, shares)
 
 
 class _Reducescatter(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tensor, team, name, op, *numbers):
-        prescale, postscale, _ = numbers
-        ctx.arguments = (team, name, _factor_of_gradient(team, op, prescale, postscale))
-        return _out(team, REDUCESCATTER, name, tensor, op, 0, *numbers)
+        *scales, splits = numbers
+        result = _out(team, REDUCESCATTER, name, tensor, op, 0, *numbers)
+        shares = shares_of(team, len(tensor), splits)
+        ctx.arguments = (team, name, _factor_of_gradient(team, op, *scales), shares)
+        return result
 
     @staticmethod
     def backward(ctx, gradient):
@@ -389,16 +409,20 @@ def reducescatter(
 class _GroupedReducescatter(torch.autograd.Function):
     @staticmethod
     def forward(ctx, team, names, op, scales, *tensors):
-        ctx.arguments = (team, names, _factor_of_gradient(team, op, *scales))
         group = verbs.stage_group(team, REDUCESCATTER, names, tensors, op, 0, *scales)
-        return tuple(group.begin().wait())
+        results = group.begin().wait()
+        shares = [shares_of(team, len(tensor), None) for tensor in tensors]
+        ctx.arguments = (team, _factor_of_gradient(team, op, *scales), names, shares)
+        return tuple(results)
 
     @staticmethod
     def backward(ctx, *gradients):
-        team, names, factor = ctx.arguments
+        team, factor, *lists = ctx.arguments
         gathered = [
-            _gather_gradient(gradient, team, name, factor) if _has_gradient(gradient) else None
-            for gradient, name in zip(gradients, names, strict=True)
+            _gather_gradient(gradient, team, name, factor, shares)
+            if _has_gradient(gradient)
+            else None
+            for gradient, name, shares in zip(gradients, *lists, strict=True)
         ]
         return None, None, None, None, *gathered
 
