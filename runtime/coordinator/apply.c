@@ -172,7 +172,7 @@ static horon_status_t take_named(struct horon_coordinator *c, uint32_t id,
     const bool joined = c->joined_count > 0 && !failed;
     (void)horon_coord_read_name(in, name);
     if (joined)
-        horon_coord_signature_read(in, &described);
+        horon_coord_signature_read(in, c->size, &described);
     size_t bytes = strlen(name);
     const uint64_t hash = horon_name_hash(name, bytes);
     uint32_t index = horon_coord_entry_find(c, name, bytes, hash);

@@ -166,7 +166,7 @@ static horon_status_t receive_in_full(struct horon_coordinator *c, uint32_t seat
     struct horon_error why;
     struct horon_signature signature;
     (void)horon_coord_read_name(in, name);
-    horon_coord_signature_read(in, &signature);
+    horon_coord_signature_read(in, c->size, &signature);
     struct coord_failure failure = {.why = &why};
     if (failed) {
         failure.split = horon_read_u8(in) != 0;

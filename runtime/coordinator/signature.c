@@ -70,7 +70,14 @@ static uint32_t read_u32_varint(struct horon_reader *in)
     return (uint32_t)value;
 }
 
-void horon_coord_signature_read(struct horon_reader *in, struct horon_signature *signature)
+static bool has_root(const struct horon_signature *signature, int size)
+{
+    return !horon_verb_is_rooted(horon_verb_of(signature)) ||
+           (signature->root >= 0 && signature->root < size);
+}
+
+void horon_coord_signature_read(struct horon_reader *in, int size,
+                                struct horon_signature *signature)
 {
     memset(signature, 0, sizeof *signature);
     uint8_t flags = horon_read_u8(in);
@@ -82,6 +89,7 @@ void horon_coord_signature_read(struct horon_reader *in, struct horon_signature 
     signature->prescale = 1;
     signature->postscale = 1;
     if (!in->ok || !horon_signature_is_valid(signature) || horon_verb_of(signature)->paired ||
+        !has_root(signature, size) ||
         flags > (WIRE_SCALED | WIRE_GROUPED | WIRE_SET | WIRE_MEMORY)) {
         in->ok = false;
         memset(signature, 0, sizeof *signature);

@@ -13,8 +13,11 @@
 #define COORD_SIGNATURE_BYTES_MAX 160
 
 void horon_coord_signature_write(struct horon_writer *out, const struct horon_signature *signature);
-/** What is read is valid and canonical, or the reader has failed. */
-void horon_coord_signature_read(struct horon_reader *in, struct horon_signature *signature);
+/** What is read is valid and canonical, and its root one of @p size ranks, or the reader has
+ * failed.
+ */
+void horon_coord_signature_read(struct horon_reader *in, int size,
+                                struct horon_signature *signature);
 /** "tensor 'x': rank 0 (a) has ..., rank 1 (b) has ...: dtypes differ", cut to fit.
  * @return what differs */
 horon_cause_t horon_coord_conflict(char *text, size_t text_bytes, const char *name,
