@@ -502,6 +502,7 @@ def rank_refusals():
         (model, "Net"),
         (model.parameters(), "generator"),
         (torch.optim.SGD, "SGD"),
+        (type("Duck", (), {"param_groups": [], "state": {}, "step": print})(), "Duck"),
     ):
         with pytest.raises(TypeError, match=f"needs an optimizer, such as .*, not {word}"):
             hvd.DistributedOptimizer(wrong, named)

@@ -338,11 +338,12 @@ class _AdasumOptimizer(_DistributedOptimizer):
 def _check_optimizer(optimizer):
     if isinstance(optimizer, _DistributedOptimizer):
         raise ValueError("the optimizer is a DistributedOptimizer already")
-    if not hasattr(optimizer, "param_groups") or not hasattr(optimizer, "step"):
+    if not isinstance(optimizer, torch.optim.Optimizer):  # its step() would never be reached
         kind = optimizer.__name__ if isinstance(optimizer, type) else type(optimizer).__name__
         raise TypeError(
             "DistributedOptimizer() needs an optimizer, such as "
-            f"torch.optim.SGD(model.parameters(), lr=0.01), not {kind}"
+            "torch.optim.SGD(model.parameters(), lr=0.01), of a class derived from "
+            f"torch.optim.Optimizer, not {kind}"
         )
 
 
