@@ -285,3 +285,32 @@ def rank_failing_step():
 
 def test_adasum_optimizer_step_fails_on_all_or_none(run_ranks):
     run_ranks(2, rank_failing_step)
+
+
+def rank_scaling(unscale):
+    """An inf of one rank alone: that rank would skip the step."""
+    hvd.init()
+    p = nn.Parameter(torch.ones(3))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([p], lr=0.5), [("p", p)], op=hvd.Adasum)
+    for enabled in (True, False):
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0, enabled=enabled)
+        optimizer.zero_grad()
+        factor = float("inf") if enabled and hvd.rank() == 0 else 1.0
+        scaler.scale(p.sum() * factor).backward()
+        if unscale:
+            scaler.unscale_(optimizer)
+        if enabled:
+            with pytest.raises(NotImplementedError, match=r"GradScaler.* op=Adasum"):
+                scaler.step(optimizer)
+            assert p.tolist() == [1.0] * 3
+        else:
+            scaler.step(optimizer)
+    assert p.tolist() == [0.5] * 3
+
+
+@pytest.mark.skipif(
+    not hasattr(torch, "amp") or not hasattr(torch.amp, "GradScaler"), reason="old torch"
+)
+@pytest.mark.parametrize("unscale", [False, True])
+def test_adasum_optimizer_refuses_a_grad_scaler(run_ranks, unscale):
+    run_ranks(2, rank_scaling, unscale)

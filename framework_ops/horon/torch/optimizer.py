@@ -280,6 +280,20 @@ class _AdasumOptimizer(_DistributedOptimizer):
             "Skipping synchronization is not supported when using Adasum optimizer."
         )
 
+    @property
+    def _step_supports_amp_scaling(self):
+        """GradScaler.step() asks this first. It looks for inf among the gradients, which are the
+        rank's own here: the rank that has one would skip the step, and the others wait for it."""
+        raise NotImplementedError(
+            "GradScaler cannot step an optimizer with op=Adasum: gradients are each rank's own, so "
+            "ranks would skip different steps. Scale the loss by a constant, or use bfloat16, "
+            "which needs no scaling"
+        )
+
+    @_step_supports_amp_scaling.setter
+    def _step_supports_amp_scaling(self, supports):
+        """The user's class may say it anew, as fused ones do; it counts for nothing here."""
+
     def _go_back(self):
         for p, twin in self._twins.items():
             p.copy_(twin)
