@@ -42,7 +42,17 @@ from horon.exceptions import HoronInternalError, describe, text_of
 class Slot:
     """One gradient's place in the exchange. A framework's class says what the methods do."""
 
-    __slots__ = ("__weakref__", "begun", "delay", "exchange", "group", "handle", "name", "started")
+    __slots__ = (
+        "__weakref__",
+        "begun",
+        "delay",
+        "exchange",
+        "group",
+        "handle",
+        "name",
+        "started",
+        "was_wanted",
+    )
 
     def __init__(self, exchange, name):
         self.exchange = weakref.ref(exchange)
@@ -50,6 +60,7 @@ class Slot:
         self.group = None  # a weak proxy, if it is in one
         self.delay = exchange.passes  # backward passes until the gradient goes on its way
         self.started = False
+        self.was_wanted = False  # when the first gradient of this step was computed
         self.begun = []  # requests of this step
         self.handle = None  # of them, if there is something to do with what comes of them
 
@@ -68,6 +79,11 @@ class Slot:
         """Whether it takes part in a step though no pass here has computed it."""
         raise NotImplementedError
 
+    def takes_part(self):
+        """Whether it is sent in this step. What is wanted no more since the step began still is:
+        other ranks may have sent theirs, and a gradient may be there that all have to apply."""
+        return self.was_wanted or self.is_wanted()
+
     def has_changed(self):
         """Whether the gradient that was sent has been written or replaced since."""
         raise NotImplementedError
@@ -80,7 +96,7 @@ class Slot:
         """The step is over."""
         self.handle = None
         self.begun.clear()
-        self.started = False
+        self.started = self.was_wanted = False
 
     def fire(self):
         """One more backward pass has computed this gradient."""
@@ -234,6 +250,9 @@ class GradientExchange:
                 "times before step(). Increase backward_passes_per_step to accumulate gradients "
                 "locally."
             )
+        if not self.fired:
+            for one in self.slots.values():
+                one.was_wanted = one.is_wanted()
         if slot.delay == self.passes:
             self.fired.append(slot)
         slot.delay -= 1
@@ -256,7 +275,7 @@ class GradientExchange:
 
     def start_missing(self):
         for slot in self.slots.values():
-            if not slot.started and (slot.group is not None or slot.is_wanted()):
+            if not slot.started and (slot.group is not None or slot.takes_part()):
                 try:
                     self.start(slot)
                 except Exception as error:
@@ -266,7 +285,7 @@ class GradientExchange:
     def start_nothing(self):
         """What is not on its way yet goes as zeros: the other ranks wait for it."""
         for slot in self.slots.values():
-            if not slot.begun and slot.group is None and slot.is_wanted():
+            if not slot.begun and slot.group is None and slot.takes_part():
                 with suppress(Exception):  # the name is in use on this rank
                     slot.send_nothing()
         for group in self.groups:

@@ -29,6 +29,7 @@ _HAS_POST_HOOK = hasattr(torch.Tensor, "register_post_accumulate_grad_hook")  # 
 class _TorchSlot(Slot):
     __slots__ = (
         "ctx",
+        "is_lent",
         "memory",
         "operation",
         "param",
@@ -46,6 +47,7 @@ class _TorchSlot(Slot):
         self.team = None  # what the operation belongs to
         self.operation = None  # of the extension; the quick way
         self.ctx = None  # of the compressor
+        self.is_lent = False  # the gradient, to a frozen parameter, as its group goes whole
         self.sparse_dim = None  # of the gradients, once one was sparse
         self.sent = None  # the gradient on its way, ...
         self.memory = None  # ... where its elements were, if it is dense, ...
@@ -109,6 +111,7 @@ class _TorchSlot(Slot):
         """What is to be sent; zeros if no pass here has used the parameter."""
         if self.param.grad is None:
             self.param.grad = self.zeros()
+            self.is_lent = not self.takes_part()
         if self.param.grad.requires_grad:
             raise AssertionError(f"the gradient of {self.name} must not require a gradient itself")
         return self.param.grad
@@ -166,9 +169,21 @@ class _TorchSlot(Slot):
         elif result is not gradient:
             gradient.copy_(result)
 
+    def take_back(self):
+        """A frozen parameter stays where it is, as with torch alone: with a gradient of zeros it
+        would decay. Another rank's gradient it keeps, as that rank will apply it."""
+        gradient = self.param.grad
+        if gradient is not None and gradient.is_sparse:
+            gradient = gradient.coalesce().values()
+        if gradient is not None and not gradient.any():
+            self.param.grad = None
+        self.is_lent = False
+
     def forget(self):
         super().forget()
         self.ctx = self.sent = self.memory = None
+        if self.is_lent:
+            self.take_back()
 
 
 class TorchExchange(GradientExchange):

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parameters that are frozen after the optimizer was wrapped, between steps or during one."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import horon.torch as hvd  # noqa: E402
+from torch import nn  # noqa: E402
+
+torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)  # see test_torch_optimizer.py
+
+
+def distributed(p, **options):
+    """SGD with lr 1 and a decay, so that a gradient of zeros moves a parameter, too."""
+    inner = torch.optim.SGD(p.values(), lr=1.0, weight_decay=0.5)
+    return hvd.DistributedOptimizer(inner, p.items(), **options)
+
+
+def ones(names):
+    return {name: nn.Parameter(torch.ones(2)) for name in names}
+
+
+def rank_freezing_in_a_step(passes, users, options):
+    """What a pass of a rank computed before the parameter was frozen is everybody's, as alone."""
+    hvd.init()
+    rank, size = hvd.rank(), hvd.size()
+    p = ones("ab")
+    optimizer = distributed(p, backward_passes_per_step=passes, **options)
+    loss = p["b"].sum() * rank
+    if rank in users:
+        loss = loss + p["a"].sum() * (rank + 1)
+    loss.backward()
+    p["a"].requires_grad_(False)
+    for _ in range(passes - 1):
+        (p["b"].sum() * rank).backward()
+    optimizer.step()
+    mean = sum(user + 1 for user in users) / size
+    assert p["a"].tolist() == [1.0 - mean - 0.5] * 2
+    assert p["b"].tolist() == [1.0 - passes * (size - 1) / 2 - 0.5] * 2
+    optimizer.zero_grad()
+    before = p["a"].tolist()
+    for _ in range(passes):
+        p["b"].sum().backward()
+    optimizer.step()  # of the next step it is no part
+    assert p["a"].tolist() == before and p["a"].grad is None
+
+
+OPTIONS = ({}, {"groups": 1}, {"compression": hvd.Compression.fp16})
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("users", [(0, 1), (1,)], ids=str)
+@pytest.mark.parametrize("passes", [1, 2])
+def test_a_parameter_frozen_in_a_step_is_in_that_step(run_ranks, passes, users, options):
+    run_ranks(2, rank_freezing_in_a_step, passes, users, options)
+
+
+def rank_freezing_between_steps(options):
+    """It stays where it is, as with torch alone, and nothing of it stays in the next step."""
+    hvd.init()
+    p = ones("abc")
+    optimizer = distributed(p, **options)
+    for frozen in (True, False, True):
+        optimizer.zero_grad()
+        p["a"].requires_grad_(not frozen)
+        before = p["a"].detach().clone()
+        sum(q.sum() * hvd.rank() for q in p.values()).backward()
+        optimizer.step()
+        if frozen:
+            assert p["a"].grad is None
+        move = 0.0 if frozen else (hvd.size() - 1) / 2 + 0.5 * before
+        assert p["a"].equal(before - move)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_a_parameter_frozen_between_steps_stays(run_ranks, options):
+    run_ranks(2, rank_freezing_between_steps, options)
+
+
+def rank_freezing_alone():
+    """A group goes whole: what the other ranks compute moves the parameter on all."""
+    hvd.init()
+    p = ones("ab")
+    optimizer = distributed(p, groups=1)
+    p["a"].requires_grad_(hvd.rank() != 0)
+    sum(q.sum() * hvd.rank() for q in p.values()).backward()
+    optimizer.step()
+    return [q.tolist() for q in p.values()]
+
+
+def test_a_parameter_of_a_group_frozen_on_one_rank(run_ranks):
+    assert run_ranks(2, rank_freezing_alone) == [[[0.0, 0.0]] * 2] * 2
+
+
+def rank_failing_with_a_frozen_one():
+    """The gradient that a group has lent it is taken back, also from a step that fails."""
+    hvd.init()
+    p = ones("ab")
+    optimizer = distributed(p, groups=1)
+    p["a"].requires_grad_(False)
+    p["b"].sum().backward()
+    optimizer._exchange.note_failure(ValueError("no step"))
+    with pytest.raises(RuntimeError, match="no step"):
+        optimizer.step()
+    assert p["a"].grad is None
+    optimizer.zero_grad()
+    p["b"].sum().backward()
+    optimizer.step()
+    assert p["a"].tolist() == [1.0, 1.0] and p["a"].grad is None
+
+
+def test_a_frozen_parameter_in_a_step_that_fails(run_ranks):
+    run_ranks(2, rank_failing_with_a_frozen_one)
