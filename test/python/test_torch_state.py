@@ -115,3 +115,124 @@ def rank_state_with_a_model():
 
 def test_optimizer_state_takes_horovods_model(run_ranks):
     run_ranks(2, rank_state_with_a_model)
+
+
+# ---- What receivers take ----
+
+
+def sgd(p, rank=0, **options):
+    """Only the root has a state: a gradient of ones was used."""
+    optimizer = torch.optim.SGD([p], lr=1.0, momentum=0.5, **options)
+    if rank == 0:
+        p.grad = torch.ones_like(p)
+        optimizer.step()
+    return optimizer
+
+
+def rank_exact_state(wrapped):
+    """torch's load_state_dict() makes tensors of the parameter's dtype, and no text of a text."""
+    hvd.init()
+    p = nn.Parameter(torch.ones(4, dtype=torch.bfloat16))
+    optimizer = sgd(p, hvd.rank())
+    if wrapped:
+        optimizer = hvd.DistributedOptimizer(optimizer, [("p", p)])
+    state = {
+        "mean": torch.full((4,), 1 / 3),
+        "n": torch.tensor(300),
+        "step": torch.tensor(301),
+        "kind": "wide",
+        "parts": [1, (2, None), {"half": torch.ones(3, dtype=torch.float16)}],
+    }
+    if hvd.rank() == 0:
+        optimizer.state[p] = state
+        optimizer.state["all"] = {"seen": 7, "mask": torch.tensor([True])}
+    hvd.broadcast_optimizer_state(optimizer, 0)
+    assert flat(optimizer.state[p]) == flat(state)
+    assert type(optimizer.state[p]["parts"][1]) is tuple
+    assert flat(optimizer.state["all"]) == flat({"seen": 7, "mask": torch.tensor([True])})
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_optimizer_state_arrives_as_it_is(run_ranks, wrapped):
+    run_ranks(2, rank_exact_state, wrapped)
+
+
+def rank_state_in_place():
+    """What a scheduler that was made before wrapping knows is what the optimizer steps with."""
+    hvd.init()
+    rank = hvd.rank()
+    p = nn.Parameter(torch.ones(2))
+    inner = sgd(p, rank)
+    scheduler = torch.optim.lr_scheduler.StepLR(inner, 1, gamma=0.5)
+    optimizer = hvd.DistributedOptimizer(inner, [("p", p)])
+    group = inner.param_groups[0]
+    group["rate"] = torch.tensor(0.25 * (rank + 1))
+    group["of_receivers" if rank else "of_the_root"] = rank
+    hvd.broadcast_optimizer_state(optimizer, 0)
+    assert optimizer.param_groups[0] is group and optimizer.state is inner.state
+    assert group["rate"].item() == 0.25 and group["params"][0] is p
+    assert group["of_the_root"] == 0 and "of_receivers" not in group
+    optimizer.zero_grad()
+    p.sum().backward()
+    optimizer.step()
+    scheduler.step()
+    assert optimizer.param_groups[0]["lr"] == 0.5
+
+
+def test_optimizer_state_is_taken_in_place(run_ranks):
+    run_ranks(2, rank_state_in_place)
+
+
+def rank_state_layout(here):
+    """Fused kernels pair a parameter's elements with its state's by where they lie."""
+    hvd.init()
+    torch.manual_seed(0)
+    layout = torch.channels_last if hvd.rank() in here else torch.contiguous_format
+    p = nn.Parameter(torch.randn(4, 3, 2, 2).to(memory_format=layout))
+    optimizer = torch.optim.Adam([p], lr=0.1)
+    if hvd.rank() == 0:
+        p.grad = torch.randn_like(p)
+        optimizer.step()
+    hvd.broadcast_optimizer_state(optimizer, 0)
+    mean = optimizer.state[p]["exp_avg"]
+    assert mean.stride() == p.stride() and mean.is_contiguous(memory_format=layout)
+    return mean.tolist()
+
+
+@pytest.mark.parametrize("here", [(0, 1), (1,), (0,)], ids=str)
+def test_optimizer_state_lies_as_the_parameter(run_ranks, here):
+    results = run_ranks(2, rank_state_layout, here)
+    assert results[0] == results[1]
+
+
+class Loading(torch.optim.SGD):
+    loaded = 0
+
+    def load_state_dict(self, state_dict):
+        self.loaded += 1
+        super().load_state_dict(state_dict)
+
+
+def rank_own_loading(wrapped):
+    """Nobody knows what a class of the user's keeps: its own load_state_dict() takes the state."""
+    hvd.init()
+    hooked = []
+    for kind in (Loading, torch.optim.SGD):
+        p = nn.Parameter(torch.ones(2))
+        optimizer = kind([p], lr=1.0, momentum=0.5)
+        if kind is torch.optim.SGD:
+            optimizer.register_load_state_dict_post_hook(hooked.append)
+        if wrapped:
+            optimizer = hvd.DistributedOptimizer(optimizer, [("p", p)])
+        hvd.broadcast_optimizer_state(optimizer, 0)
+        assert optimizer.state[p]["momentum_buffer"].tolist() == [0.0, 0.0]
+        assert getattr(optimizer, "loaded", hvd.rank()) == hvd.rank()
+    assert len(hooked) == hvd.rank()
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.optim.SGD, "register_load_state_dict_post_hook"), reason="old torch"
+)
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_optimizer_state_goes_through_the_users_loading(run_ranks, wrapped):
+    run_ranks(2, rank_own_loading, wrapped)

@@ -4,10 +4,17 @@
 import torch
 
 from horon._names import auto_name, check_unique
-from horon._objects import agree, allgather_object, broadcast_object, broadcast_plain, cause_of
+from horon._objects import (
+    agree,
+    allgather_object,
+    broadcast_object,
+    broadcast_plain,
+    cause_of,
+)
 from horon._verbs import BROADCAST
 from horon._world import global_process_set, team_of
 from horon.torch.ops import broadcast_async_
+from horon.torch.optimizer import _DistributedOptimizer
 from horon.torch.staging import check, dtype_name, dtype_named
 
 __all__ = [
@@ -106,13 +113,78 @@ def _begin_state(optimizer, is_root):
             p.copy_(value)
 
 
+# ---- Taking the root's state ----
+
+
+def _takes_plainly(optimizer):
+    """Whether its load_state_dict() is torch's own, with nothing of the user's before or after."""
+    user = optimizer
+    if isinstance(optimizer, _DistributedOptimizer):
+        user = super(_DistributedOptimizer, optimizer)
+    method = getattr(user.load_state_dict, "__func__", None)
+    return method is torch.optim.Optimizer.load_state_dict and not any(
+        getattr(optimizer, f"_optimizer_load_state_dict_{when}_hooks", None)
+        for when in ("pre", "post")
+    )
+
+
+def _beside(value, p, host_key, key=None):
+    """-> the value, its tensors on the parameter's device, but for the one of host_key.
+
+    What has the parameter's shape also lies in memory as it does: fused kernels pair elements by
+    where they lie.
+    """
+    if isinstance(value, torch.Tensor):
+        if key is not None and key == host_key:
+            return value
+        if value.shape == p.shape and value.stride() != p.stride() and p.layout is torch.strided:
+            return torch.empty_like(p, dtype=value.dtype, requires_grad=False).copy_(value)
+        return value.to(p.device)
+    if isinstance(value, dict):
+        return {name: _beside(item, p, host_key, name) for name, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_beside(item, p, host_key, key) for item in value)
+    return value
+
+
+def _take(optimizer, given):
+    """Takes exactly what the root has, in the groups and the state that are there.
+
+    load_state_dict() would make others, which a scheduler made before wrapping never sees, and give
+    each tensor the parameter's dtype.
+    """
+    owners = {}  # by the root's numbers: parameters and their groups
+    for group, its in zip(optimizer.param_groups, given["param_groups"], strict=True):
+        owners.update(zip(its["params"], ((p, group) for p in group["params"]), strict=True))
+        for key in group.keys() - its.keys() - {"param_names"}:
+            del group[key]
+        for key, value in its.items():
+            before = group.get(key)
+            if isinstance(value, torch.Tensor) and isinstance(before, torch.Tensor):
+                value = value.to(before.device)
+            if key != "params":
+                group[key] = value
+    state = {}
+    for key, value in given["state"].items():
+        if key in owners:
+            key, group = owners[key]
+            # torch's optimizers count steps in host memory, unless a kernel of the device does
+            on_device = group.get("fused") or group.get("capturable")
+            value = _beside(value, key, None if on_device else "step")
+        state[key] = value
+    optimizer.state.clear()
+    optimizer.state.update(state)
+
+
 def broadcast_optimizer_state(optimizer, root_rank, model=None, process_set=global_process_set):
     """Gives every rank the root's optimizer state: options such as the learning rate, and tensors.
 
     The state may be empty or partly there on any rank: what the root has is what all have after.
     Where it is empty, gradients become zeros, and that of the root is what a step with zeros makes.
     It is made of tensors and plain data: numbers, texts, lists, tuples and dicts. Nothing of it is
-    pickled; broadcast_object() is for other states.
+    pickled; broadcast_object() is for other states. All have it exactly, in the parameter groups
+    that they had; only a load_state_dict() of the optimizer's own class, or hooks of it, are called
+    to take it.
 
     `model`: as Horovod's callers have it, the optimizer's; nothing is asked of it, as parameters
     stay what they are.
@@ -147,5 +219,11 @@ def broadcast_optimizer_state(optimizer, root_rank, model=None, process_set=glob
     ]
     for handle in handles:
         handle.wait()
-    if not is_root:
+    if is_root:
+        return
+    if not _takes_plainly(optimizer):
         optimizer.load_state_dict(whole)
+        return
+    if isinstance(optimizer, _DistributedOptimizer):
+        optimizer._forget_step()
+    _take(optimizer, whole)

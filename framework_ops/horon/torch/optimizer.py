@@ -236,13 +236,17 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         if self._exchange is not None:
             self._hook_new_parameters()
 
-    def load_state_dict(self, *args, **kwargs):
+    def _forget_step(self):
+        """Another state is loaded."""
         if self._exchange is not None:
             self._exchange.abandon("load_state_dict() was called between backward() and step()")
             self._exchange.missed = False  # as for an update that was interrupted
         self._exchanged_by = None
         self._updating = False
         self._should_synchronize = True
+
+    def load_state_dict(self, *args, **kwargs):
+        self._forget_step()
         return super().load_state_dict(*args, **kwargs)
 
 
@@ -343,10 +347,9 @@ class _AdasumOptimizer(_DistributedOptimizer):
 
     step.hooked = True
 
-    def load_state_dict(self, *args, **kwargs):
-        result = super().load_state_dict(*args, **kwargs)
+    def _forget_step(self):
+        super()._forget_step()
         self._moved = False
-        return result
 
 
 def _check_optimizer(optimizer):
