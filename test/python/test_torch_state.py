@@ -236,3 +236,22 @@ def rank_own_loading(wrapped):
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_optimizer_state_goes_through_the_users_loading(run_ranks, wrapped):
     run_ranks(2, rank_own_loading, wrapped)
+
+
+# ---- Where ranks differ ----
+
+
+def rank_other_groups():
+    hvd.init()
+    rank = hvd.rank()
+    parameters = [nn.Parameter(torch.ones(2)) for _ in range(3 - rank)]
+    optimizer = torch.optim.SGD(parameters, lr=1.0, momentum=0.5)
+    message = r"rank 1: .* groups of \[2\] parameters, that of rank 0 has \[3\]; rank 2: .*\[1\]"
+    with pytest.raises(ValueError, match=message):
+        hvd.broadcast_optimizer_state(optimizer, 0)
+    assert all(p.grad is None for p in parameters) and not optimizer.state
+    assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == hvd.size()
+
+
+def test_optimizers_of_other_parameters_fail_everywhere(run_ranks):
+    run_ranks(3, rank_other_groups)

@@ -7,6 +7,7 @@ from horon._names import auto_name, check_unique
 from horon._objects import (
     agree,
     allgather_object,
+    allgather_plain,
     broadcast_object,
     broadcast_plain,
     cause_of,
@@ -92,6 +93,9 @@ class _State:
         return self.tensors[-1]
 
 
+# ---- Optimizers without a state ----
+
+
 def _begin_state(optimizer, is_root):
     """What Horovod does where there is no state yet: gradients of zeros, and a step with them.
 
@@ -111,6 +115,30 @@ def _begin_state(optimizer, is_root):
     with torch.no_grad():
         for p, value in zip(params, before, strict=True):
             p.copy_(value)
+
+
+def _compare(team, optimizer, root_rank, name):
+    """Raises on every rank what is wrong on one. -> whether this rank has no state"""
+    exchange = getattr(optimizer, "_exchange", None)
+    cause = ""
+    if exchange is not None and exchange.is_underway():
+        cause = "optimizer.step() or synchronize() comes first, after backward()"
+    is_empty = not optimizer.state_dict().get("state")
+    sizes = [len(group["params"]) for group in optimizer.param_groups]
+    ranks = allgather_plain(team, [sizes, cause], f"{name}.begin")
+    wanted = ranks[team.place(root_rank)][0]
+    causes = []
+    for rank, (sizes, cause) in zip(team.ranks, ranks, strict=True):
+        if sizes != wanted:
+            cause = cause or (
+                f"its optimizer has groups of {sizes} parameters, that of rank {root_rank} has "
+                f"{wanted}"
+            )
+        if cause:
+            causes.append(f"rank {rank}: {cause}")
+    if causes:
+        raise ValueError(f"'{name}' failed: {'; '.join(causes)}")
+    return is_empty
 
 
 # ---- Taking the root's state ----
@@ -201,12 +229,9 @@ def broadcast_optimizer_state(optimizer, root_rank, model=None, process_set=glob
         )
     is_root = team.rank == team.place(root_rank)
     name = "optimizer_state"
-    state, cause = _State(), ""
-    exchange = getattr(optimizer, "_exchange", None)
-    if exchange is not None and exchange.is_underway():
-        cause = "optimizer.step() or synchronize() comes first, after backward()"
-    elif not optimizer.state_dict().get("state"):
+    if _compare(team, optimizer, root_rank, name):
         _begin_state(optimizer, is_root)
+    state, cause = _State(), ""
     mine = optimizer.state_dict() if is_root else None
     try:
         whole = broadcast_plain(team, mine, root_rank, name, state.to_plain, state.from_plain)
