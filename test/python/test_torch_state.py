@@ -255,3 +255,34 @@ def rank_other_groups():
 
 def test_optimizers_of_other_parameters_fail_everywhere(run_ranks):
     run_ranks(3, rank_other_groups)
+
+
+def rank_communicating_step(begun, wrapped):
+    """What step() and its hooks send needs all ranks, whichever of them have a state."""
+    hvd.init()
+    rank, size = hvd.rank(), hvd.size()
+    p = nn.Parameter(torch.full((2,), float(rank)))
+    optimizer = torch.optim.Adam([p], lr=1.0 + rank, weight_decay=0.1)
+    if rank in begun:
+        p.grad = torch.full((2,), 3.0)
+        optimizer.step()
+    if wrapped:
+        optimizer = hvd.DistributedOptimizer(optimizer, [("p", p)])
+    before, sums = p.tolist(), []
+
+    def hook(*_):
+        sums.append(hvd.allreduce(torch.ones(1), op=hvd.Sum, name="statistics").item())
+
+    optimizer.register_step_post_hook(hook)
+    hvd.broadcast_optimizer_state(optimizer, 0)
+    assert sums == ([] if 0 in begun else [size])
+    assert p.tolist() == before and p.grad.tolist() == [3.0 if rank in begun else 0.0] * 2
+    return flat(optimizer.state_dict())
+
+
+@pytest.mark.skipif(not hasattr(torch.optim.SGD, "register_step_post_hook"), reason="old torch")
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("begun", [(), (1,), (0,), (1, 2), (0, 1, 2)], ids=str)
+def test_all_ranks_step_where_the_root_has_no_state(run_ranks, begun, wrapped):
+    states = run_ranks(3, rank_communicating_step, begun, wrapped)
+    assert states[0]["state"] and all(state == states[0] for state in states)

@@ -96,39 +96,60 @@ class _State:
 # ---- Optimizers without a state ----
 
 
-def _begin_state(optimizer, is_root):
-    """What Horovod does where there is no state yet: gradients of zeros, and a step with them.
-
-    Parameters are afterwards what they were. A step that needs a closure leaves no state.
-    """
-    params = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+def _zero_gradients(optimizer, params):
     for p in params:
         zeros = torch.zeros_like(p, requires_grad=False)
         p.grad = zeros.to_sparse() if isinstance(optimizer, torch.optim.SparseAdam) else zeros
-    if not is_root:  # the root's state comes
-        return
-    before = [p.detach().clone() for p in params]
+
+
+def _step_with_zeros(optimizer, params, is_root):
+    """The step by which Horovod begins a state. Only the root's state comes of it, and parameters
+    are afterwards what they were. A step that needs a closure leaves no state.
+
+    All ranks take it, from no state: what step() and its hooks send needs all of them.
+    """
+    values = [p.detach().clone() for p in params]
+    state = getattr(optimizer, "state", {})  # one that is not torch's may have none
+    before = dict(state)
+    if not is_root:
+        state.clear()
     try:
         getattr(optimizer, "_step_alone", optimizer.step)()
     except Exception:
-        optimizer.state.clear()
+        state.clear()
     with torch.no_grad():
-        for p, value in zip(params, before, strict=True):
+        for p, value in zip(params, values, strict=True):
             p.copy_(value)
+    if not is_root:
+        state.clear()
+        state.update(before)
+
+
+def _begin_state(optimizer, is_empty, root_is_empty, is_root):
+    """Where there is no state, gradients of zeros stay."""
+    params = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+    gradients = [p.grad for p in params]
+    if is_empty or root_is_empty:
+        _zero_gradients(optimizer, params)
+    if root_is_empty:
+        _step_with_zeros(optimizer, params, is_root)
+        if not is_empty:
+            for p, gradient in zip(params, gradients, strict=True):
+                p.grad = gradient
 
 
 def _compare(team, optimizer, root_rank, name):
-    """Raises on every rank what is wrong on one. -> whether this rank has no state"""
+    """Raises on every rank what is wrong on one. -> whether this rank has no state, and the root"""
     exchange = getattr(optimizer, "_exchange", None)
     cause = ""
     if exchange is not None and exchange.is_underway():
         cause = "optimizer.step() or synchronize() comes first, after backward()"
     is_empty = not optimizer.state_dict().get("state")
     sizes = [len(group["params"]) for group in optimizer.param_groups]
-    ranks = allgather_plain(team, [sizes, cause], f"{name}.begin")
-    wanted = ranks[team.place(root_rank)][0]
+    ranks = allgather_plain(team, [is_empty, sizes, cause], f"{name}.begin")
+    root_is_empty, wanted, _ = ranks[team.place(root_rank)]
     causes = []
-    for rank, (sizes, cause) in zip(team.ranks, ranks, strict=True):
+    for rank, (_, sizes, cause) in zip(team.ranks, ranks, strict=True):
         if sizes != wanted:
             cause = cause or (
                 f"its optimizer has groups of {sizes} parameters, that of rank {root_rank} has "
@@ -138,7 +159,7 @@ def _compare(team, optimizer, root_rank, name):
             causes.append(f"rank {rank}: {cause}")
     if causes:
         raise ValueError(f"'{name}' failed: {'; '.join(causes)}")
-    return is_empty
+    return is_empty, root_is_empty
 
 
 # ---- Taking the root's state ----
@@ -208,7 +229,9 @@ def broadcast_optimizer_state(optimizer, root_rank, model=None, process_set=glob
     """Gives every rank the root's optimizer state: options such as the learning rate, and tensors.
 
     The state may be empty or partly there on any rank: what the root has is what all have after.
-    Where it is empty, gradients become zeros, and that of the root is what a step with zeros makes.
+    Where it is empty, gradients become zeros. If the root's is, all ranks call step() with zeros,
+    and what the root's makes of it is the state.
+
     It is made of tensors and plain data: numbers, texts, lists, tuples and dicts. Nothing of it is
     pickled; broadcast_object() is for other states. All have it exactly, in the parameter groups
     that they had; only a load_state_dict() of the optimizer's own class, or hooks of it, are called
@@ -229,8 +252,7 @@ def broadcast_optimizer_state(optimizer, root_rank, model=None, process_set=glob
         )
     is_root = team.rank == team.place(root_rank)
     name = "optimizer_state"
-    if _compare(team, optimizer, root_rank, name):
-        _begin_state(optimizer, is_root)
+    _begin_state(optimizer, *_compare(team, optimizer, root_rank, name), is_root)
     state, cause = _State(), ""
     mine = optimizer.state_dict() if is_root else None
     try:
