@@ -238,6 +238,31 @@ def test_optimizer_state_goes_through_the_users_loading(run_ranks, wrapped):
     run_ranks(2, rank_own_loading, wrapped)
 
 
+def rank_resuming():
+    """The root loads a checkpoint into the wrapped optimizer: its schedulers go on, too."""
+    hvd.init()
+    p = nn.Parameter(torch.ones(2))
+    inner = sgd(p)
+    saved = copy.deepcopy(inner.state_dict())
+    saved["param_groups"][0]["lr"] = 0.25
+    scheduler = torch.optim.lr_scheduler.StepLR(inner, 1, gamma=0.5)
+    optimizer = hvd.DistributedOptimizer(inner, [("p", p)])
+    if hvd.rank() == 0:
+        optimizer.load_state_dict(saved)
+    hvd.broadcast_optimizer_state(optimizer, 0)
+    optimizer.zero_grad()
+    p.sum().backward()
+    optimizer.step()
+    scheduler.step()
+    assert optimizer.param_groups[0] is inner.param_groups[0]
+    assert optimizer.param_groups[0]["lr"] == 0.125
+    assert optimizer.state[p]["momentum_buffer"].tolist() == [1.5, 1.5]
+
+
+def test_a_loaded_state_reaches_schedulers(run_ranks):
+    run_ranks(2, rank_resuming)
+
+
 # ---- Where ranks differ ----
 
 

@@ -246,8 +246,18 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         self._should_synchronize = True
 
     def load_state_dict(self, *args, **kwargs):
+        """The parameter groups stay: a scheduler that was made before wrapping knows these, and not
+        the ones that torch makes."""
         self._forget_step()
-        return super().load_state_dict(*args, **kwargs)
+        groups = self.param_groups
+        result = super().load_state_dict(*args, **kwargs)
+        loaded = self.param_groups
+        for i, group in enumerate(groups[: len(loaded)]):
+            if group is not loaded[i]:
+                options, loaded[i] = loaded[i], group
+                group.clear()
+                group.update(options)
+        return result
 
 
 class _AdasumOptimizer(_DistributedOptimizer):
