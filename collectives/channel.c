@@ -247,9 +247,10 @@ horon_status_t horon_channel_differs(const struct horon_channel *channel, int ot
     describe(heads[team->local_rank], ours, sizeof ours);
     describe(heads[other], theirs, sizeof theirs);
     const uint32_t generation = horon_slot_generation(heads[other]);
-    const char *same = strcmp(ours, theirs) == 0
-                           ? " (they differ in name, shape, scale, or in an operation before)"
-                           : "";
+    const char *same =
+        strcmp(ours, theirs) == 0
+            ? " (they differ in name, shape, splits, scale, or in an operation before)"
+            : "";
     if (generation != channel->options.generation)
         horon_error_set(error, HORON_ERR_MISMATCH,
                         "operation %llu in order meets another membership: %s began %s in "

@@ -110,6 +110,31 @@ static void test_lanes_broken_promise_is_named_on_every_rank(void **state)
                 break_promise(layout, how, seed);
 }
 
+/* Short descriptions are alike: the text lists what they leave out. */
+static void test_lanes_text_of_operations_that_look_alike_names_splits(void **state)
+{
+    static const uint64_t splits[RANKS][RANKS] = {{1, 2, 5}, {1, 2, 5}, {2, 1, 5}};
+    struct world *world = world_create(one_host, 1, NULL, 1);
+    struct horon_request *requests[RANKS];
+    float data[RANKS][8] = {{0}}, out[RANKS][5];
+    (void)state;
+    for (int rank = 0; rank < RANKS; rank++) {
+        horon_descriptor_t desc = sum(NULL, data[rank], 8);
+        desc.verb = HORON_REDUCESCATTER;
+        desc.dst = out[rank];
+        desc.dst_count = 5;
+        desc.splits = splits[rank];
+        requests[rank] = world_submit(world, rank, &desc);
+    }
+    assert_true(world_turn_until(world, requests, RANKS));
+    for (int rank = 0; rank < RANKS; rank++) {
+        assert_int_equal(requests[rank]->status, HORON_ERR_MISMATCH);
+        assert_non_null(strstr(requests[rank]->error_text, "differ in name, shape, splits, "));
+        world_release(requests[rank]);
+    }
+    world_destroy(world);
+}
+
 /* The same two operations, but rank 1 swaps them. */
 static void test_lanes_swapped_operations_are_a_broken_promise(void **state)
 {
@@ -270,6 +295,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lanes_broken_promise_is_named_on_every_rank),
+        cmocka_unit_test(test_lanes_text_of_operations_that_look_alike_names_splits),
         cmocka_unit_test(test_lanes_swapped_operations_are_a_broken_promise),
         cmocka_unit_test(test_lanes_output_that_is_not_given_fails_there_alone),
         cmocka_unit_test(test_lanes_batch_of_many_ends_each_once),
