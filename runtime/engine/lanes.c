@@ -46,6 +46,13 @@ static struct horon_batch_work *batch_of(struct horon_work *work)
     return (struct horon_batch_work *)(void *)work;
 }
 
+/* Events tell of this rank's requests. Work of which it has none, since it has joined, gets none:
+ * no request would ever end it for those who read them. */
+static bool is_own(const struct horon_work *work)
+{
+    return work->count > 0;
+}
+
 void horon_work_recycle(struct horon_engine *engine, struct horon_work *work)
 {
     if (!work->pooled)
@@ -227,8 +234,9 @@ bool horon_team_take_batches(struct horon_engine_team *team)
             horon_team_lacks_memory(team, "no memory for a batch of tensors");
             break;
         }
-        horon_engine_add_event(team->engine, HORON_EVENT_DECIDED, work->op, batch.sequence,
-                               (int32_t)batch.count);
+        if (is_own(work))
+            horon_engine_add_event(team->engine, HORON_EVENT_DECIDED, work->op, batch.sequence,
+                                   (int32_t)batch.count);
         push(&team->lanes[HORON_LANE_NAMED], work);
     }
     return moved;
@@ -297,16 +305,18 @@ static horon_status_t begin(struct horon_engine_team *team, struct horon_lane *l
                             bool *moved_out, struct horon_error *error)
 {
     while (lane->next) {
-        const struct horon_operation *op = lane->next->op;
+        const struct horon_work *work = lane->next;
+        const struct horon_operation *op = work->op;
         const horon_status_t status = horon_route_ready(&lane->route, op, moved_out, error);
         if (status != HORON_OK)
             return status;
         horon_route_begin(&lane->route, op);
-        lane->next = lane->next->next;
+        lane->next = work->next;
         lane->running++;
         *moved_out = true;
-        horon_engine_add_event(team->engine, HORON_EVENT_BEGUN, op, op->count,
-                               (int32_t)(lane - team->lanes));
+        if (is_own(work))
+            horon_engine_add_event(team->engine, HORON_EVENT_BEGUN, op, op->count,
+                                   (int32_t)(lane - team->lanes));
     }
     return HORON_OK;
 }

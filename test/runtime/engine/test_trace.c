@@ -91,6 +91,37 @@ static void test_engine_tells_each_step_of_an_operation_once(void **state)
     world_destroy(world);
 }
 
+/* It does its part of what it never submitted; readers would wait for the end of what they hear. */
+static void test_engine_that_has_joined_tells_nothing_of_what_others_do(void **state)
+{
+    (void)state;
+    struct heard heard;
+    struct world *world = make(&heard, HORON_LOG_WARN);
+    int seen[HORON_EVENT_KINDS] = {0};
+    struct horon_event_reader reader = {0};
+    struct horon_event event;
+    uint64_t missed = 0;
+    struct horon_request *joins[] = {NULL, NULL};
+    joins[1] = world_join(world, 1, horon_engine_job(world->ranks[1].engine));
+    for (int i = 0; i < 3; i++) {
+        struct horon_request *sum = submit(world, 0, "x");
+        assert_true(world_turn_until(world, &sum, 1));
+        assert_int_equal(sum->status, HORON_OK);
+        world_release(sum);
+    }
+    joins[0] = world_join(world, 0, horon_engine_job(world->ranks[0].engine));
+    assert_true(world_turn_until(world, joins, 2));
+    const struct horon_events *events = horon_engine_events(world->ranks[1].engine);
+    while (horon_events_read(events, &reader, &event, &missed))
+        seen[event.kind]++;
+    assert_int_equal(seen[HORON_EVENT_DECIDED], 0);
+    assert_int_equal(seen[HORON_EVENT_BEGUN], 0);
+    assert_int_equal(seen[HORON_EVENT_ENDED], 1); /* its join */
+    for (int rank = 0; rank < 2; rank++)
+        world_release(joins[rank]);
+    world_destroy(world);
+}
+
 static void test_trace_has_a_line_for_each_event(void **state)
 {
     (void)state;
@@ -139,6 +170,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_engine_tells_each_step_of_an_operation_once),
+        cmocka_unit_test(test_engine_that_has_joined_tells_nothing_of_what_others_do),
         cmocka_unit_test(test_trace_has_a_line_for_each_event),
         cmocka_unit_test(test_stall_warning_says_when_something_last_ended),
     };
