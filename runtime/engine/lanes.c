@@ -133,7 +133,8 @@ HORON_SELDOM static struct horon_work *make_absent(struct horon_engine_team *tea
     struct horon_batch_work *work = take_batch_work(engine, horon_absent_parts(batch->absent));
     if (!work)
         return NULL;
-    work->absent = horon_names_get(&engine->names, team->id, batch->absent->name);
+    work->absent =
+        horon_names_get(&engine->names, (uint32_t)batch->absent->agreed.team, batch->absent->name);
     if (!work->absent || horon_team_fill_absent(team, batch->absent, &work->op, work->parts,
                                                 &work->scratch) != HORON_OK) {
         horon_work_recycle(engine, &work->work);

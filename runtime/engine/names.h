@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Names in use on this rank, so that a duplicate in flight is refused at once by the thread that
- * submits it. Each team has its own: what two of them call alike has nothing to do with each other.
- * An entry is shared by all requests of its name; its mark is taken by the one in flight. Names
- * that nothing refers to are remembered for their next use, so that a name that comes again costs
- * no memory; of too many the one that was not used for the longest time is forgotten.
+ * submits it. Each process set has its own: what two of them call alike has nothing to do with each
+ * other. Sets go by their id here, not by the number of the engine's team, since events do: their
+ * readers find names by it. An entry is shared by all requests of its name; its mark is taken by
+ * the one in flight. Names that nothing refers to are remembered for their next use, so that a name
+ * that comes again costs no memory; of too many the one that was not used for the longest time is
+ * forgotten.
  */
 #ifndef HORON_ENGINE_NAMES_H
 #define HORON_ENGINE_NAMES_H
@@ -19,8 +21,8 @@
 struct horon_name {
     struct horon_name *next; /* in its bucket */
     uint64_t hash;           /* of the text */
-    uint32_t team;
-    uint32_t refs; /* guarded by the table's lock */
+    uint32_t team;           /* the id of its process set */
+    uint32_t refs;           /* guarded by the table's lock */
     uint32_t bytes;
     _Atomic bool in_flight;
     struct horon_name *older, *newer; /* among the idle: those without a reference */

@@ -356,7 +356,7 @@ static horon_status_t take_name(struct horon_request *request, const char *name,
     if (name && request->in_order) {
         op->name_hash = horon_name_hash(name, strlen(name));
     } else if (name) {
-        request->name = horon_names_get(names, request->team->id, name);
+        request->name = horon_names_get(names, (uint32_t)op->agreed.team, name);
         if (!request->name)
             return HORON_ERR_MEMORY;
         op->name = request->name->text;

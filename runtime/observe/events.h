@@ -52,9 +52,9 @@ struct horon_event {
     uint64_t subject; /* the hash of the operation's name, or of a message; 0: none */
     uint64_t value;   /* below 2^48: its low bits are kept */
     int32_t other;
-    uint32_t team;
-    uint8_t kind; /* enum horon_event_kind */
-    uint8_t verb; /* of the operation, if there is one */
+    uint32_t team; /* the id of the operation's process set; FAILED: the engine's team */
+    uint8_t kind;  /* enum horon_event_kind */
+    uint8_t verb;  /* of the operation, if there is one */
 };
 
 #define HORON_EVENTS_KEPT 4096u /* a power of two: 128 KiB */

@@ -242,6 +242,24 @@ static void test_request_names_of_unnamed_barriers_are_refused(void **state)
     drop(bed);
 }
 
+/* Events tell the id of the process set. The engine's team has another number once a set has been
+ * removed and a new one has its id. */
+static void test_request_name_is_found_by_what_events_tell(void **state)
+{
+    struct bed *bed = *state;
+    char text[8];
+    horon_descriptor_t desc = right(bed);
+    desc.process_set = 2;
+    bed->team.id = 5;
+    atomic_store(&bed->team.refs, 1); /* of the engine */
+    expect_right(bed, &desc);
+    const struct horon_operation *op = &bed->request->op;
+    assert_true(
+        horon_names_find(&bed->names, (uint32_t)op->agreed.team, op->name_hash, text, sizeof text));
+    assert_string_equal(text, "x");
+    drop(bed);
+}
+
 static void test_request_names_have_1_to_511_bytes(void **state)
 {
     struct bed *bed = *state;
@@ -553,6 +571,7 @@ int main(void)
         TEST(test_request_root_must_be_a_rank_of_a_broadcast),
         TEST(test_request_reductions_are_those_the_header_marks),
         TEST(test_request_names_of_unnamed_barriers_are_refused),
+        TEST(test_request_name_is_found_by_what_events_tell),
         TEST(test_request_names_have_1_to_511_bytes),
         TEST(test_request_shapes_are_multiplied_and_bounded),
         TEST(test_request_with_a_zero_dimension_is_empty_however_large_the_others),
