@@ -286,14 +286,25 @@ static bool is_on(const struct horon_timeline_batch *batch, uint32_t team, bool 
     return batch->team == team && batch->in_order == in_order;
 }
 
-/* Those of a team begin in the order of their decisions. */
+static bool may_begin(const struct horon_timeline_batch *batch, uint32_t team)
+{
+    return is_on(batch, team, false) && !batch->begun;
+}
+
+/* Those of a team begin in the order of their decisions: one that was passed over never will. Its
+ * process set has failed, and another has its number now. */
 static void begin_batch(struct horon_timeline *timeline, const struct horon_event *event)
 {
     struct horon_timeline_batch *batch = timeline->oldest;
-    while (batch && (batch->begun || !is_on(batch, event->team, false)))
+    while (batch && (batch->first != event->subject || !may_begin(batch, event->team)))
         batch = batch->next;
-    if (!batch || batch->first != event->subject)
+    if (!batch)
         return; /* decided before the timeline began */
+    for (struct horon_timeline_batch *one = timeline->oldest, *next; one != batch; one = next) {
+        next = one->next;
+        if (may_begin(one, event->team))
+            drop_batch(timeline, one);
+    }
     batch->begun = true;
     batch->begun_ns = event->time_ns;
 }

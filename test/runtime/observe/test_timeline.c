@@ -176,6 +176,23 @@ static void test_timeline_shows_what_failed_and_goes_on_behind_it(void **state)
     assert_null(bed->timeline.oldest); /* the batch that lacks one is over, too */
 }
 
+/* A process set fails between decision and begin. A later one has its number. */
+static void test_timeline_goes_on_behind_what_never_began(void **state)
+{
+    struct bed *bed = *state;
+    tell(bed, HORON_EVENT_TAKEN, HORON_ALLREDUCE, 1, HORON_EVENT_NAMED);
+    tell(bed, HORON_EVENT_DECIDED, HORON_ALLREDUCE, 1, 1);
+    tell(bed, HORON_EVENT_ENDED, HORON_ALLREDUCE, 1, HORON_ERR_PEER_LOST);
+    drawn(bed);
+    tell(bed, HORON_EVENT_TAKEN, HORON_ALLREDUCE, 2, HORON_EVENT_NAMED);
+    tell(bed, HORON_EVENT_DECIDED, HORON_ALLREDUCE, 2, 1);
+    tell(bed, HORON_EVENT_BEGUN, HORON_ALLREDUCE, 2, HORON_EVENT_NAMED);
+    tell(bed, HORON_EVENT_ENDED, HORON_ALLREDUCE, 2, HORON_OK);
+    assert_string_equal(drawn(bed),
+                        "2:NEGOTIATE_ALLREDUCE@4 2:end@5 2:ALLREDUCE@6 2:end@7" ELEMENTS);
+    assert_null(bed->timeline.oldest);
+}
+
 static void test_timeline_draws_in_order_operations_as_they_run(void **state)
 {
     struct bed *bed = *state;
@@ -311,6 +328,7 @@ int main(void)
         TEST(test_timeline_draws_submission_at_once_and_the_rest_at_the_end),
         TEST(test_timeline_gives_the_tensors_of_a_batch_its_times),
         TEST(test_timeline_shows_what_failed_and_goes_on_behind_it),
+        TEST(test_timeline_goes_on_behind_what_never_began),
         TEST(test_timeline_draws_in_order_operations_as_they_run),
         TEST(test_timeline_draws_messages_by_rank_and_direction),
         TEST(test_timeline_draws_barriers_without_names_after_each_other),
