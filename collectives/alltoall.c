@@ -515,6 +515,8 @@ static bool waits_for(const struct horon_channel *channel, int rank)
         const struct peer *peer = &state->peers[i];
         if (peer->rank == rank && !state->linked)
             return meets(channel, rank) && !team->mux_of[rank];
+        if (peer->rank == rank && !state->placed) /* others take nothing either before they know */
+            return !peer->take.announced.done;
         if (peer->rank == rank)
             return !peer->take.announced.done || !peer->take.data.done ||
                    !peer->give.announced.done || !peer->give.data.done;

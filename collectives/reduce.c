@@ -132,9 +132,8 @@ static bool waits_for(const struct horon_channel *channel, int rank)
         return horon_exchange_waits_for(channel, next[HORON_STAGE_REDUCE], rank);
     if (horon_phase_misses(channel, local))
         return true;
-    if (next[HORON_STAGE_REDUCE] < posts &&
-        !horon_pipeline_has_posted(channel, local, next[HORON_STAGE_REDUCE]))
-        return true;
+    if (next[HORON_STAGE_REDUCE] < posts) /* what comes later lacks that, on other ranks too */
+        return !horon_pipeline_has_posted(channel, local, next[HORON_STAGE_REDUCE]);
     if (is_root(channel) && next[HORON_STAGE_OUT] < next[HORON_STAGE_EXCHANGE])
         return !horon_pipeline_has_reduced(channel, local, next[HORON_STAGE_OUT]);
     return posts >= HORON_SLOTS && posts < pipeline->chunks &&

@@ -3,7 +3,8 @@
  * One rank stops for good in the middle of an operation, as a process does on SIGSTOP, and the
  * others come to rest. What each then says it waits for must be true: somebody, not itself, and
  * only ranks that have stopped or wait themselves; and some rank names the one that stopped. So
- * whoever reads the texts finds it.
+ * whoever reads the texts finds it. Where all lack the same rank, which never came, root names
+ * no other.
  */
 #undef NDEBUG
 #include "world/world.h"
@@ -112,9 +113,24 @@ static int check_texts(struct scene *scene)
     return pending;
 }
 
+static void end(struct scene *scene)
+{
+    for (int rank = 0; rank < scene->size; rank++)
+        horon_engine_leave(scene->world->ranks[rank].engine);
+    for (int rank = 0; rank < scene->size; rank++) {
+        if (scene->requests[rank])
+            world_release(scene->requests[rank]);
+        free(scene->in[rank]);
+        free(scene->out[rank]);
+    }
+    world_destroy(scene->world);
+}
+
 static int play(int layout, horon_verb_t verb, uint64_t count, bool in_order, uint64_t seed)
 {
     struct scene scene = {.size = layouts[layout].size, .verb = verb, .count = count};
+    if (verb == HORON_ALLTOALL)
+        scene.count *= (uint64_t)scene.size; /* a row has an element: as many for each */
     scene.in_order = in_order;
     scene.world = world_create(layouts[layout].hosts, layouts[layout].count, settings, seed);
     scene.stopped = (int)(world_random(scene.world) % (unsigned)scene.size);
@@ -131,14 +147,7 @@ static int play(int layout, horon_verb_t verb, uint64_t count, bool in_order, ui
     world_turn_until(scene.world, scene.requests, (size_t)scene.size);
     scene.requests[scene.stopped] = stopped;
     int pending = check_texts(&scene);
-    for (int rank = 0; rank < scene.size; rank++)
-        horon_engine_leave(scene.world->ranks[rank].engine);
-    for (int rank = 0; rank < scene.size; rank++) {
-        world_release(scene.requests[rank]);
-        free(scene.in[rank]);
-        free(scene.out[rank]);
-    }
-    world_destroy(scene.world);
+    end(&scene);
     return pending;
 }
 
@@ -146,8 +155,8 @@ static void test_stopped_rank_is_found_in_the_texts_of_all_others(void **state)
 {
     (void)state;
     static const uint64_t counts[] = {1, 7, 4097, 12289};
-    static const horon_verb_t verbs[] = {HORON_ALLREDUCE, HORON_BROADCAST, HORON_ALLGATHER,
-                                         HORON_REDUCESCATTER, HORON_REDUCE};
+    static const horon_verb_t verbs[] = {HORON_ALLREDUCE,     HORON_BROADCAST, HORON_ALLGATHER,
+                                         HORON_REDUCESCATTER, HORON_REDUCE,    HORON_ALLTOALL};
     int pending = 0;
     for (int layout = 0; layout < (int)(sizeof layouts / sizeof *layouts); layout++)
         for (size_t verb = 0; verb < sizeof verbs / sizeof *verbs; verb++)
@@ -160,10 +169,51 @@ static void test_stopped_rank_is_found_in_the_texts_of_all_others(void **state)
     assert_true(pending > 1000);
 }
 
+/* Rank 2 submits nothing, and the text of rank 0, which is root, names it alone: those that lack it
+ * as well are no reason. */
+static void expect_one_awaited(int layout, horon_verb_t verb, uint64_t count)
+{
+    enum { ABSENT = 2 };
+    struct scene scene = {.size = layouts[layout].size, .verb = verb, .count = count};
+    scene.in_order = true;
+    scene.stopped = ABSENT;
+    scene.world = world_create(layouts[layout].hosts, layouts[layout].count, settings, 1);
+    for (int rank = 0; rank < scene.size; rank++)
+        if (rank != ABSENT)
+            submit(&scene, rank);
+    world_turn_until(scene.world, scene.requests, (size_t)scene.size);
+    assert_true(is_pending(&scene, 0));
+    read_text(&scene, 0);
+    for (int other = 0; other < scene.size; other++)
+        if (scene.waits_for[0][other] != (other == ABSENT))
+            tell(&scene, 0, "that is not who is missing");
+    struct horon_engine *engine = scene.world->ranks[0].engine;
+    assert_int_equal(horon_engine_awaited(engine, scene.requests[0]), ABSENT);
+    end(&scene);
+}
+
+static void test_rank_that_never_comes_is_awaited_alone(void **state)
+{
+    (void)state;
+    static const horon_verb_t verbs[] = {HORON_ALLREDUCE,     HORON_ALLGATHER, HORON_ALLTOALL,
+                                         HORON_REDUCESCATTER, HORON_REDUCE,    HORON_GATHER};
+    for (int layout = 0; layout < (int)(sizeof layouts / sizeof *layouts); layout++) {
+        const bool alike =
+            layouts[layout].count == 1 || layouts[layout].count == layouts[layout].size;
+        for (size_t verb = 0; verb < sizeof verbs / sizeof *verbs; verb++) {
+            if (layouts[layout].size < 3 || !alike)
+                continue;
+            expect_one_awaited(layout, verbs[verb], (uint64_t)layouts[layout].size);
+            expect_one_awaited(layout, verbs[verb], 4096 * (uint64_t)layouts[layout].size);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stopped_rank_is_found_in_the_texts_of_all_others),
+        cmocka_unit_test(test_rank_that_never_comes_is_awaited_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
