@@ -26,6 +26,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -326,12 +327,21 @@ static void end(struct horon_context *ctx)
     destroy(recording);
 }
 
+/* By whatever path: two that write to one file would write over each other. A file that was removed
+ * meanwhile is another one. */
+static bool writes_to(const struct horon_recording *recording, const char *path)
+{
+    struct stat ours, file;
+    return fstat(atomic_load(&recording->fd), &ours) == 0 && stat(path, &file) == 0 &&
+           ours.st_dev == file.st_dev && ours.st_ino == file.st_ino;
+}
+
 /* With the lock. One that runs goes on if the other cannot be begun. */
 static horon_status_t begin(struct horon_context *ctx, const char *path, bool mark_cycles,
                             struct horon_error *error)
 {
     struct horon_recording *old = atomic_load(&ctx->recording);
-    if (old && strcmp(old->path, path) == 0 && !atomic_load(&old->failed)) {
+    if (old && !atomic_load(&old->failed) && writes_to(old, path)) {
         atomic_store(&old->mark_cycles, mark_cycles);
         return HORON_OK;
     }

@@ -483,7 +483,7 @@ HORON_API horon_status_t horon_setting(const horon_context_t *ctx, const char *n
  * during a write may not be. What comes too fast is counted in a mark, LOST_EVENTS. If the file
  * can be written no more, it ends there, with a warning.
  * @param path        replaced; "%r" stands for the rank, and without it rank 0 alone writes. Ends a
- *                    timeline of another path; one of this path goes on
+ *                    timeline in another file; one in this file goes on
  * @param mark_cycles 1: with marks, CYCLE_START, when negotiated batches are taken up
  * @return OK | ERR_INVALID, no such path | ERR_SYSTEM, it cannot be written; named with the reason
  *         | ERR_MEMORY | ERR_CLOSED | ERR_FORKED

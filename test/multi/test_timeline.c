@@ -204,6 +204,40 @@ static void test_timeline_goes_on_if_it_is_begun_again(void **state)
     duo_end(&duo);
 }
 
+/* Nor does it matter how the path is spelled. A file that was removed is another one. */
+static void test_timeline_goes_on_in_the_same_file_by_any_path(void **state)
+{
+    struct duo duo;
+    char path[64], others[3][64];
+    (void)state;
+    duo_make(&duo, NULL);
+    in_folder(&duo, "t", path, sizeof path);
+    in_folder(&duo, "./t", others[0], sizeof others[0]);
+    in_folder(&duo, "link", others[1], sizeof others[1]);
+    in_folder(&duo, "hard", others[2], sizeof others[2]);
+    start(&duo, 0, path, 0);
+    sum(&duo, "first");
+    wait_to_read(path, "\"ALLREDUCE\"");
+    assert_int_equal(symlink("t", others[1]), 0);
+    assert_int_equal(link(path, others[2]), 0);
+    for (int i = 0; i < 3; i++) {
+        start(&duo, 0, others[i], 0);
+        sum(&duo, "again");
+    }
+    assert_int_equal(unlink(path), 0);
+    start(&duo, 0, path, 0); /* the first one ends by that */
+    sum(&duo, "second");
+    assert_int_equal(horon_timeline_stop(duo.ctx[0]), HORON_OK);
+    assert_true(read_file(others[2]));
+    expect_whole();
+    assert_non_null(strstr(text, "\"first\""));
+    assert_int_equal(count_of("\"ALLREDUCE\""), 4);
+    assert_true(read_file(path));
+    expect_whole();
+    assert_int_equal(count_of("\"ALLREDUCE\""), 1);
+    duo_end(&duo);
+}
+
 static void expect_refused(struct duo *duo, const char *path, horon_status_t status,
                            const char *reason)
 {
@@ -346,6 +380,7 @@ int main(void)
         cmocka_unit_test(test_timeline_is_whole_while_it_runs_and_after),
         cmocka_unit_test(test_timeline_is_of_rank_0_or_each_has_its_own),
         cmocka_unit_test(test_timeline_goes_on_if_it_is_begun_again),
+        cmocka_unit_test(test_timeline_goes_on_in_the_same_file_by_any_path),
         cmocka_unit_test(test_timeline_that_cannot_be_written_says_where_and_why),
         cmocka_unit_test(test_timeline_on_a_full_disk_ends_whole_with_one_warning),
         cmocka_unit_test(test_timeline_counts_what_it_loses),
