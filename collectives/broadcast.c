@@ -206,6 +206,18 @@ static horon_status_t out(struct horon_channel *channel, uint64_t chunk, struct 
     return HORON_OK;
 }
 
+/* Does root owe it, or wait itself until another rank of the host has what was in the slot? */
+static bool root_owes(const struct horon_channel *channel, uint64_t chunk)
+{
+    const struct broadcast *state = state_of(channel);
+    if (horon_pipeline_has_posted(channel, state->above, chunk))
+        return false;
+    for (int local = 0; local < channel->team->local_size; local++)
+        if (local != state->above && horon_pipeline_keeps_slot(channel, local, chunk))
+            return false;
+    return true;
+}
+
 static bool waits_for(const struct horon_channel *channel, int rank)
 {
     const struct broadcast *state = state_of(channel);
@@ -216,8 +228,8 @@ static bool waits_for(const struct horon_channel *channel, int rank)
     if (team->host_of[rank] != team->host)
         return horon_exchange_waits_for(channel, pipeline->next[HORON_STAGE_REDUCE], rank);
     if (state->on_root_host && local == state->above && next < pipeline->chunks &&
-        !horon_pipeline_has_posted(channel, local, next))
-        return true; /* root owes this chunk */
+        root_owes(channel, next))
+        return true;
     return horon_pipeline_is_last(channel, local);
 }
 

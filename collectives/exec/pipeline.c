@@ -170,6 +170,11 @@ bool horon_pipeline_has_reduced(const struct horon_channel *channel, int local, 
     return value_of(channel->reduced[local]) > channel->pipeline.base + chunk;
 }
 
+bool horon_pipeline_keeps_slot(const struct horon_channel *channel, int local, uint64_t chunk)
+{
+    return value_of(channel->reduced[local]) + HORON_SLOTS <= channel->pipeline.base + chunk;
+}
+
 bool horon_pipeline_slot_free(struct horon_channel *channel, uint64_t chunk)
 {
     struct horon_pipeline *pipeline = &channel->pipeline;

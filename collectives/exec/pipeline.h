@@ -91,6 +91,8 @@ bool horon_pipeline_all_reduced(struct horon_channel *channel, uint64_t chunk);
 /** Has local rank @p local? */
 bool horon_pipeline_has_posted(const struct horon_channel *channel, int local, uint64_t chunk);
 bool horon_pipeline_has_reduced(const struct horon_channel *channel, int local, uint64_t chunk);
+/** Does local rank @p local still need what was in the slot of @p chunk? */
+bool horon_pipeline_keeps_slot(const struct horon_channel *channel, int local, uint64_t chunk);
 /** Is there room for @p chunk, that is: are all done with what was in its slot? */
 bool horon_pipeline_slot_free(struct horon_channel *channel, uint64_t chunk);
 /** This rank has posted (reduced) all chunks up to and with @p chunk. Wakes nobody: the caller
