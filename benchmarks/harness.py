@@ -109,8 +109,8 @@ def horonrun(np, program, folder=None, tcp=False):
 
 
 def mpirun(np, program, tcp=False):
-    """Open MPI's launcher, cores left to horon-perf --pin; yielding where cores are shared. @tcp: as
-    for horonrun(); it leaves loopback out by itself."""
+    """Open MPI's launcher, cores left to horon-perf --pin; yielding where cores are shared.
+    @tcp: as for horonrun(); it leaves loopback out by itself."""
     command = [shutil.which("mpirun") or "mpirun", "-np", str(np), "--bind-to", "none"]
     if os.geteuid() == 0:
         command.append("--allow-run-as-root")
