@@ -43,11 +43,20 @@ struct meeting {
     bool answered;                   /* by all that have not joined */
 };
 
+static void hold_joins(struct horon_context *ctx, bool hold)
+{
+    horon_token_take(ctx);
+    horon_team_hold_join(horon_engine_job(ctx->engine), hold);
+    horon_token_release(ctx);
+}
+
+/* Until it has ended, all meetings of a change. */
 static horon_status_t begin(struct meeting *meeting, struct horon_context *ctx,
                             struct horon_error *error)
 {
     const size_t bytes = horon_proposal_bytes_max(ctx->boot.topology.size);
     meeting->ctx = ctx;
+    hold_joins(ctx, true);
     meeting->answer_bytes = bytes * (size_t)ctx->boot.topology.size;
     meeting->proposal = horon_writer_over(horon_alloc(bytes), bytes);
     meeting->answers = horon_zalloc(meeting->answer_bytes, 1);
@@ -58,6 +67,7 @@ static horon_status_t begin(struct meeting *meeting, struct horon_context *ctx,
 
 static void end(struct meeting *meeting)
 {
+    hold_joins(meeting->ctx, false);
     horon_free(meeting->proposal.bytes);
     horon_free(meeting->answers);
 }
@@ -177,13 +187,6 @@ static struct horon_set *prepare(struct horon_context *ctx, int32_t *ranks, size
     return set;
 }
 
-static void hold_joins(struct horon_context *ctx, bool hold)
-{
-    horon_token_take(ctx);
-    horon_team_hold_join(horon_engine_job(ctx->engine), hold);
-    horon_token_release(ctx);
-}
-
 /* @p ranks may be written */
 static horon_status_t add(struct meeting *meeting, int32_t *ranks, size_t count, int64_t timeout_ms,
                           int32_t *id_out, struct horon_error *error)
@@ -193,14 +196,12 @@ static horon_status_t add(struct meeting *meeting, int32_t *ranks, size_t count,
     struct horon_set *set = prepare(ctx, ranks, count, &refusal);
     if (set)
         horon_proposal_add(&meeting->proposal, &ctx->sets.known, set->ranks, count);
-    hold_joins(ctx, true);
     horon_status_t status = agree(meeting, &refusal, timeout_ms, error);
     const bool agreed = status == HORON_OK;
     if (agreed) {
         make(ctx, set, &refusal);
         status = confirm(meeting, &refusal, error);
     }
-    hold_joins(ctx, false);
     if (status == HORON_OK)
         *id_out = set->id;
     else if (agreed)

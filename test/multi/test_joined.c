@@ -144,6 +144,46 @@ static void test_joined_never_between_the_meetings_of_a_change(void **state)
     job_run(3, by_tcp, join_during_add, NULL);
 }
 
+/* Rank 1 has submitted a sum, and then a join that waits for it, when it removes a set: what is
+ * removed on one rank is on all. */
+static void remove_behind_join(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    const int32_t ranks[] = {0, 1};
+    struct joiner joiner = {.ctx = ctx};
+    (void)arg;
+    pthread_barrier_init(&joiner.begun, NULL, 2);
+    for (int round = 0; round < 100; round++) {
+        int32_t id;
+        float data = 1;
+        pthread_t thread;
+        horon_request_t *request;
+        const horon_descriptor_t sum = job_sum("before", &data, 1, 0);
+        RANK_MUST(horon_process_set_add(ctx, ranks, 2, -1, &id) == HORON_OK);
+        joiner.yields = round % 20;
+        for (int i = 0; horon_rank(ctx) != 1 && i < joiner.yields; i++)
+            sched_yield();
+        RANK_MUST(horon_submit(ctx, &sum, &request) == HORON_OK);
+        RANK_MUST(pthread_create(&thread, NULL, join_soon, &joiner) == 0);
+        pthread_barrier_wait(&joiner.begun);
+        horon_status_t status = HORON_ERR_INVALID;
+        if (horon_rank(ctx) == 1)
+            status = horon_process_set_remove(ctx, id, 100);
+        pthread_join(thread, NULL);
+        RANK_MUST(joiner.status == HORON_OK);
+        RANK_MUST(horon_wait(request, HORON_HOST_DONE, -1) == HORON_OK && data == 3);
+        horon_release(request);
+        if (status != HORON_OK) /* else all had joined by then, and it has met the others here */
+            RANK_MUST(horon_process_set_remove(ctx, id, -1) == HORON_OK);
+    }
+    pthread_barrier_destroy(&joiner.begun);
+}
+
+static void test_joined_behind_what_waits_with_a_change_behind_it(void **state)
+{
+    (void)state;
+    job_run(3, NULL, remove_behind_join, NULL);
+}
+
 /* The limit is what this rank's receive takes up. */
 static void add_at_the_limit(horon_context_t *ctx, void *arg, struct job_report *report)
 {
@@ -183,6 +223,7 @@ int main(void)
         cmocka_unit_test(test_joined_rank_gives_no_scalar),
         cmocka_unit_test(test_joined_rank_lets_no_process_set_be_added),
         cmocka_unit_test(test_joined_never_between_the_meetings_of_a_change),
+        cmocka_unit_test(test_joined_behind_what_waits_with_a_change_behind_it),
         cmocka_unit_test(test_joined_or_not_a_change_counts_as_nothing_in_flight),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
