@@ -5,7 +5,8 @@
  * in operations of the job: they tell each other what they are asked for, and, once the members of
  * a new set have made its team, whether they could. So a set is there for all ranks or for none.
  *
- * `change` is held while that goes on: of two threads one comes after the other. `lock` guards the
+ * `change` is held while that goes on: of two threads one comes after the other. Nor does a join of
+ * this rank begin meanwhile, since the second meeting would be refused here. `lock` guards the
  * table, for moments; a thread that submits takes a reference to the team under it.
  */
 #include "submit.h"
@@ -50,7 +51,7 @@ static void hold_joins(struct horon_context *ctx, bool hold)
     horon_token_release(ctx);
 }
 
-/* Until it has ended, all meetings of a change. */
+/* A change: until end(), no join of this rank begins. */
 static horon_status_t begin(struct meeting *meeting, struct horon_context *ctx,
                             struct horon_error *error)
 {
