@@ -187,7 +187,7 @@ void horon_drive_ordered(struct horon_context *ctx, struct horon_request *reques
     assert(request->in_order);
     for (unsigned turn = 1;; turn++) {
         const bool look = turn % per_look == 0;
-        bool moved = horon_engine_advance_ordered(team);
+        bool moved = horon_engine_advance(team, true);
         if (horon_request_ended(request))
             return;
         if (moved)
@@ -227,6 +227,18 @@ static bool is_over(const struct run *run)
            atomic_load_explicit(&run->request->runs, memory_order_acquire) != run->number;
 }
 
+/* A turn of all, or, mostly, only of what the request waits for: once it has begun, the other ranks
+ * of this host say by flags how far they are, and a rank that looks at all else sees them late. */
+static bool drive_turn(struct horon_context *ctx, const struct horon_request *request,
+                       unsigned turn)
+{
+    const bool by_flags = request->begun && ctx->boot.topology.host_count == 1;
+    if (by_flags && turn % YIELDS_PER_LOOK)
+        return horon_engine_advance(request->team, request->in_order);
+    horon_context_report_deaths(ctx);
+    return horon_engine_progress(ctx->engine);
+}
+
 /* With the token: drives until the run is over, the deadline, or the end of patience. */
 static void drive(struct horon_context *ctx, const struct run *run, uint64_t deadline_ns)
 {
@@ -235,8 +247,7 @@ static void drive(struct horon_context *ctx, const struct run *run, uint64_t dea
     HORON_ASSERT_OWNER(&ctx->owner);
     assert(run->request->context == ctx || run->request->nobodys);
     for (unsigned turn = 1; !is_over(run); turn++) {
-        horon_context_report_deaths(ctx);
-        bool moved = horon_engine_progress(ctx->engine);
+        bool moved = drive_turn(ctx, run->request, turn);
         if (atomic_load_explicit(&ctx->takers, memory_order_relaxed))
             return;
         if (moved) {

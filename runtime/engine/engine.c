@@ -400,12 +400,6 @@ bool horon_engine_begin_now(struct horon_engine *engine, struct horon_request *r
     return true;
 }
 
-bool horon_engine_advance_ordered(struct horon_engine_team *team)
-{
-    HORON_ASSERT_OWNER(team->engine->options.owner);
-    return !team->failed && horon_lane_advance(team, &team->lanes[HORON_LANE_ORDERED]);
-}
-
 uint32_t horon_engine_wants(const struct horon_engine *engine)
 {
     HORON_ASSERT_OWNER(engine->options.owner);

@@ -130,8 +130,8 @@ bool horon_engine_progress(struct horon_engine *engine);
  * @return false: post it instead
  */
 bool horon_engine_begin_now(struct horon_engine *engine, struct horon_request *request);
-/** Advances only the ordered lane of a team. @return true if anything moved */
-bool horon_engine_advance_ordered(struct horon_engine_team *team);
+/** Advances only the lane of a team that a request is in. @return true if anything moved */
+bool horon_engine_advance(struct horon_engine_team *team, bool in_order);
 
 /** What this rank must be rung for while nobody makes progress: HORON_WAKE_* bits. */
 uint32_t horon_engine_wants(const struct horon_engine *engine);

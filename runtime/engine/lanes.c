@@ -351,3 +351,10 @@ bool horon_lane_turn(struct horon_engine_team *team, struct horon_lane *lane)
         fail_lane(team, status, &error);
     return moved;
 }
+
+bool horon_engine_advance(struct horon_engine_team *team, bool in_order)
+{
+    struct horon_lane *lane = &team->lanes[in_order ? HORON_LANE_ORDERED : HORON_LANE_NAMED];
+    HORON_ASSERT_OWNER(team->engine->options.owner);
+    return !team->failed && horon_lane_advance(team, lane);
+}

@@ -336,7 +336,7 @@ static void turn(struct sim_rank *rank)
     }
     enter(rank);
     horon_context_report_deaths(&rank->ctx);
-    bool moved = sim_one_in(sim, 4) && horon_engine_advance_ordered(one_team(rank));
+    bool moved = sim_one_in(sim, 4) && horon_engine_advance(one_team(rank), sim_one_in(sim, 2));
     if (!moved)
         moved = horon_engine_progress(rank->ctx.engine);
     come_out(rank);

@@ -30,7 +30,7 @@ static void progress(struct horon_engine *engine, struct horon_request *request)
 static void advance_ordered(struct horon_engine *engine, struct horon_request *request)
 {
     (void)request;
-    horon_engine_advance_ordered(horon_engine_job(engine));
+    horon_engine_advance(horon_engine_job(engine), true);
 }
 
 static void wants(struct horon_engine *engine, struct horon_request *request)
