@@ -257,6 +257,7 @@ static horon_status_t make_group(struct horon_context *ctx, struct horon_engine_
         if (status != HORON_OK)
             return status;
         if (!request->in_order && n > 1) {
+            request->is_grouped = true;
             request->op.agreed.group_hash = hash;
             request->op.agreed.group_size = (uint32_t)n;
             request->op.agreed.group_index = (uint32_t)*marked_out;

@@ -156,6 +156,15 @@ static inline void horon_engine_add_event(struct horon_engine *engine, enum horo
     horon_events_add(engine->events, kind, (uint32_t)op->agreed.team, op->agreed.verb,
                      op->name_hash, value, other);
 }
+/** Likewise, with the elements of a request's input, from what lies together in it. */
+static inline void horon_engine_add_request_event(struct horon_engine *engine,
+                                                  enum horon_event_kind kind,
+                                                  const struct horon_request *request,
+                                                  int32_t other)
+{
+    horon_events_add(engine->events, kind, request->set, request->verb, request->subject,
+                     request->part.count, other);
+}
 /** Likewise of a control message, its kind instead of a verb. */
 void horon_engine_add_message_event(struct horon_engine *engine, enum horon_event_kind kind,
                                     int peer, uint8_t control, size_t bytes);

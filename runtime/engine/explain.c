@@ -211,6 +211,7 @@ static void look_for_stalls(struct horon_engine_team *team, uint64_t now, uint64
         else
             (*more)++;
         request->warned_ns = waited_ns;
+        request->is_marked = true;
         request->warned |= told;
         request->asked = false;
     }

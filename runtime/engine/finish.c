@@ -96,11 +96,14 @@ void horon_engine_end(struct horon_engine *engine, struct horon_request *request
         team->barriers++;
     }
     atomic_store_explicit(&request->status, status, memory_order_relaxed);
-    horon_engine_add_event(engine, HORON_EVENT_ENDED, &request->op, request->op.count, status);
+    horon_engine_add_request_event(engine, HORON_EVENT_ENDED, request, status);
     assert(!failure || status < 0);
     if (failure)
         explain_failure(engine, request, failure);
-    else if (!request->op.output) {
+    else if (request->is_plain) {
+        request->output = request->part.dst;
+        request->output_count = request->part.count;
+    } else if (!request->op.output) {
         request->output = request->part.dst;
         request->output_count =
             horon_operation_output(&request->op, team->view.rank, team->view.size);

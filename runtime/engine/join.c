@@ -249,6 +249,7 @@ static bool end_join(struct horon_engine_team *team)
     if (team->lanes[HORON_LANE_NAMED].head)
         return false;
     request->joined = team->join.last;
+    request->is_marked = true;
     horon_team_forget_join(team);
     horon_engine_end(team->engine, request, NULL);
     return true;

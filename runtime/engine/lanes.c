@@ -116,7 +116,7 @@ static void fuse(struct horon_batch_work *batch, const uint64_t *tokens, size_t 
         struct horon_request *request = (struct horon_request *)(uintptr_t)tokens[i];
         batch->work.requests[i] = request;
         batch->parts[i] = request->part;
-        elements += request->op.count;
+        elements += request->part.count;
         request->begun = true;
     }
     *op = batch->work.requests[0]->op;
@@ -168,8 +168,10 @@ HORON_SELDOM static void count_joined(struct horon_engine_team *team, struct hor
 {
     if (team->engine->options.config->join_average == HORON_JOIN_AVERAGE_GIVEN)
         work->op->givers = (uint32_t)(team->view.size - team->join.count);
-    for (size_t i = 0; i < work->count; i++)
+    for (size_t i = 0; i < work->count; i++) {
         work->requests[i]->joined = team->join.count;
+        work->requests[i]->is_marked = true;
+    }
 }
 
 /* @return NULL: no memory */

@@ -89,9 +89,9 @@ static void submit_named(struct horon_engine_team *team, struct horon_request *r
 {
     horon_status_t status = HORON_OK;
     uint64_t token = (uint64_t)(uintptr_t)request;
-    if (request->op.agreed.group_index == 0)
+    if (!request->is_grouped || request->op.agreed.group_index == 0)
         team->refused_group = 0;
-    if (request->op.agreed.group_size && request->op.agreed.group_hash == team->refused_group) {
+    if (request->is_grouped && request->op.agreed.group_hash == team->refused_group) {
         refuse(team, request, HORON_ERR_MEMORY, "no memory for another tensor of its group");
         return;
     }
@@ -127,10 +127,10 @@ static void start(struct horon_engine *engine, struct horon_request *request)
     horon_engine_link(engine, request);
     if (request->paired)
         horon_team_aim_message(team, request);
-    horon_engine_add_event(engine, HORON_EVENT_TAKEN, &request->op, request->op.count,
-                           request->paired     ? HORON_EVENT_MESSAGE
-                           : request->in_order ? HORON_EVENT_IN_ORDER
-                                               : HORON_EVENT_NAMED);
+    horon_engine_add_request_event(engine, HORON_EVENT_TAKEN, request,
+                                   request->paired     ? HORON_EVENT_MESSAGE
+                                   : request->in_order ? HORON_EVENT_IN_ORDER
+                                                       : HORON_EVENT_NAMED);
     request->since_ns = 0; /* stamped by the next look for stalls */
     if (team->failed) {
         horon_engine_end(team->engine, request, &team->failure);

@@ -338,6 +338,9 @@ static void fill_operation(struct horon_request *request, const horon_descriptor
     request->work.op = op;
     request->work.requests = &request->self;
     request->work.count = 1;
+    request->set = (uint32_t)desc->process_set;
+    request->verb = (uint8_t)desc->verb;
+    request->is_plain = !op->output && !horon_verb_splits(row) && row->writes == HORON_RANKS_ALL;
     request->in_order = desc->flags & HORON_IN_ORDER;
     request->paired = row->paired;
     request->message.tag = desc->tag;
@@ -364,6 +367,7 @@ static horon_status_t take_name(struct horon_request *request, const char *name,
         op->name_hash = request->name->hash;
     }
     op->hash = op->check = horon_signature_hash(&op->agreed, op->name_hash);
+    request->subject = op->name_hash;
     return HORON_OK;
 }
 
@@ -376,7 +380,7 @@ void horon_request_set_barrier(struct horon_request *request, uint64_t number)
                            horon_verb_of(&op->agreed)->unnamed, (unsigned long long)number);
     assert(op->name_bytes < sizeof request->barrier_name);
     op->name = request->barrier_name;
-    op->name_hash = horon_name_hash(op->name, op->name_bytes);
+    op->name_hash = request->subject = horon_name_hash(op->name, op->name_bytes);
 }
 
 void horon_request_hold_barrier(struct horon_request *request)
@@ -482,6 +486,9 @@ void horon_request_reset(struct horon_request *request)
     request->cancelled = false;
     request->asked = false;
     request->warned = false;
+    if (!request->is_marked)
+        return;
+    request->is_marked = false;
     request->warned_ns = 0;
     request->joined = 0;
     request->op.givers = 0;

@@ -68,23 +68,28 @@ struct horon_request {
     _Atomic bool cancel_posted;
     _Atomic bool released; /* by its submitter: it cannot be started again */
     bool persistent, in_order;
-    bool paired;                    /* a message; then it is not in order */
-    bool interned;                  /* `handle` is one of the coordinator */
-    bool linked;                    /* in the list of all in flight */
-    bool begun;                     /* handed to a channel: cannot be withdrawn */
-    bool cancelled;                 /* it is asked to be taken back */
-    bool held;                      /* a barrier that the coordinator does not know yet */
-    bool asked;                     /* ranks were asked whether they lack it, for a warning */
-    bool warned;                    /* a warning named it: its end is worth a line, too */
-    bool dropping;                  /* released while in flight: its handle goes when it ends */
-    bool nobodys;                   /* of horon_run(): nobody has a handle of it */
-    bool own;                       /* horon's: INFLIGHT_MAX does not count it, and it goes before
-                                     * a join that has not begun */
-    bool joins;                     /* it is no operation: this rank joins */
-    bool output_refused;            /* there was no memory for what it gave */
+    bool paired;         /* a message; then it is not in order */
+    bool interned;       /* `handle` is one of the coordinator */
+    bool linked;         /* in the list of all in flight */
+    bool begun;          /* handed to a channel: cannot be withdrawn */
+    bool cancelled;      /* it is asked to be taken back */
+    bool held;           /* a barrier that the coordinator does not know yet */
+    bool asked;          /* ranks were asked whether they lack it, for a warning */
+    bool warned;         /* a warning named it: its end is worth a line, too */
+    bool dropping;       /* released while in flight: its handle goes when it ends */
+    bool nobodys;        /* of horon_run(): nobody has a handle of it */
+    bool own;            /* horon's: INFLIGHT_MAX does not count it, and it goes before
+                          * a join that has not begun */
+    bool joins;          /* it is no operation: this rank joins */
+    bool output_refused; /* there was no memory for what it gave */
+    bool is_plain : 1;   /* its output is dst, and as long as its input */
+    bool is_grouped : 1; /* it becomes ready with others */
+    bool is_marked;      /* warned_ns, joined or op.givers is not 0 */
+    uint8_t verb;
     uint32_t handle, interned_in;   /* the latter: the generation it is one of */
     _Atomic uint32_t runs;          /* how often it was started again; after its state says so */
     _Atomic horon_status_t status;  /* how it ended last */
+    uint32_t set;                   /* the id of its process set */
     struct horon_engine_team *team; /* whose operation it is; referenced */
     struct horon_context *context;  /* referenced */
     struct horon_name *name;        /* named: its in-flight mark; referenced */
@@ -99,6 +104,8 @@ struct horon_request {
 
     void *owned_output; /* memory of an output that is neither dst nor of alloc */
     struct horon_part part;
+    uint64_t subject; /* the operation's name_hash, for events, as `verb` and `set` are */
+
     struct horon_operation op; /* the descriptor, checked; of the one part */
 
     /* seldom touched */
