@@ -65,7 +65,7 @@ static inline void finish(const struct horon_engine *engine, struct horon_reques
 {
     const struct horon_engine_options *options = &engine->options;
     horon_callback_fn_t callback = request->callback;
-    void *arg = request->callback_arg;
+    void *arg = callback ? request->callback_arg : NULL; /* it lies far behind the rest */
     horon_status_t status = request->status;
     uint32_t before =
         atomic_exchange_explicit(&request->state, HORON_REQUEST_ENDED, memory_order_acq_rel);
