@@ -274,6 +274,8 @@ horon_status_t horon_coord_apply(struct horon_coordinator *c, struct horon_reade
         return HORON_ERR_MEMORY;
     horon_coord_decided_add(c, sequence, failed ? HORON_ERR_MISMATCH : HORON_OK, kept);
     horon_status_t status = take_items(c, kept, in, error);
+    if (!status && !failed && c->decided[c->decided_count - 1].count == 0)
+        status = refuse(c, error, "a batch of nothing");
     c->sequence++;
     size_t bytes = (size_t)(in->bytes + in->used - record);
     if (!status && bytes > COORD_RECORD_BYTES_MAX)
