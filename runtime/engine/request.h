@@ -111,8 +111,8 @@ struct horon_request {
     /* seldom touched */
     uint64_t rows;         /* of the input, if ranks tell each other */
     uint64_t *output_rows; /* [size] if ranks give different numbers of them, else NULL */
-    uint64_t *rows_room;   /* [2 * rows_limit] or NULL: memory for them, and for splits; it belongs
-                            * to whoever keeps the request's memory */
+    uint64_t *rows_room;   /* [2 * rows_limit] or NULL: memory for them, and for splits. The pool
+                            * frees it, or horon_run() whose stack the request is on */
     int rows_limit;        /* of a team that used the request before, perhaps */
     int size;              /* ranks */
     uint64_t dst_count;    /* elements dst has room for, if their number is learned */
