@@ -39,11 +39,16 @@ static uint64_t add_namespace(uint64_t so_far, const char *proc, const char *nam
     return XXH3_64bits_withSeed(id, sizeof id, so_far);
 }
 
-uint64_t horon_profile_machine(const char *proc)
+uint64_t horon_profile_kernel(const char *proc)
 {
     char path[256];
     snprintf(path, sizeof path, "%s/sys/kernel/random/boot_id", proc);
-    return add_namespace(hash_of_file(path, 0), proc, "net");
+    return hash_of_file(path, 0);
+}
+
+uint64_t horon_profile_machine(uint64_t kernel, const char *proc)
+{
+    return add_namespace(kernel, proc, "net");
 }
 
 /* Processes that cannot watch each other share no memory: a death would be seen only at a time
@@ -85,7 +90,8 @@ horon_status_t horon_profile_fill(struct horon_profile *profile, const struct ho
     memset(profile, 0, sizeof *profile);
     if (gethostname(profile->name, sizeof profile->name - 1) != 0 || !profile->name[0])
         snprintf(profile->name, sizeof profile->name, "unnamed");
-    profile->machine = horon_profile_machine("/proc");
+    profile->kernel = horon_profile_kernel("/proc");
+    profile->machine = horon_profile_machine(profile->kernel, "/proc");
     /* the path means something within its namespace only */
     profile->group = hash_of_file("/proc/self/cgroup", add_namespace(1, "/proc", "cgroup"));
     /* not the affinity of this thread, which is for the ranks to share out */
@@ -101,6 +107,7 @@ void horon_profile_encode(struct horon_writer *out, const struct horon_profile *
     horon_write_bytes(out, profile->member, sizeof profile->member);
     horon_write_u64(out, profile->job);
     horon_write_string(out, profile->name);
+    horon_write_u64(out, profile->kernel);
     horon_write_u64(out, profile->machine);
     horon_write_u64(out, profile->host);
     horon_write_u64(out, profile->group);
@@ -118,6 +125,7 @@ bool horon_profile_decode(struct horon_reader *in, struct horon_profile *profile
     memcpy(profile->member, member, sizeof profile->member);
     profile->job = horon_read_u64(in);
     horon_read_string(in, profile->name, sizeof profile->name);
+    profile->kernel = horon_read_u64(in);
     profile->machine = horon_read_u64(in);
     profile->host = horon_read_u64(in);
     profile->group = horon_read_u64(in);

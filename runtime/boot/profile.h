@@ -21,6 +21,7 @@ struct horon_profile {
     uint64_t job;  /* random; rank 0's becomes the job's */
     char name[64]; /* of the host, for people */
     /* Hashes; of two that are equal, and not 0: */
+    uint64_t kernel;  /* the ranks share the cores of a machine, perhaps in several containers */
     uint64_t machine; /* loopback and abstract sockets lead from one rank to the other */
     uint64_t host;    /* the ranks share memory */
     uint64_t group;   /* their memory counts against one control group's limit */
@@ -40,9 +41,12 @@ void horon_profile_encode(struct horon_writer *out, const struct horon_profile *
 /** @return false if the bytes do not begin with a profile */
 bool horon_profile_decode(struct horon_reader *in, struct horon_profile *profile);
 
-/** @return the profile's machine: of the running kernel and the network namespace. @param proc
- * "/proc", or a directory like it for tests */
-uint64_t horon_profile_machine(const char *proc);
+/** @return the profile's kernel: the running one. @param proc "/proc", or a directory like it for
+ * tests */
+uint64_t horon_profile_kernel(const char *proc);
+
+/** @return the profile's machine: its kernel, and the network namespace. @param proc likewise */
+uint64_t horon_profile_machine(uint64_t kernel, const char *proc);
 
 /** @return the profile's host: its machine, and processes that may see each other there.
  * @param socket a unix socket, to ask the kernel by */

@@ -80,6 +80,7 @@ static horon_status_t read_profile(struct horon_joining *j, int rank, struct hor
     memcpy(j->boot->ranks.names[rank], profile->name, sizeof profile->name);
     memcpy(info->socket, profile->socket, sizeof profile->socket);
     memcpy(info->member, profile->member, sizeof profile->member);
+    info->kernel = profile->kernel;
     info->group = profile->group;
     info->cores = profile->cores;
     info->same_machine = profile->machine && profile->machine == j->mine.machine;
@@ -163,20 +164,29 @@ static horon_status_t check_host_sizes(const struct horon_joining *j, struct hor
     return HORON_OK;
 }
 
-/* What ranks of a host choose by its cores they must choose alike: the one counts that sees fewest.
- * Ranks that share no memory here (SHM 0) share the cores all the same. */
-static bool is_crowded(const struct horon_joining *j)
+/* Do more ranks run on the machine of @p first than it has cores? The one counts that sees fewest;
+ * containers of one machine share them. */
+static bool is_full(const struct horon_joining *j, int first)
 {
-    const struct horon_topology *topology = &j->boot->topology;
     const struct horon_rank_info *infos = j->boot->ranks.infos;
-    const int host = topology->host_of[j->id.rank];
     uint32_t least = 0, ranks = 0;
-    for (int rank = 0; rank < topology->size; rank++) {
-        const bool shares = topology->host_of[rank] == host;
+    for (int rank = 0; rank < j->id.size; rank++) {
+        const bool shares = infos[first].kernel ? infos[rank].kernel == infos[first].kernel
+                                                : j->leader_of[rank] == j->leader_of[first];
         least = shares ? horon_profile_cores(least, infos[rank].cores) : least;
-        ranks += shares || infos[rank].same_machine;
+        ranks += shares;
     }
     return least > 0 && ranks > least;
+}
+
+/* What all ranks must choose alike may depend on it; where one machine is too full, the ranks of
+ * others wait for those anyway. */
+static bool is_crowded(const struct horon_joining *j)
+{
+    for (int rank = 0; rank < j->id.size; rank++)
+        if (j->leader_of[rank] == rank && is_full(j, rank))
+            return true;
+    return false;
 }
 
 static horon_status_t make_topology(struct horon_joining *j, struct horon_error *error)

@@ -86,6 +86,11 @@ static void write_file(const char *folder, const char *name, const char *text)
     assert_int_equal(fclose(file), 0);
 }
 
+static uint64_t machine_of(const char *proc)
+{
+    return horon_profile_machine(horon_profile_kernel(proc), proc);
+}
+
 /* A namespace is told by its file, whatever that holds. */
 static void test_profile_other_kernel_or_network_is_another_machine(void **state)
 {
@@ -93,22 +98,22 @@ static void test_profile_other_kernel_or_network_is_another_machine(void **state
     static const char boot_id[] = "sys/kernel/random/boot_id";
     (void)state;
     assert_non_null(mkdtemp(proc));
-    assert_true(horon_profile_machine(proc) == 0); /* nothing is known */
+    assert_true(machine_of(proc) == 0); /* nothing is known */
     snprintf(command, sizeof command, "mkdir -p %s/sys/kernel/random %s/self/ns", proc, proc);
     assert_int_equal(system(command), 0);
     write_file(proc, boot_id, "one\n");
-    assert_true(horon_profile_machine(proc) == 0);
+    assert_true(machine_of(proc) == 0);
     write_file(proc, "self/ns/net", "");
     write_file(proc, "self/ns/another", "");
-    const uint64_t machine = horon_profile_machine(proc);
-    assert_true(machine != 0 && machine == horon_profile_machine(proc));
+    const uint64_t machine = machine_of(proc);
+    assert_true(machine != 0 && machine == machine_of(proc));
     write_file(proc, boot_id, "two\n");
-    assert_true(horon_profile_machine(proc) != machine);
+    assert_true(machine_of(proc) != machine);
     write_file(proc, boot_id, "one\n");
-    assert_true(horon_profile_machine(proc) == machine);
+    assert_true(machine_of(proc) == machine);
     snprintf(command, sizeof command, "mv %s/self/ns/another %s/self/ns/net", proc, proc);
     assert_int_equal(system(command), 0);
-    assert_true(horon_profile_machine(proc) != machine);
+    assert_true(machine_of(proc) != machine); /* of the same kernel */
     snprintf(command, sizeof command, "rm -r %s", proc);
     assert_int_equal(system(command), 0);
 }
