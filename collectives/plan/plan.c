@@ -9,9 +9,8 @@
 #include <string.h>
 
 static const struct horon_plan_ops *const plans[HORON_PLAN_KIND_COUNT] = {
-    [HORON_PLAN_FLAT] = &horon_plan_flat,
-    [HORON_PLAN_DIRECT] = &horon_plan_direct,
-    [HORON_PLAN_HALVING] = &horon_plan_halving,
+    [HORON_PLAN_FLAT] = &horon_plan_flat,           [HORON_PLAN_DOUBLING] = &horon_plan_doubling,
+    [HORON_PLAN_DIRECT] = &horon_plan_direct,       [HORON_PLAN_HALVING] = &horon_plan_halving,
     [HORON_PLAN_BROADCAST] = &horon_plan_broadcast,
 };
 
@@ -133,83 +132,105 @@ void horon_plan_add_tree(struct horon_plan_stage *stage, struct horon_plan_combi
  * Several connections at once fill the wire better than one; while a participant waits for one
  * partner, as in halving, it has one.
  *
- * The constants are estimates, of the order of TCP on 10 GbE and of TCP between network namespaces
- * of one machine; no measurement stands behind their digits. They need not be exact: near a
- * crossing both choices take about the same time. benchmarks/RESULTS.md says how to see whether
- * `auto` is near the best everywhere. All ranks must choose alike, so a rank may not measure for
- * itself.
+ * Where ranks share cores nobody is idle while a message travels: what counts is the processor
+ * time of all messages, and a stage costs little besides.
+ *
+ * The constants for ranks with cores of their own are estimates, of the order of TCP on 10 GbE; no
+ * measurement stands behind their digits. Those for shared cores are of four ranks on two cores
+ * over loopback (benchmarks/RESULTS.md). They need not be exact: near a crossing both choices take
+ * about the same time. All ranks must choose alike, so a rank may not measure for itself.
  */
-static const struct {
+struct cost {
     double stage_us;             /* wake-up, system calls and wire of one exchange */
     double message_us;           /* each further peer in a stage: its system calls */
     double bytes_per_us_one;     /* one connection */
     double bytes_per_us_many;    /* several */
     double combine_bytes_per_us; /* one pass of adding a received vector */
-} cost = {
+};
+static const struct cost own_cores = {
     .stage_us = 15.0,
     .message_us = 4.0,
     .bytes_per_us_one = 1000.0,
     .bytes_per_us_many = 1200.0,
     .combine_bytes_per_us = 5000.0,
 };
+static const struct cost shared_cores = {
+    .stage_us = 2.0,
+    .message_us = 18.0,
+    .bytes_per_us_one = 2700.0,
+    .bytes_per_us_many = 3000.0,
+    .combine_bytes_per_us = 5000.0,
+};
 
-static double many_or_one(int peers)
+static double wire_us(const struct cost *cost, int peers, double bytes)
 {
-    return peers > 1 ? cost.bytes_per_us_many : cost.bytes_per_us_one;
+    return bytes / (peers > 1 ? cost->bytes_per_us_many : cost->bytes_per_us_one);
 }
 
-static double flat_us(double size, double bytes)
+static double flat_us(const struct cost *cost, int size, double bytes)
 {
     const double moved = (size - 1) * bytes;
-    return cost.stage_us + (size - 1) * cost.message_us + moved / many_or_one((int)size - 1) +
-           moved / cost.combine_bytes_per_us;
+    return cost->stage_us + (size - 1) * cost->message_us + wire_us(cost, size - 1, moved) +
+           moved / cost->combine_bytes_per_us;
+}
+
+static double doubling_us(const struct cost *cost, int size, double bytes)
+{
+    double us = 0;
+    const int block = horon_plan_block(size), blocks = size / block;
+    for (int width = 1; width < block; width *= 2)
+        us += flat_us(cost, 2, bytes);
+    return blocks > 1 ? us + flat_us(cost, blocks, bytes) : us;
 }
 
 /* Reduce-scatter and allgather among `size` of `bytes` bytes. */
-static double direct_us(double size, double bytes)
+static double direct_us(const struct cost *cost, int size, double bytes)
 {
     const double moved = bytes * (size - 1) / size;
-    return 2 * (cost.stage_us + (size - 1) * cost.message_us + moved / many_or_one((int)size - 1)) +
-           moved / cost.combine_bytes_per_us;
+    return 2 * (cost->stage_us + (size - 1) * cost->message_us + wire_us(cost, size - 1, moved)) +
+           moved / cost->combine_bytes_per_us;
 }
 
-static double halving_us(int size, double bytes)
+static double halving_us(const struct cost *cost, int size, double bytes)
 {
     double us = 0, left = bytes;
     const int block = horon_plan_block(size), blocks = size / block;
     for (int width = 1; width < block; width *= 2) {
         left /= 2;
-        us += direct_us(2, 2 * left);
+        us += direct_us(cost, 2, 2 * left);
     }
-    return blocks > 1 ? us + direct_us(blocks, left) : us;
+    return blocks > 1 ? us + direct_us(cost, blocks, left) : us;
 }
 
-double horon_plan_estimate_us(enum horon_plan_kind kind, int size, uint64_t bytes)
+double horon_plan_estimate_us(enum horon_plan_kind kind, int size, uint64_t bytes, bool crowded)
 {
+    const struct cost *cost = crowded ? &shared_cores : &own_cores;
     switch (kind) {
     case HORON_PLAN_FLAT:
-        return flat_us(size, (double)bytes);
+        return flat_us(cost, size, (double)bytes);
+    case HORON_PLAN_DOUBLING:
+        return doubling_us(cost, size, (double)bytes);
     case HORON_PLAN_DIRECT:
-        return direct_us(size, (double)bytes);
+        return direct_us(cost, size, (double)bytes);
     case HORON_PLAN_HALVING:
-        return halving_us(size, (double)bytes);
+        return halving_us(cost, size, (double)bytes);
     case HORON_PLAN_BROADCAST:
         break;
     }
     return 0;
 }
 
-enum horon_plan_kind horon_plan_choose(const char *wanted, int size, uint64_t bytes)
+enum horon_plan_kind horon_plan_choose(const char *wanted, int size, uint64_t bytes, bool crowded)
 {
     assert(size > 0);
     static const enum horon_plan_kind kinds[] = {HORON_PLAN_DIRECT, HORON_PLAN_FLAT,
-                                                 HORON_PLAN_HALVING};
+                                                 HORON_PLAN_DOUBLING, HORON_PLAN_HALVING};
     enum horon_plan_kind best = kinds[0];
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         if (wanted && strcmp(wanted, plans[kinds[i]]->name) == 0)
             return kinds[i];
-        if (horon_plan_estimate_us(kinds[i], size, bytes) <
-            horon_plan_estimate_us(best, size, bytes))
+        if (horon_plan_estimate_us(kinds[i], size, bytes, crowded) <
+            horon_plan_estimate_us(best, size, bytes, crowded))
             best = kinds[i];
     }
     return best;

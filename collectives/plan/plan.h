@@ -31,11 +31,12 @@
 
 enum horon_plan_kind {
     HORON_PLAN_FLAT,     /* allreduce: everybody sends all to everybody, reduces locally; 1 stage */
+    HORON_PLAN_DOUBLING, /* allreduce: recursive doubling, flat among the m; log stages */
     HORON_PLAN_DIRECT,   /* allreduce: direct reduce-scatter, direct allgather; 2 stages */
     HORON_PLAN_HALVING,  /* allreduce: recursive halving over powers of two, direct among the m */
     HORON_PLAN_BROADCAST /* binomial from `root`; promises local completion only */
 };
-#define HORON_PLAN_KIND_COUNT 4
+#define HORON_PLAN_KIND_COUNT 5
 
 enum horon_plan_region { HORON_PLAN_WORK, HORON_PLAN_SCRATCH };
 
@@ -80,10 +81,12 @@ struct horon_plan_stage horon_plan_stage(const struct horon_plan_args *args, int
 /**
  * The allreduce that should take the least time: startup + bytes/bandwidth, see plan.c. All
  * participants must ask with the same values.
- * @param wanted "flat", "direct" or "halving" to have that; "auto" or anything else: the model's
+ * @param wanted "flat", "doubling", "direct" or "halving" to have that; "auto" or anything else:
+ * the model's
+ * @param crowded participants share cores
  */
-enum horon_plan_kind horon_plan_choose(const char *wanted, int size, uint64_t bytes);
+enum horon_plan_kind horon_plan_choose(const char *wanted, int size, uint64_t bytes, bool crowded);
 /** What the model thinks it takes, in microseconds; allreduce plans only, else 0. */
-double horon_plan_estimate_us(enum horon_plan_kind kind, int size, uint64_t bytes);
+double horon_plan_estimate_us(enum horon_plan_kind kind, int size, uint64_t bytes, bool crowded);
 
 #endif

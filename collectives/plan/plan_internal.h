@@ -17,6 +17,7 @@ struct horon_plan_ops {
 };
 
 extern const struct horon_plan_ops horon_plan_flat;
+extern const struct horon_plan_ops horon_plan_doubling;
 extern const struct horon_plan_ops horon_plan_direct;
 extern const struct horon_plan_ops horon_plan_halving;
 extern const struct horon_plan_ops horon_plan_broadcast;

@@ -35,10 +35,10 @@ def test_layouts_results_are_those_of_one_process():
     expected = ranks.verify("expect", sys.argv[1]).splitlines()
     assert len(expected) > 250
     with ranks.hosts(max(layout) + 1) as net:
-        for algorithm in ("auto", "flat", "direct", "halving"):
+        for algorithm in ("auto", "flat", "doubling", "direct", "halving"):
             for mode in ("in-order", "named"):
                 compare(layout, mode, {"NET_ALGORITHM": algorithm}, expected, net)
-        for algorithm in ("flat", "direct", "halving"):
+        for algorithm in ("flat", "doubling", "direct", "halving"):
             compare(layout, "grouped", {"NET_ALGORITHM": algorithm, **SMALL_CHUNKS}, expected, net)
         compare(layout, "in-order", {"SHM_SMALL_BYTES": 0, **SMALL_CHUNKS}, expected, net)
         compare(layout, "named", {"FUSION_BYTES": 0, "CACHE_ENTRIES": 0}, expected, net)

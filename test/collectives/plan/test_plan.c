@@ -368,13 +368,41 @@ static void test_plan_of_one_participant_has_no_stage(void **state)
     }
 }
 
+static void test_plan_doubling_of_a_power_of_two_sends_log_messages(void **state)
+{
+    (void)state;
+    for (int size = 2, log = 1; size <= 64; size *= 2, log++) {
+        struct play play;
+        play_begin(&play, HORON_PLAN_DOUBLING, size, 5, 0);
+        play_all(&play);
+        assert_int_equal(play.stages, log);
+        for (int r = 0; r < size; r++)
+            assert_int_equal(play.players[r].sent_total, 5 * (uint64_t)log);
+        play_end(&play);
+    }
+}
+
 static void test_plan_choose_by_name_takes_it(void **state)
 {
     (void)state;
-    assert_int_equal(horon_plan_choose("flat", 4, (uint64_t)1 << 30), HORON_PLAN_FLAT);
-    assert_int_equal(horon_plan_choose("direct", 64, 1), HORON_PLAN_DIRECT);
-    assert_int_equal(horon_plan_choose("halving", 3, 1), HORON_PLAN_HALVING);
-    assert_int_equal(horon_plan_choose("broadcast", 2, 8), HORON_PLAN_FLAT); /* no allreduce */
+    for (int crowded = 0; crowded < 2; crowded++) {
+        assert_int_equal(horon_plan_choose("flat", 4, (uint64_t)1 << 30, crowded), HORON_PLAN_FLAT);
+        assert_int_equal(horon_plan_choose("doubling", 4, (uint64_t)1 << 30, crowded),
+                         HORON_PLAN_DOUBLING);
+        assert_int_equal(horon_plan_choose("direct", 64, 1, crowded), HORON_PLAN_DIRECT);
+        assert_int_equal(horon_plan_choose("halving", 3, 1, crowded), HORON_PLAN_HALVING);
+        /* no allreduce */
+        assert_int_equal(horon_plan_choose("broadcast", 2, 8, crowded), HORON_PLAN_FLAT);
+    }
+}
+
+static void expect_least(int size, uint64_t bytes, bool crowded)
+{
+    const enum horon_plan_kind chosen = horon_plan_choose("auto", size, bytes, crowded);
+    assert_true(chosen <= HORON_PLAN_HALVING);
+    for (int kind = 0; kind <= HORON_PLAN_HALVING; kind++)
+        assert_true(horon_plan_estimate_us(chosen, size, bytes, crowded) <=
+                    horon_plan_estimate_us((enum horon_plan_kind)kind, size, bytes, crowded));
 }
 
 static void test_plan_choose_auto_takes_the_least_estimate(void **state)
@@ -382,17 +410,17 @@ static void test_plan_choose_auto_takes_the_least_estimate(void **state)
     (void)state;
     for (int size = 2; size <= 64; size++) {
         for (uint64_t bytes = 0; bytes < (uint64_t)1 << 30; bytes = 2 * bytes + 1) {
-            const enum horon_plan_kind chosen = horon_plan_choose("auto", size, bytes);
-            assert_true(chosen <= HORON_PLAN_HALVING);
-            for (int kind = 0; kind <= HORON_PLAN_HALVING; kind++)
-                assert_true(horon_plan_estimate_us(chosen, size, bytes) <=
-                            horon_plan_estimate_us((enum horon_plan_kind)kind, size, bytes));
+            expect_least(size, bytes, false);
+            expect_least(size, bytes, true);
         }
-        /* few bytes go at once, many are shared out */
-        assert_int_equal(size <= 4 ? horon_plan_choose("auto", size, 8) : HORON_PLAN_FLAT,
-                         HORON_PLAN_FLAT);
-        assert_int_not_equal(horon_plan_choose("auto", size, (uint64_t)1 << 26), HORON_PLAN_FLAT);
+        /* many bytes are shared out */
+        const enum horon_plan_kind chosen = horon_plan_choose("auto", size, 1 << 26, false);
+        assert_true(chosen == HORON_PLAN_DIRECT || chosen == HORON_PLAN_HALVING);
     }
+    /* few bytes go at once to a few; to many, or on cores that are shared, in fewer messages */
+    assert_int_equal(horon_plan_choose("auto", 4, 8, false), HORON_PLAN_FLAT);
+    assert_int_equal(horon_plan_choose("auto", 4, 8, true), HORON_PLAN_DOUBLING);
+    assert_int_equal(horon_plan_choose("auto", 32, 8, false), HORON_PLAN_DOUBLING);
 }
 
 int main(void)
@@ -404,6 +432,7 @@ int main(void)
         cmocka_unit_test(test_plan_direct_and_halving_move_no_more_than_the_bound),
         cmocka_unit_test(test_plan_scratch_is_at_most_the_vector_for_direct_and_halving),
         cmocka_unit_test(test_plan_of_one_participant_has_no_stage),
+        cmocka_unit_test(test_plan_doubling_of_a_power_of_two_sends_log_messages),
         cmocka_unit_test(test_plan_choose_by_name_takes_it),
         cmocka_unit_test(test_plan_choose_auto_takes_the_least_estimate),
     };

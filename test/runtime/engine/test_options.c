@@ -228,6 +228,7 @@ static void test_options_net_algorithm_decides_who_sends_what_to_whom(void **sta
         uint64_t to_1, to_3; /* of BYTES, from rank 0 */
     } cases[] = {
         {"NET_ALGORITHM=flat", BYTES, BYTES}, /* all of it to everybody */
+        {"NET_ALGORITHM=doubling", BYTES, 0}, /* all of it to each partner */
         {"NET_ALGORITHM=direct", BYTES / 2,
          BYTES / 2},                     /* a quarter to reduce, a quarter to gather */
         {"NET_ALGORITHM=halving", 0, 0}, /* to its partners only: see below */
@@ -241,6 +242,7 @@ static void test_options_net_algorithm_decides_who_sends_what_to_whom(void **sta
         if (cases[i].to_1) {
             assert_in_range(to_1, cases[i].to_1, cases[i].to_1 + HEADS);
             assert_in_range(to_3, cases[i].to_3, cases[i].to_3 + HEADS);
+            assert_int_equal(to_2 >= BYTES, cases[i].to_3 == 0 || cases[i].to_3 == BYTES);
         } else { /* a half and a quarter, each twice; nothing to the one across */
             assert_true(to_3 < HEADS);
             assert_in_range(to_1 + to_2, BYTES * 3 / 2, BYTES * 3 / 2 + 2 * HEADS);
