@@ -70,10 +70,14 @@ static uint32_t read_u32_varint(struct horon_reader *in)
     return (uint32_t)value;
 }
 
-static bool has_root(const struct horon_signature *signature, int size)
+/* Would a rank have accepted this of its caller? */
+static bool makes_sense(const struct horon_signature *signature, int size)
 {
-    return !horon_verb_is_rooted(horon_verb_of(signature)) ||
-           (signature->root >= 0 && signature->root < size);
+    const struct horon_verb_row *row = horon_verb_of(signature);
+    if (horon_verb_is_rooted(row) && (signature->root < 0 || signature->root >= size))
+        return false;
+    const bool shares_rows = horon_verb_splits(row) || row->ahead == HORON_AHEAD_SPLITS;
+    return !row->paired && (signature->ndim > 0 || !shares_rows);
 }
 
 void horon_coord_signature_read(struct horon_reader *in, int size,
@@ -88,8 +92,7 @@ void horon_coord_signature_read(struct horon_reader *in, int size,
     signature->ndim = horon_read_u8(in);
     signature->prescale = 1;
     signature->postscale = 1;
-    if (!in->ok || !horon_signature_is_valid(signature) || horon_verb_of(signature)->paired ||
-        !has_root(signature, size) ||
+    if (!in->ok || !horon_signature_is_valid(signature) || !makes_sense(signature, size) ||
         flags > (WIRE_SCALED | WIRE_GROUPED | WIRE_SET | WIRE_MEMORY)) {
         in->ok = false;
         memset(signature, 0, sizeof *signature);
@@ -112,6 +115,8 @@ void horon_coord_signature_read(struct horon_reader *in, int size,
     if (horon_signature_is_valid(signature))
         horon_signature_make_canonical(signature);
     else
+        in->ok = false;
+    if (horon_signature_bytes(signature) == UINT64_MAX) /* no memory has so many */
         in->ok = false;
 }
 

@@ -60,12 +60,18 @@ static void ready(struct horon_writer *out, uint32_t id, uint64_t count)
     horon_write_varint(out, count);
 }
 
-static void announce(struct horon_writer *out, const char *name)
+static void announce_as(struct horon_writer *out, const char *name,
+                        const struct horon_signature *signature)
 {
-    struct horon_operation tensor = tree_tensor(1, "x");
     horon_write_u8(out, COORD_UP_ANNOUNCE);
     horon_write_string(out, name);
-    horon_coord_signature_write(out, &tensor.agreed);
+    horon_coord_signature_write(out, signature);
+}
+
+static void announce(struct horon_writer *out, const char *name)
+{
+    const struct horon_operation tensor = tree_tensor(1, "x");
+    announce_as(out, name, &tensor.agreed);
 }
 
 static struct horon_writer down(uint64_t sequence, bool failed)
@@ -216,6 +222,30 @@ static void test_coordinator_report_nonsense_is_refused(void **state)
     expect_refusal(2, &out, "cannot be");
 }
 
+/* A rank refuses these of its caller, so no honest one tells of them. */
+static void test_coordinator_tensor_that_cannot_be_is_refused(void **state)
+{
+    (void)state;
+    struct horon_signature wrong[5];
+    for (size_t i = 0; i < 5; i++)
+        wrong[i] = tree_tensor(1, "x").agreed;
+    wrong[0].verb = HORON_REDUCESCATTER; /* of a scalar: it has no rows to share */
+    wrong[0].ndim = 0;
+    wrong[1].verb = HORON_ALLTOALL;
+    wrong[1].ndim = 0;
+    wrong[2].verb = HORON_BROADCAST; /* from a rank that there is not */
+    wrong[2].root = 3;
+    wrong[3].ndim = 2; /* of more bytes than can be counted */
+    wrong[3].shape[0] = wrong[3].shape[1] = (uint64_t)1 << 40;
+    wrong[4].verb = HORON_SEND; /* ranks do not agree on messages */
+    for (size_t i = 0; i < 5; i++) {
+        open_middle();
+        struct horon_writer out = up(1);
+        announce_as(&out, "n", &wrong[i]);
+        expect_refusal(2, &out, "cannot be");
+    }
+}
+
 /* A sequence number that goes back would give ids an old meaning again. */
 static void test_coordinator_report_going_back_is_refused(void **state)
 {
@@ -329,6 +359,31 @@ static void test_coordinator_decision_nonsense_is_refused(void **state)
     horon_write_u8(&out, COORD_TAG_DOWN);
     horon_write_u8(&out, 9);
     expect_refusal(0, &out, "unknown record");
+}
+
+/* Of a rank that has joined a batch is made as its first tensor says: all others are of its kind.
+ */
+static void test_coordinator_joined_rank_refuses_a_batch_of_two_kinds(void **state)
+{
+    (void)state;
+    for (int fusable = 0; fusable < 2; fusable++) {
+        struct horon_signature first = tree_tensor(1, "x").agreed, second = first;
+        open_middle();
+        for (int rank = 1; rank <= 2; rank++)
+            assert_int_equal(horon_coordinator_join(tree.ranks[rank], 0), HORON_OK);
+        run();
+        if (fusable)
+            second.dtype = HORON_FLOAT64;
+        else
+            first.verb = second.verb = HORON_ALLGATHER;
+        struct horon_writer out = down(tree.ranks[1]->sequence, false);
+        item(&out, COORD_ITEM_NAME, 0, "first");
+        horon_coord_signature_write(&out, &first);
+        item(&out, COORD_ITEM_NAME, 0, "second");
+        horon_coord_signature_write(&out, &second);
+        item(&out, COORD_ITEM_END, 0, NULL);
+        expect_refusal(0, &out, "cannot be fused");
+    }
 }
 
 static void test_coordinator_stranger_and_oversized_are_refused(void **state)
@@ -453,11 +508,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_coordinator_report_nonsense_is_refused),
+        cmocka_unit_test(test_coordinator_tensor_that_cannot_be_is_refused),
         cmocka_unit_test(test_coordinator_join_nonsense_is_refused),
         cmocka_unit_test(test_coordinator_report_going_back_is_refused),
         cmocka_unit_test(test_coordinator_withdrawal_of_nothing_is_ignored),
         cmocka_unit_test(test_coordinator_too_many_names_are_refused),
         cmocka_unit_test(test_coordinator_decision_nonsense_is_refused),
+        cmocka_unit_test(test_coordinator_joined_rank_refuses_a_batch_of_two_kinds),
         cmocka_unit_test(test_coordinator_stranger_and_oversized_are_refused),
         cmocka_unit_test(test_coordinator_impossible_tree_is_refused),
         cmocka_unit_test(test_coordinator_spoiled_messages_are_survived),
