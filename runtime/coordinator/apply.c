@@ -100,9 +100,14 @@ HORON_SELDOM static horon_status_t take_odd(struct horon_coordinator *c, uint32_
     if (!expected && !unheard)
         return refuse(c, error, "a tensor that was not reported");
     assert(entry->own != joined);
-    if (joined && horon_coord_decided_absent(c, cold->name, cold->name_bytes, cold->hash,
-                                             failed ? NULL : horon_coord_base(c, index)))
-        return HORON_ERR_MEMORY;
+    const horon_status_t status =
+        joined ? horon_coord_decided_absent(c, cold->name, cold->name_bytes, cold->hash,
+                                            failed ? NULL : horon_coord_base(c, index))
+               : HORON_OK;
+    if (status == HORON_ERR_PROTO)
+        return refuse(c, error, "a batch of what cannot be fused");
+    if (status != HORON_OK)
+        return status;
     if (failed && entry->own && break_group(c, index, failed))
         return HORON_ERR_MEMORY;
     if (entry->own)

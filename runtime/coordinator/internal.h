@@ -144,7 +144,8 @@ void horon_coord_decided_add(struct horon_coordinator *c, uint64_t sequence, hor
                              struct coord_reason *reason);
 void horon_coord_decided_token(struct horon_coordinator *c, uint64_t token);
 /** Adds to the batch opened last a tensor of which this rank, which has joined, has nothing.
- * @param agreed NULL: the batch fails. @return OK | ERR_MEMORY */
+ * @param agreed NULL: the batch fails. @return OK | ERR_MEMORY | ERR_PROTO, it cannot be fused with
+ * what is in the batch */
 horon_status_t horon_coord_decided_absent(struct horon_coordinator *c, const char *name,
                                           size_t name_bytes, uint64_t name_hash,
                                           const struct horon_signature *agreed);
