@@ -90,6 +90,8 @@ static horon_status_t small_exchanged(struct horon_channel *channel, struct horo
 
 /* ---- chunks of several hosts ----------------------------------------------------------------- */
 
+static const struct horon_pipeline_ops between_hosts;
+
 /* What others reduce; this rank's own slices are read where they are. */
 horon_status_t horon_allreduce_post(struct horon_channel *channel, uint64_t chunk,
                                     struct horon_error *error)
@@ -105,18 +107,31 @@ horon_status_t horon_allreduce_post(struct horon_channel *channel, uint64_t chun
     return HORON_OK;
 }
 
-/* Our slices, from everybody on this host to our own slot; then, with several hosts, they travel.
+/* A rank that has its host to itself works on a chunk where it shall lie in the end: nobody looks
+ * for it in a slot. The input of a sum in place must be whole until all have entered, so it is done
+ * there only if nothing changes it before.
+ * @return the chunk's output, all of it in one part, and in *src_out its input; NULL: use the slot
  */
-horon_status_t horon_allreduce_reduce(struct horon_channel *channel, uint64_t chunk,
-                                      struct horon_error *error)
+static uint8_t *work_in_output(const struct horon_channel *channel, uint64_t chunk,
+                               struct horon_cursor *cursor, const void **src_out)
 {
-    (void)error;
+    const struct horon_reduction *reduction = &horon_allreduce_of(channel)->reduction;
+    struct horon_piece piece;
+    if (channel->team->local_size > 1 || channel->pipeline.ops != &between_hosts ||
+        !horon_walk_one_part(channel, chunk, cursor, &piece))
+        return NULL;
+    *src_out = piece.src;
+    const bool keeps_input = piece.src != piece.dst || horon_reduction_begins_plain(reduction);
+    return keeps_input ? (uint8_t *)piece.dst : NULL;
+}
+
+/* Our slices, from everybody on this host to our own slot. */
+static void reduce_slices(struct horon_channel *channel, uint64_t chunk)
+{
     struct horon_allreduce *state = horon_allreduce_of(channel);
     struct horon_reduction *reduction = &state->reduction;
     const bool travel = channel->team->host_count > 1;
     struct horon_walk ours;
-    if (!horon_channel_has_met(channel) || !horon_pipeline_all_posted(channel, chunk))
-        return HORON_IN_PROGRESS;
     horon_walk_begin(&ours, channel, chunk, HORON_WALK_OURS, &state->reduce_at);
     for (uint64_t count; (count = horon_walk_run(channel, &ours)) > 0;
          horon_walk_use(channel, &ours, count)) {
@@ -126,20 +141,48 @@ horon_status_t horon_allreduce_reduce(struct horon_channel *channel, uint64_t ch
         horon_reduction_run(reduction, channel, 1, count,
                             travel ? &reduction->partial : &reduction->finish);
     }
+}
+
+/* Our slices of a chunk that begins at @p memory begin to travel. */
+static horon_status_t begin_travel(struct horon_channel *channel, uint64_t chunk, uint8_t *memory)
+{
+    const struct horon_reduction *reduction = &horon_allreduce_of(channel)->reduction;
+    const uint64_t elements = horon_pipeline_elements(channel, chunk);
     horon_status_t status = HORON_OK;
-    for (int index = 0; travel && status == HORON_OK && index < channel->carried; index++) {
+    for (int index = 0; status == HORON_OK && index < channel->carried; index++) {
         const struct horon_slice slice =
-            horon_slice_of(channel, horon_pipeline_elements(channel, chunk),
-                           horon_exchange_segment(channel, index));
+            horon_slice_of(channel, elements, horon_exchange_segment(channel, index));
         const struct horon_exchange exchange = {
             .kind = horon_exchange_choose(channel, slice.to - slice.from),
             .dtype = reduction->dtype,
             .op = reduction->combine,
         };
-        status =
-            horon_exchange_begin_slice(channel, &exchange, chunk, index, channel->team->local_rank);
+        status = horon_exchange_begin_slice(channel, &exchange, chunk, index, memory);
     }
     return status;
+}
+
+/* Our slices are reduced in the host; then, with several hosts, they travel. */
+horon_status_t horon_allreduce_reduce(struct horon_channel *channel, uint64_t chunk,
+                                      struct horon_error *error)
+{
+    (void)error;
+    struct horon_allreduce *state = horon_allreduce_of(channel);
+    struct horon_reduction *reduction = &state->reduction;
+    const void *src = NULL;
+    if (!horon_channel_has_met(channel) || !horon_pipeline_all_posted(channel, chunk))
+        return HORON_IN_PROGRESS;
+    uint8_t *work = work_in_output(channel, chunk, &state->reduce_at, &src);
+    if (!work) {
+        reduce_slices(channel, chunk);
+        work = horon_pipeline_slots(channel, chunk)[channel->team->local_rank];
+    } else if (src != work) {
+        reduction->inputs[0] = src;
+        reduction->outputs[0] = work;
+        horon_reduction_run(reduction, channel, 1, horon_pipeline_elements(channel, chunk),
+                            &reduction->partial);
+    }
+    return channel->team->host_count > 1 ? begin_travel(channel, chunk, work) : HORON_OK;
 }
 
 /* Our slices came back: finished to our output, and from there to all slots. */
@@ -148,11 +191,14 @@ static void spread(struct horon_channel *channel, uint64_t chunk)
     struct horon_allreduce *state = horon_allreduce_of(channel);
     const struct horon_team *team = channel->team;
     struct horon_walk ours;
+    const void *src = NULL;
+    const bool there = work_in_output(channel, chunk, &state->finish_at, &src) != NULL;
     horon_walk_begin(&ours, channel, chunk, HORON_WALK_OURS, &state->finish_at);
     for (uint64_t count; (count = horon_walk_run(channel, &ours)) > 0;
          horon_walk_use(channel, &ours, count)) {
         horon_reduce_finish(state->reduction.dtype, &state->reduction.finish,
-                            horon_walk_own(channel, &ours), ours.run.dst, count);
+                            there ? ours.run.dst : (void *)horon_walk_own(channel, &ours),
+                            ours.run.dst, count);
         for (int i = 0; i < team->local_size; i++)
             if (i != team->local_rank)
                 memcpy(ours.slots[i] + ours.offset, ours.run.dst, count * channel->element_bytes);

@@ -132,6 +132,17 @@ static horon_status_t small_exchanged(struct horon_channel *channel, struct horo
 
 /* ---- chunks ---------------------------------------------------------------------------------- */
 
+/* Where a rank that has its host to itself sends a chunk from, or gets it; NULL: its slot, as the
+ * chunk lies in several parts, or others of the host read it there. */
+static uint8_t *own_memory(const struct horon_channel *channel, uint64_t chunk,
+                           struct horon_cursor *cursor)
+{
+    struct horon_piece piece;
+    if (channel->team->local_size > 1 || !horon_walk_one_part(channel, chunk, cursor, &piece))
+        return NULL;
+    return state_of(channel)->is_root ? (uint8_t *)(uintptr_t)piece.src : (uint8_t *)piece.dst;
+}
+
 /* Root fills its slot; there, or to their own, carriers then begin the exchange with other hosts.
  */
 static horon_status_t post(struct horon_channel *channel, uint64_t chunk, struct horon_error *error)
@@ -140,19 +151,23 @@ static horon_status_t post(struct horon_channel *channel, uint64_t chunk, struct
     struct broadcast *state = state_of(channel);
     const struct horon_team *team = channel->team;
     const uint64_t first = chunk * channel->pipeline.chunk_count;
+    uint8_t *memory = own_memory(channel, chunk, &state->post_at);
     if (state->is_root) {
-        horon_cursor_copy_in(channel, &state->post_at, first,
-                             first + horon_pipeline_elements(channel, chunk),
-                             horon_pipeline_slots(channel, chunk)[team->local_rank]);
+        if (!memory)
+            horon_cursor_copy_in(channel, &state->post_at, first,
+                                 first + horon_pipeline_elements(channel, chunk),
+                                 horon_pipeline_slots(channel, chunk)[team->local_rank]);
         horon_pipeline_say_posted(channel, chunk);
     } else if (state->on_root_host && !horon_pipeline_has_posted(channel, state->above, chunk)) {
         return HORON_IN_PROGRESS;
     }
-    const int source = state->on_root_host ? state->above : team->local_rank;
+    if (!memory)
+        memory = horon_pipeline_slots(channel,
+                                      chunk)[state->on_root_host ? state->above : team->local_rank];
     horon_status_t status = HORON_OK;
     for (int index = 0; team->host_count > 1 && status == HORON_OK && index < channel->carried;
          index++)
-        status = horon_exchange_begin_slice(channel, &state->exchange, chunk, index, source);
+        status = horon_exchange_begin_slice(channel, &state->exchange, chunk, index, memory);
     return status;
 }
 
@@ -192,13 +207,13 @@ static void copy_from_carriers(struct horon_channel *channel, uint64_t chunk)
 static horon_status_t out(struct horon_channel *channel, uint64_t chunk, struct horon_error *error)
 {
     (void)error;
-    const struct broadcast *state = state_of(channel);
+    struct broadcast *state = state_of(channel);
     if (!state->on_root_host && !horon_pipeline_all_posted(channel, chunk))
         return HORON_IN_PROGRESS;
-    if (!state->on_root_host)
-        copy_from_carriers(channel, chunk);
-    else if (!state->is_root)
+    if (state->on_root_host && !state->is_root)
         copy_from_root(channel, chunk);
+    else if (!state->on_root_host && !own_memory(channel, chunk, &state->out_at))
+        copy_from_carriers(channel, chunk);
     /* others' flags on root's host count chunks too, so that the next pipeline finds them alike */
     if (state->on_root_host && !state->is_root)
         horon_pipeline_set_posted(channel, chunk);

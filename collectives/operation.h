@@ -48,6 +48,8 @@ struct horon_operation {
     uint64_t count; /* elements of this rank's input: the sum over parts */
     const struct horon_part *parts; /* [part_count]; they outlive the operation */
     size_t part_count;
+    bool drops; /* the parts' outputs are one piece of memory, which other operations write, too:
+                   nobody reads it */
     uint32_t givers; /* ranks by which an average is divided; 0: all */
     /* What this rank tells the others ahead of the data, if the verb's row says that it does: its
      * rows, or those for each rank, of `row_elements` each and count in all. Once all are known

@@ -69,18 +69,17 @@ horon_status_t horon_exchange_begin_small(struct horon_channel *channel,
 
 horon_status_t horon_exchange_begin_slice(struct horon_channel *channel,
                                           const struct horon_exchange *exchange, uint64_t chunk,
-                                          int index, int local)
+                                          int index, uint8_t *memory)
 {
     const int segment = horon_exchange_segment(channel, index);
     const struct horon_slice slice =
         horon_slice_of(channel, horon_pipeline_elements(channel, chunk), segment);
     const uint64_t tag = horon_pipeline_tag(channel, chunk) | (uint64_t)segment
                                                                   << HORON_NETRUN_TAG_BITS;
-    uint8_t *slot = horon_pipeline_slots(channel, chunk)[local];
     assert(index < channel->carried);
     return begin(channel, exchange, horon_pipeline_slot(channel, chunk) * channel->carried + index,
                  channel->carriers + segment * channel->team->host_count, tag,
-                 slot + slice.from * channel->element_bytes, slice.to - slice.from);
+                 memory + slice.from * channel->element_bytes, slice.to - slice.from);
 }
 
 static struct horon_netrun *runs_of(const struct horon_channel *channel, uint64_t chunk)

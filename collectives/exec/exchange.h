@@ -37,11 +37,11 @@ static inline int horon_exchange_segment(const struct horon_channel *channel, in
     return channel->team->local_rank + index * channel->team->local_size;
 }
 
-/** Begins the exchange of the slice number @p index that this rank carries of @p chunk; it lies in
- * the slot of local rank @p local. @return OK | ERR_MEMORY */
+/** Begins the exchange of the slice number @p index that this rank carries of @p chunk, which
+ * begins at @p memory: a slot of it, or the output. @return OK | ERR_MEMORY */
 horon_status_t horon_exchange_begin_slice(struct horon_channel *channel,
                                           const struct horon_exchange *exchange, uint64_t chunk,
-                                          int index, int local);
+                                          int index, uint8_t *memory);
 
 /** Advances the exchanges of @p chunk, and of the later ones before @p end that have begun, as
  * their data may be what a peer waits for. @return OK: chunk is through | IN_PROGRESS | an error,

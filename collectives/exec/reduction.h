@@ -27,6 +27,12 @@ void horon_reduction_init(struct horon_reduction *reduction, const struct horon_
 /** Takes what it needs of the operation that begins. */
 void horon_reduction_begin(struct horon_reduction *reduction, const struct horon_channel *channel);
 
+/** Is what enters the exchange between hosts, of a host of one rank, its input as it is? */
+static inline bool horon_reduction_begins_plain(const struct horon_reduction *reduction)
+{
+    return reduction->prescale == 1.0 && reduction->partial.divisor == 1.0;
+}
+
 /** Bytes of a slot that a chunk uses. */
 size_t horon_reduction_chunk_bytes(const struct horon_channel *channel);
 
