@@ -89,6 +89,13 @@ static bool is_unheard(const struct horon_coordinator *c, uint32_t index)
     return c->entries[index].state == COORD_IDLE && horon_coord_all_joined_below(c);
 }
 
+/* Does the tensor need this rank, which has joined? Rank 0 asks that, too. */
+static bool needs_this_rank(const struct horon_coordinator *c, uint32_t index)
+{
+    struct horon_error why;
+    return c->joined[c->rank] != COORD_JOIN_KNOWN || horon_coord_needs_joined(c, index, &why);
+}
+
 /* As take(), where this rank has joined or the batch fails. */
 HORON_SELDOM static horon_status_t take_odd(struct horon_coordinator *c, uint32_t index,
                                             bool expected, const struct coord_reason *failed,
@@ -100,6 +107,8 @@ HORON_SELDOM static horon_status_t take_odd(struct horon_coordinator *c, uint32_
     if (!expected && !unheard)
         return refuse(c, error, "a tensor that was not reported");
     assert(entry->own != joined);
+    if (joined && !failed && needs_this_rank(c, index))
+        return refuse(c, error, "a tensor that needs a rank which has joined");
     const horon_status_t status =
         joined ? horon_coord_decided_absent(c, cold->name, cold->name_bytes, cold->hash,
                                             failed ? NULL : horon_coord_base(c, index))

@@ -361,6 +361,37 @@ static void test_coordinator_decision_nonsense_is_refused(void **state)
     expect_refusal(0, &out, "unknown record");
 }
 
+/* This rank and rank 2 have joined. */
+static void open_joined(void)
+{
+    open_middle();
+    for (int rank = 1; rank <= 2; rank++)
+        assert_int_equal(horon_coordinator_join(tree.ranks[rank], 0), HORON_OK);
+    run();
+}
+
+static void test_coordinator_joined_rank_refuses_what_needs_it(void **state)
+{
+    (void)state;
+    struct horon_signature wrong[3];
+    for (size_t i = 0; i < 3; i++)
+        wrong[i] = tree_tensor(1, "x").agreed;
+    wrong[0].verb = HORON_BROADCAST; /* it is the root */
+    wrong[0].root = 1;
+    wrong[1].verb = HORON_REDUCESCATTER; /* it does not know the splits */
+    wrong[1].root = 7;
+    wrong[2].redop = HORON_PRODUCT; /* there is no neutral element */
+    wrong[2].prescale = 3;
+    for (size_t i = 0; i < 3; i++) {
+        open_joined();
+        struct horon_writer out = down(tree.ranks[1]->sequence, false);
+        item(&out, COORD_ITEM_NAME, 0, "first");
+        horon_coord_signature_write(&out, &wrong[i]);
+        item(&out, COORD_ITEM_END, 0, NULL);
+        expect_refusal(0, &out, "needs a rank which has joined");
+    }
+}
+
 /* Of a rank that has joined a batch is made as its first tensor says: all others are of its kind.
  */
 static void test_coordinator_joined_rank_refuses_a_batch_of_two_kinds(void **state)
@@ -368,10 +399,7 @@ static void test_coordinator_joined_rank_refuses_a_batch_of_two_kinds(void **sta
     (void)state;
     for (int fusable = 0; fusable < 2; fusable++) {
         struct horon_signature first = tree_tensor(1, "x").agreed, second = first;
-        open_middle();
-        for (int rank = 1; rank <= 2; rank++)
-            assert_int_equal(horon_coordinator_join(tree.ranks[rank], 0), HORON_OK);
-        run();
+        open_joined();
         if (fusable)
             second.dtype = HORON_FLOAT64;
         else
@@ -514,6 +542,7 @@ int main(void)
         cmocka_unit_test(test_coordinator_withdrawal_of_nothing_is_ignored),
         cmocka_unit_test(test_coordinator_too_many_names_are_refused),
         cmocka_unit_test(test_coordinator_decision_nonsense_is_refused),
+        cmocka_unit_test(test_coordinator_joined_rank_refuses_what_needs_it),
         cmocka_unit_test(test_coordinator_joined_rank_refuses_a_batch_of_two_kinds),
         cmocka_unit_test(test_coordinator_stranger_and_oversized_are_refused),
         cmocka_unit_test(test_coordinator_impossible_tree_is_refused),
