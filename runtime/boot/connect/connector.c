@@ -41,7 +41,7 @@ struct attempt {
     enum attempt_state state;
     struct horon_address address;
     struct horon_prover prover;
-    uint64_t start_ns; /* while idle: when to try; while proving: since when */
+    struct horon_timer timer; /* while idle: to try; while proving: its silence is at an end */
     int tries;
     /* What the try that showed the most has shown, the last one of those. */
     enum evidence evidence;
@@ -50,8 +50,7 @@ struct attempt {
 
 struct horon_connector {
     struct horon_connector_options options;
-    struct horon_timer timer;
-    uint64_t give_up_ns; /* UINT64_MAX: nobody has refused, or that is no matter */
+    struct horon_timer patience; /* once somebody has refused, and that is a matter */
     int count;
     struct attempt attempts[];
 };
@@ -76,52 +75,34 @@ static void keep_evidence(struct attempt *attempt, enum evidence evidence,
     attempt->error = *error;
 }
 
+static void end_all(struct horon_connector *connector)
+{
+    for (int i = 0; i < connector->count; i++) {
+        struct attempt *attempt = &connector->attempts[i];
+        horon_prover_end(&attempt->prover);
+        horon_pump_untimer(connector->options.pump, &attempt->timer);
+        if (attempt->state != ATTEMPT_DEAD)
+            move(attempt, ATTEMPT_DEAD);
+    }
+    horon_pump_untimer(connector->options.pump, &connector->patience);
+}
+
 /* Ends everything and tells the owner, which may free the connector. Called last. */
 static void finish(struct horon_connector *connector, horon_status_t status,
                    const struct horon_proven *proven, const struct horon_error *error)
 {
     const struct horon_error error_copy = error ? *error : (struct horon_error){0};
-    for (int i = 0; i < connector->count; i++) {
-        horon_prover_end(&connector->attempts[i].prover);
-        if (connector->attempts[i].state != ATTEMPT_DEAD)
-            move(&connector->attempts[i], ATTEMPT_DEAD);
-    }
-    horon_pump_untimer(connector->options.pump, &connector->timer);
+    end_all(connector);
     connector->options.done(connector->options.arg, status, proven, &error_copy);
 }
 
-/* @return when @p attempt is to be looked after if nothing comes from its peer */
-static uint64_t due_at(const struct attempt *attempt)
-{
-    const uint64_t silence_ns = attempt->connector->options.silence_ns;
-    if (attempt->state == ATTEMPT_IDLE)
-        return attempt->start_ns;
-    if (attempt->state == ATTEMPT_PROVING && silence_ns &&
-        attempt->prover.handshake.state == HORON_HANDSHAKE_READ_HEAD)
-        return attempt->start_ns + silence_ns;
-    return UINT64_MAX;
-}
-
-/* Wakes at the earliest idle or silent attempt, or to give up. */
-static void schedule(struct horon_connector *connector)
-{
-    uint64_t earliest = connector->give_up_ns;
-    for (int i = 0; i < connector->count; i++)
-        if (due_at(&connector->attempts[i]) < earliest)
-            earliest = due_at(&connector->attempts[i]);
-    if (earliest == UINT64_MAX)
-        horon_pump_untimer(connector->options.pump, &connector->timer);
-    else
-        horon_pump_timer(connector->options.pump, &connector->timer, earliest);
-}
-
 /* The first address that was not tried yet need not wait longer. */
-static void hurry_next(struct horon_connector *connector, uint64_t now_ns)
+static void hurry_next(struct horon_connector *connector)
 {
     for (int i = 0; i < connector->count; i++) {
         struct attempt *next = &connector->attempts[i];
         if (next->state == ATTEMPT_IDLE && next->tries == 0) {
-            next->start_ns = now_ns < next->start_ns ? now_ns : next->start_ns;
+            horon_pump_timer(connector->options.pump, &next->timer, horon_clock_ns());
             return;
         }
     }
@@ -178,17 +159,21 @@ static void attempt_failed(struct attempt *attempt, enum evidence evidence,
     keep_evidence(attempt, evidence, error);
     horon_prover_end(&attempt->prover);
     attempt->tries++;
-    attempt->start_ns = now + ((uint64_t)PAUSE_NS << doublings);
     assert(!options->tries || attempt->tries <= options->tries);
-    move(attempt, refused || attempt->tries == options->tries ? ATTEMPT_DEAD : ATTEMPT_IDLE);
+    horon_pump_untimer(options->pump, &attempt->timer);
+    if (refused || attempt->tries == options->tries) {
+        move(attempt, ATTEMPT_DEAD);
+    } else {
+        move(attempt, ATTEMPT_IDLE);
+        horon_pump_timer(options->pump, &attempt->timer, now + ((uint64_t)PAUSE_NS << doublings));
+    }
     if ((refused && options->patience_ns == 0) || all_dead(connector)) {
         fail(connector, refused ? status : worst_status(connector));
         return;
     }
-    if (refused && options->patience_ns != UINT64_MAX && connector->give_up_ns == UINT64_MAX)
-        connector->give_up_ns = now + options->patience_ns;
-    hurry_next(connector, now);
-    schedule(connector);
+    if (refused && options->patience_ns != UINT64_MAX && !connector->patience.active)
+        horon_pump_timer(options->pump, &connector->patience, now + options->patience_ns);
+    hurry_next(connector);
 }
 
 /* Carries the handshake on. May free the connector. */
@@ -198,6 +183,7 @@ static void prove(struct attempt *attempt)
     const struct horon_handshake *handshake = &attempt->prover.handshake;
     horon_status_t status = horon_prover_turn(&attempt->prover, &error);
     if (status == HORON_AGAIN && handshake->state != HORON_HANDSHAKE_READ_HEAD) {
+        horon_pump_untimer(attempt->prover.pump, &attempt->timer);
         horon_error_set(&error, HORON_ERR_TIMEOUT, "it does not go on with the handshake");
         keep_evidence(attempt, EVIDENCE_SILENCE, &error);
     } else if (status == HORON_OK) {
@@ -229,10 +215,11 @@ static void connected(struct attempt *attempt)
         attempt_failed(attempt, EVIDENCE_SILENCE, &error);
     } else {
         move(attempt, ATTEMPT_PROVING);
-        attempt->start_ns = horon_clock_ns();
+        if (options->silence_ns)
+            horon_pump_timer(options->pump, &attempt->timer,
+                             horon_clock_ns() + options->silence_ns);
         horon_error_set(&error, HORON_ERR_CONFIG, no_sign);
         keep_evidence(attempt, EVIDENCE_SILENCE, &error);
-        schedule(attempt->connector);
         prove(attempt);
     }
 }
@@ -285,31 +272,22 @@ static void start(struct attempt *attempt)
         attempt_failed(attempt, EVIDENCE_SILENCE, &error);
 }
 
-/* Looks after one attempt that is due; the timer comes back at once for another, since starting may
- * end the connector. */
-static void timer_due(void *arg)
+static void attempt_due(void *arg)
 {
-    struct horon_connector *connector = arg;
-    uint64_t now = horon_clock_ns();
-    struct attempt *due = NULL;
-    if (connector->give_up_ns <= now) {
-        fail(connector, worst_status(connector));
-        return;
-    }
-    for (int i = connector->count - 1; i >= 0; i--)
-        if (due_at(&connector->attempts[i]) <= now)
-            due = &connector->attempts[i];
-    if (due && due->state == ATTEMPT_PROVING) {
-        struct horon_error error;
+    struct attempt *attempt = arg;
+    struct horon_error error;
+    if (attempt->state == ATTEMPT_PROVING) {
         horon_error_set(&error, HORON_ERR_CONFIG, no_sign);
-        attempt_failed(due, EVIDENCE_OTHER, &error);
+        attempt_failed(attempt, EVIDENCE_OTHER, &error);
         return;
     }
-    if (due)
-        move(due, ATTEMPT_CONNECTING);
-    schedule(connector);
-    if (due)
-        start(due);
+    move(attempt, ATTEMPT_CONNECTING);
+    start(attempt);
+}
+
+static void patience_ends(void *arg)
+{
+    fail(arg, worst_status(arg));
 }
 
 horon_status_t horon_connector_create(const struct horon_connector_options *options,
@@ -324,8 +302,7 @@ horon_status_t horon_connector_create(const struct horon_connector_options *opti
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory to connect");
     connector->options = *options;
     connector->options.addresses = NULL;
-    connector->give_up_ns = UINT64_MAX;
-    connector->timer = (struct horon_timer){.due = timer_due, .arg = connector};
+    connector->patience = (struct horon_timer){.due = patience_ends, .arg = connector};
     connector->count = count;
     for (int i = 0; i < count; i++) {
         struct attempt *attempt = &connector->attempts[i];
@@ -335,10 +312,11 @@ horon_status_t horon_connector_create(const struct horon_connector_options *opti
         attempt->prover.watch =
             (struct horon_watch){.ready = attempt_ready, .arg = attempt, .fd = -1};
         attempt->prover.expect_member = options->expect_member;
-        attempt->start_ns = now + (options->scan ? 0 : (uint64_t)i * STAGGER_NS);
+        attempt->timer = (struct horon_timer){.due = attempt_due, .arg = attempt};
+        horon_pump_timer(options->pump, &attempt->timer,
+                         now + (options->scan ? 0 : (uint64_t)i * STAGGER_NS));
         horon_error_set(&attempt->error, HORON_ERR_TIMEOUT, "not tried");
     }
-    schedule(connector);
     *connector_out = connector;
     return HORON_OK;
 }
@@ -347,50 +325,33 @@ void horon_connector_destroy(struct horon_connector *connector)
 {
     if (!connector)
         return;
-    for (int i = 0; i < connector->count; i++)
-        horon_prover_end(&connector->attempts[i].prover);
-    horon_pump_untimer(connector->options.pump, &connector->timer);
+    end_all(connector);
     horon_free(connector);
-}
-
-static bool is_waited_for(const struct attempt *attempt)
-{
-    return attempt->state == ATTEMPT_CONNECTING && attempt->evidence == EVIDENCE_NONE;
-}
-
-/* Of a scan the ports where nobody listens say nothing, but for the first. */
-static bool is_left_out(const struct horon_connector *connector, const struct attempt *attempt,
-                        bool any)
-{
-    const int first_port = horon_address_port(&connector->attempts[0].address);
-    return connector->options.scan && attempt->evidence == EVIDENCE_NONE &&
-           !is_waited_for(attempt) && (any || horon_address_port(&attempt->address) != first_port);
 }
 
 void horon_connector_describe(const struct horon_connector *connector, char *text,
                               size_t text_bytes)
 {
+    const int first_port = horon_address_port(&connector->attempts[0].address);
     size_t used = 0;
-    bool any = false, left_out = false;
+    bool left_out = false;
     text[0] = 0;
-    for (int i = 0; i < connector->count; i++)
-        any = any || connector->attempts[i].evidence > EVIDENCE_NONE ||
-              is_waited_for(&connector->attempts[i]);
     for (int i = 0; i < connector->count && used < text_bytes; i++) {
         const struct attempt *attempt = &connector->attempts[i];
+        const bool nothing = attempt->evidence == EVIDENCE_NONE;
+        const bool waiting = nothing && attempt->state == ATTEMPT_CONNECTING;
         char address[HORON_ADDRESS_TEXT_BYTES];
-        if (is_left_out(connector, attempt, any)) {
+        if (connector->options.scan && nothing && !waiting &&
+            horon_address_port(&attempt->address) != first_port) {
             left_out = true;
             continue;
         }
         horon_address_text(&attempt->address, address);
-        used +=
-            (size_t)snprintf(text + used, text_bytes - used, "%s%s: %s", used ? "; " : "", address,
-                             is_waited_for(attempt) ? "no answer" : attempt->error.text);
+        used += (size_t)snprintf(text + used, text_bytes - used, "%s%s: %s", used ? "; " : "",
+                                 address, waiting ? "no answer" : attempt->error.text);
     }
     if (left_out && used < text_bytes)
-        snprintf(text + used, text_bytes - used, "%s",
-                 any ? "; nobody listens at the other ports" : "; nor at the ports after it");
+        snprintf(text + used, text_bytes - used, "; nobody listens at the other ports");
 }
 
 horon_status_t horon_connector_verdict(const struct horon_connector *connector)

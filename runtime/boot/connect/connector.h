@@ -42,7 +42,7 @@ horon_status_t horon_connector_create(const struct horon_connector_options *opti
 void horon_connector_destroy(struct horon_connector *connector);
 
 /** Writes "ADDRESS: the most telling thing that happened there; ..." of all addresses, cut to fit;
- * of a scan without the ports where nobody listens. */
+ * of a scan without the ports after the first where nobody listens. */
 void horon_connector_describe(const struct horon_connector *connector, char *text,
                               size_t text_bytes);
 
