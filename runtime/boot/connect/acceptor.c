@@ -42,7 +42,7 @@ struct guest {
     struct guest *next;
     struct horon_prover prover;
     struct horon_address from;
-    uint64_t leave_ns;
+    struct horon_timer leave;
 };
 
 struct listener {
@@ -54,9 +54,7 @@ struct horon_acceptor {
     struct horon_acceptor_options options;
     struct guest *guests;       /* newest first, so the last is the next to run out of time */
     int guests_max, source_max; /* that have not proven the key: in all, of one address */
-    bool stopped;
-    struct horon_timer timer;
-    uint64_t resume_ns; /* while paused, for want of descriptors or by its pace; else 0 */
+    struct horon_timer resume;  /* while paused, for want of descriptors or by its pace */
     bool paced;
     uint64_t paid_ns; /* if paced: until then the guests that came are paid for */
     bool warned;      /* that they are wanting */
@@ -65,20 +63,9 @@ struct horon_acceptor {
     struct listener listeners[HORON_ADDRESSES_MAX];
 };
 
-static void schedule(struct horon_acceptor *acceptor)
-{
-    uint64_t earliest = acceptor->resume_ns ? acceptor->resume_ns : UINT64_MAX;
-    for (const struct guest *guest = acceptor->guests; guest; guest = guest->next)
-        earliest = guest->leave_ns < earliest ? guest->leave_ns : earliest;
-    if (earliest == UINT64_MAX)
-        horon_pump_untimer(acceptor->options.pump, &acceptor->timer);
-    else
-        horon_pump_timer(acceptor->options.pump, &acceptor->timer, earliest);
-}
-
 static void set_paused(struct horon_acceptor *acceptor, bool paused)
 {
-    for (int i = 0; i < acceptor->listener_count && !acceptor->stopped; i++) {
+    for (int i = 0; i < acceptor->listener_count; i++) {
         struct horon_watch *watch = &acceptor->listeners[i].watch;
         if (paused)
             horon_pump_unwatch(acceptor->options.pump, watch);
@@ -89,10 +76,13 @@ static void set_paused(struct horon_acceptor *acceptor, bool paused)
 
 static void pause_until(struct horon_acceptor *acceptor, uint64_t resume_ns)
 {
-    assert(resume_ns > 0);
-    acceptor->resume_ns = resume_ns;
     set_paused(acceptor, true);
-    schedule(acceptor);
+    horon_pump_timer(acceptor->options.pump, &acceptor->resume, resume_ns);
+}
+
+static void resume_due(void *arg)
+{
+    set_paused(arg, false);
 }
 
 /* One more guest has come. */
@@ -100,12 +90,12 @@ static void pay(struct horon_acceptor *acceptor)
 {
     const uint64_t now = horon_clock_ns();
     const uint64_t unused_ns = (uint64_t)HORON_ACCEPTOR_BURST * HORON_ACCEPTOR_INTERVAL_NS;
-    if (!acceptor->paced || acceptor->stopped)
+    if (!acceptor->paced)
         return;
     if (acceptor->paid_ns + unused_ns < now)
         acceptor->paid_ns = now - unused_ns;
     acceptor->paid_ns += HORON_ACCEPTOR_INTERVAL_NS;
-    if (acceptor->paid_ns > now && !acceptor->resume_ns)
+    if (acceptor->paid_ns > now && !acceptor->resume.active)
         pause_until(acceptor, acceptor->paid_ns);
 }
 
@@ -117,9 +107,9 @@ static void end_guest(struct guest *guest)
     while (*at != guest)
         at = &(*at)->next;
     *at = guest->next;
+    horon_pump_untimer(acceptor->options.pump, &guest->leave);
     horon_prover_end(&guest->prover);
     horon_free(guest);
-    schedule(acceptor);
 }
 
 /* "10.1.0.3:4000"; a process of this machine has no name but its number. */
@@ -226,6 +216,13 @@ static bool same_source(const struct horon_address *a, const struct horon_addres
     return a_raw && b_raw && a_bytes == b_bytes && memcmp(a_raw, b_raw, a_bytes == 4 ? 4 : 8) == 0;
 }
 
+static void guest_late(void *arg)
+{
+    struct horon_error error;
+    horon_error_set(&error, HORON_ERR_TIMEOUT, "it did not prove the job key in time");
+    refuse(arg, &error);
+}
+
 static void evict(struct guest *guest)
 {
     struct horon_error error;
@@ -268,7 +265,7 @@ static horon_status_t admit(struct horon_acceptor *acceptor, int fd,
     *guest = (struct guest){.acceptor = acceptor, .next = acceptor->guests, .from = *from};
     guest->prover.pump = options->pump;
     guest->prover.watch = (struct horon_watch){.ready = guest_ready, .arg = guest, .fd = fd};
-    guest->leave_ns = horon_clock_ns() + options->patience_ns;
+    guest->leave = (struct horon_timer){.due = guest_late, .arg = guest};
     horon_status_t status = horon_prover_begin(&guest->prover, HORON_SIDE_ACCEPTOR, options->key,
                                                &options->hello, error);
     if (status != HORON_OK) {
@@ -276,7 +273,7 @@ static horon_status_t admit(struct horon_acceptor *acceptor, int fd,
         return status;
     }
     acceptor->guests = guest;
-    schedule(acceptor);
+    horon_pump_timer(options->pump, &guest->leave, horon_clock_ns() + options->patience_ns);
     prove(guest);
     return HORON_OK;
 }
@@ -287,7 +284,7 @@ static void pause_for_want(struct horon_acceptor *acceptor, int why)
     struct guest *oldest = NULL;
     for (struct guest *guest = acceptor->guests; guest; guest = guest->next)
         oldest = has_proven(guest) ? oldest : guest;
-    if (oldest && oldest->leave_ns - acceptor->options.patience_ns + SILENCE_NS <= now)
+    if (oldest && oldest->leave.at_ns - acceptor->options.patience_ns + SILENCE_NS <= now)
         evict(oldest);
     pause_until(acceptor, now + PAUSE_NS);
     if (!acceptor->warned)
@@ -324,27 +321,6 @@ static void listener_ready(void *arg, uint32_t events)
         pause_for_want(acceptor, errno);
 }
 
-/* Refuses one guest that is out of time; the timer comes back for more. */
-static void timer_due(void *arg)
-{
-    struct horon_acceptor *acceptor = arg;
-    uint64_t now = horon_clock_ns();
-    struct guest *late = NULL;
-    if (acceptor->resume_ns && acceptor->resume_ns <= now) {
-        acceptor->resume_ns = 0;
-        set_paused(acceptor, false);
-    }
-    for (struct guest *guest = acceptor->guests; guest; guest = guest->next)
-        if (guest->leave_ns <= now)
-            late = guest;
-    schedule(acceptor);
-    if (late) {
-        struct horon_error error;
-        horon_error_set(&error, HORON_ERR_TIMEOUT, "it did not prove the job key in time");
-        refuse(late, &error);
-    }
-}
-
 static void count_places(struct horon_acceptor *acceptor)
 {
     struct rlimit limit;
@@ -368,7 +344,7 @@ horon_status_t horon_acceptor_create(const struct horon_acceptor_options *option
     if (!acceptor)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory to listen");
     acceptor->options = *options;
-    acceptor->timer = (struct horon_timer){.due = timer_due, .arg = acceptor};
+    acceptor->resume = (struct horon_timer){.due = resume_due, .arg = acceptor};
     acceptor->listener_count = count;
     count_places(acceptor);
     for (int i = 0; i < count; i++) {
@@ -392,7 +368,6 @@ horon_status_t horon_acceptor_create(const struct horon_acceptor_options *option
 
 void horon_acceptor_pace(struct horon_acceptor *acceptor)
 {
-    assert(!acceptor->stopped);
     acceptor->paced = true;
     acceptor->paid_ns = horon_clock_ns();
     for (int i = 0; i < acceptor->listener_count; i++)
@@ -401,13 +376,11 @@ void horon_acceptor_pace(struct horon_acceptor *acceptor)
 
 void horon_acceptor_stop(struct horon_acceptor *acceptor)
 {
-    if (acceptor->stopped)
-        return;
     set_paused(acceptor, true);
-    acceptor->stopped = true;
-    acceptor->resume_ns = 0;
     for (int i = 0; i < acceptor->listener_count; i++)
         close(acceptor->listeners[i].watch.fd);
+    acceptor->listener_count = 0;
+    horon_pump_untimer(acceptor->options.pump, &acceptor->resume);
     while (acceptor->guests)
         end_guest(acceptor->guests);
 }
@@ -421,6 +394,5 @@ void horon_acceptor_destroy(struct horon_acceptor *acceptor)
         HORON_LOG_WARN(acceptor->options.log, "%s refused %" PRIu64 " connections in all",
                        acceptor->options.name, times);
     horon_acceptor_stop(acceptor);
-    horon_pump_untimer(acceptor->options.pump, &acceptor->timer);
     horon_free(acceptor);
 }
