@@ -13,41 +13,47 @@
 
 #define PORT_TRIES 16 /* of ports that are free at one address and taken at another */
 
-static int open_noted(struct horon_address *address, int first, int last, int start,
-                      struct horon_fds *noted)
+static int open_noted(struct horon_address *address, struct horon_fds *noted)
 {
     horon_fds_hold(noted);
-    const int fd = horon_fds_note(noted, horon_address_listen_range(address, first, last, start));
+    const int fd = horon_fds_note(noted, horon_address_listen(address));
     horon_fds_release(noted);
     return fd;
+}
+
+/* @param port 0: any; updated with the one it got
+ * @return how many there are; 0 with errno, EADDRINUSE if the port is taken at one of them */
+static int listen_at_port(const struct horon_addresses *addresses, int *port,
+                          struct horon_fds *noted, int *fds)
+{
+    int why = EADDRNOTAVAIL, count = 0;
+    for (int i = 0; i < addresses->count && why != EADDRINUSE; i++) {
+        struct horon_address address = addresses->items[i];
+        horon_address_set_port(&address, *port);
+        fds[count] = open_noted(&address, noted);
+        if (fds[count] < 0) {
+            why = errno; /* perhaps a machine without IPv6 */
+            continue;
+        }
+        *port = horon_address_port(&address);
+        count++;
+    }
+    while (why == EADDRINUSE && count > 0)
+        close(fds[--count]);
+    errno = why;
+    return count;
 }
 
 int horon_listen_at(const struct horon_addresses *addresses, int first, int last, int start,
                     struct horon_fds *noted, int *fds, int *port_out)
 {
-    int why = EADDRNOTAVAIL, count = 0;
-    for (int tries = 0; tries < PORT_TRIES; tries++) {
-        int port = 0;
-        bool taken = false;
-        for (int i = 0; i < addresses->count && !taken; i++) {
-            struct horon_address address = addresses->items[i];
-            fds[count] = count ? open_noted(&address, port, port, 0, noted)
-                               : open_noted(&address, first, last, start + tries, noted);
-            if (fds[count] >= 0) {
-                port = horon_address_port(&address);
-                count++;
-                continue;
-            }
-            why = errno;
-            taken = why == EADDRINUSE; /* else: a machine without IPv6, for one */
-        }
-        *port_out = port;
-        if (count == 0 || !taken)
-            break;
-        while (count > 0)
-            close(fds[--count]);
+    const int tries = first ? last - first + 1 : PORT_TRIES;
+    int count = 0;
+    errno = EADDRINUSE;
+    for (int i = 0; i < tries && count == 0 && errno == EADDRINUSE; i++) {
+        *port_out = first ? first + (start + i) % tries : 0;
+        count = listen_at_port(addresses, port_out, noted, fds);
     }
-    errno = why;
     return count ? count : -1;
 }
 
@@ -112,9 +118,7 @@ horon_status_t horon_listen_on_host(int rank, char *name, size_t name_bytes, int
         snprintf(name, name_bytes, "horon-%d-%016" PRIx64 "%016" PRIx64, rank, random[0],
                  random[1]);
         horon_address_abstract(name, &address);
-        horon_fds_hold(fds);
-        *fd_out = horon_fds_note(fds, horon_address_listen(&address));
-        horon_fds_release(fds);
+        *fd_out = open_noted(&address, fds);
     }
     if (*fd_out >= 0)
         return HORON_OK;

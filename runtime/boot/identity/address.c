@@ -360,22 +360,3 @@ int horon_address_listen(struct horon_address *address)
     horon_address_set_port(address, horon_address_port(&got));
     return fd;
 }
-
-int horon_address_listen_range(struct horon_address *address, int first, int last, int start)
-{
-    const int span = last - first + 1;
-    assert(span > 0);
-    assert(start >= 0);
-    if (first == 0) {
-        horon_address_set_port(address, 0);
-        return horon_address_listen(address);
-    }
-    for (int i = 0; i < span; i++) {
-        horon_address_set_port(address, first + (start + i) % span);
-        int fd = horon_address_listen(address);
-        if (fd >= 0 || errno != EADDRINUSE)
-            return fd;
-    }
-    errno = EADDRINUSE;
-    return -1;
-}

@@ -91,8 +91,4 @@ horon_status_t horon_port_range_parse(const char *text, int *first_out, int *las
  */
 int horon_address_listen(struct horon_address *address);
 
-/** Likewise at the first free port of @p first..@p last, trying from place @p start on (0-0: any).
- */
-int horon_address_listen_range(struct horon_address *address, int first, int last, int start);
-
 #endif
