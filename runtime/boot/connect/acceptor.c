@@ -17,7 +17,6 @@
 
 #include "alloc.h"
 #include "boot/connect/prover.h"
-#include "boot/connect/refusals.h"
 #include "boot/fds.h"
 #include "boot/host/process.h"
 #include "clock.h"
@@ -25,6 +24,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -36,6 +36,7 @@
 #define GUESTS_MIN 8
 #define DESCRIPTORS_A_GUEST 4 /* of all that the process may have, and again for ranks */
 #define PACED_BACKLOG 256     /* half a second's guests */
+#define REFUSALS_MAX 16       /* that are told of, whatever strangers do */
 
 struct guest {
     struct horon_acceptor *acceptor;
@@ -50,6 +51,15 @@ struct listener {
     struct horon_watch watch;
 };
 
+/* A process that is refused tries again many times a second: that is one incident. What it claims
+ * without a proof is reported as a claim. */
+struct refusal {
+    char
+        peer[112]; /* "rank 1 at 10.1.0.3"; not proven: "10.1.0.3 (which says that it is rank 1)" */
+    char why[192];
+    uint64_t times;
+};
+
 struct horon_acceptor {
     struct horon_acceptor_options options;
     struct guest *guests;       /* newest first, so the last is the next to run out of time */
@@ -58,7 +68,8 @@ struct horon_acceptor {
     bool paced;
     uint64_t paid_ns; /* if paced: until then the guests that came are paid for */
     bool warned;      /* that they are wanting */
-    struct horon_refusals refusals;
+    int refusal_count;
+    struct refusal refusals[REFUSALS_MAX + 1]; /* the last: all there is no room for */
     int listener_count;
     struct listener listeners[HORON_ADDRESSES_MAX];
 };
@@ -112,28 +123,49 @@ static void end_guest(struct guest *guest)
     horon_free(guest);
 }
 
-/* "10.1.0.3:4000"; a process of this machine has no name but its number. */
+/* "10.1.0.3": its port is another at each try; a process of this machine has but its number. */
 static void name_peer(int fd, const struct horon_address *from, char text[HORON_ADDRESS_TEXT_BYTES])
 {
     if (from->any.sa_family == AF_UNIX)
         horon_process_name(fd, text, HORON_ADDRESS_TEXT_BYTES);
     else
-        horon_address_text(from, text);
+        horon_address_host_text(from, text);
 }
 
 void horon_acceptor_note(struct horon_acceptor *acceptor, int rank, bool proven, const char *from,
                          const char *why)
 {
-    const struct horon_refusal *one =
-        horon_refusals_note(&acceptor->refusals, rank, proven, from, why);
-    if (one)
-        HORON_LOG_WARN(acceptor->options.log, "%s refused %s: %s", acceptor->options.name,
-                       one->peer, one->why);
+    struct refusal one = {.times = 1}, *at = acceptor->refusals;
+    if (rank == HORON_ACCEPTOR_NOBODY)
+        snprintf(one.peer, sizeof one.peer, "%s", from);
+    else if (proven)
+        snprintf(one.peer, sizeof one.peer, "rank %d at %s", rank, from);
+    else
+        snprintf(one.peer, sizeof one.peer, "%s (which says that it is rank %d)", from, rank);
+    snprintf(one.why, sizeof one.why, "%s", why);
+    while (at < acceptor->refusals + acceptor->refusal_count &&
+           (strcmp(at->peer, one.peer) != 0 || strcmp(at->why, one.why) != 0))
+        at++;
+    if (at->times++)
+        return;
+    *at = one;
+    acceptor->refusal_count += acceptor->refusal_count < REFUSALS_MAX;
+    HORON_LOG_WARN(acceptor->options.log, "%s refused %s: %s", acceptor->options.name, one.peer,
+                   one.why);
 }
 
 void horon_acceptor_explain(const struct horon_acceptor *acceptor, char *text, size_t text_bytes)
 {
-    horon_refusals_describe(&acceptor->refusals, text, text_bytes);
+    size_t used = 0;
+    text[0] = 0;
+    for (int i = 0; i < acceptor->refusal_count && used < text_bytes; i++) {
+        const struct refusal *one = &acceptor->refusals[i];
+        char times[32] = "";
+        if (one->times > 1)
+            snprintf(times, sizeof times, " %" PRIu64 " times", one->times);
+        used += (size_t)snprintf(text + used, text_bytes - used, "%s%s was refused%s: %s",
+                                 used ? "; " : "", one->peer, times, one->why);
+    }
 }
 
 /* All but its word that it keeps the connection has come. */
@@ -151,7 +183,7 @@ static void refuse(struct guest *guest, struct horon_error *error)
     const bool proven = has_proven(guest);
     const bool gone = error->status == HORON_ERR_CLOSED || error->status == HORON_ERR_SYSTEM;
     const int rank =
-        handshake->theirs.protocol_max ? handshake->theirs.rank : HORON_REFUSALS_NOBODY;
+        handshake->theirs.protocol_max ? handshake->theirs.rank : HORON_ACCEPTOR_NOBODY;
     char from[HORON_ADDRESS_TEXT_BYTES];
     name_peer(guest->prover.watch.fd, &guest->from, from);
     if (!gone || (proven && horon_hello_check(&acceptor->options.hello, &handshake->theirs,
@@ -312,7 +344,7 @@ static void listener_ready(void *arg, uint32_t events)
         pay(acceptor);
     if (fd >= 0 && admit(acceptor, fd, &from, &error) != HORON_OK) {
         name_peer(fd, &from, text);
-        horon_acceptor_note(acceptor, HORON_REFUSALS_NOBODY, false, text, error.text);
+        horon_acceptor_note(acceptor, HORON_ACCEPTOR_NOBODY, false, text, error.text);
         close(fd);
     }
     if (fd >= 0)
@@ -389,8 +421,10 @@ void horon_acceptor_destroy(struct horon_acceptor *acceptor)
 {
     if (!acceptor)
         return;
-    const uint64_t times = horon_refusals_times(&acceptor->refusals);
-    if (acceptor->options.hello.rank < 0 && times > (uint64_t)acceptor->refusals.count)
+    uint64_t times = 0;
+    for (int i = 0; i <= REFUSALS_MAX; i++)
+        times += acceptor->refusals[i].times;
+    if (acceptor->options.hello.rank < 0 && times > (uint64_t)acceptor->refusal_count)
         HORON_LOG_WARN(acceptor->options.log, "%s refused %" PRIu64 " connections in all",
                        acceptor->options.name, times);
     horon_acceptor_stop(acceptor);

@@ -53,12 +53,18 @@ void horon_acceptor_pace(struct horon_acceptor *acceptor);
  * arrived(). */
 void horon_acceptor_stop(struct horon_acceptor *acceptor);
 
-/** A connection was refused, perhaps by the owner for a reason of its own: noted, and logged once.
- * The rest is as in horon_refusals_note(). */
+#define HORON_ACCEPTOR_NOBODY (-1) /* it did not say what rank it is */
+
+/**
+ * A connection was refused, perhaps by the owner for a reason of its own: logged once and counted.
+ * @param rank   what it says it is, or HORON_ACCEPTOR_NOBODY
+ * @param proven it has the job key
+ * @param from   "10.1.0.3", or what else is known of it
+ */
 void horon_acceptor_note(struct horon_acceptor *acceptor, int rank, bool proven, const char *from,
                          const char *why);
 
-/** Writes which connections were refused and why, as horon_refusals_describe(). */
+/** Writes "rank 1 at 10.1.0.3 was refused 57 times: WHY; ...", cut to fit; "" for nobody. */
 void horon_acceptor_explain(const struct horon_acceptor *acceptor, char *text, size_t text_bytes);
 
 /** Stops and frees; a launcher's logs how many were refused in all. NULL is a no-op. */

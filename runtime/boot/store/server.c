@@ -121,7 +121,8 @@ static void refuse_second(struct visitor *second, const struct visitor *first)
                     rank, first_from, second_from);
     horon_store_core_dismiss(second->member, &why);
     horon_error_set(&why, HORON_ERR_CONFIG, "rank %d came twice, before from %s", rank, first_from);
-    horon_acceptor_note(second->server->acceptor, rank, true, second_from, why.text);
+    horon_acceptor_note(second->server->acceptor, rank, true,
+                        horon_address_host_text(&second->from, second_from), why.text);
 }
 
 /* @return NULL: no memory, or too many sessions; the descriptor is still the caller's */

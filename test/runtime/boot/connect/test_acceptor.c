@@ -15,6 +15,7 @@
 #include <cmocka.h>
 #include <linux/sockios.h>
 #include <sched.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
@@ -29,6 +30,7 @@ static struct {
     struct horon_acceptor *acceptor;
     struct horon_addresses at;
     int arrived, connected, warnings;
+    char warning[256]; /* the last one */
 } scene;
 
 static const struct horon_hello hello = {.protocol_min = HORON_PROTOCOL_MIN,
@@ -40,7 +42,7 @@ static void note_warning(void *arg, horon_log_level_t level, const char *text)
 {
     (void)arg;
     (void)level;
-    (void)text;
+    snprintf(scene.warning, sizeof scene.warning, "%s", text);
     scene.warnings++;
 }
 
@@ -63,16 +65,17 @@ static void connected(void *arg, horon_status_t status, const struct horon_prove
     close(proven->fd);
 }
 
-static void begin(void)
+static void begin_as(int rank)
 {
     struct horon_error error;
-    const struct horon_acceptor_options options = {.pump = &scene.pump,
-                                                   .key = &scene.key,
-                                                   .hello = hello,
-                                                   .patience_ns = UINT64_MAX / 2,
-                                                   .name = "a test",
-                                                   .log = &log_lines,
-                                                   .arrived = arrived};
+    struct horon_acceptor_options options = {.pump = &scene.pump,
+                                             .key = &scene.key,
+                                             .hello = hello,
+                                             .patience_ns = UINT64_MAX / 2,
+                                             .name = "a test",
+                                             .log = &log_lines,
+                                             .arrived = arrived};
+    options.hello.rank = rank;
     memset(&scene, 0, sizeof scene);
     assert_int_equal(horon_pump_init(&scene.pump, &error), HORON_OK);
     assert_int_equal(horon_job_key_from_text(&scene.key, "a key of this test", 18, &error),
@@ -83,6 +86,11 @@ static void begin(void)
     assert_true(listener >= 0);
     assert_int_equal(horon_acceptor_create(&options, &listener, 1, &scene.acceptor, &error),
                      HORON_OK);
+}
+
+static void begin(void)
+{
+    begin_as(0);
 }
 
 static void end(void)
@@ -271,6 +279,78 @@ static void test_acceptor_lets_none_go_that_has_proven_the_key(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
+/* Each try comes from another port. */
+static void test_acceptor_tells_of_a_stranger_once(void **state)
+{
+    char text[256];
+    (void)state;
+    begin();
+    for (int i = 0; i < 3; i++) {
+        const int stranger = connect_stranger();
+        assert_int_equal(send(stranger, "GET / HTTP/1.1\r\n\r\n", 18, 0), 18);
+        turn_all();
+        close(stranger);
+    }
+    assert_int_equal(scene.warnings, 1);
+    horon_acceptor_explain(scene.acceptor, text, sizeof text);
+    assert_string_equal(text, "127.0.0.1 was refused 3 times: what connects is not horon");
+    end();
+}
+
+static bool is_told(int rank, bool proven, const char *from, const char *why)
+{
+    const int before = scene.warnings;
+    horon_acceptor_note(scene.acceptor, rank, proven, from, why);
+    return scene.warnings > before;
+}
+
+static void test_acceptor_tells_of_a_refusal_once_and_counts(void **state)
+{
+    char text[512];
+    (void)state;
+    begin();
+    horon_acceptor_explain(scene.acceptor, text, sizeof text);
+    assert_string_equal(text, "");
+    for (int i = 0; i < 57; i++)
+        assert_true((i == 0) == is_told(1, true, "10.0.0.3", "a wrong key"));
+    assert_non_null(strstr(scene.warning, "a test refused rank 1 at 10.0.0.3: a wrong key"));
+    horon_acceptor_explain(scene.acceptor, text, sizeof text);
+    assert_string_equal(text, "rank 1 at 10.0.0.3 was refused 57 times: a wrong key");
+    assert_true(is_told(1, true, "10.0.0.3", "too late"));
+    assert_true(is_told(2, true, "10.0.0.3", "too late"));
+    assert_true(is_told(HORON_ACCEPTOR_NOBODY, false, "[::1]", "no horon"));
+    assert_false(is_told(HORON_ACCEPTOR_NOBODY, false, "[::1]", "no horon"));
+    assert_true(is_told(HORON_ACCEPTOR_NOBODY, false, "process 12", "no horon"));
+    horon_acceptor_explain(scene.acceptor, text, sizeof text);
+    assert_non_null(strstr(text, "; rank 2 at 10.0.0.3 was refused: too late; "
+                                 "[::1] was refused 2 times: no horon; process 12 was"));
+    assert_true(is_told(1, false, "10.0.0.3", "a wrong key"));
+    horon_acceptor_explain(scene.acceptor, text, sizeof text);
+    assert_non_null(strstr(text, "10.0.0.3 (which says that it is rank 1) was refused: a wr"));
+    horon_acceptor_explain(scene.acceptor, text, 20);
+    assert_string_equal(text, "rank 1 at 10.0.0.3 ");
+    end();
+}
+
+/* The launcher's says at its end how many there were. */
+static void test_acceptor_tells_of_few_refusals_in_a_flood(void **state)
+{
+    enum { TOLD = 16 };
+    char text[8192], from[32];
+    (void)state;
+    begin_as(-1);
+    for (int i = 0; i < 1000; i++) {
+        snprintf(from, sizeof from, "10.0.%d.%d", i / 250, i % 250);
+        assert_true((i <= TOLD) == is_told(HORON_ACCEPTOR_NOBODY, false, from, "no horon"));
+    }
+    assert_false(is_told(HORON_ACCEPTOR_NOBODY, false, "10.0.0.3", "no horon"));
+    horon_acceptor_explain(scene.acceptor, text, sizeof text);
+    assert_non_null(strstr(text, "10.0.0.3 was refused 2 times: no horon"));
+    assert_null(strstr(text, "10.0.0.16"));
+    end();
+    assert_non_null(strstr(scene.warning, "a test refused 1001 connections in all"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -278,6 +358,9 @@ int main(void)
         cmocka_unit_test(test_acceptor_that_is_paced_lets_every_rank_in),
         cmocka_unit_test(test_acceptor_lets_a_crowd_of_ranks_in),
         cmocka_unit_test(test_acceptor_lets_none_go_that_has_proven_the_key),
+        cmocka_unit_test(test_acceptor_tells_of_a_stranger_once),
+        cmocka_unit_test(test_acceptor_tells_of_a_refusal_once_and_counts),
+        cmocka_unit_test(test_acceptor_tells_of_few_refusals_in_a_flood),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
