@@ -91,7 +91,7 @@ horon_status_t horon_connect_on_host(struct horon_context *ctx, int local_rank,
     if (ctx->boot.local[local_rank].socket >= 0)
         return HORON_OK;
     const horon_status_t status = horon_links_open(
-        ctx->boot.links, job_rank(ctx, local_rank), HORON_WAY_HOST,
+        ctx->boot.links, job_rank(ctx, local_rank),
         horon_clock_deadline(horon_clock_ns(), ctx->config.peer_timeout_ms), error);
     return status == HORON_OK ? HORON_AGAIN : status;
 }
@@ -120,12 +120,11 @@ static int *socket_of(const struct horon_context *ctx, int rank)
     return &ctx->boot.local[topology->local_rank_of[rank]].socket;
 }
 
-static bool is_wanted(void *arg, int rank, enum horon_way way)
+static bool is_wanted(void *arg, int rank)
 {
     const struct horon_context *ctx = arg;
-    if (way == HORON_WAY_NETWORK)
-        return !is_here(ctx, rank) && horon_engine_may_link(ctx->engine, rank);
-    return is_here(ctx, rank) && *socket_of(ctx, rank) < 0;
+    return is_here(ctx, rank) ? *socket_of(ctx, rank) < 0
+                              : horon_engine_may_link(ctx->engine, rank);
 }
 
 static horon_status_t add_link(struct horon_context *ctx, int rank,
@@ -138,12 +137,12 @@ static horon_status_t add_link(struct horon_context *ctx, int rank,
 }
 
 /* The other side counts on a connection that both have kept: not to have it is a failure. */
-static void on_opened(void *arg, int rank, enum horon_way way, const struct horon_proven *proven)
+static void on_opened(void *arg, int rank, const struct horon_proven *proven)
 {
     struct horon_context *ctx = arg;
     struct horon_error error = {0};
     horon_status_t status;
-    if (way == HORON_WAY_NETWORK) {
+    if (!is_here(ctx, rank)) {
         status = add_link(ctx, rank, proven, &error);
     } else {
         *socket_of(ctx, rank) = proven->fd;
@@ -157,14 +156,14 @@ static void on_opened(void *arg, int rank, enum horon_way way, const struct horo
         horon_engine_fail(ctx->engine, &error);
     else
         HORON_LOG_DEBUG(&ctx->log, "linked to rank %d (%s) by %s, after joining", rank,
-                        ctx->boot.ranks.names[rank], way == HORON_WAY_NETWORK ? "tcp" : "a socket");
+                        ctx->boot.ranks.names[rank], is_here(ctx, rank) ? "a socket" : "tcp");
 }
 
-static void tell_failure(void *arg, int rank, enum horon_way way, const struct horon_error *why)
+static void tell_failure(void *arg, int rank, const struct horon_error *why)
 {
     struct horon_context *ctx = arg;
     HORON_LOG_DEBUG(&ctx->log, "%s", why->text);
-    if (way == HORON_WAY_NETWORK) {
+    if (!is_here(ctx, rank)) {
         horon_engine_not_connected(ctx->engine, rank, why);
         return;
     }
@@ -208,7 +207,7 @@ horon_status_t horon_connect_to(void *context, int rank, struct horon_error *err
     assert(ctx->boot.links); /* there are several ranks */
     if (is_here(ctx, rank))
         return horon_rings_connect(ctx, ctx->boot.topology.local_rank_of[rank], error);
-    return horon_links_open(ctx->boot.links, rank, HORON_WAY_NETWORK,
+    return horon_links_open(ctx->boot.links, rank,
                             horon_clock_deadline(horon_clock_ns(), ctx->config.peer_timeout_ms),
                             error);
 }

@@ -99,31 +99,33 @@ static bool is_linked(const struct horon_joining *j, int rank)
     return rank != j->id.rank && horon_topology_linked(&j->boot->topology, j->id.rank, rank);
 }
 
+static bool is_on_host(const struct horon_joining *j, int rank)
+{
+    const struct horon_topology *topology = &j->boot->topology;
+    return topology->host_of[rank] == topology->host_of[topology->rank];
+}
+
 /* A socket to a rank of this host, over which no memory was shared when joining. */
 static int *later_socket(const struct horon_joining *j, int rank)
 {
-    const struct horon_topology *topology = &j->boot->topology;
-    assert(topology->host_of[rank] == topology->host_of[topology->rank]);
-    return &j->boot->local[topology->local_rank_of[rank]].socket;
+    assert(is_on_host(j, rank));
+    return &j->boot->local[j->boot->topology.local_rank_of[rank]].socket;
 }
 
 /* A rank that has joined may connect to one that has not quite, to which it was not linked. */
-static bool wanted(void *arg, int rank, enum horon_way way)
+static bool wanted(void *arg, int rank)
 {
     const struct horon_joining *j = arg;
-    const struct horon_topology *topology = &j->boot->topology;
-    if (way == HORON_WAY_NETWORK)
+    if (!is_on_host(j, rank))
         return j->boot->proven[rank].fd < 0;
-    if (topology->host_of[rank] != topology->host_of[topology->rank])
-        return false;
     return horon_share_wants(j->share, rank) ||
            (!horon_share_meets(j->share, rank) && *later_socket(j, rank) < 0);
 }
 
-static void opened(void *arg, int rank, enum horon_way way, const struct horon_proven *proven)
+static void opened(void *arg, int rank, const struct horon_proven *proven)
 {
     struct horon_joining *j = arg;
-    if (way == HORON_WAY_NETWORK) {
+    if (!is_on_host(j, rank)) {
         assert(j->boot->proven[rank].fd < 0);
         j->boot->proven[rank] = *proven;
         j->missing -= is_linked(j, rank);
@@ -136,14 +138,13 @@ static void opened(void *arg, int rank, enum horon_way way, const struct horon_p
         *later_socket(j, rank) = proven->fd;
 }
 
-static void failed(void *arg, int rank, enum horon_way way, const struct horon_error *why)
+static void failed(void *arg, int rank, const struct horon_error *why)
 {
     struct horon_joining *j = arg;
-    (void)rank;
     if (j->link_error.status != HORON_OK)
         return;
     horon_error_set(&j->link_error, why->status, "%.900s%s", why->text,
-                    way == HORON_WAY_HOST ? " (HORON_SHM=0 does without shared memory)" : "");
+                    is_on_host(j, rank) ? " (HORON_SHM=0 does without shared memory)" : "");
     j->link_error.blame = why->blame;
 }
 
@@ -225,8 +226,7 @@ static horon_status_t open_links(struct horon_joining *j, struct horon_error *er
         *error = j->unheard;
     status = j->unheard.status;
     if (status == HORON_OK)
-        status = horon_links_listen(j->boot->links, HORON_WAY_NETWORK, j->listeners.fds,
-                                    j->listeners.count, error);
+        status = horon_links_listen(j->boot->links, j->listeners.fds, j->listeners.count, error);
     if (status == HORON_OK)
         j->listeners.count = 0;
     return status;
@@ -254,12 +254,11 @@ static void host_is_late(struct horon_joining *j, struct horon_error *why)
 /* All listen, now or later; to the leader the others connect at once. */
 static horon_status_t meet_on_host(struct horon_joining *j, int leader, struct horon_error *error)
 {
-    horon_status_t status =
-        horon_links_listen(j->boot->links, HORON_WAY_HOST, &j->host_listener, 1, error);
+    horon_status_t status = horon_links_listen(j->boot->links, &j->host_listener, 1, error);
     if (status == HORON_OK)
         j->host_listener = -1;
     if (status == HORON_OK && leader != j->id.rank)
-        status = horon_links_open(j->boot->links, leader, HORON_WAY_HOST, UINT64_MAX, error);
+        status = horon_links_open(j->boot->links, leader, UINT64_MAX, error);
     return status;
 }
 
@@ -326,7 +325,7 @@ static horon_status_t connect_hosts(struct horon_joining *j, struct horon_error 
     for (int r = 0; r < j->id.rank && status == HORON_OK; r++) {
         if (!is_linked(j, r))
             continue;
-        status = horon_links_open(j->boot->links, r, HORON_WAY_NETWORK, UINT64_MAX, error);
+        status = horon_links_open(j->boot->links, r, UINT64_MAX, error);
         /* one that does not listen says itself why */
         j->others_failed = status != HORON_OK && j->boot->ranks.infos[r].addresses.count == 0;
     }

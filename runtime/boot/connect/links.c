@@ -36,7 +36,6 @@ struct call {
     struct horon_links *links;
     struct call *next;
     int rank;
-    enum horon_way way;
     struct horon_connector *connector; /* while connecting */
     struct horon_proven proven;        /* while asking: it waits for the other rank's word */
     struct horon_watch watch;
@@ -45,7 +44,7 @@ struct call {
 
 struct horon_links {
     struct horon_links_options options;
-    struct horon_acceptor *acceptors[HORON_WAY_COUNT];
+    struct horon_acceptor *acceptors[2]; /* of this host, of others; NULL: not yet, or no need */
     struct call *calls;
 };
 
@@ -58,10 +57,17 @@ static bool is_higher(const struct horon_links *links, int other)
     return links->options.hello.rank > other;
 }
 
-static struct call *find_call(const struct horon_links *links, int rank, enum horon_way way)
+static bool is_on_host(const struct horon_links *links, int rank)
+{
+    const struct horon_rank_info *infos = links->options.ranks->infos;
+    const uint64_t own = infos[links->options.hello.rank].host;
+    return own && infos[rank].host == own;
+}
+
+static struct call *find_call(const struct horon_links *links, int rank)
 {
     struct call *call = links->calls;
-    while (call && (call->rank != rank || call->way != way))
+    while (call && call->rank != rank)
         call = call->next;
     return call;
 }
@@ -88,13 +94,12 @@ static void call_failed(struct call *call, horon_status_t status, const char *wh
 {
     const struct horon_links_options *options = &call->links->options;
     const int rank = call->rank;
-    const enum horon_way way = call->way;
     struct horon_error why;
     horon_error_set(&why, status, "cannot connect to rank %d (%s), tried %s", rank,
                     options->ranks->names[rank], what);
     horon_error_blame_both(&why, why.blame.cause, options->hello.rank, rank);
     end_call(call);
-    options->user.failed(options->user.arg, rank, way, &why);
+    options->user.failed(options->user.arg, rank, &why);
 }
 
 static void call_succeeded(struct call *call)
@@ -104,11 +109,10 @@ static void call_succeeded(struct call *call)
     const int rank = call->rank;
     assert(!call->connector);
     assert(call->watch.fd >= 0);
-    const enum horon_way way = call->way;
     horon_pump_unwatch(options->pump, &call->watch);
     call->watch.fd = -1; /* the callee's */
     end_call(call);
-    options->user.opened(options->user.arg, rank, way, &proven);
+    options->user.opened(options->user.arg, rank, &proven);
     explicit_bzero(&proven, sizeof proven);
 }
 
@@ -179,15 +183,16 @@ static void connector_ended(void *arg, horon_status_t status, const struct horon
 }
 
 /* Loopback leads to the other rank only on its own machine, but there it is the best way. */
-static void choose_addresses(const struct horon_rank_info *info, enum horon_way way,
+static void choose_addresses(const struct horon_links *links, int rank,
                              struct horon_addresses *chosen)
 {
+    const struct horon_rank_info *info = &links->options.ranks->infos[rank];
     struct horon_addresses all;
     struct horon_reader in = horon_reader_over(info->addresses.bytes, info->addresses.count);
     chosen->count = 0;
-    if (way == HORON_WAY_HOST && info->same_machine && info->socket[0])
+    if (is_on_host(links, rank))
         horon_address_abstract(info->socket, &chosen->items[chosen->count++]);
-    if (way == HORON_WAY_HOST || !horon_addresses_decode(&in, &all))
+    if (chosen->count || !horon_addresses_decode(&in, &all))
         return;
     for (int loopback = 1; loopback >= 0; loopback--)
         for (int i = 0; i < all.count; i++)
@@ -196,21 +201,20 @@ static void choose_addresses(const struct horon_rank_info *info, enum horon_way 
                 chosen->items[chosen->count++] = all.items[i];
 }
 
-horon_status_t horon_links_open(struct horon_links *links, int rank, enum horon_way way,
-                                uint64_t limit_ns, struct horon_error *error)
+horon_status_t horon_links_open(struct horon_links *links, int rank, uint64_t limit_ns,
+                                struct horon_error *error)
 {
     const struct horon_links_options *options = &links->options;
-    const struct horon_rank_info *info = &options->ranks->infos[rank];
     assert(rank >= 0);
     assert((uint32_t)rank < options->hello.size);
     assert(rank != options->hello.rank);
     struct horon_addresses addresses;
-    struct call *call = find_call(links, rank, way);
+    struct call *call = find_call(links, rank);
     if (call) {
         set_limit(call, limit_ns);
         return HORON_OK;
     }
-    choose_addresses(info, way, &addresses);
+    choose_addresses(links, rank, &addresses);
     if (addresses.count == 0)
         return horon_error_set(
             error, HORON_ERR_CONFIG, "rank %d (%s) has no address that rank %d (%s) could use%s",
@@ -226,14 +230,14 @@ horon_status_t horon_links_open(struct horon_links *links, int rank, enum horon_
     *call = (struct call){.links = links,
                           .next = links->calls,
                           .rank = rank,
-                          .way = way,
                           .watch = {.ready = word_ready, .arg = call, .fd = -1},
                           .timer = {.due = limit_reached, .arg = call}};
     const struct horon_connector_options connecting = {.pump = options->pump,
                                                        .key = options->key,
                                                        .hello = options->hello,
                                                        .addresses = &addresses,
-                                                       .expect_member = info->member,
+                                                       .expect_member =
+                                                           options->ranks->infos[rank].member,
                                                        .tries = TRIES,
                                                        .patience_ns = UINT64_MAX,
                                                        .done = connector_ended,
@@ -265,62 +269,51 @@ bool horon_links_explain(const struct horon_links *links, int rank, char *text, 
 /* ---- Others connect ---- */
 
 /* @return does the other side know that this connection is kept? */
-static bool answer(const struct horon_links *links, const struct call *own, int rank,
-                   enum horon_way way, int fd)
+static bool answer(const struct horon_links *links, const struct call *own, int rank, int fd)
 {
     const struct horon_links_user *user = &links->options.user;
     const bool kept = !(own && !own->connector && is_higher(links, rank));
     const char word = kept ? WORD_KEPT : WORD_OTHER;
-    if (kept && !(user->wanted && user->wanted(user->arg, rank, way)))
+    if (kept && !(user->wanted && user->wanted(user->arg, rank)))
         return false;
     return send(fd, &word, 1, MSG_NOSIGNAL | MSG_DONTWAIT) == 1 && kept;
 }
 
-static void arrived(struct horon_links *links, enum horon_way way,
-                    const struct horon_proven *proven)
+static void arrived(void *arg, const struct horon_proven *proven)
 {
+    struct horon_links *links = arg;
     const struct horon_links_options *options = &links->options;
     const int rank = proven->theirs.rank;
-    struct call *own = find_call(links, rank, way);
     const bool known = rank >= 0 && rank != options->hello.rank &&
                        (uint32_t)rank < options->hello.size &&
                        memcmp(options->ranks->infos[rank].member, proven->theirs.member,
                               sizeof proven->theirs.member) == 0;
-    if (known && answer(links, own, rank, way, proven->fd)) {
+    struct call *own = find_call(links, rank);
+    if (known && answer(links, own, rank, proven->fd)) {
         end_call(own);
-        options->user.opened(options->user.arg, rank, way, proven);
+        options->user.opened(options->user.arg, rank, proven);
         return;
     }
     HORON_LOG_DEBUG(options->log, "closed a connection of rank %d, which is not wanted", rank);
     close(proven->fd);
 }
 
-static void arrived_on_host(void *arg, const struct horon_proven *proven)
-{
-    arrived(arg, HORON_WAY_HOST, proven);
-}
-
-static void arrived_by_network(void *arg, const struct horon_proven *proven)
-{
-    arrived(arg, HORON_WAY_NETWORK, proven);
-}
-
-horon_status_t horon_links_listen(struct horon_links *links, enum horon_way way,
-                                  const int *listeners, int count, struct horon_error *error)
+horon_status_t horon_links_listen(struct horon_links *links, const int *listeners, int count,
+                                  struct horon_error *error)
 {
     const struct horon_links_options *options = &links->options;
-    const struct horon_acceptor_options accepting = {
-        .pump = options->pump,
-        .key = options->key,
-        .hello = options->hello,
-        .loopback_only = way == HORON_WAY_NETWORK && !options->key->given,
-        .patience_ns = PATIENCE_NS,
-        .name = "this rank",
-        .log = options->log,
-        .arrived = way == HORON_WAY_HOST ? arrived_on_host : arrived_by_network,
-        .arg = links};
-    assert(!links->acceptors[way]);
-    return horon_acceptor_create(&accepting, listeners, count, &links->acceptors[way], error);
+    const struct horon_acceptor_options accepting = {.pump = options->pump,
+                                                     .key = options->key,
+                                                     .hello = options->hello,
+                                                     .loopback_only = !options->key->given,
+                                                     .patience_ns = PATIENCE_NS,
+                                                     .name = "this rank",
+                                                     .log = options->log,
+                                                     .arrived = arrived,
+                                                     .arg = links};
+    struct horon_acceptor **acceptor = &links->acceptors[links->acceptors[0] != NULL];
+    assert(!*acceptor);
+    return horon_acceptor_create(&accepting, listeners, count, acceptor, error);
 }
 
 /* ---- Beginning and end ---- */
@@ -359,8 +352,8 @@ void horon_links_set_user(struct horon_links *links, const struct horon_links_us
 {
     assert(!links->calls);
     links->options.user = *user;
-    if (links->acceptors[HORON_WAY_NETWORK])
-        horon_acceptor_pace(links->acceptors[HORON_WAY_NETWORK]);
+    for (int i = 0; i < 2 && links->acceptors[i]; i++)
+        horon_acceptor_pace(links->acceptors[i]);
 }
 
 void horon_links_destroy(struct horon_links *links)
@@ -369,7 +362,7 @@ void horon_links_destroy(struct horon_links *links)
         return;
     while (links->calls)
         end_call(links->calls);
-    for (enum horon_way way = 0; way < HORON_WAY_COUNT; way++)
-        horon_acceptor_destroy(links->acceptors[way]);
+    for (int i = 0; i < 2; i++)
+        horon_acceptor_destroy(links->acceptors[i]);
     horon_free(links);
 }

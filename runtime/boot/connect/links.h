@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Proven connections to other ranks of the job: those that joining makes, and, at any time after,
- * those that somebody asks for. There are two ways to a rank: an abstract unix socket, for one of
- * the same host; and TCP. All goes on in the pump's turns; nothing here waits.
+ * those that somebody asks for: over an abstract unix socket to a rank of the same host, else by
+ * TCP. All goes on in the pump's turns; nothing here waits.
  */
 #ifndef HORON_BOOT_CONNECT_LINKS_H
 #define HORON_BOOT_CONNECT_LINKS_H
@@ -12,8 +12,6 @@
 #include "boot/pump.h"
 #include "boot/store/store.h"
 #include "log.h"
-
-enum horon_way { HORON_WAY_HOST, HORON_WAY_NETWORK, HORON_WAY_COUNT };
 
 /** What is kept of a rank's profile. */
 struct horon_rank_info {
@@ -42,11 +40,11 @@ struct horon_links;
 /** What the links ask and tell: first joining, later the context. */
 struct horon_links_user {
     /* Is a connection that another rank made welcome? Else it is closed. NULL: none is. */
-    bool (*wanted)(void *arg, int rank, enum horon_way way);
+    bool (*wanted)(void *arg, int rank);
     /* A connection exists, whichever side asked for it. The callee owns its descriptor. */
-    void (*opened)(void *arg, int rank, enum horon_way way, const struct horon_proven *proven);
+    void (*opened)(void *arg, int rank, const struct horon_proven *proven);
     /* What horon_links_open() began has failed: which addresses were tried, and why each failed. */
-    void (*failed)(void *arg, int rank, enum horon_way way, const struct horon_error *why);
+    void (*failed)(void *arg, int rank, const struct horon_error *why);
     void *arg;
 };
 
@@ -66,9 +64,10 @@ horon_status_t horon_links_create(const struct horon_links_options *options,
  * limited, see horon_acceptor_pace(). */
 void horon_links_set_user(struct horon_links *links, const struct horon_links_user *user);
 
-/** Accepts at @p listeners [count], which are the links' once it succeeds. At most once a way. */
-horon_status_t horon_links_listen(struct horon_links *links, enum horon_way way,
-                                  const int *listeners, int count, struct horon_error *error);
+/** Accepts at @p listeners [count], which are the links' once it succeeds. At most twice: for this
+ * host's ranks and for those of others. */
+horon_status_t horon_links_listen(struct horon_links *links, const int *listeners, int count,
+                                  struct horon_error *error);
 
 /**
  * Begins to connect to @p rank; opened() or failed() follows. If both sides ask, one connection
@@ -76,8 +75,8 @@ horon_status_t horon_links_listen(struct horon_links *links, enum horon_way way,
  * @param limit_ns when it fails at the latest, on the clock of horon_clock_ns(); UINT64_MAX: never
  * @return OK | ERR_CONFIG, the rank has no address that could be used | ERR_MEMORY
  */
-horon_status_t horon_links_open(struct horon_links *links, int rank, enum horon_way way,
-                                uint64_t limit_ns, struct horon_error *error);
+horon_status_t horon_links_open(struct horon_links *links, int rank, uint64_t limit_ns,
+                                struct horon_error *error);
 
 /** Writes what was tried to reach @p rank until now. @return false: nothing was */
 bool horon_links_explain(const struct horon_links *links, int rank, char *text, size_t text_bytes);

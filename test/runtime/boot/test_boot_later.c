@@ -33,28 +33,24 @@ struct taker {
 static struct place place;
 static struct boots world;
 static struct taker takers[RANKS];
-static enum horon_way way = HORON_WAY_NETWORK; /* of this test's connections */
 
-static bool wanted(void *arg, int rank, enum horon_way by)
+static bool wanted(void *arg, int rank)
 {
     const struct taker *taker = arg;
-    assert_int_equal(by, way);
     return taker->fds[rank] < 0;
 }
 
-static void opened(void *arg, int rank, enum horon_way by, const struct horon_proven *proven)
+static void opened(void *arg, int rank, const struct horon_proven *proven)
 {
     struct taker *taker = arg;
-    assert_int_equal(by, way);
     assert_true(taker->fds[rank] < 0);
     taker->fds[rank] = proven->fd;
 }
 
-static void failed(void *arg, int rank, enum horon_way by, const struct horon_error *why)
+static void failed(void *arg, int rank, const struct horon_error *why)
 {
     struct taker *taker = arg;
     (void)rank;
-    (void)by;
     taker->failed++;
     taker->why = *why;
 }
@@ -95,7 +91,7 @@ static void turn_all(int timeout_ms)
 static void open_between(int from, int to)
 {
     struct horon_error error;
-    assert_int_equal(horon_links_open(world.ranks[from].boot.links, to, way, UINT64_MAX, &error),
+    assert_int_equal(horon_links_open(world.ranks[from].boot.links, to, UINT64_MAX, &error),
                      HORON_OK);
 }
 
@@ -136,9 +132,7 @@ static void test_later_nobody_uses_them_and_nobody_comes(void **state)
     const struct horon_links_user user = {
         .wanted = wanted, .opened = opened, .failed = failed, .arg = &takers[2]};
     horon_links_set_user(world.ranks[2].boot.links, &user);
-    assert_int_equal(
-        horon_links_open(world.ranks[2].boot.links, 0, HORON_WAY_NETWORK, UINT64_MAX, &error),
-        HORON_OK);
+    assert_int_equal(horon_links_open(world.ranks[2].boot.links, 0, UINT64_MAX, &error), HORON_OK);
     while (!takers[2].failed)
         turn_all(1);
     assert_int_equal(takers[2].why.status, HORON_ERR_PEER_LOST);
@@ -219,7 +213,6 @@ static void test_later_child_of_a_fork_closes_all(void **state)
 static void test_later_ranks_of_one_host_open_sockets(void **state)
 {
     (void)state;
-    way = HORON_WAY_HOST;
     begin("SHM=1", true);
     for (int r = 1; r < RANKS; r++)
         assert_true(world.ranks[r].boot.local[0].socket >= 0);
@@ -227,7 +220,6 @@ static void test_later_ranks_of_one_host_open_sockets(void **state)
     open_between(1, 2);
     expect_pair(1, 2);
     end();
-    way = HORON_WAY_NETWORK;
 }
 
 int main(void)

@@ -40,29 +40,26 @@ struct scene {
 
 static struct scene scene;
 
-static bool wanted(void *arg, int rank, enum horon_way way)
+static bool wanted(void *arg, int rank)
 {
     const struct side *side = arg;
     (void)rank;
-    (void)way;
     return !side->unwilling && side->fd < 0;
 }
 
-static void opened(void *arg, int rank, enum horon_way way, const struct horon_proven *proven)
+static void opened(void *arg, int rank, const struct horon_proven *proven)
 {
     struct side *side = arg;
     assert_true(rank == (side == &scene.sides[0] ? 1 : 0));
-    assert_int_equal(way, HORON_WAY_HOST);
     assert_true(side->fd < 0);
     side->fd = proven->fd;
     side->opened++;
 }
 
-static void failed(void *arg, int rank, enum horon_way way, const struct horon_error *why)
+static void failed(void *arg, int rank, const struct horon_error *why)
 {
     struct side *side = arg;
     (void)rank;
-    (void)way;
     side->why = *why;
     side->failed++;
 }
@@ -79,6 +76,7 @@ static void begin_side(int rank, const char *const names[2], int listener)
         snprintf(side->ranks.names[r], sizeof side->ranks.names[r], "host-%d", r);
         snprintf(info->socket, sizeof info->socket, "%s", names[r]);
         info->same_machine = true;
+        info->host = 7;
         info->member[0] = (uint8_t)(1 + r);
     }
     struct horon_links_options options = {
@@ -95,8 +93,7 @@ static void begin_side(int rank, const char *const names[2], int listener)
     options.hello.member[0] = (uint8_t)(1 + rank);
     assert_int_equal(horon_links_create(&options, &side->links, &error), HORON_OK);
     if (listener >= 0)
-        assert_int_equal(horon_links_listen(side->links, HORON_WAY_HOST, &listener, 1, &error),
-                         HORON_OK);
+        assert_int_equal(horon_links_listen(side->links, &listener, 1, &error), HORON_OK);
 }
 
 /* @param silent  nobody listens for rank 0 */
@@ -138,9 +135,8 @@ static void end(void)
 static void ask(int rank, uint64_t limit_ns)
 {
     struct horon_error error;
-    assert_int_equal(
-        horon_links_open(scene.sides[rank].links, 1 - rank, HORON_WAY_HOST, limit_ns, &error),
-        HORON_OK);
+    assert_int_equal(horon_links_open(scene.sides[rank].links, 1 - rank, limit_ns, &error),
+                     HORON_OK);
 }
 
 static bool over(void)
@@ -276,9 +272,9 @@ static void test_links_without_an_address_are_refused_at_once(void **state)
     struct horon_error error = {0};
     (void)state;
     begin(false);
-    assert_int_equal(
-        horon_links_open(scene.sides[1].links, 0, HORON_WAY_NETWORK, UINT64_MAX, &error),
-        HORON_ERR_CONFIG);
+    scene.sides[1].ranks.infos[0].host = 8;
+    assert_int_equal(horon_links_open(scene.sides[1].links, 0, UINT64_MAX, &error),
+                     HORON_ERR_CONFIG);
     assert_non_null(strstr(error.text, "rank 0 (host-0) has no address that rank 1 (host-1)"));
     assert_non_null(strstr(error.text, "see HORON_INTERFACES"));
     end();
