@@ -122,28 +122,14 @@ static bool is_refusal(horon_status_t status)
            status == HORON_ERR_CONFIG;
 }
 
-/* A refusal tells more than silence; the first of the worst speaks for all. */
-static horon_status_t worst_status(const struct horon_connector *connector)
-{
-    horon_status_t status = HORON_ERR_SYSTEM;
-    for (int i = 0; i < connector->count; i++) {
-        horon_status_t one = connector->attempts[i].error.status;
-        if (one == HORON_ERR_AUTH || one == HORON_ERR_CONFIG)
-            return one;
-        if (is_refusal(one))
-            status = HORON_ERR_PROTO;
-    }
-    return status;
-}
-
 /* Nothing is left to be tried. May free the connector. */
-static void fail(struct horon_connector *connector, horon_status_t status)
+static void fail(struct horon_connector *connector)
 {
     struct horon_error error;
     char text[HORON_ERROR_TEXT_BYTES - 64];
     horon_connector_describe(connector, text, sizeof text);
-    horon_error_set(&error, status, "%s", text);
-    finish(connector, status, NULL, &error);
+    horon_error_set(&error, horon_connector_verdict(connector, HORON_ERR_SYSTEM), "%s", text);
+    finish(connector, error.status, NULL, &error);
 }
 
 /* One try ended badly. May free the connector. */
@@ -152,8 +138,7 @@ static void attempt_failed(struct attempt *attempt, enum evidence evidence,
 {
     struct horon_connector *connector = attempt->connector;
     const struct horon_connector_options *options = &connector->options;
-    const horon_status_t status = error->status;
-    const bool refused = is_refusal(status) && !options->scan;
+    const bool refused = is_refusal(error->status) && !options->scan;
     const uint64_t now = horon_clock_ns();
     const int doublings = attempt->tries < PAUSE_DOUBLINGS ? attempt->tries : PAUSE_DOUBLINGS;
     keep_evidence(attempt, evidence, error);
@@ -168,7 +153,7 @@ static void attempt_failed(struct attempt *attempt, enum evidence evidence,
         horon_pump_timer(options->pump, &attempt->timer, now + ((uint64_t)PAUSE_NS << doublings));
     }
     if ((refused && options->patience_ns == 0) || all_dead(connector)) {
-        fail(connector, refused ? status : worst_status(connector));
+        fail(connector);
         return;
     }
     if (refused && options->patience_ns != UINT64_MAX && !connector->patience.active)
@@ -287,7 +272,7 @@ static void attempt_due(void *arg)
 
 static void patience_ends(void *arg)
 {
-    fail(arg, worst_status(arg));
+    fail(arg);
 }
 
 horon_status_t horon_connector_create(const struct horon_connector_options *options,
@@ -354,10 +339,20 @@ void horon_connector_describe(const struct horon_connector *connector, char *tex
         snprintf(text + used, text_bytes - used, "; nobody listens at the other ports");
 }
 
-horon_status_t horon_connector_verdict(const struct horon_connector *connector)
+/* Of a scan anything but a refusal is like no answer; else the first of the worst speaks for all.
+ */
+horon_status_t horon_connector_verdict(const struct horon_connector *connector,
+                                       horon_status_t unless_refused)
 {
-    for (int i = 0; i < connector->count; i++)
-        if (connector->attempts[i].evidence == EVIDENCE_REFUSAL)
-            return connector->attempts[i].error.status;
-    return HORON_ERR_TIMEOUT;
+    horon_status_t status = unless_refused;
+    const enum evidence least = connector->options.scan ? EVIDENCE_REFUSAL : EVIDENCE_OTHER;
+    for (int i = 0; i < connector->count; i++) {
+        const struct attempt *attempt = &connector->attempts[i];
+        const horon_status_t one = attempt->error.status;
+        if (attempt->evidence >= least && (one == HORON_ERR_AUTH || one == HORON_ERR_CONFIG))
+            return one;
+        if (attempt->evidence >= least && status == unless_refused)
+            status = one;
+    }
+    return status;
 }

@@ -46,8 +46,9 @@ void horon_connector_destroy(struct horon_connector *connector);
 void horon_connector_describe(const struct horon_connector *connector, char *text,
                               size_t text_bytes);
 
-/** Why it has not connected until now. @return ERR_AUTH, ERR_CONFIG, ERR_PROTO: horon answers at an
- * address, but refuses us, or we it | ERR_TIMEOUT */
-horon_status_t horon_connector_verdict(const struct horon_connector *connector);
+/** Why it has not connected until now. @return ERR_AUTH, ERR_CONFIG, ERR_PROTO, ERR_INVALID: what
+ * answers at an address refuses us, or we it | @p unless_refused */
+horon_status_t horon_connector_verdict(const struct horon_connector *connector,
+                                       horon_status_t unless_refused);
 
 #endif

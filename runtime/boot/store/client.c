@@ -303,7 +303,7 @@ void horon_store_explain(const struct horon_store *store, struct horon_error *wh
         horon_error_set(why, HORON_ERR_TIMEOUT, "the store at %s does not answer", store->where);
     } else {
         horon_connector_describe(store->connector, tried, sizeof tried);
-        horon_error_set(why, horon_connector_verdict(store->connector),
+        horon_error_set(why, horon_connector_verdict(store->connector, HORON_ERR_TIMEOUT),
                         "the store at %s was not reached (%s%s)", store->where, tried,
                         more_about(store, more));
     }
