@@ -12,9 +12,9 @@
 #include "context_state.h"
 
 #include "clock.h"
+#include "file.h"
 
 #include <assert.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,12 +87,7 @@ void horon_context_report_deaths(struct horon_context *ctx)
 static long read_number(const char *path, const char *key)
 {
     char text[4096];
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -1;
-    const ssize_t bytes = read(fd, text, sizeof text - 1);
-    close(fd);
-    text[bytes < 0 ? 0 : bytes] = 0;
+    horon_file_read_text(path, text, sizeof text);
     const char *at = strstr(text, key);
     return at ? strtol(at + strlen(key), NULL, 10) : -1;
 }

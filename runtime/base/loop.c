@@ -10,13 +10,13 @@
 #include "loop.h"
 
 #include "alloc.h"
+#include "file.h"
 #include "libev.h"
 #include "owner.h"
 
 #include <assert.h>
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -75,12 +75,7 @@ static bool lists(int folder, const char *name, int watched)
     if (strcmp(text, "anon_inode:[eventpoll]") != 0)
         return false;
     snprintf(path, sizeof path, "/proc/self/fdinfo/%.20s", name);
-    int info = open(path, O_RDONLY | O_CLOEXEC);
-    if (info < 0)
-        return false;
-    bytes = read(info, text, sizeof text - 1);
-    close(info);
-    text[bytes < 0 ? 0 : bytes] = 0;
+    horon_file_read_text(path, text, sizeof text);
     snprintf(wanted, sizeof wanted, "tfd: %8d ", watched);
     return strstr(text, wanted) != NULL;
 }

@@ -7,9 +7,9 @@
 #include "boot/profile.h"
 
 #include "boot/host/process.h"
+#include "file.h"
 
 #include <assert.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -20,11 +20,8 @@
 static uint64_t hash_of_file(const char *path, uint64_t seed)
 {
     char text[1024];
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd < 0 ? 0 : read(fd, text, sizeof text);
-    if (fd >= 0)
-        close(fd);
-    return got > 0 ? XXH3_64bits_withSeed(text, (size_t)got, seed) : 0;
+    const size_t bytes = horon_file_read_text(path, text, sizeof text);
+    return bytes ? XXH3_64bits_withSeed(text, bytes, seed) : 0;
 }
 
 /* Adds what tells a namespace from others. @return 0 if that is not known, or @p so_far is 0 */

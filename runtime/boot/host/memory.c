@@ -7,6 +7,8 @@
  */
 #include "boot/host/memory.h"
 
+#include "file.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -22,26 +24,6 @@
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 #define NOEXEC_SEAL 0x8u             /* MFD_NOEXEC_SEAL, which older headers lack */
 #define NO_LIMIT (UINT64_C(1) << 60) /* version 1 groups say "none" with a number near 2^63 */
-
-/* Reads a small file whole. @return false if there is none */
-static bool read_text(const char *path, char *text, size_t text_bytes)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    size_t used = 0;
-    while (used < text_bytes - 1) {
-        ssize_t got = read(fd, text + used, text_bytes - 1 - used);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            break;
-        used += (size_t)got;
-    }
-    close(fd);
-    text[used] = 0;
-    return used > 0;
-}
 
 static bool parse_number(const char *text, uint64_t *value_out)
 {
@@ -77,13 +59,14 @@ static uint64_t room_in_group(const char *directory, const struct group_files *f
     char path[512], text[8192];
     uint64_t limit = 0, used = 0, cache = 0;
     snprintf(path, sizeof path, "%s/%s", directory, files->limit);
-    if (!read_text(path, text, sizeof text) || !parse_number(text, &limit) || limit >= NO_LIMIT)
+    if (!horon_file_read_text(path, text, sizeof text) || !parse_number(text, &limit) ||
+        limit >= NO_LIMIT)
         return UINT64_MAX; /* "max", or no such file */
     snprintf(path, sizeof path, "%s/%s", directory, files->usage);
-    if (!read_text(path, text, sizeof text) || !parse_number(text, &used))
+    if (!horon_file_read_text(path, text, sizeof text) || !parse_number(text, &used))
         return UINT64_MAX;
     snprintf(path, sizeof path, "%s/memory.stat", directory);
-    if (read_text(path, text, sizeof text))
+    if (horon_file_read_text(path, text, sizeof text))
         find_number(text, files->cache_key, &cache);
     used = used > cache ? used - cache : 0;
     return limit > used ? limit - used : 0;
@@ -122,10 +105,10 @@ void horon_memory_look(struct horon_memory_room *room, const char *root)
     uint64_t kib = 0;
     *room = (struct horon_memory_room){.machine_bytes = UINT64_MAX, .group_bytes = UINT64_MAX};
     snprintf(path, sizeof path, "%s/proc/meminfo", root);
-    if (read_text(path, text, sizeof text) && find_number(text, "MemAvailable", &kib))
+    if (horon_file_read_text(path, text, sizeof text) && find_number(text, "MemAvailable", &kib))
         room->machine_bytes = kib * 1024;
     snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
-    if (!read_text(path, text, sizeof text))
+    if (!horon_file_read_text(path, text, sizeof text))
         return;
     char *rest = text;
     for (char *line; (line = strsep(&rest, "\n"));) {

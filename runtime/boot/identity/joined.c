@@ -12,6 +12,7 @@
 #include "boot/identity/joined.h"
 
 #include "boot/identity/address.h"
+#include "file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,13 +42,9 @@ int horon_joined_say(const struct horon_identity *id)
 /* @return 0: it has none that can be seen from here */
 static pid_t parent_of(pid_t process)
 {
-    char path[64], text[512] = "";
+    char path[64], text[512];
     snprintf(path, sizeof path, "/proc/%d/stat", (int)process);
-    FILE *file = fopen(path, "re");
-    const size_t bytes = file ? fread(text, 1, sizeof text - 1, file) : 0;
-    if (file)
-        fclose(file);
-    text[bytes] = 0;
+    horon_file_read_text(path, text, sizeof text);
     const char *behind_name = strrchr(text, ')'); /* of the program, which may hold anything */
     return behind_name && strlen(behind_name) > 4 ? (pid_t)strtol(behind_name + 4, NULL, 10) : 0;
 }

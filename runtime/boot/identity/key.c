@@ -12,6 +12,7 @@
 #include "boot/identity/key.h"
 
 #include "boot/fds.h"
+#include "file.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -49,23 +50,6 @@ static const char *objection(char *key, size_t bytes)
     return NULL;
 }
 
-/* @return bytes, at most room; or -1 with errno */
-static ssize_t read_whole(int fd, char *into, size_t room)
-{
-    size_t used = 0;
-    while (used < room) { /* not where others stopped to read: a descriptor may be shared */
-        ssize_t got = pread(fd, into + used, room - used, (off_t)used);
-        if (got == 0)
-            break;
-        if (got > 0)
-            used += (size_t)got;
-        else if (errno != EINTR)
-            return -1;
-    }
-    assert(used <= room);
-    return (ssize_t)used;
-}
-
 static void warn_of_mode(const struct horon_log *log, const char *path, mode_t mode)
 {
     if (mode & (S_IRGRP | S_IROTH | S_IWGRP | S_IWOTH))
@@ -89,7 +73,7 @@ static horon_status_t take_file(int fd, const char *path, const struct horon_log
                                "HORON_JOB_KEY_FILE=%s is no regular file; name one that holds the "
                                "key",
                                path);
-    ssize_t got = read_whole(fd, key, HORON_KEY_TEXT_BYTES);
+    ssize_t got = horon_file_read(fd, key, HORON_KEY_TEXT_BYTES);
     if (got < 0)
         return horon_error_set_errno(error, HORON_ERR_CONFIG, errno,
                                      "HORON_JOB_KEY_FILE=%s cannot be read", path);
