@@ -103,78 +103,76 @@ const char *horon_environment(void *arg, const char *name)
 
 static const char *look(const struct environment *env, const char *name)
 {
-    const char *value = name ? env->get(env->arg, name) : NULL;
+    const char *value = env->get(env->arg, name);
     return value && value[0] ? value : NULL; /* set to nothing is not set */
 }
 
 /* @return the first of @p names that is set; its name in *name_out */
-static const char *look_any(const struct environment *env, const char *const *names, int count,
+static const char *look_any(const struct environment *env, const char *const *names,
                             const char **name_out)
 {
-    for (int i = 0; i < count && names[i]; i++) {
-        const char *value = look(env, names[i]);
+    for (; *names; names++) {
+        const char *value = look(env, *names);
         if (value) {
-            *name_out = names[i];
+            *name_out = *names;
             return value;
         }
     }
     return NULL;
 }
 
-static bool parse_int(const char *text, long low, long high, int *value_out)
+static horon_status_t parse_number(const char *name, const char *text, int low, int high,
+                                   int *value_out, struct horon_error *error)
 {
     char *end = NULL;
     errno = 0;
     long value = strtol(text, &end, 10);
     if (errno != 0 || end == text || *end || value < low || value > high)
-        return false;
+        return horon_error_set(error, HORON_ERR_CONFIG, "%s=%s is not a number from %d to %d", name,
+                               text, low, high);
     *value_out = (int)value;
-    return true;
+    return HORON_OK;
 }
 
 static horon_status_t read_rank(struct horon_identity *identity, const struct launcher *launcher,
                                 const struct environment *env, struct horon_error *error)
 {
     const char *rank_name = launcher->rank[0], *size_name = launcher->size[0];
-    const char *rank = look_any(env, launcher->rank, 2, &rank_name);
-    const char *size = look_any(env, launcher->size, 5, &size_name);
+    const char *rank = look_any(env, launcher->rank, &rank_name);
+    const char *size = look_any(env, launcher->size, &size_name);
     if (!rank || !size)
         return horon_error_set(error, HORON_ERR_CONFIG, "%s is set (%s) but %s is not",
                                rank ? rank_name : size_name, rank ? rank : size,
                                rank ? size_name : rank_name);
-    if (!parse_int(size, 1, HORON_BOOT_SIZE_MAX, &identity->size))
-        return horon_error_set(error, HORON_ERR_CONFIG, "%s=%s is not a number from 1 to %d",
-                               size_name, size, HORON_BOOT_SIZE_MAX);
-    if (!parse_int(rank, 0, identity->size - 1, &identity->rank))
-        return horon_error_set(error, HORON_ERR_CONFIG,
-                               "%s=%s is not a number from 0 to %d (%s is %d)", rank_name, rank,
-                               identity->size - 1, size_name, identity->size);
-    if (launcher != &launchers[0])
+    horon_status_t status =
+        parse_number(size_name, size, 1, HORON_BOOT_SIZE_MAX, &identity->size, error);
+    if (status == HORON_OK)
+        status = parse_number(rank_name, rank, 0, identity->size - 1, &identity->rank, error);
+    if (status == HORON_OK && launcher != &launchers[0])
         snprintf(identity->origin, sizeof identity->origin, "rank %d from %s, %d ranks from %s",
                  identity->rank, rank_name, identity->size, size_name);
-    return HORON_OK;
+    return status;
 }
 
 static horon_status_t read_local(struct horon_identity *identity, const struct launcher *launcher,
                                  const struct environment *env, struct horon_error *error)
 {
     const char *name = NULL;
-    const char *rank = look_any(env, launcher->local_rank, 3, &name);
-    if (rank && !parse_int(rank, 0, identity->size - 1, &identity->local_rank))
-        return horon_error_set(error, HORON_ERR_CONFIG, "%s=%s is not a number from 0 to %d", name,
-                               rank, identity->size - 1);
-    const char *size = look_any(env, launcher->local_size, 3, &name);
-    if (size && !parse_int(size, 1, identity->size, &identity->local_size))
-        return horon_error_set(error, HORON_ERR_CONFIG, "%s=%s is not a number from 1 to %d", name,
-                               size, identity->size);
-    return HORON_OK;
+    horon_status_t status = HORON_OK;
+    const char *rank = look_any(env, launcher->local_rank, &name);
+    if (rank)
+        status = parse_number(name, rank, 0, identity->size - 1, &identity->local_rank, error);
+    const char *size = look_any(env, launcher->local_size, &name);
+    if (size && status == HORON_OK)
+        status = parse_number(name, size, 1, identity->size, &identity->local_size, error);
+    return status;
 }
 
 /* @return a number made of all that names the job; 0 if nothing does */
 static uint64_t job_mark(const struct launcher *launcher, const struct environment *env)
 {
     uint64_t mark = 0;
-    for (int i = 0; i < 4 && launcher->job[i]; i++) {
+    for (int i = 0; launcher->job[i]; i++) {
         const char *value = look(env, launcher->job[i]);
         if (value)
             mark = XXH3_64bits_withSeed(value, strlen(value), mark + 1);
@@ -209,10 +207,10 @@ static bool derive_host(struct horon_identity *identity, const struct launcher *
                         const struct environment *env, char *host, size_t host_bytes)
 {
     static const char *const lists[] = {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST",
-                                        "SLURM_NODELIST"};
-    const char *const variables[] = {"MASTER_ADDR", launcher->address};
+                                        "SLURM_NODELIST", NULL};
+    const char *const variables[] = {"MASTER_ADDR", launcher->address, NULL};
     const char *name = NULL;
-    const char *address = look_any(env, variables, 2, &name);
+    const char *address = look_any(env, variables, &name);
     identity->host_origin = name;
     if (address) {
         snprintf(host, host_bytes, "%s", address);
@@ -222,7 +220,7 @@ static bool derive_host(struct horon_identity *identity, const struct launcher *
         snprintf(host, host_bytes, "127.0.0.1");
         return true;
     }
-    const char *list = look_any(env, lists, 3, &name);
+    const char *list = look_any(env, lists, &name);
     identity->host_origin = name;
     return list && first_node(list, host, host_bytes);
 }
@@ -230,16 +228,11 @@ static bool derive_host(struct horon_identity *identity, const struct launcher *
 static horon_status_t derive_port(const struct launcher *launcher, const struct environment *env,
                                   uint64_t mark, int *port_out, struct horon_error *error)
 {
-    const char *name = "MASTER_PORT";
-    const char *port = look(env, name);
-    if (!port && look(env, launcher->port)) {
-        name = launcher->port;
-        port = look(env, name);
-    }
+    const char *const variables[] = {"MASTER_PORT", launcher->port, NULL};
+    const char *name = NULL;
+    const char *port = look_any(env, variables, &name);
     if (port)
-        return parse_int(port, 1, 65535, port_out)
-                   ? HORON_OK
-                   : horon_error_set(error, HORON_ERR_CONFIG, "%s=%s is not a port", name, port);
+        return parse_number(name, port, 1, 65535, port_out, error);
     if (mark == 0)
         return horon_error_set(error, HORON_ERR_CONFIG,
                                "ranks started by %s do not know where to meet: set MASTER_PORT, or "
@@ -281,8 +274,8 @@ static const struct launcher *find_launcher(const struct environment *env)
     for (size_t i = 0; i < LAUNCHERS; i++) {
         const char *name = NULL;
         const struct launcher *launcher = &launchers[i];
-        bool rank = look_any(env, launcher->rank, 2, &name) != NULL;
-        bool size = look_any(env, launcher->size, 5, &name) != NULL;
+        bool rank = look_any(env, launcher->rank, &name) != NULL;
+        bool size = look_any(env, launcher->size, &name) != NULL;
         if ((rank && size) || ((rank || size) && i == 0)) /* ours are never an accident */
             return launcher;
         if ((rank || size) && !launcher->lenient && !half)
