@@ -262,21 +262,28 @@ static void evict(struct guest *guest)
     refuse(guest, &error);
 }
 
-/* Before one more comes. The list is newest first: the last one found is the oldest. */
-static void make_room(struct horon_acceptor *acceptor, const struct horon_address *from)
+/* Of those that have not proven the key, and come from @p source if that is not NULL. The list is
+ * newest first: the last one found is the oldest. */
+static struct guest *find_oldest(const struct horon_acceptor *acceptor,
+                                 const struct horon_address *source, int *count_out)
 {
-    struct guest *oldest = NULL, *oldest_of_source = NULL;
-    int all = 0, of_source = 0;
+    struct guest *oldest = NULL;
+    *count_out = 0;
     for (struct guest *guest = acceptor->guests; guest; guest = guest->next) {
-        if (has_proven(guest))
+        if (has_proven(guest) || (source && !same_source(&guest->from, source)))
             continue;
         oldest = guest;
-        all++;
-        if (!same_source(&guest->from, from))
-            continue;
-        oldest_of_source = guest;
-        of_source++;
+        ++*count_out;
     }
+    return oldest;
+}
+
+/* Before one more comes. */
+static void make_room(struct horon_acceptor *acceptor, const struct horon_address *from)
+{
+    int all, of_source;
+    struct guest *oldest = find_oldest(acceptor, NULL, &all);
+    struct guest *oldest_of_source = find_oldest(acceptor, from, &of_source);
     assert(all <= acceptor->guests_max);
     if (of_source >= acceptor->source_max)
         evict(oldest_of_source);
@@ -313,9 +320,8 @@ static horon_status_t admit(struct horon_acceptor *acceptor, int fd,
 static void pause_for_want(struct horon_acceptor *acceptor, int why)
 {
     const uint64_t now = horon_clock_ns();
-    struct guest *oldest = NULL;
-    for (struct guest *guest = acceptor->guests; guest; guest = guest->next)
-        oldest = has_proven(guest) ? oldest : guest;
+    int count;
+    struct guest *oldest = find_oldest(acceptor, NULL, &count);
     if (oldest && oldest->leave.at_ns - acceptor->options.patience_ns + SILENCE_NS <= now)
         evict(oldest);
     pause_until(acceptor, now + PAUSE_NS);

@@ -95,18 +95,11 @@ horon_status_t horon_job_key_from_text(struct horon_job_key *key, const void *te
 
 horon_status_t horon_random(void *bytes, size_t byte_count, struct horon_error *error)
 {
-    uint8_t *at = bytes;
-    while (byte_count) {
-        ssize_t got = getrandom(at, byte_count, 0);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno,
-                                         "the kernel gives no random bytes");
-        at += got;
-        byte_count -= (size_t)got;
-    }
-    return HORON_OK;
+    assert(byte_count <= 256); /* more are not given at once */
+    return getentropy(bytes, byte_count) == 0
+               ? HORON_OK
+               : horon_error_set_errno(error, HORON_ERR_SYSTEM, errno,
+                                       "the kernel gives no random bytes");
 }
 
 static void encode_hello(uint8_t *bytes, size_t *bytes_out, const struct horon_hello *hello,
