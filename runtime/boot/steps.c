@@ -105,8 +105,8 @@ static bool is_on_host(const struct horon_joining *j, int rank)
     return topology->host_of[rank] == topology->host_of[topology->rank];
 }
 
-/* A socket to a rank of this host, over which no memory was shared when joining. */
-static int *later_socket(const struct horon_joining *j, int rank)
+/* To a rank of this host. */
+static int *socket_to(const struct horon_joining *j, int rank)
 {
     assert(is_on_host(j, rank));
     return &j->boot->local[j->boot->topology.local_rank_of[rank]].socket;
@@ -116,10 +116,7 @@ static int *later_socket(const struct horon_joining *j, int rank)
 static bool wanted(void *arg, int rank)
 {
     const struct horon_joining *j = arg;
-    if (!is_on_host(j, rank))
-        return j->boot->proven[rank].fd < 0;
-    return horon_share_wants(j->share, rank) ||
-           (!horon_share_meets(j->share, rank) && *later_socket(j, rank) < 0);
+    return (is_on_host(j, rank) ? *socket_to(j, rank) : j->boot->proven[rank].fd) < 0;
 }
 
 static void opened(void *arg, int rank, const struct horon_proven *proven)
@@ -132,10 +129,10 @@ static void opened(void *arg, int rank, const struct horon_proven *proven)
         assert(j->missing >= 0);
         return;
     }
-    if (horon_share_wants(j->share, rank))
+    if (horon_share_meets(j->share, rank))
         horon_share_add(j->share, rank, proven->fd);
     else
-        *later_socket(j, rank) = proven->fd;
+        *socket_to(j, rank) = proven->fd;
 }
 
 static void failed(void *arg, int rank, const struct horon_error *why)

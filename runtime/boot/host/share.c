@@ -31,7 +31,7 @@
 struct end {
     struct horon_share *share;
     int local_rank;
-    struct horon_watch watch; /* its fd is the socket, -1 if there is none */
+    struct horon_watch watch; /* its fd is the boot's socket, or -1: none is left or yet there */
     int next_note;            /* to send: the leader's next one is about this local rank */
 };
 
@@ -68,7 +68,8 @@ static int rank_of(const struct end *end)
 static void hang_up(struct end *end)
 {
     horon_pump_unwatch(end->share->options.pump, &end->watch);
-    horon_fd_close(&end->watch.fd);
+    horon_fd_close(&end->share->boot->local[end->local_rank].socket);
+    end->watch.fd = -1;
 }
 
 /* Memory was refused: says whose it is, and what its user can do. */
@@ -313,26 +314,24 @@ bool horon_share_meets(const struct horon_share *share, int rank)
            leads(share) == (topology->local_rank_of[rank] != 0);
 }
 
-bool horon_share_wants(const struct horon_share *share, int rank)
-{
-    return horon_share_meets(share, rank) &&
-           !share->ends[share->topology->local_rank_of[rank]].watch.ready;
-}
-
 void horon_share_add(struct horon_share *share, int rank, int socket)
 {
     struct end *end = &share->ends[share->topology->local_rank_of[rank]];
     struct horon_error error;
     int *pidfd = &share->boot->local[end->local_rank].pidfd;
-    assert(horon_share_wants(share, rank));
+    assert(horon_share_meets(share, rank));
+    assert(share->boot->local[end->local_rank].socket < 0);
+    share->boot->local[end->local_rank].socket = socket;
     end->watch = (struct horon_watch){.ready = end_ready, .arg = end, .fd = socket};
+    if (share->error.status != HORON_OK) {
+        hang_up(end);
+        return;
+    }
     if (leads(share))
         *pidfd = horon_process_open(socket);
     if (leads(share) && *pidfd < 0) {
         horon_error_set_errno(&error, HORON_ERR_SYSTEM, errno, "its process cannot be watched");
         share_failed(end, &error);
-    } else if (share->error.status != HORON_OK) {
-        hang_up(end);
     } else {
         flush(end);
     }
@@ -358,24 +357,13 @@ horon_status_t horon_share_state(const struct horon_share *share, struct horon_e
     return over ? HORON_OK : HORON_AGAIN;
 }
 
-/* The other end is closed when its process ends, or calls exec(). */
-static void keep_open(struct end *end)
-{
-    struct horon_local_peer *peer = &end->share->boot->local[end->local_rank];
-    if (end->watch.fd < 0)
-        return;
-    assert(peer->socket < 0);
-    horon_pump_unwatch(end->share->options.pump, &end->watch);
-    peer->socket = end->watch.fd;
-}
-
 void horon_share_destroy(struct horon_share *share)
 {
     if (!share)
         return;
     horon_pump_untimer(share->options.pump, &share->timer);
     for (int i = 0; i < share->host_size; i++) {
-        keep_open(&share->ends[i]);
+        horon_pump_unwatch(share->options.pump, &share->ends[i].watch);
         horon_fd_close(&share->boot->local[i].arena.fd);
     }
     horon_fd_close(&share->own_pidfd);

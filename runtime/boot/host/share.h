@@ -24,14 +24,12 @@ horon_status_t horon_share_create(const struct horon_share_options *options,
 /**
  * Adds a proven connection to a rank of this host, and begins to pass memory over it: the leader
  * has one to each member, a member one to the leader.
- * @param socket the share's from now on, in any case
+ * @param socket the boot's from now on; hung up if sharing fails
  */
 void horon_share_add(struct horon_share *share, int rank, int socket);
 
 /** Does memory go between this rank and @p rank directly? NULL: no more. */
 bool horon_share_meets(const struct horon_share *share, int rank);
-/** @return is @p rank one of those that are to be connected, and not yet? */
-bool horon_share_wants(const struct horon_share *share, int rank);
 
 /** @return OK, all is mapped here and sent | AGAIN, turn the pump | the failure */
 horon_status_t horon_share_state(const struct horon_share *share, struct horon_error *error);
