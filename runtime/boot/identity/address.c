@@ -53,16 +53,10 @@ const void *horon_address_raw(const struct horon_address *address, size_t *raw_b
 
 bool horon_address_parse(const char *text, int port, struct horon_address *address)
 {
-    char host[HORON_ADDRESS_TEXT_BYTES];
-    size_t bytes = strlen(text);
-    if (bytes > 2 && text[0] == '[' && text[bytes - 1] == ']') {
-        text++;
-        bytes -= 2;
-    }
-    if (bytes >= sizeof host)
-        return false;
-    memcpy(host, text, bytes);
-    host[bytes] = 0;
+    char host[HORON_ADDRESS_TEXT_BYTES]; /* what must be cut for it is no address */
+    const size_t bytes = strlen(text);
+    const bool brackets = bytes > 2 && text[0] == '[' && text[bytes - 1] == ']';
+    snprintf(host, sizeof host, "%.*s", (int)(brackets ? bytes - 2 : bytes), text + brackets);
     struct in6_addr raw; /* the larger of the two */
     if (inet_pton(AF_INET, host, &raw) == 1)
         return horon_address_from_raw(&raw, sizeof(struct in_addr), port, address);
@@ -195,11 +189,7 @@ static bool prefix_matches(const char *prefix, const struct horon_address *addre
     struct horon_address base;
     size_t base_bytes = 0, bytes = 0;
     const char *slash = strchr(prefix, '/');
-    size_t host_bytes = slash ? (size_t)(slash - prefix) : strlen(prefix);
-    if (host_bytes >= sizeof host)
-        return false;
-    memcpy(host, prefix, host_bytes);
-    host[host_bytes] = 0;
+    snprintf(host, sizeof host, "%.*s", (int)strcspn(prefix, "/"), prefix);
     if (!horon_address_parse(host, 0, &base))
         return false;
     const uint8_t *want = horon_address_raw(&base, &base_bytes);
@@ -222,14 +212,11 @@ static bool spec_matches(const char *spec, const char *interface,
     if (!spec[0])
         return true;
     for (const char *at = spec; *at; at += strspn(at, ", ")) {
-        char word[HORON_ADDRESS_TEXT_BYTES];
-        size_t bytes = strcspn(at, ", ");
-        if (bytes < sizeof word) {
-            memcpy(word, at, bytes);
-            word[bytes] = 0;
-            if (strcmp(word, interface) == 0 || prefix_matches(word, address))
-                return true;
-        }
+        char word[HORON_ADDRESS_TEXT_BYTES]; /* longer than any that could match */
+        const size_t bytes = strcspn(at, ", ");
+        snprintf(word, sizeof word, "%.*s", (int)bytes, at);
+        if (strcmp(word, interface) == 0 || prefix_matches(word, address))
+            return true;
         at += bytes;
     }
     return false;
