@@ -221,7 +221,7 @@ static void guest_ready(void *arg, uint32_t events)
 static bool is_admissible(const struct horon_acceptor *acceptor, int fd,
                           const struct horon_address *from, struct horon_error *error)
 {
-    if (acceptor->options.loopback_only && !horon_address_is_loopback(from)) {
+    if (!acceptor->options.key->given && !horon_address_is_loopback(from)) {
         horon_error_set(error, HORON_ERR_AUTH, "without a job key only loopback is accepted");
         return false;
     }

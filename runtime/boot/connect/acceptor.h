@@ -19,7 +19,6 @@ struct horon_acceptor_options {
     struct horon_pump *pump;
     const struct horon_job_key *key; /* outlives the acceptor, as does log */
     struct horon_hello hello;        /* ours */
-    bool loopback_only;              /* others are refused before anything is read */
     uint64_t patience_ns;            /* how long a guest may take to prove itself */
     const char *name;                /* of what is served, for the log; static */
     const struct horon_log *log;     /* NULL: silent */
@@ -30,7 +29,8 @@ struct horon_acceptor_options {
 };
 
 /**
- * Over a unix socket only processes of our own user are let in, and only those that can be watched:
+ * Without a key only loopback is let in, others are refused before anything is read. Over a unix
+ * socket only processes of our own user are let in, and only those that can be watched:
  * else their death would be missed. Unproven connections are at most a quarter of the descriptors
  * that the process may have, 1024 at most, and those of one network address at most half of them;
  * and again as many as the job has ranks, within that quarter. One more takes the place of the

@@ -305,7 +305,6 @@ horon_status_t horon_links_listen(struct horon_links *links, const int *listener
     const struct horon_acceptor_options accepting = {.pump = options->pump,
                                                      .key = options->key,
                                                      .hello = options->hello,
-                                                     .loopback_only = !options->key->given,
                                                      .patience_ns = PATIENCE_NS,
                                                      .name = "this rank",
                                                      .log = options->log,

@@ -235,7 +235,6 @@ static horon_status_t start(struct horon_store_server *server,
     }
     struct horon_acceptor_options accepting = {.pump = &server->pump,
                                                .key = options->key,
-                                               .loopback_only = !options->key->given,
                                                .patience_ns = GUEST_PATIENCE_NS,
                                                .name = "the store",
                                                .log = server->options.log,
