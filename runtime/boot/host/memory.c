@@ -148,6 +148,7 @@ static size_t whole_pages(size_t bytes)
     return bytes ? (bytes + page - 1) / page * page : page;
 }
 
+/* Of an empty file, which grows by it. @return 0 | errno */
 static int allocate_all(int fd, size_t bytes)
 {
     int why;
@@ -179,26 +180,8 @@ int horon_memory_fd(const char *name)
     return fd < 0 && errno == EINVAL ? memfd_create(name, flags) : fd;
 }
 
-static horon_status_t create(const char *name, size_t bytes, int *fd_out, struct horon_error *error)
+static horon_status_t cannot_allocate(size_t bytes, int why, struct horon_error *error)
 {
-    const size_t whole = whole_pages(bytes);
-    horon_status_t status = check_file_limit(whole, error);
-    if (status != HORON_OK)
-        return status;
-    int fd = horon_memory_fd(name);
-    if (fd < 0)
-        return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "no shared memory");
-    int why = ftruncate(fd, (off_t)whole) == 0 ? allocate_all(fd, whole) : errno;
-    if (why == 0 && fcntl(fd, F_ADD_SEALS, SEALS) == 0) {
-        *fd_out = fd;
-        return HORON_OK;
-    }
-    const bool sealing = why == 0;
-    why = sealing ? errno : why;
-    close(fd);
-    if (sealing)
-        return horon_error_set_errno(error, HORON_ERR_SYSTEM, why,
-                                     "shared memory cannot be sealed");
     struct horon_memory_room room;
     horon_memory_look(&room, "");
     const uint64_t left =
@@ -206,7 +189,7 @@ static horon_status_t create(const char *name, size_t bytes, int *fd_out, struct
     return horon_error_set_errno(error, HORON_ERR_MEMORY, why,
                                  "the system refuses %zu bytes of shared memory; %" PRIu64
                                  " bytes are available",
-                                 whole, left);
+                                 bytes, left);
 }
 
 static horon_status_t cannot_map(size_t bytes, int why, struct horon_error *error)
@@ -264,11 +247,21 @@ void horon_memory_free_secret(void *secret, size_t bytes)
 horon_status_t horon_memory_make(const char *name, size_t bytes, struct horon_map *map_out,
                                  struct horon_error *error)
 {
-    int fd = -1;
-    horon_status_t status = create(name, bytes, &fd, error);
+    const size_t whole = whole_pages(bytes);
+    horon_status_t status = check_file_limit(whole, error);
     if (status != HORON_OK)
         return status;
-    status = horon_memory_map(fd, bytes, map_out, error);
+    int fd = horon_memory_fd(name);
+    if (fd < 0)
+        return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "no shared memory");
+    const int why = allocate_all(fd, whole);
+    if (why != 0)
+        status = cannot_allocate(whole, why, error);
+    else if (fcntl(fd, F_ADD_SEALS, SEALS) != 0)
+        status =
+            horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "shared memory cannot be sealed");
+    else
+        status = horon_memory_map(fd, bytes, map_out, error);
     if (status == HORON_OK)
         map_out->fd = fd;
     else
