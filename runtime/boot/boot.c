@@ -12,7 +12,6 @@
 #include "boot/identity/failure_file.h"
 #include "boot/identity/joined.h"
 #include "boot/identity/key.h"
-#include "boot/identity/user_key.h"
 #include "clock.h"
 
 #include <assert.h>

@@ -9,7 +9,7 @@
 
 #include "alloc.h"
 #include "boot/identity/address.h"
-#include "boot/identity/user_key.h"
+#include "boot/identity/key.h"
 #include "boot/store/server.h"
 
 #include <stdio.h>

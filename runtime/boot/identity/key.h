@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The job key as the user gave it: HORON_JOB_KEY, or the file that HORON_JOB_KEY_FILE names. */
+/* The job key as the user gave it: HORON_JOB_KEY, or the file that HORON_JOB_KEY_FILE names. Of a
+ * job that was given none: a secret that the processes of one user share (user_key.c). */
 #ifndef HORON_BOOT_KEY_H
 #define HORON_BOOT_KEY_H
 
+#include "boot/connect/handshake.h"
 #include "config.h"
 #include "log.h"
 #include "status.h"
@@ -20,5 +22,23 @@
  */
 horon_status_t horon_key_read(const struct horon_config *config, const struct horon_log *log,
                               char key[HORON_KEY_TEXT_BYTES], struct horon_error *error);
+
+#define HORON_USER_KEY_BYTES 32
+
+/**
+ * Reads the key of this process's user from @p folder, where others may make files, too; the first
+ * process that asks makes it.
+ * @return OK | ERR_CONFIG, what lies there is not this user's alone: the file is named | ERR_SYSTEM
+ * Blocks: no.
+ */
+horon_status_t horon_user_key_read(const char *folder, uint8_t bytes[HORON_USER_KEY_BYTES],
+                                   struct horon_error *error);
+
+/**
+ * The job's key, if @p text is one; else its user's, which is good on this machine alone.
+ * @return OK, key->given says which | as horon_user_key_read() | ERR_SYSTEM, libcrypto refuses
+ */
+horon_status_t horon_job_key_init(struct horon_job_key *key, const void *text, size_t bytes,
+                                  struct horon_error *error);
 
 #endif

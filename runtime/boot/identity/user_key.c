@@ -8,7 +8,7 @@
  * its own and links it to the common name, where only the first succeeds. What
  * others put there before is not followed, not waited for and not believed.
  */
-#include "boot/identity/user_key.h"
+#include "boot/identity/key.h"
 
 #include <errno.h>
 #include <fcntl.h>

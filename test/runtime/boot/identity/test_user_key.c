@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The key of a user: one for all processes, and what others put in its place is refused. */
 #undef NDEBUG
-#include "boot/identity/user_key.h"
+#include "boot/identity/key.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
