@@ -383,22 +383,19 @@ horon_status_t horon_acceptor_create(const struct horon_acceptor_options *option
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory to listen");
     acceptor->options = *options;
     acceptor->resume = (struct horon_timer){.due = resume_due, .arg = acceptor};
-    acceptor->listener_count = count;
     count_places(acceptor);
     for (int i = 0; i < count; i++) {
         struct listener *listener = &acceptor->listeners[i];
         listener->acceptor = acceptor;
         listener->watch =
             (struct horon_watch){.ready = listener_ready, .arg = listener, .fd = listeners[i]};
-    }
-    for (int i = 0; i < count; i++) {
-        horon_status_t status =
-            horon_pump_watch(options->pump, &acceptor->listeners[i].watch, EPOLLIN, error);
+        horon_status_t status = horon_pump_watch(options->pump, &listener->watch, EPOLLIN, error);
         if (status != HORON_OK) {
             set_paused(acceptor, true); /* unwatches those before */
             horon_free(acceptor);
             return status;
         }
+        acceptor->listener_count++;
     }
     *acceptor_out = acceptor;
     return HORON_OK;

@@ -321,14 +321,6 @@ horon_status_t horon_port_range_parse(const char *text, int *first_out, int *las
     return HORON_OK;
 }
 
-static int close_keeping_errno(int fd)
-{
-    int why = errno;
-    close(fd);
-    errno = why;
-    return -1;
-}
-
 int horon_address_listen(struct horon_address *address)
 {
     const int on = 1;
@@ -339,11 +331,14 @@ int horon_address_listen(struct horon_address *address)
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on); /* old connections linger */
     if (address->any.sa_family == AF_INET6)
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
-    if (bind(fd, &address->any, address->bytes) != 0 || listen(fd, LISTEN_BACKLOG) != 0)
-        return close_keeping_errno(fd);
     struct horon_address got = {.bytes = sizeof got.local}; /* the largest member */
-    if (getsockname(fd, &got.any, &got.bytes) != 0)
-        return close_keeping_errno(fd);
-    horon_address_set_port(address, horon_address_port(&got));
-    return fd;
+    if (bind(fd, &address->any, address->bytes) == 0 && listen(fd, LISTEN_BACKLOG) == 0 &&
+        getsockname(fd, &got.any, &got.bytes) == 0) {
+        horon_address_set_port(address, horon_address_port(&got));
+        return fd;
+    }
+    const int why = errno;
+    close(fd);
+    errno = why;
+    return -1;
 }
