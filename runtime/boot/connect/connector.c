@@ -281,6 +281,7 @@ horon_status_t horon_connector_create(const struct horon_connector_options *opti
 {
     const int count = options->addresses->count;
     const uint64_t now = horon_clock_ns();
+    assert(count > 0);
     struct horon_connector *connector =
         horon_zalloc(1, sizeof *connector + (size_t)count * sizeof connector->attempts[0]);
     if (!connector)

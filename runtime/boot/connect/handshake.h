@@ -146,7 +146,7 @@ struct horon_proven horon_handshake_take(const struct horon_handshake *handshake
 horon_status_t horon_hello_check(const struct horon_hello *mine, const struct horon_hello *theirs,
                                  struct horon_error *error);
 
-/** Fills @p bytes with random bytes of the kernel. */
+/** Fills @p bytes with random bytes of the kernel, 256 at most. */
 horon_status_t horon_random(void *bytes, size_t byte_count, struct horon_error *error);
 
 #endif
