@@ -253,17 +253,13 @@ horon_status_t horon_links_open(struct horon_links *links, int rank, uint64_t li
 
 bool horon_links_explain(const struct horon_links *links, int rank, char *text, size_t text_bytes)
 {
-    for (const struct call *call = links->calls; call; call = call->next) {
-        if (call->rank != rank)
-            continue;
-        if (call->connector)
-            horon_connector_describe(call->connector, text, text_bytes);
-        else
-            snprintf(text, text_bytes, "a connection, which it has not confirmed");
-        return true;
-    }
+    const struct call *call = find_call(links, rank);
     text[0] = 0;
-    return false;
+    if (call && call->connector)
+        horon_connector_describe(call->connector, text, text_bytes);
+    else if (call)
+        snprintf(text, text_bytes, "a connection, which it has not confirmed");
+    return call != NULL;
 }
 
 /* ---- Others connect ---- */
