@@ -2,7 +2,7 @@
 /*
  * The event loop of connections: descriptors and moments, each with a function to call. Joining is
  * over before the context's libev loop exists, which afterwards watches this one's descriptor for
- * connections made later; and so does the caller of the store's server. libev offers no such
+ * connections made later; and so does horonrun, which serves the store. libev offers no such
  * descriptor. Hence this small loop over epoll. One thread at a time.
  */
 #ifndef HORON_BOOT_PUMP_H

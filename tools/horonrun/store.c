@@ -15,9 +15,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#define TURNS_AT_ONCE 16 /* so that a busy store does not hold up the loop */
+
 struct horonrun_store {
     struct ev_loop *loop;
     struct ev_io io;
+    struct horon_pump pump; /* of the server */
     struct horon_store_server *server;
     struct horon_job_key key;
     struct horon_log log;
@@ -39,7 +42,9 @@ static void on_readable(struct ev_loop *loop, struct ev_io *io, int events)
     struct horonrun_store *store = io->data;
     (void)loop;
     (void)events;
-    horon_store_server_progress(store->server);
+    for (int i = 0; i < TURNS_AT_ONCE; i++)
+        if (horon_pump_turn(&store->pump, 0) != HORON_OK)
+            return;
 }
 
 /* Local ranks come over the loopback in any case. */
@@ -59,6 +64,7 @@ static horon_status_t serve(struct horonrun_store *store, const struct horonrun_
                             struct horon_error *error)
 {
     struct horon_store_server_options options = {
+        .pump = &store->pump,
         .size = setup->size,
         .key = &store->key,
         .launcher = true,
@@ -98,12 +104,14 @@ horon_status_t horonrun_store_create(struct horonrun_store **store_out, struct e
     store->warn_arg = setup->warn_arg;
     store->log =
         (struct horon_log){.fn = on_warning, .arg = store, .level = HORON_LOG_WARN, .rank = -1};
-    horon_status_t status = serve(store, setup, error);
+    horon_status_t status = horon_pump_init(&store->pump, error);
+    if (status == HORON_OK)
+        status = serve(store, setup, error);
     if (status != HORON_OK) {
         horonrun_store_destroy(store);
         return status;
     }
-    ev_io_init(&store->io, on_readable, horon_store_server_fd(store->server), EV_READ);
+    ev_io_init(&store->io, on_readable, store->pump.epoll_fd, EV_READ);
     store->io.data = store;
     ev_io_start(loop, &store->io);
     *store_out = store;
@@ -171,6 +179,7 @@ void horonrun_store_destroy(struct horonrun_store *store)
     if (store->server)
         ev_io_stop(store->loop, &store->io);
     horon_store_server_destroy(store->server);
+    horon_pump_deinit(&store->pump);
     explicit_bzero(&store->key, sizeof store->key);
     horon_free(store);
 }

@@ -45,9 +45,8 @@ struct horon_store {
     char unusable[384];          /* of a list, what was not even tried, and why; or "" */
     int size;
     struct horon_store_server *server; /* on a rank 0 that serves */
-    struct horon_watch server_watch;
-    struct horon_store_file file; /* of file:DIR; else closed */
-    struct horon_timer look;      /* at it, while seeking */
+    struct horon_store_file file;      /* of file:DIR; else closed */
+    struct horon_timer look;           /* at it, while seeking */
     uint64_t pause_ns;
     char found[HORON_STORE_FILE_BYTES_MAX]; /* the addresses that are tried, as they stood
                                                there */
@@ -194,13 +193,6 @@ static void connector_ended(void *arg, horon_status_t status, const struct horon
         store_failed(store);
 }
 
-static void server_ready(void *arg, uint32_t events)
-{
-    struct horon_store *store = arg;
-    (void)events;
-    horon_store_server_progress(store->server);
-}
-
 /* @return false: no memory, or too much is on its way */
 static bool send_letter(struct horon_store *store, struct horon_store_letter *letter)
 {
@@ -328,7 +320,6 @@ void horon_store_destroy(struct horon_store *store)
     horon_pump_untimer(store->options.pump, &store->late);
     horon_connector_destroy(store->connector);
     horon_store_stream_close(&store->stream);
-    horon_pump_unwatch(store->options.pump, &store->server_watch);
     horon_store_server_destroy(store->server);
     horon_free(store->answer);
     horon_free(store);
@@ -342,7 +333,8 @@ static horon_status_t serve(struct horon_store *store, struct horon_store_place 
     const int last = place->port_last ? place->port_last : place->port + options->port_scan;
     char text[HORON_ADDRESS_TEXT_BYTES];
     int why = 0;
-    const struct horon_store_server_options serving = {.size = store->size,
+    const struct horon_store_server_options serving = {.pump = options->pump,
+                                                       .size = store->size,
                                                        .key = options->key,
                                                        .everywhere = place->everywhere,
                                                        .listen = &place->listen,
@@ -351,7 +343,6 @@ static horon_status_t serve(struct horon_store *store, struct horon_store_place 
                                                        .host_of = options->host_of,
                                                        .host_arg = options->host_arg,
                                                        .wrap = options->wrap,
-                                                       .fds = options->pump->fds,
                                                        .job = options->hello.job,
                                                        .log = options->log};
     horon_status_t status = horon_store_server_create(&serving, &store->server, &why, error);
@@ -359,14 +350,12 @@ static horon_status_t serve(struct horon_store *store, struct horon_store_place 
         store->taken = why == EADDRINUSE && !options->derived && store->file.directory < 0;
         return store->taken ? HORON_OK : status; /* somebody serves */
     }
-    store->server_watch = (struct horon_watch){
-        .ready = server_ready, .arg = store, .fd = horon_store_server_fd(store->server)};
     place->port = horon_store_server_port(store->server);
     HORON_LOG_DEBUG(options->log, "serves the store at %s, port %d",
                     place->everywhere ? "all addresses"
                                       : horon_address_host_text(&place->listen.items[0], text),
                     place->port);
-    return horon_pump_watch(options->pump, &store->server_watch, EPOLLIN, error);
+    return HORON_OK;
 }
 
 static void ask_ourselves(struct horon_store_place *place)

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Connections around store/core.c: an acceptor proves which rank connects, then each connection is
- * one member of the core. Everything hangs on one pump, whose descriptor is the server's.
+ * one member of the core.
  */
 #include "boot/store/server.h"
 
 #include "alloc.h"
 #include "boot/connect/acceptor.h"
 #include "boot/connect/listen.h"
-#include "boot/pump.h"
 #include "boot/store/core.h"
 #include "boot/store/stream.h"
 
@@ -19,7 +18,6 @@
 #include <unistd.h>
 
 #define GUEST_PATIENCE_NS 10000000000u
-#define TURNS_PER_PROGRESS 16 /* so that the owner's loop is not held up by a busy job */
 
 /* A rank that is connected. */
 struct visitor {
@@ -33,7 +31,6 @@ struct visitor {
 };
 
 struct horon_store_server {
-    struct horon_pump pump;
     struct horon_acceptor *acceptor;
     struct horon_store_core *core;
     struct visitor *visitors;
@@ -134,7 +131,7 @@ static struct visitor *visitor_create(struct horon_store_server *server,
         return NULL;
     visitor->server = server;
     visitor->rank = proven->theirs.rank;
-    visitor->stream = (struct horon_store_stream){.pump = &server->pump,
+    visitor->stream = (struct horon_store_stream){.pump = server->options.pump,
                                                   .take = visitor_take,
                                                   .ended = visitor_ended,
                                                   .arg = visitor,
@@ -225,7 +222,7 @@ static horon_status_t start(struct horon_store_server *server,
     int fds[HORON_ADDRESSES_MAX];
     const int last = options->port_last ? options->port_last : options->port;
     const int count =
-        horon_listen_at(addresses, options->port, last, 0, options->fds, fds, &server->port);
+        horon_listen_at(addresses, options->port, last, 0, options->pump->fds, fds, &server->port);
     assert(count <= HORON_ADDRESSES_MAX);
     if (count < 0) {
         const int why = errno;
@@ -233,7 +230,7 @@ static horon_status_t start(struct horon_store_server *server,
             *errno_out = why;
         return say_not_listening(options, &addresses->items[0], why, error);
     }
-    struct horon_acceptor_options accepting = {.pump = &server->pump,
+    struct horon_acceptor_options accepting = {.pump = options->pump,
                                                .key = options->key,
                                                .patience_ns = GUEST_PATIENCE_NS,
                                                .name = "the store",
@@ -267,21 +264,18 @@ horon_status_t horon_store_server_create(const struct horon_store_server_options
     struct horon_store_server *server = horon_zalloc(1, sizeof *server);
     if (!server)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the store");
-    server->pump.epoll_fd = server->pump.timer_fd = -1;
     server->options = *options;
     server->options.listen = NULL;
-    status = horon_pump_init(&server->pump, error);
-    server->pump.fds = options->fds;
     const struct horon_store_core_options core = {.size = options->size,
                                                   .send = send_to,
                                                   .host_of = host_of,
                                                   .explain = explain,
                                                   .arg = server};
     server->core = horon_store_core_create(&core);
-    if (status == HORON_OK && !server->core)
-        status = horon_error_set(error, HORON_ERR_MEMORY, "no memory for the store");
-    if (status == HORON_OK)
+    if (server->core)
         status = start(server, options, &addresses, errno_out, error);
+    else
+        status = horon_error_set(error, HORON_ERR_MEMORY, "no memory for the store");
     if (status != HORON_OK) {
         horon_store_server_destroy(server);
         return status;
@@ -293,18 +287,6 @@ horon_status_t horon_store_server_create(const struct horon_store_server_options
 int horon_store_server_port(const struct horon_store_server *server)
 {
     return server->port;
-}
-
-int horon_store_server_fd(const struct horon_store_server *server)
-{
-    return server->pump.epoll_fd;
-}
-
-void horon_store_server_progress(struct horon_store_server *server)
-{
-    for (int i = 0; i < TURNS_PER_PROGRESS; i++)
-        if (horon_pump_turn(&server->pump, 0) != HORON_OK)
-            return;
 }
 
 void horon_store_server_fail(struct horon_store_server *server, const struct horon_error *why)
@@ -338,6 +320,5 @@ void horon_store_server_destroy(struct horon_store_server *server)
         visitor_leave(server->visitors);
     horon_acceptor_destroy(server->acceptor);
     horon_store_core_destroy(server->core);
-    horon_pump_deinit(&server->pump);
     horon_free(server);
 }

@@ -2,7 +2,7 @@
 /*
  * Serves the store over TCP: every rank connects, proves the job key, and takes part in rounds in
  * which each gives a blob and gets the blobs of all. Runs inside horonrun, or inside rank 0 while
- * it joins. One thread, never waits: poll horon_store_server_fd() for input, then call progress.
+ * it joins, in the turns of its owner's pump; never waits.
  *
  * The k-th time that a rank connects it joins session k, so a job may shut down and join again any
  * number of times, and a process may hold several contexts, while the server keeps running.
@@ -12,6 +12,7 @@
 
 #include "boot/connect/handshake.h"
 #include "boot/identity/address.h"
+#include "boot/pump.h"
 #include "log.h"
 #include "status.h"
 
@@ -19,12 +20,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct horon_fds;
 struct horon_store_server;
 
 struct horon_store_server_options {
+    struct horon_pump *pump;         /* outlives the server, as does key */
     int size;                        /* ranks of the job, 1..HORON_BOOT_SIZE_MAX */
-    const struct horon_job_key *key; /* outlives the server; not given: then loopback only */
+    const struct horon_job_key *key; /* not given: then loopback only */
     bool launcher; /* a launcher serves one session after another; else rank 0 serves one, and stops
                       listening once all ranks have come */
     /* Where it listens, all at one port: at all addresses, IPv6 too where there is; or at these, of
@@ -38,7 +39,6 @@ struct horon_store_server_options {
     const char *(*host_of)(void *arg, int rank);
     void *host_arg;
     horon_link_wrap_fn_t wrap;   /* NULL, or wraps the link of each session */
-    struct horon_fds *fds;       /* where its sockets are noted; NULL: nowhere */
     uint64_t job;                /* what tells this job from others at the same address; 0: any */
     const struct horon_log *log; /* NULL: silent; refused connections are reported as warnings */
 };
@@ -47,8 +47,7 @@ struct horon_store_server_options {
  * Binds and listens.
  * @param server_out set on OK only; end it with horon_store_server_destroy()
  * @return OK | ERR_CONFIG, an address that is not the loopback, without a key | ERR_SYSTEM, the
- * port is taken or the system refuses; errno is in *errno_out (may be NULL) | ERR_MEMORY Thread:
- * the one that will call progress. Blocks: no.
+ *         port is taken or the system refuses; errno is in *errno_out (may be NULL) | ERR_MEMORY
  */
 horon_status_t horon_store_server_create(const struct horon_store_server_options *options,
                                          struct horon_store_server **server_out, int *errno_out,
@@ -56,13 +55,6 @@ horon_status_t horon_store_server_create(const struct horon_store_server_options
 
 /** @return the port it listens on, at each of its addresses. */
 int horon_store_server_port(const struct horon_store_server *server);
-
-/** @return a descriptor, the server's, that polls readable when progress has something to do (also
- * when a time limit passes). Close-on-exec; never read or write it. */
-int horon_store_server_fd(const struct horon_store_server *server);
-
-/** Accepts, reads, answers, expires: whatever can be done now. Blocks: no. */
-void horon_store_server_progress(struct horon_store_server *server);
 
 /** Fails all ranks that are joining now, or will join a session begun by now, with this reason: a
  * launcher calls it when a rank died before it joined, and rank 0 when it cannot join itself. */

@@ -353,19 +353,20 @@ static void test_boot_key_file_is_read_without_its_newline(void **state)
 /* ---- Who serves ---- */
 
 struct service {
+    struct horon_pump pump; /* of the server */
     struct horon_store_server *server;
     int stop[2]; /* a pipe: it serves until nobody can write there */
 };
 
 static void *serve(void *arg)
 {
-    const struct service *service = arg;
+    struct service *service = arg;
     struct pollfd waiting[2] = {
-        {.fd = horon_store_server_fd(service->server), .events = POLLIN},
+        {.fd = service->pump.epoll_fd, .events = POLLIN},
         {.fd = service->stop[0]},
     };
     while (poll(waiting, 2, -1) >= 0 && !waiting[1].revents)
-        horon_store_server_progress(service->server);
+        horon_pump_turn(&service->pump, 0);
     return NULL;
 }
 
@@ -376,10 +377,12 @@ static void test_boot_launcher_serves_any_number_of_times(void **state)
     struct service service = {0};
     struct horon_error error = {0};
     struct horon_job_key key;
-    const struct horon_store_server_options options = {.size = 3, .key = &key, .launcher = true};
+    const struct horon_store_server_options options = {
+        .pump = &service.pump, .size = 3, .key = &key, .launcher = true};
     (void)state;
     assert_int_equal(horon_job_key_from_text(&key, "a secret of these tests", 23, &error),
                      HORON_OK);
+    assert_int_equal(horon_pump_init(&service.pump, &error), HORON_OK);
     assert_int_equal(horon_store_server_create(&options, &service.server, NULL, &error), HORON_OK);
     assert_int_equal(pipe2(service.stop, O_CLOEXEC), 0);
     snprintf(store, sizeof store, "STORE=tcp://127.0.0.1:%d",
@@ -397,6 +400,7 @@ static void test_boot_launcher_serves_any_number_of_times(void **state)
     pthread_join(thread, NULL);
     close(service.stop[0]);
     horon_store_server_destroy(service.server);
+    horon_pump_deinit(&service.pump);
 }
 
 /* A stranger sits at the derived address, silent as torch's store is: rank 0 moves on, all find it.

@@ -15,7 +15,6 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +22,7 @@
 #include <unistd.h>
 
 struct serving {
-    struct horon_store_server *server;
+    struct horon_pump pump; /* of a server */
     pthread_t thread;
     _Atomic bool stop;
 };
@@ -31,11 +30,8 @@ struct serving {
 static void *serve(void *arg)
 {
     struct serving *serving = arg;
-    struct pollfd fd = {.fd = horon_store_server_fd(serving->server), .events = POLLIN};
-    while (!atomic_load(&serving->stop)) {
-        poll(&fd, 1, 10);
-        horon_store_server_progress(serving->server);
-    }
+    while (!atomic_load(&serving->stop))
+        horon_pump_turn(&serving->pump, 10);
     return NULL;
 }
 
@@ -416,16 +412,17 @@ static void test_boot_refusal_at_one_of_several_addresses_is_told(void **state)
 {
     struct boots world;
     char setting[128], first[32], second[32];
+    struct serving serving = {0};
     struct horon_store_server *server;
     struct horon_error error = {0};
     const int port = free_port();
     struct horon_job_key key;
     const struct horon_store_server_options options = {
-        .size = 2, .key = &key, .port = port, .launcher = true};
+        .pump = &serving.pump, .size = 2, .key = &key, .port = port, .launcher = true};
     (void)state;
+    assert_int_equal(horon_pump_init(&serving.pump, &error), HORON_OK);
     assert_int_equal(horon_job_key_from_text(&key, "another", 7, &error), HORON_OK);
     assert_int_equal(horon_store_server_create(&options, &server, NULL, &error), HORON_OK);
-    struct serving serving = {.server = server};
     assert_int_equal(pthread_create(&serving.thread, NULL, serve, &serving), 0);
     snprintf(first, sizeof first, "127.0.0.1:%d: ", port);
     snprintf(second, sizeof second, "127.0.0.1:%d: ", port + 1);
@@ -439,6 +436,7 @@ static void test_boot_refusal_at_one_of_several_addresses_is_told(void **state)
     atomic_store(&serving.stop, true);
     pthread_join(serving.thread, NULL);
     horon_store_server_destroy(server);
+    horon_pump_deinit(&serving.pump);
 }
 
 /* A program that takes connections and waits to be spoken to, as a web server does: no rank speaks

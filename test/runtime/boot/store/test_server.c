@@ -18,7 +18,6 @@
 
 #include <cmocka.h>
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -59,7 +58,9 @@ static void scene_init(struct scene *scene, int size, const char *at, bool launc
     scene->turns_left = TURNS;
     scene->log =
         (struct horon_log){.fn = note_line, .arg = scene, .level = HORON_LOG_DEBUG, .rank = -1};
-    const struct horon_store_server_options options = {.size = size,
+    assert_int_equal(horon_pump_init(&scene->pump, &error), HORON_OK);
+    const struct horon_store_server_options options = {.pump = &scene->pump,
+                                                       .size = size,
                                                        .key = &scene->key,
                                                        .launcher = launcher,
                                                        .everywhere = at && !listed,
@@ -69,7 +70,6 @@ static void scene_init(struct scene *scene, int size, const char *at, bool launc
         assert_true(horon_address_parse(at, 0, &listen.items[0]));
     assert_int_equal(horon_job_key_from_text(&scene->key, "secret", 6, &error), HORON_OK);
     assert_int_equal(horon_store_server_create(&options, &scene->server, NULL, &error), HORON_OK);
-    assert_int_equal(horon_pump_init(&scene->pump, &error), HORON_OK);
     snprintf(scene->address, sizeof scene->address, "tcp://%s:%d", listed ? "[::1]" : "127.0.0.1",
              horon_store_server_port(scene->server));
 }
@@ -86,11 +86,7 @@ static void turn(struct scene *scene)
 {
     int idle = 0;
     for (int i = 0; i < TURNS && idle < 20; i++) {
-        struct pollfd fds[] = {{.fd = horon_store_server_fd(scene->server), .events = POLLIN},
-                               {.fd = scene->pump.epoll_fd, .events = POLLIN}};
-        idle = poll(fds, 2, 1) > 0 ? 0 : idle + 1;
-        horon_store_server_progress(scene->server);
-        horon_pump_turn(&scene->pump, 0);
+        idle = horon_pump_turn(&scene->pump, 1) == HORON_OK ? 0 : idle + 1;
     }
 }
 
@@ -289,7 +285,8 @@ static void test_server_crowd_of_silent_strangers_keeps_nobody_out(void **state)
     int slow = connect_raw(&scene);
     for (int i = 0; i < CROWD; i++) {
         silent[i] = connect_from(&scene, "127.0.0.2");
-        horon_store_server_progress(scene.server);
+        while (horon_pump_turn(&scene.pump, 0) == HORON_OK)
+            ;
     }
     struct horon_store *store = open_client(&scene, 0, &scene.key);
     put(store, "blob", UINT64_MAX);
@@ -473,16 +470,21 @@ static void test_server_bad_options_are_refused(void **state)
                 {{.size = 2, .key = &none, .everywhere = true}, HORON_ERR_CONFIG},
                 {{.size = 2, .key = &none, .listen = &elsewhere}, HORON_ERR_CONFIG},
                 {{.size = 2, .key = &key, .listen = &elsewhere}, HORON_ERR_SYSTEM}};
-    horon_address_parse("192.0.2.1", 0, &elsewhere.items[0]);
+    struct horon_pump pump;
     (void)state;
+    assert_int_equal(horon_pump_init(&pump, NULL), HORON_OK);
+    horon_address_parse("192.0.2.1", 0, &elsewhere.items[0]);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct horon_store_server *server = NULL;
+        struct horon_store_server_options options = rows[i].options;
         struct horon_error error = {0};
-        assert_int_equal(horon_store_server_create(&rows[i].options, &server, NULL, &error),
+        options.pump = &pump;
+        assert_int_equal(horon_store_server_create(&options, &server, NULL, &error),
                          rows[i].status);
         assert_null(server);
         assert_true(error.text[0]);
     }
+    horon_pump_deinit(&pump);
 }
 
 static void test_server_taken_port_is_told_and_the_next_is_taken(void **state)
@@ -493,7 +495,7 @@ static void test_server_taken_port_is_told_and_the_next_is_taken(void **state)
     int why = 0;
     (void)state;
     scene_init(&scene, 2, NULL, true);
-    struct horon_store_server_options options = {.size = 2, .key = &scene.key};
+    struct horon_store_server_options options = {.pump = &scene.pump, .size = 2, .key = &scene.key};
     options.port = horon_store_server_port(scene.server);
     assert_int_equal(horon_store_server_create(&options, &second, &why, &error), HORON_ERR_SYSTEM);
     assert_int_equal(why, EADDRINUSE);
@@ -536,8 +538,10 @@ static void test_server_at_several_addresses_has_one_port(void **state)
                  (mine & 127) + 100 * (i - 1) + 1);
         horon_address_parse(text, 0, &addresses.items[i]);
     }
+    struct horon_pump pump;
+    assert_int_equal(horon_pump_init(&pump, &error), HORON_OK);
     struct horon_store_server_options options = {
-        .size = 1, .key = &key, .launcher = true, .listen = &addresses};
+        .pump = &pump, .size = 1, .key = &key, .launcher = true, .listen = &addresses};
     struct horon_address second = addresses.items[2];
     bool next = false;
     for (int tries = 0; tries < 100 && !next; tries++) { /* others may listen everywhere */
@@ -567,6 +571,7 @@ static void test_server_at_several_addresses_has_one_port(void **state)
     key.given = false;
     assert_int_equal(horon_store_server_create(&options, &other, &why, &error), HORON_ERR_CONFIG);
     horon_store_server_destroy(server);
+    horon_pump_deinit(&pump);
     close(taken);
 }
 
