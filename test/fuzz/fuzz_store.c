@@ -19,28 +19,10 @@ enum { RANKS = 3, STEPS_MAX = 400 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
-struct member {
-    struct horon_store_member *member;
-    struct horon_store_letter *letters[HORON_STORE_LETTERS_MAX]; /* that this rank has not read */
-};
-
-/* As a stream does: what is more than a rank can wait for is dropped. */
-static void keep(void *user, struct horon_store_letter *letter)
-{
-    struct member *member = user;
-    for (int i = 0; i < HORON_STORE_LETTERS_MAX; i++) {
-        if (!member->letters[i]) {
-            letter->references++;
-            member->letters[i] = letter;
-            return;
-        }
-    }
-}
-
 /* Reads what the server has for a rank; frames must be well formed. */
-static void read_letter(struct member *member)
+static void read_letter(struct horon_store_member *member)
 {
-    struct horon_store_letter *letter = member->letters[0];
+    struct horon_store_letter **letters = member->stream.letters, *letter = letters[0];
     if (!letter)
         return;
     struct horon_reader in = horon_reader_over(letter->data, letter->bytes);
@@ -63,33 +45,26 @@ static void read_letter(struct member *member)
         horon_blobs_deinit(&blobs);
     }
     horon_store_letter_drop(letter);
-    member->letters[0] = member->letters[1];
-    member->letters[1] = NULL;
+    letters[0] = letters[1];
+    letters[1] = NULL;
 }
 
-static void leave(struct member *member)
+static void leave(struct horon_store_member **member)
 {
-    if (member->member)
-        horon_store_core_leave(member->member);
-    for (int i = 0; i < HORON_STORE_LETTERS_MAX; i++)
-        horon_store_letter_drop(member->letters[i]);
-    *member = (struct member){0};
+    if (*member)
+        horon_store_core_leave(*member);
+    *member = NULL;
 }
 
-static void join(struct horon_store_core *core, struct member *member, int rank)
-{
-    if (horon_store_core_join(core, rank, member, &member->member) != HORON_OK)
-        member->member = NULL;
-}
-
-static horon_status_t take(struct member *member, uint8_t type, const uint8_t *body, size_t bytes)
+static horon_status_t take(struct horon_store_member *member, uint8_t type, const uint8_t *body,
+                           size_t bytes)
 {
     struct horon_reader in = horon_reader_over(body, bytes);
-    return horon_store_core_take(member->member, type, &in);
+    return member->stream.take(member->stream.arg, type, &in);
 }
 
 /* A frame that is good but for what the script says, so that rounds are completed often. */
-static horon_status_t put(struct member *member, uint8_t round, uint8_t length)
+static horon_status_t put(struct horon_store_member *member, uint8_t round, uint8_t length)
 {
     uint8_t body[HORON_STORE_PUT_BYTES + 255];
     struct horon_writer out = horon_writer_over(body, sizeof body);
@@ -101,22 +76,20 @@ static horon_status_t put(struct member *member, uint8_t round, uint8_t length)
 
 static void play_server(const uint8_t *data, size_t bytes)
 {
-    struct member members[RANKS] = {0};
-    const struct horon_store_core_options options = {.size = RANKS, .send = keep};
+    struct horon_store_member *members[RANKS] = {NULL};
+    const struct horon_store_core_options options = {.size = RANKS};
     struct horon_store_core *core = horon_store_core_create(&options);
     const struct horon_error why = {.status = HORON_ERR_PEER_LOST, .text = "the launcher says so"};
     assert(core);
     for (int step = 0; step < STEPS_MAX && bytes >= 3; step++) {
         const int rank = data[0] % RANKS;
         const uint8_t what = data[0] / RANKS % 8, a = data[1], b = data[2];
-        struct member *member = &members[rank];
         horon_status_t status = HORON_OK;
         data += 3;
         bytes -= 3;
-        if (!member->member)
-            join(core, member, rank);
-        if (!member->member)
+        if (!members[rank] && horon_store_core_join(core, rank, &members[rank]) != HORON_OK)
             break;
+        struct horon_store_member *member = members[rank];
         if (what <= 2) {
             status = put(member, a % 4, b);
         } else if (what == 3) { /* a frame of the script */
@@ -133,14 +106,14 @@ static void play_server(const uint8_t *data, size_t bytes)
         } else if (what == 5) {
             status = take(member, HORON_STORE_LATE, NULL, 0);
         } else if (what == 6) {
-            leave(member);
+            leave(&members[rank]);
         } else if (b == 7) {
             horon_store_core_fail(core, &why);
         } else if (b == 8) {
             horon_store_core_ended(core, a % RANKS);
         }
         if (status < 0)
-            leave(member);
+            leave(&members[rank]);
     }
     for (int r = 0; r < RANKS; r++)
         leave(&members[r]);

@@ -124,7 +124,7 @@ static void append_url(const struct horonrun_store *store, struct horon_address 
 {
     char text[HORON_ADDRESS_TEXT_BYTES];
     const size_t used = strlen(url);
-    horon_address_set_port(&address, horon_store_server_port(store->server));
+    horon_address_set_port(&address, store->server->port);
     horon_address_text(&address, text);
     if (used + strlen("tcp://") + strlen(text) < HORONRUN_STORE_URL_BYTES)
         snprintf(url + used, HORONRUN_STORE_URL_BYTES - used, "%s%s", used ? "," : "tcp://", text);
@@ -163,13 +163,13 @@ void horonrun_store_fail(struct horonrun_store *store, int rank, const char *why
     horon_error_set(&error, HORON_ERR_PEER_LOST, "%s", why);
     error.blame.rank = rank;
     if (store) /* else the job is over */
-        horon_store_server_fail(store->server, &error);
+        horon_store_core_fail(store->server->core, &error);
 }
 
 void horonrun_store_ended(struct horonrun_store *store, int rank)
 {
     if (store)
-        horon_store_server_ended(store->server, rank);
+        horon_store_core_ended(store->server->core, rank);
 }
 
 void horonrun_store_destroy(struct horonrun_store *store)

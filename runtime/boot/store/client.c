@@ -245,7 +245,7 @@ bool horon_store_abort(struct horon_store *store, const struct horon_error *why)
 {
     const bool connected = store->state == STORE_CONNECTED;
     if (store->server) {
-        horon_store_server_fail(store->server, why);
+        horon_store_core_fail(store->server->core, why);
         store->error = *why;
         store->whole = true;
         if (store->state != STORE_FAILED)
@@ -303,12 +303,12 @@ void horon_store_explain(const struct horon_store *store, struct horon_error *wh
 
 bool horon_store_busy(const struct horon_store *store)
 {
-    return store->server && horon_store_server_busy(store->server);
+    return store->server && horon_store_core_busy(store->server->core);
 }
 
 bool horon_store_has_news(const struct horon_store *store)
 {
-    return store->server && horon_store_server_has_news(store->server);
+    return store->server && horon_store_core_has_news(store->server->core);
 }
 
 void horon_store_destroy(struct horon_store *store)
@@ -350,7 +350,7 @@ static horon_status_t serve(struct horon_store *store, struct horon_store_place 
         store->taken = why == EADDRINUSE && !options->derived && store->file.directory < 0;
         return store->taken ? HORON_OK : status; /* somebody serves */
     }
-    place->port = horon_store_server_port(store->server);
+    place->port = store->server->port;
     HORON_LOG_DEBUG(options->log, "serves the store at %s, port %d",
                     place->everywhere ? "all addresses"
                                       : horon_address_host_text(&place->listen.items[0], text),

@@ -17,30 +17,21 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define SESSIONS_OPEN_MAX 64 /* contexts that one process may hold or be about to create */
 
 enum session_state { SESSION_JOINING = 0, SESSION_OVER, SESSION_FAILED };
-enum member_state { MEMBER_NEVER = 0, MEMBER_HERE, MEMBER_WAITS, MEMBER_LEFT, MEMBER_STATES };
 
-struct horon_store_member {
-    struct session *session;
-    void *user;
-    enum member_state state;  /* NEVER: it has not come yet. WAITS: it has put its blob */
-    enum horon_store_put put; /* what its latest PUT is */
-    uint8_t *blob;            /* while it waits */
-    uint32_t blob_bytes;
-};
-
-struct session {
+struct horon_store_session {
     struct horon_store_core *core;
-    struct session *next;
+    struct horon_store_session *next;
     uint64_t index;
     enum session_state state;
     uint32_t round;
     horon_status_t status;              /* once FAILED */
     struct horon_store_letter *failure; /* once FAILED; NULL: there was no memory for it */
-    int count_in[MEMBER_STATES];
+    int count_in[HORON_MEMBER_STATES];
     struct horon_store_member members[]; /* [size] by rank */
 };
 
@@ -49,14 +40,14 @@ struct horon_store_core {
     int size;
     uint64_t next_index;
     int open_sessions, full_sessions;
-    struct session *sessions; /* oldest first */
+    struct horon_store_session *sessions; /* oldest first */
     struct {
         uint64_t joins;
         bool ended; /* it joins no more */
     } ranks[];      /* [size] */
 };
 
-static void session_move(struct session *session, enum session_state to)
+static void session_move(struct horon_store_session *session, enum session_state to)
 {
     static const unsigned legal[] = {[SESSION_JOINING] = 1u << SESSION_OVER | 1u << SESSION_FAILED,
                                      [SESSION_OVER] = 0,
@@ -65,14 +56,15 @@ static void session_move(struct session *session, enum session_state to)
     session->state = to;
 }
 
-static void member_move(struct horon_store_member *member, enum member_state to)
+static void member_move(struct horon_store_member *member, enum horon_member_state to)
 {
-    static const unsigned legal[] = {[MEMBER_NEVER] = 1u << MEMBER_HERE,
-                                     [MEMBER_HERE] = 1u << MEMBER_WAITS | 1u << MEMBER_LEFT,
-                                     [MEMBER_WAITS] = 1u << MEMBER_HERE | 1u << MEMBER_LEFT,
-                                     [MEMBER_LEFT] = 0};
+    static const unsigned legal[] = {
+        [HORON_MEMBER_NEVER] = 1u << HORON_MEMBER_HERE,
+        [HORON_MEMBER_HERE] = 1u << HORON_MEMBER_WAITS | 1u << HORON_MEMBER_LEFT,
+        [HORON_MEMBER_WAITS] = 1u << HORON_MEMBER_HERE | 1u << HORON_MEMBER_LEFT,
+        [HORON_MEMBER_LEFT] = 0};
     assert(legal[member->state] & 1u << to);
-    if (member->state == MEMBER_WAITS) {
+    if (member->state == HORON_MEMBER_WAITS) {
         horon_free(member->blob);
         member->blob = NULL;
     }
@@ -83,7 +75,7 @@ static void member_move(struct horon_store_member *member, enum member_state to)
 
 static bool is_here(const struct horon_store_member *member)
 {
-    return member->state == MEMBER_HERE || member->state == MEMBER_WAITS;
+    return member->state == HORON_MEMBER_HERE || member->state == HORON_MEMBER_WAITS;
 }
 
 struct horon_store_core *horon_store_core_create(const struct horon_store_core_options *options)
@@ -97,10 +89,10 @@ struct horon_store_core *horon_store_core_create(const struct horon_store_core_o
     return core;
 }
 
-static void free_session(struct session *session)
+static void free_session(struct horon_store_session *session)
 {
     struct horon_store_core *core = session->core;
-    struct session **at = &core->sessions;
+    struct horon_store_session **at = &core->sessions;
     while (*at != session)
         at = &(*at)->next;
     *at = session->next;
@@ -111,33 +103,36 @@ static void free_session(struct session *session)
 
 void horon_store_core_destroy(struct horon_store_core *core)
 {
-    if (!core)
-        return;
-    while (core->sessions) {
-        for (int r = 0; r < core->size; r++)
-            assert(!is_here(&core->sessions->members[r]));
-        free_session(core->sessions);
+    while (core && core->sessions) {
+        struct horon_store_session *session = core->sessions;
+        for (int r = 0; r < core->size; r++) {
+            horon_store_stream_close(&session->members[r].stream);
+            horon_free(session->members[r].blob);
+        }
+        free_session(session);
     }
     horon_free(core);
 }
 
-static struct session *find_session(struct horon_store_core *core, uint64_t index)
+static struct horon_store_session *find_session(struct horon_store_core *core, uint64_t index)
 {
-    struct session **at = &core->sessions;
+    struct horon_store_session **at = &core->sessions;
     for (; *at; at = &(*at)->next)
         if ((*at)->index == index)
             return *at;
     if (core->open_sessions == SESSIONS_OPEN_MAX)
         return NULL;
-    struct session *session =
+    struct horon_store_session *session =
         horon_zalloc(1, sizeof *session + (size_t)core->size * sizeof session->members[0]);
     if (!session)
         return NULL;
-    for (int r = 0; r < core->size; r++)
+    for (int r = 0; r < core->size; r++) {
         session->members[r].session = session;
+        session->members[r].rank = r;
+    }
     session->core = core;
     session->index = index;
-    session->count_in[MEMBER_NEVER] = core->size;
+    session->count_in[HORON_MEMBER_NEVER] = core->size;
     core->next_index = index + 1;
     core->open_sessions++;
     *at = session;
@@ -147,15 +142,15 @@ static struct session *find_session(struct horon_store_core *core, uint64_t inde
 /* Without memory for the letter they run into their own limits. */
 static void tell_failure(struct horon_store_member *member)
 {
-    struct session *session = member->session;
-    if (member->state == MEMBER_WAITS)
-        member_move(member, MEMBER_HERE);
+    struct horon_store_session *session = member->session;
+    if (member->state == HORON_MEMBER_WAITS)
+        member_move(member, HORON_MEMBER_HERE);
     if (session->failure)
-        session->core->options.send(member->user, session->failure);
+        horon_store_stream_send(&member->stream, session->failure);
 }
 
 /* @param whole its text says it all */
-static void fail(struct session *session, const struct horon_error *why, bool whole)
+static void fail(struct horon_store_session *session, const struct horon_error *why, bool whole)
 {
     session_move(session, SESSION_FAILED);
     session->status = why->status;
@@ -167,7 +162,7 @@ static void fail(struct session *session, const struct horon_error *why, bool wh
 
 /* ---- Rounds ---- */
 
-static struct horon_store_letter *answer_letter(const struct session *session)
+static struct horon_store_letter *answer_letter(const struct horon_store_session *session)
 {
     struct horon_writer out;
     const int size = session->core->size;
@@ -186,7 +181,7 @@ static struct horon_store_letter *answer_letter(const struct session *session)
     return letter;
 }
 
-static bool read_error(const struct session *session, const void *blob, size_t bytes,
+static bool read_error(const struct horon_store_session *session, const void *blob, size_t bytes,
                        struct horon_error *why_out)
 {
     struct horon_reader in = horon_reader_over(blob, bytes);
@@ -195,7 +190,7 @@ static bool read_error(const struct session *session, const void *blob, size_t b
 }
 
 /* @return has a rank put an error, which ends the session? */
-static bool fail_for_put(struct session *session)
+static bool fail_for_put(struct horon_store_session *session)
 {
     struct horon_error why;
     const struct horon_store_member *member = session->members;
@@ -208,7 +203,7 @@ static bool fail_for_put(struct session *session)
     return true;
 }
 
-static void complete_round(struct session *session)
+static void complete_round(struct horon_store_session *session)
 {
     struct horon_error no_memory;
     if (fail_for_put(session))
@@ -224,8 +219,8 @@ static void complete_round(struct session *session)
     for (int r = 0; r < session->core->size; r++) {
         struct horon_store_member *member = &session->members[r];
         last = last && member->put == HORON_STORE_PUT_LAST;
-        member_move(member, MEMBER_HERE);
-        session->core->options.send(member->user, letter);
+        member_move(member, HORON_MEMBER_HERE);
+        horon_store_stream_send(&member->stream, letter);
     }
     if (last)
         session_move(session, SESSION_OVER);
@@ -234,14 +229,14 @@ static void complete_round(struct session *session)
 
 static horon_status_t take_put(struct horon_store_member *member, struct horon_reader *in)
 {
-    struct session *session = member->session;
+    struct horon_store_session *session = member->session;
     struct horon_error why;
     const uint8_t put = horon_read_u8(in);
     const uint32_t round = horon_read_u32(in);
     const size_t bytes = in->limit - in->used;
     const void *blob = horon_read_view(in, bytes);
     if (!in->ok || put > HORON_STORE_PUT_FAILED || bytes > HORON_STORE_BLOB_BYTES_MAX ||
-        member->state == MEMBER_WAITS || round != session->round ||
+        member->state == HORON_MEMBER_WAITS || round != session->round ||
         (put == HORON_STORE_PUT_FAILED && !read_error(session, blob, bytes, &why)))
         return HORON_ERR_PROTO;
     uint8_t *copy = horon_alloc(bytes);
@@ -251,8 +246,8 @@ static horon_status_t take_put(struct horon_store_member *member, struct horon_r
     member->blob = copy;
     member->blob_bytes = (uint32_t)bytes;
     member->put = (enum horon_store_put)put;
-    member_move(member, MEMBER_WAITS);
-    if (session->count_in[MEMBER_WAITS] == session->core->size)
+    member_move(member, HORON_MEMBER_WAITS);
+    if (session->count_in[HORON_MEMBER_WAITS] == session->core->size)
         complete_round(session);
     return HORON_OK;
 }
@@ -271,40 +266,53 @@ static horon_status_t take_failure(struct horon_store_member *member, struct hor
 
 /* What may be the matter with a rank that others wait for. */
 struct absence {
-    enum member_state state;
+    enum horon_member_state state;
     bool ended; /* of those that never came: they have ended, or not */
     const char *text;
 };
 
-static bool is_absent(const struct session *session, int rank, const struct absence *absence)
+static bool is_absent(const struct horon_store_session *session, int rank,
+                      const struct absence *absence)
 {
     return rank < session->core->size && session->members[rank].state == absence->state &&
-           (absence->state != MEMBER_NEVER || session->core->ranks[rank].ended == absence->ended);
+           (absence->state != HORON_MEMBER_NEVER ||
+            session->core->ranks[rank].ended == absence->ended);
+}
+
+/* What the owner knows; of one that it does not know yet, where it came from. */
+static const char *host_of(const struct horon_store_member *member,
+                           char text[HORON_ADDRESS_TEXT_BYTES])
+{
+    const struct horon_store_core_options *options = &member->session->core->options;
+    const char *host = options->host_of ? options->host_of(options->host_arg, member->rank) : NULL;
+    if (host || member->from.bytes == 0)
+        return host;
+    if (horon_address_is_here(&member->from) && gethostname(text, HORON_ADDRESS_TEXT_BYTES) == 0)
+        return text;
+    return horon_address_host_text(&member->from, text);
 }
 
 /* Writes " on node1, node2" where they are. Ranks of a host follow one another. */
-static void list_hosts(const struct session *session, const struct absence *absence, char *text,
-                       size_t text_bytes)
+static void list_hosts(const struct horon_store_session *session, const struct absence *absence,
+                       char *text, size_t text_bytes)
 {
-    const struct horon_store_core_options *options = &session->core->options;
-    const char *last = NULL;
+    char last[HORON_ADDRESS_TEXT_BYTES] = "", buffer[HORON_ADDRESS_TEXT_BYTES];
     size_t used = 0;
     text[0] = 0;
-    for (int r = 0; r < options->size && options->host_of; r++) {
-        if (!is_absent(session, r, absence) || used >= text_bytes)
-            continue;
-        const char *host = options->host_of(options->arg, r, session->members[r].user);
-        if (!host || (last && strcmp(last, host) == 0))
+    for (int r = 0; r < session->core->size && used < text_bytes; r++) {
+        const bool in = is_absent(session, r, absence);
+        const char *host = in ? host_of(&session->members[r], buffer) : NULL;
+        if (!host || strcmp(last, host) == 0)
             continue;
         used +=
-            (size_t)snprintf(text + used, text_bytes - used, "%s%s", last ? ", " : " on ", host);
-        last = host;
+            (size_t)snprintf(text + used, text_bytes - used, "%s%s", used ? ", " : " on ", host);
+        snprintf(last, sizeof last, "%s", host);
     }
 }
 
 /* Writes "3, 5-7". @return how many they are; the lowest in *lowest_out */
-static int list_ranks(const struct session *session, const struct absence *absence, char *text,
-                      size_t text_bytes, int *lowest_out)
+static int list_ranks(const struct horon_store_session *session, const struct absence *absence,
+                      char *text, size_t text_bytes, int *lowest_out)
 {
     int count = 0, first = -1;
     size_t used = 0;
@@ -327,13 +335,13 @@ static int list_ranks(const struct session *session, const struct absence *absen
 }
 
 /* With ERR_PEER_LOST the ranks that are here are not to blame, whatever they do. */
-static void fail_for_missing(struct session *session, horon_status_t status)
+static void fail_for_missing(struct horon_store_session *session, horon_status_t status)
 {
     static const struct absence absences[] = {
-        {MEMBER_LEFT, false, "left while joining"},
-        {MEMBER_NEVER, true, "ended with status 0 without joining"},
-        {MEMBER_NEVER, false, "never came"},
-        {MEMBER_HERE, false, "came but went no further"}};
+        {HORON_MEMBER_LEFT, false, "left while joining"},
+        {HORON_MEMBER_NEVER, true, "ended with status 0 without joining"},
+        {HORON_MEMBER_NEVER, false, "never came"},
+        {HORON_MEMBER_HERE, false, "came but went no further"}};
     const struct horon_store_core *core = session->core;
     const size_t kinds = status == HORON_ERR_PEER_LOST ? 3 : 4;
     char text[HORON_ERROR_TEXT_BYTES - 128] = "", blame[400] = "";
@@ -353,8 +361,8 @@ static void fail_for_missing(struct session *session, horon_status_t status)
                  count == 1 ? "rank" : "ranks", list, hosts, absence->text);
         if (absence->ended)
             break; /* the others may yet come */
-        if (absence->state == MEMBER_NEVER && core->options.explain)
-            core->options.explain(core->options.arg, blame, sizeof blame);
+        if (absence->state == HORON_MEMBER_NEVER && core->options.explain)
+            core->options.explain(core->options.explain_arg, blame, sizeof blame);
     }
     horon_error_set(&why, status, "of %d ranks, %s%s%s", core->size, text, blame[0] ? "; " : "",
                     blame);
@@ -366,14 +374,14 @@ static void fail_for_missing(struct session *session, horon_status_t status)
 static horon_status_t take_late(struct horon_store_member *member, struct horon_reader *in)
 {
     (void)in;
-    if (member->state == MEMBER_WAITS)
+    if (member->state == HORON_MEMBER_WAITS)
         fail_for_missing(member->session, HORON_ERR_TIMEOUT);
     return HORON_OK;
 }
 
-horon_status_t horon_store_core_take(struct horon_store_member *member, uint8_t type,
-                                     struct horon_reader *body)
+static horon_status_t take_frame(void *arg, uint8_t type, struct horon_reader *body)
 {
+    struct horon_store_member *member = arg;
     static horon_status_t (*const takes[])(struct horon_store_member *, struct horon_reader *) = {
         [HORON_STORE_PUT] = take_put,
         [HORON_STORE_FAIL] = take_failure,
@@ -389,9 +397,9 @@ horon_status_t horon_store_core_take(struct horon_store_member *member, uint8_t 
 }
 
 /* A rank that has ended joins no session that it was not in: the others need not wait. */
-static void fail_for_ended(struct session *session)
+static void fail_for_ended(struct horon_store_session *session)
 {
-    static const struct absence ended = {MEMBER_NEVER, true, NULL};
+    static const struct absence ended = {HORON_MEMBER_NEVER, true, NULL};
     if (session->state != SESSION_JOINING)
         return;
     for (int r = 0; r < session->core->size; r++) {
@@ -404,19 +412,30 @@ static void fail_for_ended(struct session *session)
 
 /* ---- Coming and going ---- */
 
-horon_status_t horon_store_core_join(struct horon_store_core *core, int rank, void *user,
+static void stream_ended(void *arg, horon_status_t why)
+{
+    (void)why;
+    horon_store_core_leave(arg);
+}
+
+horon_status_t horon_store_core_join(struct horon_store_core *core, int rank,
                                      struct horon_store_member **member_out)
 {
     if (rank < 0 || rank >= core->size)
         return HORON_ERR_INVALID;
-    struct session *session = find_session(core, core->ranks[rank].joins);
+    struct horon_store_session *session = find_session(core, core->ranks[rank].joins);
     if (!session)
         return HORON_ERR_PROTO;
     struct horon_store_member *member = &session->members[rank];
-    member_move(member, MEMBER_HERE);
-    member->user = user;
+    member_move(member, HORON_MEMBER_HERE);
+    member->stream = (struct horon_store_stream){.pump = core->options.pump,
+                                                 .take = take_frame,
+                                                 .ended = stream_ended,
+                                                 .arg = member,
+                                                 .inbox.limit = HORON_STORE_PUT_BYTES +
+                                                                HORON_STORE_BLOB_BYTES_MAX};
     core->ranks[rank].joins++;
-    core->full_sessions += session->count_in[MEMBER_NEVER] == 0;
+    core->full_sessions += session->count_in[HORON_MEMBER_NEVER] == 0;
     *member_out = member;
     if (session->state == SESSION_FAILED)
         tell_failure(member);
@@ -427,13 +446,21 @@ horon_status_t horon_store_core_join(struct horon_store_core *core, int rank, vo
 
 void horon_store_core_leave(struct horon_store_member *member)
 {
-    struct session *session = member->session;
-    member_move(member, MEMBER_LEFT);
+    struct horon_store_session *session = member->session;
+    horon_store_stream_close(&member->stream);
+    member_move(member, HORON_MEMBER_LEFT);
     if (session->state == SESSION_JOINING)
         fail_for_missing(session, HORON_ERR_PEER_LOST);
-    member->user = NULL;
-    if (session->count_in[MEMBER_LEFT] == session->core->size)
+    if (session->count_in[HORON_MEMBER_LEFT] == session->core->size)
         free_session(session);
+}
+
+struct horon_store_member *horon_store_core_find(struct horon_store_core *core, int rank)
+{
+    for (struct horon_store_session *session = core->sessions; session; session = session->next)
+        if (is_here(&session->members[rank]))
+            return &session->members[rank];
+    return NULL;
 }
 
 void horon_store_core_dismiss(struct horon_store_member *member, const struct horon_error *why)
@@ -444,12 +471,12 @@ void horon_store_core_dismiss(struct horon_store_member *member, const struct ho
 
 void horon_store_core_fail(struct horon_store_core *core, const struct horon_error *why)
 {
-    const struct session *newest = core->sessions;
+    const struct horon_store_session *newest = core->sessions;
     while (newest && newest->next)
         newest = newest->next;
     if (!newest || newest->state == SESSION_OVER) /* the next that somebody joins */
         find_session(core, core->next_index);
-    for (struct session *session = core->sessions; session; session = session->next)
+    for (struct horon_store_session *session = core->sessions; session; session = session->next)
         if (session->state == SESSION_JOINING)
             fail(session, why, true);
 }
@@ -459,15 +486,26 @@ void horon_store_core_ended(struct horon_store_core *core, int rank)
     if (rank < 0 || rank >= core->size)
         return;
     core->ranks[rank].ended = true;
-    for (struct session *session = core->sessions; session; session = session->next)
+    for (struct horon_store_session *session = core->sessions; session; session = session->next)
         fail_for_ended(session);
+}
+
+bool horon_store_core_busy(const struct horon_store_core *core)
+{
+    for (const struct horon_store_session *session = core->sessions; session;
+         session = session->next)
+        for (int r = 0; r < core->size; r++)
+            if (horon_store_stream_busy(&session->members[r].stream))
+                return true;
+    return false;
 }
 
 bool horon_store_core_has_news(const struct horon_store_core *core)
 {
-    for (const struct session *session = core->sessions; session; session = session->next)
+    for (const struct horon_store_session *session = core->sessions; session;
+         session = session->next)
         if (session->state == SESSION_FAILED && session->status != HORON_ERR_TIMEOUT &&
-            session->count_in[MEMBER_NEVER] > 0)
+            session->count_in[HORON_MEMBER_NEVER] > 0)
             return true;
     return false;
 }

@@ -13,6 +13,7 @@
 #include "boot/connect/handshake.h"
 #include "boot/identity/address.h"
 #include "boot/pump.h"
+#include "boot/store/core.h"
 #include "log.h"
 #include "status.h"
 
@@ -20,7 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct horon_store_server;
+struct horon_acceptor;
 
 struct horon_store_server_options {
     struct horon_pump *pump;         /* outlives the server, as does key */
@@ -43,6 +44,13 @@ struct horon_store_server_options {
     const struct horon_log *log; /* NULL: silent; refused connections are reported as warnings */
 };
 
+struct horon_store_server {
+    struct horon_store_core *core; /* for its owner to tell what it knows, and to ask */
+    int port;                      /* where it listens, at each of its addresses */
+    struct horon_acceptor *acceptor;
+    struct horon_store_server_options options; /* without its addresses */
+};
+
 /**
  * Binds and listens.
  * @param server_out set on OK only; end it with horon_store_server_destroy()
@@ -52,22 +60,6 @@ struct horon_store_server_options {
 horon_status_t horon_store_server_create(const struct horon_store_server_options *options,
                                          struct horon_store_server **server_out, int *errno_out,
                                          struct horon_error *error);
-
-/** @return the port it listens on, at each of its addresses. */
-int horon_store_server_port(const struct horon_store_server *server);
-
-/** Fails all ranks that are joining now, or will join a session begun by now, with this reason: a
- * launcher calls it when a rank died before it joined, and rank 0 when it cannot join itself. */
-void horon_store_server_fail(struct horon_store_server *server, const struct horon_error *why);
-
-/** A launcher saw @p rank end with status 0: ranks that join without it fail, at once. */
-void horon_store_server_ended(struct horon_store_server *server, int rank);
-
-/** @return true while some answer has not been handed to the kernel yet. */
-bool horon_store_server_busy(const struct horon_store_server *server);
-
-/** @return true if joining has failed and ranks that have not come yet would hear why. */
-bool horon_store_server_has_news(const struct horon_store_server *server);
 
 /** Closes everything. NULL is a no-op. */
 void horon_store_server_destroy(struct horon_store_server *server);

@@ -385,8 +385,7 @@ static void test_boot_launcher_serves_any_number_of_times(void **state)
     assert_int_equal(horon_pump_init(&service.pump, &error), HORON_OK);
     assert_int_equal(horon_store_server_create(&options, &service.server, NULL, &error), HORON_OK);
     assert_int_equal(pipe2(service.stop, O_CLOEXEC), 0);
-    snprintf(store, sizeof store, "STORE=tcp://127.0.0.1:%d",
-             horon_store_server_port(service.server));
+    snprintf(store, sizeof store, "STORE=tcp://127.0.0.1:%d", service.server->port);
     assert_int_equal(pthread_create(&thread, NULL, serve, &service), 0);
     for (int k = 0; k < 20; k++) {
         struct boots world;

@@ -19,12 +19,8 @@
 
 #define RANKS_MAX 17
 
-#define LETTERS_MAX 4
-
 struct client {
     struct horon_store_member *member;
-    struct horon_store_letter *letters[LETTERS_MAX]; /* that it has not read */
-    int letter_count;
     bool whole; /* of the last FAIL, as the blame */
     struct horon_blame blame;
 };
@@ -34,14 +30,6 @@ struct world {
     int size;
     struct client clients[RANKS_MAX];
 };
-
-static void keep(void *user, struct horon_store_letter *letter)
-{
-    struct client *client = user;
-    assert_true(client->letter_count < LETTERS_MAX);
-    letter->references++;
-    client->letters[client->letter_count++] = letter;
-}
 
 static void world_init_named(struct world *world, int size, const char *const *hosts);
 
@@ -53,7 +41,7 @@ static void world_init(struct world *world, int size)
 static void join(struct world *world, int rank)
 {
     struct client *client = &world->clients[rank];
-    assert_int_equal(horon_store_core_join(world->core, rank, client, &client->member), HORON_OK);
+    assert_int_equal(horon_store_core_join(world->core, rank, &client->member), HORON_OK);
 }
 
 static void leave(struct world *world, int rank)
@@ -61,8 +49,6 @@ static void leave(struct world *world, int rank)
     struct client *client = &world->clients[rank];
     if (client->member)
         horon_store_core_leave(client->member);
-    while (client->letter_count > 0)
-        horon_store_letter_drop(client->letters[--client->letter_count]);
     memset(client, 0, sizeof *client);
 }
 
@@ -79,7 +65,8 @@ static horon_status_t take(struct world *world, int rank, uint8_t type, const vo
                            size_t bytes)
 {
     struct horon_reader in = horon_reader_over(body, bytes);
-    return horon_store_core_take(world->clients[rank].member, type, &in);
+    struct horon_store_stream *stream = &world->clients[rank].member->stream;
+    return stream->take(stream->arg, type, &in);
 }
 
 static horon_status_t put_bytes(struct world *world, int rank, uint32_t round, const void *blob,
@@ -115,15 +102,15 @@ static horon_status_t give_up(struct world *world, int rank, horon_status_t stat
 static struct horon_reader next_letter(struct world *world, int rank)
 {
     static uint8_t copy[1 << 20];
-    struct client *client = &world->clients[rank];
-    assert_true(client->letter_count > 0);
-    struct horon_store_letter *letter = client->letters[0];
+    struct horon_store_letter **letters = world->clients[rank].member->stream.letters;
+    struct horon_store_letter *letter = letters[0];
+    assert_non_null(letter);
     memcpy(copy, letter->data, letter->bytes);
     struct horon_reader in = horon_reader_over(copy, letter->bytes);
     assert_int_equal(horon_read_u32(&in), letter->bytes - 4);
     horon_store_letter_drop(letter);
-    memmove(client->letters, client->letters + 1, sizeof *client->letters * (LETTERS_MAX - 1));
-    client->letter_count--;
+    letters[0] = letters[1];
+    letters[1] = NULL;
     return in;
 }
 
@@ -162,7 +149,7 @@ static void expect_blame(const struct world *world, int rank, horon_cause_t caus
 
 static void expect_silence(const struct world *world, int rank)
 {
-    assert_int_equal(world->clients[rank].letter_count, 0);
+    assert_null(world->clients[rank].member->stream.letters[0]);
 }
 
 static const char *const words[RANKS_MAX] = {"a",  "",   "ccc", "dd", "e", "f", "g", "h", "i",
@@ -305,9 +292,8 @@ static void test_store_limit_that_crosses_an_answer_is_none(void **state)
     world_deinit(&world);
 }
 
-static const char *host_of(void *arg, int rank, void *user)
+static const char *host_of(void *arg, int rank)
 {
-    (void)user;
     const char *const *hosts = arg;
     return hosts[rank];
 }
@@ -316,10 +302,8 @@ static void world_init_named(struct world *world, int size, const char *const *h
 {
     memset(world, 0, sizeof *world);
     world->size = size;
-    const struct horon_store_core_options options = {.size = size,
-                                                     .send = keep,
-                                                     .host_of = hosts ? host_of : NULL,
-                                                     .arg = (void *)(uintptr_t)hosts};
+    const struct horon_store_core_options options = {
+        .size = size, .host_of = hosts ? host_of : NULL, .host_arg = (void *)(uintptr_t)hosts};
     world->core = horon_store_core_create(&options);
     assert_non_null(world->core);
 }
@@ -530,8 +514,7 @@ static void test_store_too_many_open_sessions_are_refused(void **state)
     int count = 0;
     (void)state;
     world_init(&world, 2);
-    while (count < 100 &&
-           horon_store_core_join(world.core, 0, &world.clients[0], &members[count]) == HORON_OK)
+    while (count < 100 && horon_store_core_join(world.core, 0, &members[count]) == HORON_OK)
         count++;
     assert_true(count > 1 && count < 100);
     while (count)
@@ -566,8 +549,8 @@ static void test_store_unknown_rank_is_refused(void **state)
     struct horon_store_member *member;
     (void)state;
     world_init(&world, 2);
-    assert_int_equal(horon_store_core_join(world.core, 2, NULL, &member), HORON_ERR_INVALID);
-    assert_int_equal(horon_store_core_join(world.core, -1, NULL, &member), HORON_ERR_INVALID);
+    assert_int_equal(horon_store_core_join(world.core, 2, &member), HORON_ERR_INVALID);
+    assert_int_equal(horon_store_core_join(world.core, -1, &member), HORON_ERR_INVALID);
     world_deinit(&world);
 }
 

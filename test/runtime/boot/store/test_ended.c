@@ -14,33 +14,21 @@
 #include <cmocka.h>
 #include <string.h>
 
-/* What one rank has not read: a frame, if any. */
 struct client {
-    struct horon_store_letter *letter;
     struct horon_store_member *member;
 };
 
-static void keep(void *user, struct horon_store_letter *letter)
-{
-    struct client *client = user;
-    assert_null(client->letter);
-    letter->references++;
-    client->letter = letter;
-}
-
 enum { RANKS_MAX = 64 };
 
-static const char *host_of(void *arg, int rank, void *user)
+static const char *host_of(void *arg, int rank)
 {
     (void)arg;
-    (void)user;
     return rank < 2 ? "a" : "b";
 }
 
 static struct horon_store_core *make(int size)
 {
-    const struct horon_store_core_options options = {
-        .size = size, .send = keep, .host_of = host_of};
+    const struct horon_store_core_options options = {.size = size, .host_of = host_of};
     struct horon_store_core *core = horon_store_core_create(&options);
     assert_non_null(core);
     return core;
@@ -48,22 +36,24 @@ static struct horon_store_core *make(int size)
 
 static void join(struct horon_store_core *core, int rank, struct client *client)
 {
-    *client = (struct client){0};
-    assert_int_equal(horon_store_core_join(core, rank, client, &client->member), HORON_OK);
+    assert_int_equal(horon_store_core_join(core, rank, &client->member), HORON_OK);
 }
 
 static void put_last(struct client *client)
 {
     static const uint8_t body[] = {1, 0, 0, 0, 0};
     struct horon_reader in = horon_reader_over(body, sizeof body);
-    assert_int_equal(horon_store_core_take(client->member, HORON_STORE_PUT, &in), HORON_OK);
+    struct horon_store_stream *stream = &client->member->stream;
+    assert_int_equal(stream->take(stream->arg, HORON_STORE_PUT, &in), HORON_OK);
 }
 
 /* What comes is one frame: that the session has failed, with this text. */
 static void expect_fail(struct client *client, const char *text)
 {
-    assert_non_null(client->letter);
-    const struct horon_store_letter *letter = client->letter;
+    struct horon_store_letter **letters = client->member->stream.letters;
+    const struct horon_store_letter *letter = letters[0];
+    assert_non_null(letter);
+    assert_null(letters[1]);
     struct horon_error why;
     bool whole;
     struct horon_reader in = horon_reader_over(letter->data, letter->bytes);
@@ -74,8 +64,8 @@ static void expect_fail(struct client *client, const char *text)
     assert_int_equal(why.status, HORON_ERR_PEER_LOST);
     assert_int_equal(why.blame.cause, HORON_CAUSE_ABSENT);
     assert_string_equal(why.text, text);
-    horon_store_letter_drop(client->letter);
-    client->letter = NULL;
+    horon_store_letter_drop(letters[0]);
+    letters[0] = NULL;
 }
 
 static void test_store_ended_rank_fails_those_who_wait_for_it(void **state)
@@ -139,16 +129,16 @@ static void test_store_ended_rank_harms_no_session_that_it_was_in(void **state)
     join(core, 0, &stays);
     join(core, 1, &ends);
     horon_store_core_ended(core, 1); /* faster than what its connection says */
-    assert_null(stays.letter);
+    assert_null(stays.member->stream.letters[0]);
     put_last(&ends);
     put_last(&stays);
-    assert_int_equal(stays.letter->data[4], HORON_STORE_ALL);
-    horon_store_letter_drop(stays.letter);
-    horon_store_letter_drop(ends.letter);
-    stays.letter = NULL;
+    assert_int_equal(stays.member->stream.letters[0]->data[4], HORON_STORE_ALL);
+    assert_null(stays.member->stream.letters[1]);
+    horon_store_letter_drop(stays.member->stream.letters[0]);
+    stays.member->stream.letters[0] = NULL;
     horon_store_core_leave(ends.member);
     join(core, 0, &again);
-    assert_null(stays.letter);
+    assert_null(stays.member->stream.letters[0]);
     expect_fail(&again, "of 2 ranks, rank 1 on a ended with status 0 without joining");
     horon_store_core_leave(stays.member);
     horon_store_core_leave(again.member);

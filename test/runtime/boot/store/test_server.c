@@ -71,7 +71,7 @@ static void scene_init(struct scene *scene, int size, const char *at, bool launc
     assert_int_equal(horon_job_key_from_text(&scene->key, "secret", 6, &error), HORON_OK);
     assert_int_equal(horon_store_server_create(&options, &scene->server, NULL, &error), HORON_OK);
     snprintf(scene->address, sizeof scene->address, "tcp://%s:%d", listed ? "[::1]" : "127.0.0.1",
-             horon_store_server_port(scene->server));
+             scene->server->port);
 }
 
 static void scene_deinit(struct scene *scene)
@@ -163,7 +163,7 @@ static void test_server_round_is_answered(void **state)
         horon_blobs_deinit(&blobs);
         assert_int_equal(horon_store_get(stores[r], &blobs, &error), HORON_AGAIN);
     }
-    assert_false(horon_store_server_busy(scene.server));
+    assert_false(horon_store_core_busy(scene.server->core));
     assert_int_equal(scene.warnings, 0);
     for (int r = 0; r < 3; r++)
         horon_store_destroy(stores[r]);
@@ -208,7 +208,7 @@ static int connect_raw(const struct scene *scene)
 {
     struct horon_address address;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    horon_address_parse("127.0.0.1", horon_store_server_port(scene->server), &address);
+    horon_address_parse("127.0.0.1", scene->server->port, &address);
     assert_int_equal(connect(fd, &address.any, address.bytes), 0);
     return fd;
 }
@@ -248,7 +248,7 @@ static int connect_from(const struct scene *scene, const char *host)
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(fd >= 0);
     horon_address_parse(host, 0, &from);
-    horon_address_parse("127.0.0.1", horon_store_server_port(scene->server), &to);
+    horon_address_parse("127.0.0.1", scene->server->port, &to);
     assert_int_equal(bind(fd, &from.any, from.bytes), 0);
     assert_int_equal(connect(fd, &to.any, to.bytes), 0);
     return fd;
@@ -432,7 +432,7 @@ static void test_server_failed_by_its_owner_tells_all(void **state)
     TURN_UNTIL(&scene, scene.come[0]);
     horon_error_set(&why, HORON_ERR_PEER_LOST, "rank 1 (host-b) was killed");
     horon_error_blame(&why, HORON_CAUSE_DIED, 1, -1);
-    horon_store_server_fail(scene.server, &why);
+    horon_store_core_fail(scene.server->core, &why);
     assert_int_equal(awaited_failure(&scene, store, &error), HORON_ERR_PEER_LOST);
     assert_string_equal(error.text, why.text);
     assert_int_equal(error.blame.cause, HORON_CAUSE_DIED);
@@ -450,7 +450,7 @@ static void test_server_of_one_session_stops_listening(void **state)
     struct horon_store *store = open_client(&scene, 0, &scene.key);
     TURN_UNTIL(&scene, scene.come[0]);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    horon_address_parse("127.0.0.1", horon_store_server_port(scene.server), &address);
+    horon_address_parse("127.0.0.1", scene.server->port, &address);
     assert_int_equal(connect(fd, &address.any, address.bytes), -1);
     assert_int_equal(errno, ECONNREFUSED);
     close(fd);
@@ -496,12 +496,12 @@ static void test_server_taken_port_is_told_and_the_next_is_taken(void **state)
     (void)state;
     scene_init(&scene, 2, NULL, true);
     struct horon_store_server_options options = {.pump = &scene.pump, .size = 2, .key = &scene.key};
-    options.port = horon_store_server_port(scene.server);
+    options.port = scene.server->port;
     assert_int_equal(horon_store_server_create(&options, &second, &why, &error), HORON_ERR_SYSTEM);
     assert_int_equal(why, EADDRINUSE);
     options.port_last = options.port + 20;
     assert_int_equal(horon_store_server_create(&options, &second, &why, &error), HORON_OK);
-    assert_in_range(horon_store_server_port(second), options.port + 1, options.port_last);
+    assert_in_range(second->port, options.port + 1, options.port_last);
     horon_store_server_destroy(second);
     scene_deinit(&scene);
 }
@@ -514,7 +514,7 @@ static void test_server_everywhere_answers_both_families(void **state)
     scene_init(&scene, 1, "*", true);
     for (int i = 0; i < 2; i++) {
         struct horon_address address;
-        horon_address_parse(hosts[i], horon_store_server_port(scene.server), &address);
+        horon_address_parse(hosts[i], scene.server->port, &address);
         int fd = socket(address.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
         assert_int_equal(connect(fd, &address.any, address.bytes), 0);
         close(fd);
@@ -556,7 +556,7 @@ static void test_server_at_several_addresses_has_one_port(void **state)
             close(taken);
     }
     assert_true(next);
-    assert_int_equal(horon_store_server_port(server), port + 1);
+    assert_int_equal(server->port, port + 1);
     for (int i = 1; i < 3; i++) {
         struct horon_address at = addresses.items[i];
         horon_address_set_port(&at, port + 1);

@@ -63,8 +63,7 @@ static void scene_init(struct scene *scene, horon_link_wrap_fn_t of_server)
                                                        .launcher = true,
                                                        .wrap = of_server};
     assert_int_equal(horon_store_server_create(&options, &scene->server, NULL, &error), HORON_OK);
-    snprintf(scene->address, sizeof scene->address, "tcp://127.0.0.1:%d",
-             horon_store_server_port(scene->server));
+    snprintf(scene->address, sizeof scene->address, "tcp://127.0.0.1:%d", scene->server->port);
 }
 
 static void open_client(struct scene *scene, int rank, horon_link_wrap_fn_t of_client)
@@ -150,7 +149,7 @@ static void test_wrapped_session_goes_through_all_its_rounds(void **state)
     for (int round = 0; round < ROUNDS; round++)
         play_round(&scene, round);
     assert_int_equal(wraps, 2 * RANKS);
-    assert_false(horon_store_server_busy(scene.server));
+    assert_false(horon_store_core_busy(scene.server->core));
     scene_deinit(&scene);
 }
 
