@@ -8,7 +8,7 @@
 #undef NDEBUG
 
 #include "boot/profile.h"
-#include "boot/store/core.h"
+#include "boot/store/server.h"
 #include "boot/store/stream.h"
 
 #include <assert.h>
@@ -52,7 +52,7 @@ static void read_letter(struct horon_store_member *member)
 static void leave(struct horon_store_member **member)
 {
     if (*member)
-        horon_store_core_leave(*member);
+        horon_store_server_leave(*member);
     *member = NULL;
 }
 
@@ -77,8 +77,8 @@ static horon_status_t put(struct horon_store_member *member, uint8_t round, uint
 static void play_server(const uint8_t *data, size_t bytes)
 {
     struct horon_store_member *members[RANKS] = {NULL};
-    const struct horon_store_core_options options = {.size = RANKS};
-    struct horon_store_core *core = horon_store_core_create(&options);
+    const struct horon_store_server_options options = {.size = RANKS};
+    struct horon_store_server *core = horon_store_server_create(&options);
     const struct horon_error why = {.status = HORON_ERR_PEER_LOST, .text = "the launcher says so"};
     assert(core);
     for (int step = 0; step < STEPS_MAX && bytes >= 3; step++) {
@@ -87,7 +87,7 @@ static void play_server(const uint8_t *data, size_t bytes)
         horon_status_t status = HORON_OK;
         data += 3;
         bytes -= 3;
-        if (!members[rank] && horon_store_core_join(core, rank, &members[rank]) != HORON_OK)
+        if (!members[rank] && horon_store_server_join(core, rank, &members[rank]) != HORON_OK)
             break;
         struct horon_store_member *member = members[rank];
         if (what <= 2) {
@@ -108,16 +108,16 @@ static void play_server(const uint8_t *data, size_t bytes)
         } else if (what == 6) {
             leave(&members[rank]);
         } else if (b == 7) {
-            horon_store_core_fail(core, &why);
+            horon_store_server_fail(core, &why);
         } else if (b == 8) {
-            horon_store_core_ended(core, a % RANKS);
+            horon_store_server_ended(core, a % RANKS);
         }
         if (status < 0)
             leave(&members[rank]);
     }
     for (int r = 0; r < RANKS; r++)
         leave(&members[r]);
-    horon_store_core_destroy(core);
+    horon_store_server_destroy(core);
 }
 
 static void decode_blobs(const uint8_t *data, size_t bytes)

@@ -8,6 +8,7 @@
 #include "store.h"
 
 #include "alloc.h"
+#include "boot/connect/listen.h"
 #include "boot/identity/address.h"
 #include "boot/identity/key.h"
 #include "boot/store/server.h"
@@ -63,32 +64,39 @@ static void add_loopback(struct horon_addresses *addresses)
 static horon_status_t serve(struct horonrun_store *store, const struct horonrun_store_setup *setup,
                             struct horon_error *error)
 {
-    struct horon_store_server_options options = {
+    const struct horon_store_server_options options = {
         .pump = &store->pump,
         .size = setup->size,
         .key = &store->key,
         .launcher = true,
-        .everywhere = setup->remote && !setup->interfaces[0],
         .host_of = setup->host_of,
         .host_arg = setup->host_arg,
         .log = &store->log,
     };
-    horon_status_t status =
-        horon_port_range_parse(setup->port_range, &options.port, &options.port_last, error);
+    struct horon_addresses listen = {0};
+    int first, last;
+    horon_status_t status = horon_port_range_parse(setup->port_range, &first, &last, error);
     if (status == HORON_OK && setup->remote) {
         status = horon_addresses_of_machine(setup->interfaces, false, &store->addresses, error);
         add_loopback(&store->addresses);
-        options.listen = &store->addresses;
+        listen = store->addresses;
+    } else {
+        add_loopback(&listen);
     }
+    if (setup->remote && !setup->interfaces[0])
+        horon_listen_everywhere(&listen);
     if (status == HORON_OK)
         status = horon_job_key_init(&store->key, setup->key, strlen(setup->key), error);
     if (status != HORON_OK)
         return status;
     struct horon_error why = {0};
-    status = horon_store_server_create(&options, &store->server, NULL, &why);
+    store->server = horon_store_server_create(&options);
+    if (!store->server)
+        return horon_error_set(error, HORON_ERR_MEMORY, "out of memory");
+    status = horon_store_server_listen(store->server, &listen, first, last, &why);
     if (status != HORON_OK)
         return horon_error_set(error, status, "%s%s", why.text,
-                               options.port ? " (HORON_PORT_RANGE says where it may)" : "");
+                               first ? " (HORON_PORT_RANGE says where it may)" : "");
     return HORON_OK;
 }
 
@@ -163,13 +171,13 @@ void horonrun_store_fail(struct horonrun_store *store, int rank, const char *why
     horon_error_set(&error, HORON_ERR_PEER_LOST, "%s", why);
     error.blame.rank = rank;
     if (store) /* else the job is over */
-        horon_store_core_fail(store->server->core, &error);
+        horon_store_server_fail(store->server, &error);
 }
 
 void horonrun_store_ended(struct horonrun_store *store, int rank)
 {
     if (store)
-        horon_store_core_ended(store->server->core, rank);
+        horon_store_server_ended(store->server, rank);
 }
 
 void horonrun_store_destroy(struct horonrun_store *store)

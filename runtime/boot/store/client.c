@@ -245,7 +245,7 @@ bool horon_store_abort(struct horon_store *store, const struct horon_error *why)
 {
     const bool connected = store->state == STORE_CONNECTED;
     if (store->server) {
-        horon_store_core_fail(store->server->core, why);
+        horon_store_server_fail(store->server, why);
         store->error = *why;
         store->whole = true;
         if (store->state != STORE_FAILED)
@@ -303,12 +303,12 @@ void horon_store_explain(const struct horon_store *store, struct horon_error *wh
 
 bool horon_store_busy(const struct horon_store *store)
 {
-    return store->server && horon_store_core_busy(store->server->core);
+    return store->server && horon_store_server_busy(store->server);
 }
 
 bool horon_store_has_news(const struct horon_store *store)
 {
-    return store->server && horon_store_core_has_news(store->server->core);
+    return store->server && horon_store_server_has_news(store->server);
 }
 
 void horon_store_destroy(struct horon_store *store)
@@ -332,59 +332,48 @@ static horon_status_t serve(struct horon_store *store, struct horon_store_place 
     const struct horon_store_options *options = &store->options;
     const int last = place->port_last ? place->port_last : place->port + options->port_scan;
     char text[HORON_ADDRESS_TEXT_BYTES];
-    int why = 0;
     const struct horon_store_server_options serving = {.pump = options->pump,
                                                        .size = store->size,
                                                        .key = options->key,
-                                                       .everywhere = place->everywhere,
-                                                       .listen = &place->listen,
-                                                       .port = place->port,
-                                                       .port_last = last < 65535 ? last : 65535,
                                                        .host_of = options->host_of,
                                                        .host_arg = options->host_arg,
                                                        .wrap = options->wrap,
                                                        .job = options->hello.job,
                                                        .log = options->log};
-    horon_status_t status = horon_store_server_create(&serving, &store->server, &why, error);
+    store->server = horon_store_server_create(&serving);
+    if (!store->server)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the store");
+    horon_status_t status = horon_store_server_listen(store->server, &place->listen, place->port,
+                                                      last < 65535 ? last : 65535, error);
     if (status != HORON_OK) {
-        store->taken = why == EADDRINUSE && !options->derived && store->file.directory < 0;
+        store->taken = status == HORON_ERR_SYSTEM && errno == EADDRINUSE && !options->derived &&
+                       store->file.directory < 0;
+        horon_store_server_destroy(store->server);
+        store->server = NULL;
         return store->taken ? HORON_OK : status; /* somebody serves */
     }
     place->port = store->server->port;
     HORON_LOG_DEBUG(options->log, "serves the store at %s, port %d",
-                    place->everywhere ? "all addresses"
-                                      : horon_address_host_text(&place->listen.items[0], text),
-                    place->port);
+                    horon_address_host_text(&place->listen.items[0], text), place->port);
     return HORON_OK;
-}
-
-static void ask_ourselves(struct horon_store_place *place)
-{
-    struct horon_addresses *addresses = &place->addresses;
-    *addresses = place->listen;
-    if (place->everywhere) {
-        addresses->count = 1;
-        horon_address_parse("127.0.0.1", 0, &addresses->items[0]);
-    }
-    for (int i = 0; i < addresses->count; i++)
-        horon_address_set_port(&addresses->items[i], place->port);
-    place->several = false;
 }
 
 static horon_status_t seek(struct horon_store *store, struct horon_store_place *place,
                            struct horon_error *error)
 {
     const struct horon_store_options *options = &store->options;
-    const bool scan = !store->server && options->port_scan > 0;
+    const bool ours = store->server, scan = !ours && options->port_scan > 0;
     if (scan)
         horon_store_place_scan(place, options->port_scan);
+    for (int i = 0; i < place->listen.count && ours; i++)
+        horon_address_set_port(&place->listen.items[i], place->port);
     const struct horon_connector_options connecting = {
         .pump = options->pump,
         .key = options->key,
         .hello = options->hello,
-        .addresses = &place->addresses,
+        .addresses = ours ? &place->listen : &place->addresses,
         .scan = scan,
-        .patience_ns = place->several ? REFUSED_PATIENCE_NS : 0,
+        .patience_ns = place->several && !ours ? REFUSED_PATIENCE_NS : 0,
         .silence_ns = store->taken ? options->silence_ns : 0,
         .done = connector_ended,
         .arg = store};
@@ -447,12 +436,10 @@ static horon_status_t start(struct horon_store *store, struct horon_error *error
     memcpy(store->unusable, place.unusable, sizeof store->unusable);
     if (status == HORON_OK && place.unusable[0])
         HORON_LOG_DEBUG(options->log, "addresses of the store are passed over: %s", place.unusable);
-    if (status == HORON_OK && options->hello.rank == 0 && (place.everywhere || place.listen.count))
+    if (status == HORON_OK && options->hello.rank == 0 && place.listen.count > 0)
         status = serve(store, &place, error);
     if (status == HORON_OK && in_file)
         status = publish(store, &place, error);
-    if (store->server)
-        ask_ourselves(&place);
     return status == HORON_OK && store->state == STORE_SEEKING ? seek(store, &place, error)
                                                                : status;
 }

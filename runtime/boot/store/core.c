@@ -10,9 +10,10 @@
  * not wait for a round just now, and to each that comes later. It also fails if one of its ranks
  * has ended before it came: as soon as that is known, and another has come.
  */
-#include "boot/store/core.h"
+#include "boot/store/server.h"
 
 #include "alloc.h"
+#include "boot/connect/acceptor.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -24,27 +25,16 @@
 enum session_state { SESSION_JOINING = 0, SESSION_OVER, SESSION_FAILED };
 
 struct horon_store_session {
-    struct horon_store_core *core;
+    struct horon_store_server *server;
     struct horon_store_session *next;
     uint64_t index;
+    int size; /* of the job */
     enum session_state state;
     uint32_t round;
     horon_status_t status;              /* once FAILED */
     struct horon_store_letter *failure; /* once FAILED; NULL: there was no memory for it */
     int count_in[HORON_MEMBER_STATES];
     struct horon_store_member members[]; /* [size] by rank */
-};
-
-struct horon_store_core {
-    struct horon_store_core_options options;
-    int size;
-    uint64_t next_index;
-    int open_sessions, full_sessions;
-    struct horon_store_session *sessions; /* oldest first */
-    struct {
-        uint64_t joins;
-        bool ended; /* it joins no more */
-    } ranks[];      /* [size] */
 };
 
 static void session_move(struct horon_store_session *session, enum session_state to)
@@ -78,63 +68,40 @@ static bool is_here(const struct horon_store_member *member)
     return member->state == HORON_MEMBER_HERE || member->state == HORON_MEMBER_WAITS;
 }
 
-struct horon_store_core *horon_store_core_create(const struct horon_store_core_options *options)
-{
-    const size_t size = (size_t)options->size;
-    struct horon_store_core *core = horon_zalloc(1, sizeof *core + size * sizeof core->ranks[0]);
-    if (!core)
-        return NULL;
-    core->options = *options;
-    core->size = options->size;
-    return core;
-}
-
 static void free_session(struct horon_store_session *session)
 {
-    struct horon_store_core *core = session->core;
-    struct horon_store_session **at = &core->sessions;
+    struct horon_store_server *server = session->server;
+    struct horon_store_session **at = &server->sessions;
     while (*at != session)
         at = &(*at)->next;
     *at = session->next;
     horon_store_letter_drop(session->failure);
     horon_free(session);
-    core->open_sessions--;
+    server->open_sessions--;
 }
 
-void horon_store_core_destroy(struct horon_store_core *core)
+static struct horon_store_session *find_session(struct horon_store_server *server, uint64_t index)
 {
-    while (core && core->sessions) {
-        struct horon_store_session *session = core->sessions;
-        for (int r = 0; r < core->size; r++) {
-            horon_store_stream_close(&session->members[r].stream);
-            horon_free(session->members[r].blob);
-        }
-        free_session(session);
-    }
-    horon_free(core);
-}
-
-static struct horon_store_session *find_session(struct horon_store_core *core, uint64_t index)
-{
-    struct horon_store_session **at = &core->sessions;
+    struct horon_store_session **at = &server->sessions;
     for (; *at; at = &(*at)->next)
         if ((*at)->index == index)
             return *at;
-    if (core->open_sessions == SESSIONS_OPEN_MAX)
+    if (server->open_sessions == SESSIONS_OPEN_MAX)
         return NULL;
-    struct horon_store_session *session =
-        horon_zalloc(1, sizeof *session + (size_t)core->size * sizeof session->members[0]);
+    struct horon_store_session *session = horon_zalloc(
+        1, sizeof *session + (size_t)server->options.size * sizeof session->members[0]);
     if (!session)
         return NULL;
-    for (int r = 0; r < core->size; r++) {
+    for (int r = 0; r < server->options.size; r++) {
         session->members[r].session = session;
         session->members[r].rank = r;
     }
-    session->core = core;
+    session->server = server;
     session->index = index;
-    session->count_in[HORON_MEMBER_NEVER] = core->size;
-    core->next_index = index + 1;
-    core->open_sessions++;
+    session->size = server->options.size;
+    session->count_in[HORON_MEMBER_NEVER] = server->options.size;
+    server->next_index = index + 1;
+    server->open_sessions++;
     *at = session;
     return session;
 }
@@ -155,7 +122,7 @@ static void fail(struct horon_store_session *session, const struct horon_error *
     session_move(session, SESSION_FAILED);
     session->status = why->status;
     session->failure = horon_store_failure_letter(why, whole);
-    for (int r = 0; r < session->core->size; r++)
+    for (int r = 0; r < session->size; r++)
         if (is_here(&session->members[r]))
             tell_failure(&session->members[r]);
 }
@@ -165,7 +132,7 @@ static void fail(struct horon_store_session *session, const struct horon_error *
 static struct horon_store_letter *answer_letter(const struct horon_store_session *session)
 {
     struct horon_writer out;
-    const int size = session->core->size;
+    const int size = session->size;
     size_t bytes = 4;
     for (int r = 0; r < size; r++)
         bytes += 4 + session->members[r].blob_bytes;
@@ -185,7 +152,7 @@ static bool read_error(const struct horon_store_session *session, const void *bl
                        struct horon_error *why_out)
 {
     struct horon_reader in = horon_reader_over(blob, bytes);
-    horon_error_read(&in, session->core->size, why_out);
+    horon_error_read(&in, session->size, why_out);
     return horon_reader_finished(&in);
 }
 
@@ -194,7 +161,7 @@ static bool fail_for_put(struct horon_store_session *session)
 {
     struct horon_error why;
     const struct horon_store_member *member = session->members;
-    const struct horon_store_member *const end = member + session->core->size;
+    const struct horon_store_member *const end = member + session->size;
     while (member < end && member->put != HORON_STORE_PUT_FAILED)
         member++;
     if (member == end || !read_error(session, member->blob, member->blob_bytes, &why))
@@ -216,7 +183,7 @@ static void complete_round(struct horon_store_session *session)
         return;
     }
     session->round++;
-    for (int r = 0; r < session->core->size; r++) {
+    for (int r = 0; r < session->size; r++) {
         struct horon_store_member *member = &session->members[r];
         last = last && member->put == HORON_STORE_PUT_LAST;
         member_move(member, HORON_MEMBER_HERE);
@@ -247,7 +214,7 @@ static horon_status_t take_put(struct horon_store_member *member, struct horon_r
     member->blob_bytes = (uint32_t)bytes;
     member->put = (enum horon_store_put)put;
     member_move(member, HORON_MEMBER_WAITS);
-    if (session->count_in[HORON_MEMBER_WAITS] == session->core->size)
+    if (session->count_in[HORON_MEMBER_WAITS] == session->size)
         complete_round(session);
     return HORON_OK;
 }
@@ -256,7 +223,7 @@ static horon_status_t take_failure(struct horon_store_member *member, struct hor
 {
     struct horon_error why;
     bool whole;
-    if (!horon_store_failure_read(in, member->session->core->size, &why, &whole))
+    if (!horon_store_failure_read(in, member->session->size, &why, &whole))
         return HORON_ERR_PROTO;
     fail(member->session, &why, whole);
     return HORON_OK;
@@ -274,16 +241,16 @@ struct absence {
 static bool is_absent(const struct horon_store_session *session, int rank,
                       const struct absence *absence)
 {
-    return rank < session->core->size && session->members[rank].state == absence->state &&
+    return rank < session->size && session->members[rank].state == absence->state &&
            (absence->state != HORON_MEMBER_NEVER ||
-            session->core->ranks[rank].ended == absence->ended);
+            session->server->ranks[rank].ended == absence->ended);
 }
 
 /* What the owner knows; of one that it does not know yet, where it came from. */
 static const char *host_of(const struct horon_store_member *member,
                            char text[HORON_ADDRESS_TEXT_BYTES])
 {
-    const struct horon_store_core_options *options = &member->session->core->options;
+    const struct horon_store_server_options *options = &member->session->server->options;
     const char *host = options->host_of ? options->host_of(options->host_arg, member->rank) : NULL;
     if (host || member->from.bytes == 0)
         return host;
@@ -299,7 +266,7 @@ static void list_hosts(const struct horon_store_session *session, const struct a
     char last[HORON_ADDRESS_TEXT_BYTES] = "", buffer[HORON_ADDRESS_TEXT_BYTES];
     size_t used = 0;
     text[0] = 0;
-    for (int r = 0; r < session->core->size && used < text_bytes; r++) {
+    for (int r = 0; r < session->size && used < text_bytes; r++) {
         const bool in = is_absent(session, r, absence);
         const char *host = in ? host_of(&session->members[r], buffer) : NULL;
         if (!host || strcmp(last, host) == 0)
@@ -317,7 +284,7 @@ static int list_ranks(const struct horon_store_session *session, const struct ab
     int count = 0, first = -1;
     size_t used = 0;
     text[0] = 0;
-    for (int r = 0; r <= session->core->size; r++) {
+    for (int r = 0; r <= session->size; r++) {
         const bool in = is_absent(session, r, absence);
         if (in && count++ == 0)
             *lowest_out = r;
@@ -342,7 +309,6 @@ static void fail_for_missing(struct horon_store_session *session, horon_status_t
         {HORON_MEMBER_NEVER, true, "ended with status 0 without joining"},
         {HORON_MEMBER_NEVER, false, "never came"},
         {HORON_MEMBER_HERE, false, "came but went no further"}};
-    const struct horon_store_core *core = session->core;
     const size_t kinds = status == HORON_ERR_PEER_LOST ? 3 : 4;
     char text[HORON_ERROR_TEXT_BYTES - 128] = "", blame[400] = "";
     int missing = -1; /* the lowest of the first kind */
@@ -361,10 +327,10 @@ static void fail_for_missing(struct horon_store_session *session, horon_status_t
                  count == 1 ? "rank" : "ranks", list, hosts, absence->text);
         if (absence->ended)
             break; /* the others may yet come */
-        if (absence->state == HORON_MEMBER_NEVER && core->options.explain)
-            core->options.explain(core->options.explain_arg, blame, sizeof blame);
+        if (absence->state == HORON_MEMBER_NEVER)
+            horon_store_server_explain(session->server, blame, sizeof blame);
     }
-    horon_error_set(&why, status, "of %d ranks, %s%s%s", core->size, text, blame[0] ? "; " : "",
+    horon_error_set(&why, status, "of %d ranks, %s%s%s", session->size, text, blame[0] ? "; " : "",
                     blame);
     horon_error_blame(&why, HORON_CAUSE_ABSENT, missing, -1);
     fail(session, &why, false);
@@ -402,7 +368,7 @@ static void fail_for_ended(struct horon_store_session *session)
     static const struct absence ended = {HORON_MEMBER_NEVER, true, NULL};
     if (session->state != SESSION_JOINING)
         return;
-    for (int r = 0; r < session->core->size; r++) {
+    for (int r = 0; r < session->size; r++) {
         if (is_absent(session, r, &ended)) {
             fail_for_missing(session, HORON_ERR_PEER_LOST);
             return;
@@ -415,27 +381,27 @@ static void fail_for_ended(struct horon_store_session *session)
 static void stream_ended(void *arg, horon_status_t why)
 {
     (void)why;
-    horon_store_core_leave(arg);
+    horon_store_server_leave(arg);
 }
 
-horon_status_t horon_store_core_join(struct horon_store_core *core, int rank,
-                                     struct horon_store_member **member_out)
+horon_status_t horon_store_server_join(struct horon_store_server *server, int rank,
+                                       struct horon_store_member **member_out)
 {
-    if (rank < 0 || rank >= core->size)
+    if (rank < 0 || rank >= server->options.size)
         return HORON_ERR_INVALID;
-    struct horon_store_session *session = find_session(core, core->ranks[rank].joins);
+    struct horon_store_session *session = find_session(server, server->ranks[rank].joins);
     if (!session)
         return HORON_ERR_PROTO;
     struct horon_store_member *member = &session->members[rank];
     member_move(member, HORON_MEMBER_HERE);
-    member->stream = (struct horon_store_stream){.pump = core->options.pump,
+    member->stream = (struct horon_store_stream){.pump = server->options.pump,
                                                  .take = take_frame,
                                                  .ended = stream_ended,
                                                  .arg = member,
                                                  .inbox.limit = HORON_STORE_PUT_BYTES +
                                                                 HORON_STORE_BLOB_BYTES_MAX};
-    core->ranks[rank].joins++;
-    core->full_sessions += session->count_in[HORON_MEMBER_NEVER] == 0;
+    server->ranks[rank].joins++;
+    server->full_sessions += session->count_in[HORON_MEMBER_NEVER] == 0;
     *member_out = member;
     if (session->state == SESSION_FAILED)
         tell_failure(member);
@@ -444,65 +410,65 @@ horon_status_t horon_store_core_join(struct horon_store_core *core, int rank,
     return HORON_OK;
 }
 
-void horon_store_core_leave(struct horon_store_member *member)
+void horon_store_server_leave(struct horon_store_member *member)
 {
     struct horon_store_session *session = member->session;
     horon_store_stream_close(&member->stream);
     member_move(member, HORON_MEMBER_LEFT);
     if (session->state == SESSION_JOINING)
         fail_for_missing(session, HORON_ERR_PEER_LOST);
-    if (session->count_in[HORON_MEMBER_LEFT] == session->core->size)
+    if (session->count_in[HORON_MEMBER_LEFT] == session->size)
         free_session(session);
 }
 
-struct horon_store_member *horon_store_core_find(struct horon_store_core *core, int rank)
+struct horon_store_member *horon_store_server_find(struct horon_store_server *server, int rank)
 {
-    for (struct horon_store_session *session = core->sessions; session; session = session->next)
+    for (struct horon_store_session *session = server->sessions; session; session = session->next)
         if (is_here(&session->members[rank]))
             return &session->members[rank];
     return NULL;
 }
 
-void horon_store_core_dismiss(struct horon_store_member *member, const struct horon_error *why)
+void horon_store_server_dismiss(struct horon_store_member *member, const struct horon_error *why)
 {
     if (member->session->state == SESSION_JOINING)
         fail(member->session, why, true);
 }
 
-void horon_store_core_fail(struct horon_store_core *core, const struct horon_error *why)
+void horon_store_server_fail(struct horon_store_server *server, const struct horon_error *why)
 {
-    const struct horon_store_session *newest = core->sessions;
+    const struct horon_store_session *newest = server->sessions;
     while (newest && newest->next)
         newest = newest->next;
     if (!newest || newest->state == SESSION_OVER) /* the next that somebody joins */
-        find_session(core, core->next_index);
-    for (struct horon_store_session *session = core->sessions; session; session = session->next)
+        find_session(server, server->next_index);
+    for (struct horon_store_session *session = server->sessions; session; session = session->next)
         if (session->state == SESSION_JOINING)
             fail(session, why, true);
 }
 
-void horon_store_core_ended(struct horon_store_core *core, int rank)
+void horon_store_server_ended(struct horon_store_server *server, int rank)
 {
-    if (rank < 0 || rank >= core->size)
+    if (rank < 0 || rank >= server->options.size)
         return;
-    core->ranks[rank].ended = true;
-    for (struct horon_store_session *session = core->sessions; session; session = session->next)
+    server->ranks[rank].ended = true;
+    for (struct horon_store_session *session = server->sessions; session; session = session->next)
         fail_for_ended(session);
 }
 
-bool horon_store_core_busy(const struct horon_store_core *core)
+bool horon_store_server_busy(const struct horon_store_server *server)
 {
-    for (const struct horon_store_session *session = core->sessions; session;
+    for (const struct horon_store_session *session = server->sessions; session;
          session = session->next)
-        for (int r = 0; r < core->size; r++)
+        for (int r = 0; r < server->options.size; r++)
             if (horon_store_stream_busy(&session->members[r].stream))
                 return true;
     return false;
 }
 
-bool horon_store_core_has_news(const struct horon_store_core *core)
+bool horon_store_server_has_news(const struct horon_store_server *server)
 {
-    for (const struct horon_store_session *session = core->sessions; session;
+    for (const struct horon_store_session *session = server->sessions; session;
          session = session->next)
         if (session->state == SESSION_FAILED && session->status != HORON_ERR_TIMEOUT &&
             session->count_in[HORON_MEMBER_NEVER] > 0)
@@ -510,7 +476,18 @@ bool horon_store_core_has_news(const struct horon_store_core *core)
     return false;
 }
 
-int horon_store_core_full_sessions(const struct horon_store_core *core)
+void horon_store_server_destroy(struct horon_store_server *server)
 {
-    return core->full_sessions;
+    if (!server)
+        return;
+    horon_acceptor_destroy(server->acceptor);
+    while (server->sessions) {
+        struct horon_store_session *session = server->sessions;
+        for (int r = 0; r < session->size; r++) {
+            horon_store_stream_close(&session->members[r].stream);
+            horon_free(session->members[r].blob);
+        }
+        free_session(session);
+    }
+    horon_free(server);
 }

@@ -7,6 +7,8 @@
  */
 #include "boot/store/place.h"
 
+#include "boot/connect/listen.h"
+
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,17 +96,18 @@ static void append_all(struct horon_addresses *all, const struct horon_addresses
 static void add_listen(struct horon_store_place *place, const struct item *item, bool derived)
 {
     struct horon_address numeric;
+    struct horon_addresses everywhere;
     const bool here = any_here(&item->addresses);
-    const bool first = !place->everywhere && place->listen.count == 0;
-    if ((!here && !derived) || (!first && item->port != place->port))
+    if ((!here && !derived) || (place->port && item->port != place->port))
         return;
     place->port = item->port;
-    if (all_loopback(&item->addresses) || (here && horon_address_parse(item->host, 0, &numeric)))
+    horon_listen_everywhere(&everywhere);
+    if (!all_loopback(&item->addresses) && !(here && horon_address_parse(item->host, 0, &numeric)))
+        place->listen = everywhere;
+    else if (!has(&place->listen, &everywhere.items[0]))
         append_all(&place->listen, &item->addresses);
-    else
-        place->everywhere = true;
     assert(place->port > 0);
-    assert(place->everywhere || place->listen.count > 0);
+    assert(place->listen.count > 0);
 }
 
 static void note(struct horon_store_place *place, const struct item *item, const char *why)
@@ -184,7 +187,8 @@ horon_status_t horon_store_place_here(struct horon_store_place *place, bool key_
         place->listen = place->addresses;
     else
         status = horon_addresses_of_machine("", false, &place->addresses, error);
-    place->everywhere = place->listen.count == 0;
+    if (place->listen.count == 0)
+        horon_listen_everywhere(&place->listen);
     drop_loopback(&place->addresses);
     return status;
 }

@@ -10,9 +10,7 @@ struct horon_store_place {
     /* All that were given, each with its port, in that order; a name's follow each other. */
     struct horon_addresses addresses;
     bool several; /* more than one was given: some may lead to other machines than the store's */
-    /* Where rank 0 serves: at all addresses, or at each of these; neither: it is another machine */
-    bool everywhere;
-    struct horon_addresses listen;
+    struct horon_addresses listen; /* where rank 0 serves; none: that is another machine's part */
     int port, port_last; /* at the first of these that is free at all of them; 0: at any */
     char unusable[384];  /* "HOST:PORT: why; ..." of those that are left out, or "" */
 };

@@ -15,15 +15,17 @@
 #define GUEST_PATIENCE_NS 10000000000u
 
 /* Why others may not have come: they were refused, or they are at another store. */
-static void explain(void *arg, char *text, size_t text_bytes)
+void horon_store_server_explain(const struct horon_store_server *server, char *text,
+                                size_t text_bytes)
 {
-    const struct horon_store_server *server = arg;
+    if (!server->acceptor) /* nobody could come */
+        return;
     horon_acceptor_explain(server->acceptor, text, text_bytes);
     const size_t used = strlen(text);
-    if (server->options.port && server->port != server->options.port)
+    if (server->port != server->wanted_port && server->wanted_port)
         snprintf(text + used, text_bytes - used,
                  "%sthe store is at port %d, as %d was taken: by another rank 0 of this job?",
-                 used ? "; " : "", server->port, server->options.port);
+                 used ? "; " : "", server->port, server->wanted_port);
 }
 
 static void refuse_second(struct horon_store_server *server, struct horon_store_member *second,
@@ -38,7 +40,7 @@ static void refuse_second(struct horon_store_server *server, struct horon_store_
     horon_error_set(&why, HORON_ERR_CONFIG,
                     "rank %d came twice, from %s and from %s: each process needs a rank of its own",
                     rank, first_from, second_from);
-    horon_store_core_dismiss(second, &why);
+    horon_store_server_dismiss(second, &why);
     horon_error_set(&why, HORON_ERR_CONFIG, "rank %d came twice, before from %s", rank, first_from);
     horon_acceptor_note(server->acceptor, rank, true,
                         horon_address_host_text(&second->from, second_from), why.text);
@@ -53,8 +55,8 @@ static void arrived(void *arg, const struct horon_proven *proven)
     const int rank = proven->theirs.rank;
     struct horon_store_member *member;
     const struct horon_store_member *first =
-        launcher ? NULL : horon_store_core_find(server->core, rank);
-    if (horon_store_core_join(server->core, rank, &member) != HORON_OK) {
+        launcher ? NULL : horon_store_server_find(server, rank);
+    if (horon_store_server_join(server, rank, &member) != HORON_OK) {
         HORON_LOG_WARN(server->options.log,
                        "the store refused rank %d: no memory, or too many joins are unfinished",
                        rank);
@@ -66,27 +68,15 @@ static void arrived(void *arg, const struct horon_proven *proven)
     if (getpeername(proven->fd, &member->from.any, &member->from.bytes) != 0)
         member->from.bytes = 0;
     if (horon_store_stream_open(&member->stream, proven, server->options.wrap, NULL) != HORON_OK)
-        horon_store_core_leave(member);
+        horon_store_server_leave(member);
     else if (first)
         refuse_second(server, member, first);
-    if (!launcher && horon_store_core_full_sessions(server->core) > 0)
+    if (!launcher && server->full_sessions > 0)
         horon_acceptor_stop(server->acceptor); /* a rank that comes now wants the next server */
 }
 
-static void choose_addresses(const struct horon_store_server_options *options,
-                             struct horon_addresses *addresses)
-{
-    addresses->count = 1;
-    horon_address_parse("127.0.0.1", 0, &addresses->items[0]);
-    if (options->everywhere)
-        horon_listen_everywhere(addresses);
-    else if (options->listen)
-        *addresses = *options->listen;
-}
-
-static horon_status_t check_options(const struct horon_store_server_options *options,
-                                    const struct horon_addresses *addresses,
-                                    struct horon_error *error)
+static horon_status_t check(const struct horon_store_server_options *options,
+                            const struct horon_addresses *addresses, struct horon_error *error)
 {
     char text[HORON_ADDRESS_TEXT_BYTES];
     if (options->size < 1 || options->size > HORON_BOOT_SIZE_MAX)
@@ -101,40 +91,28 @@ static horon_status_t check_options(const struct horon_store_server_options *opt
     return HORON_OK;
 }
 
-static horon_status_t say_not_listening(const struct horon_store_server_options *options,
-                                        const struct horon_address *address, int why,
+static horon_status_t say_not_listening(const struct horon_address *address, int first, int last,
                                         struct horon_error *error)
 {
+    const int why = errno;
     char text[HORON_ADDRESS_TEXT_BYTES], ports[32] = "any port";
-    if (options->port)
-        snprintf(ports, sizeof ports, "port %d", options->port);
-    if (options->port && options->port_last > options->port)
-        snprintf(ports, sizeof ports, "ports %d-%d", options->port, options->port_last);
-    return horon_error_set_errno(error, HORON_ERR_SYSTEM, why, "the store cannot listen at %s, %s",
-                                 horon_address_host_text(address, text), ports);
+    if (first)
+        snprintf(ports, sizeof ports, last > first ? "ports %d-%d" : "port %d", first, last);
+    horon_error_set_errno(error, HORON_ERR_SYSTEM, why, "the store cannot listen at %s, %s",
+                          horon_address_host_text(address, text), ports);
+    errno = why;
+    return HORON_ERR_SYSTEM;
 }
 
-static horon_status_t start(struct horon_store_server *server,
-                            const struct horon_store_server_options *options,
-                            const struct horon_addresses *addresses, int *errno_out,
-                            struct horon_error *error)
+static horon_status_t accept_at(struct horon_store_server *server, const int *fds, int count,
+                                struct horon_error *error)
 {
-    int fds[HORON_ADDRESSES_MAX];
-    const int last = options->port_last ? options->port_last : options->port;
-    const int count =
-        horon_listen_at(addresses, options->port, last, 0, options->pump->fds, fds, &server->port);
-    assert(count <= HORON_ADDRESSES_MAX);
-    if (count < 0) {
-        const int why = errno;
-        if (errno_out)
-            *errno_out = why;
-        return say_not_listening(options, &addresses->items[0], why, error);
-    }
+    const struct horon_store_server_options *options = &server->options;
     struct horon_acceptor_options accepting = {.pump = options->pump,
                                                .key = options->key,
                                                .patience_ns = GUEST_PATIENCE_NS,
                                                .name = "the store",
-                                               .log = server->options.log,
+                                               .log = options->log,
                                                .arrived = arrived,
                                                .arg = server};
     accepting.hello = (struct horon_hello){.protocol_min = HORON_PROTOCOL_MIN,
@@ -143,53 +121,38 @@ static horon_status_t start(struct horon_store_server *server,
                                            .rank = options->launcher ? -1 : 0,
                                            .job = options->job,
                                            .size = (uint32_t)options->size};
-    horon_status_t status =
+    const horon_status_t status =
         horon_random(accepting.hello.member, sizeof accepting.hello.member, error);
-    if (status == HORON_OK)
-        status = horon_acceptor_create(&accepting, fds, count, &server->acceptor, error);
+    return status == HORON_OK
+               ? horon_acceptor_create(&accepting, fds, count, &server->acceptor, error)
+               : status;
+}
+
+struct horon_store_server *horon_store_server_create(
+    const struct horon_store_server_options *options)
+{
+    struct horon_store_server *server =
+        horon_zalloc(1, sizeof *server + (size_t)options->size * sizeof server->ranks[0]);
+    if (server)
+        server->options = *options;
+    return server;
+}
+
+horon_status_t horon_store_server_listen(struct horon_store_server *server,
+                                         const struct horon_addresses *addresses, int first,
+                                         int last, struct horon_error *error)
+{
+    int fds[HORON_ADDRESSES_MAX];
+    horon_status_t status = check(&server->options, addresses, error);
+    if (status != HORON_OK)
+        return status;
+    server->wanted_port = first;
+    const int count =
+        horon_listen_at(addresses, first, last, 0, server->options.pump->fds, fds, &server->port);
+    if (count < 0)
+        return say_not_listening(&addresses->items[0], first, last, error);
+    status = accept_at(server, fds, count, error);
     for (int i = 0; i < count && status != HORON_OK; i++)
         close(fds[i]);
     return status;
-}
-
-horon_status_t horon_store_server_create(const struct horon_store_server_options *options,
-                                         struct horon_store_server **server_out, int *errno_out,
-                                         struct horon_error *error)
-{
-    struct horon_addresses addresses;
-    choose_addresses(options, &addresses);
-    horon_status_t status = check_options(options, &addresses, error);
-    if (status != HORON_OK)
-        return status;
-    struct horon_store_server *server = horon_zalloc(1, sizeof *server);
-    if (!server)
-        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the store");
-    server->options = *options;
-    server->options.listen = NULL;
-    const struct horon_store_core_options core = {.size = options->size,
-                                                  .pump = options->pump,
-                                                  .host_of = options->host_of,
-                                                  .host_arg = options->host_arg,
-                                                  .explain = explain,
-                                                  .explain_arg = server};
-    server->core = horon_store_core_create(&core);
-    if (server->core)
-        status = start(server, options, &addresses, errno_out, error);
-    else
-        status = horon_error_set(error, HORON_ERR_MEMORY, "no memory for the store");
-    if (status != HORON_OK) {
-        horon_store_server_destroy(server);
-        return status;
-    }
-    *server_out = server;
-    return HORON_OK;
-}
-
-void horon_store_server_destroy(struct horon_store_server *server)
-{
-    if (!server)
-        return;
-    horon_acceptor_destroy(server->acceptor);
-    horon_store_core_destroy(server->core);
-    horon_free(server);
 }

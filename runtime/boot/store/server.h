@@ -13,7 +13,7 @@
 #include "boot/connect/handshake.h"
 #include "boot/identity/address.h"
 #include "boot/pump.h"
-#include "boot/store/core.h"
+#include "boot/store/stream.h"
 #include "log.h"
 #include "status.h"
 
@@ -29,14 +29,7 @@ struct horon_store_server_options {
     const struct horon_job_key *key; /* not given: then loopback only */
     bool launcher; /* a launcher serves one session after another; else rank 0 serves one, and stops
                       listening once all ranks have come */
-    /* Where it listens, all at one port: at all addresses, IPv6 too where there is; or at these, of
-     * which one that this machine refuses to bind (it may be on its way in or out) is passed over
-     * if another can be; or (NULL) at 127.0.0.1 */
-    bool everywhere;
-    const struct horon_addresses *listen;
-    int port, port_last; /* the first free one of these; port_last 0: only port; both 0: any */
-    /* NULL, or names the hosts of ranks in texts about them; each name lives as long as the server,
-     * NULL for one that is not known */
+    /* NULL, or names the hosts of ranks in texts about them; NULL for one that is not known */
     const char *(*host_of)(void *arg, int rank);
     void *host_arg;
     horon_link_wrap_fn_t wrap;   /* NULL, or wraps the link of each session */
@@ -44,24 +37,98 @@ struct horon_store_server_options {
     const struct horon_log *log; /* NULL: silent; refused connections are reported as warnings */
 };
 
-struct horon_store_server {
-    struct horon_store_core *core; /* for its owner to tell what it knows, and to ask */
-    int port;                      /* where it listens, at each of its addresses */
-    struct horon_acceptor *acceptor;
-    struct horon_store_server_options options; /* without its addresses */
+/** One rank in one session. */
+struct horon_store_member {
+    struct horon_store_session *session;
+    int rank;
+    struct horon_store_stream stream; /* once it ends the member has left */
+    struct horon_address from;        /* where it came from; empty: not known */
+    enum horon_member_state {
+        HORON_MEMBER_NEVER = 0, /* it has not come yet */
+        HORON_MEMBER_HERE,
+        HORON_MEMBER_WAITS, /* it has put its blob */
+        HORON_MEMBER_LEFT,
+        HORON_MEMBER_STATES
+    } state;
+    enum horon_store_put put; /* what its latest PUT is */
+    uint8_t *blob;            /* while it waits */
+    uint32_t blob_bytes;
 };
+
+/** Others read its port. */
+struct horon_store_server {
+    struct horon_store_server_options options;
+    struct horon_acceptor *acceptor;      /* once it listens */
+    int port, wanted_port;                /* where, at each of its addresses; and where at best */
+    uint64_t next_index;                  /* of the session that nobody has joined */
+    int open_sessions, full_sessions;     /* that are not freed; that all ranks have joined */
+    struct horon_store_session *sessions; /* oldest first */
+    struct {
+        uint64_t joins;
+        bool ended; /* it joins no more */
+    } ranks[];      /* [size] */
+};
+
+/** @return with nobody in it, and not listening yet; NULL: no memory */
+struct horon_store_server *horon_store_server_create(
+    const struct horon_store_server_options *options);
 
 /**
  * Binds and listens.
- * @param server_out set on OK only; end it with horon_store_server_destroy()
- * @return OK | ERR_CONFIG, an address that is not the loopback, without a key | ERR_SYSTEM, the
- *         port is taken or the system refuses; errno is in *errno_out (may be NULL) | ERR_MEMORY
+ * @param addresses where, all at one port; one that this machine refuses to bind (it may be on its
+ *        way in or out) is passed over if another can be
+ * @param first, last the first free port of these; 0: any
+ * @return OK | ERR_CONFIG, an address that is not the loopback, without a key; too many ranks |
+ *         ERR_SYSTEM, the port is taken or the system refuses: errno says why | ERR_MEMORY
  */
-horon_status_t horon_store_server_create(const struct horon_store_server_options *options,
-                                         struct horon_store_server **server_out, int *errno_out,
-                                         struct horon_error *error);
+horon_status_t horon_store_server_listen(struct horon_store_server *server,
+                                         const struct horon_addresses *addresses, int first,
+                                         int last, struct horon_error *error);
+
+/** Fails all ranks that are joining now, or will join a session begun by now, with this reason,
+ * whose text says it all: a launcher calls it when a rank died before it joined, and rank 0 when it
+ * cannot join itself. */
+void horon_store_server_fail(struct horon_store_server *server, const struct horon_error *why);
+
+/** A launcher saw @p rank end with status 0, which is no failure unless others need it: sessions
+ * that it was not in fail, once anybody has joined them. */
+void horon_store_server_ended(struct horon_store_server *server, int rank);
+
+/** @return true while some answer has not been handed to the kernel yet. */
+bool horon_store_server_busy(const struct horon_store_server *server);
+
+/** @return true if a session has failed, not for want of time, and ranks that have not come yet
+ * would hear why. */
+bool horon_store_server_has_news(const struct horon_store_server *server);
 
 /** Closes everything. NULL is a no-op. */
 void horon_store_server_destroy(struct horon_store_server *server);
+
+/* ---- core.c: sessions and rounds, for server.c; nothing of it is reached without the job key ----
+ */
+
+/**
+ * Rank @p rank joins the next session that it was not in yet. Its stream, which is not open, gets
+ * an answer for each PUT, and at most one FAIL, the last.
+ * @return OK | ERR_MEMORY | ERR_INVALID, no such rank | ERR_PROTO, too many sessions are open
+ */
+horon_status_t horon_store_server_join(struct horon_store_server *server, int rank,
+                                       struct horon_store_member **member_out);
+
+/** Closes its stream. If the session's last round is not over, the others in it fail. It may be
+ * freed, with its session. */
+void horon_store_server_leave(struct horon_store_member *member);
+
+/** @return the member that rank @p rank is in any session, if it has not left; else NULL */
+struct horon_store_member *horon_store_server_find(struct horon_store_server *server, int rank);
+
+/** The member's session fails with @p why, whose text says it all: it leaves by itself then. */
+void horon_store_server_dismiss(struct horon_store_member *member, const struct horon_error *why);
+
+/* ---- server.c, for core.c ---- */
+
+/** Writes why ranks may not have come, "" if that is not known. */
+void horon_store_server_explain(const struct horon_store_server *server, char *text,
+                                size_t text_bytes);
 
 #endif

@@ -375,6 +375,7 @@ static void test_boot_launcher_serves_any_number_of_times(void **state)
     char store[64];
     pthread_t thread;
     struct service service = {0};
+    struct horon_addresses at = {.count = 1};
     struct horon_error error = {0};
     struct horon_job_key key;
     const struct horon_store_server_options options = {
@@ -383,7 +384,9 @@ static void test_boot_launcher_serves_any_number_of_times(void **state)
     assert_int_equal(horon_job_key_from_text(&key, "a secret of these tests", 23, &error),
                      HORON_OK);
     assert_int_equal(horon_pump_init(&service.pump, &error), HORON_OK);
-    assert_int_equal(horon_store_server_create(&options, &service.server, NULL, &error), HORON_OK);
+    service.server = horon_store_server_create(&options);
+    horon_address_parse("127.0.0.1", 0, &at.items[0]);
+    assert_int_equal(horon_store_server_listen(service.server, &at, 0, 0, &error), HORON_OK);
     assert_int_equal(pipe2(service.stop, O_CLOEXEC), 0);
     snprintf(store, sizeof store, "STORE=tcp://127.0.0.1:%d", service.server->port);
     assert_int_equal(pthread_create(&thread, NULL, serve, &service), 0);

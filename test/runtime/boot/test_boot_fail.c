@@ -413,16 +413,18 @@ static void test_boot_refusal_at_one_of_several_addresses_is_told(void **state)
     struct boots world;
     char setting[128], first[32], second[32];
     struct serving serving = {0};
-    struct horon_store_server *server;
+    struct horon_addresses at = {.count = 1};
     struct horon_error error = {0};
     const int port = free_port();
     struct horon_job_key key;
     const struct horon_store_server_options options = {
-        .pump = &serving.pump, .size = 2, .key = &key, .port = port, .launcher = true};
+        .pump = &serving.pump, .size = 2, .key = &key, .launcher = true};
     (void)state;
+    struct horon_store_server *server = horon_store_server_create(&options);
     assert_int_equal(horon_pump_init(&serving.pump, &error), HORON_OK);
     assert_int_equal(horon_job_key_from_text(&key, "another", 7, &error), HORON_OK);
-    assert_int_equal(horon_store_server_create(&options, &server, NULL, &error), HORON_OK);
+    horon_address_parse("127.0.0.1", 0, &at.items[0]);
+    assert_int_equal(horon_store_server_listen(server, &at, port, port, &error), HORON_OK);
     assert_int_equal(pthread_create(&serving.thread, NULL, serve, &serving), 0);
     snprintf(first, sizeof first, "127.0.0.1:%d: ", port);
     snprintf(second, sizeof second, "127.0.0.1:%d: ", port + 1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sessions and rounds without sockets: whole, split, oversize, late, left and failed. */
 #undef NDEBUG
-#include "boot/store/core.h"
+#include "boot/store/server.h"
 #include "boot/store/store.h"
 
 #include "boot/joining.h"
@@ -26,7 +26,7 @@ struct client {
 };
 
 struct world {
-    struct horon_store_core *core;
+    struct horon_store_server *core;
     int size;
     struct client clients[RANKS_MAX];
 };
@@ -41,14 +41,14 @@ static void world_init(struct world *world, int size)
 static void join(struct world *world, int rank)
 {
     struct client *client = &world->clients[rank];
-    assert_int_equal(horon_store_core_join(world->core, rank, &client->member), HORON_OK);
+    assert_int_equal(horon_store_server_join(world->core, rank, &client->member), HORON_OK);
 }
 
 static void leave(struct world *world, int rank)
 {
     struct client *client = &world->clients[rank];
     if (client->member)
-        horon_store_core_leave(client->member);
+        horon_store_server_leave(client->member);
     memset(client, 0, sizeof *client);
 }
 
@@ -56,7 +56,7 @@ static void world_deinit(struct world *world)
 {
     for (int r = 0; r < world->size; r++)
         leave(world, r);
-    horon_store_core_destroy(world->core);
+    horon_store_server_destroy(world->core);
 }
 
 static int put_as; /* enum horon_store_put */
@@ -302,9 +302,9 @@ static void world_init_named(struct world *world, int size, const char *const *h
 {
     memset(world, 0, sizeof *world);
     world->size = size;
-    const struct horon_store_core_options options = {
+    const struct horon_store_server_options options = {
         .size = size, .host_of = hosts ? host_of : NULL, .host_arg = (void *)(uintptr_t)hosts};
-    world->core = horon_store_core_create(&options);
+    world->core = horon_store_server_create(&options);
     assert_non_null(world->core);
 }
 
@@ -481,12 +481,12 @@ static void test_store_sessions_follow_each_other(void **state)
     assert_int_equal(put(&world, 1, 0, ""), HORON_OK);
     expect_all(&world, 0, 0, words);
     expect_all(&world, 1, 0, words);
-    assert_int_equal(horon_store_core_full_sessions(world.core), 1);
+    assert_int_equal(world.core->full_sessions, 1);
     join(&second, 1);
     assert_int_equal(put(&second, 1, 0, "y"), HORON_OK);
     expect_all(&second, 0, 0, other);
     expect_all(&second, 1, 0, other);
-    assert_int_equal(horon_store_core_full_sessions(world.core), 2);
+    assert_int_equal(world.core->full_sessions, 2);
     leave(&second, 0);
     leave(&second, 1);
     world_deinit(&world);
@@ -503,7 +503,7 @@ static void test_store_many_sessions_leave_nothing(void **state)
         for (int r = 0; r < 3; r++)
             leave(&world, r);
     }
-    assert_int_equal(horon_store_core_full_sessions(world.core), 200);
+    assert_int_equal(world.core->full_sessions, 200);
     world_deinit(&world);
 }
 
@@ -514,11 +514,11 @@ static void test_store_too_many_open_sessions_are_refused(void **state)
     int count = 0;
     (void)state;
     world_init(&world, 2);
-    while (count < 100 && horon_store_core_join(world.core, 0, &members[count]) == HORON_OK)
+    while (count < 100 && horon_store_server_join(world.core, 0, &members[count]) == HORON_OK)
         count++;
     assert_true(count > 1 && count < 100);
     while (count)
-        horon_store_core_leave(members[--count]);
+        horon_store_server_leave(members[--count]);
     world_deinit(&world);
 }
 
@@ -529,7 +529,7 @@ static void test_store_failed_by_launcher_tells_all(void **state)
     struct world world;
     (void)state;
     world_init(&world, 3);
-    horon_store_core_fail(world.core, &why);
+    horon_store_server_fail(world.core, &why);
     join(&world, 0);
     expect_fail(&world, 0, HORON_ERR_PEER_LOST, "rank 2 died");
     world_deinit(&world);
@@ -538,7 +538,7 @@ static void test_store_failed_by_launcher_tells_all(void **state)
     join(&world, 0);
     assert_int_equal(put(&world, 0, 0, "x"), HORON_OK);
     expect_silence(&world, 0);
-    horon_store_core_fail(world.core, &why);
+    horon_store_server_fail(world.core, &why);
     expect_fail(&world, 0, HORON_ERR_PEER_LOST, "rank 2 died");
     world_deinit(&world);
 }
@@ -549,8 +549,8 @@ static void test_store_unknown_rank_is_refused(void **state)
     struct horon_store_member *member;
     (void)state;
     world_init(&world, 2);
-    assert_int_equal(horon_store_core_join(world.core, 2, &member), HORON_ERR_INVALID);
-    assert_int_equal(horon_store_core_join(world.core, -1, &member), HORON_ERR_INVALID);
+    assert_int_equal(horon_store_server_join(world.core, 2, &member), HORON_ERR_INVALID);
+    assert_int_equal(horon_store_server_join(world.core, -1, &member), HORON_ERR_INVALID);
     world_deinit(&world);
 }
 

@@ -2,7 +2,7 @@
 /* A launcher tells the store of a rank that has ended well: a rank that joins without it fails,
  * and no other. */
 #undef NDEBUG
-#include "boot/store/core.h"
+#include "boot/store/server.h"
 
 #include "codec.h"
 
@@ -26,17 +26,17 @@ static const char *host_of(void *arg, int rank)
     return rank < 2 ? "a" : "b";
 }
 
-static struct horon_store_core *make(int size)
+static struct horon_store_server *make(int size)
 {
-    const struct horon_store_core_options options = {.size = size, .host_of = host_of};
-    struct horon_store_core *core = horon_store_core_create(&options);
+    const struct horon_store_server_options options = {.size = size, .host_of = host_of};
+    struct horon_store_server *core = horon_store_server_create(&options);
     assert_non_null(core);
     return core;
 }
 
-static void join(struct horon_store_core *core, int rank, struct client *client)
+static void join(struct horon_store_server *core, int rank, struct client *client)
 {
-    assert_int_equal(horon_store_core_join(core, rank, &client->member), HORON_OK);
+    assert_int_equal(horon_store_server_join(core, rank, &client->member), HORON_OK);
 }
 
 static void put_last(struct client *client)
@@ -70,65 +70,65 @@ static void expect_fail(struct client *client, const char *text)
 
 static void test_store_ended_rank_fails_those_who_wait_for_it(void **state)
 {
-    struct horon_store_core *core = make(4);
+    struct horon_store_server *core = make(4);
     struct client waiting, idle;
     (void)state;
     join(core, 0, &waiting);
     join(core, 2, &idle);
     put_last(&waiting);
-    horon_store_core_ended(core, 3);
+    horon_store_server_ended(core, 3);
     expect_fail(&waiting, "of 4 ranks, rank 3 on b ended with status 0 without joining");
     expect_fail(&idle, "of 4 ranks, rank 3 on b ended with status 0 without joining");
-    horon_store_core_leave(waiting.member);
-    horon_store_core_leave(idle.member);
-    horon_store_core_destroy(core);
+    horon_store_server_leave(waiting.member);
+    horon_store_server_leave(idle.member);
+    horon_store_server_destroy(core);
 }
 
 /* Not only a rank that has ended: any failure is news for those that come later. */
 static void test_store_late_rank_hears_at_once_why_joining_failed(void **state)
 {
-    struct horon_store_core *core = make(3);
+    struct horon_store_server *core = make(3);
     struct client first, left, late;
     (void)state;
     join(core, 0, &first);
     join(core, 1, &left);
-    assert_false(horon_store_core_has_news(core));
-    horon_store_core_leave(left.member);
+    assert_false(horon_store_server_has_news(core));
+    horon_store_server_leave(left.member);
     expect_fail(&first, "of 3 ranks, rank 1 on a left while joining; rank 2 on b never came");
-    assert_true(horon_store_core_has_news(core));
+    assert_true(horon_store_server_has_news(core));
     join(core, 2, &late); /* and puts nothing */
     expect_fail(&late, "of 3 ranks, rank 1 on a left while joining; rank 2 on b never came");
-    assert_false(horon_store_core_has_news(core));
-    horon_store_core_leave(late.member);
-    horon_store_core_leave(first.member);
-    horon_store_core_destroy(core);
+    assert_false(horon_store_server_has_news(core));
+    horon_store_server_leave(late.member);
+    horon_store_server_leave(first.member);
+    horon_store_server_destroy(core);
 }
 
 static void test_store_ended_ranks_fail_those_who_come(void **state)
 {
-    struct horon_store_core *core = make(4);
+    struct horon_store_server *core = make(4);
     struct client first, second;
     (void)state;
     for (int rank = -1; rank <= 4; rank++)
         if (rank == -1 || rank == 1 || rank == 2 || rank == 4)
-            horon_store_core_ended(core, rank); /* nobody minds yet */
+            horon_store_server_ended(core, rank); /* nobody minds yet */
     join(core, 3, &first);
     expect_fail(&first, "of 4 ranks, ranks 1-2 on a, b ended with status 0 without joining");
     join(core, 0, &second);
     expect_fail(&second, "of 4 ranks, ranks 1-2 on a, b ended with status 0 without joining");
-    horon_store_core_leave(first.member);
-    horon_store_core_leave(second.member);
-    horon_store_core_destroy(core);
+    horon_store_server_leave(first.member);
+    horon_store_server_leave(second.member);
+    horon_store_server_destroy(core);
 }
 
 static void test_store_ended_rank_harms_no_session_that_it_was_in(void **state)
 {
-    struct horon_store_core *core = make(2);
+    struct horon_store_server *core = make(2);
     struct client stays, ends, again;
     (void)state;
     join(core, 0, &stays);
     join(core, 1, &ends);
-    horon_store_core_ended(core, 1); /* faster than what its connection says */
+    horon_store_server_ended(core, 1); /* faster than what its connection says */
     assert_null(stays.member->stream.letters[0]);
     put_last(&ends);
     put_last(&stays);
@@ -136,13 +136,13 @@ static void test_store_ended_rank_harms_no_session_that_it_was_in(void **state)
     assert_null(stays.member->stream.letters[1]);
     horon_store_letter_drop(stays.member->stream.letters[0]);
     stays.member->stream.letters[0] = NULL;
-    horon_store_core_leave(ends.member);
+    horon_store_server_leave(ends.member);
     join(core, 0, &again);
     assert_null(stays.member->stream.letters[0]);
     expect_fail(&again, "of 2 ranks, rank 1 on a ended with status 0 without joining");
-    horon_store_core_leave(stays.member);
-    horon_store_core_leave(again.member);
-    horon_store_core_destroy(core);
+    horon_store_server_leave(stays.member);
+    horon_store_server_leave(again.member);
+    horon_store_server_destroy(core);
 }
 
 int main(void)

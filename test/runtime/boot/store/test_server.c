@@ -4,6 +4,7 @@
 #include "boot/store/server.h"
 
 #include "../boots.h"
+#include "boot/connect/listen.h"
 #include "boot/connect/prover.h"
 #include "boot/identity/address.h"
 #include "boot/store/frame.h"
@@ -47,12 +48,19 @@ static void note_line(void *arg, horon_log_level_t level, const char *text)
         scene->come[rank] = true;
 }
 
-/* @param at NULL: at 127.0.0.1; "*": everywhere */
+/* @param at "*": everywhere */
+static struct horon_addresses places(const char *at)
+{
+    struct horon_addresses places = {.count = 1};
+    if (!horon_address_parse(at, 0, &places.items[0]))
+        horon_listen_everywhere(&places);
+    return places;
+}
+
 static void scene_init(struct scene *scene, int size, const char *at, bool launcher)
 {
     struct horon_error error = {0};
-    struct horon_addresses listen = {.count = 1};
-    const bool listed = at && strcmp(at, "*") != 0;
+    const struct horon_addresses listen = places(at);
     memset(scene, 0, sizeof *scene);
     scene->size = size;
     scene->turns_left = TURNS;
@@ -63,15 +71,12 @@ static void scene_init(struct scene *scene, int size, const char *at, bool launc
                                                        .size = size,
                                                        .key = &scene->key,
                                                        .launcher = launcher,
-                                                       .everywhere = at && !listed,
-                                                       .listen = listed ? &listen : NULL,
                                                        .log = &scene->log};
-    if (listed)
-        assert_true(horon_address_parse(at, 0, &listen.items[0]));
     assert_int_equal(horon_job_key_from_text(&scene->key, "secret", 6, &error), HORON_OK);
-    assert_int_equal(horon_store_server_create(&options, &scene->server, NULL, &error), HORON_OK);
-    snprintf(scene->address, sizeof scene->address, "tcp://%s:%d", listed ? "[::1]" : "127.0.0.1",
-             scene->server->port);
+    scene->server = horon_store_server_create(&options);
+    assert_int_equal(horon_store_server_listen(scene->server, &listen, 0, 0, &error), HORON_OK);
+    snprintf(scene->address, sizeof scene->address, "tcp://%s:%d",
+             strcmp(at, "::1") == 0 ? "[::1]" : "127.0.0.1", scene->server->port);
 }
 
 static void scene_deinit(struct scene *scene)
@@ -147,7 +152,7 @@ static void test_server_round_is_answered(void **state)
     struct scene scene;
     struct horon_store *stores[3];
     (void)state;
-    scene_init(&scene, 3, NULL, true);
+    scene_init(&scene, 3, "127.0.0.1", true);
     for (int r = 0; r < 3; r++) {
         stores[r] = open_client(&scene, r, &scene.key);
         put(stores[r], r == 1 ? "" : "blob", UINT64_MAX);
@@ -163,7 +168,7 @@ static void test_server_round_is_answered(void **state)
         horon_blobs_deinit(&blobs);
         assert_int_equal(horon_store_get(stores[r], &blobs, &error), HORON_AGAIN);
     }
-    assert_false(horon_store_core_busy(scene.server->core));
+    assert_false(horon_store_server_busy(scene.server));
     assert_int_equal(scene.warnings, 0);
     for (int r = 0; r < 3; r++)
         horon_store_destroy(stores[r]);
@@ -194,7 +199,7 @@ static void test_server_of_another_size_is_named(void **state)
     struct scene scene;
     struct horon_error error = {0};
     (void)state;
-    scene_init(&scene, 2, NULL, true);
+    scene_init(&scene, 2, "127.0.0.1", true);
     scene.size = 5;
     struct horon_store *store = open_client(&scene, 4, &scene.key);
     assert_int_equal(awaited_failure(&scene, store, &error), HORON_ERR_CONFIG);
@@ -204,13 +209,22 @@ static void test_server_of_another_size_is_named(void **state)
     scene_deinit(&scene);
 }
 
+/* @param host who connects, 127.0.0.N */
+static int connect_from(const struct scene *scene, const char *host)
+{
+    struct horon_address from, to;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    horon_address_parse(host, 0, &from);
+    horon_address_parse("127.0.0.1", scene->server->port, &to);
+    assert_int_equal(bind(fd, &from.any, from.bytes), 0);
+    assert_int_equal(connect(fd, &to.any, to.bytes), 0);
+    return fd;
+}
+
 static int connect_raw(const struct scene *scene)
 {
-    struct horon_address address;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    horon_address_parse("127.0.0.1", scene->server->port, &address);
-    assert_int_equal(connect(fd, &address.any, address.bytes), 0);
-    return fd;
+    return connect_from(scene, "127.0.0.1");
 }
 
 static void test_server_silent_and_rude_strangers_hold_nobody_up(void **state)
@@ -220,7 +234,7 @@ static void test_server_silent_and_rude_strangers_hold_nobody_up(void **state)
     char rest[512];
     int silent[50];
     (void)state;
-    scene_init(&scene, 1, NULL, true);
+    scene_init(&scene, 1, "127.0.0.1", true);
     for (int i = 0; i < 50; i++)
         silent[i] = connect_raw(&scene);
     int rude = connect_raw(&scene);
@@ -239,19 +253,6 @@ static void test_server_silent_and_rude_strangers_hold_nobody_up(void **state)
     close(rude);
     horon_store_destroy(store);
     scene_deinit(&scene);
-}
-
-/* @param host who connects, 127.0.0.N */
-static int connect_from(const struct scene *scene, const char *host)
-{
-    struct horon_address from, to;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_true(fd >= 0);
-    horon_address_parse(host, 0, &from);
-    horon_address_parse("127.0.0.1", scene->server->port, &to);
-    assert_int_equal(bind(fd, &from.any, from.bytes), 0);
-    assert_int_equal(connect(fd, &to.any, to.bytes), 0);
-    return fd;
 }
 
 static bool is_closed(int fd)
@@ -281,7 +282,7 @@ static void test_server_crowd_of_silent_strangers_keeps_nobody_out(void **state)
         skip();
     }
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &raised), 0);
-    scene_init(&scene, 1, NULL, true);
+    scene_init(&scene, 1, "127.0.0.1", true);
     int slow = connect_raw(&scene);
     for (int i = 0; i < CROWD; i++) {
         silent[i] = connect_from(&scene, "127.0.0.2");
@@ -351,7 +352,7 @@ static void test_server_forbidden_frame_ends_the_connection(void **state)
     static const uint8_t unknown[] = {1, 0, 0, 0, 9};
     struct scene scene;
     (void)state;
-    scene_init(&scene, 2, NULL, true);
+    scene_init(&scene, 2, "127.0.0.1", true);
     int first = connect_proven(&scene, 0), second = connect_proven(&scene, 1);
     assert_int_equal(send(first, oversize, sizeof oversize, MSG_NOSIGNAL), sizeof oversize);
     assert_int_equal(send(second, unknown, sizeof unknown, MSG_NOSIGNAL), sizeof unknown);
@@ -372,7 +373,7 @@ static void test_server_slow_reader_holds_nobody_up(void **state)
     struct horon_blobs blobs;
     struct horon_error error = {0};
     (void)state;
-    scene_init(&scene, SIZE, NULL, true);
+    scene_init(&scene, SIZE, "127.0.0.1", true);
     int slow = connect_proven(&scene, 0);
     struct horon_writer out = horon_writer_over(frame, sizeof frame);
     horon_write_u32(&out, HORON_STORE_PUT_BYTES + BLOB);
@@ -409,7 +410,7 @@ static void test_server_limit_names_the_missing(void **state)
     struct scene scene;
     struct horon_error error = {0};
     (void)state;
-    scene_init(&scene, 4, NULL, true);
+    scene_init(&scene, 4, "127.0.0.1", true);
     struct horon_store *first = open_client(&scene, 0, &scene.key);
     struct horon_store *third = open_client(&scene, 2, &scene.key);
     TURN_UNTIL(&scene, scene.come[2]);
@@ -426,13 +427,13 @@ static void test_server_failed_by_its_owner_tells_all(void **state)
     struct scene scene;
     struct horon_error error = {0}, why;
     (void)state;
-    scene_init(&scene, 2, NULL, true);
+    scene_init(&scene, 2, "127.0.0.1", true);
     struct horon_store *store = open_client(&scene, 0, &scene.key);
     put(store, "x", UINT64_MAX);
     TURN_UNTIL(&scene, scene.come[0]);
     horon_error_set(&why, HORON_ERR_PEER_LOST, "rank 1 (host-b) was killed");
     horon_error_blame(&why, HORON_CAUSE_DIED, 1, -1);
-    horon_store_core_fail(scene.server->core, &why);
+    horon_store_server_fail(scene.server, &why);
     assert_int_equal(awaited_failure(&scene, store, &error), HORON_ERR_PEER_LOST);
     assert_string_equal(error.text, why.text);
     assert_int_equal(error.blame.cause, HORON_CAUSE_DIED);
@@ -446,7 +447,7 @@ static void test_server_of_one_session_stops_listening(void **state)
     struct scene scene;
     struct horon_address address;
     (void)state;
-    scene_init(&scene, 1, NULL, false);
+    scene_init(&scene, 1, "127.0.0.1", false);
     struct horon_store *store = open_client(&scene, 0, &scene.key);
     TURN_UNTIL(&scene, scene.come[0]);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -460,29 +461,28 @@ static void test_server_of_one_session_stops_listening(void **state)
 
 static void test_server_bad_options_are_refused(void **state)
 {
-    static const struct horon_job_key none, key = {.given = true};
-    static struct horon_addresses elsewhere = {.count = 1};
     static const struct {
-        struct horon_store_server_options options;
+        int size;
+        struct horon_job_key key;
+        const char *at;
         horon_status_t status;
-    } rows[] = {{{.size = 0, .key = &key}, HORON_ERR_CONFIG},
-                {{.size = HORON_BOOT_SIZE_MAX + 1, .key = &key}, HORON_ERR_CONFIG},
-                {{.size = 2, .key = &none, .everywhere = true}, HORON_ERR_CONFIG},
-                {{.size = 2, .key = &none, .listen = &elsewhere}, HORON_ERR_CONFIG},
-                {{.size = 2, .key = &key, .listen = &elsewhere}, HORON_ERR_SYSTEM}};
+    } rows[] = {{0, {.given = true}, "127.0.0.1", HORON_ERR_CONFIG},
+                {HORON_BOOT_SIZE_MAX + 1, {.given = true}, "127.0.0.1", HORON_ERR_CONFIG},
+                {2, {.given = false}, "*", HORON_ERR_CONFIG},
+                {2, {.given = false}, "192.0.2.1", HORON_ERR_CONFIG},
+                {2, {.given = true}, "192.0.2.1", HORON_ERR_SYSTEM}};
     struct horon_pump pump;
     (void)state;
     assert_int_equal(horon_pump_init(&pump, NULL), HORON_OK);
-    horon_address_parse("192.0.2.1", 0, &elsewhere.items[0]);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct horon_store_server *server = NULL;
-        struct horon_store_server_options options = rows[i].options;
+        const struct horon_store_server_options options = {
+            .pump = &pump, .size = rows[i].size, .key = &rows[i].key};
+        struct horon_store_server *server = horon_store_server_create(&options);
+        const struct horon_addresses at = places(rows[i].at);
         struct horon_error error = {0};
-        options.pump = &pump;
-        assert_int_equal(horon_store_server_create(&options, &server, NULL, &error),
-                         rows[i].status);
-        assert_null(server);
+        assert_int_equal(horon_store_server_listen(server, &at, 0, 0, &error), rows[i].status);
         assert_true(error.text[0]);
+        horon_store_server_destroy(server);
     }
     horon_pump_deinit(&pump);
 }
@@ -490,18 +490,18 @@ static void test_server_bad_options_are_refused(void **state)
 static void test_server_taken_port_is_told_and_the_next_is_taken(void **state)
 {
     struct scene scene;
-    struct horon_store_server *second = NULL;
     struct horon_error error = {0};
-    int why = 0;
+    const struct horon_addresses at = places("127.0.0.1");
     (void)state;
-    scene_init(&scene, 2, NULL, true);
-    struct horon_store_server_options options = {.pump = &scene.pump, .size = 2, .key = &scene.key};
-    options.port = scene.server->port;
-    assert_int_equal(horon_store_server_create(&options, &second, &why, &error), HORON_ERR_SYSTEM);
-    assert_int_equal(why, EADDRINUSE);
-    options.port_last = options.port + 20;
-    assert_int_equal(horon_store_server_create(&options, &second, &why, &error), HORON_OK);
-    assert_in_range(second->port, options.port + 1, options.port_last);
+    scene_init(&scene, 2, "127.0.0.1", true);
+    const struct horon_store_server_options options = {
+        .pump = &scene.pump, .size = 2, .key = &scene.key};
+    const int port = scene.server->port;
+    struct horon_store_server *second = horon_store_server_create(&options);
+    assert_int_equal(horon_store_server_listen(second, &at, port, port, &error), HORON_ERR_SYSTEM);
+    assert_int_equal(errno, EADDRINUSE);
+    assert_int_equal(horon_store_server_listen(second, &at, port, port + 20, &error), HORON_OK);
+    assert_in_range(second->port, port + 1, port + 20);
     horon_store_server_destroy(second);
     scene_deinit(&scene);
 }
@@ -525,11 +525,10 @@ static void test_server_everywhere_answers_both_families(void **state)
 static void test_server_at_several_addresses_has_one_port(void **state)
 {
     struct horon_error error = {0};
-    struct horon_store_server *server, *other;
     struct horon_addresses addresses = {.count = 3};
     struct horon_job_key key = {.given = true};
     const int mine = (int)getpid();
-    int why = 0, port = 0, taken = -1;
+    int port = 0, taken = -1;
     (void)state;
     horon_address_parse("203.0.113.1", 0, &addresses.items[0]); /* not ours: passed over */
     for (int i = 1; i < 3; i++) { /* of this process alone, so that nothing else takes a port */
@@ -540,18 +539,19 @@ static void test_server_at_several_addresses_has_one_port(void **state)
     }
     struct horon_pump pump;
     assert_int_equal(horon_pump_init(&pump, &error), HORON_OK);
-    struct horon_store_server_options options = {
-        .pump = &pump, .size = 1, .key = &key, .launcher = true, .listen = &addresses};
+    const struct horon_store_server_options options = {
+        .pump = &pump, .size = 1, .key = &key, .launcher = true};
+    struct horon_store_server *server = horon_store_server_create(&options);
+    struct horon_store_server *other = horon_store_server_create(&options);
     struct horon_address second = addresses.items[2];
     bool next = false;
     for (int tries = 0; tries < 100 && !next; tries++) { /* others may listen everywhere */
-        options.port = port = free_port();
-        options.port_last = port + 1;
+        port = free_port();
         horon_address_set_port(&second, port); /* taken at one address: the next port, at all */
         taken = horon_address_listen(&second);
         if (taken < 0)
             continue;
-        next = horon_store_server_create(&options, &server, &why, &error) == HORON_OK;
+        next = horon_store_server_listen(server, &addresses, port, port + 1, &error) == HORON_OK;
         if (!next)
             close(taken);
     }
@@ -563,13 +563,16 @@ static void test_server_at_several_addresses_has_one_port(void **state)
         assert_int_equal(horon_address_listen(&at), -1);
         assert_int_equal(errno, EADDRINUSE);
     }
-    assert_int_equal(horon_store_server_create(&options, &other, &why, &error), HORON_ERR_SYSTEM);
-    assert_int_equal(why, EADDRINUSE);
+    assert_int_equal(horon_store_server_listen(other, &addresses, port, port + 1, &error),
+                     HORON_ERR_SYSTEM);
+    assert_int_equal(errno, EADDRINUSE);
     char ports[32];
     snprintf(ports, sizeof ports, "ports %d-%d", port, port + 1);
     assert_non_null(strstr(error.text, ports));
     key.given = false;
-    assert_int_equal(horon_store_server_create(&options, &other, &why, &error), HORON_ERR_CONFIG);
+    assert_int_equal(horon_store_server_listen(other, &addresses, port, port + 1, &error),
+                     HORON_ERR_CONFIG);
+    horon_store_server_destroy(other);
     horon_store_server_destroy(server);
     horon_pump_deinit(&pump);
     close(taken);

@@ -53,6 +53,7 @@ static struct horon_link *wrap_not(struct horon_link *inside, const struct horon
 static void scene_init(struct scene *scene, horon_link_wrap_fn_t of_server)
 {
     struct horon_error error = {0};
+    struct horon_addresses at = {.count = 1};
     memset(scene, 0, sizeof *scene);
     wraps = 0;
     assert_int_equal(horon_pump_init(&scene->pump, &error), HORON_OK);
@@ -62,7 +63,9 @@ static void scene_init(struct scene *scene, horon_link_wrap_fn_t of_server)
                                                        .key = &scene->key,
                                                        .launcher = true,
                                                        .wrap = of_server};
-    assert_int_equal(horon_store_server_create(&options, &scene->server, NULL, &error), HORON_OK);
+    scene->server = horon_store_server_create(&options);
+    horon_address_parse("127.0.0.1", 0, &at.items[0]);
+    assert_int_equal(horon_store_server_listen(scene->server, &at, 0, 0, &error), HORON_OK);
     snprintf(scene->address, sizeof scene->address, "tcp://127.0.0.1:%d", scene->server->port);
 }
 
@@ -149,7 +152,7 @@ static void test_wrapped_session_goes_through_all_its_rounds(void **state)
     for (int round = 0; round < ROUNDS; round++)
         play_round(&scene, round);
     assert_int_equal(wraps, 2 * RANKS);
-    assert_false(horon_store_core_busy(scene.server->core));
+    assert_false(horon_store_server_busy(scene.server));
     scene_deinit(&scene);
 }
 
