@@ -12,8 +12,8 @@
 #include "boot/host/share.h"
 #include "boot/identity/identity.h"
 #include "boot/pump.h"
-#include "boot/store/frame.h"
 #include "boot/store/store.h"
+#include "boot/store/stream.h"
 
 #define HORON_JOINING_DESCRIPTORS 12 /* that a rank opens meanwhile, and its loops afterwards */
 

@@ -9,7 +9,7 @@
 
 #include "alloc.h"
 #include "boot/joining.h"
-#include "boot/store/frame.h"
+#include "boot/store/stream.h"
 #include "codec.h"
 
 #include <assert.h>
@@ -34,10 +34,11 @@ static void read_rounds(const struct horon_blobs *blobs)
     }
 }
 
-/* A whole frame: why the store fails, or the blobs of a round, whose body is theirs from now on. */
+/* A whole frame: why the store fails, or the blobs of a round, which are views of it from now on.
+ */
 static void take(struct horon_store_inbox *inbox)
 {
-    struct horon_reader in = horon_reader_over(inbox->body, inbox->used);
+    struct horon_reader in = horon_reader_over(inbox->frame + 4, inbox->used - 4);
     struct horon_error why = {0};
     struct horon_blobs blobs = {0};
     bool whole;
@@ -51,9 +52,9 @@ static void take(struct horon_store_inbox *inbox)
     const size_t bytes = inbox->used;
     if (bytes < HORON_STORE_ALL_BYTES)
         return;
-    uint8_t *body = horon_store_inbox_take(inbox);
-    if (horon_blobs_cut(&blobs, RANKS, body, HORON_STORE_ALL_BYTES, bytes) != HORON_OK) {
-        horon_free(body);
+    uint8_t *frame = horon_store_inbox_take(inbox);
+    if (horon_blobs_cut(&blobs, RANKS, frame, HORON_STORE_ALL_BYTES, bytes) != HORON_OK) {
+        horon_free(frame);
         return;
     }
     read_rounds(&blobs);

@@ -40,7 +40,7 @@ static void read_letter(struct horon_store_member *member)
         assert(copy);
         memcpy(copy, letter->data, letter->bytes);
         const horon_status_t status =
-            horon_blobs_cut(&blobs, RANKS, copy, 4 + HORON_STORE_ALL_BYTES, letter->bytes);
+            horon_blobs_cut(&blobs, RANKS, copy, HORON_STORE_ALL_BYTES, letter->bytes);
         assert(status == HORON_OK);
         horon_blobs_deinit(&blobs);
     }

@@ -8,7 +8,7 @@
 #include "options.h"
 
 #include "alloc.h"
-#include "boot/store/frame.h"
+#include "boot/identity/identity.h"
 #include "config.h"
 #include "environment.h"
 #include "frame.h"

@@ -12,8 +12,6 @@
  */
 #include "boot/identity/identity.h"
 
-#include "boot/store/frame.h"
-
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>

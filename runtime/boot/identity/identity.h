@@ -13,6 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define HORON_BOOT_SIZE_MAX 65536 /* ranks; the store's answers then stay below 2^31 bytes */
+
 /** @return the variable's value, or NULL; valid until the identity is found. */
 typedef const char *(*horon_environment_fn)(void *arg, const char *name);
 

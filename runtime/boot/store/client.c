@@ -129,7 +129,7 @@ static horon_status_t take_frame(void *arg, uint8_t type, struct horon_reader *b
     if (type != HORON_STORE_ALL || !store->asked || horon_read_u32(body) != store->round)
         return HORON_ERR_PROTO;
     assert(!store->answer);
-    store->answer_bytes = body->limit;
+    store->answer_bytes = store->stream.inbox.used;
     store->answer = horon_store_inbox_take(&store->stream.inbox);
     store->asked = false;
     horon_pump_untimer(store->options.pump, &store->late);

@@ -5,6 +5,7 @@
 #include "alloc.h"
 #include "boot/connect/acceptor.h"
 #include "boot/connect/listen.h"
+#include "boot/identity/identity.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -10,7 +10,7 @@
 
 #include "boot/connect/handshake.h"
 #include "boot/pump.h"
-#include "boot/store/frame.h"
+#include "boot/store/stream.h"
 #include "log.h"
 #include "status.h"
 

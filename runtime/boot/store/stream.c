@@ -1,18 +1,136 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
+ * A length is believed only as far as bytes have come: the buffer doubles behind them, so a peer
+ * makes us hold no more than twice what it has sent.
+ *
  * The pump calls as long as the descriptor has something to give, but a wrapping link may hold
  * bytes that the descriptor does not show: so each turn reads until the link has no more.
  */
 #include "boot/store/stream.h"
 
+#include "alloc.h"
 #include "boot/connect/prover.h"
 
 #include <assert.h>
 #include <string.h>
 #include <unistd.h>
 
+#define LENGTH_BYTES 4
+#define FIRST_BYTES 512
 /* What is left is looked at in the next turn, which comes at once. */
 #define FRAMES_A_TURN 16
+
+size_t horon_store_frame_bytes_max(int size)
+{
+    return HORON_STORE_ALL_BYTES - LENGTH_BYTES + (size_t)size * (4 + HORON_STORE_BLOB_BYTES_MAX);
+}
+
+struct horon_store_letter *horon_store_letter_create(enum horon_store_frame type, size_t body_bytes,
+                                                     struct horon_writer *body_out)
+{
+    const size_t bytes = 5 + body_bytes;
+    struct horon_store_letter *letter = horon_alloc(sizeof *letter + bytes);
+    if (!letter)
+        return NULL;
+    letter->references = 1;
+    letter->bytes = bytes;
+    *body_out = horon_writer_over(letter->data, bytes);
+    horon_write_u32(body_out, (uint32_t)(1 + body_bytes));
+    horon_write_u8(body_out, (uint8_t)type);
+    return letter;
+}
+
+void horon_store_letter_drop(struct horon_store_letter *letter)
+{
+    assert(!letter || letter->references > 0);
+    if (letter && --letter->references == 0)
+        horon_free(letter);
+}
+
+struct horon_store_letter *horon_store_failure_letter(const struct horon_error *why, bool whole)
+{
+    uint8_t bytes[HORON_ERROR_WIRE_BYTES_MAX];
+    struct horon_writer error = horon_writer_over(bytes, sizeof bytes), out;
+    horon_error_write(&error, why);
+    struct horon_store_letter *letter =
+        horon_store_letter_create(HORON_STORE_FAIL, 1 + error.used, &out);
+    if (!letter)
+        return NULL;
+    horon_write_u8(&out, whole);
+    horon_write_bytes(&out, bytes, error.used);
+    assert(out.ok);
+    return letter;
+}
+
+bool horon_store_failure_read(struct horon_reader *in, int size, struct horon_error *why_out,
+                              bool *whole_out)
+{
+    struct horon_error why;
+    const bool whole = horon_read_u8(in);
+    horon_error_read(in, size, &why);
+    if (!horon_reader_finished(in))
+        return false;
+    *why_out = why;
+    *whole_out = whole;
+    return true;
+}
+
+/* ---- What comes ---- */
+
+/* @return how long the frame is, as far as that is known, its length included */
+static size_t wanted(const struct horon_store_inbox *inbox)
+{
+    struct horon_reader in = horon_reader_over(inbox->frame, inbox->used);
+    const size_t rest = horon_read_u32(&in);
+    return LENGTH_BYTES + (in.ok ? rest : 0);
+}
+
+uint8_t *horon_store_inbox_room(struct horon_store_inbox *inbox, size_t *bytes_out)
+{
+    if (inbox->used > LENGTH_BYTES && inbox->used == wanted(inbox))
+        inbox->used = 0; /* the last one was whole: begin anew */
+    if (inbox->used == inbox->capacity) {
+        const size_t twice = inbox->capacity ? inbox->capacity * 2 : FIRST_BYTES;
+        const size_t most = LENGTH_BYTES + inbox->limit, capacity = twice < most ? twice : most;
+        uint8_t *frame = horon_realloc(inbox->frame, capacity);
+        if (!frame)
+            return NULL;
+        inbox->frame = frame;
+        inbox->capacity = capacity;
+    }
+    const size_t want = wanted(inbox), most = want < inbox->capacity ? want : inbox->capacity;
+    assert(inbox->used < most);
+    *bytes_out = most - inbox->used;
+    return inbox->frame + inbox->used;
+}
+
+horon_status_t horon_store_inbox_fill(struct horon_store_inbox *inbox, size_t bytes)
+{
+    inbox->used += bytes;
+    const size_t want = wanted(inbox);
+    assert(inbox->used <= want);
+    if (inbox->used < LENGTH_BYTES)
+        return HORON_AGAIN;
+    if (want == LENGTH_BYTES || want > LENGTH_BYTES + inbox->limit)
+        return HORON_ERR_PROTO;
+    return inbox->used == want ? HORON_OK : HORON_AGAIN;
+}
+
+uint8_t *horon_store_inbox_take(struct horon_store_inbox *inbox)
+{
+    uint8_t *frame = inbox->frame;
+    assert(inbox->used == wanted(inbox));
+    *inbox = (struct horon_store_inbox){.limit = inbox->limit};
+    return frame;
+}
+
+void horon_store_inbox_deinit(struct horon_store_inbox *inbox)
+{
+    horon_free(inbox->frame);
+    memset(inbox, 0, sizeof *inbox);
+}
+
+/* ---- Over a connection ---- */
 
 static horon_status_t watch(struct horon_store_stream *stream, bool again,
                             struct horon_error *error)
@@ -72,7 +190,8 @@ static horon_status_t receive_frame(struct horon_store_stream *stream)
     }
     if (status != HORON_OK)
         return status;
-    struct horon_reader body = horon_reader_over(stream->inbox.body, stream->inbox.used);
+    struct horon_reader body =
+        horon_reader_over(stream->inbox.frame + LENGTH_BYTES, stream->inbox.used - LENGTH_BYTES);
     const uint8_t type = horon_read_u8(&body);
     return stream->take(stream->arg, type, &body);
 }

@@ -5,9 +5,9 @@
 
 #include "boot/identity/address.h"
 #include "boot/joining.h"
-#include "boot/store/frame.h"
 #include "boot/store/server.h"
 #include "boot/store/store.h"
+#include "boot/store/stream.h"
 #include "codec.h"
 
 #include <setjmp.h>

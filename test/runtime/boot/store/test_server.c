@@ -7,7 +7,7 @@
 #include "boot/connect/listen.h"
 #include "boot/connect/prover.h"
 #include "boot/identity/address.h"
-#include "boot/store/frame.h"
+#include "boot/identity/identity.h"
 #include "boot/store/store.h"
 #include "clock.h"
 #include "codec.h"

@@ -5,9 +5,9 @@
  */
 #undef NDEBUG
 #include "../../../collectives/wrapped_link.h"
-#include "boot/store/frame.h"
 #include "boot/store/server.h"
 #include "boot/store/store.h"
+#include "boot/store/stream.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
