@@ -128,7 +128,7 @@ static horon_status_t prepare(struct horon_joining *j, int rank, int size,
                                     .rank = j->id.rank,
                                     .size = (uint32_t)j->id.size,
                                     .generation = HORON_GENERATION_FIRST,
-                                    .settings = j->mine.settings_hash};
+                                    .settings = horon_config_agreed_hash(j->config)};
     memcpy(j->hello.member, j->mine.member, sizeof j->hello.member);
     return HORON_OK;
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A profile says what cannot be asked over a connection that does not exist yet. The settings of
- * rank 0 travel as text, so that a rank which has others can name both values; the hash decides
- * whether it has.
+ * rank 0 travel as text, so that a rank which has others can name both values.
  */
 #include "boot/profile.h"
 
@@ -77,7 +76,6 @@ static horon_status_t write_settings(struct horon_profile *profile,
         if (used >= sizeof profile->settings)
             return horon_error_set(error, HORON_ERR_CONFIG, "the settings are too long");
     }
-    profile->settings_hash = horon_config_agreed_hash(config);
     return HORON_OK;
 }
 
@@ -110,7 +108,6 @@ void horon_profile_encode(struct horon_writer *out, const struct horon_profile *
     horon_write_u64(out, profile->group);
     horon_write_u32(out, profile->cores);
     horon_write_string(out, profile->socket);
-    horon_write_u64(out, profile->settings_hash);
     horon_write_string(out, settings ? profile->settings : "");
 }
 
@@ -128,7 +125,6 @@ bool horon_profile_decode(struct horon_reader *in, struct horon_profile *profile
     profile->group = horon_read_u64(in);
     profile->cores = horon_read_u32(in);
     horon_read_string(in, profile->socket, sizeof profile->socket);
-    profile->settings_hash = horon_read_u64(in);
     horon_read_string(in, profile->settings, sizeof profile->settings);
     return in->ok;
 }
@@ -143,7 +139,7 @@ horon_status_t horon_profile_check_settings(const struct horon_profile *first,
                                             struct horon_error *error)
 {
     const char *a = first->settings, *b = mine->settings;
-    if (first->settings_hash == mine->settings_hash)
+    if (strcmp(a, b) == 0)
         return HORON_OK;
     horon_error_set(error, HORON_ERR_CONFIG,
                     "all ranks need the same settings, but rank 0 (%s) and rank %d (%s) have "

@@ -26,8 +26,7 @@ struct horon_profile {
     uint64_t host;    /* the ranks share memory */
     uint64_t group;   /* their memory counts against one control group's limit */
     uint32_t cores;   /* that are online, as this process sees it; 0: not known */
-    char socket[HORON_PROFILE_SOCKET_BYTES]; /* abstract unix socket, or "" */
-    uint64_t settings_hash;
+    char socket[HORON_PROFILE_SOCKET_BYTES];     /* abstract unix socket, or "" */
     char settings[HORON_PROFILE_SETTINGS_BYTES]; /* "NAME=value\n" of all that must agree */
 };
 
@@ -35,7 +34,7 @@ struct horon_profile {
 horon_status_t horon_profile_fill(struct horon_profile *profile, const struct horon_config *config,
                                   struct horon_error *error);
 
-/** @param settings also those as text, and not their hash alone: rank 0 */
+/** @param settings also those: rank 0 */
 void horon_profile_encode(struct horon_writer *out, const struct horon_profile *profile,
                           bool settings);
 /** @return false if the bytes do not begin with a profile */

@@ -47,7 +47,6 @@ static void test_profile_survives_the_way(void **state)
     assert_string_equal(copy.name, profile.name);
     assert_string_equal(copy.socket, "horon-3-abc");
     assert_string_equal(copy.settings, profile.settings);
-    assert_true(copy.settings_hash == profile.settings_hash);
     assert_true(profile.machine && copy.machine == profile.machine);
     assert_true(copy.host == profile.host);
     for (size_t cut = 0; cut < out.used; cut++) {
@@ -189,7 +188,7 @@ static void test_profile_settings_that_differ_are_named(void **state)
     strcpy(a.name, "host-a");
     strcpy(b.name, "host-b");
     assert_int_equal(horon_profile_check_settings(&a, &b, 1, &error), HORON_OK);
-    b.settings_hash++;
+    strcat(b.settings, "LATER=1\n"); /* a row that the other one does not know */
     assert_int_equal(horon_profile_check_settings(&a, &b, 1, &error), HORON_ERR_CONFIG);
     assert_non_null(strstr(error.text, "different releases"));
     char *digit = strstr(b.settings, "FUSION_BYTES=6");
