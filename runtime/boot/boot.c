@@ -12,6 +12,7 @@
 #include "boot/identity/failure_file.h"
 #include "boot/identity/joined.h"
 #include "boot/identity/key.h"
+#include "boot/store/server.h"
 #include "clock.h"
 
 #include <assert.h>
@@ -137,12 +138,13 @@ static horon_status_t prepare(struct horon_joining *j, int rank, int size,
  * come yet, so that they hear why joining failed. */
 static void drain(struct horon_joining *j)
 {
+    const struct horon_store_server *server = horon_store_served(j->store);
     if (!j->interrupted)
         j->deadline_ns = horon_clock_ns() + NEWS_NS;
-    while (j->store && horon_store_has_news(j->store) && horon_clock_ns() < j->deadline_ns)
+    while (server && horon_store_server_has_news(server) && horon_clock_ns() < j->deadline_ns)
         horon_joining_turn(j, j->deadline_ns);
     j->deadline_ns = horon_clock_ns() + DRAIN_NS;
-    while (j->store && horon_store_busy(j->store) && horon_clock_ns() < j->deadline_ns)
+    while (server && horon_store_server_busy(server) && horon_clock_ns() < j->deadline_ns)
         horon_joining_turn(j, j->deadline_ns);
 }
 

@@ -36,11 +36,8 @@
 #define LOOK_LAST_NS 32000000u /* ... up to this */
 #define WHERE_BYTES 150        /* of a long list of addresses as much as fits a text */
 
-enum state { STORE_SEEKING = 0, STORE_CONNECTED, STORE_FAILED };
-
 struct horon_store {
     struct horon_store_options options;
-    enum state state;
     char where[WHERE_BYTES + 8]; /* the address, for texts */
     char unusable[384];          /* of a list, what was not even tried, and why; or "" */
     int size;
@@ -53,30 +50,25 @@ struct horon_store {
     struct horon_connector *connector;      /* while seeking, if it is known where */
     bool taken; /* rank 0 could not serve: what listens there should be a launcher */
     bool launcher_serves;
-    struct horon_store_stream stream; /* once connected; what is put before waits in it */
+    struct horon_store_stream stream; /* has a link once connected; what is put before waits */
     uint32_t round;                   /* the next one */
     bool asked;                       /* this rank's blob for it was given */
     struct horon_timer late;          /* while asked */
     uint8_t *answer;                  /* of the round before, until it is got; or NULL */
     size_t answer_bytes;
-    bool whole; /* error.text says it all */
-    struct horon_error error;
+    bool whole;               /* error.text says it all */
+    struct horon_error error; /* once it has failed, which is the end of all the above */
 };
 
-static void move(struct horon_store *store, enum state to)
+static bool has_failed(const struct horon_store *store)
 {
-    static const unsigned legal[] = {[STORE_SEEKING] = 1u << STORE_CONNECTED | 1u << STORE_FAILED,
-                                     [STORE_CONNECTED] = 1u << STORE_FAILED,
-                                     [STORE_FAILED] = 0};
-    assert(legal[store->state] & 1u << to);
-    store->state = to;
+    return store->error.status != HORON_OK;
 }
 
 /* With store->error. */
 static void store_failed(struct horon_store *store)
 {
-    assert(store->error.status != HORON_OK);
-    move(store, STORE_FAILED);
+    assert(has_failed(store));
     horon_pump_untimer(store->options.pump, &store->look);
     horon_pump_untimer(store->options.pump, &store->late);
     horon_connector_destroy(store->connector);
@@ -186,10 +178,8 @@ static void connector_ended(void *arg, horon_status_t status, const struct horon
     horon_pump_untimer(store->options.pump, &store->look);
     store->launcher_serves = proven->theirs.rank < 0;
     tell_reached(store, proven->fd);
-    if (horon_store_stream_open(&store->stream, proven, store->options.wrap, &store->error) ==
+    if (horon_store_stream_open(&store->stream, proven, store->options.wrap, &store->error) !=
         HORON_OK)
-        move(store, STORE_CONNECTED);
-    else
         store_failed(store);
 }
 
@@ -226,7 +216,7 @@ horon_status_t horon_store_put(struct horon_store *store, enum horon_store_put p
     assert(out.ok);
     send_letter(store, letter);
     store->asked = true;
-    if (deadline_ns != UINT64_MAX && store->state != STORE_FAILED)
+    if (deadline_ns != UINT64_MAX && !has_failed(store))
         horon_pump_timer(store->options.pump, &store->late, deadline_ns);
     return HORON_OK;
 }
@@ -234,7 +224,7 @@ horon_status_t horon_store_put(struct horon_store *store, enum horon_store_put p
 horon_status_t horon_store_failed(const struct horon_store *store, bool *whole_out,
                                   struct horon_error *error)
 {
-    if (store->state != STORE_FAILED || store->answer)
+    if (!has_failed(store) || store->answer)
         return HORON_OK;
     *whole_out = store->whole;
     *error = store->error;
@@ -243,17 +233,15 @@ horon_status_t horon_store_failed(const struct horon_store *store, bool *whole_o
 
 bool horon_store_abort(struct horon_store *store, const struct horon_error *why)
 {
-    const bool connected = store->state == STORE_CONNECTED;
     if (store->server) {
         horon_store_server_fail(store->server, why);
         store->error = *why;
         store->whole = true;
-        if (store->state != STORE_FAILED)
-            store_failed(store);
+        store_failed(store);
         return true;
     }
     send_letter(store, horon_store_failure_letter(why, true));
-    return connected;
+    return store->stream.link;
 }
 
 horon_status_t horon_store_get(struct horon_store *store, struct horon_blobs *blobs_out,
@@ -301,14 +289,9 @@ void horon_store_explain(const struct horon_store *store, struct horon_error *wh
     }
 }
 
-bool horon_store_busy(const struct horon_store *store)
+const struct horon_store_server *horon_store_served(const struct horon_store *store)
 {
-    return store->server && horon_store_server_busy(store->server);
-}
-
-bool horon_store_has_news(const struct horon_store *store)
-{
-    return store->server && horon_store_server_has_news(store->server);
+    return store ? store->server : NULL;
 }
 
 void horon_store_destroy(struct horon_store *store)
@@ -440,8 +423,7 @@ static horon_status_t start(struct horon_store *store, struct horon_error *error
         status = serve(store, &place, error);
     if (status == HORON_OK && in_file)
         status = publish(store, &place, error);
-    return status == HORON_OK && store->state == STORE_SEEKING ? seek(store, &place, error)
-                                                               : status;
+    return status == HORON_OK && !has_failed(store) ? seek(store, &place, error) : status;
 }
 
 horon_status_t horon_store_open(const struct horon_store_options *options,

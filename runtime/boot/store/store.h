@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 struct horon_store;
+struct horon_store_server;
 
 struct horon_store_options {
     struct horon_pump *pump; /* outlives the store, as do key and log */
@@ -94,12 +95,8 @@ horon_status_t horon_store_get(struct horon_store *store, struct horon_blobs *bl
  * ERR_AUTH, ERR_CONFIG, ERR_PROTO, the store was found, but refuses us. */
 void horon_store_explain(const struct horon_store *store, struct horon_error *why);
 
-/** @return true while this rank serves and others have not been sent everything. */
-bool horon_store_busy(const struct horon_store *store);
-
-/** @return true while this rank serves, joining has failed, and ranks that have not come yet would
- * hear why. */
-bool horon_store_has_news(const struct horon_store *store);
+/** @return the server, on a rank that serves; else NULL, of NULL, too. */
+const struct horon_store_server *horon_store_served(const struct horon_store *store);
 
 /** NULL is a no-op. */
 void horon_store_destroy(struct horon_store *store);
