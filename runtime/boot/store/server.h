@@ -59,8 +59,9 @@ struct horon_store_member {
 struct horon_store_server {
     struct horon_store_server_options options;
     struct horon_acceptor *acceptor;      /* once it listens */
-    int port, wanted_port;                /* where, at each of its addresses; and where at best */
-    uint64_t next_index;                  /* of the session that nobody has joined */
+    int port;                             /* where, at each of its addresses */
+    int wanted_port;                      /* the first that it tried; 0: it took any */
+    uint64_t next_index;                  /* of the first session that nobody has joined */
     int open_sessions, full_sessions;     /* that are not freed; that all ranks have joined */
     struct horon_store_session *sessions; /* oldest first */
     struct {
@@ -104,8 +105,7 @@ bool horon_store_server_has_news(const struct horon_store_server *server);
 /** Closes everything. NULL is a no-op. */
 void horon_store_server_destroy(struct horon_store_server *server);
 
-/* ---- core.c: sessions and rounds, for server.c; nothing of it is reached without the job key ----
- */
+/* ---- core.c, for server.c; nothing of it can be reached without the job key ---- */
 
 /**
  * Rank @p rank joins the next session that it was not in yet. Its stream, which is not open, gets

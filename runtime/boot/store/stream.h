@@ -2,8 +2,7 @@
 /*
  * What a rank and its store's server say to each other after the handshake: frames over the link of
  * the proven connection, in the turns of a pump. Any link serves, one that enciphers, too. A frame
- * is u32 length of the rest, u8 type,
- * and, little-endian:
+ * is u32 length of the rest, u8 type, and, little-endian:
  *     PUT   rank -> server   u8 enum horon_store_put, u32 round, blob
  *     LATE  rank -> server   nothing: it has waited for the round as long as it may
  *     ALL   server -> rank   u32 round, then for each rank u32 length and its blob
