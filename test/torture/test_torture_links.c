@@ -242,7 +242,7 @@ static void test_torture_links_once_warm_they_allocate_nothing(void **state)
     }
     assert_false(duo->failed);
     assert_int_equal(alloc_count(), 0);
-    assert_int_equal(duo->heard, 2 * 50 * 3);
+    assert_int_equal(duo->heard, 2 * 50 * (HORON_PLAN_HALVING + 1));
     duo_close(duo);
     free(duo);
 }
