@@ -272,6 +272,18 @@ static bool is_removed(const struct sim_rank *rank, const struct sim_op *op, hor
     return false;
 }
 
+/* Was there no link to a rank that had gone already, whatever the cause? It is told at once,
+ * perhaps before the cause is. */
+static bool is_unreached(const struct simulation *sim, horon_status_t status, const char *text)
+{
+    bool gone = false;
+    for (int rank = 0; rank < sim->size; rank++)
+        gone |= names(sim, text, rank) &&
+                (sim->ranks[rank].leaving || sim->ranks[rank].state == SIM_DEAD);
+    return sim->fate != SIM_FATE_GOOD && status == HORON_ERR_PEER_LOST && gone &&
+           ranks_named(sim, text) == 1 && strstr(text, "cannot connect to");
+}
+
 /* @return is this how it may end? */
 static bool allowed(const struct sim_rank *rank, const struct sim_op *op, const struct sim_use *use,
                     const char *text)
@@ -282,7 +294,7 @@ static bool allowed(const struct sim_rank *rank, const struct sim_op *op, const 
         return status == HORON_ERR_CLOSED;
     if (status == HORON_ERR_CANCELLED)
         return use->cancelling;
-    if (is_removed(rank, op, status, text))
+    if (is_removed(rank, op, status, text) || is_unreached(sim, status, text))
         return true;
     if (!op->in_order && op->odd >= 0 && status == HORON_ERR_MISMATCH &&
         names(sim, text, op->odd) && ranks_named(sim, text) == 2)

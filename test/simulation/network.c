@@ -4,6 +4,9 @@
  * of its two rings are held here, where bytes wait until their virtual time has come. So a link
  * keeps its order, takes and gives pieces of any size, is full at times, and ends as a socket does:
  * after what was sent, or after a part of it when the sender was killed.
+ *
+ * Two ranks of a host that the tree does not join get rings when one of them asks (rings.c of the
+ * runtime); nothing is on its way there.
  */
 #undef NDEBUG
 #include "simulation/network.h"
@@ -36,6 +39,7 @@ struct sim_network {
     struct simulation *sim;
     bool has_end[SIM_RANKS_MAX][SIM_RANKS_MAX]; /* has the first one its end of the link? */
     struct pipe *pipes[SIM_RANKS_MAX][SIM_RANKS_MAX];
+    struct horon_ring *rings[SIM_RANKS_MAX][SIM_RANKS_MAX]; /* of one host; NULL: not asked for */
     size_t ring_bytes, window;
     uint64_t latency, jitter;
     size_t piece_max;
@@ -101,6 +105,9 @@ void sim_network_destroy(struct sim_network *network)
                 free(network->pipes[a][b]->in);
                 free(network->pipes[a][b]);
             }
+    for (int a = 0; a < SIM_RANKS_MAX; a++)
+        for (int b = 0; b < SIM_RANKS_MAX; b++)
+            free(network->rings[a][b]);
     free(network);
 }
 
@@ -109,13 +116,29 @@ static void link_moved(void *arg)
     sim_interrupt(arg);
 }
 
+static struct horon_link *link_on_host(struct sim_network *network, int rank, int peer)
+{
+    struct horon_ring **out = &network->rings[rank][peer], **in = &network->rings[peer][rank];
+    if (!*out) {
+        *out = make_ring(network->sim->local_ring_bytes);
+        *in = make_ring(network->sim->local_ring_bytes);
+    }
+    network->has_end[rank][peer] = true;
+    return sim_make_late_ring(&network->sim->ranks[rank], peer, *out, *in);
+}
+
+bool sim_network_crosses(const struct sim_network *network, int rank, int peer)
+{
+    return network->pipes[rank][peer] != NULL;
+}
+
 struct horon_link *sim_network_link(struct sim_network *network, int rank, int peer)
 {
     struct horon_link *link = NULL;
     struct horon_ring_wake hooks = {
         .written = link_moved, .room = link_moved, .arg = &network->sim->ranks[rank]};
-    if (!network->pipes[rank][peer])
-        return NULL;
+    if (!sim_network_crosses(network, rank, peer))
+        return link_on_host(network, rank, peer);
     horon_status_t status =
         horon_link_ring_create(network->pipes[rank][peer]->out, network->pipes[peer][rank]->in,
                                network->ring_bytes, &hooks, &link);

@@ -22,11 +22,24 @@ static void ring_written(void *arg)
     sim_interrupt(peer->self);
 }
 
-static void ring_has_room(void *arg)
+/* As rings.c has it: the peer may rest. */
+static void ring_needs_peer(void *arg)
 {
     struct sim_ring_peer *peer = arg;
     horon_host_wake(peer->host, peer->local_rank, HORON_WAKE_CONTROL | HORON_WAKE_ASLEEP);
     sim_interrupt(peer->self);
+}
+
+static struct horon_link *make_ring(struct sim_rank *rank, struct horon_ring *out,
+                                    struct horon_ring *in, struct sim_ring_peer *arg)
+{
+    const struct horon_ring_wake wake = {
+        .written = ring_written, .full = ring_needs_peer, .room = ring_needs_peer, .arg = arg};
+    struct horon_link *link = NULL;
+    horon_status_t status =
+        horon_link_ring_create(out, in, rank->sim->local_ring_bytes, &wake, &link);
+    assert(status == HORON_OK);
+    return link;
 }
 
 struct horon_link *sim_make_ring(struct sim_rank *rank, struct horon_host *host, int peer,
@@ -34,15 +47,18 @@ struct horon_link *sim_make_ring(struct sim_rank *rank, struct horon_host *host,
 {
     const bool to_leader = host->local_rank != 0;
     const int member = to_leader ? host->local_rank : peer;
-    const struct horon_ring_wake wake = {
-        .written = ring_written, .room = ring_has_room, .arg = arg};
-    struct horon_link *link = NULL;
     *arg = (struct sim_ring_peer){.self = rank, .host = host, .local_rank = peer};
-    horon_status_t status = horon_link_ring_create(horon_host_ring(host, member, to_leader),
-                                                   horon_host_ring(host, member, !to_leader),
-                                                   rank->sim->local_ring_bytes, &wake, &link);
-    assert(status == HORON_OK);
-    return link;
+    return make_ring(rank, horon_host_ring(host, member, to_leader),
+                     horon_host_ring(host, member, !to_leader), arg);
+}
+
+struct horon_link *sim_make_late_ring(struct sim_rank *rank, int peer, struct horon_ring *out,
+                                      struct horon_ring *in)
+{
+    const int other = rank->sim->world->ranks[rank->rank].topology.local_rank_of[peer];
+    struct sim_ring_peer *arg = &rank->ring_peers[other];
+    *arg = (struct sim_ring_peer){.self = rank, .host = &rank->ctx.host, .local_rank = other};
+    return make_ring(rank, out, in, arg);
 }
 
 static struct horon_link *make_local_link(struct sim_rank *rank, int peer)
@@ -85,15 +101,42 @@ static horon_status_t connect_to(void *arg, int peer, struct horon_error *error)
     return HORON_OK;
 }
 
-/* One that leaves gets no more; but what it has sent on an end that it has, the other one reads. */
+/* One that leaves gets no more; but what it has sent on an end that it has, the other one reads.
+ * Of one that is dead a connection may still be accepted by its system. */
+static bool is_too_late(const struct sim_rank *rank, int peer)
+{
+    struct simulation *sim = rank->sim;
+    const struct sim_rank *other = &sim->ranks[peer];
+    if (sim_network_has_end(sim->network, peer, rank->rank))
+        return false;
+    if (other->state == SIM_DEAD)
+        return !sim_network_crosses(sim->network, rank->rank, peer) || sim_one_in(sim, 2);
+    return other->leaving || other->state == SIM_LEFT;
+}
+
+/* As boot/connect/links.c says it. */
+static void refuse_link(struct sim_rank *rank, int peer)
+{
+    struct horon_error why;
+    horon_error_set(&why, HORON_ERR_PEER_LOST,
+                    "cannot connect to %s, tried a connection, which it closed: it is gone, or "
+                    "leaves the job",
+                    horon_engine_rank_names(rank->ctx.engine)[peer]);
+    horon_error_blame_both(&why, why.blame.cause, rank->rank, peer);
+    horon_engine_not_connected(rank->ctx.engine, peer, &why);
+    rank->sim->outcome.refused++;
+    sim_trace(rank->sim, 'n', (uint64_t)rank->rank, (uint64_t)peer);
+}
+
 void sim_add_link(struct sim_rank *rank, int peer)
 {
-    const struct sim_rank *other = &rank->sim->ranks[peer];
-    const bool too_late = other->leaving || other->state == SIM_LEFT;
     struct horon_error error = {0};
-    if ((too_late && !sim_network_has_end(rank->sim->network, peer, rank->rank)) ||
-        !horon_engine_may_link(rank->ctx.engine, peer))
+    if (!horon_engine_may_link(rank->ctx.engine, peer))
         return;
+    if (is_too_late(rank, peer)) {
+        refuse_link(rank, peer);
+        return;
+    }
     const horon_status_t status = horon_engine_add_link(
         rank->ctx.engine, peer, sim_network_link(rank->sim->network, rank->rank, peer), &error);
     assert(status == HORON_OK);

@@ -101,7 +101,8 @@ struct sim_outcome {
     int size;
     bool killed, killed_inside, left, disordered;
     unsigned well, cancelled, mismatched, failed; /* requests, by how they ended */
-    unsigned replaced, links;  /* memberships; ends of links that were asked for */
+    unsigned replaced;         /* memberships */
+    unsigned links, refused;   /* ends of links that were asked for; in vain */
     unsigned joined, absent;   /* ranks that joined; operations that ended well without all */
     unsigned teams, team_well; /* teams that members made; their requests that ended well */
     unsigned sets, sets_failed, removed; /* what ranks added; in vain; and removed */
@@ -185,11 +186,15 @@ void sim_take_token(struct sim_rank *rank);
 /** A rank's end of the ring to @p peer, a local rank of @p host; one of the two is the first. */
 struct horon_link *sim_make_ring(struct sim_rank *rank, struct horon_host *host, int peer,
                                  struct sim_ring_peer *arg);
+/** Likewise of two rings that were made when somebody asked, for a link of the job. */
+struct horon_link *sim_make_late_ring(struct sim_rank *rank, int peer, struct horon_ring *out,
+                                      struct horon_ring *in);
 /** Points a rank at its host's shared memory. */
 void sim_take_host(struct sim_rank *rank);
 /** Makes @p links [size] of a rank in the present memory and network. */
 void sim_make_links(struct sim_rank *rank, struct horon_link **links);
-/** With the token: gives a rank its end of a link, unless it has it or needs it no more. */
+/** With the token: gives a rank its end of a link, unless it has it or needs it no more; or says
+ * that there will be none. */
 void sim_add_link(struct sim_rank *rank, int peer);
 
 /* ---- replace.c ---- */

@@ -49,7 +49,7 @@ static void note_seed(uint64_t seed)
 
 struct totals {
     uint64_t steps, well, cancelled, mismatched, failed;
-    unsigned kills, kills_inside, departures, disorders, replaced, teams, team_well, links;
+    unsigned kills, kills_inside, departures, disorders, replaced, teams, team_well, links, refused;
     unsigned joined, absent, sets, sets_failed, removed;
 };
 
@@ -68,6 +68,7 @@ static void add(struct totals *totals, const struct sim_outcome *outcome)
     totals->teams += outcome->teams;
     totals->team_well += outcome->team_well;
     totals->links += outcome->links;
+    totals->refused += outcome->refused;
     totals->joined += outcome->joined;
     totals->absent += outcome->absent;
     totals->sets += outcome->sets;
@@ -85,8 +86,9 @@ static bool tell_totals(const struct totals *totals, uint64_t seeds)
     printf("# requests: %llu well, %llu cancelled, %llu mismatched, %llu failed\n",
            (unsigned long long)totals->well, (unsigned long long)totals->cancelled,
            (unsigned long long)totals->mismatched, (unsigned long long)totals->failed);
-    printf("# other teams: made %u times, %u requests well; %u ends of links that were asked for\n",
-           totals->teams, totals->team_well, totals->links);
+    printf("# other teams: made %u times, %u requests well; %u ends of links that were asked for, "
+           "%u in vain\n",
+           totals->teams, totals->team_well, totals->links, totals->refused);
     printf("# %u ranks joined; %u requests well without their data\n", totals->joined,
            totals->absent);
     printf("# process sets: added %u times, in vain %u times; %u teams removed\n", totals->sets,
