@@ -263,6 +263,8 @@ horon_status_t horon_engine_replace(struct horon_engine *engine,
 
 /* ---- links ---------------------------------------------------------------------------------- */
 
+static const char process_ended[] = "is gone: its process ended";
+
 bool horon_engine_may_link(const struct horon_engine *engine, int rank)
 {
     HORON_ASSERT_OWNER(engine->options.owner);
@@ -310,6 +312,8 @@ horon_status_t horon_engine_add_link(struct horon_engine *engine, int rank, stru
     for (struct horon_engine_team *team = engine->job; status == HORON_OK && team;
          team = team->next)
         horon_team_tell_new_link(team, rank);
+    if (status == HORON_OK && engine->membership->gone[rank]) /* a ring does not say so itself */
+        horon_mux_peer_gone(engine->membership->mux_of[rank], process_ended);
     return status;
 }
 
@@ -495,7 +499,7 @@ void horon_engine_local_death(struct horon_engine *engine, int local_rank, bool 
         horon_topology_rank_at(topology, topology->host_of[topology->rank], local_rank);
     membership->gone[rank] = true;
     if (membership->mux_of[rank]) /* also for one that leaves: nobody reads its goodbye there */
-        horon_mux_peer_gone(membership->mux_of[rank], "is gone: its process ended");
+        horon_mux_peer_gone(membership->mux_of[rank], process_ended);
     struct horon_error why;
     horon_error_set(&why, HORON_ERR_PEER_LOST, "%s is gone: %s", membership->rank_names[rank], how);
     horon_error_blame(&why, HORON_CAUSE_DIED, rank, -1);
@@ -503,7 +507,7 @@ void horon_engine_local_death(struct horon_engine *engine, int local_rank, bool 
         if (!horon_team_is_bound(team) || team->member_of[rank] < 0)
             continue;
         if (team->ring_of[team->member_of[rank]])
-            horon_mux_peer_gone(team->ring_of[team->member_of[rank]], "is gone: its process ended");
+            horon_mux_peer_gone(team->ring_of[team->member_of[rank]], process_ended);
         horon_team_check_left(team);
         if (team == engine->job && !membership->left[rank])
             horon_events_add(engine->events, HORON_EVENT_DEPARTED, 0, 0, 0, 0, rank);

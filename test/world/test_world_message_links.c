@@ -155,12 +155,35 @@ static void test_messages_to_a_rank_that_has_left_say_so(void **state)
     world_destroy(world);
 }
 
+/* Its half of a ring may come when its end is known already: nobody will ever read this side's. */
+static void test_links_to_a_process_that_has_ended_end(void **state)
+{
+    static const int host[] = {3};
+    struct horon_error error = {0};
+    struct world *world = world_create_bare(host, 1, NULL, 1);
+    (void)state;
+    world->connect = begin_only;
+    for (int rank = 0; rank < 3; rank++)
+        assert_int_equal(world_make_engine(world, rank, &error), HORON_OK);
+    struct horon_engine *engine = world->ranks[2].engine;
+    horon_engine_local_death(engine, 1, true, "its process ended");
+    assert_true(horon_engine_may_link(engine, 1));
+    world_link(world, 2, 1);
+    assert_true(horon_engine_is_linked(engine, 1));
+    for (int i = 0; i < TURNS; i++)
+        horon_engine_progress(engine);
+    assert_false(horon_engine_is_linked(engine, 1));
+    world->ranks[1].dead = true;
+    world_destroy(world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_messages_fail_with_the_attempt_they_wait_for),
         cmocka_unit_test(test_messages_try_again_if_a_team_has_given_up_their_attempt),
         cmocka_unit_test(test_messages_to_a_rank_that_has_left_say_so),
+        cmocka_unit_test(test_links_to_a_process_that_has_ended_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
