@@ -134,13 +134,12 @@ void horon_team_give_up_messages(struct horon_engine_team *team)
 
 /* ---- a peer that is not there any more ------------------------------------------------------ */
 
-/* Does nothing more come from it, or go to it? */
-static bool is_over(const struct horon_engine *engine, int rank, bool is_send)
+/* Does nothing more come from it? What it has said on its link goes before what others say of it:
+ * also to a send, which it may have refused. */
+static bool is_over(const struct horon_engine *engine, int rank)
 {
     const struct horon_membership *membership = engine->membership;
-    if (!membership->left[rank])
-        return false;
-    return is_send || membership->ended[rank] || !membership->mux_of[rank];
+    return membership->left[rank] && (membership->ended[rank] || !membership->mux_of[rank]);
 }
 
 /* Have others passed on that it leaves the job? Itself it says so on links alone. */
@@ -400,7 +399,7 @@ static bool move_message(struct horon_request *request)
     const bool underway = message->state == HORON_MESSAGE_UNDERWAY;
     if (is_done(request)) {
         end(request, NULL);
-    } else if (is_over(engine, peer_of(request), sends(request))) {
+    } else if (is_over(engine, peer_of(request))) {
         end_left(request);
     } else if (underway && transfer->status != HORON_OK) {
         struct horon_error why;

@@ -436,6 +436,25 @@ static void test_messages_with_a_rank_that_leaves_fail_and_no_others(void **stat
     leave(mixed, 2, 1, 3, 0);
 }
 
+/* What it has said on its link is heard before what its line in shared memory says. */
+static void test_messages_that_a_rank_refuses_as_it_leaves_say_why(void **state)
+{
+    static const int host[] = {2};
+    struct world *world = world_create(host, 1, tight, 11);
+    uint8_t *data = calloc(1, LONG);
+    struct horon_request *sent = send(world, 1, 0, 3, data, LONG), *received;
+    (void)state;
+    turn(world, 20);
+    received = recv(world, 0, 1, 3, data, 7);
+    horon_engine_leave(world->ranks[0].engine);
+    for (int i = 0; i < 20; i++)
+        horon_engine_progress(world->ranks[1].engine);
+    expect_end(world, received, HORON_ERR_MISMATCH, "sends 40000 uint8");
+    expect_end(world, sent, HORON_ERR_MISMATCH, "rank 0 (host-0) receives 7 uint8");
+    free(data);
+    world_destroy(world);
+}
+
 static void test_messages_with_a_lost_rank_fail_with_its_name(void **state)
 {
     static const int hosts[] = {3, 1};
@@ -530,6 +549,7 @@ int main(void)
         cmocka_unit_test(test_messages_that_are_long_wait_for_their_receiver),
         cmocka_unit_test(test_messages_that_differ_fail_both_ends_alone),
         cmocka_unit_test(test_messages_with_a_rank_that_leaves_fail_and_no_others),
+        cmocka_unit_test(test_messages_that_a_rank_refuses_as_it_leaves_say_why),
         cmocka_unit_test(test_messages_with_a_lost_rank_fail_with_its_name),
         cmocka_unit_test(test_messages_of_a_removed_team_end),
         cmocka_unit_test(test_messages_of_a_removed_team_leave_their_memory_alone),
