@@ -236,7 +236,7 @@ static void check_input(struct sim_rank *rank, struct sim_op *op, struct sim_use
 }
 
 /* With its host, which world.c names. */
-static bool names(const struct simulation *sim, const char *text, int rank)
+bool sim_names(const struct simulation *sim, const char *text, int rank)
 {
     const int host = sim->world->ranks[rank].topology.host_of[rank];
     char wanted[48];
@@ -244,18 +244,18 @@ static bool names(const struct simulation *sim, const char *text, int rank)
     return strstr(text, wanted) != NULL;
 }
 
-static int ranks_named(const struct simulation *sim, const char *text)
+int sim_ranks_named(const struct simulation *sim, const char *text)
 {
     int count = 0;
     for (int rank = 0; rank < sim->size; rank++)
-        count += names(sim, text, rank);
+        count += sim_names(sim, text, rank);
     return count;
 }
 
 /* Has the team ended because a member has removed it, this one or another, which is named? Once the
  * job has failed some may have dropped what others had added. */
-static bool is_removed(const struct sim_rank *rank, const struct sim_op *op, horon_status_t status,
-                       const char *text)
+bool sim_is_removed(const struct sim_rank *rank, const struct sim_op *op, horon_status_t status,
+                    const char *text)
 {
     const struct simulation *sim = rank->sim;
     if (!op->team || !sim->change_count || status != HORON_ERR_CLOSED)
@@ -265,23 +265,50 @@ static bool is_removed(const struct sim_rank *rank, const struct sim_op *op, hor
         return true;
     for (int i = 0; i < sim_team_size(sim, op->team); i++) {
         const struct sim_rank *other = &sim->ranks[sim_team_rank(sim, op->team, i)];
-        if (sim_team_life(other, op->team) == SIM_LIFE_OVER && names(sim, text, other->rank) &&
+        if (sim_team_life(other, op->team) == SIM_LIFE_OVER && sim_names(sim, text, other->rank) &&
             (strstr(text, "has removed the team") || other->leaving))
             return true;
     }
     return false;
 }
 
-/* Was there no link to a rank that had gone already, whatever the cause? It is told at once,
- * perhaps before the cause is. */
-static bool is_unreached(const struct simulation *sim, horon_status_t status, const char *text)
+static bool names_one_gone(const struct simulation *sim, const char *text)
 {
     bool gone = false;
     for (int rank = 0; rank < sim->size; rank++)
-        gone |= names(sim, text, rank) &&
+        gone |= sim_names(sim, text, rank) &&
                 (sim->ranks[rank].leaving || sim->ranks[rank].state == SIM_DEAD);
-    return sim->fate != SIM_FATE_GOOD && status == HORON_ERR_PEER_LOST && gone &&
-           ranks_named(sim, text) == 1 && strstr(text, "cannot connect to");
+    return gone && sim_ranks_named(sim, text) == 1;
+}
+
+/* It is told at once, perhaps before the cause is. */
+bool sim_is_unreached(const struct simulation *sim, horon_status_t status, const char *text)
+{
+    return sim->fate != SIM_FATE_GOOD && status == HORON_ERR_PEER_LOST &&
+           names_one_gone(sim, text) && strstr(text, "cannot connect to");
+}
+
+bool sim_suits_fate(const struct simulation *sim, const struct sim_op *op, horon_status_t status,
+                    const char *text)
+{
+    const bool has_victim = sim_team_member(sim, op->team, sim->victim) >= 0;
+    if (sim->fate == SIM_FATE_DISORDER ? op->team != sim->ill_team : !has_victim)
+        return false;
+    switch (sim->fate) {
+    case SIM_FATE_GOOD:
+        return false;
+    case SIM_FATE_KILL:
+        return sim->struck && status == HORON_ERR_PEER_LOST && sim_names(sim, text, sim->victim);
+    case SIM_FATE_LEAVE:
+        /* nobody else: those that give up because of it and leave are no cause */
+        return sim->struck && status == HORON_ERR_CLOSED && sim_names(sim, text, sim->victim) &&
+               sim_ranks_named(sim, text) == 1;
+    case SIM_FATE_DISORDER:
+        /* of two that carried out different operations one may have gone before anything told it */
+        return (status == HORON_ERR_MISMATCH && sim_ranks_named(sim, text) >= 1) ||
+               (status == HORON_ERR_PEER_LOST && names_one_gone(sim, text));
+    }
+    return false;
 }
 
 /* @return is this how it may end? */
@@ -294,27 +321,12 @@ static bool allowed(const struct sim_rank *rank, const struct sim_op *op, const 
         return status == HORON_ERR_CLOSED;
     if (status == HORON_ERR_CANCELLED)
         return use->cancelling;
-    if (is_removed(rank, op, status, text) || is_unreached(sim, status, text))
+    if (sim_is_removed(rank, op, status, text) || sim_is_unreached(sim, status, text))
         return true;
     if (!op->in_order && op->odd >= 0 && status == HORON_ERR_MISMATCH &&
-        names(sim, text, op->odd) && ranks_named(sim, text) == 2)
+        sim_names(sim, text, op->odd) && sim_ranks_named(sim, text) == 2)
         return true;
-    const bool has_victim = sim_team_member(sim, op->team, sim->victim) >= 0;
-    if (sim->fate == SIM_FATE_DISORDER ? op->team != sim->ill_team : !has_victim)
-        return false;
-    switch (sim->fate) {
-    case SIM_FATE_GOOD:
-        return false;
-    case SIM_FATE_KILL:
-        return sim->struck && status == HORON_ERR_PEER_LOST && names(sim, text, sim->victim);
-    case SIM_FATE_LEAVE:
-        /* nobody else: those that give up because of it and leave are no cause */
-        return sim->struck && status == HORON_ERR_CLOSED && names(sim, text, sim->victim) &&
-               ranks_named(sim, text) == 1;
-    case SIM_FATE_DISORDER:
-        return status == HORON_ERR_MISMATCH && ranks_named(sim, text) >= 1;
-    }
-    return false;
+    return sim_suits_fate(sim, op, status, text);
 }
 
 void sim_check_order(struct simulation *sim)
@@ -341,6 +353,15 @@ static void count(struct sim_outcome *outcome, horon_status_t status)
         outcome->failed++;
 }
 
+void sim_check_notice(const struct sim_rank *rank, const struct sim_op *op,
+                      const struct sim_use *use)
+{
+    struct simulation *sim = rank->sim;
+    if (sim->struck && sim->now > sim->struck_at + NOTICE_MAX && use->posted_at < sim->struck_at)
+        sim_fail(sim, "rank %d: %s failed only %llu ms after the death", rank->rank, op->name,
+                 (unsigned long long)((sim->now - sim->struck_at) / SIM_MS));
+}
+
 void sim_check_ended(struct sim_rank *rank, struct sim_op *op, struct sim_use *use)
 {
     struct simulation *sim = rank->sim;
@@ -361,10 +382,8 @@ void sim_check_ended(struct sim_rank *rank, struct sim_op *op, struct sim_use *u
     if (!allowed(rank, op, use, text))
         sim_fail(sim, "rank %d: %s %s ended with %s: %s", rank->rank, horon_verb_name(op->verb),
                  op->name, horon_status_text(status), text);
-    else if (sim->struck && sim->now > sim->struck_at + NOTICE_MAX &&
-             use->posted_at < sim->struck_at)
-        sim_fail(sim, "rank %d: %s failed only %llu ms after the death", rank->rank, op->name,
-                 (unsigned long long)((sim->now - sim->struck_at) / SIM_MS));
+    else
+        sim_check_notice(rank, op, use);
     if (op->odd < 0 && !(use->in == use->out && status == HORON_ERR_CLOSED && sim->change_count))
         check_input(rank, op, use);
 }

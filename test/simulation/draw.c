@@ -135,8 +135,7 @@ static void draw_teams(struct simulation *sim)
     }
 }
 
-/* As sim_below() draws, but not from the run's own numbers. */
-static uint64_t next_random(uint64_t *random)
+uint64_t sim_next(uint64_t *random)
 {
     *random += UINT64_C(0x9e3779b97f4a7c15);
     return (*random ^ *random >> 31) * UINT64_C(0xbf58476d1ce4e5b9) >> 33;
@@ -148,7 +147,7 @@ static void draw_bits(struct simulation *sim)
     uint64_t random = sim->seed ^ UINT64_C(0x62697473);
     for (int i = 0; i < sim->op_count; i++) {
         struct sim_op *op = &sim->ops[i];
-        const horon_redop_t redop = HORON_BIT_AND + (horon_redop_t)(next_random(&random) % 6);
+        const horon_redop_t redop = HORON_BIT_AND + (horon_redop_t)(sim_next(&random) % 6);
         if (sim_reduces(op) && horon_reduce_supported(op->dtype, redop)) /* half of them are none */
             op->redop = redop;
     }
@@ -193,7 +192,7 @@ static void draw_team_join(struct simulation *sim, int team, uint64_t *random)
     const int highest = sim->ranks[sim_team_rank(sim, team, most)].level;
     for (int i = 0; i < sim->op_count; i++) {
         struct sim_op *op = &sim->ops[i];
-        const int level = (int)(next_random(random) % 4);
+        const int level = (int)(sim_next(random) % 4);
         if (op->team != team || op->in_order || op->odd >= 0)
             continue;
         if (op->group >= 0 && op->group < i)
@@ -205,7 +204,7 @@ static void draw_team_join(struct simulation *sim, int team, uint64_t *random)
     for (int i = 0; i < sim->op_count;
          i++) /* what has begun a group, or ends one, is none of these */
         sim->ops[i].afterwards = sim->ops[i].team == team && sim->ops[i].level == 0 &&
-                                 sim->ops[i].group < 0 && next_random(random) % 3 == 0;
+                                 sim->ops[i].group < 0 && sim_next(random) % 3 == 0;
 }
 
 /* In one run of four ranks have unequal amounts of data, and all join a team when they are through
@@ -216,12 +215,12 @@ static void draw_join(struct simulation *sim)
     bool joins[SIM_TEAMS_MAX] = {false};
     for (int team = 0; team < SIM_TEAMS_MAX; team++)
         sim->joins[team] = -1;
-    if (next_random(&random) % 4)
+    if (sim_next(&random) % 4)
         return;
     for (int rank = 0; rank < sim->size; rank++)
-        sim->ranks[rank].level = (int)(next_random(&random) % 4);
+        sim->ranks[rank].level = (int)(sim_next(&random) % 4);
     for (int team = 0; team < sim->team_count; team++) {
-        joins[team] = team == 0 || next_random(&random) % 3;
+        joins[team] = team == 0 || sim_next(&random) % 3;
         if (joins[team])
             draw_team_join(sim, team, &random);
     }

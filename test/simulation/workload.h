@@ -50,6 +50,8 @@ struct sim_use {
 
 /* ---- draw.c ---- */
 void sim_workload_create(struct simulation *sim);
+/** As sim_below() draws, but not from the run's own numbers. */
+uint64_t sim_next(uint64_t *random);
 /** Has the rank a part of its own in an operation? */
 bool sim_takes_part(const struct sim_op *op, const struct sim_rank *rank);
 
@@ -87,5 +89,20 @@ static inline bool sim_reduces(const struct sim_op *op)
 void sim_check_order(struct simulation *sim);
 /** Judges how a request ended. */
 void sim_check_ended(struct sim_rank *rank, struct sim_op *op, struct sim_use *use);
+/** Does a text name a rank, with its host? */
+bool sim_names(const struct simulation *sim, const char *text, int rank);
+int sim_ranks_named(const struct simulation *sim, const char *text);
+/** Has an operation's team ended because a member has removed it, this one or another, which is
+ * named? */
+bool sim_is_removed(const struct sim_rank *rank, const struct sim_op *op, horon_status_t status,
+                    const char *text);
+/** Was there no link to a rank that had gone already, whatever the cause? */
+bool sim_is_unreached(const struct simulation *sim, horon_status_t status, const char *text);
+/** Is this how an operation may end in a run of this fate? */
+bool sim_suits_fate(const struct simulation *sim, const struct sim_op *op, horon_status_t status,
+                    const char *text);
+/** A request has failed: soon enough after the death? */
+void sim_check_notice(const struct sim_rank *rank, const struct sim_op *op,
+                      const struct sim_use *use);
 
 #endif
