@@ -4,6 +4,7 @@
  * with a text that names the rank to blame, and with its input intact if a rank never took part.
  */
 #undef NDEBUG
+#include "simulation/messages.h"
 #include "simulation/sets.h"
 #include "simulation/simulation.h"
 #include "simulation/teams.h"
@@ -362,6 +363,15 @@ void sim_check_notice(const struct sim_rank *rank, const struct sim_op *op,
                  (unsigned long long)((sim->now - sim->struck_at) / SIM_MS));
 }
 
+void sim_check_memory(const struct simulation *sim)
+{
+    for (int rank = 0; rank < sim->size; rank++)
+        for (int i = 0; i < sim->op_count; i++)
+            if (sim->ops[i].paired && sim->ranks[rank].state != SIM_DEAD)
+                sim_message_check_memory(&sim->ranks[rank], &sim->ops[i],
+                                         &sim->ranks[rank].uses[i]);
+}
+
 void sim_check_ended(struct sim_rank *rank, struct sim_op *op, struct sim_use *use)
 {
     struct simulation *sim = rank->sim;
@@ -372,6 +382,10 @@ void sim_check_ended(struct sim_rank *rank, struct sim_op *op, struct sim_use *u
     sim->outcome.team_well += op->team && status == HORON_OK;
     sim->outcome.joined += op->joins && status == HORON_OK;
     sim->outcome.absent += !op->joins && status == HORON_OK && use->request->joined > 0;
+    if (op->paired) {
+        sim_message_check(rank, op, use);
+        return;
+    }
     if (status == HORON_OK && op->odd >= 0 && !op->in_order)
         sim_fail(sim, "rank %d: %s ended well, but rank %d describes it otherwise", rank->rank,
                  op->name, op->odd);

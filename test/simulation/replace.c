@@ -27,6 +27,21 @@ static bool is_level(const struct simulation *sim, const struct sim_rank *rank)
     return true;
 }
 
+/* Has each end of a message done as much as the other? */
+static bool is_even(const struct simulation *sim)
+{
+    for (int i = 0; i < sim->op_count; i++) {
+        const struct sim_op *op = &sim->ops[i];
+        if (!op->paired)
+            continue;
+        const struct sim_use *from = &sim->ranks[op->from].uses[i],
+                             *to = &sim->ranks[op->to].uses[i];
+        if (from->flying || to->flying || from->round != to->round)
+            return false;
+    }
+    return true;
+}
+
 /* With something in flight that can go on. */
 static bool is_between(const struct simulation *sim)
 {
@@ -37,7 +52,7 @@ static bool is_between(const struct simulation *sim)
             return false;
         in_flight += rank->ctx.engine->in_flight;
     }
-    return in_flight > 0;
+    return in_flight > 0 && is_even(sim);
 }
 
 void sim_take_token(struct sim_rank *rank)

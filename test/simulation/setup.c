@@ -4,6 +4,7 @@
  * with the product's engines as context.c does, and frees it all, frozen ranks included.
  */
 #undef NDEBUG
+#include "simulation/messages.h"
 #include "simulation/network.h"
 #include "simulation/sets.h"
 #include "simulation/simulation.h"
@@ -263,6 +264,7 @@ void sim_create(struct simulation *sim, uint64_t seed, const struct sim_kill *ki
         sim_event(sim, sim_below(sim, sim->think_max), SIM_EVENT_SUBMIT, rank, 0);
     sim->replacements = sim_one_in(sim, 2) ? (unsigned)sim_below(sim, 4) : 0;
     sim->replace_step = 1 + sim_below(sim, 400);
+    sim->looks_back = sim->fate == SIM_FATE_GOOD && sim_has_messages(sim) && sim->seed % 2;
     if (sim->team_count == 1 && !sim->change_count)
         return;
     sim->replacements = 0; /* where there are other teams there is none */

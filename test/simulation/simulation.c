@@ -10,6 +10,7 @@
  */
 #undef NDEBUG
 #include "simulation/simulation.h"
+#include "simulation/messages.h"
 #include "simulation/network.h"
 #include "simulation/sets.h"
 #include "simulation/teams.h"
@@ -229,8 +230,10 @@ static void begin_leaving(struct sim_rank *rank)
         assert(got);
     }
     rank->state = SIM_AWAKE;
-    if (rank->sim->looks_back)
+    if (rank->sim->looks_back) {
         sim_sets_check_rest(rank);
+        sim_messages_check_rest(rank);
+    }
     rank->leaving = true;
     rank->leave_deadline = rank->sim->now + GOODBYE_MS * SIM_MS;
     sim_trace(rank->sim, 'g', (uint64_t)rank->rank, 0);
@@ -520,6 +523,7 @@ bool sim_run(uint64_t seed, const struct sim_kill *kill, struct sim_outcome *out
     if (!sim_workload_ended(sim, text, sizeof text))
         sim_fail(sim, "hangs: nobody runs, nothing is on its way, and %s", text);
     sim_check_order(sim);
+    sim_check_memory(sim);
     sim->over = true;
     sim_describe(sim, character, sizeof character);
     bool good = sim->failure[0] == 0;

@@ -101,11 +101,14 @@ struct sim_outcome {
     int size;
     bool killed, killed_inside, left, disordered;
     unsigned well, cancelled, mismatched, failed; /* requests, by how they ended */
-    unsigned replaced;         /* memberships */
-    unsigned links, refused;   /* ends of links that were asked for; in vain */
+    unsigned replaced;                            /* memberships */
+    unsigned links, refused;                      /* ends of links that were asked for; in vain */
     unsigned joined, absent;   /* ranks that joined; operations that ended well without all */
     unsigned teams, team_well; /* teams that members made; their requests that ended well */
     unsigned sets, sets_failed, removed; /* what ranks added; in vain; and removed */
+    /* Ends of messages that ended well; of the latter, beyond the eager quota, and when all had
+     * joined that were sent before; and those that failed. */
+    unsigned sent, received, received_long, received_late, messages_failed;
 };
 
 struct simulation {
@@ -142,6 +145,7 @@ struct simulation {
     uint64_t struck_at;
     struct sim_op *ops;
     int op_count, joins[SIM_TEAMS_MAX]; /* the latter: by which ranks join, or -1 */
+    bool joins_early;                   /* while messages of theirs are in flight */
     struct sim_outcome outcome;
     char failure[512]; /* "": none */
 };

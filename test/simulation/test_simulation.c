@@ -51,6 +51,7 @@ struct totals {
     uint64_t steps, well, cancelled, mismatched, failed;
     unsigned kills, kills_inside, departures, disorders, replaced, teams, team_well, links, refused;
     unsigned joined, absent, sets, sets_failed, removed;
+    unsigned sent, received, received_long, received_late, messages_failed;
 };
 
 static void add(struct totals *totals, const struct sim_outcome *outcome)
@@ -74,6 +75,11 @@ static void add(struct totals *totals, const struct sim_outcome *outcome)
     totals->sets += outcome->sets;
     totals->sets_failed += outcome->sets_failed;
     totals->removed += outcome->removed;
+    totals->sent += outcome->sent;
+    totals->received += outcome->received;
+    totals->received_long += outcome->received_long;
+    totals->received_late += outcome->received_late;
+    totals->messages_failed += outcome->messages_failed;
 }
 
 /* Says what was seen. @return was anything left out that so many seeds should have shown? */
@@ -93,6 +99,10 @@ static bool tell_totals(const struct totals *totals, uint64_t seeds)
            totals->absent);
     printf("# process sets: added %u times, in vain %u times; %u teams removed\n", totals->sets,
            totals->sets_failed, totals->removed);
+    printf("# messages: %u sent, %u received, %u of them long, %u when their receiver had joined; "
+           "%u ends failed\n",
+           totals->sent, totals->received, totals->received_long, totals->received_late,
+           totals->messages_failed);
     bool all = totals->sets && totals->sets_failed && totals->removed && totals->links &&
                totals->joined && totals->absent && totals->team_well && totals->replaced &&
                totals->kills_inside && totals->departures && totals->disorders &&

@@ -7,6 +7,7 @@
  * Requests are made and posted as api.c does.
  */
 #undef NDEBUG
+#include "simulation/messages.h"
 #include "simulation/sets.h"
 #include "simulation/simulation.h"
 #include "simulation/teams.h"
@@ -146,9 +147,13 @@ static void launch(struct sim_rank *rank, int number)
     horon_descriptor_t desc;
     uint64_t shape[2], splits[SIM_RANKS_MAX];
     use->round++;
-    if (!use->in)
-        make_buffers(rank, op, use);
-    sim_fill(rank->sim, op, rank->rank, use->round, use->in);
+    if (op->paired) {
+        sim_message_load(rank, op, use);
+    } else {
+        if (!use->in)
+            make_buffers(rank, op, use);
+        sim_fill(rank->sim, op, rank->rank, use->round, use->in);
+    }
     if (use->request && op->persistent) {
         horon_request_reset(use->request);
     } else {
@@ -157,7 +162,10 @@ static void launch(struct sim_rank *rank, int number)
             assert(use->old);
             use->old[use->old_count++] = use->request;
         }
-        describe(rank, op, use, &desc, shape, splits);
+        if (op->paired)
+            sim_message_describe(rank, op, use, &desc, shape);
+        else
+            describe(rank, op, use, &desc, shape, splits);
         horon_status_t status =
             horon_request_create(&rank->ctx.pool, &desc, sim_team_of(rank, op->team),
                                  horon_engine_names(rank->ctx.engine), &use->request, &error);
@@ -239,6 +247,13 @@ static bool comes_again(const struct sim_rank *rank, int number)
     return use->round < op->rounds && use->request->status == HORON_OK;
 }
 
+/* Does it wait for something in flight before it joins? The engine waits for it in any case. */
+static bool waits_to_join(const struct sim_rank *rank, int number)
+{
+    const struct sim_op *op = &rank->sim->ops[number];
+    return rank->uses[number].flying && !(rank->sim->joins_early && op->paired && op->rounds == 1);
+}
+
 /* Has it begun and ended all operations of the team that it has a part in? @param afterwards  also
  * those behind the join */
 static bool has_done(const struct sim_rank *rank, int team, bool afterwards)
@@ -246,10 +261,11 @@ static bool has_done(const struct sim_rank *rank, int team, bool afterwards)
     const struct simulation *sim = rank->sim;
     for (int i = rank->plan_next; i < rank->plan_count; i++)
         if (sim->ops[rank->plan[i]].team == team &&
-            (afterwards || !sim->ops[rank->plan[i]].afterwards))
+            (afterwards || !sim_is_afterwards(&sim->ops[rank->plan[i]], rank)))
             return false;
     for (int i = 0; i < sim->op_count; i++)
-        if (sim->ops[i].team == team && (rank->uses[i].flying || comes_again(rank, i)))
+        if (sim->ops[i].team == team && ((afterwards && rank->uses[i].flying) ||
+                                         waits_to_join(rank, i) || comes_again(rank, i)))
             return false;
     return true;
 }
@@ -325,7 +341,7 @@ void sim_workload_look(struct sim_rank *rank)
 static bool may_begin(const struct sim_rank *rank, const struct sim_op *op)
 {
     const enum sim_life life = sim_team_life(rank, op->team);
-    if (!op->afterwards || life != SIM_LIFE_HERE)
+    if (!sim_is_afterwards(op, rank) || life != SIM_LIFE_HERE)
         return life != SIM_LIFE_COMES;
     const struct sim_use *join = &rank->uses[rank->sim->joins[op->team]];
     return join->request && !join->flying;

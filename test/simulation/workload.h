@@ -27,6 +27,10 @@ struct sim_op {
     int odd;         /* rank that describes it otherwise, or -1 */
     int odd_in;      /* in what */
     int canceler;    /* rank that tries to take it back once, or -1 */
+    bool paired;     /* a message, from a rank of the job to another; messages.c */
+    int from, to;    /* then */
+    uint64_t tag;    /* likewise */
+    bool late;       /* likewise: it is received when all have joined, and sent before */
     bool joins;      /* it is no operation: the rank joins the team, with its last */
     int level;       /* ranks below it have run out of data, and have no part in it */
     bool afterwards; /* it is begun when all have joined its team */
@@ -46,6 +50,7 @@ struct sim_use {
     bool flying;     /* from launch() until its end was seen */
     bool cancelling; /* asked */
     bool withdrawn;  /* ended as cancelled once */
+    bool given_back; /* of a message: it has ended, and its memory was overwritten */
 };
 
 /* ---- draw.c ---- */
@@ -89,6 +94,8 @@ static inline bool sim_reduces(const struct sim_op *op)
 void sim_check_order(struct simulation *sim);
 /** Judges how a request ended. */
 void sim_check_ended(struct sim_rank *rank, struct sim_op *op, struct sim_use *use);
+/** At the end: was memory of messages written that had ended? */
+void sim_check_memory(const struct simulation *sim);
 /** Does a text name a rank, with its host? */
 bool sim_names(const struct simulation *sim, const char *text, int rank);
 int sim_ranks_named(const struct simulation *sim, const char *text);

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Messages from rank to rank in a run: operations with two ends, of which each rank has one. */
+#ifndef HORON_TEST_SIMULATION_MESSAGES_H
+#define HORON_TEST_SIMULATION_MESSAGES_H
+
+#include "simulation/simulation.h"
+
+/** Bytes of memory that nobody writes, of an end that has begun. */
+#define SIM_MESSAGE_UNTOUCHED 0xa5
+
+/** Has a run any? */
+bool sim_has_messages(const struct simulation *sim);
+/** Bytes of memory of each end: more than either says. */
+static inline size_t sim_message_memory(const struct sim_op *op)
+{
+    return ((size_t)op->count + 2) * 16 + 64;
+}
+/** Is the rank at one of its ends? */
+bool sim_message_is_of(const struct sim_op *op, int rank);
+/** Is it begun when all have joined its team? */
+bool sim_is_afterwards(const struct sim_op *op, const struct sim_rank *rank);
+/** Memory for it, if there is none yet, and what is in it when it is begun. */
+void sim_message_load(struct sim_rank *rank, struct sim_op *op, struct sim_use *use);
+void sim_message_describe(const struct sim_rank *rank, const struct sim_op *op,
+                          const struct sim_use *use, horon_descriptor_t *desc, uint64_t shape[2]);
+
+/* ---- check_message.c ---- */
+/** Judges how one end ended, and takes its memory back. */
+void sim_message_check(struct sim_rank *rank, struct sim_op *op, struct sim_use *use);
+/** Memory that was given back was not written any more. */
+void sim_message_check_memory(const struct sim_rank *rank, const struct sim_op *op,
+                              const struct sim_use *use);
+/** In a run that goes well, and in which all ranks are done: is anything left of messages? */
+void sim_messages_check_rest(const struct sim_rank *rank);
+
+#endif
