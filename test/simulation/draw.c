@@ -4,6 +4,7 @@
  * in which team it is, which ranks have no part in it, and each rank's order of beginning them.
  */
 #undef NDEBUG
+#include "simulation/messages.h"
 #include "simulation/sets.h"
 #include "simulation/simulation.h"
 #include "simulation/teams.h"
@@ -193,7 +194,7 @@ static void draw_team_join(struct simulation *sim, int team, uint64_t *random)
     for (int i = 0; i < sim->op_count; i++) {
         struct sim_op *op = &sim->ops[i];
         const int level = (int)(sim_next(random) % 4);
-        if (op->team != team || op->in_order || op->odd >= 0)
+        if (op->team != team || op->in_order || op->odd >= 0 || op->paired)
             continue;
         if (op->group >= 0 && op->group < i)
             op->level = sim->ops[op->group].level;
@@ -237,7 +238,8 @@ bool sim_takes_part(const struct sim_op *op, const struct sim_rank *rank)
 static bool is_in(const struct simulation *sim, const struct sim_rank *rank, int op)
 {
     return sim_team_member(sim, sim->ops[op].team, rank->rank) >= 0 &&
-           sim_takes_part(&sim->ops[op], rank);
+           sim_takes_part(&sim->ops[op], rank) &&
+           (!sim->ops[op].paired || sim_message_is_of(&sim->ops[op], rank->rank));
 }
 
 /* A rank's order: anything for the named ones, as numbered for those in order of a team, whatever
@@ -257,6 +259,7 @@ static void draw_plan(struct simulation *sim, struct sim_rank *rank)
         rank->plan[i] = rank->plan[other];
         rank->plan[other] = kept;
     }
+    sim_messages_sort(sim, rank->plan, rank->plan_count);
     int next[SIM_TEAMS_MAX] = {0};
     for (int i = 0; i < rank->plan_count; i++) {
         const int team = sim->ops[rank->plan[i]].team;
@@ -274,7 +277,8 @@ void sim_workload_create(struct simulation *sim)
     sim->op_count = 1 + (int)sim_below(sim, OPS_MAX);
     if (sim->change_count) /* enough for all of its teams */
         sim->op_count = OPS_MAX / 2 + sim->op_count / 2;
-    sim->ops = calloc((size_t)sim->op_count + SIM_TEAMS_MAX, sizeof *sim->ops); /* and joins */
+    const size_t most = (size_t)sim->op_count + SIM_MESSAGES_MAX + SIM_TEAMS_MAX; /* and joins */
+    sim->ops = calloc(most, sizeof *sim->ops);
     assert(sim->ops);
     for (int i = 0; i < sim->op_count; i++) {
         draw_op(sim, &sim->ops[i], i);
@@ -292,7 +296,9 @@ void sim_workload_create(struct simulation *sim)
     draw_groups(sim);
     draw_teams(sim);
     draw_bits(sim);
+    sim_messages_draw(sim);
     draw_join(sim);
+    sim_messages_draw_late(sim);
     for (int rank = 0; rank < sim->size; rank++)
         draw_plan(sim, &sim->ranks[rank]);
 }

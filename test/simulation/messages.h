@@ -5,11 +5,20 @@
 
 #include "simulation/simulation.h"
 
+/** The most that a run has. */
+#define SIM_MESSAGES_MAX 24
 /** Bytes of memory that nobody writes, of an end that has begun. */
 #define SIM_MESSAGE_UNTOUCHED 0xa5
 
 /** Has a run any? */
 bool sim_has_messages(const struct simulation *sim);
+/** Draws those of a run that has any, behind its other operations or instead of them. */
+void sim_messages_draw(struct simulation *sim);
+/** Which are received only when all have joined, although they are sent before; in a run that
+ * joins. */
+void sim_messages_draw_late(struct simulation *sim);
+/** A rank's plan, in any order: what has one has it again. */
+void sim_messages_sort(const struct simulation *sim, int *plan, int count);
 /** Bytes of memory of each end: more than either says. */
 static inline size_t sim_message_memory(const struct sim_op *op)
 {

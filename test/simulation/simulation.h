@@ -7,7 +7,7 @@
  * event by event.
  *
  * Beside the job there may be a second team, or process sets that all ranks add and remove on the
- * way (sets.c); and ranks may run out of data, and join.
+ * way (sets.c); ranks may run out of data, and join; and send each other messages (messages.c).
  *
  * A rank is asleep unless something really woke it: its doorbell, bytes or room on a link between
  * hosts (its socket), the death of a neighbour's process, a submission. So a wake-up that the

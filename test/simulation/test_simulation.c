@@ -103,7 +103,8 @@ static bool tell_totals(const struct totals *totals, uint64_t seeds)
            "%u ends failed\n",
            totals->sent, totals->received, totals->received_long, totals->received_late,
            totals->messages_failed);
-    bool all = totals->sets && totals->sets_failed && totals->removed && totals->links &&
+    bool all = totals->received_long && totals->received_late && totals->messages_failed &&
+               totals->sets && totals->sets_failed && totals->removed && totals->links &&
                totals->joined && totals->absent && totals->team_well && totals->replaced &&
                totals->kills_inside && totals->departures && totals->disorders &&
                totals->cancelled && totals->mismatched && totals->failed;
