@@ -242,16 +242,24 @@ static void begin_leaving(struct sim_rank *rank)
     come_out(rank);
 }
 
-/* Nobody waits with a goodbye for a process that is gone. */
+/* Nobody waits with a goodbye for a process that is gone, nor keeps a link to one of which it was
+ * told so. */
 static void check_goodbye(struct sim_rank *rank)
 {
     struct simulation *sim = rank->sim;
+    const struct horon_membership *membership = rank->ctx.engine->membership;
     const struct horon_topology *topology = &sim->world->ranks[rank->rank].topology;
-    for (int peer = 0; peer < sim->size; peer++)
-        if (sim->ranks[peer].state == SIM_DEAD && sim->now > sim->struck_at + GONE_KNOWN_NS &&
-            topology->host_of[peer] == topology->host_of[rank->rank] && wants_write(rank, peer))
+    for (int peer = 0; peer < sim->size; peer++) {
+        if (sim->ranks[peer].state != SIM_DEAD ||
+            topology->host_of[peer] != topology->host_of[rank->rank])
+            continue;
+        if (sim->now > sim->struck_at + GONE_KNOWN_NS && wants_write(rank, peer))
             sim_fail(sim, "rank %d waited with its goodbye for rank %d, which was dead", rank->rank,
                      peer);
+        if (membership->gone[peer] && membership->mux_of[peer])
+            sim_fail(sim, "rank %d has a link to rank %d, whose process has ended", rank->rank,
+                     peer);
+    }
 }
 
 static void go(struct sim_rank *rank)
