@@ -9,6 +9,7 @@
 #include "simulation/simulation.h"
 #include "simulation/teams.h"
 
+#include "engine/engine_state.h"
 #include "reduce/reduce.h"
 
 #include <assert.h>
@@ -382,6 +383,10 @@ void sim_check_ended(struct sim_rank *rank, struct sim_op *op, struct sim_use *u
     sim->outcome.team_well += op->team && status == HORON_OK;
     sim->outcome.joined += op->joins && status == HORON_OK;
     sim->outcome.absent += !op->joins && status == HORON_OK && use->request->joined > 0;
+    if (op->joins && status == HORON_OK &&
+        sim_team_of(rank, op->team)->lanes[HORON_LANE_NAMED].head)
+        sim_fail(sim, "rank %d: %s of team %d is over, but not its part of what was decided before",
+                 rank->rank, op->name, op->team);
     if (op->paired) {
         sim_message_check(rank, op, use);
         return;
