@@ -177,7 +177,13 @@ class Hosts(contextlib.ExitStack):
 
     def bytes_received(self, number, interface="eth0"):
         """Bytes that came to a host over its link."""
-        counter = f"/sys/class/net/{interface}/statistics/rx_bytes"
+        return self.count(number, interface, "rx_bytes")
+
+    def bytes_sent(self, number, interface="eth0"):
+        return self.count(number, interface, "tx_bytes")
+
+    def count(self, number, interface, what):
+        counter = f"/sys/class/net/{interface}/statistics/{what}"
         done = subprocess.run(
             [*self.inside(self.names[number]), "cat", counter],
             check=True, capture_output=True, text=True,

@@ -10,6 +10,7 @@
  *  - grouped LAYOUT DIR: likewise, in groups.
  *  - place: prints which rank is where.
  *  - sum COUNT ROUNDS: allreduces; with negative ROUNDS until one fails.
+ *  - move VERB COUNT ROUNDS ROOT: runs a verb with COUNT elements from or for each rank.
  *  - idle: waits for what no other rank does.
  *  - last: rank 0 comes last to an operation, with another size, and then calls nothing more.
  *  - aside ROUNDS: broadcasts much that nobody waits for, beside small sums.
@@ -312,6 +313,46 @@ static int sum(horon_context_t *ctx, uint64_t count, long rounds)
     return status == HORON_OK ? 0 : failed(status, why);
 }
 
+/* @return -1: there is no such verb */
+static int verb_of(const char *name)
+{
+    static const char *const names[] = {
+        [HORON_ALLREDUCE] = "allreduce", [HORON_BROADCAST] = "broadcast",
+        [HORON_ALLGATHER] = "allgather", [HORON_ALLTOALL] = "alltoall",
+        [HORON_GATHER] = "gather",       [HORON_SCATTER] = "scatter",
+        [HORON_REDUCE] = "reduce",       [HORON_REDUCESCATTER] = "reducescatter"};
+    for (int verb = 0; verb < (int)(sizeof names / sizeof names[0]); verb++)
+        if (names[verb] && strcmp(names[verb], name) == 0)
+            return verb;
+    return -1;
+}
+
+static int move(horon_context_t *ctx, char **word)
+{
+    const int verb = verb_of(word[2]);
+    const uint64_t ranks = (uint64_t)horon_size(ctx), count = strtoull(word[3], NULL, 10);
+    const bool for_each =
+        verb == HORON_ALLTOALL || verb == HORON_SCATTER || verb == HORON_REDUCESCATTER;
+    horon_status_t status = HORON_OK;
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    if (verb < 0)
+        return failed(0, "no such verb");
+    float *src = memory(count * ranks, HORON_FLOAT32), *dst = memory(count * ranks, HORON_FLOAT32);
+    desc.verb = (uint32_t)verb;
+    desc.name = "moved";
+    desc.dtype = HORON_FLOAT32;
+    desc.root = (int32_t)strtol(word[5], NULL, 10);
+    desc.src = src;
+    desc.dst = dst;
+    desc.count = for_each ? count * ranks : count;
+    desc.dst_count = count * ranks;
+    for (long rounds = strtol(word[4], NULL, 10); status == HORON_OK && rounds > 0; rounds--)
+        status = horon_run(ctx, &desc, -1, why, sizeof why);
+    free(src);
+    free(dst);
+    return status == HORON_OK ? 0 : failed(status, why);
+}
+
 static int idle(horon_context_t *ctx)
 {
     float value = 1;
@@ -396,6 +437,8 @@ static int work(horon_context_t *ctx, int words, char **word, const struct layou
         return print_place(ctx);
     if (strcmp(word[1], "sum") == 0 && words == 4)
         return sum(ctx, strtoull(word[2], NULL, 10), strtol(word[3], NULL, 10));
+    if (strcmp(word[1], "move") == 0 && words == 6)
+        return move(ctx, word);
     if (strcmp(word[1], "idle") == 0)
         return idle(ctx);
     if (strcmp(word[1], "last") == 0)
@@ -411,8 +454,8 @@ int main(int words, char **word)
 {
     struct layout layout = {0};
     horon_context_t *ctx = NULL;
-    const bool has_layout =
-        words > 2 && strcmp(word[1], "sum") != 0 && strcmp(word[1], "aside") != 0;
+    const bool has_layout = words > 2 && strcmp(word[1], "sum") != 0 &&
+                            strcmp(word[1], "aside") != 0 && strcmp(word[1], "move") != 0;
     if (words < 2 || (has_layout && layout_parse(word[2], &layout) != 0)) {
         fprintf(stderr, "usage: see the source\n");
         return 2;
