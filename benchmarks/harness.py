@@ -122,6 +122,12 @@ def mpirun(np, program, tcp=False):
     return command + list(program)
 
 
+def mpirun_of_mpich(np, program):
+    """MPICH's launcher, cores left to horon-perf --pin. Its ranks spin on shared cores, too."""
+    launcher = shutil.which("mpirun.mpich") or "mpirun.mpich"
+    return [launcher, "-np", str(np), "-bind-to", "none", *program]
+
+
 def cores():
     return len(os.sched_getaffinity(0))
 

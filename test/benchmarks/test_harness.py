@@ -93,7 +93,7 @@ def test_harness_json_is_found_behind_a_launchers_prefix():
 def test_compare_limits_cover_what_they_should():
     limit_of = script("compare").limit_of
     kib, mib = 1 << 10, 1 << 20
-    assert limit_of(2, "mpi", 8) == 1.5
+    assert limit_of(2, "mpi", 8) == limit_of(2, "mpich", 8) == 1.0
     assert limit_of(2, "mpi", 16 * kib) == 1.0
     assert limit_of(2, "mpi", 16 * mib) == 0.6
     assert limit_of(2, "mpi", 32 * mib) == 1.0
@@ -105,6 +105,28 @@ def test_compare_limits_cover_what_they_should():
     assert limit_of(2, "gloo", 1 * mib) is None
     assert limit_of(4, "gloo", 64 * mib) == 1 / 4
     assert limit_of(8, "mpi", 8) is None
+    for np in (2, 4):  # other verbs, back to back, over TCP
+        assert limit_of(np, "mpich", 8, plain=False) == limit_of(np, "mpi", 64 * mib, False) == 1.0
+        assert limit_of(np, "mpi", 4, False) is limit_of(np, "mpi", 256 * mib, False) is None
+        assert limit_of(np, "gloo", 8, False) is None
+
+
+def test_compare_judges_calls_back_to_back_by_themselves():
+    compare = script("compare")
+
+    class Arguments:
+        path, tcp = "raw", False
+
+    def cell(time_us, b2b_us):
+        return {"time_us": time_us, "b2b_us": b2b_us}
+
+    rounds = [{("horon", 8): cell(1.0, 8.0), ("mpi", 8): cell(2.0, 0.5)}] * 5
+    aligned = compare.judge("broadcast", 2, 8, "mpi", rounds, Arguments, "time_us")
+    behind = compare.judge("broadcast", 2, 8, "mpi", rounds, Arguments, "b2b_us")
+    assert (aligned["ratio"], aligned["verdict"]) == (0.5, "holds")
+    assert (behind["ratio"], behind["limit"], behind["verdict"]) == (16.0, 1.0, "SHORT")
+    Arguments.path = "named"
+    assert compare.judge("broadcast", 2, 8, "mpi", rounds, Arguments, "b2b_us")["limit"] is None
 
 
 def test_compare_tick_is_looked_for_in_single_calls():
