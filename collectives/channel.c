@@ -62,10 +62,10 @@ static bool allocate_tables(struct horon_channel *channel)
     size_t hosts = (size_t)team->host_count, segments = (size_t)team->segments;
     size_t runs = HORON_SLOTS * (size_t)channel->carried;
     bool ok = true;
-    for (int slot = 0; slot < HORON_SLOTS; slot++) {
+    for (int slot = 0; slot < HORON_SMALL_SLOTS; slot++)
         channel->small[slot] = table(local, sizeof *channel->small[slot], &ok);
+    for (int slot = 0; slot < HORON_SLOTS; slot++)
         channel->chunk[slot] = table(local, sizeof *channel->chunk[slot], &ok);
-    }
     channel->posted = table(local, sizeof *channel->posted, &ok);
     channel->reduced = table(local, sizeof *channel->reduced, &ok);
     channel->nets = table(runs, sizeof *channel->nets, &ok);
@@ -81,14 +81,14 @@ static void fill_tables(struct horon_channel *channel)
     const struct horon_host *host = channel->host;
     const size_t at = channel->options.arena_at;
     for (int rank = 0; rank < team->local_size; rank++) {
-        for (int slot = 0; slot < HORON_SLOTS; slot++) {
+        for (int slot = 0; slot < HORON_SMALL_SLOTS; slot++)
             channel->small[slot][rank] = horon_host_small(host, at, rank, slot);
+        for (int slot = 0; slot < HORON_SLOTS; slot++)
             channel->chunk[slot][rank] = horon_host_chunk(host, at, rank, slot);
-        }
         channel->posted[rank] = horon_host_posted(host, at, rank);
         channel->reduced[rank] = horon_host_reduced(host, at, rank);
     }
-    for (int slot = 0; slot < HORON_SLOTS; slot++)
+    for (int slot = 0; slot < HORON_SMALL_SLOTS; slot++)
         channel->result[slot] = horon_host_result(host, at, 0, slot);
     for (int h = 0; h < team->host_count; h++) {
         const int *ranks = team->host_ranks + team->host_first[h];
@@ -146,10 +146,10 @@ void horon_channel_destroy(struct horon_channel *channel)
     if (!channel)
         return;
     forget_transfers(channel);
-    for (int slot = 0; slot < HORON_SLOTS; slot++) {
+    for (int slot = 0; slot < HORON_SMALL_SLOTS; slot++)
         horon_free(channel->small[slot]);
+    for (int slot = 0; slot < HORON_SLOTS; slot++)
         horon_free(channel->chunk[slot]);
-    }
     for (int i = 0; i < HORON_SLOTS * channel->carried; i++) {
         if (channel->nets)
             horon_netrun_deinit(&channel->nets[i]);

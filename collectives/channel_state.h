@@ -18,8 +18,8 @@ struct horon_channel {
     struct horon_host *host;
 
     /* tables by local rank, so that the hot path does no address arithmetic */
-    struct horon_slot_head **small[HORON_SLOTS];
-    struct horon_slot_head *result[HORON_SLOTS]; /* of the first rank of the host */
+    struct horon_slot_head **small[HORON_SMALL_SLOTS];
+    struct horon_slot_head *result[HORON_SMALL_SLOTS]; /* of the first rank of the host */
     uint8_t **chunk[HORON_SLOTS];
     struct horon_flag **posted, **reduced;
 
@@ -107,7 +107,7 @@ static inline bool horon_channel_has_met(const struct horon_channel *channel)
 /** The slot index of the operation in flight. */
 static inline int horon_channel_slot(const struct horon_channel *channel)
 {
-    return (int)(channel->ended % HORON_SLOTS);
+    return (int)(channel->ended % HORON_SMALL_SLOTS);
 }
 
 /** What a head shows of what all ranks must agree on, in one word: the generation of the

@@ -69,11 +69,15 @@ size_t horon_host_chunk_bytes(size_t wanted, int job_size)
     return wanted > least ? wanted : least;
 }
 
-/* A result slot is as large. Behind the data lie the words of horon_slot_words(). */
+/* A result slot is as large. Behind the data lie the words of horon_slot_words(). What a small
+ * operation touches is the begin of a slot: slots a power of two apart would all be begun on the
+ * same few sets of a cache, so each is a part of a page longer than whole pages. */
 static size_t small_slot_bytes(const struct horon_host_shape *shape)
 {
-    return lines(sizeof(struct horon_slot_head) + shape->small_bytes +
-                 (1 + count_of(shape)) * sizeof(uint64_t));
+    const size_t part_of_page = 1536;
+    const size_t bytes = sizeof(struct horon_slot_head) + shape->small_bytes +
+                         (1 + count_of(shape)) * sizeof(uint64_t);
+    return part_of_page + (bytes > part_of_page ? pages(bytes - part_of_page) : 0);
 }
 
 /* Whole pages, so that no slot shares one with what is before or behind it. */
@@ -85,7 +89,8 @@ static size_t chunk_slot_bytes(const struct horon_host_shape *shape)
 /* What lies before the chunk slots. */
 static size_t heads_bytes(const struct horon_host_shape *shape)
 {
-    return pages(FLAGS * sizeof(struct horon_flag) + HORON_SLOTS * 2 * small_slot_bytes(shape));
+    return pages(FLAGS * sizeof(struct horon_flag) +
+                 HORON_SMALL_SLOTS * 2 * small_slot_bytes(shape));
 }
 
 size_t horon_host_channel_bytes(const struct horon_host_shape *shape)
@@ -134,7 +139,7 @@ struct horon_slot_head *horon_host_small(const struct horon_host *host, size_t a
 struct horon_slot_head *horon_host_result(const struct horon_host *host, size_t at, int local_rank,
                                           int slot)
 {
-    at += FLAGS * sizeof(struct horon_flag) + HORON_SLOTS * small_slot_bytes(&host->shape) +
+    at += FLAGS * sizeof(struct horon_flag) + HORON_SMALL_SLOTS * small_slot_bytes(&host->shape) +
           (size_t)slot * small_slot_bytes(&host->shape);
     return piece_at(host, at, local_rank);
 }

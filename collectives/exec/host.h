@@ -19,8 +19,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/** Slots of each kind a rank has on a channel; two, so that a rank is at most one step ahead. */
+/** Chunk slots that a rank has on a channel; two, so that a rank is at most one chunk ahead. */
 #define HORON_SLOTS 2
+/** Small slots, and result slots: so many operations less one may a rank be ahead of the others
+ * that does not need them, such as the root of a broadcast. */
+#define HORON_SMALL_SLOTS 8
 
 /** What the sizes depend on; equal on all ranks of the host. */
 struct horon_host_shape {

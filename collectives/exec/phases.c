@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Entering: a rank stores a head with the operation's number and check into one of two small slots.
- * It may reuse a slot once all others have entered the operation in between, because a rank enters
- * an operation only after it has ended the one before. A rank that reads a head of another
- * operation than its own has found a rank that broke the promise of equal sequences, and names
- * both.
+ * Entering: a rank stores a head with the operation's number and check into one of its small slots,
+ * which it takes in turn. It may reuse a slot once all others have entered the operation behind the
+ * one that used it last, because a rank enters an operation only after it has ended the one before.
+ * A rank that reads a head of another operation than its own has found a rank that broke the
+ * promise of equal sequences, and names both.
  *
  * The ranks that an operation waits for are looked up only for a warning or a time limit: it costs
  * the hot path nothing.
@@ -46,17 +46,24 @@ static uint64_t entered(const struct horon_slot_head *head)
     return atomic_load_explicit(&head->sequence, memory_order_acquire);
 }
 
-/* The slots of the operation before, which are those of the next one. */
-static struct horon_slot_head **before(const struct horon_channel *channel)
+/* That this rank may write its slot all must have entered an operation, so many before this one. */
+enum { AHEAD = HORON_SMALL_SLOTS - 1 };
+
+static struct horon_slot_head **heads_behind(const struct horon_channel *channel)
 {
-    return channel->small[(channel->ended + 1) % HORON_SLOTS];
+    return channel->small[(channel->ended + 1) % HORON_SMALL_SLOTS];
 }
 
-/* Has everybody entered the operation before, so that this rank's slot may be written? */
+/* That operation's number, plus one; 0: there is none yet. */
+static uint64_t number_behind(const struct horon_channel *channel)
+{
+    return channel->ended + 1 > AHEAD ? channel->ended + 1 - AHEAD : 0;
+}
+
 static bool may_enter(struct horon_channel *channel)
 {
-    struct horon_slot_head **heads = before(channel);
-    const uint64_t number = channel->ended;
+    struct horon_slot_head **heads = heads_behind(channel);
+    const uint64_t number = number_behind(channel);
     const int end = channel->meet_end;
     int met = channel->met;
     assert(end == channel->team->local_size);
@@ -174,7 +181,7 @@ static bool waits_here(const struct horon_channel *channel, int rank, int local)
     case HORON_PHASE_EXCHANGE:
         return false;
     case HORON_PHASE_ENTER:
-        return entered(before(channel)[local]) < channel->ended;
+        return entered(heads_behind(channel)[local]) < number_behind(channel);
     case HORON_PHASE_MEET:
         return local >= channel->met && local < channel->meet_end &&
                horon_phase_misses(channel, local);

@@ -2,7 +2,7 @@
 /*
  * The engine of phases: how an operation goes on this rank, whatever its verb.
  *
- *     ENTER     writes its small slot, as soon as all have entered the operation before
+ *     ENTER     writes its small slot, as soon as nobody needs what lies there
  *     MEET      waits for the entries of the ranks of its host, or of one of them
  *     EXCHANGE  first rank of a host, of several: exchanges something small with the other hosts
  *     PUBLISH   the other ranks of that host: wait for the result of that

@@ -63,6 +63,18 @@ static void draw_op(struct simulation *sim, struct sim_op *op, int number)
     op->group = op->odd = op->canceler = -1;
 }
 
+/* Most operations of the run are small broadcasts of one root in order: it waits for nobody until
+ * all its small slots are in use, and runs ahead of the others. */
+static void make_burst(struct simulation *sim, struct sim_op *op, int root)
+{
+    if (sim_one_in(sim, 16))
+        return;
+    op->verb = HORON_BROADCAST;
+    op->root = root;
+    op->count = sim_below(sim, 16);
+    op->in_order = true;
+}
+
 /* What is special about it; one thing at most. */
 static void draw_special(struct simulation *sim, struct sim_op *op)
 {
@@ -280,8 +292,11 @@ void sim_workload_create(struct simulation *sim)
     const size_t most = (size_t)sim->op_count + SIM_MESSAGES_MAX + SIM_TEAMS_MAX; /* and joins */
     sim->ops = calloc(most, sizeof *sim->ops);
     assert(sim->ops);
+    const int ahead = sim_one_in(sim, 4) ? (int)sim_below(sim, (uint64_t)sim->size) : -1;
     for (int i = 0; i < sim->op_count; i++) {
         draw_op(sim, &sim->ops[i], i);
+        if (ahead >= 0)
+            make_burst(sim, &sim->ops[i], ahead);
         draw_special(sim, &sim->ops[i]);
     }
     if (sim->fate == SIM_FATE_DISORDER) {

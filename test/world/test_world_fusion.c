@@ -139,7 +139,7 @@ static void draw_order(struct world *world, int *order)
 static uint64_t batches_so_far(const struct world *world)
 {
     uint64_t most = 0;
-    for (int slot = 0; slot < HORON_SLOTS; slot++) {
+    for (int slot = 0; slot < HORON_SMALL_SLOTS; slot++) {
         const struct horon_host *host = &world->ranks[0].host;
         struct horon_slot_head *head =
             horon_host_small(host, horon_engine_arena_at(&host->shape, HORON_LANE_NAMED), 0, slot);
