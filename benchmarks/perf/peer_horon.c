@@ -62,6 +62,9 @@ static horon_descriptor_t descriptor(const struct perf_options *options,
     if (options->verb == HORON_ALLGATHER || options->verb == HORON_GATHER) {
         desc.dst_count *= (uint64_t)operation->size;
     }
+    if (desc.dst_count == 0) {
+        desc.dst_count = 1; /* of the gap behind each: a dst without room is refused */
+    }
     if (options->verb == HORON_SEND) {
         desc.flags = 0;
         desc.root = (operation->rank + 1) % operation->size;

@@ -329,8 +329,9 @@ typedef struct horon_descriptor {
     void *callback_arg;
     /* Elements that dst has room for, where the ranks decide together how many come: what does not
      * fit fails the operation on this rank with ERR_MEMORY, and nothing is written. Likewise of
-     * HORON_REDUCESCATTER, where too few are ERR_INVALID. Needed with dst; callers of a version
-     * without it have no room */
+     * HORON_REDUCESCATTER, where too few are ERR_INVALID. Needed with dst: 0 beside a dst that is
+     * not NULL is ERR_INVALID, even if nothing comes, unless a row has no elements. Callers of a
+     * version without it have no room */
     uint64_t dst_count;
     uint32_t memory; /* horon_memory_t of src and dst */
     int32_t device;  /* number of the device in whose memory they lie; 0 for host memory */

@@ -13,14 +13,16 @@
 #include <string.h>
 
 /* Nearly all callers have the library's own version, which is read where it is; others become that
- * in @p room. */
+ * in @p room.
+ * @param bounds_out can the caller say how much dst has room for? The first version could not */
 static horon_status_t take_descriptor(const horon_descriptor_t *given, horon_descriptor_t *room,
-                                      const horon_descriptor_t **desc_out,
+                                      const horon_descriptor_t **desc_out, bool *bounds_out,
                                       struct horon_error *error)
 {
     if (!given)
         return horon_error_set(error, HORON_ERR_INVALID, "the descriptor is NULL");
     *desc_out = given;
+    *bounds_out = given->struct_bytes > offsetof(horon_descriptor_t, dst_count);
     if (given->struct_bytes == sizeof *given)
         return HORON_OK;
     *room = (horon_descriptor_t)HORON_DESCRIPTOR_INIT;
@@ -211,6 +213,23 @@ static horon_status_t check_buffers(const horon_descriptor_t *desc,
         return horon_error_set(error, HORON_ERR_INVALID, "src and dst overlap; they must be %s",
                                row->apart ? "disjoint" : "equal or disjoint");
     return HORON_OK;
+}
+
+/* Where other ranks decide how much comes, a dst without room would fail once all have met, and
+ * here only. No row of no elements needs room. */
+static horon_status_t check_room(const horon_descriptor_t *desc, const struct horon_operation *op,
+                                 int rank, struct horon_error *error)
+{
+    const struct horon_verb_row *row = &horon_verb_rows[desc->verb];
+    if (row->ahead == HORON_AHEAD_NOTHING || !horon_ranks_include(row->writes, desc->root, rank))
+        return HORON_OK;
+    if (!desc->dst || desc->dst_count > 0 || op->row_elements == 0)
+        return HORON_OK;
+    return horon_error_set(error, HORON_ERR_INVALID,
+                           "dst is given and dst_count is 0: the ranks decide together how much "
+                           "%s gives, so that dst_count must say what dst has room for; or dst is "
+                           "NULL",
+                           row->name);
 }
 
 static horon_status_t check_name(const horon_descriptor_t *desc, struct horon_error *error)
@@ -411,7 +430,8 @@ horon_status_t horon_request_init(struct horon_request *request, const horon_des
     const horon_descriptor_t *desc;
     const int rank = team->view.rank, size = team->view.size;
     uint64_t element = 0;
-    horon_status_t status = take_descriptor(given, &room, &desc, error);
+    bool bounds = false;
+    horon_status_t status = take_descriptor(given, &room, &desc, &bounds, error);
     if (status == HORON_OK)
         status = check_enums(desc, team, error);
     if (status == HORON_OK)
@@ -426,6 +446,8 @@ horon_status_t horon_request_init(struct horon_request *request, const horon_des
         status = take_splits(desc, &request->op, size, error);
     if (status == HORON_OK)
         status = check_buffers(desc, &request->op, element, rank, size, error);
+    if (status == HORON_OK && bounds)
+        status = check_room(desc, &request->op, rank, error);
     if (status != HORON_OK)
         return status;
     assert(!request->team && !request->name && !request->owned_output && !request->error_text);

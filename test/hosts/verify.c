@@ -42,7 +42,7 @@ static char why[HORON_ERROR_TEXT_BYTES];
 
 static void *memory(uint64_t elements, horon_dtype_t dtype)
 {
-    void *data = calloc(1, (size_t)elements * horon_dtype_bytes(dtype) + 1);
+    void *data = calloc((size_t)elements + 1, horon_dtype_bytes(dtype));
     if (!data)
         abort();
     return data;
@@ -170,7 +170,7 @@ static horon_descriptor_t begin_work(struct work *work, int rank, int size)
     desc.prescale = one->prescale;
     desc.postscale = one->postscale;
     desc.count = case_count(one, rank);
-    desc.dst_count = case_result_count(one, size);
+    desc.dst_count = case_result_count(one, size) + 1; /* as memory() gives: never none */
     if (case_has_rows(one)) {
         for (int i = 0; i < size; i++)
             work->splits[i] = case_count(one, rank) / CASE_ROW_ELEMENTS;

@@ -110,6 +110,8 @@ static void describe(struct sim_rank *rank, struct sim_op *op, struct sim_use *u
         desc->dst_count += sim_count_of(rank->sim, op, other);
         splits[i] = sim_rows_of(rank->sim, op, rank->rank, other);
     }
+    if (sim_has_rows(op) && desc->dst_count == 0)
+        desc->dst = NULL; /* one without room is refused */
     if (op->verb == HORON_BROADCAST && op->root == member && op->own_output)
         desc->dst = NULL;
     if (op->verb == HORON_REDUCE && op->root != member && op->own_output)

@@ -168,6 +168,8 @@ static horon_descriptor_t describe(const struct plan *plan, struct use *use, int
         desc.dst = use->in;
     if (use->output == GIVEN || use->output == IN_PLACE)
         desc.dst_count = use->out_bytes / horon_dtype_bytes(plan->dtype);
+    if (desc.dst_count == 0)
+        desc.dst = NULL; /* one without room is refused */
     desc.alloc = use->output == ASKED ? ask : NULL;
     desc.alloc_arg = use;
     return desc;

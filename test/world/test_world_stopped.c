@@ -55,7 +55,7 @@ static void submit(struct scene *scene, int rank)
     desc.root = (int)(scene->count % (uint64_t)scene->size);
     desc.src = scene->in[rank];
     desc.dst = scene->out[rank];
-    desc.dst_count = scene->count * (uint64_t)scene->size;
+    desc.dst_count = scene->count * (uint64_t)scene->size + 1;
     scene->requests[rank] = world_submit(scene->world, rank, &desc);
 }
 

@@ -54,7 +54,7 @@ static void submit_as(struct run *run, int member, const char *name)
     desc.root = run->root;
     desc.src = run->in[member];
     desc.dst = run->out[member];
-    desc.dst_count = run->count * (uint64_t)run->team->size;
+    desc.dst_count = run->count * (uint64_t)run->team->size + 1;
     run->requests[member] = world_team_submit(run->team, member, &desc);
 }
 

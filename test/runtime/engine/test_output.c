@@ -66,6 +66,55 @@ static void test_request_output_is_dst_or_allocs_or_its_own(void **state)
     drop(bed);
 }
 
+/* A dst for what other ranks decide on must have room; one that is not written, or NULL, has none
+ * to say. The first version of the struct could not say it. */
+static void test_request_output_that_ranks_decide_on_has_room(void **state)
+{
+    static const struct {
+        uint32_t verb;
+        int32_t root;
+        bool needs_room;
+    } cases[] = {{HORON_ALLGATHER, 0, true},  {HORON_ALLTOALL, 0, true},
+                 {HORON_GATHER, RANK, true},  {HORON_GATHER, RANK + 1, false},
+                 {HORON_SCATTER, RANK, true}, {HORON_SCATTER, RANK + 1, true},
+                 {HORON_ALLREDUCE, 0, false}, {HORON_BROADCAST, RANK + 1, false},
+                 {HORON_REDUCE, RANK, false}, {HORON_RECV, RANK + 1, false}};
+    static const uint64_t no_rows[] = {0, 3}, no_elements[] = {3, 0};
+    struct bed *bed = *state;
+    float out[8];
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        horon_descriptor_t desc = right(bed);
+        desc.verb = cases[i].verb;
+        desc.name = cases[i].verb == HORON_RECV ? NULL : desc.name;
+        desc.root = cases[i].root;
+        desc.dst = out;
+        desc.count = 3;
+        for (int empty = 0; empty < 2; empty++, desc.shape = no_rows, desc.ndim = 2) {
+            if (cases[i].needs_room) {
+                expect_wrong(bed, &desc, HORON_ERR_INVALID, "dst is given and dst_count is 0");
+                continue;
+            }
+            expect_right(bed, &desc);
+            drop(bed);
+        }
+        desc.shape = no_elements;
+        expect_right(bed, &desc);
+        drop(bed);
+        desc.shape = NULL;
+        desc.struct_bytes = offsetof(horon_descriptor_t, dst_count);
+        expect_right(bed, &desc);
+        drop(bed);
+        desc.struct_bytes = sizeof desc;
+        desc.dst_count = 1;
+        expect_right(bed, &desc);
+        drop(bed);
+        desc.dst_count = 0;
+        desc.dst = cases[i].needs_room ? NULL : out;
+        expect_right(bed, &desc);
+        drop(bed);
+    }
+}
+
 static void test_request_output_of_nothing_asks_nobody(void **state)
 {
     static const uint64_t rows[SIZE] = {0};
@@ -103,6 +152,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_request_output_is_dst_or_allocs_or_its_own),
+        TEST(test_request_output_that_ranks_decide_on_has_room),
         TEST(test_request_output_of_nothing_asks_nobody),
         TEST(test_request_output_larger_than_memory_is_refused),
     };

@@ -223,6 +223,7 @@ static void test_request_reductions_are_those_the_header_marks(void **state)
             }
             expect_wrong(bed, &desc, HORON_ERR_UNSUPPORTED, horon_dtype_name((horon_dtype_t)dtype));
             desc.verb = HORON_ALLGATHER; /* but it moves */
+            desc.dst_count = SIZE;
             expect_right(bed, &desc);
             drop(bed);
         }
@@ -401,11 +402,11 @@ static void test_request_buffers_are_equal_or_disjoint(void **state)
         {HORON_BROADCAST, RANK, 0, 1, 2, 0, false},
         {HORON_BROADCAST, RANK, 1, 1, 2, 0, true},
         {HORON_BROADCAST, RANK + 1, 0, 1, 2, 0, true}, /* it does not read src */
-        {HORON_ALLGATHER, 0, 0, 1, 2, 0, false},
+        {HORON_ALLGATHER, 0, 0, 1, 2, 1, false},
         {HORON_ALLGATHER, 0, 0, 0, 2, 6, true},
         {HORON_ALLGATHER, 0, 5, 0, 2, 6, false},
         {HORON_ALLGATHER, 0, 6, 0, 2, 6, true},
-        {HORON_ALLGATHER, 0, 5, 0, 2, 0, true}, /* as far as one can know */
+        {HORON_ALLGATHER, 0, 5, 0, 2, 1, true}, /* as far as one can know */
         {HORON_ALLGATHER, 0, 3, 0, 2, UINT64_MAX, true},
         {HORON_SCATTER, RANK, 0, 6, 6, 2, true},
         {HORON_SCATTER, RANK, 2, 0, 6, 2, true},
@@ -508,6 +509,7 @@ static void test_request_check_of_an_allgather_leaves_rows_out(void **state)
     static const uint64_t two[] = {2, 4}, nine[] = {9, 4}, other[] = {2, 5};
     horon_descriptor_t desc = right(bed);
     desc.verb = HORON_ALLGATHER;
+    desc.dst = NULL;
     desc.shape = two;
     desc.ndim = 2;
     uint64_t check = check_of(bed, &desc);
