@@ -137,6 +137,7 @@ static void forget_transfers(struct horon_channel *channel)
 /* To forget may need memory, and a link without it is dead: not where there is no need. */
 void horon_channel_abort(struct horon_channel *channel)
 {
+    HORON_ASSERT_OWNER(channel->options.owner);
     if (channel->phase == HORON_PHASE_PIPELINE && channel->verb->moves_by_link)
         forget_transfers(channel);
 }
@@ -170,6 +171,7 @@ void horon_channel_destroy(struct horon_channel *channel)
 
 void horon_channel_begin(struct horon_channel *channel, const struct horon_operation *op)
 {
+    HORON_ASSERT_OWNER(channel->options.owner);
     assert(channel->phase == HORON_PHASE_IDLE);
     channel->op = op;
     channel->count = op->count;
@@ -219,6 +221,7 @@ HORON_SELDOM static void name_us(const struct horon_channel *channel, struct hor
 horon_status_t horon_channel_advance(struct horon_channel *channel, bool *moved_out,
                                      struct horon_error *error)
 {
+    HORON_ASSERT_OWNER(channel->options.owner);
     const horon_status_t status = horon_phase_advance(channel, moved_out, error);
     if (status == HORON_OK) {
         assert(horon_channel_has_met(channel) ||
@@ -234,6 +237,7 @@ horon_status_t horon_channel_advance(struct horon_channel *channel, bool *moved_
 
 bool horon_channel_waits_for(struct horon_channel *channel, int rank)
 {
+    HORON_ASSERT_OWNER(channel->options.owner);
     return horon_phase_waits_for(channel, rank);
 }
 

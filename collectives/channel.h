@@ -3,6 +3,7 @@
  * A channel carries one ordered sequence of operations among a team of ranks: each is begun with
  * horon_channel_begin() in the same order on every rank, and advanced until it ends. Channels are
  * independent of each other. Nothing here waits, knows names, or negotiates.
+ * Thread: one at a time, the owner's.
  *
  * Two ways through (the choice is a pure function of what all ranks know):
  *  - small: every rank puts its input into a small slot; each reads all of its host's slots.
@@ -20,6 +21,7 @@
 #include "exec/netrun.h"
 #include "link/mux.h"
 #include "operation.h"
+#include "owner.h"
 #include "reduce/reduce.h"
 #include "status.h"
 #include "team.h"
@@ -30,6 +32,7 @@ struct horon_channel_options {
     size_t arena_at;        /* where its memory begins in each arena */
     size_t net_chunk_bytes; /* chunk with several hosts */
     const char *net_algorithm;
+    const struct horon_owner *owner; /* who may call, for HORON_ASSERT_OWNER(); NULL: anybody */
 };
 
 struct horon_channel;

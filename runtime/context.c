@@ -311,7 +311,9 @@ static void tear_down(struct horon_context *ctx)
     horon_recording_end(ctx);
     horon_fork_unregister(ctx);
     horon_loop_destroy(ctx->loop);
+    horon_owner_take(&ctx->owner); /* the token's thread is gone: what closes is this one's */
     horon_engine_close(ctx->engine);
+    horon_owner_give(&ctx->owner);
     horon_poller_destroy(ctx->poller);
     ctx->poller = NULL;
     horon_teams_deinit(ctx);

@@ -367,6 +367,7 @@ HORON_SELDOM static horon_status_t make_known(struct horon_route *route, uint32_
 horon_status_t horon_route_prepare(struct horon_route *route, const struct horon_operation *op,
                                    bool *moved_out, struct horon_error *error)
 {
+    HORON_ASSERT_OWNER(route->options.channel.owner);
     horon_status_t status =
         route->step == HORON_ROUTE_AGREES ? agree(route, moved_out, error) : HORON_OK;
     while (status == HORON_OK) {
@@ -462,6 +463,7 @@ HORON_SELDOM static void begin_composed(struct horon_route *route, const struct 
 
 void horon_route_begin(struct horon_route *route, const struct horon_operation *op)
 {
+    HORON_ASSERT_OWNER(route->options.channel.owner);
     struct horon_backend_channel *channel = channel_for(route, op);
     assert(!route->launched || channel == route->current);
     route->launched++;
@@ -503,6 +505,7 @@ HORON_SELDOM static horon_status_t advance_composed(struct horon_route *route, b
 horon_status_t horon_route_advance(struct horon_route *route, bool *moved_out,
                                    struct horon_error *error)
 {
+    HORON_ASSERT_OWNER(route->options.channel.owner);
     assert(route->launched > 0);
     if (route->refused)
         return horon_error_set(error, route->refused, "%s", route->why);
@@ -518,6 +521,7 @@ horon_status_t horon_route_advance(struct horon_route *route, bool *moved_out,
 
 void horon_route_forgo_ticket(struct horon_route *route)
 {
+    HORON_ASSERT_OWNER(route->options.channel.owner);
     if (route->step == HORON_ROUTE_DRAWS)
         horon_ticket_use(route->options.tickets, &route->ticket);
 }
@@ -532,6 +536,7 @@ static struct horon_backend_channel *channel_at_work(const struct horon_route *r
 
 void horon_route_abort(struct horon_route *route)
 {
+    HORON_ASSERT_OWNER(route->options.channel.owner);
     struct horon_backend_channel *channel = channel_at_work(route);
     if (route->step == HORON_ROUTE_GIVEN_UP)
         return;
@@ -550,6 +555,7 @@ void horon_route_abort(struct horon_route *route)
 
 bool horon_route_waits_for(struct horon_route *route, int rank)
 {
+    HORON_ASSERT_OWNER(route->options.channel.owner);
     struct horon_backend_channel *channel = channel_at_work(route);
     return horon_words_wait_for(&route->words, rank) ||
            (channel && channel->backend->waits_for(channel, rank));
@@ -557,6 +563,7 @@ bool horon_route_waits_for(struct horon_route *route, int rank)
 
 uint64_t horon_route_interval_ns(const struct horon_route *route)
 {
+    HORON_ASSERT_OWNER(route->options.channel.owner);
     const struct horon_backend_channel *channel = channel_at_work(route);
     return channel ? channel->backend->interval_ns(channel) : 0;
 }

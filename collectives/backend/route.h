@@ -25,9 +25,9 @@
 
 struct horon_route_options {
     const struct horon_backends *backends; /* must outlive the route */
-    struct horon_channel_options channel;
-    bool deterministic, in_order;  /* as in horon_backend_terms */
-    struct horon_tickets *tickets; /* of the device; or NULL: no backend here needs them */
+    struct horon_channel_options channel;  /* whose owner is the route's, too */
+    bool deterministic, in_order;          /* as in horon_backend_terms */
+    struct horon_tickets *tickets;         /* of the device; or NULL: no backend here needs them */
     struct horon_poller *poller; /* watches descriptors of backends, too; or NULL: nobody sleeps */
     const struct horon_log *log;
 };

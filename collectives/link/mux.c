@@ -65,6 +65,7 @@ void horon_mux_destroy(struct horon_mux *mux)
 
 horon_status_t horon_mux_post_control(struct horon_mux *mux, const void *bytes, size_t byte_count)
 {
+    HORON_ASSERT_OWNER(mux->options.owner);
     if (byte_count > mux->options.control_bytes_max)
         return HORON_ERR_INVALID;
     if (mux->failure.status || mux->tx.broken.status)
@@ -146,6 +147,7 @@ static void send_eagerly(struct horon_mux *mux, struct horon_transfer *transfer)
 horon_status_t horon_mux_post_send(struct horon_mux *mux, struct horon_transfer *transfer,
                                    struct horon_error *error)
 {
+    HORON_ASSERT_OWNER(mux->options.owner);
     struct horon_mux_record *credit = horon_mux_find_record(mux->table.credits, &transfer->id);
     horon_status_t status = transfer_begin(mux, transfer, credit, error);
     if (status)
@@ -196,6 +198,7 @@ static void recv_take_arrival(struct horon_mux *mux, struct horon_transfer *tran
 horon_status_t horon_mux_post_recv(struct horon_mux *mux, struct horon_transfer *transfer,
                                    struct horon_error *error)
 {
+    HORON_ASSERT_OWNER(mux->options.owner);
     struct horon_mux_record *record = horon_mux_find_record(mux->table.arrivals, &transfer->id);
     horon_status_t status = transfer_begin(mux, transfer, record, error);
     if (status)
@@ -302,6 +305,7 @@ void horon_mux_forget(struct horon_mux *mux, uint32_t channel, uint64_t sequence
 {
     if (!mux)
         return;
+    HORON_ASSERT_OWNER(mux->options.owner);
     const size_t bucket = horon_mux_bucket_of(channel, sequence);
     bool ok = forget_sends(mux, channel, &sequence, bucket);
     forget_recvs(mux, channel, sequence, bucket);
@@ -313,7 +317,10 @@ void horon_mux_forget(struct horon_mux *mux, uint32_t channel, uint64_t sequence
 
 void horon_mux_forget_channel(struct horon_mux *mux, uint32_t channel)
 {
-    for (size_t bucket = 0; mux && bucket < HORON_MUX_BUCKETS; bucket++) {
+    if (!mux)
+        return;
+    HORON_ASSERT_OWNER(mux->options.owner);
+    for (size_t bucket = 0; bucket < HORON_MUX_BUCKETS; bucket++) {
         if (!forget_sends(mux, channel, NULL, bucket))
             lack_memory(mux);
         forget_records(mux, channel, NULL, bucket);
@@ -360,6 +367,7 @@ HORON_SELDOM static void end_mux(struct horon_mux *mux, horon_status_t status,
 
 horon_status_t horon_mux_progress(struct horon_mux *mux, bool *moved_out, struct horon_error *error)
 {
+    HORON_ASSERT_OWNER(mux->options.owner);
     struct horon_error *failure = &mux->failure;
     if (!failure->status) {
         struct horon_error lost;
@@ -383,13 +391,17 @@ static void lose_peer(struct horon_mux *mux, const char *what, horon_cause_t cau
 
 void horon_mux_peer_gone(struct horon_mux *mux, const char *what)
 {
+    HORON_ASSERT_OWNER(mux->options.owner);
     lose_peer(mux, what, HORON_CAUSE_DIED);
 }
 
 void horon_mux_check(struct horon_mux *mux)
 {
     struct horon_error error;
-    if (mux && !mux->failure.status && mux->link->ops->check(mux->link, &error))
+    if (!mux)
+        return;
+    HORON_ASSERT_OWNER(mux->options.owner);
+    if (!mux->failure.status && mux->link->ops->check(mux->link, &error))
         lose_peer(mux, error.text, error.blame.cause);
 }
 

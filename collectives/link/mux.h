@@ -14,6 +14,7 @@
 #define HORON_LINK_MUX_H
 
 #include "link/link.h"
+#include "owner.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -57,6 +58,7 @@ struct horon_mux_options {
     uint32_t generation;      /* carried and checked in every frame */
     int peer;                 /* rank, for on_control */
     const char *peer_name;    /* "rank 3 (host-b)"; must outlive the mux */
+    const struct horon_owner *owner; /* who may call, for HORON_ASSERT_OWNER(); NULL: anybody */
     /**
      * Called from progress for each control message; it may post and forget, but not progress or
      * destroy. @p bytes is valid during the call only.

@@ -63,6 +63,7 @@ horon_status_t horon_membership_make_mux(const struct horon_membership *membersh
         .generation = membership->generation,
         .peer = rank,
         .peer_name = membership->rank_names[rank],
+        .owner = membership->options.owner,
         .on_control = membership->options.on_control,
         .is_over = membership->options.is_over,
         .arg = membership->options.arg,

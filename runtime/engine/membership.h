@@ -20,6 +20,7 @@ struct horon_membership_options {
     struct horon_poller *poller; /* watches them; outlives the membership. NULL: nobody does */
     uint32_t generation;
     const struct horon_config *config;
+    const struct horon_owner *owner; /* of the links; NULL: a test with one thread */
     /* of all links, as horon_mux_options has it */
     horon_status_t (*on_control)(void *arg, int peer, const void *bytes, size_t byte_count,
                                  struct horon_error *error);

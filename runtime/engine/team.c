@@ -204,6 +204,7 @@ static horon_status_t create_routes(struct horon_engine_team *team)
                     .arena_at = horon_engine_arena_at(&team->host->shape, i),
                     .net_chunk_bytes = (size_t)config->net_chunk_bytes,
                     .net_algorithm = config->net_algorithm,
+                    .owner = engine->owner,
                 },
             .deterministic = config->deterministic,
             .in_order = i == HORON_LANE_ORDERED,

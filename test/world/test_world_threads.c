@@ -62,6 +62,7 @@ static void *drive(void *arg)
 {
     struct driver *driver = arg;
     struct horon_engine *engine = driver->rank->engine;
+    horon_owner_take(&driver->rank->owner);
     while (!ended(driver) && !driver->hung) {
         if (horon_engine_progress(engine))
             continue;
@@ -151,6 +152,8 @@ static void run(int size, bool crowded)
         assert_int_equal(pthread_create(&drivers[rank].thread, NULL, drive, &drivers[rank]), 0);
     for (int rank = 0; rank < size; rank++)
         pthread_join(drivers[rank].thread, NULL);
+    for (int rank = 0; rank < size; rank++)
+        horon_owner_take(&world->ranks[rank].owner);
     for (int rank = 0; rank < size; rank++)
         assert_false(drivers[rank].hung);
     for (int i = 0; i < OPERATIONS; i++)

@@ -253,12 +253,14 @@ horon_status_t world_make_engine(struct world *world, int rank, struct horon_err
         if (peer != rank)
             status = make_link(world, rank, peer, &links[peer]);
     wrap_links(world, links);
+    horon_owner_take(&world->ranks[rank].owner);
     struct horon_engine_options options = {
         .config = &world->config,
         .topology = &world->ranks[rank].topology,
         .host = &world->ranks[rank].host,
         .links = links,
         .generation = world->generation,
+        .owner = &world->ranks[rank].owner,
         .backends = world->backends,
         .backend_count = world->backend_count,
         .now_ns = world_now,

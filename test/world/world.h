@@ -15,6 +15,7 @@ struct world_rank {
     struct horon_topology topology;
     struct horon_host host;
     struct horon_engine *engine;
+    struct horon_owner owner; /* the thread that made the engine, until another one takes it */
     struct horon_request_pool pool;
     bool dead; /* gets no turns any more */
 };
