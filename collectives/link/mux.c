@@ -122,6 +122,7 @@ static void send_ready(struct horon_mux *mux, struct horon_transfer *transfer, u
                        size_t limit_bytes)
 {
     assert(limit_bytes <= transfer->bytes);
+    assert(!(transfer->state & HORON_MUX_SEND_QUEUED));
     transfer->state |= state | HORON_MUX_SEND_QUEUED;
     transfer->limit_bytes = limit_bytes;
     horon_mux_queue_push(&mux->tx.ready, transfer);

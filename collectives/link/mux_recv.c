@@ -314,6 +314,8 @@ static void end_data(struct horon_mux *mux)
     struct horon_transfer *transfer = mux->rx.transfer;
     if (mux->rx.target != HORON_MUX_TO_TRANSFER || transfer->moved_bytes < transfer->bytes)
         return;
+    assert(!transfer->done);
+    assert(!(transfer->state & HORON_MUX_CREDIT_DUE)); /* which would go out about nothing */
     horon_mux_remove_transfer(mux->table.recvs, transfer);
     if (transfer->bytes > mux->options.eager_bytes) {
         assert(mux->rx.recvs_waiting > 0);
@@ -337,6 +339,22 @@ static uint8_t *body_memory(const struct horon_mux_rx *rx)
     return NULL;
 }
 
+/* Does the frame that comes continue what came of its transfer, or message? */
+static bool is_in_order(const struct horon_mux_rx *rx)
+{
+    const uint64_t first = rx->frame.type == HORON_MUX_DATA ? rx->frame.offset : 0;
+    const uint64_t at = first + rx->frame.body_bytes - rx->body_left;
+    switch (rx->target) {
+    case HORON_MUX_TO_TRANSFER:
+        return rx->transfer->moved_bytes == at && at <= rx->transfer->bytes;
+    case HORON_MUX_TO_RECORD:
+        return !rx->record || rx->record->got_bytes == at;
+    case HORON_MUX_TO_NOBODY:
+        break;
+    }
+    return true;
+}
+
 static void body_came(struct horon_mux_rx *rx, size_t bytes)
 {
     assert(bytes <= rx->body_left);
@@ -347,6 +365,7 @@ static void body_came(struct horon_mux_rx *rx, size_t bytes)
         rx->transfer->moved_bytes += bytes;
     else if (rx->target == HORON_MUX_TO_RECORD && rx->record)
         rx->record->got_bytes += bytes;
+    assert(is_in_order(rx));
 }
 
 /* Takes what is staged of the body. */

@@ -81,6 +81,7 @@ static void burst_note(struct horon_mux *mux)
 {
     struct horon_transfer *transfer = horon_mux_queue_pop(&mux->tx.notes);
     const bool credit = transfer->state & HORON_MUX_CREDIT_DUE;
+    assert(credit != ((transfer->state & HORON_MUX_SEND_WANT_DUE) != 0)); /* it is due, and once */
     struct horon_mux_frame frame =
         frame_about(transfer, credit ? HORON_MUX_CREDIT : HORON_MUX_WANT);
     if (credit)
@@ -116,6 +117,8 @@ static void burst_data(struct horon_mux *mux)
     struct horon_transfer *transfer = mux->tx.ready.first;
     assert(transfer->moved_bytes <= transfer->limit_bytes);
     assert(transfer->limit_bytes <= transfer->bytes);
+    assert(transfer->state & HORON_MUX_SEND_QUEUED);
+    assert(transfer->state & (HORON_MUX_SEND_EAGER | HORON_MUX_SEND_CREDITED));
     if (send_holds_unsent_room(transfer))
         room_is_no_longer_unsent(mux, horon_mux_eager_share(mux, transfer->bytes));
     size_t bytes = transfer->limit_bytes - transfer->moved_bytes;
@@ -169,6 +172,8 @@ static void burst_entry_gone(struct horon_mux *mux, int i)
     horon_mux_record_release(&mux->table, burst->entry[i].record);
     burst->entry[i].record = NULL;
     if (burst->entry[i].ends) {
+        assert(!(burst->entry[i].transfer->state & HORON_MUX_SEND_QUEUED));
+        assert(burst->entry[i].transfer->moved_bytes == burst->entry[i].transfer->bytes);
         horon_mux_remove_transfer(mux->table.sends, burst->entry[i].transfer);
         burst->entry[i].transfer->done = true;
     }
