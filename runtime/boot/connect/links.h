@@ -12,6 +12,7 @@
 #include "boot/pump.h"
 #include "boot/store/store.h"
 #include "log.h"
+#include "owner.h"
 
 /** What is kept of a rank's profile. */
 struct horon_rank_info {
@@ -46,6 +47,9 @@ struct horon_links_user {
     /* What horon_links_open() began has failed: which addresses were tried, and why each failed. */
     void (*failed)(void *arg, int rank, const struct horon_error *why);
     void *arg;
+    /* Who may open and explain, and turns the pump, for HORON_ASSERT_OWNER(). NULL: joining, where
+     * there is one thread. */
+    const struct horon_owner *owner;
 };
 
 struct horon_links_options {
