@@ -88,6 +88,18 @@ def find_program(name, folder=None):
     return found
 
 
+def find_test(name, folder=None):
+    """Where a test program is, which only a build folder has: in --bin, or in build*/."""
+    builds = [Path(folder).resolve()] if folder is not None else sorted(TOP.glob("build*"))
+    builds += [build / "check" for build in builds]  # where tools/check builds
+    for build in builds:
+        candidate = build / "test" / name
+        if os.access(candidate, os.X_OK) and candidate.is_file():
+            return str(candidate)
+    where = folder if folder is not None else "build*/"
+    raise HarnessError(f"the test {name} is not in {where}: build it first (tools/check --quick)")
+
+
 def find_python(wanted=None):
     """The Python that has torch: the one asked for, the one of .venv, or the one that runs this."""
     if wanted:

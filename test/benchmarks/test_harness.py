@@ -83,6 +83,7 @@ def test_harness_first_failure_ends_the_other_ranks():
 def test_harness_missing_program_is_named():
     assert "no-such-program" in refused(harness.run, ["no-such-program"], 5)
     assert "horon-nothing" in refused(harness.find_program, "horon-nothing", str(HERE))
+    assert "test_nothing" in refused(harness.find_test, "test_nothing", str(HERE))
 
 
 def test_harness_json_is_found_behind_a_launchers_prefix():

@@ -221,7 +221,7 @@ static uint64_t read_clock(void *arg)
     return horon_clock_ns();
 }
 
-/* Prints what an event costs; a figure, not a limit. */
+/* Prints what an event costs; benchmarks/figures reads it, and has the limit. */
 static void test_events_cost_is_printed(void **state)
 {
     (void)state;
