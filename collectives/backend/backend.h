@@ -14,15 +14,12 @@
 #include "channel.h"
 
 /* What it promises, or asks for; bits. */
-#define HORON_BACKEND_KEEPS_TREE 1u /* sums follow the canonical tree (design 3.8) */
-/* They are intact after a failure (design 3.14). Read where another backend takes over what one
- * has failed to do, which none does yet. */
-#define HORON_BACKEND_KEEPS_INPUTS 2u
-#define HORON_BACKEND_ANY_THREAD 4u        /* else only the thread that made a channel drives it */
-#define HORON_BACKEND_IN_ORDER_ONLY 8u     /* takes no negotiated batches */
-#define HORON_BACKEND_ONE_LAUNCH_ORDER 16u /* of overlapping teams: needs tickets (design 3.15) */
+#define HORON_BACKEND_KEEPS_TREE 1u       /* sums follow the canonical tree (design 3.8) */
+#define HORON_BACKEND_ANY_THREAD 2u       /* else only the thread that made a channel drives it */
+#define HORON_BACKEND_IN_ORDER_ONLY 4u    /* takes no negotiated batches */
+#define HORON_BACKEND_ONE_LAUNCH_ORDER 8u /* of overlapping teams: needs tickets (design 3.15) */
 /* Its data shows no check: ranks compare theirs before each operation in order (design 3.6). */
-#define HORON_BACKEND_UNCHECKED 64u
+#define HORON_BACKEND_UNCHECKED 16u
 /* Of the same version on every rank of any team, and needs no connecting: nobody asks. */
 #define HORON_BACKEND_EVERYWHERE 32u
 

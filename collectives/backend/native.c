@@ -132,8 +132,7 @@ static uint64_t native_interval_ns(const struct horon_backend_channel *base)
 
 const struct horon_backend horon_backend_native = {
     .name = "native",
-    .caps = HORON_BACKEND_KEEPS_TREE | HORON_BACKEND_KEEPS_INPUTS | HORON_BACKEND_ANY_THREAD |
-            HORON_BACKEND_EVERYWHERE,
+    .caps = HORON_BACKEND_KEEPS_TREE | HORON_BACKEND_ANY_THREAD | HORON_BACKEND_EVERYWHERE,
     .launched_max = 1,
     .open = native_open,
     .close = native_close,
