@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Descriptors: what is refused and with which words, structs of other versions, and what ranks
- * agree on.
+ * Descriptors: what is refused and with which words, and what ranks agree on.
  */
 #include "request_bed.h"
 
@@ -436,32 +435,6 @@ static void test_request_buffers_are_equal_or_disjoint(void **state)
     expect_wrong(bed, &desc, HORON_ERR_INVALID, "equal or disjoint");
 }
 
-/* Of the first version, of the second, which is not cut to the first, of today's, and of a newer
- * one, which may set nothing else. What a version does not have is not looked at. */
-static void test_request_descriptor_of_another_version_is_taken_or_refused(void **state)
-{
-    struct bed *bed = *state;
-    struct {
-        horon_descriptor_t known;
-        uint64_t later;
-    } newer = {.known = right(bed)};
-    const size_t sizes[] = {offsetof(horon_descriptor_t, dst_count),
-                            offsetof(horon_descriptor_t, memory), sizeof newer.known, sizeof newer};
-    newer.known.dst_count = 77;
-    for (int i = 0; i < 4; i++) {
-        newer.known.struct_bytes = sizes[i];
-        newer.known.memory = i < 2 ? HORON_MEMORY_COUNT : HORON_MEMORY_HOST;
-        expect_right(bed, &newer.known);
-        assert_int_equal(bed->request->op.count, 8);
-        assert_int_equal(bed->request->dst_count, i == 0 ? 0 : 77);
-        drop(bed);
-    }
-    newer.later = 1;
-    expect_wrong(bed, &newer.known, HORON_ERR_INVALID, "of the descriptor is set");
-    newer.known.struct_bytes = sizes[0] - sizeof(void *);
-    expect_wrong(bed, &newer.known, HORON_ERR_INVALID, "descriptor.struct_bytes");
-}
-
 static uint64_t check_of(struct bed *bed, const horon_descriptor_t *desc)
 {
     expect_right(bed, desc);
@@ -579,7 +552,6 @@ int main(void)
         TEST(test_request_with_a_zero_dimension_is_empty_however_large_the_others),
         TEST(test_request_buffers_are_needed_where_they_are_used),
         TEST(test_request_buffers_are_equal_or_disjoint),
-        TEST(test_request_descriptor_of_another_version_is_taken_or_refused),
         TEST(test_request_check_differs_where_ranks_must_agree),
         TEST(test_request_check_of_an_allgather_leaves_rows_out),
         TEST(test_request_describe_says_verb_and_name),
