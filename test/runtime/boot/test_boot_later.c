@@ -17,7 +17,9 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -140,6 +142,35 @@ static void test_later_nobody_uses_them_and_nobody_comes(void **state)
     end();
 }
 
+/* They are the token's: whoever does not hold it must not touch them. */
+static void test_later_the_owner_alone_opens_them(void **state)
+{
+    const struct horon_owner nobody = {0};
+    const struct horon_links_user user = {.owner = &nobody};
+    struct horon_error error;
+    int status = 0;
+    (void)state;
+    if (!HORON_OWNERS_CHECKED) {
+        print_message("skipped: this build does not check owners; those under sanitizers do\n");
+        skip();
+    }
+    begin("SHM=0", true);
+    horon_links_set_user(world.ranks[2].boot.links, &user);
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+        close(STDERR_FILENO); /* the assertion's words are expected */
+        signal(SIGABRT, SIG_DFL);
+        horon_links_open(world.ranks[2].boot.links, 0, UINT64_MAX, &error);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(WTERMSIG(status), SIGABRT);
+    end();
+}
+
 static int connect_to(int rank)
 {
     struct horon_addresses all;
@@ -227,6 +258,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_later_any_two_ranks_open_a_connection),
         cmocka_unit_test(test_later_nobody_uses_them_and_nobody_comes),
+        cmocka_unit_test(test_later_the_owner_alone_opens_them),
         cmocka_unit_test(test_later_strangers_are_turned_away),
         cmocka_unit_test(test_later_child_of_a_fork_closes_all),
         cmocka_unit_test(test_later_ranks_of_one_host_open_sockets),
