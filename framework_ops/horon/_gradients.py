@@ -84,6 +84,9 @@ class Slot:
         other ranks may have sent theirs, and a gradient may be there that all have to apply."""
         return self.was_wanted or self.is_wanted()
 
+    def is_on_its_way(self):
+        return bool(self.begun or (self.group is not None and self.group.begun))
+
     def has_changed(self):
         """Whether the gradient that was sent has been written or replaced since."""
         raise NotImplementedError
@@ -165,6 +168,7 @@ _MOVES = {
 }
 
 
+NAMES_MAX = 8  # of the gradients that one text is about
 PREDIVIDE_MAX = 2.0**126  # float32 has the inverse without a loss
 
 
@@ -358,13 +362,19 @@ class GradientExchange:
             )
 
     def check_unchanged(self):
-        for slot in self.slots.values():
-            if slot.started and slot.has_changed():
-                raise _changed(slot, "changed")
+        changed = self.changed([slot for slot in self.slots.values() if slot.is_on_its_way()])
+        if changed:
+            raise _changed(changed, "changed")
+
+    def changed(self, slots):
+        """-> of these slots, which are on their way, those of which one has changed; or none.
+
+        A framework that counts changes for several gradients at once cannot tell which."""
+        return next(([slot] for slot in slots if slot.has_changed()), [])
 
     def refuse_change(self, how):
         """Ends the step, as synchronize() does when it finds that a gradient was changed."""
-        self.note_failure(_changed(self.fired[0], how))
+        self.note_failure(_changed(self.fired[:1], how))
         self.synchronize()
 
     def start_verdict(self):
@@ -514,9 +524,14 @@ def _take(slot, result):
         ) from error
 
 
-def _changed(slot, how):
+def _changed(slots, how):
+    names = [slot.name for slot in slots[:NAMES_MAX]]
+    if len(slots) > NAMES_MAX:
+        names.append(f"one of {len(slots) - NAMES_MAX} more")
+    which = " or ".join([", ".join(names[:-1]), names[-1]]) if names[1:] else names[0]
+    shared = ", which share a buffer," if names[1:] else ""
     return RuntimeError(
-        f"the gradient of {slot.name} was {how} after backward, while it was on its way to the "
+        f"the gradient of {which}{shared} was {how} after backward, while it was on its way to the "
         "other ranks: call optimizer.synchronize() before gradients are clipped, unscaled or "
         "cleared, and step() in optimizer.skip_synchronize()"
     )
