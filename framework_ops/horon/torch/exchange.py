@@ -5,8 +5,8 @@ A slot's hook fires when backward has accumulated the gradient. The quick way is
 extension: it remembers where the gradient lay and, if the next step's lies there again, only starts
 a prepared request. Compressed, sparse, strided and grouped gradients are staged as any tensor is.
 
-torch counts what changes a tensor: a gradient whose version, or place, is another than when it was
-sent was changed on its way.
+A gradient that lies in another place than when it was sent was changed on its way; what was written
+to one that is where it was, torch counts: see versions.py.
 """
 
 import weakref
@@ -22,6 +22,7 @@ from horon._world import Adasum
 from horon.torch import ops
 from horon.torch.compression import Compression
 from horon.torch.staging import memory_of, verbs
+from horon.torch.versions import written
 
 _HAS_POST_HOOK = hasattr(torch.Tensor, "register_post_accumulate_grad_hook")  # torch 2.1
 
@@ -51,7 +52,7 @@ class _TorchSlot(Slot):
         self.sparse_dim = None  # of the gradients, once one was sparse
         self.sent = None  # the gradient on its way, ...
         self.memory = None  # ... where its elements were, if it is dense, ...
-        self.version = 0  # ... and how often it had been changed
+        self.version = 0  # ... and how often torch had counted a change
 
     def is_wanted(self):
         return self.param.requires_grad
@@ -126,18 +127,19 @@ class _TorchSlot(Slot):
         return tensor
 
     def note_sent(self):
-        self.sent = sent = self.param.grad
+        """After what horon counts as a change of its own. `sent` comes last: a signal's handler may
+        raise between two lines."""
+        sent = self.param.grad
         self.memory = memory_of(sent) if sent.layout is torch.strided else None
         self.version = sent._version
+        self.sent = sent
 
     def has_changed(self):
-        """Views of one buffer count their changes together: one may be written when others are on
-        their way, so nothing is said of them."""
+        """Whether it was replaced; for what was written see the exchange's changed()."""
         sent, memory = self.sent, self.memory
         return sent is not None and (
             self.param.grad is not sent
             or (memory is not None and memory_of(sent).data_ptr() != memory.data_ptr())
-            or (sent._version != self.version and not sent._is_view())
         )
 
     def renew(self, exchange):
@@ -220,6 +222,9 @@ class TorchExchange(GradientExchange):
         twin = torch.nn.Parameter(param.detach().clone())
         self.add(id(param), _TorchSlot(self, twin, name))
         return twin
+
+    def changed(self, slots):
+        return super().changed(slots) or written([slot for slot in slots if slot.sent is not None])
 
     def handles(self):
         """As Horovod's optimizers have them: see DistributedOptimizer."""
