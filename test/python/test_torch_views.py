@@ -166,6 +166,208 @@ def test_a_long_list_of_names_is_cut(run_ranks):
     run_ranks(2, rank_many)
 
 
+# ---- What may be written ----
+
+
+def rank_backwards(kind, options, orders):
+    """Backward adds to one gradient when another is on its way."""
+    hvd.init()
+    p, buffer = sharing(kind)
+    optimizer = distributed(p, **options)
+    for step in (1, 2):
+        optimizer.zero_grad(set_to_none=False)
+        for names in orders:
+            loss_of(p, *names, scale=1 + hvd.rank()).backward()
+        optimizer.step()
+        passes = options.get("backward_passes_per_step", 1)
+        assert_all(buffer, 1.5 * passes)
+        assert_all(p["b"], 1.0 - 1.5 * passes * step)
+
+
+@pytest.mark.parametrize("orders", [("abc",), ("cba",), ("a", "b", "c"), ("bc", "a")], ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_backward_adds_to_what_shares_memory(run_ranks, kind, orders):
+    run_ranks(2, rank_backwards, kind, {}, orders)
+
+
+@pytest.mark.parametrize("options", OPTIONS[:-1], ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_options_with_what_shares_memory(run_ranks, kind, options):
+    run_ranks(2, rank_backwards, kind, options, ("ab", "c"))
+
+
+@pytest.mark.parametrize("orders", [("abc", "cba"), ("a", "a", "bc", "cb"), ("ab", "ac", "cb")])
+@pytest.mark.parametrize("kind", KINDS)
+def test_passes_with_what_shares_memory(run_ranks, kind, orders):
+    run_ranks(2, rank_backwards, kind, {"backward_passes_per_step": 2}, orders)
+
+
+def rank_clipping(kind, options):
+    hvd.init()
+    p, buffer = sharing(kind)
+    optimizer = distributed(p, **options)
+    for step in (1, 2):
+        optimizer.zero_grad(set_to_none=False)
+        loss_of(p, scale=1 + hvd.rank()).backward()
+        optimizer.synchronize()
+        buffer.mul_(2)
+        clip(p)
+        buffer.fill_(0.25)
+        with optimizer.skip_synchronize():
+            optimizer.step()
+        assert_all(p["b"], 1.0 - 0.25 * step)
+
+
+@pytest.mark.parametrize("options", OPTIONS[:4], ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_written_after_synchronize_is_taken(run_ranks, kind, options):
+    run_ranks(2, rank_clipping, kind, options)
+
+
+def rank_clearing_between_passes(kind):
+    hvd.init()
+    p, buffer = sharing(kind)
+    optimizer = distributed(p, backward_passes_per_step=2)
+    loss_of(p).backward()
+    clip(p)
+    buffer.fill_(7.0)
+    optimizer.zero_grad(set_to_none=False)
+    assert_trains(optimizer, p, passes=2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_written_between_passes_is_taken(run_ranks, kind):
+    run_ranks(2, rank_clearing_between_passes, kind)
+
+
+def rank_hooked(kind):
+    """A hook that was there before the optimizer's changes what is not on its way yet."""
+    hvd.init()
+    p, buffer = sharing(kind)
+
+    def hook(q):
+        q.grad.mul_(2)
+
+    for q in p.values():
+        q.register_post_accumulate_grad_hook(hook)
+    optimizer = distributed(p)
+    loss_of(p, scale=1 + hvd.rank()).backward()
+    optimizer.step()
+    assert_all(buffer, 3.0)
+    assert_all(p["c"], -2.0)
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.Tensor, "register_post_accumulate_grad_hook"), reason="old torch"
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_earlier_hooks_write_is_taken(run_ranks, kind):
+    run_ranks(2, rank_hooked, kind)
+
+
+def rank_setting_one(kind, users):
+    """A gradient that no pass has computed may be made by hand, and goes in step()."""
+    hvd.init()
+    p, buffer = sharing(kind)
+    optimizer = distributed(p)
+    for _ in range(2):
+        optimizer.zero_grad(set_to_none=False)
+        names = "abc" if hvd.rank() in users else "ab"
+        loss_of(p, *names).backward()
+        if hvd.rank() not in users:
+            p["c"].grad.fill_(3.0)
+        optimizer.step()
+        assert_all(buffer[:4], 1.0)
+        assert_all(buffer[4:], (len(users) + 3.0 * (hvd.size() - len(users))) / hvd.size())
+
+
+@pytest.mark.parametrize("users", [(), (0,)], ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_not_on_its_way_may_be_written(run_ranks, kind, users):
+    run_ranks(2, rank_setting_one, kind, users)
+
+
+def rank_of_two_optimizers(kind, lone):
+    """One gradient of each memory is another optimizer's, or nobody's: it is not looked at."""
+    hvd.init()
+    p, _ = sharing(kind, "abcd")
+    other = p.pop("b")
+    first = distributed(p)
+    second = torch.optim.SGD([other], lr=1.0) if lone else distributed({"b": other})
+    for step in (1, 2):
+        ((loss_of(p) + other.sum()) * (1 + hvd.rank())).backward()
+        if lone:
+            other.grad.mul_(2)
+            second.step()
+            second.zero_grad(set_to_none=False)
+        first.step()
+        first.zero_grad(set_to_none=False)
+        if not lone:
+            second.step()
+            second.zero_grad(set_to_none=False)
+            assert_all(other, 1.0 - 1.5 * step)
+        assert_all(p["d"], 1.0 - 1.5 * step)
+
+
+@pytest.mark.parametrize("lone", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_memory_that_two_optimizers_share(run_ranks, kind, lone):
+    run_ranks(2, rank_of_two_optimizers, kind, lone)
+
+
+def rank_padded():
+    """Between gradients there may be anything."""
+    hvd.init()
+    p = {name: nn.Parameter(torch.ones(2)) for name in "ab"}
+    buffer = torch.zeros(5)
+    p["a"].grad, p["b"].grad = buffer[:2], buffer[3:]
+    optimizer = distributed(p)
+    for _ in range(2):
+        assert_trains(optimizer, p)
+        loss_of(p).backward()
+        buffer[2:3].add_(1)
+        optimizer.step()
+        assert p["a"].equal(p["b"])
+
+
+def test_what_lies_between_gradients_may_be_written(run_ranks):
+    run_ranks(2, rank_padded)
+
+
+def rank_mixed():
+    """A sparse gradient, one by itself and views, one of which turns around."""
+    hvd.init()
+    table = nn.Embedding(4, 2, sparse=True)
+    p = {"a": nn.Parameter(torch.ones(2, 3)), "b": nn.Parameter(torch.ones(2))}
+    buffer = torch.zeros(8)
+    p["a"].grad, p["b"].grad = buffer[:6].view(3, 2).t(), buffer[6:]
+    p["c"], p["table"] = nn.Parameter(torch.ones(3)), table.weight
+    optimizer = distributed(p)
+
+    def backward():
+        buffer.zero_()
+        p["c"].grad = table.weight.grad = None
+        (loss_of(p, *"abc") + table(torch.tensor([hvd.rank()])).sum()).backward()
+
+    for step in (1, 2):
+        backward()
+        optimizer.step()
+        assert_all(p["a"], 1.0 - step)
+    backward()
+    p["b"].grad.mul_(2)
+    with pytest.raises(RuntimeError, match="gradient of a or b, which share a buffer, was"):
+        optimizer.step()
+    for other in ("c", "table"):
+        backward()
+        p[other].grad.mul_(2)
+        with pytest.raises(RuntimeError, match=f"gradient of {other} was changed"):
+            optimizer.step()
+
+
+def test_sparse_and_turned_gradients_beside_views(run_ranks):
+    run_ranks(2, rank_mixed)
+
+
 # ---- The rule itself ----
 
 
