@@ -36,7 +36,7 @@ from horon._objects import (
     texts_of,
 )
 from horon._world import Average, Max, Sum, team_of
-from horon.exceptions import HoronInternalError, describe, text_of
+from horon.exceptions import HoronInternalError, describe, operation_of, text_of
 
 
 class Slot:
@@ -249,11 +249,12 @@ class GradientExchange:
         if slot.delay <= 0 or slot.started or self.stage is not OPEN:
             if self.failure is not None:
                 raise self.failed()
-            raise AssertionError(
+            error = AssertionError(
                 f"The gradient of {slot.name} was computed more than backward_passes_per_step "
                 "times before step(). Increase backward_passes_per_step to accumulate gradients "
                 "locally."
             )
+            raise about_gradient(error, slot)
         if not self.fired:
             for one in self.slots.values():
                 one.was_wanted = one.is_wanted()
@@ -501,7 +502,7 @@ class GradientExchange:
             return
         _explain(error)
         text = text_of(error)
-        if slot is not None and slot.name not in text:
+        if slot is not None and not _tells_which(error):
             text = f"the gradient of {slot.name}: {text}"
         if isinstance(error, HoronInternalError):
             self.failure = (HoronInternalError, text, *error.about)
@@ -512,6 +513,17 @@ class GradientExchange:
         """-> what to raise because of it, anew"""
         kind, text, *more = self.failure
         return kind(f"the exchange of this step's gradients failed: {text}", *more)
+
+
+def about_gradient(error, slot):
+    """-> the error, whose text names the gradient of the slot"""
+    error.gradient_name = slot.name
+    return error
+
+
+def _tells_which(error):
+    """Whether its text names a gradient, or the operation that it is of."""
+    return hasattr(error, "gradient_name") or operation_of(error) != ""
 
 
 def _take(slot, result):

@@ -51,6 +51,15 @@ class HoronInternalError(RuntimeError):
 HorovodInternalError = HoronInternalError
 
 
+def operation_of(error: BaseException) -> str:
+    """The name of the operation that the library says an exception is about, or "".
+
+    Python's own exceptions may have a `name`, too, of an attribute or a module.
+    """
+    is_of_library = hasattr(error, "status") and hasattr(error, "cause")
+    return getattr(error, "name", "") if is_of_library else ""
+
+
 def text_of(error: BaseException) -> str:
     """What an exception says, or the name of its class: never nothing, and never an error."""
     try:

@@ -59,6 +59,34 @@ def test_a_compressor_that_fails_on_one_rank_fails_the_step_of_all(run_ranks, n,
     run_ranks(n, rank_compressor_fails, groups)
 
 
+class Failing(hvd.Compression.none):
+    error = None
+
+    @classmethod
+    def compress(cls, tensor):
+        raise cls.error
+
+
+def rank_compressor_says(error):
+    """What a text says by chance is not taken for the gradient's name."""
+    hvd.init()
+    Failing.error = error
+    p = nn.Parameter(torch.ones(2))
+    inner = torch.optim.SGD([p], lr=1.0)
+    optimizer = hvd.DistributedOptimizer(inner, [("o", p)], compression=Failing)
+    with pytest.raises(type(error), match="no room"):
+        p.sum().backward()
+    with pytest.raises(RuntimeError, match=r"gradients failed: the gradient of o: no room$"):
+        optimizer.step()
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("no room"), AttributeError("no room", name="o")], ids=repr
+)
+def test_the_gradient_is_named_whatever_the_compressor_says(run_ranks, error):
+    run_ranks(2, rank_compressor_says, error)
+
+
 def rank_decompressor_fails(groups, again):
     """The other rank has taken the step then: this one takes it, too, or the next one fails."""
     hvd.init()

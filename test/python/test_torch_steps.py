@@ -194,13 +194,13 @@ def rank_in_flight():
             sum(q.sum() for q in p.values()).backward()
         hvd.barrier()
         assert_all(hvd.synchronize(other), 1.0)
-        with pytest.raises(RuntimeError, match=r"allreduce.a' is already in flight"):
+        with pytest.raises(RuntimeError, match=r"gradients failed: 'allreduce.a' is already in"):
             optimizer.step()
     else:
         hvd.barrier()  # before it, rank 0's allreduce cannot end
         assert_all(hvd.allreduce(torch.ones(2), name="a"), 1.0)
         sum(q.sum() for q in p.values()).backward()
-        with pytest.raises(hvd.HoronInternalError, match=r"failed on rank 0: .*'allreduce.a' is"):
+        with pytest.raises(hvd.HoronInternalError, match=r"failed on rank 0: 'allreduce.a' is"):
             optimizer.step()
     assert_all(p["a"], 1.0)
     assert_all(p["b"], 1.0)

@@ -14,7 +14,7 @@ import weakref
 import torch
 
 from horon import _horon
-from horon._gradients import GradientExchange, Slot
+from horon._gradients import GradientExchange, Slot, about_gradient
 from horon._names import member_names, operation_name
 from horon._staging import Handle
 from horon._verbs import ALLREDUCE
@@ -114,7 +114,8 @@ class _TorchSlot(Slot):
             self.param.grad = self.zeros()
             self.is_lent = not self.takes_part()
         if self.param.grad.requires_grad:
-            raise AssertionError(f"the gradient of {self.name} must not require a gradient itself")
+            text = f"the gradient of {self.name} must not require a gradient itself"
+            raise about_gradient(AssertionError(text), self)
         return self.param.grad
 
     def compressed(self, exchange):
@@ -260,7 +261,8 @@ class TorchExchange(GradientExchange):
         else:
             for slot in slots:
                 if slot.gradient().is_sparse and not self.sparse_as_dense:
-                    raise ValueError(f"the sparse gradient of {slot.name} cannot be in a group")
+                    text = f"the sparse gradient of {slot.name} cannot be in a group"
+                    raise about_gradient(ValueError(text), slot)
             tensors = [slot.compressed(self) for slot in slots]
         op, *scales = self.how
         names = member_names(operation_name("allreduce", slots[0].name, None), len(slots))
