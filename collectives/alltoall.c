@@ -17,7 +17,8 @@
  * length, and with its data if that is short. Links that are missing are made by the first such
  * operation.
  *
- * An output is written once all that give to this rank have entered. What a rank says that it gives
+ * An output is written once all that give to this rank have entered; on one host root of a small
+ * scatter waits for nobody. What a rank says that it gives
  * is what is taken of it: on this host it is read once, and a link refuses data of another length.
  */
 #include "channel_state.h"
@@ -161,10 +162,23 @@ static void enter(struct horon_channel *channel)
         memcpy(horon_slot_data(head), state_of(channel)->own, bytes);
 }
 
+/* Does the verb take anything of that rank? */
+static bool is_giver(const struct horon_channel *channel, int rank)
+{
+    const struct horon_signature *agreed = &channel->op->agreed;
+    return horon_ranks_include(horon_verb_of(agreed)->reads, agreed->root, rank);
+}
+
+/* Where root alone gives, its entry says all, and it needs nobody's. */
 static horon_status_t entered(struct horon_channel *channel, struct horon_error *error)
 {
     (void)error;
-    return horon_phase_meet(channel, HORON_MEET_ALL);
+    const struct horon_team *team = channel->team;
+    const struct horon_signature *agreed = &channel->op->agreed;
+    const bool root_gives =
+        horon_verb_of(agreed)->reads == HORON_RANKS_ROOT && team->host_count == 1;
+    return horon_phase_meet(channel,
+                            root_gives ? team->local_rank_of[agreed->root] : HORON_MEET_ALL);
 }
 
 /* Elements of so many rows that somebody says; UINT64_MAX: more than memory can hold. */
@@ -183,11 +197,15 @@ static void read_entries(struct horon_channel *channel)
     const struct horon_team *team = channel->team;
     const size_t small_elements = channel->host->shape.small_bytes / channel->element_bytes;
     for (int local = 0; local < team->local_size; local++) {
+        const int rank = local_rank_at(team, local);
         const uint64_t *words =
             horon_slot_words(channel, channel->small[horon_channel_slot(channel)][local]);
+        state->rows[rank] = 0;
+        if (!is_giver(channel, rank)) /* nor need it have entered */
+            continue;
         const uint64_t most = elements_of(channel, words[0]);
         const uint64_t before = team->local_rank ? words[team->local_rank] : 0;
-        state->rows[local_rank_at(team, local)] = words[1 + team->local_rank] - before;
+        state->rows[rank] = words[1 + team->local_rank] - before;
         state->most = most > state->most ? most : state->most;
         if (elements_of(channel, words[team->local_size]) > small_elements)
             state->small = false;

@@ -12,40 +12,55 @@
 
 #include <cmocka.h>
 
-enum { RANKS = 3, OPERATIONS = 3 * HORON_SMALL_SLOTS + 1, TURNS = 1000 };
+enum { RANKS = 3, ROOT = 1, OPERATIONS = 3 * HORON_SMALL_SLOTS + 1, TURNS = 1000 };
 
-static void test_ahead_root_gives_as_many_as_it_has_slots(void **state)
+/* What rank @p rank gets of operation @p i. */
+static uint32_t value_of(horon_verb_t verb, int rank, uint32_t i)
 {
-    (void)state;
+    return 1000 * i + (verb == HORON_SCATTER ? (uint32_t)rank : 0);
+}
+
+static void run_ahead(horon_verb_t verb)
+{
     static const int hosts[] = {RANKS};
     struct world *world = world_create(hosts, 1, NULL, 1);
     struct horon_request *requests[RANKS][OPERATIONS];
-    uint32_t values[RANKS][OPERATIONS];
+    uint32_t in[OPERATIONS][RANKS], out[RANKS][OPERATIONS];
+    memset(out, 0, sizeof out);
     for (int rank = 0; rank < RANKS; rank++)
         for (uint32_t i = 0; i < OPERATIONS; i++) {
             horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
-            values[rank][i] = rank == 1 ? 1000 + i : 0;
-            desc.verb = HORON_BROADCAST;
+            in[i][rank] = value_of(verb, rank, i);
+            desc.verb = verb;
             desc.flags = HORON_IN_ORDER;
             desc.dtype = HORON_UINT32;
-            desc.root = 1;
-            desc.src = desc.dst = &values[rank][i];
-            desc.count = desc.dst_count = 1;
+            desc.root = ROOT;
+            desc.src = rank == ROOT ? in[i] : NULL;
+            desc.dst = &out[rank][i];
+            desc.count = verb == HORON_BROADCAST ? 1 : rank == ROOT ? RANKS : 0;
+            desc.dst_count = 1;
             requests[rank][i] = world_submit(world, rank, &desc);
         }
     for (int turn = 0; turn < TURNS; turn++)
-        horon_engine_progress(world->ranks[1].engine);
+        horon_engine_progress(world->ranks[ROOT].engine);
     for (int i = 0; i < OPERATIONS; i++)
-        assert_int_equal(atomic_load(&requests[1][i]->state) == HORON_REQUEST_ENDED,
+        assert_int_equal(atomic_load(&requests[ROOT][i]->state) == HORON_REQUEST_ENDED,
                          i < HORON_SMALL_SLOTS - 1);
     assert_true(world_turn_until(world, &requests[0][0], RANKS * OPERATIONS));
     for (int rank = 0; rank < RANKS; rank++)
         for (uint32_t i = 0; i < OPERATIONS; i++) {
             assert_int_equal(requests[rank][i]->status, HORON_OK);
-            assert_int_equal(values[rank][i], 1000 + i);
+            assert_int_equal(out[rank][i], value_of(verb, rank, i));
             world_release(requests[rank][i]);
         }
     world_destroy(world);
+}
+
+static void test_ahead_root_gives_as_many_as_it_has_slots(void **state)
+{
+    (void)state;
+    run_ahead(HORON_BROADCAST);
+    run_ahead(HORON_SCATTER);
 }
 
 int main(void)
