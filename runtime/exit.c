@@ -17,6 +17,9 @@
 #include <stdlib.h>
 #include <time.h>
 
+/* How long a rank that fails stays when all have heard why: a launcher that sees its end kills the
+ * others (torchrun looks every 100 ms), which shall have said it by then. */
+#define SAID_MS 250
 /* Between two looks whether what is waited for has come. */
 #define LOOK_NS 1000000
 /* How long the reason may take to the other hosts. */
@@ -69,7 +72,7 @@ static bool follows_another(const struct horon_context *ctx)
 
 static void tell_exit(struct horon_context *ctx, const char *reason)
 {
-    const struct timespec launcher = {.tv_nsec = LAUNCHER_MS * 1000000L};
+    struct timespec stay = {.tv_nsec = LAUNCHER_MS * 1000000L};
     horon_token_take(ctx);
     horon_engine_exit(ctx->engine, reason);
     const bool follows = follows_another(ctx);
@@ -79,11 +82,11 @@ static void tell_exit(struct horon_context *ctx, const char *reason)
             drive_until(ctx, launcher_saw_end, SEEN_MS);
     } else {
         drive_until(ctx, all_delivered, DELIVER_MS);
+        stay.tv_nsec = ctx->boot.topology.size > 1 ? SAID_MS * 1000000L : 0;
     }
     horon_token_release(ctx);
     horon_recording_end(ctx); /* the process may end without another call */
-    if (follows)
-        nanosleep(&launcher, NULL);
+    nanosleep(&stay, NULL);
 }
 
 horon_status_t horon_context_exit(horon_context_t *ctx, const char *reason)
