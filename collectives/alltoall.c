@@ -589,5 +589,5 @@ const struct horon_verb_ops horon_alltoall_ops = {
     .exchanged = horon_phase_never,
     .published = horon_phase_never,
     .piped = horon_phase_done,
-    .moves_by_link = true,
+    .reach = HORON_LINKS_REACH_OUTPUTS,
 };

@@ -281,4 +281,5 @@ const struct horon_verb_ops horon_broadcast_ops = {
     .exchanged = small_exchanged,
     .published = small_published,
     .piped = horon_phase_done,
+    .reach = HORON_LINKS_REACH_OUTPUTS_ALONE,
 };

@@ -134,11 +134,24 @@ static void forget_transfers(struct horon_channel *channel)
                              channel->ended);
 }
 
+static bool reaches_outputs(const struct horon_channel *channel)
+{
+    switch (channel->verb->reach) {
+    case HORON_LINKS_REACH_SLOTS:
+        break;
+    case HORON_LINKS_REACH_OUTPUTS_ALONE:
+        return channel->team->local_size == 1;
+    case HORON_LINKS_REACH_OUTPUTS:
+        return true;
+    }
+    return false;
+}
+
 /* To forget may need memory, and a link without it is dead: not where there is no need. */
 void horon_channel_abort(struct horon_channel *channel)
 {
     HORON_ASSERT_OWNER(channel->options.owner);
-    if (channel->phase == HORON_PHASE_PIPELINE && channel->verb->moves_by_link)
+    if (channel->phase == HORON_PHASE_PIPELINE && reaches_outputs(channel))
         forget_transfers(channel);
 }
 

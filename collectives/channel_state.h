@@ -43,6 +43,13 @@ struct horon_channel {
     int *leaders;  /* [host_count] */
 };
 
+/** What links read and write in the pipeline of a verb. */
+enum horon_link_reach {
+    HORON_LINKS_REACH_SLOTS,
+    HORON_LINKS_REACH_OUTPUTS_ALONE, /* the operation's own memory, of a rank alone on its host */
+    HORON_LINKS_REACH_OUTPUTS        /* the operation's own memory */
+};
+
 /**
  * A verb, as the engine of phases (exec/phases.h) sees it. The functions that return a status say
  * OK, the operation has ended on this rank | IN_PROGRESS, it goes on in the phase that they moved
@@ -67,7 +74,7 @@ struct horon_verb_ops {
     horon_status_t (*published)(struct horon_channel *channel, struct horon_error *error);
     /** All chunks of the pipeline are through. */
     horon_status_t (*piped)(struct horon_channel *channel, struct horon_error *error);
-    bool moves_by_link; /* to and from the operation's own memory, in its pipeline */
+    enum horon_link_reach reach;
 };
 extern const struct horon_verb_ops horon_allreduce_ops;
 extern const struct horon_verb_ops horon_broadcast_ops;

@@ -364,13 +364,35 @@ void sim_check_notice(const struct sim_rank *rank, const struct sim_op *op,
                  (unsigned long long)((sim->now - sim->struck_at) / SIM_MS));
 }
 
+/* What a user does with the output of a failed operation: whoever still writes it is seen. */
+static void give_back(const struct sim_op *op, struct sim_use *use)
+{
+    if (op->persistent || op->rounds > 1 || op->canceler >= 0)
+        return; /* it may be used again */
+    memset(use->out, SIM_GIVEN_BACK, use->out_bytes);
+    use->given_back = true;
+}
+
+static void check_given_back(const struct sim_rank *rank, const struct sim_op *op,
+                             const struct sim_use *use)
+{
+    const uint8_t *out = use->out;
+    if (use->given_back &&
+        (out[0] != SIM_GIVEN_BACK || memcmp(out, out + 1, use->out_bytes - 1) != 0))
+        sim_fail(rank->sim, "rank %d: the output of %s %s was written when it had failed",
+                 rank->rank, horon_verb_name(op->verb), op->name);
+}
+
 void sim_check_memory(const struct simulation *sim)
 {
-    for (int rank = 0; rank < sim->size; rank++)
-        for (int i = 0; i < sim->op_count; i++)
-            if (sim->ops[i].paired && sim->ranks[rank].state != SIM_DEAD)
-                sim_message_check_memory(&sim->ranks[rank], &sim->ops[i],
-                                         &sim->ranks[rank].uses[i]);
+    for (int number = 0; number < sim->size; number++) {
+        const struct sim_rank *rank = &sim->ranks[number];
+        for (int i = 0; i < sim->op_count && rank->state != SIM_DEAD; i++)
+            if (sim->ops[i].paired)
+                sim_message_check_memory(rank, &sim->ops[i], &rank->uses[i]);
+            else
+                check_given_back(rank, &sim->ops[i], &rank->uses[i]);
+    }
 }
 
 void sim_check_ended(struct sim_rank *rank, struct sim_op *op, struct sim_use *use)
@@ -405,4 +427,6 @@ void sim_check_ended(struct sim_rank *rank, struct sim_op *op, struct sim_use *u
         sim_check_notice(rank, op, use);
     if (op->odd < 0 && !(use->in == use->out && status == HORON_ERR_CLOSED && sim->change_count))
         check_input(rank, op, use);
+    if (!op->joins)
+        give_back(op, use);
 }

@@ -19,8 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GIVEN_BACK 0x5a /* what its user does with the memory of one that has ended */
-
 static bool sends(const struct sim_rank *rank, const struct sim_op *op)
 {
     return op->from == rank->rank;
@@ -58,7 +56,8 @@ static void *memory_of(const struct sim_rank *rank, const struct sim_op *op,
 void sim_message_check_memory(const struct sim_rank *rank, const struct sim_op *op,
                               const struct sim_use *use)
 {
-    if (use->given_back && !is_all(memory_of(rank, op, use), GIVEN_BACK, sim_message_memory(op)))
+    if (use->given_back &&
+        !is_all(memory_of(rank, op, use), SIM_GIVEN_BACK, sim_message_memory(op)))
         sim_fail(rank->sim, "rank %d: memory of %s %s was written when it had ended", rank->rank,
                  verb_of(rank, op), op->name);
 }
@@ -184,7 +183,7 @@ void sim_message_check(struct sim_rank *rank, struct sim_op *op, struct sim_use 
     if (sends(rank, op) || (well && op->odd < 0))
         check_data(rank, op, use);
     rank->sim->outcome.messages_failed += !well;
-    memset(memory_of(rank, op, use), GIVEN_BACK, sim_message_memory(op));
+    memset(memory_of(rank, op, use), SIM_GIVEN_BACK, sim_message_memory(op));
     use->given_back = true;
 }
 

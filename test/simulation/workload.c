@@ -135,7 +135,9 @@ static void make_buffers(struct sim_rank *rank, struct sim_op *op, struct sim_us
     else
         out = in;
     use->in = calloc(1, in);
-    use->out = op->in_place && !sim_has_rows(op) ? use->in : calloc(1, 2 * out + 64);
+    const bool in_place = op->in_place && !sim_has_rows(op);
+    use->out_bytes = in_place ? in : 2 * out + 64;
+    use->out = in_place ? use->in : calloc(1, use->out_bytes);
     assert(use->in);
     assert(use->out);
 }

@@ -39,18 +39,21 @@ struct sim_op {
     int expected_round; /* 0: none yet */
 };
 
+#define SIM_GIVEN_BACK 0x5a /* what a user does with memory of what has ended */
+
 /** One rank's use of an operation. */
 struct sim_use {
     struct horon_request *request; /* NULL: not submitted */
     struct horon_request **old;    /* [old_count] earlier ones, kept to the end */
     int old_count;
     void *in, *out;
-    int round; /* of the one in flight or ended last; from 1 */
+    size_t out_bytes; /* of an operation that is no message */
+    int round;        /* of the one in flight or ended last; from 1 */
     uint64_t posted_at;
     bool flying;     /* from launch() until its end was seen */
     bool cancelling; /* asked */
     bool withdrawn;  /* ended as cancelled once */
-    bool given_back; /* of a message: it has ended, and its memory was overwritten */
+    bool given_back; /* it has ended, a collective in failure, and its memory was overwritten */
 };
 
 /* ---- draw.c ---- */

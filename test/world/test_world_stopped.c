@@ -120,10 +120,12 @@ static void end(struct scene *scene)
     for (int rank = 0; rank < scene->size; rank++) {
         if (scene->requests[rank])
             world_release(scene->requests[rank]);
+    }
+    world_destroy(scene->world); /* until then some are in flight, and have their memory */
+    for (int rank = 0; rank < scene->size; rank++) {
         free(scene->in[rank]);
         free(scene->out[rank]);
     }
-    world_destroy(scene->world);
 }
 
 static int play(int layout, horon_verb_t verb, uint64_t count, bool in_order, uint64_t seed)
