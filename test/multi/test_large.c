@@ -81,6 +81,7 @@ static uint8_t byte_at(uint64_t at, bool pieces)
 
 struct kind {
     bool pieces;
+    horon_verb_t verb; /* of those that one function runs */
     horon_dtype_t dtype;
     uint64_t count;
 };
@@ -98,30 +99,35 @@ static void fill_bytes(uint8_t *data, uint64_t bytes, bool pieces, int rank)
         data[i] = (uint8_t)(byte_at(i, pieces) + rank);
 }
 
-/* In pieces each byte stands for all that lie there: the last that was written counts. */
+/* Are these what lies from @p first on in an input? In pieces each byte stands for all that lie
+ * there: the last that was written counts. */
 static bool bytes_are(const uint8_t *data, uint64_t first, uint64_t bytes, bool pieces, int times,
                       int plus)
 {
     for (uint64_t i = 0; i < bytes && (!pieces || i < PIECE_BYTES); i++)
-        if (data[first + i] != (uint8_t)(byte_at(i, pieces) * times + plus))
+        if (data[i] != (uint8_t)(byte_at(first + i, pieces) * times + plus))
             return false;
     return true;
 }
 
-static void allreduce_bytes(horon_context_t *ctx, void *arg, struct job_report *report)
+/* Of a reduce rank 1 is root, and the other has no output. */
+static void sum_bytes(horon_context_t *ctx, void *arg, struct job_report *report)
 {
     const struct kind *kind = arg;
+    const bool gets = kind->verb == HORON_ALLREDUCE || horon_rank(ctx) == 1;
     uint8_t *in = map_kind(kind->count, kind->pieces);
     uint8_t *out = kind->pieces ? map_kind(kind->count, true) : in;
     RANK_MUST(in && out);
     fill_bytes(in, kind->count, kind->pieces, horon_rank(ctx));
     horon_descriptor_t desc = job_sum("many", NULL, kind->count, 0);
+    desc.verb = kind->verb;
     desc.dtype = HORON_UINT8;
+    desc.root = kind->verb == HORON_REDUCE ? 1 : 0;
     desc.src = in;
-    desc.dst = out;
+    desc.dst = gets ? out : NULL;
     if (!runs_well(ctx, &desc, report))
         return;
-    RANK_MUST(bytes_are(out, 0, kind->count, kind->pieces, 2, 1));
+    RANK_MUST(!gets || bytes_are(out, 0, kind->count, kind->pieces, 2, 1));
 }
 
 static void allreduce_floats(horon_context_t *ctx, void *arg, struct job_report *report)
@@ -159,13 +165,15 @@ static void broadcast_bytes(horon_context_t *ctx, void *arg, struct job_report *
     RANK_MUST(bytes_are(data, 0, kind->count, kind->pieces, 1, 1));
 }
 
-/* Ranks give unlike rows; the block of each rank in the output has pieces of its own. */
+/* Ranks give unlike rows; the block of each rank in the output has pieces of its own. Of a gather
+ * rank 0 is root: what crosses over goes behind its own. */
 static void gather_bytes(horon_context_t *ctx, void *arg, struct job_report *report)
 {
     const struct kind *kind = arg;
     const uint64_t whole = (kind->count + PIECE_BYTES - 1) / PIECE_BYTES * PIECE_BYTES;
     const uint64_t counts[2] = {kind->pieces ? whole : kind->count / 2, kind->count};
     const int rank = horon_rank(ctx);
+    const bool gets = kind->verb == HORON_ALLGATHER || rank == 0;
     uint8_t *in = map_kind(counts[rank], kind->pieces);
     uint8_t *out = map_bytes(counts[0] + counts[1]);
     RANK_MUST(in && out);
@@ -173,15 +181,68 @@ static void gather_bytes(horon_context_t *ctx, void *arg, struct job_report *rep
         RANK_MUST(lay_pieces(out, counts[0]) && lay_pieces(out + counts[0], counts[1]));
     fill_bytes(in, counts[rank], kind->pieces, rank);
     horon_descriptor_t desc = job_sum("many", NULL, counts[rank], 0);
-    desc.verb = HORON_ALLGATHER;
+    desc.verb = kind->verb;
     desc.dtype = HORON_UINT8;
     desc.src = in;
-    desc.dst = out;
-    desc.dst_count = counts[0] + counts[1];
+    desc.dst = gets ? out : NULL;
+    desc.dst_count = gets ? counts[0] + counts[1] : 0;
     if (!runs_well(ctx, &desc, report))
         return;
-    RANK_MUST(bytes_are(out, 0, counts[0], kind->pieces, 1, 0));
-    RANK_MUST(bytes_are(out, counts[0], counts[1], kind->pieces, 1, 1));
+    RANK_MUST(!gets || bytes_are(out, 0, counts[0], kind->pieces, 1, 0));
+    RANK_MUST(!gets || bytes_are(out + counts[0], 0, counts[1], kind->pieces, 1, 1));
+}
+
+/* In pieces. Rank 0 keeps some rows and gives many, rank 1 gives many and keeps some: those that it
+ * keeps lie behind 2^32 in its input and in its output. */
+static void exchange_bytes(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    const struct kind *kind = arg;
+    const int rank = horon_rank(ctx), few = 3 * 4096; /* outputs are laid in whole pages */
+    const uint64_t many = (kind->count + PIECE_BYTES - 1) / PIECE_BYTES * PIECE_BYTES;
+    const uint64_t given[2][2] = {{(uint64_t)few, many}, {kind->count, 5}}; /* [from][to] */
+    const uint64_t in_bytes = given[rank][0] + given[rank][1];
+    const uint64_t out_bytes = given[0][rank] + given[1][rank];
+    uint8_t *in = map_kind(in_bytes, true), *out = map_bytes(out_bytes);
+    RANK_MUST(in && out);
+    RANK_MUST(lay_pieces(out, given[0][rank]));
+    RANK_MUST(lay_pieces(out + given[0][rank], given[1][rank]));
+    fill_bytes(in, in_bytes, true, rank);
+    horon_descriptor_t desc = job_sum("many", NULL, in_bytes, 0);
+    desc.verb = HORON_ALLTOALL;
+    desc.dtype = HORON_UINT8;
+    desc.splits = given[rank];
+    desc.src = in;
+    desc.dst = out;
+    desc.dst_count = out_bytes;
+    if (!runs_well(ctx, &desc, report))
+        return;
+    for (int from = 0; from < 2; from++) {
+        const uint64_t first = rank ? given[from][0] : 0;
+        const uint8_t *block = out + (from ? given[0][rank] : 0);
+        RANK_MUST(bytes_are(block, first, given[from][rank], true, 1, from));
+    }
+}
+
+/* Rank 0 is root, and what it gives rank 1 lies behind its own. */
+static void scatter_bytes(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    const struct kind *kind = arg;
+    const int rank = horon_rank(ctx);
+    const uint64_t given[2] = {kind->count + 5, kind->count}, all = given[0] + given[1];
+    uint8_t *in = map_kind(all, kind->pieces), *out = map_kind(given[rank], kind->pieces);
+    RANK_MUST(in && out);
+    if (rank == 0)
+        fill_bytes(in, all, kind->pieces, 1);
+    horon_descriptor_t desc = job_sum("many", NULL, rank ? 0 : all, 0);
+    desc.verb = HORON_SCATTER;
+    desc.dtype = HORON_UINT8;
+    desc.splits = rank ? NULL : given;
+    desc.src = rank ? NULL : in;
+    desc.dst = out;
+    desc.dst_count = given[rank];
+    if (!runs_well(ctx, &desc, report))
+        return;
+    RANK_MUST(bytes_are(out, rank ? given[0] : 0, given[rank], kind->pieces, 1, 1));
 }
 
 static void message_bytes(horon_context_t *ctx, void *arg, struct job_report *report)
@@ -223,8 +284,7 @@ static void share_bytes(horon_context_t *ctx, void *arg, struct job_report *repo
     desc.dst_count = share;
     if (!runs_well(ctx, &desc, report))
         return;
-    for (uint64_t i = 0; i < share && (!kind->pieces || i < PIECE_BYTES); i++)
-        RANK_MUST(out[i] == (uint8_t)(2 * byte_at(first + i, kind->pieces) + 1));
+    RANK_MUST(bytes_are(out, first, share, kind->pieces, 2, 1));
 }
 
 static void run_job(const char *what, const char *shared, job_work_fn_t work, struct kind kind)
@@ -252,8 +312,7 @@ static void test_large_allreduce_in_place_is_right(void **state)
 {
     (void)state;
     need_memory(2 * MANY);
-    run_job("allreduce u8", "SHM=1", allreduce_bytes,
-            (struct kind){.dtype = HORON_UINT8, .count = MANY});
+    run_job("allreduce u8", "SHM=1", sum_bytes, (struct kind){.dtype = HORON_UINT8, .count = MANY});
 }
 
 static void test_large_reducescatter_in_place_is_right(void **state)
@@ -270,7 +329,7 @@ static void test_large_allgather_is_right(void **state)
     const uint64_t rows = ((uint64_t)3 << 29) + 5; /* half as many on rank 0: over 2^31 in all */
     need_memory(9 * rows / 2);
     run_job("allgather u8", "SHM=1", gather_bytes,
-            (struct kind){.dtype = HORON_UINT8, .count = rows});
+            (struct kind){.verb = HORON_ALLGATHER, .dtype = HORON_UINT8, .count = rows});
 }
 
 /* More than 2^32 bytes of everything. */
@@ -278,10 +337,18 @@ static void large_in_pieces(const char *shared)
 {
     const struct kind floats = {.pieces = true, .dtype = HORON_FLOAT32, .count = MANY};
     const struct kind bytes = {.pieces = true, .dtype = HORON_UINT8, .count = 2 * MANY};
+    struct kind of_verb = bytes;
     run_job("allreduce f32", shared, allreduce_floats, floats);
-    run_job("allreduce u8", shared, allreduce_bytes, bytes);
+    run_job("allreduce u8", shared, sum_bytes, bytes);
+    of_verb.verb = HORON_REDUCE;
+    run_job("reduce u8", shared, sum_bytes, of_verb);
     run_job("broadcast u8", shared, broadcast_bytes, bytes);
-    run_job("allgather u8", shared, gather_bytes, bytes);
+    of_verb.verb = HORON_ALLGATHER;
+    run_job("allgather u8", shared, gather_bytes, of_verb);
+    of_verb.verb = HORON_GATHER;
+    run_job("gather u8", shared, gather_bytes, of_verb);
+    run_job("scatter u8", shared, scatter_bytes, bytes);
+    run_job("alltoall u8", shared, exchange_bytes, bytes);
     run_job("reducescatter u8", shared, share_bytes, bytes);
     run_job("message u8", shared, message_bytes, bytes);
 }
