@@ -121,7 +121,7 @@ static bool is_right(const struct worker *worker, const horon_descriptor_t *desc
         return true;
     case HORON_SEND:
     case HORON_RECV:
-        break; /* of two ranks: not done here */
+        break; /* of two ranks: see tell() */
     }
     return false;
 }
@@ -219,6 +219,39 @@ static bool operate(struct worker *worker, int32_t set)
     return must(worker, is_right(worker, &desc, count, size, self), "it gave something else", set);
 }
 
+/* One rank of a set sends another something; the rest goes on at once. */
+static bool tell(struct worker *worker, int32_t set)
+{
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    const int size = horon_process_set_size(worker->ctx, set);
+    const int self = horon_process_set_rank(worker->ctx, set);
+    const unsigned first = draw(worker, RANKS_MAX), apart = draw(worker, RANKS_MAX - 1);
+    const unsigned tag = draw(worker, 3);
+    const uint64_t count = draw(worker, 3) ? draw(worker, 300) : draw(worker, COUNT_MAX);
+    if (self < 0 || size < 2 || worker->lost[set])
+        return true;
+    const int from = (int)first % size, to = (from + 1 + (int)apart % (size - 1)) % size;
+    const float value = (float)(from + 1) * 8 + (float)tag;
+    if (self != from && self != to)
+        return true;
+    for (uint64_t i = 0; i < count; i++)
+        worker->in[i] = value;
+    memset(worker->out, 0, (size_t)count * sizeof *worker->out);
+    desc.verb = self == from ? HORON_SEND : HORON_RECV;
+    desc.process_set = set;
+    desc.dtype = HORON_FLOAT32;
+    desc.root = self == from ? to : from;
+    desc.tag = tag;
+    desc.src = worker->in;
+    desc.dst = worker->out;
+    desc.count = count;
+    const horon_status_t status = horon_run(worker->ctx, &desc, -1, NULL, 0);
+    if (status != HORON_OK)
+        return heed(worker, set, status);
+    return must(worker, self == from || all_are(worker->out, count, value), "another message came",
+                set);
+}
+
 static bool change_sets(struct worker *worker)
 {
     int32_t ids[SETS_MAX + 2], ranks[RANKS_MAX], id = 0;
@@ -284,12 +317,14 @@ static bool join(struct worker *worker)
 /* Sets by their ids: what was being changed at the end some ranks may have, and others not. */
 static bool step(struct worker *worker)
 {
-    const unsigned what = draw(worker, 12);
+    const unsigned what = draw(worker, 15);
     const int32_t set = 1 + (int32_t)draw(worker, SETS_MAX);
     if (what == 0)
         return join(worker);
     if (what <= 2)
         return change_sets(worker);
+    if (what >= 12)
+        return tell(worker, what == 12 ? 0 : set);
     return operate(worker, what <= 5 ? 0 : set);
 }
 
