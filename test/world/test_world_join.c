@@ -201,13 +201,73 @@ static void check_shares(const bool *live, int rank, int root, const int32_t *sh
         assert_int_equal(sums[i], left);
 }
 
+/* What a rank gives to root, what it gets of root, and what root gets. */
+struct rows {
+    int32_t given[2], taken[2], all[RANKS_MAX * 2], gathered[RANKS_MAX * 2];
+    uint64_t splits[RANKS_MAX];
+};
+
+static uint64_t rows_of(int rank)
+{
+    return (uint64_t)(rank + 2) % 3;
+}
+
+/* Root has rows for all, those that have joined included. */
+static void begin_rows(int rank, int root, struct rows *rows, struct horon_request **requests)
+{
+    uint64_t total = 0;
+    for (int i = 0; i < world->size; i++)
+        total += rows->splits[i] = rows_of(i);
+    for (int i = 0; i < 2; i++)
+        rows->given[i] = rank * 10 + i;
+    for (uint64_t i = 0; i < total; i++)
+        rows->all[i] = (int32_t)i;
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    desc.verb = HORON_GATHER;
+    desc.name = "to root";
+    desc.dtype = HORON_INT32;
+    desc.root = root;
+    desc.src = rows->given;
+    desc.count = rows_of(rank);
+    desc.dst = rank == root ? rows->gathered : NULL;
+    desc.dst_count = rank == root ? RANKS_MAX * 2 : 0;
+    requests[0] = world_submit(world, rank, &desc);
+    desc.verb = HORON_SCATTER;
+    desc.name = "from root";
+    desc.src = rank == root ? rows->all : NULL;
+    desc.count = rank == root ? total : 0;
+    desc.splits = rank == root ? rows->splits : NULL;
+    desc.dst = rows->taken;
+    desc.dst_count = 2;
+    requests[1] = world_submit(world, rank, &desc);
+}
+
+static void check_rows(const bool *live, int rank, int root, const struct rows *rows,
+                       struct horon_request *const *requests)
+{
+    int32_t first = 0;
+    const int32_t *gathered = rows->gathered;
+    for (int other = 0; other < rank; other++)
+        first += (int32_t)rows_of(other);
+    assert_int_equal(requests[1]->output_count, rows_of(rank));
+    for (int i = 0; i < (int)rows_of(rank); i++)
+        assert_int_equal(rows->taken[i], first + i);
+    for (int other = 0; other < world->size && rank == root; other++) {
+        const uint64_t count = live[other] ? rows_of(other) : 0;
+        assert_int_equal(requests[0]->output_rows[other], count);
+        for (int i = 0; i < (int)count; i++)
+            assert_int_equal(*gathered++, other * 10 + i);
+    }
+}
+
 /* Those that are live gather, exchange, and meet. */
 static void check_other_verbs(const bool *live, int root)
 {
-    struct horon_request *requests[RANKS_MAX][6] = {{NULL}};
+    struct horon_request *requests[RANKS_MAX][8] = {{NULL}};
     int32_t in[RANKS_MAX][RANKS_MAX], all[RANKS_MAX][RANKS_MAX * RANKS_MAX], from[RANKS_MAX][40];
     int32_t given[RANKS_MAX], ones[RANKS_MAX][2 * RANKS_MAX + 1], share[RANKS_MAX][3];
     int32_t sums[RANKS_MAX][2];
+    struct rows with_root[RANKS_MAX];
     for (int rank = 0; rank < world->size; rank++) {
         if (!live[rank])
             continue;
@@ -242,9 +302,11 @@ static void check_other_verbs(const bool *live, int root)
         requests[rank][3] = world_submit(world, rank, &desc);
     }
     for (int rank = 0; rank < world->size; rank++)
-        if (live[rank])
+        if (live[rank]) {
             begin_shares(rank, root, ones[rank], share[rank], sums[rank], &requests[rank][4]);
-    settle(&requests[0][0], RANKS_MAX * 6);
+            begin_rows(rank, root, &with_root[rank], &requests[rank][6]);
+        }
+    settle(&requests[0][0], RANKS_MAX * 8);
     for (int rank = 0; rank < world->size; rank++) {
         int place = 0, gathered = 0;
         if (!live[rank])
@@ -260,7 +322,8 @@ static void check_other_verbs(const bool *live, int root)
         }
         assert_int_equal(given[rank], root);
         check_shares(live, rank, root, share[rank], sums[rank]);
-        for (int i = 0; i < 6; i++)
+        check_rows(live, rank, root, &with_root[rank], &requests[rank][6]);
+        for (int i = 0; i < 8; i++)
             end_well(requests[rank][i]);
     }
 }

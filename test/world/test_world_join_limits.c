@@ -114,25 +114,42 @@ static void join_rest(struct horon_request *first, int but)
         end_well(joins[rank]);
 }
 
-static void test_world_join_of_root_fails_the_broadcast_alone(void **state)
+static void check_root(int joined, horon_verb_t verb)
 {
-    (void)state;
-    open_world(4);
-    struct horon_request *join = join_one(2), *requests[RANKS_MAX] = {NULL};
-    float value = 1;
+    struct horon_request *requests[RANKS_MAX] = {NULL};
+    float values[RANKS_MAX];
+    char name[32], why[96];
     for (int rank = 0; rank < world->size; rank++) {
-        horon_descriptor_t desc = sum_of("weights", &value);
-        desc.verb = HORON_BROADCAST;
-        desc.root = 2;
-        if (rank != 2)
+        horon_descriptor_t desc = sum_of("weights", &values[rank]);
+        desc.verb = verb;
+        desc.root = joined;
+        if (horon_verb_rows_differ(&horon_verb_rows[verb]))
+            desc.dst = NULL;
+        if (rank != joined)
             requests[rank] = world_submit(world, rank, &desc);
     }
     settle(requests, RANKS_MAX);
+    snprintf(name, sizeof name, "%s 'weights'", horon_verb_name(verb));
+    snprintf(why, sizeof why, "its root, rank %d (host-1), has joined", joined);
     for (int rank = 0; rank < world->size; rank++)
-        if (requests[rank])
-            expect_failure(requests[rank], HORON_ERR_MISMATCH, HORON_CAUSE_JOINED,
-                           "its root, rank 2 (host-1), has joined");
-    check_named(2);
+        if (requests[rank]) {
+            assert_non_null(requests[rank]->error_text);
+            assert_non_null(strstr(requests[rank]->error_text, name));
+            expect_failure(requests[rank], HORON_ERR_MISMATCH, HORON_CAUSE_JOINED, why);
+        }
+}
+
+static void test_world_join_of_root_fails_what_needs_it_alone(void **state)
+{
+    static const horon_verb_t verbs[] = {HORON_BROADCAST, HORON_GATHER, HORON_SCATTER,
+                                         HORON_REDUCE};
+    (void)state;
+    open_world(4);
+    struct horon_request *join = join_one(2);
+    for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++) {
+        check_root(2, verbs[i]);
+        check_named(2);
+    }
     join_rest(join, 2);
     check_named(-1);
     world_destroy(world);
@@ -357,7 +374,7 @@ static void test_world_join_and_leave_fails_what_comes_later(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_world_join_of_root_fails_the_broadcast_alone),
+        cmocka_unit_test(test_world_join_of_root_fails_what_needs_it_alone),
         cmocka_unit_test(test_world_join_refuses_operations_in_order),
         cmocka_unit_test(test_world_join_fails_what_was_begun_in_order),
         cmocka_unit_test(test_world_join_leaves_what_the_rank_had_done_in_order),
