@@ -69,12 +69,22 @@ static struct one_case *add_allreduce(struct list *list, horon_dtype_t dtype, ho
     return one;
 }
 
-static void add_broadcast(struct list *list, horon_dtype_t dtype, int root, uint64_t count)
+static void add_rooted(struct list *list, horon_verb_t verb, horon_dtype_t dtype, int root,
+                       uint64_t count)
 {
-    struct one_case *one = add(list, HORON_BROADCAST, dtype, count);
+    struct one_case *one = add(list, verb, dtype, count);
     size_t used = strlen(one->name);
     one->root = root;
     snprintf(one->name + used, sizeof one->name - used, ".root%d", root);
+}
+
+static void add_message(struct list *list, int from, int to, uint64_t count)
+{
+    struct one_case *one = add(list, HORON_SEND, HORON_FLOAT64, count);
+    size_t used = strlen(one->name);
+    one->root = from;
+    one->receiver = to;
+    snprintf(one->name + used, sizeof one->name - used, ".from%d.to%d", from, to);
 }
 
 static void add_scaled(struct list *list, horon_dtype_t dtype)
@@ -93,6 +103,18 @@ static bool has(int dtype, int redop)
     return dtype != HORON_BOOL || redop != HORON_AVERAGE;
 }
 
+/* One of each verb of which ranks have unlike parts. */
+static void add_parts(struct list *list, horon_dtype_t dtype, int size, uint64_t count)
+{
+    const uint64_t rows = count > PRIME ? count / CASE_ROW_ELEMENTS : count;
+    if (dtype <= HORON_BOOL) {
+        add_rooted(list, HORON_REDUCE, dtype, (list->count + 1) % size, count);
+        add(list, HORON_REDUCESCATTER, dtype, count);
+    }
+    add_rooted(list, HORON_GATHER, dtype, list->count % size, rows);
+    add_rooted(list, HORON_SCATTER, dtype, list->count % size, rows);
+}
+
 struct one_case *cases_make(int size, int *count_out)
 {
     static const uint64_t counts[] = {0, 1, PRIME};
@@ -109,28 +131,51 @@ struct one_case *cases_make(int size, int *count_out)
         for (int dtype = 0; dtype < HORON_DTYPE_COUNT; dtype++)
             add(&list, HORON_ALLTOALL, (horon_dtype_t)dtype, counts[c]);
         for (int root = 0; root < size; root++)
-            add_broadcast(&list, HORON_FLOAT64, root, counts[c]);
+            add_rooted(&list, HORON_BROADCAST, HORON_FLOAT64, root, counts[c]);
     }
     for (int dtype = 0; dtype < HORON_DTYPE_COUNT; dtype++)
-        add_broadcast(&list, (horon_dtype_t)dtype, dtype % size, PERIOD);
+        add_rooted(&list, HORON_BROADCAST, (horon_dtype_t)dtype, dtype % size, PERIOD);
     for (int dtype = 0; dtype < HORON_BOOL; dtype++)
         add_scaled(&list, (horon_dtype_t)dtype);
     add_allreduce(&list, HORON_FLOAT32, HORON_SUM, LARGE);
     add_allreduce(&list, HORON_FLOAT16, HORON_SUM, LARGE);
     add_allreduce(&list, HORON_FLOAT64, HORON_AVERAGE, LARGE);
     add_allreduce(&list, HORON_UINT8, HORON_MAX, LARGE);
-    add_broadcast(&list, HORON_FLOAT32, size - 1, LARGE);
+    add_rooted(&list, HORON_BROADCAST, HORON_FLOAT32, size - 1, LARGE);
     add(&list, HORON_ALLGATHER, HORON_FLOAT32, LARGE / CASE_ROW_ELEMENTS);
     add(&list, HORON_ALLTOALL, HORON_FLOAT32, LARGE / CASE_ROW_ELEMENTS);
+    for (int c = 0; c < 3; c++)
+        for (int dtype = 0; dtype < HORON_DTYPE_COUNT; dtype++)
+            if (dtype == HORON_FLOAT32 || counts[c] == PRIME)
+                add_parts(&list, (horon_dtype_t)dtype, size, counts[c]);
+    add_parts(&list, HORON_FLOAT32, size, LARGE);
+    for (int from = 0; from < size; from++)
+        for (int to = 0; to < size; to++)
+            if (from != to)
+                add_message(&list, from, to, counts[(from + to) % 3]);
+    for (int from = 0; from < size && size > 1; from++)
+        add_message(&list, from, (from + 1) % size, LARGE);
     *count_out = list.count;
     return list.items;
 }
 
 /* ---- Inputs --------------------------------------------------------------------------------- */
 
+bool case_reduces(const struct one_case *one)
+{
+    return one->verb == HORON_ALLREDUCE || one->verb == HORON_REDUCE ||
+           one->verb == HORON_REDUCESCATTER;
+}
+
 bool case_has_rows(const struct one_case *one)
 {
-    return one->verb == HORON_ALLGATHER || one->verb == HORON_ALLTOALL;
+    return one->verb == HORON_ALLGATHER || one->verb == HORON_ALLTOALL ||
+           one->verb == HORON_GATHER || one->verb == HORON_SCATTER;
+}
+
+bool case_is_message(const struct one_case *one)
+{
+    return one->verb == HORON_SEND;
 }
 
 /* Rows differ by rank, and some ranks give none. */
@@ -145,14 +190,53 @@ uint64_t case_count(const struct one_case *one, int rank)
     return (one->count - 37 * (uint64_t)rank) * CASE_ROW_ELEMENTS;
 }
 
-uint64_t case_result_count(const struct one_case *one, int size)
+static uint64_t all_blocks(const struct one_case *one, int size)
 {
     uint64_t count = 0;
-    if (!case_has_rows(one))
-        return one->count;
     for (int rank = 0; rank < size; rank++)
         count += case_count(one, rank);
     return count;
+}
+
+uint64_t case_input_count(const struct one_case *one, int rank, int size)
+{
+    if (one->verb == HORON_ALLTOALL)
+        return case_count(one, rank) * (uint64_t)size;
+    if (one->verb == HORON_SCATTER)
+        return rank == one->root ? all_blocks(one, size) : 0;
+    if (one->verb == HORON_BROADCAST || case_is_message(one))
+        return rank == one->root ? one->count : 0;
+    return case_count(one, rank);
+}
+
+/* Every third has splits: the ranks in the middle get nothing. */
+uint64_t case_share(const struct one_case *one, int rank, int size, uint64_t *first_out)
+{
+    const uint64_t ranks = (uint64_t)size, self = (uint64_t)rank, more = one->count % ranks;
+    if (one->number % 3 == 0) {
+        const uint64_t of_first = size > 1 ? one->count / 4 : 0;
+        *first_out = rank ? of_first : 0;
+        if (rank == size - 1)
+            return one->count - of_first;
+        return rank ? 0 : of_first;
+    }
+    *first_out = one->count / ranks * self + (self < more ? self : more);
+    return one->count / ranks + (self < more);
+}
+
+uint64_t case_result_count(const struct one_case *one, int rank, int size)
+{
+    uint64_t first;
+    if (one->verb == HORON_SCATTER)
+        return case_count(one, rank);
+    if (one->verb == HORON_REDUCESCATTER)
+        return case_share(one, rank, size, &first);
+    if (one->verb == HORON_GATHER || one->verb == HORON_REDUCE)
+        if (rank != one->root)
+            return 0;
+    if (case_is_message(one))
+        return rank == one->receiver ? one->count : 0;
+    return case_has_rows(one) ? all_blocks(one, size) : one->count;
 }
 
 /* The finisher of splitmix64: bits that depend on all bits of @p x. */
@@ -183,7 +267,7 @@ static void put(const struct one_case *one, uint64_t bits, void *data, size_t i)
 {
     const double number = number_of(bits);
     const float single = (float)number;
-    if (one->verb != HORON_ALLREDUCE)
+    if (!case_reduces(one))
         put_moved(one, bits, (uint8_t *)data + i * horon_dtype_bytes(one->dtype));
     else if (one->dtype == HORON_FLOAT64)
         memcpy((double *)data + i, &number, sizeof number);
@@ -211,6 +295,30 @@ void case_fill(const struct one_case *one, int rank, void *data)
     for (uint64_t i = 0; i < count && i < PERIOD; i++)
         put(one, mix(seed + i), data, i);
     repeat(one, data, PERIOD, count);
+}
+
+/* The blocks of all ranks, one behind the other. */
+static void fill_blocks(const struct one_case *one, int size, void *data)
+{
+    uint8_t *at = data;
+    for (int rank = 0; rank < size; rank++) {
+        case_fill(one, rank, at);
+        at += case_count(one, rank) * horon_dtype_bytes(one->dtype);
+    }
+}
+
+void case_fill_input(const struct one_case *one, int rank, int size, void *data)
+{
+    const size_t bytes = (size_t)case_count(one, rank) * horon_dtype_bytes(one->dtype);
+    if (case_input_count(one, rank, size) == 0)
+        return;
+    if (one->verb == HORON_SCATTER) {
+        fill_blocks(one, size, data);
+        return;
+    }
+    case_fill(one, rank, data);
+    for (int to = 1; one->verb == HORON_ALLTOALL && to < size; to++)
+        memcpy((uint8_t *)data + (size_t)to * bytes, data, bytes);
 }
 
 /* ---- What must come out --------------------------------------------------------------------- */
@@ -282,18 +390,34 @@ static void expect_allreduce(const struct one_case *one, const struct layout *la
         free(inputs[rank]);
 }
 
-void case_expect(const struct one_case *one, const struct layout *layout, void *data)
+static void expect_share(const struct one_case *one, const struct layout *layout, int rank,
+                         void *data)
 {
-    uint8_t *at = data;
-    if (one->verb == HORON_ALLREDUCE)
+    const size_t bytes = horon_dtype_bytes(one->dtype);
+    uint64_t first;
+    const uint64_t share = case_share(one, rank, layout->size, &first);
+    uint8_t *whole = malloc((size_t)one->count * bytes + 1);
+    if (!whole)
+        abort();
+    expect_allreduce(one, layout, whole);
+    memcpy(data, whole + first * bytes, (size_t)share * bytes);
+    free(whole);
+}
+
+void case_expect(const struct one_case *one, const struct layout *layout, int rank, void *data)
+{
+    if (case_result_count(one, rank, layout->size) == 0)
+        return;
+    if (one->verb == HORON_REDUCESCATTER)
+        expect_share(one, layout, rank, data);
+    else if (case_reduces(one))
         expect_allreduce(one, layout, data);
-    else if (one->verb == HORON_BROADCAST)
+    else if (one->verb == HORON_BROADCAST || case_is_message(one))
         case_fill(one, one->root, data);
+    else if (one->verb == HORON_SCATTER)
+        case_fill(one, rank, data);
     else
-        for (int rank = 0; rank < layout->size; rank++) {
-            case_fill(one, rank, at);
-            at += case_count(one, rank) * horon_dtype_bytes(one->dtype);
-        }
+        fill_blocks(one, layout->size, data);
 }
 
 const char *case_digest(const struct one_case *one, const void *data, uint64_t count,

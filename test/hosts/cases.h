@@ -27,7 +27,8 @@ struct one_case {
     horon_verb_t verb;
     horon_dtype_t dtype;
     horon_redop_t redop;
-    int root;
+    int root;       /* of a message the sender */
+    int receiver;   /* of a message */
     uint64_t count; /* elements, or a measure of the rows, see case_count() */
     double prescale, postscale;
     char name[64];
@@ -36,18 +37,29 @@ struct one_case {
 /** @return all operations for a job of @p size ranks, *count_out of them; the caller frees */
 struct one_case *cases_make(int size, int *count_out);
 
+/** Does it combine what ranks give? */
+bool case_reduces(const struct one_case *one);
 /** Does it move rows, of which ranks give different numbers? In an alltoall each gives the same to
  * all, so all get the same. */
 bool case_has_rows(const struct one_case *one);
-/** @return elements that @p rank gives, or gives each; rows are of CASE_ROW_ELEMENTS */
+/** Is it between two ranks, while the others do nothing? */
+bool case_is_message(const struct one_case *one);
+/** @return elements in the block of @p rank: what it gives, or gives each; of a scatter what it
+ * gets. Rows are of CASE_ROW_ELEMENTS */
 uint64_t case_count(const struct one_case *one, int rank);
 #define CASE_ROW_ELEMENTS 3
-/** @return elements that every rank gets */
-uint64_t case_result_count(const struct one_case *one, int size);
-/** Writes the input of @p rank. */
+/** @return elements in the input of @p rank */
+uint64_t case_input_count(const struct one_case *one, int rank, int size);
+/** @return elements that @p rank gets */
+uint64_t case_result_count(const struct one_case *one, int rank, int size);
+/** Of a reduce-scatter. @return elements that @p rank gets, *first_out of them before */
+uint64_t case_share(const struct one_case *one, int rank, int size, uint64_t *first_out);
+/** Writes the block of @p rank. */
 void case_fill(const struct one_case *one, int rank, void *data);
-/** Writes what every rank must get. */
-void case_expect(const struct one_case *one, const struct layout *layout, void *data);
+/** Writes the whole input of @p rank. */
+void case_fill_input(const struct one_case *one, int rank, int size, void *data);
+/** Writes what @p rank must get. */
+void case_expect(const struct one_case *one, const struct layout *layout, int rank, void *data);
 
 /** @return SHA-256 of @p count elements, in @p digest */
 const char *case_digest(const struct one_case *one, const void *data, uint64_t count,

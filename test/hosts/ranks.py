@@ -37,6 +37,13 @@ def verify(*words):
     ).stdout
 
 
+def expected(layout):
+    """@return what each rank of @p layout, a text, must print of all cases: lines, by rank"""
+    return [
+        verify("expect", layout, str(rank)).splitlines() for rank in range(len(layout.split(",")))
+    ]
+
+
 class Failure:
     """What a rank said of its failure."""
 

@@ -3,7 +3,8 @@
  * A rank for tests over several hosts. What it found out goes to standard output, for the test that
  * started it to compare. `verify MODE ...`:
  *
- *  - expect LAYOUT: prints digests of what must come out of all cases, without a job.
+ *  - expect LAYOUT RANK: prints digests of what must come out of all cases on a rank, without a
+ *    job.
  *  - in-order LAYOUT DIR: joins, checks which rank is where, meets in DIR, and runs all cases,
  *    one after another; prints digests of what came out.
  *  - named LAYOUT DIR: likewise, all at once by name, each rank in an order of its own.
@@ -34,8 +35,8 @@
 struct work {
     const struct one_case *one;
     uint64_t shape[2], splits[CASE_RANKS_MAX]; /* of rows */
-    void *src, *dst;
-    horon_request_t *request;
+    void *src, *dst, *result;
+    horon_request_t *request; /* NULL: this rank has no part in it */
 };
 
 static char why[HORON_ERROR_TEXT_BYTES];
@@ -139,27 +140,50 @@ static int meet(horon_context_t *ctx, const char *folder, bool in_order)
 
 /* ---- All cases ------------------------------------------------------------------------------ */
 
-/* Of an alltoall the same for each rank. */
-static void fill(struct work *work, int rank, uint64_t times)
+static bool takes_part(const struct one_case *one, int rank)
 {
-    const size_t bytes = (size_t)case_count(work->one, rank) * horon_dtype_bytes(work->one->dtype);
-    case_fill(work->one, rank, work->src);
-    for (uint64_t i = 1; i < times; i++)
-        memcpy((char *)work->src + i * bytes, work->src, bytes);
+    return !case_is_message(one) || rank == one->root || rank == one->receiver;
+}
+
+static void add_shape(struct work *work, int rank, int size, horon_descriptor_t *desc)
+{
+    const struct one_case *one = work->one;
+    const bool scatters = one->verb == HORON_SCATTER;
+    for (int i = 0; i < size; i++)
+        work->splits[i] = case_count(one, scatters ? i : rank) / CASE_ROW_ELEMENTS;
+    work->shape[0] = case_input_count(one, rank, size) / CASE_ROW_ELEMENTS;
+    work->shape[1] = CASE_ROW_ELEMENTS;
+    desc->shape = work->shape;
+    desc->ndim = 2;
+    if (one->verb == HORON_ALLTOALL || (scatters && rank == one->root))
+        desc->splits = work->splits;
+}
+
+/* In place its share begins where it lies in the input. */
+static void add_share(struct work *work, int rank, int size, horon_descriptor_t *desc)
+{
+    const struct one_case *one = work->one;
+    uint64_t first;
+    for (int i = 0; i < size; i++)
+        work->splits[i] = case_share(one, i, size, &first);
+    if (one->number % 3 == 0)
+        desc->splits = work->splits;
+    desc->dst_count = case_share(one, rank, size, &first);
+    if (!work->dst)
+        desc->dst = (char *)work->src + first * horon_dtype_bytes(one->dtype);
 }
 
 static horon_descriptor_t begin_work(struct work *work, int rank, int size)
 {
     const struct one_case *one = work->one;
-    const bool in_place = !case_has_rows(one) && one->number % 2;
-    const uint64_t times = one->verb == HORON_ALLTOALL ? (uint64_t)size : 1;
+    const bool in_place = !case_has_rows(one) && !case_is_message(one) && one->number % 2;
+    const uint64_t gives = case_input_count(one, rank, size);
+    const uint64_t gets = case_result_count(one, rank, size);
     horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
-    if (one->verb != HORON_BROADCAST || rank == one->root || in_place)
-        work->src = memory(case_count(one, rank) * times, one->dtype);
+    work->src = memory(in_place ? one->count : gives, one->dtype);
     if (!in_place)
-        work->dst = memory(case_result_count(one, size), one->dtype);
-    if (one->verb != HORON_BROADCAST || rank == one->root)
-        fill(work, rank, times);
+        work->dst = memory(gets, one->dtype);
+    case_fill_input(one, rank, size, work->src);
     desc.verb = one->verb;
     desc.dtype = one->dtype;
     desc.redop = one->redop;
@@ -169,26 +193,27 @@ static horon_descriptor_t begin_work(struct work *work, int rank, int size)
     desc.dst = in_place ? work->src : work->dst;
     desc.prescale = one->prescale;
     desc.postscale = one->postscale;
-    desc.count = case_count(one, rank);
-    desc.dst_count = case_result_count(one, size) + 1; /* as memory() gives: never none */
-    if (case_has_rows(one)) {
-        for (int i = 0; i < size; i++)
-            work->splits[i] = case_count(one, rank) / CASE_ROW_ELEMENTS;
-        work->shape[0] = case_count(one, rank) / CASE_ROW_ELEMENTS * times;
-        work->shape[1] = CASE_ROW_ELEMENTS;
-        desc.shape = work->shape;
-        desc.ndim = 2;
-        desc.splits = work->splits;
+    desc.count = one->count;
+    desc.dst_count = gets + 1; /* as memory() gives: never none */
+    if (case_has_rows(one))
+        add_shape(work, rank, size, &desc);
+    if (one->verb == HORON_REDUCESCATTER)
+        add_share(work, rank, size, &desc);
+    if (case_is_message(one)) {
+        desc.verb = rank == one->root ? HORON_SEND : HORON_RECV;
+        desc.root = rank == one->root ? one->receiver : one->root;
+        desc.tag = (uint64_t)one->number;
+        desc.name = NULL;
     }
+    work->result = desc.dst;
     return desc;
 }
 
-static void end_work(struct work *work, int size)
+static void end_work(struct work *work, int rank, int size)
 {
     char digest[CASE_DIGEST_BYTES];
-    const uint64_t count = case_result_count(work->one, size);
-    printf("%s %s\n", work->one->name,
-           case_digest(work->one, work->dst ? work->dst : work->src, count, digest));
+    const uint64_t count = case_result_count(work->one, rank, size);
+    printf("%s %s\n", work->one->name, case_digest(work->one, work->result, count, digest));
     free(work->src);
     free(work->dst);
 }
@@ -197,8 +222,10 @@ static int run_in_order(horon_context_t *ctx, struct work *works, int count)
 {
     const int rank = horon_rank(ctx), size = horon_size(ctx);
     for (int i = 0; i < count; i++) {
+        if (!takes_part(works[i].one, rank))
+            continue;
         horon_descriptor_t desc = begin_work(&works[i], rank, size);
-        desc.flags = HORON_IN_ORDER;
+        desc.flags = case_is_message(works[i].one) ? 0 : HORON_IN_ORDER;
         desc.name = NULL;
         horon_status_t status = horon_run(ctx, &desc, -1, why, sizeof why);
         if (status != HORON_OK) {
@@ -209,19 +236,30 @@ static int run_in_order(horon_context_t *ctx, struct work *works, int count)
     return 0;
 }
 
+/* Messages are in no group. */
 static int submit(horon_context_t *ctx, struct work *works, int first, int count)
 {
     const int rank = horon_rank(ctx), size = horon_size(ctx);
+    struct work *grouped[GROUP];
     horon_descriptor_t descs[GROUP];
     horon_request_t *requests[GROUP];
-    for (int i = 0; i < count; i++)
-        descs[i] = begin_work(&works[first + i], rank, size);
-    horon_status_t status = count == 1 ? horon_submit(ctx, descs, requests)
-                                       : horon_submit_group(ctx, descs, (size_t)count, requests);
+    horon_status_t status = HORON_OK;
+    size_t n = 0;
+    for (int i = first; i < first + count && status == HORON_OK; i++) {
+        if (!takes_part(works[i].one, rank))
+            continue;
+        descs[n] = begin_work(&works[i], rank, size);
+        if (case_is_message(works[i].one) || count == 1)
+            status = horon_submit(ctx, &descs[n], &works[i].request);
+        else
+            grouped[n++] = &works[i];
+    }
+    if (status == HORON_OK && n > 0)
+        status = horon_submit_group(ctx, descs, n, requests);
     if (status != HORON_OK)
         return failed(status, horon_last_error(ctx));
-    for (int i = 0; i < count; i++)
-        works[first + i].request = requests[i];
+    for (size_t i = 0; i < n; i++)
+        grouped[i]->request = requests[i];
     return 0;
 }
 
@@ -244,6 +282,8 @@ static int run_named(horon_context_t *ctx, struct work *works, int count, int gr
             return 1;
     }
     for (int i = 0; i < count; i++) {
+        if (!works[i].request)
+            continue;
         horon_status_t status = horon_wait(works[i].request, HORON_HOST_DONE, -1);
         if (status != HORON_OK)
             return failed(status, horon_request_error(works[i].request));
@@ -268,21 +308,21 @@ static int run_cases(horon_context_t *ctx, const char *mode, const char *folder)
     else if (code == 0)
         code = run_named(ctx, works, count, strcmp(mode, "grouped") == 0 ? GROUP : 1);
     for (int i = 0; code == 0 && i < count; i++)
-        end_work(&works[i], horon_size(ctx));
+        end_work(&works[i], horon_rank(ctx), horon_size(ctx));
     free(works);
     free(cases);
     return code;
 }
 
-static int expect_cases(const struct layout *layout)
+static int expect_cases(const struct layout *layout, int rank)
 {
     int count = 0;
     struct one_case *cases = cases_make(layout->size, &count);
     for (int i = 0; i < count; i++) {
         char digest[CASE_DIGEST_BYTES];
-        const uint64_t elements = case_result_count(&cases[i], layout->size);
+        const uint64_t elements = case_result_count(&cases[i], rank, layout->size);
         void *data = memory(elements, cases[i].dtype);
-        case_expect(&cases[i], layout, data);
+        case_expect(&cases[i], layout, rank, data);
         printf("%s %s\n", cases[i].name, case_digest(&cases[i], data, elements, digest));
         free(data);
     }
@@ -460,8 +500,8 @@ int main(int words, char **word)
         fprintf(stderr, "usage: see the source\n");
         return 2;
     }
-    if (strcmp(word[1], "expect") == 0)
-        return expect_cases(&layout);
+    if (strcmp(word[1], "expect") == 0 && words == 4)
+        return expect_cases(&layout, (int)strtol(word[3], NULL, 10));
     horon_status_t status = horon_context_create(NULL, &ctx, why, sizeof why);
     if (status != HORON_OK)
         return failed(status, why);
