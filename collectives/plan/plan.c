@@ -6,6 +6,7 @@
 #include "plan/plan_internal.h"
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 static const struct horon_plan_ops *const plans[HORON_PLAN_KIND_COUNT] = {
@@ -226,12 +227,15 @@ enum horon_plan_kind horon_plan_choose(const char *wanted, int size, uint64_t by
     static const enum horon_plan_kind kinds[] = {HORON_PLAN_DIRECT, HORON_PLAN_FLAT,
                                                  HORON_PLAN_DOUBLING, HORON_PLAN_HALVING};
     enum horon_plan_kind best = kinds[0];
+    double least_us = INFINITY;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         if (wanted && strcmp(wanted, plans[kinds[i]]->name) == 0)
             return kinds[i];
-        if (horon_plan_estimate_us(kinds[i], size, bytes, crowded) <
-            horon_plan_estimate_us(best, size, bytes, crowded))
+        const double us = horon_plan_estimate_us(kinds[i], size, bytes, crowded);
+        if (us < least_us) {
+            least_us = us;
             best = kinds[i];
+        }
     }
     return best;
 }
