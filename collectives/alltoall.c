@@ -18,8 +18,8 @@
  * operation.
  *
  * An output is written once all that give to this rank have entered; on one host root of a small
- * scatter waits for nobody. What a rank says that it gives
- * is what is taken of it: on this host it is read once, and a link refuses data of another length.
+ * scatter waits for nobody. What a rank says that it gives is what is taken of it: on this host it
+ * is read once, and a link refuses data of another length.
  */
 #include "channel_state.h"
 #include "exec/netrun.h"
@@ -90,13 +90,19 @@ static void init(void *memory, const struct horon_team *team)
 
 /* ---- which rank gives what to which ---------------------------------------------------------- */
 
+/* Does the verb take anything of that rank? */
+static bool is_giver(const struct horon_channel *channel, int rank)
+{
+    const struct horon_signature *agreed = &channel->op->agreed;
+    return horon_ranks_include(horon_verb_of(agreed)->reads, agreed->root, rank);
+}
+
 /* Does a run go from one to the other, be it of no rows? */
 static bool gives(const struct horon_channel *channel, int from, int to)
 {
     const struct horon_signature *agreed = &channel->op->agreed;
-    const struct horon_verb_row *row = horon_verb_of(agreed);
-    return horon_ranks_include(row->reads, agreed->root, from) &&
-           horon_ranks_include(row->writes, agreed->root, to);
+    return is_giver(channel, from) &&
+           horon_ranks_include(horon_verb_of(agreed)->writes, agreed->root, to);
 }
 
 static uint64_t rows_for(const struct horon_channel *channel, int rank)
@@ -160,13 +166,6 @@ static void enter(struct horon_channel *channel)
     const size_t bytes = (size_t)(sum * channel->op->row_elements) * channel->element_bytes;
     if (team->host_count == 1 && bytes && bytes <= channel->host->shape.small_bytes)
         memcpy(horon_slot_data(head), state_of(channel)->own, bytes);
-}
-
-/* Does the verb take anything of that rank? */
-static bool is_giver(const struct horon_channel *channel, int rank)
-{
-    const struct horon_signature *agreed = &channel->op->agreed;
-    return horon_ranks_include(horon_verb_of(agreed)->reads, agreed->root, rank);
 }
 
 /* Where root alone gives, its entry says all, and it needs nobody's. */
