@@ -106,6 +106,7 @@ static void pay(struct horon_acceptor *acceptor)
     if (acceptor->paid_ns + unused_ns < now)
         acceptor->paid_ns = now - unused_ns;
     acceptor->paid_ns += HORON_ACCEPTOR_INTERVAL_NS;
+    assert(acceptor->paid_ns > now - unused_ns); /* nobody saves up more than a burst */
     if (acceptor->paid_ns > now && !acceptor->resume.active)
         pause_until(acceptor, acceptor->paid_ns);
 }
@@ -115,8 +116,10 @@ static void end_guest(struct guest *guest)
 {
     struct horon_acceptor *acceptor = guest->acceptor;
     struct guest **at = &acceptor->guests;
-    while (*at != guest)
+    while (*at != guest) {
+        assert(*at); /* it is one of them */
         at = &(*at)->next;
+    }
     *at = guest->next;
     horon_pump_untimer(acceptor->options.pump, &guest->leave);
     horon_prover_end(&guest->prover);
@@ -148,8 +151,10 @@ void horon_acceptor_note(struct horon_acceptor *acceptor, int rank, bool proven,
         at++;
     if (at->times++)
         return;
+    assert(at == acceptor->refusals + acceptor->refusal_count); /* the first that is free */
     *at = one;
     acceptor->refusal_count += acceptor->refusal_count < REFUSALS_MAX;
+    assert(acceptor->refusal_count <= REFUSALS_MAX);
     HORON_LOG_WARN(acceptor->options.log, "%s refused %s: %s", acceptor->options.name, one.peer,
                    one.why);
 }
@@ -203,6 +208,7 @@ static void prove(struct guest *guest)
         refuse(guest, &error);
         return;
     }
+    assert(guest->prover.handshake.state == HORON_HANDSHAKE_PROVEN);
     struct horon_proven proven = horon_prover_take(&guest->prover);
     if (guest->acceptor->paced)
         guest->acceptor->paid_ns -= HORON_ACCEPTOR_INTERVAL_NS;
