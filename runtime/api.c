@@ -23,7 +23,7 @@ horon_status_t horon_context_refuse(struct horon_context *ctx, bool waits)
                                "this context belongs to the parent process of this fork");
     if (atomic_load_explicit(&ctx->closed, memory_order_relaxed))
         return horon_error_set(horon_thread_error(), HORON_ERR_CLOSED, "this context is shut down");
-    if (waits && horon_on_progress_thread(ctx))
+    if (waits && horon_context_on_progress_thread(ctx))
         return horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "a callback must not wait");
     return HORON_OK;
 }
@@ -37,8 +37,8 @@ static horon_status_t refuse_failed(const struct horon_engine_team *team)
     return failure->status;
 }
 
-horon_status_t horon_take_team(struct horon_context *ctx, const horon_descriptor_t *desc,
-                               struct horon_engine_team **team_out)
+horon_status_t horon_context_find_team(struct horon_context *ctx, const horon_descriptor_t *desc,
+                                       struct horon_engine_team **team_out)
 {
     const bool readable = desc && desc->struct_bytes >= offsetof(horon_descriptor_t, dst_count);
     struct horon_engine_team *team = horon_engine_job(ctx->engine);
@@ -101,15 +101,15 @@ static void unmark_name(struct horon_request *request)
         atomic_store_explicit(&request->name->in_flight, false, memory_order_release);
 }
 
-void horon_launch_request(struct horon_request *request)
+void horon_request_launch(struct horon_request *request)
 {
     atomic_fetch_add_explicit(&request->refs, 1, memory_order_relaxed);
     atomic_store_explicit(&request->state, HORON_REQUEST_FLYING, memory_order_release);
 }
 
-horon_status_t horon_make_request(struct horon_context *ctx, struct horon_engine_team *team,
-                                  const horon_descriptor_t *desc,
-                                  struct horon_request **request_out)
+horon_status_t horon_context_make_request(struct horon_context *ctx, struct horon_engine_team *team,
+                                          const horon_descriptor_t *desc,
+                                          struct horon_request **request_out)
 {
     horon_status_t status = horon_request_create(
         &ctx->pool, desc, team, horon_engine_names(ctx->engine), request_out, horon_thread_error());
@@ -123,7 +123,7 @@ horon_status_t horon_make_request(struct horon_context *ctx, struct horon_engine
 
 /* ---- submitting ----------------------------------------------------------------------------- */
 
-horon_status_t horon_post_request(struct horon_context *ctx, struct horon_request *request)
+horon_status_t horon_request_post(struct horon_context *ctx, struct horon_request *request)
 {
     const bool counted = !request->own;
     if (counted && count_flying(ctx, 1) != 1)
@@ -133,7 +133,7 @@ horon_status_t horon_post_request(struct horon_context *ctx, struct horon_reques
         uncount_flying(ctx, counted);
         return status;
     }
-    horon_launch_request(request);
+    horon_request_launch(request);
     horon_engine_post(ctx->engine, &request->start);
     return HORON_OK;
 }
@@ -142,11 +142,11 @@ static horon_status_t submit(struct horon_context *ctx, struct horon_engine_team
                              const horon_descriptor_t *desc, bool joins, horon_request_t **req_out)
 {
     struct horon_request *request;
-    horon_status_t status = horon_make_request(ctx, team, desc, &request);
+    horon_status_t status = horon_context_make_request(ctx, team, desc, &request);
     if (status != HORON_OK)
         return status;
     request->joins = joins;
-    status = horon_post_request(ctx, request);
+    status = horon_request_post(ctx, request);
     if (status != HORON_OK) {
         horon_request_unref(request);
         return status;
@@ -156,8 +156,8 @@ static horon_status_t submit(struct horon_context *ctx, struct horon_engine_team
     return HORON_OK;
 }
 
-horon_status_t horon_submit_to(struct horon_context *ctx, struct horon_engine_team *team,
-                               const horon_descriptor_t *desc, horon_request_t **req_out)
+horon_status_t horon_team_submit(struct horon_context *ctx, struct horon_engine_team *team,
+                                 const horon_descriptor_t *desc, horon_request_t **req_out)
 {
     return submit(ctx, team, desc, false, req_out);
 }
@@ -182,7 +182,7 @@ horon_status_t horon_join(horon_context_t *ctx, int32_t process_set, horon_reque
     if (status == HORON_OK && !req_out)
         status = horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "req_out is NULL");
     if (status == HORON_OK)
-        status = horon_take_team(ctx, &desc, &team);
+        status = horon_context_find_team(ctx, &desc, &team);
     if (status != HORON_OK)
         return status;
     status = submit(ctx, team, &desc, true, req_out);
@@ -198,10 +198,10 @@ horon_status_t horon_submit(horon_context_t *ctx, const horon_descriptor_t *desc
     if (status == HORON_OK && !req_out)
         status = horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "req_out is NULL");
     if (status == HORON_OK)
-        status = horon_take_team(ctx, desc, &team);
+        status = horon_context_find_team(ctx, desc, &team);
     if (status != HORON_OK)
         return status;
-    status = horon_submit_to(ctx, team, desc, req_out);
+    status = horon_team_submit(ctx, team, desc, req_out);
     horon_team_unref(team);
     return status;
 }
@@ -240,7 +240,7 @@ static horon_status_t make_group(struct horon_context *ctx, struct horon_engine_
         if (desc->struct_bytes != descs->struct_bytes)
             return horon_error_set(horon_thread_error(), HORON_ERR_INVALID,
                                    "the descriptors of a group differ in struct_bytes");
-        status = horon_make_request(ctx, team, desc, request);
+        status = horon_context_make_request(ctx, team, desc, request);
         if (status != HORON_OK)
             return status;
         const bool same_set = desc->process_set == descs->process_set;
@@ -272,7 +272,7 @@ static void post_all(struct horon_context *ctx, horon_request_t *const *reqs, si
     assert(n > 0);
     for (size_t i = 0; i < n; i++) {
         assert(reqs[i]->context == ctx);
-        horon_launch_request(reqs[i]);
+        horon_request_launch(reqs[i]);
         reqs[i]->start.next = i ? &reqs[i - 1]->start : NULL;
     }
     horon_engine_post_chain(ctx->engine, &reqs[n - 1]->start, &reqs[0]->start);
@@ -318,7 +318,7 @@ horon_status_t horon_submit_group(horon_context_t *ctx, const horon_descriptor_t
         return horon_error_set(horon_thread_error(), HORON_ERR_MEMORY,
                                "no memory for a group of %zu", n);
     horon_request_t **reqs = many ? many : few;
-    status = horon_take_team(ctx, descs, &team);
+    status = horon_context_find_team(ctx, descs, &team);
     if (status == HORON_OK) {
         status = submit_group(ctx, team, descs, n, reqs);
         horon_team_unref(team);
@@ -337,10 +337,10 @@ horon_status_t horon_prepare(horon_context_t *ctx, const horon_descriptor_t *des
     if (status == HORON_OK && !req_out)
         status = horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "req_out is NULL");
     if (status == HORON_OK)
-        status = horon_take_team(ctx, desc, &team);
+        status = horon_context_find_team(ctx, desc, &team);
     if (status != HORON_OK)
         return status;
-    status = horon_make_request(ctx, team, desc, req_out);
+    status = horon_context_make_request(ctx, team, desc, req_out);
     horon_team_unref(team);
     if (status == HORON_OK)
         (*req_out)->persistent = true;

@@ -9,7 +9,7 @@
  */
 #include "context_state.h"
 
-bool horon_on_progress_thread(const struct horon_context *ctx)
+bool horon_context_on_progress_thread(const struct horon_context *ctx)
 {
     return ctx->thread_runs && pthread_equal(ctx->thread, pthread_self());
 }
@@ -21,7 +21,7 @@ void horon_callback_push(void *arg, struct horon_request *request)
     do
         request->next_to_finish = head;
     while (!atomic_compare_exchange_weak(&ctx->to_finish, &head, request));
-    if (!horon_on_progress_thread(ctx))
+    if (!horon_context_on_progress_thread(ctx))
         horon_doorbell_ring(ctx->doorbell);
 }
 

@@ -132,7 +132,7 @@ static horon_status_t add_link(struct horon_context *ctx, int rank,
 {
     struct horon_link *link = NULL;
     const horon_status_t status =
-        horon_proven_link(proven, ctx->config.peer_timeout_ms, ctx->wrap, &link, error);
+        horon_proven_open_link(proven, ctx->config.peer_timeout_ms, ctx->wrap, &link, error);
     return status == HORON_OK ? horon_engine_add_link(ctx->engine, rank, link, error) : status;
 }
 

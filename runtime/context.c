@@ -207,8 +207,8 @@ static horon_status_t make_links(struct horon_context *ctx, struct horon_link **
     for (int rank = 0; rank < topology->size && status == HORON_OK; rank++) {
         struct horon_proven *proven = &ctx->boot.proven[rank];
         if (proven->fd >= 0) {
-            status = horon_proven_link(proven, ctx->config.peer_timeout_ms, ctx->wrap, &links[rank],
-                                       error);
+            status = horon_proven_open_link(proven, ctx->config.peer_timeout_ms, ctx->wrap,
+                                            &links[rank], error);
             explicit_bzero(proven, sizeof *proven);
             proven->fd = -1; /* the link's now */
             continue;
@@ -238,7 +238,7 @@ static horon_status_t make_engine(struct horon_context *ctx, struct horon_error 
         .owner = &ctx->owner,
         .now_ns = read_clock,
         .log = &ctx->log,
-        .wake_waiters = horon_wake_waiters,
+        .wake_waiters = horon_waiters_wake,
         .failed = job_failed,
         .landed = request_landed,
         .ended = request_ended,

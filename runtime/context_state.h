@@ -85,10 +85,10 @@ void horon_token_release(struct horon_context *ctx);
 void horon_token_release_armed(struct horon_context *ctx);
 /** With the token in hand: runs an in-order request to its end, or until @p deadline_ns, or until
  * waiting should go on asleep. */
-void horon_drive_ordered(struct horon_context *ctx, struct horon_request *request,
+void horon_request_drive(struct horon_context *ctx, struct horon_request *request,
                          uint64_t deadline_ns);
 /** engine_options.wake_waiters */
-void horon_wake_waiters(_Atomic uint32_t *state);
+void horon_waiters_wake(_Atomic uint32_t *state);
 
 /* deaths.c */
 /** The socket to a process of this host was closed. Thread: one with the token. */
@@ -121,7 +121,7 @@ void horon_connect_unwatch(struct horon_context *ctx);
 
 /* callbacks.c */
 /** Is this the context's own thread, so that waiting would wait for itself? */
-bool horon_on_progress_thread(const struct horon_context *ctx);
+bool horon_context_on_progress_thread(const struct horon_context *ctx);
 /** engine_options.finish_later. Thread: any. */
 void horon_callback_push(void *context, struct horon_request *request);
 /** Calls back, without the token. @return false: there was nothing to. Thread: the progress thread,
@@ -137,8 +137,8 @@ void horon_recording_end(struct horon_context *ctx);
 void horon_recording_close_in_child(struct horon_context *ctx);
 
 /** As horon_submit() once nothing is refused, to any team; api.c. */
-horon_status_t horon_submit_to(struct horon_context *ctx, struct horon_engine_team *team,
-                               const horon_descriptor_t *desc, horon_request_t **req_out);
+horon_status_t horon_team_submit(struct horon_context *ctx, struct horon_engine_team *team,
+                                 const horon_descriptor_t *desc, horon_request_t **req_out);
 
 /* teams.c; see teams.h */
 /** engine_options.make_arenas. Owner only. */

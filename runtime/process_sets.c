@@ -97,7 +97,7 @@ static horon_status_t meet(struct meeting *meeting, const char *name, int64_t ti
     desc.alloc = take_answers;
     desc.alloc_arg = meeting;
     const horon_status_t status =
-        horon_run_posted(ctx, horon_engine_job(ctx->engine), &desc, true, timeout_ms, error);
+        horon_team_run(ctx, horon_engine_job(ctx->engine), &desc, true, timeout_ms, error);
     meeting->proposal.used = 0;
     meeting->answered = status == HORON_OK;
     if (status != HORON_OK)
@@ -164,7 +164,7 @@ static void make(struct horon_context *ctx, struct horon_set *set, struct horon_
     pthread_mutex_lock(&ctx->sets.lock);
     horon_sets_enter(&ctx->sets.known, set);
     pthread_mutex_unlock(&ctx->sets.lock);
-    if (horon_set_rank(set, ctx->boot.topology.rank) < 0 ||
+    if (horon_set_rank_of(set, ctx->boot.topology.rank) < 0 ||
         horon_context_add_team(ctx, ctx->sets.known.newest_team, set->ranks, set->size, &team,
                                error) != HORON_OK)
         return;
@@ -376,7 +376,7 @@ int32_t horon_process_set_rank(const horon_context_t *ctx, int32_t id)
     if (is_gone(ctx))
         return -1;
     const struct horon_set *set = look_up(ctx, id);
-    const int32_t rank = set ? horon_set_rank(set, ctx->boot.topology.rank) : -1;
+    const int32_t rank = set ? horon_set_rank_of(set, ctx->boot.topology.rank) : -1;
     looked(ctx);
     return rank;
 }

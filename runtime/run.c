@@ -109,17 +109,17 @@ static horon_status_t withdraw(struct horon_context *ctx, struct horon_request *
     return HORON_ERR_TIMEOUT;
 }
 
-horon_status_t horon_run_posted(struct horon_context *ctx, struct horon_engine_team *team,
-                                const horon_descriptor_t *desc, bool own, int64_t timeout_ms,
-                                struct horon_error *error)
+horon_status_t horon_team_run(struct horon_context *ctx, struct horon_engine_team *team,
+                              const horon_descriptor_t *desc, bool own, int64_t timeout_ms,
+                              struct horon_error *error)
 {
     struct horon_request *request;
-    horon_status_t status = horon_make_request(ctx, team, desc, &request);
+    horon_status_t status = horon_context_make_request(ctx, team, desc, &request);
     if (status != HORON_OK)
         return status;
     request->nobodys = true;
     request->own = own;
-    status = horon_post_request(ctx, request);
+    status = horon_request_post(ctx, request);
     if (status != HORON_OK) {
         horon_request_unref(request);
         return status;
@@ -145,7 +145,7 @@ static horon_status_t run_now(struct horon_context *ctx, struct horon_request *r
     uint64_t deadline =
         timeout_ms < 0 ? UINT64_MAX : horon_clock_deadline(horon_clock_ns(), timeout_ms);
     assert(request->in_order && !request->context); /* of no context: nobody counts it */
-    horon_drive_ordered(ctx, request, deadline);
+    horon_request_drive(ctx, request, deadline);
     horon_token_release(ctx);
     if (!horon_request_ended(request)) {
         int64_t left = timeout_ms;
@@ -193,7 +193,7 @@ static horon_status_t run_here(struct horon_context *ctx, struct horon_engine_te
     }
     horon_token_release(ctx);
     horon_request_deinit(request, names);
-    return horon_run_posted(ctx, team, desc, false, timeout_ms, error);
+    return horon_team_run(ctx, team, desc, false, timeout_ms, error);
 }
 
 /* A team of so many ranks needs no memory from elsewhere for the rows that they tell each other. */
@@ -209,7 +209,7 @@ static horon_status_t run_on(struct horon_context *ctx, struct horon_engine_team
         return horon_error_set(error, HORON_ERR_INVALID, "horon_run() of %s needs dst or alloc",
                                horon_verb_name((horon_verb_t)desc->verb));
     if (!desc || !(desc->flags & HORON_IN_ORDER) || !horon_token_try(ctx))
-        return horon_run_posted(ctx, team, desc, false, timeout_ms, error);
+        return horon_team_run(ctx, team, desc, false, timeout_ms, error);
     uint64_t few[2 * FEW_RANKS];
     struct horon_request request;
     memset(&request, 0, sizeof request);
@@ -228,7 +228,7 @@ static horon_status_t run(struct horon_context *ctx, const horon_descriptor_t *d
     struct horon_engine_team *team;
     horon_status_t status = horon_context_refuse(ctx, true);
     if (status == HORON_OK)
-        status = horon_take_team(ctx, desc, &team);
+        status = horon_context_find_team(ctx, desc, &team);
     if (status != HORON_OK)
         return status;
     status = run_on(ctx, team, desc, timeout_ms, error);

@@ -12,20 +12,20 @@
 horon_status_t horon_context_refuse(struct horon_context *ctx, bool waits);
 /** The team of a descriptor's process set, with a reference; of one that cannot be read the job,
  * where it is refused. @return OK | ERR_INVALID | why the team has failed */
-horon_status_t horon_take_team(struct horon_context *ctx, const horon_descriptor_t *desc,
-                               struct horon_engine_team **team_out);
+horon_status_t horon_context_find_team(struct horon_context *ctx, const horon_descriptor_t *desc,
+                                       struct horon_engine_team **team_out);
 /** A request of this context. */
-horon_status_t horon_make_request(struct horon_context *ctx, struct horon_engine_team *team,
-                                  const horon_descriptor_t *desc,
-                                  struct horon_request **request_out);
+horon_status_t horon_context_make_request(struct horon_context *ctx, struct horon_engine_team *team,
+                                          const horon_descriptor_t *desc,
+                                          struct horon_request **request_out);
 /** Ready to be posted: FLYING, with the engine's reference. */
-void horon_launch_request(struct horon_request *request);
+void horon_request_launch(struct horon_request *request);
 /** Counts, marks and posts it; nobody is woken. @return OK | ERR_MEMORY | ERR_DUPLICATE */
-horon_status_t horon_post_request(struct horon_context *ctx, struct horon_request *request);
+horon_status_t horon_request_post(struct horon_context *ctx, struct horon_request *request);
 /** As horon_run() once nothing is refused, on any team, past the mailbox never. @p error is the
  * thread's. @param own  horon's: it counts as none of those that may be in flight */
-horon_status_t horon_run_posted(struct horon_context *ctx, struct horon_engine_team *team,
-                                const horon_descriptor_t *desc, bool own, int64_t timeout_ms,
-                                struct horon_error *error);
+horon_status_t horon_team_run(struct horon_context *ctx, struct horon_engine_team *team,
+                              const horon_descriptor_t *desc, bool own, int64_t timeout_ms,
+                              struct horon_error *error);
 
 #endif

@@ -199,7 +199,7 @@ horon_status_t horon_context_add_team(struct horon_context *ctx, uint32_t id, co
                                       struct horon_error *error)
 {
     struct horon_context_team *team = NULL;
-    assert(!horon_on_progress_thread(ctx));
+    assert(!horon_context_on_progress_thread(ctx));
     horon_token_take(ctx);
     assert(id > ctx->teams.newest && id < HORON_TEAMS_END);
     ctx->teams.newest = id;
@@ -228,7 +228,7 @@ horon_status_t horon_context_add_team(struct horon_context *ctx, uint32_t id, co
 void horon_context_remove_team(struct horon_context_team *team)
 {
     struct horon_context *ctx = team->ctx;
-    assert(!horon_on_progress_thread(ctx));
+    assert(!horon_context_on_progress_thread(ctx));
     horon_token_take(ctx);
     const bool whole = !horon_team_failure(team->engine_team);
     horon_engine_leave_team(ctx->engine, team->engine_team);

@@ -32,7 +32,7 @@ horon_status_t horon_context_add_team(struct horon_context *ctx, uint32_t id, co
  */
 void horon_context_remove_team(struct horon_context_team *team);
 
-/** The engine's, for horon_submit_to(); it is there until the team is removed. */
+/** The engine's, for horon_team_submit(); it is there until the team is removed. */
 struct horon_engine_team *horon_context_team_of(const struct horon_context_team *team);
 
 #endif

@@ -175,7 +175,7 @@ static unsigned turns_per_look(const struct horon_context *ctx, bool spins)
     return spins && ctx->host.shape.local_size > 1 ? SPINS_PER_LINK_LOOK : 1;
 }
 
-void horon_drive_ordered(struct horon_context *ctx, struct horon_request *request,
+void horon_request_drive(struct horon_context *ctx, struct horon_request *request,
                          uint64_t deadline_ns)
 {
     struct patience patience = patience_of(ctx, false);
@@ -267,7 +267,7 @@ static int futex(_Atomic uint32_t *word, int operation, uint32_t value,
     return (int)syscall(SYS_futex, word, operation, value, timeout, NULL, 0);
 }
 
-void horon_wake_waiters(_Atomic uint32_t *state)
+void horon_waiters_wake(_Atomic uint32_t *state)
 {
     futex(state, FUTEX_WAKE_PRIVATE, INT_MAX, NULL);
 }

@@ -72,7 +72,7 @@ horon_status_t horon_wait(horon_request_t *req, horon_completion_t kind, int64_t
     if (status != HORON_IN_PROGRESS)
         return status;
     struct horon_context *ctx = req->context;
-    if (horon_on_progress_thread(ctx))
+    if (horon_context_on_progress_thread(ctx))
         return refuse(HORON_ERR_INVALID, "a callback must not wait");
     status = horon_context_wait(ctx, req, timeout_ms);
     assert(status == HORON_OK || (status == HORON_ERR_TIMEOUT && timeout_ms >= 0));

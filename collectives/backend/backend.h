@@ -148,7 +148,7 @@ bool horon_backends_have(const struct horon_backends *backends,
 
 struct horon_backend_choice {
     int backend;          /* number in the array; -1: none carries it */
-    bool composed;        /* from another verb of the backend: horon_compose() */
+    bool composed;        /* from another verb of the backend: horon_composed_init() */
     uint32_t passed_over; /* mask of those before it that lack the verb, or may not take it */
 };
 

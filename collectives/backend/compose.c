@@ -286,7 +286,7 @@ static void keep_rows(const struct horon_composed *composed)
                rows * row_bytes(op));
 }
 
-bool horon_compose_next(struct horon_composed *composed)
+bool horon_composed_next(struct horon_composed *composed)
 {
     if (composed->rows)
         return next_round(composed);
@@ -297,10 +297,11 @@ bool horon_compose_next(struct horon_composed *composed)
     return false;
 }
 
-horon_status_t horon_compose(struct horon_composed *composed, const struct horon_operation *op,
-                             int rank, int size, const uint64_t *rows)
+horon_status_t horon_composed_init(struct horon_composed *composed,
+                                   const struct horon_operation *op, int rank, int size,
+                                   const uint64_t *rows)
 {
-    assert(horon_compose_needs_rows(op) == (rows != NULL));
+    assert(horon_operation_needs_rows(op) == (rows != NULL));
     composed->op = (struct horon_operation){
         .check = op->check, .part_count = rows ? 1 : op->part_count, .stream = op->stream};
     composed->whole = op;

@@ -31,19 +31,20 @@ struct horon_composed {
 bool horon_compose_signature(const struct horon_signature *agreed, struct horon_signature *made);
 
 /** Must each rank's rows be known first? */
-static inline bool horon_compose_needs_rows(const struct horon_operation *op)
+static inline bool horon_operation_needs_rows(const struct horon_operation *op)
 {
     return horon_verb_of(&op->agreed)->recipe == HORON_RECIPE_ROUNDS;
 }
 
-/** Prepares the operations that horon_compose_next() gives; outputs of @p op may be written from
+/** Prepares the operations that horon_composed_next() gives; outputs of @p op may be written from
  * now on.
  * @param rows as in the struct, for an operation that needs them; they stay until it ends
  * @return OK | ERR_MEMORY | ERR_PROTO, the rows add up to more than memory can hold */
-horon_status_t horon_compose(struct horon_composed *composed, const struct horon_operation *op,
-                             int rank, int size, const uint64_t *rows);
+horon_status_t horon_composed_init(struct horon_composed *composed,
+                                   const struct horon_operation *op, int rank, int size,
+                                   const uint64_t *rows);
 /** Makes the next one in composed->op, the one before having ended. @return false: that was all */
-bool horon_compose_next(struct horon_composed *composed);
+bool horon_composed_next(struct horon_composed *composed);
 void horon_composed_deinit(struct horon_composed *composed);
 
 #endif

@@ -414,7 +414,7 @@ static void give_ticket_back(struct horon_route *route)
 /* Launches the next operation of a composed one. @return false: it has ended */
 static bool launch_next(struct horon_route *route)
 {
-    if (!horon_compose_next(&route->composed)) {
+    if (!horon_composed_next(&route->composed)) {
         route->composing = false;
         give_ticket_back(route);
         return false;
@@ -427,7 +427,7 @@ static void compose(struct horon_route *route, const struct horon_operation *op,
                     const uint64_t *rows)
 {
     const horon_status_t status =
-        horon_compose(&route->composed, op, route->team->rank, route->team->size, rows);
+        horon_composed_init(&route->composed, op, route->team->rank, route->team->size, rows);
     if (status == HORON_ERR_MEMORY)
         refuse(route, status, "no memory to compose an operation");
     else if (status != HORON_OK)
@@ -452,7 +452,7 @@ static void gather_rows(struct horon_route *route, const struct horon_operation 
 HORON_SELDOM static void begin_composed(struct horon_route *route, const struct horon_operation *op)
 {
     route->composing = true;
-    if (horon_compose_needs_rows(op)) {
+    if (horon_operation_needs_rows(op)) {
         gather_rows(route, op);
         return;
     }

@@ -69,7 +69,7 @@ static horon_cause_t usual_cause(horon_status_t status)
     return HORON_CAUSE_NONE;
 }
 
-struct horon_blame horon_blame_of(horon_status_t status)
+struct horon_blame horon_blame_from_status(horon_status_t status)
 {
     return (struct horon_blame){.cause = usual_cause(status), .rank = -1, .other_rank = -1};
 }
@@ -150,7 +150,7 @@ horon_status_t horon_error_set(struct horon_error *error, horon_status_t status,
     va_list args;
     va_start(args, format);
     error->status = status;
-    error->blame = horon_blame_of(status);
+    error->blame = horon_blame_from_status(status);
     vsnprintf(error->text, sizeof error->text, format, args);
     va_end(args);
     return status;
@@ -164,7 +164,7 @@ horon_status_t horon_error_set_errno(struct horon_error *error, horon_status_t s
     va_list args;
     va_start(args, format);
     error->status = status;
-    error->blame = horon_blame_of(status);
+    error->blame = horon_blame_from_status(status);
     vsnprintf(error->text, sizeof error->text, format, args);
     va_end(args);
     size_t used = strlen(error->text);

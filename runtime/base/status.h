@@ -38,7 +38,7 @@ horon_status_t horon_error_set_errno(struct horon_error *error, horon_status_t s
     __attribute__((format(printf, 4, 5)));
 
 /** What a failure of @p status alone is about; no rank is blamed. */
-struct horon_blame horon_blame_of(horon_status_t status);
+struct horon_blame horon_blame_from_status(horon_status_t status);
 
 /** Says more exactly what an error that is set (or NULL) is about. */
 void horon_error_blame(struct horon_error *error, horon_cause_t cause, int rank, int other_rank);

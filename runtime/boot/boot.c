@@ -197,7 +197,7 @@ static horon_status_t join(struct horon_joining *j, int rank, int size, struct h
     if (status != HORON_OK)
         return status;
     if (j->id.size == 1)
-        return horon_join_alone(j, error);
+        return horon_joining_run_alone(j, error);
     j->boot->key = horon_memory_secret(sizeof *j->boot->key);
     if (!j->boot->key)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the job key");
@@ -211,7 +211,7 @@ static horon_status_t join(struct horon_joining *j, int rank, int size, struct h
         error->blame.rank = j->id.rank;
         return status;
     }
-    status = horon_join_others(j, error);
+    status = horon_joining_run(j, error);
     if (status == HORON_OK && j->interrupted) /* in the last moment */
         status = horon_joining_interrupted(j, error);
     return status;

@@ -83,8 +83,8 @@ horon_status_t horon_round_hold(struct horon_joining *j, const char *doing,
 /* ---- steps.c: the order of it all ---- */
 
 /** Of a world of one: only its shared memory is made. */
-horon_status_t horon_join_alone(struct horon_joining *j, struct horon_error *error);
-horon_status_t horon_join_others(struct horon_joining *j, struct horon_error *error);
+horon_status_t horon_joining_run_alone(struct horon_joining *j, struct horon_error *error);
+horon_status_t horon_joining_run(struct horon_joining *j, struct horon_error *error);
 
 /* ---- report.c: lines of the log at debug ---- */
 

@@ -332,7 +332,7 @@ static horon_status_t connect_hosts(struct horon_joining *j, struct horon_error 
 
 /* ---- In order ---- */
 
-horon_status_t horon_join_alone(struct horon_joining *j, struct horon_error *error)
+horon_status_t horon_joining_run_alone(struct horon_joining *j, struct horon_error *error)
 {
     j->boot->job_id = j->mine.job;
     horon_status_t status = check_settings(j, error);
@@ -362,7 +362,7 @@ static horon_status_t find_others(struct horon_joining *j, struct horon_error *e
     return status == HORON_OK ? connect_hosts(j, error) : status;
 }
 
-horon_status_t horon_join_others(struct horon_joining *j, struct horon_error *error)
+horon_status_t horon_joining_run(struct horon_joining *j, struct horon_error *error)
 {
     struct horon_error so_far = {0};
     struct horon_writer profile = {0};

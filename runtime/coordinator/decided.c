@@ -112,7 +112,7 @@ bool horon_coordinator_next_batch(struct horon_coordinator *c, struct horon_batc
         .sequence = decided->sequence,
         .status = decided->status,
         .text = reason ? reason->text : horon_status_text(decided->status),
-        .blame = reason ? reason->blame : horon_blame_of(decided->status),
+        .blame = reason ? reason->blame : horon_blame_from_status(decided->status),
         .tokens = decided->absent ? NULL : c->tokens + decided->first,
         .count = decided->count,
         .absent = c->taken_absent = decided->absent,

@@ -137,7 +137,7 @@ HORON_SELDOM static horon_status_t make_absent(struct horon_engine_team *team,
                                                struct horon_work **work_out)
 {
     struct horon_engine *engine = team->engine;
-    struct horon_batch_work *work = take_batch_work(engine, horon_absent_parts(batch->absent));
+    struct horon_batch_work *work = take_batch_work(engine, horon_absent_part_count(batch->absent));
     if (!work)
         return HORON_ERR_MEMORY;
     work->absent =

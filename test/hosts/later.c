@@ -162,7 +162,7 @@ static int sum_in_team(horon_context_t *ctx, uint32_t id, const int *ranks, int 
         desc.src = desc.dst = data;
         desc.count = round < 2 ? 1 : BYTES;
         desc.process_set = (int32_t)id;
-        status = horon_submit_to(ctx, horon_context_team_of(team), &desc, &request);
+        status = horon_team_submit(ctx, horon_context_team_of(team), &desc, &request);
         if (status == HORON_OK)
             status = horon_wait(request, HORON_HOST_DONE, -1);
         if (status != HORON_OK)

@@ -73,7 +73,7 @@ static horon_status_t begin_broadcast(horon_context_t *ctx, struct horon_context
     horon_descriptor_t desc = job_sum(NULL, data, 1, HORON_IN_ORDER);
     desc.verb = HORON_BROADCAST;
     desc.process_set = (int32_t)horon_context_team_of(team)->id;
-    return horon_submit_to(ctx, horon_context_team_of(team), &desc, request);
+    return horon_team_submit(ctx, horon_context_team_of(team), &desc, request);
 }
 
 /* With notes of a team that is over. */

@@ -36,7 +36,7 @@ static horon_status_t run_sum(struct horon_context_team *team, horon_context_t *
     struct horon_engine_team *engine_team = horon_context_team_of(team);
     horon_descriptor_t desc = job_sum(name, data, count, name ? 0 : HORON_IN_ORDER);
     desc.process_set = (int32_t)engine_team->id;
-    horon_status_t status = horon_submit_to(ctx, engine_team, &desc, &request);
+    horon_status_t status = horon_team_submit(ctx, engine_team, &desc, &request);
     if (status != HORON_OK)
         return status;
     status = horon_wait(request, HORON_HOST_DONE, -1);
@@ -316,7 +316,7 @@ static void remove_at_once(horon_context_t *ctx, void *arg, struct job_report *r
             horon_descriptor_t desc =
                 job_sum(names[i], data[i], COUNT, names[i] ? 0 : HORON_IN_ORDER);
             desc.process_set = (int32_t)id;
-            RANK_MUST(horon_submit_to(ctx, engine_team, &desc, &requests[i]) == HORON_OK);
+            RANK_MUST(horon_team_submit(ctx, engine_team, &desc, &requests[i]) == HORON_OK);
         }
         horon_context_remove_team(team);
         for (int i = 0; i < SOME; i++) {
@@ -361,7 +361,7 @@ static bool submit_many(horon_context_t *ctx, struct horon_engine_team *team, fl
         horon_descriptor_t desc = job_sum(name, &data[i], 1, 0);
         desc.verb = HORON_BROADCAST;
         desc.process_set = (int32_t)team->id;
-        status = horon_submit_to(ctx, team, &desc, &requests[i]);
+        status = horon_team_submit(ctx, team, &desc, &requests[i]);
     }
     return status == HORON_OK;
 }

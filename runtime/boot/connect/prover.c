@@ -142,9 +142,9 @@ void horon_prover_end(struct horon_prover *prover)
     horon_handshake_deinit(&prover->handshake);
 }
 
-horon_status_t horon_proven_link(const struct horon_proven *proven, int64_t peer_timeout_ms,
-                                 horon_link_wrap_fn_t wrap, struct horon_link **link_out,
-                                 struct horon_error *error)
+horon_status_t horon_proven_open_link(const struct horon_proven *proven, int64_t peer_timeout_ms,
+                                      horon_link_wrap_fn_t wrap, struct horon_link **link_out,
+                                      struct horon_error *error)
 {
     struct horon_link *link = NULL;
     horon_status_t status = horon_link_tcp_create(proven->fd, peer_timeout_ms, &link, error);

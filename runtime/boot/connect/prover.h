@@ -40,9 +40,9 @@ struct horon_proven horon_prover_take(struct horon_prover *prover);
  * @param wrap            NULL, or wraps the link
  * @return OK | ERR_MEMORY | ERR_SYSTEM
  */
-horon_status_t horon_proven_link(const struct horon_proven *proven, int64_t peer_timeout_ms,
-                                 horon_link_wrap_fn_t wrap, struct horon_link **link_out,
-                                 struct horon_error *error);
+horon_status_t horon_proven_open_link(const struct horon_proven *proven, int64_t peer_timeout_ms,
+                                      horon_link_wrap_fn_t wrap, struct horon_link **link_out,
+                                      struct horon_error *error);
 
 /** Closes the connection, if there is one, and wipes the handshake. */
 void horon_prover_end(struct horon_prover *prover);

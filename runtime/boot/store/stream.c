@@ -219,7 +219,7 @@ horon_status_t horon_store_stream_open(struct horon_store_stream *stream,
                                        struct horon_error *error)
 {
     assert(!stream->link);
-    horon_status_t status = horon_proven_link(proven, 0, wrap, &stream->link, error);
+    horon_status_t status = horon_proven_open_link(proven, 0, wrap, &stream->link, error);
     if (status != HORON_OK)
         return status;
     stream->watch = (struct horon_watch){

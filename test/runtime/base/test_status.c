@@ -78,7 +78,7 @@ static void test_cause_every_failure_has_a_usual_one(void **state)
     (void)state;
     for (size_t i = 0; i < MAP_ROWS; i++) {
         const horon_status_t status = (horon_status_t)map[i].value;
-        const struct horon_blame blame = horon_blame_of(status);
+        const struct horon_blame blame = horon_blame_from_status(status);
         assert_int_equal(blame.cause != HORON_CAUSE_NONE, status < 0);
         assert_int_equal(blame.rank, -1);
         assert_int_equal(blame.other_rank, -1);
