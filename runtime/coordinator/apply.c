@@ -96,6 +96,21 @@ static bool needs_this_rank(const struct horon_coordinator *c, uint32_t index)
     return c->joined[c->rank] != COORD_JOIN_KNOWN || horon_coord_needs_joined(c, index, &why);
 }
 
+/* Several tensors of a batch are of one kind that may be fused: what is made of the batch relies on
+ * it, whoever decided. The first one's kind is kept, since its round may be over. */
+static bool goes_along(struct horon_coordinator *c, uint32_t index)
+{
+    const struct horon_signature *kind = horon_coord_kind(c, index);
+    if (kind == c->batch_kind)
+        return true; /* nearly always */
+    const bool fusable = horon_verb_of(kind)->fusable;
+    if (c->decided[c->decided_count - 1].count > 0)
+        return fusable && horon_signature_same_kind(&c->batch_first, kind);
+    c->batch_first = *kind;
+    c->batch_kind = fusable && horon_coord_kind_is_known(&c->entries[index]) ? kind : NULL;
+    return true;
+}
+
 /* As take(), where this rank has joined or the batch fails. */
 HORON_SELDOM static horon_status_t take_odd(struct horon_coordinator *c, uint32_t index,
                                             bool expected, const struct coord_reason *failed,
@@ -104,19 +119,19 @@ HORON_SELDOM static horon_status_t take_odd(struct horon_coordinator *c, uint32_
     struct coord_entry *entry = &c->entries[index];
     const struct coord_cold *cold = &c->cold[index];
     const bool joined = horon_coord_seat_joined(c, 0), unheard = is_unheard(c, index);
+    assert(cold->name);
     if (!expected && !unheard)
         return refuse(c, error, "a tensor that was not reported");
     assert(entry->own != joined);
+    if (entry->failed && !failed)
+        return refuse(c, error, "a tensor about which ranks disagree");
     if (joined && !failed && needs_this_rank(c, index))
         return refuse(c, error, "a tensor that needs a rank which has joined");
-    const horon_status_t status =
-        joined ? horon_coord_decided_absent(c, cold->name, cold->name_bytes, cold->hash,
-                                            failed ? NULL : horon_coord_base(c, index))
-               : HORON_OK;
-    if (status == HORON_ERR_PROTO)
+    if (!failed && !goes_along(c, index))
         return refuse(c, error, "a batch of what cannot be fused");
-    if (status != HORON_OK)
-        return status;
+    if (joined && horon_coord_decided_absent(c, cold->name, cold->name_bytes, cold->hash,
+                                             failed ? NULL : horon_coord_base(c, index)))
+        return HORON_ERR_MEMORY;
     if (failed && entry->own && break_group(c, index, failed))
         return HORON_ERR_MEMORY;
     if (entry->own)
@@ -131,12 +146,13 @@ static horon_status_t take(struct horon_coordinator *c, uint32_t index,
                            const struct coord_reason *failed, struct horon_error *error)
 {
     assert(index < c->entry_used);
-    assert(c->cold[index].name);
     const struct coord_entry *entry = &c->entries[index];
     const bool expected =
         c->parent < 0 ? entry->state == COORD_WHOLE : entry->state >= COORD_REPORTED;
-    if (!expected || !entry->own || failed)
+    if (!expected || !entry->own || entry->failed || failed)
         return take_odd(c, index, expected, failed, error);
+    if (!goes_along(c, index))
+        return refuse(c, error, "a batch of what cannot be fused");
     horon_coord_decided_token(c, entry->token);
     horon_coord_round_end(c, index);
     return HORON_OK;
@@ -164,6 +180,17 @@ static horon_status_t take_run(struct horon_coordinator *c, uint32_t *next_id,
     return HORON_OK;
 }
 
+/* @return COORD_KINDS_MAX: it has none */
+static uint8_t number_kind(struct horon_coordinator *c, const struct horon_signature *signature)
+{
+    uint8_t kind = 0;
+    while (kind < c->kind_count && !horon_signature_same_kind(&c->kinds[kind], signature))
+        kind++;
+    if (kind == c->kind_count && kind < COORD_KINDS_MAX)
+        c->kinds[c->kind_count++] = *signature;
+    return kind;
+}
+
 static void agree(struct horon_coordinator *c, uint32_t index)
 {
     struct coord_entry *entry = &c->entries[index];
@@ -175,6 +202,7 @@ static void agree(struct horon_coordinator *c, uint32_t index)
     entry->version = ++c->version;
     entry->agreed_bytes = horon_signature_bytes(&cold->agreed);
     entry->grouped = cold->agreed.group_size > 0;
+    entry->kind = number_kind(c, &cold->agreed);
 }
 
 static horon_status_t take_named(struct horon_coordinator *c, uint32_t id,

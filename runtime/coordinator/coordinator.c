@@ -153,6 +153,7 @@ horon_status_t horon_coordinator_submit(struct horon_coordinator *c,
     }
     cold->own_group_hash = op->agreed.group_hash;
     cold->own_group_size = op->agreed.group_size;
+    c->entries[index].own_grouped = op->agreed.group_size > 0;
     return HORON_OK;
 }
 
@@ -173,9 +174,10 @@ horon_status_t horon_coordinator_submit_handle(struct horon_coordinator *c, uint
     horon_status_t status = submit(c, index, known ? NULL : &handle->signature, token);
     if (status)
         return status;
-    if (entry->grouped || handle->signature.group_size || c->cold[index].own_group_size) {
+    if (handle->grouped || entry->own_grouped) {
         c->cold[index].own_group_hash = handle->signature.group_hash;
         c->cold[index].own_group_size = handle->signature.group_size;
+        entry->own_grouped = handle->grouped;
     }
     return HORON_OK;
 }
@@ -194,7 +196,8 @@ horon_status_t horon_coordinator_intern(struct horon_coordinator *c,
         number = c->handle_used++;
     else
         c->handle_free = c->handles[number].next_free;
-    c->handles[number] = (struct coord_handle){.signature = op->agreed, .entry = index};
+    c->handles[number] = (struct coord_handle){
+        .signature = op->agreed, .grouped = op->agreed.group_size > 0, .entry = index};
     c->entries[index].holds++;
     *handle_out = number;
     return HORON_OK;

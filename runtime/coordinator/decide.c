@@ -73,13 +73,13 @@ static bool fits(const struct horon_coordinator *c, const struct coord_forming *
 /* The newest batch of the entry's kind that has room for it; else a new one. */
 static horon_status_t place(struct horon_coordinator *c, uint32_t index)
 {
-    const struct horon_signature *base = horon_coord_base(c, index);
+    const struct horon_signature *kind = horon_coord_kind(c, index);
     uint64_t bytes = payload_bytes(c, index);
-    bool fusable = horon_verb_of(base)->fusable;
+    bool fusable = horon_verb_of(kind)->fusable;
     for (size_t back = 0; fusable && back < c->forming_count && back < LOOK_BACK_MAX; back++) {
         struct coord_forming *batch = &c->forming[c->forming_count - 1 - back];
         if (!batch->failed && fits(c, batch, index, bytes) &&
-            horon_signature_same_kind(horon_coord_base(c, batch->first), base)) {
+            horon_signature_same_kind(horon_coord_kind(c, batch->first), kind)) {
             append(c, batch, index, bytes);
             return HORON_OK;
         }

@@ -57,13 +57,6 @@ static uint64_t elements_of(const struct horon_signature *agreed)
     return bytes ? bytes / horon_dtype_bytes((horon_dtype_t)agreed->dtype) : 0;
 }
 
-/* Of a decision that another rank sent: several are of one kind that may be fused. */
-static bool goes_along(const struct horon_absent *absent, const struct horon_signature *agreed)
-{
-    return !agreed ||
-           (horon_verb_of(agreed)->fusable && horon_signature_same_kind(&absent->agreed, agreed));
-}
-
 horon_status_t horon_coord_decided_absent(struct horon_coordinator *c, const char *name,
                                           size_t name_bytes, uint64_t name_hash,
                                           const struct horon_signature *agreed)
@@ -81,8 +74,6 @@ horon_status_t horon_coord_decided_absent(struct horon_coordinator *c, const cha
         absent->name_bytes = (uint32_t)name_bytes;
         memcpy(absent->name, name, name_bytes);
         decided->absent = absent;
-    } else if (!goes_along(decided->absent, agreed)) {
-        return HORON_ERR_PROTO;
     }
     if (__builtin_add_overflow(decided->absent->elements, elements_of(agreed),
                                &decided->absent->elements))

@@ -61,7 +61,10 @@ struct coord_entry {
     bool grouped;          /* the agreed description names a group */
     bool foreign;          /* only peers have spoken of it */
     bool asked_about;      /* there is an inquiry */
+    bool own_grouped;      /* this rank said that it is one of a group */
+    uint8_t kind;          /* of the agreed description: its place in `kinds`, if it has one */
 };
+static_assert(sizeof(struct coord_entry) == 64, "a cache line");
 
 /* What is known of a rank and a tensor that others wait for; each replaces those before it. */
 enum coord_answer_state {

@@ -45,6 +45,19 @@ static inline const struct horon_signature *horon_coord_base(const struct horon_
     const struct coord_cold *cold = &c->cold[index];
     return c->entries[index].as_agreed ? &cold->agreed : &cold->fresh;
 }
+/** Has the tensor a kind that is known by its number? */
+static inline bool horon_coord_kind_is_known(const struct coord_entry *entry)
+{
+    return entry->as_agreed && entry->kind < COORD_KINDS_MAX;
+}
+/** A signature of the tensor's kind (horon_signature_same_kind). Those of one known kind get the
+ * same one, without a touch of what is cold. */
+static inline const struct horon_signature *horon_coord_kind(const struct horon_coordinator *c,
+                                                             uint32_t index)
+{
+    const struct coord_entry *entry = &c->entries[index];
+    return horon_coord_kind_is_known(entry) ? &c->kinds[entry->kind] : horon_coord_base(c, index);
+}
 static inline bool horon_coord_seat_has(const struct horon_coordinator *c, uint32_t index,
                                         uint32_t seat)
 {
@@ -144,8 +157,7 @@ void horon_coord_decided_add(struct horon_coordinator *c, uint64_t sequence, hor
                              struct coord_reason *reason);
 void horon_coord_decided_token(struct horon_coordinator *c, uint64_t token);
 /** Adds to the batch opened last a tensor of which this rank, which has joined, has nothing.
- * @param agreed NULL: the batch fails. @return OK | ERR_MEMORY | ERR_PROTO, it cannot be fused with
- * what is in the batch */
+ * @param agreed NULL: the batch fails. @return OK | ERR_MEMORY */
 horon_status_t horon_coord_decided_absent(struct horon_coordinator *c, const char *name,
                                           size_t name_bytes, uint64_t name_hash,
                                           const struct horon_signature *agreed);

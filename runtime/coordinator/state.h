@@ -29,10 +29,15 @@
 /* Mismatches in flight: one a name and child at most; beyond it the texts are left out. */
 #define COORD_DISSENT_TEXTS_MAX (1u << 16)
 
+/* Kinds that are known by their number, so that a step of known tensors compares what it touches
+ * anyway. A model has few: of further ones the descriptions are compared. */
+#define COORD_KINDS_MAX 16
+
 struct coord_handle {
     uint64_t version; /* the agreed version that signature was last found equal to */
     uint32_t entry;   /* COORD_NONE: free */
     uint32_t next_free;
+    bool grouped; /* so says the signature */
     struct horon_signature signature;
 };
 
@@ -125,6 +130,8 @@ struct horon_coordinator {
     uint32_t *buckets; /* [entry_capacity], a power of two: by hash of the name */
     size_t foreign_names, foreign_bytes, foreign_names_max, foreign_bytes_max;
     size_t dissent_texts;
+    struct horon_signature kinds[COORD_KINDS_MAX]; /* one of each kind */
+    uint8_t kind_count;
     uint64_t version; /* the last one given to an agreed description */
     size_t pending;   /* entries with own */
     uint32_t search;  /* where the last search by token ended */
@@ -159,6 +166,9 @@ struct horon_coordinator {
     /* for the caller */
     struct coord_decided *decided;
     size_t decided_capacity, decided_count, decided_taken;
+    struct horon_signature batch_first;       /* of the kind of the newest batch's first tensor */
+    const struct horon_signature *batch_kind; /* in `kinds`: that kind, if it is known and may be
+                                               * fused; else NULL */
     uint64_t *tokens;
     size_t token_capacity, token_count;
     struct coord_reason *taken_reason;

@@ -107,18 +107,13 @@ static struct horon_batch_work *take_batch_work(struct horon_engine *engine, siz
     return NULL;
 }
 
-/* The requests' tensors as parts of one vector. @return false: they are of several kinds, or of one
- * that cannot be fused; no honest rank decides that */
-static bool fuse(struct horon_batch_work *batch, const uint64_t *tokens, size_t count)
+/* The requests' tensors as parts of one vector; of one kind, as the coordinator has checked. */
+static void fuse(struct horon_batch_work *batch, const uint64_t *tokens, size_t count)
 {
     struct horon_operation *op = &batch->op;
-    const struct horon_signature *first =
-        &((struct horon_request *)(uintptr_t)tokens[0])->op.agreed;
     uint64_t elements = 0;
-    bool alike = horon_verb_of(first)->fusable;
     for (size_t i = 0; i < count; i++) {
         struct horon_request *request = (struct horon_request *)(uintptr_t)tokens[i];
-        alike &= horon_signature_same_kind(first, &request->op.agreed);
         batch->work.requests[i] = request;
         batch->parts[i] = request->part;
         elements += request->part.count;
@@ -128,49 +123,44 @@ static bool fuse(struct horon_batch_work *batch, const uint64_t *tokens, size_t 
     op->parts = batch->parts;
     op->part_count = batch->work.count = count;
     op->count = elements;
-    return alike;
 }
 
-/* This rank has joined, and has no request of it. */
-HORON_SELDOM static horon_status_t make_absent(struct horon_engine_team *team,
-                                               const struct horon_batch *batch,
-                                               struct horon_work **work_out)
+/* This rank has joined, and has no request of it. @return NULL: no memory */
+HORON_SELDOM static struct horon_work *make_absent(struct horon_engine_team *team,
+                                                   const struct horon_batch *batch)
 {
     struct horon_engine *engine = team->engine;
     struct horon_batch_work *work = take_batch_work(engine, horon_absent_part_count(batch->absent));
     if (!work)
-        return HORON_ERR_MEMORY;
+        return NULL;
     work->absent =
         horon_names_get(&engine->names, (uint32_t)batch->absent->agreed.team, batch->absent->name);
     if (!work->absent || horon_team_fill_absent(team, batch->absent, &work->op, work->parts,
                                                 &work->scratch) != HORON_OK) {
         horon_work_recycle(engine, &work->work);
-        return HORON_ERR_MEMORY;
+        return NULL;
     }
     work->op.name = work->absent->text;
     work->op.name_bytes = work->absent->bytes;
     work->work.count = 0;
-    *work_out = &work->work;
-    return HORON_OK;
+    return &work->work;
 }
 
-static horon_status_t make_of_requests(struct horon_engine *engine, const struct horon_batch *batch,
-                                       struct horon_work **work_out)
+/* @return NULL: no memory */
+static struct horon_work *make_of_requests(struct horon_engine *engine,
+                                           const struct horon_batch *batch)
 {
     struct horon_request *first = (struct horon_request *)(uintptr_t)batch->tokens[0];
-    *work_out = &first->work;
+    struct horon_work *work = &first->work;
     if (batch->count > 1) {
         struct horon_batch_work *several = take_batch_work(engine, batch->count);
         if (!several)
-            return HORON_ERR_MEMORY;
-        *work_out = &several->work;
-        if (!fuse(several, batch->tokens, batch->count)) {
-            horon_work_recycle(engine, &several->work);
-            return HORON_ERR_PROTO;
-        }
+            return NULL;
+        fuse(several, batch->tokens, batch->count);
+        work = &several->work;
     }
     first->begun = true;
-    return HORON_OK;
+    return work;
 }
 
 /* How many gave nothing: for those that have a request, and for an average. */
@@ -184,19 +174,18 @@ HORON_SELDOM static void count_joined(struct horon_engine_team *team, struct hor
     }
 }
 
-/* @return OK | ERR_MEMORY | ERR_PROTO, what the batch is made of cannot be fused */
-static horon_status_t make_work(struct horon_engine_team *team, const struct horon_batch *batch,
-                                struct horon_work **work_out)
+/* @return NULL: no memory */
+static struct horon_work *make_work(struct horon_engine_team *team, const struct horon_batch *batch)
 {
-    const horon_status_t status = batch->absent ? make_absent(team, batch, work_out)
-                                                : make_of_requests(team->engine, batch, work_out);
-    if (status != HORON_OK)
-        return status;
-    struct horon_operation *op = (*work_out)->op;
+    struct horon_work *work =
+        batch->absent ? make_absent(team, batch) : make_of_requests(team->engine, batch);
+    if (!work)
+        return NULL;
     if (team->join.count > 0)
-        count_joined(team, *work_out);
-    op->check = horon_hash_next(horon_hash_next(op->hash, batch->sequence), batch->count);
-    return HORON_OK;
+        count_joined(team, work);
+    work->op->check =
+        horon_hash_next(horon_hash_next(work->op->hash, batch->sequence), batch->count);
+    return work;
 }
 
 /* The coordinator knows the ranks of its team only. */
@@ -229,16 +218,6 @@ HORON_SELDOM static void fail_batch(struct horon_engine_team *team, const struct
     }
 }
 
-HORON_SELDOM static void fail_team(struct horon_engine_team *team, horon_status_t status)
-{
-    struct horon_error why;
-    horon_error_set(&why, status, "%s",
-                    status == HORON_ERR_PROTO
-                        ? "a malformed decision: a batch of what cannot be fused"
-                        : "no memory for a batch of tensors");
-    horon_team_fail_here(team, &why);
-}
-
 bool horon_team_take_batches(struct horon_engine_team *team)
 {
     struct horon_batch batch;
@@ -253,10 +232,9 @@ bool horon_team_take_batches(struct horon_engine_team *team)
             fail_batch(team, &batch);
             continue;
         }
-        struct horon_work *work = NULL;
-        const horon_status_t status = make_work(team, &batch, &work);
-        if (status != HORON_OK) {
-            fail_team(team, status);
+        struct horon_work *work = make_work(team, &batch);
+        if (!work) {
+            horon_team_lacks_memory(team, "no memory for a batch of tensors");
             break;
         }
         if (is_own(work))

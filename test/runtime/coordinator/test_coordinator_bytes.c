@@ -320,30 +320,24 @@ static void test_coordinator_decision_nonsense_is_refused(void **state)
     open_middle();
     out = down(1, true);
     expect_refusal(0, &out, "out of order"); /* a failure without a text */
-    open_middle();
-    out = down(1, false);
-    item(&out, COORD_ITEM_RUN, 0, NULL);
-    expect_refusal(0, &out, "was not reported");
-    open_middle();
-    out = down(1, false);
-    item(&out, COORD_ITEM_RUN, 1, NULL);
-    expect_refusal(0, &out, "means nothing");
-    open_middle();
-    out = down(1, false);
-    item(&out, COORD_ITEM_RUN, 4, NULL);
-    expect_refusal(0, &out, "out of range");
-    open_middle();
-    out = down(1, false);
-    item(&out, COORD_ITEM_EVICT, 1, NULL);
-    expect_refusal(0, &out, "means nothing");
-    open_middle();
-    out = down(1, false);
-    item(&out, COORD_ITEM_NAME, 0, "unheard of");
-    expect_refusal(0, &out, "was not reported");
-    open_middle();
-    out = down(1, false);
-    item(&out, COORD_ITEM_NEW, 1, "known"); /* which nobody submits, and has an id */
-    expect_refusal(0, &out, "is taken");
+    static const struct {
+        enum coord_item kind;
+        uint32_t id;
+        const char *name, *why;
+    } items[] = {
+        {COORD_ITEM_RUN, 0, NULL, "was not reported"},
+        {COORD_ITEM_RUN, 1, NULL, "means nothing"},
+        {COORD_ITEM_RUN, 4, NULL, "out of range"},
+        {COORD_ITEM_EVICT, 1, NULL, "means nothing"},
+        {COORD_ITEM_NAME, 0, "unheard of", "was not reported"},
+        {COORD_ITEM_NEW, 1, "known", "is taken"}, /* which nobody submits, and has an id */
+    };
+    for (size_t i = 0; i < sizeof items / sizeof *items; i++) {
+        open_middle();
+        out = down(1, false);
+        item(&out, items[i].kind, items[i].id, items[i].name);
+        expect_refusal(0, &out, items[i].why);
+    }
     open_middle();
     out = down(1, false);
     horon_write_u8(&out, 77);
@@ -387,9 +381,19 @@ static void test_coordinator_joined_rank_refuses_what_needs_it(void **state)
         struct horon_writer out = down(tree.ranks[1]->sequence, false);
         item(&out, COORD_ITEM_NAME, 0, "first");
         horon_coord_signature_write(&out, &wrong[i]);
-        item(&out, COORD_ITEM_END, 0, NULL);
         expect_refusal(0, &out, "needs a rank which has joined");
     }
+}
+
+/* Of two kinds that may each be fused, or of one that may not. */
+static void make_two_kinds(struct horon_operation two[2], bool fusable)
+{
+    two[0] = tree_tensor(1, "first");
+    two[1] = tree_tensor(1, "second");
+    if (fusable)
+        two[1].agreed.dtype = HORON_FLOAT64;
+    else
+        two[0].agreed.verb = two[1].agreed.verb = HORON_ALLGATHER;
 }
 
 /* Of a rank that has joined a batch is made as its first tensor says: all others are of its kind.
@@ -398,20 +402,62 @@ static void test_coordinator_joined_rank_refuses_a_batch_of_two_kinds(void **sta
 {
     (void)state;
     for (int fusable = 0; fusable < 2; fusable++) {
-        struct horon_signature first = tree_tensor(1, "x").agreed, second = first;
+        struct horon_operation two[2];
+        make_two_kinds(two, fusable);
         open_joined();
-        if (fusable)
-            second.dtype = HORON_FLOAT64;
-        else
-            first.verb = second.verb = HORON_ALLGATHER;
         struct horon_writer out = down(tree.ranks[1]->sequence, false);
         item(&out, COORD_ITEM_NAME, 0, "first");
-        horon_coord_signature_write(&out, &first);
+        horon_coord_signature_write(&out, &two[0].agreed);
         item(&out, COORD_ITEM_NAME, 0, "second");
-        horon_coord_signature_write(&out, &second);
-        item(&out, COORD_ITEM_END, 0, NULL);
+        horon_coord_signature_write(&out, &two[1].agreed);
         expect_refusal(0, &out, "cannot be fused");
     }
+}
+
+/* What ranks 1 and 2 have is told: rank 0 may decide it. */
+static void report_to_parent(void)
+{
+    assert_int_equal(tree_flush(&tree, 2, true), HORON_OK);
+    assert_int_equal(tree_deliver(&tree, 2, true), HORON_OK);
+    assert_int_equal(tree_flush(&tree, 1, true), HORON_OK);
+}
+
+/* A batch is made as its first tensor says, with the memory of all: rank 0, which decides, is not
+ * believed that they are of one kind. Known kinds are compared by number, others in full. */
+static void test_coordinator_batch_of_two_kinds_is_refused(void **state)
+{
+    (void)state;
+    for (int known = 0; known < 2; known++)
+        for (int fusable = 0; fusable < 2; fusable++) {
+            struct horon_operation two[2];
+            make_two_kinds(two, fusable);
+            open_middle();
+            for (int round = 0; round <= known; round++) {
+                run();
+                submit_all(&two[0], 2);
+                submit_all(&two[1], 3);
+            }
+            report_to_parent();
+            const enum coord_item kind = known ? COORD_ITEM_RUN : COORD_ITEM_NAME;
+            struct horon_writer out = down(tree.ranks[1]->sequence, false);
+            item(&out, kind, 1, known ? NULL : "first");
+            item(&out, kind, 0, known ? NULL : "second"); /* 0: the next id */
+            expect_refusal(0, &out, "cannot be fused");
+        }
+}
+
+/* Rank 2 has told rank 1 another shape: this can only fail. */
+static void test_coordinator_batch_of_what_ranks_disagree_about_is_refused(void **state)
+{
+    (void)state;
+    struct horon_operation mine = tree_tensor(1, "x"), other = tree_tensor(2, "x");
+    open_middle();
+    submit(1, &mine, 1002);
+    submit(2, &other, 2002);
+    report_to_parent();
+    struct horon_writer out = down(tree.ranks[1]->sequence, false);
+    item(&out, COORD_ITEM_NAME, 0, "x");
+    expect_refusal(0, &out, "ranks disagree");
 }
 
 static void test_coordinator_stranger_and_oversized_are_refused(void **state)
@@ -544,6 +590,8 @@ int main(void)
         cmocka_unit_test(test_coordinator_decision_nonsense_is_refused),
         cmocka_unit_test(test_coordinator_joined_rank_refuses_what_needs_it),
         cmocka_unit_test(test_coordinator_joined_rank_refuses_a_batch_of_two_kinds),
+        cmocka_unit_test(test_coordinator_batch_of_two_kinds_is_refused),
+        cmocka_unit_test(test_coordinator_batch_of_what_ranks_disagree_about_is_refused),
         cmocka_unit_test(test_coordinator_stranger_and_oversized_are_refused),
         cmocka_unit_test(test_coordinator_impossible_tree_is_refused),
         cmocka_unit_test(test_coordinator_spoiled_messages_are_survived),
