@@ -266,16 +266,20 @@ static horon_status_t make_group(struct horon_context *ctx, struct horon_engine_
     return status;
 }
 
-/* Newest first, as the mailbox keeps them. */
-static void post_all(struct horon_context *ctx, horon_request_t *const *reqs, size_t n)
+/* Puts a request before those that are to be posted with it: newest first, as the mailbox keeps
+ * them. */
+static void launch_before(struct horon_post **newest, struct horon_request *request)
 {
-    assert(n > 0);
-    for (size_t i = 0; i < n; i++) {
-        assert(reqs[i]->context == ctx);
-        horon_request_launch(reqs[i]);
-        reqs[i]->start.next = i ? &reqs[i - 1]->start : NULL;
-    }
-    horon_engine_post_chain(ctx->engine, &reqs[n - 1]->start, &reqs[0]->start);
+    horon_request_launch(request);
+    request->start.next = *newest;
+    *newest = &request->start;
+}
+
+static void post_all(struct horon_context *ctx, struct horon_post *newest,
+                     struct horon_post *oldest)
+{
+    assert(!oldest->next);
+    horon_engine_post_chain(ctx->engine, newest, oldest);
     horon_context_notify(ctx);
 }
 
@@ -290,7 +294,10 @@ static horon_status_t submit_group(struct horon_context *ctx, struct horon_engin
     }
     horon_status_t status = make_group(ctx, team, descs, n, reqs, &made, &marked);
     if (status == HORON_OK) {
-        post_all(ctx, reqs, n);
+        struct horon_post *newest = NULL;
+        for (size_t i = 0; i < n; i++)
+            launch_before(&newest, reqs[i]);
+        post_all(ctx, newest, &reqs[0]->start);
         return HORON_OK;
     }
     uncount_flying(ctx, n);
@@ -365,8 +372,9 @@ static horon_status_t claim(struct horon_request *request)
         return status;
     }
     /* a thread that waits sees by this that the run before has ended, even if it never saw the
-     * state */
-    atomic_fetch_add_explicit(&request->runs, 1, memory_order_release);
+     * state; only the thread that took the request for a run writes it */
+    const uint32_t runs = atomic_load_explicit(&request->runs, memory_order_relaxed);
+    atomic_store_explicit(&request->runs, runs + 1, memory_order_release);
     horon_request_reset(request);
     return HORON_OK;
 }
@@ -386,6 +394,7 @@ static size_t start_run(struct horon_context *ctx, horon_request_t *const *reqs,
                         horon_status_t *status_out)
 {
     size_t counted = count_flying(ctx, n), started = 0;
+    struct horon_post *newest = NULL;
     assert(counted <= n);
     horon_status_t status = counted < n ? HORON_ERR_MEMORY : HORON_OK;
     for (; started < counted; started++) {
@@ -394,10 +403,11 @@ static size_t start_run(struct horon_context *ctx, horon_request_t *const *reqs,
             status = claimed;
             break;
         }
+        launch_before(&newest, reqs[started]);
     }
     uncount_flying(ctx, counted - started);
     if (started)
-        post_all(ctx, reqs, started);
+        post_all(ctx, newest, &reqs[0]->start);
     *status_out = status;
     return started;
 }
