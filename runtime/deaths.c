@@ -5,7 +5,9 @@
  * when it ends or calls exec(). The leader of the host has both of all, and tells the others.
  *
  * A process that writes a core file ends only when that is done, which may take minutes. So while
- * operations are in flight and none of them ends, the progress thread asks /proc now and then.
+ * operations are in flight and none of them ends, the progress thread asks /proc now and then. Of a
+ * rank that is alone on its host only a process besides the job's can: horonrun's agent does
+ * (agent_look.c). Its connections do not tell it from one that was stopped.
  *
  * The progress thread takes note; the next thread that holds the token tells the engine.
  */
@@ -16,9 +18,6 @@
 
 #include <assert.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 /* Between two looks for core files. The second look without an end in between reads /proc. */
 #define LOOK_MS 300
@@ -83,23 +82,13 @@ void horon_context_report_deaths(struct horon_context *ctx)
 
 /* ---- core files ----------------------------------------------------------------------------- */
 
-/* The number behind @p key in a file of /proc. @return -1: there is none */
-static long read_number(const char *path, const char *key)
-{
-    char text[4096];
-    horon_file_read_text(path, text, sizeof text);
-    const char *at = strstr(text, key);
-    return at ? strtol(at + strlen(key), NULL, 10) : -1;
-}
-
 /* A process that has ended meanwhile has the number -1 there: no other is taken for it. */
 static bool dumps_core(int pidfd)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/self/fdinfo/%d", pidfd);
-    const long pid = read_number(path, "\nPid:\t");
-    snprintf(path, sizeof path, "/proc/%ld/status", pid);
-    return pid > 0 && read_number(path, "\nCoreDumping:\t") == 1;
+    const long pid = horon_file_read_number(path, "\nPid:\t");
+    return pid > 0 && horon_file_says_dumping(pid);
 }
 
 int64_t horon_deaths_look(struct horon_context *ctx)

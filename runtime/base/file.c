@@ -4,6 +4,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 ssize_t horon_file_read(int fd, void *into, size_t room)
@@ -30,4 +33,19 @@ size_t horon_file_read_text(const char *path, char *text, size_t text_bytes)
         close(fd);
     text[used] = 0;
     return used;
+}
+
+long horon_file_read_number(const char *path, const char *key)
+{
+    char text[4096];
+    horon_file_read_text(path, text, sizeof text);
+    const char *at = strstr(text, key);
+    return at ? strtol(at + strlen(key), NULL, 10) : -1;
+}
+
+bool horon_file_says_dumping(long pid)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%ld/status", pid);
+    return horon_file_read_number(path, "\nCoreDumping:\t") == 1;
 }

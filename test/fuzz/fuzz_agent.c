@@ -194,7 +194,7 @@ static void check_heard(const struct horonrun_bytes *heard)
     while ((status = horonrun_frame_peek(heard->data + at, heard->used - at, &frame)) == HORON_OK) {
         struct horon_reader in = horon_reader_over(frame.body, frame.body_bytes);
         assert(frame.type == HORONRUN_PING || frame.type >= HORONRUN_HELLO);
-        assert(frame.type <= HORONRUN_GONE);
+        assert(frame.type <= HORONRUN_DUMPS);
         if (frame.type == HORONRUN_FAILED)
             assert(horon_read_u32(&in) > 0);
         at += frame.bytes;

@@ -214,7 +214,7 @@ static void let_time_pass(struct fuzz *fuzz, uint8_t how)
 
 static void play(struct fuzz *fuzz, struct script *script)
 {
-    static const uint8_t types[] = {HORONRUN_STARTED, HORONRUN_EXIT,   HORONRUN_EXIT,
+    static const uint8_t types[] = {HORONRUN_STARTED, HORONRUN_EXIT,   HORONRUN_DUMPS,
                                     HORONRUN_OUTPUT,  HORONRUN_FAILED, HORONRUN_GONE};
     while (script->left > 0 && fuzz->job.state != JOB_DONE) {
         const uint8_t what = next_byte(script), from = what >> 4 & 1, how = what >> 5;

@@ -4,6 +4,8 @@
 import os
 import pathlib
 import re
+import shlex
+import signal
 import sys
 import tempfile
 
@@ -156,6 +158,43 @@ def test_a_rank_that_an_agent_cannot_mean_is_nobody():
             status, _, err = jobs.run(*words, *places, "sleep", "1000")
         assert status == 3, (named, err)
         assert "horonrun: rank 1 on " in err and "which it names" not in err, err
+
+
+# The larger it is, the longer its core file takes: one that outlasts a look is enough.
+DUMPER = """
+import os, resource, sys
+hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
+os.chdir(sys.argv[1])
+memory = os.urandom(1 << 20) * int(sys.argv[2])
+print("last words", file=sys.stderr, flush=True)
+os.abort()
+"""
+
+
+def dump(folder, mib, *words):
+    """Rank 1 dumps core, and rank 0 learns nothing of it. @return (status, stderr)"""
+    dumper = " ".join(map(shlex.quote, jobs.python(DUMPER)))
+    code = f"[ $HORON_RANK = 1 ] && exec {dumper} {folder} {mib}; exec tail -f /dev/null"
+    status, _, err = jobs.run(*words, "sh", "-c", code)
+    return status, err
+
+
+def test_a_rank_is_told_before_its_core_file_is_written():
+    """Alone on its host, so that no other rank can see it."""
+    for mib in (512, 1024, 2048, 4096):
+        with tempfile.TemporaryDirectory() as folder, jobs.ssh_that(jobs.RUN_HERE) as (words, _):
+            places = ("-H", f"localhost:1,{jobs.ELSEWHERE}:1")
+            status, err = dump(folder, mib, *words, *places)
+        assert status in (128 + signal.SIGABRT, 128 + signal.SIGKILL), (status, err)
+        own = [line for line in err.splitlines() if line.startswith("horonrun: ")]
+        assert own[0].startswith(f"horonrun: rank 1 on {jobs.ELSEWHERE} (process "), err
+        if "has crashed, and the system writes a core file of it; command: " in own[0]:
+            assert own[1] == "horonrun:   | last words", err
+            assert own[2] == "horonrun: ending the other 1 rank", err
+            return
+    tap.need("core dumped" in own[0], "this system writes no core files here")
+    raise AssertionError(f"{mib} MiB of core file were written before anybody named the rank")
 
 
 tap.run(dict(vars()))

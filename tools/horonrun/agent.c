@@ -215,6 +215,8 @@ static void start_ranks(struct agent *agent)
         confirm_ranks(agent, children, started);
     if (status != HORON_OK)
         report_failure(agent, 1, error.text);
+    else
+        agent_look_start(agent);
     horon_free(children);
 }
 

@@ -75,6 +75,14 @@ static void rank_ended(struct agent *agent, struct agent_rank *rank, int wait_st
     horonrun_channel_send(&agent->channel, HORONRUN_EXIT, body, out.used);
 }
 
+void agent_rank_dumps(struct agent *agent, struct agent_rank *rank)
+{
+    rank->dumps = true;
+    agent_read_rest(rank); /* its last words */
+    horonrun_channel_send_u32(&agent->channel, HORONRUN_DUMPS, (uint32_t)rank->streams[0].rank,
+                              (uint32_t)read_named(agent, rank), 2);
+}
+
 /* @return pid, status of a dead child; 0: none now; -1: we have no child, and so no descendant */
 static pid_t take_dead(int *wait_status)
 {

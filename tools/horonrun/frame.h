@@ -35,7 +35,9 @@ enum horonrun_frame_type {
     HORONRUN_EXIT = 19,    /* u32 rank, u32 wait status, u32 another rank, which it says has made it
                               fail, or ~0; after its output */
     HORONRUN_FAILED = 20,  /* u32 exit code, string: the ranks could not be started */
-    HORONRUN_GONE = 21 /* u32 processes that needed SIGKILL, u32 that survived even that; last */
+    HORONRUN_GONE = 21, /* u32 processes that needed SIGKILL, u32 that survived even that; last */
+    HORONRUN_DUMPS = 22 /* u32 rank, u32 another rank as above: it has crashed, and the system
+                           writes a core file of it; EXIT follows when that is done */
 };
 
 /** A view of one frame. */

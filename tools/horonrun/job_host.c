@@ -139,6 +139,10 @@ static void on_rank_frame(struct job_host *host, uint8_t type, struct horon_read
                                  (const char *)in->bytes + in->used, in->limit - in->used);
         return;
     }
+    if (type == HORONRUN_DUMPS) {
+        job_rank_dumps(host->job, host, rank, read_other(host->job, in, rank));
+        return;
+    }
     int value = (int)horon_read_u32(in);
     if (type == HORONRUN_STARTED)
         job_rank_started(host->job, host, rank, value);
@@ -164,6 +168,7 @@ static void on_frame(void *arg, const struct horonrun_frame *frame)
     case HORONRUN_STARTED:
     case HORONRUN_OUTPUT:
     case HORONRUN_EXIT:
+    case HORONRUN_DUMPS:
         on_rank_frame(host, frame->type, &in);
         break;
     }

@@ -21,11 +21,12 @@ struct job;
 struct job_rank {
     int pid;
     bool exited;
-    int wait_status;
-    const struct job_host *host; /* set when it has exited */
+    bool dumps;                  /* it has crashed; until it has exited, a core file is written */
+    int wait_status;             /* set when it has exited */
+    const struct job_host *host; /* set when it has exited or dumps, as is: */
+    int names;                   /* the rank that it says has made it fail; -1: none */
     int failed_as;               /* 1: the first to fail, 2...; 0: it has not */
-    int names;     /* the rank that it says has made it fail; -1: none. Set when it has exited */
-    bool is_named; /* by another that failed */
+    bool is_named;               /* by another that failed */
 };
 
 /** Our end of one agent. */
@@ -65,6 +66,7 @@ struct job {
     struct ev_io signal_io;
     const struct job_rank *suspect; /* the first that exited badly, until that is certain */
     bool awaits_named;              /* the one that the suspect names has a while to end, too */
+    const struct job_rank *cause;   /* for which the job is ended; NULL: for none */
     struct ev_timer start_timer, ping_timer, end_timer, suspect_timer;
     double begun;
     int sweep_rounds;
@@ -78,6 +80,8 @@ void job_rank_init_timer(struct job *job);
 void job_rank_started(struct job *job, struct job_host *host, int rank, int pid);
 /** @param names another rank, which it says has made it fail; or -1 */
 void job_rank_exited(struct job *job, struct job_host *host, int rank, int wait_status, int names);
+/** It has crashed, though how is known only when the system has written a core file of it. */
+void job_rank_dumps(struct job *job, struct job_host *host, int rank, int names);
 
 /* ---- job_host.c ---- */
 

@@ -48,27 +48,39 @@ static void describe_command(const struct job *job, char *text, size_t bytes)
     }
 }
 
-static void describe_end(int wait_status, char *text, size_t bytes)
+static void describe_end(const struct job_rank *rank, char *text, size_t bytes)
 {
-    if (WIFSIGNALED(wait_status))
+    const int wait_status = rank->wait_status;
+    if (!rank->exited)
+        snprintf(text, bytes, "has crashed, and the system writes a core file of it");
+    else if (WIFSIGNALED(wait_status))
         snprintf(text, bytes, "was killed by signal %d (%s%s)", WTERMSIG(wait_status),
                  strsignal(WTERMSIG(wait_status)), WCOREDUMP(wait_status) ? ", core dumped" : "");
     else
         snprintf(text, bytes, "exited with status %d", WEXITSTATUS(wait_status));
 }
 
+/* Of one that has failed. Until a core file is written it is not known how. */
+static int code_of(const struct job_rank *rank)
+{
+    const int status = rank->wait_status;
+    if (!rank->exited || status == 0)
+        return 1;
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
 /* ---- Which rank was it? ---- */
 
 static struct job_rank *find_named(struct job *job, const struct job_rank *rank)
 {
-    assert(rank->exited);
+    assert(rank->exited || rank->dumps);
     return rank->names >= 0 ? &job->ranks[rank->names] : NULL;
 }
 
 static bool names_living(struct job *job, const struct job_rank *rank)
 {
     const struct job_rank *named = find_named(job, rank);
-    return named && !named->exited;
+    return named && !named->exited && !named->dumps;
 }
 
 static bool names_failed(struct job *job, const struct job_rank *rank)
@@ -114,7 +126,7 @@ static void tell_of_others(struct job *job, const struct job_rank *cause)
         if (told > OTHERS_MAX)
             break;
         const char *last = horonrun_output_last_line(job->output, i);
-        describe_end(one->wait_status, how, sizeof how);
+        describe_end(one, how, sizeof how);
         horonrun_output_say(job->output, "rank %d on %s %s, too%s%s", i, one->host->name, how,
                             last ? ": " : "", last ? last : "");
     }
@@ -140,9 +152,10 @@ static void accuse(struct job *job, const struct job_rank *rank)
     char command[256], how[96], why[512];
     const int number = (int)(rank - job->ranks);
     const int status = rank->wait_status;
-    if (!job_end(job, WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status)))
+    if (!job_end(job, code_of(rank)))
         return;
-    describe_end(status, how, sizeof how);
+    job->cause = rank;
+    describe_end(rank, how, sizeof how);
     describe_command(job, command, sizeof command);
     snprintf(why, sizeof why, "rank %d on %s (process %d) %s", number, rank->host->name, rank->pid,
              how);
@@ -153,7 +166,7 @@ static void accuse(struct job *job, const struct job_rank *rank)
     horonrun_output_repeat_last(job->output, number);
     tell_of_ended_well(job, rank);
     tell_of_others(job, rank);
-    int others = job->setup->size - job->exited;
+    int others = job->setup->size - job->exited - !rank->exited;
     if (others > 0)
         horonrun_output_say(job->output, "ending the other %d rank%s", others,
                             others == 1 ? "" : "s");
@@ -180,8 +193,9 @@ static void heed_named(struct job *job)
 static void outlive(struct job *job, struct job_rank *rank)
 {
     char how[96], why[512];
-    const int number = (int)(rank - job->ranks), others = job->setup->size - job->exited;
-    describe_end(rank->wait_status, how, sizeof how);
+    const int number = (int)(rank - job->ranks);
+    const int others = job->setup->size - job->exited - !rank->exited;
+    describe_end(rank, how, sizeof how);
     snprintf(why, sizeof why, "rank %d on %s (process %d) %s", number, rank->host->name, rank->pid,
              how);
     job->suspect = job->suspect ? job->suspect : rank;
@@ -195,10 +209,11 @@ static void rank_failed(struct job *job, struct job_rank *rank)
 {
     if (job->state >= JOB_ENDING)
         return;
-    rank->failed_as = ++job->failed;
+    if (!rank->failed_as) /* else it dumped core, and now has ended */
+        rank->failed_as = ++job->failed;
     if (job->setup->options->keep_survivors) {
         outlive(job, rank);
-    } else if (is_crash(rank->wait_status)) {
+    } else if (rank->exited && is_crash(rank->wait_status)) {
         accuse(job, rank);
     } else if (!job->suspect) {
         job->suspect = rank;
@@ -229,6 +244,20 @@ static void on_suspect_timer(struct ev_loop *loop, struct ev_timer *timer, int e
     accuse(job, find_cause(job));
 }
 
+/* It may have been ended by its program's answer to another rank's death, abort() for one: so it is
+ * suspected, no more. */
+void job_rank_dumps(struct job *job, struct job_host *host, int rank, int names)
+{
+    struct job_rank *one = &job->ranks[rank];
+    if (one->exited || one->dumps)
+        return;
+    one->dumps = true;
+    one->host = host;
+    one->names = names;
+    horonrun_output_flush(job->output, rank);
+    rank_failed(job, one);
+}
+
 void job_rank_exited(struct job *job, struct job_host *host, int rank, int wait_status, int names)
 {
     char how[96];
@@ -241,7 +270,9 @@ void job_rank_exited(struct job *job, struct job_host *host, int rank, int wait_
     one->names = names;
     job->exited++;
     horonrun_output_flush(job->output, rank);
-    describe_end(wait_status, how, sizeof how);
+    describe_end(one, how, sizeof how);
+    if (one == job->cause)
+        job->code = code_of(one);
     if (job->setup->options->verbose)
         horonrun_output_say(job->output, "rank %d %s", rank, how);
     if (wait_status != 0)

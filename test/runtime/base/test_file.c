@@ -48,11 +48,30 @@ static void test_file_that_cannot_be_read_has_an_errno(void **state)
     assert_int_equal(errno, EBADF);
 }
 
+static void test_file_number_is_read_behind_its_key(void **state)
+{
+    char path[] = "/tmp/horon-test-file-XXXXXX";
+    const char text[] = "Name:\tPid:\t9\nPid:\t-12\nCount: 3\n";
+    const int fd = mkstemp(path);
+    (void)state;
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+    close(fd);
+    assert_int_equal(horon_file_read_number(path, "\nPid:\t"), -12);
+    assert_int_equal(horon_file_read_number(path, "Count:"), 3);
+    assert_int_equal(horon_file_read_number(path, "Size:"), -1);
+    unlink(path);
+    assert_int_equal(horon_file_read_number(path, "Count:"), -1);
+    assert_false(horon_file_says_dumping(getpid()));
+    assert_false(horon_file_says_dumping(-1));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_file_is_read_from_its_beginning),
         cmocka_unit_test(test_file_that_cannot_be_read_has_an_errno),
+        cmocka_unit_test(test_file_number_is_read_behind_its_key),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
