@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of an engine, shared by its files: engine.c, team.c, posts.c, control.c, lanes.c,
- * finish.c, join.c, messages.c, explain.c. */
+/* The inside of an engine, shared by its files: engine.c, making.c, team.c, posts.c, control.c,
+ * lanes.c, finish.c, join.c, messages.c, explain.c. */
 #ifndef HORON_ENGINE_STATE_H
 #define HORON_ENGINE_STATE_H
 
@@ -66,6 +66,14 @@ struct horon_engine_team *horon_engine_find_team(const struct horon_engine *engi
 bool horon_engine_channel_is_over(void *engine, uint32_t channel);
 /** Drops data that rank @p peer of the job has sent for a team that is not here any more. */
 void horon_engine_forget_data(struct horon_engine *engine, uint32_t id, int peer);
+/** Any but the job; it has nothing in flight. */
+void horon_engine_free_team(struct horon_engine *engine, struct horon_engine_team *team);
+/** Forgets what came for teams that are not made yet. */
+void horon_engine_free_early(struct horon_engine *engine);
+/** One as the options say; their links are taken over, also on failure. */
+horon_status_t horon_engine_create_membership(struct horon_engine *engine,
+                                              struct horon_membership **membership_out,
+                                              struct horon_error *error);
 /** Moves what the links can move. */
 bool horon_engine_move_links(struct horon_engine *engine);
 

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How teams come and go on one rank, and how the membership that they are bound to is replaced. */
+#include "engine/messages.h"
+
+/* A team that is new, with a rank that is not here any more. */
+static void lose_again(struct horon_engine_team *team, int rank)
+{
+    struct horon_error why;
+    horon_error_set(&why, HORON_ERR_PEER_LOST, "%s is gone already",
+                    team->engine->membership->rank_names[rank]);
+    horon_error_blame(&why, HORON_CAUSE_DIED, rank, -1);
+    horon_team_lose_rank(team, rank, &why);
+}
+
+horon_status_t horon_engine_add_team(struct horon_engine *engine,
+                                     const struct horon_team_options *options,
+                                     struct horon_engine_team **team_out, struct horon_error *error)
+{
+    HORON_ASSERT_OWNER(engine->options.owner);
+    assert(options->id > engine->newest_team && options->id < HORON_TEAMS_END);
+    horon_status_t status = HORON_ERR_MEMORY;
+    struct horon_engine_team *team = horon_team_create(engine, options->id);
+    struct horon_engine_team **last = &engine->job->next;
+    if (team)
+        status = horon_team_bind(team, options->ranks, options->size, options->host, options->rings,
+                                 error);
+    for (int i = 0; i < options->size; i++)
+        if (options->rings[i])
+            options->rings[i]->ops->destroy(options->rings[i]);
+    if (status != HORON_OK) {
+        horon_team_destroy(team);
+        return status;
+    }
+    while (*last)
+        last = &(*last)->next;
+    *last = team;
+    engine->newest_team = team->id;
+    *team_out = team;
+    for (int i = 0; i < options->size; i++) /* one that is lost already is not lost again */
+        if (options->ranks[i] != engine->membership->topology->rank &&
+            engine->membership->gone[options->ranks[i]])
+            lose_again(team, options->ranks[i]);
+    struct horon_error why = {0};
+    if (horon_engine_take_early(engine, team->id, team, &why) != HORON_OK)
+        horon_team_fail_here(team, &why);
+    for (int i = 0; i < options->size; i++)
+        if (engine->membership->left[options->ranks[i]])
+            horon_team_lacks_member(team, options->ranks[i]);
+    return HORON_OK;
+}
+
+void horon_engine_leave_team(struct horon_engine *engine, struct horon_engine_team *team)
+{
+    HORON_ASSERT_OWNER(engine->options.owner);
+    assert(!team->removed);
+    horon_engine_take_posts(engine); /* those of its requests would name it later */
+    horon_team_end_removed(team);
+    if (!engine->said_goodbye)
+        horon_team_leave(team, false);
+    horon_team_move_rings(team);
+}
+
+void horon_engine_remove_team(struct horon_engine *engine, struct horon_engine_team *team)
+{
+    HORON_ASSERT_OWNER(engine->options.owner);
+    if (!team->removed)
+        horon_engine_leave_team(engine, team);
+    horon_engine_free_team(engine, team);
+}
+
+bool horon_engine_is_between(const struct horon_engine *engine)
+{
+    const struct horon_engine_team *job = engine->job;
+    HORON_ASSERT_OWNER(engine->options.owner);
+    return !job->next && !job->failed && !job->departures.any && !engine->leaving &&
+           !horon_team_has_messages(job) && !job->lanes[HORON_LANE_ORDERED].running &&
+           !job->lanes[HORON_LANE_NAMED].head;
+}
+
+horon_status_t horon_engine_replace(struct horon_engine *engine,
+                                    const struct horon_engine_place *place,
+                                    struct horon_error *error)
+{
+    HORON_ASSERT_OWNER(engine->options.owner);
+    assert(horon_engine_is_between(engine));
+    assert(place->generation > engine->membership->generation);
+    const struct horon_engine_options before = engine->options;
+    struct horon_engine_team *job = engine->job;
+    struct horon_membership *next = NULL;
+    engine->options.topology = place->topology;
+    engine->options.host = place->host;
+    engine->options.links = place->links;
+    engine->options.generation = place->generation;
+    horon_status_t status = horon_engine_create_membership(engine, &next, error);
+    if (status != HORON_OK) {
+        engine->options = before;
+        return status;
+    }
+    horon_team_unbind(job);
+    horon_membership_destroy(engine->membership);
+    horon_engine_free_early(engine);
+    engine->membership = next;
+    status = horon_team_bind(job, NULL, place->topology->size, place->host, NULL, error);
+    if (status != HORON_OK) {
+        horon_error_set(error, status, "no memory for another membership");
+        horon_team_give_up(job, error);
+        return status;
+    }
+    horon_team_resubmit(job);
+    return HORON_OK;
+}
