@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How teams come and go on one rank, and how the membership that they are bound to is replaced. */
+/*
+ * How teams come and go on one rank, and how the membership that they are bound to is replaced.
+ * Then all of them are bound anew, or none: what a team is besides its place (id, requests, names,
+ * counts) outlives the membership, and its requests are submitted again to the new coordinator.
+ */
 #include "engine/messages.h"
 
 /* A team that is new, with a rank that is not here any more. */
@@ -12,6 +16,24 @@ static void lose_again(struct horon_engine_team *team, int rank)
     horon_team_lose_rank(team, rank, &why);
 }
 
+static void drop_rings(const struct horon_team_options *options)
+{
+    for (int i = 0; i < options->size; i++) {
+        if (options->rings[i])
+            options->rings[i]->ops->destroy(options->rings[i]);
+        options->rings[i] = NULL;
+    }
+}
+
+static horon_status_t bind_team(struct horon_engine_team *team,
+                                const struct horon_team_options *options, struct horon_error *error)
+{
+    const horon_status_t status =
+        horon_team_bind(team, options->ranks, options->size, options->host, options->rings, error);
+    drop_rings(options);
+    return status;
+}
+
 horon_status_t horon_engine_add_team(struct horon_engine *engine,
                                      const struct horon_team_options *options,
                                      struct horon_engine_team **team_out, struct horon_error *error)
@@ -22,11 +44,9 @@ horon_status_t horon_engine_add_team(struct horon_engine *engine,
     struct horon_engine_team *team = horon_team_create(engine, options->id);
     struct horon_engine_team **last = &engine->job->next;
     if (team)
-        status = horon_team_bind(team, options->ranks, options->size, options->host, options->rings,
-                                 error);
-    for (int i = 0; i < options->size; i++)
-        if (options->rings[i])
-            options->rings[i]->ops->destroy(options->rings[i]);
+        status = bind_team(team, options, error);
+    else
+        drop_rings(options);
     if (status != HORON_OK) {
         horon_team_destroy(team);
         return status;
@@ -68,13 +88,54 @@ void horon_engine_remove_team(struct horon_engine *engine, struct horon_engine_t
     horon_engine_free_team(engine, team);
 }
 
+/* ---- another membership --------------------------------------------------------------------- */
+
+static bool is_between(const struct horon_engine_team *team)
+{
+    return !team->failed && !team->departures.any && team->state != HORON_TEAM_ASKING &&
+           !horon_team_has_messages(team) && !team->lanes[HORON_LANE_ORDERED].running &&
+           !team->lanes[HORON_LANE_NAMED].head;
+}
+
 bool horon_engine_is_between(const struct horon_engine *engine)
 {
-    const struct horon_engine_team *job = engine->job;
     HORON_ASSERT_OWNER(engine->options.owner);
-    return !job->next && !job->failed && !job->departures.any && !engine->leaving &&
-           !horon_team_has_messages(job) && !job->lanes[HORON_LANE_ORDERED].running &&
-           !job->lanes[HORON_LANE_NAMED].head;
+    bool between = !engine->leaving;
+    for (const struct horon_engine_team *team = engine->job; team && between; team = team->next)
+        between = is_between(team);
+    return between;
+}
+
+static void unbind_all(struct horon_engine *engine)
+{
+    for (struct horon_engine_team *team = engine->job; team; team = team->next)
+        horon_team_unbind(team);
+}
+
+/* All or none. */
+static horon_status_t bind_all(struct horon_engine *engine, const struct horon_engine_place *place,
+                               struct horon_error *error)
+{
+    const struct horon_team_options *options = place->teams;
+    horon_status_t status =
+        horon_team_bind(engine->job, NULL, place->topology->size, place->host, NULL, error);
+    for (struct horon_engine_team *team = engine->job->next; team && status == HORON_OK;
+         team = team->next) {
+        assert(options < place->teams + place->team_count);
+        assert(options->id == team->id);
+        status = bind_team(team, options++, error);
+    }
+    if (status == HORON_OK)
+        assert(options == place->teams + place->team_count);
+    else
+        unbind_all(engine);
+    return status;
+}
+
+static void drop_place(const struct horon_engine_place *place)
+{
+    for (int i = 0; i < place->team_count; i++)
+        drop_rings(&place->teams[i]);
 }
 
 horon_status_t horon_engine_replace(struct horon_engine *engine,
@@ -85,7 +146,7 @@ horon_status_t horon_engine_replace(struct horon_engine *engine,
     assert(horon_engine_is_between(engine));
     assert(place->generation > engine->membership->generation);
     const struct horon_engine_options before = engine->options;
-    struct horon_engine_team *job = engine->job;
+    struct horon_engine_team *team;
     struct horon_membership *next = NULL;
     engine->options.topology = place->topology;
     engine->options.host = place->host;
@@ -94,18 +155,21 @@ horon_status_t horon_engine_replace(struct horon_engine *engine,
     horon_status_t status = horon_engine_create_membership(engine, &next, error);
     if (status != HORON_OK) {
         engine->options = before;
+        drop_place(place);
         return status;
     }
-    horon_team_unbind(job);
+    unbind_all(engine);
     horon_membership_destroy(engine->membership);
     horon_engine_free_early(engine);
     engine->membership = next;
-    status = horon_team_bind(job, NULL, place->topology->size, place->host, NULL, error);
-    if (status != HORON_OK) {
+    status = bind_all(engine, place, error);
+    drop_place(place);
+    if (status != HORON_OK)
         horon_error_set(error, status, "no memory for another membership");
-        horon_team_give_up(job, error);
-        return status;
-    }
-    horon_team_resubmit(job);
-    return HORON_OK;
+    for (team = engine->job; team; team = team->next)
+        if (status == HORON_OK)
+            horon_team_resubmit(team);
+        else
+            horon_team_give_up(team, error);
+    return status;
 }

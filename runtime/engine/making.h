@@ -56,15 +56,24 @@ struct horon_engine_place {
     struct horon_host *host;
     struct horon_link **links;
     uint32_t generation; /* above the one before */
+    /* [team_count] of each team of this rank but the job, in the order of their ids: its ranks may
+     * have other numbers now, and its shared memory is new. Its links are among the above. */
+    const struct horon_team_options *teams;
+    int team_count;
 };
 /** May the membership be replaced as far as this rank sees: has every operation that was begun or
- * decided ended here, and is nobody lost? */
+ * decided ended here, in all teams, and is nobody lost? And no team may be about to get arenas, or
+ * to be removed. */
 bool horon_engine_is_between(const struct horon_engine *engine);
 /**
- * Replaces the membership, as all ranks do after the same operation. The old links are closed; the
- * shared memory is new. Requests of which nothing has begun go on in the new one; names,
- * configuration and counts stay. There are no teams but the job.
- * @return OK | ERR_MEMORY: the job has failed on this rank, or nothing has changed
+ * Replaces the membership, as all ranks do after the same operations and with the same teams: no
+ * team is here that another member has not made yet, or does not have any more, and no link is
+ * being made. The old links are closed; the shared memory is new. Teams keep their ids, and are
+ * bound anew; requests of which nothing has begun go on in them; names, configuration and counts
+ * stay. So does the highest ticket of the device: what was drawn and not launched is drawn again,
+ * by all.
+ * @return OK | ERR_MEMORY: all teams have failed on this rank, or nothing has changed. Links and
+ * rings are taken over in any case.
  */
 horon_status_t horon_engine_replace(struct horon_engine *engine,
                                     const struct horon_engine_place *place,

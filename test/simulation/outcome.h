@@ -13,8 +13,9 @@ struct sim_outcome {
     bool killed, killed_inside, left, disordered;
     unsigned well, cancelled, mismatched, failed; /* requests, by how they ended */
     unsigned replaced;                            /* memberships */
-    unsigned links, refused;                      /* ends of links that were asked for; in vain */
-    unsigned joined, absent;   /* ranks that joined; operations that ended well without all */
+    unsigned rebound;        /* ends of other teams that went on with something in flight in one */
+    unsigned links, refused; /* ends of links that were asked for; in vain */
+    unsigned joined, absent; /* ranks that joined; operations that ended well without all */
     unsigned teams, team_well; /* teams that members made; their requests that ended well */
     unsigned sets, sets_failed, removed; /* what ranks added; in vain; and removed */
     /* Ends of messages that ended well; of the latter, beyond the eager quota, and when all had

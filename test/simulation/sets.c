@@ -458,6 +458,11 @@ bool sim_sets_done(const struct sim_rank *rank)
            (sets->stage == STAGE_IDLE && sets->next == rank->sim->change_count);
 }
 
+bool sim_sets_is_making(const struct sim_rank *rank)
+{
+    return rank->sets && rank->sets->stage == STAGE_MAKING;
+}
+
 enum sim_life sim_team_life(const struct sim_rank *rank, int team)
 {
     if (team && rank->sets)

@@ -52,6 +52,9 @@ bool sim_sets_ended(struct sim_rank *rank, const struct horon_request *request);
 void sim_sets_look(struct sim_rank *rank);
 /** Has a rank done all that it adds and removes, or can it do nothing more? */
 bool sim_sets_done(const struct sim_rank *rank);
+/** Is a rank about to make the team of a process set? What it is told then by others it is told
+ * once. */
+bool sim_sets_is_making(const struct sim_rank *rank);
 enum sim_life sim_team_life(const struct sim_rank *rank, int team);
 /** In a run that goes well, and in which all ranks are done: is anything left of what is gone? */
 void sim_sets_check_rest(struct sim_rank *rank);

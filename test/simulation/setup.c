@@ -267,7 +267,6 @@ void sim_create(struct simulation *sim, uint64_t seed, const struct sim_kill *ki
     sim->looks_back = sim->fate == SIM_FATE_GOOD && sim_has_messages(sim) && sim->seed % 2;
     if (sim->team_count == 1 && !sim->change_count)
         return;
-    sim->replacements = 0; /* where there are other teams there is none */
     if (sim->change_count) {
         sim_sets_begin(sim);
         sim->looks_back = sim->fate == SIM_FATE_GOOD && sim_one_in(sim, 2);

@@ -47,17 +47,45 @@ void sim_team_draw(struct simulation *sim)
         sim_sets_draw(sim);
 }
 
+static void hang_doorbells(struct simulation *sim, int number)
+{
+    struct world_team *team = sim->teams[number];
+    for (int i = 0; i < team->size; i++) {
+        team->hosts[i].doorbell = sim_doorbell;
+        team->hosts[i].doorbell_arg = &sim->ranks[team->ranks[i]];
+    }
+}
+
 int sim_team_create(struct simulation *sim, const int *ranks, int size)
 {
     const int number = sim->team_count++;
     assert(number < SIM_TEAMS_MAX);
-    struct world_team *team = world_team_create(sim->world, (uint32_t)number, ranks, size);
-    for (int i = 0; i < size; i++) {
-        team->hosts[i].doorbell = sim_doorbell;
-        team->hosts[i].doorbell_arg = &sim->ranks[ranks[i]];
-    }
-    sim->teams[number] = team;
+    sim->teams[number] = world_team_create(sim->world, (uint32_t)number, ranks, size);
+    hang_doorbells(sim, number);
     return number;
+}
+
+/* Where all of a host have had arenas, they get new ones at once, or when they ask again. */
+static void renew_arenas(struct simulation *sim, struct world_team *team, int host)
+{
+    const struct horon_topology *topology = &team->topology;
+    world_team_map_arenas(team, host);
+    for (int i = 0; i < horon_topology_host_size(topology, host); i++)
+        team->hosts[horon_topology_rank_at(topology, host, i)].arenas =
+            team->memory.arenas + topology->host_first[host];
+    sim_trace(sim, 'u', team->id, (uint64_t)host);
+}
+
+void sim_teams_renew(struct simulation *sim, struct world_team_memory *memories)
+{
+    for (int number = 1; number < sim->team_count; number++) {
+        struct world_team *team = sim->teams[number];
+        memories[number] = world_team_renew(team);
+        hang_doorbells(sim, number);
+        for (int host = 0; host < team->topology.host_count; host++)
+            if (memories[number].arenas[team->topology.host_first[host]] && sim_one_in(sim, 2))
+                renew_arenas(sim, team, host);
+    }
 }
 
 int sim_team_size(const struct simulation *sim, int team)
@@ -126,22 +154,28 @@ static void make_rings(struct sim_rank *rank, int team, int member, struct horon
                               &rank->team_ring_peers[team][topology->local_rank_of[peer]]);
 }
 
+struct horon_team_options sim_team_describe(struct sim_rank *rank, int number,
+                                            struct horon_link **rings)
+{
+    struct world_team *team = rank->sim->teams[number];
+    const int member = sim_team_member(rank->sim, number, rank->rank);
+    make_rings(rank, number, member, rings);
+    return (struct horon_team_options){.id = team->id,
+                                       .ranks = team->ranks,
+                                       .size = team->size,
+                                       .host = &team->hosts[member],
+                                       .rings = rings};
+}
+
 void sim_team_add(struct sim_rank *rank, int number)
 {
     struct simulation *sim = rank->sim;
-    struct world_team *team = sim->teams[number];
-    const int member = sim_team_member(sim, number, rank->rank);
     struct horon_link *rings[SIM_RANKS_MAX] = {NULL};
     struct horon_error error = {0};
     assert(!rank->teams[number]);
     if (!sim->change_count) /* else it has asked for them */
         add_links(rank, number);
-    make_rings(rank, number, member, rings);
-    const struct horon_team_options options = {.id = team->id,
-                                               .ranks = team->ranks,
-                                               .size = team->size,
-                                               .host = &team->hosts[member],
-                                               .rings = rings};
+    const struct horon_team_options options = sim_team_describe(rank, number, rings);
     horon_status_t status =
         horon_engine_add_team(rank->ctx.engine, &options, &rank->teams[number], &error);
     assert(status == HORON_OK);
@@ -177,5 +211,6 @@ void sim_team_give_arenas(struct sim_rank *rank, int number)
     const int host = topology->host_of[sim_team_member(rank->sim, number, rank->rank)];
     sim_trace(rank->sim, 'r', (uint64_t)rank->rank, (uint64_t)number);
     if (rank->teams[number])
-        horon_team_give_arenas(rank->teams[number], team->arenas + topology->host_first[host]);
+        horon_team_give_arenas(rank->teams[number],
+                               team->memory.arenas + topology->host_first[host]);
 }

@@ -20,6 +20,13 @@ struct horon_engine_team *sim_team_of(const struct sim_rank *rank, int team);
 bool sim_team_links(const struct simulation *sim, int team, int a, int b);
 /** With the token: makes a team on one of its members. */
 void sim_team_add(struct sim_rank *rank, int team);
+/** Binds all teams to the memory that their hosts have got in world_renew_hosts(). @param memories
+ * [team_count] the old memory of each, for world_team_free_memory(); the first is not set */
+void sim_teams_renew(struct simulation *sim, struct world_team_memory *memories);
+/** What a rank's engine is told of a team that it makes, or that gets another membership. @param
+ * rings [size] NULL; they are made */
+struct horon_team_options sim_team_describe(struct sim_rank *rank, int team,
+                                            struct horon_link **rings);
 /** Nothing happens if the team is removed. */
 void sim_team_give_arenas(struct sim_rank *rank, int team);
 /** engine_options.make_arenas */

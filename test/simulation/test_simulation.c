@@ -49,7 +49,8 @@ static void note_seed(uint64_t seed)
 
 struct totals {
     uint64_t steps, well, cancelled, mismatched, failed;
-    unsigned kills, kills_inside, departures, disorders, replaced, teams, team_well, links, refused;
+    unsigned kills, kills_inside, departures, disorders, teams, team_well, links, refused;
+    unsigned replaced, rebound;
     unsigned joined, absent, sets, sets_failed, removed;
     unsigned sent, received, received_long, received_late, messages_failed;
 };
@@ -66,6 +67,7 @@ static void add(struct totals *totals, const struct sim_outcome *outcome)
     totals->departures += outcome->left;
     totals->disorders += outcome->disordered;
     totals->replaced += outcome->replaced;
+    totals->rebound += outcome->rebound;
     totals->teams += outcome->teams;
     totals->team_well += outcome->team_well;
     totals->links += outcome->links;
@@ -86,9 +88,9 @@ static void add(struct totals *totals, const struct sim_outcome *outcome)
 static bool tell_totals(const struct totals *totals, uint64_t seeds)
 {
     printf("# %llu steps; %u kills, %u of them in the middle of a turn; %u early departures; "
-           "%u broken promises; %u memberships replaced\n",
+           "%u broken promises; %u memberships replaced, in which %u ends of other teams went on\n",
            (unsigned long long)totals->steps, totals->kills, totals->kills_inside,
-           totals->departures, totals->disorders, totals->replaced);
+           totals->departures, totals->disorders, totals->replaced, totals->rebound);
     printf("# requests: %llu well, %llu cancelled, %llu mismatched, %llu failed\n",
            (unsigned long long)totals->well, (unsigned long long)totals->cancelled,
            (unsigned long long)totals->mismatched, (unsigned long long)totals->failed);
@@ -106,7 +108,7 @@ static bool tell_totals(const struct totals *totals, uint64_t seeds)
     bool all = totals->received_long && totals->received_late && totals->messages_failed &&
                totals->sets && totals->sets_failed && totals->removed && totals->links &&
                totals->joined && totals->absent && totals->team_well && totals->replaced &&
-               totals->kills_inside && totals->departures && totals->disorders &&
+               totals->rebound && totals->kills_inside && totals->departures && totals->disorders &&
                totals->cancelled && totals->mismatched && totals->failed;
     return seeds >= 1000 && !all;
 }

@@ -7,15 +7,19 @@
 #include "engine/engine_state.h"
 #include "world/world.h"
 
+struct world_team_memory {
+    uint8_t **segments; /* [host count] */
+    uint8_t **arenas;   /* [size] by host, then local rank; NULL: nobody has asked */
+};
+
 struct world_team {
     struct world *world;
     struct world_team *next;
     uint32_t id;
     int *ranks; /* [size] of the world */
     int size;
-    struct horon_topology topology;     /* of its members */
-    uint8_t **segments;                 /* [host count] */
-    uint8_t **arenas;                   /* [size] by host, then local rank */
+    struct horon_topology topology; /* of its members */
+    struct world_team_memory memory;
     int *process_of;                    /* [size] likewise: local ranks in the world */
     struct horon_host *hosts;           /* [size] of each member */
     struct horon_engine_team **members; /* [size] NULL: not added yet, or removed */
@@ -29,6 +33,16 @@ struct world_team *world_team_create(struct world *world, uint32_t id, const int
 void world_team_add(struct world_team *team, int member);
 /** Makes the arenas of its members on @p host, which nobody has been given yet. */
 void world_team_map_arenas(struct world_team *team, int host);
+/** Gives it new memory, as its hosts have got in world_renew_hosts(); its members are not told.
+ * @return the old memory, which goes by world_team_free_memory() */
+struct world_team_memory world_team_renew(struct world_team *team);
+void world_team_free_memory(const struct world_team *team, struct world_team_memory memory);
+/** Have two members of a team ended the same in it, and decided the same? NULL: not made yet. */
+bool world_teams_are_level(const struct horon_engine_team *one,
+                           const struct horon_engine_team *other);
+/** Gives a world of one host, whose ranks are all in the same place, another membership: all ranks,
+ * and all teams that they are in. @return false: they are not */
+bool world_replace(struct world *world);
 void world_team_remove(struct world_team *team, int member);
 /** Removes it from all members that have it, and frees it. */
 void world_team_destroy(struct world_team *team);

@@ -401,7 +401,7 @@ static void test_teams_get_arenas_at_their_first_use(void **state)
             submit_as(&run, member, named ? "x" : NULL);
             run_one(wide, HORON_ALLREDUCE, COUNT_MAX, named);
             assert_int_equal(team->asked[0], named ? 2 * member : member + 1);
-            assert_int_equal(team->arenas[0] != NULL, member == 1);
+            assert_int_equal(team->memory.arenas[0] != NULL, member == 1);
         }
         assert_true(world_turn_until(world, run.requests, 2));
         for (int member = 0; member < 2; member++) {

@@ -245,14 +245,20 @@ static horon_status_t make_arenas(void *arg, struct horon_engine_team *team,
     return world->make_arenas(world, team, error);
 }
 
-horon_status_t world_make_engine(struct world *world, int rank, struct horon_error *error)
+horon_status_t world_make_links(struct world *world, int rank, struct horon_link **links)
 {
-    struct horon_link **links = calloc((size_t)world->size, sizeof *links);
     horon_status_t status = HORON_OK;
     for (int peer = 0; peer < world->size && status == HORON_OK; peer++)
         if (peer != rank)
             status = make_link(world, rank, peer, &links[peer]);
     wrap_links(world, links);
+    return status;
+}
+
+horon_status_t world_make_engine(struct world *world, int rank, struct horon_error *error)
+{
+    struct horon_link **links = calloc((size_t)world->size, sizeof *links);
+    horon_status_t status = world_make_links(world, rank, links);
     horon_owner_take(&world->ranks[rank].owner);
     struct horon_engine_options options = {
         .config = &world->config,

@@ -61,6 +61,9 @@ struct world *world_create_bare(const int *host_sizes, int host_count, const cha
                                 uint64_t seed);
 /** The engine of one rank of a bare world. @return OK | ERR_MEMORY, and the rank has none */
 horon_status_t world_make_engine(struct world *world, int rank, struct horon_error *error);
+/** The links that a rank has from the start. @param links [size] NULL; those made before it failed
+ * are the caller's, too */
+horon_status_t world_make_links(struct world *world, int rank, struct horon_link **links);
 void world_destroy(struct world *world);
 
 /** Gives each rank's host new shared memory, all zero. @return the old hosts, for
