@@ -328,6 +328,45 @@ static void test_world_backends_that_want_one_order_get_it_from_overlapping_team
     world_team_destroy(team);
 }
 
+/* Tickets that some rank has proposed or drawn when the membership is replaced are drawn anew. */
+static void test_world_backends_keep_one_order_in_another_membership(void **state)
+{
+    enum { REPLACEMENTS = 5 };
+    static const int map[RANKS] = {0, 1, 2};
+    struct bed *bed = *state;
+    struct fake_device devices[RANKS] = {0};
+    struct horon_request *requests[RANKS * OPS] = {0};
+    bed->fake.base.caps |= HORON_BACKEND_ONE_LAUNCH_ORDER;
+    bed->fake.devices = devices;
+    bed->fake.device_of = map;
+    start_on(bed, (int[]){RANKS}, 1, NULL);
+    struct world_team *team = world_team_create(bed->world, 1, map, 2);
+    for (int member = 0; member < 2; member++)
+        world_team_add(team, member);
+    int replaced = 0;
+    for (int rank = 0; rank < RANKS; rank++)
+        for (int i = 0; i < OPS; i += 2) { /* in order: nothing is decided meanwhile */
+            const int number = (i + (rank == 1 ? OPS / 2 : 0)) % OPS;
+            const bool of_job = number < OPS / 2;
+            if (of_job || rank < 2)
+                requests[rank * OPS + number] = submit_sum(bed, of_job ? NULL : team, rank, number);
+        }
+    for (int turn = 0; turn < 1000; turn++) {
+        const int rank = (int)(world_random(bed->world) % RANKS);
+        struct horon_engine *engine = bed->world->ranks[rank].engine;
+        if (engine->tickets.first && replaced < REPLACEMENTS)
+            replaced += world_replace(bed->world);
+        horon_engine_progress(engine);
+    }
+    assert_int_equal(replaced, REPLACEMENTS);
+    assert_true(world_turn_until(bed->world, requests, RANKS * OPS));
+    for (int i = 0; i < RANKS * OPS; i++)
+        if (requests[i])
+            assert_int_equal(requests[i]->status, HORON_OK);
+    release_all(requests);
+    world_team_destroy(team);
+}
+
 /* While an operation is launched on one, and only then, a rank that sleeps looks up by itself. */
 static void test_world_backends_that_wake_nobody_are_looked_at(void **state)
 {
@@ -482,6 +521,7 @@ int main(void)
         TEST(test_world_backends_that_connect_wait_for_no_rank_that_left),
         TEST(test_world_backends_that_wake_nobody_are_looked_at),
         TEST(test_world_backends_that_want_one_order_get_it_from_overlapping_teams),
+        TEST(test_world_backends_keep_one_order_in_another_membership),
         TEST(test_world_backends_that_show_no_check_are_given_what_all_began),
         TEST(test_world_backends_that_ranks_choose_differently_are_found_out),
         TEST(test_world_backends_go_on_without_the_ticket_of_a_rank_that_left),
