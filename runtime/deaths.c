@@ -25,13 +25,36 @@
 /* In the order of what is known: one that was lost may be found to have ended. */
 enum death { DEATH_NONE, DEATH_LOST, DEATH_DUMPS, DEATH_ENDED };
 
+/* What is known becomes more, never less; once it is told, it is known no more. @return false: some
+ * other thread has changed it since, to @p *from */
+static bool move(struct horon_context *ctx, int local_rank, uint8_t *from, enum death to)
+{
+    static const unsigned legal[] = {
+        [DEATH_NONE] = 1u << DEATH_LOST | 1u << DEATH_DUMPS | 1u << DEATH_ENDED,
+        [DEATH_LOST] = 1u << DEATH_DUMPS | 1u << DEATH_ENDED | 1u << DEATH_NONE,
+        [DEATH_DUMPS] = 1u << DEATH_ENDED | 1u << DEATH_NONE,
+        [DEATH_ENDED] = 1u << DEATH_NONE};
+    assert(local_rank >= 0 && local_rank < ctx->host.shape.local_size);
+    assert(*from <= DEATH_ENDED);
+    assert(legal[*from] & 1u << to);
+    return atomic_compare_exchange_weak(&ctx->dead[local_rank], from, (uint8_t)to);
+}
+
 static void note(struct horon_context *ctx, int local_rank, enum death how)
 {
     uint8_t known = atomic_load(&ctx->dead[local_rank]);
-    while (known < how &&
-           !atomic_compare_exchange_weak(&ctx->dead[local_rank], &known, (uint8_t)how))
+    while (known < how && !move(ctx, local_rank, &known, how))
         continue;
     atomic_fetch_add(&ctx->deaths, 1);
+}
+
+/* @return what is known, and has not been taken */
+static enum death take(struct horon_context *ctx, int local_rank)
+{
+    uint8_t known = atomic_load(&ctx->dead[local_rank]);
+    while (known != DEATH_NONE && !move(ctx, local_rank, &known, DEATH_NONE))
+        continue;
+    return known;
 }
 
 static void on_end(void *arg, int fd, int events)
@@ -74,7 +97,7 @@ void horon_context_report_deaths(struct horon_context *ctx)
         return;
     atomic_store(&ctx->deaths, 0);
     for (int i = 0; i < ctx->host.shape.local_size; i++) {
-        const uint8_t how = atomic_exchange(&ctx->dead[i], DEATH_NONE);
+        const enum death how = take(ctx, i);
         if (how != DEATH_NONE)
             horon_engine_local_death(ctx->engine, i, how == DEATH_ENDED, texts[how]);
     }
