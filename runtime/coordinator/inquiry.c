@@ -106,6 +106,17 @@ static struct coord_answer own_answer(const struct horon_coordinator *c,
     return answer;
 }
 
+/* What is known of a rank becomes more, never less. */
+static void learn(struct coord_answer *known, const struct coord_answer *answer)
+{
+    static const unsigned legal[] = {[COORD_UNHEARD] = 1u << COORD_LACKS | 1u << COORD_HAS,
+                                     [COORD_LACKS] = 1u << COORD_HAS,
+                                     [COORD_HAS] = 0};
+    assert(known->rank == answer->rank);
+    assert(legal[known->state] & 1u << answer->state);
+    *known = *answer;
+}
+
 /* Keeps the ranks in order. @return does it change anything? */
 static bool is_news(struct coord_inquiry *inquiry, const struct coord_answer *answer)
 {
@@ -119,17 +130,18 @@ static bool is_news(struct coord_inquiry *inquiry, const struct coord_answer *an
     const bool known = behind > 0 && at->rank == answer->rank;
     if (known && answer->state <= at->state)
         return false;
-    if (known && answer->state == COORD_HAS) {
-        memmove(at, at + 1, (behind - 1) * sizeof *at);
-        inquiry->awaited_count--;
+    if (known) {
+        learn(at, answer);
+        if (at->state == COORD_HAS) { /* nobody waits for it */
+            memmove(at, at + 1, (behind - 1) * sizeof *at);
+            inquiry->awaited_count--;
+        }
         return true;
     }
-    if (!known && (answer->state == COORD_HAS || inquiry->awaited_count == AWAITED_MAX))
+    if (answer->state == COORD_HAS || inquiry->awaited_count == AWAITED_MAX)
         return false;
-    if (!known) {
-        memmove(at + 1, at, behind * sizeof *at);
-        inquiry->awaited_count++;
-    }
+    memmove(at + 1, at, behind * sizeof *at);
+    inquiry->awaited_count++;
     *at = *answer;
     return true;
 }
