@@ -118,12 +118,12 @@ static horon_status_t transfer_begin(struct horon_mux *mux, struct horon_transfe
     return horon_mux_transfer_error(mux, transfer, error);
 }
 
-static void send_ready(struct horon_mux *mux, struct horon_transfer *transfer, uint32_t state,
-                       size_t limit_bytes)
+static void send_ready(struct horon_mux *mux, struct horon_transfer *transfer,
+                       enum horon_mux_move why, size_t limit_bytes)
 {
     assert(limit_bytes <= transfer->bytes);
-    assert(!(transfer->state & HORON_MUX_SEND_QUEUED));
-    transfer->state |= state | HORON_MUX_SEND_QUEUED;
+    horon_mux_move_transfer(transfer, why);
+    horon_mux_move_transfer(transfer, HORON_MUX_ENQUEUE);
     transfer->limit_bytes = limit_bytes;
     horon_mux_queue_push(&mux->tx.ready, transfer);
 }
@@ -137,12 +137,11 @@ static void send_eagerly(struct horon_mux *mux, struct horon_transfer *transfer)
         return;
     if (share > tx->room_bytes || tx->room_transfers == 0)
         return;
-    assert(!(transfer->state & HORON_MUX_SEND_QUEUED));
     tx->room_bytes -= share;
     tx->room_transfers--;
     tx->unsent_bytes += share;
     tx->unsent_transfers++;
-    send_ready(mux, transfer, HORON_MUX_SEND_EAGER, share);
+    send_ready(mux, transfer, HORON_MUX_TAKE_ROOM, share);
 }
 
 horon_status_t horon_mux_post_send(struct horon_mux *mux, struct horon_transfer *transfer,
@@ -162,16 +161,16 @@ horon_status_t horon_mux_post_send(struct horon_mux *mux, struct horon_transfer 
         horon_mux_record_release(&mux->table, credit);
         assert(mux->rx.credits > 0);
         mux->rx.credits--;
-        send_ready(mux, transfer, HORON_MUX_SEND_CREDITED, transfer->bytes);
+        send_ready(mux, transfer, HORON_MUX_GET_CREDIT, transfer->bytes);
     } else {
         send_eagerly(mux, transfer);
         const bool eager = transfer->state & HORON_MUX_SEND_EAGER;
         if (is_long || !eager) {
-            transfer->state |= HORON_MUX_SEND_WAITS;
+            horon_mux_move_transfer(transfer, HORON_MUX_AWAIT_CREDIT);
             mux->tx.sends_waiting++;
         }
         if (!is_long && !eager) {
-            transfer->state |= HORON_MUX_SEND_WANT_DUE;
+            horon_mux_move_transfer(transfer, HORON_MUX_OWE_WANT);
             horon_mux_queue_push(&mux->tx.notes, transfer);
         }
     }
@@ -219,7 +218,7 @@ horon_status_t horon_mux_post_recv(struct horon_mux *mux, struct horon_transfer 
     if (is_long)
         mux->rx.recvs_waiting++;
     if (is_long || wanted) {
-        transfer->state |= HORON_MUX_CREDIT_DUE;
+        horon_mux_move_transfer(transfer, HORON_MUX_OWE_CREDIT);
         horon_mux_queue_push(&mux->tx.notes, transfer);
     }
     horon_mux_insert_transfer(mux->table.recvs, transfer);

@@ -1,24 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside the mux: what its files share. mux.c creates, posts and forgets; mux_table.h finds
- * transfers and records; mux_send.c makes frames of what is due; mux_recv.c takes frames apart.
+ * transfers and records, mux_moves.h says what may befall a transfer; mux_send.c makes frames of
+ * what is due; mux_recv.c takes frames apart.
  */
 #ifndef HORON_LINK_MUX_INTERNAL_H
 #define HORON_LINK_MUX_INTERNAL_H
 
 #include "link/mux.h"
 #include "link/mux_frame.h"
+#include "link/mux_moves.h"
 #include "link/mux_table.h"
-
-/* State bits of a transfer. */
-#define HORON_MUX_RECV_CREDITED 1u  /* receive: credit was put on the wire */
-#define HORON_MUX_CREDIT_DUE 2u     /* receive: credit is queued in `notes` */
-#define HORON_MUX_SEND_EAGER 4u     /* send: has taken eager room */
-#define HORON_MUX_SEND_CREDITED 8u  /* send: the peer has posted */
-#define HORON_MUX_SEND_WANT_DUE 16u /* send: its WANT is queued in `notes` */
-#define HORON_MUX_SEND_WANTED 32u   /* send: its WANT was put on the wire */
-#define HORON_MUX_SEND_QUEUED 64u   /* send: stands in `ready` */
-#define HORON_MUX_SEND_WAITS 128u   /* send: counted in sends_waiting */
 
 /* Frames of one burst: half of the link's vector, as each has a header and may have a body. */
 #define HORON_MUX_BURST_FRAMES (HORON_LINK_VECTOR_MAX / 2)

@@ -222,7 +222,7 @@ static horon_status_t take_want(struct horon_mux *mux, const struct horon_mux_fr
             return HORON_OK;
         if ((transfer->state & credited) || transfer->moved_bytes > 0)
             return refuse(mux, "asked for credit that it has");
-        transfer->state |= HORON_MUX_CREDIT_DUE;
+        horon_mux_move_transfer(transfer, HORON_MUX_OWE_CREDIT);
         horon_mux_queue_push(&mux->tx.notes, transfer);
         return HORON_OK;
     }

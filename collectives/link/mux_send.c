@@ -81,13 +81,9 @@ static void burst_note(struct horon_mux *mux)
 {
     struct horon_transfer *transfer = horon_mux_queue_pop(&mux->tx.notes);
     const bool credit = transfer->state & HORON_MUX_CREDIT_DUE;
-    assert(credit != ((transfer->state & HORON_MUX_SEND_WANT_DUE) != 0)); /* it is due, and once */
     struct horon_mux_frame frame =
         frame_about(transfer, credit ? HORON_MUX_CREDIT : HORON_MUX_WANT);
-    if (credit)
-        transfer->state ^= HORON_MUX_CREDIT_DUE | HORON_MUX_RECV_CREDITED;
-    else
-        transfer->state ^= HORON_MUX_SEND_WANT_DUE | HORON_MUX_SEND_WANTED;
+    horon_mux_move_transfer(transfer, credit ? HORON_MUX_GIVE_CREDIT : HORON_MUX_SAY_WANT);
     burst_header(mux, &frame);
 }
 
@@ -117,8 +113,6 @@ static void burst_data(struct horon_mux *mux)
     struct horon_transfer *transfer = mux->tx.ready.first;
     assert(transfer->moved_bytes <= transfer->limit_bytes);
     assert(transfer->limit_bytes <= transfer->bytes);
-    assert(transfer->state & HORON_MUX_SEND_QUEUED);
-    assert(transfer->state & (HORON_MUX_SEND_EAGER | HORON_MUX_SEND_CREDITED));
     if (send_holds_unsent_room(transfer))
         room_is_no_longer_unsent(mux, horon_mux_eager_share(mux, transfer->bytes));
     size_t bytes = transfer->limit_bytes - transfer->moved_bytes;
@@ -139,7 +133,7 @@ static void burst_data(struct horon_mux *mux)
     transfer->moved_bytes += bytes;
     if (transfer->moved_bytes == transfer->limit_bytes) {
         horon_mux_queue_pop(&mux->tx.ready);
-        transfer->state &= ~HORON_MUX_SEND_QUEUED;
+        horon_mux_move_transfer(transfer, HORON_MUX_DEQUEUE);
         burst->entry[last].ends = transfer->moved_bytes == transfer->bytes;
     }
 }
@@ -251,27 +245,26 @@ static void give_room_back(struct horon_mux *mux, struct horon_transfer *transfe
     mux->tx.room_transfers++;
     assert(mux->tx.room_bytes <= mux->options.eager_total_bytes);
     assert(mux->tx.room_transfers <= HORON_MUX_EAGER_TRANSFERS_MAX);
-    transfer->state &= ~HORON_MUX_SEND_EAGER;
+    horon_mux_move_transfer(transfer, HORON_MUX_RETURN_ROOM);
 }
 
 static void stop_waiting(struct horon_mux *mux, struct horon_transfer *transfer)
 {
-    if (transfer->state & HORON_MUX_SEND_WAITS) {
-        assert(mux->tx.sends_waiting > 0);
-        mux->tx.sends_waiting--;
-    }
-    transfer->state &= ~HORON_MUX_SEND_WAITS;
+    if (!(transfer->state & HORON_MUX_SEND_WAITS))
+        return;
+    assert(mux->tx.sends_waiting > 0);
+    mux->tx.sends_waiting--;
+    horon_mux_move_transfer(transfer, HORON_MUX_END_WAIT);
 }
 
 void horon_mux_tx_credit(struct horon_mux *mux, struct horon_transfer *transfer)
 {
-    assert(!(transfer->state & HORON_MUX_SEND_CREDITED));
     stop_waiting(mux, transfer);
     give_room_back(mux, transfer);
-    transfer->state |= HORON_MUX_SEND_CREDITED;
+    horon_mux_move_transfer(transfer, HORON_MUX_GET_CREDIT);
     transfer->limit_bytes = transfer->bytes;
     if (!(transfer->state & HORON_MUX_SEND_QUEUED)) {
-        transfer->state |= HORON_MUX_SEND_QUEUED;
+        horon_mux_move_transfer(transfer, HORON_MUX_ENQUEUE);
         horon_mux_queue_push(&mux->tx.ready, transfer);
     }
 }
