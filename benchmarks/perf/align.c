@@ -7,19 +7,24 @@
  *
  * The barrier counts arrivals; the last one resets the count and moves the generation on. Whoever
  * waits looks a number of times, then yields the core at each look, so that more ranks than cores
- * still meet. It never sleeps: waking up would cost more than what is measured.
+ * still meet. It never sleeps: waking up would cost more than what is measured. Ranks that have
+ * nothing to do sleep from the start: the library's own waiting yields the core for a while first,
+ * and some hundred calls of others may be over by then.
  */
 #include "align.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -32,6 +37,7 @@ struct perf_align_shared {
     _Alignas(LINE) uint64_t token[2];
     _Alignas(LINE) _Atomic uint32_t arrived;
     _Alignas(LINE) _Atomic uint32_t generation;
+    _Alignas(LINE) _Atomic uint32_t rests; /* a futex */
 };
 
 /* What rank 0 tells the others. */
@@ -93,13 +99,13 @@ static void accept_offer(struct perf_align *align, const struct invitation *invi
     }
 }
 
-int perf_align_open(struct perf_align *align, struct perf_peer *peer)
+int perf_align_open(struct perf_align *align, struct perf_peer *peer, int32_t set, int size)
 {
     struct invitation invitation;
     memset(&invitation, 0, sizeof invitation);
-    *align = (struct perf_align){.peer = peer, .shared = NULL, .fd = -1, .spins = 0};
-    if (sysconf(_SC_NPROCESSORS_ONLN) >= peer->local_size) {
-        align->spins = SPINS;
+    *align = (struct perf_align){.peer = peer, .fd = -1, .set = set, .size = size};
+    if (sysconf(_SC_NPROCESSORS_ONLN) >= size) {
+        align->spins = SPINS; /* who meets in memory shares these cores */
     }
     if (peer->rank == 0) {
         offer(align, &invitation);
@@ -144,7 +150,7 @@ static int meet_in_memory(struct perf_align *align)
     struct perf_align_shared *const shared = align->shared;
     const uint32_t generation = atomic_load_explicit(&shared->generation, memory_order_acquire);
     const uint32_t before = atomic_fetch_add_explicit(&shared->arrived, 1, memory_order_acq_rel);
-    if (before + 1 == (uint32_t)align->peer->size) {
+    if (before + 1 == (uint32_t)align->size) {
         atomic_store_explicit(&shared->arrived, 0, memory_order_relaxed);
         atomic_store_explicit(&shared->generation, generation + 1, memory_order_release);
         return 0;
@@ -173,8 +179,24 @@ static int meet_in_memory(struct perf_align *align)
 int perf_align_meet(struct perf_align *align)
 {
     struct perf_peer *const peer = align->peer;
-    if (peer->ops->barrier(peer) != 0) {
+    if (peer->ops->barrier(peer, align->set) != 0) {
         return -1;
     }
-    return align->shared != NULL ? meet_in_memory(align) : peer->ops->barrier(peer);
+    return align->shared != NULL ? meet_in_memory(align) : peer->ops->barrier(peer, align->set);
+}
+
+void perf_align_end_rest(struct perf_align *align)
+{
+    if (align->shared != NULL) {
+        atomic_fetch_add(&align->shared->rests, 1);
+        syscall(SYS_futex, &align->shared->rests, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    }
+}
+
+void perf_align_rest(struct perf_align *align)
+{
+    while (align->shared != NULL && atomic_load(&align->shared->rests) == align->rests) {
+        syscall(SYS_futex, &align->shared->rests, FUTEX_WAIT, align->rests, NULL, NULL, 0);
+    }
+    align->rests++;
 }

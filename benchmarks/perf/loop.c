@@ -19,7 +19,8 @@
  *
  * With --sets a call is the same operations on each of some process sets, all begun before one is
  * waited for. A rank gives each set the pattern of its number there, so that what a set gives is
- * the same for all of them. Times are a call's divided by the sets.
+ * the same for all of them. Times are a call's divided by the sets. A rank that is in none of them
+ * waits for the end of a cell, asleep: those that are meet without it.
  */
 #include "loop.h"
 
@@ -55,6 +56,8 @@ struct perf_loop {
     int team_size;
     struct perf_operation *operations; /* [operation_count], of the teams with this rank */
     size_t operation_count;
+    int32_t busy_set; /* the ranks that have operations; 0: all */
+    int busy_size;
     struct perf_tile output; /* parts of several ranks are made when they are looked at */
     uint64_t phase;          /* of the inputs of this call */
 };
@@ -155,6 +158,28 @@ static int tiles_init(struct perf_loop *loop)
                    : perf_tile_input(&loop->output, options->dtype, redop, options->root);
 }
 
+/* The ranks of all sets together are one, or become one. @p ranks [size] for use */
+static int busy_set_init(struct perf_loop *loop, int32_t *ranks)
+{
+    struct perf_peer *const peer = loop->peer;
+    const uint64_t sets = loop->options->sets;
+    loop->busy_size = 0;
+    for (int rank = 0; rank < peer->size; rank++) {
+        bool busy = sets == 0;
+        for (uint64_t set = 0; set < sets; set++) {
+            busy = busy || perf_set_rank(set, peer->size, rank) >= 0;
+        }
+        if (busy) {
+            ranks[loop->busy_size++] = rank;
+        }
+    }
+    loop->busy_set = loop->busy_size == loop->team_size ? loop->teams[0].set : 0;
+    if (loop->busy_size == loop->team_size || loop->busy_size == peer->size) {
+        return 0;
+    }
+    return peer->ops->divide(peer, ranks, (size_t)loop->busy_size, &loop->busy_set);
+}
+
 /* The job, or --sets. */
 static int teams_init(struct perf_loop *loop)
 {
@@ -187,7 +212,7 @@ static int teams_init(struct perf_loop *loop)
     for (size_t i = 0; i < loop->team_count; i++) {
         loop->operation_count += loop->teams[i].rank >= 0 ? loop->options->tensors : 0;
     }
-    result = 0;
+    result = busy_set_init(loop, ranks);
 done:
     free(ranks);
     return result;
@@ -233,7 +258,7 @@ int perf_loop_create(const struct perf_options *options, struct perf_peer *peer,
                  options->end_bytes);
         goto done;
     }
-    if (perf_align_open(&loop->align, peer) != 0) {
+    if (perf_align_open(&loop->align, peer, loop->busy_set, loop->busy_size) != 0) {
         goto done;
     }
     *loop_out = loop;
@@ -321,9 +346,13 @@ static void inputs_write(struct perf_loop *loop)
     }
 }
 
-/* One timed call. */
+/* One timed call. An idle rank has none. */
 static int call_once(struct perf_loop *loop, struct perf_job *job, double *us_out)
 {
+    if (loop->operation_count == 0) {
+        *us_out = 0.0;
+        return 0;
+    }
     inputs_write(loop);
     if (perf_align_meet(&loop->align) != 0) {
         return -1;
@@ -331,7 +360,18 @@ static int call_once(struct perf_loop *loop, struct perf_job *job, double *us_ou
     const double start = now_us();
     const int result = loop->peer->ops->run(job);
     *us_out = now_us() - start;
-    return result == 0 ? loop->peer->ops->barrier(loop->peer) : result;
+    return result == 0 ? loop->peer->ops->barrier(loop->peer, loop->busy_set) : result;
+}
+
+/* Replaces values [n] by their maxima over the ranks, for which the idle ones wake up. */
+static int collect(struct perf_loop *loop, double *values, size_t n)
+{
+    if (loop->operation_count == 0) {
+        perf_align_rest(&loop->align);
+    } else if (loop->operations[0].rank == 0 && loop->operations[0].index == 0) {
+        perf_align_end_rest(&loop->align);
+    }
+    return loop->peer->ops->maximum(loop->peer, values, n);
 }
 
 static int time_calls(struct perf_loop *loop, struct perf_job *job, struct perf_cell *cell)
@@ -348,7 +388,7 @@ static int time_calls(struct perf_loop *loop, struct perf_job *job, struct perf_
             return -1;
         }
     }
-    if (loop->peer->ops->maximum(loop->peer, loop->times, iterations) != 0) {
+    if (collect(loop, loop->times, iterations) != 0) {
         return -1;
     }
     for (uint64_t i = 0; i < iterations; i++) {
@@ -363,7 +403,7 @@ static int time_back_to_back(struct perf_loop *loop, struct perf_job *job, struc
     const uint64_t iterations = loop->options->iterations;
     memset(loop->src, 0, loop->used_bytes);
     memset(loop->dst, 0, loop->used_bytes);
-    if (perf_align_meet(&loop->align) != 0) {
+    if (loop->operation_count > 0 && perf_align_meet(&loop->align) != 0) {
         return -1;
     }
     const double start = now_us();
@@ -373,7 +413,7 @@ static int time_back_to_back(struct perf_loop *loop, struct perf_job *job, struc
         }
     }
     cell->b2b_us = (now_us() - start) / (double)iterations / (double)loop->team_count;
-    return loop->peer->ops->maximum(loop->peer, &cell->b2b_us, 1);
+    return collect(loop, &cell->b2b_us, 1);
 }
 
 /* Wrong elements of what @p rank has given. */
@@ -460,7 +500,7 @@ static int check_calls(struct perf_loop *loop, struct perf_job *job, struct perf
         }
     }
     double most = (double)wrong;
-    if (loop->peer->ops->maximum(loop->peer, &most, 1) != 0) {
+    if (collect(loop, &most, 1) != 0) {
         return -1;
     }
     cell->wrong = (uint64_t)most;

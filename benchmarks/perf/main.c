@@ -48,8 +48,8 @@ static int pin_threads(const cpu_set_t *cores, char *why)
     return result;
 }
 
-/* The local_rank-th core this process may use, counted round. */
-static int pin(const struct perf_peer *peer, char *why)
+/* The place-th core this process may use, counted round. */
+static int pin(int place, char *why)
 {
     cpu_set_t allowed;
     cpu_set_t one;
@@ -58,7 +58,7 @@ static int pin(const struct perf_peer *peer, char *why)
         snprintf(why, PERF_TEXT_BYTES, "--pin: the cores of this process cannot be asked");
         return -1;
     }
-    int skip = peer->local_rank % CPU_COUNT(&allowed);
+    int skip = place % CPU_COUNT(&allowed);
     for (size_t core = 0; core < CPU_SETSIZE; core++) {
         if (CPU_ISSET(core, &allowed) && skip-- == 0) {
             CPU_SET(core, &one);
@@ -108,14 +108,16 @@ static int run(const struct perf_options *options, struct perf_peer *peer,
 {
     char why[PERF_TEXT_BYTES] = "";
     struct perf_report report = {.options = options, .peer = peer, .json = NULL};
-    if (options->pin && pin(peer, why) != 0) {
-        goto failed;
-    }
     if (peer->rank == 0 && perf_report_open(&report, options, peer, why) != 0) {
         goto failed;
     }
     if (perf_loop_create(options, peer, loop_out) != 0) {
         snprintf(why, sizeof why, "%.1000s", peer->error);
+        goto failed;
+    }
+    /* Ranks that meet in memory share the cores, also as hosts of their own. */
+    if (options->pin &&
+        pin(perf_loop_aligned(*loop_out) ? peer->rank : peer->local_rank, why) != 0) {
         goto failed;
     }
     int result = measure(options, peer, &report, *loop_out);

@@ -38,7 +38,8 @@ struct perf_peer_ops {
     int (*run)(struct perf_job *job);
     /** Gives the job back; NULL is a no-op. */
     void (*release)(struct perf_job *job);
-    int (*barrier)(struct perf_peer *peer);
+    /** Waits for the ranks of a process set; 0: for all. */
+    int (*barrier)(struct perf_peer *peer, int32_t set);
     /** Gives every rank the [bytes] of rank 0. */
     int (*share)(struct perf_peer *peer, void *data, size_t bytes);
     /** Replaces values [n] by their maxima over the ranks. */

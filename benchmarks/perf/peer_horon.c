@@ -251,10 +251,11 @@ static int keep(struct perf_peer *base, horon_descriptor_t *desc, const char *wh
     return status == HORON_OK ? 0 : refused(peer, what, status, why);
 }
 
-static int horon_peer_barrier(struct perf_peer *base)
+static int horon_peer_barrier(struct perf_peer *base, int32_t set)
 {
     horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
     desc.verb = HORON_BARRIER;
+    desc.process_set = set;
     return keep(base, &desc, "the barrier before a call");
 }
 
@@ -303,17 +304,6 @@ static const struct perf_peer_ops horon_peer_ops = {
     .close = horon_peer_close,
 };
 
-/* Ranks that share no memory (--shm 0) share the cores all the same: the launcher knows how many
- * they are, horon then does not. */
-static void find_place(struct horon_peer *peer)
-{
-    const char *const rank = getenv("HORON_LOCAL_RANK");
-    const char *const size = getenv("HORON_LOCAL_SIZE");
-    const bool told = rank != NULL && size != NULL && atoi(rank) >= 0 && atoi(size) > atoi(rank);
-    peer->base.local_rank = told ? atoi(rank) : horon_local_rank(peer->context);
-    peer->base.local_size = told ? atoi(size) : horon_local_size(peer->context);
-}
-
 int perf_peer_horon_open(const struct perf_options *options, struct perf_peer **peer_out, char *why)
 {
     struct horon_peer *const peer = calloc(1, sizeof *peer);
@@ -332,7 +322,8 @@ int perf_peer_horon_open(const struct perf_options *options, struct perf_peer **
     peer->base.ops = &horon_peer_ops;
     peer->base.rank = horon_rank(peer->context);
     peer->base.size = horon_size(peer->context);
-    find_place(peer);
+    peer->base.local_rank = horon_local_rank(peer->context);
+    peer->base.local_size = horon_local_size(peer->context);
     snprintf(peer->base.version, sizeof peer->base.version, "horon %s", horon_version());
     *peer_out = &peer->base;
     return 0;

@@ -253,8 +253,9 @@ static int mpi_job_run(struct perf_job *job)
                    mpi->waitall((int)(job->n * each), job->requests, mpi->statuses_ignore));
 }
 
-static int mpi_peer_barrier(struct perf_peer *base)
+static int mpi_peer_barrier(struct perf_peer *base, int32_t set)
 {
+    (void)set; /* it has none */
     struct mpi_peer *const peer = (struct mpi_peer *)base;
     return checked(peer, "MPI_Barrier", peer->mpi.barrier(peer->mpi.comm_world));
 }

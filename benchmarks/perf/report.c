@@ -42,8 +42,9 @@ static const char *path_word(const struct perf_options *options)
 void perf_report_head(const struct perf_report *report, bool aligned)
 {
     const struct perf_options *const o = report->options;
-    printf("# horon-perf %s: %s, %d ranks (%d on this host), %s\n", perf_verb_word(o->verb),
-           report->peer->version, report->peer->size, report->peer->local_size, path_word(o));
+    printf("# horon-perf %s: %s, %d ranks (%d on this machine), %s\n", perf_verb_word(o->verb),
+           report->peer->version, report->peer->size,
+           aligned ? report->peer->size : report->peer->local_size, path_word(o));
     printf("# %" PRIu64 " calls after %" PRIu64 ", %" PRIu64 " checked; %" PRIu64
            " tensor(s) a call; %s; started together by %s\n",
            o->iterations, o->warmup, o->checks, o->tensors, o->pin ? "pinned" : "not pinned",

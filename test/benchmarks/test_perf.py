@@ -51,7 +51,7 @@ def test_perf_ranks_that_share_no_memory_have_a_core_each():
     words = ["allreduce", "-b", "8", "--pin", *QUICK]
     status, out, err = jobs.run("-np", "3", "--shm", "0", PERF, *words)
     assert status == 0, f"{out}{err}"
-    assert "3 ranks (3 on this host)" in out, out  # the place that --pin goes by
+    assert "3 ranks (3 on this machine)" in out, out  # so that --pin goes by the rank
 
 
 def test_perf_every_verb_is_right():
