@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the scripts of this folder share: finding the programs, running jobs under a deadline, a
-network of their own with one congestion control, and the statistics of interleaved rounds.
+network of their own with one congestion control, hosts on shaped links, and the statistics of
+interleaved rounds.
 
 Standard library only: torch and matplotlib are wanted by the programs that are run, not by these.
 """
@@ -24,6 +25,9 @@ from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
 HERE = Path(__file__).resolve().parent
+sys.path.append(str(TOP / "test" / "hosts"))
+
+import netns  # noqa: E402
 
 
 class HarnessError(Exception):
@@ -177,7 +181,9 @@ def _ended(processes, deadline):
 def run_all(commands, timeout_s, environments=None):
     """Runs the commands at the same time, each in its own process group. Returns their outputs.
 
-    Output goes to files: a pipe that nobody empties would stop a rank.
+    Output goes to files: a pipe that nobody empties would stop a rank. All stay in one session: the
+    scheduler may share the cores out by sessions, so that a rank which yields its core yields it
+    to nobody of another one.
     """
     outputs = [tempfile.TemporaryFile() for _ in commands]  # noqa: SIM115 (closed below)
     processes = []
@@ -191,7 +197,7 @@ def run_all(commands, timeout_s, environments=None):
                     stdout=outputs[i],
                     stderr=subprocess.STDOUT,
                     env=environment,
-                    start_new_session=True,
+                    process_group=0,
                 )
             )
         failure = _ended(processes, time.monotonic() + timeout_s)
@@ -299,6 +305,88 @@ def own_network(control="cubic"):
     used = congestion_control()
     wanted = "" if used == control else f", though {control} was asked for"
     return f"congestion control {used}{wanted}; own network namespace"
+
+
+class Hosts(netns.Hosts):
+    """Hosts on links of one rate, with `each` ranks on each, rank by rank and host by host."""
+
+    PORT = 5076  # of horon's store, in a namespace where nobody else listens
+
+    def __init__(self, shape, gbit, congestion):
+        words = shape.split("x")
+        if len(words) != 2 or not all(word.isdigit() and int(word) > 0 for word in words):
+            raise HarnessError(f'"{shape}" is no HOSTSxRANKS, such as 4x1')
+        reason = netns.why_not(with_ssh=False)
+        if reason is None and shutil.which("tc") is None:
+            reason = "needs tc"
+        if reason is not None:
+            raise HarnessError(f"no hosts here: {reason}")
+        self.count, self.each = map(int, words)
+        super().__init__(self.count, with_ssh=False)
+        self.shape_name, self.gbit, self.congestion = shape, gbit, congestion
+
+    def __enter__(self):
+        super().__enter__()
+        try:
+            self.shape(f"{self.gbit}gbit", self.congestion)
+            self.agent = self.folder / "agent"  # reaches a host as rsh would
+            self.agent.write_text(
+                "#!/bin/sh\nhost=$1; shift\n"
+                f"exec ip netns exec {self.names[0][:-1]}$((${{host##*.}} - 1)) "
+                'unshare --uts sh -c "hostname host${host##*.} && $*"\n'
+            )
+            self.agent.chmod(0o700)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def horon(self, program):
+        """-> the commands of all ranks, and what each is told"""
+        np = self.count * self.each
+        told = {
+            "HORON_SIZE": str(np),
+            "HORON_STORE": f"tcp://{self.addresses[0]}:{self.PORT}",
+            "HORON_JOB_KEY": os.urandom(16).hex(),
+        }
+        commands = [[*self.inside(self.names[rank // self.each]), *program] for rank in range(np)]
+        return commands, [{**told, "HORON_RANK": str(rank)} for rank in range(np)]
+
+    def mpirun(self, program):
+        """Open MPI's launcher on host 0, where hosts are told apart by their names. Its daemons
+        stay in our session: see run_all()."""
+        command = mpirun(self.count * self.each, [])
+        places = ",".join(f"{address}:{self.each}" for address in self.addresses)
+        command += ["-H", places, "--mca", "plm_rsh_agent", str(self.agent)]
+        command += ["--mca", "orte_leave_session_attached", "1"]
+        command += ["--mca", "pml", "ob1", "--mca", "btl", "self,vader,tcp"]
+        for framework in ("btl", "oob"):
+            command += ["--mca", f"{framework}_tcp_if_include", "eth0"]
+        own_name = ["unshare", "--uts", "sh", "-c", 'hostname host1 && exec "$@"', "sh"]
+        return [*self.inside(self.names[0]), *own_name, *command, *program]
+
+    def describe(self):
+        return (
+            f"{self.count} network namespaces of {self.each} ranks on a bridge, links of "
+            f"{self.gbit} Gbit/s (tbf), congestion control {self.congestion}"
+        )
+
+    def wire_gb_s(self):
+        """What a link carries of a program's bytes: of each frame 66 bytes are headers."""
+        return self.gbit / 8 * 1448 / 1514
+
+    def link_bytes(self, verb, size):
+        """The least that must cross the busiest link one way, of horon-perf's size."""
+        np, hosts, each = self.count * self.each, self.count, self.each
+        part = size / np
+        return {
+            "allreduce": 2 * size * (hosts - 1) / hosts,
+            "alltoall": each * (np - each) * part,
+            "gather": (np - each) * part,
+            "scatter": (np - each) * part,
+            "allgather": (np - each) * part,
+            "reducescatter": size * (hosts - 1) / hosts,
+        }.get(verb, size)
 
 
 # ---- Statistics ---------------------------------------------------------------------------------

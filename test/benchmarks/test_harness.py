@@ -116,7 +116,7 @@ def test_compare_judges_calls_back_to_back_by_themselves():
     compare = script("compare")
 
     class Arguments:
-        path, tcp = "raw", False
+        path, tcp, net = "raw", False, None
 
     def cell(time_us, b2b_us):
         return {"time_us": time_us, "b2b_us": b2b_us}
@@ -138,10 +138,10 @@ def test_compare_tick_is_looked_for_in_single_calls():
         return [{("horon", 8): {"time_us": time_us, "max_us": max_us}} for time_us, max_us in cells]
 
     class Raw:
-        path, tcp = "raw", False
+        path, tcp, net = "raw", False, None
 
-    class Named:
-        path, tcp = "named", False
+    class Named(Raw):
+        path = "named"
 
     for short, cells in (
         (False, ((20.0, 90.0), (30.0, 1500.0))),
@@ -322,6 +322,53 @@ def test_compare_leaves_out_sizes_that_a_verb_has_not():
     compare = script("compare")
     assert compare.sizes_of("reduce", 4, [4, 8, 16]) == [4, 8, 16]
     assert compare.sizes_of("allgather", 4, [4, 8, 16]) == [16]
+    assert compare.sizes_of("sendrecv", 4, [4, 8, 16]) == [4, 8, 16]
+    assert compare.peers_of("sendrecv", ["mpi", "gloo"]) == ["mpi"]
+    assert compare.peers_of("reduce", ["mpi", "gloo"]) == ["mpi", "gloo"]
+
+
+def test_compare_limits_on_hosts_are_beside_mpi_and_the_links():
+    compare = script("compare")
+    limit_of, kib, mib = compare.limit_on_hosts, 1 << 10, 1 << 20
+    assert limit_of("allreduce", "mpi", kib, "time_us") == 1.0
+    assert limit_of("allreduce", "mpi", kib, "b2b_us") is None
+    assert limit_of("broadcast", "mpi", kib, "time_us") is None
+    assert limit_of("allgather", "bound", 4 * mib, "time_us") == 1.03
+    assert limit_of("allgather", "bound", 4 * mib - 4, "time_us") is None
+
+    class Arguments:
+        path, tcp = "raw", False
+        net = harness.Hosts.__new__(harness.Hosts)  # of its numbers alone
+
+    Arguments.net.count, Arguments.net.each, Arguments.net.gbit = 2, 2, 1.0
+    bound_us = compare.bound_us("allreduce", 4 * mib, Arguments)
+    assert 1.03 < bound_us / (4 * mib / 125) < 1.05  # 4 MiB each way, and headers
+    rounds = [{("horon", 4 * mib): {"time_us": 1.2 * bound_us}}] * 5
+    judged = compare.judge("allreduce", 4, 4 * mib, "bound", rounds, Arguments, "time_us")
+    assert abs(judged["ratio"] - 1.2) < 1e-9 and judged["verdict"] == "SHORT"
+
+
+def test_harness_links_carry_what_other_hosts_need():
+    """The least, as test/hosts/test_traffic.py counts it, of three hosts with two ranks each."""
+    net = harness.Hosts.__new__(harness.Hosts)
+    net.count, net.each = 3, 2
+    for verb, sixths in (
+        ("allreduce", 8),
+        ("broadcast", 6),
+        ("reduce", 6),
+        ("sendrecv", 6),
+        ("allgather", 4),
+        ("gather", 4),
+        ("scatter", 4),
+        ("reducescatter", 4),
+        ("alltoall", 8),
+    ):
+        assert round(net.link_bytes(verb, 600), 6) == 100 * sixths, verb
+
+
+def test_harness_shape_of_hosts_is_two_numbers():
+    for wrong in ("4", "4x", "x1", "0x2", "2x-1", "4x1x1"):
+        assert "HOSTSxRANKS" in refused(harness.Hosts, wrong, 1.0, "cubic")
 
 
 def test_harness_folder_that_cannot_be_made_is_refused_before_anything_runs():

@@ -65,8 +65,12 @@ def why_not(with_ssh=True):
     return f"veth links are refused: {link.stderr.strip()}" if link.returncode else None
 
 
+def run(*words):
+    subprocess.run(words, check=True, capture_output=True)
+
+
 def ip(*words):
-    subprocess.run(["ip", *words], check=True, capture_output=True)
+    run("ip", *words)
 
 
 class Hosts(contextlib.ExitStack):
@@ -116,6 +120,16 @@ class Hosts(contextlib.ExitStack):
             ip("-n", name, "addr", "add", f"{self.addresses[number]}/24", "dev", "eth0")
             ip("-n", name, "addr", "add", f"{self.addresses6[number]}/64", "dev", "eth0", "nodad")
             ip("-n", name, "link", "set", "eth0", "up")
+
+    def shape(self, rate, congestion):
+        """Makes every link as slow as @p rate, a word of tc, both ways, and has what goes over it
+        use one congestion control."""
+        limit = ("root", "tbf", "rate", rate, "burst", "128k", "latency", "50ms")
+        for number, name in enumerate(self.names):
+            for where, device in ((name, "eth0"), (self.bridge, f"p{number}")):
+                run("tc", "-n", where, "qdisc", "add", "dev", device, *limit)
+            ip("-n", name, "route", "change", "10.77.0.0/24", "dev", "eth0", "proto", "kernel",
+               "scope", "link", "src", self.addresses[number], "congctl", congestion)  # fmt: skip
 
     def make_keys(self):
         for name in ("host_key", "user_key"):
