@@ -338,11 +338,6 @@ static void copy_out(const struct horon_channel *channel, uint64_t chunk)
 
 /* ---- runs between hosts ---------------------------------------------------------------------- */
 
-static bool is_short(const struct horon_channel *channel, uint64_t count)
-{
-    return count * channel->element_bytes <= AHEAD_DATA_BYTES;
-}
-
 /* @param data  NULL of a run to this rank: it is dropped */
 static horon_status_t begin_transfer(struct horon_channel *channel, struct horon_transfer *transfer,
                                      bool is_send, int peer, uint64_t tag, void *data, size_t bytes,
@@ -387,23 +382,35 @@ static horon_status_t link_peers(const struct horon_channel *channel, struct hor
 
 enum { TAG_AHEAD, TAG_DATA };
 
-static horon_status_t give(struct horon_channel *channel, struct peer *peer,
-                           struct horon_error *error)
+static horon_status_t announce(struct horon_channel *channel, struct peer *peer,
+                               struct horon_error *error)
 {
     const struct alltoall *state = state_of(channel);
     struct run *run = &peer->give;
     const uint64_t count = give_count(state, peer->rank);
-    char *data = (char *)(uintptr_t)state->own; /* a send reads it only */
-    if (count)
-        data += state->give_at[peer->rank] * channel->element_bytes;
     run->ahead.rows = rows_for(channel, peer->rank);
-    if (count && is_short(channel, count))
-        memcpy(run->ahead.data, data, count * channel->element_bytes);
-    horon_status_t status = begin_transfer(channel, &run->announced, true, peer->rank, TAG_AHEAD,
-                                           &run->ahead, sizeof run->ahead, error);
-    if (status == HORON_OK && !is_short(channel, count))
-        status = begin_transfer(channel, &run->data, true, peer->rank, TAG_DATA, data,
-                                (size_t)count * channel->element_bytes, error);
+    if (count && count * channel->element_bytes <= AHEAD_DATA_BYTES)
+        memcpy(run->ahead.data, state->own + state->give_at[peer->rank] * channel->element_bytes,
+               count * channel->element_bytes);
+    return begin_transfer(channel, &run->announced, true, peer->rank, TAG_AHEAD, &run->ahead,
+                          sizeof run->ahead, error);
+}
+
+/* What the peer must ask for goes late, once this rank has said itself what it takes: that word
+ * would stand on the link behind all of the run, and the peer would send nothing meanwhile. */
+static horon_status_t give(struct horon_channel *channel, bool late, struct horon_error *error)
+{
+    struct alltoall *state = state_of(channel);
+    horon_status_t status = HORON_OK;
+    for (int i = 0; i < state->peer_count && status == HORON_OK; i++) {
+        struct peer *peer = &state->peers[i];
+        const size_t element = channel->element_bytes, at = state->give_at[peer->rank] * element;
+        const size_t bytes = give_count(state, peer->rank) * element;
+        if (bytes > AHEAD_DATA_BYTES &&
+            late == (bytes > horon_mux_eager_bytes(channel->team->mux_of[peer->rank])))
+            status = begin_transfer(channel, &peer->give.data, true, peer->rank, TAG_DATA,
+                                    (char *)(uintptr_t)state->own + at, bytes, error);
+    }
     return status;
 }
 
@@ -419,35 +426,34 @@ static horon_status_t begin_runs(struct horon_channel *channel, struct horon_err
             status = begin_transfer(channel, &run->announced, false, peer->rank, TAG_AHEAD,
                                     &run->ahead, sizeof run->ahead, error);
         if (status == HORON_OK && gives(channel, self, peer->rank))
-            status = give(channel, peer, error);
+            status = announce(channel, peer, error);
     }
-    return status;
+    return status == HORON_OK ? give(channel, false, error) : status;
 }
 
 /* All that give to this rank have told how much. */
 static horon_status_t take_runs(struct horon_channel *channel, struct horon_error *error)
 {
     struct alltoall *state = state_of(channel);
-    horon_status_t status;
     for (int i = 0; i < state->peer_count; i++) {
         const struct peer *peer = &state->peers[i];
         const bool any = gives(channel, peer->rank, channel->team->rank);
         state->rows[peer->rank] = any ? peer->take.ahead.rows : 0;
     }
-    status = place(channel, error);
+    horon_status_t status = place(channel, error);
     for (int i = 0; i < state->peer_count && status == HORON_OK; i++) {
         struct peer *peer = &state->peers[i];
         const uint64_t count = take_count(state, peer->rank);
         char *out = state->out;
         if (out)
             out += state->take_at[peer->rank] * channel->element_bytes;
-        if (!is_short(channel, count))
+        if (count * channel->element_bytes > AHEAD_DATA_BYTES)
             status = begin_transfer(channel, &peer->take.data, false, peer->rank, TAG_DATA, out,
                                     (size_t)count * channel->element_bytes, error);
         else if (out && count)
             memcpy(out, peer->take.ahead.data, count * channel->element_bytes);
     }
-    return status;
+    return status == HORON_OK ? give(channel, true, error) : status;
 }
 
 static horon_status_t still_moves(const struct horon_channel *channel,

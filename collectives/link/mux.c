@@ -436,6 +436,11 @@ size_t horon_mux_undelivered(const struct horon_mux *mux)
     return horon_mux_tx_left(mux) + mux->link->ops->undelivered(mux->link);
 }
 
+size_t horon_mux_eager_bytes(const struct horon_mux *mux)
+{
+    return mux ? mux->options.eager_bytes : 0;
+}
+
 struct horon_link *horon_mux_link(const struct horon_mux *mux)
 {
     return mux ? mux->link : NULL;

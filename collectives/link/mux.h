@@ -146,6 +146,8 @@ bool horon_mux_wants_write(const struct horon_mux *mux);
 /** Bytes, those of sends that wait for credit not counted, that the peer's system does not have
  * yet. 0: it has everything, or the mux is dead or NULL. May cost a system call. */
 size_t horon_mux_undelivered(const struct horon_mux *mux);
+/** A transfer of more bytes waits until the peer has posted it. 0 of NULL. */
+size_t horon_mux_eager_bytes(const struct horon_mux *mux);
 /** The link, to be asked or watched; NULL is given for NULL. */
 struct horon_link *horon_mux_link(const struct horon_mux *mux);
 /** Would another turn at once move something: are there bytes to send that the link was not offered
