@@ -2,7 +2,8 @@
 """Replays gradients: every tensor is submitted asynchronously in the file's order, then all are
 awaited. Started on every rank by benchmarks/gradients; rank 0 prints one JSON line.
 
-    torch_gradients.py --library gloo|horon --set FILE|COUNTxBYTES [--steps 6] [--warmup 2] [--pin]
+    torch_gradients.py --library gloo|horon|optimizer --set FILE|COUNTxBYTES [--steps 6]
+                       [--warmup 2] [--pin]
 """
 
 import argparse
@@ -54,7 +55,6 @@ def main():
     arguments = parser.parse_args()
     library, meeting = torch_rank.open_library(arguments.library, arguments.pin)
     named = read_set(arguments.set)
-    names = [name for name, _ in named]
     tensors = [torch.empty(count, dtype=torch.float32) for _, count in named]
     turn = 0
 
@@ -64,12 +64,7 @@ def main():
         for index, tensor in enumerate(tensors):
             tensor.fill_(value_of(library.rank, index, turn))
 
-    def call():
-        begin, end = library.begin, library.end
-        handles = [begin(tensor, name) for tensor, name in zip(tensors, names, strict=True)]
-        for handle in handles:
-            end(handle)
-
+    call = library.exchange({name: t for (name, _), t in zip(named, tensors, strict=True)})
     steps = arguments.steps
     times = torch_rank.timed(library, meeting, prepare, call, steps, arguments.warmup)
     wrong = wrong_of(library, tensors, turn)

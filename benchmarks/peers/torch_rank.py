@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank's half of what the torch-side benchmarks share: a library reached through torch, and
-the way ranks start together. Two libraries: `gloo` (torch.distributed) and `horon` (horon.torch).
+the way ranks start together. The libraries: `gloo` (torch.distributed), `horon` (horon.torch), and
+`optimizer`, which is horon.torch too, but gradients go as its DistributedOptimizer sends them.
 
 The loop is horon-perf's: inputs rewritten by their owner, the library's barrier, a meeting in
 shared memory, the clock, the call, the clock, the library's barrier; a call's time is the slowest
@@ -19,7 +20,21 @@ IN_PLACE = ("allreduce", "broadcast", "reduce")
 VERBS = (*IN_PLACE, "allgather", "alltoall", "gather", "scatter", "reducescatter")
 
 
-class Gloo:
+class Library:
+    """What the libraries have in common."""
+
+    def exchange(self, tensors):
+        """-> a function that sums each of {name: tensor}, all of them on their way at once"""
+
+        def call():
+            handles = [self.begin(tensor, name) for name, tensor in tensors.items()]
+            for handle in handles:
+                self.end(handle)
+
+        return call
+
+
+class Gloo(Library):
     """torch.distributed over Gloo, as users run it."""
 
     name = "gloo"
@@ -81,7 +96,7 @@ class Gloo:
         self.dist.destroy_process_group()
 
 
-class Horon:
+class Horon(Library):
     """horon.torch, by name."""
 
     name = "horon"
@@ -130,7 +145,28 @@ class Horon:
         self.hvd.shutdown()
 
 
-LIBRARIES = {"gloo": Gloo, "horon": Horon}
+class HoronOptimizer(Horon):
+    """The same tensors as the gradients of parameters: what autograd would call once it has one is
+    called here, so that no backward pass is in the time."""
+
+    def exchange(self, tensors):
+        parameters = {name: torch.nn.Parameter(torch.zeros_like(t)) for name, t in tensors.items()}
+        for name, parameter in parameters.items():
+            parameter.grad = tensors[name]
+        optimizer = self.hvd.DistributedOptimizer(
+            torch.optim.SGD(parameters.values(), lr=0.0), parameters.items(), op=self.hvd.Sum
+        )
+
+        def call():
+            for parameter in parameters.values():
+                for hook in parameter._post_accumulate_grad_hooks.values():
+                    hook(parameter)
+            optimizer.synchronize()
+
+        return call
+
+
+LIBRARIES = {"gloo": Gloo, "horon": Horon, "optimizer": HoronOptimizer}
 
 
 class Meeting:
