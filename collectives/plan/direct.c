@@ -59,8 +59,7 @@ static struct horon_plan_stage direct_stage(const struct horon_plan_args *args, 
         }
     }
     if (stage == 0)
-        horon_plan_add_tree(&out, combines, args->size, own.count, at_work(own.begin),
-                            horon_plan_leaf, &leaves);
+        horon_plan_add_tree(&out, combines, args->size, at_work(own.begin), &leaves);
     return out;
 }
 

@@ -76,8 +76,7 @@ static void exchange(const struct horon_plan_args *args, int level, int width, i
         horon_plan_add_move(out, moves, level, args->rank + (to - mine) * width, true, sum,
                             args->count);
     }
-    horon_plan_add_tree(out, combines, count, args->count, last ? sum_after(args, 0) : result,
-                        horon_plan_leaf, &leaves);
+    horon_plan_add_tree(out, combines, count, last ? sum_after(args, 0) : result, &leaves);
 }
 
 static struct horon_plan_stage doubling_stage(const struct horon_plan_args *args, int stage,

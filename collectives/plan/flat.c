@@ -43,7 +43,7 @@ static struct horon_plan_stage flat_stage(const struct horon_plan_args *args, in
                             args->count);
         horon_plan_add_move(&out, moves, stage, to, true, work, args->count);
     }
-    horon_plan_add_tree(&out, combines, args->size, args->count, work, horon_plan_leaf, &leaves);
+    horon_plan_add_tree(&out, combines, args->size, work, &leaves);
     return out;
 }
 

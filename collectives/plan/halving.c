@@ -162,8 +162,7 @@ static void exchange(const struct horon_plan_args *args, const struct halving *s
         }
     }
     if (reduces) /* m is odd, so the tree over the blocks is their order */
-        horon_plan_add_tree(out, combines, shape->blocks, own.count, at_work(own.begin),
-                            horon_plan_leaf, &leaves);
+        horon_plan_add_tree(out, combines, shape->blocks, at_work(own.begin), &leaves);
 }
 
 static void redouble(const struct horon_plan_args *args, const struct halving *shape, int level,

@@ -85,43 +85,52 @@ void horon_plan_add_move(struct horon_plan_stage *stage, struct horon_plan_move 
     };
 }
 
-struct horon_plan_place horon_plan_leaf(const void *leaves, int leaf)
+struct horon_plan_place horon_plan_leaf(const struct horon_plan_leaves *leaves, int leaf)
 {
-    const struct horon_plan_leaves *all = leaves;
-    if (leaf == all->own_leaf)
-        return all->own;
-    const int slot = leaf < all->own_leaf ? leaf : leaf - 1;
+    if (leaf == leaves->own_leaf)
+        return leaves->own;
+    const int slot = leaf < leaves->own_leaf ? leaf : leaf - 1;
     return (struct horon_plan_place){.region = HORON_PLAN_SCRATCH,
-                                     .offset = all->scratch + (uint64_t)slot * all->count};
+                                     .offset = leaves->scratch + (uint64_t)slot * leaves->count};
 }
 
-static void add_combine(struct horon_plan_stage *stage, struct horon_plan_combine *combines,
-                        struct horon_plan_place left, struct horon_plan_place right, uint64_t count)
+/* Where the sum of the leaves @p first .. @p first + @p width - 1 lies: in the place of the first
+ * one, or of the second if the first is this participant's own. */
+static struct horon_plan_place sum_of(const struct horon_plan_leaves *leaves, int first, int width)
 {
+    return horon_plan_leaf(leaves, first + (width > 1 && first == leaves->own_leaf ? 1 : 0));
+}
+
+/* Of @p width leaves from @p first on and the @p more behind them. */
+static void add_combine(struct horon_plan_stage *stage, struct horon_plan_combine *combines,
+                        const struct horon_plan_leaves *leaves, int first, int width, int more)
+{
+    const struct horon_plan_place left = sum_of(leaves, first, width);
+    const struct horon_plan_place right = sum_of(leaves, first + width, more);
+    const struct horon_plan_place result = sum_of(leaves, first, width + more);
     combines[stage->combine_count++] = (struct horon_plan_combine){
         .left_region = left.region,
         .right_region = right.region,
-        .result_region = left.region,
+        .result_region = result.region,
         .left = left.offset,
         .right = right.offset,
-        .result = left.offset,
-        .count = count,
+        .result = result.offset,
+        .count = leaves->count,
     };
 }
 
 void horon_plan_add_tree(struct horon_plan_stage *stage, struct horon_plan_combine *combines,
-                         int leaves, uint64_t count, struct horon_plan_place result,
-                         struct horon_plan_place (*place)(const void *arg, int leaf),
-                         const void *arg)
+                         int number, struct horon_plan_place result,
+                         const struct horon_plan_leaves *leaves)
 {
-    const int block = horon_plan_block(leaves);
-    assert(leaves > 1); /* the last combine gets the result */
+    const int block = horon_plan_block(number);
+    assert(number > 1); /* the last combine gets the result */
     for (int width = 1; width < block; width *= 2) {
-        for (int leaf = 0; leaf < leaves; leaf += 2 * width)
-            add_combine(stage, combines, place(arg, leaf), place(arg, leaf + width), count);
+        for (int first = 0; first < number; first += 2 * width)
+            add_combine(stage, combines, leaves, first, width, width);
     }
-    for (int leaf = block; leaf < leaves; leaf += block)
-        add_combine(stage, combines, place(arg, 0), place(arg, leaf), count);
+    for (int first = block; first < number; first += block)
+        add_combine(stage, combines, leaves, 0, first, block);
     struct horon_plan_combine *last = &combines[stage->combine_count - 1];
     last->result_region = result.region;
     last->result = result.offset;

@@ -42,24 +42,20 @@ int horon_plan_block(int size);
 void horon_plan_add_move(struct horon_plan_stage *stage, struct horon_plan_move *moves, int number,
                          int peer, bool is_send, struct horon_plan_place place, uint64_t count);
 
-/**
- * Appends the combines of the canonical tree over @p leaves leaves, each of @p count elements.
- * A partial result takes the place of its left operand; the last one goes to @p result.
- * @param place  where leaf i lies: gets @p arg
- */
-void horon_plan_add_tree(struct horon_plan_stage *stage, struct horon_plan_combine *combines,
-                         int leaves, uint64_t count, struct horon_plan_place result,
-                         struct horon_plan_place (*place)(const void *arg, int leaf),
-                         const void *arg);
-
-/** Where the leaves of a direct exchange lie: own leaf at `own`, the others one after the other in
- * SCRATCH from `scratch`, in rank order. */
+/** Where the leaves of an exchange lie, each of `count` elements: this participant's own at `own`,
+ * the others one after the other in SCRATCH from `scratch`, in order. */
 struct horon_plan_leaves {
     int own_leaf;
     struct horon_plan_place own;
     uint64_t scratch, count;
 };
-/** For horon_plan_add_tree(): @p leaves is a struct horon_plan_leaves. */
-struct horon_plan_place horon_plan_leaf(const void *leaves, int leaf);
+struct horon_plan_place horon_plan_leaf(const struct horon_plan_leaves *leaves, int leaf);
+
+/** Appends the combines of the canonical tree over @p leaves, @p number of them, 2 or more. Partial
+ * results lie where others' leaves came, never over this participant's own; the last one goes to
+ * @p result. */
+void horon_plan_add_tree(struct horon_plan_stage *stage, struct horon_plan_combine *combines,
+                         int number, struct horon_plan_place result,
+                         const struct horon_plan_leaves *leaves);
 
 #endif

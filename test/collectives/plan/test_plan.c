@@ -219,9 +219,12 @@ static void play_combines(struct play *play)
             const uint64_t *right = memory_at(player, c->right_region, c->right, c->count);
             uint64_t *result = memory_at(player, c->result_region, c->result, c->count);
             assert_int_equal(c->count, player->combines[0].count);
-            /* the input is whole until everybody is known to be there */
-            if (c->result_region == HORON_PLAN_WORK)
+            /* the input is whole until everybody is known to be there, and then only a
+             * result comes over it */
+            if (c->result_region == HORON_PLAN_WORK) {
                 assert_true(all_entered(player));
+                assert_int_equal(i, player->stage.combine_count - 1);
+            }
             for (uint64_t e = 0; e < c->count; e++)
                 result[e] = mix(left[e], right[e]);
         }
