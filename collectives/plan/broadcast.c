@@ -40,7 +40,7 @@ static struct horon_plan_stage broadcast_stage(const struct horon_plan_args *arg
                                                struct horon_plan_combine *combines)
 {
     (void)combines;
-    const struct horon_plan_place work = {.region = HORON_PLAN_WORK, .offset = 0};
+    const struct horon_plan_place work = horon_plan_work(0);
     const int64_t distance = (int64_t)1 << (broadcast_stages(args) - 1 - stage);
     const int64_t number = (args->rank - args->root + args->size) % args->size;
     assert(distance > 0);

@@ -31,18 +31,13 @@ static void direct_limits(const struct horon_plan_args *args, uint32_t *moves_ou
     *combines_out = (uint32_t)(args->size - 1);
 }
 
-static struct horon_plan_place at_work(uint64_t offset)
-{
-    return (struct horon_plan_place){.region = HORON_PLAN_WORK, .offset = offset};
-}
-
 static struct horon_plan_stage direct_stage(const struct horon_plan_args *args, int stage,
                                             struct horon_plan_move *moves,
                                             struct horon_plan_combine *combines)
 {
     const struct horon_plan_range own = horon_plan_part(args->count, args->size, args->rank);
     const struct horon_plan_leaves leaves = {
-        .own_leaf = args->rank, .own = at_work(own.begin), .count = own.count};
+        .own_leaf = args->rank, .own = horon_plan_work(own.begin), .count = own.count};
     struct horon_plan_stage out = {0};
     for (int i = 1; i < args->size; i++) {
         const int to = (args->rank + i) % args->size;
@@ -52,14 +47,17 @@ static struct horon_plan_stage direct_stage(const struct horon_plan_args *args, 
         if (stage == 0) {
             horon_plan_add_move(&out, moves, stage, from, false, horon_plan_leaf(&leaves, from),
                                 own.count);
-            horon_plan_add_move(&out, moves, stage, to, true, at_work(theirs.begin), theirs.count);
+            horon_plan_add_move(&out, moves, stage, to, true, horon_plan_work(theirs.begin),
+                                theirs.count);
         } else {
-            horon_plan_add_move(&out, moves, stage, from, false, at_work(given.begin), given.count);
-            horon_plan_add_move(&out, moves, stage, to, true, at_work(own.begin), own.count);
+            horon_plan_add_move(&out, moves, stage, from, false, horon_plan_work(given.begin),
+                                given.count);
+            horon_plan_add_move(&out, moves, stage, to, true, horon_plan_work(own.begin),
+                                own.count);
         }
     }
     if (stage == 0)
-        horon_plan_add_tree(&out, combines, args->size, at_work(own.begin), &leaves);
+        horon_plan_add_tree(&out, combines, args->size, horon_plan_work(own.begin), &leaves);
     return out;
 }
 

@@ -17,14 +17,6 @@
 
 #include <assert.h>
 
-static int levels_of(int size)
-{
-    int levels = 0;
-    while (1 << levels < horon_plan_block(size))
-        levels++;
-    return levels;
-}
-
 static int blocks_of(int size)
 {
     return size / horon_plan_block(size);
@@ -34,19 +26,19 @@ static int blocks_of(int size)
 static struct horon_plan_place sum_after(const struct horon_plan_args *args, int level)
 {
     if (level == 0)
-        return (struct horon_plan_place){.region = HORON_PLAN_WORK, .offset = 0};
+        return horon_plan_work(0);
     return (struct horon_plan_place){.region = HORON_PLAN_SCRATCH,
                                      .offset = (uint64_t)(level - 1) * args->count};
 }
 
 static int doubling_stages(const struct horon_plan_args *args)
 {
-    return levels_of(args->size) + (blocks_of(args->size) > 1 ? 1 : 0);
+    return horon_plan_levels(args->size) + (blocks_of(args->size) > 1 ? 1 : 0);
 }
 
 static uint64_t doubling_scratch(const struct horon_plan_args *args)
 {
-    return (uint64_t)(levels_of(args->size) + blocks_of(args->size) - 1) * args->count;
+    return (uint64_t)(horon_plan_levels(args->size) + blocks_of(args->size) - 1) * args->count;
 }
 
 static void doubling_limits(const struct horon_plan_args *args, uint32_t *moves_out,

@@ -32,7 +32,7 @@ static struct horon_plan_stage flat_stage(const struct horon_plan_args *args, in
                                           struct horon_plan_move *moves,
                                           struct horon_plan_combine *combines)
 {
-    const struct horon_plan_place work = {.region = HORON_PLAN_WORK, .offset = 0};
+    const struct horon_plan_place work = horon_plan_work(0);
     const struct horon_plan_leaves leaves = {
         .own_leaf = args->rank, .own = work, .count = args->count};
     struct horon_plan_stage out = {0};

@@ -33,13 +33,11 @@ struct halving {
 
 static struct halving halving_of(const struct horon_plan_args *args)
 {
-    struct halving shape = {.block = horon_plan_block(args->size)};
+    struct halving shape = {.block = horon_plan_block(args->size),
+                            .levels = horon_plan_levels(args->size)};
     shape.blocks = args->size / shape.block;
     shape.number = args->rank % shape.block;
     shape.mine = args->rank / shape.block;
-    while ((1 << shape.levels) < shape.block)
-        shape.levels++;
-    assert(1 << shape.levels == shape.block);
     assert(shape.blocks % 2 == 1);
     return shape;
 }
@@ -78,16 +76,11 @@ static struct horon_plan_place sum_place(const struct horon_plan_args *args,
                                          const struct halving *shape, int level, uint64_t element)
 {
     if (level == 0)
-        return (struct horon_plan_place){.region = HORON_PLAN_WORK, .offset = element};
+        return horon_plan_work(element);
     return (struct horon_plan_place){.region = HORON_PLAN_SCRATCH,
                                      .offset = piece_offset(args, shape->number, level - 1) +
                                                element -
                                                range_after(args, shape->number, level).begin};
-}
-
-static struct horon_plan_place at_work(uint64_t offset)
-{
-    return (struct horon_plan_place){.region = HORON_PLAN_WORK, .offset = offset};
 }
 
 static void halve(const struct horon_plan_args *args, const struct halving *shape, int level,
@@ -107,7 +100,7 @@ static void halve(const struct horon_plan_args *args, const struct halving *shap
     horon_plan_add_move(out, moves, level, partner, true, sum_place(args, shape, level, give.begin),
                         give.count);
     const struct horon_plan_place left = bit ? piece : sum, right = bit ? sum : piece;
-    const struct horon_plan_place result = last ? at_work(keep.begin) : piece;
+    const struct horon_plan_place result = last ? horon_plan_work(keep.begin) : piece;
     combines[out->combine_count++] = (struct horon_plan_combine){
         .left_region = left.region,
         .right_region = right.region,
@@ -156,13 +149,14 @@ static void exchange(const struct horon_plan_args *args, const struct halving *s
             horon_plan_add_move(out, moves, stage, to_rank, true,
                                 sum_place(args, shape, shape->levels, theirs.begin), theirs.count);
         } else {
-            horon_plan_add_move(out, moves, stage, from_rank, false, at_work(given.begin),
+            horon_plan_add_move(out, moves, stage, from_rank, false, horon_plan_work(given.begin),
                                 given.count);
-            horon_plan_add_move(out, moves, stage, to_rank, true, at_work(own.begin), own.count);
+            horon_plan_add_move(out, moves, stage, to_rank, true, horon_plan_work(own.begin),
+                                own.count);
         }
     }
     if (reduces) /* m is odd, so the tree over the blocks is their order */
-        horon_plan_add_tree(out, combines, shape->blocks, at_work(own.begin), &leaves);
+        horon_plan_add_tree(out, combines, shape->blocks, horon_plan_work(own.begin), &leaves);
 }
 
 static void redouble(const struct horon_plan_args *args, const struct halving *shape, int level,
@@ -173,8 +167,8 @@ static void redouble(const struct horon_plan_args *args, const struct halving *s
     const struct horon_plan_range want = range_after(args, shape->number ^ (1 << level), level + 1);
     assert(level >= 0);
     assert(level < shape->levels);
-    horon_plan_add_move(out, moves, stage, partner, false, at_work(want.begin), want.count);
-    horon_plan_add_move(out, moves, stage, partner, true, at_work(have.begin), have.count);
+    horon_plan_add_move(out, moves, stage, partner, false, horon_plan_work(want.begin), want.count);
+    horon_plan_add_move(out, moves, stage, partner, true, horon_plan_work(have.begin), have.count);
 }
 
 static int halving_stages(const struct horon_plan_args *args)

@@ -70,6 +70,19 @@ int horon_plan_block(int size)
     return size & -size;
 }
 
+int horon_plan_levels(int size)
+{
+    int levels = 0;
+    while (1 << levels < horon_plan_block(size))
+        levels++;
+    return levels;
+}
+
+struct horon_plan_place horon_plan_work(uint64_t offset)
+{
+    return (struct horon_plan_place){.region = HORON_PLAN_WORK, .offset = offset};
+}
+
 void horon_plan_add_move(struct horon_plan_stage *stage, struct horon_plan_move *moves, int number,
                          int peer, bool is_send, struct horon_plan_place place, uint64_t count)
 {

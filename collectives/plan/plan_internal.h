@@ -37,6 +37,11 @@ struct horon_plan_range horon_plan_part(uint64_t count, int parts, int index);
 
 /** The largest power of two that divides @p size. */
 int horon_plan_block(int size);
+/** The logarithm of that. */
+int horon_plan_levels(int size);
+
+/** Element @p offset of the vector. */
+struct horon_plan_place horon_plan_work(uint64_t offset);
 
 /** Appends a move. */
 void horon_plan_add_move(struct horon_plan_stage *stage, struct horon_plan_move *moves, int number,
