@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The table of plans, the drawing tools they share, and the choice between the allreduce plans.
+ * The table of plans, the drawing tools they share, and the choice between those of an allreduce,
+ * or of a reduce.
  * Each plan is a file of its own; this one knows none of their schedules.
  */
 #include "plan/plan_internal.h"
@@ -10,9 +11,14 @@
 #include <string.h>
 
 static const struct horon_plan_ops *const plans[HORON_PLAN_KIND_COUNT] = {
-    [HORON_PLAN_FLAT] = &horon_plan_flat,           [HORON_PLAN_DOUBLING] = &horon_plan_doubling,
-    [HORON_PLAN_DIRECT] = &horon_plan_direct,       [HORON_PLAN_HALVING] = &horon_plan_halving,
+    [HORON_PLAN_FLAT] = &horon_plan_flat,
+    [HORON_PLAN_DOUBLING] = &horon_plan_doubling,
+    [HORON_PLAN_DIRECT] = &horon_plan_direct,
+    [HORON_PLAN_HALVING] = &horon_plan_halving,
     [HORON_PLAN_BROADCAST] = &horon_plan_broadcast,
+    [HORON_PLAN_REDUCE_FLAT] = &horon_plan_reduce_flat,
+    [HORON_PLAN_REDUCE_DOUBLING] = &horon_plan_reduce_doubling,
+    [HORON_PLAN_REDUCE_DIRECT] = &horon_plan_reduce_direct,
 };
 
 static void check_args(const struct horon_plan_args *args)
@@ -20,7 +26,7 @@ static void check_args(const struct horon_plan_args *args)
     assert((size_t)args->kind < HORON_PLAN_KIND_COUNT);
     assert(args->rank >= 0);
     assert(args->rank < args->size);
-    assert(args->kind != HORON_PLAN_BROADCAST || (args->root >= 0 && args->root < args->size));
+    assert(args->kind < HORON_PLAN_BROADCAST || (args->root >= 0 && args->root < args->size));
 }
 
 int horon_plan_stages(const struct horon_plan_args *args)
@@ -150,13 +156,14 @@ void horon_plan_add_tree(struct horon_plan_stage *stage, struct horon_plan_combi
 }
 
 /*
- * What an allreduce of S bytes among N takes, in microseconds: a start for each stage, a bit for
- * each message that one participant sends and receives, and its bytes over the wire's bandwidth.
- * Several connections at once fill the wire better than one; while a participant waits for one
- * partner, as in halving, it has one.
+ * What an allreduce of S bytes among N takes, or a reduce, in microseconds: a start for each stage,
+ * a bit for each message that one participant sends and receives, and its bytes over the wire's
+ * bandwidth. Several connections at once fill the wire better than one; while a participant waits
+ * for one partner, as in halving, it has one.
  *
  * Where ranks share cores nobody is idle while a message travels: what counts is the processor
- * time of all messages, and a stage costs little besides.
+ * time of all messages, and a stage costs little besides. Of a reduce there are fewer messages, and
+ * what counts is root's.
  *
  * The constants for ranks with cores of their own are estimates, of the order of TCP on 10 GbE; no
  * measurement stands behind their digits. Those for shared cores are of four ranks on two cores
@@ -183,6 +190,14 @@ static const struct cost shared_cores = {
     .bytes_per_us_one = 2700.0,
     .bytes_per_us_many = 3000.0,
     .combine_bytes_per_us = 5000.0,
+};
+
+static const struct cost shared_cores_to_root = {
+    .stage_us = 14.0,
+    .message_us = 10.0,
+    .bytes_per_us_one = 5400.0,
+    .bytes_per_us_many = 6000.0,
+    .combine_bytes_per_us = 10000.0,
 };
 
 static double wire_us(const struct cost *cost, int peers, double bytes)
@@ -225,32 +240,51 @@ static double halving_us(const struct cost *cost, int size, double bytes)
     return blocks > 1 ? us + direct_us(cost, blocks, left) : us;
 }
 
+/* Its two stages go one after the other, but chunk after chunk: bytes go in one while they come in
+ * the other. */
+static double reduce_direct_us(const struct cost *cost, int size, double bytes)
+{
+    return 2 * (cost->stage_us + (size - 1) * cost->message_us) + wire_us(cost, size - 1, bytes) +
+           bytes / cost->combine_bytes_per_us;
+}
+
 double horon_plan_estimate_us(enum horon_plan_kind kind, int size, uint64_t bytes, bool crowded)
 {
-    const struct cost *cost = crowded ? &shared_cores : &own_cores;
+    const bool to_root = kind > HORON_PLAN_BROADCAST;
+    const struct cost *shared = to_root ? &shared_cores_to_root : &shared_cores;
+    const struct cost *cost = crowded ? shared : &own_cores;
     switch (kind) {
     case HORON_PLAN_FLAT:
+    case HORON_PLAN_REDUCE_FLAT:
         return flat_us(cost, size, (double)bytes);
     case HORON_PLAN_DOUBLING:
+    case HORON_PLAN_REDUCE_DOUBLING:
         return doubling_us(cost, size, (double)bytes);
     case HORON_PLAN_DIRECT:
         return direct_us(cost, size, (double)bytes);
     case HORON_PLAN_HALVING:
         return halving_us(cost, size, (double)bytes);
+    case HORON_PLAN_REDUCE_DIRECT:
+        return reduce_direct_us(cost, size, (double)bytes);
     case HORON_PLAN_BROADCAST:
         break;
     }
     return 0;
 }
 
-enum horon_plan_kind horon_plan_choose(const char *wanted, int size, uint64_t bytes, bool crowded)
+enum horon_plan_kind horon_plan_choose(const char *wanted, bool to_root, int size, uint64_t bytes,
+                                       bool crowded)
 {
     assert(size > 0);
-    static const enum horon_plan_kind kinds[] = {HORON_PLAN_DIRECT, HORON_PLAN_FLAT,
-                                                 HORON_PLAN_DOUBLING, HORON_PLAN_HALVING};
+    static const enum horon_plan_kind all[] = {HORON_PLAN_DIRECT, HORON_PLAN_FLAT,
+                                               HORON_PLAN_DOUBLING, HORON_PLAN_HALVING};
+    static const enum horon_plan_kind one[] = {HORON_PLAN_REDUCE_FLAT, HORON_PLAN_REDUCE_DOUBLING,
+                                               HORON_PLAN_REDUCE_DIRECT};
+    const enum horon_plan_kind *kinds = to_root ? one : all;
+    const size_t count = to_root ? sizeof one / sizeof *one : sizeof all / sizeof *all;
     enum horon_plan_kind best = kinds[0];
     double least_us = INFINITY;
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+    for (size_t i = 0; i < count; i++) {
         if (wanted && strcmp(wanted, plans[kinds[i]]->name) == 0)
             return kinds[i];
         const double us = horon_plan_estimate_us(kinds[i], size, bytes, crowded);

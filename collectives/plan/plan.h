@@ -15,9 +15,10 @@
  *
  *          ((0+1) + (2+3)) + (4+5)
  *
- * Promises of every allreduce plan:
+ * Promises of every allreduce and reduce plan:
  *  - WORK is written only after all participants are known to have entered: until then partial sums
- *    are in SCRATCH, so a failure for want of a participant leaves the input whole.
+ *    are in SCRATCH, so a failure for want of a participant leaves the input whole. A reduce plan
+ *    writes it at root only: the others may give what they may not write.
  *  - The receives of stage s + 1 may be posted as soon as stage s begins: what they are written
  *    over is not read in stage s after their data can have come, since that data is made of what
  *    the stages before sent out.
@@ -34,9 +35,13 @@ enum horon_plan_kind {
     HORON_PLAN_DOUBLING, /* allreduce: recursive doubling, flat among the m; log stages */
     HORON_PLAN_DIRECT,   /* allreduce: direct reduce-scatter, direct allgather; 2 stages */
     HORON_PLAN_HALVING,  /* allreduce: recursive halving over powers of two, direct among the m */
-    HORON_PLAN_BROADCAST /* binomial from `root`; promises local completion only */
+    HORON_PLAN_BROADCAST, /* binomial from `root`; promises local completion only */
+    /* reduce, to `root`; promises local completion only */
+    HORON_PLAN_REDUCE_FLAT,     /* everybody sends all to root, which reduces; 1 stage */
+    HORON_PLAN_REDUCE_DOUBLING, /* up the tree, one message of each; log stages */
+    HORON_PLAN_REDUCE_DIRECT    /* direct reduce-scatter, gathered at root; 2 stages */
 };
-#define HORON_PLAN_KIND_COUNT 5
+#define HORON_PLAN_KIND_COUNT 8
 
 enum horon_plan_region { HORON_PLAN_WORK, HORON_PLAN_SCRATCH };
 
@@ -62,7 +67,7 @@ struct horon_plan_stage {
 struct horon_plan_args {
     enum horon_plan_kind kind;
     int rank, size; /* among the participants */
-    int root;       /* BROADCAST */
+    int root;       /* BROADCAST, REDUCE_* */
     uint64_t count;
 };
 
@@ -79,14 +84,16 @@ struct horon_plan_stage horon_plan_stage(const struct horon_plan_args *args, int
                                          struct horon_plan_combine *combines);
 
 /**
- * The allreduce that should take the least time: startup + bytes/bandwidth, see plan.c. All
- * participants must ask with the same values.
- * @param wanted "flat", "doubling", "direct" or "halving" to have that; "auto" or anything else:
- * the model's
+ * The allreduce that should take the least time, or the reduce: startup + bytes/bandwidth, see
+ * plan.c. All participants must ask with the same values.
+ * @param wanted "flat", "doubling", "direct" or "halving" to have that, where there is one; "auto"
+ * or anything else: the model's
+ * @param to_root a reduce
  * @param crowded participants share cores
  */
-enum horon_plan_kind horon_plan_choose(const char *wanted, int size, uint64_t bytes, bool crowded);
-/** What the model thinks it takes, in microseconds; allreduce plans only, else 0. */
+enum horon_plan_kind horon_plan_choose(const char *wanted, bool to_root, int size, uint64_t bytes,
+                                       bool crowded);
+/** What the model thinks it takes, in microseconds; of a broadcast 0. */
 double horon_plan_estimate_us(enum horon_plan_kind kind, int size, uint64_t bytes, bool crowded);
 
 #endif

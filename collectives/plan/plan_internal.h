@@ -7,7 +7,7 @@
 
 /** One plan. Called with size >= 2. */
 struct horon_plan_ops {
-    const char *name;
+    const char *name; /* by which it is wanted; an allreduce and a reduce may share it */
     int (*stages)(const struct horon_plan_args *args);
     uint64_t (*scratch)(const struct horon_plan_args *args);
     void (*limits)(const struct horon_plan_args *args, uint32_t *moves_out, uint32_t *combines_out);
@@ -21,6 +21,9 @@ extern const struct horon_plan_ops horon_plan_doubling;
 extern const struct horon_plan_ops horon_plan_direct;
 extern const struct horon_plan_ops horon_plan_halving;
 extern const struct horon_plan_ops horon_plan_broadcast;
+extern const struct horon_plan_ops horon_plan_reduce_flat;
+extern const struct horon_plan_ops horon_plan_reduce_doubling;
+extern const struct horon_plan_ops horon_plan_reduce_direct;
 
 /** A piece of memory: where an operand lies. */
 struct horon_plan_place {

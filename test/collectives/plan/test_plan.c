@@ -51,7 +51,7 @@ struct player {
     struct horon_plan_combine *combines;
     struct horon_plan_stage stage;
     uint64_t *sent[64]; /* copy of what it sends, by move */
-    uint64_t sent_total;
+    uint64_t sent_total, came_total;
 };
 
 struct play {
@@ -183,6 +183,7 @@ static void play_recvs(struct play *play)
             uint64_t *to = memory_at(receiver, other->region, other->offset, other->count);
             if (other->count)
                 memcpy(to, sender->sent[i], other->count * sizeof(uint64_t));
+            receiver->came_total += other->count;
         }
     }
     for (int r = 0; r < play->size; r++) {
@@ -245,7 +246,7 @@ static void check_received_into_work(const struct play *play)
 
 static void play_all(struct play *play)
 {
-    const bool reduces = play->players[0].args.kind <= HORON_PLAN_HALVING;
+    const bool reduces = play->players[0].args.kind != HORON_PLAN_BROADCAST;
     for (int stage = 0; stage < play->stages; stage++) {
         play_sends(play, stage);
         play_recvs(play);
@@ -279,6 +280,37 @@ static void test_plan_allreduce_of_every_size_is_the_canonical_tree(void **state
                             assert_int_equal(play.players[r].work[e], canonical(play.size, e));
                     }
                     play_end(&play);
+                }
+            }
+    }
+}
+
+static void check_reduce(enum horon_plan_kind kind, int size, uint64_t count, int root)
+{
+    struct play play;
+    play_begin(&play, kind, size, count, root);
+    play_all(&play);
+    assert_true(all_entered(&play.players[root]));
+    for (int r = 0; r < size; r++)
+        for (uint64_t e = 0; e < count; e++)
+            assert_int_equal(play.players[r].work[e], r == root ? canonical(size, e) : leaf(r, e));
+    play_end(&play);
+}
+
+static void test_plan_reduce_to_any_root_is_the_canonical_tree_and_writes_only_there(void **state)
+{
+    (void)state;
+    for (int kind = HORON_PLAN_REDUCE_FLAT; kind <= HORON_PLAN_REDUCE_DIRECT; kind++) {
+        for
+            EACH(s, sizes)
+            {
+                for (int root = 0; root < sizes[s]; root++) {
+                for
+                    EACH(c, counts)
+                    {
+                        if (counts[c] <= 16 || root % 7 == 0)
+                            check_reduce((enum horon_plan_kind)kind, sizes[s], counts[c], root);
+                    }
                 }
             }
     }
@@ -341,7 +373,49 @@ static void test_plan_direct_and_halving_move_no_more_than_the_bound(void **stat
     }
 }
 
-static void test_plan_scratch_is_at_most_the_vector_for_direct_and_halving(void **state)
+/* What the others have is sent once, and no more; of many bytes root gets no more than the result,
+ * nor anybody more than that. */
+static void check_reduce_moves(enum horon_plan_kind kind, int size, uint64_t count, int root)
+{
+    const uint64_t others = (uint64_t)size - 1, block = (uint64_t)(size & -size);
+    const uint64_t blocks = (uint64_t)size / block;
+    uint64_t to_root = others, levels = 0;
+    struct play play;
+    for (uint64_t width = 1; width < block; width *= 2)
+        levels++;
+    if (kind == HORON_PLAN_REDUCE_DOUBLING)
+        to_root = levels + blocks - 1;
+    if (kind == HORON_PLAN_REDUCE_DIRECT)
+        to_root = 1;
+    play_begin(&play, kind, size, count, root);
+    play_all(&play);
+    for (int r = 0; r < size; r++) {
+        const struct player *player = &play.players[r];
+        const bool direct = kind == HORON_PLAN_REDUCE_DIRECT;
+        assert_int_equal(player->sent_total, r == root && !direct ? 0 : count);
+        if (r == root)
+            assert_int_equal(player->came_total, to_root * count);
+        if (direct)
+            assert_true(player->came_total <= count + (uint64_t)size);
+    }
+    play_end(&play);
+}
+
+static void test_plan_reduce_moves_no_more_than_the_bound(void **state)
+{
+    (void)state;
+    for
+        EACH(s, sizes)
+        {
+            for (int root = 0; sizes[s] > 1 && root < sizes[s]; root += 3) {
+                check_reduce_moves(HORON_PLAN_REDUCE_FLAT, sizes[s], 1009, root);
+                check_reduce_moves(HORON_PLAN_REDUCE_DOUBLING, sizes[s], 1009, root);
+                check_reduce_moves(HORON_PLAN_REDUCE_DIRECT, sizes[s], 1009, root);
+            }
+        }
+}
+
+static void test_plan_scratch_is_at_most_the_vector_for_many_bytes(void **state)
 {
     (void)state;
     for
@@ -352,6 +426,8 @@ static void test_plan_scratch_is_at_most_the_vector_for_direct_and_halving(void 
                 args.kind = HORON_PLAN_DIRECT;
                 assert_true(horon_plan_scratch(&args) <= args.count + 64);
                 args.kind = HORON_PLAN_HALVING;
+                assert_true(horon_plan_scratch(&args) <= args.count + 64);
+                args.kind = HORON_PLAN_REDUCE_DIRECT;
                 assert_true(horon_plan_scratch(&args) <= args.count + 64);
             }
         }
@@ -389,21 +465,31 @@ static void test_plan_choose_by_name_takes_it(void **state)
 {
     (void)state;
     for (int crowded = 0; crowded < 2; crowded++) {
-        assert_int_equal(horon_plan_choose("flat", 4, (uint64_t)1 << 30, crowded), HORON_PLAN_FLAT);
-        assert_int_equal(horon_plan_choose("doubling", 4, (uint64_t)1 << 30, crowded),
+        assert_int_equal(horon_plan_choose("flat", false, 4, (uint64_t)1 << 30, crowded),
+                         HORON_PLAN_FLAT);
+        assert_int_equal(horon_plan_choose("doubling", false, 4, (uint64_t)1 << 30, crowded),
                          HORON_PLAN_DOUBLING);
-        assert_int_equal(horon_plan_choose("direct", 64, 1, crowded), HORON_PLAN_DIRECT);
-        assert_int_equal(horon_plan_choose("halving", 3, 1, crowded), HORON_PLAN_HALVING);
-        /* no allreduce */
-        assert_int_equal(horon_plan_choose("broadcast", 2, 8, crowded), HORON_PLAN_FLAT);
+        assert_int_equal(horon_plan_choose("direct", false, 64, 1, crowded), HORON_PLAN_DIRECT);
+        assert_int_equal(horon_plan_choose("halving", false, 3, 1, crowded), HORON_PLAN_HALVING);
+        assert_int_equal(horon_plan_choose("flat", true, 4, (uint64_t)1 << 30, crowded),
+                         HORON_PLAN_REDUCE_FLAT);
+        assert_int_equal(horon_plan_choose("doubling", true, 5, (uint64_t)1 << 30, crowded),
+                         HORON_PLAN_REDUCE_DOUBLING);
+        assert_int_equal(horon_plan_choose("direct", true, 2, 1, crowded),
+                         HORON_PLAN_REDUCE_DIRECT);
+        /* no allreduce, and no reduce */
+        assert_int_equal(horon_plan_choose("broadcast", false, 2, 8, crowded), HORON_PLAN_FLAT);
+        assert_int_equal(horon_plan_choose("halving", true, 2, 8, crowded), HORON_PLAN_REDUCE_FLAT);
     }
 }
 
-static void expect_least(int size, uint64_t bytes, bool crowded)
+static void expect_least(bool to_root, int size, uint64_t bytes, bool crowded)
 {
-    const enum horon_plan_kind chosen = horon_plan_choose("auto", size, bytes, crowded);
-    assert_true(chosen <= HORON_PLAN_HALVING);
-    for (int kind = 0; kind <= HORON_PLAN_HALVING; kind++)
+    const int first = to_root ? HORON_PLAN_REDUCE_FLAT : HORON_PLAN_FLAT;
+    const int last = to_root ? HORON_PLAN_REDUCE_DIRECT : HORON_PLAN_HALVING;
+    const enum horon_plan_kind chosen = horon_plan_choose("auto", to_root, size, bytes, crowded);
+    assert_in_range(chosen, first, last);
+    for (int kind = first; kind <= last; kind++)
         assert_true(horon_plan_estimate_us(chosen, size, bytes, crowded) <=
                     horon_plan_estimate_us((enum horon_plan_kind)kind, size, bytes, crowded));
 }
@@ -413,27 +499,35 @@ static void test_plan_choose_auto_takes_the_least_estimate(void **state)
     (void)state;
     for (int size = 2; size <= 64; size++) {
         for (uint64_t bytes = 0; bytes < (uint64_t)1 << 30; bytes = 2 * bytes + 1) {
-            expect_least(size, bytes, false);
-            expect_least(size, bytes, true);
+            for (int way = 0; way < 4; way++)
+                expect_least(way & 1, size, bytes, way & 2);
         }
         /* many bytes are shared out */
-        const enum horon_plan_kind chosen = horon_plan_choose("auto", size, 1 << 26, false);
+        const enum horon_plan_kind chosen = horon_plan_choose("auto", false, size, 1 << 26, false);
         assert_true(chosen == HORON_PLAN_DIRECT || chosen == HORON_PLAN_HALVING);
+        for (int crowded = 0; crowded < 2; crowded++)
+            assert_int_equal(horon_plan_choose("auto", true, size, 1 << 20, crowded),
+                             size == 2 ? HORON_PLAN_REDUCE_FLAT : HORON_PLAN_REDUCE_DIRECT);
     }
     /* few bytes go at once to a few; to many, or on cores that are shared, in fewer messages */
-    assert_int_equal(horon_plan_choose("auto", 4, 8, false), HORON_PLAN_FLAT);
-    assert_int_equal(horon_plan_choose("auto", 4, 8, true), HORON_PLAN_DOUBLING);
-    assert_int_equal(horon_plan_choose("auto", 32, 8, false), HORON_PLAN_DOUBLING);
+    assert_int_equal(horon_plan_choose("auto", false, 4, 8, false), HORON_PLAN_FLAT);
+    assert_int_equal(horon_plan_choose("auto", false, 4, 8, true), HORON_PLAN_DOUBLING);
+    assert_int_equal(horon_plan_choose("auto", false, 32, 8, false), HORON_PLAN_DOUBLING);
+    assert_int_equal(horon_plan_choose("auto", true, 4, 8, false), HORON_PLAN_REDUCE_FLAT);
+    assert_int_equal(horon_plan_choose("auto", true, 4, 8, true), HORON_PLAN_REDUCE_FLAT);
+    assert_int_equal(horon_plan_choose("auto", true, 32, 8, false), HORON_PLAN_REDUCE_DOUBLING);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plan_allreduce_of_every_size_is_the_canonical_tree),
+        cmocka_unit_test(test_plan_reduce_to_any_root_is_the_canonical_tree_and_writes_only_there),
+        cmocka_unit_test(test_plan_reduce_moves_no_more_than_the_bound),
         cmocka_unit_test(test_plan_broadcast_from_any_root_reaches_all),
         cmocka_unit_test(test_plan_broadcast_of_nothing_tells_all_of_the_root),
         cmocka_unit_test(test_plan_direct_and_halving_move_no_more_than_the_bound),
-        cmocka_unit_test(test_plan_scratch_is_at_most_the_vector_for_direct_and_halving),
+        cmocka_unit_test(test_plan_scratch_is_at_most_the_vector_for_many_bytes),
         cmocka_unit_test(test_plan_of_one_participant_has_no_stage),
         cmocka_unit_test(test_plan_doubling_of_a_power_of_two_sends_log_messages),
         cmocka_unit_test(test_plan_choose_by_name_takes_it),
