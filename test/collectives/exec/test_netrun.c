@@ -174,12 +174,19 @@ static void world_run(struct world *world, struct seeded *random)
     }
 }
 
-static void check_allreduce(struct world *world, const struct job *job)
+static bool gets_result(const struct job *job, int participant)
+{
+    return job->kind < HORON_PLAN_BROADCAST || participant == job->root;
+}
+
+/* All have the reduction, or root has it and the others their input. */
+static void check_reduced(struct world *world, const struct job *job)
 {
     const size_t bytes = (size_t)job->count * horon_dtype_bytes(job->dtype);
     uint8_t *expected = reference(job, world->input, world->size, bytes);
     for (int i = 0; i < world->size; i++) {
-        if (bytes && memcmp(world->work[i], expected, bytes) != 0)
+        const uint8_t *has = gets_result(job, i) ? expected : world->input[i];
+        if (bytes && memcmp(world->work[i], has, bytes) != 0)
             fail_msg("plan %d of %llu %s among %d: participant %d has other bits", (int)job->kind,
                      (unsigned long long)job->count, horon_dtype_name(job->dtype), world->size, i);
     }
@@ -205,6 +212,9 @@ static void world_close(struct world *world)
 
 static const horon_dtype_t dtypes[] = {HORON_FLOAT32, HORON_FLOAT16, HORON_INT32, HORON_BOOL};
 static const uint64_t counts[] = {0, 1, 5, 13, 257, 8209};
+static const enum horon_plan_kind reducing[] = {
+    HORON_PLAN_FLAT,        HORON_PLAN_DOUBLING,        HORON_PLAN_DIRECT,       HORON_PLAN_HALVING,
+    HORON_PLAN_REDUCE_FLAT, HORON_PLAN_REDUCE_DOUBLING, HORON_PLAN_REDUCE_DIRECT};
 /* Above it the same stages only come more often: a count that divides by nothing is enough. */
 #define SIZE_ALL_COUNTS 9
 
@@ -213,14 +223,16 @@ static bool left_out(int size, uint64_t count)
     return size > SIZE_ALL_COUNTS && count != 257;
 }
 
-static void test_netrun_allreduce_of_every_plan_and_dtype_gives_the_bits_of_the_tree(void **state)
+static void test_netrun_of_every_plan_and_dtype_gives_the_bits_of_the_tree(void **state)
 {
     (void)state;
     static struct world world;
     for (int size = 1; size <= MESH_SIZE_MAX; size++) {
         const struct horon_mux_options options = mesh_options(512, 4096);
         world_of(&world, size, 4096, &options);
-        for (int kind = HORON_PLAN_FLAT; kind <= HORON_PLAN_HALVING; kind++) {
+        for
+            EACH(k, reducing)
+            {
             for
                 EACH(d, dtypes)
                 {
@@ -229,17 +241,18 @@ static void test_netrun_allreduce_of_every_plan_and_dtype_gives_the_bits_of_the_
                     {
                         if (left_out(size, counts[c]))
                             continue;
-                        const struct job job = {.kind = (enum horon_plan_kind)kind,
+                        const struct job job = {.kind = reducing[k],
                                                 .dtype = dtypes[d],
                                                 .op = HORON_SUM,
-                                                .count = counts[c]};
+                                                .count = counts[c],
+                                                .root = (int)c % size};
                         world_begin(&world, &job);
                         world_run(&world, NULL);
-                        check_allreduce(&world, &job);
+                        check_reduced(&world, &job);
                         world_end(&world);
                     }
                 }
-        }
+            }
         world_close(&world);
     }
 }
@@ -256,13 +269,15 @@ static void test_netrun_in_random_order_over_any_ring_gives_the_same_bits(void *
         world_of(&world, 2 + (int)seeded_below(&random, 6), (size_t)64 << seeded_below(&random, 9),
                  &options);
         for (int i = 0; i < 4; i++) {
-            const struct job job = {.kind = (enum horon_plan_kind)seeded_below(&random, 3),
-                                    .dtype = dtypes[seeded_below(&random, 4)],
-                                    .op = ops[seeded_below(&random, 4)],
-                                    .count = seeded_below(&random, 600)};
+            const struct job job = {
+                .kind = reducing[seeded_below(&random, sizeof reducing / sizeof *reducing)],
+                .dtype = dtypes[seeded_below(&random, 4)],
+                .op = ops[seeded_below(&random, 4)],
+                .count = seeded_below(&random, 600),
+                .root = (int)seeded_below(&random, (uint64_t)world.size)};
             world_begin(&world, &job);
             world_run(&world, &random);
-            check_allreduce(&world, &job);
+            check_reduced(&world, &job);
             world_end(&world);
         }
         world_close(&world);
@@ -314,16 +329,19 @@ static void test_netrun_among_some_ranks_of_a_job_follows_their_order(void **sta
     world_of(&world, 7, 1024, &options);
     world.size = 5;
     memcpy(world.ranks, ranks, sizeof ranks);
-    for (int kind = HORON_PLAN_FLAT; kind <= HORON_PLAN_HALVING; kind++) {
-        const struct job job = {.kind = (enum horon_plan_kind)kind,
-                                .dtype = HORON_FLOAT32,
-                                .op = HORON_SUM,
-                                .count = 1009};
-        world_begin(&world, &job);
-        world_run(&world, NULL);
-        check_allreduce(&world, &job);
-        world_end(&world);
-    }
+    for
+        EACH(k, reducing)
+        {
+            const struct job job = {.kind = reducing[k],
+                                    .dtype = HORON_FLOAT32,
+                                    .op = HORON_SUM,
+                                    .count = 1009,
+                                    .root = 3};
+            world_begin(&world, &job);
+            world_run(&world, NULL);
+            check_reduced(&world, &job);
+            world_end(&world);
+        }
     world_close(&world);
 }
 
@@ -338,21 +356,24 @@ static void test_netrun_over_tcp_gives_the_bits_of_the_tree(void **state)
         world.size = size;
         for (int i = 0; i < size; i++)
             world.ranks[i] = i;
-        for (int kind = HORON_PLAN_FLAT; kind <= HORON_PLAN_HALVING; kind++) {
-            static const uint64_t tcp_counts[] = {0, 1, 1009, 700001};
+        for
+            EACH(k, reducing)
+            {
+                static const uint64_t tcp_counts[] = {0, 1, 1009, 700001};
             for
                 EACH(c, tcp_counts)
                 {
-                    const struct job job = {.kind = (enum horon_plan_kind)kind,
+                    const struct job job = {.kind = reducing[k],
                                             .dtype = HORON_FLOAT32,
                                             .op = HORON_SUM,
-                                            .count = tcp_counts[c]};
+                                            .count = tcp_counts[c],
+                                            .root = (int)c % size};
                     world_begin(&world, &job);
                     world_run(&world, NULL);
-                    check_allreduce(&world, &job);
+                    check_reduced(&world, &job);
                     world_end(&world);
                 }
-        }
+            }
         world_close(&world);
     }
 }
@@ -388,7 +409,7 @@ static void test_netrun_with_another_operation_on_a_peer_names_it(void **state)
     world_end(&world);
     world_begin(&world, &job); /* and the links go on */
     world_run(&world, NULL);
-    check_allreduce(&world, &job);
+    check_reduced(&world, &job);
     world_end(&world);
     world_close(&world);
 }
@@ -400,33 +421,37 @@ static void test_netrun_without_one_participant_leaves_the_inputs_whole(void **s
     static struct world world;
     const struct horon_mux_options options = mesh_options(64, 512);
     for (int size = 2; size <= 9; size++) {
-        for (int kind = HORON_PLAN_FLAT; kind <= HORON_PLAN_HALVING; kind++) {
-            for (int missing = 0; missing < size; missing++) {
-                const struct job job = {.kind = (enum horon_plan_kind)kind,
-                                        .dtype = HORON_INT32,
-                                        .op = HORON_SUM,
-                                        .count = 100};
-                world_of(&world, size, 1024, &options);
-                world_begin(&world, &job);
-                for (int turns = 0; turns < 60; turns++) {
+        for
+            EACH(k, reducing)
+            {
+                for (int missing = 0; missing < size; missing++) {
+                    const struct job job = {.kind = reducing[k],
+                                            .dtype = HORON_INT32,
+                                            .op = HORON_SUM,
+                                            .count = 100,
+                                            .root = size / 2};
+                    world_of(&world, size, 1024, &options);
+                    world_begin(&world, &job);
+                    for (int turns = 0; turns < 60; turns++) {
+                        for (int i = 0; i < size; i++) {
+                            if (i != missing)
+                                advance_one(&world, i);
+                        }
+                        mesh_progress(&world.mesh);
+                    }
                     for (int i = 0; i < size; i++) {
-                        if (i != missing)
-                            advance_one(&world, i);
+                        if (gets_result(&job, i)) /* the others may have given all they have */
+                            assert_int_equal(world.status[i], HORON_IN_PROGRESS);
+                        assert_memory_equal(world.work[i], world.input[i], 400);
+                        for (int p = 0; p < size; p++) {
+                            if (p != i)
+                                horon_mux_forget(world.mesh.mux[i][p], 3, world.sequence);
+                        }
                     }
-                    mesh_progress(&world.mesh);
+                    world_end(&world);
+                    world_close(&world);
                 }
-                for (int i = 0; i < size; i++) {
-                    assert_int_equal(world.status[i], HORON_IN_PROGRESS);
-                    assert_memory_equal(world.work[i], world.input[i], 400);
-                    for (int p = 0; p < size; p++) {
-                        if (p != i)
-                            horon_mux_forget(world.mesh.mux[i][p], 3, world.sequence);
-                    }
-                }
-                world_end(&world);
-                world_close(&world);
             }
-        }
     }
 }
 
@@ -549,7 +574,7 @@ static void test_netrun_needs_no_link_to_a_rank_that_is_done(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_netrun_allreduce_of_every_plan_and_dtype_gives_the_bits_of_the_tree),
+        cmocka_unit_test(test_netrun_of_every_plan_and_dtype_gives_the_bits_of_the_tree),
         cmocka_unit_test(test_netrun_in_random_order_over_any_ring_gives_the_same_bits),
         cmocka_unit_test(test_netrun_broadcast_from_every_root_reaches_all),
         cmocka_unit_test(test_netrun_among_some_ranks_of_a_job_follows_their_order),
