@@ -152,11 +152,8 @@ static horon_status_t begin_travel(struct horon_channel *channel, uint64_t chunk
     for (int index = 0; status == HORON_OK && index < channel->carried; index++) {
         const struct horon_slice slice =
             horon_slice_of(channel, elements, horon_exchange_segment(channel, index));
-        const struct horon_exchange exchange = {
-            .kind = horon_exchange_choose(channel, slice.to - slice.from),
-            .dtype = reduction->dtype,
-            .op = reduction->combine,
-        };
+        const struct horon_exchange exchange =
+            horon_reduction_between_hosts(reduction, channel, slice.to - slice.from);
         status = horon_exchange_begin_slice(channel, &exchange, chunk, index, memory);
     }
     return status;

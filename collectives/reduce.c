@@ -4,7 +4,7 @@
  * that root has it.
  *
  * Small: as an allreduce, but a rank that has nothing to compute or to get has done its part
- * when its input lies in its small slot.
+ * when its input lies in its small slot, and another host than root's when its sum is sent.
  *
  * Chunked: as an allreduce of several hosts does it (allreduce.c), but that slices stay where they
  * were reduced. Here rank 2 of five, and root:
@@ -14,8 +14,9 @@
  *     EXCHANGE  slice 2, with its other carriers            | flag "reduced", but root's
  *     OUT       root: all slices, from the slots of its host -> dst | root's flag "reduced"
  *
- * So the work is everybody's, and root reads (L-1)/L of the bytes from others. Between hosts go as
- * many bytes as for an allreduce: a plan that ends at root's host would save at most half of them.
+ * So the work is everybody's, and root reads (L-1)/L of the bytes from others. Between hosts the
+ * slices take a plan that ends at root's (plan/reduce_*.c): every other host sends S bytes, which
+ * is the least; of large ones root's host gets S, too, and no host more.
  */
 #include "allreduce_state.h"
 #include "exec/exchange.h"

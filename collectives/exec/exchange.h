@@ -17,13 +17,15 @@ struct horon_exchange_memory {
 /** What is exchanged; both kinds below. */
 struct horon_exchange {
     enum horon_plan_kind kind;
-    int root; /* host, for a broadcast */
+    int root; /* host, for a plan that has one */
     horon_dtype_t dtype;
     horon_redop_t op; /* of what is combined */
 };
 
-/** The allreduce plan for @p count elements of the operation; alike on all hosts. */
-enum horon_plan_kind horon_exchange_choose(const struct horon_channel *channel, uint64_t count);
+/** The allreduce plan for @p count elements of the operation, or, if it goes @p to_root only, the
+ * reduce plan; alike on all hosts. */
+enum horon_plan_kind horon_exchange_choose(const struct horon_channel *channel, bool to_root,
+                                           uint64_t count);
 
 /** First ranks of hosts: begins the small exchange of @p count elements at @p work, and moves to
  * its phase. @return IN_PROGRESS, for verbs to return | ERR_MEMORY */

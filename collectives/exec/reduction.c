@@ -3,8 +3,6 @@
  * rounded, so that sums of hosts do not overflow; the rest of the divisor comes last. */
 #include "exec/reduction.h"
 
-#include "exec/exchange.h"
-
 /* On one host. What a rank reads of a chunk is to be in its second-level cache still when it is
  * written; ranks that share a core share that, too. */
 enum { CHUNK_PART = 4, CROWDED_CHUNK_PART = 8 };
@@ -57,6 +55,20 @@ void horon_reduction_set_inputs(struct horon_reduction *reduction,
     reduction->inputs[team->local_rank] = ours->run.src;
 }
 
+struct horon_exchange horon_reduction_between_hosts(const struct horon_reduction *reduction,
+                                                    const struct horon_channel *channel,
+                                                    uint64_t count)
+{
+    const struct horon_signature *agreed = &channel->op->agreed;
+    const bool to_root = horon_verb_is_rooted(horon_verb_of(agreed));
+    return (struct horon_exchange){
+        .kind = horon_exchange_choose(channel, to_root, count),
+        .root = to_root ? channel->team->host_of[agreed->root] : 0,
+        .dtype = reduction->dtype,
+        .op = reduction->combine,
+    };
+}
+
 horon_status_t horon_reduction_exchange_small(struct horon_reduction *reduction,
                                               struct horon_channel *channel)
 {
@@ -69,11 +81,8 @@ horon_status_t horon_reduction_exchange_small(struct horon_reduction *reduction,
     }
     if (channel->count)
         horon_reduction_of_small(reduction, channel, 0, channel->count, work, &reduction->partial);
-    const struct horon_exchange exchange = {
-        .kind = horon_exchange_choose(channel, channel->count),
-        .dtype = reduction->dtype,
-        .op = reduction->combine,
-    };
+    const struct horon_exchange exchange =
+        horon_reduction_between_hosts(reduction, channel, channel->count);
     return horon_exchange_begin_small(channel, &exchange, work, channel->count);
 }
 

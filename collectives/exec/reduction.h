@@ -7,6 +7,7 @@
 #define HORON_EXEC_REDUCTION_H
 
 #include "channel_state.h"
+#include "exec/exchange.h"
 #include "exec/walk.h"
 
 struct horon_reduction {
@@ -63,6 +64,12 @@ static inline void horon_reduction_of_small(struct horon_reduction *reduction,
     reduction->outputs[0] = out;
     horon_reduction_run(reduction, channel, 1, count, finish);
 }
+
+/** With several hosts: how @p count elements, reduced on each, come together; at the host of the
+ * operation's root, if it has one. */
+struct horon_exchange horon_reduction_between_hosts(const struct horon_reduction *reduction,
+                                                    const struct horon_channel *channel,
+                                                    uint64_t count);
 
 /** With several hosts: the first rank of each reduces its host's small slots to the result slot,
  * and begins to exchange that; the others await it. @return IN_PROGRESS, for verbs to return |

@@ -167,7 +167,8 @@ static const struct horon_config_row rows[] = {
      .dflt = "auto",
      .choices = "auto flat doubling direct halving",
      .agreed = true,
-     .doc = "Allreduce between hosts: auto chooses by size; all give the same bits."},
+     .doc = "Allreduce between hosts, and reduce, which has no halving: auto chooses by size; all "
+            "give the same bits."},
     {.name = "DETERMINISTIC",
      .type = HORON_CONFIG_BOOL,
      .offset = AT(deterministic),
