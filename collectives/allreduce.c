@@ -90,8 +90,6 @@ static horon_status_t small_exchanged(struct horon_channel *channel, struct horo
 
 /* ---- chunks of several hosts ----------------------------------------------------------------- */
 
-static const struct horon_pipeline_ops between_hosts;
-
 /* What others reduce; this rank's own slices are read where they are. */
 horon_status_t horon_allreduce_post(struct horon_channel *channel, uint64_t chunk,
                                     struct horon_error *error)
@@ -107,22 +105,16 @@ horon_status_t horon_allreduce_post(struct horon_channel *channel, uint64_t chun
     return HORON_OK;
 }
 
-/* A rank that has its host to itself works on a chunk where it shall lie in the end: nobody looks
- * for it in a slot. The input of a sum in place must be whole until all have entered, so it is done
- * there only if nothing changes it before.
- * @return the chunk's output, all of it in one part, and in *src_out its input; NULL: use the slot
- */
-static uint8_t *work_in_output(const struct horon_channel *channel, uint64_t chunk,
-                               struct horon_cursor *cursor, const void **src_out)
+uint8_t *horon_allreduce_own_memory(const struct horon_channel *channel, uint64_t chunk,
+                                    struct horon_cursor *cursor, const void **src_out)
 {
     const struct horon_reduction *reduction = &horon_allreduce_of(channel)->reduction;
     struct horon_piece piece;
-    if (channel->team->local_size > 1 || channel->pipeline.ops != &between_hosts ||
-        !horon_walk_one_part(channel, chunk, cursor, &piece))
+    if (channel->team->host_count == 1 || !horon_walk_alone(channel, chunk, cursor, &piece))
         return NULL;
     *src_out = piece.src;
-    const bool keeps_input = piece.src != piece.dst || horon_reduction_begins_plain(reduction);
-    return keeps_input ? (uint8_t *)piece.dst : NULL;
+    uint8_t *memory = (uint8_t *)(piece.dst ? piece.dst : (char *)(uintptr_t)piece.src);
+    return memory != *src_out || horon_reduction_begins_plain(reduction) ? memory : NULL;
 }
 
 /* Our slices, from everybody on this host to our own slot. */
@@ -169,7 +161,7 @@ horon_status_t horon_allreduce_reduce(struct horon_channel *channel, uint64_t ch
     const void *src = NULL;
     if (!horon_channel_has_met(channel) || !horon_pipeline_all_posted(channel, chunk))
         return HORON_IN_PROGRESS;
-    uint8_t *work = work_in_output(channel, chunk, &state->reduce_at, &src);
+    uint8_t *work = horon_allreduce_own_memory(channel, chunk, &state->reduce_at, &src);
     if (!work) {
         reduce_slices(channel, chunk);
         work = horon_pipeline_slots(channel, chunk)[channel->team->local_rank];
@@ -189,7 +181,7 @@ static void spread(struct horon_channel *channel, uint64_t chunk)
     const struct horon_team *team = channel->team;
     struct horon_walk ours;
     const void *src = NULL;
-    const bool there = work_in_output(channel, chunk, &state->finish_at, &src) != NULL;
+    const bool there = horon_allreduce_own_memory(channel, chunk, &state->finish_at, &src) != NULL;
     horon_walk_begin(&ours, channel, chunk, HORON_WALK_OURS, &state->finish_at);
     for (uint64_t count; (count = horon_walk_run(channel, &ours)) > 0;
          horon_walk_use(channel, &ours, count)) {

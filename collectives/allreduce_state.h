@@ -31,6 +31,12 @@ void horon_allreduce_enter(struct horon_channel *channel);
 
 /** One host: reduces what lies in the small slots of its ranks to this rank's outputs. */
 void horon_allreduce_give_small(struct horon_channel *channel);
+/** Where a rank that has its host to itself works on a chunk: in its output, or, of a reduce, in
+ * the input of a rank that is not root, from which it is only sent. The input of a sum in place
+ * must be whole until all have entered, so only if nothing changes it before. @return that, all in
+ * one part, and in *src_out the chunk's input; NULL: use the slot */
+uint8_t *horon_allreduce_own_memory(const struct horon_channel *channel, uint64_t chunk,
+                                    struct horon_cursor *cursor, const void **src_out);
 /** Steps of a pipeline: the slices that others reduce to this rank's slot, and its own, reduced;
  * with several hosts their exchange has begun. */
 horon_status_t horon_allreduce_post(struct horon_channel *channel, uint64_t chunk,

@@ -132,13 +132,12 @@ static horon_status_t small_exchanged(struct horon_channel *channel, struct horo
 
 /* ---- chunks ---------------------------------------------------------------------------------- */
 
-/* Where a rank that has its host to itself sends a chunk from, or gets it; NULL: its slot, as the
- * chunk lies in several parts, or others of the host read it there. */
+/* Where a rank that has its host to itself sends a chunk from, or gets it; NULL: its slot. */
 static uint8_t *own_memory(const struct horon_channel *channel, uint64_t chunk,
                            struct horon_cursor *cursor)
 {
     struct horon_piece piece;
-    if (channel->team->local_size > 1 || !horon_walk_one_part(channel, chunk, cursor, &piece))
+    if (!horon_walk_alone(channel, chunk, cursor, &piece))
         return NULL;
     return state_of(channel)->is_root ? (uint8_t *)(uintptr_t)piece.src : (uint8_t *)piece.dst;
 }

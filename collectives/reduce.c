@@ -16,7 +16,8 @@
  *
  * So the work is everybody's, and root reads (L-1)/L of the bytes from others. Between hosts the
  * slices take a plan that ends at root's (plan/reduce_*.c): every other host sends S bytes, which
- * is the least; of large ones root's host gets S, too, and no host more.
+ * is the least; of large ones root's host gets S, too, and no host more. A rank that has its host
+ * to itself sends from its input, or, as root, receives into its output.
  */
 #include "allreduce_state.h"
 #include "exec/exchange.h"
@@ -72,10 +73,12 @@ static void finish_slices(struct horon_channel *channel, uint64_t chunk)
 {
     struct horon_allreduce *state = horon_allreduce_of(channel);
     struct horon_walk ours;
+    const void *src = NULL;
+    const bool there = horon_allreduce_own_memory(channel, chunk, &state->finish_at, &src) != NULL;
     horon_walk_begin(&ours, channel, chunk, HORON_WALK_OURS, &state->finish_at);
     for (uint64_t count; (count = horon_walk_run(channel, &ours)) > 0;
          horon_walk_use(channel, &ours, count)) {
-        uint8_t *slice = horon_walk_own(channel, &ours);
+        void *slice = there ? (void *)ours.run.dst : horon_walk_own(channel, &ours);
         horon_reduce_finish(state->reduction.dtype, &state->reduction.finish, slice, slice, count);
     }
 }
@@ -105,19 +108,28 @@ static bool others_have_reduced(const struct horon_channel *channel, uint64_t ch
     return true;
 }
 
-static horon_status_t out(struct horon_channel *channel, uint64_t chunk, struct horon_error *error)
+/* From where all have reduced their slices. */
+static void copy_out(struct horon_channel *channel, uint64_t chunk)
 {
-    (void)error;
     struct horon_walk all;
-    if (!is_root(channel))
-        return HORON_OK;
-    if (!others_have_reduced(channel, chunk))
-        return HORON_IN_PROGRESS;
     horon_walk_begin(&all, channel, chunk, HORON_WALK_ALL, &horon_allreduce_of(channel)->out_at);
     for (uint64_t count; (count = horon_walk_run(channel, &all)) > 0;
          horon_walk_use(channel, &all, count))
         memcpy(all.run.dst, all.slots[horon_slice_owner(channel, all.segment)] + all.offset,
                count * channel->element_bytes);
+}
+
+static horon_status_t out(struct horon_channel *channel, uint64_t chunk, struct horon_error *error)
+{
+    (void)error;
+    struct horon_allreduce *state = horon_allreduce_of(channel);
+    const void *src = NULL;
+    if (!is_root(channel))
+        return HORON_OK;
+    if (!others_have_reduced(channel, chunk))
+        return HORON_IN_PROGRESS;
+    if (!horon_allreduce_own_memory(channel, chunk, &state->out_at, &src))
+        copy_out(channel, chunk);
     horon_pipeline_say_reduced(channel, chunk);
     return HORON_OK;
 }
@@ -180,4 +192,5 @@ const struct horon_verb_ops horon_reduce_ops = {
     .exchanged = small_exchanged,
     .published = small_published,
     .piped = horon_phase_done,
+    .reach = HORON_LINKS_REACH_OUTPUTS_ALONE,
 };

@@ -24,13 +24,15 @@ void horon_cursor_copy_out(const struct horon_channel *channel, struct horon_cur
     }
 }
 
-bool horon_walk_one_part(const struct horon_channel *channel, uint64_t chunk,
-                         struct horon_cursor *cursor, struct horon_piece *piece_out)
+bool horon_walk_alone(const struct horon_channel *channel, uint64_t chunk,
+                      struct horon_cursor *cursor, struct horon_piece *piece_out)
 {
     const uint64_t from = chunk * channel->pipeline.chunk_count;
     const uint64_t count = horon_pipeline_elements(channel, chunk);
+    if (channel->team->local_size > 1 || channel->op->drops)
+        return false;
     horon_cursor_next(channel, cursor, from, from + count, piece_out);
-    return piece_out->count == count && !channel->op->drops;
+    return piece_out->count == count;
 }
 
 static uint64_t bound(const struct horon_channel *channel, uint64_t count, int segment)

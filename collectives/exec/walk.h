@@ -67,10 +67,12 @@ static inline int horon_slice_owner(const struct horon_channel *channel, int seg
     return segment % channel->team->local_size;
 }
 
-/** Does @p chunk lie in one part, whose output is this operation's alone until it ends? @param
- * cursor where the chunk before ended @param piece_out then the chunk in it */
-bool horon_walk_one_part(const struct horon_channel *channel, uint64_t chunk,
-                         struct horon_cursor *cursor, struct horon_piece *piece_out);
+/** May this rank work on @p chunk where the operation has it? It has its host to itself, so nobody
+ * looks for it in a slot, and the chunk lies in one part, whose output is this operation's alone
+ * until it ends. @param cursor where the chunk before ended @param piece_out then the chunk in it
+ */
+bool horon_walk_alone(const struct horon_channel *channel, uint64_t chunk,
+                      struct horon_cursor *cursor, struct horon_piece *piece_out);
 
 enum horon_walk_over { HORON_WALK_OURS, HORON_WALK_OTHERS, HORON_WALK_ALL };
 

@@ -12,6 +12,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -34,7 +35,8 @@ static uint64_t chunks_of(struct world *world, horon_verb_t verb, uint64_t bytes
     assert_true(world->size <= 8);
     for (int i = 0; i < world->size; i++) {
         horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
-        data[i] = calloc(1, bytes);
+        data[i] = malloc(bytes);
+        memset(data[i], 1, bytes);
         desc.verb = verb;
         desc.flags = HORON_IN_ORDER;
         desc.dtype = HORON_UINT8;
@@ -106,6 +108,34 @@ static void test_chunks_between_hosts_are_net_chunk_bytes_in_a_slot(void **state
     expect_chunks(CREATE(unequal, "SHM_CHUNK_BYTES=16k", "NET_CHUNK_BYTES=4096"), 6, 6, 7, 2);
 }
 
+/* An arena is of zeros at first. @return bytes that were written to the slots of a rank's chunks */
+static size_t slot_bytes_used(const struct world *world, int rank)
+{
+    const struct horon_host *host = &world->ranks[rank].host;
+    const size_t at = horon_engine_arena_at(&host->shape, HORON_LANE_ORDERED);
+    size_t used = 0;
+    for (int slot = 0; slot < HORON_SLOTS; slot++)
+        for (size_t i = 0; i < host->shape.chunk_bytes; i++)
+            used += horon_host_chunk(host, at, host->local_rank, slot)[i] != 0;
+    return used;
+}
+
+static void test_chunks_of_a_rank_alone_on_its_host_go_through_no_slot(void **state)
+{
+    (void)state;
+    static const horon_verb_t verbs[] = {HORON_ALLREDUCE, HORON_BROADCAST, HORON_REDUCE};
+    for (size_t v = 0; v < sizeof verbs / sizeof *verbs; v++) {
+        struct world *world = CREATE(apart, "NET_CHUNK_BYTES=4096");
+        assert_int_equal(chunks_of(world, verbs[v], SOME_BYTES), 6);
+        assert_int_equal(slot_bytes_used(world, 0) + slot_bytes_used(world, 1), 0);
+        world_destroy(world);
+        world = CREATE(unequal, "NET_CHUNK_BYTES=4096");
+        assert_int_equal(chunks_of(world, verbs[v], SOME_BYTES), 6);
+        assert_true(slot_bytes_used(world, 0) > 0);
+        world_destroy(world);
+    }
+}
+
 static void expect_small_up_to(struct world *world, horon_verb_t verb, uint64_t bytes)
 {
     assert_int_equal(chunks_of(world, verb, bytes), 0);
@@ -147,6 +177,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_chunks_in_a_host_are_shm_chunk_bytes),
         cmocka_unit_test(test_chunks_between_hosts_are_net_chunk_bytes_in_a_slot),
+        cmocka_unit_test(test_chunks_of_a_rank_alone_on_its_host_go_through_no_slot),
         cmocka_unit_test(test_chunks_are_none_up_to_shm_small_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
