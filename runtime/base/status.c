@@ -195,6 +195,19 @@ const char *horon_name_show(const char *name, char *text, size_t text_bytes)
     return text;
 }
 
+void horon_text_add(char *text, size_t text_bytes, const char *separator, const char *format, ...)
+{
+    const char *before = text[0] ? separator : "";
+    size_t used = strlen(text);
+    va_list args;
+    va_start(args, format);
+    assert(used < text_bytes);
+    snprintf(text + used, text_bytes - used, "%s", before);
+    used += strlen(text + used);
+    vsnprintf(text + used, text_bytes - used, format, args);
+    va_end(args);
+}
+
 void horon_error_copy_text(const struct horon_error *error, char *text, size_t text_bytes)
 {
     if (!text || text_bytes == 0)

@@ -77,6 +77,10 @@ void horon_error_read(struct horon_reader *in, int size, struct horon_error *err
  */
 const char *horon_name_show(const char *name, char *text, size_t text_bytes);
 
+/** Appends a printf text, cut to fit: to a list, whose items @p separator stands between. */
+void horon_text_add(char *text, size_t text_bytes, const char *separator, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
 /** Copies the text to a caller's buffer, cut to fit. NULL or 0 bytes: nothing. */
 void horon_error_copy_text(const struct horon_error *error, char *text, size_t text_bytes);
 

@@ -84,7 +84,6 @@ static bool is_heeded(const char *name, size_t name_bytes)
 int horon_config_unheeded(char *text, size_t text_bytes)
 {
     int unheeded = 0;
-    size_t used = 0;
     text[0] = 0;
     for (char **entry = environ; entry && *entry; entry++) {
         const size_t bytes = strcspn(*entry, "=");
@@ -93,9 +92,7 @@ int horon_config_unheeded(char *text, size_t text_bytes)
             continue;
         snprintf(name, sizeof name, "%.*s", (int)bytes, *entry);
         horon_name_show(name, shown, sizeof shown);
-        if (used < text_bytes)
-            used += (size_t)snprintf(text + used, text_bytes - used, "%s%s", unheeded ? ", " : "",
-                                     shown);
+        horon_text_add(text, text_bytes, ", ", "%s", shown);
         unheeded++;
     }
     return unheeded;

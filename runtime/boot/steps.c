@@ -297,20 +297,19 @@ static horon_status_t ask_connected(struct horon_joining *j, struct horon_error 
 /* A rank that only waited leaves it to the other side to say what it tried. */
 static void links_are_late(struct horon_joining *j, struct horon_error *why)
 {
-    size_t used = 0;
     j->others_failed = true;
     horon_error_set(why, HORON_ERR_TIMEOUT, "%s", "");
-    for (int r = 0; r < j->id.size && used < sizeof why->text; r++) {
+    for (int r = 0; r < j->id.size; r++) {
         char tried[512];
         if (!is_linked(j, r) || j->boot->proven[r].fd >= 0)
             continue;
         const bool trying = horon_links_explain(j->boot->links, r, tried, sizeof tried);
         j->others_failed = j->others_failed && !trying;
-        if (used == 0)
+        if (why->blame.rank < 0)
             why->blame.rank = r;
-        used += (size_t)snprintf(why->text + used, sizeof why->text - used, "%srank %d (%s) %s%s",
-                                 used ? "; " : "", r, j->boot->ranks.names[r],
-                                 trying ? "does not answer at " : "has not connected", tried);
+        horon_text_add(why->text, sizeof why->text, "; ", "rank %d (%s) %s%s", r,
+                       j->boot->ranks.names[r],
+                       trying ? "does not answer at " : "has not connected", tried);
     }
 }
 

@@ -161,15 +161,13 @@ void horon_acceptor_note(struct horon_acceptor *acceptor, int rank, bool proven,
 
 void horon_acceptor_explain(const struct horon_acceptor *acceptor, char *text, size_t text_bytes)
 {
-    size_t used = 0;
     text[0] = 0;
-    for (int i = 0; i < acceptor->refusal_count && used < text_bytes; i++) {
+    for (int i = 0; i < acceptor->refusal_count; i++) {
         const struct refusal *one = &acceptor->refusals[i];
-        char times[32] = "";
+        horon_text_add(text, text_bytes, "; ", "%s was refused", one->peer);
         if (one->times > 1)
-            snprintf(times, sizeof times, " %" PRIu64 " times", one->times);
-        used += (size_t)snprintf(text + used, text_bytes - used, "%s%s was refused%s: %s",
-                                 used ? "; " : "", one->peer, times, one->why);
+            horon_text_add(text, text_bytes, "", " %" PRIu64 " times", one->times);
+        horon_text_add(text, text_bytes, "", ": %s", one->why);
     }
 }
 

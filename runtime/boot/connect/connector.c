@@ -319,10 +319,9 @@ void horon_connector_describe(const struct horon_connector *connector, char *tex
                               size_t text_bytes)
 {
     const int first_port = horon_address_port(&connector->attempts[0].address);
-    size_t used = 0;
     bool left_out = false;
     text[0] = 0;
-    for (int i = 0; i < connector->count && used < text_bytes; i++) {
+    for (int i = 0; i < connector->count; i++) {
         const struct attempt *attempt = &connector->attempts[i];
         const bool nothing = attempt->evidence == EVIDENCE_NONE;
         const bool waiting = nothing && attempt->state == ATTEMPT_CONNECTING;
@@ -333,11 +332,11 @@ void horon_connector_describe(const struct horon_connector *connector, char *tex
             continue;
         }
         horon_address_text(&attempt->address, address);
-        used += (size_t)snprintf(text + used, text_bytes - used, "%s%s: %s", used ? "; " : "",
-                                 address, waiting ? "no answer" : attempt->error.text);
+        horon_text_add(text, text_bytes, "; ", "%s: %s", address,
+                       waiting ? "no answer" : attempt->error.text);
     }
-    if (left_out && used < text_bytes)
-        snprintf(text + used, text_bytes - used, "; nobody listens at the other ports");
+    if (left_out)
+        horon_text_add(text, text_bytes, "; ", "nobody listens at the other ports");
 }
 
 /* Of a scan anything but a refusal is like no answer; else the first of the worst speaks for all.

@@ -246,11 +246,10 @@ static horon_status_t nothing_matches(const struct ifaddrs *all, const char *spe
     for (const struct ifaddrs *at = all; at; at = at->ifa_next) {
         struct horon_address address;
         char text[HORON_ADDRESS_TEXT_BYTES];
-        size_t used = strlen(list);
         if (!address_of(at, &address) || horon_address_is_link_local(&address))
             continue;
-        snprintf(list + used, sizeof list - used, "%s%s %s", used ? ", " : "", at->ifa_name,
-                 horon_address_host_text(&address, text));
+        horon_text_add(list, sizeof list, ", ", "%s %s", at->ifa_name,
+                       horon_address_host_text(&address, text));
     }
     return horon_error_set(
         error, HORON_ERR_CONFIG,

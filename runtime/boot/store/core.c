@@ -264,15 +264,13 @@ static void list_hosts(const struct horon_store_session *session, const struct a
                        char *text, size_t text_bytes)
 {
     char last[HORON_ADDRESS_TEXT_BYTES] = "", buffer[HORON_ADDRESS_TEXT_BYTES];
-    size_t used = 0;
     text[0] = 0;
-    for (int r = 0; r < session->size && used < text_bytes; r++) {
+    for (int r = 0; r < session->size; r++) {
         const bool in = is_absent(session, r, absence);
         const char *host = in ? host_of(&session->members[r], buffer) : NULL;
         if (!host || strcmp(last, host) == 0)
             continue;
-        used +=
-            (size_t)snprintf(text + used, text_bytes - used, "%s%s", used ? ", " : " on ", host);
+        horon_text_add(text, text_bytes, ", ", "%s%s", text[0] ? "" : " on ", host);
         snprintf(last, sizeof last, "%s", host);
     }
 }
@@ -282,7 +280,6 @@ static int list_ranks(const struct horon_store_session *session, const struct ab
                       char *text, size_t text_bytes, int *lowest_out)
 {
     int count = 0, first = -1;
-    size_t used = 0;
     text[0] = 0;
     for (int r = 0; r <= session->size; r++) {
         const bool in = is_absent(session, r, absence);
@@ -292,10 +289,7 @@ static int list_ranks(const struct horon_store_session *session, const struct ab
             first = r;
         if (in || first < 0)
             continue;
-        if (used < text_bytes)
-            used += (size_t)snprintf(text + used, text_bytes - used,
-                                     first == r - 1 ? "%s%d" : "%s%d-%d", used ? ", " : "", first,
-                                     r - 1);
+        horon_text_add(text, text_bytes, ", ", first == r - 1 ? "%d" : "%d-%d", first, r - 1);
         first = -1;
     }
     return count;
@@ -316,15 +310,14 @@ static void fail_for_missing(struct horon_store_session *session, horon_status_t
     for (size_t i = 0; i < kinds; i++) {
         const struct absence *absence = &absences[i];
         char list[256], hosts[160];
-        const size_t used = strlen(text);
         int lowest = -1;
         const int count = list_ranks(session, absence, list, sizeof list, &lowest);
         list_hosts(session, absence, hosts, sizeof hosts);
         if (count == 0)
             continue;
         missing = missing < 0 ? lowest : missing;
-        snprintf(text + used, sizeof text - used, "%s%s %s%s %s", used ? "; " : "",
-                 count == 1 ? "rank" : "ranks", list, hosts, absence->text);
+        horon_text_add(text, sizeof text, "; ", "%s %s%s %s", count == 1 ? "rank" : "ranks", list,
+                       hosts, absence->text);
         if (absence->ended)
             break; /* the others may yet come */
         if (absence->state == HORON_MEMBER_NEVER)

@@ -112,9 +112,8 @@ static void add_listen(struct horon_store_place *place, const struct item *item,
 
 static void note(struct horon_store_place *place, const struct item *item, const char *why)
 {
-    const size_t used = strlen(place->unusable);
-    snprintf(place->unusable + used, sizeof place->unusable - used, "%s%s:%d: %s", used ? "; " : "",
-             item->host, item->port, why);
+    horon_text_add(place->unusable, sizeof place->unusable, "; ", "%s:%d: %s", item->host,
+                   item->port, why);
 }
 
 static void take_item(struct horon_store_place *place, struct item *item, bool key_given,
@@ -195,16 +194,15 @@ horon_status_t horon_store_place_here(struct horon_store_place *place, bool key_
 
 void horon_store_place_write(const struct horon_store_place *place, char *text, size_t text_bytes)
 {
-    size_t used = 0;
     assert(place->port > 0); /* it serves */
+    text[0] = 0;
     for (int i = 0; i < place->addresses.count; i++) {
         struct horon_address address = place->addresses.items[i];
         char one[HORON_ADDRESS_TEXT_BYTES];
         horon_address_set_port(&address, place->port);
         horon_address_text(&address, one);
-        if (used + strlen(one) + sizeof "tcp://" < text_bytes)
-            used += (size_t)snprintf(text + used, text_bytes - used, "%s%s", used ? "," : "tcp://",
-                                     one);
+        if (strlen(text) + strlen(one) + sizeof "tcp://" < text_bytes)
+            horon_text_add(text, text_bytes, ",", "%s%s", text[0] ? "" : "tcp://", one);
     }
 }
 

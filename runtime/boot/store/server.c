@@ -22,11 +22,10 @@ void horon_store_server_explain(const struct horon_store_server *server, char *t
     if (!server->acceptor) /* nobody could come */
         return;
     horon_acceptor_explain(server->acceptor, text, text_bytes);
-    const size_t used = strlen(text);
     if (server->port != server->wanted_port && server->wanted_port)
-        snprintf(text + used, text_bytes - used,
-                 "%sthe store is at port %d, as %d was taken: by another rank 0 of this job?",
-                 used ? "; " : "", server->port, server->wanted_port);
+        horon_text_add(text, text_bytes, "; ",
+                       "the store is at port %d, as %d was taken: by another rank 0 of this job?",
+                       server->port, server->wanted_port);
 }
 
 static void refuse_second(struct horon_store_server *server, struct horon_store_member *second,

@@ -197,6 +197,20 @@ static void test_status_name_in_a_text_is_one_line_without_commands(void **state
     }
 }
 
+static void test_status_list_in_a_text_is_separated_and_cut(void **state)
+{
+    char text[8] = "";
+    (void)state;
+    horon_text_add(text, sizeof text, ", ", "%d", 1);
+    assert_string_equal(text, "1");
+    horon_text_add(text, sizeof text, ", ", "%s", "two");
+    assert_string_equal(text, "1, two");
+    horon_text_add(text, sizeof text, ", ", "%d", 3);
+    assert_string_equal(text, "1, two,");
+    horon_text_add(text, sizeof text, ", ", "%d", 4);
+    assert_string_equal(text, "1, two,");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -211,6 +225,7 @@ int main(void)
         cmocka_unit_test(test_status_error_text_of_any_length_is_cut),
         cmocka_unit_test(test_status_copied_text_is_cut_and_ended),
         cmocka_unit_test(test_status_name_in_a_text_is_one_line_without_commands),
+        cmocka_unit_test(test_status_list_in_a_text_is_separated_and_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
