@@ -45,9 +45,7 @@ static horon_status_t open_store(struct horon_joining *j, struct horon_error *er
 {
     char process[sizeof j->mine.name + 32];
     snprintf(process, sizeof process, "process %d on %s", (int)getpid(), j->mine.name);
-    struct horon_store_options options = {.pump = &j->boot->pump,
-                                          .key = j->boot->key,
-                                          .hello = j->hello,
+    struct horon_store_options options = {.self = j->self,
                                           .address = j->id.store,
                                           .derived = j->id.derived,
                                           .port_scan = j->id.port_scan,
@@ -57,12 +55,10 @@ static horon_status_t open_store(struct horon_joining *j, struct horon_error *er
                                           .process = process,
                                           .interfaces = j->config->interfaces,
                                           .port_range = j->config->port_range,
-                                          .wrap = j->caller->wrap,
-                                          .log = j->log};
-    options.hello.role = HORON_ROLE_STORE;
-    options.hello.generation = 0; /* it knows of none */
-    options.hello.job = j->id.job;
-    options.hello.settings = 0; /* compared by name and value when the profiles are here */
+                                          .wrap = j->caller->wrap};
+    /* it knows of no generation; settings are compared by name and value once profiles are here */
+    options.self.hello = horon_hello_of(HORON_ROLE_STORE, j->id.rank, j->id.size);
+    options.self.hello.job = j->id.job;
     if (!j->boot->key->given && j->id.rank == 0)
         HORON_LOG_WARN(j->log, "there is no job key: only loopback addresses are used, and any "
                                "process of this user could join; set HORON_JOB_KEY or "
@@ -123,14 +119,13 @@ static horon_status_t prepare(struct horon_joining *j, int rank, int size,
     memcpy(j->log->host, j->mine.name, sizeof j->mine.name);
     memcpy(j->boot->ranks.names[j->id.rank], j->mine.name, sizeof j->mine.name);
     horon_report_identity(j);
-    j->hello = (struct horon_hello){.protocol_min = HORON_PROTOCOL_MIN,
-                                    .protocol_max = HORON_PROTOCOL_MAX,
-                                    .security = HORON_SECURITY_PLAIN,
-                                    .rank = j->id.rank,
-                                    .size = (uint32_t)j->id.size,
-                                    .generation = HORON_GENERATION_FIRST,
-                                    .settings = horon_config_agreed_hash(j->config)};
-    memcpy(j->hello.member, j->mine.member, sizeof j->hello.member);
+    struct horon_hello *hello = &j->self.hello;
+    j->self.pump = &j->boot->pump;
+    j->self.log = j->log;
+    *hello = horon_hello_of(HORON_ROLE_PEER, j->id.rank, j->id.size);
+    hello->generation = HORON_GENERATION_FIRST;
+    hello->settings = horon_config_agreed_hash(j->config);
+    memcpy(hello->member, j->mine.member, sizeof hello->member);
     return HORON_OK;
 }
 
@@ -198,7 +193,7 @@ static horon_status_t join(struct horon_joining *j, int rank, int size, struct h
         return status;
     if (j->id.size == 1)
         return horon_joining_run_alone(j, error);
-    j->boot->key = horon_memory_secret(sizeof *j->boot->key);
+    j->self.key = j->boot->key = horon_memory_secret(sizeof *j->boot->key);
     if (!j->boot->key)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the job key");
     status = horon_key_read(j->config, j->id.local_rank <= 0 ? j->log : NULL, key_text, error);

@@ -32,7 +32,7 @@ struct horon_joining {
     bool over;                 /* joining has failed, and the others know, or told us */
     bool others_failed;        /* our failure only follows from another rank's */
     struct horon_store *store; /* NULL in a world of one */
-    struct horon_hello hello;
+    struct horon_self self;    /* towards other ranks */
     struct horon_profile mine;
     struct horon_profile first; /* rank 0's */
     struct horon_profile other; /* of the rank that is being read */

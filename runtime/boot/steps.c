@@ -204,14 +204,10 @@ static horon_status_t make_topology(struct horon_joining *j, struct horon_error 
 static horon_status_t open_links(struct horon_joining *j, struct horon_error *error)
 {
     struct horon_links_options options = {
-        .pump = &j->boot->pump,
-        .key = j->boot->key,
-        .hello = j->hello,
+        .self = j->self,
         .ranks = &j->boot->ranks,
-        .log = j->log,
         .user = {.wanted = wanted, .opened = opened, .failed = failed, .arg = j}};
-    j->boot->job_id = options.hello.job = j->first.job;
-    options.hello.role = HORON_ROLE_PEER;
+    j->boot->job_id = options.self.hello.job = j->first.job;
     horon_status_t status = horon_links_create(&options, &j->boot->links, error);
     for (int r = 0; r < j->id.size; r++)
         j->missing += is_linked(j, r);

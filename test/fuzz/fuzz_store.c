@@ -77,7 +77,7 @@ static horon_status_t put(struct horon_store_member *member, uint8_t round, uint
 static void play_server(const uint8_t *data, size_t bytes)
 {
     struct horon_store_member *members[RANKS] = {NULL};
-    const struct horon_store_server_options options = {.size = RANKS};
+    const struct horon_store_server_options options = {.self.hello.size = RANKS};
     struct horon_store_server *core = horon_store_server_create(&options);
     const struct horon_error why = {.status = HORON_ERR_PEER_LOST, .text = "the launcher says so"};
     assert(core);

@@ -65,13 +65,12 @@ static horon_status_t serve(struct horonrun_store *store, const struct horonrun_
                             struct horon_error *error)
 {
     const struct horon_store_server_options options = {
-        .pump = &store->pump,
-        .size = setup->size,
-        .key = &store->key,
-        .launcher = true,
+        .self = {.pump = &store->pump,
+                 .key = &store->key,
+                 .hello = horon_hello_of(HORON_ROLE_STORE, -1, setup->size),
+                 .log = &store->log},
         .host_of = setup->host_of,
         .host_arg = setup->host_arg,
-        .log = &store->log,
     };
     struct horon_addresses listen = {0};
     int first, last;

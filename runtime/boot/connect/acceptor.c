@@ -16,7 +16,6 @@
 #include "boot/connect/acceptor.h"
 
 #include "alloc.h"
-#include "boot/connect/prover.h"
 #include "boot/fds.h"
 #include "boot/host/process.h"
 #include "clock.h"
@@ -79,16 +78,16 @@ static void set_paused(struct horon_acceptor *acceptor, bool paused)
     for (int i = 0; i < acceptor->listener_count; i++) {
         struct horon_watch *watch = &acceptor->listeners[i].watch;
         if (paused)
-            horon_pump_unwatch(acceptor->options.pump, watch);
+            horon_pump_unwatch(acceptor->options.self.pump, watch);
         else
-            horon_pump_watch(acceptor->options.pump, watch, EPOLLIN, NULL);
+            horon_pump_watch(acceptor->options.self.pump, watch, EPOLLIN, NULL);
     }
 }
 
 static void pause_until(struct horon_acceptor *acceptor, uint64_t resume_ns)
 {
     set_paused(acceptor, true);
-    horon_pump_timer(acceptor->options.pump, &acceptor->resume, resume_ns);
+    horon_pump_timer(acceptor->options.self.pump, &acceptor->resume, resume_ns);
 }
 
 static void resume_due(void *arg)
@@ -121,7 +120,7 @@ static void end_guest(struct guest *guest)
         at = &(*at)->next;
     }
     *at = guest->next;
-    horon_pump_untimer(acceptor->options.pump, &guest->leave);
+    horon_pump_untimer(acceptor->options.self.pump, &guest->leave);
     horon_prover_end(&guest->prover);
     horon_free(guest);
 }
@@ -155,8 +154,8 @@ void horon_acceptor_note(struct horon_acceptor *acceptor, int rank, bool proven,
     *at = one;
     acceptor->refusal_count += acceptor->refusal_count < REFUSALS_MAX;
     assert(acceptor->refusal_count <= REFUSALS_MAX);
-    HORON_LOG_WARN(acceptor->options.log, "%s refused %s: %s", acceptor->options.name, one.peer,
-                   one.why);
+    HORON_LOG_WARN(acceptor->options.self.log, "%s refused %s: %s", acceptor->options.name,
+                   one.peer, one.why);
 }
 
 void horon_acceptor_explain(const struct horon_acceptor *acceptor, char *text, size_t text_bytes)
@@ -189,7 +188,7 @@ static void refuse(struct guest *guest, struct horon_error *error)
         handshake->theirs.protocol_max ? handshake->theirs.rank : HORON_ACCEPTOR_NOBODY;
     char from[HORON_ADDRESS_TEXT_BYTES];
     name_peer(guest->prover.watch.fd, &guest->from, from);
-    if (!gone || (proven && horon_hello_check(&acceptor->options.hello, &handshake->theirs,
+    if (!gone || (proven && horon_hello_check(&acceptor->options.self.hello, &handshake->theirs,
                                               error) != HORON_OK))
         horon_acceptor_note(acceptor, rank, proven, from, error->text);
     end_guest(guest);
@@ -225,7 +224,7 @@ static void guest_ready(void *arg, uint32_t events)
 static bool is_admissible(const struct horon_acceptor *acceptor, int fd,
                           const struct horon_address *from, struct horon_error *error)
 {
-    if (!acceptor->options.key->given && !horon_address_is_loopback(from)) {
+    if (!acceptor->options.self.key->given && !horon_address_is_loopback(from)) {
         horon_error_set(error, HORON_ERR_AUTH, "without a job key only loopback is accepted");
         return false;
     }
@@ -306,17 +305,16 @@ static horon_status_t admit(struct horon_acceptor *acceptor, int fd,
     if (!guest)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for another connection");
     *guest = (struct guest){.acceptor = acceptor, .next = acceptor->guests, .from = *from};
-    guest->prover.pump = options->pump;
+    guest->prover.self = &options->self;
     guest->prover.watch = (struct horon_watch){.ready = guest_ready, .arg = guest, .fd = fd};
     guest->leave = (struct horon_timer){.due = guest_late, .arg = guest};
-    horon_status_t status = horon_prover_begin(&guest->prover, HORON_SIDE_ACCEPTOR, options->key,
-                                               &options->hello, error);
+    horon_status_t status = horon_prover_begin(&guest->prover, HORON_SIDE_ACCEPTOR, error);
     if (status != HORON_OK) {
         horon_free(guest);
         return status;
     }
     acceptor->guests = guest;
-    horon_pump_timer(options->pump, &guest->leave, horon_clock_ns() + options->patience_ns);
+    horon_pump_timer(options->self.pump, &guest->leave, horon_clock_ns() + options->patience_ns);
     prove(guest);
     return HORON_OK;
 }
@@ -330,7 +328,7 @@ static void pause_for_want(struct horon_acceptor *acceptor, int why)
         evict(oldest);
     pause_until(acceptor, now + PAUSE_NS);
     if (!acceptor->warned)
-        HORON_LOG_WARN(acceptor->options.log,
+        HORON_LOG_WARN(acceptor->options.self.log,
                        "%s lets further connections wait: %s (see ulimit -n)",
                        acceptor->options.name, strerrordesc_np(why));
     acceptor->warned = true;
@@ -345,7 +343,7 @@ static void listener_ready(void *arg, uint32_t events)
     struct horon_error error = {0};
     char text[HORON_ADDRESS_TEXT_BYTES];
     (void)events;
-    struct horon_fds *fds = acceptor->options.pump->fds;
+    struct horon_fds *fds = acceptor->options.self.pump->fds;
     horon_fds_hold(fds);
     int fd = accept4(listener->watch.fd, &from.any, &from.bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
     fd = horon_fds_note(fds, fd);
@@ -371,7 +369,7 @@ static void count_places(struct horon_acceptor *acceptor)
         limit.rlim_cur < (rlim_t)GUESTS_MAX * DESCRIPTORS_A_GUEST)
         places = (int)limit.rlim_cur / DESCRIPTORS_A_GUEST;
     places = places > GUESTS_MIN ? places : GUESTS_MIN;
-    const uint32_t ranks = acceptor->options.hello.size;
+    const uint32_t ranks = acceptor->options.self.hello.size;
     const int of_ranks = ranks < (uint32_t)places ? (int)ranks : places;
     acceptor->guests_max = of_ranks + places;
     acceptor->source_max = of_ranks + places / 2;
@@ -393,7 +391,8 @@ horon_status_t horon_acceptor_create(const struct horon_acceptor_options *option
         listener->acceptor = acceptor;
         listener->watch =
             (struct horon_watch){.ready = listener_ready, .arg = listener, .fd = listeners[i]};
-        horon_status_t status = horon_pump_watch(options->pump, &listener->watch, EPOLLIN, error);
+        horon_status_t status =
+            horon_pump_watch(options->self.pump, &listener->watch, EPOLLIN, error);
         if (status != HORON_OK) {
             set_paused(acceptor, true); /* unwatches those before */
             horon_free(acceptor);
@@ -419,7 +418,7 @@ void horon_acceptor_stop(struct horon_acceptor *acceptor)
     for (int i = 0; i < acceptor->listener_count; i++)
         close(acceptor->listeners[i].watch.fd);
     acceptor->listener_count = 0;
-    horon_pump_untimer(acceptor->options.pump, &acceptor->resume);
+    horon_pump_untimer(acceptor->options.self.pump, &acceptor->resume);
     while (acceptor->guests)
         end_guest(acceptor->guests);
 }
@@ -431,8 +430,8 @@ void horon_acceptor_destroy(struct horon_acceptor *acceptor)
     uint64_t times = 0;
     for (int i = 0; i <= REFUSALS_MAX; i++)
         times += acceptor->refusals[i].times;
-    if (acceptor->options.hello.rank < 0 && times > (uint64_t)acceptor->refusal_count)
-        HORON_LOG_WARN(acceptor->options.log, "%s refused %" PRIu64 " connections in all",
+    if (acceptor->options.self.hello.rank < 0 && times > (uint64_t)acceptor->refusal_count)
+        HORON_LOG_WARN(acceptor->options.self.log, "%s refused %" PRIu64 " connections in all",
                        acceptor->options.name, times);
     horon_acceptor_stop(acceptor);
     horon_free(acceptor);

@@ -3,10 +3,8 @@
 #ifndef HORON_BOOT_CONNECT_ACCEPTOR_H
 #define HORON_BOOT_CONNECT_ACCEPTOR_H
 
-#include "boot/connect/handshake.h"
+#include "boot/connect/prover.h"
 #include "boot/identity/address.h"
-#include "boot/pump.h"
-#include "log.h"
 
 /** Once it is paced, strangers may cost this many handshakes at once, and one more each interval.
  */
@@ -16,12 +14,9 @@
 struct horon_acceptor;
 
 struct horon_acceptor_options {
-    struct horon_pump *pump;
-    const struct horon_job_key *key; /* outlives the acceptor, as does log */
-    struct horon_hello hello;        /* ours */
-    uint64_t patience_ns;            /* how long a guest may take to prove itself */
-    const char *name;                /* of what is served, for the log; static */
-    const struct horon_log *log;     /* NULL: silent */
+    struct horon_self self;
+    uint64_t patience_ns; /* how long a guest may take to prove itself */
+    const char *name;     /* of what is served, for the log; static */
     /** A guest has proven the key, is compatible, and keeps the connection. The callee owns the
      * descriptor (non-blocking, no delay). It may stop or destroy the acceptor. */
     void (*arrived)(void *arg, const struct horon_proven *proven);

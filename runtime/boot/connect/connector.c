@@ -9,7 +9,6 @@
 #include "boot/connect/connector.h"
 
 #include "alloc.h"
-#include "boot/connect/prover.h"
 #include "boot/fds.h"
 #include "boot/host/process.h"
 #include "clock.h"
@@ -80,11 +79,11 @@ static void end_all(struct horon_connector *connector)
     for (int i = 0; i < connector->count; i++) {
         struct attempt *attempt = &connector->attempts[i];
         horon_prover_end(&attempt->prover);
-        horon_pump_untimer(connector->options.pump, &attempt->timer);
+        horon_pump_untimer(connector->options.self.pump, &attempt->timer);
         if (attempt->state != ATTEMPT_DEAD)
             move(attempt, ATTEMPT_DEAD);
     }
-    horon_pump_untimer(connector->options.pump, &connector->patience);
+    horon_pump_untimer(connector->options.self.pump, &connector->patience);
 }
 
 /* Ends everything and tells the owner, which may free the connector. Called last. */
@@ -102,7 +101,7 @@ static void hurry_next(struct horon_connector *connector)
     for (int i = 0; i < connector->count; i++) {
         struct attempt *next = &connector->attempts[i];
         if (next->state == ATTEMPT_IDLE && next->tries == 0) {
-            horon_pump_timer(connector->options.pump, &next->timer, horon_clock_ns());
+            horon_pump_timer(connector->options.self.pump, &next->timer, horon_clock_ns());
             return;
         }
     }
@@ -145,19 +144,20 @@ static void attempt_failed(struct attempt *attempt, enum evidence evidence,
     horon_prover_end(&attempt->prover);
     attempt->tries++;
     assert(!options->tries || attempt->tries <= options->tries);
-    horon_pump_untimer(options->pump, &attempt->timer);
+    horon_pump_untimer(options->self.pump, &attempt->timer);
     if (refused || attempt->tries == options->tries) {
         move(attempt, ATTEMPT_DEAD);
     } else {
         move(attempt, ATTEMPT_IDLE);
-        horon_pump_timer(options->pump, &attempt->timer, now + ((uint64_t)PAUSE_NS << doublings));
+        horon_pump_timer(options->self.pump, &attempt->timer,
+                         now + ((uint64_t)PAUSE_NS << doublings));
     }
     if ((refused && options->patience_ns == 0) || all_dead(connector)) {
         fail(connector);
         return;
     }
     if (refused && options->patience_ns != UINT64_MAX && !connector->patience.active)
-        horon_pump_timer(options->pump, &connector->patience, now + options->patience_ns);
+        horon_pump_timer(options->self.pump, &connector->patience, now + options->patience_ns);
     hurry_next(connector);
 }
 
@@ -168,7 +168,7 @@ static void prove(struct attempt *attempt)
     const struct horon_handshake *handshake = &attempt->prover.handshake;
     horon_status_t status = horon_prover_turn(&attempt->prover, &error);
     if (status == HORON_AGAIN && handshake->state != HORON_HANDSHAKE_READ_HEAD) {
-        horon_pump_untimer(attempt->prover.pump, &attempt->timer);
+        horon_pump_untimer(attempt->prover.self->pump, &attempt->timer);
         horon_error_set(&error, HORON_ERR_TIMEOUT, "it does not go on with the handshake");
         keep_evidence(attempt, EVIDENCE_SILENCE, &error);
     } else if (status == HORON_OK) {
@@ -195,13 +195,12 @@ static void connected(struct attempt *attempt)
         !horon_process_is_our_user(attempt->prover.watch.fd)) {
         horon_error_set(&error, HORON_ERR_AUTH, "another user's process answers");
         attempt_failed(attempt, EVIDENCE_REFUSAL, &error);
-    } else if (horon_prover_begin(&attempt->prover, HORON_SIDE_CONNECTOR, options->key,
-                                  &options->hello, &error) != HORON_OK) {
+    } else if (horon_prover_begin(&attempt->prover, HORON_SIDE_CONNECTOR, &error) != HORON_OK) {
         attempt_failed(attempt, EVIDENCE_SILENCE, &error);
     } else {
         move(attempt, ATTEMPT_PROVING);
         if (options->silence_ns)
-            horon_pump_timer(options->pump, &attempt->timer,
+            horon_pump_timer(options->self.pump, &attempt->timer,
                              horon_clock_ns() + options->silence_ns);
         horon_error_set(&error, HORON_ERR_CONFIG, no_sign);
         keep_evidence(attempt, EVIDENCE_SILENCE, &error);
@@ -240,7 +239,7 @@ static void attempt_ready(void *arg, uint32_t events)
 static void start(struct attempt *attempt)
 {
     struct horon_watch *watch = &attempt->prover.watch;
-    struct horon_fds *fds = attempt->prover.pump->fds;
+    struct horon_fds *fds = attempt->prover.self->pump->fds;
     const struct horon_address *to = &attempt->address;
     const int type = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
     struct horon_error error;
@@ -253,7 +252,7 @@ static void start(struct attempt *attempt)
         connected(attempt);
     else if (watch->fd < 0 || errno != EINPROGRESS)
         no_connection(attempt, errno);
-    else if (horon_pump_watch(attempt->prover.pump, watch, EPOLLOUT, &error) != HORON_OK)
+    else if (horon_pump_watch(attempt->prover.self->pump, watch, EPOLLOUT, &error) != HORON_OK)
         attempt_failed(attempt, EVIDENCE_SILENCE, &error);
 }
 
@@ -294,12 +293,12 @@ horon_status_t horon_connector_create(const struct horon_connector_options *opti
         struct attempt *attempt = &connector->attempts[i];
         attempt->connector = connector;
         attempt->address = options->addresses->items[i];
-        attempt->prover.pump = options->pump;
+        attempt->prover.self = &connector->options.self;
         attempt->prover.watch =
             (struct horon_watch){.ready = attempt_ready, .arg = attempt, .fd = -1};
         attempt->prover.expect_member = options->expect_member;
         attempt->timer = (struct horon_timer){.due = attempt_due, .arg = attempt};
-        horon_pump_timer(options->pump, &attempt->timer,
+        horon_pump_timer(options->self.pump, &attempt->timer,
                          now + (options->scan ? 0 : (uint64_t)i * STAGGER_NS));
         horon_error_set(&attempt->error, HORON_ERR_TIMEOUT, "not tried");
     }

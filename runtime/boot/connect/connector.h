@@ -4,16 +4,13 @@
 #ifndef HORON_BOOT_CONNECT_CONNECTOR_H
 #define HORON_BOOT_CONNECT_CONNECTOR_H
 
-#include "boot/connect/handshake.h"
+#include "boot/connect/prover.h"
 #include "boot/identity/address.h"
-#include "boot/pump.h"
 
 struct horon_connector;
 
 struct horon_connector_options {
-    struct horon_pump *pump;
-    const struct horon_job_key *key;         /* outlives the connector */
-    struct horon_hello hello;                /* ours */
+    struct horon_self self;
     const struct horon_addresses *addresses; /* in order of preference; copied */
     const uint8_t *expect_member;            /* [HORON_MEMBER_BYTES] or NULL: any; likewise */
     /* Others may live at some of the addresses (a scan of ports): a refusal is like no answer. */

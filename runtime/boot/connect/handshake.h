@@ -51,6 +51,17 @@ struct horon_hello {
     uint64_t settings;              /* horon_config_agreed_hash(), or 0 if the sender has none */
 };
 
+/** @return what this library says in a connection for @p role; the rest is zero. */
+static inline struct horon_hello horon_hello_of(enum horon_role role, int rank, int size)
+{
+    return (struct horon_hello){.protocol_min = HORON_PROTOCOL_MIN,
+                                .protocol_max = HORON_PROTOCOL_MAX,
+                                .role = (uint8_t)role,
+                                .security = HORON_SECURITY_PLAIN,
+                                .rank = rank,
+                                .size = (uint32_t)size};
+}
+
 /** The job key, digested. All zero bytes do not occur. */
 struct horon_job_key {
     uint8_t bytes[32];

@@ -53,14 +53,14 @@ enum word { WORD_KEPT = 'K', WORD_OTHER = 'O' /* the sender has made one, too, w
 
 static bool is_higher(const struct horon_links *links, int other)
 {
-    assert(other != links->options.hello.rank);
-    return links->options.hello.rank > other;
+    assert(other != links->options.self.hello.rank);
+    return links->options.self.hello.rank > other;
 }
 
 static bool is_on_host(const struct horon_links *links, int rank)
 {
     const struct horon_rank_info *infos = links->options.ranks->infos;
-    const uint64_t own = infos[links->options.hello.rank].host;
+    const uint64_t own = infos[links->options.self.hello.rank].host;
     return own && infos[rank].host == own;
 }
 
@@ -83,8 +83,8 @@ static void end_call(struct call *call)
         at = &(*at)->next;
     *at = call->next;
     horon_connector_destroy(call->connector);
-    horon_pump_unwatch(links->options.pump, &call->watch);
-    horon_pump_untimer(links->options.pump, &call->timer);
+    horon_pump_unwatch(links->options.self.pump, &call->watch);
+    horon_pump_untimer(links->options.self.pump, &call->timer);
     horon_fd_close(&call->watch.fd);
     explicit_bzero(&call->proven, sizeof call->proven);
     horon_free(call);
@@ -97,7 +97,7 @@ static void call_failed(struct call *call, horon_status_t status, const char *wh
     struct horon_error why;
     horon_error_set(&why, status, "cannot connect to rank %d (%s), tried %s", rank,
                     options->ranks->names[rank], what);
-    horon_error_blame_both(&why, why.blame.cause, options->hello.rank, rank);
+    horon_error_blame_both(&why, why.blame.cause, options->self.hello.rank, rank);
     end_call(call);
     options->user.failed(options->user.arg, rank, &why);
 }
@@ -109,7 +109,7 @@ static void call_succeeded(struct call *call)
     const int rank = call->rank;
     assert(!call->connector);
     assert(call->watch.fd >= 0);
-    horon_pump_unwatch(options->pump, &call->watch);
+    horon_pump_unwatch(options->self.pump, &call->watch);
     call->watch.fd = -1; /* the callee's */
     end_call(call);
     options->user.opened(options->user.arg, rank, &proven);
@@ -127,7 +127,7 @@ static bool take_word(struct call *call)
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return false;
     if (word == WORD_OTHER) {
-        horon_pump_unwatch(call->links->options.pump, &call->watch);
+        horon_pump_unwatch(call->links->options.self.pump, &call->watch);
         return false;
     }
     if (word == WORD_KEPT)
@@ -160,7 +160,7 @@ static void limit_reached(void *arg)
 
 static void set_limit(struct call *call, uint64_t limit_ns)
 {
-    struct horon_pump *pump = call->links->options.pump;
+    struct horon_pump *pump = call->links->options.self.pump;
     if (limit_ns == UINT64_MAX)
         horon_pump_untimer(pump, &call->timer);
     else
@@ -182,7 +182,7 @@ static void connector_ended(void *arg, horon_status_t status, const struct horon
     assert(call->watch.fd < 0); /* it was connecting */
     call->proven = *proven;
     call->watch.fd = proven->fd;
-    if (horon_pump_watch(call->links->options.pump, &call->watch, EPOLLIN, &why) != HORON_OK)
+    if (horon_pump_watch(call->links->options.self.pump, &call->watch, EPOLLIN, &why) != HORON_OK)
         call_failed(call, why.status, why.text);
 }
 
@@ -211,8 +211,8 @@ horon_status_t horon_links_open(struct horon_links *links, int rank, uint64_t li
     const struct horon_links_options *options = &links->options;
     HORON_ASSERT_OWNER(options->user.owner);
     assert(rank >= 0);
-    assert((uint32_t)rank < options->hello.size);
-    assert(rank != options->hello.rank);
+    assert((uint32_t)rank < options->self.hello.size);
+    assert(rank != options->self.hello.rank);
     struct horon_addresses addresses;
     struct call *call = find_call(links, rank);
     if (call) {
@@ -221,14 +221,15 @@ horon_status_t horon_links_open(struct horon_links *links, int rank, uint64_t li
     }
     choose_addresses(links, rank, &addresses);
     if (addresses.count == 0)
-        return horon_error_set(
-            error, HORON_ERR_CONFIG, "rank %d (%s) has no address that rank %d (%s) could use%s",
-            rank, options->ranks->names[rank], options->hello.rank,
-            options->ranks->names[options->hello.rank],
-            options->key->given ? ": between hosts it needs one besides the loopback, see "
-                                  "HORON_INTERFACES"
-                                : ": without a job key only loopback is used, see HORON_JOB_KEY "
-                                  "and HORON_JOB_KEY_FILE");
+        return horon_error_set(error, HORON_ERR_CONFIG,
+                               "rank %d (%s) has no address that rank %d (%s) could use%s", rank,
+                               options->ranks->names[rank], options->self.hello.rank,
+                               options->ranks->names[options->self.hello.rank],
+                               options->self.key->given
+                                   ? ": between hosts it needs one besides the loopback, see "
+                                     "HORON_INTERFACES"
+                                   : ": without a job key only loopback is used, see HORON_JOB_KEY "
+                                     "and HORON_JOB_KEY_FILE");
     call = horon_zalloc(1, sizeof *call);
     if (!call)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory to connect");
@@ -237,9 +238,7 @@ horon_status_t horon_links_open(struct horon_links *links, int rank, uint64_t li
                           .rank = rank,
                           .watch = {.ready = word_ready, .arg = call, .fd = -1},
                           .timer = {.due = limit_reached, .arg = call}};
-    const struct horon_connector_options connecting = {.pump = options->pump,
-                                                       .key = options->key,
-                                                       .hello = options->hello,
+    const struct horon_connector_options connecting = {.self = options->self,
                                                        .addresses = &addresses,
                                                        .expect_member =
                                                            options->ranks->infos[rank].member,
@@ -287,8 +286,8 @@ static void arrived(void *arg, const struct horon_proven *proven)
     const struct horon_links_options *options = &links->options;
     const int rank = proven->theirs.rank;
     HORON_ASSERT_OWNER(options->user.owner);
-    const bool known = rank >= 0 && rank != options->hello.rank &&
-                       (uint32_t)rank < options->hello.size &&
+    const bool known = rank >= 0 && rank != options->self.hello.rank &&
+                       (uint32_t)rank < options->self.hello.size &&
                        memcmp(options->ranks->infos[rank].member, proven->theirs.member,
                               sizeof proven->theirs.member) == 0;
     struct call *own = find_call(links, rank);
@@ -297,7 +296,7 @@ static void arrived(void *arg, const struct horon_proven *proven)
         options->user.opened(options->user.arg, rank, proven);
         return;
     }
-    HORON_LOG_DEBUG(options->log, "closed a connection of rank %d, which is not wanted", rank);
+    HORON_LOG_DEBUG(options->self.log, "closed a connection of rank %d, which is not wanted", rank);
     close(proven->fd);
 }
 
@@ -305,12 +304,9 @@ horon_status_t horon_links_listen(struct horon_links *links, const int *listener
                                   struct horon_error *error)
 {
     const struct horon_links_options *options = &links->options;
-    const struct horon_acceptor_options accepting = {.pump = options->pump,
-                                                     .key = options->key,
-                                                     .hello = options->hello,
+    const struct horon_acceptor_options accepting = {.self = options->self,
                                                      .patience_ns = PATIENCE_NS,
                                                      .name = "this rank",
-                                                     .log = options->log,
                                                      .arrived = arrived,
                                                      .arg = links};
     struct horon_acceptor **acceptor = &links->acceptors[links->acceptors[0] != NULL];

@@ -7,11 +7,9 @@
 #ifndef HORON_BOOT_CONNECT_LINKS_H
 #define HORON_BOOT_CONNECT_LINKS_H
 
-#include "boot/connect/handshake.h"
+#include "boot/connect/prover.h"
 #include "boot/profile.h"
-#include "boot/pump.h"
 #include "boot/store/store.h"
-#include "log.h"
 #include "owner.h"
 
 /** What is kept of a rank's profile. */
@@ -53,11 +51,8 @@ struct horon_links_user {
 };
 
 struct horon_links_options {
-    struct horon_pump *pump; /* outlives the links, as do key, ranks and log */
-    const struct horon_job_key *key;
-    struct horon_hello hello; /* ours, with the job */
-    const struct horon_rank_list *ranks;
-    const struct horon_log *log;
+    struct horon_self self;              /* with the job */
+    const struct horon_rank_list *ranks; /* outlives the links */
     struct horon_links_user user;
 };
 

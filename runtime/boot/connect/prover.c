@@ -92,15 +92,15 @@ static horon_status_t check_theirs(const struct horon_prover *prover, struct hor
 }
 
 horon_status_t horon_prover_begin(struct horon_prover *prover, enum horon_side side,
-                                  const struct horon_job_key *key, const struct horon_hello *mine,
                                   struct horon_error *error)
 {
+    const struct horon_self *self = prover->self;
     uint8_t random[HORON_HANDSHAKE_RANDOM_BYTES];
     assert(prover->watch.fd >= 0);
     horon_status_t status = horon_random(random, sizeof random, error);
     if (status != HORON_OK)
         return status;
-    status = horon_handshake_init(&prover->handshake, side, key, mine, random);
+    status = horon_handshake_init(&prover->handshake, side, self->key, &self->hello, random);
     explicit_bzero(random, sizeof random);
     if (status != HORON_OK)
         *error = prover->handshake.error;
@@ -121,7 +121,7 @@ horon_status_t horon_prover_turn(struct horon_prover *prover, struct horon_error
     }
     if (status != HORON_AGAIN)
         return status;
-    status = horon_pump_watch(prover->pump, &prover->watch, events, error);
+    status = horon_pump_watch(prover->self->pump, &prover->watch, events, error);
     return status == HORON_OK ? HORON_AGAIN : status;
 }
 
@@ -129,7 +129,7 @@ struct horon_proven horon_prover_take(struct horon_prover *prover)
 {
     const int on = 1;
     const struct horon_proven proven = horon_handshake_take(&prover->handshake, prover->watch.fd);
-    horon_pump_unwatch(prover->pump, &prover->watch);
+    horon_pump_unwatch(prover->self->pump, &prover->watch);
     prover->watch.fd = -1;
     setsockopt(proven.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* unix sockets have none */
     return proven;
@@ -137,7 +137,7 @@ struct horon_proven horon_prover_take(struct horon_prover *prover)
 
 void horon_prover_end(struct horon_prover *prover)
 {
-    horon_pump_unwatch(prover->pump, &prover->watch);
+    horon_pump_unwatch(prover->self->pump, &prover->watch);
     horon_fd_close(&prover->watch.fd);
     horon_handshake_deinit(&prover->handshake);
 }

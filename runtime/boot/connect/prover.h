@@ -5,11 +5,20 @@
 
 #include "boot/connect/handshake.h"
 #include "boot/pump.h"
+#include "log.h"
+
+/** This process at its end of connections: who it is, and what it speaks with. */
+struct horon_self {
+    struct horon_pump *pump; /* outlives what it is given to, as do key and log */
+    const struct horon_job_key *key;
+    struct horon_hello hello;
+    const struct horon_log *log; /* NULL: silent */
+};
 
 /** One connection that is being proven. Embedded by its owner, which sets what stands before
  * handshake. */
 struct horon_prover {
-    struct horon_pump *pump;
+    const struct horon_self *self;
     struct horon_watch watch; /* its fd is the connection, -1 if there is none */
     const uint8_t
         *expect_member; /* [HORON_MEMBER_BYTES] of the only process that may answer; NULL: any */
@@ -18,7 +27,6 @@ struct horon_prover {
 
 /** Begins on watch.fd. @return OK | ERR_SYSTEM, no random bytes, or libcrypto refuses */
 horon_status_t horon_prover_begin(struct horon_prover *prover, enum horon_side side,
-                                  const struct horon_job_key *key, const struct horon_hello *mine,
                                   struct horon_error *error);
 
 /**

@@ -69,8 +69,8 @@ static bool has_failed(const struct horon_store *store)
 static void store_failed(struct horon_store *store)
 {
     assert(has_failed(store));
-    horon_pump_untimer(store->options.pump, &store->look);
-    horon_pump_untimer(store->options.pump, &store->late);
+    horon_pump_untimer(store->options.self.pump, &store->look);
+    horon_pump_untimer(store->options.self.pump, &store->late);
     horon_connector_destroy(store->connector);
     store->connector = NULL;
     horon_store_stream_close(&store->stream);
@@ -124,7 +124,7 @@ static horon_status_t take_frame(void *arg, uint8_t type, struct horon_reader *b
     store->answer_bytes = store->stream.inbox.used;
     store->answer = horon_store_inbox_take(&store->stream.inbox);
     store->asked = false;
-    horon_pump_untimer(store->options.pump, &store->late);
+    horon_pump_untimer(store->options.self.pump, &store->late);
     store->round++;
     return HORON_OK;
 }
@@ -133,9 +133,9 @@ static void tell_reached(const struct horon_store *store, int socket)
 {
     struct horon_address address = {.bytes = sizeof address.local};
     char text[HORON_ADDRESS_TEXT_BYTES];
-    if (horon_log_wants(store->options.log, HORON_LOG_DEBUG) &&
+    if (horon_log_wants(store->options.self.log, HORON_LOG_DEBUG) &&
         getpeername(socket, &address.any, &address.bytes) == 0)
-        HORON_LOG_DEBUG(store->options.log, "reached the store at %s, which %s serves",
+        HORON_LOG_DEBUG(store->options.self.log, "reached the store at %s, which %s serves",
                         horon_address_text(&address, text),
                         store->launcher_serves ? "the launcher" : "rank 0");
 }
@@ -175,7 +175,7 @@ static void connector_ended(void *arg, horon_status_t status, const struct horon
         store_failed(store);
         return;
     }
-    horon_pump_untimer(store->options.pump, &store->look);
+    horon_pump_untimer(store->options.self.pump, &store->look);
     store->launcher_serves = proven->theirs.rank < 0;
     tell_reached(store, proven->fd);
     if (horon_store_stream_open(&store->stream, proven, store->options.wrap, &store->error) !=
@@ -217,7 +217,7 @@ horon_status_t horon_store_put(struct horon_store *store, enum horon_store_put p
     send_letter(store, letter);
     store->asked = true;
     if (deadline_ns != UINT64_MAX && !has_failed(store))
-        horon_pump_timer(store->options.pump, &store->late, deadline_ns);
+        horon_pump_timer(store->options.self.pump, &store->late, deadline_ns);
     return HORON_OK;
 }
 
@@ -299,8 +299,8 @@ void horon_store_destroy(struct horon_store *store)
     if (!store)
         return;
     horon_store_file_close(&store->file);
-    horon_pump_untimer(store->options.pump, &store->look);
-    horon_pump_untimer(store->options.pump, &store->late);
+    horon_pump_untimer(store->options.self.pump, &store->look);
+    horon_pump_untimer(store->options.self.pump, &store->late);
     horon_connector_destroy(store->connector);
     horon_store_stream_close(&store->stream);
     horon_store_server_destroy(store->server);
@@ -315,14 +315,10 @@ static horon_status_t serve(struct horon_store *store, struct horon_store_place 
     const struct horon_store_options *options = &store->options;
     const int last = place->port_last ? place->port_last : place->port + options->port_scan;
     char text[HORON_ADDRESS_TEXT_BYTES];
-    const struct horon_store_server_options serving = {.pump = options->pump,
-                                                       .size = store->size,
-                                                       .key = options->key,
+    const struct horon_store_server_options serving = {.self = options->self,
                                                        .host_of = options->host_of,
                                                        .host_arg = options->host_arg,
-                                                       .wrap = options->wrap,
-                                                       .job = options->hello.job,
-                                                       .log = options->log};
+                                                       .wrap = options->wrap};
     store->server = horon_store_server_create(&serving);
     if (!store->server)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the store");
@@ -336,7 +332,7 @@ static horon_status_t serve(struct horon_store *store, struct horon_store_place 
         return store->taken ? HORON_OK : status; /* somebody serves */
     }
     place->port = store->server->port;
-    HORON_LOG_DEBUG(options->log, "serves the store at %s, port %d",
+    HORON_LOG_DEBUG(options->self.log, "serves the store at %s, port %d",
                     horon_address_host_text(&place->listen.items[0], text), place->port);
     return HORON_OK;
 }
@@ -351,9 +347,7 @@ static horon_status_t seek(struct horon_store *store, struct horon_store_place *
     for (int i = 0; i < place->listen.count && ours; i++)
         horon_address_set_port(&place->listen.items[i], place->port);
     const struct horon_connector_options connecting = {
-        .pump = options->pump,
-        .key = options->key,
-        .hello = options->hello,
+        .self = options->self,
         .addresses = ours ? &place->listen : &place->addresses,
         .scan = scan,
         .patience_ns = place->several && !ours ? REFUSED_PATIENCE_NS : 0,
@@ -374,7 +368,8 @@ static horon_status_t look(struct horon_store *store, struct horon_error *error)
     horon_connector_destroy(store->connector);
     store->connector = NULL;
     memcpy(store->found, addresses, sizeof store->found);
-    status = horon_store_place_find(&place, addresses, store->options.key->given, false, error);
+    status =
+        horon_store_place_find(&place, addresses, store->options.self.key->given, false, error);
     return status == HORON_OK ? seek(store, &place, error) : status;
 }
 
@@ -385,7 +380,7 @@ static void look_due(void *arg)
         store_failed(store);
         return;
     }
-    horon_pump_timer(store->options.pump, &store->look, horon_clock_ns() + store->pause_ns);
+    horon_pump_timer(store->options.self.pump, &store->look, horon_clock_ns() + store->pause_ns);
     store->pause_ns = store->pause_ns * 2 > LOOK_LAST_NS ? LOOK_LAST_NS : store->pause_ns * 2;
 }
 
@@ -412,14 +407,15 @@ static horon_status_t start(struct horon_store *store, struct horon_error *error
     const struct horon_store_options *options = &store->options;
     const bool in_file = store->file.directory >= 0;
     horon_status_t status =
-        in_file ? horon_store_place_here(&place, options->key->given, options->interfaces,
+        in_file ? horon_store_place_here(&place, options->self.key->given, options->interfaces,
                                          options->port_range, error)
-                : horon_store_place_find(&place, options->address, options->key->given,
+                : horon_store_place_find(&place, options->address, options->self.key->given,
                                          options->derived, error);
     memcpy(store->unusable, place.unusable, sizeof store->unusable);
     if (status == HORON_OK && place.unusable[0])
-        HORON_LOG_DEBUG(options->log, "addresses of the store are passed over: %s", place.unusable);
-    if (status == HORON_OK && options->hello.rank == 0 && place.listen.count > 0)
+        HORON_LOG_DEBUG(options->self.log, "addresses of the store are passed over: %s",
+                        place.unusable);
+    if (status == HORON_OK && options->self.hello.rank == 0 && place.listen.count > 0)
         status = serve(store, &place, error);
     if (status == HORON_OK && in_file)
         status = publish(store, &place, error);
@@ -438,7 +434,7 @@ horon_status_t horon_store_open(const struct horon_store_options *options,
     if (!store)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the store");
     store->options = *options;
-    store->size = (int)options->hello.size;
+    store->size = (int)options->self.hello.size;
     snprintf(store->where, sizeof store->where, "%.*s%s", WHERE_BYTES, options->address,
              strlen(options->address) > WHERE_BYTES ? "..." : "");
     store->file.directory = store->file.fd = -1;
@@ -446,7 +442,7 @@ horon_status_t horon_store_open(const struct horon_store_options *options,
     store->look = (struct horon_timer){.due = look_due, .arg = store};
     store->late = (struct horon_timer){.due = late_due, .arg = store};
     store->stream =
-        (struct horon_store_stream){.pump = options->pump,
+        (struct horon_store_stream){.pump = options->self.pump,
                                     .take = take_frame,
                                     .ended = stream_ended,
                                     .arg = store,
@@ -454,9 +450,9 @@ horon_status_t horon_store_open(const struct horon_store_options *options,
     horon_status_t status = HORON_OK;
     if (in_file)
         status = horon_store_file_open(&store->file, options->address + strlen("file:"),
-                                       options->pump->fds, error);
-    if (status == HORON_OK && in_file && options->hello.rank != 0)
-        horon_pump_timer(options->pump, &store->look, horon_clock_ns());
+                                       options->self.pump->fds, error);
+    if (status == HORON_OK && in_file && options->self.hello.rank != 0)
+        horon_pump_timer(options->self.pump, &store->look, horon_clock_ns());
     else if (status == HORON_OK)
         status = start(store, error);
     if (status != HORON_OK) {

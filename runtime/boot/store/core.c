@@ -88,18 +88,18 @@ static struct horon_store_session *find_session(struct horon_store_server *serve
             return *at;
     if (server->open_sessions == SESSIONS_OPEN_MAX)
         return NULL;
-    struct horon_store_session *session = horon_zalloc(
-        1, sizeof *session + (size_t)server->options.size * sizeof session->members[0]);
+    struct horon_store_session *session =
+        horon_zalloc(1, sizeof *session + (size_t)server->size * sizeof session->members[0]);
     if (!session)
         return NULL;
-    for (int r = 0; r < server->options.size; r++) {
+    for (int r = 0; r < server->size; r++) {
         session->members[r].session = session;
         session->members[r].rank = r;
     }
     session->server = server;
     session->index = index;
-    session->size = server->options.size;
-    session->count_in[HORON_MEMBER_NEVER] = server->options.size;
+    session->size = server->size;
+    session->count_in[HORON_MEMBER_NEVER] = server->size;
     server->next_index = index + 1;
     server->open_sessions++;
     *at = session;
@@ -380,14 +380,14 @@ static void stream_ended(void *arg, horon_status_t why)
 horon_status_t horon_store_server_join(struct horon_store_server *server, int rank,
                                        struct horon_store_member **member_out)
 {
-    if (rank < 0 || rank >= server->options.size)
+    if (rank < 0 || rank >= server->size)
         return HORON_ERR_INVALID;
     struct horon_store_session *session = find_session(server, server->ranks[rank].joins);
     if (!session)
         return HORON_ERR_PROTO;
     struct horon_store_member *member = &session->members[rank];
     member_move(member, HORON_MEMBER_HERE);
-    member->stream = (struct horon_store_stream){.pump = server->options.pump,
+    member->stream = (struct horon_store_stream){.pump = server->options.self.pump,
                                                  .take = take_frame,
                                                  .ended = stream_ended,
                                                  .arg = member,
@@ -442,7 +442,7 @@ void horon_store_server_fail(struct horon_store_server *server, const struct hor
 
 void horon_store_server_ended(struct horon_store_server *server, int rank)
 {
-    if (rank < 0 || rank >= server->options.size)
+    if (rank < 0 || rank >= server->size)
         return;
     server->ranks[rank].ended = true;
     for (struct horon_store_session *session = server->sessions; session; session = session->next)
@@ -453,7 +453,7 @@ bool horon_store_server_busy(const struct horon_store_server *server)
 {
     for (const struct horon_store_session *session = server->sessions; session;
          session = session->next)
-        for (int r = 0; r < server->options.size; r++)
+        for (int r = 0; r < server->size; r++)
             if (horon_store_stream_busy(&session->members[r].stream))
                 return true;
     return false;

@@ -51,19 +51,19 @@ static void refuse_second(struct horon_store_server *server, struct horon_store_
 static void arrived(void *arg, const struct horon_proven *proven)
 {
     struct horon_store_server *server = arg;
-    const bool launcher = server->options.launcher;
+    const bool launcher = server->options.self.hello.rank < 0;
     const int rank = proven->theirs.rank;
     struct horon_store_member *member;
     const struct horon_store_member *first =
         launcher ? NULL : horon_store_server_find(server, rank);
     if (horon_store_server_join(server, rank, &member) != HORON_OK) {
-        HORON_LOG_WARN(server->options.log,
+        HORON_LOG_WARN(server->options.self.log,
                        "the store refused rank %d: no memory, or too many joins are unfinished",
                        rank);
         close(proven->fd);
         return;
     }
-    HORON_LOG_DEBUG(server->options.log, "rank %d has come to the store", rank);
+    HORON_LOG_DEBUG(server->options.self.log, "rank %d has come to the store", rank);
     member->from.bytes = sizeof member->from.local;
     if (getpeername(proven->fd, &member->from.any, &member->from.bytes) != 0)
         member->from.bytes = 0;
@@ -75,15 +75,15 @@ static void arrived(void *arg, const struct horon_proven *proven)
         horon_acceptor_stop(server->acceptor); /* a rank that comes now wants the next server */
 }
 
-static horon_status_t check(const struct horon_store_server_options *options,
+static horon_status_t check(const struct horon_store_server *server,
                             const struct horon_addresses *addresses, struct horon_error *error)
 {
     char text[HORON_ADDRESS_TEXT_BYTES];
-    if (options->size < 1 || options->size > HORON_BOOT_SIZE_MAX)
+    if (server->size < 1 || server->size > HORON_BOOT_SIZE_MAX)
         return horon_error_set(error, HORON_ERR_CONFIG,
-                               "a job of %d ranks cannot be served: 1..%d ranks can", options->size,
+                               "a job of %d ranks cannot be served: 1..%d ranks can", server->size,
                                HORON_BOOT_SIZE_MAX);
-    for (int i = 0; i < addresses->count && !options->key->given; i++)
+    for (int i = 0; i < addresses->count && !server->options.self.key->given; i++)
         if (!horon_address_is_loopback(&addresses->items[i]))
             return horon_error_set(error, HORON_ERR_CONFIG,
                                    "without a job key the store serves loopback only, not %s",
@@ -104,37 +104,15 @@ static horon_status_t say_not_listening(const struct horon_address *address, int
     return HORON_ERR_SYSTEM;
 }
 
-static horon_status_t accept_at(struct horon_store_server *server, const int *fds, int count,
-                                struct horon_error *error)
-{
-    const struct horon_store_server_options *options = &server->options;
-    struct horon_acceptor_options accepting = {.pump = options->pump,
-                                               .key = options->key,
-                                               .patience_ns = GUEST_PATIENCE_NS,
-                                               .name = "the store",
-                                               .log = options->log,
-                                               .arrived = arrived,
-                                               .arg = server};
-    accepting.hello = (struct horon_hello){.protocol_min = HORON_PROTOCOL_MIN,
-                                           .protocol_max = HORON_PROTOCOL_MAX,
-                                           .role = HORON_ROLE_STORE,
-                                           .rank = options->launcher ? -1 : 0,
-                                           .job = options->job,
-                                           .size = (uint32_t)options->size};
-    const horon_status_t status =
-        horon_random(accepting.hello.member, sizeof accepting.hello.member, error);
-    return status == HORON_OK
-               ? horon_acceptor_create(&accepting, fds, count, &server->acceptor, error)
-               : status;
-}
-
 struct horon_store_server *horon_store_server_create(
     const struct horon_store_server_options *options)
 {
     struct horon_store_server *server =
-        horon_zalloc(1, sizeof *server + (size_t)options->size * sizeof server->ranks[0]);
-    if (server)
-        server->options = *options;
+        horon_zalloc(1, sizeof *server + options->self.hello.size * sizeof server->ranks[0]);
+    if (!server)
+        return NULL;
+    server->options = *options;
+    server->size = (int)options->self.hello.size;
     return server;
 }
 
@@ -142,16 +120,22 @@ horon_status_t horon_store_server_listen(struct horon_store_server *server,
                                          const struct horon_addresses *addresses, int first,
                                          int last, struct horon_error *error)
 {
+    const struct horon_self *self = &server->options.self;
+    const struct horon_acceptor_options accepting = {.self = *self,
+                                                     .patience_ns = GUEST_PATIENCE_NS,
+                                                     .name = "the store",
+                                                     .arrived = arrived,
+                                                     .arg = server};
     int fds[HORON_ADDRESSES_MAX];
-    horon_status_t status = check(&server->options, addresses, error);
+    horon_status_t status = check(server, addresses, error);
     if (status != HORON_OK)
         return status;
     server->wanted_port = first;
     const int count =
-        horon_listen_at(addresses, first, last, 0, server->options.pump->fds, fds, &server->port);
+        horon_listen_at(addresses, first, last, 0, self->pump->fds, fds, &server->port);
     if (count < 0)
         return say_not_listening(&addresses->items[0], first, last, error);
-    status = accept_at(server, fds, count, error);
+    status = horon_acceptor_create(&accepting, fds, count, &server->acceptor, error);
     for (int i = 0; i < count && status != HORON_OK; i++)
         close(fds[i]);
     return status;

@@ -10,11 +10,9 @@
 #ifndef HORON_BOOT_STORE_SERVER_H
 #define HORON_BOOT_STORE_SERVER_H
 
-#include "boot/connect/handshake.h"
+#include "boot/connect/prover.h"
 #include "boot/identity/address.h"
-#include "boot/pump.h"
 #include "boot/store/stream.h"
-#include "log.h"
 #include "status.h"
 
 #include <stdbool.h>
@@ -24,17 +22,14 @@
 struct horon_acceptor;
 
 struct horon_store_server_options {
-    struct horon_pump *pump;         /* outlives the server, as does key */
-    int size;                        /* ranks of the job, 1..HORON_BOOT_SIZE_MAX */
-    const struct horon_job_key *key; /* not given: then loopback only */
-    bool launcher; /* a launcher serves one session after another; else rank 0 serves one, and stops
-                      listening once all ranks have come */
+    /* Its hello says how many ranks the job has, 1..HORON_BOOT_SIZE_MAX, and what tells it from
+     * others at the same address. Without a given key: loopback only. A launcher serves one session
+     * after another; rank 0 serves one, and stops listening once all ranks have come. */
+    struct horon_self self;
     /* NULL, or names the hosts of ranks in texts about them; NULL for one that is not known */
     const char *(*host_of)(void *arg, int rank);
     void *host_arg;
-    horon_link_wrap_fn_t wrap;   /* NULL, or wraps the link of each session */
-    uint64_t job;                /* what tells this job from others at the same address; 0: any */
-    const struct horon_log *log; /* NULL: silent; refused connections are reported as warnings */
+    horon_link_wrap_fn_t wrap; /* NULL, or wraps the link of each session */
 };
 
 /** One rank in one session. */
@@ -58,6 +53,7 @@ struct horon_store_member {
 /** Others read its port. */
 struct horon_store_server {
     struct horon_store_server_options options;
+    int size;                             /* ranks of the job */
     struct horon_acceptor *acceptor;      /* once it listens */
     int port;                             /* where, at each of its addresses */
     int wanted_port;                      /* the first that it tried; 0: it took any */

@@ -8,10 +8,8 @@
 #ifndef HORON_BOOT_STORE_H
 #define HORON_BOOT_STORE_H
 
-#include "boot/connect/handshake.h"
-#include "boot/pump.h"
+#include "boot/connect/prover.h"
 #include "boot/store/stream.h"
-#include "log.h"
 #include "status.h"
 
 #include <stddef.h>
@@ -21,10 +19,8 @@ struct horon_store;
 struct horon_store_server;
 
 struct horon_store_options {
-    struct horon_pump *pump; /* outlives the store, as do key and log */
-    const struct horon_job_key *key;
-    struct horon_hello hello; /* ours, with role STORE and the job's mark */
-    const char *address;      /* tcp://HOST:PORT[,HOST:PORT...] or file:DIR */
+    struct horon_self self; /* with role STORE and the job's mark */
+    const char *address;    /* tcp://HOST:PORT[,HOST:PORT...] or file:DIR */
     /* The address was derived from a launcher's variables: rank 0 must serve it, and if the port is
      * taken, at one of the next port_scan ports, where the others look for it. Else (false, 0) rank
      * 0 serves it only if that address is its machine's and nobody does yet. */
@@ -41,7 +37,6 @@ struct horon_store_options {
     /* Where rank 0 serves for file:DIR: the rows INTERFACES and PORT_RANGE; as long as the call */
     const char *interfaces, *port_range;
     horon_link_wrap_fn_t wrap; /* NULL, or wraps the link of each session, at both ends */
-    const struct horon_log *log;
 };
 
 /** A view of one rank's blob. */

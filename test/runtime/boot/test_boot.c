@@ -379,7 +379,7 @@ static void test_boot_launcher_serves_any_number_of_times(void **state)
     struct horon_error error = {0};
     struct horon_job_key key;
     const struct horon_store_server_options options = {
-        .pump = &service.pump, .size = 3, .key = &key, .launcher = true};
+        .self = {&service.pump, &key, horon_hello_of(HORON_ROLE_STORE, -1, 3), NULL}};
     (void)state;
     assert_int_equal(horon_job_key_from_text(&key, "a secret of these tests", 23, &error),
                      HORON_OK);

@@ -310,15 +310,10 @@ static void *leave_after_one_round(void *arg)
     struct horon_store *store = NULL;
     struct horon_blobs blobs;
     struct horon_error error = {0};
-    const struct horon_store_options options = {.pump = &pump,
-                                                .key = &key,
-                                                .hello = {.protocol_min = HORON_PROTOCOL_MIN,
-                                                          .protocol_max = HORON_PROTOCOL_MAX,
-                                                          .role = HORON_ROLE_STORE,
-                                                          .rank = 1,
-                                                          .size = 2},
-                                                .address = arg,
-                                                .process = "a test"};
+    const struct horon_store_options options = {
+        .self = {&pump, &key, horon_hello_of(HORON_ROLE_STORE, 1, 2), NULL},
+        .address = arg,
+        .process = "a test"};
     assert_int_equal(horon_config_load(&config, NULL, NULL, &error), HORON_OK);
     assert_int_equal(horon_profile_fill(&profile, &config, &error), HORON_OK);
     strcpy(profile.name, "elsewhere");
@@ -418,7 +413,7 @@ static void test_boot_refusal_at_one_of_several_addresses_is_told(void **state)
     const int port = free_port();
     struct horon_job_key key;
     const struct horon_store_server_options options = {
-        .pump = &serving.pump, .size = 2, .key = &key, .launcher = true};
+        .self = {&serving.pump, &key, horon_hello_of(HORON_ROLE_STORE, -1, 2), NULL}};
     (void)state;
     struct horon_store_server *server = horon_store_server_create(&options);
     assert_int_equal(horon_pump_init(&serving.pump, &error), HORON_OK);

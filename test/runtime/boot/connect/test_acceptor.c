@@ -33,11 +33,6 @@ static struct {
     char warning[256]; /* the last one */
 } scene;
 
-static const struct horon_hello hello = {.protocol_min = HORON_PROTOCOL_MIN,
-                                         .protocol_max = HORON_PROTOCOL_MAX,
-                                         .role = HORON_ROLE_PEER,
-                                         .size = RANKS};
-
 static void note_warning(void *arg, horon_log_level_t level, const char *text)
 {
     (void)arg;
@@ -47,6 +42,12 @@ static void note_warning(void *arg, horon_log_level_t level, const char *text)
 }
 
 static const struct horon_log log_lines = {.fn = note_warning, .level = HORON_LOG_WARN};
+
+static struct horon_self self_of(struct horon_pump *pump, int rank)
+{
+    return (struct horon_self){pump, &scene.key, horon_hello_of(HORON_ROLE_PEER, rank, RANKS),
+                               &log_lines};
+}
 
 static void arrived(void *arg, const struct horon_proven *proven)
 {
@@ -68,14 +69,10 @@ static void connected(void *arg, horon_status_t status, const struct horon_prove
 static void begin_as(int rank)
 {
     struct horon_error error;
-    struct horon_acceptor_options options = {.pump = &scene.pump,
-                                             .key = &scene.key,
-                                             .hello = hello,
-                                             .patience_ns = UINT64_MAX / 2,
-                                             .name = "a test",
-                                             .log = &log_lines,
-                                             .arrived = arrived};
-    options.hello.rank = rank;
+    const struct horon_acceptor_options options = {.self = self_of(&scene.pump, rank),
+                                                   .patience_ns = UINT64_MAX / 2,
+                                                   .name = "a test",
+                                                   .arrived = arrived};
     memset(&scene, 0, sizeof scene);
     assert_int_equal(horon_pump_init(&scene.pump, &error), HORON_OK);
     assert_int_equal(horon_job_key_from_text(&scene.key, "a key of this test", 18, &error),
@@ -123,12 +120,8 @@ static void connect_rank(void)
     struct horon_error error;
     struct horon_connector *connector;
     const int before = scene.arrived;
-    struct horon_connector_options options = {.pump = &scene.pump,
-                                              .key = &scene.key,
-                                              .hello = hello,
-                                              .addresses = &scene.at,
-                                              .done = connected};
-    options.hello.rank = 1;
+    const struct horon_connector_options options = {
+        .self = self_of(&scene.pump, 1), .addresses = &scene.at, .done = connected};
     assert_int_equal(horon_connector_create(&options, &connector, &error), HORON_OK);
     while (scene.arrived == before || scene.connected == before)
         horon_pump_turn(&scene.pump, -1);
@@ -193,9 +186,8 @@ static void send_out(int fd, struct horon_handshake *handshake)
 static void prove(int fd, struct horon_handshake *handshake)
 {
     uint8_t random[HORON_HANDSHAKE_RANDOM_BYTES];
-    struct horon_hello mine = hello;
+    const struct horon_hello mine = horon_hello_of(HORON_ROLE_PEER, 1, RANKS);
     uint8_t in[HORON_HELLO_BYTES_MAX];
-    mine.rank = 1;
     memset(random, 7, sizeof random);
     assert_int_equal(
         horon_handshake_init(handshake, HORON_SIDE_CONNECTOR, &scene.key, &mine, random), HORON_OK);
@@ -228,14 +220,11 @@ static void test_acceptor_lets_a_crowd_of_ranks_in(void **state)
     lower_limit(512, &before);
     begin();
     assert_int_equal(horon_pump_init(&pump, &error), HORON_OK);
-    struct horon_connector_options options = {.pump = &pump,
-                                              .key = &scene.key,
-                                              .hello = hello,
-                                              .addresses = &scene.at,
-                                              .done = connected};
-    for (options.hello.rank = 0; options.hello.rank < RANKS; options.hello.rank++)
-        assert_int_equal(horon_connector_create(&options, &connectors[options.hello.rank], &error),
-                         HORON_OK);
+    for (int rank = 0; rank < RANKS; rank++) {
+        const struct horon_connector_options options = {
+            .self = self_of(&pump, rank), .addresses = &scene.at, .done = connected};
+        assert_int_equal(horon_connector_create(&options, &connectors[rank], &error), HORON_OK);
+    }
     while (scene.warnings == 0 && (scene.arrived < RANKS || scene.connected < RANKS)) {
         horon_pump_turn(&pump, 0);
         turn_all();

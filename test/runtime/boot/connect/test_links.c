@@ -80,17 +80,10 @@ static void begin_side(int rank, const char *const names[2], int listener)
         info->member[0] = (uint8_t)(1 + r);
     }
     struct horon_links_options options = {
-        .pump = &side->pump,
-        .key = &scene.key,
-        .hello = {.protocol_min = HORON_PROTOCOL_MIN,
-                  .protocol_max = HORON_PROTOCOL_MAX,
-                  .role = HORON_ROLE_PEER,
-                  .rank = rank,
-                  .size = 2},
+        .self = {&side->pump, &scene.key, horon_hello_of(HORON_ROLE_PEER, rank, 2), &scene.log},
         .ranks = &side->ranks,
-        .log = &scene.log,
         .user = {.wanted = wanted, .opened = opened, .failed = failed, .arg = side}};
-    options.hello.member[0] = (uint8_t)(1 + rank);
+    options.self.hello.member[0] = (uint8_t)(1 + rank);
     assert_int_equal(horon_links_create(&options, &side->links, &error), HORON_OK);
     if (listener >= 0)
         assert_int_equal(horon_links_listen(side->links, &listener, 1, &error), HORON_OK);

@@ -302,8 +302,9 @@ static void world_init_named(struct world *world, int size, const char *const *h
 {
     memset(world, 0, sizeof *world);
     world->size = size;
-    const struct horon_store_server_options options = {
-        .size = size, .host_of = hosts ? host_of : NULL, .host_arg = (void *)(uintptr_t)hosts};
+    const struct horon_store_server_options options = {.self.hello.size = (uint32_t)size,
+                                                       .host_of = hosts ? host_of : NULL,
+                                                       .host_arg = (void *)(uintptr_t)hosts};
     world->core = horon_store_server_create(&options);
     assert_non_null(world->core);
 }

@@ -28,7 +28,8 @@ static const char *host_of(void *arg, int rank)
 
 static struct horon_store_server *make(int size)
 {
-    const struct horon_store_server_options options = {.size = size, .host_of = host_of};
+    const struct horon_store_server_options options = {.self.hello.size = (uint32_t)size,
+                                                       .host_of = host_of};
     struct horon_store_server *core = horon_store_server_create(&options);
     assert_non_null(core);
     return core;

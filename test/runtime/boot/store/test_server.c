@@ -67,11 +67,9 @@ static void scene_init(struct scene *scene, int size, const char *at, bool launc
     scene->log =
         (struct horon_log){.fn = note_line, .arg = scene, .level = HORON_LOG_DEBUG, .rank = -1};
     assert_int_equal(horon_pump_init(&scene->pump, &error), HORON_OK);
-    const struct horon_store_server_options options = {.pump = &scene->pump,
-                                                       .size = size,
-                                                       .key = &scene->key,
-                                                       .launcher = launcher,
-                                                       .log = &scene->log};
+    const struct horon_store_server_options options = {
+        .self = {&scene->pump, &scene->key,
+                 horon_hello_of(HORON_ROLE_STORE, launcher ? -1 : 0, size), &scene->log}};
     assert_int_equal(horon_job_key_from_text(&scene->key, "secret", 6, &error), HORON_OK);
     scene->server = horon_store_server_create(&options);
     assert_int_equal(horon_store_server_listen(scene->server, &listen, 0, 0, &error), HORON_OK);
@@ -105,14 +103,9 @@ static struct horon_store *open_client(struct scene *scene, int rank,
 {
     struct horon_error error = {0};
     struct horon_store *store = NULL;
-    const struct horon_store_options options = {.pump = &scene->pump,
-                                                .key = key,
-                                                .hello = {.protocol_min = HORON_PROTOCOL_MIN,
-                                                          .protocol_max = HORON_PROTOCOL_MAX,
-                                                          .role = HORON_ROLE_STORE,
-                                                          .rank = rank,
-                                                          .size = (uint32_t)scene->size},
-                                                .address = scene->address};
+    const struct horon_store_options options = {
+        .self = {&scene->pump, key, horon_hello_of(HORON_ROLE_STORE, rank, scene->size), NULL},
+        .address = scene->address};
     assert_int_equal(horon_store_open(&options, &store, &error), HORON_OK);
     return store;
 }
@@ -314,17 +307,13 @@ static void nothing_to_do(void *arg, uint32_t events)
 /* Proves the key and no more, as a client written by somebody else would. */
 static int connect_proven(struct scene *scene, int rank)
 {
-    struct horon_prover prover = {.pump = &scene->pump, .watch = {.ready = nothing_to_do}};
     struct horon_error error = {0};
-    const struct horon_hello hello = {.protocol_min = HORON_PROTOCOL_MIN,
-                                      .protocol_max = HORON_PROTOCOL_MAX,
-                                      .role = HORON_ROLE_STORE,
-                                      .rank = rank,
-                                      .size = (uint32_t)scene->size};
+    const struct horon_self self = {&scene->pump, &scene->key,
+                                    horon_hello_of(HORON_ROLE_STORE, rank, scene->size), NULL};
+    struct horon_prover prover = {.self = &self, .watch = {.ready = nothing_to_do}};
     horon_status_t status = HORON_AGAIN;
     prover.watch.fd = connect_raw(scene);
-    assert_int_equal(horon_prover_begin(&prover, HORON_SIDE_CONNECTOR, &scene->key, &hello, &error),
-                     HORON_OK);
+    assert_int_equal(horon_prover_begin(&prover, HORON_SIDE_CONNECTOR, &error), HORON_OK);
     for (int i = 0; i < TURNS && status == HORON_AGAIN; i++) {
         status = horon_prover_turn(&prover, &error);
         turn(scene);
@@ -476,7 +465,7 @@ static void test_server_bad_options_are_refused(void **state)
     assert_int_equal(horon_pump_init(&pump, NULL), HORON_OK);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         const struct horon_store_server_options options = {
-            .pump = &pump, .size = rows[i].size, .key = &rows[i].key};
+            .self = {&pump, &rows[i].key, horon_hello_of(HORON_ROLE_STORE, 0, rows[i].size), NULL}};
         struct horon_store_server *server = horon_store_server_create(&options);
         const struct horon_addresses at = places(rows[i].at);
         struct horon_error error = {0};
@@ -495,7 +484,7 @@ static void test_server_taken_port_is_told_and_the_next_is_taken(void **state)
     (void)state;
     scene_init(&scene, 2, "127.0.0.1", true);
     const struct horon_store_server_options options = {
-        .pump = &scene.pump, .size = 2, .key = &scene.key};
+        .self = {&scene.pump, &scene.key, horon_hello_of(HORON_ROLE_STORE, 0, 2), NULL}};
     const int port = scene.server->port;
     struct horon_store_server *second = horon_store_server_create(&options);
     assert_int_equal(horon_store_server_listen(second, &at, port, port, &error), HORON_ERR_SYSTEM);
@@ -540,7 +529,7 @@ static void test_server_at_several_addresses_has_one_port(void **state)
     struct horon_pump pump;
     assert_int_equal(horon_pump_init(&pump, &error), HORON_OK);
     const struct horon_store_server_options options = {
-        .pump = &pump, .size = 1, .key = &key, .launcher = true};
+        .self = {&pump, &key, horon_hello_of(HORON_ROLE_STORE, -1, 1), NULL}};
     struct horon_store_server *server = horon_store_server_create(&options);
     struct horon_store_server *other = horon_store_server_create(&options);
     struct horon_address second = addresses.items[2];

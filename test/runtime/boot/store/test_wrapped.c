@@ -58,11 +58,9 @@ static void scene_init(struct scene *scene, horon_link_wrap_fn_t of_server)
     wraps = 0;
     assert_int_equal(horon_pump_init(&scene->pump, &error), HORON_OK);
     assert_int_equal(horon_job_key_from_text(&scene->key, "secret", 6, &error), HORON_OK);
-    const struct horon_store_server_options options = {.pump = &scene->pump,
-                                                       .size = RANKS,
-                                                       .key = &scene->key,
-                                                       .launcher = true,
-                                                       .wrap = of_server};
+    const struct horon_store_server_options options = {
+        .self = {&scene->pump, &scene->key, horon_hello_of(HORON_ROLE_STORE, -1, RANKS), NULL},
+        .wrap = of_server};
     scene->server = horon_store_server_create(&options);
     horon_address_parse("127.0.0.1", 0, &at.items[0]);
     assert_int_equal(horon_store_server_listen(scene->server, &at, 0, 0, &error), HORON_OK);
@@ -72,15 +70,10 @@ static void scene_init(struct scene *scene, horon_link_wrap_fn_t of_server)
 static void open_client(struct scene *scene, int rank, horon_link_wrap_fn_t of_client)
 {
     struct horon_error error = {0};
-    const struct horon_store_options options = {.pump = &scene->pump,
-                                                .key = &scene->key,
-                                                .hello = {.protocol_min = HORON_PROTOCOL_MIN,
-                                                          .protocol_max = HORON_PROTOCOL_MAX,
-                                                          .role = HORON_ROLE_STORE,
-                                                          .rank = rank,
-                                                          .size = RANKS},
-                                                .address = scene->address,
-                                                .wrap = of_client};
+    const struct horon_store_options options = {
+        .self = {&scene->pump, &scene->key, horon_hello_of(HORON_ROLE_STORE, rank, RANKS), NULL},
+        .address = scene->address,
+        .wrap = of_client};
     assert_int_equal(horon_store_open(&options, &scene->stores[rank], &error), HORON_OK);
 }
 
