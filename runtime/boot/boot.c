@@ -7,7 +7,6 @@
 #include "boot/joining.h"
 
 #include "alloc.h"
-#include "boot/descriptors.h"
 #include "boot/host/memory.h"
 #include "boot/identity/failure_file.h"
 #include "boot/identity/joined.h"

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
+ * The descriptors of a rank. How many there may be: each step of joining asks before it begins, so
+ * that a rank which cannot go on says what is lacking, and the others hear it.
+ *
  * Which sockets, locked files and descriptors of its launcher a rank has, for the child of a fork
  * to close: its copy would keep a connection open after this process has died, or a port taken, or
  * a file locked, or could speak for the rank. Another thread may fork at any moment, so what makes
@@ -10,6 +13,8 @@
  */
 #ifndef HORON_BOOT_FDS_H
 #define HORON_BOOT_FDS_H
+
+#include "status.h"
 
 #include <stdint.h>
 
@@ -48,5 +53,14 @@ void horon_fds_close(struct horon_fds *fds, int fd);
 void horon_fds_close_in_child(const struct horon_fds *fds);
 
 void horon_fds_deinit(struct horon_fds *fds);
+
+/**
+ * Sees to it that this process can open @p count more: raises the soft limit as far as that needs
+ * and the hard limit lets it, and no further, as select() of some other part of the program knows
+ * only those below 1024.
+ * @param purpose what they are for, as in "sharing memory with 7 ranks"
+ * @return OK, or it cannot be known | ERR_SYSTEM, saying the limit, what is in use, what is needed
+ */
+horon_status_t horon_descriptors_need(int count, const char *purpose, struct horon_error *error);
 
 #endif

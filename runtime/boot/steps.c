@@ -9,7 +9,6 @@
  */
 #include "boot/joining.h"
 
-#include "boot/descriptors.h"
 #include "clock.h"
 
 #include <assert.h>

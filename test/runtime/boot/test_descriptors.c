@@ -2,7 +2,7 @@
 /* The soft limit on descriptors is raised as far as needed, and what the hard one forbids is said.
  */
 #undef NDEBUG
-#include "boot/descriptors.h"
+#include "boot/fds.h"
 #include "boots.h"
 
 #include <setjmp.h>
