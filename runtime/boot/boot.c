@@ -9,7 +9,6 @@
 #include "alloc.h"
 #include "boot/host/memory.h"
 #include "boot/identity/failure_file.h"
-#include "boot/identity/joined.h"
 #include "boot/identity/key.h"
 #include "boot/store/server.h"
 #include "clock.h"
@@ -46,7 +45,6 @@ static horon_status_t open_store(struct horon_joining *j, struct horon_error *er
     snprintf(process, sizeof process, "process %d on %s", (int)getpid(), j->mine.name);
     struct horon_store_options options = {.self = j->self,
                                           .address = j->id.store,
-                                          .derived = j->id.derived,
                                           .port_scan = j->id.port_scan,
                                           .silence_ns = silence_ns(j->config),
                                           .host_of = host_of,

@@ -24,7 +24,7 @@ void horon_report_identity(const struct horon_joining *j)
     if (id->size == 1)
         return;
     HORON_LOG_DEBUG(j->log, "ranks meet at %s%s", id->store,
-                    id->derived ? ", made of the launcher's variables" : "");
+                    id->port_scan ? ", made of the launcher's variables" : "");
     HORON_LOG_DEBUG(j->log, "the job key comes from %s", key_origin(j->config));
 }
 

@@ -119,10 +119,15 @@ static const char *look_any(const struct environment *env, const char *const *na
     return NULL;
 }
 
-static horon_status_t parse_number(const char *name, const char *text, int low, int high,
-                                   int *value_out, struct horon_error *error)
+/* Of the first of @p names that is set. @return OK, also if none is */
+static horon_status_t read_number(const struct environment *env, const char *const *names, int low,
+                                  int high, int *value_out, struct horon_error *error)
 {
+    const char *name = NULL;
+    const char *text = look_any(env, names, &name);
     char *end = NULL;
+    if (!text)
+        return HORON_OK;
     errno = 0;
     long value = strtol(text, &end, 10);
     if (errno != 0 || end == text || *end || value < low || value > high)
@@ -132,8 +137,8 @@ static horon_status_t parse_number(const char *name, const char *text, int low, 
     return HORON_OK;
 }
 
-static horon_status_t read_rank(struct horon_identity *identity, const struct launcher *launcher,
-                                const struct environment *env, struct horon_error *error)
+static horon_status_t read_place(struct horon_identity *identity, const struct launcher *launcher,
+                                 const struct environment *env, struct horon_error *error)
 {
     const char *rank_name = launcher->rank[0], *size_name = launcher->size[0];
     const char *rank = look_any(env, launcher->rank, &rank_name);
@@ -143,26 +148,18 @@ static horon_status_t read_rank(struct horon_identity *identity, const struct la
                                rank ? rank_name : size_name, rank ? rank : size,
                                rank ? size_name : rank_name);
     horon_status_t status =
-        parse_number(size_name, size, 1, HORON_BOOT_SIZE_MAX, &identity->size, error);
+        read_number(env, launcher->size, 1, HORON_BOOT_SIZE_MAX, &identity->size, error);
     if (status == HORON_OK)
-        status = parse_number(rank_name, rank, 0, identity->size - 1, &identity->rank, error);
+        status = read_number(env, launcher->rank, 0, identity->size - 1, &identity->rank, error);
+    if (status == HORON_OK)
+        status = read_number(env, launcher->local_rank, 0, identity->size - 1,
+                             &identity->local_rank, error);
+    if (status == HORON_OK)
+        status =
+            read_number(env, launcher->local_size, 1, identity->size, &identity->local_size, error);
     if (status == HORON_OK && launcher != &launchers[0])
         snprintf(identity->origin, sizeof identity->origin, "rank %d from %s, %d ranks from %s",
                  identity->rank, rank_name, identity->size, size_name);
-    return status;
-}
-
-static horon_status_t read_local(struct horon_identity *identity, const struct launcher *launcher,
-                                 const struct environment *env, struct horon_error *error)
-{
-    const char *name = NULL;
-    horon_status_t status = HORON_OK;
-    const char *rank = look_any(env, launcher->local_rank, &name);
-    if (rank)
-        status = parse_number(name, rank, 0, identity->size - 1, &identity->local_rank, error);
-    const char *size = look_any(env, launcher->local_size, &name);
-    if (size && status == HORON_OK)
-        status = parse_number(name, size, 1, identity->size, &identity->local_size, error);
     return status;
 }
 
@@ -227,10 +224,9 @@ static horon_status_t derive_port(const struct launcher *launcher, const struct 
                                   uint64_t mark, int *port_out, struct horon_error *error)
 {
     const char *const variables[] = {"MASTER_PORT", launcher->port, NULL};
-    const char *name = NULL;
-    const char *port = look_any(env, variables, &name);
-    if (port)
-        return parse_number(name, port, 1, 65535, port_out, error);
+    horon_status_t status = read_number(env, variables, 1, 65535, port_out, error);
+    if (status != HORON_OK || *port_out != 0)
+        return status;
     if (mark == 0)
         return horon_error_set(error, HORON_ERR_CONFIG,
                                "ranks started by %s do not know where to meet: set MASTER_PORT, or "
@@ -259,7 +255,6 @@ static horon_status_t derive_store(struct horon_identity *identity, const struct
     const bool bare_v6 = strchr(host, ':') && host[0] != '[';
     snprintf(identity->store, sizeof identity->store, bare_v6 ? "tcp://[%s]:%d" : "tcp://%s:%d",
              host, port);
-    identity->derived = true;
     identity->port_scan = PORT_SCAN;
     identity->job = mark;
     return HORON_OK;
@@ -312,9 +307,7 @@ horon_status_t horon_identity_find(struct horon_identity *identity, int rank, in
     if (rank == -1 && size == -1) {
         launcher = find_launcher(&env);
         if (launcher)
-            status = read_rank(&found, launcher, &env, error);
-        if (launcher && status == HORON_OK)
-            status = read_local(&found, launcher, &env, error);
+            status = read_place(&found, launcher, &env, error);
         found.source = launcher ? launcher->name : found.source;
     } else if (size < 1 || size > HORON_BOOT_SIZE_MAX || rank < 0 || rank >= size) {
         return horon_error_set(error, HORON_ERR_INVALID,

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which rank this process is, by the variables of what started it. Pure: the environment is a
- * function. The innermost launcher counts: a rank started by mpirun or torchrun inside a Slurm step
- * has that step's variables too, but they count the wrong processes.
+ * Which rank this process is, by the variables of what started it: pure, the environment is a
+ * function. And whether a process that started this one has joined already as the same rank. The
+ * innermost launcher counts: a rank started by mpirun or torchrun inside a Slurm step has that
+ * step's variables too, but they count the wrong processes.
  */
 #ifndef HORON_BOOT_IDENTITY_H
 #define HORON_BOOT_IDENTITY_H
@@ -23,15 +24,15 @@ struct horon_identity {
     int local_rank, local_size; /* what the launcher says; -1: nothing. A hint, nothing more */
     /* tcp://HOST:PORT, or several, or file:DIR; "" in a world of one */
     char store[HORON_CONFIG_TEXT_BYTES];
-    bool derived;       /* the store's address was derived from the launcher's variables: see
-                           store/store.h */
-    int port_scan;      /* further ports to look at, if it was */
+    int port_scan;      /* the store's address was derived from the launcher's variables: further
+                           ports to look at, see store/store.h; else 0 */
     uint64_t job;       /* tells jobs at one address apart, the same on all ranks; 0: not needed */
     const char *source; /* "horonrun", "Slurm", ...; static */
     /* "rank 1 from SLURM_PROCID, 4 ranks from SLURM_NTASKS"; "" if the caller or horonrun says so
      */
     char origin[112];
-    const char *host_origin; /* if derived: the variable that the store's host is made of; static */
+    const char *host_origin; /* if the store was derived: the variable that the store's host is made
+                                of; static */
 };
 
 /**
@@ -43,6 +44,16 @@ struct horon_identity {
  */
 horon_status_t horon_identity_find(struct horon_identity *identity, int rank, int size,
                                    const char *store, horon_environment_fn get, void *arg,
+                                   struct horon_error *error);
+
+/** Says that this process has joined as @p id, until the descriptor is closed: @return it, or -1;
+ * nobody can know then. */
+int horon_joined_say(const struct horon_identity *id);
+
+/** @return OK | ERR_CONFIG, a process that started this one, directly or not, has joined as @p id.
+ * @param fds NULL, or holds forks off while there is a socket. Blocks: no. */
+struct horon_fds;
+horon_status_t horon_joined_before(const struct horon_identity *id, const struct horon_fds *fds,
                                    struct horon_error *error);
 
 /** The real environment, for horon_identity_find(). */

@@ -9,8 +9,9 @@
  * counts, and the kernel says which process listens. One of another pid namespace is not found;
  * then the time limit names the rank that is missing.
  */
-#include "boot/identity/joined.h"
+#include "boot/identity/identity.h"
 
+#include "boot/fds.h"
 #include "boot/identity/address.h"
 #include "file.h"
 

@@ -325,7 +325,7 @@ static horon_status_t serve(struct horon_store *store, struct horon_store_place 
     horon_status_t status = horon_store_server_listen(store->server, &place->listen, place->port,
                                                       last < 65535 ? last : 65535, error);
     if (status != HORON_OK) {
-        store->taken = status == HORON_ERR_SYSTEM && errno == EADDRINUSE && !options->derived &&
+        store->taken = status == HORON_ERR_SYSTEM && errno == EADDRINUSE && !options->port_scan &&
                        store->file.directory < 0;
         horon_store_server_destroy(store->server);
         store->server = NULL;
@@ -410,7 +410,7 @@ static horon_status_t start(struct horon_store *store, struct horon_error *error
         in_file ? horon_store_place_here(&place, options->self.key->given, options->interfaces,
                                          options->port_range, error)
                 : horon_store_place_find(&place, options->address, options->self.key->given,
-                                         options->derived, error);
+                                         options->port_scan > 0, error);
     memcpy(store->unusable, place.unusable, sizeof store->unusable);
     if (status == HORON_OK && place.unusable[0])
         HORON_LOG_DEBUG(options->self.log, "addresses of the store are passed over: %s",

@@ -21,10 +21,9 @@ struct horon_store_server;
 struct horon_store_options {
     struct horon_self self; /* with role STORE and the job's mark */
     const char *address;    /* tcp://HOST:PORT[,HOST:PORT...] or file:DIR */
-    /* The address was derived from a launcher's variables: rank 0 must serve it, and if the port is
-     * taken, at one of the next port_scan ports, where the others look for it. Else (false, 0) rank
-     * 0 serves it only if that address is its machine's and nobody does yet. */
-    bool derived;
+    /* Not 0: the address was derived from a launcher's variables: rank 0 must serve it, and if the
+     * port is taken, at one of so many next ports, where the others look for it. Else rank 0 serves
+     * it only if that address is its machine's and nobody does yet. */
     int port_scan;
     /* Rank 0, which found its port taken: how long a launcher may leave a connection without a
      * hello, until it is taken for another program. 0: as long as joining may take */

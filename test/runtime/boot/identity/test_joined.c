@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A place in a job that an ancestor has taken is found; one that anybody else has is not. */
 #undef NDEBUG
-#include "boot/identity/joined.h"
+#include "boot/identity/identity.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
