@@ -238,6 +238,9 @@ struct absence {
     const char *text;
 };
 
+static const struct absence ended = {HORON_MEMBER_NEVER, true,
+                                     "ended with status 0 without joining"};
+
 static bool is_absent(const struct horon_store_session *session, int rank,
                       const struct absence *absence)
 {
@@ -259,65 +262,55 @@ static const char *host_of(const struct horon_store_member *member,
     return horon_address_host_text(&member->from, text);
 }
 
-/* Writes " on node1, node2" where they are. Ranks of a host follow one another. */
-static void list_hosts(const struct horon_store_session *session, const struct absence *absence,
-                       char *text, size_t text_bytes)
+/* The ranks of one absence as they are told. Ranks of a host follow one another. */
+struct listing {
+    int count, lowest;
+    char ranks[256]; /* "3, 5-7" */
+    char hosts[160]; /* " on node1, node2", or "" */
+};
+
+static struct listing list(const struct horon_store_session *session, const struct absence *absence)
 {
+    struct listing listing = {.lowest = -1};
     char last[HORON_ADDRESS_TEXT_BYTES] = "", buffer[HORON_ADDRESS_TEXT_BYTES];
-    text[0] = 0;
-    for (int r = 0; r < session->size; r++) {
+    int first = -1; /* of a range */
+    for (int r = 0; r <= session->size; r++) {
         const bool in = is_absent(session, r, absence);
+        if (!in && first >= 0)
+            horon_text_add(listing.ranks, sizeof listing.ranks, ", ",
+                           first == r - 1 ? "%d" : "%d-%d", first, r - 1);
+        first = !in ? -1 : first < 0 ? r : first;
+        if (in && listing.count++ == 0)
+            listing.lowest = r;
         const char *host = in ? host_of(&session->members[r], buffer) : NULL;
         if (!host || strcmp(last, host) == 0)
             continue;
-        horon_text_add(text, text_bytes, ", ", "%s%s", text[0] ? "" : " on ", host);
+        horon_text_add(listing.hosts, sizeof listing.hosts, ", ", "%s%s",
+                       listing.hosts[0] ? "" : " on ", host);
         snprintf(last, sizeof last, "%s", host);
     }
-}
-
-/* Writes "3, 5-7". @return how many they are; the lowest in *lowest_out */
-static int list_ranks(const struct horon_store_session *session, const struct absence *absence,
-                      char *text, size_t text_bytes, int *lowest_out)
-{
-    int count = 0, first = -1;
-    text[0] = 0;
-    for (int r = 0; r <= session->size; r++) {
-        const bool in = is_absent(session, r, absence);
-        if (in && count++ == 0)
-            *lowest_out = r;
-        if (in && first < 0)
-            first = r;
-        if (in || first < 0)
-            continue;
-        horon_text_add(text, text_bytes, ", ", first == r - 1 ? "%d" : "%d-%d", first, r - 1);
-        first = -1;
-    }
-    return count;
+    return listing;
 }
 
 /* With ERR_PEER_LOST the ranks that are here are not to blame, whatever they do. */
 static void fail_for_missing(struct horon_store_session *session, horon_status_t status)
 {
-    static const struct absence absences[] = {
-        {HORON_MEMBER_LEFT, false, "left while joining"},
-        {HORON_MEMBER_NEVER, true, "ended with status 0 without joining"},
-        {HORON_MEMBER_NEVER, false, "never came"},
-        {HORON_MEMBER_HERE, false, "came but went no further"}};
+    const struct absence absences[] = {{HORON_MEMBER_LEFT, false, "left while joining"},
+                                       ended,
+                                       {HORON_MEMBER_NEVER, false, "never came"},
+                                       {HORON_MEMBER_HERE, false, "came but went no further"}};
     const size_t kinds = status == HORON_ERR_PEER_LOST ? 3 : 4;
     char text[HORON_ERROR_TEXT_BYTES - 128] = "", blame[400] = "";
     int missing = -1; /* the lowest of the first kind */
     struct horon_error why;
     for (size_t i = 0; i < kinds; i++) {
         const struct absence *absence = &absences[i];
-        char list[256], hosts[160];
-        int lowest = -1;
-        const int count = list_ranks(session, absence, list, sizeof list, &lowest);
-        list_hosts(session, absence, hosts, sizeof hosts);
-        if (count == 0)
+        const struct listing listing = list(session, absence);
+        if (listing.count == 0)
             continue;
-        missing = missing < 0 ? lowest : missing;
-        horon_text_add(text, sizeof text, "; ", "%s %s%s %s", count == 1 ? "rank" : "ranks", list,
-                       hosts, absence->text);
+        missing = missing < 0 ? listing.lowest : missing;
+        horon_text_add(text, sizeof text, "; ", "%s %s%s %s", listing.count == 1 ? "rank" : "ranks",
+                       listing.ranks, listing.hosts, absence->text);
         if (absence->ended)
             break; /* the others may yet come */
         if (absence->state == HORON_MEMBER_NEVER)
@@ -358,15 +351,8 @@ static horon_status_t take_frame(void *arg, uint8_t type, struct horon_reader *b
 /* A rank that has ended joins no session that it was not in: the others need not wait. */
 static void fail_for_ended(struct horon_store_session *session)
 {
-    static const struct absence ended = {HORON_MEMBER_NEVER, true, NULL};
-    if (session->state != SESSION_JOINING)
-        return;
-    for (int r = 0; r < session->size; r++) {
-        if (is_absent(session, r, &ended)) {
-            fail_for_missing(session, HORON_ERR_PEER_LOST);
-            return;
-        }
-    }
+    if (session->state == SESSION_JOINING && list(session, &ended).count > 0)
+        fail_for_missing(session, HORON_ERR_PEER_LOST);
 }
 
 /* ---- Coming and going ---- */
