@@ -50,7 +50,7 @@ struct attempt {
 struct horon_connector {
     struct horon_connector_options options;
     struct horon_timer patience; /* once somebody has refused, and that is a matter */
-    int count;
+    int count, dead;
     struct attempt attempts[];
 };
 
@@ -63,6 +63,7 @@ static void move(struct attempt *attempt, enum attempt_state to)
                                      [ATTEMPT_DEAD] = 0};
     assert(legal[attempt->state] & 1u << to);
     attempt->state = to;
+    attempt->connector->dead += to == ATTEMPT_DEAD;
 }
 
 static void keep_evidence(struct attempt *attempt, enum evidence evidence,
@@ -107,14 +108,6 @@ static void hurry_next(struct horon_connector *connector)
     }
 }
 
-static bool all_dead(const struct horon_connector *connector)
-{
-    for (int i = 0; i < connector->count; i++)
-        if (connector->attempts[i].state != ATTEMPT_DEAD)
-            return false;
-    return true;
-}
-
 static bool is_refusal(horon_status_t status)
 {
     return status == HORON_ERR_AUTH || status == HORON_ERR_PROTO || status == HORON_ERR_INVALID ||
@@ -152,7 +145,7 @@ static void attempt_failed(struct attempt *attempt, enum evidence evidence,
         horon_pump_timer(options->self.pump, &attempt->timer,
                          now + ((uint64_t)PAUSE_NS << doublings));
     }
-    if ((refused && options->patience_ns == 0) || all_dead(connector)) {
+    if ((refused && options->patience_ns == 0) || connector->dead == connector->count) {
         fail(connector);
         return;
     }

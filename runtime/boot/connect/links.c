@@ -124,7 +124,7 @@ static bool take_word(struct call *call)
     char word = 0;
     const ssize_t got = recv(call->watch.fd, &word, 1, MSG_DONTWAIT);
     assert(!call->connector);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+    if (got < 0 && errno == EAGAIN)
         return false;
     if (word == WORD_OTHER) {
         horon_pump_unwatch(call->links->options.self.pump, &call->watch);

@@ -17,6 +17,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+/* A call that does not wait is not interrupted either. */
+static horon_status_t not_now(struct horon_error *error)
+{
+    return errno == EAGAIN
+               ? HORON_AGAIN
+               : horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "the connection broke");
+}
+
 static horon_status_t send_some(int fd, struct horon_handshake *handshake,
                                 struct horon_error *error)
 {
@@ -25,10 +33,8 @@ static horon_status_t send_some(int fd, struct horon_handshake *handshake,
         ssize_t sent = send(fd, out, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent >= 0)
             horon_handshake_sent(handshake, (size_t)sent);
-        else if (errno == EAGAIN)
-            return HORON_AGAIN;
-        else if (errno != EINTR)
-            return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "the connection broke");
+        else
+            return not_now(error);
     }
     return HORON_OK;
 }
@@ -38,21 +44,15 @@ static horon_status_t receive_some(int fd, struct horon_handshake *handshake,
                                    struct horon_error *error)
 {
     uint8_t in[HORON_HELLO_BYTES_MAX];
-    for (;;) {
-        ssize_t got = recv(fd, in, horon_handshake_want(handshake), MSG_DONTWAIT);
-        if (got > 0) {
-            horon_status_t status = horon_handshake_feed(handshake, in, (size_t)got);
-            if (status < 0)
-                *error = handshake->error;
-            return status < 0 ? status : HORON_OK;
-        }
-        if (got == 0)
-            return horon_error_set(error, HORON_ERR_CLOSED, "it hung up");
-        if (errno == EAGAIN)
-            return HORON_AGAIN;
-        if (errno != EINTR)
-            return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "the connection broke");
-    }
+    const ssize_t got = recv(fd, in, horon_handshake_want(handshake), MSG_DONTWAIT);
+    if (got < 0)
+        return not_now(error);
+    if (got == 0)
+        return horon_error_set(error, HORON_ERR_CLOSED, "it hung up");
+    const horon_status_t status = horon_handshake_feed(handshake, in, (size_t)got);
+    if (status < 0)
+        *error = handshake->error;
+    return status < 0 ? status : HORON_OK;
 }
 
 /* OK: the handshake is over, and all of it is sent. */

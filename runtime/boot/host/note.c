@@ -40,19 +40,15 @@ horon_status_t horon_note_send(int socket, const struct horon_note *note, struct
         rights->cmsg_len = CMSG_LEN(fd_bytes);
         memcpy(CMSG_DATA(rights), note->fds, fd_bytes);
     }
-    for (;;) {
-        ssize_t sent = sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (sent == (ssize_t)sizeof raw)
-            return HORON_OK;
-        if (sent < 0 && errno == EINTR)
-            continue;
-        if (sent < 0 && errno == EAGAIN)
-            return HORON_AGAIN;
-        if (sent < 0 && errno == ETOOMANYREFS)
-            return HORON_IN_PROGRESS;
-        return horon_error_set_errno(error, HORON_ERR_PEER_LOST, sent < 0 ? errno : EPIPE,
-                                     "descriptors cannot be passed");
-    }
+    const ssize_t sent = sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent == (ssize_t)sizeof raw)
+        return HORON_OK;
+    if (sent < 0 && errno == EAGAIN)
+        return HORON_AGAIN;
+    if (sent < 0 && errno == ETOOMANYREFS)
+        return HORON_IN_PROGRESS;
+    return horon_error_set_errno(error, HORON_ERR_PEER_LOST, sent < 0 ? errno : EPIPE,
+                                 "descriptors cannot be passed");
 }
 
 /* Keeps what arrived, closes what is too much. */
@@ -107,7 +103,7 @@ horon_status_t horon_note_receive(int socket, struct horon_note *note, struct ho
                              .msg_control = control,
                              .msg_controllen = sizeof control};
     const ssize_t got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+    if (got < 0 && errno == EAGAIN)
         return HORON_AGAIN;
     if (got < 0)
         return horon_error_set_errno(error, HORON_ERR_PEER_LOST, errno, "the connection broke");

@@ -12,8 +12,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -69,15 +69,12 @@ static horon_status_t read_it(const char *path, uint8_t bytes[HORON_USER_KEY_BYT
 static horon_status_t make_it(const char *path, struct horon_error *error)
 {
     uint8_t bytes[HORON_USER_KEY_BYTES];
-    uint64_t number = 0;
     char own[288];
     horon_status_t status = horon_random(bytes, sizeof bytes, error);
-    if (status == HORON_OK)
-        status = horon_random(&number, sizeof number, error);
     if (status != HORON_OK)
         return status;
-    snprintf(own, sizeof own, "%s.%016" PRIx64, path, number);
-    int fd = open(own, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    snprintf(own, sizeof own, "%s.XXXXXX", path);
+    const int fd = mkostemp(own, O_CLOEXEC); /* of mode 600, unless a umask takes more away */
     if (fd < 0)
         return cannot("kept in", path, error);
     const bool written = fchmod(fd, 0600) == 0 && write(fd, bytes, sizeof bytes) == sizeof bytes;

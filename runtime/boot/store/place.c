@@ -30,10 +30,8 @@ static bool cut_item(const char *text, size_t bytes, struct item *item)
         text += sizeof scheme - 1;
         bytes -= sizeof scheme - 1;
     }
-    if (bytes >= sizeof copy)
+    if ((size_t)snprintf(copy, sizeof copy, "%.*s", (int)bytes, text) >= sizeof copy)
         return false;
-    memcpy(copy, text, bytes);
-    copy[bytes] = 0;
     char *colon = strrchr(copy, ':'), *end = NULL;
     long port = colon ? strtol(colon + 1, &end, 10) : 0;
     if (!colon || colon == copy || colon - copy >= HORON_ADDRESS_TEXT_BYTES || end == colon + 1 ||
