@@ -54,10 +54,9 @@ struct horon_store {
     uint32_t round;                   /* the next one */
     bool asked;                       /* this rank's blob for it was given */
     struct horon_timer late;          /* while asked */
-    uint8_t *answer;                  /* of the round before, until it is got; or NULL */
-    size_t answer_bytes;
-    bool whole;               /* error.text says it all */
-    struct horon_error error; /* once it has failed, which is the end of all the above */
+    struct horon_blobs answer;        /* of the round before, until it is got */
+    bool whole;                       /* error.text says it all */
+    struct horon_error error;         /* once it has failed, which is the end of all the above */
 };
 
 static bool has_failed(const struct horon_store *store)
@@ -120,9 +119,15 @@ static horon_status_t take_frame(void *arg, uint8_t type, struct horon_reader *b
     }
     if (type != HORON_STORE_ALL || !store->asked || horon_read_u32(body) != store->round)
         return HORON_ERR_PROTO;
-    assert(!store->answer);
-    store->answer_bytes = store->stream.inbox.used;
-    store->answer = horon_store_inbox_take(&store->stream.inbox);
+    assert(!store->answer.memory);
+    const size_t bytes = store->stream.inbox.used;
+    uint8_t *frame = horon_store_inbox_take(&store->stream.inbox);
+    const horon_status_t status =
+        horon_blobs_cut(&store->answer, store->size, frame, HORON_STORE_ALL_BYTES, bytes);
+    if (status != HORON_OK) {
+        horon_free(frame);
+        return status;
+    }
     store->asked = false;
     horon_pump_untimer(store->options.self.pump, &store->late);
     store->round++;
@@ -205,7 +210,7 @@ horon_status_t horon_store_put(struct horon_store *store, enum horon_store_put p
     struct horon_store_letter *letter =
         horon_store_letter_create(HORON_STORE_PUT, HORON_STORE_PUT_BYTES - 1 + bytes, &out);
     assert(!store->asked);
-    assert(!store->answer);
+    assert(!store->answer.memory);
     assert(bytes <= HORON_STORE_BLOB_BYTES_MAX);
     if (!letter)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a profile of %zu bytes",
@@ -224,7 +229,7 @@ horon_status_t horon_store_put(struct horon_store *store, enum horon_store_put p
 horon_status_t horon_store_failed(const struct horon_store *store, bool *whole_out,
                                   struct horon_error *error)
 {
-    if (!has_failed(store) || store->answer)
+    if (!has_failed(store) || store->answer.memory)
         return HORON_OK;
     *whole_out = store->whole;
     *error = store->error;
@@ -244,19 +249,14 @@ bool horon_store_abort(struct horon_store *store, const struct horon_error *why)
     return store->stream.link;
 }
 
-horon_status_t horon_store_get(struct horon_store *store, struct horon_blobs *blobs_out,
-                               struct horon_error *error)
+bool horon_store_get(struct horon_store *store, struct horon_blobs *blobs_out)
 {
-    if (!store->answer)
-        return HORON_AGAIN;
-    horon_status_t status = horon_blobs_cut(blobs_out, store->size, store->answer,
-                                            HORON_STORE_ALL_BYTES, store->answer_bytes);
-    if (status != HORON_OK)
-        return horon_error_set(error, status, "the answer of the store at %s cannot be read",
-                               store->where);
-    store->answer = NULL;                  /* the blobs own it */
+    if (!store->answer.memory)
+        return false;
+    *blobs_out = store->answer;
+    store->answer = (struct horon_blobs){0};
     horon_store_file_remove(&store->file); /* on rank 0: all have come */
-    return HORON_OK;
+    return true;
 }
 
 /* There is no rank 0 to connect to. */
@@ -304,7 +304,7 @@ void horon_store_destroy(struct horon_store *store)
     horon_connector_destroy(store->connector);
     horon_store_stream_close(&store->stream);
     horon_store_server_destroy(store->server);
-    horon_free(store->answer);
+    horon_blobs_deinit(&store->answer);
     horon_free(store);
 }
 

@@ -79,11 +79,9 @@ horon_status_t horon_store_failed(const struct horon_store *store, bool *whole_o
  * horon_store_failed(). @return false if it is not connected: the others are told once it is */
 bool horon_store_abort(struct horon_store *store, const struct horon_error *why);
 
-/** @return OK, all blobs of the round are here; end with horon_blobs_deinit() | AGAIN, ask whether
- * it failed, and turn the pump | ERR_TIMEOUT, it is too late; ranks are named | ERR_MEMORY |
- * ERR_AUTH, ERR_PROTO: a blob is not what it should be | ERR_SYSTEM */
-horon_status_t horon_store_get(struct horon_store *store, struct horon_blobs *blobs_out,
-                               struct horon_error *error);
+/** @return are all blobs of the round here? Then they are the caller's, who ends them with
+ * horon_blobs_deinit(). Else: ask whether it failed, and turn the pump */
+bool horon_store_get(struct horon_store *store, struct horon_blobs *blobs_out);
 
 /** Says why the round is not complete in time, as far as this rank can know: ERR_TIMEOUT |
  * ERR_AUTH, ERR_CONFIG, ERR_PROTO, the store was found, but refuses us. */

@@ -278,7 +278,7 @@ static void take_part(struct horon_store *store, struct horon_pump *pump,
     assert_int_equal(
         horon_store_put(store, HORON_STORE_PUT_MORE, blob->bytes, blob->used, UINT64_MAX, &error),
         HORON_OK);
-    while (horon_store_get(store, blobs, &error) == HORON_AGAIN)
+    while (!horon_store_get(store, blobs))
         horon_pump_turn(pump, 100);
 }
 
