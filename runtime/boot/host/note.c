@@ -51,22 +51,16 @@ horon_status_t horon_note_send(int socket, const struct horon_note *note, struct
                                  "descriptors cannot be passed");
 }
 
-/* Keeps what arrived, closes what is too much. */
+/* The kernel drops what there is no room for, and says so by MSG_CTRUNC. */
 static void take_rights(struct horon_note *note, struct msghdr *message)
 {
-    for (struct cmsghdr *at = CMSG_FIRSTHDR(message); at; at = CMSG_NXTHDR(message, at)) {
-        if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS)
-            continue;
-        size_t count = (at->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (size_t i = 0; i < count; i++) {
-            int fd;
-            memcpy(&fd, CMSG_DATA(at) + i * sizeof fd, sizeof fd);
-            if (note->fd_count < HORON_NOTE_FDS_MAX)
-                note->fds[note->fd_count++] = fd;
-            else
-                close(fd);
-        }
-    }
+    const struct cmsghdr *rights = CMSG_FIRSTHDR(message);
+    if (!rights || rights->cmsg_level != SOL_SOCKET || rights->cmsg_type != SCM_RIGHTS)
+        return;
+    const size_t bytes = rights->cmsg_len - CMSG_LEN(0);
+    assert(bytes <= sizeof note->fds);
+    memcpy(note->fds, CMSG_DATA(rights), bytes);
+    note->fd_count = (int)(bytes / sizeof note->fds[0]);
 }
 
 static const char no_room[] = "this process is out of descriptors (see ulimit -n)";

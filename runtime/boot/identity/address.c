@@ -145,11 +145,12 @@ const char *horon_address_host_text(const struct horon_address *address,
     return text;
 }
 
-static void add_once(struct horon_addresses *addresses, const struct horon_address *address)
+void horon_addresses_add(struct horon_addresses *addresses, const struct horon_address *address)
 {
     assert(addresses->count >= 0 && addresses->count <= HORON_ADDRESSES_MAX);
     for (int i = 0; i < addresses->count; i++)
-        if (horon_address_same_host(&addresses->items[i], address))
+        if (horon_address_same_host(&addresses->items[i], address) &&
+            horon_address_port(&addresses->items[i]) == horon_address_port(address))
             return;
     if (addresses->count < HORON_ADDRESSES_MAX)
         addresses->items[addresses->count++] = *address;
@@ -175,7 +176,7 @@ horon_status_t horon_addresses_resolve(const char *host, int port,
             continue;
         memcpy(&address.any, at->ai_addr, at->ai_addrlen);
         horon_address_set_port(&address, port);
-        add_once(addresses, &address);
+        horon_addresses_add(addresses, &address);
     }
     freeaddrinfo(found);
     if (addresses->count == 0)
@@ -275,7 +276,7 @@ horon_status_t horon_addresses_of_machine(const char *spec, bool loopback_only,
                 horon_address_is_loopback(&address) != (loopback == 1))
                 continue;
             if (spec_matches(spec, at->ifa_name, &address))
-                add_once(addresses, &address);
+                horon_addresses_add(addresses, &address);
         }
     }
     if (addresses->count == 0)

@@ -58,6 +58,9 @@ const char *horon_address_text(const struct horon_address *address,
 const char *horon_address_host_text(const struct horon_address *address,
                                     char text[HORON_ADDRESS_TEXT_BYTES]);
 
+/** Adds it, unless it is there already, with that port, or there is no room. */
+void horon_addresses_add(struct horon_addresses *addresses, const struct horon_address *address);
+
 /**
  * All addresses of @p host, a name or a numeric address. Blocks: as long as the resolver does.
  * @return OK, at least one | ERR_CONFIG, the name is unknown

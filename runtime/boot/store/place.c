@@ -74,20 +74,10 @@ static horon_status_t retreat_to_loopback(struct item *item, struct horon_error 
     return HORON_OK;
 }
 
-static bool has(const struct horon_addresses *all, const struct horon_address *address)
+static void add_all(struct horon_addresses *all, const struct horon_addresses *more)
 {
-    for (int i = 0; i < all->count; i++)
-        if (horon_address_same_host(&all->items[i], address) &&
-            horon_address_port(&all->items[i]) == horon_address_port(address))
-            return true;
-    return false;
-}
-
-static void append_all(struct horon_addresses *all, const struct horon_addresses *more)
-{
-    for (int i = 0; i < more->count && all->count < HORON_ADDRESSES_MAX; i++)
-        if (!has(all, &more->items[i]))
-            all->items[all->count++] = more->items[i];
+    for (int i = 0; i < more->count; i++)
+        horon_addresses_add(all, &more->items[i]);
 }
 
 /* Rank 0 listens at one port: that of the first address that is this machine's. */
@@ -102,8 +92,8 @@ static void add_listen(struct horon_store_place *place, const struct item *item,
     horon_listen_everywhere(&everywhere);
     if (!all_loopback(&item->addresses) && !(here && horon_address_parse(item->host, 0, &numeric)))
         place->listen = everywhere;
-    else if (!has(&place->listen, &everywhere.items[0]))
-        append_all(&place->listen, &item->addresses);
+    else if (!horon_address_same_host(&place->listen.items[0], &everywhere.items[0]))
+        add_all(&place->listen, &item->addresses);
     assert(place->port > 0);
     assert(place->listen.count > 0);
 }
@@ -126,7 +116,7 @@ static void take_item(struct horon_store_place *place, struct item *item, bool k
         note(place, item, error.text);
         return;
     }
-    append_all(&place->addresses, &item->addresses);
+    add_all(&place->addresses, &item->addresses);
     add_listen(place, item, derived);
 }
 
