@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The event loop of connections: descriptors and moments, each with a function to call. Joining is
- * over before the context's libev loop exists, which afterwards watches this one's descriptor for
- * connections made later; and so does horonrun, which serves the store. libev offers no such
- * descriptor. Hence this small loop over epoll. One thread at a time.
+ * The event loop of connections: descriptors and moments, each with a function to call; README.md
+ * says why it is not libev's. One thread at a time.
  */
 #ifndef HORON_BOOT_PUMP_H
 #define HORON_BOOT_PUMP_H

@@ -4,8 +4,7 @@
  * says what and where it is: every rank computes the same topology from that. It shares memory with
  * the ranks of its host, and connects to those of other hosts; in a last round each says whether it
  * got there. So what fails on one rank fails on all, for the same reason, and nobody waits for a
- * rank that has given up. Nothing waits but through horon_joining_wait(), so that a rank that
- * serves the store serves it all the time.
+ * rank that has given up.
  */
 #include "boot/joining.h"
 

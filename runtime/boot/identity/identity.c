@@ -44,8 +44,6 @@ struct launcher {
     bool lenient;               /* one of rank and size alone means nothing */
 };
 
-/* Order: launchers that set variables for one process only come before those whose variables stay
- * set in everything that they start. */
 static const struct launcher launchers[] = {
     {.name = "horonrun",
      .rank = {"HORON_RANK"},

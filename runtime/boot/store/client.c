@@ -9,9 +9,9 @@
  * rank 0 takes the first free port from there on, and the others ask at all of them at once: a
  * connector sends nothing until horon's hello was seen, so no stranger's server is disturbed.
  *
- * With file:DIR rank 0 always serves, at any port, and writes where into a file (store/file.h). The
- * others look at it again and again until they are connected: what an earlier job has left leads
- * nowhere, and gives way to what this job's rank 0 writes.
+ * With file:DIR (store/file.h) rank 0 always serves, at any port. The others look at the file again
+ * and again until they are connected: what an earlier job has left gives way to what this job's
+ * rank 0 writes.
  */
 #include "boot/store/store.h"
 

@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Each rank has a counter of the sessions it joined; its k-th connection joins session k. A session
- * is a row of members; a round is complete when every rank has put a blob, and its answer is one
- * letter that all share while they read it at their own pace.
- *
- * A session is over when a round is complete that all said would be the last. Before that it fails
- * as a whole: when a rank leaves, says that it has failed, or has waited too long; or when a round
- * is complete in which a rank put an error. A failure is told to all at once, also to those that do
- * not wait for a round just now, and to each that comes later. It also fails if one of its ranks
- * has ended before it came: as soon as that is known, and another has come.
+ * Sessions and their rounds; README.md says when a session is over, and when it fails. A session is
+ * a row of members; a round is complete when every rank has put a blob, and its answer is one
+ * letter that all share while they read it at their own pace. A failure is told to all at once,
+ * also to those that do not wait for a round just now, and to each that comes later.
  */
 #include "boot/store/server.h"
 
