@@ -5,9 +5,8 @@
  * buffers. There is a place for each rank of the job, as all may come at once from one host, and
  * for as many others. A rank proves itself within milliseconds, so when there are too many, the
  * oldest is a stranger, and leaves for the newest; a stranger that fills the house from one address
- * finds only half of what is not the ranks' open. A guest that has proven the key leaves for
- * nobody: it may count the connection as made by then. When the process is out of descriptors
- * accepting pauses; the kernel's queue holds the rest.
+ * finds only half of what is not the ranks' open. When the process is out of descriptors accepting
+ * pauses; the kernel's queue holds the rest.
  *
  * While operations run a handshake costs them time: some 0.1 to 0.3 ms, spent before the guest has
  * shown anything. So each is paid for: paid_ns runs ahead of the clock by an interval a guest, at
@@ -62,7 +61,7 @@ struct refusal {
 struct horon_acceptor {
     struct horon_acceptor_options options;
     struct guest *guests;       /* newest first, so the last is the next to run out of time */
-    int guests_max, source_max; /* that have not proven the key: in all, of one address */
+    int guests_max, source_max; /* in all, of one address */
     struct horon_timer resume;  /* while paused, for want of descriptors or by its pace */
     bool paced;
     uint64_t paid_ns; /* if paced: until then the guests that came are paid for */
@@ -170,26 +169,18 @@ void horon_acceptor_explain(const struct horon_acceptor *acceptor, char *text, s
     }
 }
 
-/* All but its word that it keeps the connection has come. */
-static bool has_proven(const struct guest *guest)
-{
-    return guest->prover.handshake.state == HORON_HANDSHAKE_READ_CONFIRM;
-}
-
-/* One that hangs up before it has proven the key is no news; nor is one that hangs up after,
- * without a reason: it keeps another connection to us. */
+/* One that hangs up before it has proven the key is no news. */
 static void refuse(struct guest *guest, struct horon_error *error)
 {
     struct horon_acceptor *acceptor = guest->acceptor;
     const struct horon_handshake *handshake = &guest->prover.handshake;
-    const bool proven = has_proven(guest);
+    const bool proven = handshake->state == HORON_HANDSHAKE_PROVEN;
     const bool gone = error->status == HORON_ERR_CLOSED || error->status == HORON_ERR_SYSTEM;
     const int rank =
         handshake->theirs.protocol_max ? handshake->theirs.rank : HORON_ACCEPTOR_NOBODY;
     char from[HORON_ADDRESS_TEXT_BYTES];
     name_peer(guest->prover.watch.fd, &guest->from, from);
-    if (!gone || (proven && horon_hello_check(&acceptor->options.self.hello, &handshake->theirs,
-                                              error) != HORON_OK))
+    if (!gone)
         horon_acceptor_note(acceptor, rank, proven, from, error->text);
     end_guest(guest);
 }
@@ -265,15 +256,15 @@ static void evict(struct guest *guest)
     refuse(guest, &error);
 }
 
-/* Of those that have not proven the key, and come from @p source if that is not NULL. The list is
- * newest first: the last one found is the oldest. */
+/* Of those that come from @p source, if that is not NULL. The list is newest first: the last one
+ * found is the oldest. */
 static struct guest *find_oldest(const struct horon_acceptor *acceptor,
                                  const struct horon_address *source, int *count_out)
 {
     struct guest *oldest = NULL;
     *count_out = 0;
     for (struct guest *guest = acceptor->guests; guest; guest = guest->next) {
-        if (has_proven(guest) || (source && !same_source(&guest->from, source)))
+        if (source && !same_source(&guest->from, source))
             continue;
         oldest = guest;
         ++*count_out;

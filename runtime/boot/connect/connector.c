@@ -3,7 +3,7 @@
  * One attempt an address. An attempt is idle until its moment, then connects, then proves; where it
  * fails it is idle again for a while, or dead. The next address starts when the one before failed
  * or has kept silent for a moment, so a filtered address costs that moment and not a time limit.
- * The first attempt that is proven is confirmed, which ends the others: the peer sees one
+ * The first attempt that is proven ends the others before they send a proof: the peer sees one
  * connection.
  */
 #include "boot/connect/connector.h"

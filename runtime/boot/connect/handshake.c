@@ -189,8 +189,7 @@ static const uint8_t moves[2][HORON_HANDSHAKE_FAILED + 1] = {
     [HORON_SIDE_ACCEPTOR] = {[HORON_HANDSHAKE_READ_HEAD] = BIT(HORON_HANDSHAKE_READ_HELLO),
                              [HORON_HANDSHAKE_READ_HELLO] = BIT(HORON_HANDSHAKE_READ_VERDICT),
                              [HORON_HANDSHAKE_READ_VERDICT] = BIT(HORON_HANDSHAKE_READ_PROOF),
-                             [HORON_HANDSHAKE_READ_PROOF] = BIT(HORON_HANDSHAKE_READ_CONFIRM),
-                             [HORON_HANDSHAKE_READ_CONFIRM] = BIT(HORON_HANDSHAKE_PROVEN)},
+                             [HORON_HANDSHAKE_READ_PROOF] = BIT(HORON_HANDSHAKE_PROVEN)},
 };
 
 /* To the state that reads the next @p bytes bytes, or to one of the two last. */
@@ -363,28 +362,19 @@ static horon_status_t judge_proof(struct horon_handshake *handshake)
             queue(handshake, "N", 1);
         return keys_differ(handshake, "its proof is wrong");
     }
-    if (!connects) {
-        move(handshake, HORON_HANDSHAKE_READ_CONFIRM, 1);
-        return HORON_AGAIN;
+    if (connects) {
+        queue(handshake, "Y", 1);
+        queue(handshake, handshake->proof[handshake->side], HORON_PROOF_BYTES);
     }
-    queue(handshake, "Y", 1);
-    queue(handshake, handshake->proof[handshake->side], HORON_PROOF_BYTES);
-    move(handshake, HORON_HANDSHAKE_PROVEN, 0);
-    return HORON_OK;
-}
-
-static horon_status_t judge_confirm(struct horon_handshake *handshake)
-{
-    if (handshake->piece[0] != 'K')
-        return fail(handshake, HORON_ERR_PROTO, "it does not confirm the connection");
     move(handshake, HORON_HANDSHAKE_PROVEN, 0);
     return HORON_OK;
 }
 
 static horon_status_t (*const judges[])(struct horon_handshake *) = {
-    [HORON_HANDSHAKE_READ_HEAD] = judge_head,       [HORON_HANDSHAKE_READ_HELLO] = judge_hello,
-    [HORON_HANDSHAKE_READ_VERDICT] = judge_verdict, [HORON_HANDSHAKE_READ_PROOF] = judge_proof,
-    [HORON_HANDSHAKE_READ_CONFIRM] = judge_confirm,
+    [HORON_HANDSHAKE_READ_HEAD] = judge_head,
+    [HORON_HANDSHAKE_READ_HELLO] = judge_hello,
+    [HORON_HANDSHAKE_READ_VERDICT] = judge_verdict,
+    [HORON_HANDSHAKE_READ_PROOF] = judge_proof,
 };
 
 size_t horon_handshake_want(const struct horon_handshake *handshake)
@@ -423,15 +413,6 @@ void horon_handshake_sent(struct horon_handshake *handshake, size_t bytes)
     handshake->out_sent += bytes;
     if (handshake->out_sent == handshake->out_bytes)
         handshake->out_sent = handshake->out_bytes = 0;
-}
-
-void horon_handshake_confirm(struct horon_handshake *handshake)
-{
-    assert(handshake->side == HORON_SIDE_CONNECTOR);
-    assert(handshake->state == HORON_HANDSHAKE_PROVEN);
-    assert(!handshake->confirmed);
-    handshake->confirmed = true;
-    queue(handshake, "K", 1);
 }
 
 struct horon_proven horon_handshake_take(const struct horon_handshake *handshake, int fd)

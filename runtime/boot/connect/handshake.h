@@ -8,9 +8,9 @@
  *                      <---  HELLO               a stranger's server that stays silent is never
  *     HELLO            --->                      sent a byte
  *                      <---  PROOF
- *     'Y', PROOF       --->                      or 'N', if the acceptor's proof is wrong
- *     'K'              --->                      the connector may have tried several addresses: it
- *                                                confirms the one connection that it keeps
+ *     'Y', PROOF       --->                      or 'N', if the acceptor's proof is wrong. Of
+ *                                                several connections that a connector has tried
+ *                                                it sends its proof on the one that it keeps
  */
 #ifndef HORON_BOOT_CONNECT_HANDSHAKE_H
 #define HORON_BOOT_CONNECT_HANDSHAKE_H
@@ -79,7 +79,6 @@ enum horon_handshake_state {
     HORON_HANDSHAKE_READ_HELLO,
     HORON_HANDSHAKE_READ_VERDICT, /* acceptor: was its proof right? */
     HORON_HANDSHAKE_READ_PROOF,
-    HORON_HANDSHAKE_READ_CONFIRM, /* acceptor */
     HORON_HANDSHAKE_PROVEN,
     HORON_HANDSHAKE_FAILED
 };
@@ -89,7 +88,6 @@ struct horon_handshake {
     const struct horon_job_key *key;
     enum horon_side side; /* ours; the arrays below are by side */
     enum horon_handshake_state state;
-    bool confirmed; /* the connector: 'K' was queued */
     struct horon_hello mine, theirs;
     uint8_t hello[2][HORON_HELLO_BYTES_MAX]; /* as sent */
     size_t hello_bytes[2];
@@ -142,9 +140,6 @@ horon_status_t horon_handshake_feed(struct horon_handshake *handshake, const uin
 /** Bytes to send, NULL if none; also after a failure (the 'N'). */
 const uint8_t *horon_handshake_out(const struct horon_handshake *handshake, size_t *bytes_out);
 void horon_handshake_sent(struct horon_handshake *handshake, size_t bytes);
-
-/** The connector, once proven, keeps this connection: queues the 'K'. */
-void horon_handshake_confirm(struct horon_handshake *handshake);
 
 /** What a proven handshake over @p fd hands over. Wiped by the taker. */
 struct horon_proven horon_handshake_take(const struct horon_handshake *handshake, int fd);

@@ -55,13 +55,28 @@ static horon_status_t receive_some(int fd, struct horon_handshake *handshake,
     return status < 0 ? status : HORON_OK;
 }
 
-/* OK: the handshake is over, and all of it is sent. */
-static horon_status_t carry_on(int fd, struct horon_handshake *handshake, uint32_t *events_out,
+static horon_status_t check_member(const struct horon_prover *prover, struct horon_error *error)
+{
+    const struct horon_hello *theirs = &prover->handshake.theirs;
+    if (!prover->expect_member ||
+        memcmp(prover->expect_member, theirs->member, sizeof theirs->member) == 0)
+        return HORON_OK;
+    return horon_error_set(error, HORON_ERR_PROTO, "another process answers as rank %d",
+                           theirs->rank);
+}
+
+/* OK: the handshake is over, and all of it is sent. Our proof is sent to nobody else than the
+ * process that we want: an acceptor counts the connection as kept once it has that. */
+static horon_status_t carry_on(struct horon_prover *prover, uint32_t *events_out,
                                struct horon_error *error)
 {
+    struct horon_handshake *handshake = &prover->handshake;
+    const int fd = prover->watch.fd;
     struct horon_error ignored;
     *events_out = EPOLLIN;
     for (;;) {
+        if (handshake->state == HORON_HANDSHAKE_PROVEN && check_member(prover, error) != HORON_OK)
+            return error->status;
         horon_status_t sent = send_some(fd, handshake, error);
         if (sent < 0)
             return sent;
@@ -77,18 +92,6 @@ static horon_status_t carry_on(int fd, struct horon_handshake *handshake, uint32
         if (got != HORON_OK)
             return got;
     }
-}
-
-/* The peer has proven the key; is it the one we want? */
-static horon_status_t check_theirs(const struct horon_prover *prover, struct horon_error *error)
-{
-    const struct horon_hello *theirs = &prover->handshake.theirs;
-    horon_status_t status = horon_hello_check(&prover->handshake.mine, theirs, error);
-    if (status == HORON_OK && prover->expect_member &&
-        memcmp(prover->expect_member, theirs->member, sizeof theirs->member) != 0)
-        return horon_error_set(error, HORON_ERR_PROTO, "another process answers as rank %d",
-                               theirs->rank);
-    return status;
 }
 
 horon_status_t horon_prover_begin(struct horon_prover *prover, enum horon_side side,
@@ -109,16 +112,11 @@ horon_status_t horon_prover_begin(struct horon_prover *prover, enum horon_side s
 
 horon_status_t horon_prover_turn(struct horon_prover *prover, struct horon_error *error)
 {
-    struct horon_handshake *handshake = &prover->handshake;
+    const struct horon_handshake *handshake = &prover->handshake;
     uint32_t events = 0;
-    horon_status_t status = carry_on(prover->watch.fd, handshake, &events, error);
-    if (status == HORON_OK && !handshake->confirmed) {
-        status = check_theirs(prover, error);
-        if (status == HORON_OK && handshake->side == HORON_SIDE_CONNECTOR) {
-            horon_handshake_confirm(handshake);
-            status = carry_on(prover->watch.fd, handshake, &events, error);
-        }
-    }
+    horon_status_t status = carry_on(prover, &events, error);
+    if (status == HORON_OK)
+        return horon_hello_check(&handshake->mine, &handshake->theirs, error);
     if (status != HORON_AGAIN)
         return status;
     status = horon_pump_watch(prover->self->pump, &prover->watch, events, error);

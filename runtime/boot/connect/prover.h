@@ -32,7 +32,7 @@ horon_status_t horon_prover_begin(struct horon_prover *prover, enum horon_side s
 /**
  * Sends and receives what can be now, and not one byte more than the handshake's; asks the pump for
  * what comes next. To be called again when it is ready.
- * @return OK, proven, compatible, and of a connector also confirmed: take it | AGAIN | what
+ * @return OK, proven and compatible: take it | AGAIN | what
  *         horon_handshake_feed() or horon_hello_check() say | ERR_CLOSED, the peer hung up |
  * ERR_SYSTEM, the socket failed
  */

@@ -93,17 +93,12 @@ static size_t move(struct horon_handshake *from, struct horon_handshake *to, str
     return moved;
 }
 
-/* Lets both talk until nothing moves. The connector confirms when it has the proof. */
+/* Lets both talk until nothing moves. */
 static void talk(struct pair *pair, struct wire *to_acceptor, struct wire *to_connector)
 {
-    bool confirmed = false;
     size_t moved;
     do {
         moved = move(&pair->acceptor, &pair->connector, to_connector);
-        if (pair->connector.state == HORON_HANDSHAKE_PROVEN && !confirmed) {
-            horon_handshake_confirm(&pair->connector);
-            confirmed = true;
-        }
         moved += move(&pair->connector, &pair->acceptor, to_acceptor);
     } while (moved);
 }
