@@ -38,8 +38,8 @@
 
 struct horon_store {
     struct horon_store_options options;
-    char where[WHERE_BYTES + 8]; /* the address, for texts */
-    char unusable[384];          /* of a list, what was not even tried, and why; or "" */
+    char where[WHERE_BYTES + 8];    /* the address, for texts */
+    struct horon_store_place place; /* of file:DIR: of the addresses that were found there */
     int size;
     struct horon_store_server *server; /* on a rank 0 that serves */
     struct horon_store_file file;      /* of file:DIR; else closed */
@@ -76,7 +76,7 @@ static void store_failed(struct horon_store *store)
 }
 
 /* The connection ended. If rank 0 served, so did rank 0. */
-static void server_is_gone(struct horon_store *store)
+static void say_server_is_gone(struct horon_store *store)
 {
     const struct horon_store_options *options = &store->options;
     const char *host = options->host_of ? options->host_of(options->host_arg, 0) : NULL;
@@ -95,17 +95,16 @@ static void server_is_gone(struct horon_store *store)
                         store->where);
     if (!store->launcher_serves)
         horon_error_blame(&store->error, HORON_CAUSE_ABSENT, 0, -1);
-    store_failed(store);
 }
 
 static void stream_ended(void *arg, horon_status_t why)
 {
     struct horon_store *store = arg;
-    if (why == HORON_ERR_PEER_LOST) {
-        server_is_gone(store);
-        return;
-    }
-    horon_error_set(&store->error, why, "what the store at %s sends cannot be taken", store->where);
+    if (why == HORON_ERR_PEER_LOST)
+        say_server_is_gone(store);
+    else
+        horon_error_set(&store->error, why, "what the store at %s sends cannot be taken",
+                        store->where);
     store_failed(store);
 }
 
@@ -146,13 +145,14 @@ static void tell_reached(const struct horon_store *store, int socket)
 }
 
 /* What was not even tried, and what else may be the matter. */
-static const char *more_about(const struct horon_store *store, char text[640])
+static void add_more(const struct horon_store *store, struct horon_error *why)
 {
-    snprintf(text, 640, "%s%s%s", store->unusable[0] ? "; " : "", store->unusable,
-             store->taken ? "; rank 0 found the port taken when it wanted to serve the store: if "
-                            "another program has it, choose another port"
-                          : "");
-    return text;
+    if (store->place.unusable[0])
+        horon_text_add(why->text, sizeof why->text, "; ", "%s", store->place.unusable);
+    if (store->taken)
+        horon_text_add(why->text, sizeof why->text, "; ",
+                       "rank 0 found the port taken when it wanted to serve the store: if another "
+                       "program has it, choose another port");
 }
 
 /* The rank 0 that served at these addresses is gone, or serves at others now. */
@@ -167,7 +167,6 @@ static void connector_ended(void *arg, horon_status_t status, const struct horon
                             const struct horon_error *error)
 {
     struct horon_store *store = arg;
-    char more[640];
     horon_connector_destroy(store->connector);
     store->connector = NULL;
     if (status != HORON_OK && is_outdated(store)) {
@@ -175,8 +174,9 @@ static void connector_ended(void *arg, horon_status_t status, const struct horon
         return; /* the next look finds where it is now */
     }
     if (status != HORON_OK) {
-        horon_error_set(&store->error, status, "the store at %s cannot be used: %s%s", store->where,
-                        error->text, more_about(store, more));
+        horon_error_set(&store->error, status, "the store at %s cannot be used: %s", store->where,
+                        error->text);
+        add_more(store, &store->error);
         store_failed(store);
         return;
     }
@@ -276,7 +276,7 @@ static void explain_file(const struct horon_store *store, struct horon_error *wh
 
 void horon_store_explain(const struct horon_store *store, struct horon_error *why)
 {
-    char tried[HORON_ERROR_TEXT_BYTES / 2], more[640];
+    char tried[HORON_ERROR_TEXT_BYTES / 2];
     if (store->look.active && (!store->connector || store->file.left)) {
         explain_file(store, why);
     } else if (!store->connector) {
@@ -284,8 +284,9 @@ void horon_store_explain(const struct horon_store *store, struct horon_error *wh
     } else {
         horon_connector_describe(store->connector, tried, sizeof tried);
         horon_error_set(why, horon_connector_verdict(store->connector, HORON_ERR_TIMEOUT),
-                        "the store at %s was not reached (%s%s)", store->where, tried,
-                        more_about(store, more));
+                        "the store at %s was not reached (%s", store->where, tried);
+        add_more(store, why);
+        horon_text_add(why->text, sizeof why->text, "", ")");
     }
 }
 
@@ -309,10 +310,10 @@ void horon_store_destroy(struct horon_store *store)
 }
 
 /* Rank 0: serves if it can, and then only asks itself. */
-static horon_status_t serve(struct horon_store *store, struct horon_store_place *place,
-                            struct horon_error *error)
+static horon_status_t serve(struct horon_store *store, struct horon_error *error)
 {
     const struct horon_store_options *options = &store->options;
+    struct horon_store_place *place = &store->place;
     const int last = place->port_last ? place->port_last : place->port + options->port_scan;
     char text[HORON_ADDRESS_TEXT_BYTES];
     const struct horon_store_server_options serving = {.self = options->self,
@@ -337,10 +338,10 @@ static horon_status_t serve(struct horon_store *store, struct horon_store_place 
     return HORON_OK;
 }
 
-static horon_status_t seek(struct horon_store *store, struct horon_store_place *place,
-                           struct horon_error *error)
+static horon_status_t seek(struct horon_store *store, struct horon_error *error)
 {
     const struct horon_store_options *options = &store->options;
+    struct horon_store_place *place = &store->place;
     const bool ours = store->server, scan = !ours && options->port_scan > 0;
     if (scan)
         horon_store_place_scan(place, options->port_scan);
@@ -361,16 +362,15 @@ static horon_status_t seek(struct horon_store *store, struct horon_store_place *
 static horon_status_t look(struct horon_store *store, struct horon_error *error)
 {
     char addresses[HORON_STORE_FILE_BYTES_MAX];
-    struct horon_store_place place;
     horon_status_t status = horon_store_file_read(&store->file, addresses, error);
     if (status < 0 || status == HORON_AGAIN || strcmp(addresses, store->found) == 0)
         return status;
     horon_connector_destroy(store->connector);
     store->connector = NULL;
     memcpy(store->found, addresses, sizeof store->found);
-    status =
-        horon_store_place_find(&place, addresses, store->options.self.key->given, false, error);
-    return status == HORON_OK ? seek(store, &place, error) : status;
+    status = horon_store_place_find(&store->place, addresses, store->options.self.key->given, false,
+                                    error);
+    return status == HORON_OK ? seek(store, error) : status;
 }
 
 static void look_due(void *arg)
@@ -386,12 +386,11 @@ static void look_due(void *arg)
 
 /* Writes into the file of file:DIR where we serve. Where it cannot be written this rank lets
  * joining fail in a while, as the others may yet read that there. */
-static horon_status_t publish(struct horon_store *store, const struct horon_store_place *place,
-                              struct horon_error *error)
+static horon_status_t publish(struct horon_store *store, struct horon_error *error)
 {
     char addresses[HORON_STORE_FILE_BYTES_MAX - 256];
     const struct horon_store_options *options = &store->options;
-    horon_store_place_write(place, addresses, sizeof addresses);
+    horon_store_place_write(&store->place, addresses, sizeof addresses);
     const horon_status_t status = horon_store_file_write(
         &store->file, addresses, options->process ? options->process : "one", error);
     if (status != HORON_ERR_SYSTEM)
@@ -403,23 +402,22 @@ static horon_status_t publish(struct horon_store *store, const struct horon_stor
 /* A rank 0 that can serve does; then this rank connects to the server. */
 static horon_status_t start(struct horon_store *store, struct horon_error *error)
 {
-    struct horon_store_place place;
     const struct horon_store_options *options = &store->options;
+    struct horon_store_place *place = &store->place;
     const bool in_file = store->file.directory >= 0;
     horon_status_t status =
-        in_file ? horon_store_place_here(&place, options->self.key->given, options->interfaces,
+        in_file ? horon_store_place_here(place, options->self.key->given, options->interfaces,
                                          options->port_range, error)
-                : horon_store_place_find(&place, options->address, options->self.key->given,
+                : horon_store_place_find(place, options->address, options->self.key->given,
                                          options->port_scan > 0, error);
-    memcpy(store->unusable, place.unusable, sizeof store->unusable);
-    if (status == HORON_OK && place.unusable[0])
+    if (status == HORON_OK && place->unusable[0])
         HORON_LOG_DEBUG(options->self.log, "addresses of the store are passed over: %s",
-                        place.unusable);
-    if (status == HORON_OK && options->self.hello.rank == 0 && place.listen.count > 0)
-        status = serve(store, &place, error);
+                        place->unusable);
+    if (status == HORON_OK && options->self.hello.rank == 0 && place->listen.count > 0)
+        status = serve(store, error);
     if (status == HORON_OK && in_file)
-        status = publish(store, &place, error);
-    return status == HORON_OK && !has_failed(store) ? seek(store, &place, error) : status;
+        status = publish(store, error);
+    return status == HORON_OK && !has_failed(store) ? seek(store, error) : status;
 }
 
 horon_status_t horon_store_open(const struct horon_store_options *options,

@@ -98,12 +98,6 @@ static void add_listen(struct horon_store_place *place, const struct item *item,
     assert(place->listen.count > 0);
 }
 
-static void note(struct horon_store_place *place, const struct item *item, const char *why)
-{
-    horon_text_add(place->unusable, sizeof place->unusable, "; ", "%s:%d: %s", item->host,
-                   item->port, why);
-}
-
 static void take_item(struct horon_store_place *place, struct item *item, bool key_given,
                       bool derived)
 {
@@ -113,7 +107,8 @@ static void take_item(struct horon_store_place *place, struct item *item, bool k
     if (status == HORON_OK && !key_given)
         status = retreat_to_loopback(item, &error);
     if (status != HORON_OK) {
-        note(place, item, error.text);
+        horon_text_add(place->unusable, sizeof place->unusable, "; ", "%s:%d: %s", item->host,
+                       item->port, error.text);
         return;
     }
     add_all(&place->addresses, &item->addresses);
