@@ -61,11 +61,9 @@ static horon_status_t open_store(struct horon_joining *j, struct horon_error *er
                                "process of this user could join; set HORON_JOB_KEY or "
                                "HORON_JOB_KEY_FILE");
     horon_status_t status = horon_store_open(&options, &j->store, error);
-    if (status == HORON_ERR_CONFIG && j->id.host_origin) {
-        char why[HORON_ERROR_TEXT_BYTES];
-        memcpy(why, error->text, sizeof why);
-        horon_error_set(error, status, "%.900s (the host is from %s)", why, j->id.host_origin);
-    }
+    if (status == HORON_ERR_CONFIG && j->id.host_origin)
+        horon_text_add(error->text, sizeof error->text, "", " (the host is from %s)",
+                       j->id.host_origin);
     return status;
 }
 
@@ -150,17 +148,10 @@ static void end_links(struct horon_boot *boot)
     boot->key = NULL;
 }
 
-/* Until the context has named a user they accept no connection. */
-static void keep_links(struct horon_boot *boot)
-{
-    const struct horon_links_user nobody = {0};
-    assert(boot->topology.size > 1);
-    horon_links_set_user(boot->links, &nobody);
-}
-
 static void joining_deinit(struct horon_joining *j, bool joined)
 {
     struct horon_boot *boot = j->boot;
+    const struct horon_links_user nobody = {0}; /* until the context has named itself */
     assert(!joined || j->missing == 0);
     if (!joined) {
         horon_links_destroy(boot->links);
@@ -174,7 +165,7 @@ static void joining_deinit(struct horon_joining *j, bool joined)
         drain(j);
     horon_store_destroy(j->store);
     if (boot->links)
-        keep_links(boot);
+        horon_links_set_user(boot->links, &nobody);
     else
         end_links(boot);
     horon_free(j->leader_of);

@@ -119,11 +119,6 @@ horon_status_t horon_joining_wait(struct horon_joining *j,
     return fail_while(j, &why, error);
 }
 
-static bool only_follows(const struct horon_joining *j, const struct horon_error *why)
-{
-    return j->others_failed || why->status == HORON_ERR_PEER_LOST;
-}
-
 /* @return @p why as the others are told: which rank failed, in its text and as data */
 static struct horon_error told_by_us(const struct horon_joining *j, const struct horon_error *why)
 {
@@ -195,7 +190,7 @@ horon_status_t horon_round_hold(struct horon_joining *j, const char *doing,
     *error = *so_far;
     if (so_far->status != HORON_OK && !j->over) {
         blame_self(j, error);
-        if (!only_follows(j, so_far))
+        if (!j->others_failed && so_far->status != HORON_ERR_PEER_LOST)
             give_up(j, error);
     }
     if (j->over)

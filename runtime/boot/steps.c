@@ -138,9 +138,10 @@ static void failed(void *arg, int rank, const struct horon_error *why)
     struct horon_joining *j = arg;
     if (j->link_error.status != HORON_OK)
         return;
-    horon_error_set(&j->link_error, why->status, "%.900s%s", why->text,
-                    is_on_host(j, rank) ? " (HORON_SHM=0 does without shared memory)" : "");
-    j->link_error.blame = why->blame;
+    j->link_error = *why;
+    if (is_on_host(j, rank))
+        horon_text_add(j->link_error.text, sizeof j->link_error.text, "",
+                       " (HORON_SHM=0 does without shared memory)");
 }
 
 /* ---- Hosts ---- */

@@ -148,16 +148,6 @@ static size_t whole_pages(size_t bytes)
     return bytes ? (bytes + page - 1) / page * page : page;
 }
 
-/* Of an empty file, which grows by it. @return 0 | errno */
-static int allocate_all(int fd, size_t bytes)
-{
-    int why;
-    do {
-        why = fallocate(fd, 0, 0, (off_t)bytes) == 0 ? 0 : errno;
-    } while (why == EINTR);
-    return why;
-}
-
 /* A memfd counts as a file, and one that grows beyond the limit kills its process by SIGXFSZ. */
 static horon_status_t check_file_limit(size_t bytes, struct horon_error *error)
 {
@@ -254,9 +244,12 @@ horon_status_t horon_memory_make(const char *name, size_t bytes, struct horon_ma
     int fd = horon_memory_fd(name);
     if (fd < 0)
         return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "no shared memory");
-    const int why = allocate_all(fd, whole);
-    if (why != 0)
-        status = cannot_allocate(whole, why, error);
+    int failed;
+    do
+        failed = fallocate(fd, 0, 0, (off_t)whole); /* the file is empty, and grows by it */
+    while (failed && errno == EINTR);
+    if (failed)
+        status = cannot_allocate(whole, errno, error);
     else if (fcntl(fd, F_ADD_SEALS, SEALS) != 0)
         status =
             horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "shared memory cannot be sealed");

@@ -75,15 +75,11 @@ static void hang_up(struct end *end)
 /* Memory was refused: says whose it is, and what its user can do. */
 static void advise(const struct horon_topology *topology, struct horon_error *error)
 {
-    char text[HORON_ERROR_TEXT_BYTES];
-    if (error->status != HORON_ERR_MEMORY)
-        return;
-    snprintf(
-        text, sizeof text,
-        "%.600s (rank %d on %s; allow more memory, lower HORON_SHM_CHUNK_BYTES, or run fewer ranks "
-        "there)",
-        error->text, topology->rank, topology->host_name[topology->host_of[topology->rank]]);
-    horon_error_set(error, HORON_ERR_MEMORY, "%s", text);
+    if (error->status == HORON_ERR_MEMORY)
+        horon_text_add(error->text, sizeof error->text, "",
+                       " (rank %d on %s; allow more memory, lower HORON_SHM_CHUNK_BYTES, or run "
+                       "fewer ranks there)",
+                       topology->rank, topology->host_name[topology->host_of[topology->rank]]);
 }
 
 static void share_failed(const struct end *at, const struct horon_error *why)
