@@ -14,7 +14,6 @@
 #include <assert.h>
 #include <limits.h>
 #include <stdio.h>
-#include <string.h>
 
 /* The store says at the deadline which ranks are missing: wait for that. */
 #define GRACE_NS 500000000u

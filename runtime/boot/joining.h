@@ -11,7 +11,6 @@
 #include "boot/connect/listen.h"
 #include "boot/host/share.h"
 #include "boot/identity/identity.h"
-#include "boot/pump.h"
 #include "boot/store/store.h"
 #include "boot/store/stream.h"
 

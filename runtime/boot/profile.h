@@ -5,7 +5,6 @@
 
 #include "boot/connect/handshake.h"
 #include "boot/identity/address.h"
-#include "boot/store/store.h"
 #include "codec.h"
 #include "config.h"
 #include "status.h"

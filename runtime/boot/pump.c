@@ -12,7 +12,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <string.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 

@@ -2,8 +2,6 @@
 /* One line an object. Nothing here is formatted unless the level asks for it. */
 #include "boot/joining.h"
 
-#include <stdio.h>
-
 /* The key itself is nobody's to read. */
 static const char *key_origin(const struct horon_config *config)
 {

@@ -11,7 +11,6 @@
 #include "clock.h"
 
 #include <assert.h>
-#include <stdio.h>
 #include <string.h>
 
 #define PASSING_DESCRIPTORS 4 /* on their way */

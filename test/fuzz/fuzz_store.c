@@ -9,6 +9,7 @@
 
 #include "boot/profile.h"
 #include "boot/store/server.h"
+#include "boot/store/store.h"
 #include "boot/store/stream.h"
 
 #include <assert.h>

@@ -15,9 +15,7 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #define STAGGER_NS 25000000u /* silence of one address before the next is tried as well */
 #define PAUSE_NS 1000000u    /* before an address is tried again: 1, 2, 4 ... */

@@ -5,7 +5,6 @@
 
 #include "status.h"
 
-#include <stddef.h>
 #include <stdint.h>
 
 #define HORON_NOTE_FDS_MAX 4

@@ -20,10 +20,7 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/eventfd.h>
-#include <unistd.h>
 
 #define PAUSE_NS 1000000u /* when too many descriptors are on their way */
 

@@ -17,15 +17,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 #define PORT_SCAN 7 /* further ports that the others ask at; rank 0 takes the first free one */
 #define DERIVED_PORT_FIRST 20000 /* below the kernel's own choices, which begin at 32768 */
 #define DERIVED_PORTS 12000
-
-const char *const horon_identity_variables[] = {"HORON_RANK", "HORON_SIZE", "HORON_LOCAL_RANK",
-                                                "HORON_LOCAL_SIZE", NULL};
 
 struct environment {
     horon_environment_fn get;

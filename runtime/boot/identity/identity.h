@@ -11,7 +11,6 @@
 #include "config.h"
 #include "status.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #define HORON_BOOT_SIZE_MAX 65536 /* ranks; the store's answers then stay below 2^31 bytes */
@@ -58,8 +57,5 @@ horon_status_t horon_joined_before(const struct horon_identity *id, const struct
 
 /** The real environment, for horon_identity_find(). */
 const char *horon_environment(void *arg, const char *name);
-
-/** HORON_* variables that are read here and are no rows of the option table; NULL-ended. */
-extern const char *const horon_identity_variables[];
 
 #endif

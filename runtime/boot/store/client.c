@@ -28,7 +28,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Of several addresses one has refused us; the others lead to other machines, or answer by then. */
 #define REFUSED_PATIENCE_NS 1500000000u

@@ -10,7 +10,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #define GUEST_PATIENCE_NS 10000000000u

@@ -13,7 +13,6 @@
 
 #include <assert.h>
 #include <string.h>
-#include <unistd.h>
 
 #define LENGTH_BYTES 4
 #define FIRST_BYTES 512
