@@ -164,6 +164,10 @@ const char *horon_py_redop_constant(int number);
 /* Fills in what is no buffer; -1 with an exception. desc->name lives as long as args[ARG_NAME]. */
 int horon_py_operation_parse_numbers(PyObject *const *args, Py_ssize_t nargs,
                                      horon_descriptor_t *desc);
+/* What follows from the input: its place and size, and factors of float32, which are rounded to
+ * that, as Horovod does. @p folded: see horon_py_tensor_fold() */
+void horon_py_operation_set_input(horon_descriptor_t *desc, const struct horon_py_tensor *src,
+                                  uint64_t folded[HORON_NDIM_MAX]);
 /* -1 with an exception, and nothing to deinit. */
 struct horon_py_set;
 int horon_py_operation_init(struct horon_py_operation *op, const struct horon_py_set *set,

@@ -8,6 +8,7 @@
  * table below has no row for is refused, as nobody here knows how large its output is.
  *
  * Reductions have Horovod's numbers wherever Python names one; the table here makes them horon.h's.
+ * Scale factors are what Horovod's CPU path makes of them.
  */
 #include "_horon_set.h"
 
@@ -288,6 +289,26 @@ static int parse_buffers(struct horon_py_state *state, PyObject *const *args, Py
     return op->keep ? 0 : -1;
 }
 
+/* gcc 12 takes the two conversions away when it does them for two factors at once. */
+static double rounded_to_float(double factor)
+{
+    volatile float rounded = (float)factor;
+    return (double)rounded;
+}
+
+void horon_py_operation_set_input(horon_descriptor_t *desc, const struct horon_py_tensor *src,
+                                  uint64_t folded[HORON_NDIM_MAX])
+{
+    desc->dtype = src->dtype;
+    desc->src = src->data;
+    desc->count = src->count;
+    horon_py_tensor_fold(src, folded, desc);
+    if (desc->dtype == HORON_FLOAT32) {
+        desc->prescale = rounded_to_float(desc->prescale);
+        desc->postscale = rounded_to_float(desc->postscale);
+    }
+}
+
 void horon_py_operation_deinit(struct horon_py_operation *op)
 {
     Py_CLEAR(op->src.keep);
@@ -322,12 +343,9 @@ int horon_py_operation_init(struct horon_py_operation *op, const struct horon_py
         horon_py_operation_deinit(op);
         return -1;
     }
-    op->desc.dtype = op->src.dtype;
-    op->desc.src = op->src.data;
+    horon_py_operation_set_input(&op->desc, &op->src, op->folded);
     op->desc.dst = op->dst.data;
-    op->desc.count = op->src.count;
     op->desc.dst_count = is_bounded(op->verb) ? op->dst.count : 0;
-    horon_py_tensor_fold(&op->src, op->folded, &op->desc);
     if (args[ARG_SRC] == Py_None) { /* a barrier */
         op->desc.shape = NULL;
         op->desc.count = 0;

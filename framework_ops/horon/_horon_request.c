@@ -365,12 +365,9 @@ static horon_status_t prepare_again(struct horon_py_request *request,
                                     const struct horon_py_tensor *tensor)
 {
     horon_descriptor_t desc = request->template->desc;
-    desc.dtype = tensor->dtype;
-    desc.src = tensor->data;
     desc.dst = tensor->data;
-    desc.count = tensor->count;
     uint64_t folded[HORON_NDIM_MAX];
-    horon_py_tensor_fold(tensor, folded, &desc);
+    horon_py_operation_set_input(&desc, tensor, folded);
     horon_request_t *handle = NULL;
     horon_status_t status = horon_prepare(request->context->handle, &desc, &handle);
     if (status != HORON_OK)

@@ -5,6 +5,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import horon  # noqa: E402
 import horon.torch as hvd  # noqa: E402
 from torch import nn  # noqa: E402
 
@@ -86,8 +87,6 @@ BY_NUMBER = {0: 2.5, 1: 5.0, 3: 1.0, 4: 4.0, 5: 4.0}  # of 1 and 4
 
 
 def rank_numbers_of_reductions():
-    import horon
-
     hvd.init()
     mine = 1.0 + 3 * hvd.rank()
     for op, want in BY_NUMBER.items():
@@ -120,28 +119,44 @@ def test_reductions_have_the_numbers_of_horovod(run_ranks):
 
 
 def rank_scales():
-    """Horovod rounds a factor to float32, for an Average the factor over size(); here it is not
-    rounded, only what is multiplied. That is at most 2**-22 of the value away."""
+    """Horovod rounds a factor to float32, for an Average the factor over size(); here the sum is
+    divided by size(), which is at most 2**-22 of the value away."""
     hvd.init()
     size = hvd.size()
     total = torch.randn(4099, generator=torch.Generator().manual_seed(3))
     x = total if hvd.rank() == 0 else torch.zeros(4099)
     for factor in (0.1, 1 / 3, 7.7e-5, 123456.789, 0.5):
-        exact = total.double() * factor
-        horovods = (total * torch.tensor(factor)).double()
+        horovods = total * torch.tensor(factor)
         for before, after in ((factor, 1.0), (1.0, factor)):
-            got = hvd.allreduce(x, op=hvd.Sum, prescale_factor=before, postscale_factor=after)
-            assert got.equal(exact.float())
-            assert ((got.double() - horovods).abs() <= 2.0**-22 * exact.abs()).all()
-            if factor == 0.5:
-                assert got.equal(horovods.float())
+            scales = {"prescale_factor": before, "postscale_factor": after}
+            assert hvd.allreduce(x, op=hvd.Sum, **scales).equal(horovods)
+            assert hvd.allreduce_(x.clone(), op=hvd.Sum, **scales).equal(horovods)
+            (alone,) = hvd.grouped_allreduce([x.view(1, -1)], op=hvd.Sum, **scales)
+            assert alone.equal(horovods.view(1, -1))
+            assert (horon.allreduce(x.numpy(), op=horon.Sum, **scales) == horovods.numpy()).all()
+            mine = horovods.tensor_split(size)[hvd.rank()]
+            assert hvd.reducescatter(x, op=hvd.Sum, **scales).equal(mine)
         horovods = (total * torch.tensor(factor / size)).double()
         got = hvd.allreduce(x, op=hvd.Average, postscale_factor=factor).double()
-        assert ((got - horovods).abs() <= 2.0**-22 * exact.abs() / size).all()
+        assert ((got - horovods).abs() <= 2.0**-22 * horovods.abs()).all()
+        if size == 2:
+            assert got.equal(horovods)
+        exact = total.double() * factor
+        assert hvd.allreduce(x.double(), op=hvd.Sum, prescale_factor=factor).equal(exact)
+    # of gradients, too, which are prepared another way
+    p = nn.Parameter(torch.zeros(4099))
+    options = {"gradient_predivide_factor": 3.0}
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([p], lr=1.0), [("p", p)], **options)
+    for _ in range(2):
+        optimizer.zero_grad()
+        (p * x).sum().backward()
+        optimizer.step()
+        assert size != 2 or p.grad.equal(total * torch.tensor(1 / 3) * 3.0 / 2)
 
 
-def test_scale_factors_are_within_a_bound_of_horovods(run_ranks):
-    run_ranks(3, rank_scales)
+@pytest.mark.parametrize("n", [2, 3])
+def test_scale_factors_are_horovods(run_ranks, n):
+    run_ranks(n, rank_scales)
 
 
 # ---- Sparse gradients that travel as dense ones ----
