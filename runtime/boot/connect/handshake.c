@@ -436,6 +436,13 @@ static bool differ_if_known(uint64_t a, uint64_t b)
     return a && b && a != b;
 }
 
+/* A launcher serves jobs of some of its ranks, too, each with a mark and a size of its own. */
+static bool serves_selection(const struct horon_hello *launcher, const struct horon_hello *rank)
+{
+    return launcher->role == HORON_ROLE_STORE && launcher->rank == -1 && launcher->job == 0 &&
+           rank->job != 0 && rank->size < launcher->size;
+}
+
 horon_status_t horon_hello_check(const struct horon_hello *mine, const struct horon_hello *theirs,
                                  struct horon_error *error)
 {
@@ -460,7 +467,8 @@ horon_status_t horon_hello_check(const struct horon_hello *mine, const struct ho
                                role_name(mine->role), role_name(theirs->role), name);
     if (differ_if_known(mine->job, theirs->job))
         return horon_error_set(error, HORON_ERR_INVALID, "another job answers there");
-    if (mine->size != theirs->size)
+    if (mine->size != theirs->size && !serves_selection(mine, theirs) &&
+        !serves_selection(theirs, mine))
         return horon_error_set(error, HORON_ERR_CONFIG,
                                "%s believes in a job of %u ranks, %s in one of %u", my_name,
                                mine->size, name, theirs->size);

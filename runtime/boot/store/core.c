@@ -419,6 +419,9 @@ void horon_store_server_fail(struct horon_store_server *server, const struct hor
     for (struct horon_store_session *session = server->sessions; session; session = session->next)
         if (session->state == SESSION_JOINING)
             fail(session, why, true);
+    for (struct horon_store_server *selection = server->selections; selection;
+         selection = selection->next)
+        horon_store_server_fail(selection, why);
 }
 
 void horon_store_server_ended(struct horon_store_server *server, int rank)
@@ -455,6 +458,11 @@ void horon_store_server_destroy(struct horon_store_server *server)
     if (!server)
         return;
     horon_acceptor_destroy(server->acceptor);
+    while (server->selections) {
+        struct horon_store_server *selection = server->selections;
+        server->selections = selection->next;
+        horon_store_server_destroy(selection);
+    }
     while (server->sessions) {
         struct horon_store_session *session = server->sessions;
         for (int r = 0; r < session->size; r++) {

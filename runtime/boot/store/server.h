@@ -6,6 +6,10 @@
  *
  * The k-th time that a rank connects it joins session k, so a job may shut down and join again any
  * number of times, and a process may hold several contexts, while the server keeps running.
+ *
+ * A launcher's server has a selection for each job of some of its ranks (identity/selection.h),
+ * which is a server, too, and never listens: what proves such a job's mark is handed to it. Its
+ * sessions are its own; which of the launch its ranks are it does not know.
  */
 #ifndef HORON_BOOT_STORE_SERVER_H
 #define HORON_BOOT_STORE_SERVER_H
@@ -53,13 +57,16 @@ struct horon_store_member {
 /** Others read its port. */
 struct horon_store_server {
     struct horon_store_server_options options;
-    int size;                             /* ranks of the job */
-    struct horon_acceptor *acceptor;      /* once it listens */
-    int port;                             /* where, at each of its addresses */
-    int wanted_port;                      /* the first that it tried; 0: it took any */
-    uint64_t next_index;                  /* of the first session that nobody has joined */
-    int open_sessions, full_sessions;     /* that are not freed; that all ranks have joined */
-    struct horon_store_session *sessions; /* oldest first */
+    int size;                              /* ranks of the job */
+    struct horon_acceptor *acceptor;       /* once it listens */
+    int port;                              /* where, at each of its addresses */
+    int wanted_port;                       /* the first that it tried; 0: it took any */
+    uint64_t next_index;                   /* of the first session that nobody has joined */
+    int open_sessions, full_sessions;      /* that are not freed; that all ranks have joined */
+    struct horon_store_session *sessions;  /* oldest first */
+    struct horon_store_server *selections; /* those it has, latest first */
+    struct horon_store_server *next;       /* of the selections that it is one of */
+    int selection_count;
     struct {
         uint64_t joins;
         bool ended; /* it joins no more */
@@ -88,7 +95,8 @@ horon_status_t horon_store_server_listen(struct horon_store_server *server,
 void horon_store_server_fail(struct horon_store_server *server, const struct horon_error *why);
 
 /** A launcher saw @p rank end with status 0, which is no failure unless others need it: sessions
- * that it was not in fail, once anybody has joined them. */
+ * that it was not in fail, once anybody has joined them. Those of selections run into their limits.
+ */
 void horon_store_server_ended(struct horon_store_server *server, int rank);
 
 /** @return true while some answer has not been handed to the kernel yet. */

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The store of a launcher keeps jobs of some of its ranks apart from each other, and the launch. */
+#undef NDEBUG
+#include "boot/store/server.h"
+#include "boot/store/store.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { JOBS = 3, RANKS = 4 };
+
+static const struct {
+    const char *blob;
+    uint64_t mark;
+    int size;
+} jobs[JOBS] = {{"a", 1, 2}, {"bb", 2, 2}, {"whole", 0, RANKS}};
+
+struct scene {
+    struct horon_pump pump;
+    struct horon_job_key key;
+    struct horon_store_server *server;
+    char address[32];
+    struct horon_store *stores[JOBS][RANKS];
+};
+
+static struct horon_self self_of(struct scene *scene, int rank, uint64_t mark, int size)
+{
+    return (struct horon_self){.pump = &scene->pump,
+                               .key = &scene->key,
+                               .hello = {.protocol_min = HORON_PROTOCOL_MIN,
+                                         .protocol_max = HORON_PROTOCOL_MAX,
+                                         .role = HORON_ROLE_STORE,
+                                         .rank = rank,
+                                         .job = mark,
+                                         .size = (uint32_t)size}};
+}
+
+static void scene_init(struct scene *scene)
+{
+    struct horon_error error = {0};
+    struct horon_addresses at = {.count = 1};
+    memset(scene, 0, sizeof *scene);
+    assert_int_equal(horon_pump_init(&scene->pump, &error), HORON_OK);
+    assert_int_equal(horon_job_key_from_text(&scene->key, "secret", 6, &error), HORON_OK);
+    const struct horon_store_server_options options = {.self = self_of(scene, -1, 0, RANKS)};
+    scene->server = horon_store_server_create(&options);
+    horon_address_parse("127.0.0.1", 0, &at.items[0]);
+    assert_int_equal(horon_store_server_listen(scene->server, &at, 0, 0, &error), HORON_OK);
+    snprintf(scene->address, sizeof scene->address, "tcp://127.0.0.1:%d", scene->server->port);
+}
+
+static struct horon_store *open_client(struct scene *scene, int rank, uint64_t mark, int size)
+{
+    struct horon_error error = {0};
+    struct horon_store *store = NULL;
+    const struct horon_store_options options = {.self = self_of(scene, rank, mark, size),
+                                                .address = scene->address};
+    assert_int_equal(horon_store_open(&options, &store, &error), HORON_OK);
+    return store;
+}
+
+static void put(struct horon_store *store, const char *blob)
+{
+    struct horon_error error = {0};
+    assert_int_equal(
+        horon_store_put(store, HORON_STORE_PUT_MORE, blob, strlen(blob), UINT64_MAX, &error),
+        HORON_OK);
+}
+
+/* Sleeps until there is something to do. */
+static void turn(struct scene *scene)
+{
+    assert_int_equal(horon_pump_turn(&scene->pump, 20000), HORON_OK);
+}
+
+static void expect_answer(struct scene *scene, struct horon_store *store, int job)
+{
+    struct horon_blobs blobs;
+    while (!horon_store_get(store, &blobs))
+        turn(scene);
+    for (int r = 0; r < jobs[job].size; r++) {
+        assert_int_equal(blobs.items[r].count, strlen(jobs[job].blob));
+        assert_memory_equal(blobs.items[r].bytes, jobs[job].blob, blobs.items[r].count);
+    }
+    horon_blobs_deinit(&blobs);
+}
+
+static horon_status_t await_failure(struct scene *scene, const struct horon_store *store,
+                                    struct horon_error *error)
+{
+    bool whole = false;
+    while (horon_store_failed(store, &whole, error) == HORON_OK)
+        turn(scene);
+    return error->status;
+}
+
+/* All at once, and again, as a process may join anew. */
+static void test_selections_meet_their_own_ranks(void **state)
+{
+    struct scene scene;
+    (void)state;
+    scene_init(&scene);
+    for (int again = 0; again < 2; again++) {
+        for (int j = 0; j < JOBS; j++) {
+            for (int r = 0; r < jobs[j].size; r++) {
+                scene.stores[j][r] = open_client(&scene, r, jobs[j].mark, jobs[j].size);
+                put(scene.stores[j][r], jobs[j].blob);
+            }
+        }
+        for (int j = 0; j < JOBS; j++)
+            for (int r = 0; r < jobs[j].size; r++)
+                expect_answer(&scene, scene.stores[j][r], j);
+        for (int j = 0; j < JOBS; j++)
+            for (int r = 0; r < jobs[j].size; r++)
+                horon_store_destroy(scene.stores[j][r]);
+    }
+    assert_int_equal(scene.server->selection_count, 2);
+    horon_store_server_destroy(scene.server);
+    horon_pump_deinit(&scene.pump);
+}
+
+/* A rank of the launch that died before it joined may be theirs. */
+static void test_selections_fail_with_their_launcher(void **state)
+{
+    struct scene scene;
+    struct horon_error why = {0}, error = {0};
+    (void)state;
+    scene_init(&scene);
+    struct horon_store *store = open_client(&scene, 0, 9, 2);
+    put(store, "blob");
+    while (!scene.server->selections || !horon_store_server_find(scene.server->selections, 0))
+        turn(&scene);
+    horon_error_set(&why, HORON_ERR_PEER_LOST, "rank 3 died");
+    horon_store_server_fail(scene.server, &why);
+    assert_int_equal(await_failure(&scene, store, &error), HORON_ERR_PEER_LOST);
+    assert_string_equal(error.text, "rank 3 died");
+    horon_store_destroy(store);
+    horon_store_server_destroy(scene.server);
+    horon_pump_deinit(&scene.pump);
+}
+
+/* Without a mark another size is a mistake, and with one no selection is larger than the launch. */
+static void test_selections_are_smaller_than_the_launch(void **state)
+{
+    static const struct {
+        uint64_t mark;
+        int size;
+    } wrongs[] = {{0, 2}, {5, RANKS + 1}};
+    struct scene scene;
+    (void)state;
+    scene_init(&scene);
+    for (size_t i = 0; i < 2; i++) {
+        struct horon_error error = {0};
+        struct horon_store *store = open_client(&scene, 0, wrongs[i].mark, wrongs[i].size);
+        assert_int_equal(await_failure(&scene, store, &error), HORON_ERR_CONFIG);
+        assert_non_null(strstr(error.text, "the launcher in one of 4"));
+        horon_store_destroy(store);
+    }
+    assert_int_equal(scene.server->selection_count, 0);
+    horon_store_server_destroy(scene.server);
+    horon_pump_deinit(&scene.pump);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_selections_meet_their_own_ranks),
+        cmocka_unit_test(test_selections_fail_with_their_launcher),
+        cmocka_unit_test(test_selections_are_smaller_than_the_launch),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
