@@ -121,11 +121,13 @@ static void request_landed(struct horon_request *request)
     assert(before >= 1);
 }
 
-/* For the launcher, which would take this rank for the cause. */
+/* For the launcher, which would take this rank for the cause. In a job of some of its ranks these
+ * have other numbers, and the launcher is told nothing. */
 static void job_failed(void *arg, const struct horon_error *why)
 {
     const struct horon_context *ctx = arg;
-    horon_failure_file_write(ctx->config.failure_file, why);
+    if (!ctx->config.ranks[0])
+        horon_failure_file_write(ctx->config.failure_file, why);
 }
 
 /* ---- birth ---------------------------------------------------------------------------------- */
@@ -485,7 +487,7 @@ horon_status_t horon_context_create_wrapped(const horon_options_t *given, horon_
     if (status != HORON_OK) {
         if (!error->text[0])
             horon_error_set(error, status, "no memory for a context");
-        horon_failure_file_write(ctx->config.failure_file, error);
+        job_failed(ctx, error);
         unref(ctx);
         return status;
     }

@@ -192,6 +192,10 @@ def init(comm=None, process_sets=None, *, rank=-1, size=-1, settings=None):
     Horovod variables; with none, it is a world of one), unless `rank` and `size` say so. `settings`
     maps names of the option table to values and goes before the environment.
 
+    `comm`: a list of some of the ranks that were started, which are the job then, numbered in this
+    order. Each of them gives this list; the others may be jobs of their own, or none. ValueError
+    on a rank that is not in it. There is nothing here for a communicator of MPI.
+
     `process_sets`: ProcessSets that are added at once, the same on all ranks; or "dynamic", as
     Horovod needs it for add_process_set().
 
@@ -199,15 +203,10 @@ def init(comm=None, process_sets=None, *, rank=-1, size=-1, settings=None):
     other ranks that wait are told. init() may be called again then.
     """
     global _context
-    if comm is not None and comm != []:
-        raise ValueError(
-            "init() takes no communicator, and no list of ranks: horon joins the job that its "
-            "launcher made. Some of its ranks are a process set, or with a store, rank and size of "
-            "their own a job of their own"
-        )
+    ranks = _ranks_setting(comm)
     process_sets = _list_process_sets(process_sets)
     own = {"DYNAMIC_PROCESS_SETS": 1} if process_sets == "dynamic" else _static(process_sets)
-    pairs = tuple(f"{name}={value}" for name, value in {**own, **(settings or {})}.items())
+    pairs = tuple(f"{name}={value}" for name, value in {**own, **ranks, **(settings or {})}.items())
     with _joining:
         if _context is not None:
             return
@@ -227,6 +226,23 @@ def init(comm=None, process_sets=None, *, rank=-1, size=-1, settings=None):
 
 
 _SETTING_CHARACTERS_MAX = 1000  # of one that goes to the extension
+
+
+def _ranks_setting(comm):
+    """-> the setting by which only the ranks of this list are the job; none is all of them"""
+    if comm is None:
+        return {}
+    if not isinstance(comm, Iterable):
+        raise ValueError(f"comm is a list of ranks: horon takes no communicator, such as {comm!r}")
+    runs = []  # [first, last]
+    for rank in comm:
+        if not isinstance(rank, int):
+            raise ValueError(f"comm is a list of ranks, which are whole numbers: {rank!r}")
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    return {"RANKS": ",".join(f"{first}-{last}" for first, last in runs)} if runs else {}
 
 
 def _list_process_sets(process_sets):

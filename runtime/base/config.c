@@ -39,6 +39,12 @@ static const struct horon_config_row rows[] = {
      .from_launcher = true,
      .doc = "Where ranks find each other: tcp://HOST:PORT, or several addresses of the host, comma "
             "separated; or file:DIR on a shared file system. horonrun sets it."},
+    {.name = "RANKS",
+     .type = HORON_CONFIG_TEXT,
+     .offset = AT(ranks),
+     .dflt = "",
+     .doc = "Those of the ranks that were started which are the job, numbered in this order, as in "
+            "0,2,4-7; empty: all. Lists that share no rank are jobs of their own."},
     {.name = "JOB_KEY",
      .type = HORON_CONFIG_TEXT,
      .offset = AT(job_key),

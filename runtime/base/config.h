@@ -22,6 +22,7 @@ enum { HORON_JOIN_AVERAGE_ALL, HORON_JOIN_AVERAGE_GIVEN };
 struct horon_config {
     int64_t log_level; /* horon_log_level_t */
     char store[HORON_CONFIG_TEXT_BYTES];
+    char ranks[HORON_CONFIG_TEXT_BYTES];
     char job_key[HORON_CONFIG_TEXT_BYTES];
     char job_key_file[HORON_CONFIG_TEXT_BYTES];
     char failure_file[HORON_CONFIG_TEXT_BYTES];

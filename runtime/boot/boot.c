@@ -10,6 +10,7 @@
 #include "boot/host/memory.h"
 #include "boot/identity/failure_file.h"
 #include "boot/identity/key.h"
+#include "boot/identity/selection.h"
 #include "boot/store/server.h"
 #include "clock.h"
 
@@ -94,6 +95,8 @@ static horon_status_t prepare(struct horon_joining *j, int rank, int size,
     horon_failure_file_keep(j->config->failure_file, &j->boot->fds);
     horon_status_t status =
         horon_identity_find(&j->id, rank, size, j->config->store, horon_environment, NULL, error);
+    if (status == HORON_OK)
+        status = horon_identity_select(&j->id, j->config->ranks, error);
     if (status == HORON_OK)
         raise_descriptors(&j->id);
     if (status == HORON_OK && j->id.size > 1)

@@ -23,6 +23,7 @@ SETS = "test/multi/test_process_sets.c"
 PROOFS = {
     "LOG_LEVEL": (CONTEXT, "test_options_log_level_passes_what_is_as_important"),
     "STORE": (BOOT_FAIL, "test_boot_without_a_server_says_where_it_looked"),
+    "RANKS": ("test/python/test_launch.py", "test_selections_of_a_launch_by_a_variable"),
     "JOB_KEY": (BOOT_FAIL, "test_boot_wrong_key_is_told_apart"),
     "JOB_KEY_FILE": (BOOT, "test_boot_key_file_is_read_without_its_newline"),
     "FAILURE_FILE": (

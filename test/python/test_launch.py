@@ -5,8 +5,10 @@ import contextlib
 import os
 import re
 import runpy
+import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import uuid
@@ -60,6 +62,90 @@ def test_script_under_horonrun(horonrun, n):
     out = start([horonrun, "-np", str(n), sys.executable, "-c", SCRIPT])
     for rank in range(n):
         assert f"rank {rank} of {n} local {rank} total {n * (n + 1) // 2}" in out
+
+
+# Three jobs of a launch of five, of which rank 4 has none; then that of all, and these once more.
+SELECTIONS_SCRIPT = """
+import os
+import horon
+started = int(os.environ.get("RANK", os.environ.get("HORON_RANK")))
+selections = {0: [0, 2], 2: [0, 2], 3: [3, 1], 1: [3, 1]}
+for turn in range(2):
+    if started == 4:
+        try:
+            horon.init(comm=[0, 2])
+        except ValueError as error:
+            print(f"refused: {error}")
+    else:
+        selection = selections[started]
+        sets = [horon.ProcessSet([1])]
+        horon.init(comm=selection, process_sets=sets)
+        assert (horon.rank(), horon.size()) == (selection.index(started), 2)
+        assert horon.allreduce(started, op=horon.Sum) == sum(selection)
+        assert horon.broadcast(started, 1) == selection[1]
+        assert sets[0].included() == (started == selection[1])
+        horon.shutdown()
+    if turn == 0 and "HORON_STORE" in os.environ:
+        horon.init(comm=range(5) if started % 2 else None)
+        assert (horon.rank(), horon.size()) == (started, 5)
+        assert horon.allreduce(started, op=horon.Sum) == 10
+        horon.shutdown()
+horon.init(comm=[started])
+assert (horon.rank(), horon.size()) == (0, 1)
+print("done", started)
+"""
+
+
+def test_selections_of_a_launch_are_jobs_of_their_own(horonrun):
+    out = start([horonrun, "-np", "5", sys.executable, "-c", SELECTIONS_SCRIPT])
+    assert all(f"done {rank}" in out for rank in range(5))
+    assert out.count("refused: rank 4 of the 5 that were started is not among the ranks") == 2
+
+
+def rank_selection_at_a_store_of_a_rank():
+    """Rank 1 joins nothing; the first of the list serves."""
+    import horon
+
+    started = int(os.environ["HORON_RANK"])
+    if started == 1:
+        return None
+    horon.init(comm=[2, 0])
+    return horon.rank(), horon.allgather(started)
+
+
+def test_selection_meets_at_a_store_that_its_first_rank_serves(run_ranks):
+    want = [2, 0]
+    assert run_ranks(3, rank_selection_at_a_store_of_a_rank) == [(1, want), None, (0, want)]
+
+
+def test_selections_of_a_launch_by_a_variable(horonrun):
+    script = "[ $HORON_RANK = 0 ] || exec env HORON_RANKS=2,1 {} -c '{}'"
+    command = script.format(sys.executable, SCRIPT)
+    out = start([horonrun, "-np", "3", "sh", "-c", command])
+    assert "rank 0 of 2 local 0 total 3" in out and "rank 1 of 2 local 1 total 3" in out
+
+
+def test_selections_of_a_launch_whose_address_is_derived():
+    """As torchrun's: one finds the port taken, and its other rank finds it at the next."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    names = {"WORLD_SIZE": "5", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    names["HORON_JOB_KEY"] = secrets.token_hex(16)
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", SELECTIONS_SCRIPT],
+            env={**clean_environment(), **names, "RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(5)
+    ]
+    try:
+        outs = [rank.communicate(timeout=LIMIT_SECONDS)[0] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert [out.splitlines()[-1] for out in outs] == [f"done {rank}" for rank in range(5)]
 
 
 def processes_with(mark):

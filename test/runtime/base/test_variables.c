@@ -48,16 +48,16 @@ static void test_variables_unknown_are_counted_and_the_first_named(void **state)
     assert_non_null(strstr(error.text, "nearest is HORON_FUSION_BYTES"));
     assert_null(strstr(error.text, "12345"));
     setenv("HORON_RAN", "1", 1); /* a part of a name that is known is none */
-    setenv("HORON_RANKS", "1", 1);
+    setenv("HORON_SIZES", "1", 1);
     setenv("HORON_", "1", 1);
     setenv("HORON_TEST", "1", 1);
     assert_int_equal(horon_config_unknown(&error), 5);
     unsetenv("HORON_FUSION_BYTE");
     assert_int_equal(horon_config_unknown(NULL), 4);
     begin_clean(NULL);
-    setenv("HORON_RANKS", "1", 1);
+    setenv("HORON_SIZES", "1", 1);
     assert_int_equal(horon_config_unknown(&error), 1); /* near one that is no row */
-    assert_non_null(strstr(error.text, "nearest is HORON_RANK"));
+    assert_non_null(strstr(error.text, "nearest is HORON_SIZE"));
 }
 
 static void test_variables_of_horovod_that_are_not_heeded_are_named(void **state)

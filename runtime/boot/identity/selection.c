@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "boot/identity/selection.h"
+
+#include "alloc.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+/* @return a number below @p limit, behind which *at is then; -1: there is none */
+static int parse_rank(const char **at, int limit)
+{
+    char *behind = NULL;
+    const long rank = isdigit((unsigned char)**at) ? strtol(*at, &behind, 10) : -1;
+    if (rank < 0 || rank >= limit)
+        return -1;
+    *at = behind;
+    return (int)rank;
+}
+
+/* @param places [limit] of each rank in the list, -1: it is not there
+ * @return how many there are; -1: what is not a list of ranks */
+static int parse_list(const char *at, int limit, int *places)
+{
+    int count = 0;
+    while (*at) {
+        const int first = parse_rank(&at, limit);
+        int last = first;
+        if (*at == '-') {
+            at++;
+            last = parse_rank(&at, limit);
+        }
+        if (first < 0 || last < first || (*at && *at != ',') || (*at && !at[1]))
+            return -1;
+        for (int rank = first; rank <= last; rank++) {
+            if (places[rank] >= 0)
+                return -1;
+            places[rank] = count++;
+        }
+        at += *at == ',';
+    }
+    return count;
+}
+
+static bool is_whole(const int *places, int size)
+{
+    for (int rank = 0; rank < size; rank++)
+        if (places[rank] != rank)
+            return false;
+    return true;
+}
+
+static void take(struct horon_identity *identity, const int *places, int count)
+{
+    const size_t bytes = (size_t)identity->size * sizeof *places;
+    const uint64_t mark = XXH3_64bits_withSeed(places, bytes, identity->job);
+    identity->job = mark ? mark : 1;
+    identity->rank = places[identity->rank];
+    identity->size = count;
+    identity->local_rank = identity->local_size = -1;
+    if (count == 1) { /* nobody to meet */
+        identity->store[0] = 0;
+        identity->port_scan = 0;
+    }
+}
+
+horon_status_t horon_identity_select(struct horon_identity *identity, const char *ranks,
+                                     struct horon_error *error)
+{
+    const int size = identity->size;
+    horon_status_t status = HORON_OK;
+    if (!ranks[0])
+        return HORON_OK;
+    int *places = horon_alloc((size_t)size * sizeof *places);
+    if (!places)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the list of ranks");
+    memset(places, -1, (size_t)size * sizeof *places);
+    const int count = parse_list(ranks, size, places);
+    if (count < 1)
+        status = horon_error_set(error, HORON_ERR_CONFIG,
+                                 "HORON_RANKS=%.200s: a list of ranks from 0 to %d is needed, each "
+                                 "once, as in 0,2,4-7",
+                                 ranks, size - 1);
+    else if (places[identity->rank] < 0)
+        status =
+            horon_error_set(error, HORON_ERR_INVALID,
+                            "rank %d of the %d that were started is not among the ranks of the "
+                            "job, %.200s",
+                            identity->rank, size, ranks);
+    else if (!is_whole(places, size))
+        take(identity, places, count);
+    horon_free(places);
+    return status;
+}
