@@ -183,3 +183,30 @@ def rank_unnamed():
 
 def test_join_is_followed_by_operations_without_names(run_ranks):
     run_ranks(3, rank_unnamed)
+
+
+def rank_joins_a_process_set():
+    """Ranks 1 and 2 have a set, which 1 leaves first; the job goes on meanwhile."""
+    hvd.init()
+    rank, size = hvd.rank(), hvd.size()
+    some = hvd.add_process_set([1, 2])
+    everybody = hvd.allreduce_async(torch.ones(1), name="job", op=hvd.Sum)
+    if rank == 0:
+        with pytest.raises(ValueError, match="rank 0 is no member"):
+            hvd.join(process_set=some)
+    elif rank == 1:
+        assert hvd.join(process_set=some) == 2
+    else:
+        part = hvd.allreduce(torch.ones(1), name="set", op=hvd.Sum, process_set=some)
+        assert part.item() == 1
+        with pytest.raises(hvd.HorovodInternalError, match="not supported with join"):
+            hvd.allgather(torch.ones(1), process_set=some)
+        assert hvd.join(process_set=some) == 2
+    assert hvd.synchronize(everybody).item() == size
+    assert hvd.allgather(torch.tensor([rank])).tolist() == list(range(size))  # nobody joined that
+    if rank:
+        assert hvd.allreduce(torch.ones(1), op=hvd.Sum, process_set=some).item() == 2
+
+
+def test_join_of_a_process_set_leaves_the_job(run_ranks):
+    run_ranks(3, rank_joins_a_process_set)

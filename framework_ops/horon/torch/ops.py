@@ -78,15 +78,16 @@ def _out(*args):
     return verbs.begin(*args).wait()
 
 
-def join(device=-1) -> int:
+def join(device=-1, process_set=global_process_set) -> int:
     """This rank has no more data: the others go on without it, and it returns once all have joined.
 
     Their allreduces get zeros of it (an Average is still divided by all ranks, unless
     HORON_JOIN_AVERAGE says "given"); their allgather, broadcast, alltoall and reducescatter raise,
     as with Horovod, unless HORON_JOIN_VERBS says "all". device: as with Horovod, and not needed.
-    -> the rank that joined last, the same on all ranks.
+    With a process set this is about that alone. -> the rank of the job that joined last, the same
+    on all ranks.
     """
-    return _verbs.join()
+    return _verbs.join(process_set)
 
 
 # ---- allreduce ----
