@@ -77,24 +77,47 @@ static void explain_begun(const struct horon_request *request, char *text, size_
         snprintf(text, text_bytes, "%snot finished", begins); /* it moves, or is about to */
 }
 
+/* @return what has to end first: for a barrier the one before it, for a join the oldest of what was
+ * submitted before it; else the request itself */
+static const struct horon_request *first_of(const struct horon_request *request)
+{
+    const struct horon_engine_team *team = request->team;
+    if (request->held && team->barrier)
+        return team->barrier;
+    return request->joins && !request->begun ? team->oldest : request;
+}
+
+/* @return characters written; less than @p text_bytes */
+static size_t say_first(const struct horon_request *request, const struct horon_request *first,
+                        char *text, size_t text_bytes)
+{
+    char what[128 + HORON_NAME_BYTES_MAX];
+    text[0] = 0;
+    horon_request_describe(first, what, sizeof what);
+    if (first != request && request->joins)
+        snprintf(text, text_bytes,
+                 "behind what was submitted here before, first of all %s; that: ", what);
+    else if (first != request)
+        snprintf(text, text_bytes, "behind another barrier; that one: ");
+    return strlen(text);
+}
+
 void horon_engine_explain(struct horon_engine *engine, const struct horon_request *request,
                           char *text, size_t text_bytes)
 {
     struct horon_engine_team *team = request->team;
+    const struct horon_request *first = first_of(request);
     HORON_ASSERT_OWNER(engine->options.owner);
-    if (request->held && team->barrier) {
-        const int used = snprintf(text, text_bytes, "behind another barrier; that one: ");
-        assert(used > 0 && (size_t)used < text_bytes);
-        text += used;
-        text_bytes -= (size_t)used;
-        request = team->barrier;
-    }
+    const size_t used = say_first(request, first, text, text_bytes);
+    text += used;
+    text_bytes -= used;
+    request = first;
     if (request->joins && team->join.is_over)
         snprintf(text, text_bytes, "all have joined; this rank has yet to do its part");
     else if (request->joins && request->begun)
         horon_coordinator_explain_join(team->coordinator, text, text_bytes);
     else if (request->joins)
-        snprintf(text, text_bytes, "waiting for what was submitted here before");
+        snprintf(text, text_bytes, "about to join");
     else if (request->paired)
         (void)horon_team_explain_message(request, text, text_bytes);
     else if (request->in_order || request->begun ||
@@ -106,11 +129,10 @@ void horon_engine_explain(struct horon_engine *engine, const struct horon_reques
 int horon_engine_awaited(struct horon_engine *engine, const struct horon_request *request)
 {
     struct horon_engine_team *team = request->team;
-    struct horon_lane *lane = lane_of(request);
     int rank = -1;
     HORON_ASSERT_OWNER(engine->options.owner);
-    if (request->held && team->barrier)
-        request = team->barrier;
+    request = first_of(request);
+    struct horon_lane *lane = lane_of(request);
     if (request->joins)
         rank = request->begun ? horon_coordinator_awaited_join(team->coordinator) : -1;
     else if (request->paired)
@@ -128,8 +150,7 @@ void horon_engine_ask(struct horon_engine *engine, const struct horon_request *r
 {
     struct horon_engine_team *team = request->team;
     HORON_ASSERT_OWNER(engine->options.owner);
-    if (request->held && team->barrier)
-        request = team->barrier;
+    request = first_of(request);
     if (team->failed || request->in_order || request->begun || request->held || request->joins ||
         request->paired)
         return;

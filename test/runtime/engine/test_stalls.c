@@ -139,6 +139,43 @@ static void test_stalls_other_name_of_who_lacks_the_tensor_is_told(void **state)
 }
 
 /* A look that comes late asks first: what it said at once would name nobody. */
+/* Each has a tensor in flight that the other one will never submit, and joins behind it: neither
+ * can, and both are told of the tensor and of whom it waits for. */
+static void test_stalls_join_names_what_it_waits_for(void **state)
+{
+    static const char *const names[] = {"only.here", "only.there"};
+    static const int hosts[] = {1, 1};
+    struct heard heard;
+    float x[2] = {0};
+    struct horon_request *requests[2], *joins[2];
+    (void)state;
+    struct world *world = make(hosts, 2, &heard);
+    for (int rank = 0; rank < 2; rank++) {
+        requests[rank] = submit(world, rank, names[rank], &x[rank]);
+        joins[rank] = world_join(world, rank, horon_engine_job(world->ranks[rank].engine));
+    }
+    turn(world);
+    for (int rank = 0; rank < 2; rank++) {
+        char expected[256];
+        snprintf(expected, sizeof expected,
+                 "join has waited for 8 s: behind what was submitted here before, first of all "
+                 "allreduce '%s'; that: tensor '%s': waiting for rank %d (host-%d); rank %d waits "
+                 "for '%s'",
+                 names[rank], names[rank], 1 - rank, 1 - rank, 1 - rank, names[1 - rank]);
+        pass(world, rank, 12);
+        if (!strstr(heard.text, expected))
+            fail_msg("rank %d heard '%s', not '%s'", rank, heard.text, expected);
+    }
+    assert_int_equal(horon_engine_awaited(world->ranks[0].engine, joins[0]), 1);
+    for (int rank = 0; rank < 2; rank++)
+        horon_engine_leave(world->ranks[rank].engine);
+    for (int rank = 0; rank < 2; rank++) {
+        world_release(requests[rank]);
+        world_release(joins[rank]);
+    }
+    world_destroy(world);
+}
+
 static void test_stalls_late_look_asks_before_it_warns(void **state)
 {
     static const int hosts[] = {3};
@@ -310,6 +347,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stalls_warning_names_who_lacks_the_tensor),
         cmocka_unit_test(test_stalls_other_name_of_who_lacks_the_tensor_is_told),
+        cmocka_unit_test(test_stalls_join_names_what_it_waits_for),
         cmocka_unit_test(test_stalls_late_look_asks_before_it_warns),
         cmocka_unit_test(test_stalls_of_many_are_a_few_lines),
         cmocka_unit_test(test_stalls_warnings_come_again_until_it_ends),
