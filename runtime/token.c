@@ -352,6 +352,10 @@ static void drive_background(struct horon_context *ctx)
     HORON_ASSERT_OWNER(&ctx->owner);
     for (;;) {
         horon_context_report_deaths(ctx);
+        /* A link that is tried without asking stays told of: the thread would not sleep, and where
+         * it shares its core with the waiter, that one would not come to take the token. */
+        if (atomic_load(&ctx->waiters))
+            horon_poller_collect(ctx->poller);
         bool moved = horon_engine_progress(ctx->engine);
         if (atomic_load(&ctx->waiters) || atomic_load(&ctx->stop) ||
             atomic_load_explicit(&ctx->to_finish, memory_order_relaxed))

@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the progress thread leaves behind when a waiter calls it off. The waiter is a count in the
- * context here, so that it calls whenever the thread looks.
+ * What the progress thread leaves behind when a waiter calls it off, and that it sleeps then. The
+ * waiter is a count in the context here, so that it calls whenever the thread looks.
  */
 #undef NDEBUG
 #include "context_state.h"
+#include "file.h"
 #include "multi/duo.h"
 
+#include <dirent.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -51,9 +56,74 @@ static void test_token_called_off_progress_thread_sends_what_it_decided(void **s
     duo_end(&duo);
 }
 
+/* ---- called off, it sleeps ------------------------------------------------------------------ */
+
+/* Is a progress thread of this process running, or ready to? */
+static bool any_runs(void)
+{
+    char path[64], text[256];
+    bool runs = false;
+    DIR *tasks = opendir("/proc/self/task");
+    assert_non_null(tasks);
+    for (struct dirent *task = readdir(tasks); task; task = readdir(tasks)) {
+        snprintf(path, sizeof path, "/proc/self/task/%.20s/stat", task->d_name);
+        if (task->d_name[0] == '.' || horon_file_read_text(path, text, sizeof text) == 0)
+            continue;
+        runs |= strstr(text, "(horon) R") != NULL;
+    }
+    closedir(tasks);
+    return runs;
+}
+
+static void expect_sleep(void)
+{
+    const time_t end = time(NULL) + DUO_DEADLINE_S;
+    while (any_runs() && time(NULL) < end)
+        sched_yield();
+    assert_false(any_runs());
+}
+
+/* Its progress thread has taken what was posted, and let go of the token. */
+static void wait_until_taken(horon_context_t *ctx)
+{
+    const time_t end = time(NULL) + DUO_DEADLINE_S;
+    while ((horon_engine_has_post(ctx->engine) || atomic_load(&ctx->token)) && time(NULL) < end)
+        sched_yield();
+    assert_false(horon_engine_has_post(ctx->engine));
+}
+
+/* A link between hosts that is the only one is read without asking the poller, which goes on saying
+ * that something came. The waiter has no core to take the token on, and gets none if the progress
+ * thread looks again and again. */
+static void test_token_progress_thread_sleeps_though_waiter_has_not_come(void **state)
+{
+    const char *const settings[] = {"STALL_WARN=0", "SHM=0", NULL};
+    float x[2] = {1, 2}, y[2] = {3, 4}, z = 5;
+    struct duo duo;
+    (void)state;
+    duo_make(&duo, settings);
+    horon_context_t *root = duo.ctx[0];
+    horon_request_t *first = duo_submit(duo.ctx[1], "x", &x[1]);
+    duo_expect_end(duo_submit(root, "x", &x[0]), HORON_OK); /* now the link was read once */
+    duo_expect_end(first, HORON_OK);
+    atomic_fetch_add(&root->waiters, 1);
+    horon_request_t *ours = duo_submit(root, "y", &y[0]);
+    wait_until_taken(root);
+    horon_request_t *unmet = duo_submit(duo.ctx[1], "z", &z); /* something to read */
+    wait_until_taken(duo.ctx[1]);
+    expect_sleep();
+    atomic_fetch_sub(&root->waiters, 1);
+    duo_expect_end(duo_submit(duo.ctx[1], "y", &y[1]), HORON_OK);
+    duo_expect_end(ours, HORON_OK);
+    duo_expect_end(duo_submit(root, "z", &x[0]), HORON_OK);
+    duo_expect_end(unmet, HORON_OK);
+    duo_end(&duo);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_token_progress_thread_sleeps_though_waiter_has_not_come),
         cmocka_unit_test(test_token_called_off_progress_thread_sends_what_it_decided),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
