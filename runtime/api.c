@@ -7,6 +7,7 @@
 #include "submit.h"
 
 #include "alloc.h"
+#include "late_bell.h"
 
 #include <assert.h>
 #include <stddef.h>
@@ -151,7 +152,7 @@ static horon_status_t submit(struct horon_context *ctx, struct horon_engine_team
         horon_request_unref(request);
         return status;
     }
-    horon_context_notify(ctx);
+    horon_context_notify_later(ctx);
     *req_out = request;
     return HORON_OK;
 }
@@ -280,7 +281,7 @@ static void post_all(struct horon_context *ctx, struct horon_post *newest,
 {
     assert(!oldest->next);
     horon_engine_post_chain(ctx->engine, newest, oldest);
-    horon_context_notify(ctx);
+    horon_context_notify_later(ctx);
 }
 
 static horon_status_t submit_group(struct horon_context *ctx, struct horon_engine_team *team,

@@ -8,6 +8,7 @@
 #include "alloc.h"
 #include "boot/identity/failure_file.h"
 #include "clock.h"
+#include "late_bell.h"
 #include "reduce/reduce.h"
 #include "rings.h"
 #include "versions.h"
@@ -276,13 +277,14 @@ static void on_links(void *arg, int fd, int events)
 static horon_status_t make_loop(struct horon_context *ctx, struct horon_error *error)
 {
     int local_size = ctx->host.shape.local_size;
-    horon_status_t status = horon_loop_create(ctx->doorbell, local_size + 2, &ctx->loop, error);
+    horon_status_t status = horon_loop_create(ctx->doorbell, local_size + 3, &ctx->loop, error);
     if (status != HORON_OK)
         return status;
     horon_deaths_watch(ctx);
     ctx->poller_watch =
         horon_loop_add(ctx->loop, horon_poller_descriptor(ctx->poller), on_links, ctx);
-    return horon_connect_begin(ctx, error);
+    status = horon_late_bell_begin(ctx, error);
+    return status == HORON_OK ? horon_connect_begin(ctx, error) : status;
 }
 
 static horon_status_t start_thread(struct horon_context *ctx, struct horon_error *error)
@@ -322,6 +324,7 @@ static void tear_down(struct horon_context *ctx)
     horon_rings_deinit(ctx);
     horon_connect_unwatch(ctx);
     horon_callbacks_run(ctx); /* of what another thread submitted while this one tore down */
+    horon_late_bell_close(ctx);
     horon_boot_deinit(&ctx->boot);
     horon_free(ctx->arenas);
     horon_free(ctx->rings);
@@ -471,6 +474,7 @@ horon_status_t horon_context_create_wrapped(const horon_options_t *given, horon_
     atomic_store(&ctx->refs, 1);
     pthread_mutex_init(&ctx->recording_lock, NULL);
     ctx->wrap = wrap;
+    ctx->late_bell = -1;
     horon_request_pool_init(&ctx->pool);
     status = horon_config_load(&ctx->config, options.settings, NULL, error);
     if (status == HORON_OK) {

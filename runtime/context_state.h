@@ -45,6 +45,8 @@ struct horon_context {
     struct horon_loop *loop;     /* where the progress thread sleeps */
     int poller_watch;            /* number of the loop's watch for the poller's descriptor */
     int doorbell;                /* of this rank */
+    int late_bell;               /* a timer; -1: none */
+    _Atomic bool late_bell_set;  /* and it runs, or its end was not looked at yet */
 
     /* The progress token: the thread that exchanged it from 0 to 1 may use the engine. */
     _Alignas(64) _Atomic uint32_t token;
@@ -75,6 +77,8 @@ struct horon_context {
 void *horon_progress_thread(void *context);
 /** Tells the progress thread, if it sleeps and nobody drives, that something was posted. */
 void horon_context_notify(struct horon_context *ctx);
+/** With all that came before it done: may the progress thread sleep, with nobody driving? */
+bool horon_context_may_sleep(struct horon_context *ctx);
 /** Waits for a request. @return OK once it ended, whatever its status | ERR_TIMEOUT */
 horon_status_t horon_context_wait(struct horon_context *ctx, struct horon_request *request,
                                   int64_t timeout_ms);

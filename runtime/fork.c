@@ -10,7 +10,7 @@
  * horon. It is guarded by `lock`, which is held across the fork so that the child sees a whole
  * list.
  */
-#include "context_state.h"
+#include "late_bell.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the two below */
 static struct horon_context *contexts;
@@ -32,6 +32,7 @@ static void in_child(void)
         atomic_store(&ctx->forked, true);
         horon_boot_close_in_child(&ctx->boot);
         horon_loop_close_in_child(ctx->loop);
+        horon_late_bell_close(ctx);
         horon_poller_close_in_child(ctx->poller);
         horon_recording_close_in_child(ctx);
     }

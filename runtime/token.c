@@ -6,19 +6,22 @@
  *
  * Invariant: the wake word of this rank is 0 while the token is held, and says what to ring for
  * while it is free. Releasing stores the word, fences, and looks once more; a post or a peer's flag
- * that came before is then seen here, and one that comes after sees the word and rings. The
- * progress thread is the only one that sleeps on the doorbell; a waiter that has waited long gives
- * the token back and sleeps on its request's state.
+ * that came before is then seen here, and one that comes after sees the word and rings; of what the
+ * caller may soon drive itself, late (late_bell.c). The progress thread is the only one that sleeps
+ * on the doorbell; a waiter that has waited long gives the token back and sleeps on its request's
+ * state.
  *
  * While a waiter drives, links would wake the progress thread for nothing at each message: the
  * first time it wakes and finds the token taken it stops watching them ("disarmed"), and watches
  * again when it next gets the token, is rung by a waiter that left work behind, or after REARM_MS.
  * A waiter that leaves output behind rings too, even if its own request has ended: others need it.
+ * It rings late, unless it gives up, as who waited for one operation often waits for another.
  */
 #include "context_state.h"
 
 #include "clock.h"
 #include "cpu.h"
+#include "late_bell.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -37,6 +40,8 @@
 #define SPINS_PER_LINK_LOOK 8
 /* How long the progress thread goes on looking, in the background, while something is in flight. */
 #define BACKGROUND_US 100
+/* Of all, by a waiter whose request is over. */
+#define LAST_TURNS 4
 #define REARM_MS 100
 /* A waiter that sleeps looks up now and then: a callback that lasts keeps the progress thread from
  * driving, and then the waiter drives, a little at a time. */
@@ -109,8 +114,12 @@ static void let_go(struct horon_context *ctx, bool armed)
     horon_owner_give(&ctx->owner);
     atomic_store_explicit(&ctx->token, 0, memory_order_release);
     atomic_thread_fence(memory_order_seq_cst); /* what follows looks at what came before it */
-    if (ring || slept_through(ctx))
+    if (!ring && !slept_through(ctx))
+        return;
+    if (armed)
         horon_doorbell_ring(ctx->doorbell);
+    else
+        horon_late_bell_set(ctx);
 }
 
 void horon_token_release(struct horon_context *ctx)
@@ -123,11 +132,15 @@ void horon_token_release_armed(struct horon_context *ctx)
     let_go(ctx, true);
 }
 
+bool horon_context_may_sleep(struct horon_context *ctx)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    return atomic_load_explicit(&own_line(ctx)->wake, memory_order_relaxed) != 0;
+}
+
 void horon_context_notify(struct horon_context *ctx)
 {
-    struct horon_rank_line *line = own_line(ctx);
-    atomic_thread_fence(memory_order_seq_cst);
-    if (atomic_load_explicit(&line->wake, memory_order_relaxed) && atomic_exchange(&line->wake, 0))
+    if (horon_context_may_sleep(ctx) && atomic_exchange(&own_line(ctx)->wake, 0))
         horon_doorbell_ring(ctx->doorbell);
 }
 
@@ -239,6 +252,16 @@ static bool drive_turn(struct horon_context *ctx, const struct horon_request *re
     return horon_engine_progress(ctx->engine);
 }
 
+/* What was submitted with the request that is over may have begun in the same turn. It goes out
+ * now, as nobody may look after it for a while. */
+static void see_off_others(struct horon_context *ctx)
+{
+    int turns = LAST_TURNS;
+    while (turns-- > 0 && horon_engine_in_flight(ctx->engine) > 0 &&
+           horon_engine_progress(ctx->engine))
+        continue;
+}
+
 /* With the token: drives until the run is over, the deadline, or the end of patience. */
 static void drive(struct horon_context *ctx, const struct run *run, uint64_t deadline_ns)
 {
@@ -327,6 +350,8 @@ horon_status_t horon_context_wait(struct horon_context *ctx, struct horon_reques
         const bool alone = atomic_load_explicit(&ctx->calling_back, memory_order_relaxed);
         if ((!slept || alone) && look_on(ctx, &run, deadline)) {
             drive(ctx, &run, deadline);
+            if (is_over(&run))
+                see_off_others(ctx);
             bool gave_way = atomic_load_explicit(&ctx->takers, memory_order_relaxed);
             horon_token_release(ctx);
             if (gave_way && !past(deadline))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the progress thread leaves behind when a waiter calls it off, and that it sleeps then. The
- * waiter is a count in the context here, so that it calls whenever the thread looks.
+ * What the progress thread leaves behind when a waiter calls it off, and that it comes where nobody
+ * waits. The waiter is a count in the context here, so that it calls whenever the thread looks.
  */
 #undef NDEBUG
 #include "context_state.h"
@@ -120,10 +120,60 @@ static void test_token_progress_thread_sleeps_though_waiter_has_not_come(void **
     duo_end(&duo);
 }
 
+/* ---- nobody waits --------------------------------------------------------------------------- */
+
+static void expect_end_unwaited(horon_request_t *request)
+{
+    const time_t end = time(NULL) + DUO_DEADLINE_S;
+    while (horon_test(request, HORON_HOST_DONE) == HORON_IN_PROGRESS && time(NULL) < end)
+        sched_yield();
+    assert_int_equal(horon_test(request, HORON_HOST_DONE), HORON_OK);
+    horon_release(request);
+}
+
+/* The progress thread comes for each, although it is told of none at once; also just when somebody
+ * who waited for another one has let go of the token. */
+static void unwaited_operations_end(const char *shm)
+{
+    const char *const settings[] = {"STALL_WARN=0", shm, NULL};
+    struct duo duo;
+    duo_make(&duo, settings);
+    for (int round = 0; round < 1000; round++) {
+        float x[2] = {1, 2}, y[2] = {3, 4};
+        horon_request_t *theirs = duo_submit(duo.ctx[1], "x", &x[1]);
+        horon_request_t *ours = duo_submit(duo.ctx[0], "x", &x[0]);
+        horon_request_t *later = duo_submit(duo.ctx[0], "y", &y[0]);
+        if (round % 2)
+            duo_expect_end(ours, HORON_OK);
+        else
+            expect_end_unwaited(ours);
+        expect_end_unwaited(theirs);
+        theirs = duo_submit(duo.ctx[1], "y", &y[1]);
+        expect_end_unwaited(later);
+        expect_end_unwaited(theirs);
+        assert_true(x[0] == 3 && x[1] == 3 && y[0] == 7 && y[1] == 7);
+    }
+    duo_end(&duo);
+}
+
+static void test_token_operations_end_that_nobody_waits_for(void **state)
+{
+    (void)state;
+    unwaited_operations_end("SHM=1");
+}
+
+static void test_token_operations_end_between_hosts_that_nobody_waits_for(void **state)
+{
+    (void)state;
+    unwaited_operations_end("SHM=0");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_token_progress_thread_sleeps_though_waiter_has_not_come),
+        cmocka_unit_test(test_token_operations_end_that_nobody_waits_for),
+        cmocka_unit_test(test_token_operations_end_between_hosts_that_nobody_waits_for),
         cmocka_unit_test(test_token_called_off_progress_thread_sends_what_it_decided),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
