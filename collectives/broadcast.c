@@ -3,11 +3,15 @@
  * Broadcast: every rank's output becomes root's input. Completion is local: root does not learn
  * that the others have it, they do not learn of each other.
  *
- * On root's host everybody reads root's slot. To another host each segment travels once, along a
- * binomial tree of its carriers, five hosts with root on host 0: 0->1, then 0->2 1->3, then 0->4;
- * log2(H) steps, and a link carries S/K bytes for each of the K segments. There everybody reads the
- * carriers' slots. Small ones travel whole between the first ranks of the hosts, and are published
- * in a result slot.
+ * On root's host everybody reads root's slot. To another host each segment travels once, among its
+ * carriers. Many bytes go along the chain of hosts (plan/broadcast_chain.c): each host sends and
+ * receives S at most. Fewer go down a binomial tree (plan/broadcast.c): log2(H) steps, in each of
+ * which root's host sends S. Five hosts, root on host 0:
+ *
+ *      chain  0->1->2->3->4        tree  0->4, then 0->2, then 0->1 2->3
+ *
+ * There everybody reads the carriers' slots. Small ones travel whole between the first ranks of the
+ * hosts, and are published in a result slot.
  *
  * A rank meets one other before it waits for anything else, since ranks that began something else
  * may never do that: root on root's host, elsewhere the first rank, which compares with its peers.
@@ -41,7 +45,7 @@ static void init(void *memory, const struct horon_team *team)
 {
     struct broadcast *state = memory;
     (void)team;
-    state->exchange = (struct horon_exchange){.kind = HORON_PLAN_BROADCAST, .op = HORON_SUM};
+    state->exchange = (struct horon_exchange){.op = HORON_SUM};
 }
 
 static void begin(struct horon_channel *channel)
@@ -57,6 +61,7 @@ static void begin(struct horon_channel *channel)
     state->is_root = team->rank == root;
     state->on_root_host = team->host == host;
     state->above = state->on_root_host ? team->local_rank_of[root] : 0;
+    state->exchange.kind = horon_exchange_choose(channel, HORON_PLAN_FROM_ROOT, channel->count);
     state->exchange.root = host;
     state->exchange.dtype = (horon_dtype_t)channel->op->agreed.dtype;
 }

@@ -52,10 +52,10 @@ static horon_status_t begin(struct horon_channel *channel, const struct horon_ex
     return horon_netrun_begin(&channel->nets[run], &args);
 }
 
-enum horon_plan_kind horon_exchange_choose(const struct horon_channel *channel, bool to_root,
-                                           uint64_t count)
+enum horon_plan_kind horon_exchange_choose(const struct horon_channel *channel,
+                                           enum horon_plan_way way, uint64_t count)
 {
-    return horon_plan_choose(channel->options.net_algorithm, to_root, channel->team->host_count,
+    return horon_plan_choose(channel->options.net_algorithm, way, channel->team->host_count,
                              count * channel->element_bytes, channel->host->crowded);
 }
 

@@ -22,10 +22,10 @@ struct horon_exchange {
     horon_redop_t op; /* of what is combined */
 };
 
-/** The allreduce plan for @p count elements of the operation, or, if it goes @p to_root only, the
- * reduce plan; alike on all hosts. */
-enum horon_plan_kind horon_exchange_choose(const struct horon_channel *channel, bool to_root,
-                                           uint64_t count);
+/** The plan for @p count elements of the operation, from and to whom @p way says; alike on all
+ * hosts. */
+enum horon_plan_kind horon_exchange_choose(const struct horon_channel *channel,
+                                           enum horon_plan_way way, uint64_t count);
 
 /** First ranks of hosts: begins the small exchange of @p count elements at @p work, and moves to
  * its phase. @return IN_PROGRESS, for verbs to return | ERR_MEMORY */

@@ -62,7 +62,8 @@ struct horon_exchange horon_reduction_between_hosts(const struct horon_reduction
     const struct horon_signature *agreed = &channel->op->agreed;
     const bool to_root = horon_verb_is_rooted(horon_verb_of(agreed));
     return (struct horon_exchange){
-        .kind = horon_exchange_choose(channel, to_root, count),
+        .kind =
+            horon_exchange_choose(channel, to_root ? HORON_PLAN_TO_ROOT : HORON_PLAN_TO_ALL, count),
         .root = to_root ? channel->team->host_of[agreed->root] : 0,
         .dtype = reduction->dtype,
         .op = reduction->combine,

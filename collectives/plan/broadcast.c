@@ -2,7 +2,8 @@
 /*
  * Binomial broadcast: the ranks that have the vector send it on, the largest distance first, so
  * that the largest part of the tree starts first. Numbers are relative to the root. ceil(log2 N)
- * stages; the root sends at each, S bytes.
+ * stages; the root sends at each, S bytes: for few bytes. Of many, the chain (broadcast_chain.c)
+ * sends them once.
  *
  *      N = 5:  stage 0   0 -> 4;   1   0 -> 2;   2   0 -> 1, 2 -> 3
  *
@@ -56,7 +57,7 @@ static struct horon_plan_stage broadcast_stage(const struct horon_plan_args *arg
 }
 
 const struct horon_plan_ops horon_plan_broadcast = {
-    .name = "broadcast",
+    .name = "doubling",
     .stages = broadcast_stages,
     .scratch = broadcast_scratch,
     .limits = broadcast_limits,

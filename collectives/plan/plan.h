@@ -35,13 +35,18 @@ enum horon_plan_kind {
     HORON_PLAN_DOUBLING, /* allreduce: recursive doubling, flat among the m; log stages */
     HORON_PLAN_DIRECT,   /* allreduce: direct reduce-scatter, direct allgather; 2 stages */
     HORON_PLAN_HALVING,  /* allreduce: recursive halving over powers of two, direct among the m */
-    HORON_PLAN_BROADCAST, /* binomial from `root`; promises local completion only */
+    /* broadcast, from `root`; promises local completion only */
+    HORON_PLAN_BROADCAST,       /* down a binomial tree; log stages */
+    HORON_PLAN_BROADCAST_CHAIN, /* from one to the next, piece after piece */
     /* reduce, to `root`; promises local completion only */
     HORON_PLAN_REDUCE_FLAT,     /* everybody sends all to root, which reduces; 1 stage */
     HORON_PLAN_REDUCE_DOUBLING, /* up the tree, one message of each; log stages */
     HORON_PLAN_REDUCE_DIRECT    /* direct reduce-scatter, gathered at root; 2 stages */
 };
-#define HORON_PLAN_KIND_COUNT 8
+#define HORON_PLAN_KIND_COUNT 9
+
+/** From whom to whom. */
+enum horon_plan_way { HORON_PLAN_TO_ALL, HORON_PLAN_TO_ROOT, HORON_PLAN_FROM_ROOT };
 
 enum horon_plan_region { HORON_PLAN_WORK, HORON_PLAN_SCRATCH };
 
@@ -67,7 +72,7 @@ struct horon_plan_stage {
 struct horon_plan_args {
     enum horon_plan_kind kind;
     int rank, size; /* among the participants */
-    int root;       /* BROADCAST, REDUCE_* */
+    int root;       /* BROADCAST*, REDUCE_* */
     uint64_t count;
 };
 
@@ -84,16 +89,16 @@ struct horon_plan_stage horon_plan_stage(const struct horon_plan_args *args, int
                                          struct horon_plan_combine *combines);
 
 /**
- * The allreduce that should take the least time, or the reduce: startup + bytes/bandwidth, see
- * plan.c. All participants must ask with the same values.
- * @param wanted "flat", "doubling", "direct" or "halving" to have that, where there is one; "auto"
- * or anything else: the model's
- * @param to_root a reduce
+ * The plan that should take the least time: startup + bytes/bandwidth, see plan.c. All participants
+ * must ask with the same values.
+ * @param wanted "flat", "doubling", "direct", "halving" or "chain" to have that, where there is
+ * one; "auto" or anything else: the model's
+ * @param way TO_ALL: an allreduce; TO_ROOT: a reduce; FROM_ROOT: a broadcast
  * @param crowded participants share cores
  */
-enum horon_plan_kind horon_plan_choose(const char *wanted, bool to_root, int size, uint64_t bytes,
-                                       bool crowded);
-/** What the model thinks it takes, in microseconds; of a broadcast 0. */
+enum horon_plan_kind horon_plan_choose(const char *wanted, enum horon_plan_way way, int size,
+                                       uint64_t bytes, bool crowded);
+/** What the model thinks it takes, in microseconds. */
 double horon_plan_estimate_us(enum horon_plan_kind kind, int size, uint64_t bytes, bool crowded);
 
 #endif

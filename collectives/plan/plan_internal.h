@@ -7,7 +7,7 @@
 
 /** One plan. Called with size >= 2. */
 struct horon_plan_ops {
-    const char *name; /* by which it is wanted; an allreduce and a reduce may share it */
+    const char *name; /* by which it is wanted; plans of different ways may share it */
     int (*stages)(const struct horon_plan_args *args);
     uint64_t (*scratch)(const struct horon_plan_args *args);
     void (*limits)(const struct horon_plan_args *args, uint32_t *moves_out, uint32_t *combines_out);
@@ -21,6 +21,7 @@ extern const struct horon_plan_ops horon_plan_doubling;
 extern const struct horon_plan_ops horon_plan_direct;
 extern const struct horon_plan_ops horon_plan_halving;
 extern const struct horon_plan_ops horon_plan_broadcast;
+extern const struct horon_plan_ops horon_plan_broadcast_chain;
 extern const struct horon_plan_ops horon_plan_reduce_flat;
 extern const struct horon_plan_ops horon_plan_reduce_doubling;
 extern const struct horon_plan_ops horon_plan_reduce_direct;
@@ -37,6 +38,9 @@ struct horon_plan_range {
 
 /** Part @p index of @p count elements cut into @p parts as equal as can be, longer ones first. */
 struct horon_plan_range horon_plan_part(uint64_t count, int parts, int index);
+
+/** Into how many pieces a chain of @p size participants cuts a vector. */
+int horon_plan_chain_pieces(int size);
 
 /** The largest power of two that divides @p size. */
 int horon_plan_block(int size);

@@ -171,9 +171,10 @@ static const struct horon_config_row rows[] = {
      .type = HORON_CONFIG_TEXT,
      .offset = AT(net_algorithm),
      .dflt = "auto",
-     .choices = "auto flat doubling direct halving",
+     .choices = "auto flat doubling direct halving chain",
      .agreed = true,
-     .doc = "Allreduce between hosts, and reduce, which has no halving: auto chooses by size; all "
+     .doc = "Between hosts: an allreduce, but for chain; a reduce, flat to direct; a broadcast, "
+            "doubling or chain. auto chooses by size, as do the others where they are none; all "
             "give the same bits."},
     {.name = "DETERMINISTIC",
      .type = HORON_CONFIG_BOOL,

@@ -12,6 +12,7 @@ sys.path[:0] = [str(pathlib.Path(__file__).parent)]
 import ranks  # noqa: E402
 import tap  # noqa: E402
 
+ALGORITHMS = ("flat", "doubling", "direct", "halving", "chain")
 SMALL_CHUNKS = {"SHM_CHUNK_BYTES": 4096, "NET_CHUNK_BYTES": 4096, "NET_EAGER_BYTES": 1000}
 
 
@@ -35,10 +36,10 @@ def test_layouts_results_are_those_of_one_process():
     expected = ranks.expected(sys.argv[1])
     assert all(len(lines) > 480 for lines in expected)
     with ranks.hosts(max(layout) + 1) as net:
-        for algorithm in ("auto", "flat", "doubling", "direct", "halving"):
+        for algorithm in ("auto", *ALGORITHMS):
             for mode in ("in-order", "named"):
                 compare(layout, mode, {"NET_ALGORITHM": algorithm}, expected, net)
-        for algorithm in ("flat", "doubling", "direct", "halving"):
+        for algorithm in ALGORITHMS:
             compare(layout, "grouped", {"NET_ALGORITHM": algorithm, **SMALL_CHUNKS}, expected, net)
         compare(layout, "in-order", {"SHM_SMALL_BYTES": 0, **SMALL_CHUNKS}, expected, net)
         compare(layout, "named", {"FUSION_BYTES": 0, "CACHE_ENTRIES": 0}, expected, net)

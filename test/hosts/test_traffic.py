@@ -16,7 +16,7 @@ sys.path[:0] = [str(pathlib.Path(__file__).parent)]
 import ranks  # noqa: E402
 import tap  # noqa: E402
 
-COUNT, ROUNDS = 250007, 4
+COUNT, ROUNDS = 700001, 4
 ONE = 4 * COUNT * ROUNDS  # bytes
 HEADERS, NEGOTIATION = 1.02, 80000
 ROOTED = ("broadcast", "gather", "scatter", "reduce")
@@ -49,8 +49,8 @@ def most(verb, layout, host, root):
     came, went = least(verb, layout, host, root)
     if verb == "reduce":  # the other hosts add it up, the sum of root's own among them
         return (1, 1) if hosts > 2 else (came, went)
-    if verb == "broadcast":  # down a tree of hosts
-        return came, hosts - 1
+    if verb == "broadcast":  # from one host to the next
+        return came, int((host - layout[root]) % hosts < hosts - 1)
     if verb == "allgather":  # each vector to each other host
         return came, layout.count(host) * (hosts - 1)
     return came, went

@@ -190,14 +190,15 @@ static void make_rank(struct simulation *sim, int number)
 
 static void draw_settings(struct simulation *sim, char texts[8][40], const char *settings[9])
 {
-    static const char *const algorithms[] = {"auto", "flat", "doubling", "direct", "halving"};
+    static const char *const algorithms[] = {"auto",   "flat",    "doubling",
+                                             "direct", "halving", "chain"};
     int n = 0;
     uint64_t small = sim_below(sim, 6);
     snprintf(texts[n++], 40, "SHM_SMALL_BYTES=%d", small ? 32 << small : 0);
     snprintf(texts[n++], 40, "SHM_CHUNK_BYTES=%d", 4096 << sim_below(sim, 5));
     snprintf(texts[n++], 40, "NET_CHUNK_BYTES=%d", 4096 << sim_below(sim, 2));
     snprintf(texts[n++], 40, "NET_EAGER_BYTES=%d", 1 << sim_below(sim, 13));
-    snprintf(texts[n++], 40, "NET_ALGORITHM=%s", algorithms[sim_below(sim, 5)]);
+    snprintf(texts[n++], 40, "NET_ALGORITHM=%s", algorithms[sim_below(sim, 6)]);
     snprintf(texts[n++], 40, "CACHE_ENTRIES=%d", sim_one_in(sim, 4) ? 0 : 1 << sim_below(sim, 6));
     snprintf(texts[n++], 40, "FUSION_BYTES=%d", sim_one_in(sim, 4) ? 0 : 64 << sim_below(sim, 12));
     for (int i = 0; i < n; i++)

@@ -54,7 +54,8 @@ static const char *const halving[] = {"SHM_SMALL_BYTES=0",     "SHM_CHUNK_BYTES=
                                       "NET_ALGORITHM=halving", NULL};
 static const char *const direct[] = {"NET_ALGORITHM=direct", "SHM_CHUNK_BYTES=16k", NULL};
 static const char *const flat[] = {"NET_ALGORITHM=flat", NULL};
-static const char *const *const settings[] = {NULL, small_slots, halving, direct, flat};
+static const char *const chain[] = {"NET_ALGORITHM=chain", "SHM_CHUNK_BYTES=8k", NULL};
+static const char *const *const settings[] = {NULL, small_slots, halving, direct, flat, chain};
 #define SETTINGS (sizeof settings / sizeof settings[0])
 
 static const uint64_t counts[] = {0, 1, 2, 7, 16, 17, 1021, 4097, 12289};

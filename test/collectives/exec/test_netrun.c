@@ -284,11 +284,18 @@ static void test_netrun_in_random_order_over_any_ring_gives_the_same_bits(void *
     }
 }
 
-static void check_broadcast(struct world *world, const struct job *job)
+static const enum horon_plan_kind broadcasts[] = {HORON_PLAN_BROADCAST, HORON_PLAN_BROADCAST_CHAIN};
+
+static void broadcast(struct world *world, enum horon_plan_kind kind, int root, uint64_t count,
+                      struct seeded *random)
 {
-    const size_t bytes = (size_t)job->count * horon_dtype_bytes(job->dtype);
+    const struct job job = {.kind = kind, .dtype = HORON_COMPLEX64, .count = count, .root = root};
+    const size_t bytes = (size_t)count * horon_dtype_bytes(job.dtype);
+    world_begin(world, &job);
+    world_run(world, random);
     for (int i = 0; bytes && i < world->size; i++)
-        assert_memory_equal(world->work[i], world->input[job->root], bytes);
+        assert_memory_equal(world->work[i], world->input[root], bytes);
+    world_end(world);
 }
 
 static void test_netrun_broadcast_from_every_root_reaches_all(void **state)
@@ -303,16 +310,12 @@ static void test_netrun_broadcast_from_every_root_reaches_all(void **state)
             for
                 EACH(c, counts)
                 {
-                    if (left_out(size, counts[c]))
-                        continue;
-                    const struct job job = {.kind = HORON_PLAN_BROADCAST,
-                                            .dtype = HORON_COMPLEX64,
-                                            .count = counts[c] % 2000,
-                                            .root = root};
-                    world_begin(&world, &job);
-                    world_run(&world, &random);
-                    check_broadcast(&world, &job);
-                    world_end(&world);
+                for
+                    EACH(k, broadcasts)
+                    {
+                        if (!left_out(size, counts[c]))
+                            broadcast(&world, broadcasts[k], root, counts[c] % 2000, &random);
+                    }
                 }
         }
         world_close(&world);
@@ -374,6 +377,9 @@ static void test_netrun_over_tcp_gives_the_bits_of_the_tree(void **state)
                     world_end(&world);
                 }
             }
+        for
+            EACH(k, broadcasts)
+        broadcast(&world, broadcasts[k], size - 1, 300007, NULL);
         world_close(&world);
     }
 }

@@ -246,7 +246,8 @@ static void check_received_into_work(const struct play *play)
 
 static void play_all(struct play *play)
 {
-    const bool reduces = play->players[0].args.kind != HORON_PLAN_BROADCAST;
+    const enum horon_plan_kind kind = play->players[0].args.kind;
+    const bool reduces = kind != HORON_PLAN_BROADCAST && kind != HORON_PLAN_BROADCAST_CHAIN;
     for (int stage = 0; stage < play->stages; stage++) {
         play_sends(play, stage);
         play_recvs(play);
@@ -316,38 +317,70 @@ static void test_plan_reduce_to_any_root_is_the_canonical_tree_and_writes_only_t
     }
 }
 
+/* Of a chain everybody sends all of it once but the last one, and gets it once but root. */
+static void check_broadcast(enum horon_plan_kind kind, int size, uint64_t count, int root)
+{
+    struct play play;
+    play_begin(&play, kind, size, count, root);
+    play_all(&play);
+    for (int r = 0; r < size; r++) {
+        const struct player *player = &play.players[r];
+        assert_int_equal(player->entered[root], 1);
+        for (uint64_t e = 0; e < count; e++)
+            assert_int_equal(player->work[e], leaf(root, e));
+        assert_int_equal(player->came_total, r == root ? 0 : count);
+        if (kind == HORON_PLAN_BROADCAST_CHAIN)
+            assert_int_equal(player->sent_total, (r + 1) % size == root ? 0 : count);
+    }
+    play_end(&play);
+}
+
 static void test_plan_broadcast_from_any_root_reaches_all(void **state)
 {
     (void)state;
-    for
-        EACH(s, sizes)
-        {
-            for (int root = 0; root < sizes[s]; root++) {
-                struct play play;
-                play_begin(&play, HORON_PLAN_BROADCAST, sizes[s], 13, root);
-                play_all(&play);
-                for (int r = 0; r < play.size; r++) {
-                    assert_int_equal(play.players[r].entered[root], 1);
-                    for (uint64_t e = 0; e < play.count; e++)
-                        assert_int_equal(play.players[r].work[e], leaf(root, e));
+    for (int kind = HORON_PLAN_BROADCAST; kind <= HORON_PLAN_BROADCAST_CHAIN; kind++) {
+        for
+            EACH(s, sizes)
+            {
+                for (int root = 0; root < sizes[s]; root++) {
+                for
+                    EACH(c, counts)
+                    {
+                        if (counts[c] <= 16 || root % 7 == 0)
+                            check_broadcast((enum horon_plan_kind)kind, sizes[s], counts[c], root);
+                    }
                 }
-                play_end(&play);
             }
-        }
+    }
 }
 
-static void test_plan_broadcast_of_nothing_tells_all_of_the_root(void **state)
+/* One piece behind the other: with links of one rate a chain takes less than twice its bytes. */
+static void test_plan_broadcast_chain_moves_one_piece_a_stage(void **state)
 {
     (void)state;
+    const uint64_t count = 10007;
     for
         EACH(s, sizes)
         {
-            struct play play;
-            play_begin(&play, HORON_PLAN_BROADCAST, sizes[s], 0, sizes[s] - 1);
-            play_all(&play);
-            for (int r = 0; r < play.size; r++)
-                assert_int_equal(play.players[r].entered[play.size - 1], 1);
-            play_end(&play);
+            const uint64_t size = (uint64_t)sizes[s], pieces = size > 8 ? size : 8;
+            if (size == 1)
+                continue;
+            for (int r = 0; r < sizes[s]; r++) {
+                const struct horon_plan_args args = {.kind = HORON_PLAN_BROADCAST_CHAIN,
+                                                     .rank = r,
+                                                     .size = sizes[s],
+                                                     .count = count};
+                struct horon_plan_move moves[2];
+                struct horon_plan_combine none[1];
+                const int stages = horon_plan_stages(&args);
+                assert_int_equal(stages, pieces + size - 2);
+                for (int stage = 0; stage < stages; stage++) {
+                    const struct horon_plan_stage drawn =
+                        horon_plan_stage(&args, stage, moves, none);
+                    for (uint32_t i = 0; i < drawn.move_count; i++)
+                        assert_in_range(moves[i].count, count / pieces, count / pieces + 1);
+                }
+            }
         }
 }
 
@@ -465,29 +498,45 @@ static void test_plan_choose_by_name_takes_it(void **state)
 {
     (void)state;
     for (int crowded = 0; crowded < 2; crowded++) {
-        assert_int_equal(horon_plan_choose("flat", false, 4, (uint64_t)1 << 30, crowded),
-                         HORON_PLAN_FLAT);
-        assert_int_equal(horon_plan_choose("doubling", false, 4, (uint64_t)1 << 30, crowded),
-                         HORON_PLAN_DOUBLING);
-        assert_int_equal(horon_plan_choose("direct", false, 64, 1, crowded), HORON_PLAN_DIRECT);
-        assert_int_equal(horon_plan_choose("halving", false, 3, 1, crowded), HORON_PLAN_HALVING);
-        assert_int_equal(horon_plan_choose("flat", true, 4, (uint64_t)1 << 30, crowded),
-                         HORON_PLAN_REDUCE_FLAT);
-        assert_int_equal(horon_plan_choose("doubling", true, 5, (uint64_t)1 << 30, crowded),
-                         HORON_PLAN_REDUCE_DOUBLING);
-        assert_int_equal(horon_plan_choose("direct", true, 2, 1, crowded),
+        assert_int_equal(
+            horon_plan_choose("flat", HORON_PLAN_TO_ALL, 4, (uint64_t)1 << 30, crowded),
+            HORON_PLAN_FLAT);
+        assert_int_equal(
+            horon_plan_choose("doubling", HORON_PLAN_TO_ALL, 4, (uint64_t)1 << 30, crowded),
+            HORON_PLAN_DOUBLING);
+        assert_int_equal(horon_plan_choose("direct", HORON_PLAN_TO_ALL, 64, 1, crowded),
+                         HORON_PLAN_DIRECT);
+        assert_int_equal(horon_plan_choose("halving", HORON_PLAN_TO_ALL, 3, 1, crowded),
+                         HORON_PLAN_HALVING);
+        assert_int_equal(
+            horon_plan_choose("flat", HORON_PLAN_TO_ROOT, 4, (uint64_t)1 << 30, crowded),
+            HORON_PLAN_REDUCE_FLAT);
+        assert_int_equal(
+            horon_plan_choose("doubling", HORON_PLAN_TO_ROOT, 5, (uint64_t)1 << 30, crowded),
+            HORON_PLAN_REDUCE_DOUBLING);
+        assert_int_equal(horon_plan_choose("direct", HORON_PLAN_TO_ROOT, 2, 1, crowded),
                          HORON_PLAN_REDUCE_DIRECT);
-        /* no allreduce, and no reduce */
-        assert_int_equal(horon_plan_choose("broadcast", false, 2, 8, crowded), HORON_PLAN_FLAT);
-        assert_int_equal(horon_plan_choose("halving", true, 2, 8, crowded), HORON_PLAN_REDUCE_FLAT);
+        assert_int_equal(horon_plan_choose("doubling", HORON_PLAN_FROM_ROOT, 4, 1 << 30, crowded),
+                         HORON_PLAN_BROADCAST);
+        assert_int_equal(horon_plan_choose("chain", HORON_PLAN_FROM_ROOT, 4, 1, crowded),
+                         HORON_PLAN_BROADCAST_CHAIN);
+        /* no allreduce, no reduce, and no broadcast */
+        assert_int_equal(horon_plan_choose("chain", HORON_PLAN_TO_ALL, 2, 8, crowded),
+                         HORON_PLAN_FLAT);
+        assert_int_equal(horon_plan_choose("halving", HORON_PLAN_TO_ROOT, 2, 8, crowded),
+                         HORON_PLAN_REDUCE_FLAT);
+        assert_int_equal(horon_plan_choose("flat", HORON_PLAN_FROM_ROOT, 4, 8, crowded),
+                         HORON_PLAN_BROADCAST);
     }
 }
 
-static void expect_least(bool to_root, int size, uint64_t bytes, bool crowded)
+static void expect_least(enum horon_plan_way way, int size, uint64_t bytes, bool crowded)
 {
-    const int first = to_root ? HORON_PLAN_REDUCE_FLAT : HORON_PLAN_FLAT;
-    const int last = to_root ? HORON_PLAN_REDUCE_DIRECT : HORON_PLAN_HALVING;
-    const enum horon_plan_kind chosen = horon_plan_choose("auto", to_root, size, bytes, crowded);
+    static const int firsts[] = {HORON_PLAN_FLAT, HORON_PLAN_REDUCE_FLAT, HORON_PLAN_BROADCAST};
+    static const int lasts[] = {HORON_PLAN_HALVING, HORON_PLAN_REDUCE_DIRECT,
+                                HORON_PLAN_BROADCAST_CHAIN};
+    const int first = firsts[way], last = lasts[way];
+    const enum horon_plan_kind chosen = horon_plan_choose("auto", way, size, bytes, crowded);
     assert_in_range(chosen, first, last);
     for (int kind = first; kind <= last; kind++)
         assert_true(horon_plan_estimate_us(chosen, size, bytes, crowded) <=
@@ -499,23 +548,35 @@ static void test_plan_choose_auto_takes_the_least_estimate(void **state)
     (void)state;
     for (int size = 2; size <= 64; size++) {
         for (uint64_t bytes = 0; bytes < (uint64_t)1 << 30; bytes = 2 * bytes + 1) {
-            for (int way = 0; way < 4; way++)
-                expect_least(way & 1, size, bytes, way & 2);
+            for (int way = 0; way < 6; way++)
+                expect_least((enum horon_plan_way)(way / 2), size, bytes, way & 1);
         }
         /* many bytes are shared out */
-        const enum horon_plan_kind chosen = horon_plan_choose("auto", false, size, 1 << 26, false);
+        const enum horon_plan_kind chosen =
+            horon_plan_choose("auto", HORON_PLAN_TO_ALL, size, 1 << 26, false);
         assert_true(chosen == HORON_PLAN_DIRECT || chosen == HORON_PLAN_HALVING);
-        for (int crowded = 0; crowded < 2; crowded++)
-            assert_int_equal(horon_plan_choose("auto", true, size, 1 << 20, crowded),
+        for (int crowded = 0; crowded < 2; crowded++) {
+            assert_int_equal(
+                horon_plan_choose("auto", HORON_PLAN_FROM_ROOT, size, 8 << 20, crowded),
+                size == 2 ? HORON_PLAN_BROADCAST : HORON_PLAN_BROADCAST_CHAIN);
+            assert_int_equal(
+                horon_plan_choose("auto", HORON_PLAN_FROM_ROOT, size, 64 << 10, crowded),
+                HORON_PLAN_BROADCAST);
+            assert_int_equal(horon_plan_choose("auto", HORON_PLAN_TO_ROOT, size, 1 << 20, crowded),
                              size == 2 ? HORON_PLAN_REDUCE_FLAT : HORON_PLAN_REDUCE_DIRECT);
+        }
     }
     /* few bytes go at once to a few; to many, or on cores that are shared, in fewer messages */
-    assert_int_equal(horon_plan_choose("auto", false, 4, 8, false), HORON_PLAN_FLAT);
-    assert_int_equal(horon_plan_choose("auto", false, 4, 8, true), HORON_PLAN_DOUBLING);
-    assert_int_equal(horon_plan_choose("auto", false, 32, 8, false), HORON_PLAN_DOUBLING);
-    assert_int_equal(horon_plan_choose("auto", true, 4, 8, false), HORON_PLAN_REDUCE_FLAT);
-    assert_int_equal(horon_plan_choose("auto", true, 4, 8, true), HORON_PLAN_REDUCE_FLAT);
-    assert_int_equal(horon_plan_choose("auto", true, 32, 8, false), HORON_PLAN_REDUCE_DOUBLING);
+    assert_int_equal(horon_plan_choose("auto", HORON_PLAN_TO_ALL, 4, 8, false), HORON_PLAN_FLAT);
+    assert_int_equal(horon_plan_choose("auto", HORON_PLAN_TO_ALL, 4, 8, true), HORON_PLAN_DOUBLING);
+    assert_int_equal(horon_plan_choose("auto", HORON_PLAN_TO_ALL, 32, 8, false),
+                     HORON_PLAN_DOUBLING);
+    assert_int_equal(horon_plan_choose("auto", HORON_PLAN_TO_ROOT, 4, 8, false),
+                     HORON_PLAN_REDUCE_FLAT);
+    assert_int_equal(horon_plan_choose("auto", HORON_PLAN_TO_ROOT, 4, 8, true),
+                     HORON_PLAN_REDUCE_FLAT);
+    assert_int_equal(horon_plan_choose("auto", HORON_PLAN_TO_ROOT, 32, 8, false),
+                     HORON_PLAN_REDUCE_DOUBLING);
 }
 
 int main(void)
@@ -525,7 +586,7 @@ int main(void)
         cmocka_unit_test(test_plan_reduce_to_any_root_is_the_canonical_tree_and_writes_only_there),
         cmocka_unit_test(test_plan_reduce_moves_no_more_than_the_bound),
         cmocka_unit_test(test_plan_broadcast_from_any_root_reaches_all),
-        cmocka_unit_test(test_plan_broadcast_of_nothing_tells_all_of_the_root),
+        cmocka_unit_test(test_plan_broadcast_chain_moves_one_piece_a_stage),
         cmocka_unit_test(test_plan_direct_and_halving_move_no_more_than_the_bound),
         cmocka_unit_test(test_plan_scratch_is_at_most_the_vector_for_many_bytes),
         cmocka_unit_test(test_plan_of_one_participant_has_no_stage),

@@ -262,7 +262,7 @@ static void test_config_words_are_those_of_the_row(void **state)
     refuse_each("LOG_LEVEL", wrong, "error warn info debug trace");
     assert_int_equal(load("NET_ALGORITHM", "Halving", &config, &error), HORON_OK);
     assert_string_equal(config.net_algorithm, "halving"); /* as all others spell it */
-    refuse_each("NET_ALGORITHM", wrong, "auto flat doubling direct halving");
+    refuse_each("NET_ALGORITHM", wrong, "auto flat doubling direct halving chain");
 }
 
 static void test_config_texts_fit_or_are_refused(void **state)

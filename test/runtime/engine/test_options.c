@@ -251,6 +251,38 @@ static void test_options_net_algorithm_decides_who_sends_what_to_whom(void **sta
     }
 }
 
+/* Of a broadcast of 8000 bytes among four hosts rank 0 sends all to one or to two. */
+static void test_options_net_algorithm_decides_how_a_broadcast_goes(void **state)
+{
+    static const int hosts[] = {1, 1, 1, 1};
+    static const struct {
+        const char *setting;
+        bool to[4]; /* from rank 0 */
+    } cases[] = {
+        {"NET_ALGORITHM=doubling", {[1] = true, [2] = true}},
+        {"NET_ALGORITHM=flat", {[1] = true, [2] = true}}, /* no broadcast: as auto */
+        {"NET_ALGORITHM=chain", {[1] = true}},
+    };
+    enum { BYTES = 8000, HEADS = 1500 };
+    static uint8_t data[4][BYTES];
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct world *world = make(hosts, 4, cases[i].setting);
+        struct horon_request *requests[4];
+        for (int rank = 0; rank < 4; rank++) {
+            horon_descriptor_t desc = sum(NULL, data[rank], BYTES);
+            desc.verb = HORON_BROADCAST;
+            requests[rank] = world_submit(world, rank, &desc);
+        }
+        end(world, requests, 4);
+        for (int rank = 1; rank < 4; rank++) {
+            const uint64_t least = cases[i].to[rank] ? BYTES : 0;
+            assert_in_range(ring_bytes(world, 0, rank), least, least + HEADS);
+        }
+        world_destroy(world);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -261,6 +293,7 @@ int main(void)
         cmocka_unit_test(test_options_net_chunk_bytes_travel_at_a_time),
         cmocka_unit_test(test_options_net_eager_bytes_go_unasked),
         cmocka_unit_test(test_options_net_algorithm_decides_who_sends_what_to_whom),
+        cmocka_unit_test(test_options_net_algorithm_decides_how_a_broadcast_goes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
