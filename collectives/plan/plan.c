@@ -325,6 +325,8 @@ enum horon_plan_kind horon_plan_choose(const char *wanted, enum horon_plan_way w
     assert(size > 0);
     const enum horon_plan_kind *kinds = choices[way].kinds;
     enum horon_plan_kind best = kinds[0];
+    if (size == 1)
+        return best; /* nothing moves, and operations of one host ask, too */
     double least_us = INFINITY;
     for (size_t i = 0; i < choices[way].count; i++) {
         if (wanted && strcmp(wanted, plans[kinds[i]]->name) == 0)

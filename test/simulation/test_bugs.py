@@ -26,6 +26,7 @@ INCLUDES = ("include", "runtime/base", "collectives", "runtime", "test")
 SOURCES = (
     "runtime/callbacks.c",
     "runtime/deaths.c",
+    "runtime/late_bell.c",
     "runtime/token.c",
     "test/world/teams.c",
     "test/world/world.c",
