@@ -6,6 +6,7 @@ kept here, in one place. All adapters of this package share it.
 """
 
 import atexit
+import operator
 import sys
 import threading
 import warnings
@@ -236,8 +237,12 @@ def _ranks_setting(comm):
         raise ValueError(f"comm is a list of ranks: horon takes no communicator, such as {comm!r}")
     runs = []  # [first, last]
     for rank in comm:
-        if not isinstance(rank, int):
-            raise ValueError(f"comm is a list of ranks, which are whole numbers: {rank!r}")
+        try:
+            rank = operator.index(rank)  # numpy's integers, too
+        except TypeError:
+            raise ValueError(
+                f"comm is a list of ranks, which are whole numbers: {rank!r}"
+            ) from None
         if runs and rank == runs[-1][1] + 1:
             runs[-1][1] = rank
         else:

@@ -68,6 +68,7 @@ def test_script_under_horonrun(horonrun, n):
 SELECTIONS_SCRIPT = """
 import os
 import horon
+import numpy
 started = int(os.environ.get("RANK", os.environ.get("HORON_RANK")))
 selections = {0: [0, 2], 2: [0, 2], 3: [3, 1], 1: [3, 1]}
 for turn in range(2):
@@ -90,7 +91,7 @@ for turn in range(2):
         assert (horon.rank(), horon.size()) == (started, 5)
         assert horon.allreduce(started, op=horon.Sum) == 10
         horon.shutdown()
-horon.init(comm=[started])
+horon.init(comm=[numpy.int64(started)])
 assert (horon.rank(), horon.size()) == (0, 1)
 print("done", started)
 """
