@@ -286,6 +286,27 @@ static void test_plan_allreduce_of_every_size_is_the_canonical_tree(void **state
     }
 }
 
+/* Of kinds that have a root; large counts with some roots only. */
+static void for_each_root(int first, int last,
+                          void (*check)(enum horon_plan_kind kind, int size, uint64_t count,
+                                        int root))
+{
+    for (int kind = first; kind <= last; kind++) {
+        for
+            EACH(s, sizes)
+            {
+                for (int root = 0; root < sizes[s]; root++) {
+                for
+                    EACH(c, counts)
+                    {
+                        if (counts[c] <= 16 || root % 7 == 0)
+                            check((enum horon_plan_kind)kind, sizes[s], counts[c], root);
+                    }
+                }
+            }
+    }
+}
+
 static void check_reduce(enum horon_plan_kind kind, int size, uint64_t count, int root)
 {
     struct play play;
@@ -301,20 +322,7 @@ static void check_reduce(enum horon_plan_kind kind, int size, uint64_t count, in
 static void test_plan_reduce_to_any_root_is_the_canonical_tree_and_writes_only_there(void **state)
 {
     (void)state;
-    for (int kind = HORON_PLAN_REDUCE_FLAT; kind <= HORON_PLAN_REDUCE_DIRECT; kind++) {
-        for
-            EACH(s, sizes)
-            {
-                for (int root = 0; root < sizes[s]; root++) {
-                for
-                    EACH(c, counts)
-                    {
-                        if (counts[c] <= 16 || root % 7 == 0)
-                            check_reduce((enum horon_plan_kind)kind, sizes[s], counts[c], root);
-                    }
-                }
-            }
-    }
+    for_each_root(HORON_PLAN_REDUCE_FLAT, HORON_PLAN_REDUCE_DIRECT, check_reduce);
 }
 
 /* Of a chain everybody sends all of it once but the last one, and gets it once but root. */
@@ -338,20 +346,7 @@ static void check_broadcast(enum horon_plan_kind kind, int size, uint64_t count,
 static void test_plan_broadcast_from_any_root_reaches_all(void **state)
 {
     (void)state;
-    for (int kind = HORON_PLAN_BROADCAST; kind <= HORON_PLAN_BROADCAST_CHAIN; kind++) {
-        for
-            EACH(s, sizes)
-            {
-                for (int root = 0; root < sizes[s]; root++) {
-                for
-                    EACH(c, counts)
-                    {
-                        if (counts[c] <= 16 || root % 7 == 0)
-                            check_broadcast((enum horon_plan_kind)kind, sizes[s], counts[c], root);
-                    }
-                }
-            }
-    }
+    for_each_root(HORON_PLAN_BROADCAST, HORON_PLAN_BROADCAST_CHAIN, check_broadcast);
 }
 
 /* One piece behind the other: with links of one rate a chain takes less than twice its bytes. */
