@@ -7,11 +7,11 @@
  * submission only sees to it that the progress thread wakes soon; it then finds the token taken, or
  * finds the post and drives.
  *
- * Nothing is lost: whoever holds the token while something is posted sees it before it lets go, or
- * rings for it at once (token.c). Else the timer is set, by this thread or by one before. The mark
- * says which: it is set after the post, and taken back before the progress thread looks for posts;
- * so one that finds it set is seen by that look. The timer is not set again while it runs: a call a
- * microsecond costs no system call each, and one that is idle wakes nobody.
+ * Nothing is lost: a thread that holds the token while something is posted sees it before it lets
+ * go, or rings for it at once (token.c). Else the timer is set, by this thread or by one before.
+ * The mark says which: it is set after the post, and taken back before the progress thread looks
+ * for posts; so one that finds it set is seen by that look. The timer is not set again while it
+ * runs: a call a microsecond costs no system call each, and one that is idle wakes nobody.
  */
 #include "late_bell.h"
 

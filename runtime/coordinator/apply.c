@@ -96,8 +96,9 @@ static bool needs_this_rank(const struct horon_coordinator *c, uint32_t index)
     return c->joined[c->rank] != COORD_JOIN_KNOWN || horon_coord_needs_joined(c, index, &why);
 }
 
-/* Several tensors of a batch are of one kind that may be fused: what is made of the batch relies on
- * it, whoever decided. The first one's kind is kept, since its round may be over. */
+/* Several tensors of a batch are of one kind that may be fused. What is made of the batch relies on
+ * it, so rank 0, which decided, is not believed. The first tensor's kind is kept, since the round
+ * of that tensor may be over. */
 static bool goes_along(struct horon_coordinator *c, uint32_t index)
 {
     const struct horon_signature *kind = horon_coord_kind(c, index);
