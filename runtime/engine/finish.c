@@ -61,6 +61,17 @@ HORON_SELDOM static void explain_failure(const struct horon_engine *engine,
     HORON_LOG_DEBUG(engine->options.log, "%s", full.text);
 }
 
+/* The notes of a run belong to whoever has the token, and so they end here and not with the next
+ * start: a callback may start the request again while a thread that waits for this run reads them
+ * (token.c). */
+static inline void forget_run(struct horon_request *request)
+{
+    request->begun = false;
+    request->cancelled = false;
+    request->asked = false;
+    request->warned = false;
+}
+
 static inline void finish(const struct horon_engine *engine, struct horon_request *request)
 {
     const struct horon_engine_options *options = &engine->options;
@@ -112,6 +123,7 @@ void horon_engine_end(struct horon_engine *engine, struct horon_request *request
         atomic_store_explicit(&request->name->in_flight, false, memory_order_release);
     if (request->warned && !failure)
         horon_engine_stall_over(engine, request);
+    forget_run(request);
     if (options->landed)
         options->landed(request);
     if (request->dropping)

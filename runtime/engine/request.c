@@ -504,10 +504,7 @@ void horon_request_reset(struct horon_request *request)
     request->output = NULL;
     request->output_count = 0;
     request->output_refused = false;
-    request->begun = false;
-    request->cancelled = false;
-    request->asked = false;
-    request->warned = false;
+    assert(!request->begun && !request->cancelled && !request->asked && !request->warned);
     if (!request->is_marked)
         return;
     request->is_marked = false;

@@ -143,7 +143,8 @@ horon_status_t horon_request_init(struct horon_request *request, const horon_des
 /** Frees what it holds but its room for rows; again is a no-op. */
 void horon_request_deinit(struct horon_request *request, struct horon_names *names);
 
-/** Sets what a former run left back, before a new one; but its status, which may yet be asked. */
+/** Sets what a former run left to its submitter back, before a new one; but its status, which may
+ * yet be asked, and the engine's notes, which end with the run (finish.c). */
 void horon_request_reset(struct horon_request *request);
 
 /** "allreduce 'conv1.weight'", "allreduce of 4 float32 (in order)" or "send of 4 float32 to rank 3,
