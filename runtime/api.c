@@ -7,7 +7,6 @@
 #include "submit.h"
 
 #include "alloc.h"
-#include "late_bell.h"
 
 #include <assert.h>
 #include <stddef.h>

@@ -8,7 +8,6 @@
 #include "alloc.h"
 #include "boot/identity/failure_file.h"
 #include "clock.h"
-#include "late_bell.h"
 #include "reduce/reduce.h"
 #include "rings.h"
 #include "versions.h"
@@ -474,7 +473,7 @@ horon_status_t horon_context_create_wrapped(const horon_options_t *given, horon_
     atomic_store(&ctx->refs, 1);
     pthread_mutex_init(&ctx->recording_lock, NULL);
     ctx->wrap = wrap;
-    ctx->late_bell = -1;
+    ctx->late_bell.timer = -1;
     horon_request_pool_init(&ctx->pool);
     status = horon_config_load(&ctx->config, options.settings, NULL, error);
     if (status == HORON_OK) {

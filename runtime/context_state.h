@@ -11,6 +11,7 @@
 #include "boot/host/note.h"
 #include "engine/engine.h"
 #include "engine/pool.h"
+#include "late_bell.h"
 #include "loop.h"
 #include "process_sets.h"
 
@@ -45,8 +46,7 @@ struct horon_context {
     struct horon_loop *loop;     /* where the progress thread sleeps */
     int poller_watch;            /* number of the loop's watch for the poller's descriptor */
     int doorbell;                /* of this rank */
-    int late_bell;               /* a timer; -1: none */
-    _Atomic bool late_bell_set;  /* and it runs, or its end was not looked at yet */
+    struct horon_late_bell late_bell;
 
     /* The progress token: the thread that exchanged it from 0 to 1 may use the engine. */
     _Alignas(64) _Atomic uint32_t token;

@@ -10,7 +10,7 @@
  * horon. It is guarded by `lock`, which is held across the fork so that the child sees a whole
  * list.
  */
-#include "late_bell.h"
+#include "context_state.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the two below */
 static struct horon_context *contexts;

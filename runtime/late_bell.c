@@ -7,13 +7,22 @@
  * submission only sees to it that the progress thread wakes soon; it then finds the token taken, or
  * finds the post and drives.
  *
+ * How soon depends on what came of it before. A thread that wakes and finds what was submitted was
+ * needed, and the next time it is woken as soon. One that finds nothing was not: its submitter
+ * waits and drives, and where ranks outnumber cores each such wake takes a core from a rank that
+ * works. So the time doubles with each wake in vain, up to a millisecond. What a thread left behind
+ * that held the token is not its own and others may wait for it: that is never told later than
+ * SOON_NS.
+ *
  * Nothing is lost: a thread that holds the token while something is posted sees it before it lets
  * go, or rings for it at once (token.c). Else the timer is set, by this thread or by one before.
  * The mark says which: it is set after the post, and taken back before the progress thread looks
  * for posts; so one that finds it set is seen by that look. The timer is not set again while it
- * runs: a call a microsecond costs no system call each, and one that is idle wakes nobody.
+ * runs, unless it has to ring sooner: a call a microsecond costs no system call each, and a job
+ * that is idle wakes nobody. Of two threads that set it at once the one with more time may come
+ * last: it then rings late by what that one allowed.
  */
-#include "late_bell.h"
+#include "context_state.h"
 
 #include <errno.h>
 #include <sys/timerfd.h>
@@ -21,7 +30,9 @@
 
 /* Longer than it takes to submit some operations and begin to wait, shorter than anybody notices
  * who computes meanwhile. */
-#define LATE_NS 50000
+#define SOON_NS 50000
+/* As long as a submitter that was last seen to drive may be left alone. */
+#define LATER_NS 1000000
 
 static void on_late(void *arg, int fd, int events)
 {
@@ -30,8 +41,13 @@ static void on_late(void *arg, int fd, int events)
     (void)events;
     while (read(fd, &times, sizeof times) < 0 && errno == EINTR)
         continue;
-    atomic_exchange(&ctx->late_bell_set, false);
+    atomic_exchange(&ctx->late_bell.set, HORON_LATE_BELL_OFF);
     atomic_thread_fence(memory_order_seq_cst); /* the look for posts comes after */
+    const uint32_t last_ns = atomic_load_explicit(&ctx->late_bell.later_ns, memory_order_relaxed);
+    const uint32_t longer_ns = last_ns < LATER_NS / 2 ? last_ns * 2 : LATER_NS;
+    atomic_store_explicit(&ctx->late_bell.later_ns,
+                          horon_engine_has_post(ctx->engine) ? SOON_NS : longer_ns,
+                          memory_order_relaxed);
 }
 
 horon_status_t horon_late_bell_begin(struct horon_context *ctx, struct horon_error *error)
@@ -40,27 +56,39 @@ horon_status_t horon_late_bell_begin(struct horon_context *ctx, struct horon_err
     if (timer < 0)
         return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno,
                                      "no descriptor for a timer of the progress thread");
-    ctx->late_bell = timer;
+    ctx->late_bell.timer = timer;
+    atomic_init(&ctx->late_bell.later_ns, SOON_NS);
     horon_loop_watch(ctx->loop, horon_loop_add(ctx->loop, timer, on_late, ctx), HORON_LOOP_READ);
     return HORON_OK;
 }
 
 void horon_late_bell_close(struct horon_context *ctx)
 {
-    if (ctx->late_bell >= 0)
-        close(ctx->late_bell);
-    ctx->late_bell = -1;
+    if (ctx->late_bell.timer >= 0)
+        close(ctx->late_bell.timer);
+    ctx->late_bell.timer = -1;
+}
+
+static void set(struct horon_context *ctx, int wanted, uint32_t ns)
+{
+    const struct itimerspec then = {.it_value = {.tv_nsec = (long)ns}};
+    int now = atomic_load(&ctx->late_bell.set);
+    while (now < wanted) {
+        if (!atomic_compare_exchange_weak(&ctx->late_bell.set, &now, wanted))
+            continue;
+        timerfd_settime(ctx->late_bell.timer, 0, &then, NULL);
+        return;
+    }
 }
 
 void horon_late_bell_set(struct horon_context *ctx)
 {
-    const struct itimerspec soon = {.it_value = {.tv_nsec = LATE_NS}};
-    if (!atomic_exchange(&ctx->late_bell_set, true))
-        timerfd_settime(ctx->late_bell, 0, &soon, NULL);
+    set(ctx, HORON_LATE_BELL_SOON, SOON_NS);
 }
 
 void horon_context_notify_later(struct horon_context *ctx)
 {
     if (horon_context_may_sleep(ctx))
-        horon_late_bell_set(ctx);
+        set(ctx, HORON_LATE_BELL_LATER,
+            atomic_load_explicit(&ctx->late_bell.later_ns, memory_order_relaxed));
 }

@@ -21,7 +21,6 @@
 
 #include "clock.h"
 #include "cpu.h"
-#include "late_bell.h"
 
 #include <assert.h>
 #include <errno.h>
