@@ -5,7 +5,6 @@
  */
 #include "boot/profile.h"
 
-#include "boot/host/process.h"
 #include "file.h"
 
 #include <assert.h>
@@ -47,14 +46,10 @@ uint64_t horon_profile_machine(uint64_t kernel, const char *proc)
     return add_namespace(kernel, proc, "net");
 }
 
-/* Processes that cannot watch each other share no memory: a death would be seen only at a time
- * limit. */
-uint64_t horon_profile_host(const struct horon_profile *profile, int socket)
+uint64_t horon_profile_host(const struct horon_profile *profile)
 {
     const uint64_t user = geteuid();
-    uint64_t host = add_namespace(profile->machine, "/proc", "user");
-    if (!horon_process_opens_any(socket))
-        host = add_namespace(host, "/proc", "pid");
+    const uint64_t host = add_namespace(profile->machine, "/proc", "user");
     return host ? XXH3_64bits_withSeed(&user, sizeof user, host) : 0;
 }
 

@@ -46,9 +46,8 @@ uint64_t horon_profile_kernel(const char *proc);
 /** @return the profile's machine: its kernel, and the network namespace. @param proc likewise */
 uint64_t horon_profile_machine(uint64_t kernel, const char *proc);
 
-/** @return the profile's host: its machine, and processes that may see each other there.
- * @param socket a unix socket, to ask the kernel by */
-uint64_t horon_profile_host(const struct horon_profile *profile, int socket);
+/** @return the profile's host: its machine, and the user there, whom the others let in. */
+uint64_t horon_profile_host(const struct horon_profile *profile);
 
 /** The fewest cores that somebody sees of a host, of two counts; 0 counts for nothing. */
 uint32_t horon_profile_cores(uint32_t a, uint32_t b);

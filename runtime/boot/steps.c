@@ -42,7 +42,7 @@ static horon_status_t open_sockets(struct horon_joining *j, struct horon_error *
     status = horon_listen_on_host(j->id.rank, j->mine.socket, sizeof j->mine.socket,
                                   &j->host_listener, &j->boot->fds, j->log, error);
     if (status == HORON_OK && j->host_listener >= 0)
-        j->mine.host = horon_profile_host(&j->mine, j->host_listener);
+        j->mine.host = horon_profile_host(&j->mine);
     return status;
 }
 

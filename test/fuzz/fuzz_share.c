@@ -151,7 +151,7 @@ static void hear(struct fuzz *fuzz, int at)
     while ((status = horon_note_receive(fuzz->ends[at], &note, &error)) == HORON_OK) {
         assert(note.bytes == ARENA_BYTES);
         assert(note.local_rank != (uint32_t)at);
-        assert(note.fd_count == (fuzz->me != 0 ? 2 : note.local_rank == 0 ? 4 : 3));
+        assert(note.fd_count == (note.local_rank == 0 ? 4 : 3));
         horon_note_close(&note);
     }
     assert(status == HORON_AGAIN || status == HORON_ERR_PEER_LOST);

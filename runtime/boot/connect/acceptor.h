@@ -25,11 +25,10 @@ struct horon_acceptor_options {
 
 /**
  * Without a key only loopback is let in, others are refused before anything is read. Over a unix
- * socket only processes of our own user are let in, and only those that can be watched:
- * else their death would be missed. Unproven connections are at most a quarter of the descriptors
- * that the process may have, 1024 at most, and those of one network address at most half of them;
- * and again as many as the job has ranks, within that quarter. One more takes the place of the
- * oldest.
+ * socket only processes of our own user are let in. Unproven connections are at most a quarter of
+ * the descriptors that the process may have, 1024 at most, and those of one network address at most
+ * half of them; and again as many as the job has ranks, within that quarter. One more takes the
+ * place of the oldest.
  * @param listeners [count] listening, non-blocking sockets, HORON_ADDRESSES_MAX at most; the
  * acceptor's once it exists
  * @return OK | ERR_MEMORY | ERR_SYSTEM; on failure the caller keeps the sockets

@@ -10,10 +10,10 @@
 #define HORON_NOTE_FDS_MAX 4
 #define HORON_NOTE_BYTES 24
 
-/** Of the job: comes with a rank's arena and doorbell; from the leader also with the rank's pidfd,
- * and, if it is about the leader itself, with the host's control segment. Of another team: comes
- * with a member's arena or the team's segment, or with nothing: there is no memory for that. Of no
- * team: comes with a ring that the sender writes, or with nothing. */
+/** Of the job: comes with a rank's arena, its doorbell and its pidfd, and, if it is about the
+ * leader, with the host's control segment. Of another team: comes with a member's arena or the
+ * team's segment, or with nothing: there is no memory for that. Of no team: comes with a ring that
+ * the sender writes, or with nothing. */
 struct horon_note {
     uint32_t team;       /* 0: the job */
     uint32_t local_rank; /* whose, in the team; or HORON_NOTE_SEGMENT */

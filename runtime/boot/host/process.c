@@ -2,14 +2,11 @@
 /* What a peer says of itself may be wrong; what the kernel says of it is not. */
 #include "boot/host/process.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#define PEER_PIDFD 77 /* SO_PEERPIDFD of Linux 6.5, which older headers lack */
 
 static bool ask(int socket, struct ucred *peer)
 {
@@ -23,19 +20,6 @@ bool horon_process_is_our_user(int socket)
     return ask(socket, &peer) && peer.uid == geteuid();
 }
 
-int horon_process_open(int socket)
-{
-    int pidfd = -1;
-    socklen_t bytes = sizeof pidfd;
-    struct ucred peer;
-    if (getsockopt(socket, SOL_SOCKET, PEER_PIDFD, &pidfd, &bytes) == 0)
-        return pidfd;
-    if (!ask(socket, &peer))
-        return -1;
-    errno = ESRCH; /* of another pid namespace */
-    return peer.pid > 0 ? (int)syscall(SYS_pidfd_open, peer.pid, 0) : -1;
-}
-
 int horon_process_open_self(void)
 {
     return (int)syscall(SYS_pidfd_open, getpid(), 0);
@@ -47,18 +31,6 @@ bool horon_process_awaits_parent(int pidfd)
     struct pollfd end = {.fd = pidfd, .events = POLLIN};
     return poll(&end, 1, 0) == 1 && end.revents & POLLIN &&
            syscall(SYS_pidfd_send_signal, pidfd, 0, NULL, 0) == 0;
-}
-
-/* Of a socket that is not connected a kernel that knows the option says so. */
-bool horon_process_opens_any(int socket)
-{
-    int pidfd = -1;
-    socklen_t bytes = sizeof pidfd;
-    const bool known = getsockopt(socket, SOL_SOCKET, PEER_PIDFD, &pidfd, &bytes) == 0 ||
-                       (errno != ENOPROTOOPT && errno != EBADF);
-    if (pidfd >= 0)
-        close(pidfd);
-    return known;
 }
 
 void horon_process_name(int socket, char *text, size_t text_bytes)

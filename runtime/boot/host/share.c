@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The leader is a hub: one proven socket to each member. A member sends one note (its arena and its
- * doorbell) and receives one about each other rank of the host; the leader, which knows the
- * processes from their sockets, adds a pidfd to each, and the control segment to the one about
- * itself. Memory is mapped when its note comes, and a member closes its descriptor then: it never
- * holds more than a few at a time.
+ * The leader is a hub: one proven socket to each member. A member sends one note (its arena, its
+ * doorbell and its pidfd) and receives one about each other rank of the host; the leader adds the
+ * control segment to the one about itself. Memory is mapped when its note comes, and a member
+ * closes its descriptor then: it never holds more than a few at a time.
+ *
+ * Each rank opens its own pidfd, which any kernel and any pid namespace allows. Nobody checks it: a
+ * process that has proven the key and lies about itself could as well never answer.
  *
  * A rank that fails hangs up. The others see that, fail as well, and learn the reason in the next
  * round of the store. When all went well the sockets stay open, and tell of a rank that calls
@@ -38,7 +40,7 @@ struct horon_share {
     struct horon_boot *boot;
     const struct horon_topology *topology;
     int local_rank, host_size; /* ours */
-    int own_pidfd;             /* leader: for the others */
+    int own_pidfd;             /* for the others; -1: there are none */
     int awaited;               /* notes that have to come */
     struct horon_timer timer;
     struct horon_error error;
@@ -98,18 +100,22 @@ static void share_failed(const struct end *at, const struct horon_error *why)
 
 /* ---- Sending ---- */
 
+/* Memory, doorbell and pidfd; with those of the leader also the control segment. */
+static int fd_count_about(uint32_t local_rank)
+{
+    return local_rank ? 3 : 4;
+}
+
 static horon_status_t send_note(const struct end *to, int about, struct horon_error *error)
 {
     const struct horon_share *share = to->share;
     const struct horon_local_peer *peer = &share->boot->local[about];
-    const int pidfd = about == 0 ? share->own_pidfd : peer->pidfd;
+    const int pidfd = about == share->local_rank ? share->own_pidfd : peer->pidfd;
     const struct horon_note note = {
         .local_rank = (uint32_t)about,
         .bytes = share->options.arena_bytes,
         .fds = {peer->arena.fd, peer->doorbell, pidfd, share->boot->control.fd},
-        .fd_count = !leads(share) ? 2
-                    : about       ? 3
-                                  : 4};
+        .fd_count = fd_count_about((uint32_t)about)};
     return horon_note_send(to->watch.fd, &note, error);
 }
 
@@ -158,8 +164,7 @@ static bool is_in_turn(const struct end *end, const struct horon_note *note)
         return false;
     if (leads(share) && about != (uint32_t)end->local_rank)
         return false;
-    const int fd_count = leads(share) ? 2 : about ? 3 : 4;
-    return note->team == 0 && note->fd_count == fd_count &&
+    return note->team == 0 && note->fd_count == fd_count_about(about) &&
            note->bytes == share->options.arena_bytes;
 }
 
@@ -178,11 +183,12 @@ static horon_status_t take_note(struct end *end, struct horon_note *note, struct
     if (status != HORON_OK)
         return status;
     peer->doorbell = note->fds[1];
-    if (leads(share))
+    peer->pidfd = note->fds[2];
+    note->fds[1] = note->fds[2] = -1;
+    if (leads(share)) { /* which sends it on */
         peer->arena.fd = note->fds[0];
-    else
-        peer->pidfd = note->fds[2];
-    note->fds[1] = note->fds[leads(share) ? 0 : 2] = -1;
+        note->fds[0] = -1;
+    }
     share->awaited--;
     assert(share->awaited >= 0);
     return HORON_OK;
@@ -251,7 +257,7 @@ static horon_status_t make_descriptors(struct horon_share *share, struct horon_e
     *doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (*doorbell < 0)
         return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "no doorbell");
-    if (!leads(share) || share->host_size == 1)
+    if (share->host_size == 1)
         return HORON_OK;
     share->own_pidfd = horon_process_open_self();
     if (share->own_pidfd < 0)
@@ -310,24 +316,14 @@ bool horon_share_meets(const struct horon_share *share, int rank)
 void horon_share_add(struct horon_share *share, int rank, int socket)
 {
     struct end *end = &share->ends[share->topology->local_rank_of[rank]];
-    struct horon_error error;
-    int *pidfd = &share->boot->local[end->local_rank].pidfd;
     assert(horon_share_meets(share, rank));
     assert(share->boot->local[end->local_rank].socket < 0);
     share->boot->local[end->local_rank].socket = socket;
     end->watch = (struct horon_watch){.ready = end_ready, .arg = end, .fd = socket};
-    if (share->error.status != HORON_OK) {
+    if (share->error.status != HORON_OK)
         hang_up(end);
-        return;
-    }
-    if (leads(share))
-        *pidfd = horon_process_open(socket);
-    if (leads(share) && *pidfd < 0) {
-        horon_error_set_errno(&error, HORON_ERR_SYSTEM, errno, "its process cannot be watched");
-        share_failed(end, &error);
-    } else {
+    else
         flush(end);
-    }
 }
 
 int horon_share_awaited(const struct horon_share *share)
