@@ -16,7 +16,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 /* How long the reason of a failure may find no way to the other hosts, before a rank leaves without
@@ -175,12 +174,8 @@ static horon_status_t set_up_host(struct horon_context *ctx)
     ctx->dead = horon_zalloc(local_size, sizeof *ctx->dead);
     if (!ctx->arenas || !ctx->rings || !ctx->dead || horon_process_sets_init(ctx) != HORON_OK)
         return HORON_ERR_MEMORY;
-    for (size_t i = 0; i < local_size; i++) {
+    for (size_t i = 0; i < local_size; i++)
         ctx->arenas[i] = ctx->boot.local[i].arena.base;
-        madvise(ctx->arenas[i], ctx->boot.local[i].arena.bytes, MADV_DONTFORK);
-    }
-    /* a child has no use for them, and would keep the memory after the job has gone */
-    madvise(ctx->boot.control.base, ctx->boot.control.bytes, MADV_DONTFORK);
     ctx->host.arenas = ctx->arenas;
     ctx->doorbell = ctx->boot.local[ctx->host.local_rank].doorbell;
     ctx->host.crowded = ctx->boot.crowded;

@@ -15,8 +15,6 @@
 #include "clock.h"
 
 #include <assert.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 /* Between two tries to send a note. */
 #define PAUSE_NS 1000000u
@@ -68,18 +66,10 @@ static size_t ring_bytes(void)
     return horon_ring_bytes(HORON_RING_DATA_BYTES);
 }
 
-static void close_fd(struct horon_map *map)
-{
-    if (map->fd >= 0)
-        close(map->fd);
-    map->fd = -1;
-}
-
 static void drop_half(struct horon_map *map)
 {
-    close_fd(map);
+    horon_fd_close(&map->fd);
     horon_memory_unmap(map);
-    *map = (struct horon_map){.fd = -1};
 }
 
 /* @param map NULL: there is none */
@@ -145,7 +135,6 @@ static horon_status_t send_own(struct horon_context *ctx, int local_rank, struct
         status = horon_memory_make("horon-ring", ring_bytes(), &late->out, error);
         if (status != HORON_OK)
             return status;
-        madvise(late->out.base, late->out.bytes, MADV_DONTFORK);
     }
     status = horon_connect_on_host(ctx, local_rank, error);
     if (status != HORON_OK)
@@ -160,7 +149,7 @@ static horon_status_t send_own(struct horon_context *ctx, int local_rank, struct
     if (status != HORON_OK)
         return status;
     late->sent = true;
-    close_fd(&late->out);
+    horon_fd_close(&late->out.fd);
     return HORON_OK;
 }
 
@@ -235,10 +224,7 @@ static horon_status_t take_half(struct horon_context *ctx, int local_rank, struc
     if (note->fd_count == 0)
         return horon_error_set(error, HORON_ERR_SYSTEM, "%s", note->lack);
     drop_half(&late->in); /* one of an earlier try */
-    const horon_status_t status = horon_memory_map(note->fds[0], ring_bytes(), &late->in, error);
-    if (status == HORON_OK)
-        madvise(late->in.base, late->in.bytes, MADV_DONTFORK);
-    return status;
+    return horon_memory_map(note->fds[0], ring_bytes(), &late->in, error);
 }
 
 /* A side that has this one's half has the link, or is about to: not to have it is a failure. */

@@ -20,8 +20,6 @@
 #include "engine/team.h"
 
 #include <assert.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 /* Between two tries to send a note. */
 #define PAUSE_NS 1000000u
@@ -63,35 +61,18 @@ static void team_failed(struct horon_context_team *team, const struct horon_erro
         team->failure = *why;
 }
 
-static void close_map(struct horon_map *map)
-{
-    if (map->fd >= 0)
-        close(map->fd);
-    map->fd = -1;
-}
-
-/* Not for a child of a fork, which has no use for it. */
-static horon_status_t make_memory(const char *name, size_t bytes, struct horon_map *map,
-                                  struct horon_error *error)
-{
-    const horon_status_t status = horon_memory_make(name, bytes, map, error);
-    if (status == HORON_OK)
-        madvise(map->base, map->bytes, MADV_DONTFORK);
-    return status;
-}
-
 void horon_team_make_segment(struct horon_context_team *team)
 {
     if (horon_team_leads(team)) /* without it the others are told */
-        (void)make_memory("horon-team", segment_bytes(team), &team->segment, &team->failure);
+        (void)horon_memory_make("horon-team", segment_bytes(team), &team->segment, &team->failure);
 }
 
 void horon_team_free_memory(struct horon_context_team *team)
 {
-    close_map(&team->segment);
+    horon_fd_close(&team->segment.fd);
     horon_memory_unmap(&team->segment);
     for (int i = 0; team->members && i < team->local_size; i++) {
-        close_map(&team->members[i].arena);
+        horon_fd_close(&team->members[i].arena.fd);
         horon_memory_unmap(&team->members[i].arena);
     }
 }
@@ -164,9 +145,9 @@ void horon_team_send_memory(struct horon_context_team *team)
     if (again)
         horon_pump_timer(&team->ctx->boot.pump, timer, horon_clock_ns() + PAUSE_NS);
     if (sent)
-        close_map(&team->segment);
+        horon_fd_close(&team->segment.fd);
     for (int i = 0; over && i < team->local_size; i++)
-        close_map(&team->members[i].arena);
+        horon_fd_close(&team->members[i].arena.fd);
 }
 
 bool horon_team_memory_unsent(const struct horon_context_team *team)
@@ -216,7 +197,7 @@ static horon_status_t take_memory(struct horon_context_team *team, struct horon_
     *map = came->map;
     came->map = (struct horon_map){.fd = -1};
     if (!horon_team_leads(team)) /* which sends it on */
-        close_map(map);
+        horon_fd_close(&map->fd);
     if (about != HORON_NOTE_SEGMENT)
         arena_is_here(team, (int)about);
     return HORON_OK;
@@ -245,7 +226,7 @@ static void keep_early(struct horon_context *ctx, struct horon_early_note *came)
                        came->note.team);
         return;
     }
-    close_map(&came->map);
+    horon_fd_close(&came->map.fd);
     *early = *came;
     came->map = (struct horon_map){.fd = -1};
     early->next = ctx->teams.early;
@@ -262,13 +243,12 @@ void horon_teams_take_note(struct horon_context *ctx, int process, struct horon_
         horon_memory_map(note->fds[0], (size_t)note->bytes, &came.map, NULL) == HORON_OK) {
         came.map.fd = note->fds[0];
         note->fds[0] = -1;
-        madvise(came.map.base, came.map.bytes, MADV_DONTFORK);
     }
     if (team)
         take_note(team, &came);
     else if (note->team > ctx->teams.newest) /* else it is over here */
         keep_early(ctx, &came);
-    close_map(&came.map);
+    horon_fd_close(&came.map.fd);
     horon_memory_unmap(&came.map);
 }
 
@@ -327,7 +307,8 @@ horon_status_t horon_teams_make_arenas(void *context, struct horon_engine_team *
     horon_status_t status = horon_memory_check(&room, bytes * (size_t)team->local_size,
                                                bytes * group_ranks(team), error);
     if (status == HORON_OK)
-        status = make_memory("horon-arena", bytes, &team->members[team->local_rank].arena, error);
+        status =
+            horon_memory_make("horon-arena", bytes, &team->members[team->local_rank].arena, error);
     if (status == HORON_OK)
         arena_is_here(team, team->local_rank);
     return status;
@@ -338,8 +319,8 @@ horon_status_t horon_teams_make_arenas(void *context, struct horon_engine_team *
 void horon_team_refuse_memory(struct horon_context_team *team)
 {
     const struct horon_topology *own = &team->topology;
-    close_map(&team->segment);
-    close_map(&team->members[team->local_rank].arena);
+    horon_fd_close(&team->segment.fd);
+    horon_fd_close(&team->members[team->local_rank].arena.fd);
     for (int i = 0; i < team->local_size; i++) {
         const int rank = team->ranks[horon_topology_rank_at(own, own->host_of[own->rank], i)];
         const bool first = horon_team_leads(team) && team->members[i].next == 0;

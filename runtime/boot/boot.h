@@ -104,7 +104,7 @@ void horon_boot_settle(struct horon_boot *boot);
 void horon_boot_deinit(struct horon_boot *boot);
 
 /** For the child of a fork, at any moment after init: closes every socket, and once settled every
- * descriptor; keeps the parent's mappings untouched, and unmaps nothing. Async-signal-safe. */
+ * descriptor. Shared memory is not there (horon_memory_map()). Async-signal-safe. */
 void horon_boot_close_in_child(struct horon_boot *boot);
 
 #endif

@@ -209,6 +209,7 @@ horon_status_t horon_memory_map(int fd, size_t bytes, struct horon_map *map_out,
     void *base = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (base == MAP_FAILED)
         return cannot_map(whole, errno, error);
+    (void)madvise(base, whole, MADV_DONTFORK);
     *map_out = (struct horon_map){.base = base, .bytes = whole, .fd = -1};
     return HORON_OK;
 }

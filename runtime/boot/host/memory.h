@@ -34,7 +34,8 @@ horon_status_t horon_memory_check(const struct horon_memory_room *room, uint64_t
 int horon_memory_fd(const char *name);
 
 /**
- * Maps all of @p fd, which stays the caller's; map_out->fd is -1.
+ * Maps all of @p fd, which stays the caller's; map_out->fd is -1. Not for the child of a fork: it
+ * has no use for it, and would keep the memory after the job has gone.
  * @return OK | ERR_PROTO, it is not @p bytes long or not sealed: using it could kill us |
  * ERR_MEMORY
  */

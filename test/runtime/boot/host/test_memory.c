@@ -168,6 +168,27 @@ static void test_memory_created_is_zeroed_sealed_and_whole(void **state)
     }
 }
 
+static void test_memory_is_not_in_the_child_of_a_fork(void **state)
+{
+    struct horon_map made, mapped;
+    struct horon_error error = {0};
+    int end = 0;
+    (void)state;
+    assert_int_equal(horon_memory_make("horon-test", 100, &made, &error), HORON_OK);
+    assert_int_equal(horon_memory_map(made.fd, 100, &mapped, &error), HORON_OK);
+    const pid_t child = fork();
+    if (child == 0) {
+        const bool has = msync(made.base, made.bytes, MS_ASYNC) == 0 ||
+                         msync(mapped.base, mapped.bytes, MS_ASYNC) == 0;
+        _exit(has || errno != ENOMEM);
+    }
+    assert_int_equal(waitpid(child, &end, 0), child);
+    assert_int_equal(end, 0);
+    close(made.fd);
+    horon_memory_unmap(&made);
+    horon_memory_unmap(&mapped);
+}
+
 static void test_memory_that_can_shrink_is_not_mapped(void **state)
 {
     struct horon_map map = {0};
@@ -282,6 +303,7 @@ int main(void)
         cmocka_unit_test(test_memory_used_up_group_has_nothing),
         cmocka_unit_test(test_memory_group_v1_is_understood),
         cmocka_unit_test(test_memory_created_is_zeroed_sealed_and_whole),
+        cmocka_unit_test(test_memory_is_not_in_the_child_of_a_fork),
         cmocka_unit_test(test_memory_that_can_shrink_is_not_mapped),
         cmocka_unit_test(test_memory_of_another_size_is_not_mapped),
         cmocka_unit_test(test_memory_beyond_the_machine_is_refused),
