@@ -27,12 +27,6 @@ struct horon_context_socket {
     struct horon_watch watch;
 };
 
-static int job_rank(const struct horon_context *ctx, int local_rank)
-{
-    const struct horon_topology *topology = &ctx->boot.topology;
-    return horon_topology_rank_at(topology, topology->host_of[topology->rank], local_rank);
-}
-
 /* ---- sockets -------------------------------------------------------------------------------- */
 
 HORON_SELDOM static void socket_failed(struct horon_context_socket *socket,
@@ -45,7 +39,7 @@ HORON_SELDOM static void socket_failed(struct horon_context_socket *socket,
         horon_deaths_lost(ctx, socket->local_rank);
         return;
     }
-    const int rank = job_rank(ctx, socket->local_rank);
+    const int rank = horon_topology_rank_here(&ctx->boot.topology, socket->local_rank);
     horon_error_set(&why, how->status, "memory passed by rank %d (%s) cannot be taken: %s", rank,
                     ctx->boot.ranks.names[rank], how->text);
     horon_engine_fail(ctx->engine, &why);
@@ -91,7 +85,7 @@ horon_status_t horon_connect_on_host(struct horon_context *ctx, int local_rank,
     if (ctx->boot.local[local_rank].socket >= 0)
         return HORON_OK;
     const horon_status_t status = horon_links_open(
-        ctx->boot.links, job_rank(ctx, local_rank),
+        ctx->boot.links, horon_topology_rank_here(&ctx->boot.topology, local_rank),
         horon_clock_deadline(horon_clock_ns(), ctx->config.peer_timeout_ms), error);
     return status == HORON_OK ? HORON_AGAIN : status;
 }
@@ -106,25 +100,19 @@ void horon_connect_unwatch(struct horon_context *ctx)
 
 /* ---- connections that come about ------------------------------------------------------------ */
 
-/* On this host? */
-static bool is_here(const struct horon_context *ctx, int rank)
-{
-    const struct horon_topology *topology = &ctx->boot.topology;
-    return topology->host_of[rank] == topology->host_of[topology->rank];
-}
-
 static int *socket_of(const struct horon_context *ctx, int rank)
 {
     const struct horon_topology *topology = &ctx->boot.topology;
-    assert(is_here(ctx, rank));
+    assert(horon_topology_is_here(topology, rank));
     return &ctx->boot.local[topology->local_rank_of[rank]].socket;
 }
 
 static bool is_wanted(void *arg, int rank)
 {
     const struct horon_context *ctx = arg;
-    return is_here(ctx, rank) ? *socket_of(ctx, rank) < 0
-                              : horon_engine_may_link(ctx->engine, rank);
+    return horon_topology_is_here(&ctx->boot.topology, rank)
+               ? *socket_of(ctx, rank) < 0
+               : horon_engine_may_link(ctx->engine, rank);
 }
 
 static horon_status_t add_link(struct horon_context *ctx, int rank,
@@ -142,7 +130,7 @@ static void on_opened(void *arg, int rank, const struct horon_proven *proven)
     struct horon_context *ctx = arg;
     struct horon_error error = {0};
     horon_status_t status;
-    if (!is_here(ctx, rank)) {
+    if (!horon_topology_is_here(&ctx->boot.topology, rank)) {
         status = add_link(ctx, rank, proven, &error);
     } else {
         *socket_of(ctx, rank) = proven->fd;
@@ -156,14 +144,15 @@ static void on_opened(void *arg, int rank, const struct horon_proven *proven)
         horon_engine_fail(ctx->engine, &error);
     else
         HORON_LOG_DEBUG(&ctx->log, "linked to rank %d (%s) by %s, after joining", rank,
-                        ctx->boot.ranks.names[rank], is_here(ctx, rank) ? "a socket" : "tcp");
+                        ctx->boot.ranks.names[rank],
+                        horon_topology_is_here(&ctx->boot.topology, rank) ? "a socket" : "tcp");
 }
 
 static void tell_failure(void *arg, int rank, const struct horon_error *why)
 {
     struct horon_context *ctx = arg;
     HORON_LOG_DEBUG(&ctx->log, "%s", why->text);
-    if (!is_here(ctx, rank)) {
+    if (!horon_topology_is_here(&ctx->boot.topology, rank)) {
         horon_engine_not_connected(ctx->engine, rank, why);
         return;
     }
@@ -208,7 +197,7 @@ horon_status_t horon_connect_to(void *context, int rank, struct horon_error *err
     struct horon_context *ctx = context;
     HORON_ASSERT_OWNER(&ctx->owner);
     assert(ctx->boot.links); /* there are several ranks */
-    if (is_here(ctx, rank))
+    if (horon_topology_is_here(&ctx->boot.topology, rank))
         return horon_rings_connect(ctx, ctx->boot.topology.local_rank_of[rank], error);
     return horon_links_open(ctx->boot.links, rank,
                             horon_clock_deadline(horon_clock_ns(), ctx->config.peer_timeout_ms),

@@ -55,12 +55,6 @@ void horon_rings_aim(const struct horon_host *host, int peer, struct horon_conte
                                                  .arg = ring}};
 }
 
-static int job_rank(const struct horon_context *ctx, int local_rank)
-{
-    const struct horon_topology *topology = &ctx->boot.topology;
-    return horon_topology_rank_at(topology, topology->host_of[topology->rank], local_rank);
-}
-
 static size_t ring_bytes(void)
 {
     return horon_ring_bytes(HORON_RING_DATA_BYTES);
@@ -94,7 +88,7 @@ static void drop_both(struct late_ring *late)
 static void give_up(struct horon_context *ctx, int local_rank, const struct horon_error *why)
 {
     struct horon_error ignored = {0}, full;
-    const int rank = job_rank(ctx, local_rank);
+    const int rank = horon_topology_rank_here(&ctx->boot.topology, local_rank);
     if (ctx->boot.local[local_rank].socket >= 0)
         (void)send_half(ctx, local_rank, NULL, &ignored);
     drop_both(&ctx->late_rings->of[local_rank]);
@@ -115,7 +109,8 @@ static void make_link(struct horon_context *ctx, int local_rank)
                                                    (struct horon_ring *)(void *)late->in.base,
                                                    HORON_RING_DATA_BYTES, &late->ring.wake, &link);
     if (status == HORON_OK)
-        status = horon_engine_add_link(ctx->engine, job_rank(ctx, local_rank), link, &error);
+        status = horon_engine_add_link(
+            ctx->engine, horon_topology_rank_here(&ctx->boot.topology, local_rank), link, &error);
     else
         horon_error_set(&error, status, "no memory for a link");
     late->wanted = false;
@@ -230,7 +225,8 @@ static horon_status_t take_half(struct horon_context *ctx, int local_rank, struc
 /* A side that has this one's half has the link, or is about to: not to have it is a failure. */
 static void take_failed(struct horon_context *ctx, int local_rank, const struct horon_error *why)
 {
-    const int self = ctx->boot.topology.rank, rank = job_rank(ctx, local_rank);
+    const int self = ctx->boot.topology.rank,
+              rank = horon_topology_rank_here(&ctx->boot.topology, local_rank);
     const char *const *names = (const char *const *)ctx->boot.ranks.names;
     struct horon_error full;
     if (!ctx->late_rings->of[local_rank].sent) {
@@ -248,7 +244,8 @@ void horon_rings_take_note(struct horon_context *ctx, int local_rank, struct hor
 {
     struct horon_error error = {0};
     HORON_ASSERT_OWNER(&ctx->owner);
-    if (!horon_engine_may_link(ctx->engine, job_rank(ctx, local_rank)))
+    if (!horon_engine_may_link(ctx->engine,
+                               horon_topology_rank_here(&ctx->boot.topology, local_rank)))
         return; /* there is one, or this rank leaves */
     if (want(ctx, local_rank) != HORON_OK) {
         horon_error_set(&error, HORON_ERR_MEMORY, "no memory for a link");
@@ -258,7 +255,8 @@ void horon_rings_take_note(struct horon_context *ctx, int local_rank, struct hor
     if (note->bytes == 0) { /* the other side says that it has none */
         horon_error_set(&error, HORON_ERR_SYSTEM, "it could not make its part");
         drop_both(&ctx->late_rings->of[local_rank]);
-        horon_engine_not_connected(ctx->engine, job_rank(ctx, local_rank), &error);
+        horon_engine_not_connected(
+            ctx->engine, horon_topology_rank_here(&ctx->boot.topology, local_rank), &error);
     } else if (take_half(ctx, local_rank, note, &error) != HORON_OK) {
         take_failed(ctx, local_rank, &error);
     } else {

@@ -206,13 +206,13 @@ static horon_status_t take_memory(struct horon_context_team *team, struct horon_
 static void take_note(struct horon_context_team *team, struct horon_early_note *came)
 {
     const struct horon_context *ctx = team->ctx;
-    const struct horon_topology *job = &ctx->boot.topology;
     struct horon_error error = {0}, why;
     if (take_memory(team, came, &error) == HORON_OK)
         return;
-    const int rank = horon_topology_rank_at(job, job->host_of[job->rank], came->process);
+    const int rank = horon_topology_rank_here(&ctx->boot.topology, came->process);
     horon_error_set(&why, error.status, "memory of team %u from rank %d (%s) to rank %d: %s",
-                    team->id, rank, ctx->boot.ranks.names[rank], job->rank, error.text);
+                    team->id, rank, ctx->boot.ranks.names[rank], ctx->boot.topology.rank,
+                    error.text);
     horon_error_blame(&why, HORON_CAUSE_NONE, rank, -1);
     team_failed(team, &why);
 }
@@ -286,10 +286,9 @@ void horon_teams_lack_socket(struct horon_context *ctx, int process, const struc
 static size_t group_ranks(const struct horon_context_team *team)
 {
     const struct horon_rank_info *infos = team->ctx->boot.ranks.infos;
-    const int host = team->topology.host_of[team->topology.rank];
     size_t count = 0;
     for (int i = 0; i < team->local_size; i++)
-        count += infos[team->ranks[horon_topology_rank_at(&team->topology, host, i)]].group ==
+        count += infos[team->ranks[horon_topology_rank_here(&team->topology, i)]].group ==
                  infos[team->ctx->boot.topology.rank].group;
     return count;
 }
@@ -318,11 +317,10 @@ horon_status_t horon_teams_make_arenas(void *context, struct horon_engine_team *
 
 void horon_team_refuse_memory(struct horon_context_team *team)
 {
-    const struct horon_topology *own = &team->topology;
     horon_fd_close(&team->segment.fd);
     horon_fd_close(&team->members[team->local_rank].arena.fd);
     for (int i = 0; i < team->local_size; i++) {
-        const int rank = team->ranks[horon_topology_rank_at(own, own->host_of[own->rank], i)];
+        const int rank = team->ranks[horon_topology_rank_here(&team->topology, i)];
         const bool first = horon_team_leads(team) && team->members[i].next == 0;
         if (piece_count(team, i) > 0 && !horon_engine_is_linked(team->ctx->engine, rank))
             (void)send_piece(team, i, first ? -1 : team->local_rank);

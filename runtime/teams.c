@@ -52,7 +52,6 @@ static bool allocate(struct horon_context_team *team, int size)
 static void set_up_host(struct horon_context_team *team)
 {
     const struct horon_topology *job = &team->ctx->boot.topology, *own = &team->topology;
-    const int host = own->host_of[own->rank];
     team->host = team->ctx->host;
     team->host.shape = horon_context_shape(team->ctx, team->local_size);
     team->host.local_rank = team->local_rank;
@@ -60,7 +59,7 @@ static void set_up_host(struct horon_context_team *team)
     team->host.segment = NULL;
     team->host.arenas = NULL;
     for (int i = 0; i < team->local_size; i++) {
-        const int rank = team->ranks[horon_topology_rank_at(own, host, i)];
+        const int rank = team->ranks[horon_topology_rank_here(own, i)];
         team->process_of[i] = job->local_rank_of[rank];
     }
 }
@@ -167,7 +166,6 @@ static horon_status_t wait_for_members(struct horon_context_team *team, struct h
 static horon_status_t add_to_engine(struct horon_context_team *team, struct horon_error *error)
 {
     const struct horon_topology *own = &team->topology;
-    const int host = own->host_of[own->rank];
     struct horon_link **rings = horon_zalloc((size_t)own->size, sizeof *rings);
     horon_status_t status = rings ? HORON_OK : HORON_ERR_MEMORY;
     team->host.segment = team->segment.base;
@@ -175,7 +173,7 @@ static horon_status_t add_to_engine(struct horon_context_team *team, struct horo
         if (i == team->local_rank || (i != 0 && !horon_team_leads(team)))
             continue;
         status = horon_context_make_ring(&team->host, i, &team->members[i].ring,
-                                         &rings[horon_topology_rank_at(own, host, i)]);
+                                         &rings[horon_topology_rank_here(own, i)]);
     }
     const struct horon_team_options options = {.id = team->id,
                                                .ranks = team->ranks,

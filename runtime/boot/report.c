@@ -36,7 +36,7 @@ static void report_shared(const struct horon_joining *j, const struct horon_topo
         j->log, "made an arena of %zu bytes; the %d rank%s of this host share %zu bytes",
         boot->local[self].arena.bytes, host_size, host_size == 1 ? "" : "s", boot->control.bytes);
     for (int i = 0; i < host_size; i++) {
-        const int rank = horon_topology_rank_at(topology, host, i);
+        const int rank = horon_topology_rank_here(topology, i);
         if (i != self)
             HORON_LOG_DEBUG(j->log,
                             "linked to rank %d (%s) by shared memory, its arena of %zu bytes", rank,

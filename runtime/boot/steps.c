@@ -96,16 +96,10 @@ static bool is_linked(const struct horon_joining *j, int rank)
     return rank != j->id.rank && horon_topology_linked(&j->boot->topology, j->id.rank, rank);
 }
 
-static bool is_on_host(const struct horon_joining *j, int rank)
-{
-    const struct horon_topology *topology = &j->boot->topology;
-    return topology->host_of[rank] == topology->host_of[topology->rank];
-}
-
 /* To a rank of this host. */
 static int *socket_to(const struct horon_joining *j, int rank)
 {
-    assert(is_on_host(j, rank));
+    assert(horon_topology_is_here(&j->boot->topology, rank));
     return &j->boot->local[j->boot->topology.local_rank_of[rank]].socket;
 }
 
@@ -113,13 +107,14 @@ static int *socket_to(const struct horon_joining *j, int rank)
 static bool wanted(void *arg, int rank)
 {
     const struct horon_joining *j = arg;
-    return (is_on_host(j, rank) ? *socket_to(j, rank) : j->boot->proven[rank].fd) < 0;
+    return (horon_topology_is_here(&j->boot->topology, rank) ? *socket_to(j, rank)
+                                                             : j->boot->proven[rank].fd) < 0;
 }
 
 static void opened(void *arg, int rank, const struct horon_proven *proven)
 {
     struct horon_joining *j = arg;
-    if (!is_on_host(j, rank)) {
+    if (!horon_topology_is_here(&j->boot->topology, rank)) {
         assert(j->boot->proven[rank].fd < 0);
         j->boot->proven[rank] = *proven;
         j->missing -= is_linked(j, rank);
@@ -138,7 +133,7 @@ static void failed(void *arg, int rank, const struct horon_error *why)
     if (j->link_error.status != HORON_OK)
         return;
     j->link_error = *why;
-    if (is_on_host(j, rank))
+    if (horon_topology_is_here(&j->boot->topology, rank))
         horon_text_add(j->link_error.text, sizeof j->link_error.text, "",
                        " (HORON_SHM=0 does without shared memory)");
 }
@@ -264,9 +259,8 @@ static horon_status_t share_memory(struct horon_joining *j, struct horon_error *
         .control_bytes = j->caller->control_bytes(j->config, host_size),
         .arena_bytes = j->caller->arena_bytes(j->config, host_size, topology->size)};
     for (int i = 0; i < host_size; i++)
-        options.group_ranks +=
-            j->boot->ranks.infos[horon_topology_rank_at(topology, host, i)].group ==
-            j->boot->ranks.infos[j->id.rank].group;
+        options.group_ranks += j->boot->ranks.infos[horon_topology_rank_here(topology, i)].group ==
+                               j->boot->ranks.infos[j->id.rank].group;
     j->doing = "sharing memory";
     /* a pidfd and a doorbell of each; and what comes is mapped, then closed */
     horon_status_t status = horon_descriptors_need(2 * (host_size - 1) + PASSING_DESCRIPTORS,

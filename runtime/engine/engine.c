@@ -386,9 +386,7 @@ void horon_engine_local_death(struct horon_engine *engine, int local_rank, bool 
     HORON_ASSERT_OWNER(engine->options.owner);
     engine->saw_end |= ended;
     const struct horon_membership *membership = engine->membership;
-    const struct horon_topology *topology = membership->topology;
-    const int rank =
-        horon_topology_rank_at(topology, topology->host_of[topology->rank], local_rank);
+    const int rank = horon_topology_rank_here(membership->topology, local_rank);
     membership->gone[rank] = true;
     if (membership->mux_of[rank]) /* also for one that leaves: nobody reads its goodbye there */
         horon_mux_peer_gone(membership->mux_of[rank], process_ended);

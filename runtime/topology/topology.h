@@ -8,6 +8,7 @@
 
 #include "status.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /** The generation of a job's first membership; 0 is none, as fresh memory has it. */
@@ -50,6 +51,18 @@ static inline int horon_topology_rank_at(const struct horon_topology *topology, 
                                          int local_rank)
 {
     return topology->host_ranks[topology->host_first[host] + local_rank];
+}
+
+/** Is @p rank on the host of this rank? */
+static inline bool horon_topology_is_here(const struct horon_topology *topology, int rank)
+{
+    return topology->host_of[rank] == topology->host_of[topology->rank];
+}
+
+/** Rank with local rank @p local_rank on the host of this rank. */
+static inline int horon_topology_rank_here(const struct horon_topology *topology, int local_rank)
+{
+    return horon_topology_rank_at(topology, topology->host_of[topology->rank], local_rank);
 }
 
 /** The lowest rank of @p host. */

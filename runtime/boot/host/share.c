@@ -60,8 +60,7 @@ static int note_count(const struct horon_share *share)
 
 static int rank_of(const struct end *end)
 {
-    const struct horon_topology *topology = end->share->topology;
-    return horon_topology_rank_at(topology, topology->host_of[topology->rank], end->local_rank);
+    return horon_topology_rank_here(end->share->topology, end->local_rank);
 }
 
 static void hang_up(struct end *end)
@@ -309,7 +308,7 @@ bool horon_share_meets(const struct horon_share *share, int rank)
     if (!share)
         return false;
     const struct horon_topology *topology = share->topology;
-    return topology->host_of[rank] == topology->host_of[topology->rank] &&
+    return horon_topology_is_here(topology, rank) &&
            leads(share) == (topology->local_rank_of[rank] != 0);
 }
 
