@@ -227,14 +227,13 @@ static void take_failed(struct horon_context *ctx, int local_rank, const struct 
 {
     const int self = ctx->boot.topology.rank,
               rank = horon_topology_rank_here(&ctx->boot.topology, local_rank);
-    const char *const *names = (const char *const *)ctx->boot.ranks.names;
     struct horon_error full;
     if (!ctx->late_rings->of[local_rank].sent) {
         give_up(ctx, local_rank, why);
         return;
     }
     horon_error_set(&full, why->status, "rank %d (%s) has no link to rank %d (%s): %s", self,
-                    names[self], rank, names[rank], why->text);
+                    ctx->boot.ranks.names[self], rank, ctx->boot.ranks.names[rank], why->text);
     full.blame = why->blame;
     full.blame.rank = self;
     horon_engine_fail(ctx->engine, &full);

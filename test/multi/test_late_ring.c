@@ -59,6 +59,7 @@ static void lose_half(horon_context_t *ctx, void *arg, struct job_report *report
     RANK_MUST(status < 0 && status != HORON_ERR_TIMEOUT);
     RANK_MUST(strstr(report->text, "rank 1 ("));
     RANK_MUST(strstr(report->text, "descriptor"));
+    RANK_MUST(!strstr(report->text, "(null)")); /* hosts have names */
 }
 
 static void test_ring_of_which_half_is_lost_fails_the_job(void **state)
