@@ -75,7 +75,8 @@ static bool ends_yet(struct horon_context *ctx, struct horon_request *request)
     return true;
 }
 
-/* With a named error if the limit passes: which ranks it waits for. */
+/* With a named error if the limit passes: which ranks it waits for. One that has ended but for its
+ * callback is not linked any more, and waits for nobody; its process set may be gone. */
 static horon_status_t withdraw(struct horon_context *ctx, struct horon_request *request,
                                int64_t timeout_ms, struct horon_error *error)
 {
@@ -83,12 +84,12 @@ static horon_status_t withdraw(struct horon_context *ctx, struct horon_request *
     int awaited = -1;
     horon_request_describe(request, what, sizeof what);
     horon_token_take(ctx);
-    if (!horon_request_ended(request))
+    if (request->linked)
         horon_engine_ask(ctx->engine, request);
     horon_token_release(ctx);
     horon_context_wait(ctx, request, EXPLAIN_MS);
     horon_token_take(ctx);
-    if (!horon_request_ended(request)) {
+    if (request->linked) {
         horon_engine_explain(ctx->engine, request, why, sizeof why);
         awaited = horon_engine_awaited(ctx->engine, request);
     }

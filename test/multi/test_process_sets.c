@@ -9,6 +9,7 @@
 
 #include <dirent.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -411,6 +412,82 @@ static void test_process_sets_end_what_is_in_flight(void **state)
     job_run(3, NULL, remove_in_flight, NULL);
 }
 
+struct lonely {
+    horon_context_t *ctx;
+    sem_t called, permission; /* the progress thread is in a callback; it may go on */
+    horon_status_t status;
+};
+
+static void wait_for_permission(void *arg, horon_request_t *request, horon_status_t status)
+{
+    struct lonely *lonely = arg;
+    (void)request;
+    (void)status;
+    sem_post(&lonely->called);
+    sem_wait(&lonely->permission);
+}
+
+static void ignore(void *arg, horon_request_t *request, horon_status_t status)
+{
+    (void)arg;
+    (void)request;
+    (void)status;
+}
+
+static horon_status_t run_alone(horon_context_t *ctx, int32_t set, int64_t timeout_ms)
+{
+    float data = 1;
+    horon_descriptor_t desc = job_sum("alone", &data, 1, 0);
+    desc.process_set = set;
+    desc.callback = ignore;
+    return horon_run(ctx, &desc, timeout_ms, NULL, 0);
+}
+
+static void *run_in_first_set(void *arg)
+{
+    struct lonely *lonely = arg;
+    lonely->status = run_alone(lonely->ctx, 1, 300);
+    return NULL;
+}
+
+/* The removal has ended it, its callback is not due yet, and its limit passes. */
+static void pass_a_limit(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    static struct lonely lonely;
+    static float data = 1;
+    horon_descriptor_t desc = job_sum("slow", &data, 1, 0);
+    horon_request_t *slow;
+    pthread_t thread;
+    (void)arg;
+    RANK_MUST(add(ctx, 3) == 1);
+    lonely.ctx = ctx;
+    sem_init(&lonely.called, 0, 0);
+    sem_init(&lonely.permission, 0, 0);
+    desc.callback = wait_for_permission;
+    desc.callback_arg = &lonely;
+    RANK_MUST(horon_submit(ctx, &desc, &slow) == HORON_OK);
+    sem_wait(&lonely.called);
+    if (horon_rank(ctx) == 0)
+        RANK_MUST(pthread_create(&thread, NULL, run_in_first_set, &lonely) == 0);
+    RANK_MUST(horon_process_set_remove(ctx, 1, -1) == HORON_OK);
+    horon_descriptor_t later = job_sum("later", &data, 1, 0);
+    if (horon_rank(ctx) == 0) /* a longer limit, that began later */
+        RANK_MUST(horon_run(ctx, &later, 500, NULL, 0) == HORON_ERR_TIMEOUT);
+    sem_post(&lonely.permission);
+    if (horon_rank(ctx) == 0) {
+        pthread_join(thread, NULL);
+        RANK_MUST(lonely.status == HORON_ERR_CLOSED || lonely.status == HORON_ERR_INVALID);
+    }
+    horon_release(slow);
+    RANK_MUST(meet(ctx) == HORON_OK);
+}
+
+static void test_process_sets_removed_end_what_passes_its_limit(void **state)
+{
+    (void)state;
+    job_run(3, NULL, pass_a_limit, NULL);
+}
+
 /* A broken promise of order in one set fails it, and nothing else. */
 static void break_promise(horon_context_t *ctx, void *arg, struct job_report *report)
 {
@@ -506,6 +583,7 @@ int main(void)
         cmocka_unit_test(test_process_sets_added_by_two_threads_come_one_after_the_other),
         cmocka_unit_test(test_process_sets_leave_nothing),
         cmocka_unit_test(test_process_sets_end_what_is_in_flight),
+        cmocka_unit_test(test_process_sets_removed_end_what_passes_its_limit),
         cmocka_unit_test(test_process_sets_keep_a_mistake_to_themselves),
         cmocka_unit_test(test_process_sets_given_up_leave_the_others),
         cmocka_unit_test(test_process_sets_may_be_there_from_the_start),
