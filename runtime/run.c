@@ -40,9 +40,8 @@ static horon_status_t take_result(struct horon_request *request, struct horon_er
 static horon_status_t give_up(struct horon_context *ctx, struct horon_request *request,
                               int64_t timeout_ms, struct horon_error *error)
 {
-    char what[128 + HORON_NAME_BYTES_MAX], why[HORON_ERROR_TEXT_BYTES / 2];
+    char why[HORON_ERROR_TEXT_BYTES / 2];
     struct horon_error gave_up;
-    horon_request_describe(request, what, sizeof what);
     horon_token_take(ctx);
     horon_engine_progress(ctx->engine); /* it may lie in the mailbox, or end just now */
     if (request->linked) {
@@ -82,8 +81,8 @@ static horon_status_t withdraw(struct horon_context *ctx, struct horon_request *
 {
     char what[128 + HORON_NAME_BYTES_MAX], why[HORON_ERROR_TEXT_BYTES / 2] = "";
     int awaited = -1;
-    horon_request_describe(request, what, sizeof what);
     horon_token_take(ctx);
+    horon_request_describe(request, what, sizeof what); /* who drives names a barrier */
     if (request->linked)
         horon_engine_ask(ctx->engine, request);
     horon_token_release(ctx);

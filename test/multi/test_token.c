@@ -168,12 +168,49 @@ static void test_token_operations_end_between_hosts_that_nobody_waits_for(void *
     unwaited_operations_end("SHM=0");
 }
 
+/* ---- what passes its limit ------------------------------------------------------------------- */
+
+#define LIMITS 20
+
+/* A barrier that nobody else begins. It gets its name from the thread that drives, while this one
+ * may be about to say what did not finish. */
+static void *pass_limits(void *ctx)
+{
+    intptr_t named = 0;
+    horon_descriptor_t barrier = HORON_DESCRIPTOR_INIT;
+    barrier.verb = HORON_BARRIER;
+    for (int i = 0; i < LIMITS; i++) {
+        char text[HORON_ERROR_TEXT_BYTES] = "";
+        const horon_status_t status = horon_run(ctx, &barrier, 1, text, sizeof text);
+        named += status == HORON_ERR_TIMEOUT && strstr(text, "barrier '") == text;
+    }
+    return (void *)named;
+}
+
+static void test_token_is_held_by_who_says_what_did_not_finish(void **state)
+{
+    const char *const settings[] = {"SPIN_US=0", "YIELD_US=0", NULL};
+    pthread_t threads[3];
+    void *named;
+    struct duo duo;
+    (void)state;
+    duo_make(&duo, settings);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, pass_limits, duo.ctx[0]), 0);
+    for (int i = 0; i < 3; i++) {
+        pthread_join(threads[i], &named);
+        assert_int_equal((intptr_t)named, LIMITS);
+    }
+    duo_end(&duo);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_token_progress_thread_sleeps_though_waiter_has_not_come),
         cmocka_unit_test(test_token_operations_end_that_nobody_waits_for),
         cmocka_unit_test(test_token_operations_end_between_hosts_that_nobody_waits_for),
+        cmocka_unit_test(test_token_is_held_by_who_says_what_did_not_finish),
         cmocka_unit_test(test_token_called_off_progress_thread_sends_what_it_decided),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
