@@ -297,6 +297,6 @@ horon_status_t horon_channel_damaged(const struct horon_channel *channel, struct
 size_t horon_channel_small_limit(const struct horon_channel *channel)
 {
     size_t limit = channel->host->shape.small_bytes;
-    bool cores_to_spare = channel->team->host_count == 1 && !channel->host->crowded;
+    bool cores_to_spare = channel->team->host_count == 1 && !channel->team->crowded;
     return cores_to_spare ? limit / 8 : limit;
 }

@@ -11,9 +11,11 @@
 /** The ranks that take part, as tables; owner: the caller; must outlive the channel. */
 struct horon_team {
     int rank, size;
-    int host_count, host;            /* hosts, and the one of this rank */
-    int local_rank, local_size;      /* on this host */
-    int segments;                    /* ranks of the largest host: how often a chunk is cut */
+    int host_count, host;       /* hosts, and the one of this rank */
+    int local_rank, local_size; /* on this host */
+    int segments;               /* ranks of the largest host: how often a chunk is cut */
+    /* Has a machine more of its ranks than cores? All of them say the same. */
+    bool crowded;
     const int *host_of;              /* [size] */
     const int *local_rank_of;        /* [size] */
     const int *host_first;           /* [host_count + 1] into host_ranks */

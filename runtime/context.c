@@ -178,7 +178,7 @@ static horon_status_t set_up_host(struct horon_context *ctx)
         ctx->arenas[i] = ctx->boot.local[i].arena.base;
     ctx->host.arenas = ctx->arenas;
     ctx->doorbell = ctx->boot.local[ctx->host.local_rank].doorbell;
-    ctx->host.crowded = ctx->boot.crowded;
+    ctx->crowded = horon_topology_is_crowded(&ctx->boot.topology);
     return HORON_OK;
 }
 

@@ -34,6 +34,7 @@ struct horon_context {
     horon_link_wrap_fn_t wrap; /* NULL, or wraps each link to another host and to the store */
     struct horon_boot boot;
     struct horon_host host;
+    bool crowded;                         /* a machine has more ranks of the job than cores */
     uint8_t **arenas;                     /* [local size] */
     struct horon_context_ring *rings;     /* [local size] by peer */
     struct horon_context_socket *sockets; /* [local size]; connect.c */

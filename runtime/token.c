@@ -153,7 +153,7 @@ struct patience {
 
 static struct patience patience_of(const struct horon_context *ctx, bool background)
 {
-    uint64_t spin = ctx->host.crowded ? 0 : (uint64_t)ctx->config.spin_us;
+    uint64_t spin = ctx->crowded ? 0 : (uint64_t)ctx->config.spin_us;
     uint64_t yield = background ? BACKGROUND_US : (uint64_t)ctx->config.yield_us;
     return (struct patience){.spin_ns = spin * 1000, .limit_ns = (spin + yield) * 1000};
 }

@@ -56,7 +56,7 @@ enum horon_plan_kind horon_exchange_choose(const struct horon_channel *channel,
                                            enum horon_plan_way way, uint64_t count)
 {
     return horon_plan_choose(channel->options.net_algorithm, way, channel->team->host_count,
-                             count * channel->element_bytes, channel->host->crowded);
+                             count * channel->element_bytes, channel->team->crowded);
 }
 
 horon_status_t horon_exchange_begin_small(struct horon_channel *channel,

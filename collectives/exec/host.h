@@ -116,7 +116,6 @@ struct horon_host {
     struct horon_host_shape shape;
     uint32_t generation; /* of the membership; what others say in another one is not heard */
     int local_rank;
-    bool crowded; /* a machine of the job has more ranks than cores; all must say the same */
     struct horon_rank_line *lines; /* of all processes of the job here */
     const int *process_of;  /* [local_size] the line of each member; NULL: one by one, of the job */
     uint8_t *segment;       /* of the team */

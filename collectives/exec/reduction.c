@@ -12,7 +12,7 @@ size_t horon_reduction_chunk_bytes(const struct horon_channel *channel)
     const size_t bytes = channel->host->shape.chunk_bytes;
     if (channel->team->host_count > 1)
         return bytes;
-    return bytes / (channel->host->crowded ? CROWDED_CHUNK_PART : CHUNK_PART);
+    return bytes / (channel->team->crowded ? CROWDED_CHUNK_PART : CHUNK_PART);
 }
 
 size_t horon_reduction_tables_bytes(const struct horon_team *team)

@@ -64,10 +64,9 @@ struct horon_boot {
     uint64_t job_id;          /* random, agreed; names shared things, guards against strangers */
     struct horon_map control; /* of this host */
     struct horon_local_peer *local; /* [local size] by local rank */
-    bool crowded; /* a machine has more ranks than cores; all ranks of the job say the same */
-    struct horon_proven *proven;  /* [size] connections to ranks of other hosts; fd -1: none. The
-                                     caller makes links of them, and wipes each then */
-    struct horon_rank_list ranks; /* what is known of each */
+    struct horon_proven *proven;    /* [size] connections to ranks of other hosts; fd -1: none. The
+                                       caller makes links of them, and wipes each then */
+    struct horon_rank_list ranks;   /* what is known of each */
     /* NULL, or, if there are several ranks, connections to any of them at any time: the caller
      * gives them a user and turns the pump whenever its descriptor is readable */
     struct horon_links *links;

@@ -124,11 +124,6 @@ bool horon_profile_decode(struct horon_reader *in, struct horon_profile *profile
     return in->ok;
 }
 
-uint32_t horon_profile_cores(uint32_t a, uint32_t b)
-{
-    return a && (!b || a < b) ? a : b;
-}
-
 horon_status_t horon_profile_check_settings(const struct horon_profile *first,
                                             const struct horon_profile *mine, int rank,
                                             struct horon_error *error)

@@ -49,9 +49,6 @@ uint64_t horon_profile_machine(uint64_t kernel, const char *proc);
 /** @return the profile's host: its machine, and the user there, whom the others let in. */
 uint64_t horon_profile_host(const struct horon_profile *profile);
 
-/** The fewest cores that somebody sees of a host, of two counts; 0 counts for nothing. */
-uint32_t horon_profile_cores(uint32_t a, uint32_t b);
-
 /** @param first rank 0's. @return OK | ERR_CONFIG, naming the first setting that differs, with both
  * values */
 horon_status_t horon_profile_check_settings(const struct horon_profile *first,

@@ -77,9 +77,8 @@ static horon_status_t read_profile(struct horon_joining *j, int rank, struct hor
     memcpy(j->boot->ranks.names[rank], profile->name, sizeof profile->name);
     memcpy(info->socket, profile->socket, sizeof profile->socket);
     memcpy(info->member, profile->member, sizeof profile->member);
-    info->kernel = profile->kernel;
+    info->machine = (struct horon_machine){.id = profile->kernel, .cores = profile->cores};
     info->group = profile->group;
-    info->cores = profile->cores;
     info->same_machine = profile->machine && profile->machine == j->mine.machine;
     info->host = profile->host;
     j->leader_of[rank] = 0;
@@ -155,31 +154,6 @@ static horon_status_t check_host_sizes(const struct horon_joining *j, struct hor
     return HORON_OK;
 }
 
-/* Do more ranks run on the machine of @p first than it has cores? The one counts that sees fewest;
- * containers of one machine share them. */
-static bool is_full(const struct horon_joining *j, int first)
-{
-    const struct horon_rank_info *infos = j->boot->ranks.infos;
-    uint32_t least = 0, ranks = 0;
-    for (int rank = 0; rank < j->id.size; rank++) {
-        const bool shares = infos[first].kernel ? infos[rank].kernel == infos[first].kernel
-                                                : j->leader_of[rank] == j->leader_of[first];
-        least = shares ? horon_profile_cores(least, infos[rank].cores) : least;
-        ranks += shares;
-    }
-    return least > 0 && ranks > least;
-}
-
-/* What all ranks must choose alike may depend on it; where one machine is too full, the ranks of
- * others wait for those anyway. */
-static bool is_crowded(const struct horon_joining *j)
-{
-    for (int rank = 0; rank < j->id.size; rank++)
-        if (j->leader_of[rank] == rank && is_full(j, rank))
-            return true;
-    return false;
-}
-
 static horon_status_t make_topology(struct horon_joining *j, struct horon_error *error)
 {
     struct horon_boot *boot = j->boot;
@@ -188,8 +162,8 @@ static horon_status_t make_topology(struct horon_joining *j, struct horon_error 
                             (const char(*)[64])boot->ranks.names, error);
     if (status == HORON_OK)
         status = check_host_sizes(j, error);
-    if (status == HORON_OK)
-        boot->crowded = is_crowded(j);
+    for (int rank = 0; rank < j->id.size && status == HORON_OK; rank++)
+        horon_topology_put_machine(&boot->topology, rank, &boot->ranks.infos[rank].machine);
     return status;
 }
 

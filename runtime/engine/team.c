@@ -102,6 +102,7 @@ static void fill_view(struct horon_engine_team *team)
         .host = host,
         .local_rank = topology->local_rank_of[topology->rank],
         .local_size = horon_topology_host_size(topology, host),
+        .crowded = horon_topology_is_crowded(topology),
         .segments = horon_topology_host_size_max(topology),
         .host_of = topology->host_of,
         .local_rank_of = topology->local_rank_of,

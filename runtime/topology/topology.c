@@ -37,8 +37,9 @@ static bool allocate(struct horon_topology *topology, int size, int host_count)
     topology->host_first = horon_zalloc((size_t)host_count + 1, sizeof(int));
     topology->host_ranks = horon_zalloc((size_t)size, sizeof(int));
     topology->host_name = horon_zalloc((size_t)host_count, sizeof topology->host_name[0]);
+    topology->machine_of = horon_zalloc((size_t)host_count, sizeof *topology->machine_of);
     return topology->host_of && topology->local_rank_of && topology->host_first &&
-           topology->host_ranks && topology->host_name;
+           topology->host_ranks && topology->host_name && topology->machine_of;
 }
 
 /* Numbers the hosts, and the ranks of each, in rank order. */
@@ -91,6 +92,21 @@ horon_status_t horon_topology_init(struct horon_topology *topology, int rank, in
     return HORON_OK;
 }
 
+/* The fewest of two counts, of which 0 says nothing. */
+static uint32_t fewest(uint32_t a, uint32_t b)
+{
+    return a && (!b || a < b) ? a : b;
+}
+
+void horon_topology_put_machine(struct horon_topology *topology, int rank,
+                                const struct horon_machine *machine)
+{
+    assert(rank >= 0 && rank < topology->size);
+    struct horon_machine *ours = &topology->machine_of[topology->host_of[rank]];
+    ours->id = machine->id;
+    ours->cores = fewest(ours->cores, machine->cores);
+}
+
 horon_status_t horon_topology_of(const struct horon_topology *job, const int *ranks, int size,
                                  struct horon_topology *topology_out, struct horon_error *error)
 {
@@ -113,6 +129,8 @@ horon_status_t horon_topology_of(const struct horon_topology *job, const int *ra
                                      error);
     else
         horon_error_set(error, status, "no memory for the tables of a team");
+    for (int i = 0; status == HORON_OK && i < size; i++)
+        horon_topology_put_machine(topology_out, i, &job->machine_of[job->host_of[ranks[i]]]);
     horon_free(leader_of);
     horon_free(names);
     return status;
@@ -125,6 +143,7 @@ void horon_topology_deinit(struct horon_topology *topology)
     horon_free(topology->host_first);
     horon_free(topology->host_ranks);
     horon_free(topology->host_name);
+    horon_free(topology->machine_of);
     memset(topology, 0, sizeof *topology);
 }
 
@@ -136,6 +155,29 @@ int horon_topology_host_size_max(const struct horon_topology *topology)
         most = ranks > most ? ranks : most;
     }
     return most;
+}
+
+/* Of the machine of @p host. The host that sees the fewest cores counts: all share them. */
+static bool is_full(const struct horon_topology *topology, int host)
+{
+    const uint64_t id = topology->machine_of[host].id;
+    uint32_t cores = 0, ranks = 0;
+    for (int other = 0; other < topology->host_count; other++) {
+        const struct horon_machine *machine = &topology->machine_of[other];
+        if (other != host && (id == 0 || machine->id != id))
+            continue;
+        cores = fewest(cores, machine->cores);
+        ranks += (uint32_t)horon_topology_host_size(topology, other);
+    }
+    return cores > 0 && ranks > cores;
+}
+
+bool horon_topology_is_crowded(const struct horon_topology *topology)
+{
+    for (int host = 0; host < topology->host_count; host++)
+        if (is_full(topology, host))
+            return true;
+    return false;
 }
 
 int horon_topology_parent(const struct horon_topology *topology, int rank)

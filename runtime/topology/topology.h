@@ -14,6 +14,12 @@
 /** The generation of a job's first membership; 0 is none, as fresh memory has it. */
 #define HORON_GENERATION_FIRST UINT32_C(1)
 
+/** The machine that a host is on; containers on it are hosts of their own. */
+struct horon_machine {
+    uint64_t id;    /* 0: not known, and no other host is on it */
+    uint32_t cores; /* the fewest that a rank of the host sees; 0: not known */
+};
+
 struct horon_topology {
     int rank, size;
     int host_count;
@@ -22,6 +28,8 @@ struct horon_topology {
     int *host_first;       /* [host_count + 1] into host_ranks */
     int *host_ranks;       /* [size] ranks by host, in rank order within each */
     char (*host_name)[64]; /* [host_count] */
+    /* [host_count] what the ranks of each said */
+    struct horon_machine *machine_of;
 };
 
 /**
@@ -32,9 +40,13 @@ struct horon_topology {
 horon_status_t horon_topology_init(struct horon_topology *topology, int rank, int size,
                                    const int *leader_of, const char (*names)[64],
                                    struct horon_error *error);
+/** What @p rank says of its machine: for all ranks, or nothing is known. */
+void horon_topology_put_machine(struct horon_topology *topology, int rank,
+                                const struct horon_machine *machine);
 /**
  * Of some ranks of @p job, in an order of their own, by which they are numbered. Hosts count by
- * their first one. @param ranks [size] each once, the job's own rank among them
+ * their first one, and are on the machines that the job's are on. @param ranks [size] each once,
+ * the job's own rank among them
  * @return OK | ERR_MEMORY
  */
 horon_status_t horon_topology_of(const struct horon_topology *job, const int *ranks, int size,
@@ -73,6 +85,10 @@ static inline int horon_topology_leader(const struct horon_topology *topology, i
 
 /** Most ranks on one host. */
 int horon_topology_host_size_max(const struct horon_topology *topology);
+
+/** Is there a machine with more of these ranks than cores? They take turns there, and the ranks of
+ * other machines wait for them anyway. */
+bool horon_topology_is_crowded(const struct horon_topology *topology);
 
 /**
  * The control tree: ranks below their host's leader, leaders in a binomial tree below the leader of

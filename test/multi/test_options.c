@@ -266,7 +266,7 @@ static void wait_with(uint64_t spin_us, uint64_t yield_us)
     snprintf(spin, sizeof spin, "SPIN_US=%d", (int)spin_us);
     snprintf(yield, sizeof yield, "YIELD_US=%d", (int)yield_us);
     duo_make(&duo, settings);
-    if (duo.ctx[0]->host.crowded) {
+    if (duo.ctx[0]->crowded) {
         print_message("SPIN_US is not tested: it needs a core for each of two ranks\n");
         spin_us = 0;
     }
@@ -363,7 +363,7 @@ static void test_options_shm_bytes_are_those_of_the_arenas(void **state)
     struct duo duo;
     (void)state;
     duo_make(&duo, settings);
-    const bool crowded = duo.ctx[0]->host.crowded;
+    const bool crowded = duo.ctx[0]->crowded;
     const uint64_t small = crowded ? 4096 : 4096 / 8;
     assert_int_equal(chunks_of(&duo, small), 0);
     assert_int_equal(chunks_of(&duo, small + 1), 1);

@@ -77,6 +77,7 @@ void sim_take_host(struct sim_rank *rank)
     rank->ctx.host = rank->sim->world->ranks[rank->rank].host;
     rank->ctx.host.doorbell = sim_doorbell;
     rank->ctx.host.doorbell_arg = rank;
+    rank->ctx.crowded = horon_topology_is_crowded(&rank->sim->world->ranks[rank->rank].topology);
 }
 
 void sim_make_links(struct sim_rank *rank, struct horon_link **links)
@@ -228,6 +229,18 @@ static void draw_character(struct simulation *sim)
     sim->fate_inside = sim_one_in(sim, 2);
 }
 
+/* Too few cores for some of the hosts, or for all of a machine that they share; then perhaps not
+ * for the members of a team. */
+static void draw_machines(struct simulation *sim, bool few)
+{
+    const struct world *world = sim->world;
+    const uint64_t id = sim->seed / 3 % 2;
+    for (int host = 0; few && host < world->host_count; host++) {
+        const struct horon_machine machine = {.id = id, .cores = 1 + (uint32_t)(sim->seed % 3)};
+        world_put_machine(sim->world, host, machine);
+    }
+}
+
 void sim_create(struct simulation *sim, uint64_t seed, const struct sim_kill *kill)
 {
     char texts[8][40];
@@ -245,7 +258,7 @@ void sim_create(struct simulation *sim, uint64_t seed, const struct sim_kill *ki
     }
     draw_settings(sim, texts, settings);
     sim->world = world_create_bare(host_sizes, hosts, settings, seed);
-    bool crowded = sim_one_in(sim, 2);
+    draw_machines(sim, sim_one_in(sim, 2));
     sim->local_ring_bytes = HORON_RING_DATA_BYTES >> sim_below(sim, 11);
     draw_character(sim);
     if (kill) {
@@ -254,8 +267,6 @@ void sim_create(struct simulation *sim, uint64_t seed, const struct sim_kill *ki
         sim->fate_step = kill->step;
         sim->fate_inside = kill->inside;
     }
-    for (int rank = 0; rank < sim->size; rank++)
-        sim->world->ranks[rank].host.crowded = crowded;
     sim_team_draw(sim);
     sim->network = sim_network_create(sim);
     for (int rank = 0; rank < sim->size; rank++)

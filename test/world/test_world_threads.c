@@ -138,12 +138,12 @@ static void run(int size, bool crowded)
     struct driver drivers[RANKS_MAX] = {0};
     struct horon_error error = {0};
     struct world *world = world_create_bare(&size, 1, settings, 1);
+    world_put_machine(world, 0, (struct horon_machine){.cores = crowded ? 1 : 0});
     for (int rank = 0; rank < size; rank++) {
         drivers[rank].rank = &world->ranks[rank];
         sem_init(&drivers[rank].bell, 0, 0);
         world->ranks[rank].host.doorbell = ring;
         world->ranks[rank].host.doorbell_arg = drivers;
-        world->ranks[rank].host.crowded = crowded;
         assert_int_equal(world_make_engine(world, rank, &error), HORON_OK);
         for (int i = 0; i < OPERATIONS; i++)
             submit(world, drivers, rank, i);

@@ -146,11 +146,8 @@ struct world_host *world_renew_hosts(struct world *world)
     for (int h = 0; h < world->host_count; h++)
         host_sizes[h] = old[h].local_size;
     make_hosts(world, host_sizes);
-    for (int rank = 0; rank < world->size; rank++) {
-        const bool crowded = world->ranks[rank].host.crowded;
+    for (int rank = 0; rank < world->size; rank++)
         make_rank_host(world, &world->ranks[rank]);
-        world->ranks[rank].host.crowded = crowded;
-    }
     free(host_sizes);
     return old;
 }
@@ -317,10 +314,29 @@ struct world *world_create_bare(const int *host_sizes, int host_count, const cha
     return world;
 }
 
+void world_put_machine(struct world *world, int host, struct horon_machine machine)
+{
+    const struct horon_topology *one = &world->ranks[0].topology;
+    for (int rank = 0; rank < world->size; rank++) {
+        struct horon_topology *topology = &world->ranks[rank].topology;
+        assert(!world->ranks[rank].engine);
+        for (int i = 0; i < horon_topology_host_size(one, host); i++)
+            horon_topology_put_machine(topology, horon_topology_rank_at(one, host, i), &machine);
+    }
+}
+
 struct world *world_create(const int *host_sizes, int host_count, const char *const *settings,
                            uint64_t seed)
 {
+    return world_create_on_cores(host_sizes, host_count, 0, settings, seed);
+}
+
+struct world *world_create_on_cores(const int *host_sizes, int host_count, uint32_t cores,
+                                    const char *const *settings, uint64_t seed)
+{
     struct world *world = world_create_bare(host_sizes, host_count, settings, seed);
+    for (int host = 0; host < host_count; host++)
+        world_put_machine(world, host, (struct horon_machine){.cores = cores});
     for (int rank = 0; rank < world->size; rank++) {
         struct horon_error error = {0};
         horon_status_t status = world_make_engine(world, rank, &error);

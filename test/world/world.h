@@ -56,9 +56,14 @@ struct world {
 /** @param host_sizes [host_count] ranks of each host; @param settings as in horon_options_t */
 struct world *world_create(const int *host_sizes, int host_count, const char *const *settings,
                            uint64_t seed);
+/** Likewise; each host is a machine with so many @p cores, perhaps fewer than its ranks. */
+struct world *world_create_on_cores(const int *host_sizes, int host_count, uint32_t cores,
+                                    const char *const *settings, uint64_t seed);
 /** Likewise with topologies, shared memory and hosts, but no engines: the caller makes them. */
 struct world *world_create_bare(const int *host_sizes, int host_count, const char *const *settings,
                                 uint64_t seed);
+/** Tells all ranks of a bare world what machine a host is on; else none of them knows. */
+void world_put_machine(struct world *world, int host, struct horon_machine machine);
 /** The engine of one rank of a bare world. @return OK | ERR_MEMORY, and the rank has none */
 horon_status_t world_make_engine(struct world *world, int rank, struct horon_error *error);
 /** The links that a rank has from the start. @param links [size] NULL; those made before it failed

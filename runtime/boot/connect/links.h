@@ -11,6 +11,7 @@
 #include "boot/profile.h"
 #include "boot/store/store.h"
 #include "owner.h"
+#include "topology/topology.h"
 
 /** What is kept of a rank's profile. */
 struct horon_rank_info {
@@ -18,8 +19,8 @@ struct horon_rank_info {
     bool same_machine;                       /* its loopback and its unix socket are ours, too */
     char socket[HORON_PROFILE_SOCKET_BYTES]; /* its abstract unix socket */
     struct horon_blob addresses;  /* encoded; none if it does not listen, or is not known */
-    uint64_t kernel, host, group; /* as in its profile */
-    uint32_t cores;
+    uint64_t host, group;         /* as in its profile */
+    struct horon_machine machine; /* the kernel it runs on, and its cores */
 };
 
 /** All ranks of the job. Owner: the rank that joined. */

@@ -110,7 +110,8 @@ static void check_world(struct boots *world, int hosts)
         assert_int_equal(boot->topology.rank, r);
         assert_int_equal(boot->topology.size, world->size);
         assert_int_equal(boot->topology.host_count, hosts);
-        assert_int_equal(boot->crowded, world->size > sysconf(_SC_NPROCESSORS_ONLN));
+        assert_int_equal(horon_topology_is_crowded(&boot->topology),
+                         world->size > sysconf(_SC_NPROCESSORS_ONLN));
         if (world->ranks[r].warnings)
             fail_msg("rank %d warned: %s", r, world->ranks[r].warning);
     }

@@ -54,16 +54,6 @@ static void test_profile_survives_the_way(void **state)
     }
 }
 
-static void test_profile_fewest_cores_count(void **state)
-{
-    (void)state;
-    assert_int_equal(horon_profile_cores(4, 2), 2);
-    assert_int_equal(horon_profile_cores(2, 4), 2);
-    assert_int_equal(horon_profile_cores(0, 3), 3);
-    assert_int_equal(horon_profile_cores(3, 0), 3);
-    assert_int_equal(horon_profile_cores(0, 0), 0);
-}
-
 static void test_profile_never_holds_the_key(void **state)
 {
     struct horon_profile profile;
@@ -235,7 +225,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_profile_survives_the_way),
-        cmocka_unit_test(test_profile_fewest_cores_count),
         cmocka_unit_test(test_profile_never_holds_the_key),
         cmocka_unit_test(test_profile_other_kernel_or_network_is_another_machine),
         cmocka_unit_test(test_profile_another_user_shares_no_memory),

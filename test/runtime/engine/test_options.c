@@ -22,6 +22,13 @@ static struct world *make(const int *hosts, int count, const char *setting)
     return world_create(hosts, count, settings, 11);
 }
 
+/* Its hosts have one core each. */
+static struct world *make_crowded(const int *hosts, int count, const char *setting)
+{
+    const char *const settings[] = {setting, NULL};
+    return world_create_on_cores(hosts, count, 1, settings, 11);
+}
+
 static horon_descriptor_t sum(const char *name, void *data, uint64_t bytes)
 {
     horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
@@ -158,11 +165,9 @@ static void test_options_shm_small_bytes_need_no_chunks(void **state)
     static const int one[] = {2}, two[] = {2, 2};
     (void)state;
     struct world *spare = make(one, 1, "SHM_SMALL_BYTES=4k"),
-                 *crowded = make(one, 1, "SHM_SMALL_BYTES=4k");
+                 *crowded = make_crowded(one, 1, "SHM_SMALL_BYTES=4k");
     struct world *several = make(two, 2, "SHM_SMALL_BYTES=4k"),
                  *none = make(one, 1, "SHM_SMALL_BYTES=0");
-    for (int rank = 0; rank < 2; rank++)
-        crowded->ranks[rank].host.crowded = true;
     assert_int_equal(chunks_of(spare, 512), 0); /* an eighth */
     assert_int_equal(chunks_of(spare, 513), 1);
     assert_int_equal(chunks_of(crowded, 4096), 0);

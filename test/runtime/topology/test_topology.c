@@ -205,6 +205,65 @@ static void test_topology_of_some_ranks_follows_their_order(void **state)
     horon_topology_deinit(&job);
 }
 
+/* Hosts {0 1 2}, {3} and {4 5}, the last two of which may be containers of one machine. */
+static void test_topology_is_crowded_where_ranks_outnumber_cores(void **state)
+{
+    static const int leader_of[] = {0, 0, 0, 3, 4, 4};
+    static const struct {
+        struct horon_machine machines[6];
+        bool crowded;
+    } cases[] = {
+        {{{0, 0}}, false}, /* nothing is known */
+        {{{1, 3}, {1, 3}, {1, 3}, {2, 1}, {3, 2}, {3, 2}}, false},
+        {{{1, 3}, {1, 2}, {1, 0}, {2, 1}, {3, 2}, {3, 2}}, true}, /* one sees fewer */
+        {{{1, 0}, {1, 3}, {1, 0}, {2, 1}, {3, 2}, {3, 2}}, false},
+        {{{1, 3}, {1, 3}, {1, 3}, {2, 3}, {2, 3}, {2, 3}}, false},
+        {{{1, 3}, {1, 3}, {1, 3}, {2, 2}, {2, 2}, {2, 2}}, true},
+        {{{1, 3}, {1, 3}, {1, 3}, {2, 2}, {2, 8}, {2, 8}}, true},
+        {{{0, 3}, {0, 3}, {0, 3}, {0, 2}, {0, 2}, {0, 2}}, false}, /* any may be another */
+        {{{0, 3}, {0, 3}, {0, 3}, {0, 2}, {0, 1}, {0, 1}}, true},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct horon_topology topology;
+        make(&topology, 5, 6, leader_of);
+        for (int rank = 0; rank < 6; rank++)
+            horon_topology_put_machine(&topology, rank, &cases[i].machines[rank]);
+        assert_int_equal(horon_topology_is_crowded(&topology), cases[i].crowded);
+        horon_topology_deinit(&topology);
+    }
+}
+
+/* Of the same hosts, with 2, 1 and 2 cores; the last two are one machine. */
+static void test_topology_of_some_ranks_is_crowded_by_its_own(void **state)
+{
+    static const int leader_of[] = {0, 0, 0, 3, 4, 4};
+    static const struct horon_machine machines[] = {{1, 8}, {1, 8}, {1, 2}, {2, 8}, {2, 2}, {2, 8}};
+    static const struct {
+        int ranks[6], size;
+        bool crowded;
+    } cases[] = {
+        {{0, 5}, 2, false},      {{0, 1, 5}, 3, false}, /* by what a rank sees that is not in it */
+        {{5, 1, 0, 2}, 4, true}, {{4, 5}, 2, false},       {{3, 5}, 2, false},
+        {{5, 3, 4}, 3, true},    {{0, 3, 1, 5}, 4, false},
+    };
+    struct horon_error error = {0};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        for (int member = 0; member < cases[i].size; member++) {
+            struct horon_topology job, some;
+            make(&job, cases[i].ranks[member], 6, leader_of);
+            for (int rank = 0; rank < 6; rank++)
+                horon_topology_put_machine(&job, rank, &machines[rank]);
+            assert_int_equal(horon_topology_of(&job, cases[i].ranks, cases[i].size, &some, &error),
+                             HORON_OK);
+            assert_int_equal(horon_topology_is_crowded(&some), cases[i].crowded);
+            horon_topology_deinit(&some);
+            horon_topology_deinit(&job);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -215,6 +274,8 @@ int main(void)
         cmocka_unit_test(test_topology_tree_of_five_hosts_is_binomial),
         cmocka_unit_test(test_topology_unequal_hosts_keep_tree_and_links),
         cmocka_unit_test(test_topology_of_some_ranks_follows_their_order),
+        cmocka_unit_test(test_topology_is_crowded_where_ranks_outnumber_cores),
+        cmocka_unit_test(test_topology_of_some_ranks_is_crowded_by_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
