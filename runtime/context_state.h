@@ -14,6 +14,7 @@
 #include "late_bell.h"
 #include "loop.h"
 #include "process_sets.h"
+#include "yields.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -52,6 +53,7 @@ struct horon_context {
     /* The progress token: the thread that exchanged it from 0 to 1 may use the engine. */
     _Alignas(64) _Atomic uint32_t token;
     struct horon_owner owner;             /* the thread that did */
+    struct horon_yields yields;           /* of waiters that had it, in a crowded job */
     _Atomic uint32_t takers;              /* threads that want it for a moment */
     _Atomic uint32_t waiters;             /* threads that would rather drive themselves */
     _Alignas(64) _Atomic uint32_t flying; /* requests posted and not ended */
@@ -164,8 +166,7 @@ horon_status_t horon_context_make_ring(const struct horon_host *host, int peer,
                                        struct horon_link **link_out);
 /** What the arenas of a team are like that has so many members on this host. */
 struct horon_host_shape horon_context_shape(const struct horon_context *ctx, int local_size);
-/** horon_context_create() with links wrapped, on all ranks alike: for encryption to come, and
- * tests.
+/** horon_context_create() with links wrapped, on all ranks alike: for tests.
  * @return as horon_context_create() */
 horon_status_t horon_context_create_wrapped(const horon_options_t *options,
                                             horon_link_wrap_fn_t wrap, horon_context_t **ctx_out,

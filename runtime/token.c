@@ -149,13 +149,24 @@ void horon_context_notify(struct horon_context *ctx)
 struct patience {
     uint64_t since_ns; /* 0: something moved just now */
     uint64_t spin_ns, limit_ns;
+    struct horon_yields *yields; /* NULL: nobody is told how long they take */
 };
 
-static struct patience patience_of(const struct horon_context *ctx, bool background)
+static struct patience patience_of(const struct horon_context *ctx, bool spins, int64_t yield_us)
 {
-    uint64_t spin = ctx->crowded ? 0 : (uint64_t)ctx->config.spin_us;
-    uint64_t yield = background ? BACKGROUND_US : (uint64_t)ctx->config.yield_us;
-    return (struct patience){.spin_ns = spin * 1000, .limit_ns = (spin + yield) * 1000};
+    uint64_t spin = spins ? (uint64_t)ctx->config.spin_us : 0;
+    return (struct patience){.spin_ns = spin * 1000,
+                             .limit_ns = (spin + (uint64_t)yield_us) * 1000};
+}
+
+/* Of a waiter with the token. Whether others want its core it learns from its own yields. */
+static struct patience patience_of_driver(struct horon_context *ctx)
+{
+    HORON_ASSERT_OWNER(&ctx->owner);
+    const bool spins = !ctx->crowded || horon_yields_may_spin(&ctx->yields);
+    struct patience patience = patience_of(ctx, spins, ctx->config.yield_us);
+    patience.yields = ctx->crowded ? &ctx->yields : NULL;
+    return patience;
 }
 
 /* Lets others run for a moment. @return false: enough, sleep. Reads the clock: *now_out. */
@@ -168,10 +179,13 @@ static bool patience_go_on(struct patience *patience, uint64_t *now_out)
     uint64_t waited = now - patience->since_ns;
     if (waited >= patience->limit_ns)
         return false;
-    if (waited < patience->spin_ns)
+    if (waited < patience->spin_ns) {
         horon_cpu_relax();
-    else
-        sched_yield();
+        return true;
+    }
+    sched_yield();
+    if (patience->yields)
+        horon_yields_add(patience->yields, horon_clock_ns() - now);
     return true;
 }
 
@@ -190,12 +204,11 @@ static unsigned turns_per_look(const struct horon_context *ctx, bool spins)
 void horon_request_drive(struct horon_context *ctx, struct horon_request *request,
                          uint64_t deadline_ns)
 {
-    struct patience patience = patience_of(ctx, false);
+    struct patience patience = patience_of_driver(ctx);
     const bool spins = patience.spin_ns > 0;
     const unsigned per_look = turns_per_look(ctx, spins);
     struct horon_engine_team *team = request->team;
     uint64_t now;
-    HORON_ASSERT_OWNER(&ctx->owner);
     assert(request->in_order);
     for (unsigned turn = 1;; turn++) {
         const bool look = turn % per_look == 0;
@@ -264,9 +277,8 @@ static void see_off_others(struct horon_context *ctx)
 /* With the token: drives until the run is over, the deadline, or the end of patience. */
 static void drive(struct horon_context *ctx, const struct run *run, uint64_t deadline_ns)
 {
-    struct patience patience = patience_of(ctx, false);
+    struct patience patience = patience_of_driver(ctx);
     uint64_t now;
-    HORON_ASSERT_OWNER(&ctx->owner);
     assert(run->request->context == ctx || run->request->nobodys);
     for (unsigned turn = 1; !is_over(run); turn++) {
         bool moved = drive_turn(ctx, run->request, turn);
@@ -319,7 +331,7 @@ static uint64_t slice_of(uint64_t deadline_ns, int64_t slice_ms)
 /* Looks on while another thread drives. @return true: got the token */
 static bool look_on(struct horon_context *ctx, const struct run *run, uint64_t deadline_ns)
 {
-    struct patience patience = patience_of(ctx, false);
+    struct patience patience = patience_of(ctx, !ctx->crowded, ctx->config.yield_us);
     uint64_t now;
     bool got = false;
     atomic_fetch_add(&ctx->waiters, 1);
@@ -371,7 +383,7 @@ horon_status_t horon_context_wait(struct horon_context *ctx, struct horon_reques
 
 static void drive_background(struct horon_context *ctx)
 {
-    struct patience patience = patience_of(ctx, true);
+    struct patience patience = patience_of(ctx, !ctx->crowded, BACKGROUND_US);
     uint64_t now;
     HORON_ASSERT_OWNER(&ctx->owner);
     for (;;) {

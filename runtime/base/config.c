@@ -190,7 +190,7 @@ static const struct horon_config_row rows[] = {
      .min = 0,
      .max = 1000000,
      .doc = "Microseconds a waiting thread spins before it yields the core; less "
-            "where ranks outnumber cores."},
+            "where ranks outnumber cores and another one wants it."},
     {.name = "YIELD_US",
      .type = HORON_CONFIG_INT,
      .offset = AT(yield_us),

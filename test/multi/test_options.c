@@ -179,12 +179,14 @@ static void test_options_log_level_passes_what_is_as_important(void **state)
  * it goes on looking: so nothing depends on how fast anybody runs.
  */
 static _Thread_local bool steered;
-static _Atomic uint64_t clock_ns, looks, yields;
+static _Atomic uint64_t clock_ns, looks, yields, yield_ns; /* yield_ns: what each yield takes */
 
 int sched_yield(void)
 {
-    if (steered)
+    if (steered) {
         atomic_fetch_add(&yields, 1);
+        atomic_fetch_add(&clock_ns, atomic_load(&yield_ns));
+    }
     return (int)syscall(SYS_sched_yield);
 }
 
@@ -289,6 +291,38 @@ static void test_options_spin_and_yield_us_come_before_sleep(void **state)
     wait_with(0, 10000);
     wait_with(100, 10000);
     wait_with(50000, 0);
+}
+
+/* A rank of a crowded job waits, each of whose yields takes so long. @return how many in a row have
+ * come back at once */
+static uint32_t quick_yields_of(uint64_t each_ns)
+{
+    static const char *const settings[] = {"YIELD_US=1000000", NULL};
+    struct duo duo;
+    float x[2] = {0};
+    pthread_t waiter;
+    duo_make(&duo, settings);
+    duo.ctx[0]->crowded = true;
+    atomic_store(&clock_ns, 1000000000);
+    atomic_store(&yield_ns, each_ns);
+    horon_request_t *request = duo_submit(duo.ctx[0], "x", &x[0]);
+    assert_int_equal(pthread_create(&waiter, NULL, wait_for_it, request), 0);
+    for (int i = 0; i < HORON_YIELDS_ALONE; i++) /* each time several turns */
+        assert_true(looks_on(request));
+    duo_expect_end(duo_submit(duo.ctx[1], "x", &x[1]), HORON_OK);
+    pthread_join(waiter, NULL);
+    atomic_store(&yield_ns, 0);
+    const uint32_t quick = duo.ctx[0]->yields.quick;
+    horon_release(request);
+    duo_end(&duo);
+    return quick;
+}
+
+static void test_options_crowded_waiter_learns_how_long_yields_take(void **state)
+{
+    (void)state;
+    assert_int_equal(quick_yields_of(HORON_YIELD_TAKEN_NS - 1), HORON_YIELDS_ALONE);
+    assert_int_equal(quick_yields_of(HORON_YIELD_TAKEN_NS), 0);
 }
 
 /* ---- SHM, SHM_CHUNK_BYTES, and hosts -------------------------------------------------------- */
@@ -460,6 +494,7 @@ int main(void)
         cmocka_unit_test(test_options_stall_warn_is_when_and_whom_or_never),
         cmocka_unit_test(test_options_log_level_passes_what_is_as_important),
         cmocka_unit_test(test_options_spin_and_yield_us_come_before_sleep),
+        cmocka_unit_test(test_options_crowded_waiter_learns_how_long_yields_take),
         cmocka_unit_test(test_options_shm_off_makes_every_rank_a_host),
         cmocka_unit_test(test_options_shm_bytes_are_those_of_the_arenas),
         cmocka_unit_test(test_options_peer_timeout_is_given_to_connections),
