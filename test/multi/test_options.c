@@ -302,7 +302,9 @@ static uint32_t quick_yields_of(uint64_t each_ns)
     float x[2] = {0};
     pthread_t waiter;
     duo_make(&duo, settings);
+    horon_token_take(duo.ctx[0]); /* its own thread looks at it with the token in hand */
     duo.ctx[0]->crowded = true;
+    horon_token_release(duo.ctx[0]);
     atomic_store(&clock_ns, 1000000000);
     atomic_store(&yield_ns, each_ns);
     horon_request_t *request = duo_submit(duo.ctx[0], "x", &x[0]);
