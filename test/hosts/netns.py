@@ -14,6 +14,7 @@ import uuid
 
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 PORT = 2222
+MTU = 1500
 
 # The shell of a login is told that it is no first one: else bash reads what the user has it read,
 # and killed in the middle of that it may leave a lock for which each later login waits.
@@ -196,13 +197,23 @@ class Hosts(contextlib.ExitStack):
     def bytes_sent(self, number, interface="eth0"):
         return self.count(number, interface, "tx_bytes")
 
+    def bytes_sent_again(self, number):
+        """The most that TCP can have sent twice, as it does where an acknowledgement is late."""
+        names, values = (
+            line.split() for line in self.read(number, "/proc/net/snmp").splitlines()
+            if line.startswith("Tcp:")
+        )  # fmt: skip
+        return MTU * int(values[names.index("RetransSegs")])
+
     def count(self, number, interface, what):
-        counter = f"/sys/class/net/{interface}/statistics/{what}"
+        return int(self.read(number, f"/sys/class/net/{interface}/statistics/{what}"))
+
+    def read(self, number, path):
         done = subprocess.run(
-            [*self.inside(self.names[number]), "cat", counter],
+            [*self.inside(self.names[number]), "cat", path],
             check=True, capture_output=True, text=True,
         )  # fmt: skip
-        return int(done.stdout)
+        return done.stdout
 
     def unplug(self, number):
         ip("-n", self.bridge, "link", "set", f"p{number}", "down")
