@@ -53,10 +53,12 @@ def test_checks_wrong_word_is_refused_before_the_machine_is_set_up():
 
 def test_checks_cmocka_functions_are_counted_once():
     repeated = "[  ERROR   ] --- 1 != 2\n[   LINE   ] --- t.c:8: error: Failure!\n"
-    repeated += " 1 FAILED TEST(S)\n[  FAILED  ] 1 test(s), listed below:\n[  FAILED  ] test_b\n"
+    repeated += "rank 1: it is gone\n 1 FAILED TEST(S)\n"
+    repeated += "[  FAILED  ] 1 test(s), listed below:\n[  FAILED  ] test_b\n"
     cases = logs.program_cases(entry(stdout=CMOCKA, stderr=repeated, result="FAIL", returncode=1))
     assert [case.outcome for case in cases] == [PASSED, FAILED, SKIPPED]
     assert cases[1].reason == "1 != 2; t.c:8: error: Failure!"
+    assert "rank 1: it is gone" in cases[1].output
     assert cases[2].reason == "needs root"
     assert counts(cases) == "1 passed, 1 failed, 1 skipped"
 

@@ -193,15 +193,17 @@ horon_descriptor_t job_sum(const char *name, float *data, uint64_t count, uint32
 void job_run(int size, const char *const *settings, job_work_fn_t work, void *arg)
 {
     struct job job;
+    int failed = 0;
     job_start(&job, size, settings, work, arg);
-    for (int rank = size - 1; rank >= 0; rank--) {
+    for (int rank = size - 1; rank >= 0; rank--) { /* all, for one's words explain another's */
         struct job_report report = {0};
         int got = job_report_of(&job, rank, 60000, &report);
-        if (got != 0 || report.status != HORON_OK)
-            fprintf(stderr, "rank %d: got %d, status %d: %s\n", rank, got, report.status,
-                    report.text);
-        assert_int_equal(got, 0);
-        assert_int_equal(report.status, HORON_OK);
+        if (got == 0 && report.status == HORON_OK)
+            continue;
+        failed++;
+        fprintf(stderr, "rank %d: %s, status %d: %s\n", rank, got == 0 ? "reports" : "is silent",
+                report.status, report.text);
     }
+    assert_int_equal(failed, 0);
     assert_int_equal(job_end(&job, 10000), 0);
 }

@@ -10,6 +10,7 @@ import json
 import re
 import signal
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 
 from results import FAILED, PASSED, SKIPPED, Case
 
@@ -96,6 +97,7 @@ def program_cases(entry):
         result = "FAIL"
     if result in ("FAIL", "ERROR", "TIMEOUT", "INTERRUPT", "UNEXPECTEDPASS"):
         named = any(case.outcome == FAILED for case in cases)
+        cases = [case if case.outcome != FAILED else and_said(case, stderr) for case in cases]
         if finding or not named or result in ("TIMEOUT", "INTERRUPT"):
             reason = finding[1] if finding else failure_reason(entry)
             cases.append(Case(name, FAILED, reason, f"{stdout}\n{stderr}"))
@@ -105,6 +107,12 @@ def program_cases(entry):
         else:
             cases.append(Case(name, PASSED))
     return cases
+
+
+def and_said(case, stderr):
+    """@return a failed case with what its program said on standard error, but for cmocka's lines"""
+    said = [line for line in stderr.splitlines() if not line.startswith("[")]
+    return replace(case, output="\n".join([case.output, *said]).strip())
 
 
 def failure_reason(entry):
