@@ -4,9 +4,12 @@
  * requests are in; and the parent's go on as if nothing had happened.
  */
 #undef NDEBUG
+#include "context_state.h"
 #include "multi/job.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -84,8 +87,7 @@ static void questions_do_no_harm(struct held *held, int rank, int size)
     CHILD_MUST(horon_host_name(held->ctx, 0));
 }
 
-/* Given back in any order with the context; and the child may have a world of its own. Unlike the
- * other children here this one allocates, so that a sanitizer might hang it: CHILD_S ends that. */
+/* Given back in any order with the context; and the child may have a world of its own. */
 static void letting_go_does_no_harm(struct held *held)
 {
     float one = 1;
@@ -105,21 +107,63 @@ static void letting_go_does_no_harm(struct held *held)
     horon_context_destroy(own);
 }
 
-static int fork_and_try_all(struct held *held)
+/* @return how the child ended, or -1 */
+static int end_of(pid_t child)
 {
     int status = -1;
-    pid_t child = fork();
+    return child > 0 && waitpid(child, &status, 0) == child ? status : -1;
+}
+
+static int fork_and_ask(struct held *held)
+{
+    const pid_t child = fork();
     if (child == 0) {
         alarm(CHILD_S);
         submits_are_refused(held);
         requests_say_so(held);
         questions_do_no_harm(held, horon_rank(held->ctx), horon_size(held->ctx));
+        _exit(0);
+    }
+    return end_of(child);
+}
+
+/* @return whether each other thread of this process sleeps */
+static bool others_sleep(void)
+{
+    bool sleep = true;
+    const struct dirent *task;
+    DIR *tasks = opendir("/proc/self/task");
+    while (tasks && (task = readdir(tasks))) {
+        char path[64], stat[512] = "";
+        if (task->d_name[0] == '.' || atoi(task->d_name) == gettid())
+            continue;
+        snprintf(path, sizeof path, "/proc/self/task/%.20s/stat", task->d_name);
+        const int fd = open(path, O_RDONLY | O_CLOEXEC);
+        const ssize_t got = read(fd, stat, sizeof stat - 1);
+        const char *name_end = strrchr(stat, ')');
+        sleep = sleep && got > 0 && name_end && name_end[2] == 'S';
+        close(fd);
+    }
+    closedir(tasks);
+    return sleep;
+}
+
+/* Unlike the other children here this one allocates. The C library's malloc() allows that at any
+ * time, but a sanitizer's hangs where another thread was in it. So the parent forks while its
+ * progress thread sleeps and has nothing to wake for: it cannot get the token. */
+static int fork_and_let_go(struct held *held)
+{
+    horon_token_take(held->ctx);
+    while (!others_sleep())
+        sched_yield();
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(CHILD_S);
         letting_go_does_no_harm(held);
         _exit(0);
     }
-    if (child < 0 || waitpid(child, &status, 0) != child)
-        return -1;
-    return status;
+    horon_token_release(held->ctx);
+    return end_of(child);
 }
 
 static void fork_with_requests(horon_context_t *ctx, void *arg, struct job_report *report)
@@ -146,7 +190,8 @@ static void fork_with_requests(horon_context_t *ctx, void *arg, struct job_repor
     if (first) { /* the others follow when it has forked */
         RANK_MUST(horon_start(held.flying) == HORON_OK);
         RANK_MUST(horon_submit(ctx, &desc, &held.pending) == HORON_OK);
-        RANK_MUST(fork_and_try_all(&held) == 0);
+        RANK_MUST(fork_and_ask(&held) == 0);
+        RANK_MUST(fork_and_let_go(&held) == 0);
         RANK_MUST(horon_test(held.pending, HORON_HOST_DONE) == HORON_IN_PROGRESS);
         RANK_MUST(horon_run(ctx, &barrier, -1, NULL, 0) == HORON_OK);
     } else {
