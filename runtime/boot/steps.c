@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define PASSING_DESCRIPTORS 4 /* on their way */
+#define OWN_DESCRIPTORS 4     /* arena, doorbell, pidfd; control segment or socket to the leader */
 
 /* ---- What and where ---- */
 
@@ -236,9 +237,12 @@ static horon_status_t share_memory(struct horon_joining *j, struct horon_error *
         options.group_ranks += j->boot->ranks.infos[horon_topology_rank_here(topology, i)].group ==
                                j->boot->ranks.infos[j->id.rank].group;
     j->doing = "sharing memory";
-    /* a pidfd and a doorbell of each; and what comes is mapped, then closed */
-    horon_status_t status = horon_descriptors_need(2 * (host_size - 1) + PASSING_DESCRIPTORS,
-                                                   "sharing memory with this host's ranks", error);
+    /* a pidfd and a doorbell of each, and what comes is mapped, then closed; but the leader has a
+     * socket to each and keeps its arena, to tell the others of it */
+    const int of_each = topology->local_rank_of[j->id.rank] == 0 ? 4 : 2;
+    horon_status_t status =
+        horon_descriptors_need(of_each * (host_size - 1) + OWN_DESCRIPTORS + PASSING_DESCRIPTORS,
+                               "sharing memory with this host's ranks", error);
     if (status == HORON_OK)
         status = horon_share_create(&options, &j->share, error);
     if (status == HORON_OK && host_size > 1)

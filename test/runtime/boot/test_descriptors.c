@@ -162,14 +162,15 @@ static void test_descriptors_that_lack_on_rank_0_end_joining_at_once(void **stat
     }
 }
 
-static void join_with_low_soft_limit(int rank, int room, const struct place *place)
+static void join_with_low_soft_limit(int rank, int size, int room, const struct place *place)
 {
     struct rlimit limit;
     static struct boots world;
-    boots_init(&world, 2, place->setting);
+    boots_init(&world, size, place->setting);
     boots_setting(&world, "JOB_KEY=a secret of these tests");
     boots_setting(&world, "START_TIMEOUT=50s");
-    world.ranks[1 - rank].absent = true;
+    for (int r = 0; r < size; r++)
+        world.ranks[r].absent = r != rank;
     CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
     set_limits((rlim_t)(count_fds() - 3 + room), limit.rlim_max);
     boots_join(&world);
@@ -178,28 +179,39 @@ static void join_with_low_soft_limit(int rank, int room, const struct place *pla
     CHECK(world.ranks[rank].status == HORON_OK);
 }
 
-static void test_descriptors_are_raised_before_the_first_is_opened(void **state)
+static void all_join_with_low_soft_limit(int size, int room)
 {
     struct place place;
-    pid_t pids[2];
+    pid_t pids[BOOT_RANKS_MAX];
     int status = 0;
-    (void)state;
-    for (int room = 0; room < 3; room++) {
-        place_tcp(&place);
-        for (int rank = 0; rank < 2; rank++) {
-            pids[rank] = fork();
-            assert_true(pids[rank] >= 0);
-            if (pids[rank] == 0) {
-                join_with_low_soft_limit(rank, room, &place);
-                _exit(0);
-            }
+    place_tcp(&place);
+    for (int rank = 0; rank < size; rank++) {
+        pids[rank] = fork();
+        assert_true(pids[rank] >= 0);
+        if (pids[rank] == 0) {
+            join_with_low_soft_limit(rank, size, room, &place);
+            _exit(0);
         }
-        for (int rank = 0; rank < 2; rank++) {
-            assert_int_equal(waitpid(pids[rank], &status, 0), pids[rank]);
-            assert_int_equal(status, 0);
-        }
-        place_end(&place);
     }
+    for (int rank = 0; rank < size; rank++) {
+        assert_int_equal(waitpid(pids[rank], &status, 0), pids[rank]);
+        assert_int_equal(status, 0);
+    }
+    place_end(&place);
+}
+
+static void test_descriptors_are_raised_before_the_first_is_opened(void **state)
+{
+    (void)state;
+    for (int room = 0; room < 3; room++)
+        all_join_with_low_soft_limit(2, room);
+}
+
+/* The leader, rank 0, holds twice as many of each rank as the others do. */
+static void test_descriptors_of_a_full_host_are_raised_on_all_its_ranks(void **state)
+{
+    (void)state;
+    all_join_with_low_soft_limit(12, 0);
 }
 
 int main(void)
@@ -207,6 +219,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_descriptors_are_raised_to_what_is_needed),
         cmocka_unit_test(test_descriptors_are_raised_before_the_first_is_opened),
+        cmocka_unit_test(test_descriptors_of_a_full_host_are_raised_on_all_its_ranks),
         cmocka_unit_test(test_descriptors_that_lack_are_told_to_all),
         cmocka_unit_test(test_descriptors_that_lack_on_rank_0_end_joining_at_once),
     };
