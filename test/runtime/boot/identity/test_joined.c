@@ -11,6 +11,8 @@
 #include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -40,6 +42,12 @@ static horon_status_t asked_after(int forks, int said, const struct horon_identi
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status));
     return (horon_status_t)-WEXITSTATUS(status);
+}
+
+static int listen_at(const struct sockaddr_un *name, socklen_t name_bytes)
+{
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    return bind(fd, (const struct sockaddr *)name, name_bytes) == 0 && listen(fd, 1) == 0 ? fd : -1;
 }
 
 static void test_joined_ancestor_is_found(void **state)
@@ -83,19 +91,19 @@ static void test_joined_process_itself_is_not(void **state)
     close(said);
 }
 
-/* A child that joined says nothing to its parent, nor to its sisters. */
-static void test_joined_child_is_not(void **state)
+/* A child says that it has joined, in its own name or, if that is given, in its parent's: neither
+ * this process nor another child of it takes that for an ancestor's. */
+static void expect_unheard(const struct horon_identity *id, const struct sockaddr_un *name,
+                           socklen_t name_bytes)
 {
-    const struct horon_identity id = place(1, "file:/tmp/x");
-    int ready[2], over[2];
+    int ready[2], over[2], status;
     char byte = 0;
-    (void)state;
     assert_int_equal(pipe(ready), 0);
     assert_int_equal(pipe(over), 0);
     const pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        const int said = horon_joined_say(&id);
+        const int said = name ? listen_at(name, name_bytes) : horon_joined_say(id);
         close(over[1]);
         if (said < 0 || write(ready[1], &byte, 1) != 1)
             _exit(1);
@@ -104,14 +112,34 @@ static void test_joined_child_is_not(void **state)
     close(ready[1]);
     assert_int_equal(read(ready[0], &byte, 1), 1);
     struct horon_error error = {0};
-    assert_int_equal(horon_joined_before(&id, NULL, &error), HORON_OK);
-    assert_int_equal(asked_after(1, over[1], &id), HORON_OK);
+    assert_int_equal(horon_joined_before(id, NULL, &error), HORON_OK);
+    assert_int_equal(asked_after(1, over[1], id), HORON_OK);
     close(over[1]);
-    int status;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
     close(ready[0]);
     close(over[0]);
+}
+
+static void test_joined_child_is_not(void **state)
+{
+    const struct horon_identity id = place(1, "file:/tmp/x");
+    (void)state;
+    expect_unheard(&id, NULL, 0);
+}
+
+/* Anybody may take the name that an ancestor would have. */
+static void test_joined_impostor_is_not(void **state)
+{
+    const struct horon_identity id = place(1, "file:/tmp/x");
+    struct sockaddr_un name;
+    socklen_t name_bytes = sizeof name;
+    (void)state;
+    const int said = horon_joined_say(&id);
+    assert_true(said >= 0);
+    assert_int_equal(getsockname(said, (struct sockaddr *)&name, &name_bytes), 0);
+    close(said);
+    expect_unheard(&id, &name, name_bytes);
 }
 
 int main(void)
@@ -121,6 +149,7 @@ int main(void)
         cmocka_unit_test(test_joined_ancestor_of_another_place_is_not),
         cmocka_unit_test(test_joined_process_itself_is_not),
         cmocka_unit_test(test_joined_child_is_not),
+        cmocka_unit_test(test_joined_impostor_is_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
