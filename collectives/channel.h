@@ -32,7 +32,7 @@ struct horon_channel_options {
     size_t arena_at;        /* where its memory begins in each arena */
     size_t net_chunk_bytes; /* chunk with several hosts */
     const char *net_algorithm;
-    const struct horon_owner *owner; /* who may call, for HORON_ASSERT_OWNER(); NULL: anybody */
+    const struct horon_owner *owner; /* what may call, for HORON_ASSERT_OWNER(); NULL: any */
 };
 
 struct horon_channel;

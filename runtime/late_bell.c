@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The doorbell that rings a little later, for what was submitted. Most who submit wait at once, and
- * then drive themselves: a progress thread that was woken for it costs two system calls and a
- * thread switch, takes the token away from the waiter, and where both have one core, the core too.
- * One who computes beside the operation needs it, but not within the first microseconds. So a
- * submission only sees to it that the progress thread wakes soon; it then finds the token taken, or
- * finds the post and drives.
+ * The doorbell that rings a little later, for what was submitted. Most threads that submit wait at
+ * once, and then drive themselves: a progress thread that was woken for it costs two system calls
+ * and a thread switch, takes the token away from the waiter, and where both have one core, the core
+ * too. A thread that computes beside the operation needs it, but not within the first microseconds.
+ * So a submission only sees to it that the progress thread wakes soon; it then finds the token
+ * taken, or finds the post and drives.
  *
  * How soon depends on what came of it before. A thread that wakes and finds what was submitted was
  * needed, and the next time it is woken as soon. One that finds nothing was not: its submitter
@@ -28,8 +28,8 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-/* Longer than it takes to submit some operations and begin to wait, shorter than anybody notices
- * who computes meanwhile. */
+/* Longer than it takes to submit some operations and begin to wait, shorter than a thread notices
+ * that computes meanwhile. */
 #define SOON_NS 50000
 /* As long as a submitter that was last seen to drive may be left alone. */
 #define LATER_NS 1000000

@@ -15,7 +15,8 @@
  * first time it wakes and finds the token taken it stops watching them ("disarmed"), and watches
  * again when it next gets the token, is rung by a waiter that left work behind, or after REARM_MS.
  * A waiter that leaves output behind rings too, even if its own request has ended: others need it.
- * It rings late, unless it gives up, as who waited for one operation often waits for another.
+ * It rings late, unless it gives up, as a thread that waited for one operation often waits for
+ * another.
  */
 #include "context_state.h"
 

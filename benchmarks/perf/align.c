@@ -105,7 +105,7 @@ int perf_align_open(struct perf_align *align, struct perf_peer *peer, int32_t se
     memset(&invitation, 0, sizeof invitation);
     *align = (struct perf_align){.peer = peer, .fd = -1, .set = set, .size = size};
     if (sysconf(_SC_NPROCESSORS_ONLN) >= size) {
-        align->spins = SPINS; /* who meets in memory shares these cores */
+        align->spins = SPINS; /* ranks that meet in memory share these cores */
     }
     if (peer->rank == 0) {
         offer(align, &invitation);

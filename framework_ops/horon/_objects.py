@@ -176,7 +176,7 @@ def _allgather(team, codec, value, name):
     request = team.submit(_horon.ALLGATHER, name, data, None)
     views = dict(zip(team.ranks, _rows(request), strict=True))
     refuse_joined(team, "allgather", [request])
-    if request.joined:  # who has joined gives no bytes, where a cause would have some
+    if request.joined:  # a rank that has joined gives no bytes, where a cause has some
         views = {rank: view for rank, view in views.items() if view}
     _check(codec, name, views, error)
     return [_load(codec, name, rank, view) for rank, view in views.items()]

@@ -47,7 +47,7 @@ static struct horon_batch_work *batch_of(struct horon_work *work)
 }
 
 /* Events tell of this rank's requests. Work of which it has none, since it has joined, gets none:
- * no request would ever end it for those who read them. */
+ * no request would ever end it for those that read them. */
 static bool is_own(const struct horon_work *work)
 {
     return work->count > 0;

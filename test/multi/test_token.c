@@ -132,7 +132,7 @@ static void expect_end_unwaited(horon_request_t *request)
 }
 
 /* The progress thread comes for each, although it is told of none at once; also just when somebody
- * who waited for another one has let go of the token. */
+ * that waited for another one has let go of the token. */
 static void unwaited_operations_end(const char *shm)
 {
     const char *const settings[] = {"STALL_WARN=0", shm, NULL};

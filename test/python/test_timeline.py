@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Timelines: what Horovod's tests look for in the file, that it is JSON however a rank ends, and
-who writes it."""
+which rank writes it."""
 
 import json
 import subprocess

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks, horonrun, agents and guards are killed at random moments: who survives says within a
+"""Ranks, horonrun, agents and guards are killed at random moments: what survives says within a
 second which rank is gone and where it was, horonrun ends within five, and nothing stays behind.
 
 Runs in namespaces of its own, so that every process, socket and file in sight is one of the job.
@@ -33,7 +33,7 @@ TOLD_S = 1.0 * PATIENCE  # until a survivor knows
 ENDED_S = 5.0 * PATIENCE  # until horonrun has ended, and all else
 PEER_LOST = -6
 
-# Who answers for a host's processes, and all sets of them; of the last, every one is killed.
+# What answers for a host's processes, and all sets of them; of the last, every one is killed.
 TRIO = ("horonrun", "guard", "agent")
 TRIO_SETS = [set(some) for count in (1, 2, 3) for some in itertools.combinations(TRIO, count)]
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * All-to-all, gather and scatter in worlds of 1 to 17 ranks, spread over hosts as a seed has it,
- * against a plain model: a table of who gives how many rows to whom. Outputs lie between guards.
+ * against a plain model: a table of how many rows each rank gives to each. Outputs lie between
+ * guards.
  */
 #undef NDEBUG
 #include "world/world.h"

@@ -197,7 +197,7 @@ static uint64_t run_all(struct world *world, const struct tensors *tensors)
     }
     for (int rank = 0; rank < world->size; rank++)
         for (int t = 0; t < TENSORS; t++) {
-            /* who gets nothing keeps what it gave */
+            /* a rank that gets nothing keeps what it gave */
             const void *expected = gets(rank, t) ? tensors->expected[t] : tensors->in[t][rank];
             assert_memory_equal(out[rank][t], expected, bytes_of(t));
             free(out[rank][t]);

@@ -363,10 +363,10 @@ static void check_uneven(int shift)
         free(step);
     }
     settle(joins, RANKS_MAX);
-    const int who = joins[0]->joined;
+    const int joiner = joins[0]->joined;
     for (int rank = 0; rank < world->size; rank++) {
-        assert_int_equal(joins[rank]->joined, who);
-        assert_int_equal(step_counts[(who + shift) % RANKS_MAX], most);
+        assert_int_equal(joins[rank]->joined, joiner);
+        assert_int_equal(step_counts[(joiner + shift) % RANKS_MAX], most);
         assert_true(blocks_of(rank) <= KINDS);
         end_well(joins[rank]);
     }

@@ -22,8 +22,8 @@
 #define SWEEP_AGAIN_US 20000
 #define SWEEP_ROUNDS_MAX 250
 
-/* What ps and pkill see of us: not horonrun, so that one who kills that by name leaves us to clean
- * up. The argument strings lie in one piece. */
+/* What ps and pkill see of us: not horonrun, so that a user who kills that by name leaves us to
+ * clean up. The argument strings lie in one piece. */
 static void rename_process(char **argv, const char *name)
 {
     size_t last = 0;

@@ -15,7 +15,7 @@ void horonrun_tree_adopt(void);
 /**
  * Sends @p signo to every descendant of the calling process that is not dead already, but not to
  * @p spared and what is below those.
- * @param pids  NULL, or [limit] who got it
+ * @param pids  NULL, or [limit] which got it
  * @return how many got it; new processes may appear meanwhile, so repeat until none is left
  * Blocks: reads /proc once.
  */

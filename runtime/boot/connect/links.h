@@ -46,8 +46,8 @@ struct horon_links_user {
     /* What horon_links_open() began has failed: which addresses were tried, and why each failed. */
     void (*failed)(void *arg, int rank, const struct horon_error *why);
     void *arg;
-    /* Who may open and explain, and turns the pump, for HORON_ASSERT_OWNER(). NULL: joining, where
-     * there is one thread. */
+    /* The thread that may open and explain, and turns the pump, for HORON_ASSERT_OWNER(). NULL:
+     * joining, where there is one thread. */
     const struct horon_owner *owner;
 };
 

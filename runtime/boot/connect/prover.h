@@ -7,7 +7,7 @@
 #include "boot/pump.h"
 #include "log.h"
 
-/** This process at its end of connections: who it is, and what it speaks with. */
+/** This process at its end of connections: which rank it is, and what it speaks with. */
 struct horon_self {
     struct horon_pump *pump; /* outlives what it is given to, as do key and log */
     const struct horon_job_key *key;

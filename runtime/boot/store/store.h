@@ -79,7 +79,7 @@ horon_status_t horon_store_failed(const struct horon_store *store, bool *whole_o
  * horon_store_failed(). @return false if it is not connected: the others are told once it is */
 bool horon_store_abort(struct horon_store *store, const struct horon_error *why);
 
-/** @return are all blobs of the round here? Then they are the caller's, who ends them with
+/** @return are all blobs of the round here? Then they are the caller's, which ends them with
  * horon_blobs_deinit(). Else: ask whether it failed, and turn the pump */
 bool horon_store_get(struct horon_store *store, struct horon_blobs *blobs_out);
 

@@ -351,7 +351,7 @@ static void test_boot_key_file_is_read_without_its_newline(void **state)
     assert_non_null(strstr(world.ranks[1].error.text, "HORON_JOB_KEY_FILE"));
 }
 
-/* ---- Who serves ---- */
+/* ---- Which rank serves ---- */
 
 struct service {
     struct horon_pump pump; /* of the server */

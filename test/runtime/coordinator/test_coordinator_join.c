@@ -13,21 +13,21 @@
 
 #include <stdlib.h>
 
-static void expect_joined(int rank, uint64_t sequence, int who, uint64_t ordered)
+static void expect_joined(int rank, uint64_t sequence, int joiner, uint64_t ordered)
 {
     struct horon_batch batch;
     assert_true(horon_coordinator_next_batch(tree.ranks[rank], &batch));
     assert_int_equal(batch.sequence, sequence);
     assert_int_equal(batch.status, HORON_OK);
-    assert_int_equal(batch.joined, who);
+    assert_int_equal(batch.joined, joiner);
     assert_int_equal(batch.ordered, ordered);
     assert_int_equal(batch.count, 0);
 }
 
-static void expect_all_joined(uint64_t sequence, int who)
+static void expect_all_joined(uint64_t sequence, int joiner)
 {
     for (int rank = 0; rank < tree.size; rank++)
-        expect_joined(rank, sequence, who, 0);
+        expect_joined(rank, sequence, joiner, 0);
 }
 
 /* @return the description that a rank which has joined gets of an OK batch of @p count tensors */
@@ -241,7 +241,7 @@ static void test_coordinator_join_that_is_over_costs_nothing(void **state)
             join(rank);
         run();
         for (int rank = 0; rank < 4 && joined; rank++)
-            for (int who = 0; who < 4; who++) {
+            for (int joiner = 0; joiner < 4; joiner++) {
                 struct horon_batch batch;
                 assert_true(horon_coordinator_next_batch(tree.ranks[rank], &batch));
             }
@@ -318,10 +318,10 @@ static uint64_t token_of(int rank, int tensor)
     return (uint64_t)rank * 1000 + (uint64_t)tensor;
 }
 
-static void see_joined(int rank, int who)
+static void see_joined(int rank, int joiner)
 {
-    CHECK(!w.joined[rank][who]);
-    w.joined[rank][who] = true;
+    CHECK(!w.joined[rank][joiner]);
+    w.joined[rank][joiner] = true;
     if (++w.joined_count[rank] < tree.size)
         return;
     w.joined_count[rank] = 0;
@@ -330,7 +330,7 @@ static void see_joined(int rank, int who)
     w.joins[rank] = false;
     w.step[rank] = 0;
     w.epoch[rank]++;
-    w.last[rank] = who;
+    w.last[rank] = joiner;
 }
 
 static void see_token(int rank, const struct horon_batch *batch, int tensor)

@@ -199,7 +199,7 @@ static void test_server_of_another_size_is_named(void **state)
     scene_deinit(&scene);
 }
 
-/* @param host who connects, 127.0.0.N */
+/* @param host that connects, 127.0.0.N */
 static int connect_from(const struct scene *scene, const char *host)
 {
     struct horon_address from, to;
