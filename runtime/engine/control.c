@@ -9,7 +9,9 @@
  * A rank that leaves says how many operations it completed and how many decisions it saw. Those are
  * complete for everybody as far as they need that rank; anything later can never be, and fails with
  * its name. If it leaves because something here failed that way, it names the rank that was the
- * cause: a rank that hears of the follower first blames the same rank as all others.
+ * cause: a rank that hears of the follower first blames the same rank as all others. A rank where
+ * something failed that way says so at once, if it has done less than those that left: it takes no
+ * part either, and may stay for long.
  *
  * What all need to know of departures is only the least that any leaver has done. So each rank
  * keeps that, and says it where it is news: a leaver once on each of its links, which end with it,
@@ -194,17 +196,29 @@ static void pass_on(struct horon_engine_team *team, int from, bool by_itself)
     }
 }
 
-void horon_team_say_goodbye(struct horon_engine_team *team, const struct horon_departures *own,
-                            bool leaves_job)
+/* Itself to all, as a rank of the tree may be gone. */
+static void tell_all(struct horon_engine_team *team, bool leaves_job)
 {
     uint8_t bytes[64];
-    merge(&team->departures, own);
     horon_host_write_departures(team->host, &team->departures, leaves_job);
     struct horon_writer out = write_departures(
         team, bytes, sizeof bytes, leaves_job ? HORON_CONTROL_END : HORON_CONTROL_GOODBYE);
     for (int rank = 0; rank < team->view.size; rank++)
         if (rank != team->view.rank && !has_left(team, rank))
             post_to(team, rank, &out);
+}
+
+void horon_team_say_goodbye(struct horon_engine_team *team, const struct horon_departures *own,
+                            bool leaves_job)
+{
+    merge(&team->departures, own);
+    tell_all(team, leaves_job);
+}
+
+void horon_team_say_stopped(struct horon_engine_team *team, const struct horon_departures *own)
+{
+    if (!team->engine->leaving && merge(&team->departures, own))
+        tell_all(team, false);
 }
 
 static int job_size(const struct horon_engine_team *team)

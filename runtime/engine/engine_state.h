@@ -94,6 +94,9 @@ void horon_team_tell_new_link(struct horon_engine_team *team, int job_rank);
  * or not, having done @p own. */
 void horon_team_say_goodbye(struct horon_engine_team *team, const struct horon_departures *own,
                             bool leaves_job);
+/** Says likewise that this rank stays, but takes no more part in the team, which has failed here;
+ * nothing, if it has done no less than those that left. */
+void horon_team_say_stopped(struct horon_engine_team *team, const struct horon_departures *own);
 /** Has a member said anything of departures, as one that leaves the team does? */
 bool horon_team_has_heard(const struct horon_engine_team *team, int rank);
 /** Takes note of an abort in shared memory, and of ranks that left; fails what can no longer end.

@@ -488,6 +488,31 @@ static void set_failure(struct horon_engine_team *team, const struct horon_error
     atomic_store_explicit(&team->failed, 1, memory_order_release);
 }
 
+/* The rank to blame for a departure from here: the one that left before, if that is why this team
+ * has failed here, or this one. */
+static int find_cause_to_leave(const struct horon_engine_team *team)
+{
+    const struct horon_blame *blame = &team->failure.blame;
+    const bool is_known = team->failed && blame->cause == HORON_CAUSE_LEFT && blame->rank >= 0;
+    const int cause = is_known ? team->member_of[blame->rank] : -1;
+    return cause >= 0 ? cause : team->view.rank;
+}
+
+/* How far this rank got. Decisions that count below go out: ranks behind this one hear of them from
+ * it alone. */
+static struct horon_departures done_here(struct horon_engine_team *team)
+{
+    struct horon_departures own = {.any = true};
+    if (horon_coordinator_flush(team->coordinator, false) == HORON_OK)
+        horon_team_send_coordinator(team);
+    for (int i = 0; i < HORON_LANE_COUNT; i++)
+        own.sequence[i] = horon_route_ended(&team->lanes[i].route);
+    own.sequence[HORON_LEFT_DECISIONS] = horon_coordinator_decisions(team->coordinator);
+    for (int i = 0; i < HORON_LEFT_COUNT; i++)
+        own.culprit[i] = (uint32_t)find_cause_to_leave(team);
+    return own;
+}
+
 void horon_team_fail(struct horon_engine_team *team, const struct horon_error *why)
 {
     const struct horon_engine_options *options = &team->engine->options;
@@ -498,9 +523,14 @@ void horon_team_fail(struct horon_engine_team *team, const struct horon_error *w
     if (team->id == 0 && options->failed)
         options->failed(options->arg, &team->failure);
     horon_events_add(team->engine->events, HORON_EVENT_FAILED, team->id, 0, 0, 0, why->status);
-    /* what a rank left behind is known to all; other failures may be known to us alone */
-    if (why->status != HORON_ERR_CLOSED)
+    /* What a rank left behind is known to all, and what can still end is to end: all that others
+     * need is how far this rank got. Other failures may be known to us alone. */
+    if (why->status == HORON_ERR_CLOSED) {
+        const struct horon_departures own = done_here(team);
+        horon_team_say_stopped(team, &own);
+    } else {
         horon_team_flood_abort(team);
+    }
     if (team->id == 0)
         HORON_LOG_INFO(options->log, "the job failed: %s", why->text);
     else
@@ -552,28 +582,10 @@ void horon_team_end_requests(struct horon_engine_team *team)
     horon_team_end_all(team, &closed);
 }
 
-/* The rank to blame for a departure from here: the one that left before, if that is why this team
- * has failed here, or this one. */
-static int find_cause_to_leave(const struct horon_engine_team *team)
-{
-    const struct horon_blame *blame = &team->failure.blame;
-    const bool is_known = team->failed && blame->cause == HORON_CAUSE_LEFT && blame->rank >= 0;
-    const int cause = is_known ? team->member_of[blame->rank] : -1;
-    return cause >= 0 ? cause : team->view.rank;
-}
-
 void horon_team_leave(struct horon_engine_team *team, bool leaves_job)
 {
-    struct horon_departures own = {.any = true};
     if (!horon_team_is_bound(team))
         return;
-    /* decisions that count below: ranks behind this one hear of them from it alone */
-    if (horon_coordinator_flush(team->coordinator, false) == HORON_OK)
-        horon_team_send_coordinator(team);
-    for (int i = 0; i < HORON_LANE_COUNT; i++)
-        own.sequence[i] = horon_route_ended(&team->lanes[i].route);
-    own.sequence[HORON_LEFT_DECISIONS] = horon_coordinator_decisions(team->coordinator);
-    for (int i = 0; i < HORON_LEFT_COUNT; i++)
-        own.culprit[i] = (uint32_t)find_cause_to_leave(team);
+    const struct horon_departures own = done_here(team);
     horon_team_say_goodbye(team, &own, leaves_job);
 }

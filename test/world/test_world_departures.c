@@ -59,9 +59,9 @@ static void turn(struct world *world, int turns)
     }
 }
 
-/* In order; @return the requests of all ranks that take part, in @p requests */
-static void submit_broadcast(struct world *world, int root, int but, float *data,
-                             struct horon_request **requests)
+/* In order. */
+static struct horon_request *submit_one_broadcast(struct world *world, int rank, int root,
+                                                  float *data)
 {
     horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
     desc.verb = HORON_BROADCAST;
@@ -69,10 +69,16 @@ static void submit_broadcast(struct world *world, int root, int but, float *data
     desc.dtype = HORON_FLOAT32;
     desc.count = 1;
     desc.root = root;
-    for (int rank = 0; rank < world->size; rank++) {
-        desc.src = desc.dst = &data[rank];
-        requests[rank] = rank == but ? NULL : world_submit(world, rank, &desc);
-    }
+    desc.src = desc.dst = &data[rank];
+    return world_submit(world, rank, &desc);
+}
+
+/* @return the requests of all ranks that take part, in @p requests */
+static void submit_broadcast(struct world *world, int root, int but, float *data,
+                             struct horon_request **requests)
+{
+    for (int rank = 0; rank < world->size; rank++)
+        requests[rank] = rank == but ? NULL : submit_one_broadcast(world, rank, root, data);
 }
 
 static void run_broadcast(struct world *world)
@@ -206,6 +212,51 @@ static void test_departures_do_not_keep_an_abort_from_anybody(void **state)
             }
 }
 
+/* Rank 1 leaves when it has sent what it had to broadcast. Another one has not begun that, and
+ * waits for a name that rank 1 never gives: it fails first, and stays, but carries nothing on to
+ * ranks that wait for it. */
+static void test_departures_end_what_waits_for_a_rank_that_has_failed_for_them(void **state)
+{
+    enum { LEAVER = 1 };
+    (void)state;
+    for (size_t layout = 0; layout < LAYOUTS; layout++)
+        for (int first = 0; first < layouts[layout].size; first += first == 0 ? 2 : 1) {
+            float data[RANKS_MAX] = {0}, x = 0;
+            struct horon_request *requests[RANKS_MAX];
+            struct world *world = world_create(layouts[layout].hosts, layouts[layout].count, NULL,
+                                               (uint64_t)first + 1);
+            horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+            desc.name = "x";
+            desc.dtype = HORON_FLOAT32;
+            desc.count = 1;
+            desc.src = desc.dst = &x;
+            run_broadcast(world);
+            for (int rank = 0; rank < world->size; rank++)
+                requests[rank] = NULL;
+            requests[first] = world_submit(world, first, &desc);
+            requests[LEAVER] = submit_one_broadcast(world, LEAVER, LEAVER, data);
+            assert_true(world_turn_until(world, &requests[LEAVER], 1));
+            horon_engine_leave(world->ranks[LEAVER].engine);
+            assert_true(world_turn_until(world, &requests[first], 1));
+            assert_int_equal(requests[first]->status, HORON_ERR_CLOSED);
+            for (int rank = 0; rank < world->size; rank++)
+                if (rank != LEAVER && rank != first)
+                    requests[rank] = submit_one_broadcast(world, rank, LEAVER, data);
+            for (int rank = 0; rank < world->size; rank++) {
+                if (!world_turn_until(world, &requests[rank], 1))
+                    fail_msg("layout %zu: rank %d waits for rank %d", layout, rank, first);
+                if (requests[rank]->status == HORON_OK)
+                    continue;
+                assert_int_equal(requests[rank]->status, HORON_ERR_CLOSED);
+                assert_int_equal(requests[rank]->blame.cause, HORON_CAUSE_LEFT);
+                assert_int_equal(requests[rank]->blame.rank, LEAVER);
+            }
+            for (int rank = 0; rank < world->size; rank++)
+                world_release(requests[rank]);
+            world_destroy(world);
+        }
+}
+
 enum { RELAYED = 3 };
 
 static uint64_t decisions(const struct world *world, int rank)
@@ -277,6 +328,7 @@ int main(void)
         cmocka_unit_test(test_departures_are_known_to_all_when_a_relay_has_left),
         cmocka_unit_test(test_departures_after_an_abort_blame_the_rank_that_left_first),
         cmocka_unit_test(test_departures_do_not_keep_an_abort_from_anybody),
+        cmocka_unit_test(test_departures_end_what_waits_for_a_rank_that_has_failed_for_them),
         cmocka_unit_test(test_departures_pass_on_what_was_decided),
         cmocka_unit_test(test_departures_are_not_needed_to_pass_on_what_was_decided),
     };
