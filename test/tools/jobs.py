@@ -5,6 +5,7 @@ import contextlib
 import os
 import pathlib
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -159,3 +160,20 @@ def ssh_that(does):
 def python(code):
     """The words that run @p code in a bare, quickly started interpreter."""
     return [sys.executable, "-S", "-E", "-c", code]
+
+
+# The larger it is, the longer its core file takes: one that outlasts a look is enough.
+DUMPER = """
+import os, resource, sys
+hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
+os.chdir(sys.argv[1])
+memory = os.urandom(1 << 20) * int(sys.argv[2])
+print("last words", file=sys.stderr, flush=True)
+os.abort()
+"""
+
+
+def dumper(folder, mib):
+    """A shell's words for a process of @p mib MiB that dumps core in @p folder."""
+    return shlex.join([*python(DUMPER), folder, str(mib)])

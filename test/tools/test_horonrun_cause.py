@@ -4,7 +4,6 @@
 import os
 import pathlib
 import re
-import shlex
 import signal
 import sys
 import tempfile
@@ -160,22 +159,9 @@ def test_a_rank_that_an_agent_cannot_mean_is_nobody():
         assert "horonrun: rank 1 on " in err and "which it names" not in err, err
 
 
-# The larger it is, the longer its core file takes: one that outlasts a look is enough.
-DUMPER = """
-import os, resource, sys
-hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
-resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
-os.chdir(sys.argv[1])
-memory = os.urandom(1 << 20) * int(sys.argv[2])
-print("last words", file=sys.stderr, flush=True)
-os.abort()
-"""
-
-
 def dump(folder, mib, *words):
     """Rank 1 dumps core, and rank 0 learns nothing of it. @return (status, stderr)"""
-    dumper = " ".join(map(shlex.quote, jobs.python(DUMPER)))
-    code = f"[ $HORON_RANK = 1 ] && exec {dumper} {folder} {mib}; exec tail -f /dev/null"
+    code = f"[ $HORON_RANK = 1 ] && exec {jobs.dumper(folder, mib)}; exec tail -f /dev/null"
     status, _, err = jobs.run(*words, "sh", "-c", code)
     return status, err
 

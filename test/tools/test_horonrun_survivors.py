@@ -5,7 +5,9 @@ what it says and ends with."""
 import os
 import pathlib
 import re
+import signal
 import sys
+import tempfile
 
 HERE = pathlib.Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "drift")]
@@ -56,6 +58,26 @@ def test_survivors_that_have_not_joined_are_told():
     status, _, err = jobs.run("-np", "3", "--keep-survivors", "sh", "-c", code)
     assert status == 5, err
     assert len(re.findall(r"<stderr>:join: .*rank 2", err)) == 2, err
+
+
+def test_survivors_of_a_rank_that_dumps_core_are_told_of_once():
+    """Rank 1 is heard of when it crashes and when its core file is written; rank 0 outlives it."""
+    for mib in (512, 1024, 2048, 4096):
+        with tempfile.TemporaryDirectory() as folder:
+            code = f"""
+                cd {folder}
+                [ $HORON_RANK = 1 ] && echo $$ >it && mv it pid && exec {jobs.dumper(folder, mib)}
+                until [ -e pid ]; do :; done
+                exec tail --pid=$(cat pid) -f /dev/null"""
+            status, _, err = jobs.run("-np", "2", "--keep-survivors", "sh", "-c", code)
+        assert status == 128 + signal.SIGABRT, (status, err)
+        own = own_lines(err)
+        assert len([line for line in own if "may go on (--keep-survivors)" in line]) == 1, err
+        if "has crashed, and the system writes a core file of it; 1 other rank may" in own[0]:
+            assert "was killed by signal 6 (Aborted, core dumped); command: " in own[1], err
+            return
+    tap.need("core dumped" in err, "this system writes no core files here")
+    raise AssertionError(f"{mib} MiB of core file were written before anybody was told of the rank")
 
 
 tap.run(globals())

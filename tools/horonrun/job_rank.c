@@ -209,10 +209,12 @@ static void rank_failed(struct job *job, struct job_rank *rank)
 {
     if (job->state >= JOB_ENDING)
         return;
-    if (!rank->failed_as) /* else it dumped core, and now has ended */
+    const bool is_known = rank->failed_as; /* it dumped core, and now has ended */
+    if (!is_known)
         rank->failed_as = ++job->failed;
     if (job->setup->options->keep_survivors) {
-        outlive(job, rank);
+        if (!is_known)
+            outlive(job, rank);
     } else if (rank->exited && is_crash(rank->wait_status)) {
         accuse(job, rank);
     } else if (!job->suspect) {
