@@ -13,12 +13,12 @@ static const char *const level_names[] = {"error", "warn", "info", "debug", "tra
 void horon_log_line(const struct horon_log *log, horon_log_level_t level, const char *format, ...)
 {
     char line[HORON_ERROR_TEXT_BYTES + 256];
-    int used;
+    int used = 0;
     assert((size_t)level < sizeof level_names / sizeof level_names[0]);
-    if (log->rank >= 0)
+    if (log->rank >= 0 && !log->bare)
         used = snprintf(line, sizeof line, "horon rank %d (%s) %s: ", log->rank, log->host,
                         level_names[level]);
-    else
+    else if (!log->bare)
         used = snprintf(line, sizeof line, "horon %s: ", level_names[level]);
     va_list args;
     va_start(args, format);

@@ -13,6 +13,7 @@ struct horon_log {
     void *arg;
     horon_log_level_t level; /* lines above it are dropped */
     int rank;                /* -1: not known yet */
+    bool bare;               /* fn is given the text alone: neither the rank nor the level */
     char host[64];
 };
 

@@ -33,9 +33,8 @@ struct horonrun_store {
 static void on_warning(void *arg, horon_log_level_t level, const char *text)
 {
     struct horonrun_store *store = arg;
-    const char *said = strstr(text, ": "); /* behind who says it, and at which level */
     (void)level;
-    store->warn(store->warn_arg, said ? said + 2 : text);
+    store->warn(store->warn_arg, text);
 }
 
 static void on_readable(struct ev_loop *loop, struct ev_io *io, int events)
@@ -109,8 +108,8 @@ horon_status_t horonrun_store_create(struct horonrun_store **store_out, struct e
     store->loop = loop;
     store->warn = setup->warn;
     store->warn_arg = setup->warn_arg;
-    store->log =
-        (struct horon_log){.fn = on_warning, .arg = store, .level = HORON_LOG_WARN, .rank = -1};
+    store->log = (struct horon_log){
+        .fn = on_warning, .arg = store, .level = HORON_LOG_WARN, .rank = -1, .bare = true};
     horon_status_t status = horon_pump_init(&store->pump, error);
     if (status == HORON_OK)
         status = serve(store, setup, error);

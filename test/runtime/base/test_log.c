@@ -109,6 +109,18 @@ static void test_log_line_names_rank_host_and_level(void **state)
     }
 }
 
+static void test_log_bare_line_is_the_text_alone(void **state)
+{
+    struct heard heard;
+    struct horon_log log = log_to(&heard, HORON_LOG_WARN);
+    (void)state;
+    log.bare = true;
+    for (log.rank = -1; log.rank < 2; log.rank++) {
+        HORON_LOG_WARN(&log, "rank %d: lost", 7);
+        assert_string_equal(heard.text, "rank 7: lost");
+    }
+}
+
 static void test_log_line_of_any_length_is_cut_and_ends(void **state)
 {
     struct heard heard;
@@ -231,6 +243,7 @@ int main(void)
         cmocka_unit_test(test_log_levels_above_the_limit_are_dropped),
         cmocka_unit_test(test_log_dropped_line_is_not_formatted),
         cmocka_unit_test(test_log_line_names_rank_host_and_level),
+        cmocka_unit_test(test_log_bare_line_is_the_text_alone),
         cmocka_unit_test(test_log_line_of_any_length_is_cut_and_ends),
         cmocka_unit_test(test_log_line_is_one_line_whatever_is_in_it),
         cmocka_unit_test(test_log_lines_of_threads_on_stderr_stay_whole),
