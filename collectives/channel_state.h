@@ -86,6 +86,7 @@ extern const struct horon_verb_ops horon_reduce_ops;
 /** The only function that changes the phase; asserts that the move is a legal one. */
 static inline void horon_phase_move(struct horon_channel *channel, enum horon_phase to)
 {
+    HORON_ASSERT_OWNER(channel->options.owner);
     assert(horon_phase_after[channel->phase] & 1u << to);
     channel->phase = to;
 }

@@ -187,6 +187,7 @@ horon_status_t horon_connect_begin(struct horon_context *ctx, struct horon_error
     for (int i = 0; i < local_size && status == HORON_OK; i++)
         status = watch_socket(ctx, i, error);
     horon_links_set_user(ctx->boot.links, &user);
+    ctx->boot.pump.owner = &ctx->owner;
     const int number = horon_loop_add(ctx->loop, ctx->boot.pump.epoll_fd, on_connections, ctx);
     horon_loop_watch(ctx->loop, number, HORON_LOOP_READ);
     return status;

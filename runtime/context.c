@@ -245,7 +245,7 @@ static horon_status_t make_engine(struct horon_context *ctx, struct horon_error 
         .make_arenas = horon_teams_make_arenas,
         .arg = ctx,
     };
-    horon_status_t status = horon_poller_create(&ctx->poller, error);
+    horon_status_t status = horon_poller_create(&ctx->owner, &ctx->poller, error);
     options.poller = ctx->poller;
     if (status == HORON_OK)
         status = make_links(ctx, links, error);
@@ -311,12 +311,12 @@ static void tear_down(struct horon_context *ctx)
     horon_loop_destroy(ctx->loop);
     horon_owner_take(&ctx->owner); /* the token's thread is gone: what closes is this one's */
     horon_engine_close(ctx->engine);
-    horon_owner_give(&ctx->owner);
     horon_poller_destroy(ctx->poller);
     ctx->poller = NULL;
     horon_teams_deinit(ctx);
     horon_rings_deinit(ctx);
     horon_connect_unwatch(ctx);
+    horon_owner_give(&ctx->owner);
     horon_callbacks_run(ctx); /* of what another thread submitted while this one tore down */
     horon_late_bell_close(ctx);
     horon_boot_deinit(&ctx->boot);

@@ -21,12 +21,14 @@
 #define EVENTS_A_CALL 32
 
 struct horon_poller {
+    const struct horon_owner *owner;
     int epoll_fd;
     int count;               /* links that are watched */
     struct horon_link *last; /* gave something last; NULL: none has yet */
 };
 
-horon_status_t horon_poller_create(struct horon_poller **poller_out, struct horon_error *error)
+horon_status_t horon_poller_create(const struct horon_owner *owner,
+                                   struct horon_poller **poller_out, struct horon_error *error)
 {
     struct horon_poller *poller = horon_zalloc(1, sizeof *poller);
     if (!poller)
@@ -37,6 +39,7 @@ horon_status_t horon_poller_create(struct horon_poller **poller_out, struct horo
         return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno,
                                      "no descriptor to watch connections with");
     }
+    poller->owner = owner;
     *poller_out = poller;
     return HORON_OK;
 }
@@ -116,6 +119,7 @@ bool horon_poller_collect(struct horon_poller *poller)
 {
     struct epoll_event events[EVENTS_A_CALL];
     bool any = false;
+    HORON_ASSERT_OWNER(poller->owner);
     for (int left = poller->count; left > 0; left -= EVENTS_A_CALL) {
         const int count = epoll_wait(poller->epoll_fd, events, EVENTS_A_CALL, 0);
         for (int i = 0; i < count; i++) {
@@ -136,6 +140,7 @@ bool horon_poller_collect(struct horon_poller *poller)
 
 void horon_poller_look(struct horon_poller *poller)
 {
+    HORON_ASSERT_OWNER(poller->owner);
     if (poller->last && poller->count == 1)
         poller->last->ops->found(poller->last, HORON_LINK_READ | HORON_LINK_WRITE);
     else if (poller->count > 0)

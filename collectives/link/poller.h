@@ -10,11 +10,14 @@
 #define HORON_LINK_POLLER_H
 
 #include "link/link.h"
+#include "owner.h"
 
 struct horon_poller;
 
-/** @return OK | ERR_MEMORY | ERR_SYSTEM */
-horon_status_t horon_poller_create(struct horon_poller **poller_out, struct horon_error *error);
+/** @param owner the thread that may ask, for HORON_ASSERT_OWNER(); NULL: any
+ * @return OK | ERR_MEMORY | ERR_SYSTEM */
+horon_status_t horon_poller_create(const struct horon_owner *owner,
+                                   struct horon_poller **poller_out, struct horon_error *error);
 /** The links must have been removed. NULL is a no-op. */
 void horon_poller_destroy(struct horon_poller *poller);
 /** For the child of a fork: closes the descriptor, frees nothing. NULL is a no-op. */

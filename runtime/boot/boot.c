@@ -104,6 +104,7 @@ static horon_status_t prepare(struct horon_joining *j, int rank, int size,
     if (status == HORON_OK)
         status = horon_pump_init(&j->boot->pump, error);
     j->boot->pump.fds = j->listeners.noted = &j->boot->fds;
+    j->boot->pump.owner = &j->owner;
     if (status == HORON_OK)
         status = allocate(j, error);
     if (status == HORON_OK)
@@ -144,6 +145,7 @@ static void drain(struct horon_joining *j)
 /* Links and what they need. */
 static void end_links(struct horon_boot *boot)
 {
+    boot->pump.owner = NULL; /* there is one thread left */
     horon_links_destroy(boot->links);
     boot->links = NULL;
     horon_pump_deinit(&boot->pump);
@@ -167,6 +169,7 @@ static void joining_deinit(struct horon_joining *j, bool joined)
     if (boot->pump.epoll_fd >= 0)
         drain(j);
     horon_store_destroy(j->store);
+    boot->pump.owner = NULL;
     if (boot->links)
         horon_links_set_user(boot->links, &nobody);
     else
@@ -233,6 +236,7 @@ horon_status_t horon_boot(struct horon_boot *boot, int rank, int size,
     if (!j)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory to join");
     j->boot = boot;
+    horon_owner_take(&j->owner);
     j->config = config;
     j->caller = caller;
     j->log = log;

@@ -19,6 +19,7 @@
 /** One rank that joins. Owner: horon_boot(). */
 struct horon_joining {
     struct horon_boot *boot;
+    struct horon_owner owner; /* the thread that joins, of the pump meanwhile */
     const struct horon_config *config;
     const struct horon_boot_caller *caller;
     struct horon_log *log;

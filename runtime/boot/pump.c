@@ -42,6 +42,7 @@ horon_status_t horon_pump_watch(struct horon_pump *pump, struct horon_watch *wat
                                 struct horon_error *error)
 {
     struct epoll_event event = {.events = events, .data.ptr = watch};
+    HORON_ASSERT_OWNER(pump->owner);
     if (watch->active && watch->events == events)
         return HORON_OK;
     int op = watch->active ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
@@ -55,8 +56,10 @@ horon_status_t horon_pump_watch(struct horon_pump *pump, struct horon_watch *wat
 
 void horon_pump_unwatch(struct horon_pump *pump, struct horon_watch *watch)
 {
-    if (watch->active)
-        epoll_ctl(pump->epoll_fd, EPOLL_CTL_DEL, watch->fd, NULL);
+    if (!watch->active)
+        return;
+    HORON_ASSERT_OWNER(pump->owner);
+    epoll_ctl(pump->epoll_fd, EPOLL_CTL_DEL, watch->fd, NULL);
     watch->active = false;
 }
 
@@ -88,6 +91,7 @@ static void unlink_timer(struct horon_pump *pump, struct horon_timer *timer)
 
 void horon_pump_timer(struct horon_pump *pump, struct horon_timer *timer, uint64_t at_ns)
 {
+    HORON_ASSERT_OWNER(pump->owner);
     unlink_timer(pump, timer);
     struct horon_timer **at = &pump->timers;
     while (*at && (*at)->at_ns <= at_ns)
@@ -105,6 +109,7 @@ void horon_pump_untimer(struct horon_pump *pump, struct horon_timer *timer)
 {
     if (!timer->active)
         return;
+    HORON_ASSERT_OWNER(pump->owner);
     unlink_timer(pump, timer);
     arm(pump);
 }
@@ -128,6 +133,7 @@ static void run_timers(struct horon_pump *pump)
 horon_status_t horon_pump_turn(struct horon_pump *pump, int timeout_ms)
 {
     int handled = 0;
+    HORON_ASSERT_OWNER(pump->owner);
     while (handled < EVENTS_PER_TURN) {
         struct epoll_event event;
         int count = epoll_wait(pump->epoll_fd, &event, 1, handled ? 0 : timeout_ms);

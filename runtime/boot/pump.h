@@ -6,6 +6,7 @@
 #ifndef HORON_BOOT_PUMP_H
 #define HORON_BOOT_PUMP_H
 
+#include "owner.h"
 #include "status.h"
 
 #include <stdbool.h>
@@ -38,6 +39,7 @@ struct horon_pump {
     uint64_t armed_ns;          /* what timer_fd is set to; UINT64_MAX: not at all */
     struct horon_timer *timers; /* earliest first */
     struct horon_fds *fds;      /* where its users note their sockets; set after init, or NULL */
+    const struct horon_owner *owner; /* the thread that may call; set after init, or NULL: any */
 };
 
 horon_status_t horon_pump_init(struct horon_pump *pump, struct horon_error *error);

@@ -274,7 +274,7 @@ static void test_route_watches_the_descriptor_of_a_backend(void **state)
     struct bed *bed = *state;
     struct use uses[SIZE];
     struct horon_poller *poller;
-    assert_int_equal(horon_poller_create(&poller, NULL), HORON_OK);
+    assert_int_equal(horon_poller_create(NULL, &poller, NULL), HORON_OK);
     struct pollfd watched = {.fd = horon_poller_descriptor(poller), .events = POLLIN};
     bed->fakes[0].rings = true;
     bed->options.poller = poller;

@@ -129,7 +129,7 @@ static void star_open(struct star *star, int count)
     struct horon_mux_options options = mesh_options(1 << 16, 1 << 20);
     options.peer_name = "rank 1 (host-1)";
     *star = (struct star){.count = count};
-    assert_int_equal(horon_poller_create(&star->poller, &error), HORON_OK);
+    assert_int_equal(horon_poller_create(NULL, &star->poller, &error), HORON_OK);
     for (int i = 0; i < count; i++) {
         int sockets[2];
         mesh_tcp_pair(sockets);

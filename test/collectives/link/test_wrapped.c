@@ -98,7 +98,7 @@ static void test_wrapped_tcp_goes_by_what_the_poller_finds(void **state)
     struct horon_mux_options options = mesh_options(1000, 4000);
     options.peer_name = "rank 1 (host-1)";
     mesh_tcp_pair(sockets);
-    assert_int_equal(horon_poller_create(&poller, &error), HORON_OK);
+    assert_int_equal(horon_poller_create(NULL, &poller, &error), HORON_OK);
     for (int i = 0; i < 2; i++)
         mux[i] = open_end(sockets[i], poller, &options);
     traffic_post(&there, mux[0], mux[1]);

@@ -142,13 +142,39 @@ static void test_later_nobody_uses_them_and_nobody_comes(void **state)
     end();
 }
 
-/* They are the token's: whoever does not hold it must not touch them. */
+static void open_links(void)
+{
+    struct horon_error error;
+    horon_links_open(world.ranks[2].boot.links, 0, UINT64_MAX, &error);
+}
+
+static void turn_pump(void)
+{
+    horon_pump_turn(&world.ranks[2].boot.pump, 0);
+}
+
+static void expect_abort(void (*call)(void))
+{
+    int status = 0;
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+        close(STDERR_FILENO); /* the assertion's words are expected */
+        signal(SIGABRT, SIG_DFL);
+        call();
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(WTERMSIG(status), SIGABRT);
+}
+
+/* They are the token's: a thread that does not hold it must not touch them. */
 static void test_later_the_owner_alone_opens_them(void **state)
 {
     const struct horon_owner nobody = {0};
     const struct horon_links_user user = {.owner = &nobody};
-    struct horon_error error;
-    int status = 0;
     (void)state;
     if (!HORON_OWNERS_CHECKED) {
         print_message("skipped: this build does not check owners; those under sanitizers do\n");
@@ -156,18 +182,10 @@ static void test_later_the_owner_alone_opens_them(void **state)
     }
     begin("SHM=0", true);
     horon_links_set_user(world.ranks[2].boot.links, &user);
-    const pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
-        close(STDERR_FILENO); /* the assertion's words are expected */
-        signal(SIGABRT, SIG_DFL);
-        horon_links_open(world.ranks[2].boot.links, 0, UINT64_MAX, &error);
-        _exit(0);
-    }
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFSIGNALED(status));
-    assert_int_equal(WTERMSIG(status), SIGABRT);
+    expect_abort(open_links);
+    world.ranks[2].boot.pump.owner = &nobody;
+    expect_abort(turn_pump);
+    world.ranks[2].boot.pump.owner = NULL;
     end();
 }
 
