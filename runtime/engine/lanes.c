@@ -302,6 +302,30 @@ static bool lacks_one_that_left(const struct horon_engine_team *team, const stru
            horon_route_ended(&lane->route) >= team->departures.sequence[number];
 }
 
+/* A rank that left after it had ended this operation gave all that it had to give for it: what is
+ * lacking was never to come, as it began another one in its place. */
+static bool is_disordered(const struct horon_engine_team *team, const struct horon_lane *lane,
+                          const struct horon_error *error)
+{
+    return lane == &team->lanes[HORON_LANE_ORDERED] && error->status == HORON_ERR_PEER_LOST &&
+           error->blame.rank >= 0 && team->engine->membership->left[error->blame.rank] &&
+           team->departures.any &&
+           horon_route_ended(&lane->route) < team->departures.sequence[HORON_LANE_ORDERED];
+}
+
+static void name_disorder(const struct horon_engine_team *team, const struct horon_lane *lane,
+                          struct horon_error *error)
+{
+    const int peer = error->blame.rank;
+    horon_error_set(error, HORON_ERR_MISMATCH,
+                    "operation %llu in order differs between ranks: %s began %s, but %s, which "
+                    "has left, ended another one; all ranks must begin the same sequence",
+                    (unsigned long long)horon_route_ended(&lane->route),
+                    team->rank_names[team->view.rank], horon_verb_name(lane->head->op->agreed.verb),
+                    team->engine->membership->rank_names[peer]);
+    horon_error_blame_both(error, HORON_CAUSE_ORDER, team->ranks[team->view.rank], peer);
+}
+
 /* @return what the first operation that cannot be begun yet waits for or failed with; OK: all are
  * begun */
 static horon_status_t begin(struct horon_engine_team *team, struct horon_lane *lane,
@@ -324,12 +348,14 @@ static horon_status_t begin(struct horon_engine_team *team, struct horon_lane *l
     return HORON_OK;
 }
 
-HORON_SELDOM static void fail_lane(struct horon_engine_team *team, horon_status_t status,
-                                   struct horon_error *error)
+HORON_SELDOM static void fail_lane(struct horon_engine_team *team, const struct horon_lane *lane,
+                                   horon_status_t status, struct horon_error *error)
 {
     if (!error->text[0])
         horon_error_set(error, status, "%s", horon_status_text(status));
     assert(error->status == status);
+    if (is_disordered(team, lane, error))
+        name_disorder(team, lane, error);
     horon_team_fail_here(team, error);
 }
 
@@ -350,7 +376,7 @@ bool horon_lane_turn(struct horon_engine_team *team, struct horon_lane *lane)
     else if (lacks_one_that_left(team, lane, status))
         lane->stuck = true;
     else if (status < 0)
-        fail_lane(team, status, &error);
+        fail_lane(team, lane, status, &error);
     return moved;
 }
 

@@ -257,6 +257,47 @@ static void test_departures_end_what_waits_for_a_rank_that_has_failed_for_them(v
         }
 }
 
+/* Rank 0 began another operation than the others, needed nothing of them for it, and has left when
+ * rank 1 finds that it gave nothing. */
+static void test_departures_do_not_hide_a_broken_promise(void **state)
+{
+    static const int hosts[] = {1, 1, 1};
+    float data[RANKS_MAX] = {0};
+    struct horon_request *requests[3];
+    struct world *world = world_create(hosts, 3, NULL, 1);
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    (void)state;
+    desc.verb = HORON_GATHER;
+    desc.flags = HORON_IN_ORDER;
+    desc.dtype = HORON_FLOAT32;
+    desc.count = 1;
+    desc.root = 2;
+    desc.src = &data[0];
+    run_broadcast(world);
+    requests[0] = world_submit(world, 0, &desc);
+    assert_true(world_turn_until(world, requests, 1));
+    assert_int_equal(requests[0]->status, HORON_OK);
+    world_release(requests[0]);
+    horon_engine_leave(world->ranks[0].engine);
+    turn(world, 20);
+    horon_engine_destroy(world->ranks[0].engine);
+    world->ranks[0].engine = NULL;
+    world->ranks[0].dead = true;
+    for (int rank = 1; rank < 3; rank++) {
+        requests[rank] = submit_one_broadcast(world, rank, 0, data);
+        assert_true(world_turn_until(world, &requests[rank], 1));
+        assert_int_equal(requests[rank]->status, HORON_ERR_MISMATCH);
+        assert_non_null(strstr(requests[rank]->error_text,
+                               "operation 1 in order differs between ranks: rank 1 (host-1) began "
+                               "broadcast, but rank 0 (host-0), which has left, ended another"));
+        assert_int_equal(requests[rank]->blame.cause, HORON_CAUSE_ORDER);
+        assert_int_equal(requests[rank]->blame.rank, 0);
+        assert_int_equal(requests[rank]->blame.other_rank, 1);
+        world_release(requests[rank]);
+    }
+    world_destroy(world);
+}
+
 enum { RELAYED = 3 };
 
 static uint64_t decisions(const struct world *world, int rank)
@@ -329,6 +370,7 @@ int main(void)
         cmocka_unit_test(test_departures_after_an_abort_blame_the_rank_that_left_first),
         cmocka_unit_test(test_departures_do_not_keep_an_abort_from_anybody),
         cmocka_unit_test(test_departures_end_what_waits_for_a_rank_that_has_failed_for_them),
+        cmocka_unit_test(test_departures_do_not_hide_a_broken_promise),
         cmocka_unit_test(test_departures_pass_on_what_was_decided),
         cmocka_unit_test(test_departures_are_not_needed_to_pass_on_what_was_decided),
     };
