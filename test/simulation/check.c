@@ -307,8 +307,7 @@ bool sim_suits_fate(const struct simulation *sim, const struct sim_op *op, horon
                sim_ranks_named(sim, text) == 1;
     case SIM_FATE_DISORDER:
         /* of two that carried out different operations one may have gone before anything told it */
-        return (status == HORON_ERR_MISMATCH && sim_ranks_named(sim, text) >= 1) ||
-               (status == HORON_ERR_PEER_LOST && names_one_gone(sim, text));
+        return status == HORON_ERR_MISMATCH && sim_ranks_named(sim, text) >= 1;
     }
     return false;
 }
