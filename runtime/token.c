@@ -254,11 +254,12 @@ static bool is_over(const struct run *run)
 }
 
 /* A turn of all, or, mostly, only of what the request waits for: once it has begun, the other ranks
- * of this host say by flags how far they are, and a rank that looks at all else sees them late. */
+ * of this host say by flags how far they are, and a rank that looks at all else sees them late. A
+ * message has no flags: its link is looked at. */
 static bool drive_turn(struct horon_context *ctx, const struct horon_request *request,
                        unsigned turn)
 {
-    const bool by_flags = request->begun && ctx->boot.topology.host_count == 1;
+    const bool by_flags = request->begun && !request->paired && ctx->boot.topology.host_count == 1;
     if (by_flags && turn % YIELDS_PER_LOOK)
         return horon_engine_advance(request->team, request->in_order);
     horon_context_report_deaths(ctx);
