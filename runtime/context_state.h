@@ -82,16 +82,16 @@ void *horon_progress_thread(void *context);
 void horon_context_notify(struct horon_context *ctx);
 /** With all that came before it done: may the progress thread sleep, with nobody driving? */
 bool horon_context_may_sleep(struct horon_context *ctx);
-/** Waits for a request. @return OK once it ended, whatever its status | ERR_TIMEOUT */
-horon_status_t horon_context_wait(struct horon_context *ctx, struct horon_request *request,
-                                  int64_t timeout_ms);
+/** Waits for @p n >= 1, the first of this context, up to one that is not or was not started.
+ * @return OK once they ended, whatever their status | ERR_TIMEOUT */
+horon_status_t horon_context_wait(struct horon_context *ctx, struct horon_request *const *requests,
+                                  size_t n, int64_t timeout_ms);
 bool horon_token_try(struct horon_context *ctx);
 void horon_token_take(struct horon_context *ctx);
 void horon_token_release(struct horon_context *ctx);
 /** Likewise for the progress thread, which watches its sockets and is about to sleep. */
 void horon_token_release_armed(struct horon_context *ctx);
-/** With the token in hand: runs an in-order request to its end, or until @p deadline_ns, or until
- * waiting should go on asleep. */
+/** With the token in hand: runs an in-order request to its end, the deadline, or time to sleep. */
 void horon_request_drive(struct horon_context *ctx, struct horon_request *request,
                          uint64_t deadline_ns);
 /** engine_options.wake_waiters */

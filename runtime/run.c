@@ -54,7 +54,7 @@ static horon_status_t give_up(struct horon_context *ctx, struct horon_request *r
         horon_team_fail(request->team, &gave_up);
     }
     horon_token_release(ctx);
-    horon_context_wait(ctx, request, -1);
+    horon_context_wait(ctx, &request, 1, -1);
     return take_result(request, error);
 }
 
@@ -70,7 +70,7 @@ static bool ends_yet(struct horon_context *ctx, struct horon_request *request)
         horon_token_release(ctx);
         if (moves == before)
             return false;
-    } while (horon_context_wait(ctx, request, ctx->config.peer_timeout_ms) != HORON_OK);
+    } while (horon_context_wait(ctx, &request, 1, ctx->config.peer_timeout_ms) != HORON_OK);
     return true;
 }
 
@@ -86,7 +86,7 @@ static horon_status_t withdraw(struct horon_context *ctx, struct horon_request *
     if (request->linked)
         horon_engine_ask(ctx->engine, request);
     horon_token_release(ctx);
-    horon_context_wait(ctx, request, EXPLAIN_MS);
+    horon_context_wait(ctx, &request, 1, EXPLAIN_MS);
     horon_token_take(ctx);
     if (request->linked) {
         horon_engine_explain(ctx->engine, request, why, sizeof why);
@@ -125,7 +125,7 @@ horon_status_t horon_team_run(struct horon_context *ctx, struct horon_engine_tea
         return status;
     }
     /* nobody is woken: this thread is about to drive */
-    status = horon_context_wait(ctx, request, timeout_ms);
+    status = horon_context_wait(ctx, &request, 1, timeout_ms);
     if (status == HORON_ERR_TIMEOUT && (request->in_order || request->paired))
         status = give_up(ctx, request, timeout_ms, error);
     else if (status == HORON_ERR_TIMEOUT)
@@ -153,7 +153,7 @@ static horon_status_t run_now(struct horon_context *ctx, struct horon_request *r
             uint64_t now = horon_clock_ns();
             left = now >= deadline ? 0 : (int64_t)((deadline - now) / 1000000u);
         }
-        if (horon_context_wait(ctx, request, left) == HORON_ERR_TIMEOUT) {
+        if (horon_context_wait(ctx, &request, 1, left) == HORON_ERR_TIMEOUT) {
             horon_status_t status = give_up(ctx, request, timeout_ms, error);
             wait_for_engine(request);
             return status;

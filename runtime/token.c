@@ -236,21 +236,40 @@ void horon_request_drive(struct horon_context *ctx, struct horon_request *reques
     }
 }
 
-/* One run of a request; a callback may begin the next one before anybody has looked. */
-struct run {
-    struct horon_request *request;
-    uint32_t number;
+/* What a thread waits for: requests, one after the other, of which the first is in flight. One that
+ * was not started, or is of another context, ends the wait before it. */
+struct wait {
+    struct horon_request *const *requests; /* [left] */
+    size_t left;
+    uint32_t number; /* of the first one's run; a callback may begin the next one before anybody has
+                        looked */
 };
 
-static struct run run_of(struct horon_request *request)
+static uint32_t run_of(const struct horon_request *request)
 {
-    return (struct run){request, atomic_load_explicit(&request->runs, memory_order_acquire)};
+    return atomic_load_explicit(&request->runs, memory_order_acquire);
 }
 
-static bool is_over(const struct run *run)
+/* Goes past all that is over. @return is nothing left? */
+static bool is_over(struct wait *wait)
 {
-    return horon_request_ended(run->request) ||
-           atomic_load_explicit(&run->request->runs, memory_order_acquire) != run->number;
+    const struct horon_context *ctx = wait->requests[0]->context;
+    while (wait->left > 0) {
+        const struct horon_request *first = wait->requests[0], *next;
+        if (!horon_request_ended(first) && run_of(first) == wait->number)
+            return false;
+        wait->left--;
+        if (wait->left == 0)
+            break;
+        wait->requests++;
+        next = wait->requests[0];
+        if (!next || next->context != ctx ||
+            atomic_load_explicit(&next->state, memory_order_relaxed) == HORON_REQUEST_IDLE)
+            wait->left = 0;
+        else
+            wait->number = run_of(next);
+    }
+    return true;
 }
 
 /* A turn of all, or, mostly, only of what the request waits for: once it has begun, the other ranks
@@ -277,13 +296,13 @@ static void see_off_others(struct horon_context *ctx)
 }
 
 /* With the token: drives until the run is over, the deadline, or the end of patience. */
-static void drive(struct horon_context *ctx, const struct run *run, uint64_t deadline_ns)
+static void drive(struct horon_context *ctx, struct wait *wait, uint64_t deadline_ns)
 {
     struct patience patience = patience_of_driver(ctx);
     uint64_t now;
-    assert(run->request->context == ctx || run->request->nobodys);
-    for (unsigned turn = 1; !is_over(run); turn++) {
-        bool moved = drive_turn(ctx, run->request, turn);
+    assert(wait->requests[0]->context == ctx || wait->requests[0]->nobodys);
+    for (unsigned turn = 1; !is_over(wait); turn++) {
+        bool moved = drive_turn(ctx, wait->requests[0], turn);
         if (atomic_load_explicit(&ctx->takers, memory_order_relaxed))
             return;
         if (moved) {
@@ -292,7 +311,7 @@ static void drive(struct horon_context *ctx, const struct run *run, uint64_t dea
                 return;
             continue;
         }
-        if (is_over(run) || !patience_go_on(&patience, &now) || now >= deadline_ns)
+        if (is_over(wait) || !patience_go_on(&patience, &now) || now >= deadline_ns)
             return;
     }
 }
@@ -308,15 +327,17 @@ void horon_waiters_wake(_Atomic uint32_t *state)
     futex(state, FUTEX_WAKE_PRIVATE, INT_MAX, NULL);
 }
 
-static void sleep_on(const struct run *run, uint64_t deadline_ns)
+/* @param wait  not over */
+static void sleep_on(const struct wait *wait, uint64_t deadline_ns)
 {
-    _Atomic uint32_t *state = &run->request->state;
+    struct horon_request *request = wait->requests[0];
+    _Atomic uint32_t *state = &request->state;
     uint32_t flying = HORON_REQUEST_FLYING, waited = HORON_REQUEST_FLYING | HORON_REQUEST_WAITED;
     uint32_t seen = flying;
     if (!atomic_compare_exchange_strong(state, &seen, waited) && seen != waited)
         return;
     uint64_t now = horon_clock_ns();
-    if (is_over(run) || now >= deadline_ns)
+    if (horon_request_ended(request) || run_of(request) != wait->number || now >= deadline_ns)
         return;
     uint64_t left = deadline_ns - now;
     struct timespec timeout = {.tv_sec = (time_t)(left / 1000000000u),
@@ -331,13 +352,13 @@ static uint64_t slice_of(uint64_t deadline_ns, int64_t slice_ms)
 }
 
 /* Looks on while another thread drives. @return true: got the token */
-static bool look_on(struct horon_context *ctx, const struct run *run, uint64_t deadline_ns)
+static bool look_on(struct horon_context *ctx, struct wait *wait, uint64_t deadline_ns)
 {
     struct patience patience = patience_of(ctx, !ctx->crowded, ctx->config.yield_us);
     uint64_t now;
     bool got = false;
     atomic_fetch_add(&ctx->waiters, 1);
-    while (!is_over(run)) {
+    while (!is_over(wait)) {
         /* one that takes it for a moment goes before one that drives for long */
         got = !atomic_load_explicit(&ctx->takers, memory_order_relaxed) && horon_token_try(ctx);
         if (got || !patience_go_on(&patience, &now) || now >= deadline_ns)
@@ -348,36 +369,43 @@ static bool look_on(struct horon_context *ctx, const struct run *run, uint64_t d
     return got;
 }
 
-horon_status_t horon_context_wait(struct horon_context *ctx, struct horon_request *request,
-                                  int64_t timeout_ms)
+/* A wait in slices goes on where the last one ended: asleep, with its patience spent. */
+static bool has_slept(const struct wait *wait)
 {
-    const struct run run = run_of(request);
-    if (is_over(&run))
+    return atomic_load(&wait->requests[0]->state) & HORON_REQUEST_WAITED;
+}
+
+horon_status_t horon_context_wait(struct horon_context *ctx, struct horon_request *const *requests,
+                                  size_t n, int64_t timeout_ms)
+{
+    struct wait wait = {requests, n, run_of(requests[0])};
+    assert(n > 0);
+    if (is_over(&wait))
         return HORON_OK;
     uint64_t deadline = UINT64_MAX;
     if (timeout_ms >= 0)
         deadline = horon_clock_deadline(horon_clock_ns(), timeout_ms);
-    /* A wait in slices goes on where the last one ended: asleep, with its patience spent. */
-    bool slept = atomic_load(&request->state) & HORON_REQUEST_WAITED;
+    bool slept = has_slept(&wait);
     for (;;) {
         const bool alone = atomic_load_explicit(&ctx->calling_back, memory_order_relaxed);
-        if ((!slept || alone) && look_on(ctx, &run, deadline)) {
-            drive(ctx, &run, deadline);
-            if (is_over(&run))
+        if ((!slept || alone) && look_on(ctx, &wait, deadline)) {
+            drive(ctx, &wait, deadline);
+            if (is_over(&wait))
                 see_off_others(ctx);
             bool gave_way = atomic_load_explicit(&ctx->takers, memory_order_relaxed);
             horon_token_release(ctx);
             if (gave_way && !past(deadline))
                 continue;
-            if (!is_over(&run))
+            if (!is_over(&wait))
                 horon_doorbell_ring(ctx->doorbell); /* this thread gives up: the other takes over */
         }
-        if (is_over(&run))
+        if (is_over(&wait))
             return HORON_OK;
         if (deadline != UINT64_MAX && horon_clock_ns() >= deadline)
             return HORON_ERR_TIMEOUT;
-        sleep_on(&run, slice_of(deadline, alone ? BUSY_SLICE_MS : SLICE_MS));
-        slept = true;
+        sleep_on(&wait, slice_of(deadline, alone ? BUSY_SLICE_MS : SLICE_MS));
+        if (!is_over(&wait))
+            slept = has_slept(&wait);
     }
 }
 

@@ -66,17 +66,27 @@ horon_status_t horon_test(horon_request_t *req, horon_completion_t kind)
     }
 }
 
-horon_status_t horon_wait(horon_request_t *req, horon_completion_t kind, int64_t timeout_ms)
+/* @return as horon_wait() of the first; those behind it may have ended, too */
+static horon_status_t wait_first(horon_request_t *const *reqs, size_t n, horon_completion_t kind,
+                                 int64_t timeout_ms)
 {
-    horon_status_t status = horon_test(req, kind);
+    horon_status_t status = horon_test(reqs[0], kind);
     if (status != HORON_IN_PROGRESS)
         return status;
-    struct horon_context *ctx = req->context;
+    struct horon_context *ctx = reqs[0]->context;
     if (horon_context_on_progress_thread(ctx))
         return refuse(HORON_ERR_INVALID, "a callback must not wait");
-    status = horon_context_wait(ctx, req, timeout_ms);
+    status = horon_context_wait(ctx, reqs, n, timeout_ms);
     assert(status == HORON_OK || (status == HORON_ERR_TIMEOUT && timeout_ms >= 0));
-    return status == HORON_OK ? req->status : status;
+    if (status == HORON_OK)
+        return reqs[0]->status;
+    status = horon_test(reqs[0], kind);
+    return status == HORON_IN_PROGRESS ? HORON_ERR_TIMEOUT : status;
+}
+
+horon_status_t horon_wait(horon_request_t *req, horon_completion_t kind, int64_t timeout_ms)
+{
+    return wait_first(&req, 1, kind, timeout_ms);
 }
 
 horon_status_t horon_wait_all(horon_request_t *const *reqs, size_t n, horon_completion_t kind,
@@ -93,7 +103,7 @@ horon_status_t horon_wait_all(horon_request_t *const *reqs, size_t n, horon_comp
                 uint64_t now = horon_clock_ns();
                 left = now >= deadline ? 0 : (int64_t)((deadline - now + 999999u) / 1000000u);
             }
-            status = horon_wait(reqs[i], kind, left);
+            status = wait_first(reqs + i, n - i, kind, left);
             if (status == HORON_ERR_TIMEOUT && horon_test(reqs[i], kind) == HORON_IN_PROGRESS)
                 return HORON_ERR_TIMEOUT;
         }
