@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 #include <sys/uio.h>
 
 struct horon_link;
@@ -65,6 +66,12 @@ struct horon_link_ops {
      * stopped, and go on. May cost a system call.
      * @return OK | ERR_PEER_LOST, what was sent is unanswered for longer than the limit */
     horon_status_t (*check)(struct horon_link *link, struct horon_error *error);
+    /** Reads the memory of the process at the other end: all of @p from, which names addresses
+     * there, into @p to, as long, in the order of the entries. Only of a link that lends; NULL:
+     * none of its kind does.
+     * @return OK | ERR_UNSUPPORTED, it cannot be read, or not all of it; @p to may be spoilt */
+    horon_status_t (*fetch)(struct horon_link *link, const struct iovec *to,
+                            const struct iovec *from, int count);
     /** Says goodbye (what was sent still arrives), closes, frees. Takes no NULL. */
     void (*destroy)(struct horon_link *link);
 };
@@ -86,6 +93,7 @@ horon_status_t horon_link_always_answers(struct horon_link *link, struct horon_e
 
 struct horon_link {
     const struct horon_link_ops *ops;
+    bool lends; /* each end may ask the other one to fetch; both know this alike */
 };
 
 static inline size_t horon_link_vector_bytes(const struct iovec *vector, int count)
@@ -143,5 +151,8 @@ struct horon_ring_wake {
 horon_status_t horon_link_ring_create(struct horon_ring *out, struct horon_ring *in,
                                       size_t data_bytes, const struct horon_ring_wake *wake,
                                       struct horon_link **link_out);
+/** The link lends: its peer is the process @p pid, which has proven itself. Both ends say so,
+ * before anything goes, or none. @param pid <= 0: it is not known here, and each fetch fails */
+void horon_link_ring_lend(struct horon_link *link, pid_t pid);
 
 #endif

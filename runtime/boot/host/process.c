@@ -20,6 +20,12 @@ bool horon_process_is_our_user(int socket)
     return ask(socket, &peer) && peer.uid == geteuid();
 }
 
+pid_t horon_process_number(int socket)
+{
+    struct ucred peer;
+    return ask(socket, &peer) && peer.uid == geteuid() ? peer.pid : 0;
+}
+
 int horon_process_open_self(void)
 {
     return (int)syscall(SYS_pidfd_open, getpid(), 0);

@@ -5,9 +5,14 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 /** Does it run as our effective user? */
 bool horon_process_is_our_user(int socket);
+
+/** @return its number here, if it runs as our effective user; 0: it does not, or is of another pid
+ * namespace */
+pid_t horon_process_number(int socket);
 
 /** @return a descriptor that is readable once this process has ended, for others to watch, the
  * caller's; or -1 with errno */

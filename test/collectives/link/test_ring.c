@@ -11,6 +11,9 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 struct pair {
     struct horon_ring *ring[2];
@@ -286,6 +289,58 @@ static void test_ring_between_two_threads_loses_no_byte_and_no_wake_up(void **st
     }
 }
 
+/* ---- what lies in the peer's memory ---- */
+
+static void test_ring_fetches_all_or_nothing(void **state)
+{
+    (void)state;
+    struct pair pair;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uint8_t *from =
+        mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint8_t *to = calloc(1, 2 * page), word = 7, got = 0;
+    assert_ptr_not_equal(from, MAP_FAILED);
+    assert_non_null(to);
+    memset(from, 5, 2 * page);
+    pair_open(&pair, 64);
+    assert_false(pair.link[0]->lends);
+    horon_link_ring_lend(pair.link[0], getpid());
+    assert_true(pair.link[0]->lends);
+    const struct iovec into[] = {{to, 2 * page}, {&got, 1}},
+                       lies[] = {{from, 2 * page}, {&word, 1}};
+    assert_int_equal(pair.link[0]->ops->fetch(pair.link[0], into, lies, 2), HORON_OK);
+    assert_memory_equal(to, from, 2 * page);
+    assert_int_equal(got, 7);
+    assert_int_equal(munmap(from + page, page), 0);
+    assert_int_equal(pair.link[0]->ops->fetch(pair.link[0], into, lies, 2), HORON_ERR_UNSUPPORTED);
+    assert_int_equal(pair.link[0]->ops->fetch(pair.link[0], into + 1, lies + 1, 1), HORON_OK);
+    munmap(from, page);
+    pair_close(&pair);
+    free(to);
+}
+
+static void test_ring_whose_peer_is_unknown_or_gone_fetches_nothing(void **state)
+{
+    (void)state;
+    const pid_t gone = fork();
+    if (gone == 0)
+        _exit(0);
+    assert_int_equal(waitpid(gone, NULL, 0), gone);
+    const pid_t pids[] = {0, -1, gone};
+    for (int i = 0; i < 3; i++) {
+        struct pair pair;
+        uint8_t word = 7, got = 0;
+        const struct iovec into = {&got, 1}, lies = {&word, 1};
+        pair_open(&pair, 64);
+        horon_link_ring_lend(pair.link[0], pids[i]);
+        for (int twice = 0; twice < 2; twice++)
+            assert_int_equal(pair.link[0]->ops->fetch(pair.link[0], &into, &lies, 1),
+                             HORON_ERR_UNSUPPORTED);
+        assert_int_equal(got, 0);
+        pair_close(&pair);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -296,6 +351,8 @@ int main(void)
         cmocka_unit_test(test_ring_of_a_peer_that_closed_ends_after_its_bytes),
         cmocka_unit_test(test_ring_with_an_absurd_counter_is_an_error),
         cmocka_unit_test(test_ring_between_two_threads_loses_no_byte_and_no_wake_up),
+        cmocka_unit_test(test_ring_fetches_all_or_nothing),
+        cmocka_unit_test(test_ring_whose_peer_is_unknown_or_gone_fetches_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
