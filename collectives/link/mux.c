@@ -16,10 +16,13 @@
  *      DATA        ------------>   straight into memory
  *
  * Exactly one CREDIT comes for each transfer that waits, and none for others.
+ *
+ * On a link that lends, a longer one waits for neither (mux_loan.c).
  */
 #include "link/mux_internal.h"
 
 #include "alloc.h"
+#include "clock.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -47,6 +50,8 @@ horon_status_t horon_mux_create(struct horon_link *link, const struct horon_mux_
     mux->tx.control_last = &mux->tx.control_first;
     horon_mux_queue_init(&mux->tx.notes);
     horon_mux_queue_init(&mux->tx.ready);
+    horon_mux_queue_init(&mux->rx.fetches);
+    atomic_store_explicit(&mux->tx.stamp, horon_clock_ns(), memory_order_relaxed);
     *mux_out = mux;
     return HORON_OK;
 }
@@ -57,7 +62,7 @@ void horon_mux_destroy(struct horon_mux *mux)
         return;
     mux->link->ops->destroy(mux->link);
     horon_mux_tx_deinit(mux);
-    if (mux->rx.in_body && mux->rx.frame.type == HORON_MUX_CONTROL)
+    if (mux->rx.in_body && horon_mux_rx_keeps_body(&mux->rx))
         horon_mux_record_release(&mux->table, mux->rx.record);
     horon_mux_table_deinit(&mux->table);
     horon_free(mux);
@@ -169,7 +174,7 @@ horon_status_t horon_mux_post_send(struct horon_mux *mux, struct horon_transfer 
             horon_mux_move_transfer(transfer, HORON_MUX_AWAIT_CREDIT);
             mux->tx.sends_waiting++;
         }
-        if (!is_long && !eager) {
+        if (!eager && (!is_long || horon_mux_lends(mux, transfer->bytes))) {
             horon_mux_move_transfer(transfer, HORON_MUX_OWE_WANT);
             horon_mux_queue_push(&mux->tx.notes, transfer);
         }
@@ -208,6 +213,9 @@ horon_status_t horon_mux_post_recv(struct horon_mux *mux, struct horon_transfer 
         return horon_error_set(error, HORON_ERR_MEMORY, "%u transfers from %s wait already",
                                HORON_MUX_WAITING_MAX, mux->options.peer_name);
     const bool wanted = record && record->wanted;
+    const bool lent = horon_mux_lends(mux, transfer->bytes);
+    const struct horon_mux_loan loan = record ? record->loan : (struct horon_mux_loan){0};
+    assert(!lent || !record || wanted);
     if (record) {
         recv_take_arrival(mux, transfer, record);
         if (!wanted && transfer->moved_bytes == transfer->bytes) {
@@ -217,7 +225,9 @@ horon_status_t horon_mux_post_recv(struct horon_mux *mux, struct horon_transfer 
     }
     if (is_long)
         mux->rx.recvs_waiting++;
-    if (is_long || wanted) {
+    if (lent && wanted) {
+        horon_mux_rx_borrow(mux, transfer, &loan);
+    } else if ((is_long && !lent) || wanted) {
         horon_mux_move_transfer(transfer, HORON_MUX_OWE_CREDIT);
         horon_mux_queue_push(&mux->tx.notes, transfer);
     }
@@ -258,8 +268,10 @@ static void forget_recvs(struct horon_mux *mux, uint32_t channel, uint64_t seque
             continue;
         }
         *link = transfer->next;
-        if (transfer->state & HORON_MUX_CREDIT_DUE)
+        if (transfer->state & (HORON_MUX_CREDIT_DUE | HORON_MUX_TAKEN_DUE))
             horon_mux_queue_remove(&mux->tx.notes, transfer);
+        if (transfer->state & HORON_MUX_RECV_FETCHES)
+            horon_mux_queue_remove(&mux->rx.fetches, transfer);
         if (transfer->bytes > mux->options.eager_bytes)
             mux->rx.recvs_waiting--;
         if (mux->rx.target == HORON_MUX_TO_TRANSFER && mux->rx.transfer == transfer)
@@ -330,17 +342,22 @@ void horon_mux_forget_channel(struct horon_mux *mux, uint32_t channel)
 /* Out first: somebody may wait for it. What comes in often asks for something more to go out. If
  * the way out is gone, what the peer sent before it went still counts, its last words above all:
  * the link is lost once a turn has found nothing more to read. Else it is read only if something is
- * said to be there: to find nothing costs a system call. */
+ * said to be there: to find nothing costs a system call. What was lent is read in the turn after
+ * the one that heard of it: reading takes long, and what this rank lends in turn goes out before.
+ */
 static horon_status_t move_both_ways(struct horon_mux *mux, bool *moved_out,
                                      struct horon_error *lost)
 {
     struct horon_error *broken = &mux->tx.broken;
+    const bool lent = mux->rx.fetches.first != NULL;
     bool came = false;
     if (!broken->status)
         broken->status = horon_mux_tx_progress(mux, moved_out, broken);
     horon_status_t status = HORON_OK;
     if (broken->status || mux->link->ops->ready(mux->link))
         status = horon_mux_rx_progress(mux, &came, lost);
+    if (!status && lent)
+        came |= horon_mux_rx_fetch(mux);
     if (came)
         *moved_out = true;
     if (broken->status && (status || !came)) {
@@ -425,6 +442,8 @@ bool horon_mux_wants_turn(const struct horon_mux *mux)
 
 bool horon_mux_has_unsent(const struct horon_mux *mux)
 {
+    if (mux->rx.fetches.first && !mux->failure.status)
+        return true;
     return horon_mux_wants_write(mux) &&
            (mux->tx.broken.status || !mux->tx.full || mux->link->ops->ready(mux->link));
 }

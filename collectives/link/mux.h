@@ -6,6 +6,7 @@
  * the receiver has posted it, if the peer still has eager room; beyond that it waits for the
  * receiver's credit, which posting grants. A receiver therefore never has to stop reading, control
  * and abort always pass, and no channel ever blocks another. Data goes straight into posted memory.
+ * On a link that lends a transfer above `eager_bytes` is read by its receiver where it lies.
  * Sans-I/O but for the link's non-blocking calls.
  *
  * Thread: one at a time, the owner's. Nothing here blocks.
@@ -20,6 +21,12 @@
 #include <stdint.h>
 
 struct horon_mux;
+
+/** Where a transfer lies in the memory of its sender; addresses there. It is what was lent while
+ * the word at stamp_at says `stamp`. */
+struct horon_mux_loan {
+    uint64_t at, stamp_at, stamp;
+};
 
 /** Names one transfer between two ranks; unique among those in flight in one direction. Any order
  * of posting will do. A message from rank to rank, which has no operation, is one by itself: its
@@ -47,6 +54,7 @@ struct horon_transfer {
     size_t moved_bytes;                 /* received, or handed to the output */
     size_t limit_bytes;                 /* a send's share that may go out */
     uint64_t their_check, their_bytes;  /* on a mismatch */
+    struct horon_mux_loan loan;         /* a receive: where it lies, if it was lent */
     uint32_t state;                     /* HORON_MUX_* bits */
 };
 

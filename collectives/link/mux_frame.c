@@ -32,6 +32,24 @@ void horon_mux_frame_encode(const struct horon_mux_frame *frame,
     horon_write_u32(&out, frame->returned_transfers);
 }
 
+void horon_mux_loan_encode(const struct horon_mux_loan *loan, uint8_t body[HORON_MUX_LOAN_BYTES])
+{
+    struct horon_writer out = horon_writer_over(body, HORON_MUX_LOAN_BYTES);
+    horon_write_u64(&out, loan->at);
+    horon_write_u64(&out, loan->stamp_at);
+    horon_write_u64(&out, loan->stamp);
+}
+
+struct horon_mux_loan horon_mux_loan_decode(const uint8_t body[HORON_MUX_LOAN_BYTES])
+{
+    struct horon_reader in = horon_reader_over(body, HORON_MUX_LOAN_BYTES);
+    struct horon_mux_loan loan;
+    loan.at = horon_read_u64(&in);
+    loan.stamp_at = horon_read_u64(&in);
+    loan.stamp = horon_read_u64(&in);
+    return loan;
+}
+
 static void frame_read(struct horon_reader *in, struct horon_mux_frame *frame)
 {
     frame->type = horon_read_u8(in);
@@ -73,9 +91,14 @@ static const char *frame_fault(const struct horon_mux_frame *frame, size_t contr
         if (frame->flags)
             return "unknown flags";
         return frame->body_bytes > control_bytes_max ? "too long a control message" : NULL;
+    case HORON_MUX_LOAN:
+        if (frame->flags)
+            return "unknown flags";
+        return frame->body_bytes != HORON_MUX_LOAN_BYTES ? "a loan of another form" : NULL;
     case HORON_MUX_CREDIT:
     case HORON_MUX_WANT:
     case HORON_MUX_ROOM:
+    case HORON_MUX_TAKEN:
         if (frame->flags)
             return "unknown flags";
         return frame->body_bytes ? "a body where none belongs" : NULL;

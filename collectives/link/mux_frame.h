@@ -22,6 +22,7 @@
 #ifndef HORON_LINK_MUX_FRAME_H
 #define HORON_LINK_MUX_FRAME_H
 
+#include "link/mux.h"
 #include "status.h"
 
 #include <stddef.h>
@@ -36,11 +37,16 @@ enum horon_mux_type {
     HORON_MUX_DATA = 2,    /* a piece of a transfer; the pieces come in order */
     HORON_MUX_CREDIT = 3,  /* the receiver has posted: send all of it */
     HORON_MUX_WANT = 4,    /* a transfer within eager_bytes found no eager room: asks for credit */
-    HORON_MUX_ROOM = 5     /* carries returned_* when nothing else goes that way */
+    HORON_MUX_ROOM = 5,    /* carries returned_* when nothing else goes that way */
+    HORON_MUX_LOAN = 6,    /* a transfer may be read where it lies: its body is a loan */
+    HORON_MUX_TAKEN = 7    /* it was read, all of it */
 };
 
 /** DATA: goes without credit and takes eager room, all of the transfer's at its first frame. */
 #define HORON_MUX_FLAG_EAGER 1u
+
+/** The body of a LOAN: at, stamp_at and stamp, 8 bytes each. */
+#define HORON_MUX_LOAN_BYTES 24
 
 struct horon_mux_frame {
     uint8_t type; /* enum horon_mux_type */
@@ -61,6 +67,9 @@ struct horon_mux_frame_limits {
 
 void horon_mux_frame_encode(const struct horon_mux_frame *frame,
                             uint8_t header[HORON_MUX_HEADER_BYTES]);
+
+void horon_mux_loan_encode(const struct horon_mux_loan *loan, uint8_t body[HORON_MUX_LOAN_BYTES]);
+struct horon_mux_loan horon_mux_loan_decode(const uint8_t body[HORON_MUX_LOAN_BYTES]);
 
 /**
  * Reads a header and checks all that can be checked without knowing the transfers: magic, type,

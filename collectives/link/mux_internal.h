@@ -2,7 +2,7 @@
 /*
  * Inside the mux: what its files share. mux.c creates, posts and forgets; mux_table.h finds
  * transfers and records, mux_moves.h says what may befall a transfer; mux_send.c makes frames of
- * what is due; mux_recv.c takes frames apart.
+ * what is due; mux_recv.c takes frames apart; mux_loan.c reads what is not sent at all.
  */
 #ifndef HORON_LINK_MUX_INTERNAL_H
 #define HORON_LINK_MUX_INTERNAL_H
@@ -30,13 +30,14 @@ struct horon_mux_burst {
     int frames;
     size_t data_bytes;
     uint8_t headers[HORON_MUX_BURST_FRAMES][HORON_MUX_HEADER_BYTES];
+    uint8_t loans[HORON_MUX_BURST_FRAMES][HORON_MUX_LOAN_BYTES]; /* of the frame of that number */
 };
 
 struct horon_mux_tx {
     struct horon_mux_record *control_first; /* messages to send */
     struct horon_mux_record **control_last;
     size_t control_bytes;
-    struct horon_mux_queue notes; /* receives whose CREDIT is due, sends whose WANT is due */
+    struct horon_mux_queue notes; /* receives whose CREDIT or TAKEN is due, sends whose WANT is */
     struct horon_mux_queue ready; /* sends with data that may go */
     struct horon_mux_burst burst;
     bool full; /* the link took less than it was given last */
@@ -48,6 +49,7 @@ struct horon_mux_tx {
     uint32_t unsent_transfers;
     uint32_t sends_waiting; /* posted sends that cannot end without credit */
     uint64_t sent_bytes;
+    _Atomic uint64_t stamp; /* of what is lent; the peer reads it, too */
 };
 
 /* Read ahead: small frames come many to a system call. Bodies of posted receives bypass it but for
@@ -72,6 +74,7 @@ struct horon_mux_rx {
     uint32_t buffered_transfers;
     uint32_t wants, credits;                     /* records of these kinds */
     uint32_t recvs_waiting;                      /* posted receives above eager_bytes */
+    struct horon_mux_queue fetches;              /* those that are read where they lie */
     uint64_t returned_bytes, returned_transfers; /* eager room to give back with the next frame */
     uint64_t received_bytes;
     uint8_t staging[HORON_MUX_STAGING_BYTES];
@@ -107,6 +110,12 @@ static inline bool horon_mux_link_holds(const struct horon_mux *mux)
     return mux->link->ops->interest(mux->link, false) & HORON_LINK_WRITE;
 }
 
+/* Is a transfer of so many bytes lent, instead of sent? Both ends say so alike. */
+static inline bool horon_mux_lends(const struct horon_mux *mux, uint64_t bytes)
+{
+    return mux->link->lends && bytes > mux->options.eager_bytes;
+}
+
 /* Has it anything to send? */
 static inline bool horon_mux_tx_wants(const struct horon_mux *mux)
 {
@@ -121,6 +130,8 @@ static inline bool horon_mux_tx_wants(const struct horon_mux *mux)
 size_t horon_mux_tx_left(const struct horon_mux *mux);
 /* The peer has posted: all of it may go. */
 void horon_mux_tx_credit(struct horon_mux *mux, struct horon_transfer *transfer);
+/* The peer has read all of it. */
+void horon_mux_tx_taken(struct horon_mux *mux, struct horon_transfer *transfer);
 /* Takes a send out of queues and burst; what is in the burst is copied. False: no memory. */
 bool horon_mux_tx_withdraw(struct horon_mux *mux, struct horon_transfer *transfer);
 void horon_mux_tx_deinit(struct horon_mux *mux);
@@ -131,10 +142,30 @@ void horon_mux_tx_deinit(struct horon_mux *mux);
  * the link, in `error` without the name. */
 horon_status_t horon_mux_rx_progress(struct horon_mux *mux, bool *moved_out,
                                      struct horon_error *error);
+/* A receive has come whole. */
+void horon_mux_rx_end(struct horon_mux *mux, struct horon_transfer *transfer);
+/* Is the body that comes read as one, from a record if it does not lie in the staging buffer? */
+static inline bool horon_mux_rx_keeps_body(const struct horon_mux_rx *rx)
+{
+    return rx->frame.type == HORON_MUX_CONTROL || rx->frame.type == HORON_MUX_LOAN;
+}
 /* The eager share of a transfer of `bytes`. */
 size_t horon_mux_eager_share(const struct horon_mux *mux, uint64_t bytes);
 /* Gives the eager room of an arrival back and releases it. It is out of the table. */
 void horon_mux_rx_drop_arrival(struct horon_mux *mux, struct horon_mux_record *record);
+
+/* ---- mux_loan.c ---- */
+
+/* What the peer is to be told of a send. */
+struct horon_mux_loan horon_mux_tx_lend(const struct horon_mux *mux,
+                                        const struct horon_transfer *transfer);
+/* A send is withdrawn: whoever reads it from now on is to find out. */
+void horon_mux_tx_recall(struct horon_mux *mux, const struct horon_transfer *transfer);
+/* A receive is read where it lies, in the turns to come. */
+void horon_mux_rx_borrow(struct horon_mux *mux, struct horon_transfer *transfer,
+                         const struct horon_mux_loan *loan);
+/* Reads some more of what the peer has lent. @return was there anything? */
+bool horon_mux_rx_fetch(struct horon_mux *mux);
 
 /* ---- mux.c ---- */
 

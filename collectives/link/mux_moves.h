@@ -16,18 +16,25 @@
 #define HORON_MUX_SEND_WANTED 32u   /* send: its WANT was put on the wire */
 #define HORON_MUX_SEND_QUEUED 64u   /* send: stands in `ready` */
 #define HORON_MUX_SEND_WAITS 128u   /* send: counted in sends_waiting */
+#define HORON_MUX_RECV_FETCHES 256u /* receive: stands in `fetches` */
+#define HORON_MUX_TAKEN_DUE 512u    /* receive: it was read, and TAKEN is queued in `notes` */
 
-#define HORON_MUX_OF_RECV (HORON_MUX_RECV_CREDITED | HORON_MUX_CREDIT_DUE)
+#define HORON_MUX_OF_RECV                                                                          \
+    (HORON_MUX_RECV_CREDITED | HORON_MUX_CREDIT_DUE | HORON_MUX_RECV_FETCHES | HORON_MUX_TAKEN_DUE)
 
 /* What may befall a transfer. */
 enum horon_mux_move {
     HORON_MUX_OWE_CREDIT,   /* receive: CREDIT is to be said */
     HORON_MUX_GIVE_CREDIT,  /* is said */
+    HORON_MUX_BEGIN_FETCH,  /* receive: it is lent, and will be read */
+    HORON_MUX_END_FETCH,    /* it was, or could not be */
+    HORON_MUX_OWE_TAKEN,    /* that is to be said */
+    HORON_MUX_SAY_TAKEN,    /* is said */
     HORON_MUX_TAKE_ROOM,    /* send: eager room is taken for it */
     HORON_MUX_RETURN_ROOM,  /* and given back before the peer knows */
     HORON_MUX_AWAIT_CREDIT, /* without which it cannot end */
     HORON_MUX_END_WAIT,     /* credit comes, or the send is withdrawn */
-    HORON_MUX_OWE_WANT,     /* WANT is to be said */
+    HORON_MUX_OWE_WANT,     /* WANT, or LOAN, is to be said */
     HORON_MUX_SAY_WANT,     /* is said */
     HORON_MUX_GET_CREDIT,   /* with the post, or later */
     HORON_MUX_ENQUEUE,      /* there is data that may go */
@@ -49,6 +56,14 @@ static inline struct horon_mux_rule horon_mux_rule_of(enum horon_mux_move move)
                                    .lacks = ~HORON_MUX_CREDIT_DUE,
                                    .goes = HORON_MUX_CREDIT_DUE,
                                    .comes = HORON_MUX_RECV_CREDITED},
+        [HORON_MUX_BEGIN_FETCH] = {.lacks = UINT32_MAX, .comes = HORON_MUX_RECV_FETCHES},
+        [HORON_MUX_END_FETCH] = {.has = HORON_MUX_RECV_FETCHES,
+                                 .lacks = ~HORON_MUX_RECV_FETCHES,
+                                 .goes = HORON_MUX_RECV_FETCHES},
+        [HORON_MUX_OWE_TAKEN] = {.lacks = UINT32_MAX, .comes = HORON_MUX_TAKEN_DUE},
+        [HORON_MUX_SAY_TAKEN] = {.has = HORON_MUX_TAKEN_DUE,
+                                 .lacks = ~HORON_MUX_TAKEN_DUE,
+                                 .goes = HORON_MUX_TAKEN_DUE},
         [HORON_MUX_TAKE_ROOM] = {.lacks = UINT32_MAX, .comes = HORON_MUX_SEND_EAGER},
         [HORON_MUX_RETURN_ROOM] = {.has = HORON_MUX_SEND_EAGER | HORON_MUX_SEND_QUEUED,
                                    .lacks = HORON_MUX_OF_RECV | HORON_MUX_SEND_CREDITED,

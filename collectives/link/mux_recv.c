@@ -21,6 +21,8 @@
 
 size_t horon_mux_eager_share(const struct horon_mux *mux, uint64_t bytes)
 {
+    if (horon_mux_lends(mux, bytes))
+        return 0;
     return bytes < mux->options.eager_bytes ? (size_t)bytes : mux->options.eager_bytes;
 }
 
@@ -88,6 +90,8 @@ static horon_status_t data_to_posted(struct horon_mux *mux, struct horon_transfe
 {
     if (!agrees(transfer, frame))
         return data_to_nobody(mux, frame);
+    if (transfer->state & (HORON_MUX_RECV_FETCHES | HORON_MUX_TAKEN_DUE))
+        return refuse(mux, "sent data that it has lent");
     if (frame->offset != transfer->moved_bytes)
         return refuse(mux, "sent pieces of a transfer out of order");
     if (frame->flags & HORON_MUX_FLAG_EAGER) {
@@ -187,13 +191,14 @@ static struct horon_mux_record *record_of(struct horon_mux *mux,
 static horon_status_t take_credit(struct horon_mux *mux, const struct horon_mux_frame *frame)
 {
     const uint32_t asked = HORON_MUX_SEND_WANTED;
+    const bool unasked =
+        frame->bytes > mux->options.eager_bytes && !horon_mux_lends(mux, frame->bytes);
     const struct horon_transfer_id id = frame_id(frame);
     struct horon_transfer *transfer = horon_mux_find_transfer(mux->table.sends, &id);
     if (transfer) {
         if (!agrees(transfer, frame))
             return HORON_OK;
-        const bool due =
-            transfer->bytes > mux->options.eager_bytes || (transfer->state & asked) != 0;
+        const bool due = unasked || (transfer->state & asked) != 0;
         if (!due || (transfer->state & HORON_MUX_SEND_CREDITED))
             return refuse(mux, "gave credit that was not asked for");
         horon_mux_tx_credit(mux, transfer);
@@ -201,7 +206,7 @@ static horon_status_t take_credit(struct horon_mux *mux, const struct horon_mux_
     }
     if (is_past(mux, &id))
         return HORON_OK;
-    if (frame->bytes <= mux->options.eager_bytes || mux->rx.credits == HORON_MUX_WAITING_MAX ||
+    if (!unasked || mux->rx.credits == HORON_MUX_WAITING_MAX ||
         horon_mux_find_record(mux->table.credits, &id))
         return refuse(mux, "gave credit that was not asked for");
     struct horon_mux_record *record = record_of(mux, frame);
@@ -212,31 +217,60 @@ static horon_status_t take_credit(struct horon_mux *mux, const struct horon_mux_
     return HORON_OK;
 }
 
-static horon_status_t take_want(struct horon_mux *mux, const struct horon_mux_frame *frame)
+/* @param loan NULL: the peer asks for credit */
+static horon_status_t take_want(struct horon_mux *mux, const struct horon_mux_frame *frame,
+                                const struct horon_mux_loan *loan)
 {
-    const uint32_t credited = HORON_MUX_CREDIT_DUE | HORON_MUX_RECV_CREDITED;
     const struct horon_transfer_id id = frame_id(frame);
     struct horon_transfer *transfer = horon_mux_find_transfer(mux->table.recvs, &id);
     if (transfer) {
         if (!agrees(transfer, frame))
             return HORON_OK;
-        if ((transfer->state & credited) || transfer->moved_bytes > 0)
+        if (transfer->state || transfer->moved_bytes > 0)
             return refuse(mux, "asked for credit that it has");
+        if (loan) {
+            horon_mux_rx_borrow(mux, transfer, loan);
+            return HORON_OK;
+        }
         horon_mux_move_transfer(transfer, HORON_MUX_OWE_CREDIT);
         horon_mux_queue_push(&mux->tx.notes, transfer);
         return HORON_OK;
     }
     if (is_past(mux, &id))
         return HORON_OK;
-    if (frame->bytes > mux->options.eager_bytes || mux->rx.wants == HORON_MUX_WAITING_MAX ||
-        horon_mux_find_record(mux->table.arrivals, &id))
+    if (mux->rx.wants == HORON_MUX_WAITING_MAX || horon_mux_find_record(mux->table.arrivals, &id))
         return refuse(mux, "asked for credit that it has");
     struct horon_mux_record *record = record_of(mux, frame);
     if (!record)
         return mux->failure.status;
     record->wanted = true;
+    if (loan)
+        record->loan = *loan;
     mux->rx.wants++;
     horon_mux_insert_record(mux->table.arrivals, record);
+    return HORON_OK;
+}
+
+/* It lends all that is long, and nothing else; what is long is asked for no other way. */
+static horon_status_t take_want_or_loan(struct horon_mux *mux, const struct horon_mux_frame *frame,
+                                        const struct horon_mux_loan *loan)
+{
+    if ((loan != NULL) != (frame->bytes > mux->options.eager_bytes) ||
+        (loan && !horon_mux_lends(mux, frame->bytes)))
+        return refuse(mux, loan ? "lent what is to be sent" : "asked for credit that it has");
+    return take_want(mux, frame, loan);
+}
+
+static horon_status_t take_taken(struct horon_mux *mux, const struct horon_mux_frame *frame)
+{
+    const struct horon_transfer_id id = frame_id(frame);
+    struct horon_transfer *transfer = horon_mux_find_transfer(mux->table.sends, &id);
+    if (!transfer && is_past(mux, &id))
+        return HORON_OK;
+    if (!transfer || !horon_mux_lends(mux, transfer->bytes) || transfer->bytes != frame->bytes ||
+        (transfer->state & ~HORON_MUX_SEND_WAITS) != HORON_MUX_SEND_WANTED)
+        return refuse(mux, "took what was not lent");
+    horon_mux_tx_taken(mux, transfer);
     return HORON_OK;
 }
 
@@ -279,13 +313,16 @@ static horon_status_t begin_frame(struct horon_mux *mux)
         return status;
     switch ((enum horon_mux_type)frame->type) {
     case HORON_MUX_CONTROL:
+    case HORON_MUX_LOAN:
         return begin_control(mux, frame);
     case HORON_MUX_DATA:
         return begin_data(mux, frame);
     case HORON_MUX_CREDIT:
         return take_credit(mux, frame);
     case HORON_MUX_WANT:
-        return take_want(mux, frame);
+        return take_want_or_loan(mux, frame, NULL);
+    case HORON_MUX_TAKEN:
+        return take_taken(mux, frame);
     case HORON_MUX_ROOM:
         break;
     }
@@ -309,12 +346,27 @@ static horon_status_t end_control(struct horon_mux *mux, const uint8_t *bytes)
     return mux->failure.status;
 }
 
+static horon_status_t end_loan(struct horon_mux *mux, const uint8_t *bytes)
+{
+    struct horon_mux_rx *rx = &mux->rx;
+    struct horon_mux_record *record = rx->record;
+    rx->record = NULL;
+    const struct horon_mux_loan loan = horon_mux_loan_decode(record ? record->data : bytes);
+    horon_mux_record_release(&mux->table, record);
+    return take_want_or_loan(mux, &rx->frame, &loan);
+}
+
 static void end_data(struct horon_mux *mux)
 {
     struct horon_transfer *transfer = mux->rx.transfer;
-    if (mux->rx.target != HORON_MUX_TO_TRANSFER || transfer->moved_bytes < transfer->bytes)
-        return;
+    if (mux->rx.target == HORON_MUX_TO_TRANSFER && transfer->moved_bytes == transfer->bytes)
+        horon_mux_rx_end(mux, transfer);
+}
+
+void horon_mux_rx_end(struct horon_mux *mux, struct horon_transfer *transfer)
+{
     assert(!transfer->done);
+    assert(transfer->moved_bytes == transfer->bytes);
     assert(!(transfer->state & HORON_MUX_CREDIT_DUE)); /* which would go out about nothing */
     horon_mux_remove_transfer(mux->table.recvs, transfer);
     if (transfer->bytes > mux->options.eager_bytes) {
@@ -419,8 +471,9 @@ static horon_status_t consume(struct horon_mux *mux)
         rx->in_body = false;
         if (rx->frame.type == HORON_MUX_DATA)
             end_data(mux);
-        if (rx->frame.type == HORON_MUX_CONTROL) {
-            horon_status_t status = end_control(mux, body);
+        if (horon_mux_rx_keeps_body(rx)) {
+            horon_status_t status =
+                rx->frame.type == HORON_MUX_LOAN ? end_loan(mux, body) : end_control(mux, body);
             if (status)
                 return status;
         }

@@ -77,14 +77,40 @@ static struct horon_mux_frame frame_about(const struct horon_transfer *transfer,
                                     .bytes = transfer->bytes};
 }
 
+static void burst_loan(struct horon_mux *mux, struct horon_mux_frame *frame,
+                       const struct horon_transfer *transfer)
+{
+    struct horon_mux_tx *tx = &mux->tx;
+    const struct horon_mux_loan loan = horon_mux_tx_lend(mux, transfer);
+    frame->type = HORON_MUX_LOAN;
+    frame->body_bytes = HORON_MUX_LOAN_BYTES;
+    burst_header(mux, frame);
+    uint8_t *body = tx->burst.loans[tx->burst.frames - 1];
+    horon_mux_loan_encode(&loan, body);
+    burst_add(&tx->burst, body, HORON_MUX_LOAN_BYTES, NULL, NULL);
+}
+
 static void burst_note(struct horon_mux *mux)
 {
     struct horon_transfer *transfer = horon_mux_queue_pop(&mux->tx.notes);
-    const bool credit = transfer->state & HORON_MUX_CREDIT_DUE;
-    struct horon_mux_frame frame =
-        frame_about(transfer, credit ? HORON_MUX_CREDIT : HORON_MUX_WANT);
-    horon_mux_move_transfer(transfer, credit ? HORON_MUX_GIVE_CREDIT : HORON_MUX_SAY_WANT);
-    burst_header(mux, &frame);
+    struct horon_mux_frame frame = frame_about(transfer, HORON_MUX_WANT);
+    if (transfer->state & HORON_MUX_CREDIT_DUE) {
+        frame.type = HORON_MUX_CREDIT;
+        horon_mux_move_transfer(transfer, HORON_MUX_GIVE_CREDIT);
+        burst_header(mux, &frame);
+    } else if (transfer->state & HORON_MUX_TAKEN_DUE) {
+        frame.type = HORON_MUX_TAKEN;
+        horon_mux_move_transfer(transfer, HORON_MUX_SAY_TAKEN);
+        burst_header(mux, &frame);
+        horon_mux_rx_end(mux, transfer);
+    } else {
+        const bool lent = horon_mux_lends(mux, transfer->bytes);
+        horon_mux_move_transfer(transfer, HORON_MUX_SAY_WANT);
+        if (lent)
+            burst_loan(mux, &frame, transfer);
+        else
+            burst_header(mux, &frame);
+    }
 }
 
 /* No frame of it was made yet. */
@@ -269,6 +295,16 @@ void horon_mux_tx_credit(struct horon_mux *mux, struct horon_transfer *transfer)
     }
 }
 
+void horon_mux_tx_taken(struct horon_mux *mux, struct horon_transfer *transfer)
+{
+    assert(transfer->state & HORON_MUX_SEND_WANTED);
+    stop_waiting(mux, transfer);
+    horon_mux_remove_transfer(mux->table.sends, transfer);
+    transfer->moved_bytes = transfer->bytes;
+    mux->tx.sent_bytes += transfer->bytes;
+    transfer->done = true;
+}
+
 /* The rest of a body that the peer was promised, copied; the entry forgets the transfer. */
 static bool burst_keep_copy(struct horon_mux *mux, int i)
 {
@@ -290,6 +326,7 @@ static bool burst_keep_copy(struct horon_mux *mux, int i)
 bool horon_mux_tx_withdraw(struct horon_mux *mux, struct horon_transfer *transfer)
 {
     struct horon_mux_burst *burst = &mux->tx.burst;
+    horon_mux_tx_recall(mux, transfer);
     stop_waiting(mux, transfer);
     give_room_back(mux, transfer);
     if (transfer->state & HORON_MUX_SEND_WANT_DUE)

@@ -13,10 +13,11 @@
 struct horon_mux_record {
     struct horon_mux_record *next;
     struct horon_transfer_id id;
-    uint64_t check, bytes; /* as the peer said them */
-    size_t got_bytes;      /* in data */
-    size_t capacity_bytes; /* of data */
-    bool wanted;           /* arrival: the peer asked for credit and sends nothing before it */
+    uint64_t check, bytes;      /* as the peer said them */
+    size_t got_bytes;           /* in data */
+    size_t capacity_bytes;      /* of data */
+    bool wanted;                /* arrival: the peer asked for credit and sends nothing before it */
+    struct horon_mux_loan loan; /* arrival that is wanted: where it lies; else, at 0 */
     _Alignas(16) uint8_t data[];
 };
 

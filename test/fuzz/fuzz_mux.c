@@ -25,6 +25,7 @@ struct fake_link {
     size_t said_bytes, read_bytes;
     size_t read_max;  /* bytes a receive gives at most */
     size_t write_max; /* bytes a send takes at most */
+    bool fetches;
 };
 
 struct slot {
@@ -87,6 +88,18 @@ static horon_status_t fake_recv(struct horon_link *link, const struct iovec *vec
     return got ? HORON_OK : HORON_AGAIN;
 }
 
+/* Whatever lies at its addresses; the stamp, which comes last, is 0, or what some loans say. */
+static horon_status_t fake_fetch(struct horon_link *link, const struct iovec *to,
+                                 const struct iovec *from, int count)
+{
+    const struct fake_link *fake = (const struct fake_link *)link;
+    for (int i = 0; i < count; i++) {
+        assert(to[i].iov_len == from[i].iov_len);
+        memset(to[i].iov_base, i == count - 1 ? 0 : 2, to[i].iov_len);
+    }
+    return fake->fetches ? HORON_OK : HORON_ERR_UNSUPPORTED;
+}
+
 static void fake_destroy(struct horon_link *link)
 {
     free(((struct fake_link *)link)->said);
@@ -103,6 +116,7 @@ static const struct horon_link_ops fake_ops = {
     .found = horon_link_finds_nothing,
     .undelivered = horon_link_nothing_undelivered,
     .check = horon_link_always_answers,
+    .fetch = fake_fetch,
     .destroy = fake_destroy,
 };
 
@@ -189,7 +203,7 @@ static void say_frame(struct fuzz *fuzz, struct script *script)
     const struct horon_transfer_id id = some_id(next_byte(script));
     const uint8_t kind = next_byte(script), sizes = next_byte(script), odd = next_byte(script);
     struct horon_mux_frame frame = {
-        .type = (uint8_t)(1 + (kind & 7) % 5),
+        .type = (uint8_t)(1 + (kind & 7) % (fuzz->link->base.lends ? 7 : 5)),
         .flags = kind >> 7,
         .generation = 1,
         .channel = id.channel,
@@ -205,8 +219,11 @@ static void say_frame(struct fuzz *fuzz, struct script *script)
         frame.body_bytes = (uint32_t)some_size(sizes >> 4) % 2048;
     if (odd & 32)
         frame.offset = some_size(odd >> 6);
+    if (frame.type == HORON_MUX_LOAN && !(odd & 16))
+        frame.body_bytes = HORON_MUX_LOAN_BYTES;
     horon_mux_frame_encode(&frame, frame_bytes);
-    memset(frame_bytes + HORON_MUX_HEADER_BYTES, (int)kind, frame.body_bytes);
+    memset(frame_bytes + HORON_MUX_HEADER_BYTES, frame.type == HORON_MUX_LOAN ? odd & 1 : kind,
+           frame.body_bytes);
     peer_says(fuzz, frame_bytes, HORON_MUX_HEADER_BYTES + frame.body_bytes);
     if (!(odd & 1)) /* else it stays in the link for a while */
         let_progress(fuzz, 100);
@@ -308,6 +325,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t byte_count)
     assert(fuzz.link);
     fuzz.link->base.ops = &fake_ops;
     fuzz.link->said = malloc(STREAM_BYTES);
+    fuzz.link->base.lends = byte_count % 2;
+    fuzz.link->fetches = byte_count % 4 == 1;
     assert(fuzz.link->said);
     fuzz.link->read_max = 100000;
     fuzz.link->write_max = 100000;

@@ -40,6 +40,8 @@ static struct horon_link *make_ring(struct sim_rank *rank, struct horon_ring *ou
     horon_status_t status =
         horon_link_ring_create(out, in, rank->sim->local_ring_bytes, &wake, &link);
     assert(status == HORON_OK);
+    if (rank->sim->seed % 4)
+        horon_link_ring_lend(link, rank->sim->seed % 4 == 1 ? 0 : getpid());
     return link;
 }
 

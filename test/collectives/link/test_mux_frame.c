@@ -102,7 +102,7 @@ static void test_mux_frame_beyond_a_bound_is_refused(void **state)
     frame = data_frame();
     frame.type = 0;
     refused(frame, "unknown type");
-    frame.type = 6;
+    frame.type = HORON_MUX_TAKEN + 1;
     refused(frame, "unknown type");
     frame = data_frame();
     frame.flags = 2;
@@ -128,13 +128,38 @@ static void test_mux_frame_beyond_a_bound_is_refused(void **state)
     frame.body_bytes = 1000;
     frame.flags = 1;
     refused(frame, "unknown flags");
-    for (uint8_t type = HORON_MUX_CREDIT; type <= HORON_MUX_ROOM; type++) {
+    for (uint8_t type = HORON_MUX_CREDIT; type <= HORON_MUX_TAKEN; type++) {
+        if (type == HORON_MUX_LOAN)
+            continue;
         frame = (struct horon_mux_frame){.type = type, .generation = 7, .body_bytes = 1};
         refused(frame, "a body where none belongs");
         frame.body_bytes = 0;
         frame.flags = 1;
         refused(frame, "unknown flags");
     }
+    for (uint32_t body = 0; body < 2 * HORON_MUX_LOAN_BYTES; body++) {
+        frame = (struct horon_mux_frame){
+            .type = HORON_MUX_LOAN, .generation = 7, .body_bytes = body, .bytes = 100};
+        if (body != HORON_MUX_LOAN_BYTES)
+            refused(frame, "a loan of another form");
+        frame.flags = 1;
+        refused(frame, "unknown flags");
+    }
+}
+
+static void test_mux_frame_loan_has_the_layout_of_the_header_file(void **state)
+{
+    (void)state;
+    const struct horon_mux_loan loan = {
+        .at = 0x0102030405060708, .stamp_at = 0x1112131415161718, .stamp = 0x2122232425262728};
+    uint8_t body[HORON_MUX_LOAN_BYTES];
+    static const uint8_t expected[HORON_MUX_LOAN_BYTES] = {
+        0x08, 0x07, 0x06, 0x05, 0x04, 0x03, 0x02, 0x01, 0x18, 0x17, 0x16, 0x15,
+        0x14, 0x13, 0x12, 0x11, 0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21};
+    horon_mux_loan_encode(&loan, body);
+    assert_memory_equal(body, expected, sizeof expected);
+    const struct horon_mux_loan read = horon_mux_loan_decode(body);
+    assert_memory_equal(&read, &loan, sizeof loan);
 }
 
 static void test_mux_frame_at_its_bound_is_taken(void **state)
@@ -151,6 +176,9 @@ static void test_mux_frame_at_its_bound_is_taken(void **state)
     frame =
         (struct horon_mux_frame){.type = HORON_MUX_CONTROL, .generation = 7, .body_bytes = 1000};
     assert_int_equal(decode(&frame, &out, NULL), HORON_OK);
+    frame = (struct horon_mux_frame){
+        .type = HORON_MUX_LOAN, .generation = 7, .body_bytes = HORON_MUX_LOAN_BYTES};
+    assert_int_equal(decode(&frame, &out, NULL), HORON_OK);
 }
 
 int main(void)
@@ -160,6 +188,7 @@ int main(void)
         cmocka_unit_test(test_mux_frame_has_the_layout_of_the_header_file),
         cmocka_unit_test(test_mux_frame_without_magic_is_refused),
         cmocka_unit_test(test_mux_frame_beyond_a_bound_is_refused),
+        cmocka_unit_test(test_mux_frame_loan_has_the_layout_of_the_header_file),
         cmocka_unit_test(test_mux_frame_at_its_bound_is_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-enum { STATES = 256 };
+enum { STATES = 1024 };
 
 static uint32_t after(uint32_t state, enum horon_mux_move move)
 {
@@ -46,11 +46,14 @@ static void test_mux_moves_lead_to_states_that_make_sense(void **state_out)
             continue;
         expect_not_both(state, HORON_MUX_OF_RECV, ~HORON_MUX_OF_RECV);
         expect_not_both(state, HORON_MUX_CREDIT_DUE, HORON_MUX_RECV_CREDITED);
+        expect_not_both(state, HORON_MUX_RECV_FETCHES, ~HORON_MUX_RECV_FETCHES);
+        expect_not_both(state, HORON_MUX_TAKEN_DUE, ~HORON_MUX_TAKEN_DUE);
         expect_not_both(state, HORON_MUX_SEND_WANT_DUE, HORON_MUX_SEND_WANTED);
         expect_not_both(state, HORON_MUX_SEND_WAITS, HORON_MUX_SEND_CREDITED);
         expect_not_both(state, HORON_MUX_SEND_EAGER, wants);
     }
     assert_true(reached[HORON_MUX_RECV_CREDITED]);
+    assert_true(reached[HORON_MUX_TAKEN_DUE]);
     assert_true(reached[HORON_MUX_SEND_EAGER]);
     assert_true(reached[HORON_MUX_SEND_EAGER | HORON_MUX_SEND_CREDITED]);
     assert_true(reached[HORON_MUX_SEND_WANTED | HORON_MUX_SEND_CREDITED]);
