@@ -50,8 +50,12 @@ static void mesh_add(struct mesh *mesh, int rank, int peer, struct horon_link *l
     assert_int_equal(horon_mux_create(link, &own, &mesh->mux[rank][peer]), HORON_OK);
 }
 
+/* What becomes of a ring before a mux has it. @p arg is the caller's */
+typedef struct horon_link *(*dress_fn_t)(struct horon_link *ring, const pid_t *arg);
+
 static void create_rings(struct mesh *mesh, int size, size_t data_bytes,
-                         const struct horon_mux_options *options, bool wraps)
+                         const struct horon_mux_options *options, dress_fn_t dress,
+                         const pid_t *arg)
 {
     mesh_names(mesh, size);
     for (int r = 0; r < size * size; r++) {
@@ -68,21 +72,45 @@ static void create_rings(struct mesh *mesh, int size, size_t data_bytes,
             assert_int_equal(
                 horon_link_ring_create(mesh->ring[r][p], mesh->ring[p][r], data_bytes, NULL, &link),
                 HORON_OK);
-            mesh_add(mesh, r, p, wraps ? wrapped_link_create(link) : link, options);
+            mesh_add(mesh, r, p, dress(link, arg), options);
         }
     }
+}
+
+static struct horon_link *leave(struct horon_link *ring, const pid_t *arg)
+{
+    (void)arg;
+    return ring;
+}
+
+static struct horon_link *lend(struct horon_link *ring, const pid_t *arg)
+{
+    horon_link_ring_lend(ring, *arg);
+    return ring;
+}
+
+static struct horon_link *wrap(struct horon_link *ring, const pid_t *arg)
+{
+    (void)arg;
+    return wrapped_link_create(ring);
 }
 
 void mesh_create_rings(struct mesh *mesh, int size, size_t data_bytes,
                        const struct horon_mux_options *options)
 {
-    create_rings(mesh, size, data_bytes, options, false);
+    create_rings(mesh, size, data_bytes, options, leave, NULL);
+}
+
+void mesh_create_lending(struct mesh *mesh, int size, size_t data_bytes,
+                         const struct horon_mux_options *options, pid_t pid)
+{
+    create_rings(mesh, size, data_bytes, options, lend, &pid);
 }
 
 void mesh_create_wrapped(struct mesh *mesh, int size, size_t data_bytes,
                          const struct horon_mux_options *options)
 {
-    create_rings(mesh, size, data_bytes, options, true);
+    create_rings(mesh, size, data_bytes, options, wrap, NULL);
 }
 
 void mesh_tcp_pair(int sockets[2])

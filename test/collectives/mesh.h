@@ -24,6 +24,9 @@ struct horon_mux_options mesh_options(size_t eager_bytes, size_t eager_total_byt
  * on. */
 void mesh_create_rings(struct mesh *mesh, int size, size_t data_bytes,
                        const struct horon_mux_options *options);
+/** Likewise, and each ring lends, its peer being process @p pid: this one, or none. */
+void mesh_create_lending(struct mesh *mesh, int size, size_t data_bytes,
+                         const struct horon_mux_options *options, pid_t pid);
 /** Likewise, each link wrapped by one that changes and reframes its bytes. */
 void mesh_create_wrapped(struct mesh *mesh, int size, size_t data_bytes,
                          const struct horon_mux_options *options);
