@@ -6,6 +6,7 @@
 #include "context_state.h"
 
 #include "alloc.h"
+#include "boot/host/process.h"
 #include "boot/identity/failure_file.h"
 #include "clock.h"
 #include "reduce/reduce.h"
@@ -210,12 +211,16 @@ static horon_status_t make_links(struct horon_context *ctx, struct horon_link **
             proven->fd = -1; /* the link's now */
             continue;
         }
+        const int local_rank = topology->local_rank_of[rank];
         bool tied = horon_topology_parent(topology, rank) == topology->rank ||
                     horon_topology_parent(topology, topology->rank) == rank;
-        if (rank != topology->rank && tied && topology->host_of[rank] == host)
-            status =
-                horon_context_make_ring(&ctx->host, topology->local_rank_of[rank],
-                                        &ctx->rings[topology->local_rank_of[rank]], &links[rank]);
+        if (rank == topology->rank || !tied || topology->host_of[rank] != host)
+            continue;
+        status =
+            horon_context_make_ring(&ctx->host, local_rank, &ctx->rings[local_rank], &links[rank]);
+        if (status == HORON_OK)
+            horon_link_ring_lend(links[rank],
+                                 horon_process_number(ctx->boot.local[local_rank].socket));
     }
     return status;
 }

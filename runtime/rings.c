@@ -12,6 +12,7 @@
 
 #include "alloc.h"
 #include "boot/host/memory.h"
+#include "boot/host/process.h"
 #include "clock.h"
 
 #include <assert.h>
@@ -108,10 +109,11 @@ static void make_link(struct horon_context *ctx, int local_rank)
     horon_status_t status = horon_link_ring_create((struct horon_ring *)(void *)late->out.base,
                                                    (struct horon_ring *)(void *)late->in.base,
                                                    HORON_RING_DATA_BYTES, &late->ring.wake, &link);
-    if (status == HORON_OK)
+    if (status == HORON_OK) {
+        horon_link_ring_lend(link, horon_process_number(ctx->boot.local[local_rank].socket));
         status = horon_engine_add_link(
             ctx->engine, horon_topology_rank_here(&ctx->boot.topology, local_rank), link, &error);
-    else
+    } else
         horon_error_set(&error, status, "no memory for a link");
     late->wanted = false;
     error.blame.rank = ctx->boot.topology.rank;

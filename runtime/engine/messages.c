@@ -16,6 +16,9 @@
  * a link this rank waits until it knows that the other side has it, too: what it has sent then
  * arrives even if it leaves at once.
  *
+ * Between two ranks of a host long data does not go by their link: the receiver reads it where it
+ * lies (link/mux_loan.c).
+ *
  * A rank that leaves ends its link with a last word, behind all that it sent: what has not come
  * whole by then never will. Nothing else of the team fails for it.
  */
