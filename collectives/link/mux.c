@@ -60,6 +60,7 @@ void horon_mux_destroy(struct horon_mux *mux)
 {
     if (!mux)
         return;
+    horon_mux_tx_recall_all(mux); /* memory that was given back keeps what it held */
     mux->link->ops->destroy(mux->link);
     horon_mux_tx_deinit(mux);
     if (mux->rx.in_body && horon_mux_rx_keeps_body(&mux->rx))
@@ -374,6 +375,7 @@ HORON_SELDOM static void end_mux(struct horon_mux *mux, horon_status_t status,
                                  const struct horon_error *lost)
 {
     struct horon_error *failure = &mux->failure;
+    horon_mux_tx_recall_all(mux);
     if (!failure->status) {
         horon_mux_fail(mux, status, lost->text);
         failure->blame.cause = lost->blame.cause;

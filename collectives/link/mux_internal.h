@@ -161,6 +161,8 @@ struct horon_mux_loan horon_mux_tx_lend(const struct horon_mux *mux,
                                         const struct horon_transfer *transfer);
 /* A send is withdrawn: whoever reads it from now on is to find out. */
 void horon_mux_tx_recall(struct horon_mux *mux, const struct horon_transfer *transfer);
+/* Likewise all of them: the mux ends, and its users may not withdraw them one by one. */
+void horon_mux_tx_recall_all(struct horon_mux *mux);
 /* A receive is read where it lies, in the turns to come. */
 void horon_mux_rx_borrow(struct horon_mux *mux, struct horon_transfer *transfer,
                          const struct horon_mux_loan *loan);

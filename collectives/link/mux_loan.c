@@ -10,9 +10,10 @@
  *
  * A send that is withdrawn is its owner's again at once, while the receiver may be reading. So a
  * loan goes with a stamp, a word in the sender's memory that each withdrawal changes before it
- * returns. The receiver reads it behind the data, in the same call: if it is still the loan's, the
- * data was, too. What was lent to others with the old stamp is sent instead. The stamp also tells a
- * process that has got the number of one that ended.
+ * returns, and so does the end of the mux, by a failure or with its context. The receiver reads it
+ * behind the data, in the same call: if it is still the loan's, the data was, too. What was lent to
+ * others with the old stamp is sent instead. The stamp also tells a process that has got the number
+ * of one that ended.
  */
 #include "link/mux_internal.h"
 
@@ -36,7 +37,12 @@ void horon_mux_tx_recall(struct horon_mux *mux, const struct horon_transfer *tra
     const bool waits =
         transfer->state & HORON_MUX_SEND_WANTED && !(transfer->state & HORON_MUX_SEND_CREDITED);
     if (waits && horon_mux_lends(mux, transfer->bytes))
-        atomic_fetch_add(&mux->tx.stamp, 1);
+        horon_mux_tx_recall_all(mux);
+}
+
+void horon_mux_tx_recall_all(struct horon_mux *mux)
+{
+    atomic_fetch_add(&mux->tx.stamp, 1);
 }
 
 void horon_mux_rx_borrow(struct horon_mux *mux, struct horon_transfer *transfer,

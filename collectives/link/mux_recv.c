@@ -268,6 +268,7 @@ static horon_status_t take_taken(struct horon_mux *mux, const struct horon_mux_f
     if (!transfer && is_past(mux, &id))
         return HORON_OK;
     if (!transfer || !horon_mux_lends(mux, transfer->bytes) || transfer->bytes != frame->bytes ||
+        transfer->check != frame->check ||
         (transfer->state & ~HORON_MUX_SEND_WAITS) != HORON_MUX_SEND_WANTED)
         return refuse(mux, "took what was not lent");
     horon_mux_tx_taken(mux, transfer);

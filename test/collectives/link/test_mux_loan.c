@@ -280,6 +280,39 @@ static void test_mux_loan_of_a_peer_that_is_gone_is_not_taken(void **state)
     mesh_destroy(&mesh);
 }
 
+/* Nobody has withdrawn what it lent, and the memory of its mux still holds what it did. */
+static void test_mux_loan_of_a_mux_that_has_ended_is_not_taken(void **state)
+{
+    (void)state;
+    enum { DESTROYED, FAILED, ENDS };
+    for (int how = 0; how < ENDS; how++) {
+        struct mesh mesh;
+        struct horon_error error = {0};
+        bool moved = false;
+        static uint8_t from[4000], to[4000];
+        open_mesh(&mesh, RING, getpid());
+        fill(from, sizeof from, 1);
+        struct horon_transfer send = transfer_of(1, 0, from, sizeof from),
+                              recv = transfer_of(1, 0, to, sizeof to);
+        post_send(mesh.mux[0][1], &send);
+        mesh_settle(&mesh);
+        if (how == DESTROYED) {
+            horon_mux_destroy(mesh.mux[0][1]);
+            mesh.mux[0][1] = NULL;
+        } else {
+            horon_mux_peer_gone(mesh.mux[0][1], "seems to be gone");
+            assert_int_equal(horon_mux_progress(mesh.mux[0][1], &moved, &error),
+                             HORON_ERR_PEER_LOST);
+        }
+        memset(from, 0xee, sizeof from);
+        post_recv(mesh.mux[1][0], &recv);
+        for (int i = 0; i < 5; i++)
+            (void)horon_mux_progress(mesh.mux[1][0], &moved, &error);
+        assert_false(recv.done);
+        mesh_destroy(&mesh);
+    }
+}
+
 /* ---- What an honest peer never says --------------------------------------------------------- */
 
 static void say(struct mesh *mesh, struct horon_link *says, struct horon_mux_frame frame)
@@ -289,7 +322,7 @@ static void say(struct mesh *mesh, struct horon_link *says, struct horon_mux_fra
     (void)mesh;
     frame.generation = 1;
     frame.channel = 5;
-    frame.check = 77;
+    frame.check += 77;
     horon_mux_frame_encode(&frame, bytes);
     const struct iovec vector = {bytes, HORON_MUX_HEADER_BYTES + frame.body_bytes};
     assert_int_equal(says->ops->send(says, &vector, 1, &sent, NULL), HORON_OK);
@@ -348,9 +381,10 @@ static void test_mux_loan_that_an_honest_peer_does_not_give_is_refused(void **st
                                           .bytes = 4000,
                                           .body_bytes = 50},
                                  data = {.type = HORON_MUX_DATA, .bytes = 4000, .body_bytes = 50};
-    struct horon_mux_frame brief = loan, less = taken;
+    struct horon_mux_frame brief = loan, less = taken, other = taken;
     brief.bytes = EAGER;
     less.bytes = 3999;
+    other.check = 1;
     const struct {
         enum posted posted;
         struct horon_mux_frame frames[2];
@@ -369,6 +403,7 @@ static void test_mux_loan_that_an_honest_peer_does_not_give_is_refused(void **st
         {RECEIVE, {eager}, 1, "more data without credit"},
         {RECEIVE, {data}, 1, "before it had credit"},
         {SEND, {less}, 1, "took what was not lent"},
+        {SEND, {other}, 1, "took what was not lent"},
         {SEND, {taken, taken}, 2, "took what was not lent"},
         {SEND, {credit, taken}, 2, "took what was not lent"},
         {SEND, {credit, credit}, 2, "gave credit"},
@@ -389,6 +424,7 @@ int main(void)
         cmocka_unit_test(test_mux_receive_of_a_loan_is_withdrawn_at_any_time),
         cmocka_unit_test(test_mux_loan_of_another_size_is_told_to_the_receiver),
         cmocka_unit_test(test_mux_loan_of_a_peer_that_is_gone_is_not_taken),
+        cmocka_unit_test(test_mux_loan_of_a_mux_that_has_ended_is_not_taken),
         cmocka_unit_test(test_mux_loan_that_an_honest_peer_does_not_give_is_refused),
     };
     return cmocka_run_group_tests(tests, make_noise, NULL);
