@@ -6,7 +6,6 @@
 #include "context_state.h"
 
 #include "alloc.h"
-#include "boot/host/process.h"
 #include "boot/identity/failure_file.h"
 #include "clock.h"
 #include "reduce/reduce.h"
@@ -219,8 +218,7 @@ static horon_status_t make_links(struct horon_context *ctx, struct horon_link **
         status =
             horon_context_make_ring(&ctx->host, local_rank, &ctx->rings[local_rank], &links[rank]);
         if (status == HORON_OK)
-            horon_link_ring_lend(links[rank],
-                                 horon_process_number(ctx->boot.local[local_rank].socket));
+            horon_rings_lend(ctx, local_rank, links[rank]);
     }
     return status;
 }

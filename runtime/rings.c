@@ -56,6 +56,15 @@ void horon_rings_aim(const struct horon_host *host, int peer, struct horon_conte
                                                  .arg = ring}};
 }
 
+void horon_rings_lend(const struct horon_context *ctx, int local_rank, struct horon_link *link)
+{
+    const struct horon_rank_info *infos = ctx->boot.ranks.infos,
+                                 *own = &infos[ctx->boot.topology.rank];
+    const int peer = horon_topology_rank_here(&ctx->boot.topology, local_rank);
+    if (own->readers && own->readers == infos[peer].readers)
+        horon_link_ring_lend(link, horon_process_number(ctx->boot.local[local_rank].socket));
+}
+
 static size_t ring_bytes(void)
 {
     return horon_ring_bytes(HORON_RING_DATA_BYTES);
@@ -110,7 +119,7 @@ static void make_link(struct horon_context *ctx, int local_rank)
                                                    (struct horon_ring *)(void *)late->in.base,
                                                    HORON_RING_DATA_BYTES, &late->ring.wake, &link);
     if (status == HORON_OK) {
-        horon_link_ring_lend(link, horon_process_number(ctx->boot.local[local_rank].socket));
+        horon_rings_lend(ctx, local_rank, link);
         status = horon_engine_add_link(
             ctx->engine, horon_topology_rank_here(&ctx->boot.topology, local_rank), link, &error);
     } else

@@ -15,6 +15,9 @@ struct horon_context_ring {
 
 /** Says how the peer of a ring is woken. */
 void horon_rings_aim(const struct horon_host *host, int peer, struct horon_context_ring *ring);
+/** Lets a link in shared memory lend, if each of its two processes may read the other's memory.
+ * Both decide alike. */
+void horon_rings_lend(const struct horon_context *ctx, int local_rank, struct horon_link *link);
 /** Begins to make a link in shared memory with a process of this host. @return OK | why it cannot
  * be */
 horon_status_t horon_rings_connect(struct horon_context *ctx, int local_rank,

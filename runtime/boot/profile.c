@@ -5,6 +5,7 @@
  */
 #include "boot/profile.h"
 
+#include "boot/host/process.h"
 #include "file.h"
 
 #include <assert.h>
@@ -51,6 +52,11 @@ uint64_t horon_profile_host(const struct horon_profile *profile)
     const uint64_t user = geteuid();
     const uint64_t host = add_namespace(profile->machine, "/proc", "user");
     return host ? XXH3_64bits_withSeed(&user, sizeof user, host) : 0;
+}
+
+uint64_t horon_profile_readers(const struct horon_profile *profile, const char *proc)
+{
+    return horon_process_may_read_others(proc) ? add_namespace(profile->host, proc, "pid") : 0;
 }
 
 static horon_status_t write_settings(struct horon_profile *profile,
@@ -100,6 +106,7 @@ void horon_profile_encode(struct horon_writer *out, const struct horon_profile *
     horon_write_u64(out, profile->kernel);
     horon_write_u64(out, profile->machine);
     horon_write_u64(out, profile->host);
+    horon_write_u64(out, profile->readers);
     horon_write_u64(out, profile->group);
     horon_write_u32(out, profile->cores);
     horon_write_string(out, profile->socket);
@@ -117,6 +124,7 @@ bool horon_profile_decode(struct horon_reader *in, struct horon_profile *profile
     profile->kernel = horon_read_u64(in);
     profile->machine = horon_read_u64(in);
     profile->host = horon_read_u64(in);
+    profile->readers = horon_read_u64(in);
     profile->group = horon_read_u64(in);
     profile->cores = horon_read_u32(in);
     horon_read_string(in, profile->socket, sizeof profile->socket);

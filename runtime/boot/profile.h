@@ -23,13 +23,14 @@ struct horon_profile {
     uint64_t kernel;  /* the ranks share the cores of a machine, perhaps in several containers */
     uint64_t machine; /* loopback and abstract sockets lead from one rank to the other */
     uint64_t host;    /* the ranks share memory */
+    uint64_t readers; /* they may read each other's memory, too */
     uint64_t group;   /* their memory counts against one control group's limit */
     uint32_t cores;   /* that are online, as this process sees it; 0: not known */
     char socket[HORON_PROFILE_SOCKET_BYTES];     /* abstract unix socket, or "" */
     char settings[HORON_PROFILE_SETTINGS_BYTES]; /* "NAME=value\n" of all that must agree */
 };
 
-/** Fills all but job, socket and host. */
+/** Fills all but job, socket, host and readers. */
 horon_status_t horon_profile_fill(struct horon_profile *profile, const struct horon_config *config,
                                   struct horon_error *error);
 
@@ -48,6 +49,10 @@ uint64_t horon_profile_machine(uint64_t kernel, const char *proc);
 
 /** @return the profile's host: its machine, and the user there, whom the others let in. */
 uint64_t horon_profile_host(const struct horon_profile *profile);
+
+/** @return the profile's readers: its host, and the pid namespace; 0 where the system forbids it.
+ * @param proc likewise */
+uint64_t horon_profile_readers(const struct horon_profile *profile, const char *proc);
 
 /** @param first rank 0's. @return OK | ERR_CONFIG, naming the first setting that differs, with both
  * values */

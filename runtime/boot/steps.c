@@ -9,6 +9,7 @@
 #include "boot/joining.h"
 
 #include "clock.h"
+#include "log.h"
 
 #include <assert.h>
 #include <string.h>
@@ -42,9 +43,15 @@ static horon_status_t open_sockets(struct horon_joining *j, struct horon_error *
         return HORON_OK;
     status = horon_listen_on_host(j->id.rank, j->mine.socket, sizeof j->mine.socket,
                                   &j->host_listener, &j->boot->fds, j->log, error);
-    if (status == HORON_OK && j->host_listener >= 0)
-        j->mine.host = horon_profile_host(&j->mine);
-    return status;
+    if (status != HORON_OK || j->host_listener < 0)
+        return status;
+    j->mine.host = horon_profile_host(&j->mine);
+    j->mine.readers = horon_profile_readers(&j->mine, "/proc");
+    HORON_LOG_DEBUG(j->log, "long messages to ranks of this host are %s",
+                    j->mine.readers
+                        ? "lent to those that may read this process's memory"
+                        : "copied twice: the system lets no rank read another's memory");
+    return HORON_OK;
 }
 
 static horon_status_t write_profile(struct horon_joining *j, struct horon_writer *out,
@@ -82,6 +89,7 @@ static horon_status_t read_profile(struct horon_joining *j, int rank, struct hor
     info->group = profile->group;
     info->same_machine = profile->machine && profile->machine == j->mine.machine;
     info->host = profile->host;
+    info->readers = profile->readers;
     j->leader_of[rank] = 0;
     while (j->leader_of[rank] < rank &&
            !(info->host && infos[j->leader_of[rank]].host == info->host))

@@ -34,6 +34,7 @@ def test_info_prints_all_parts():
     for word in ("allreduce", "machine\n", "networks\n", "libraries\n", "options\n"):
         assert word in out
     assert f"may use {len(os.sched_getaffinity(0))} hardware thread" in out
+    assert re.search(r"long messages are copied (once|twice): ", out)
     for name in ("CUDA", "NCCL", "MPI", "Python"):
         assert re.search(rf"^  {name} +\S", out, re.M), name
 

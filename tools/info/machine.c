@@ -7,6 +7,7 @@
 #include "machine.h"
 
 #include "boot/host/memory.h"
+#include "boot/host/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -161,6 +162,11 @@ static void print_shared_memory(FILE *to)
         horon_info_row(to, "shared memory", "no: %s is refused: %s", failed, strerror(errno));
     else
         horon_info_row(to, "shared memory", "sealed memfds work");
+    horon_info_row(
+        to, "", "long messages are copied %s",
+        horon_process_may_read_others("/proc")
+            ? "once: a rank may read another's memory"
+            : "twice: ptrace_scope or seccomp keeps ranks from reading another's memory");
     if (statvfs("/dev/shm", &shm) == 0)
         horon_info_row(to, "", "/dev/shm: %.1f GiB free of %.1f GiB (horon does not need it)",
                        (double)shm.f_bavail * (double)shm.f_frsize / GIB,

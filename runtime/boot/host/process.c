@@ -2,10 +2,17 @@
 /* What a peer says of itself may be wrong; what the kernel says of it is not. */
 #include "boot/host/process.h"
 
+#include "file.h"
+
+#include <linux/capability.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 static bool ask(int socket, struct ucred *peer)
@@ -24,6 +31,30 @@ pid_t horon_process_number(int socket)
 {
     struct ucred peer;
     return ask(socket, &peer) && peer.uid == geteuid() ? peer.pid : 0;
+}
+
+/* Where it is set to 1 or 2, it asks for this capability; there is nothing to ask beyond. */
+static bool may_trace(const char *proc)
+{
+    char path[256], text[4096];
+    snprintf(path, sizeof path, "%s/sys/kernel/yama/ptrace_scope", proc);
+    if (horon_file_read_text(path, text, sizeof text) == 0 || text[0] == '0')
+        return true;
+    const bool asks = text[0] == '1' || text[0] == '2';
+    snprintf(path, sizeof path, "%s/self/status", proc);
+    if (!asks || horon_file_read_text(path, text, sizeof text) == 0)
+        return false;
+    const char *line = strstr(text, "CapEff:");
+    return line && strtoull(line + strlen("CapEff:"), NULL, 16) >> CAP_SYS_PTRACE & 1;
+}
+
+/* A process may always read itself, unless the system call is not there or is filtered. */
+bool horon_process_may_read_others(const char *proc)
+{
+    char from = 1, to = 0;
+    const struct iovec lies = {&from, 1}, into = {&to, 1};
+    return prctl(PR_GET_DUMPABLE) == 1 && process_vm_readv(getpid(), &into, 1, &lies, 1, 0) == 1 &&
+           may_trace(proc);
 }
 
 int horon_process_open_self(void)

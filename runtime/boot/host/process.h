@@ -14,6 +14,11 @@ bool horon_process_is_our_user(int socket);
  * namespace */
 pid_t horon_process_number(int socket);
 
+/** May this process read the memory of others of its user and its pid namespace, and they this
+ * one's? Not if ptrace_scope or seccomp forbids it, or the process was made unreadable. @param proc
+ * "/proc", or a directory like it for tests */
+bool horon_process_may_read_others(const char *proc);
+
 /** @return a descriptor that is readable once this process has ended, for others to watch, the
  * caller's; or -1 with errno */
 int horon_process_open_self(void);

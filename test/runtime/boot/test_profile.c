@@ -9,10 +9,15 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,6 +30,7 @@ static void fill(struct horon_profile *profile)
     assert_int_equal(horon_config_load(&config, settings, NULL, &error), HORON_OK);
     assert_int_equal(horon_profile_fill(profile, &config, &error), HORON_OK);
     profile->job = UINT64_C(0x1122334455667788);
+    profile->readers = UINT64_C(0x99);
     strcpy(profile->socket, "horon-3-abc");
 }
 
@@ -48,6 +54,7 @@ static void test_profile_survives_the_way(void **state)
     assert_string_equal(copy.settings, profile.settings);
     assert_true(profile.machine && copy.machine == profile.machine);
     assert_true(copy.host == profile.host);
+    assert_true(profile.readers && copy.readers == profile.readers);
     for (size_t cut = 0; cut < out.used; cut++) {
         in = horon_reader_over(bytes, cut);
         assert_false(horon_profile_decode(&in, &copy));
@@ -106,22 +113,31 @@ static void test_profile_other_kernel_or_network_is_another_machine(void **state
     assert_int_equal(system(command), 0);
 }
 
-/* @return the host that a process of another user, or in another user namespace, says it is on */
-static uint64_t host_elsewhere(const struct horon_profile *profile, bool (*move)(void))
+typedef uint64_t (*hash_fn_t)(const struct horon_profile *profile);
+
+/* @return what a process says of itself that has moved, to another user or namespace; 0 if it may
+ * not */
+static uint64_t hash_elsewhere(const struct horon_profile *profile, bool (*move)(void),
+                               hash_fn_t hash_of)
 {
     int ends[2];
-    uint64_t host = 0;
+    uint64_t hash = 0;
     assert_int_equal(pipe(ends), 0);
     const pid_t child = fork();
     if (child == 0) {
-        host = move() ? horon_profile_host(profile) : 0;
-        _exit(write(ends[1], &host, sizeof host) != sizeof host);
+        hash = move() ? hash_of(profile) : 0;
+        _exit(write(ends[1], &hash, sizeof hash) != sizeof hash);
     }
     assert_int_equal(waitpid(child, NULL, 0), child);
-    assert_int_equal(read(ends[0], &host, sizeof host), sizeof host);
+    assert_int_equal(read(ends[0], &hash, sizeof hash), sizeof hash);
     close(ends[0]);
     close(ends[1]);
-    return host;
+    return hash;
+}
+
+static uint64_t host_elsewhere(const struct horon_profile *profile, bool (*move)(void))
+{
+    return hash_elsewhere(profile, move, horon_profile_host);
 }
 
 static bool stay(void)
@@ -160,6 +176,97 @@ static void test_profile_another_user_shares_no_memory(void **state)
         print_message("skip: neither another user nor a namespace can be had; needs root\n");
         skip();
     }
+}
+
+/* ---- who may read whose memory ---- */
+
+static uint64_t readers_of(const struct horon_profile *profile)
+{
+    return horon_profile_readers(profile, "/proc");
+}
+
+static bool become_unreadable(void)
+{
+    return prctl(PR_SET_DUMPABLE, 0) == 0;
+}
+
+/* As a container's profile does where the kernel is old. */
+static bool lose_the_call(void)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    const struct sock_fprog program = {sizeof filter / sizeof filter[0], filter};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+static void test_profile_who_cannot_be_read_has_no_readers(void **state)
+{
+    struct horon_profile profile;
+    (void)state;
+    fill(&profile);
+    profile.host = 7;
+    if (readers_of(&profile) == 0) {
+        print_message("skip: the system lets nobody read another's memory\n");
+        skip();
+    }
+    assert_true(hash_elsewhere(&profile, stay, readers_of) == readers_of(&profile));
+    assert_true(hash_elsewhere(&profile, become_unreadable, readers_of) == 0);
+    assert_true(hash_elsewhere(&profile, lose_the_call, readers_of) == 0);
+    profile.host = 0;
+    assert_true(readers_of(&profile) == 0);
+}
+
+/* Of all that /proc says. @param scope, status NULL: there is no such file */
+static uint64_t readers_with(const char *proc, const char *scope, const char *status)
+{
+    const struct horon_profile profile = {.host = 7};
+    char command[256];
+    snprintf(command, sizeof command, "rm -f %s/sys/kernel/yama/ptrace_scope %s/self/status", proc,
+             proc);
+    assert_int_equal(system(command), 0);
+    if (scope)
+        write_file(proc, "sys/kernel/yama/ptrace_scope", scope);
+    if (status)
+        write_file(proc, "self/status", status);
+    return horon_profile_readers(&profile, proc);
+}
+
+static void test_profile_readers_are_of_one_namespace_and_allowed_to(void **state)
+{
+    char proc[] = "/tmp/horon-test-XXXXXX", command[256];
+    static const char may[] = "Name:\tx\nCapEff:\t0000000000080000\nCapBnd:\t0\n",
+                      may_not[] = "CapEff:\tfffffffffff7ffff\n";
+    const struct horon_profile profile = {.host = 7};
+    (void)state;
+    if (readers_of(&profile) == 0) {
+        print_message("skip: the system lets nobody read another's memory\n");
+        skip();
+    }
+    assert_non_null(mkdtemp(proc));
+    snprintf(command, sizeof command, "mkdir -p %s/sys/kernel/yama %s/self/ns", proc, proc);
+    assert_int_equal(system(command), 0);
+    assert_true(readers_with(proc, NULL, may) == 0); /* no namespace is known */
+    write_file(proc, "self/ns/pid", "");
+    write_file(proc, "self/ns/another", "");
+    const uint64_t readers = readers_with(proc, NULL, NULL);
+    assert_true(readers != 0);
+    assert_true(readers_with(proc, "0\n", may_not) == readers);
+    assert_true(readers_with(proc, "1\n", may) == readers);
+    assert_true(readers_with(proc, "2\n", may) == readers);
+    assert_true(readers_with(proc, "3\n", may) == 0);
+    assert_true(readers_with(proc, "1\n", may_not) == 0);
+    assert_true(readers_with(proc, "1\n", "Name:\tx\n") == 0);
+    assert_true(readers_with(proc, "1\n", NULL) == 0);
+    snprintf(command, sizeof command, "mv %s/self/ns/another %s/self/ns/pid", proc, proc);
+    assert_int_equal(system(command), 0);
+    const uint64_t others = readers_with(proc, NULL, NULL);
+    assert_true(others != 0 && others != readers);
+    snprintf(command, sizeof command, "rm -r %s", proc);
+    assert_int_equal(system(command), 0);
 }
 
 static void test_profile_settings_that_differ_are_named(void **state)
@@ -228,6 +335,8 @@ int main(void)
         cmocka_unit_test(test_profile_never_holds_the_key),
         cmocka_unit_test(test_profile_other_kernel_or_network_is_another_machine),
         cmocka_unit_test(test_profile_another_user_shares_no_memory),
+        cmocka_unit_test(test_profile_who_cannot_be_read_has_no_readers),
+        cmocka_unit_test(test_profile_readers_are_of_one_namespace_and_allowed_to),
         cmocka_unit_test(test_profile_settings_that_differ_are_named),
         cmocka_unit_test(test_addresses_survive_the_way),
         cmocka_unit_test(test_addresses_too_many_or_of_no_family_are_refused),
