@@ -157,7 +157,8 @@ static const struct horon_config_row rows[] = {
      .max = 16 * MIB,
      .agreed = true,
      .doc = "Bytes of one transfer that may be sent to another host before that host is ready to "
-            "receive them."},
+            "receive them; to a rank of the same host that can read the sender's memory 32767 at "
+            "most."},
     {.name = "NET_CHUNK_BYTES",
      .type = HORON_CONFIG_BYTES,
      .offset = AT(net_chunk_bytes),
