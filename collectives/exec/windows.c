@@ -110,9 +110,8 @@ static horon_status_t post_sends(struct horon_channel *channel, uint64_t chunk,
     const struct horon_team *team = channel->team;
     if (window_count(channel, team->rank, chunk) == 0)
         return HORON_OK;
-    for (int host = 0; host < team->host_count; host++) {
-        if (host == team->host)
-            continue;
+    for (int i = 1; i < team->host_count; i++) {
+        const int host = (team->host + i) % team->host_count;
         const int receiver = team->local_rank % host_size(team, host);
         const int rank = team->host_ranks[team->host_first[host] + receiver];
         const horon_status_t status =
