@@ -166,8 +166,10 @@ static const struct horon_config_row rows[] = {
      .min = 4096,
      .max = 16 * MIB,
      .agreed = true,
-     .doc = "Bytes of a tensor that travel between hosts at a time, at most a slot of "
-            "SHM_CHUNK_BYTES; a rank's own in an allgather, at most its share of the slot."},
+     .doc =
+         "Bytes of a tensor that travel between hosts at a time, at most a slot of "
+         "SHM_CHUNK_BYTES; a rank's own in an allgather, at most its share of the slot; a quarter "
+         "of it of each run of an all-to-all."},
     {.name = "NET_ALGORITHM",
      .type = HORON_CONFIG_TEXT,
      .offset = AT(net_algorithm),

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inside all-to-all: its state, and the runs between hosts. */
+#ifndef HORON_ALLTOALL_STATE_H
+#define HORON_ALLTOALL_STATE_H
+
+#include "channel_state.h"
+#include "exec/transfers.h"
+
+enum { HORON_ALLTOALL_WORD_BYTES = 256 };
+
+/* What a rank tells one on another host first: the word ahead of a run. */
+struct horon_alltoall_word {
+    uint64_t rows;
+    uint8_t data[HORON_ALLTOALL_WORD_BYTES]; /* all of the run, if that fits */
+};
+
+/* Of a run between this rank and one on another host. */
+struct horon_alltoall_run {
+    struct horon_alltoall_word ahead;
+    struct horon_transfer announced;
+};
+
+struct horon_alltoall_peer {
+    int rank;
+    struct horon_alltoall_run give, take;
+};
+
+/* What did not fit into the words ahead. */
+struct horon_alltoall_rounds {
+    struct horon_transfers transfers;
+    uint64_t begun, ended, count; /* the latter is known once the output is placed */
+};
+
+struct horon_alltoall {
+    const char *own;             /* what this rank gives */
+    char *out;                   /* NULL: it has no room, and plays its part for the others */
+    uint64_t *give_at, *take_at; /* [size + 1] first elements by rank, and the end */
+    uint64_t *rows;              /* [size] that this rank gets of each */
+    uint64_t most;               /* elements that a rank of this host gives another there at most */
+    bool small;                  /* all that the ranks of the host give is in their small slots */
+    bool linked;                 /* to all with whom there is a run */
+    bool placed;                 /* rows and take_at are known, and the output is there */
+    struct horon_alltoall_peer *peers; /* [peer_count] those on other hosts, in this rank's order */
+    int peer_count;
+    struct horon_alltoall_rounds rounds;
+};
+
+static inline struct horon_alltoall *horon_alltoall_of(const struct horon_channel *channel)
+{
+    assert(channel->verb == &horon_alltoall_ops);
+    return channel->state;
+}
+
+/* Does the verb take anything of that rank? */
+static inline bool horon_alltoall_takes_of(const struct horon_channel *channel, int rank)
+{
+    const struct horon_signature *agreed = &channel->op->agreed;
+    return horon_ranks_include(horon_verb_of(agreed)->reads, agreed->root, rank);
+}
+
+/* Does a run go from one to the other, be it of no rows? */
+static inline bool horon_alltoall_gives(const struct horon_channel *channel, int from, int to)
+{
+    const struct horon_signature *agreed = &channel->op->agreed;
+    return horon_alltoall_takes_of(channel, from) &&
+           horon_ranks_include(horon_verb_of(agreed)->writes, agreed->root, to);
+}
+
+static inline uint64_t horon_alltoall_rows_for(const struct horon_channel *channel, int rank)
+{
+    const struct horon_operation *op = channel->op;
+    if (!horon_alltoall_gives(channel, channel->team->rank, rank))
+        return 0;
+    return horon_verb_of(&op->agreed)->ahead == HORON_AHEAD_SPLITS ? op->ahead[rank] : *op->ahead;
+}
+
+static inline uint64_t horon_alltoall_give_count(const struct horon_alltoall *state, int rank)
+{
+    return state->give_at[rank + 1] - state->give_at[rank];
+}
+
+static inline uint64_t horon_alltoall_take_count(const struct horon_alltoall *state, int rank)
+{
+    return state->take_at[rank + 1] - state->take_at[rank];
+}
+
+/* ---- runs between hosts, in alltoall_runs.c ---- */
+
+/** Is there a run between this rank and @p peer? */
+bool horon_alltoall_meets(const struct horon_channel *channel, int peer);
+/** @return OK: there is a link to each of them | IN_PROGRESS | an error */
+horon_status_t horon_alltoall_link(const struct horon_channel *channel, struct horon_error *error);
+/** Sends the words ahead, and what needs not be asked for. */
+horon_status_t horon_alltoall_begin_runs(struct horon_channel *channel, struct horon_error *error);
+/** @return OK: all that give to this rank have told how much, and the state's rows say it |
+ * IN_PROGRESS | an error */
+horon_status_t horon_alltoall_learn_rows(struct horon_channel *channel, struct horon_error *error);
+/** The output is placed: takes what came with the words, and counts the rounds of the rest. */
+void horon_alltoall_count_rounds(struct horon_channel *channel);
+/** @return OK: all is here and gone | IN_PROGRESS | an error */
+horon_status_t horon_alltoall_move_runs(struct horon_channel *channel, struct horon_error *error);
+/** Is a round under way that waits for job rank @p rank? */
+bool horon_alltoall_waits_in_rounds(const struct horon_channel *channel, int rank);
+
+#endif
