@@ -56,13 +56,14 @@ horon_status_t horon_transfers_done(const struct horon_transfers *transfers,
 {
     const int slot = horon_pipeline_slot(channel, chunk);
     const size_t first = (size_t)slot * transfers->max;
-    for (size_t i = first; i < first + transfers->count[slot]; i++) {
+    horon_status_t all = HORON_OK;
+    for (size_t i = first; all >= 0 && i < first + transfers->count[slot]; i++) {
         const int peer = transfers->peers[i];
         if (!transfers->all[i].done)
-            return horon_netrun_still_moves(channel->team->mux_of[peer], &transfers->all[i],
-                                            channel->team->rank_names[peer], error);
+            all = horon_netrun_still_moves(channel->team->mux_of[peer], &transfers->all[i],
+                                           channel->team->rank_names[peer], error);
     }
-    return HORON_OK;
+    return all;
 }
 
 bool horon_transfers_wait_for(const struct horon_transfers *transfers,

@@ -274,12 +274,42 @@ static void test_windows_wait_for_the_rank_that_does_not_move(void **state)
     scene_end(&scene);
 }
 
+/* Rank 1 never comes; rank 2 carries out something else, which is told nevertheless. */
+static void test_windows_find_another_operation_behind_a_rank_that_is_late(void **state)
+{
+    (void)state;
+    static struct scene scene;
+    const struct horon_operation ops[] = {{.check = 99}, {.check = 98}};
+    horon_status_t status = HORON_IN_PROGRESS;
+    struct horon_error error = {0};
+    scene_begin(&scene, (const int[]){1, 1, 1}, 3);
+    for (int r = 0; r < scene.size; r += 2) {
+        struct rank *rank = &scene.ranks[r];
+        rank->table->words = 5;
+        horon_channel_begin(rank->channel, &ops[r / 2]);
+        rank->channel->verb = &table_ops;
+        rank->channel->state = rank->table;
+    }
+    for (int turn = 0; turn < 1000 && status == HORON_IN_PROGRESS; turn++) {
+        bool moved = false;
+        if (turn > 10) /* both have posted all */
+            mesh_progress(&scene.mesh);
+        else
+            horon_channel_advance(scene.ranks[2].channel, &moved, &error);
+        status = horon_channel_advance(scene.ranks[0].channel, &moved, &error);
+    }
+    assert_int_equal(status, HORON_ERR_MISMATCH);
+    assert_non_null(strstr(error.text, scene.names[2]));
+    scene_end(&scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_windows_table_of_any_length_travels_piecewise),
         cmocka_unit_test(test_windows_table_of_splits_tells_each_rank_what_it_gets),
         cmocka_unit_test(test_windows_wait_for_the_rank_that_does_not_move),
+        cmocka_unit_test(test_windows_find_another_operation_behind_a_rank_that_is_late),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
