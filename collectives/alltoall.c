@@ -278,6 +278,15 @@ static void copy_out(const struct horon_channel *channel, uint64_t chunk)
 
 /* ---- the pipeline ---------------------------------------------------------------------------- */
 
+/* The runs go on also while no chunk can: others of this host may be late. */
+static horon_status_t turn(struct horon_channel *channel, bool *moved_out,
+                           struct horon_error *error)
+{
+    const bool placed = horon_alltoall_of(channel)->placed;
+    const horon_status_t status = placed ? horon_alltoall_move_runs(channel, error) : HORON_OK;
+    return status < 0 ? status : horon_pipeline_turn(channel, moved_out, error);
+}
+
 static horon_status_t post(struct horon_channel *channel, uint64_t chunk, struct horon_error *error)
 {
     horon_status_t status = horon_alltoall_link(channel, error);
@@ -293,19 +302,16 @@ static horon_status_t post(struct horon_channel *channel, uint64_t chunk, struct
 static horon_status_t exchange(struct horon_channel *channel, uint64_t chunk,
                                struct horon_error *error)
 {
-    const struct horon_alltoall *state = horon_alltoall_of(channel);
     const bool is_last = chunk + 1 == channel->pipeline.chunks;
     horon_status_t status = HORON_OK;
-    if (!state->placed) {
+    if (!horon_alltoall_of(channel)->placed) {
         status = horon_alltoall_learn_rows(channel, error);
         if (status == HORON_OK)
             status = place(channel, error);
         if (status == HORON_OK)
             horon_alltoall_count_rounds(channel);
     }
-    if (status == HORON_OK)
-        status = horon_alltoall_move_runs(channel, error);
-    return status == HORON_IN_PROGRESS && !is_last && state->placed ? HORON_OK : status;
+    return status == HORON_OK && is_last ? horon_alltoall_move_runs(channel, error) : status;
 }
 
 static horon_status_t out(struct horon_channel *channel, uint64_t chunk, struct horon_error *error)
@@ -342,7 +348,7 @@ static bool waits_for(const struct horon_channel *channel, int rank)
 }
 
 static const struct horon_pipeline_ops pipeline = {
-    .turn = horon_pipeline_turn,
+    .turn = turn,
     .step =
         {
             [HORON_STAGE_POST] = post,

@@ -523,6 +523,41 @@ static void test_exchanges_without_a_way_fail_and_say_so(void **state)
     world_destroy(world);
 }
 
+/* Ranks 0 and 1 share a host; rank 0 and each of the others give each other a long run. */
+static void test_exchanges_with_other_hosts_go_on_while_one_on_this_host_stands(void **state)
+{
+    struct world *world = world_create((const int[]){2, 1}, 2, small_slots, 11);
+    struct plan plan = {.verb = HORON_ALLTOALL, .dtype = HORON_INT32, .row = 1, .size = 3};
+    struct use uses[3] = {0};
+    (void)state;
+    plan.rows[0][1] = plan.rows[1][0] = plan.rows[0][2] = plan.rows[2][0] = LONG;
+    for (int rank = 0; rank < 3; rank++) {
+        uint64_t shape[2];
+        make(world, &plan, &uses[rank], rank);
+        const horon_descriptor_t desc = describe(&plan, &uses[rank], rank, shape, HORON_IN_ORDER);
+        uses[rank].request = world_submit(world, rank, &desc);
+    }
+    const int32_t *from_2 = (const int32_t *)(const void *)uses[0].out + LONG, before = *from_2;
+    for (int i = 0; i < 1000 && *from_2 == before; i++)
+        turn(world, 1);
+    assert_int_not_equal(*from_2, before); /* all have said what they give */
+    world->ranks[1].dead = true;
+    turn(world, 10000);
+    assert_int_equal(atomic_load(&uses[2].request->state), HORON_REQUEST_ENDED);
+    assert_int_equal(atomic_load(&uses[0].request->state), HORON_REQUEST_FLYING);
+    world->ranks[1].dead = false;
+    settle(world, uses);
+    for (int rank = 0; rank < 3; rank++)
+        check_rank(&plan, uses, rank);
+    for (int rank = 0; rank < 3; rank++) {
+        world_release(uses[rank].request);
+        free_guarded(uses[rank].in, uses[rank].in_bytes);
+        free_guarded(uses[rank].out, uses[rank].out_bytes);
+        free(uses[rank].copy);
+    }
+    world_destroy(world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -533,6 +568,7 @@ int main(void)
         cmocka_unit_test(test_exchanges_that_fail_leave_memory_alone),
         cmocka_unit_test(test_exchanges_fail_with_a_rank_that_dies),
         cmocka_unit_test(test_exchanges_without_a_way_fail_and_say_so),
+        cmocka_unit_test(test_exchanges_with_other_hosts_go_on_while_one_on_this_host_stands),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
