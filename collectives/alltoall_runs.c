@@ -15,7 +15,7 @@
 
 #include <string.h>
 
-/* Of the word ahead; those of rounds are far below. */
+/* Of the word ahead; those of rounds end in a rank. */
 #define TAG_AHEAD UINT64_MAX
 
 /* Of a run in one round; all ranks agree. A fraction of a millisecond on a fast link, and worth the
@@ -134,6 +134,8 @@ horon_status_t horon_alltoall_begin_runs(struct horon_channel *channel, struct h
     struct horon_alltoall *state = horon_alltoall_of(channel);
     const int self = channel->team->rank;
     horon_status_t status = HORON_OK;
+    assert(state->linked);
+    assert(!state->placed || state->peer_count == 0);
     horon_transfers_clear(&state->rounds.transfers, channel, 0);
     for (int i = 0; i < state->peer_count && status == HORON_OK; i++) {
         struct horon_alltoall_peer *peer = &state->peers[i];
@@ -157,6 +159,8 @@ static uint64_t rounds_of(const struct horon_channel *channel, uint64_t count)
 void horon_alltoall_count_rounds(struct horon_channel *channel)
 {
     struct horon_alltoall *state = horon_alltoall_of(channel);
+    assert(state->placed);
+    assert(state->rounds.begun == 0);
     for (int i = 0; i < state->peer_count; i++) {
         const struct horon_alltoall_peer *peer = &state->peers[i];
         const uint64_t count = horon_alltoall_take_count(state, peer->rank);
@@ -193,6 +197,7 @@ static horon_status_t move_rounds(struct horon_channel *channel, struct horon_er
     struct horon_alltoall_rounds *rounds = &horon_alltoall_of(channel)->rounds;
     horon_status_t status = begin_rounds(channel, error);
     while (status == HORON_OK && rounds->ended < rounds->count) {
+        assert(rounds->ended < rounds->begun);
         status = horon_transfers_done(&rounds->transfers, channel, rounds->ended, error);
         if (status != HORON_OK)
             return status;
