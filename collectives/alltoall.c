@@ -278,12 +278,14 @@ static void copy_out(const struct horon_channel *channel, uint64_t chunk)
 
 /* ---- the pipeline ---------------------------------------------------------------------------- */
 
-/* The runs go on also while no chunk can: others of this host may be late. */
+/* Rounds go on also while no chunk can: others of this host may be late. */
 static horon_status_t turn(struct horon_channel *channel, bool *moved_out,
                            struct horon_error *error)
 {
-    const bool placed = horon_alltoall_of(channel)->placed;
-    const horon_status_t status = placed ? horon_alltoall_move_runs(channel, error) : HORON_OK;
+    const struct horon_alltoall_rounds *rounds = &horon_alltoall_of(channel)->rounds;
+    horon_status_t status = HORON_OK;
+    if (rounds->ended < rounds->count)
+        status = horon_alltoall_move_runs(channel, error);
     return status < 0 ? status : horon_pipeline_turn(channel, moved_out, error);
 }
 

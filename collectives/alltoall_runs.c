@@ -8,7 +8,8 @@
  * The runs to and from all ranks go side by side, in rounds: round w is bytes [w*R, (w+1)*R) of
  * each, and only a few rounds are under way. Else each connection would take what share of a link
  * it can get, one run would end long before another, and while the last ones are sent some links of
- * the job would lie idle. Ranks begin with the rank behind them, so that not all send to one first.
+ * the job would lie idle. Between two hosts there is one round. Ranks begin with the rank behind
+ * them, so that not all send to one first.
  */
 #include "alltoall_state.h"
 #include "exec/netrun.h"
@@ -19,12 +20,13 @@
 #define TAG_AHEAD UINT64_MAX
 
 /* Of a run in one round; all ranks agree. A fraction of a millisecond on a fast link, and worth the
- * word that asks for it. */
+ * word that asks for it. Between two hosts there is one link, which is always busy: runs go whole.
+ */
 static size_t round_bytes(const struct horon_channel *channel)
 {
     const size_t bytes = channel->options.net_chunk_bytes / 4;
     assert(bytes > HORON_ALLTOALL_WORD_BYTES);
-    return bytes;
+    return channel->team->host_count > 2 ? bytes : INT64_MAX;
 }
 
 static horon_status_t begin_word(struct horon_channel *channel, struct horon_transfer *transfer,

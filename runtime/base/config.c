@@ -169,7 +169,7 @@ static const struct horon_config_row rows[] = {
      .doc =
          "Bytes of a tensor that travel between hosts at a time, at most a slot of "
          "SHM_CHUNK_BYTES; a rank's own in an allgather, at most its share of the slot; a quarter "
-         "of it of each run of an all-to-all."},
+         "of it of each run of an all-to-all among more than two hosts."},
     {.name = "NET_ALGORITHM",
      .type = HORON_CONFIG_TEXT,
      .offset = AT(net_algorithm),
