@@ -82,10 +82,6 @@ void *horon_progress_thread(void *context);
 void horon_context_notify(struct horon_context *ctx);
 /** With all that came before it done: may the progress thread sleep, with nobody driving? */
 bool horon_context_may_sleep(struct horon_context *ctx);
-/** Waits for @p n >= 1, the first of this context, up to one that is not or was not started.
- * @return OK once they ended, whatever their status | ERR_TIMEOUT */
-horon_status_t horon_context_wait(struct horon_context *ctx, struct horon_request *const *requests,
-                                  size_t n, int64_t timeout_ms);
 bool horon_token_try(struct horon_context *ctx);
 void horon_token_take(struct horon_context *ctx);
 void horon_token_release(struct horon_context *ctx);

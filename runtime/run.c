@@ -5,6 +5,7 @@
  * its time limit it is withdrawn, or, where the other ranks run it, given up with its process set.
  */
 #include "submit.h"
+#include "wait.h"
 
 #include "alloc.h"
 #include "clock.h"
@@ -54,7 +55,7 @@ static horon_status_t give_up(struct horon_context *ctx, struct horon_request *r
         horon_team_fail(request->team, &gave_up);
     }
     horon_token_release(ctx);
-    horon_context_wait(ctx, &request, 1, -1);
+    horon_context_wait(ctx, &request, 1, -1, NULL);
     return take_result(request, error);
 }
 
@@ -70,7 +71,7 @@ static bool ends_yet(struct horon_context *ctx, struct horon_request *request)
         horon_token_release(ctx);
         if (moves == before)
             return false;
-    } while (horon_context_wait(ctx, &request, 1, ctx->config.peer_timeout_ms) != HORON_OK);
+    } while (horon_context_wait(ctx, &request, 1, ctx->config.peer_timeout_ms, NULL) != HORON_OK);
     return true;
 }
 
@@ -86,7 +87,7 @@ static horon_status_t withdraw(struct horon_context *ctx, struct horon_request *
     if (request->linked)
         horon_engine_ask(ctx->engine, request);
     horon_token_release(ctx);
-    horon_context_wait(ctx, &request, 1, EXPLAIN_MS);
+    horon_context_wait(ctx, &request, 1, EXPLAIN_MS, NULL);
     horon_token_take(ctx);
     if (request->linked) {
         horon_engine_explain(ctx->engine, request, why, sizeof why);
@@ -125,7 +126,7 @@ horon_status_t horon_team_run(struct horon_context *ctx, struct horon_engine_tea
         return status;
     }
     /* nobody is woken: this thread is about to drive */
-    status = horon_context_wait(ctx, &request, 1, timeout_ms);
+    status = horon_context_wait(ctx, &request, 1, timeout_ms, NULL);
     if (status == HORON_ERR_TIMEOUT && (request->in_order || request->paired))
         status = give_up(ctx, request, timeout_ms, error);
     else if (status == HORON_ERR_TIMEOUT)
@@ -153,7 +154,7 @@ static horon_status_t run_now(struct horon_context *ctx, struct horon_request *r
             uint64_t now = horon_clock_ns();
             left = now >= deadline ? 0 : (int64_t)((deadline - now) / 1000000u);
         }
-        if (horon_context_wait(ctx, &request, 1, left) == HORON_ERR_TIMEOUT) {
+        if (horon_context_wait(ctx, &request, 1, left, NULL) == HORON_ERR_TIMEOUT) {
             horon_status_t status = give_up(ctx, request, timeout_ms, error);
             wait_for_engine(request);
             return status;

@@ -18,7 +18,7 @@
  * It rings late, unless it gives up, as a thread that waited for one operation often waits for
  * another.
  */
-#include "context_state.h"
+#include "wait.h"
 
 #include "clock.h"
 #include "cpu.h"
@@ -239,10 +239,12 @@ void horon_request_drive(struct horon_context *ctx, struct horon_request *reques
 /* What a thread waits for: requests, one after the other, of which the first is in flight. One that
  * was not started, or is of another context, ends the wait before it. */
 struct wait {
+    const struct horon_context *ctx;
     struct horon_request *const *requests; /* [left] */
     size_t left;
     uint32_t number; /* of the first one's run; a callback may begin the next one before anybody has
                         looked */
+    struct horon_waited waited;
 };
 
 static uint32_t run_of(const struct horon_request *request)
@@ -250,24 +252,29 @@ static uint32_t run_of(const struct horon_request *request)
     return atomic_load_explicit(&request->runs, memory_order_acquire);
 }
 
+/* Can the wait go on with it, once all before it are over? */
+static bool may_follow(const struct wait *wait, const struct horon_request *request)
+{
+    return request && request->context == wait->ctx &&
+           atomic_load_explicit(&request->state, memory_order_relaxed) != HORON_REQUEST_IDLE;
+}
+
 /* Goes past all that is over. @return is nothing left? */
 static bool is_over(struct wait *wait)
 {
-    const struct horon_context *ctx = wait->requests[0]->context;
     while (wait->left > 0) {
-        const struct horon_request *first = wait->requests[0], *next;
+        const struct horon_request *first = wait->requests[0];
         if (!horon_request_ended(first) && run_of(first) == wait->number)
             return false;
-        wait->left--;
-        if (wait->left == 0)
-            break;
+        if (wait->waited.status == HORON_OK)
+            wait->waited.status = first->status;
+        wait->waited.over++;
         wait->requests++;
-        next = wait->requests[0];
-        if (!next || next->context != ctx ||
-            atomic_load_explicit(&next->state, memory_order_relaxed) == HORON_REQUEST_IDLE)
+        wait->left--;
+        if (wait->left > 0 && !may_follow(wait, wait->requests[0]))
             wait->left = 0;
-        else
-            wait->number = run_of(next);
+        if (wait->left > 0)
+            wait->number = run_of(wait->requests[0]);
     }
     return true;
 }
@@ -375,38 +382,47 @@ static bool has_slept(const struct wait *wait)
     return atomic_load(&wait->requests[0]->state) & HORON_REQUEST_WAITED;
 }
 
-horon_status_t horon_context_wait(struct horon_context *ctx, struct horon_request *const *requests,
-                                  size_t n, int64_t timeout_ms)
+/* @param wait  not over. @return likewise OK | ERR_TIMEOUT */
+static horon_status_t wait_until_over(struct horon_context *ctx, struct wait *wait,
+                                      int64_t timeout_ms)
 {
-    struct wait wait = {requests, n, run_of(requests[0])};
-    assert(n > 0);
-    if (is_over(&wait))
-        return HORON_OK;
     uint64_t deadline = UINT64_MAX;
     if (timeout_ms >= 0)
         deadline = horon_clock_deadline(horon_clock_ns(), timeout_ms);
-    bool slept = has_slept(&wait);
+    bool slept = has_slept(wait);
     for (;;) {
         const bool alone = atomic_load_explicit(&ctx->calling_back, memory_order_relaxed);
-        if ((!slept || alone) && look_on(ctx, &wait, deadline)) {
-            drive(ctx, &wait, deadline);
-            if (is_over(&wait))
+        if ((!slept || alone) && look_on(ctx, wait, deadline)) {
+            drive(ctx, wait, deadline);
+            if (is_over(wait))
                 see_off_others(ctx);
             bool gave_way = atomic_load_explicit(&ctx->takers, memory_order_relaxed);
             horon_token_release(ctx);
             if (gave_way && !past(deadline))
                 continue;
-            if (!is_over(&wait))
+            if (!is_over(wait))
                 horon_doorbell_ring(ctx->doorbell); /* this thread gives up: the other takes over */
         }
-        if (is_over(&wait))
+        if (is_over(wait))
             return HORON_OK;
         if (deadline != UINT64_MAX && horon_clock_ns() >= deadline)
             return HORON_ERR_TIMEOUT;
-        sleep_on(&wait, slice_of(deadline, alone ? BUSY_SLICE_MS : SLICE_MS));
-        if (!is_over(&wait))
-            slept = has_slept(&wait);
+        sleep_on(wait, slice_of(deadline, alone ? BUSY_SLICE_MS : SLICE_MS));
+        if (!is_over(wait))
+            slept = has_slept(wait);
     }
+}
+
+horon_status_t horon_context_wait(struct horon_context *ctx, struct horon_request *const *requests,
+                                  size_t n, int64_t timeout_ms, struct horon_waited *waited_out)
+{
+    struct wait wait = {ctx, requests, n, run_of(requests[0]), {0, HORON_OK}};
+    assert(n > 0);
+    const horon_status_t status =
+        is_over(&wait) ? HORON_OK : wait_until_over(ctx, &wait, timeout_ms);
+    if (waited_out)
+        *waited_out = wait.waited;
+    return status;
 }
 
 /* ---- the progress thread -------------------------------------------------------------------- */

@@ -3,7 +3,7 @@
  * The calls of the ABI on requests that are under way or over: ask, wait, cancel, let go, look at
  * the outcome. They change nothing of the engine but by posts.
  */
-#include "context_state.h"
+#include "wait.h"
 
 #include "clock.h"
 #include "versions.h"
@@ -66,47 +66,47 @@ horon_status_t horon_test(horon_request_t *req, horon_completion_t kind)
     }
 }
 
-/* @return as horon_wait() of the first; those behind it may have ended, too */
+/* @return the first failure among the first and those behind it that the wait went past, or OK; if
+ * there was nothing to wait for, as horon_wait(). @param over_out how many; 0: time is up */
 static horon_status_t wait_first(horon_request_t *const *reqs, size_t n, horon_completion_t kind,
-                                 int64_t timeout_ms)
+                                 int64_t timeout_ms, size_t *over_out)
 {
+    struct horon_waited waited;
+    *over_out = 1;
     horon_status_t status = horon_test(reqs[0], kind);
     if (status != HORON_IN_PROGRESS)
         return status;
     struct horon_context *ctx = reqs[0]->context;
     if (horon_context_on_progress_thread(ctx))
         return refuse(HORON_ERR_INVALID, "a callback must not wait");
-    status = horon_context_wait(ctx, reqs, n, timeout_ms);
-    assert(status == HORON_OK || (status == HORON_ERR_TIMEOUT && timeout_ms >= 0));
-    if (status == HORON_OK)
-        return reqs[0]->status;
-    status = horon_test(reqs[0], kind);
-    return status == HORON_IN_PROGRESS ? HORON_ERR_TIMEOUT : status;
+    status = horon_context_wait(ctx, reqs, n, timeout_ms, &waited);
+    assert(waited.over > 0 || (status == HORON_ERR_TIMEOUT && timeout_ms >= 0));
+    *over_out = waited.over;
+    return waited.over > 0 ? waited.status : status;
 }
 
 horon_status_t horon_wait(horon_request_t *req, horon_completion_t kind, int64_t timeout_ms)
 {
-    return wait_first(&req, 1, kind, timeout_ms);
+    size_t over;
+    return wait_first(&req, 1, kind, timeout_ms, &over);
 }
 
+/* One that is over counts as it ended then, also if it was started again since. */
 horon_status_t horon_wait_all(horon_request_t *const *reqs, size_t n, horon_completion_t kind,
                               int64_t timeout_ms)
 {
     uint64_t deadline =
         timeout_ms < 0 ? UINT64_MAX : horon_clock_deadline(horon_clock_ns(), timeout_ms);
     horon_status_t first = HORON_OK;
-    for (size_t i = 0; i < n; i++) {
-        horon_status_t status = horon_test(reqs[i], kind);
-        if (status == HORON_IN_PROGRESS) {
-            int64_t left = -1;
-            if (timeout_ms >= 0) {
-                uint64_t now = horon_clock_ns();
-                left = now >= deadline ? 0 : (int64_t)((deadline - now + 999999u) / 1000000u);
-            }
-            status = wait_first(reqs + i, n - i, kind, left);
-            if (status == HORON_ERR_TIMEOUT && horon_test(reqs[i], kind) == HORON_IN_PROGRESS)
-                return HORON_ERR_TIMEOUT;
+    for (size_t i = 0, over; i < n; i += over) {
+        int64_t left = -1;
+        if (timeout_ms >= 0) {
+            uint64_t now = horon_clock_ns();
+            left = now >= deadline ? 0 : (int64_t)((deadline - now + 999999u) / 1000000u);
         }
+        const horon_status_t status = wait_first(reqs + i, n - i, kind, left, &over);
+        if (over == 0)
+            return HORON_ERR_TIMEOUT;
         if (first == HORON_OK)
             first = status;
     }

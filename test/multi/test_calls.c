@@ -237,6 +237,37 @@ static void test_calls_name_in_flight_is_refused_until_it_ended(void **state)
     duo_end(&duo);
 }
 
+/* What is no request, or was never started, is refused once those ahead of it have ended, and those
+ * behind it are waited for all the same. */
+static void test_calls_wait_for_all_but_what_cannot_be_waited_for(void **state)
+{
+    struct duo duo;
+    float x[2] = {1, 2}, y[2] = {3, 4};
+    horon_request_t *prepared;
+    (void)state;
+    duo_make(&duo, NULL);
+    horon_descriptor_t desc = duo_sum("p", &x[0]);
+    assert_int_equal(horon_prepare(duo.ctx[0], &desc, &prepared), HORON_OK);
+    horon_request_t *none[] = {NULL, prepared};
+    for (int i = 0; i < 2; i++) {
+        horon_request_t *theirs[] = {duo_submit(duo.ctx[1], "x", &x[1]),
+                                     duo_submit(duo.ctx[1], "y", &y[1])};
+        horon_request_t *all[] = {duo_submit(duo.ctx[0], "x", &x[0]), none[i],
+                                  duo_submit(duo.ctx[0], "y", &y[0]), none[i], theirs[0]};
+        assert_int_equal(horon_wait_all(all, 5, HORON_HOST_DONE, DUO_DEADLINE_S * 1000),
+                         HORON_ERR_INVALID);
+        assert_int_equal(horon_test(all[0], HORON_HOST_DONE), HORON_OK);
+        assert_int_equal(horon_test(all[2], HORON_HOST_DONE), HORON_OK);
+        assert_int_equal(horon_test(theirs[0], HORON_HOST_DONE), HORON_OK);
+        horon_release(all[0]);
+        horon_release(all[2]);
+        duo_expect_end(theirs[0], HORON_OK);
+        duo_expect_end(theirs[1], HORON_OK);
+    }
+    horon_release(prepared);
+    duo_end(&duo);
+}
+
 /* ---- NULL ----------------------------------------------------------------------------------- */
 
 static void test_calls_of_null_are_invalid_or_nothing(void **state)
@@ -298,6 +329,7 @@ int main(void)
         cmocka_unit_test(test_calls_group_with_a_wrong_one_begins_nothing),
         cmocka_unit_test(test_calls_group_of_an_older_caller_is_read_by_its_own_stride),
         cmocka_unit_test(test_calls_name_in_flight_is_refused_until_it_ended),
+        cmocka_unit_test(test_calls_wait_for_all_but_what_cannot_be_waited_for),
         cmocka_unit_test(test_calls_of_null_are_invalid_or_nothing),
         cmocka_unit_test(test_calls_without_a_place_for_the_request_are_refused),
     };

@@ -34,6 +34,19 @@ static void *wait_for_a_run(void *request)
     return (void *)(intptr_t)horon_wait(request, HORON_HOST_DONE, DUO_DEADLINE_S * 1000);
 }
 
+static void until_waited(horon_request_t *request)
+{
+    while (!(atomic_load(&request->state) & HORON_REQUEST_WAITED))
+        sched_yield();
+}
+
+static void expect_well(pthread_t waiter)
+{
+    void *status;
+    pthread_join(waiter, &status);
+    assert_int_equal((intptr_t)status, HORON_OK);
+}
+
 /* Starts rank 0's part of a sum, which calls @p callback whenever it ends. */
 static horon_request_t *start_with_callback(const struct duo *duo, float *x,
                                             horon_callback_fn_t callback, void *arg)
@@ -58,14 +71,11 @@ static void wait_while_it_is_restarted(const char *shm)
     horon_request_t *request = start_with_callback(&duo, &x[0], start_again, &restarts);
     for (int round = 0; round < ROUNDS; round++) {
         pthread_t waiter;
-        void *status;
         atomic_store(&restarts, 1);
         assert_int_equal(pthread_create(&waiter, NULL, wait_for_a_run, request), 0);
-        while (!(atomic_load(&request->state) & HORON_REQUEST_WAITED))
-            sched_yield();
+        until_waited(request);
         duo_expect_end(duo_submit(duo.ctx[1], "x", &x[1]), HORON_OK);
-        pthread_join(waiter, &status);
-        assert_int_equal((intptr_t)status, HORON_OK);
+        expect_well(waiter);
         while (atomic_load(&restarts)) /* the callback comes last */
             sched_yield();
     }
@@ -80,6 +90,72 @@ static void test_restart_in_a_callback_is_no_end_missed(void **state)
     wait_while_it_is_restarted("SHM=1");
     wait_while_it_is_restarted("SHM=0");
 }
+
+/* ---- one of several ------------------------------------------------------------------------- */
+
+static void *wait_for_both(void *requests)
+{
+    return (void *)(intptr_t)horon_wait_all(requests, 2, HORON_HOST_DONE, DUO_DEADLINE_S * 1000);
+}
+
+/* A wait that has seen the run of one end does not go on with the next one: not while it waits for
+ * the other, and not when both are over. The second run of the last one ends after the wait. */
+static void test_restart_ends_a_wait_for_all_with_the_run_it_saw(void **state)
+{
+    const char *const settings[] = {"SPIN_US=0", "YIELD_US=0", NULL};
+    _Atomic int restarts = 0;
+    float x[2] = {0}, y[2] = {0};
+    struct duo duo;
+    (void)state;
+    duo_make(&duo, settings);
+    horon_request_t *again = start_with_callback(&duo, &x[0], start_again, &restarts);
+    for (int round = 0; round < ROUNDS; round++) {
+        horon_request_t *both[] = {duo_submit(duo.ctx[0], "y", &y[0]), again};
+        pthread_t waiter;
+        atomic_store(&restarts, 1);
+        assert_int_equal(pthread_create(&waiter, NULL, wait_for_both, both), 0);
+        until_waited(both[0]);
+        duo_expect_end(duo_submit(duo.ctx[1], "y", &y[1]), HORON_OK);
+        until_waited(again);
+        duo_expect_end(duo_submit(duo.ctx[1], "x", &x[1]), HORON_OK);
+        expect_well(waiter);
+        while (atomic_load(&restarts))
+            sched_yield();
+        horon_release(both[0]);
+    }
+    duo_expect_end(duo_submit(duo.ctx[1], "x", &x[1]), HORON_OK);
+    duo_expect_end(again, HORON_OK);
+    duo_end(&duo);
+}
+
+/* The next run has failed by the time that the other one ends. */
+static void test_restart_is_told_by_the_run_that_was_waited_for(void **state)
+{
+    const char *const settings[] = {"SPIN_US=0", "YIELD_US=0", NULL};
+    _Atomic int restarts = 1;
+    float x[2] = {0}, y[2] = {0};
+    struct duo duo;
+    pthread_t waiter;
+    (void)state;
+    duo_make(&duo, settings);
+    horon_request_t *again = start_with_callback(&duo, &x[0], start_again, &restarts);
+    horon_request_t *both[] = {again, duo_submit(duo.ctx[0], "y", &y[0])};
+    assert_int_equal(pthread_create(&waiter, NULL, wait_for_both, both), 0);
+    until_waited(again);
+    duo_expect_end(duo_submit(duo.ctx[1], "x", &x[1]), HORON_OK);
+    until_waited(both[1]);
+    while (atomic_load(&restarts))
+        sched_yield();
+    assert_int_equal(horon_cancel(again), HORON_OK);
+    assert_int_equal((intptr_t)wait_for_a_run(again), HORON_ERR_CANCELLED);
+    duo_expect_end(duo_submit(duo.ctx[1], "y", &y[1]), HORON_OK);
+    expect_well(waiter);
+    horon_release(again);
+    horon_release(both[1]);
+    duo_end(&duo);
+}
+
+/* ---- released ------------------------------------------------------------------------------- */
 
 struct refused {
     _Atomic int calls;
@@ -115,6 +191,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_restart_in_a_callback_is_no_end_missed),
+        cmocka_unit_test(test_restart_ends_a_wait_for_all_with_the_run_it_saw),
+        cmocka_unit_test(test_restart_is_told_by_the_run_that_was_waited_for),
         cmocka_unit_test(test_restart_of_a_released_request_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Waiting for requests, which drives them meanwhile (token.c). */
+#ifndef HORON_WAIT_H
+#define HORON_WAIT_H
+
+#include "context_state.h"
+
+/** How the first @p over of the requests that were waited for have ended: the first failure, or OK.
+ * They may have been started again since. */
+struct horon_waited {
+    size_t over;
+    horon_status_t status;
+};
+
+/** Waits for @p n >= 1, the first of this context, up to one that is not or was not started.
+ * @param waited_out set in any case; NULL: not asked for
+ * @return OK once they ended, whatever their status | ERR_TIMEOUT */
+horon_status_t horon_context_wait(struct horon_context *ctx, struct horon_request *const *requests,
+                                  size_t n, int64_t timeout_ms, struct horon_waited *waited_out);
+
+#endif
