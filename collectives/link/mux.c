@@ -310,6 +310,7 @@ static void forget_records(struct horon_mux *mux, uint32_t channel, const uint64
 
 static void lack_memory(struct horon_mux *mux)
 {
+    horon_mux_tx_recall_all(mux); /* the mux ends here, and not in its progress */
     if (!mux->failure.status)
         horon_mux_fail(mux, HORON_ERR_MEMORY, "cannot be served: no memory to end an operation");
 }

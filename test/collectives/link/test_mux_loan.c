@@ -15,6 +15,16 @@
 enum { EAGER = 100, TOTAL = 250, RING = 4096, PIECE = 1 << 20 };
 enum order { RECV_FIRST, SEND_FIRST, LOAN_FIRST };
 
+static bool lacks_memory; /* for the notes of what was withdrawn */
+
+void *__real_horon_realloc(void *old, size_t bytes);
+void *__wrap_horon_realloc(void *old, size_t bytes);
+
+void *__wrap_horon_realloc(void *old, size_t bytes)
+{
+    return lacks_memory ? NULL : __real_horon_realloc(old, bytes);
+}
+
 static void open_mesh(struct mesh *mesh, size_t ring_bytes, pid_t pid)
 {
     const struct horon_mux_options options = mesh_options(EAGER, TOTAL);
@@ -284,7 +294,7 @@ static void test_mux_loan_of_a_peer_that_is_gone_is_not_taken(void **state)
 static void test_mux_loan_of_a_mux_that_has_ended_is_not_taken(void **state)
 {
     (void)state;
-    enum { DESTROYED, FAILED, ENDS };
+    enum { DESTROYED, FAILED, LACKED_MEMORY, ENDS };
     for (int how = 0; how < ENDS; how++) {
         struct mesh mesh;
         struct horon_error error = {0};
@@ -299,6 +309,11 @@ static void test_mux_loan_of_a_mux_that_has_ended_is_not_taken(void **state)
         if (how == DESTROYED) {
             horon_mux_destroy(mesh.mux[0][1]);
             mesh.mux[0][1] = NULL;
+        } else if (how == LACKED_MEMORY) {
+            lacks_memory = true;
+            horon_mux_forget(mesh.mux[0][1], 5, 2); /* another operation */
+            lacks_memory = false;
+            assert_int_equal(horon_mux_progress(mesh.mux[0][1], &moved, &error), HORON_ERR_MEMORY);
         } else {
             horon_mux_peer_gone(mesh.mux[0][1], "seems to be gone");
             assert_int_equal(horon_mux_progress(mesh.mux[0][1], &moved, &error),
