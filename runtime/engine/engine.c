@@ -211,8 +211,39 @@ horon_status_t horon_engine_add_link(struct horon_engine *engine, int rank, stru
 
 /* ---- turns ---------------------------------------------------------------------------------- */
 
+/* Was it closed before its other side had it? A rank does so that leaves, or gives up its own try,
+ * and says so to others, if at all: this one is to find out anew. */
+static bool was_never_taken(const struct horon_membership *membership, int peer,
+                            const struct horon_error *error)
+{
+    return !membership->mutual[peer] && !membership->left[peer] && !membership->gone[peer] &&
+           error->blame.cause == HORON_CAUSE_DIED;
+}
+
+/* A try that has failed, for all that counted on it. */
+HORON_SELDOM static void drop_link(struct horon_engine *engine, int peer)
+{
+    struct horon_membership *membership = engine->membership;
+    struct horon_mux *mux = horon_membership_take_link(membership, peer);
+    struct horon_error why;
+    horon_error_set(&why, HORON_ERR_PEER_LOST,
+                    "cannot connect to %s, tried a connection, which it closed: it is gone, or "
+                    "leaves the job",
+                    membership->rank_names[peer]);
+    horon_error_blame_both(&why, why.blame.cause, membership->topology->rank, peer);
+    HORON_LOG_DEBUG(engine->options.log, "%s", why.text);
+    for (struct horon_engine_team *team = engine->job; team; team = team->next)
+        if (horon_team_uses_link(team, peer))
+            horon_team_lose_rank(team, peer, &why);
+    horon_mux_destroy(mux);
+}
+
 static void mux_failed(struct horon_engine *engine, int peer, const struct horon_error *error)
 {
+    if (was_never_taken(engine->membership, peer, error)) {
+        drop_link(engine, peer);
+        return;
+    }
     horon_membership_lose_link(engine->membership, peer);
     for (struct horon_engine_team *team = engine->job; team; team = team->next)
         horon_team_lose_rank(team, peer, error);

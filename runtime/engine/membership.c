@@ -18,7 +18,7 @@ static void move(struct horon_membership *membership, int rank, enum horon_peer_
         [HORON_PEER_CONNECTING] =
             1u << HORON_PEER_UNREACHED | 1u << HORON_PEER_UNLINKED | 1u << HORON_PEER_LINKED,
         [HORON_PEER_UNREACHED] = 1u << HORON_PEER_UNLINKED | 1u << HORON_PEER_LINKED,
-        [HORON_PEER_LINKED] = 1u << HORON_PEER_LOST,
+        [HORON_PEER_LINKED] = 1u << HORON_PEER_LOST | 1u << HORON_PEER_UNLINKED,
         [HORON_PEER_LOST] = 0};
     assert(rank >= 0 && rank < membership->topology->size);
     assert(rank != membership->topology->rank);
@@ -105,6 +105,8 @@ horon_status_t horon_membership_add_link(struct horon_membership *membership, in
         return status;
     }
     move(membership, rank, HORON_PEER_LINKED);
+    horon_free(membership->failures[rank]); /* of a try that the other side was faster than */
+    membership->failures[rank] = NULL;
     membership->mux_of[rank] = mux;
     membership->peers[membership->peer_count++] = rank;
     membership->changes++;
@@ -168,6 +170,23 @@ void horon_membership_lose_link(struct horon_membership *membership, int rank)
     membership->dead_of[rank] = membership->mux_of[rank];
     membership->mux_of[rank] = NULL;
     membership->gone[rank] = true;
+}
+
+struct horon_mux *horon_membership_take_link(struct horon_membership *membership, int rank)
+{
+    struct horon_mux *mux = membership->mux_of[rank];
+    int *peers = membership->peers;
+    int at = 0;
+    assert(mux);
+    assert(!membership->mutual[rank]);
+    move(membership, rank, HORON_PEER_UNLINKED);
+    unwatch(membership, horon_mux_link(mux));
+    membership->mux_of[rank] = NULL;
+    while (peers[at] != rank)
+        at++;
+    peers[at] = peers[--membership->peer_count]; /* in the middle of a turn it may miss this one */
+    membership->changes++; /* a message may have waited for it: it tries again */
+    return mux;
 }
 
 horon_status_t horon_membership_create(const struct horon_membership_options *options,

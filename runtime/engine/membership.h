@@ -85,6 +85,9 @@ horon_status_t horon_membership_take_failure(struct horon_membership *membership
 /** The link to @p rank has failed: nothing is sent any more. What came from it can still be taken.
  */
 void horon_membership_lose_link(struct horon_membership *membership, int rank);
+/** The link to @p rank has ended, and its other side never had it: there is none, and one may be
+ * made. @return what was the link, for the caller to destroy */
+struct horon_mux *horon_membership_take_link(struct horon_membership *membership, int rank);
 /** A mux as all of this membership are, for a link that the caller owns. */
 horon_status_t horon_membership_make_mux(const struct horon_membership *membership, int rank,
                                          struct horon_link *link, struct horon_mux **mux_out,

@@ -14,7 +14,7 @@
  * the sequence of its transfer (link/mux.h). The link is the job's, whatever the team, also on one
  * host; one that is missing is made when the first message needs it. Before the first send on such
  * a link this rank waits until it knows that the other side has it, too: what it has sent then
- * arrives even if it leaves at once.
+ * arrives even if it leaves at once. If the link ends before that, messages look for another one.
  *
  * Between two ranks of a host long data does not go by their link: the receiver reads it where it
  * lies (link/mux_loan.c).

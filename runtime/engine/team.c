@@ -116,16 +116,15 @@ static void fill_view(struct horon_engine_team *team)
     };
 }
 
-/* Links to other hosts are the job's; those in shared memory its own, but for the job. */
+/* Links to other hosts are the job's, and of those only some are needed: others are found when an
+ * operation asks for them. Those in shared memory are the team's own, but for the job. */
 static horon_status_t find_links(struct horon_engine_team *team, struct horon_link **rings,
                                  struct horon_error *error)
 {
     const struct horon_membership *membership = team->engine->membership;
     for (int rank = 0; rank < team->view.size; rank++) {
-        if (team->topology.host_of[rank] != team->view.host) {
+        if (horon_topology_linked(&team->topology, team->view.rank, rank))
             team->data_of[rank] = membership->mux_of[team->ranks[rank]];
-            continue;
-        }
         if (!rings || !rings[rank])
             continue;
         horon_status_t status = horon_membership_make_mux(membership, team->ranks[rank],
@@ -554,6 +553,12 @@ void horon_team_give_up(struct horon_engine_team *team, const struct horon_error
     assert(!horon_team_is_bound(team));
     set_failure(team, why);
     horon_team_end_all(team, &team->failure);
+}
+
+bool horon_team_uses_link(const struct horon_engine_team *team, int job_rank)
+{
+    const int rank = horon_team_is_bound(team) ? team->member_of[job_rank] : -1;
+    return rank >= 0 && team->data_of[rank];
 }
 
 void horon_team_lose_rank(struct horon_engine_team *team, int job_rank,

@@ -75,7 +75,7 @@ struct horon_engine_team {
     int *ranks;                 /* [size] their ranks in the job */
     int *member_of;             /* [job size] and back; -1: no member */
     const char **rank_names;    /* [size] "rank 3 (host-b)", as in the job */
-    struct horon_mux **data_of; /* [size] links to other hosts */
+    struct horon_mux **data_of; /* [size] links to other hosts that it uses */
     struct horon_mux **ring_of; /* [size] links of its own in shared memory; the job has none */
     int *tree; /* [tree_count] neighbours in the control tree: parent, if any, and children */
     int tree_count;
@@ -168,6 +168,8 @@ void horon_team_lacks_memory(struct horon_engine_team *team, const char *text);
 /** A member is gone, or its link. Nothing happens if it has left, or is no member. */
 void horon_team_lose_rank(struct horon_engine_team *team, int job_rank,
                           const struct horon_error *why);
+/** Does it need the link to a rank of another host, or has it used it? */
+bool horon_team_uses_link(const struct horon_engine_team *team, int job_rank);
 /** A member has left the job: if it never had this team, nothing of it can ever be. */
 void horon_team_lacks_member(struct horon_engine_team *team, int job_rank);
 void horon_team_end_requests(struct horon_engine_team *team);

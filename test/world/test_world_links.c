@@ -195,6 +195,7 @@ static void test_links_that_break_fail_the_job(void **state)
     (void)state;
     struct world *world = make_world();
     world_link(world, 0, 3);
+    exchange(world); /* both sides know of it */
     horon_mux_peer_gone(world->ranks[0].engine->membership->mux_of[3], "is gone: a test says so");
     for (int turn = 0; turn < 10; turn++)
         horon_engine_progress(world->ranks[0].engine);

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Messages that wait for a link, and attempts to make it that fail: the test decides when.
+ * Messages that wait for a link, and attempts to make it that fail: the test decides when. Some
+ * fail when one side has the link already.
  */
 #undef NDEBUG
-#include "world.h"
+#include "world/teams.h"
 
 #include "engine/making.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -177,6 +179,192 @@ static void test_links_to_a_process_that_has_ended_end(void **state)
     world_destroy(world);
 }
 
+/* ---- links that the other side never had ---------------------------------------------------- */
+
+enum { RING_BYTES = 4096 };
+
+static const char closed[] = "cannot connect to rank 3 (host-1), tried a connection, which it "
+                             "closed: it is gone, or leaves the job";
+
+/* Rank 0's end of one to rank FAR, which has not taken its own. */
+static struct horon_ring *take_end(struct world *world)
+{
+    const size_t bytes = (horon_ring_bytes(RING_BYTES) + 63) / 64 * 64;
+    struct horon_ring *rings = aligned_alloc(64, 2 * bytes);
+    struct horon_ring *in = (struct horon_ring *)(void *)((char *)rings + bytes);
+    struct horon_link *link = NULL;
+    struct horon_error error = {0};
+    assert_non_null(rings);
+    memset(rings, 0, 2 * bytes);
+    assert_int_equal(horon_link_ring_create(rings, in, RING_BYTES, NULL, &link), HORON_OK);
+    assert_int_equal(horon_engine_add_link(world->ranks[0].engine, FAR, link, &error), HORON_OK);
+    turn(world);
+    assert_true(horon_engine_is_linked(world->ranks[0].engine, FAR));
+    return rings;
+}
+
+/* Rank FAR closes its own end, unseen. */
+static void close_end(struct world *world, struct horon_ring *rings)
+{
+    const size_t bytes = (horon_ring_bytes(RING_BYTES) + 63) / 64 * 64;
+    struct horon_ring *in = (struct horon_ring *)(void *)((char *)rings + bytes);
+    atomic_store(&in->writer_closed, 1);
+    turn(world);
+    assert_false(horon_engine_is_linked(world->ranks[0].engine, FAR));
+}
+
+static void expect_no_failure(struct world *world)
+{
+    for (int rank = 0; rank < world->size; rank++)
+        assert_int_equal(world_failure(world->ranks[rank].engine, NULL), HORON_OK);
+}
+
+static void test_messages_fail_alone_if_a_leaver_never_had_their_link(void **state)
+{
+    struct world *world = make_world();
+    uint8_t out = 7, in[2] = {0};
+    (void)state;
+    struct horon_request *request = begin(world, HORON_RECV, 0, FAR, &in[0]);
+    turn(world);
+    struct horon_ring *rings = take_end(world);
+    assert_int_equal(attempts, 1);
+    close_end(world, rings); /* before anybody has heard that it leaves */
+    expect_no_failure(world);
+    assert_int_equal(attempts, 2);
+    assert_false(ended(request));
+    horon_engine_leave(world->ranks[FAR].engine);
+    turn(world);
+    fail_attempt(world);
+    assert_true(ended(request));
+    assert_int_equal(request->status, HORON_ERR_CLOSED);
+    assert_int_equal(request->blame.rank, FAR);
+    struct horon_request *others[] = {begin(world, HORON_SEND, 2, 0, &out),
+                                      begin(world, HORON_RECV, 0, 2, &in[1])};
+    turn(world);
+    for (int i = 0; i < 2; i++) {
+        assert_true(ended(others[i]));
+        assert_int_equal(others[i]->status, HORON_OK);
+        world_release(others[i]);
+    }
+    assert_int_equal(in[1], 7);
+    expect_no_failure(world);
+    world_release(request);
+    world_destroy(world);
+    free(rings);
+}
+
+/* One that gives up its own try may close what this side has, and works on. */
+static void test_messages_go_on_the_next_link(void **state)
+{
+    struct world *world = make_world();
+    uint8_t out = 7, in = 0;
+    (void)state;
+    struct horon_request *requests[] = {begin(world, HORON_SEND, 0, FAR, &out),
+                                        begin(world, HORON_RECV, FAR, 0, &in)};
+    turn(world);
+    struct horon_ring *rings = take_end(world);
+    close_end(world, rings);
+    world_link(world, 0, FAR);
+    turn(world);
+    for (int i = 0; i < 2; i++) {
+        assert_true(ended(requests[i]));
+        assert_int_equal(requests[i]->status, HORON_OK);
+        world_release(requests[i]);
+    }
+    assert_int_equal(in, 7);
+    expect_no_failure(world);
+    world_destroy(world);
+    free(rings);
+}
+
+/* Nobody asks for a link then, and nobody is told of it later. */
+static void test_links_that_were_closed_unseen_are_forgotten(void **state)
+{
+    struct world *world = make_world();
+    struct horon_error error = {0};
+    uint8_t in = 0;
+    (void)state;
+    assert_int_equal(horon_engine_connect(world->ranks[0].engine, FAR, &error), HORON_AGAIN);
+    fail_attempt(world);
+    struct horon_ring *rings = take_end(world); /* the other side was faster */
+    close_end(world, rings);
+    expect_no_failure(world);
+    struct horon_request *request = begin(world, HORON_RECV, 0, FAR, &in);
+    turn(world);
+    assert_int_equal(attempts, 2);
+    assert_false(ended(request));
+    fail_attempt(world);
+    expect_failed(request);
+    world_destroy(world);
+    free(rings);
+}
+
+static void expect_unreached(const struct horon_error *why)
+{
+    assert_non_null(why);
+    assert_int_equal(why->status, HORON_ERR_PEER_LOST);
+    assert_string_equal(why->text, closed);
+}
+
+/* Its rank may have been killed: of those that need the link none may wait for ever. A team that
+ * has the same ranks and others is no less concerned; one that hears nothing by that link is not.
+ */
+static void test_teams_fail_if_a_link_that_they_need_was_closed_unseen(void **state)
+{
+    static const int needs[] = {0, FAR}, other[] = {2, 0, 1, FAR};
+    struct world *world = make_world();
+    (void)state;
+    struct horon_ring *rings = take_end(world);
+    world->rings[FAR * 4] = rings; /* so that none is made between them */
+    struct world_team *team = world_team_create(world, 1, needs, 2);
+    struct world_team *larger = world_team_create(world, 2, other, 4);
+    assert_true(horon_topology_linked(&team->topology, 0, 1));
+    assert_false(horon_topology_linked(&larger->topology, 1, 3));
+    world_team_add(team, 0);
+    for (int member = 0; member < 4; member++)
+        if (other[member] != FAR)
+            world_team_add(larger, member);
+    close_end(world, rings);
+    expect_unreached(horon_team_failure(team->members[0]));
+    assert_null(horon_team_failure(larger->members[1]));
+    expect_no_failure(world);
+    world->rings[FAR * 4] = NULL;
+    world_team_destroy(larger);
+    world_team_destroy(team);
+    world_destroy(world);
+    free(rings);
+}
+
+/* An operation has begun to use it, in a team that did not need it before. */
+static void test_operations_fail_if_their_link_was_closed_unseen(void **state)
+{
+    struct world *world = make_world();
+    struct horon_request *requests[2];
+    int32_t in[2][4] = {{0}}, out[2][4];
+    (void)state;
+    struct horon_ring *rings = take_end(world);
+    for (int rank = 0; rank < 2; rank++) {
+        horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+        desc.verb = HORON_ALLTOALL;
+        desc.flags = HORON_IN_ORDER;
+        desc.dtype = HORON_INT32;
+        desc.src = in[rank];
+        desc.dst = out[rank];
+        desc.count = desc.dst_count = 4;
+        requests[rank] = world_submit(world, rank, &desc);
+    }
+    turn(world);
+    assert_int_equal(attempts, 1); /* of rank 1, to rank 2 */
+    close_end(world, rings);
+    for (int rank = 0; rank < 2; rank++) {
+        assert_true(ended(requests[rank]));
+        expect_unreached(horon_engine_failure(world->ranks[rank].engine));
+        world_release(requests[rank]);
+    }
+    world_destroy(world);
+    free(rings);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -184,6 +372,11 @@ int main(void)
         cmocka_unit_test(test_messages_try_again_if_a_team_has_given_up_their_attempt),
         cmocka_unit_test(test_messages_to_a_rank_that_has_left_say_so),
         cmocka_unit_test(test_links_to_a_process_that_has_ended_end),
+        cmocka_unit_test(test_messages_fail_alone_if_a_leaver_never_had_their_link),
+        cmocka_unit_test(test_messages_go_on_the_next_link),
+        cmocka_unit_test(test_links_that_were_closed_unseen_are_forgotten),
+        cmocka_unit_test(test_teams_fail_if_a_link_that_they_need_was_closed_unseen),
+        cmocka_unit_test(test_operations_fail_if_their_link_was_closed_unseen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
