@@ -275,6 +275,20 @@ bool sim_network_writable(const struct sim_network *network, int rank, int peer)
            atomic_load(&pipe->out->written) - atomic_load(&pipe->out->read) < network->ring_bytes;
 }
 
+/* Nothing was sent, so the end is all that comes. On one host nothing is closed: there the peer
+ * reads that the rank leaves, and is told when its process is gone. */
+void sim_network_refuse(struct sim_network *network, int rank, int peer)
+{
+    struct simulation *sim = network->sim;
+    struct pipe *pipe = network->pipes[rank][peer];
+    if (!pipe || network->has_end[rank][peer] || !network->has_end[peer][rank] || pipe->end_comes)
+        return;
+    assert(pipe->count == 0);
+    pipe->end_comes = true;
+    pipe->end_at = sim->now + network->latency;
+    sim_event(sim, pipe->end_at, SIM_EVENT_DELIVER, rank, peer);
+}
+
 void sim_network_kill(struct sim_network *network, int rank)
 {
     struct simulation *sim = network->sim;

@@ -18,6 +18,8 @@ void sim_network_deliver(struct sim_network *network, int from, int to);
 /** Could @p rank read from @p peer, or write to it, at once? */
 bool sim_network_readable(const struct sim_network *network, int rank, int peer);
 bool sim_network_writable(const struct sim_network *network, int rank, int peer);
+/** @p rank, which leaves, takes no more connections: what it has not taken is closed. */
+void sim_network_refuse(struct sim_network *network, int rank, int peer);
 /** The process of @p rank is gone: what it had sent arrives in part or whole, then its end. */
 void sim_network_kill(struct sim_network *network, int rank);
 

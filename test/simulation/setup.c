@@ -106,11 +106,14 @@ static horon_status_t connect_to(void *arg, int peer, struct horon_error *error)
 }
 
 /* One that leaves gets no more; but what it has sent on an end that it has, the other one reads.
- * Of one that is dead a connection may still be accepted by its system. */
+ * Of one that is dead a connection may still be accepted by its system. When a connection has ended
+ * its other side goes, or is gone: there is no second one. */
 static bool is_too_late(const struct sim_rank *rank, int peer)
 {
     struct simulation *sim = rank->sim;
     const struct sim_rank *other = &sim->ranks[peer];
+    if (sim_network_has_end(sim->network, rank->rank, peer))
+        return true;
     if (sim_network_has_end(sim->network, peer, rank->rank))
         return false;
     if (other->state == SIM_DEAD)

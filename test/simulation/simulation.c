@@ -395,6 +395,10 @@ static void do_event(struct simulation *sim, const struct sim_event *event)
         sim_network_deliver(sim->network, event->a, event->b);
         return;
     }
+    if (event->kind == SIM_EVENT_LINK && rank->leaving) {
+        sim_network_refuse(sim->network, event->a, event->b);
+        return;
+    }
     if (rank->state >= SIM_LEFT || (rank->leaving && event->kind != SIM_EVENT_DEATH))
         return;
     switch (event->kind) {
