@@ -83,7 +83,7 @@ static horon_status_t write_settings(struct horon_profile *profile,
 horon_status_t horon_profile_fill(struct horon_profile *profile, const struct horon_config *config,
                                   struct horon_error *error)
 {
-    memset(profile, 0, sizeof *profile);
+    *profile = (struct horon_profile){.addresses = ""};
     if (gethostname(profile->name, sizeof profile->name - 1) != 0 || !profile->name[0])
         snprintf(profile->name, sizeof profile->name, "unnamed");
     profile->kernel = horon_profile_kernel("/proc");
@@ -111,6 +111,7 @@ void horon_profile_encode(struct horon_writer *out, const struct horon_profile *
     horon_write_u32(out, profile->cores);
     horon_write_string(out, profile->socket);
     horon_write_string(out, settings ? profile->settings : "");
+    horon_write_bytes(out, profile->addresses, strlen(profile->addresses) + 1);
 }
 
 bool horon_profile_decode(struct horon_reader *in, struct horon_profile *profile)
@@ -129,7 +130,9 @@ bool horon_profile_decode(struct horon_reader *in, struct horon_profile *profile
     profile->cores = horon_read_u32(in);
     horon_read_string(in, profile->socket, sizeof profile->socket);
     horon_read_string(in, profile->settings, sizeof profile->settings);
-    return in->ok;
+    const size_t rest = in->limit - in->used;
+    profile->addresses = horon_read_view(in, rest);
+    return in->ok && rest > 0 && strnlen(profile->addresses, rest) == rest - 1;
 }
 
 horon_status_t horon_profile_check_settings(const struct horon_profile *first,
@@ -156,35 +159,4 @@ horon_status_t horon_profile_check_settings(const struct horon_profile *first,
     }
     horon_error_blame_both(error, HORON_CAUSE_SETTING, 0, rank);
     return HORON_ERR_CONFIG;
-}
-
-void horon_addresses_encode(struct horon_writer *out, const struct horon_addresses *addresses)
-{
-    assert(addresses->count >= 0 && addresses->count <= HORON_ADDRESSES_MAX);
-    horon_write_u8(out, (uint8_t)addresses->count);
-    for (int i = 0; i < addresses->count; i++) {
-        size_t bytes = 0;
-        const void *raw = horon_address_raw(&addresses->items[i], &bytes);
-        assert(bytes <= UINT8_MAX);
-        horon_write_u8(out, (uint8_t)bytes);
-        horon_write_bytes(out, raw, bytes);
-        horon_write_u16(out, (uint16_t)horon_address_port(&addresses->items[i]));
-    }
-}
-
-bool horon_addresses_decode(struct horon_reader *in, struct horon_addresses *addresses)
-{
-    const int count = horon_read_u8(in);
-    memset(addresses, 0, sizeof *addresses);
-    if (count > HORON_ADDRESSES_MAX)
-        return false;
-    for (int i = 0; i < count; i++) {
-        size_t bytes = horon_read_u8(in);
-        const void *raw = horon_read_view(in, bytes);
-        int port = horon_read_u16(in);
-        if (!in->ok || !horon_address_from_raw(raw, bytes, port, &addresses->items[i]))
-            return false;
-        addresses->count++;
-    }
-    return horon_reader_finished(in);
 }

@@ -4,7 +4,6 @@
 #define HORON_BOOT_PROFILE_H
 
 #include "boot/connect/handshake.h"
-#include "boot/identity/address.h"
 #include "codec.h"
 #include "config.h"
 #include "status.h"
@@ -28,16 +27,17 @@ struct horon_profile {
     uint32_t cores;   /* that are online, as this process sees it; 0: not known */
     char socket[HORON_PROFILE_SOCKET_BYTES];     /* abstract unix socket, or "" */
     char settings[HORON_PROFILE_SETTINGS_BYTES]; /* "NAME=value\n" of all that must agree */
+    const char *addresses; /* where it listens (horon_addresses_write()); what a view is of */
 };
 
-/** Fills all but job, socket, host and readers. */
+/** Fills all but job, socket, host, readers and addresses. */
 horon_status_t horon_profile_fill(struct horon_profile *profile, const struct horon_config *config,
                                   struct horon_error *error);
 
 /** @param settings also those: rank 0 */
 void horon_profile_encode(struct horon_writer *out, const struct horon_profile *profile,
                           bool settings);
-/** @return false if the bytes do not begin with a profile */
+/** @return false: the bytes are no profile. Its addresses are a view of them */
 bool horon_profile_decode(struct horon_reader *in, struct horon_profile *profile);
 
 /** @return the profile's kernel: the running one. @param proc "/proc", or a directory like it for
@@ -59,9 +59,5 @@ uint64_t horon_profile_readers(const struct horon_profile *profile, const char *
 horon_status_t horon_profile_check_settings(const struct horon_profile *first,
                                             const struct horon_profile *mine, int rank,
                                             struct horon_error *error);
-
-/** Behind the profile: where I listen. */
-void horon_addresses_encode(struct horon_writer *out, const struct horon_addresses *addresses);
-bool horon_addresses_decode(struct horon_reader *in, struct horon_addresses *addresses);
 
 #endif

@@ -58,13 +58,13 @@ static horon_status_t write_profile(struct horon_joining *j, struct horon_writer
                                     struct horon_error *error)
 {
     *out = horon_writer_over(j->blob, sizeof j->blob);
+    j->mine.addresses = j->listeners.told;
     horon_profile_encode(out, &j->mine, j->id.rank == 0);
-    horon_addresses_encode(out, &j->listeners.addresses);
     return out->ok ? HORON_OK
                    : horon_error_set(error, HORON_ERR_CONFIG, "this rank's profile is too long");
 }
 
-/* Addresses stay encoded: most of them are never used. */
+/* Addresses stay text: most of them are never used. */
 static horon_status_t read_profile(struct horon_joining *j, int rank, struct horon_error *error)
 {
     struct horon_profile *profile = rank ? &j->other : &j->first;
@@ -72,16 +72,14 @@ static horon_status_t read_profile(struct horon_joining *j, int rank, struct hor
     const struct horon_blob *blob = &j->blobs.items[rank];
     struct horon_addresses addresses;
     struct horon_reader in = horon_reader_over(blob->bytes, blob->count);
-    const bool whole = horon_profile_decode(&in, profile);
-    const struct horon_blob rest = {blob->bytes + in.used, blob->count - in.used};
-    if (!whole || !horon_addresses_decode(&in, &addresses)) {
+    if (!horon_profile_decode(&in, profile) ||
+        !horon_addresses_read(profile->addresses, &addresses)) {
         horon_error_set(error, HORON_ERR_PROTO, "rank %d put an unreadable profile into the store",
                         rank);
         error->blame.rank = rank;
         return HORON_ERR_PROTO;
     }
-    if (addresses.count > 0)
-        info->addresses = rest;
+    info->addresses = profile->addresses;
     memcpy(j->boot->ranks.names[rank], profile->name, sizeof profile->name);
     memcpy(info->socket, profile->socket, sizeof profile->socket);
     memcpy(info->member, profile->member, sizeof profile->member);
@@ -297,7 +295,7 @@ static horon_status_t connect_hosts(struct horon_joining *j, struct horon_error 
             continue;
         status = horon_links_open(j->boot->links, r, UINT64_MAX, error);
         /* one that does not listen says itself why */
-        j->others_failed = status != HORON_OK && j->boot->ranks.infos[r].addresses.count == 0;
+        j->others_failed = status != HORON_OK && !j->boot->ranks.infos[r].addresses[0];
     }
     return status == HORON_OK ? horon_joining_wait(j, ask_connected, links_are_late, error)
                               : status;

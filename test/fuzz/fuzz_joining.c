@@ -26,10 +26,10 @@ static void read_rounds(const struct horon_blobs *blobs)
         struct horon_reader in = horon_reader_over(blobs->items[r].bytes, blobs->items[r].count);
         struct horon_addresses addresses;
         struct horon_profile profile;
-        struct horon_reader again = in;
-        if (horon_profile_decode(&in, &profile))
-            assert(memchr(profile.name, 0, sizeof profile.name));
-        if (horon_addresses_decode(&again, &addresses))
+        if (!horon_profile_decode(&in, &profile))
+            continue;
+        assert(memchr(profile.name, 0, sizeof profile.name));
+        if (horon_addresses_read(profile.addresses, &addresses))
             assert(addresses.count <= HORON_ADDRESSES_MAX);
     }
 }

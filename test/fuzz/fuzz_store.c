@@ -147,6 +147,8 @@ static void decode_profile(const uint8_t *data, size_t bytes)
     if (horon_profile_decode(&in, profile)) {
         assert(strlen(profile->name) < sizeof profile->name);
         assert(strlen(profile->socket) < sizeof profile->socket);
+        assert(in.used == strlen(profile->addresses) + 1 +
+                              (size_t)((const uint8_t *)profile->addresses - data));
         strcpy(profile[1].settings, "A=1\n");
         horon_profile_check_settings(profile, profile + 1, 1, &error);
     }
@@ -156,11 +158,12 @@ static void decode_profile(const uint8_t *data, size_t bytes)
 static void decode_addresses(const uint8_t *data, size_t bytes)
 {
     struct horon_addresses addresses;
-    struct horon_reader in = horon_reader_over(data, bytes);
-    if (!horon_addresses_decode(&in, &addresses))
-        return;
-    assert(addresses.count <= HORON_ADDRESSES_MAX);
-    for (int i = 0; i < addresses.count; i++) {
+    char *copy = strndup((const char *)data, bytes);
+    assert(copy);
+    const bool read = horon_addresses_read(copy, &addresses);
+    free(copy);
+    assert(!read || addresses.count <= HORON_ADDRESSES_MAX);
+    for (int i = 0; read && i < addresses.count; i++) {
         char text[HORON_ADDRESS_TEXT_BYTES];
         horon_address_text(&addresses.items[i], text);
         horon_address_is_loopback(&addresses.items[i]);

@@ -192,11 +192,10 @@ static void choose_addresses(const struct horon_links *links, int rank,
 {
     const struct horon_rank_info *info = &links->options.ranks->infos[rank];
     struct horon_addresses all;
-    struct horon_reader in = horon_reader_over(info->addresses.bytes, info->addresses.count);
     chosen->count = 0;
     if (is_on_host(links, rank))
         horon_address_abstract(info->socket, &chosen->items[chosen->count++]);
-    if (chosen->count || !horon_addresses_decode(&in, &all))
+    if (chosen->count || !info->addresses || !horon_addresses_read(info->addresses, &all))
         return;
     for (int loopback = 1; loopback >= 0; loopback--)
         for (int i = 0; i < all.count; i++)

@@ -18,9 +18,9 @@ struct horon_rank_info {
     uint8_t member[HORON_MEMBER_BYTES];
     bool same_machine;                       /* its loopback and its unix socket are ours, too */
     char socket[HORON_PROFILE_SOCKET_BYTES]; /* its abstract unix socket */
-    struct horon_blob addresses;   /* encoded; none if it does not listen, or is not known */
-    uint64_t host, readers, group; /* as in its profile */
-    struct horon_machine machine;  /* the kernel it runs on, and its cores */
+    const char *addresses;                   /* as in its profile; "" if it does not listen */
+    uint64_t host, readers, group;           /* as in its profile */
+    struct horon_machine machine;            /* the kernel it runs on, and its cores */
 };
 
 /** All ranks of the job. Owner: the rank that joined. */

@@ -88,7 +88,7 @@ horon_status_t horon_listeners_open(struct horon_listeners *listeners,
     for (int i = 0; i < here.count; i++)
         horon_address_set_port(&here.items[i], port);
     listeners->count = count;
-    listeners->addresses = here;
+    horon_addresses_write(&here, listeners->told, sizeof listeners->told);
     return HORON_OK;
 }
 

@@ -25,8 +25,8 @@ void horon_listen_everywhere(struct horon_addresses *addresses);
 struct horon_listeners {
     int count;
     int fds[HORON_ADDRESSES_MAX];
-    struct horon_fds *noted;          /* NULL, or where they are noted; set by the caller */
-    struct horon_addresses addresses; /* to be published: all that lead to us, with the port */
+    struct horon_fds *noted;               /* NULL, or where they are noted; set by the caller */
+    char told[HORON_ADDRESSES_TEXT_BYTES]; /* to others: all that lead to us, with the port */
 };
 
 /**

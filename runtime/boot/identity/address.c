@@ -19,25 +19,6 @@
 /* A whole large job may arrive at once; the kernel cuts it to its own. */
 #define LISTEN_BACKLOG 4096
 
-bool horon_address_from_raw(const void *raw, size_t raw_bytes, int port,
-                            struct horon_address *address)
-{
-    memset(address, 0, sizeof *address);
-    if (raw_bytes == sizeof address->v4.sin_addr) {
-        address->v4.sin_family = AF_INET;
-        memcpy(&address->v4.sin_addr, raw, raw_bytes);
-        address->bytes = sizeof address->v4;
-    } else if (raw_bytes == sizeof address->v6.sin6_addr) {
-        address->v6.sin6_family = AF_INET6;
-        memcpy(&address->v6.sin6_addr, raw, raw_bytes);
-        address->bytes = sizeof address->v6;
-    } else {
-        return false;
-    }
-    horon_address_set_port(address, port);
-    return true;
-}
-
 const void *horon_address_raw(const struct horon_address *address, size_t *raw_bytes_out)
 {
     if (address->any.sa_family == AF_INET) {
@@ -57,12 +38,35 @@ bool horon_address_parse(const char *text, int port, struct horon_address *addre
     const size_t bytes = strlen(text);
     const bool brackets = bytes > 2 && text[0] == '[' && text[bytes - 1] == ']';
     snprintf(host, sizeof host, "%.*s", (int)(brackets ? bytes - 2 : bytes), text + brackets);
-    struct in6_addr raw; /* the larger of the two */
-    if (inet_pton(AF_INET, host, &raw) == 1)
-        return horon_address_from_raw(&raw, sizeof(struct in_addr), port, address);
-    if (inet_pton(AF_INET6, host, &raw) == 1)
-        return horon_address_from_raw(&raw, sizeof(struct in6_addr), port, address);
-    return false;
+    memset(address, 0, sizeof *address);
+    if (inet_pton(AF_INET, host, &address->v4.sin_addr) == 1) {
+        address->v4.sin_family = AF_INET;
+        address->bytes = sizeof address->v4;
+    } else if (inet_pton(AF_INET6, host, &address->v6.sin6_addr) == 1) {
+        address->v6.sin6_family = AF_INET6;
+        address->bytes = sizeof address->v6;
+    } else {
+        return false;
+    }
+    horon_address_set_port(address, port);
+    return true;
+}
+
+bool horon_address_cut(const char *text, size_t bytes, char host[HORON_ADDRESS_TEXT_BYTES],
+                       int *port_out)
+{
+    char copy[HORON_ADDRESS_TEXT_BYTES + 16];
+    if ((size_t)snprintf(copy, sizeof copy, "%.*s", (int)bytes, text) >= sizeof copy)
+        return false;
+    char *colon = strrchr(copy, ':'), *end = NULL;
+    long port = colon ? strtol(colon + 1, &end, 10) : 0;
+    if (!colon || colon == copy || colon - copy >= HORON_ADDRESS_TEXT_BYTES || end == colon + 1 ||
+        *end || port < 1 || port > 65535 || strpbrk(copy, " \t"))
+        return false;
+    *colon = 0;
+    strcpy(host, copy);
+    *port_out = (int)port;
+    return true;
 }
 
 void horon_address_abstract(const char *name, struct horon_address *address)
@@ -154,6 +158,31 @@ void horon_addresses_add(struct horon_addresses *addresses, const struct horon_a
             return;
     if (addresses->count < HORON_ADDRESSES_MAX)
         addresses->items[addresses->count++] = *address;
+}
+
+void horon_addresses_write(const struct horon_addresses *addresses, char *text, size_t text_bytes)
+{
+    text[0] = 0;
+    for (int i = 0; i < addresses->count; i++) {
+        char one[HORON_ADDRESS_TEXT_BYTES];
+        horon_text_add(text, text_bytes, ",", "%s", horon_address_text(&addresses->items[i], one));
+    }
+}
+
+bool horon_addresses_read(const char *text, struct horon_addresses *addresses)
+{
+    memset(addresses, 0, sizeof *addresses);
+    for (const char *at = text; *at; at += *at == ',') {
+        char host[HORON_ADDRESS_TEXT_BYTES];
+        const size_t bytes = strcspn(at, ",");
+        int port;
+        if (addresses->count == HORON_ADDRESSES_MAX || !horon_address_cut(at, bytes, host, &port) ||
+            !horon_address_parse(host, port, &addresses->items[addresses->count]))
+            return false;
+        addresses->count++;
+        at += bytes;
+    }
+    return true;
 }
 
 horon_status_t horon_addresses_resolve(const char *host, int port,

@@ -15,6 +15,8 @@
 #define HORON_ADDRESS_TEXT_BYTES 128
 /** Addresses of one machine that are used at most; more are left out. */
 #define HORON_ADDRESSES_MAX 32
+/** Room for the text of so many, final 0 included. */
+#define HORON_ADDRESSES_TEXT_BYTES 2048
 
 struct horon_address {
     union {
@@ -34,9 +36,9 @@ struct horon_addresses {
 /** Reads a numeric IPv4 or IPv6 address (brackets allowed). @return false if it is none. */
 bool horon_address_parse(const char *text, int port, struct horon_address *address);
 
-/** From 4 or 16 raw bytes in network order. @return false for another length. */
-bool horon_address_from_raw(const void *raw, size_t raw_bytes, int port,
-                            struct horon_address *address);
+/** Cuts "HOST:PORT" or "[HOST]:PORT", of @p bytes. @return false: neither, or no port 1-65535 */
+bool horon_address_cut(const char *text, size_t bytes, char host[HORON_ADDRESS_TEXT_BYTES],
+                       int *port_out);
 /** @return the 4 or 16 raw bytes; NULL if it is neither IPv4 nor IPv6. */
 const void *horon_address_raw(const struct horon_address *address, size_t *raw_bytes_out);
 
@@ -59,6 +61,11 @@ const char *horon_address_host_text(const struct horon_address *address,
 
 /** Adds it, unless it is there already, with that port, or there is no room. */
 void horon_addresses_add(struct horon_addresses *addresses, const struct horon_address *address);
+
+/** Writes them as ranks and files tell them: "10.1.0.3:4000,[::1]:4000". */
+void horon_addresses_write(const struct horon_addresses *addresses, char *text, size_t text_bytes);
+/** Reads that. @return false: it is no such list, or of too many */
+bool horon_addresses_read(const char *text, struct horon_addresses *addresses);
 
 /**
  * All addresses of @p host, a name or a numeric address. Blocks: as long as the resolver does.

@@ -387,9 +387,11 @@ static void look_due(void *arg)
  * joining fail in a while, as the others may yet read that there. */
 static horon_status_t publish(struct horon_store *store, struct horon_error *error)
 {
-    char addresses[HORON_STORE_FILE_BYTES_MAX - 256];
+    char addresses[HORON_ADDRESSES_TEXT_BYTES];
     const struct horon_store_options *options = &store->options;
-    horon_store_place_write(&store->place, addresses, sizeof addresses);
+    for (int i = 0; i < store->place.addresses.count; i++)
+        horon_address_set_port(&store->place.addresses.items[i], store->place.port);
+    horon_addresses_write(&store->place.addresses, addresses, sizeof addresses);
     const horon_status_t status = horon_store_file_write(
         &store->file, addresses, options->process ? options->process : "one", error);
     if (status != HORON_ERR_SYSTEM)

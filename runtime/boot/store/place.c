@@ -21,26 +21,12 @@ struct item {
     struct horon_addresses addresses;
 };
 
-/* Cuts "HOST:PORT" or "[HOST]:PORT", perhaps with tcp:// before it. @return false: neither */
+/* Perhaps with tcp:// before it. */
 static bool cut_item(const char *text, size_t bytes, struct item *item)
 {
     static const char scheme[] = "tcp://";
-    char copy[HORON_ADDRESS_TEXT_BYTES + 16];
-    if (bytes > sizeof scheme - 1 && strncmp(text, scheme, sizeof scheme - 1) == 0) {
-        text += sizeof scheme - 1;
-        bytes -= sizeof scheme - 1;
-    }
-    if ((size_t)snprintf(copy, sizeof copy, "%.*s", (int)bytes, text) >= sizeof copy)
-        return false;
-    char *colon = strrchr(copy, ':'), *end = NULL;
-    long port = colon ? strtol(colon + 1, &end, 10) : 0;
-    if (!colon || colon == copy || colon - copy >= HORON_ADDRESS_TEXT_BYTES || end == colon + 1 ||
-        *end || port < 1 || port > 65535 || strpbrk(copy, " \t"))
-        return false;
-    *colon = 0;
-    strcpy(item->host, copy);
-    item->port = (int)port;
-    return true;
+    const size_t skip = strncmp(text, scheme, sizeof scheme - 1) == 0 ? sizeof scheme - 1 : 0;
+    return horon_address_cut(text + skip, bytes - skip, item->host, &item->port);
 }
 
 static bool any_here(const struct horon_addresses *addresses)
@@ -173,20 +159,6 @@ horon_status_t horon_store_place_here(struct horon_store_place *place, bool key_
         horon_listen_everywhere(&place->listen);
     drop_loopback(&place->addresses);
     return status;
-}
-
-void horon_store_place_write(const struct horon_store_place *place, char *text, size_t text_bytes)
-{
-    assert(place->port > 0); /* it serves */
-    text[0] = 0;
-    for (int i = 0; i < place->addresses.count; i++) {
-        struct horon_address address = place->addresses.items[i];
-        char one[HORON_ADDRESS_TEXT_BYTES];
-        horon_address_set_port(&address, place->port);
-        horon_address_text(&address, one);
-        if (strlen(text) + strlen(one) + sizeof "tcp://" < text_bytes)
-            horon_text_add(text, text_bytes, ",", "%s%s", text[0] ? "" : "tcp://", one);
-    }
 }
 
 void horon_store_place_scan(struct horon_store_place *place, int port_scan)

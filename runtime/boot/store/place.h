@@ -16,8 +16,8 @@ struct horon_store_place {
 };
 
 /**
- * Reads "tcp://HOST:PORT", or several of them, comma separated, where tcp:// may be left out from
- * the second on; and looks at this machine's addresses.
+ * Reads "tcp://HOST:PORT", or several of them, comma separated, where tcp:// may be left out; and
+ * looks at this machine's addresses.
  * @param key_given false: only loopback is safe; an address of this machine is replaced by it
  * @param derived rank 0 must serve, wherever the address leads
  * @return OK, one address at least can be tried | ERR_CONFIG, no such form, or none can be: no such
@@ -35,10 +35,6 @@ horon_status_t horon_store_place_find(struct horon_store_place *place, const cha
 horon_status_t horon_store_place_here(struct horon_store_place *place, bool key_given,
                                       const char *interfaces, const char *port_range,
                                       struct horon_error *error);
-
-/** Writes its addresses, with its port, in the form that horon_store_place_find() reads: as many as
- * there is room for. */
-void horon_store_place_write(const struct horon_store_place *place, char *text, size_t text_bytes);
 
 /** Adds the next @p port_scan ports at all addresses, as many as there is room for. */
 void horon_store_place_scan(struct horon_store_place *place, int port_scan);

@@ -290,7 +290,7 @@ static void wait_for_rank_0(const struct horon_blobs *blobs)
     struct horon_addresses addresses;
     uint8_t byte;
     assert_true(horon_profile_decode(&in, &profile));
-    assert_true(horon_addresses_decode(&in, &addresses));
+    assert_true(horon_addresses_read(profile.addresses, &addresses));
     assert_true(addresses.count > 0);
     const struct horon_address *last = &addresses.items[addresses.count - 1]; /* loopback */
     const int fd = socket(last->any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -323,7 +323,6 @@ static void *leave_after_one_round(void *arg)
     assert_int_equal(horon_store_open(&options, &store, &error), HORON_OK);
     struct horon_writer out = horon_writer_over(bytes, sizeof bytes);
     horon_profile_encode(&out, &profile, false); /* of a host of its own */
-    horon_addresses_encode(&out, &(struct horon_addresses){0});
     take_part(store, &pump, &out, &blobs);
     wait_for_rank_0(&blobs);
     horon_blobs_deinit(&blobs);

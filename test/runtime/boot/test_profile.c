@@ -32,6 +32,7 @@ static void fill(struct horon_profile *profile)
     profile->job = UINT64_C(0x1122334455667788);
     profile->readers = UINT64_C(0x99);
     strcpy(profile->socket, "horon-3-abc");
+    profile->addresses = "10.1.0.3:4000,[fd00::9]:4000";
 }
 
 static void test_profile_survives_the_way(void **state)
@@ -52,6 +53,7 @@ static void test_profile_survives_the_way(void **state)
     assert_string_equal(copy.name, profile.name);
     assert_string_equal(copy.socket, "horon-3-abc");
     assert_string_equal(copy.settings, profile.settings);
+    assert_string_equal(copy.addresses, "10.1.0.3:4000,[fd00::9]:4000");
     assert_true(profile.machine && copy.machine == profile.machine);
     assert_true(copy.host == profile.host);
     assert_true(profile.readers && copy.readers == profile.readers);
@@ -290,44 +292,6 @@ static void test_profile_settings_that_differ_are_named(void **state)
     assert_non_null(strstr(error.text, "HORON_FUSION_BYTES=77108864 on rank 1 (host-b)"));
 }
 
-static void test_addresses_survive_the_way(void **state)
-{
-    uint8_t bytes[1024];
-    (void)state;
-    for (int count = 0; count <= HORON_ADDRESSES_MAX; count++) {
-        struct horon_addresses addresses = {.count = count}, copy;
-        for (int i = 0; i < count; i++)
-            assert_true(
-                horon_address_parse(i % 3 ? "10.0.0.1" : "fd00::9", 1000 + i, &addresses.items[i]));
-        struct horon_writer out = horon_writer_over(bytes, sizeof bytes);
-        horon_addresses_encode(&out, &addresses);
-        assert_true(out.ok);
-        struct horon_reader in = horon_reader_over(bytes, out.used);
-        assert_true(horon_addresses_decode(&in, &copy));
-        assert_int_equal(copy.count, count);
-        for (int i = 0; i < count; i++) {
-            assert_true(horon_address_same_host(&copy.items[i], &addresses.items[i]));
-            assert_int_equal(horon_address_port(&copy.items[i]), 1000 + i);
-        }
-        for (size_t cut = 0; cut < out.used; cut++) {
-            in = horon_reader_over(bytes, cut);
-            assert_false(horon_addresses_decode(&in, &copy));
-        }
-    }
-}
-
-static void test_addresses_too_many_or_of_no_family_are_refused(void **state)
-{
-    uint8_t bytes[1024] = {HORON_ADDRESSES_MAX + 1};
-    const uint8_t five[] = {1, 5, 1, 2, 3, 4, 5, 0, 1};
-    struct horon_addresses addresses;
-    struct horon_reader in = horon_reader_over(bytes, sizeof bytes);
-    (void)state;
-    assert_false(horon_addresses_decode(&in, &addresses));
-    in = horon_reader_over(five, sizeof five);
-    assert_false(horon_addresses_decode(&in, &addresses));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -338,8 +302,6 @@ int main(void)
         cmocka_unit_test(test_profile_who_cannot_be_read_has_no_readers),
         cmocka_unit_test(test_profile_readers_are_of_one_namespace_and_allowed_to),
         cmocka_unit_test(test_profile_settings_that_differ_are_named),
-        cmocka_unit_test(test_addresses_survive_the_way),
-        cmocka_unit_test(test_addresses_too_many_or_of_no_family_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

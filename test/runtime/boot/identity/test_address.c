@@ -32,17 +32,18 @@ static void test_address_texts_are_read_and_written(void **state)
     char text[HORON_ADDRESS_TEXT_BYTES];
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct horon_address address, copy;
-        size_t bytes = 0;
+        struct horon_address address;
+        struct horon_addresses copy;
         assert_true(horon_address_parse(rows[i].in, 7, &address));
         assert_string_equal(horon_address_text(&address, text), rows[i].out);
         assert_int_equal(horon_address_is_loopback(&address), rows[i].loopback);
         assert_int_equal(horon_address_is_link_local(&address), rows[i].link_local);
         assert_int_equal(horon_address_port(&address), 7);
-        const void *raw = horon_address_raw(&address, &bytes);
-        assert_true(horon_address_from_raw(raw, bytes, 8, &copy));
-        assert_true(horon_address_same_host(&address, &copy));
-        assert_int_equal(horon_address_port(&copy), 8);
+        horon_address_set_port(&address, 8);
+        assert_true(horon_addresses_read(horon_address_text(&address, text), &copy));
+        assert_int_equal(copy.count, 1);
+        assert_true(horon_address_same_host(&address, &copy.items[0]));
+        assert_int_equal(horon_address_port(&copy.items[0]), 8);
     }
 }
 
@@ -54,8 +55,42 @@ static void test_address_nonsense_is_none(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         assert_false(horon_address_parse(words[i], 1, &address));
-    assert_false(horon_address_from_raw("12345", 5, 1, &address));
-    assert_false(horon_address_from_raw("", 0, 1, &address));
+}
+
+/* The longest addresses and ports; one more is not read. */
+static void test_addresses_survive_the_way(void **state)
+{
+    char text[HORON_ADDRESSES_TEXT_BYTES];
+    (void)state;
+    for (int count = 0; count <= HORON_ADDRESSES_MAX; count++) {
+        struct horon_addresses addresses = {.count = count}, copy;
+        for (int i = 0; i < count; i++)
+            assert_true(
+                horon_address_parse(i % 3 ? "10.0.0.1" : "fd00:1111:2222:3333:4444:5555:6666:7777",
+                                    65500 + i, &addresses.items[i]));
+        horon_addresses_write(&addresses, text, sizeof text);
+        assert_true(horon_addresses_read(text, &copy));
+        assert_int_equal(copy.count, count);
+        for (int i = 0; i < count; i++) {
+            assert_true(horon_address_same_host(&copy.items[i], &addresses.items[i]));
+            assert_int_equal(horon_address_port(&copy.items[i]), 65500 + i);
+        }
+    }
+    assert_true(strlen(text) + strlen(",10.0.0.1:1") < sizeof text);
+    struct horon_addresses addresses;
+    assert_false(horon_addresses_read(strcat(text, ",10.0.0.1:1"), &addresses));
+}
+
+static void test_addresses_that_are_none_are_refused(void **state)
+{
+    static const char *const texts[] = {"10.0.0.1",     "10.0.0.1:",       "10.0.0.1:0",
+                                        ":7",           "10.0.0.1:65536",  "10.0.0.1:7,,",
+                                        ",10.0.0.1:7",  "localhost:7",     "10.0.0.1:7 ",
+                                        "[fd00::1]:7;", "10.0.0.1:7,word", "10.0.0.1:7:"};
+    struct horon_addresses addresses;
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        assert_false(horon_addresses_read(texts[i], &addresses));
 }
 
 static void test_address_names_are_resolved(void **state)
@@ -189,6 +224,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_address_texts_are_read_and_written),
         cmocka_unit_test(test_address_nonsense_is_none),
+        cmocka_unit_test(test_addresses_survive_the_way),
+        cmocka_unit_test(test_addresses_that_are_none_are_refused),
         cmocka_unit_test(test_address_names_are_resolved),
         cmocka_unit_test(test_address_interfaces_are_chosen_by_name_and_prefix),
         cmocka_unit_test(test_address_loopback_comes_last),
