@@ -58,10 +58,10 @@ void horon_rings_aim(const struct horon_host *host, int peer, struct horon_conte
 
 void horon_rings_lend(const struct horon_context *ctx, int local_rank, struct horon_link *link)
 {
-    const struct horon_rank_info *infos = ctx->boot.ranks.infos,
-                                 *own = &infos[ctx->boot.topology.rank];
+    const struct horon_profile *profiles = ctx->boot.ranks.profiles,
+                               *own = &profiles[ctx->boot.topology.rank];
     const int peer = horon_topology_rank_here(&ctx->boot.topology, local_rank);
-    if (own->readers && own->readers == infos[peer].readers)
+    if (own->readers && own->readers == profiles[peer].readers)
         horon_link_ring_lend(link, horon_process_number(ctx->boot.local[local_rank].socket));
 }
 

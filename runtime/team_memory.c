@@ -285,11 +285,11 @@ void horon_teams_lack_socket(struct horon_context *ctx, int process, const struc
 /* How many of the members here are charged to the same control group as this one? */
 static size_t group_ranks(const struct horon_context_team *team)
 {
-    const struct horon_rank_info *infos = team->ctx->boot.ranks.infos;
+    const struct horon_profile *profiles = team->ctx->boot.ranks.profiles;
     size_t count = 0;
     for (int i = 0; i < team->local_size; i++)
-        count += infos[team->ranks[horon_topology_rank_here(&team->topology, i)]].group ==
-                 infos[team->ctx->boot.topology.rank].group;
+        count += profiles[team->ranks[horon_topology_rank_here(&team->topology, i)]].group ==
+                 profiles[team->ctx->boot.topology.rank].group;
     return count;
 }
 

@@ -108,7 +108,7 @@ static horon_status_t prepare(struct horon_joining *j, int rank, int size,
     if (status == HORON_OK)
         status = allocate(j, error);
     if (status == HORON_OK)
-        status = horon_profile_fill(&j->mine, j->config, error);
+        status = horon_profile_fill(&j->mine, j->settings, j->config, error);
     if (status == HORON_OK)
         status = horon_random(&j->mine.job, sizeof j->mine.job, error);
     if (status != HORON_OK)

@@ -34,9 +34,8 @@ struct horon_joining {
     struct horon_store *store; /* NULL in a world of one */
     struct horon_self self;    /* towards other ranks */
     struct horon_profile mine;
-    struct horon_profile first; /* rank 0's */
-    struct horon_profile other; /* of the rank that is being read */
-    int host_listener;          /* until the host takes it */
+    char settings[HORON_PROFILE_SETTINGS_BYTES]; /* for mine */
+    int host_listener;                           /* until the host takes it */
     struct horon_share *share;
     struct horon_listeners listeners; /* until the links take them */
     struct horon_error unheard;       /* why other hosts could not reach this rank */

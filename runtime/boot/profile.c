@@ -59,31 +59,32 @@ uint64_t horon_profile_readers(const struct horon_profile *profile, const char *
     return horon_process_may_read_others(proc) ? add_namespace(profile->host, proc, "pid") : 0;
 }
 
-static horon_status_t write_settings(struct horon_profile *profile,
+static horon_status_t write_settings(char settings[HORON_PROFILE_SETTINGS_BYTES],
                                      const struct horon_config *config, struct horon_error *error)
 {
     size_t count, used = 0;
     const struct horon_config_row *rows = horon_config_rows(&count);
-    assert(!profile->settings[0]);
+    settings[0] = 0;
     for (size_t i = 0; i < count; i++) {
         char value[HORON_CONFIG_TEXT_BYTES];
         if (!rows[i].agreed || rows[i].secret)
             continue;
         horon_config_format(config, &rows[i], value, sizeof value);
-        int wrote = snprintf(profile->settings + used, sizeof profile->settings - used, "%s=%s\n",
+        int wrote = snprintf(settings + used, HORON_PROFILE_SETTINGS_BYTES - used, "%s=%s\n",
                              rows[i].name, value);
         assert(wrote > 0);
         used += (size_t)wrote;
-        if (used >= sizeof profile->settings)
+        if (used >= HORON_PROFILE_SETTINGS_BYTES)
             return horon_error_set(error, HORON_ERR_CONFIG, "the settings are too long");
     }
     return HORON_OK;
 }
 
-horon_status_t horon_profile_fill(struct horon_profile *profile, const struct horon_config *config,
-                                  struct horon_error *error)
+horon_status_t horon_profile_fill(struct horon_profile *profile,
+                                  char settings[HORON_PROFILE_SETTINGS_BYTES],
+                                  const struct horon_config *config, struct horon_error *error)
 {
-    *profile = (struct horon_profile){.addresses = ""};
+    *profile = (struct horon_profile){.settings = settings, .addresses = ""};
     if (gethostname(profile->name, sizeof profile->name - 1) != 0 || !profile->name[0])
         snprintf(profile->name, sizeof profile->name, "unnamed");
     profile->kernel = horon_profile_kernel("/proc");
@@ -94,7 +95,19 @@ horon_status_t horon_profile_fill(struct horon_profile *profile, const struct ho
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     profile->cores = cores > 0 ? (uint32_t)cores : 0;
     horon_status_t status = horon_random(profile->member, sizeof profile->member, error);
-    return status == HORON_OK ? write_settings(profile, config, error) : status;
+    return status == HORON_OK ? write_settings(settings, config, error) : status;
+}
+
+/* With its final 0, so that it can be read where it lies. */
+static void write_text(struct horon_writer *out, const char *text)
+{
+    horon_write_bytes(out, text, strlen(text) + 1);
+}
+
+static const char *read_text(struct horon_reader *in)
+{
+    const char *text = (const char *)in->bytes + in->used;
+    return horon_read_view(in, strnlen(text, in->limit - in->used) + 1) ? text : "";
 }
 
 void horon_profile_encode(struct horon_writer *out, const struct horon_profile *profile,
@@ -110,8 +123,8 @@ void horon_profile_encode(struct horon_writer *out, const struct horon_profile *
     horon_write_u64(out, profile->group);
     horon_write_u32(out, profile->cores);
     horon_write_string(out, profile->socket);
-    horon_write_string(out, settings ? profile->settings : "");
-    horon_write_bytes(out, profile->addresses, strlen(profile->addresses) + 1);
+    write_text(out, settings ? profile->settings : "");
+    write_text(out, profile->addresses);
 }
 
 bool horon_profile_decode(struct horon_reader *in, struct horon_profile *profile)
@@ -129,10 +142,9 @@ bool horon_profile_decode(struct horon_reader *in, struct horon_profile *profile
     profile->group = horon_read_u64(in);
     profile->cores = horon_read_u32(in);
     horon_read_string(in, profile->socket, sizeof profile->socket);
-    horon_read_string(in, profile->settings, sizeof profile->settings);
-    const size_t rest = in->limit - in->used;
-    profile->addresses = horon_read_view(in, rest);
-    return in->ok && rest > 0 && strnlen(profile->addresses, rest) == rest - 1;
+    profile->settings = read_text(in);
+    profile->addresses = read_text(in);
+    return horon_reader_finished(in);
 }
 
 horon_status_t horon_profile_check_settings(const struct horon_profile *first,

@@ -13,7 +13,7 @@
 #define HORON_PROFILE_SETTINGS_BYTES 4096
 #define HORON_PROFILE_SOCKET_BYTES 80
 
-/** What a rank is, and where. */
+/** What a rank is, and where: what it puts into the first round, and what all keep of it. */
 struct horon_profile {
     uint8_t member[HORON_MEMBER_BYTES];
     uint64_t job;  /* random; rank 0's becomes the job's */
@@ -25,19 +25,21 @@ struct horon_profile {
     uint64_t readers; /* they may read each other's memory, too */
     uint64_t group;   /* their memory counts against one control group's limit */
     uint32_t cores;   /* that are online, as this process sees it; 0: not known */
-    char socket[HORON_PROFILE_SOCKET_BYTES];     /* abstract unix socket, or "" */
-    char settings[HORON_PROFILE_SETTINGS_BYTES]; /* "NAME=value\n" of all that must agree */
-    const char *addresses; /* where it listens (horon_addresses_write()); what a view is of */
+    char socket[HORON_PROFILE_SOCKET_BYTES]; /* abstract unix socket, or "" */
+    /* Views, of the answer of a round once they come from there: */
+    const char *settings;  /* "NAME=value\n" of all that must agree; of another than rank 0 "" */
+    const char *addresses; /* where it listens (horon_addresses_write()); "" if it does not */
 };
 
-/** Fills all but job, socket, host, readers and addresses. */
-horon_status_t horon_profile_fill(struct horon_profile *profile, const struct horon_config *config,
-                                  struct horon_error *error);
+/** Fills all but job, socket, host, readers and addresses. @param settings for the profile's */
+horon_status_t horon_profile_fill(struct horon_profile *profile,
+                                  char settings[HORON_PROFILE_SETTINGS_BYTES],
+                                  const struct horon_config *config, struct horon_error *error);
 
 /** @param settings also those: rank 0 */
 void horon_profile_encode(struct horon_writer *out, const struct horon_profile *profile,
                           bool settings);
-/** @return false: the bytes are no profile. Its addresses are a view of them */
+/** @return false: the bytes are no profile, of which settings and addresses are views */
 bool horon_profile_decode(struct horon_reader *in, struct horon_profile *profile);
 
 /** @return the profile's kernel: the running one. @param proc "/proc", or a directory like it for

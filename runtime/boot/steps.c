@@ -67,8 +67,7 @@ static horon_status_t write_profile(struct horon_joining *j, struct horon_writer
 /* Addresses stay text: most of them are never used. */
 static horon_status_t read_profile(struct horon_joining *j, int rank, struct horon_error *error)
 {
-    struct horon_profile *profile = rank ? &j->other : &j->first;
-    struct horon_rank_info *infos = j->boot->ranks.infos, *info = &infos[rank];
+    struct horon_profile *profiles = j->boot->ranks.profiles, *profile = &profiles[rank];
     const struct horon_blob *blob = &j->blobs.items[rank];
     struct horon_addresses addresses;
     struct horon_reader in = horon_reader_over(blob->bytes, blob->count);
@@ -79,18 +78,10 @@ static horon_status_t read_profile(struct horon_joining *j, int rank, struct hor
         error->blame.rank = rank;
         return HORON_ERR_PROTO;
     }
-    info->addresses = profile->addresses;
     memcpy(j->boot->ranks.names[rank], profile->name, sizeof profile->name);
-    memcpy(info->socket, profile->socket, sizeof profile->socket);
-    memcpy(info->member, profile->member, sizeof profile->member);
-    info->machine = (struct horon_machine){.id = profile->kernel, .cores = profile->cores};
-    info->group = profile->group;
-    info->same_machine = profile->machine && profile->machine == j->mine.machine;
-    info->host = profile->host;
-    info->readers = profile->readers;
     j->leader_of[rank] = 0;
     while (j->leader_of[rank] < rank &&
-           !(info->host && infos[j->leader_of[rank]].host == info->host))
+           !(profile->host && profiles[j->leader_of[rank]].host == profile->host))
         j->leader_of[rank]++;
     return HORON_OK;
 }
@@ -169,8 +160,11 @@ static horon_status_t make_topology(struct horon_joining *j, struct horon_error 
                             (const char(*)[64])boot->ranks.names, error);
     if (status == HORON_OK)
         status = check_host_sizes(j, error);
-    for (int rank = 0; rank < j->id.size && status == HORON_OK; rank++)
-        horon_topology_put_machine(&boot->topology, rank, &boot->ranks.infos[rank].machine);
+    for (int rank = 0; rank < j->id.size && status == HORON_OK; rank++) {
+        const struct horon_profile *profile = &boot->ranks.profiles[rank];
+        const struct horon_machine machine = {.id = profile->kernel, .cores = profile->cores};
+        horon_topology_put_machine(&boot->topology, rank, &machine);
+    }
     return status;
 }
 
@@ -181,7 +175,7 @@ static horon_status_t open_links(struct horon_joining *j, struct horon_error *er
         .self = j->self,
         .ranks = &j->boot->ranks,
         .user = {.wanted = wanted, .opened = opened, .failed = failed, .arg = j}};
-    j->boot->job_id = options.self.hello.job = j->first.job;
+    j->boot->job_id = options.self.hello.job = j->boot->ranks.profiles[0].job;
     horon_status_t status = horon_links_create(&options, &j->boot->links, error);
     for (int r = 0; r < j->id.size; r++)
         j->missing += is_linked(j, r);
@@ -234,14 +228,15 @@ static horon_status_t share_memory(struct horon_joining *j, struct horon_error *
     const struct horon_topology *topology = &j->boot->topology;
     const int host = topology->host_of[j->id.rank];
     const int host_size = horon_topology_host_size(topology, host);
+    const struct horon_profile *profiles = j->boot->ranks.profiles;
     struct horon_share_options options = {
         .pump = &j->boot->pump,
         .boot = j->boot,
         .control_bytes = j->caller->control_bytes(j->config, host_size),
         .arena_bytes = j->caller->arena_bytes(j->config, host_size, topology->size)};
     for (int i = 0; i < host_size; i++)
-        options.group_ranks += j->boot->ranks.infos[horon_topology_rank_here(topology, i)].group ==
-                               j->boot->ranks.infos[j->id.rank].group;
+        options.group_ranks +=
+            profiles[horon_topology_rank_here(topology, i)].group == profiles[j->id.rank].group;
     j->doing = "sharing memory";
     /* a pidfd and a doorbell of each, and what comes is mapped, then closed; but the leader has a
      * socket to each and keeps its arena, to tell the others of it */
@@ -295,7 +290,7 @@ static horon_status_t connect_hosts(struct horon_joining *j, struct horon_error 
             continue;
         status = horon_links_open(j->boot->links, r, UINT64_MAX, error);
         /* one that does not listen says itself why */
-        j->others_failed = status != HORON_OK && !j->boot->ranks.infos[r].addresses[0];
+        j->others_failed = status != HORON_OK && !j->boot->ranks.profiles[r].addresses[0];
     }
     return status == HORON_OK ? horon_joining_wait(j, ask_connected, links_are_late, error)
                               : status;
@@ -318,11 +313,12 @@ static horon_status_t find_others(struct horon_joining *j, struct horon_error *e
     horon_status_t status = HORON_OK;
     for (int rank = 0; rank < j->id.size && status == HORON_OK; rank++)
         status = read_profile(j, rank, error);
-    j->boot->ranks.addresses = j->blobs;
+    j->boot->ranks.blobs = j->blobs;
     j->blobs = (struct horon_blobs){0};
     j->met_ns = horon_clock_ns();
     if (status == HORON_OK)
-        status = horon_profile_check_settings(&j->first, &j->mine, j->id.rank, error);
+        status =
+            horon_profile_check_settings(&j->boot->ranks.profiles[0], &j->mine, j->id.rank, error);
     if (status == HORON_OK)
         status = make_topology(j, error);
     if (status == HORON_OK)

@@ -149,7 +149,7 @@ static void decode_profile(const uint8_t *data, size_t bytes)
         assert(strlen(profile->socket) < sizeof profile->socket);
         assert(in.used == strlen(profile->addresses) + 1 +
                               (size_t)((const uint8_t *)profile->addresses - data));
-        strcpy(profile[1].settings, "A=1\n");
+        profile[1].settings = "A=1\n";
         horon_profile_check_settings(profile, profile + 1, 1, &error);
     }
     free(profile);

@@ -57,11 +57,9 @@ static bool is_higher(const struct horon_links *links, int other)
     return links->options.self.hello.rank > other;
 }
 
-static bool is_on_host(const struct horon_links *links, int rank)
+static const struct horon_profile *profile_of(const struct horon_links *links, int rank)
 {
-    const struct horon_rank_info *infos = links->options.ranks->infos;
-    const uint64_t own = infos[links->options.self.hello.rank].host;
-    return own && infos[rank].host == own;
+    return &links->options.ranks->profiles[rank];
 }
 
 static struct call *find_call(const struct horon_links *links, int rank)
@@ -190,17 +188,19 @@ static void connector_ended(void *arg, horon_status_t status, const struct horon
 static void choose_addresses(const struct horon_links *links, int rank,
                              struct horon_addresses *chosen)
 {
-    const struct horon_rank_info *info = &links->options.ranks->infos[rank];
-    struct horon_addresses all;
+    const struct horon_profile *own = profile_of(links, links->options.self.hello.rank);
+    const struct horon_profile *other = profile_of(links, rank);
+    const bool same_machine = own->machine && other->machine == own->machine;
+    struct horon_addresses all = {0};
     chosen->count = 0;
-    if (is_on_host(links, rank))
-        horon_address_abstract(info->socket, &chosen->items[chosen->count++]);
-    if (chosen->count || !info->addresses || !horon_addresses_read(info->addresses, &all))
-        return;
+    if (own->host && other->host == own->host)
+        horon_address_abstract(other->socket, &chosen->items[chosen->count++]);
+    else
+        horon_addresses_read(other->addresses, &all);
     for (int loopback = 1; loopback >= 0; loopback--)
         for (int i = 0; i < all.count; i++)
             if (horon_address_is_loopback(&all.items[i]) == (loopback == 1) &&
-                (!loopback || info->same_machine))
+                (!loopback || same_machine))
                 chosen->items[chosen->count++] = all.items[i];
 }
 
@@ -240,7 +240,7 @@ horon_status_t horon_links_open(struct horon_links *links, int rank, uint64_t li
     const struct horon_connector_options connecting = {.self = options->self,
                                                        .addresses = &addresses,
                                                        .expect_member =
-                                                           options->ranks->infos[rank].member,
+                                                           profile_of(links, rank)->member,
                                                        .tries = TRIES,
                                                        .patience_ns = UINT64_MAX,
                                                        .done = connector_ended,
@@ -287,7 +287,7 @@ static void arrived(void *arg, const struct horon_proven *proven)
     HORON_ASSERT_OWNER(options->user.owner);
     const bool known = rank >= 0 && rank != options->self.hello.rank &&
                        (uint32_t)rank < options->self.hello.size &&
-                       memcmp(options->ranks->infos[rank].member, proven->theirs.member,
+                       memcmp(profile_of(links, rank)->member, proven->theirs.member,
                               sizeof proven->theirs.member) == 0;
     struct call *own = find_call(links, rank);
     if (known && answer(links, own, rank, proven->fd)) {
@@ -318,9 +318,9 @@ horon_status_t horon_links_listen(struct horon_links *links, const int *listener
 horon_status_t horon_rank_list_init(struct horon_rank_list *ranks, int size,
                                     struct horon_error *error)
 {
-    ranks->infos = horon_zalloc((size_t)size, sizeof *ranks->infos);
+    ranks->profiles = horon_zalloc((size_t)size, sizeof *ranks->profiles);
     ranks->names = horon_zalloc((size_t)size, sizeof *ranks->names);
-    if (ranks->infos && ranks->names)
+    if (ranks->profiles && ranks->names)
         return HORON_OK;
     horon_rank_list_deinit(ranks);
     return horon_error_set(error, HORON_ERR_MEMORY, "no memory to join %d ranks", size);
@@ -328,9 +328,9 @@ horon_status_t horon_rank_list_init(struct horon_rank_list *ranks, int size,
 
 void horon_rank_list_deinit(struct horon_rank_list *ranks)
 {
-    horon_free(ranks->infos);
+    horon_free(ranks->profiles);
     horon_free(ranks->names);
-    horon_blobs_deinit(&ranks->addresses);
+    horon_blobs_deinit(&ranks->blobs);
     *ranks = (struct horon_rank_list){0};
 }
 

@@ -11,23 +11,12 @@
 #include "boot/profile.h"
 #include "boot/store/store.h"
 #include "owner.h"
-#include "topology/topology.h"
-
-/** What is kept of a rank's profile. */
-struct horon_rank_info {
-    uint8_t member[HORON_MEMBER_BYTES];
-    bool same_machine;                       /* its loopback and its unix socket are ours, too */
-    char socket[HORON_PROFILE_SOCKET_BYTES]; /* its abstract unix socket */
-    const char *addresses;                   /* as in its profile; "" if it does not listen */
-    uint64_t host, readers, group;           /* as in its profile */
-    struct horon_machine machine;            /* the kernel it runs on, and its cores */
-};
 
 /** All ranks of the job. Owner: the rank that joined. */
 struct horon_rank_list {
-    struct horon_rank_info *infos; /* [size] */
-    char (*names)[64];             /* [size] of their hosts; "": not known yet */
-    struct horon_blobs addresses;  /* what the infos' addresses are views of */
+    struct horon_profile *profiles; /* [size] all zero: not known yet */
+    char (*names)[64];              /* [size] of their hosts; "": not known yet */
+    struct horon_blobs blobs;       /* of which the profiles have views */
 };
 
 /** @return OK | ERR_MEMORY */

@@ -306,6 +306,7 @@ static void *leave_after_one_round(void *arg)
     struct horon_pump pump;
     struct horon_job_key key;
     struct horon_config config;
+    char settings[HORON_PROFILE_SETTINGS_BYTES];
     struct horon_profile profile;
     struct horon_store *store = NULL;
     struct horon_blobs blobs;
@@ -315,7 +316,7 @@ static void *leave_after_one_round(void *arg)
         .address = arg,
         .process = "a test"};
     assert_int_equal(horon_config_load(&config, NULL, NULL, &error), HORON_OK);
-    assert_int_equal(horon_profile_fill(&profile, &config, &error), HORON_OK);
+    assert_int_equal(horon_profile_fill(&profile, settings, &config, &error), HORON_OK);
     strcpy(profile.name, "elsewhere");
     assert_int_equal(horon_job_key_from_text(&key, "a secret of these tests", 23, &error),
                      HORON_OK);

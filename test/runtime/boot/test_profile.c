@@ -25,10 +25,11 @@ static void fill(struct horon_profile *profile)
 {
     struct horon_config config;
     struct horon_error error = {0};
+    static char text[HORON_PROFILE_SETTINGS_BYTES];
     static const char *const settings[] = {"FUSION_BYTES=64m", "JOB_KEY=a secret of these tests",
                                            NULL};
     assert_int_equal(horon_config_load(&config, settings, NULL, &error), HORON_OK);
-    assert_int_equal(horon_profile_fill(profile, &config, &error), HORON_OK);
+    assert_int_equal(horon_profile_fill(profile, text, &config, &error), HORON_OK);
     profile->job = UINT64_C(0x1122334455667788);
     profile->readers = UINT64_C(0x99);
     strcpy(profile->socket, "horon-3-abc");
@@ -37,7 +38,7 @@ static void fill(struct horon_profile *profile)
 
 static void test_profile_survives_the_way(void **state)
 {
-    uint8_t bytes[sizeof(struct horon_profile)];
+    uint8_t bytes[HORON_PROFILE_SETTINGS_BYTES + sizeof(struct horon_profile)];
     struct horon_profile profile, copy;
     (void)state;
     fill(&profile);
@@ -70,6 +71,7 @@ static void test_profile_never_holds_the_key(void **state)
     fill(&profile);
     assert_non_null(strstr(profile.settings, "FUSION_BYTES="));
     assert_null(strstr(profile.settings, "JOB_KEY"));
+    assert_null(strstr(profile.settings, "a secret"));
     assert_null(memmem(&profile, sizeof profile, "a secret", 8));
 }
 
@@ -275,16 +277,18 @@ static void test_profile_settings_that_differ_are_named(void **state)
 {
     struct horon_profile a, b;
     struct horon_error error = {0};
+    char theirs[HORON_PROFILE_SETTINGS_BYTES];
     (void)state;
     fill(&a);
     b = a;
+    b.settings = strcpy(theirs, a.settings);
     strcpy(a.name, "host-a");
     strcpy(b.name, "host-b");
     assert_int_equal(horon_profile_check_settings(&a, &b, 1, &error), HORON_OK);
-    strcat(b.settings, "LATER=1\n"); /* a row that the other one does not know */
+    strcat(theirs, "LATER=1\n"); /* a row that the other one does not know */
     assert_int_equal(horon_profile_check_settings(&a, &b, 1, &error), HORON_ERR_CONFIG);
     assert_non_null(strstr(error.text, "different releases"));
-    char *digit = strstr(b.settings, "FUSION_BYTES=6");
+    char *digit = strstr(theirs, "FUSION_BYTES=6");
     assert_non_null(digit);
     digit[strlen("FUSION_BYTES=")] = '7';
     assert_int_equal(horon_profile_check_settings(&a, &b, 1, &error), HORON_ERR_CONFIG);

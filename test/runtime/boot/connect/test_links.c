@@ -73,12 +73,13 @@ static void begin_side(int rank, const char *const names[2], int listener)
     assert_int_equal(horon_pump_init(&side->pump, &error), HORON_OK);
     assert_int_equal(horon_rank_list_init(&side->ranks, 2, &error), HORON_OK);
     for (int r = 0; r < 2; r++) {
-        struct horon_rank_info *info = &side->ranks.infos[r];
+        struct horon_profile *profile = &side->ranks.profiles[r];
         snprintf(side->ranks.names[r], sizeof side->ranks.names[r], "host-%d", r);
-        snprintf(info->socket, sizeof info->socket, "%s", names[r]);
-        info->same_machine = true;
-        info->host = 7;
-        info->member[0] = (uint8_t)(1 + r);
+        snprintf(profile->socket, sizeof profile->socket, "%s", names[r]);
+        profile->machine = 7;
+        profile->host = 7;
+        profile->addresses = "";
+        profile->member[0] = (uint8_t)(1 + r);
     }
     struct horon_links_options options = {
         .self = {&side->pump, &scene.key, horon_hello_of(HORON_ROLE_PEER, rank, 2), &scene.log},
@@ -253,7 +254,7 @@ static void test_links_take_nobody_else_for_the_rank(void **state)
 {
     (void)state;
     begin(false);
-    scene.sides[1].ranks.infos[0].member[0] = 9; /* another process of that rank */
+    scene.sides[1].ranks.profiles[0].member[0] = 9; /* another process of that rank */
     ask(1, UINT64_MAX);
     turn_until_over();
     assert_int_equal(scene.sides[1].why.status, HORON_ERR_PROTO);
@@ -266,7 +267,7 @@ static void test_links_without_an_address_are_refused_at_once(void **state)
     struct horon_error error = {0};
     (void)state;
     begin(false);
-    scene.sides[1].ranks.infos[0].host = 8;
+    scene.sides[1].ranks.profiles[0].host = 8;
     assert_int_equal(horon_links_open(scene.sides[1].links, 0, UINT64_MAX, &error),
                      HORON_ERR_CONFIG);
     assert_non_null(strstr(error.text, "rank 0 (host-0) has no address that rank 1 (host-1)"));
