@@ -162,10 +162,9 @@ static void joining_deinit(struct horon_joining *j, bool joined)
         horon_links_destroy(boot->links);
         boot->links = NULL;
     }
-    horon_listeners_close(&j->listeners);
+    horon_listeners_close(&j->listeners, 0);
     horon_share_destroy(j->share);
     j->share = NULL; /* ranks that have joined connect meanwhile */
-    horon_fd_close(&j->host_listener);
     if (boot->pump.epoll_fd >= 0)
         drain(j);
     horon_store_destroy(j->store);
@@ -240,7 +239,6 @@ horon_status_t horon_boot(struct horon_boot *boot, int rank, int size,
     j->config = config;
     j->caller = caller;
     j->log = log;
-    j->host_listener = -1;
     j->begun_ns = horon_clock_ns();
     j->ask_ns = j->begun_ns;
     horon_status_t status = join(j, rank, size, &why);

@@ -8,7 +8,6 @@
 
 #include "boot/boot.h"
 #include "boot/connect/links.h"
-#include "boot/connect/listen.h"
 #include "boot/host/share.h"
 #include "boot/identity/identity.h"
 #include "boot/store/store.h"
@@ -34,8 +33,8 @@ struct horon_joining {
     struct horon_store *store; /* NULL in a world of one */
     struct horon_self self;    /* towards other ranks */
     struct horon_profile mine;
-    char settings[HORON_PROFILE_SETTINGS_BYTES]; /* for mine */
-    int host_listener;                           /* until the host takes it */
+    char settings[HORON_PROFILE_SETTINGS_BYTES]; /* for mine; both */
+    char told[HORON_ADDRESSES_TEXT_BYTES];
     struct horon_share *share;
     struct horon_listeners listeners; /* until the links take them */
     struct horon_error unheard;       /* why other hosts could not reach this rank */

@@ -30,7 +30,8 @@ static horon_status_t check_settings(const struct horon_joining *j, struct horon
     return status;
 }
 
-/* Whether there are other hosts is not known yet: if none can be reached, it may not matter. */
+/* The one on the host comes first: the others are closed if all ranks are here. Whether they are is
+ * not known yet: if other hosts cannot reach this one, it may not matter. */
 static horon_status_t open_sockets(struct horon_joining *j, struct horon_error *error)
 {
     horon_status_t status = horon_descriptors_need(HORON_JOINING_DESCRIPTORS, "a rank", error);
@@ -38,12 +39,12 @@ static horon_status_t open_sockets(struct horon_joining *j, struct horon_error *
         status = check_settings(j, error);
     if (status != HORON_OK)
         return status;
-    horon_listeners_open(&j->listeners, j->config, j->boot->key->given, j->id.rank, &j->unheard);
-    if (!j->config->shm_enabled)
-        return HORON_OK;
-    status = horon_listen_on_host(j->id.rank, j->mine.socket, sizeof j->mine.socket,
-                                  &j->host_listener, &j->boot->fds, j->log, error);
-    if (status != HORON_OK || j->host_listener < 0)
+    if (j->config->shm_enabled)
+        status = horon_listen_on_host(&j->listeners, j->id.rank, j->mine.socket,
+                                      sizeof j->mine.socket, j->log, error);
+    horon_listeners_open(&j->listeners, j->config, j->boot->key->given, j->id.rank, j->told,
+                         &j->unheard);
+    if (status != HORON_OK || !j->mine.socket[0])
         return status;
     j->mine.host = horon_profile_host(&j->mine);
     j->mine.readers = horon_profile_readers(&j->mine, "/proc");
@@ -58,7 +59,7 @@ static horon_status_t write_profile(struct horon_joining *j, struct horon_writer
                                     struct horon_error *error)
 {
     *out = horon_writer_over(j->blob, sizeof j->blob);
-    j->mine.addresses = j->listeners.told;
+    j->mine.addresses = j->told;
     horon_profile_encode(out, &j->mine, j->id.rank == 0);
     return out->ok ? HORON_OK
                    : horon_error_set(error, HORON_ERR_CONFIG, "this rank's profile is too long");
@@ -104,8 +105,9 @@ static int *socket_to(const struct horon_joining *j, int rank)
 static bool wanted(void *arg, int rank)
 {
     const struct horon_joining *j = arg;
-    return (horon_topology_is_here(&j->boot->topology, rank) ? *socket_to(j, rank)
-                                                             : j->boot->proven[rank].fd) < 0;
+    if (!horon_topology_is_here(&j->boot->topology, rank))
+        return j->boot->proven[rank].fd < 0;
+    return j->boot->local && *socket_to(j, rank) < 0;
 }
 
 static void opened(void *arg, int rank, const struct horon_proven *proven)
@@ -176,21 +178,15 @@ static horon_status_t open_links(struct horon_joining *j, struct horon_error *er
         .ranks = &j->boot->ranks,
         .user = {.wanted = wanted, .opened = opened, .failed = failed, .arg = j}};
     j->boot->job_id = options.self.hello.job = j->boot->ranks.profiles[0].job;
-    horon_status_t status = horon_links_create(&options, &j->boot->links, error);
     for (int r = 0; r < j->id.size; r++)
         j->missing += is_linked(j, r);
-    if (j->boot->topology.host_count == 1)
-        horon_listeners_close(&j->listeners);
-    if (status != HORON_OK || j->boot->topology.host_count == 1)
-        return status; /* else any rank may want a connection at any time */
-    if (j->unheard.status != HORON_OK)
+    if (j->boot->topology.host_count == 1) {
+        horon_listeners_close(&j->listeners, j->mine.socket[0] != 0);
+    } else if (j->unheard.status != HORON_OK) { /* any rank may want a connection at any time */
         *error = j->unheard;
-    status = j->unheard.status;
-    if (status == HORON_OK)
-        status = horon_links_listen(j->boot->links, j->listeners.fds, j->listeners.count, error);
-    if (status == HORON_OK)
-        j->listeners.count = 0;
-    return status;
+        return error->status;
+    }
+    return horon_links_create(&options, &j->listeners, &j->boot->links, error);
 }
 
 /* ---- Shared memory ---- */
@@ -212,21 +208,10 @@ static void host_is_late(struct horon_joining *j, struct horon_error *why)
     why->blame.rank = rank;
 }
 
-/* All listen, now or later; to the leader the others connect at once. */
-static horon_status_t meet_on_host(struct horon_joining *j, int leader, struct horon_error *error)
-{
-    horon_status_t status = horon_links_listen(j->boot->links, &j->host_listener, 1, error);
-    if (status == HORON_OK)
-        j->host_listener = -1;
-    if (status == HORON_OK && leader != j->id.rank)
-        status = horon_links_open(j->boot->links, leader, UINT64_MAX, error);
-    return status;
-}
-
 static horon_status_t share_memory(struct horon_joining *j, struct horon_error *error)
 {
     const struct horon_topology *topology = &j->boot->topology;
-    const int host = topology->host_of[j->id.rank];
+    const int host = topology->host_of[j->id.rank], leader = horon_topology_leader(topology, host);
     const int host_size = horon_topology_host_size(topology, host);
     const struct horon_profile *profiles = j->boot->ranks.profiles;
     struct horon_share_options options = {
@@ -240,14 +225,14 @@ static horon_status_t share_memory(struct horon_joining *j, struct horon_error *
     j->doing = "sharing memory";
     /* a pidfd and a doorbell of each, and what comes is mapped, then closed; but the leader has a
      * socket to each and keeps its arena, to tell the others of it */
-    const int of_each = topology->local_rank_of[j->id.rank] == 0 ? 4 : 2;
+    const int of_each = leader == j->id.rank ? 4 : 2;
     horon_status_t status =
         horon_descriptors_need(of_each * (host_size - 1) + OWN_DESCRIPTORS + PASSING_DESCRIPTORS,
                                "sharing memory with this host's ranks", error);
     if (status == HORON_OK)
         status = horon_share_create(&options, &j->share, error);
-    if (status == HORON_OK && host_size > 1)
-        status = meet_on_host(j, horon_topology_leader(topology, host), error);
+    if (status == HORON_OK && leader != j->id.rank)
+        status = horon_links_open(j->boot->links, leader, UINT64_MAX, error);
     return status == HORON_OK ? horon_joining_wait(j, ask_shared, host_is_late, error) : status;
 }
 

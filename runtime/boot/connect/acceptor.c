@@ -69,7 +69,7 @@ struct horon_acceptor {
     int refusal_count;
     struct refusal refusals[REFUSALS_MAX + 1]; /* the last: all there is no room for */
     int listener_count;
-    struct listener listeners[HORON_ADDRESSES_MAX];
+    struct listener listeners[HORON_ADDRESSES_MAX + 1];
 };
 
 static void set_paused(struct horon_acceptor *acceptor, bool paused)
@@ -360,7 +360,7 @@ static void count_places(struct horon_acceptor *acceptor)
 }
 
 horon_status_t horon_acceptor_create(const struct horon_acceptor_options *options,
-                                     const int *listeners, int count,
+                                     struct horon_listeners *listeners,
                                      struct horon_acceptor **acceptor_out,
                                      struct horon_error *error)
 {
@@ -370,11 +370,11 @@ horon_status_t horon_acceptor_create(const struct horon_acceptor_options *option
     acceptor->options = *options;
     acceptor->resume = (struct horon_timer){.due = resume_due, .arg = acceptor};
     count_places(acceptor);
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < listeners->count; i++) {
         struct listener *listener = &acceptor->listeners[i];
         listener->acceptor = acceptor;
         listener->watch =
-            (struct horon_watch){.ready = listener_ready, .arg = listener, .fd = listeners[i]};
+            (struct horon_watch){.ready = listener_ready, .arg = listener, .fd = listeners->fds[i]};
         horon_status_t status =
             horon_pump_watch(options->self.pump, &listener->watch, EPOLLIN, error);
         if (status != HORON_OK) {
@@ -384,6 +384,7 @@ horon_status_t horon_acceptor_create(const struct horon_acceptor_options *option
         }
         acceptor->listener_count++;
     }
+    listeners->count = 0;
     *acceptor_out = acceptor;
     return HORON_OK;
 }

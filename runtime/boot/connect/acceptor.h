@@ -3,8 +3,8 @@
 #ifndef HORON_BOOT_CONNECT_ACCEPTOR_H
 #define HORON_BOOT_CONNECT_ACCEPTOR_H
 
+#include "boot/connect/listen.h"
 #include "boot/connect/prover.h"
-#include "boot/identity/address.h"
 
 /** Once it is paced, strangers may cost this many handshakes at once, and one more each interval.
  */
@@ -29,12 +29,11 @@ struct horon_acceptor_options {
  * the descriptors that the process may have, 1024 at most, and those of one network address at most
  * half of them; and again as many as the job has ranks, within that quarter. One more takes the
  * place of the oldest.
- * @param listeners [count] listening, non-blocking sockets, HORON_ADDRESSES_MAX at most; the
- * acceptor's once it exists
- * @return OK | ERR_MEMORY | ERR_SYSTEM; on failure the caller keeps the sockets
+ * @param listeners become the acceptor's: then there are none left
+ * @return OK | ERR_MEMORY | ERR_SYSTEM; on failure the caller keeps them
  */
 horon_status_t horon_acceptor_create(const struct horon_acceptor_options *options,
-                                     const int *listeners, int count,
+                                     struct horon_listeners *listeners,
                                      struct horon_acceptor **acceptor_out,
                                      struct horon_error *error);
 

@@ -44,7 +44,7 @@ struct call {
 
 struct horon_links {
     struct horon_links_options options;
-    struct horon_acceptor *acceptors[2]; /* of this host, of others; NULL: not yet, or no need */
+    struct horon_acceptor *acceptor;
     struct call *calls;
 };
 
@@ -299,20 +299,6 @@ static void arrived(void *arg, const struct horon_proven *proven)
     close(proven->fd);
 }
 
-horon_status_t horon_links_listen(struct horon_links *links, const int *listeners, int count,
-                                  struct horon_error *error)
-{
-    const struct horon_links_options *options = &links->options;
-    const struct horon_acceptor_options accepting = {.self = options->self,
-                                                     .patience_ns = PATIENCE_NS,
-                                                     .name = "this rank",
-                                                     .arrived = arrived,
-                                                     .arg = links};
-    struct horon_acceptor **acceptor = &links->acceptors[links->acceptors[0] != NULL];
-    assert(!*acceptor);
-    return horon_acceptor_create(&accepting, listeners, count, acceptor, error);
-}
-
 /* ---- Beginning and end ---- */
 
 horon_status_t horon_rank_list_init(struct horon_rank_list *ranks, int size,
@@ -335,22 +321,31 @@ void horon_rank_list_deinit(struct horon_rank_list *ranks)
 }
 
 horon_status_t horon_links_create(const struct horon_links_options *options,
-                                  struct horon_links **links_out, struct horon_error *error)
+                                  struct horon_listeners *listeners, struct horon_links **links_out,
+                                  struct horon_error *error)
 {
     struct horon_links *links = horon_zalloc(1, sizeof *links);
     if (!links)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory to connect");
     links->options = *options;
-    *links_out = links;
-    return HORON_OK;
+    const struct horon_acceptor_options accepting = {.self = options->self,
+                                                     .patience_ns = PATIENCE_NS,
+                                                     .name = "this rank",
+                                                     .arrived = arrived,
+                                                     .arg = links};
+    horon_status_t status = horon_acceptor_create(&accepting, listeners, &links->acceptor, error);
+    if (status == HORON_OK)
+        *links_out = links;
+    else
+        horon_free(links);
+    return status;
 }
 
 void horon_links_set_user(struct horon_links *links, const struct horon_links_user *user)
 {
     assert(!links->calls);
     links->options.user = *user;
-    for (int i = 0; i < 2 && links->acceptors[i]; i++)
-        horon_acceptor_pace(links->acceptors[i]);
+    horon_acceptor_pace(links->acceptor);
 }
 
 void horon_links_destroy(struct horon_links *links)
@@ -359,7 +354,6 @@ void horon_links_destroy(struct horon_links *links)
         return;
     while (links->calls)
         end_call(links->calls);
-    for (int i = 0; i < 2; i++)
-        horon_acceptor_destroy(links->acceptors[i]);
+    horon_acceptor_destroy(links->acceptor);
     horon_free(links);
 }

@@ -7,6 +7,7 @@
 #ifndef HORON_BOOT_CONNECT_LINKS_H
 #define HORON_BOOT_CONNECT_LINKS_H
 
+#include "boot/connect/listen.h"
 #include "boot/connect/prover.h"
 #include "boot/profile.h"
 #include "boot/store/store.h"
@@ -46,17 +47,16 @@ struct horon_links_options {
     struct horon_links_user user;
 };
 
+/** From now on connections may come. @param listeners for this host's ranks and for those of
+ * others, where there are; the links' once it succeeds
+ * @return OK | ERR_MEMORY | ERR_SYSTEM */
 horon_status_t horon_links_create(const struct horon_links_options *options,
-                                  struct horon_links **links_out, struct horon_error *error);
+                                  struct horon_listeners *listeners, struct horon_links **links_out,
+                                  struct horon_error *error);
 
 /** Another one uses them from now on, while nothing is under way: what strangers may cost it is
  * limited, see horon_acceptor_pace(). */
 void horon_links_set_user(struct horon_links *links, const struct horon_links_user *user);
-
-/** Accepts at @p listeners [count], which are the links' once it succeeds. At most twice: for this
- * host's ranks and for those of others. */
-horon_status_t horon_links_listen(struct horon_links *links, const int *listeners, int count,
-                                  struct horon_error *error);
 
 /**
  * Begins to connect to @p rank; opened() or failed() follows. If both sides ask, one connection

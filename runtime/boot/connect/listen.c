@@ -5,6 +5,7 @@
 #include "boot/connect/handshake.h"
 #include "boot/host/process.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,48 +13,50 @@
 
 #define PORT_TRIES 16 /* of ports that are free at one address and taken at another */
 
-static int open_noted(struct horon_address *address, struct horon_fds *noted)
+/* @return false, with errno */
+static bool add_listener(struct horon_listeners *listeners, struct horon_address *address)
 {
-    horon_fds_hold(noted);
-    const int fd = horon_fds_note(noted, horon_address_listen(address));
-    horon_fds_release(noted);
-    return fd;
+    assert(listeners->count <= HORON_ADDRESSES_MAX);
+    horon_fds_hold(listeners->noted);
+    const int fd = horon_fds_note(listeners->noted, horon_address_listen(address));
+    horon_fds_release(listeners->noted);
+    if (fd >= 0)
+        listeners->fds[listeners->count++] = fd;
+    return fd >= 0;
 }
 
 /* @param port 0: any; updated with the one it got
- * @return how many there are; 0 with errno, EADDRINUSE if the port is taken at one of them */
-static int listen_at_port(const struct horon_addresses *addresses, int *port,
-                          struct horon_fds *noted, int *fds)
+ * @return false, with errno, EADDRINUSE if the port is taken at one of them */
+static bool listen_at_port(const struct horon_addresses *addresses, int *port,
+                           struct horon_listeners *listeners)
 {
-    int why = EADDRNOTAVAIL, count = 0;
+    const int before = listeners->count;
+    int why = EADDRNOTAVAIL;
     for (int i = 0; i < addresses->count && why != EADDRINUSE; i++) {
         struct horon_address address = addresses->items[i];
         horon_address_set_port(&address, *port);
-        fds[count] = open_noted(&address, noted);
-        if (fds[count] < 0) {
+        if (add_listener(listeners, &address))
+            *port = horon_address_port(&address);
+        else
             why = errno; /* perhaps a machine without IPv6 */
-            continue;
-        }
-        *port = horon_address_port(&address);
-        count++;
     }
-    while (why == EADDRINUSE && count > 0)
-        close(fds[--count]);
+    if (why == EADDRINUSE)
+        horon_listeners_close(listeners, before);
     errno = why;
-    return count;
+    return listeners->count > before;
 }
 
 int horon_listen_at(const struct horon_addresses *addresses, int first, int last, int start,
-                    struct horon_fds *noted, int *fds, int *port_out)
+                    struct horon_listeners *listeners)
 {
     const int tries = first ? last - first + 1 : PORT_TRIES;
-    int count = 0;
     errno = EADDRINUSE;
-    for (int i = 0; i < tries && count == 0 && errno == EADDRINUSE; i++) {
-        *port_out = first ? first + (start + i) % tries : 0;
-        count = listen_at_port(addresses, port_out, noted, fds);
+    for (int i = 0; i < tries && errno == EADDRINUSE; i++) {
+        int port = first ? first + (start + i) % tries : 0;
+        if (listen_at_port(addresses, &port, listeners))
+            return port;
     }
-    return count ? count : -1;
+    return -1;
 }
 
 void horon_listen_everywhere(struct horon_addresses *addresses)
@@ -65,9 +68,10 @@ void horon_listen_everywhere(struct horon_addresses *addresses)
 
 horon_status_t horon_listeners_open(struct horon_listeners *listeners,
                                     const struct horon_config *config, bool key_given, int rank,
+                                    char told[HORON_ADDRESSES_TEXT_BYTES],
                                     struct horon_error *error)
 {
-    int first, last, port = 0;
+    int first, last;
     struct horon_addresses here, at;
     horon_status_t status =
         horon_addresses_of_machine(config->interfaces, !key_given, &here, error);
@@ -78,37 +82,33 @@ horon_status_t horon_listeners_open(struct horon_listeners *listeners,
     at = here;
     if (key_given && !config->interfaces[0])
         horon_listen_everywhere(&at);
-    const int count =
-        horon_listen_at(&at, first, last, rank, listeners->noted, listeners->fds, &port);
-    if (count < 0 && errno == EADDRINUSE)
+    const int port = horon_listen_at(&at, first, last, rank, listeners);
+    if (port < 0 && errno == EADDRINUSE)
         return horon_error_set(error, HORON_ERR_CONFIG, "no port of HORON_PORT_RANGE=%s is free",
                                config->port_range);
-    if (count < 0)
+    if (port < 0)
         return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "this rank cannot listen");
     for (int i = 0; i < here.count; i++)
         horon_address_set_port(&here.items[i], port);
-    listeners->count = count;
-    horon_addresses_write(&here, listeners->told, sizeof listeners->told);
+    horon_addresses_write(&here, told, HORON_ADDRESSES_TEXT_BYTES);
     return HORON_OK;
 }
 
-void horon_listeners_close(struct horon_listeners *listeners)
+void horon_listeners_close(struct horon_listeners *listeners, int kept)
 {
-    for (int i = 0; i < listeners->count; i++)
-        close(listeners->fds[i]);
-    listeners->count = 0;
+    while (listeners->count > kept)
+        close(listeners->fds[--listeners->count]);
 }
 
 /* Without pidfds deaths could not be seen: sharing memory would not be safe. */
-horon_status_t horon_listen_on_host(int rank, char *name, size_t name_bytes, int *fd_out,
-                                    struct horon_fds *fds, const struct horon_log *log,
+horon_status_t horon_listen_on_host(struct horon_listeners *listeners, int rank, char *name,
+                                    size_t name_bytes, const struct horon_log *log,
                                     struct horon_error *error)
 {
     uint64_t random[2];
     struct horon_address address;
     const int pidfd = horon_process_open_self();
     name[0] = 0;
-    *fd_out = -1;
     if (pidfd >= 0) {
         close(pidfd);
         horon_status_t status = horon_random(random, sizeof random, error);
@@ -117,10 +117,9 @@ horon_status_t horon_listen_on_host(int rank, char *name, size_t name_bytes, int
         snprintf(name, name_bytes, "horon-%d-%016" PRIx64 "%016" PRIx64, rank, random[0],
                  random[1]);
         horon_address_abstract(name, &address);
-        *fd_out = open_noted(&address, fds);
+        if (add_listener(listeners, &address))
+            return HORON_OK;
     }
-    if (*fd_out >= 0)
-        return HORON_OK;
     HORON_LOG_WARN(log, "no shared memory: no %s (%s)", pidfd < 0 ? "pidfd" : "unix socket",
                    strerrordesc_np(errno));
     name[0] = 0;

@@ -152,17 +152,15 @@ horon_status_t horon_store_server_listen(struct horon_store_server *server,
                                                      .name = "the store",
                                                      .arrived = arrived,
                                                      .arg = server};
-    int fds[HORON_ADDRESSES_MAX];
+    struct horon_listeners listeners = {.noted = self->pump->fds};
     horon_status_t status = check(server, addresses, error);
     if (status != HORON_OK)
         return status;
     server->wanted_port = first;
-    const int count =
-        horon_listen_at(addresses, first, last, 0, self->pump->fds, fds, &server->port);
-    if (count < 0)
+    server->port = horon_listen_at(addresses, first, last, 0, &listeners);
+    if (server->port < 0)
         return say_not_listening(&addresses->items[0], first, last, error);
-    status = horon_acceptor_create(&accepting, fds, count, &server->acceptor, error);
-    for (int i = 0; i < count && status != HORON_OK; i++)
-        close(fds[i]);
+    status = horon_acceptor_create(&accepting, &listeners, &server->acceptor, error);
+    horon_listeners_close(&listeners, 0);
     return status;
 }

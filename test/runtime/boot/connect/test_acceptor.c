@@ -79,9 +79,10 @@ static void begin_as(int rank)
                      HORON_OK);
     scene.at.count = 1;
     assert_true(horon_address_parse("127.0.0.1", 0, &scene.at.items[0]));
-    const int listener = horon_address_listen(&scene.at.items[0]);
-    assert_true(listener >= 0);
-    assert_int_equal(horon_acceptor_create(&options, &listener, 1, &scene.acceptor, &error),
+    struct horon_listeners listeners = {.count = 1,
+                                        .fds = {horon_address_listen(&scene.at.items[0])}};
+    assert_true(listeners.fds[0] >= 0);
+    assert_int_equal(horon_acceptor_create(&options, &listeners, &scene.acceptor, &error),
                      HORON_OK);
 }
 

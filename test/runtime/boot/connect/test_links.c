@@ -86,9 +86,9 @@ static void begin_side(int rank, const char *const names[2], int listener)
         .ranks = &side->ranks,
         .user = {.wanted = wanted, .opened = opened, .failed = failed, .arg = side}};
     options.self.hello.member[0] = (uint8_t)(1 + rank);
-    assert_int_equal(horon_links_create(&options, &side->links, &error), HORON_OK);
-    if (listener >= 0)
-        assert_int_equal(horon_links_listen(side->links, &listener, 1, &error), HORON_OK);
+    struct horon_listeners listeners = {.count = listener >= 0, .fds = {listener}};
+    assert_int_equal(horon_links_create(&options, &listeners, &side->links, &error), HORON_OK);
+    assert_int_equal(listeners.count, 0);
 }
 
 /* @param silent  nobody listens for rank 0 */

@@ -181,9 +181,11 @@ static void test_port_range_is_read_strictly(void **state)
 static int listen_in(int first, int start)
 {
     struct horon_addresses at = {.count = 1};
-    int fd = -1, port;
+    struct horon_listeners listeners = {0};
     horon_address_parse("127.0.0.1", 0, &at.items[0]);
-    return horon_listen_at(&at, first, first + 1, start, NULL, &fd, &port) == 1 ? fd : -1;
+    const int port = horon_listen_at(&at, first, first + 1, start, &listeners);
+    assert_int_equal(listeners.count, port >= 0);
+    return port >= 0 ? listeners.fds[0] : -1;
 }
 
 /* Two listeners in a range of two take both ports; the third finds none. */
