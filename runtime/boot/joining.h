@@ -26,8 +26,8 @@ struct horon_joining {
     uint64_t ask_ns;      /* when the caller is asked next whether to go on */
     bool interrupted;     /* the caller does not want to; it is not asked again */
     uint64_t deadline_ns; /* when waiting ends; UINT64_MAX: never */
-    uint64_t begun_ns, met_ns, shared_ns, connected_ns; /* the ends of the steps; 0: not yet */
-    const char *doing;                                  /* "while ...", for texts */
+    uint64_t begun_ns, met_ns, connected_ns; /* the ends of the steps; 0: not yet */
+    const char *doing;                       /* "while ...", for texts */
     bool over;                 /* joining has failed, and the others know, or told us */
     bool others_failed;        /* our failure only follows from another rank's */
     struct horon_store *store; /* NULL in a world of one */

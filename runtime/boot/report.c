@@ -69,10 +69,8 @@ void horon_report_joined(const struct horon_joining *j)
             report_socket(j, topology, r);
     if (topology->size == 1)
         return;
-    HORON_LOG_DEBUG(
-        j->log,
-        "joined %d ranks on %d host%s: met in %.1f ms, shared memory in %.1f, connected in %.1f",
-        topology->size, topology->host_count, topology->host_count == 1 ? "" : "s",
-        (double)(j->met_ns - j->begun_ns) / 1e6, (double)(j->shared_ns - j->met_ns) / 1e6,
-        (double)(j->connected_ns - j->shared_ns) / 1e6);
+    HORON_LOG_DEBUG(j->log, "joined %d ranks on %d host%s: met in %.1f ms, connected in %.1f",
+                    topology->size, topology->host_count, topology->host_count == 1 ? "" : "s",
+                    (double)(j->met_ns - j->begun_ns) / 1e6,
+                    (double)(j->connected_ns - j->met_ns) / 1e6);
 }

@@ -2,7 +2,7 @@
 /*
  * The order of it all. A rank opens its sockets, then all meet in a round of the store, where each
  * says what and where it is: every rank computes the same topology from that. It shares memory with
- * the ranks of its host, and connects to those of other hosts; in a last round each says whether it
+ * the ranks of its host while it connects to those of others; in a last round each says whether it
  * got there. So what fails on one rank fails on all, for the same reason, and nobody waits for a
  * rank that has given up.
  */
@@ -189,68 +189,29 @@ static horon_status_t open_links(struct horon_joining *j, struct horon_error *er
     return horon_links_create(&options, &j->listeners, &j->boot->links, error);
 }
 
-/* ---- Shared memory ---- */
-
-static horon_status_t ask_shared(struct horon_joining *j, struct horon_error *error)
-{
-    if (j->link_error.status == HORON_OK)
-        return horon_share_state(j->share, error);
-    *error = j->link_error;
-    return error->status;
-}
-
-static void host_is_late(struct horon_joining *j, struct horon_error *why)
-{
-    const int rank = horon_share_awaited(j->share);
-    j->others_failed = true;
-    horon_error_set(why, HORON_ERR_TIMEOUT, "rank %d (%s) does not go on", rank,
-                    j->boot->ranks.names[rank]);
-    why->blame.rank = rank;
-}
-
-static horon_status_t share_memory(struct horon_joining *j, struct horon_error *error)
-{
-    const struct horon_topology *topology = &j->boot->topology;
-    const int host = topology->host_of[j->id.rank], leader = horon_topology_leader(topology, host);
-    const int host_size = horon_topology_host_size(topology, host);
-    const struct horon_profile *profiles = j->boot->ranks.profiles;
-    struct horon_share_options options = {
-        .pump = &j->boot->pump,
-        .boot = j->boot,
-        .control_bytes = j->caller->control_bytes(j->config, host_size),
-        .arena_bytes = j->caller->arena_bytes(j->config, host_size, topology->size)};
-    for (int i = 0; i < host_size; i++)
-        options.group_ranks +=
-            profiles[horon_topology_rank_here(topology, i)].group == profiles[j->id.rank].group;
-    j->doing = "sharing memory";
-    /* a pidfd and a doorbell of each, and what comes is mapped, then closed; but the leader has a
-     * socket to each and keeps its arena, to tell the others of it */
-    const int of_each = leader == j->id.rank ? 4 : 2;
-    horon_status_t status =
-        horon_descriptors_need(of_each * (host_size - 1) + OWN_DESCRIPTORS + PASSING_DESCRIPTORS,
-                               "sharing memory with this host's ranks", error);
-    if (status == HORON_OK)
-        status = horon_share_create(&options, &j->share, error);
-    if (status == HORON_OK && leader != j->id.rank)
-        status = horon_links_open(j->boot->links, leader, UINT64_MAX, error);
-    return status == HORON_OK ? horon_joining_wait(j, ask_shared, host_is_late, error) : status;
-}
-
-/* ---- Other hosts ---- */
+/* ---- The ranks of this host, and those of others ---- */
 
 static horon_status_t ask_connected(struct horon_joining *j, struct horon_error *error)
 {
-    if (j->link_error.status == HORON_OK)
-        return j->missing ? HORON_AGAIN : HORON_OK;
-    *error = j->link_error;
-    return error->status;
+    if (j->link_error.status != HORON_OK) {
+        *error = j->link_error;
+        return error->status;
+    }
+    const horon_status_t status = horon_share_state(j->share, error);
+    return status == HORON_OK && j->missing ? HORON_AGAIN : status;
 }
 
 /* A rank that only waited leaves it to the other side to say what it tried. */
-static void links_are_late(struct horon_joining *j, struct horon_error *why)
+static void others_are_late(struct horon_joining *j, struct horon_error *why)
 {
+    const bool shared = horon_share_state(j->share, why) == HORON_OK;
+    const int awaited = shared ? -1 : horon_share_awaited(j->share);
     j->others_failed = true;
     horon_error_set(why, HORON_ERR_TIMEOUT, "%s", "");
+    why->blame.rank = awaited;
+    if (!shared)
+        horon_text_add(why->text, sizeof why->text, "", "rank %d (%s) does not go on with memory",
+                       awaited, j->boot->ranks.names[awaited]);
     for (int r = 0; r < j->id.size; r++) {
         char tried[512];
         if (!is_linked(j, r) || j->boot->proven[r].fd >= 0)
@@ -265,19 +226,43 @@ static void links_are_late(struct horon_joining *j, struct horon_error *why)
     }
 }
 
-static horon_status_t connect_hosts(struct horon_joining *j, struct horon_error *error)
+static horon_status_t create_share(struct horon_joining *j, struct horon_error *error)
 {
-    j->doing = "connecting hosts";
-    horon_status_t status = horon_descriptors_need(j->missing + PASSING_DESCRIPTORS,
-                                                   "connecting to the ranks of other hosts", error);
+    const struct horon_topology *topology = &j->boot->topology;
+    const int host_size = horon_topology_host_size(topology, topology->host_of[j->id.rank]);
+    const struct horon_profile *profiles = j->boot->ranks.profiles;
+    struct horon_share_options options = {
+        .pump = &j->boot->pump,
+        .boot = j->boot,
+        .control_bytes = j->caller->control_bytes(j->config, host_size),
+        .arena_bytes = j->caller->arena_bytes(j->config, host_size, topology->size)};
+    for (int i = 0; i < host_size; i++)
+        options.group_ranks +=
+            profiles[horon_topology_rank_here(topology, i)].group == profiles[j->id.rank].group;
+    /* a pidfd and a doorbell of each, and what comes is mapped, then closed; but the leader has a
+     * socket to each and keeps its arena, to tell the others of it */
+    const int of_each = topology->local_rank_of[j->id.rank] == 0 ? 4 : 2;
+    horon_status_t status = horon_descriptors_need(of_each * (host_size - 1) + OWN_DESCRIPTORS +
+                                                       j->missing + PASSING_DESCRIPTORS,
+                                                   "connecting to the other ranks", error);
+    return status == HORON_OK ? horon_share_create(&options, &j->share, error) : status;
+}
+
+/* Members connect to the leader of their host, and a rank to lower ones of other hosts. */
+static horon_status_t connect_ranks(struct horon_joining *j, struct horon_error *error)
+{
+    const struct horon_topology *topology = &j->boot->topology;
+    const int leader = horon_topology_leader(topology, topology->host_of[j->id.rank]);
+    j->doing = "connecting to the other ranks";
+    horon_status_t status = create_share(j, error);
     for (int r = 0; r < j->id.rank && status == HORON_OK; r++) {
-        if (!is_linked(j, r))
+        if (r != leader && !is_linked(j, r))
             continue;
         status = horon_links_open(j->boot->links, r, UINT64_MAX, error);
         /* one that does not listen says itself why */
         j->others_failed = status != HORON_OK && !j->boot->ranks.profiles[r].addresses[0];
     }
-    return status == HORON_OK ? horon_joining_wait(j, ask_connected, links_are_late, error)
+    return status == HORON_OK ? horon_joining_wait(j, ask_connected, others_are_late, error)
                               : status;
 }
 
@@ -289,7 +274,7 @@ horon_status_t horon_joining_run_alone(struct horon_joining *j, struct horon_err
     horon_status_t status = check_settings(j, error);
     if (status == HORON_OK)
         status = make_topology(j, error);
-    return status == HORON_OK ? share_memory(j, error) : status;
+    return status == HORON_OK ? connect_ranks(j, error) : status;
 }
 
 /* Everything behind the first round. */
@@ -308,10 +293,7 @@ static horon_status_t find_others(struct horon_joining *j, struct horon_error *e
         status = make_topology(j, error);
     if (status == HORON_OK)
         status = open_links(j, error);
-    if (status == HORON_OK)
-        status = share_memory(j, error);
-    j->shared_ns = horon_clock_ns();
-    return status == HORON_OK ? connect_hosts(j, error) : status;
+    return status == HORON_OK ? connect_ranks(j, error) : status;
 }
 
 horon_status_t horon_joining_run(struct horon_joining *j, struct horon_error *error)
