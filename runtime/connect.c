@@ -172,11 +172,8 @@ static void on_connections(void *arg, int fd, int events)
 
 horon_status_t horon_connect_begin(struct horon_context *ctx, struct horon_error *error)
 {
-    const struct horon_links_user user = {.wanted = is_wanted,
-                                          .opened = on_opened,
-                                          .failed = tell_failure,
-                                          .arg = ctx,
-                                          .owner = &ctx->owner};
+    const struct horon_links_user user = {
+        .wanted = is_wanted, .opened = on_opened, .failed = tell_failure, .arg = ctx};
     const int local_size = ctx->host.shape.local_size;
     horon_status_t status = HORON_OK;
     if (!ctx->boot.links)

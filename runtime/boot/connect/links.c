@@ -140,7 +140,7 @@ static void word_ready(void *arg, uint32_t events)
 {
     struct call *call = arg;
     (void)events;
-    HORON_ASSERT_OWNER(call->links->options.user.owner);
+    HORON_ASSERT_OWNER(call->links->options.self.pump->owner);
     take_word(call);
 }
 
@@ -149,7 +149,7 @@ static void limit_reached(void *arg)
 {
     struct call *call = arg;
     char tried[HORON_ERROR_TEXT_BYTES - 128];
-    HORON_ASSERT_OWNER(call->links->options.user.owner);
+    HORON_ASSERT_OWNER(call->links->options.self.pump->owner);
     if (call->watch.active && take_word(call))
         return;
     horon_links_explain(call->links, call->rank, tried, sizeof tried);
@@ -170,7 +170,7 @@ static void connector_ended(void *arg, horon_status_t status, const struct horon
 {
     struct call *call = arg;
     struct horon_error why;
-    HORON_ASSERT_OWNER(call->links->options.user.owner);
+    HORON_ASSERT_OWNER(call->links->options.self.pump->owner);
     horon_connector_destroy(call->connector);
     call->connector = NULL;
     if (status != HORON_OK) {
@@ -208,7 +208,7 @@ horon_status_t horon_links_open(struct horon_links *links, int rank, uint64_t li
                                 struct horon_error *error)
 {
     const struct horon_links_options *options = &links->options;
-    HORON_ASSERT_OWNER(options->user.owner);
+    HORON_ASSERT_OWNER(options->self.pump->owner);
     assert(rank >= 0);
     assert((uint32_t)rank < options->self.hello.size);
     assert(rank != options->self.hello.rank);
@@ -257,7 +257,7 @@ horon_status_t horon_links_open(struct horon_links *links, int rank, uint64_t li
 bool horon_links_explain(const struct horon_links *links, int rank, char *text, size_t text_bytes)
 {
     const struct call *call = find_call(links, rank);
-    HORON_ASSERT_OWNER(links->options.user.owner);
+    HORON_ASSERT_OWNER(links->options.self.pump->owner);
     text[0] = 0;
     if (call && call->connector)
         horon_connector_describe(call->connector, text, text_bytes);
@@ -284,7 +284,7 @@ static void arrived(void *arg, const struct horon_proven *proven)
     struct horon_links *links = arg;
     const struct horon_links_options *options = &links->options;
     const int rank = proven->theirs.rank;
-    HORON_ASSERT_OWNER(options->user.owner);
+    HORON_ASSERT_OWNER(options->self.pump->owner);
     const bool known = rank >= 0 && rank != options->self.hello.rank &&
                        (uint32_t)rank < options->self.hello.size &&
                        memcmp(profile_of(links, rank)->member, proven->theirs.member,

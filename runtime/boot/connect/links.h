@@ -2,7 +2,7 @@
 /*
  * Proven connections to other ranks of the job: those that joining makes, and, at any time after,
  * those that somebody asks for: over an abstract unix socket to a rank of the same host, else by
- * TCP. All goes on in the pump's turns; nothing here waits.
+ * TCP. All goes on in the pump's turns; nothing here waits. The pump's owner is the links', too.
  */
 #ifndef HORON_BOOT_CONNECT_LINKS_H
 #define HORON_BOOT_CONNECT_LINKS_H
@@ -11,7 +11,6 @@
 #include "boot/connect/prover.h"
 #include "boot/profile.h"
 #include "boot/store/store.h"
-#include "owner.h"
 
 /** All ranks of the job. Owner: the rank that joined. */
 struct horon_rank_list {
@@ -36,9 +35,6 @@ struct horon_links_user {
     /* What horon_links_open() began has failed: which addresses were tried, and why each failed. */
     void (*failed)(void *arg, int rank, const struct horon_error *why);
     void *arg;
-    /* The thread that may open and explain, and turns the pump, for HORON_ASSERT_OWNER(). NULL:
-     * joining, where there is one thread. */
-    const struct horon_owner *owner;
 };
 
 struct horon_links_options {
