@@ -212,7 +212,6 @@ static void end_well(struct horon_joining *j)
     if (j->id.size > 1) {
         horon_fds_hold(fds);
         j->boot->joined = horon_fds_note(fds, horon_joined_say(&j->id));
-        horon_fds_release(fds);
     }
     horon_report_joined(j);
 }

@@ -69,16 +69,20 @@ static struct horon_fds_entry *find_place(struct horon_fds *fds, int fd)
 int horon_fds_note(struct horon_fds *fds, int fd)
 {
     struct stat about;
-    if (!fds || fd < 0)
-        return fd;
-    struct horon_fds_entry *entry = fstat(fd, &about) == 0 ? find_place(fds, fd) : NULL;
-    if (!entry) {
-        close(fd);
-        errno = ENOMEM;
-        return -1;
+    int why = errno;
+    if (fds && fd >= 0) {
+        struct horon_fds_entry *entry = fstat(fd, &about) == 0 ? find_place(fds, fd) : NULL;
+        assert(fds->count <= fds->room);
+        if (entry) {
+            *entry =
+                (struct horon_fds_entry){.fd = fd, .device = about.st_dev, .inode = about.st_ino};
+        } else {
+            horon_fd_close(&fd);
+            why = ENOMEM;
+        }
     }
-    assert(fds->count <= fds->room);
-    *entry = (struct horon_fds_entry){.fd = fd, .device = about.st_dev, .inode = about.st_ino};
+    horon_fds_release(fds);
+    errno = why;
     return fd;
 }
 

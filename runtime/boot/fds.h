@@ -41,8 +41,8 @@ void horon_fds_hold(const struct horon_fds *fds);
 void horon_fds_release(const struct horon_fds *fds);
 
 /**
- * Notes a socket or file, between hold and release. @p fd may be -1, for "errno says why".
- * @return @p fd; or -1 with errno: there is no memory, and it is closed
+ * Notes a socket or file that was made since horon_fds_hold(), and releases. @p fd may be -1, for
+ * "errno says why". @return @p fd; or -1 with errno: there is no memory, and it is closed
  */
 int horon_fds_note(struct horon_fds *fds, int fd);
 

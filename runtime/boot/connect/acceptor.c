@@ -331,7 +331,6 @@ static void listener_ready(void *arg, uint32_t events)
     horon_fds_hold(fds);
     int fd = accept4(listener->watch.fd, &from.any, &from.bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
     fd = horon_fds_note(fds, fd);
-    horon_fds_release(fds);
     if (fd >= 0)
         pay(acceptor);
     if (fd >= 0 && admit(acceptor, fd, &from, &error) != HORON_OK) {

@@ -238,7 +238,6 @@ static void start(struct attempt *attempt)
     assert(watch->fd < 0);
     horon_fds_hold(fds);
     watch->fd = horon_fds_note(fds, socket(to->any.sa_family, type, 0));
-    horon_fds_release(fds);
     if (watch->fd >= 0 && connect(watch->fd, &to->any, to->bytes) == 0)
         connected(attempt);
     else if (watch->fd < 0 || errno != EINPROGRESS)

@@ -19,7 +19,6 @@ static bool add_listener(struct horon_listeners *listeners, struct horon_address
     assert(listeners->count <= HORON_ADDRESSES_MAX);
     horon_fds_hold(listeners->noted);
     const int fd = horon_fds_note(listeners->noted, horon_address_listen(address));
-    horon_fds_release(listeners->noted);
     if (fd >= 0)
         listeners->fds[listeners->count++] = fd;
     return fd >= 0;

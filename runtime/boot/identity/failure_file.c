@@ -69,9 +69,7 @@ void horon_failure_file_keep(const char *name, struct horon_fds *fds)
         return;
     horon_memory_unmap(&map);
     horon_fds_hold(fds);
-    if (fcntl(fd, F_SETFD, FD_CLOEXEC) == 0)
-        (void)horon_fds_note(fds, fd);
-    horon_fds_release(fds);
+    (void)horon_fds_note(fds, fcntl(fd, F_SETFD, FD_CLOEXEC) == 0 ? fd : -1);
 }
 
 void horon_failure_file_write(const char *name, const struct horon_error *why)

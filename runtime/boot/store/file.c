@@ -31,11 +31,7 @@
 static int open_noted(const struct horon_store_file *file, int flags)
 {
     horon_fds_hold(file->fds);
-    const int fd = horon_fds_note(file->fds, openat(file->directory, NAME, flags | SAFE, 0600));
-    const int why = errno;
-    horon_fds_release(file->fds);
-    errno = why;
-    return fd;
+    return horon_fds_note(file->fds, openat(file->directory, NAME, flags | SAFE, 0600));
 }
 
 static horon_status_t check_directory(const struct stat *about, const char *path,
