@@ -9,7 +9,6 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdbool.h>
@@ -18,8 +17,6 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#define ASKED_MAX 65536
 
 void horon_fd_close(int *fd)
 {
@@ -120,20 +117,17 @@ void horon_fds_deinit(struct horon_fds *fds)
     horon_fds_release(fds);
 }
 
-/* What /proc shows; without a descriptor for that, what can be asked about. */
+/* What /proc shows. That needs a descriptor: if there is none, all are used. */
 static rlim_t count_used(rlim_t limit)
 {
     rlim_t used = 0;
     DIR *directory = opendir("/proc/self/fd");
-    if (directory) {
-        while (readdir(directory))
-            used++;
-        closedir(directory);
-        return used > 3 ? used - 3 : 0; /* ".", "..", and its own */
-    }
-    for (int fd = 0; (rlim_t)fd < limit && fd < ASKED_MAX; fd++)
-        used += fcntl(fd, F_GETFD) >= 0;
-    return used;
+    if (!directory)
+        return errno == EMFILE ? limit : 0;
+    while (readdir(directory))
+        used++;
+    closedir(directory);
+    return used > 3 ? used - 3 : 0; /* ".", "..", and its own */
 }
 
 horon_status_t horon_descriptors_need(int count, const char *purpose, struct horon_error *error)
