@@ -27,7 +27,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <openssl/core_names.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -44,47 +43,31 @@
  * that is not clean. */
 static const uint8_t magic[8] = {'H', 'O', 'R', 'O', 'N', '\r', '\n', 0x1a};
 
-struct part {
-    const void *bytes;
-    size_t count;
-};
-
-static horon_status_t hmac(const void *key, size_t key_bytes, const struct part *parts, int count,
+static horon_status_t hmac(const void *key, size_t key_bytes, const void *data, size_t data_bytes,
                            uint8_t digest[HORON_PROOF_BYTES])
 {
-    horon_status_t status = HORON_ERR_SYSTEM;
-    char sha[] = "SHA256";
-    const OSSL_PARAM params[] = {OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, sha, 0),
-                                 OSSL_PARAM_construct_end()};
     size_t bytes = 0;
-    EVP_MAC *mac = EVP_MAC_fetch(NULL, "HMAC", NULL);
-    EVP_MAC_CTX *context = mac ? EVP_MAC_CTX_new(mac) : NULL;
-    if (!context || !EVP_MAC_init(context, key, key_bytes, params))
-        goto done;
-    for (int i = 0; i < count; i++)
-        if (!EVP_MAC_update(context, parts[i].bytes, parts[i].count))
-            goto done;
-    if (EVP_MAC_final(context, digest, &bytes, HORON_PROOF_BYTES) && bytes == HORON_PROOF_BYTES)
-        status = HORON_OK;
-done:
-    EVP_MAC_CTX_free(context);
-    EVP_MAC_free(mac);
-    return status;
+    return EVP_Q_mac(NULL, "HMAC", NULL, "SHA256", NULL, key, key_bytes, data, data_bytes, digest,
+                     HORON_PROOF_BYTES, &bytes) &&
+                   bytes == HORON_PROOF_BYTES
+               ? HORON_OK
+               : HORON_ERR_SYSTEM;
 }
 
 horon_status_t horon_job_key_from_text(struct horon_job_key *key, const void *text, size_t bytes,
                                        struct horon_error *error)
 {
     static const char label[] = "horon job key 1"; /* makes a key of fixed size out of any text */
-    static const char exchange[] = "horon exchange 2";
-    const struct part part = {text, bytes};
+    struct {
+        char label[17];
+        uint8_t half;
+    } of = {"horon exchange 2", 0};
     uint8_t seed[2 * HORON_PROOF_BYTES];
     key->given = bytes > 0;
-    horon_status_t status = hmac(label, sizeof label, &part, bytes ? 1 : 0, key->bytes);
-    for (uint8_t half = 0; half < 2 && status == HORON_OK; half++) {
-        const struct part parts[] = {{exchange, sizeof exchange}, {&half, sizeof half}};
-        status = hmac(key->bytes, sizeof key->bytes, parts, 2, seed + half * HORON_PROOF_BYTES);
-    }
+    horon_status_t status = hmac(label, sizeof label, text, bytes, key->bytes);
+    for (; of.half < 2 && status == HORON_OK; of.half++)
+        status =
+            hmac(key->bytes, sizeof key->bytes, &of, sizeof of, seed + of.half * HORON_PROOF_BYTES);
     if (status == HORON_OK)
         status = horon_exchange_masks(seed, &key->masks);
     OPENSSL_cleanse(seed, sizeof seed);
@@ -260,40 +243,36 @@ void horon_handshake_deinit(struct horon_handshake *handshake)
     OPENSSL_cleanse(handshake, sizeof *handshake);
 }
 
-/* HKDF-Expand to one block. */
-static horon_status_t expand(const uint8_t from[HORON_PROOF_BYTES], const char *label,
-                             uint8_t to[HORON_PROOF_BYTES])
-{
-    const uint8_t counter = 1;
-    const struct part parts[] = {{label, strlen(label)}, {&counter, sizeof counter}};
-    return hmac(from, HORON_PROOF_BYTES, parts, 2, to);
-}
-
 /* Both HELLOs are known: makes all that is derived of them. */
 static horon_status_t derive(struct horon_handshake *handshake)
 {
     static const char salt[] = "horon handshake 2";
-    static const char *const proof_labels[] = {"proof of connector", "proof of acceptor"};
-    static const char *const secret_labels[] = {"secret of connector", "secret of acceptor"};
-    uint8_t shared[HORON_POINT_BYTES], from[HORON_PROOF_BYTES];
+    /* HKDF-Expand to one block: what it is of, and that this is block 1 */
+    static const char *const proof_labels[] = {"proof of connector\1", "proof of acceptor\1"};
+    static const char *const secret_labels[] = {"secret of connector\1", "secret of acceptor\1"};
+    uint8_t shared[HORON_POINT_BYTES] = {0}, from[HORON_PROOF_BYTES];
+    uint8_t all[2 * HORON_HELLO_BYTES_MAX + sizeof shared + sizeof handshake->key->bytes];
+    struct horon_writer out = horon_writer_over(all, sizeof all);
     const uint8_t *theirs = handshake->hello[other(handshake)] + SHARE_AT;
     horon_status_t status = horon_exchange_end(&handshake->key->masks, handshake->side,
                                                handshake->scalar, theirs, shared);
     OPENSSL_cleanse(handshake->scalar, sizeof handshake->scalar);
     if (status == HORON_ERR_PROTO)
         return fail(handshake, status, "its share of the key exchange makes no sense");
-    /* a HELLO says its own length */
-    const struct part parts[] = {{handshake->hello[0], handshake->hello_bytes[0]},
-                                 {handshake->hello[1], handshake->hello_bytes[1]},
-                                 {shared, sizeof shared},
-                                 {handshake->key->bytes, sizeof handshake->key->bytes}};
+    for (int side = 0; side < 2; side++) /* a HELLO says its own length */
+        horon_write_bytes(&out, handshake->hello[side], handshake->hello_bytes[side]);
+    horon_write_bytes(&out, shared, sizeof shared);
+    horon_write_bytes(&out, handshake->key->bytes, sizeof handshake->key->bytes);
+    assert(out.ok);
     if (status == HORON_OK)
-        status = hmac(salt, strlen(salt), parts, 4, from);
+        status = hmac(salt, strlen(salt), all, out.used, from);
     for (int side = 0; side < 2 && status == HORON_OK; side++) {
-        status = expand(from, proof_labels[side], handshake->proof[side]);
+        const char *proof = proof_labels[side], *secret = secret_labels[side];
+        status = hmac(from, sizeof from, proof, strlen(proof), handshake->proof[side]);
         if (status == HORON_OK)
-            status = expand(from, secret_labels[side], handshake->secret[side]);
+            status = hmac(from, sizeof from, secret, strlen(secret), handshake->secret[side]);
     }
+    OPENSSL_cleanse(all, sizeof all);
     OPENSSL_cleanse(shared, sizeof shared);
     OPENSSL_cleanse(from, sizeof from);
     return status == HORON_OK ? HORON_OK
