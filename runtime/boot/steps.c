@@ -120,10 +120,9 @@ static void opened(void *arg, int rank, const struct horon_proven *proven)
         assert(j->missing >= 0);
         return;
     }
-    if (horon_share_meets(j->share, rank))
-        horon_share_add(j->share, rank, proven->fd);
-    else
-        *socket_to(j, rank) = proven->fd;
+    assert(*socket_to(j, rank) < 0);
+    *socket_to(j, rank) = proven->fd;
+    horon_share_connected(j->share, rank);
 }
 
 static void failed(void *arg, int rank, const struct horon_error *why)

@@ -236,7 +236,8 @@ static bool begin(struct fuzz *fuzz, uint8_t place)
         if (i == fuzz->me || (fuzz->me != 0 && i != 0))
             continue;
         assert(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0);
-        horon_share_add(fuzz->share, i, pair[0]);
+        fuzz->boot.local[i].socket = pair[0];
+        horon_share_connected(fuzz->share, i);
         fuzz->ends[i] = pair[1];
     }
     return true;

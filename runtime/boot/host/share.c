@@ -303,22 +303,16 @@ horon_status_t horon_share_create(const struct horon_share_options *options,
     return HORON_OK;
 }
 
-bool horon_share_meets(const struct horon_share *share, int rank)
+void horon_share_connected(struct horon_share *share, int rank)
 {
-    if (!share)
-        return false;
-    const struct horon_topology *topology = share->topology;
-    return horon_topology_is_here(topology, rank) &&
-           leads(share) == (topology->local_rank_of[rank] != 0);
-}
-
-void horon_share_add(struct horon_share *share, int rank, int socket)
-{
-    struct end *end = &share->ends[share->topology->local_rank_of[rank]];
-    assert(horon_share_meets(share, rank));
-    assert(share->boot->local[end->local_rank].socket < 0);
-    share->boot->local[end->local_rank].socket = socket;
-    end->watch = (struct horon_watch){.ready = end_ready, .arg = end, .fd = socket};
+    const int local_rank = share ? share->topology->local_rank_of[rank] : 0;
+    if (!share || leads(share) == (local_rank == 0))
+        return;
+    struct end *end = &share->ends[local_rank];
+    assert(horon_topology_is_here(share->topology, rank));
+    assert(end->watch.fd < 0);
+    end->watch = (struct horon_watch){
+        .ready = end_ready, .arg = end, .fd = share->boot->local[local_rank].socket};
     if (share->error.status != HORON_OK)
         hang_up(end);
     else

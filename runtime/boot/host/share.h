@@ -22,14 +22,11 @@ horon_status_t horon_share_create(const struct horon_share_options *options,
                                   struct horon_share **share_out, struct horon_error *error);
 
 /**
- * Adds a proven connection to a rank of this host, and begins to pass memory over it: the leader
- * has one to each member, a member one to the leader.
- * @param socket the boot's from now on; hung up if sharing fails
+ * The boot has a proven connection to a rank of this host: if memory goes between the two directly,
+ * as it does between the leader and each member, that begins. If it fails the socket is closed.
+ * NULL is a no-op.
  */
-void horon_share_add(struct horon_share *share, int rank, int socket);
-
-/** Does memory go between this rank and @p rank directly? NULL: no more. */
-bool horon_share_meets(const struct horon_share *share, int rank);
+void horon_share_connected(struct horon_share *share, int rank);
 
 /** @return OK, all is mapped here and sent | AGAIN, turn the pump | the failure */
 horon_status_t horon_share_state(const struct horon_share *share, struct horon_error *error);

@@ -76,9 +76,12 @@ static int connect_member(struct host *host, int member, bool takes_part)
 {
     int ends[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
-    horon_share_add(host->shares[0], member, ends[0]);
-    if (takes_part)
-        horon_share_add(host->shares[member], 0, ends[1]);
+    host->boots[0].local[member].socket = ends[0];
+    horon_share_connected(host->shares[0], member);
+    if (takes_part) {
+        host->boots[member].local[0].socket = ends[1];
+        horon_share_connected(host->shares[member], 0);
+    }
     return takes_part ? -1 : ends[1];
 }
 
