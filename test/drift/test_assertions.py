@@ -3,6 +3,9 @@
 at least so many of them. A table by room is printed, so that one sees where they are few."""
 
 import re
+import shutil
+import subprocess
+import tempfile
 
 import tap
 import tree
@@ -32,6 +35,18 @@ def test_assertions_are_many_enough():
     assert found * 1000 >= PER_1000_LINES * lines, (
         f"{found} assertions in {lines} lines; {PER_1000_LINES} in 1000 are meant"
     )
+
+
+def test_assertions_cannot_be_switched_off():
+    meson = tap.need(shutil.which("meson"), "there is no meson")
+    for value in ("true", "if-release"):
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(
+                [meson, "setup", f"-Db_ndebug={value}", folder, tree.ROOT],
+                capture_output=True, text=True, check=False,
+            )  # fmt: skip
+        assert done.returncode != 0, f"-Db_ndebug={value} is accepted"
+        assert "no build without assertions" in done.stdout, done.stdout[-400:]
 
 
 tap.run(globals())
