@@ -23,12 +23,13 @@ static uint64_t hash_of_file(const char *path, uint64_t seed)
     return bytes ? XXH3_64bits_withSeed(text, bytes, seed) : 0;
 }
 
-/* Adds what tells a namespace from others. @return 0 if that is not known, or @p so_far is 0 */
+/* Adds what tells a namespace from others: the calling thread's, which may have left that of the
+ * process's first one. @return 0 if that is not known, or @p so_far is 0 */
 static uint64_t add_namespace(uint64_t so_far, const char *proc, const char *name)
 {
     char path[256];
     struct stat about;
-    snprintf(path, sizeof path, "%s/self/ns/%s", proc, name);
+    snprintf(path, sizeof path, "%s/thread-self/ns/%s", proc, name);
     if (so_far == 0 || stat(path, &about) != 0)
         return 0;
     const uint64_t id[] = {(uint64_t)about.st_dev, (uint64_t)about.st_ino};

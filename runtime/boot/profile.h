@@ -46,7 +46,8 @@ bool horon_profile_decode(struct horon_reader *in, struct horon_profile *profile
  * tests */
 uint64_t horon_profile_kernel(const char *proc);
 
-/** @return the profile's machine: its kernel, and the network namespace. @param proc likewise */
+/** @return the profile's machine: its kernel, and the calling thread's network namespace.
+ * @param proc likewise */
 uint64_t horon_profile_machine(uint64_t kernel, const char *proc);
 
 /** @return the profile's host: its machine, and the user there, whom the others let in. */

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,23 +99,48 @@ static void test_profile_other_kernel_or_network_is_another_machine(void **state
     (void)state;
     assert_non_null(mkdtemp(proc));
     assert_true(machine_of(proc) == 0); /* nothing is known */
-    snprintf(command, sizeof command, "mkdir -p %s/sys/kernel/random %s/self/ns", proc, proc);
+    snprintf(command, sizeof command, "mkdir -p %s/sys/kernel/random %s/thread-self/ns", proc,
+             proc);
     assert_int_equal(system(command), 0);
     write_file(proc, boot_id, "one\n");
     assert_true(machine_of(proc) == 0);
-    write_file(proc, "self/ns/net", "");
-    write_file(proc, "self/ns/another", "");
+    write_file(proc, "thread-self/ns/net", "");
+    write_file(proc, "thread-self/ns/another", "");
     const uint64_t machine = machine_of(proc);
     assert_true(machine != 0 && machine == machine_of(proc));
     write_file(proc, boot_id, "two\n");
     assert_true(machine_of(proc) != machine);
     write_file(proc, boot_id, "one\n");
     assert_true(machine_of(proc) == machine);
-    snprintf(command, sizeof command, "mv %s/self/ns/another %s/self/ns/net", proc, proc);
+    snprintf(command, sizeof command, "mv %s/thread-self/ns/another %s/thread-self/ns/net", proc,
+             proc);
     assert_int_equal(system(command), 0);
     assert_true(machine_of(proc) != machine); /* of the same kernel */
     snprintf(command, sizeof command, "rm -r %s", proc);
     assert_int_equal(system(command), 0);
+}
+
+/* @param arg a uint64_t: its machine; 0 if it gets no network of its own */
+static void *join_another_network(void *arg)
+{
+    uint64_t *machine = arg;
+    *machine = unshare(CLONE_NEWNET) == 0 ? machine_of("/proc") : 0;
+    return NULL;
+}
+
+static void test_profile_thread_in_another_network_is_on_another_machine(void **state)
+{
+    pthread_t thread;
+    uint64_t machine = 0;
+    (void)state;
+    assert_int_equal(pthread_create(&thread, NULL, join_another_network, &machine), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    if (machine == 0) {
+        print_message("skip: no network namespace of its own for a thread; needs root\n");
+        skip();
+    }
+    assert_true(machine_of("/proc") != 0);
+    assert_true(machine_of("/proc") != machine);
 }
 
 typedef uint64_t (*hash_fn_t)(const struct horon_profile *profile);
@@ -251,11 +277,12 @@ static void test_profile_readers_are_of_one_namespace_and_allowed_to(void **stat
         skip();
     }
     assert_non_null(mkdtemp(proc));
-    snprintf(command, sizeof command, "mkdir -p %s/sys/kernel/yama %s/self/ns", proc, proc);
+    snprintf(command, sizeof command, "mkdir -p %s/sys/kernel/yama %s/self %s/thread-self/ns", proc,
+             proc, proc);
     assert_int_equal(system(command), 0);
     assert_true(readers_with(proc, NULL, may) == 0); /* no namespace is known */
-    write_file(proc, "self/ns/pid", "");
-    write_file(proc, "self/ns/another", "");
+    write_file(proc, "thread-self/ns/pid", "");
+    write_file(proc, "thread-self/ns/another", "");
     const uint64_t readers = readers_with(proc, NULL, NULL);
     assert_true(readers != 0);
     assert_true(readers_with(proc, "0\n", may_not) == readers);
@@ -265,7 +292,8 @@ static void test_profile_readers_are_of_one_namespace_and_allowed_to(void **stat
     assert_true(readers_with(proc, "1\n", may_not) == 0);
     assert_true(readers_with(proc, "1\n", "Name:\tx\n") == 0);
     assert_true(readers_with(proc, "1\n", NULL) == 0);
-    snprintf(command, sizeof command, "mv %s/self/ns/another %s/self/ns/pid", proc, proc);
+    snprintf(command, sizeof command, "mv %s/thread-self/ns/another %s/thread-self/ns/pid", proc,
+             proc);
     assert_int_equal(system(command), 0);
     const uint64_t others = readers_with(proc, NULL, NULL);
     assert_true(others != 0 && others != readers);
@@ -302,6 +330,7 @@ int main(void)
         cmocka_unit_test(test_profile_survives_the_way),
         cmocka_unit_test(test_profile_never_holds_the_key),
         cmocka_unit_test(test_profile_other_kernel_or_network_is_another_machine),
+        cmocka_unit_test(test_profile_thread_in_another_network_is_on_another_machine),
         cmocka_unit_test(test_profile_another_user_shares_no_memory),
         cmocka_unit_test(test_profile_who_cannot_be_read_has_no_readers),
         cmocka_unit_test(test_profile_readers_are_of_one_namespace_and_allowed_to),
