@@ -37,8 +37,12 @@ horon_status_t horon_mux_create(struct horon_link *link, const struct horon_mux_
                                 struct horon_mux **mux_out)
 {
     struct horon_mux *mux = horon_zalloc(1, sizeof *mux);
-    if (!mux)
+    if (!mux || !horon_mux_table_init(&mux->table)) {
+        if (mux)
+            horon_mux_table_deinit(&mux->table);
+        horon_free(mux);
         return HORON_ERR_MEMORY;
+    }
     mux->link = link;
     mux->options = *options;
     if (mux->options.eager_total_bytes > UINT32_MAX)

@@ -130,25 +130,44 @@ const struct horon_mux_record *horon_mux_find_conflict(const struct horon_mux_ta
     return found ? found : conflict_in(table->credits[bucket], id, check);
 }
 
+static struct horon_mux_record *make_record(size_t capacity_bytes)
+{
+    struct horon_mux_record *record = NULL;
+    if (capacity_bytes <= SIZE_MAX - sizeof *record)
+        record = horon_alloc(sizeof *record + capacity_bytes);
+    if (record)
+        record->capacity_bytes = capacity_bytes;
+    return record;
+}
+
+bool horon_mux_table_init(struct horon_mux_table *table)
+{
+    assert(!table->spare);
+    for (int i = 0; i < HORON_MUX_FIRST_RECORDS; i++) {
+        struct horon_mux_record *record = make_record(HORON_MUX_FIRST_RECORD_BYTES);
+        if (!record)
+            return false;
+        horon_mux_record_release(table, record);
+    }
+    return true;
+}
+
 struct horon_mux_record *horon_mux_record_take(struct horon_mux_table *table, size_t bytes)
 {
     struct horon_mux_record **link = &table->spare;
     while (*link && (*link)->capacity_bytes < bytes)
         link = &(*link)->next;
     struct horon_mux_record *record = *link;
-    size_t capacity = bytes > 256 ? bytes : 256;
     assert((table->spare_count == 0) == (table->spare == NULL));
     if (record) {
         *link = record->next;
         table->spare_count--;
-        capacity = record->capacity_bytes;
-    } else {
-        if (capacity > SIZE_MAX - sizeof *record)
-            return NULL;
-        record = horon_alloc(sizeof *record + capacity);
-    }
+    } else
+        record = make_record(bytes > HORON_MUX_FIRST_RECORD_BYTES ? bytes
+                                                                  : HORON_MUX_FIRST_RECORD_BYTES);
     if (!record)
         return NULL;
+    const size_t capacity = record->capacity_bytes;
     memset(record, 0, sizeof *record);
     record->capacity_bytes = capacity;
     return record;

@@ -24,6 +24,10 @@ struct horon_mux_record {
 /* Records kept for reuse; a record above the size is given back to the heap. */
 #define HORON_MUX_SPARE_RECORDS_MAX 16
 #define HORON_MUX_SPARE_RECORD_BYTES_MAX ((size_t)64 << 10)
+/* Made with the table, so that a steady cycle allocates nothing: the peer decides how many are in
+ * use at a time. Names that are known travel in so many bytes, mostly. */
+#define HORON_MUX_FIRST_RECORDS 4
+#define HORON_MUX_FIRST_RECORD_BYTES ((size_t)512)
 
 #define HORON_MUX_BUCKETS 64
 /* Operations that ended in an error and whose last frames may still come, in one bucket. One that
@@ -58,6 +62,10 @@ struct horon_mux_queue {
     struct horon_transfer **last; /* where the next one is linked */
 };
 
+/* Of one that is all zero. False: no memory; deinit frees what there is. */
+bool horon_mux_table_init(struct horon_mux_table *table);
+void horon_mux_table_deinit(struct horon_mux_table *table);
+
 size_t horon_mux_bucket_of(uint32_t channel, uint64_t sequence);
 /* Of one of the lists above. Find gives NULL if there is none of that id; one of an id may be
  * inserted, and what is removed must be there. */
@@ -90,7 +98,6 @@ bool horon_mux_is_forgotten(const struct horon_mux_table *table,
                             const struct horon_transfer_id *id);
 /* False: no memory. */
 bool horon_mux_note_forgotten(struct horon_mux_table *table, uint32_t channel, uint64_t sequence);
-void horon_mux_table_deinit(struct horon_mux_table *table);
 
 void horon_mux_queue_init(struct horon_mux_queue *queue);
 void horon_mux_queue_push(struct horon_mux_queue *queue, struct horon_transfer *transfer);

@@ -53,17 +53,23 @@ static bool is_own(const struct horon_work *work)
     return work->count > 0;
 }
 
+static void recycle(struct horon_engine *engine, struct horon_batch_work *batch)
+{
+    batch->work.next = engine->pool;
+    engine->pool = &batch->work;
+}
+
 void horon_work_recycle(struct horon_engine *engine, struct horon_work *work)
 {
     if (!work->pooled)
         return;
-    if (batch_of(work)->absent)
-        horon_names_put(&engine->names, batch_of(work)->absent);
-    horon_free(batch_of(work)->scratch);
-    batch_of(work)->absent = NULL;
-    batch_of(work)->scratch = NULL;
-    work->next = engine->pool;
-    engine->pool = work;
+    struct horon_batch_work *batch = batch_of(work);
+    if (batch->absent)
+        horon_names_put(&engine->names, batch->absent);
+    horon_free(batch->scratch);
+    batch->absent = NULL;
+    batch->scratch = NULL;
+    recycle(engine, batch);
 }
 
 void horon_work_free(struct horon_work *work)
@@ -90,20 +96,36 @@ static bool make_room(struct horon_batch_work *batch, size_t count)
     return true;
 }
 
+/* What other ranks do decides how many are in use at a time: some are made before they are needed,
+ * so that a steady cycle allocates nothing. */
+#define BATCHES_AT_ONCE 8
+
+/* @return false: no memory for all of them */
+static bool make_batches(struct horon_engine *engine)
+{
+    for (int i = 0; i < BATCHES_AT_ONCE; i++) {
+        struct horon_batch_work *batch = horon_zalloc(1, sizeof *batch);
+        if (!batch)
+            return false;
+        batch->work.pooled = true;
+        batch->work.op = &batch->op;
+        recycle(engine, batch);
+        if (!make_room(batch, 1))
+            return false;
+    }
+    return true;
+}
+
+/* @return NULL: no memory */
 static struct horon_batch_work *take_batch_work(struct horon_engine *engine, size_t count)
 {
-    struct horon_batch_work *batch = engine->pool ? batch_of(engine->pool) : NULL;
-    if (batch)
-        engine->pool = batch->work.next;
-    else
-        batch = horon_zalloc(1, sizeof *batch);
-    if (!batch)
+    if (!engine->pool && !make_batches(engine))
         return NULL;
-    batch->work.pooled = true;
-    batch->work.op = &batch->op;
+    struct horon_batch_work *batch = batch_of(engine->pool);
+    engine->pool = batch->work.next;
     if (make_room(batch, count))
         return batch;
-    horon_work_recycle(engine, &batch->work); /* keeps its old arrays */
+    recycle(engine, batch); /* keeps its old arrays */
     return NULL;
 }
 

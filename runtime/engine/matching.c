@@ -8,6 +8,9 @@
 #include <assert.h>
 
 #define BUCKETS 256
+/* Other ranks decide how many announcements wait at a time: some room is made before it is needed,
+ * so that a steady cycle allocates nothing. */
+#define KEPT_AT_ONCE 16
 
 struct kept {
     struct horon_offer offer;
@@ -32,19 +35,17 @@ struct horon_matching {
     struct peer peers[];
 };
 
-struct horon_matching *horon_matching_create(int size, size_t waiting_max)
+/* @return false: no memory for all of them */
+static bool add_spare(struct horon_matching *matching)
 {
-    struct horon_matching *matching =
-        horon_zalloc(1, sizeof *matching + (size_t)size * sizeof matching->peers[0]);
-    if (!matching)
-        return NULL;
-    matching->size = size;
-    matching->waiting_max = waiting_max;
-    for (size_t i = 0; i < BUCKETS; i++) {
-        matching->expected[i].last = &matching->expected[i].first;
-        matching->offers[i].last = &matching->offers[i].first;
+    for (int i = 0; i < KEPT_AT_ONCE; i++) {
+        struct kept *kept = horon_alloc(sizeof *kept);
+        if (!kept)
+            return false;
+        kept->next = matching->spare;
+        matching->spare = kept;
     }
-    return matching;
+    return true;
 }
 
 static void free_chain(struct kept *kept)
@@ -64,6 +65,25 @@ void horon_matching_destroy(struct horon_matching *matching)
         free_chain(matching->offers[i].first);
     free_chain(matching->spare);
     horon_free(matching);
+}
+
+struct horon_matching *horon_matching_create(int size, size_t waiting_max)
+{
+    struct horon_matching *matching =
+        horon_zalloc(1, sizeof *matching + (size_t)size * sizeof matching->peers[0]);
+    if (!matching)
+        return NULL;
+    matching->size = size;
+    matching->waiting_max = waiting_max;
+    for (size_t i = 0; i < BUCKETS; i++) {
+        matching->expected[i].last = &matching->expected[i].first;
+        matching->offers[i].last = &matching->offers[i].first;
+    }
+    if (!add_spare(matching)) {
+        horon_matching_destroy(matching);
+        return NULL;
+    }
+    return matching;
 }
 
 static size_t bucket_of(int peer, uint64_t tag)
@@ -140,15 +160,12 @@ static horon_status_t keep(struct horon_matching *matching, struct peer *peer,
                            const struct horon_offer *offer)
 {
     const size_t bucket = bucket_of(offer->peer, offer->tag);
-    struct kept *kept = matching->spare;
     if (peer->waiting == matching->waiting_max)
         return HORON_ERR_PROTO;
-    if (kept)
-        matching->spare = kept->next;
-    else
-        kept = horon_alloc(sizeof *kept);
-    if (!kept)
+    if (!matching->spare && !add_spare(matching))
         return HORON_ERR_MEMORY;
+    struct kept *kept = matching->spare;
+    matching->spare = kept->next;
     *kept = (struct kept){.offer = *offer};
     *matching->offers[bucket].last = kept;
     matching->offers[bucket].last = &kept->next;
