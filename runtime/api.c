@@ -103,7 +103,11 @@ static void unmark_name(struct horon_request *request)
 
 void horon_request_launch(struct horon_request *request)
 {
+    const uint32_t state = atomic_load_explicit(&request->state, memory_order_relaxed);
     atomic_fetch_add_explicit(&request->refs, 1, memory_order_relaxed);
+    if ((state & HORON_REQUEST_STATE_MASK) == HORON_REQUEST_FLYING)
+        return; /* claim() did it, and the mark of a thread that waits already is kept */
+    assert(horon_request_may_go(state, HORON_REQUEST_FLYING));
     atomic_store_explicit(&request->state, HORON_REQUEST_FLYING, memory_order_release);
 }
 
@@ -366,8 +370,10 @@ static horon_status_t claim(struct horon_request *request)
     if ((state & HORON_REQUEST_STATE_MASK) == HORON_REQUEST_FLYING ||
         !atomic_compare_exchange_strong(&request->state, &state, HORON_REQUEST_FLYING))
         return horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "the request is in flight");
+    assert(horon_request_may_go(state, HORON_REQUEST_FLYING));
     horon_status_t status = mark_name(request);
     if (status != HORON_OK) { /* it is as it was */
+        assert(horon_request_may_go(HORON_REQUEST_FLYING, state));
         atomic_store_explicit(&request->state, state, memory_order_release);
         return status;
     }

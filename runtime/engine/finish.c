@@ -80,7 +80,7 @@ static inline void finish(const struct horon_engine *engine, struct horon_reques
     horon_status_t status = request->status;
     uint32_t before =
         atomic_exchange_explicit(&request->state, HORON_REQUEST_ENDED, memory_order_acq_rel);
-    assert((before & HORON_REQUEST_STATE_MASK) == HORON_REQUEST_FLYING); /* it ends once */
+    assert(horon_request_may_go(before, HORON_REQUEST_ENDED)); /* it ends once */
     if ((before & HORON_REQUEST_WAITED) && options->wake_waiters)
         options->wake_waiters(&request->state);
     if (callback)

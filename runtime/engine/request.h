@@ -15,6 +15,7 @@
 #include "operation.h"
 #include "status.h"
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <stdint.h>
 
@@ -24,6 +25,18 @@
 #define HORON_REQUEST_ENDED 2u  /* status and outputs are readable (acquire) */
 #define HORON_REQUEST_STATE_MASK 3u
 #define HORON_REQUEST_WAITED 4u /* somebody sleeps on the word */
+
+/** May a request's state change so? One that was taken for a run which cannot be started goes back
+ * to what it was. */
+static inline bool horon_request_may_go(uint32_t from, uint32_t to)
+{
+    static const uint32_t legal_from[] = {[HORON_REQUEST_IDLE] = 1u << HORON_REQUEST_FLYING,
+                                          [HORON_REQUEST_FLYING] =
+                                              1u << HORON_REQUEST_IDLE | 1u << HORON_REQUEST_ENDED,
+                                          [HORON_REQUEST_ENDED] = 1u << HORON_REQUEST_FLYING};
+    assert(to <= HORON_REQUEST_ENDED);
+    return legal_from[to] >> (from & HORON_REQUEST_STATE_MASK) & 1;
+}
 
 /** What a post in the mailbox asks for. */
 enum horon_post_kind { HORON_POST_START, HORON_POST_CANCEL, HORON_POST_DROP };
