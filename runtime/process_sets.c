@@ -117,8 +117,10 @@ static horon_status_t agree(struct meeting *meeting, const struct horon_error *r
     const horon_status_t status = meet(meeting, "horon.process_set", timeout_ms, &newest, error);
     if (refusal->status != HORON_OK && status != HORON_OK)
         *error = *refusal; /* in its own words */
-    if (status == HORON_OK)
+    if (status == HORON_OK) {
+        assert(newest >= known->newest_team); /* which this rank has proposed */
         known->newest_team = newest + 1;
+    }
     return status == HORON_OK ? HORON_OK : error->status;
 }
 

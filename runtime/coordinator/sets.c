@@ -170,6 +170,7 @@ static void end(struct horon_writer *out)
 {
     struct horon_writer length = horon_writer_over(out->bytes, out->limit);
     assert(out->ok); /* there is room for the longest */
+    assert(out->used > HEAD_BYTES);
     horon_write_u32(&length, (uint32_t)out->used);
 }
 
@@ -220,6 +221,18 @@ static struct content read_proposal(struct horon_reader *in, uint32_t *newest)
     content.bytes = horon_read_view(in, content.byte_count);
     *newest = team > *newest ? team : *newest;
     return content;
+}
+
+/* May ranks propose these two in one meeting? In the first one they say what they are asked for, in
+ * the second whether they could do it; a rank may refuse in either. */
+static bool may_meet(uint8_t first, uint8_t other)
+{
+    static const unsigned legal[] = {
+        [PROPOSAL_ADD] = 1u << PROPOSAL_ADD | 1u << PROPOSAL_REMOVE | 1u << PROPOSAL_REFUSED,
+        [PROPOSAL_REMOVE] = 1u << PROPOSAL_ADD | 1u << PROPOSAL_REMOVE | 1u << PROPOSAL_REFUSED,
+        [PROPOSAL_MADE] = 1u << PROPOSAL_MADE | 1u << PROPOSAL_REFUSED,
+        [PROPOSAL_REFUSED] = 1u << PROPOSAL_REFUSED /* which ends the meeting */};
+    return first <= PROPOSAL_REFUSED && other <= PROPOSAL_REFUSED && legal[first] & 1u << other;
 }
 
 /* Cut where there is no room. */
@@ -293,12 +306,12 @@ horon_status_t horon_proposals_decide(const struct horon_sets *sets, const void 
         if (rank > 0 && horon_reader_finished(&in))
             return all_but_joined(sets, rank, error);
         const struct content content = read_proposal(&in, &newest);
-        if (!in.ok)
+        if (in.ok && rank == 0)
+            first = content;
+        if (!in.ok || !may_meet(first.bytes[0], content.bytes[0]))
             return horon_error_set(error, HORON_ERR_PROTO,
                                    "%s proposes no change of process sets that makes sense",
                                    rank_names[rank]);
-        if (rank == 0)
-            first = content;
         if (content.bytes[0] == PROPOSAL_REFUSED)
             return read_refusal(&content, sets->job_size, rank, rank_names[rank], error);
         const bool same = content.byte_count == first.byte_count &&

@@ -198,6 +198,38 @@ static void test_sets_that_a_rank_refuses_are_refused_by_all(void **state)
     }
 }
 
+static void test_sets_of_two_meetings_make_no_sense(void **state)
+{
+    (void)state;
+    expect((int[]){6, 6, 0, 6, 6}, RANKS, HORON_ERR_PROTO,
+           "rank 2 (b) proposes no change of process sets that makes sense");
+    expect((int[]){0, 0, 0, -3, 0}, RANKS, HORON_ERR_PROTO,
+           "rank 3 (b) proposes no change of process sets that makes sense");
+    expect((int[]){-3, 0, -3, -3, -3}, RANKS, HORON_ERR_PROTO,
+           "rank 1 (a) proposes no change of process sets that makes sense");
+}
+
+/* All alike, but none that there is. */
+static void test_sets_of_an_unknown_proposal_make_no_sense(void **state)
+{
+    static struct meeting meeting;
+    (void)state;
+    assert_int_equal(horon_sets_init(&meeting.sets, RANKS), HORON_OK);
+    for (unsigned kind = 0; kind < 256; kind += kind == 0 ? 5 : 1) {
+        struct horon_error error = {0};
+        uint32_t newest = 0;
+        meeting.used = 0;
+        for (int rank = 0; rank < RANKS; rank++) {
+            propose(&meeting, 1, 0, NULL);
+            meeting.bytes[meeting.used - 1] = (uint8_t)kind;
+        }
+        assert_int_equal(horon_proposals_decide(&meeting.sets, meeting.bytes, meeting.used, names,
+                                                &newest, &error),
+                         HORON_ERR_PROTO);
+    }
+    horon_sets_deinit(&meeting.sets);
+}
+
 /* A list that no text has room for. */
 static void test_sets_of_many_ranks_are_told_as_far_as_there_is_room(void **state)
 {
@@ -328,6 +360,8 @@ int main(void)
         cmocka_unit_test(test_sets_have_an_end),
         cmocka_unit_test(test_sets_that_ranks_propose_differently_are_named),
         cmocka_unit_test(test_sets_that_a_rank_refuses_are_refused_by_all),
+        cmocka_unit_test(test_sets_of_two_meetings_make_no_sense),
+        cmocka_unit_test(test_sets_of_an_unknown_proposal_make_no_sense),
         cmocka_unit_test(test_sets_of_many_ranks_are_told_as_far_as_there_is_room),
         cmocka_unit_test(test_sets_are_not_changed_without_ranks_that_joined),
         cmocka_unit_test(test_sets_are_not_changed_by_what_makes_no_sense),
