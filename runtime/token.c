@@ -47,6 +47,8 @@
  * driving, and then the waiter drives, a little at a time. */
 #define SLICE_MS 100
 #define BUSY_SLICE_MS 1
+/* More than any system has. */
+#define THREADS_MAX (1u << 22)
 
 static struct horon_rank_line *own_line(struct horon_context *ctx)
 {
@@ -64,15 +66,27 @@ bool horon_token_try(struct horon_context *ctx)
     return true;
 }
 
+/* A thread counts itself in and out, among those that wait or those that take. */
+static void count_in(_Atomic uint32_t *threads)
+{
+    const uint32_t before = atomic_fetch_add(threads, 1);
+    assert(before < THREADS_MAX);
+}
+
+static void count_out(_Atomic uint32_t *threads)
+{
+    const uint32_t before = atomic_fetch_sub(threads, 1);
+    assert(before >= 1 && before <= THREADS_MAX); /* this one is among them */
+}
+
 void horon_token_take(struct horon_context *ctx)
 {
-    atomic_fetch_add(&ctx->waiters, 1);
-    atomic_fetch_add(&ctx->takers, 1);
+    count_in(&ctx->waiters);
+    count_in(&ctx->takers);
     while (!horon_token_try(ctx))
         sched_yield();
-    const uint32_t takers = atomic_fetch_sub(&ctx->takers, 1);
-    const uint32_t waiters = atomic_fetch_sub(&ctx->waiters, 1);
-    assert(takers >= 1 && waiters >= 1); /* this thread was one of each */
+    count_out(&ctx->takers);
+    count_out(&ctx->waiters);
 }
 
 /* @param armed  the progress thread itself lets go, and watches the links that are full. What they
@@ -364,15 +378,14 @@ static bool look_on(struct horon_context *ctx, struct wait *wait, uint64_t deadl
     struct patience patience = patience_of(ctx, !ctx->crowded, ctx->config.yield_us);
     uint64_t now;
     bool got = false;
-    atomic_fetch_add(&ctx->waiters, 1);
+    count_in(&ctx->waiters);
     while (!is_over(wait)) {
         /* one that takes it for a moment goes before one that drives for long */
         got = !atomic_load_explicit(&ctx->takers, memory_order_relaxed) && horon_token_try(ctx);
         if (got || !patience_go_on(&patience, &now) || now >= deadline_ns)
             break;
     }
-    const uint32_t waiters = atomic_fetch_sub(&ctx->waiters, 1);
-    assert(waiters >= 1);
+    count_out(&ctx->waiters);
     return got;
 }
 

@@ -125,6 +125,7 @@ static void flush(struct end *end)
     struct horon_pump *pump = share->options.pump;
     struct horon_error error = {0};
     horon_status_t status = HORON_OK;
+    assert(end->next_note >= 0 && end->next_note <= note_count(share));
     for (; end->next_note < note_count(share); end->next_note++) {
         const int about = leads(share) ? end->next_note : share->local_rank;
         if (about == end->local_rank)
@@ -171,6 +172,7 @@ static bool is_in_turn(const struct end *end, const struct horon_note *note)
 static horon_status_t take_note(struct end *end, struct horon_note *note, struct horon_error *error)
 {
     struct horon_share *share = end->share;
+    assert(share->awaited > 0); /* else it is not read */
     if (!is_in_turn(end, note))
         return horon_error_set(error, HORON_ERR_PROTO, "it sends a note out of turn");
     struct horon_local_peer *peer = &share->boot->local[note->local_rank];
@@ -189,7 +191,6 @@ static horon_status_t take_note(struct end *end, struct horon_note *note, struct
         note->fds[0] = -1;
     }
     share->awaited--;
-    assert(share->awaited >= 0);
     return HORON_OK;
 }
 
@@ -334,6 +335,7 @@ horon_status_t horon_share_state(const struct horon_share *share, struct horon_e
         return error->status;
     }
     bool over = share->awaited == 0;
+    assert(share->awaited >= 0 && share->awaited < share->host_size);
     for (int i = 0; i < share->host_size && over; i++)
         over = share->ends[i].watch.fd < 0 || share->ends[i].next_note == note_count(share);
     return over ? HORON_OK : HORON_AGAIN;
