@@ -14,10 +14,14 @@
  * part either, and may stay for long.
  *
  * What all need to know of departures is only the least that any leaver has done. So each rank
- * keeps that, and says it where it is news: a leaver once on each of its links, which end with it,
- * and in its line in shared memory; a rank that hears it by a link tells its host there, and its
- * neighbours in the tree on other hosts that have no link with the leaver. When a whole job leaves,
- * having done the same, only the first of them is news.
+ * keeps that, and says it where it is news: a rank that leaves says it once on each of its links,
+ * which end with it, and in its line in shared memory; a rank that hears it by a link tells its
+ * host there, and its neighbours in the tree on other hosts that have no link with the leaver. When
+ * a whole job leaves, having done the same, only the first of them is news.
+ *
+ * How many messages that takes, of N ranks: the news goes along the tree, in N - 1 at most. The
+ * ends go over each link that a rank has, one or two a link: where all ranks are linked, each alone
+ * on its host, that is of the order of N * N in all, and N for a rank.
  *
  * Today every rank has a link to every other host (a leaver reaches each of them itself), so a
  * neighbour in the tree that is gone keeps nothing from anybody.
