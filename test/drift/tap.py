@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the test_* functions of a module and prints TAP, which Meson counts one by one."""
 
+import contextlib
+import io
 import sys
 import traceback
 
@@ -16,6 +18,35 @@ def need(value, why):
     return value
 
 
+class Comments(io.TextIOBase):
+    """What tests print is for people: comments of TAP, as their other lines mean nothing to it."""
+
+    def __init__(self, out):
+        self.out = out
+        self.in_line = False
+
+    def write(self, text):
+        for line in text.splitlines(keepends=True):
+            if not self.in_line and not line.startswith("#"):
+                self.out.write("# ")
+            self.out.write(line)
+            self.in_line = not line.endswith("\n")
+        return len(text)
+
+    def end(self):
+        if self.in_line:
+            self.write("\n")
+
+
+def call(function):
+    comments = Comments(sys.stdout)
+    try:
+        with contextlib.redirect_stdout(comments):
+            function()
+    finally:
+        comments.end()
+
+
 def run(module):
     """Prints TAP for the test_* functions of a module (its vars()); exits non-zero on a failure."""
     tests = [(name, item) for name, item in module.items() if name.startswith("test_")]
@@ -23,13 +54,13 @@ def run(module):
     failed = False
     for number, (name, function) in enumerate(tests, 1):
         try:
-            function()
+            call(function)
         except Skip as skip:
             print(f"ok {number} - {name} # SKIP {skip}")
         except Exception as error:
             failed = True
             if not isinstance(error, AssertionError):
-                traceback.print_exc(file=sys.stdout)
+                traceback.print_exc(file=Comments(sys.stdout))
             print("\n".join(f"# {line}" for line in str(error).splitlines()))
             print(f"not ok {number} - {name}")
         else:

@@ -121,6 +121,29 @@ def test_checks_meson_log_is_read_line_by_line():
         assert logs.meson_cases(path) == [Case("program", PASSED)] * 3
 
 
+def test_checks_what_a_test_prints_is_a_comment():
+    program = (
+        "import tap\n"
+        "def test_talks():\n"
+        "    print('1..9')\n"
+        "    print('# one already')\n"
+        "    print('not ok 1', 'without an end', end='')\n"
+        "def test_breaks():\n"
+        "    print('ok 2')\n"
+        "    raise ValueError('1..3')\n"
+        "tap.run(globals())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", program], cwd=Path(tap.__file__).parent,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    lines = done.stdout.splitlines()
+    assert [line for line in lines if not line.startswith("# ")] == [
+        "1..2", "ok 1 - test_talks", "not ok 2 - test_breaks",
+    ], lines  # fmt: skip
+    assert lines[1:4] == ["# 1..9", "# one already", "# not ok 1 without an end"], lines
+
+
 def test_checks_programs_at_once_follow_what_a_suite_needs():
     for suite in ("multi-full", "hosts-full"):
         assert suites.programs_at_once(suite, 3) == 1, suite
