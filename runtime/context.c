@@ -366,7 +366,7 @@ static void end(struct horon_context *ctx)
     HORON_LOG_DEBUG(&ctx->log, "the context is closed");
 }
 
-static void tell_ready(const struct horon_context *ctx, uint64_t begun_ns)
+static void log_ready(const struct horon_context *ctx, uint64_t begun_ns)
 {
     HORON_LOG_DEBUG(&ctx->log,
                     "set up a lane for named operations, in batches of up to %lld bytes with %lld "
@@ -378,7 +378,7 @@ static void tell_ready(const struct horon_context *ctx, uint64_t begun_ns)
 
 /* The others may have joined, with this rank, and would wait for it. On other hosts they see its
  * connections close. */
-static void tell_host(struct horon_context *ctx, horon_status_t status, const char *why)
+static void post_failure(struct horon_context *ctx, horon_status_t status, const char *why)
 {
     const struct horon_topology *topology = &ctx->boot.topology;
     struct horon_error error;
@@ -392,7 +392,7 @@ static void tell_host(struct horon_context *ctx, horon_status_t status, const ch
 
 static void given_up(void *arg, horon_status_t status, const char *why)
 {
-    tell_host(arg, status, why);
+    post_failure(arg, status, why);
 }
 
 static horon_status_t join(struct horon_context *ctx, const horon_options_t *options,
@@ -434,13 +434,13 @@ static horon_status_t join(struct horon_context *ctx, const horon_options_t *opt
     if (status == HORON_OK)
         status = start_thread(ctx, error);
     if (status != HORON_OK) {
-        tell_host(ctx, status, error->text);
+        post_failure(ctx, status, error->text);
         tear_down(ctx);
     }
     if (status == HORON_OK) {
         if (ctx->boot.topology.rank == 0) /* once a job: all ranks have much the same */
             horon_config_warn_unheeded(&ctx->log);
-        tell_ready(ctx, begun_ns);
+        log_ready(ctx, begun_ns);
     }
     return status;
 }

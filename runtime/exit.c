@@ -70,7 +70,7 @@ static bool follows_another(const struct horon_context *ctx)
            blame->cause != HORON_CAUSE_LEFT;
 }
 
-static void tell_exit(struct horon_context *ctx, const char *reason)
+static void announce_exit(struct horon_context *ctx, const char *reason)
 {
     struct timespec stay = {.tv_nsec = LAUNCHER_MS * 1000000L};
     horon_token_take(ctx);
@@ -97,7 +97,7 @@ horon_status_t horon_context_exit(horon_context_t *ctx, const char *reason)
         return HORON_ERR_FORKED;
     if (atomic_load(&ctx->closed))
         return HORON_ERR_CLOSED;
-    tell_exit(ctx, reason);
+    announce_exit(ctx, reason);
     return HORON_OK;
 }
 
@@ -115,7 +115,7 @@ static void leave_with_process(int status, void *arg)
     else
         snprintf(reason, sizeof reason, "exit status %d, of which the system keeps %d", status,
                  kept);
-    tell_exit(ctx, reason);
+    announce_exit(ctx, reason);
 }
 
 void horon_context_destroy_at_exit(horon_context_t *ctx)

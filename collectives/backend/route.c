@@ -223,8 +223,8 @@ HORON_SELDOM static horon_status_t agree(struct horon_route *route, bool *moved_
 /* ---- before an operation begins -------------------------------------------------------------- */
 
 /* One line for each backend and verb. */
-static void tell_passed_over(struct horon_route *route, const struct horon_signature *agreed,
-                             const struct horon_backend_choice *choice)
+static void log_passed_over(struct horon_route *route, const struct horon_signature *agreed,
+                            const struct horon_backend_choice *choice)
 {
     const uint32_t fresh = choice->passed_over & ~route->told[agreed->verb];
     route->told[agreed->verb] |= fresh;
@@ -247,7 +247,7 @@ HORON_SELDOM static void choose(struct horon_route *route, const struct horon_op
     memo->choice = horon_backend_choose(&route->terms, agreed, bytes);
     memcpy(memo->kind, &agreed->verb, sizeof memo->kind);
     memo->holds = route->single;
-    tell_passed_over(route, agreed, &memo->choice);
+    log_passed_over(route, agreed, &memo->choice);
 }
 
 /* Where there is no other backend the choice is that between it and none: it looks at nothing but

@@ -148,7 +148,7 @@ class _Verdict:
         self.number[0] = failed
         self.request.start(self.begun)
 
-    def tells_failure(self):
+    def is_failure(self):
         return self.request.status == 0 and self.number[0] != 0
 
 
@@ -400,7 +400,7 @@ class GradientExchange:
         except HoronInternalError as error:
             _explain(error)
             lost = error
-        if self.verdict.tells_failure():
+        if self.verdict.is_failure():
             return EXPLAINING
         if lost is not None:
             return self.fail(lost)

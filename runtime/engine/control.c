@@ -67,20 +67,20 @@ struct horon_writer horon_team_begin_message(const struct horon_engine_team *tea
     return out;
 }
 
-void horon_team_tell_rank(struct horon_engine_team *team, int job_rank,
-                          const struct horon_writer *out)
+void horon_team_send_control(struct horon_engine_team *team, int job_rank,
+                             const struct horon_writer *out)
 {
     struct horon_mux *mux = team->engine->membership->mux_of[job_rank];
     if (mux)
         post_on(team, mux, job_rank, out);
 }
 
-void horon_engine_tell_linked(struct horon_engine *engine, int rank)
+void horon_engine_send_linked(struct horon_engine *engine, int rank)
 {
     uint8_t bytes[16];
     struct horon_writer out =
         horon_team_begin_message(engine->job, bytes, sizeof bytes, HORON_CONTROL_LINKED);
-    horon_team_tell_rank(engine->job, rank, &out);
+    horon_team_send_control(engine->job, rank, &out);
 }
 
 bool horon_team_send_coordinator(struct horon_engine_team *team)
@@ -102,7 +102,7 @@ bool horon_team_send_coordinator(struct horon_engine_team *team)
 }
 
 /* @param rank  -1: all others */
-static void tell_failure(struct horon_engine_team *team, int rank)
+static void send_failure(struct horon_engine_team *team, int rank)
 {
     uint8_t bytes[HORON_ERROR_WIRE_BYTES_MAX + 16];
     struct horon_writer out =
@@ -115,15 +115,15 @@ static void tell_failure(struct horon_engine_team *team, int rank)
 
 void horon_team_flood_abort(struct horon_engine_team *team)
 {
-    tell_failure(team, -1);
+    send_failure(team, -1);
     horon_host_post_abort(team->host, &team->failure);
 }
 
-void horon_team_tell_new_link(struct horon_engine_team *team, int job_rank)
+void horon_team_on_new_link(struct horon_engine_team *team, int job_rank)
 {
     const int rank = horon_team_is_bound(team) ? team->member_of[job_rank] : -1;
     if (rank >= 0 && team->failed && !team->removed)
-        tell_failure(team, rank);
+        send_failure(team, rank);
 }
 
 void horon_engine_refuse_team(struct horon_engine *engine, uint32_t id, const int *ranks, int size,
@@ -201,7 +201,7 @@ static void pass_on(struct horon_engine_team *team, int from, bool by_itself)
 }
 
 /* Itself to all, as a rank of the tree may be gone. */
-static void tell_all(struct horon_engine_team *team, bool leaves_job)
+static void send_departures(struct horon_engine_team *team, bool leaves_job)
 {
     uint8_t bytes[64];
     horon_host_write_departures(team->host, &team->departures, leaves_job);
@@ -216,13 +216,13 @@ void horon_team_say_goodbye(struct horon_engine_team *team, const struct horon_d
                             bool leaves_job)
 {
     merge(&team->departures, own);
-    tell_all(team, leaves_job);
+    send_departures(team, leaves_job);
 }
 
 void horon_team_say_stopped(struct horon_engine_team *team, const struct horon_departures *own)
 {
     if (!team->engine->leaving && merge(&team->departures, own))
-        tell_all(team, false);
+        send_departures(team, false);
 }
 
 static int job_size(const struct horon_engine_team *team)
@@ -253,8 +253,8 @@ static bool may_be_blamed(const struct horon_engine_team *team, const struct hor
 }
 
 /* Here and to the rest of the team. */
-static void tell_news(struct horon_engine_team *team, const struct horon_departures *news, int from,
-                      bool by_itself)
+static void spread_departures(struct horon_engine_team *team, const struct horon_departures *news,
+                              int from, bool by_itself)
 {
     if (!merge(&team->departures, news))
         return;
@@ -278,7 +278,7 @@ void horon_team_lacks_member(struct horon_engine_team *team, int job_rank)
     struct horon_departures nothing = {.any = true};
     for (int i = 0; i < HORON_LEFT_COUNT; i++)
         nothing.culprit[i] = (uint32_t)rank;
-    tell_news(team, &nothing, rank, false);
+    spread_departures(team, &nothing, rank, false);
 }
 
 /* @p rank of the team says itself that it leaves the job. It says so last in the job, and if it is
@@ -313,7 +313,7 @@ static horon_status_t on_departures(struct horon_engine_team *team, int peer, bo
         team->engine->membership->ended[peer] = true;
     if (by_itself)
         note_left(team, peer);
-    tell_news(team, &news, peer, by_itself);
+    spread_departures(team, &news, peer, by_itself);
     return HORON_OK;
 }
 

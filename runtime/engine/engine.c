@@ -200,10 +200,10 @@ horon_status_t horon_engine_add_link(struct horon_engine *engine, int rank, stru
     HORON_ASSERT_OWNER(engine->options.owner);
     const horon_status_t status = horon_membership_add_link(engine->membership, rank, link, error);
     if (status == HORON_OK)
-        horon_engine_tell_linked(engine, rank);
+        horon_engine_send_linked(engine, rank);
     for (struct horon_engine_team *team = engine->job; status == HORON_OK && team;
          team = team->next)
-        horon_team_tell_new_link(team, rank);
+        horon_team_on_new_link(team, rank);
     if (status == HORON_OK && engine->membership->gone[rank]) /* a ring does not say so itself */
         horon_mux_peer_gone(engine->membership->mux_of[rank], process_ended);
     return status;

@@ -89,7 +89,7 @@ bool horon_team_send_coordinator(struct horon_engine_team *team);
 void horon_team_flood_abort(struct horon_engine_team *team);
 /** There is a link to a rank of the job that had none: if the team has failed, it hears why before
  * anything else of this rank. */
-void horon_team_tell_new_link(struct horon_engine_team *team, int job_rank);
+void horon_team_on_new_link(struct horon_engine_team *team, int job_rank);
 /** Says to every member with a link, and on the host, that this rank leaves the team, and the job
  * or not, having done @p own. */
 void horon_team_say_goodbye(struct horon_engine_team *team, const struct horon_departures *own,

@@ -234,7 +234,7 @@ static void announce(struct horon_request *request)
     horon_write_u64(&out, request->message.tag);
     horon_write_u64(&out, request->op.count);
     horon_write_u8(&out, request->op.agreed.dtype);
-    horon_team_tell_rank(request->team, peer_of(request), &out);
+    horon_team_send_control(request->team, peer_of(request), &out);
 }
 
 /* Its link is there, on both sides. */
@@ -306,7 +306,7 @@ static void refuse(struct horon_request *request, const struct horon_offer *offe
     horon_write_u8(&out, request->op.agreed.dtype);
     horon_mux_forget(link_to(team->engine, peer_of(request)), horon_team_message_channel(team->id),
                      sequence_of(offer->number, offer->peer, team->view.rank));
-    horon_team_tell_rank(team, peer_of(request), &out); /* may fail the team, and end the request */
+    horon_team_send_control(team, peer_of(request), &out); /* may fail the team, which ends it */
 }
 
 /* A receive has met its message. */

@@ -41,12 +41,12 @@ int horon_team_explain_message(const struct horon_request *request, char *text, 
 /* ---- control.c ---- */
 
 /** On a link that was made after joining, to a rank of the job: this side has it. */
-void horon_engine_tell_linked(struct horon_engine *engine, int rank);
+void horon_engine_send_linked(struct horon_engine *engine, int rank);
 /** @return a control message of a team, to be completed in the caller's @p bytes */
 struct horon_writer horon_team_begin_message(const struct horon_engine_team *team, uint8_t *bytes,
                                              size_t byte_count, enum horon_control_kind kind);
-/** Tells @p rank of the job something about a team, on its link, which there is. */
-void horon_team_tell_rank(struct horon_engine_team *team, int job_rank,
-                          const struct horon_writer *out);
+/** Sends a control message of a team to a rank of the job, if it has a link. */
+void horon_team_send_control(struct horon_engine_team *team, int job_rank,
+                             const struct horon_writer *out);
 
 #endif

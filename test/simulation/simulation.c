@@ -201,7 +201,7 @@ static void fall_asleep(struct sim_rank *rank)
 
 /* ---- fate ----------------------------------------------------------------------------------- */
 
-static void tell_neighbours(struct sim_rank *gone)
+static void announce_death(struct sim_rank *gone)
 {
     struct simulation *sim = gone->sim;
     const struct horon_topology *topology = &sim->world->ranks[gone->rank].topology;
@@ -220,7 +220,7 @@ static void kill_rank(struct sim_rank *rank)
     sim->struck_inside = rank->inside;
     sim_trace(sim, 'k', (uint64_t)rank->rank, rank->inside);
     sim_network_kill(sim->network, rank->rank);
-    tell_neighbours(rank);
+    announce_death(rank);
 }
 
 static void begin_leaving(struct sim_rank *rank)
@@ -275,7 +275,7 @@ static void go(struct sim_rank *rank)
     rank->state = SIM_LEFT;
     sim_trace(rank->sim, 'l', (uint64_t)rank->rank, 0);
     sim_network_turned(rank->sim->network, rank->rank);
-    tell_neighbours(rank);
+    announce_death(rank);
 }
 
 static void strike(struct simulation *sim)

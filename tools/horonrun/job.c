@@ -179,7 +179,7 @@ static bool add_job_variables(struct job *job, char ***list, const char *key)
 }
 
 /* Names only: a value may be a secret. */
-static void tell_remote_environment(const struct job *job)
+static void print_remote_environment(const struct job *job)
 {
     char text[1024] = "";
     for (char **entry = job->remote_environment; *entry; entry++) {
@@ -206,7 +206,7 @@ static horon_status_t make_environments(struct job *job, const char *key, struct
         !add_job_variables(job, &job->remote_environment, key))
         return horon_error_set(error, HORON_ERR_MEMORY, "out of memory");
     if (job->setup->options->verbose && job->remote_count > 0)
-        tell_remote_environment(job);
+        print_remote_environment(job);
     return HORON_OK;
 }
 

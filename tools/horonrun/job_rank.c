@@ -113,7 +113,7 @@ static const struct job_rank *find_cause(struct job *job)
 }
 
 /* Others that failed before the job was ended: a line each. */
-static void tell_of_others(struct job *job, const struct job_rank *cause)
+static void report_others(struct job *job, const struct job_rank *cause)
 {
     int more = 0, told = 0;
     for (int i = 0; i < job->setup->size; i++) {
@@ -136,7 +136,7 @@ static void tell_of_others(struct job *job, const struct job_rank *cause)
 
 /* Nobody fails by ending with 0, but others may have needed it: then the one that is reported names
  * it as what it missed. */
-static void tell_of_ended_well(struct job *job, const struct job_rank *cause)
+static void report_ended_well(struct job *job, const struct job_rank *cause)
 {
     const struct job_rank *ended = find_named(job, cause);
     if (ended && ended->exited && ended->wait_status == 0)
@@ -164,8 +164,8 @@ static void accuse(struct job *job, const struct job_rank *rank)
         horonrun_output_say(job->output, "horonrun did not send that signal; the kernel does when "
                                          "memory runs out (dmesg tells)");
     horonrun_output_repeat_last(job->output, number);
-    tell_of_ended_well(job, rank);
-    tell_of_others(job, rank);
+    report_ended_well(job, rank);
+    report_others(job, rank);
     int others = job->setup->size - job->exited - !rank->exited;
     if (others > 0)
         horonrun_output_say(job->output, "ending the other %d rank%s", others,

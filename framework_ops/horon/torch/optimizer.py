@@ -175,14 +175,14 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         if exchange is not None and exchange.fired:
             exchange.note_failure(error)
 
-    def _tell_schedulers(self):
+    def _mark_for_schedulers(self):
         """One that was made before wrapping looks for this mark to see that a step came first."""
         original = self._original and self._original()
         if original is not None:
             original._opt_called = True
 
     def step(self, closure=None, *args, **kwargs):
-        self._tell_schedulers()
+        self._mark_for_schedulers()
         self._check_update()
         if closure is None:
             self._synchronize_for_step()
@@ -341,7 +341,7 @@ class _AdasumOptimizer(_DistributedOptimizer):
 
     @torch.no_grad()
     def step(self, *args, **kwargs):
-        self._tell_schedulers()
+        self._mark_for_schedulers()
         self._check_update()
         if not self._moved:
             self._hook_new_parameters()
