@@ -110,7 +110,7 @@ uint8_t *horon_allreduce_own_memory(const struct horon_channel *channel, uint64_
 {
     const struct horon_reduction *reduction = &horon_allreduce_of(channel)->reduction;
     struct horon_piece piece;
-    if (channel->team->host_count == 1 || !horon_walk_alone(channel, chunk, cursor, &piece))
+    if (channel->team->host_count == 1 || !horon_chunk_is_in_place(channel, chunk, cursor, &piece))
         return NULL;
     *src_out = piece.src;
     uint8_t *memory = (uint8_t *)(piece.dst ? piece.dst : (char *)(uintptr_t)piece.src);

@@ -142,7 +142,7 @@ static uint8_t *own_memory(const struct horon_channel *channel, uint64_t chunk,
                            struct horon_cursor *cursor)
 {
     struct horon_piece piece;
-    if (!horon_walk_alone(channel, chunk, cursor, &piece))
+    if (!horon_chunk_is_in_place(channel, chunk, cursor, &piece))
         return NULL;
     return state_of(channel)->is_root ? (uint8_t *)(uintptr_t)piece.src : (uint8_t *)piece.dst;
 }

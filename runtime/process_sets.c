@@ -166,7 +166,7 @@ static void make(struct horon_context *ctx, struct horon_set *set, struct horon_
     pthread_mutex_lock(&ctx->sets.lock);
     horon_sets_enter(&ctx->sets.known, set);
     pthread_mutex_unlock(&ctx->sets.lock);
-    if (horon_set_rank_of(set, ctx->boot.topology.rank) < 0 ||
+    if (horon_set_find_rank(set, ctx->boot.topology.rank) < 0 ||
         horon_context_add_team(ctx, ctx->sets.known.newest_team, set->ranks, set->size, &team,
                                error) != HORON_OK)
         return;
@@ -378,7 +378,7 @@ int32_t horon_process_set_rank(const horon_context_t *ctx, int32_t id)
     if (is_gone(ctx))
         return -1;
     const struct horon_set *set = look_up(ctx, id);
-    const int32_t rank = set ? horon_set_rank_of(set, ctx->boot.topology.rank) : -1;
+    const int32_t rank = set ? horon_set_find_rank(set, ctx->boot.topology.rank) : -1;
     looked(ctx);
     return rank;
 }

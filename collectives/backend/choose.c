@@ -19,7 +19,7 @@ static bool has_what_it_is_made_of(const struct horon_backend *backend, uint32_t
                                    const struct horon_signature *agreed)
 {
     struct horon_signature made;
-    return horon_compose_signature(agreed, &made) && backend->has(backend, version, &made);
+    return horon_signature_compose(agreed, &made) && backend->has(backend, version, &made);
 }
 
 struct horon_backend_choice horon_backend_choose(const struct horon_backend_terms *terms,

@@ -13,7 +13,7 @@
 
 #include "alloc.h"
 
-bool horon_compose_signature(const struct horon_signature *agreed, struct horon_signature *made)
+bool horon_signature_compose(const struct horon_signature *agreed, struct horon_signature *made)
 {
     const struct horon_verb_row *row = horon_verb_of(agreed);
     if (row->recipe == HORON_RECIPE_NONE)
@@ -310,7 +310,7 @@ horon_status_t horon_composed_init(struct horon_composed *composed,
     composed->round = 0;
     composed->rows = rows;
     composed->keeps_rows = false;
-    const bool makeable = horon_compose_signature(&op->agreed, &composed->op.agreed);
+    const bool makeable = horon_signature_compose(&op->agreed, &composed->op.agreed);
     assert(makeable);
     (void)makeable;
     const bool is_whole = horon_verb_of(&op->agreed)->recipe == HORON_RECIPE_WHOLE;

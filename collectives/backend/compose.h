@@ -28,7 +28,7 @@ struct horon_composed {
 };
 
 /** The signature of the verb that can take the place of another. @return false: there is none */
-bool horon_compose_signature(const struct horon_signature *agreed, struct horon_signature *made);
+bool horon_signature_compose(const struct horon_signature *agreed, struct horon_signature *made);
 
 /** Must each rank's rows be known first? */
 static inline bool horon_operation_needs_rows(const struct horon_operation *op)

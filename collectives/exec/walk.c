@@ -24,8 +24,8 @@ void horon_cursor_copy_out(const struct horon_channel *channel, struct horon_cur
     }
 }
 
-bool horon_walk_alone(const struct horon_channel *channel, uint64_t chunk,
-                      struct horon_cursor *cursor, struct horon_piece *piece_out)
+bool horon_chunk_is_in_place(const struct horon_channel *channel, uint64_t chunk,
+                             struct horon_cursor *cursor, struct horon_piece *piece_out)
 {
     const uint64_t from = chunk * channel->pipeline.chunk_count;
     const uint64_t count = horon_pipeline_elements(channel, chunk);

@@ -71,8 +71,8 @@ static inline int horon_slice_owner(const struct horon_channel *channel, int seg
  * looks for it in a slot, and the chunk lies in one part, whose output is this operation's alone
  * until it ends. @param cursor where the chunk before ended @param piece_out then the chunk in it
  */
-bool horon_walk_alone(const struct horon_channel *channel, uint64_t chunk,
-                      struct horon_cursor *cursor, struct horon_piece *piece_out);
+bool horon_chunk_is_in_place(const struct horon_channel *channel, uint64_t chunk,
+                             struct horon_cursor *cursor, struct horon_piece *piece_out);
 
 enum horon_walk_over { HORON_WALK_OURS, HORON_WALK_OTHERS, HORON_WALK_ALL };
 

@@ -108,7 +108,7 @@ struct horon_set *horon_sets_find(const struct horon_sets *sets, int32_t id)
     return id >= 0 && id < sets->limit ? sets->table[id] : NULL;
 }
 
-int32_t horon_set_rank_of(const struct horon_set *set, int32_t job_rank)
+int32_t horon_set_find_rank(const struct horon_set *set, int32_t job_rank)
 {
     for (int32_t i = 0; i < set->size; i++)
         if (set->ranks[i] == job_rank)

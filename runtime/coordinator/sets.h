@@ -41,7 +41,7 @@ void horon_sets_deinit(struct horon_sets *sets);
 /** @return NULL: there is no set of this id */
 struct horon_set *horon_sets_find(const struct horon_sets *sets, int32_t id);
 /** @return the place of a rank of the job in a set, or -1 */
-int32_t horon_set_rank_of(const struct horon_set *set, int32_t job_rank);
+int32_t horon_set_find_rank(const struct horon_set *set, int32_t job_rank);
 
 /** Sorts @p ranks [count] and says whether there may be a set of them.
  * @return OK | ERR_INVALID, with the reason */

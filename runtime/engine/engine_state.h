@@ -148,8 +148,8 @@ void horon_team_forget_join(struct horon_engine_team *team);
 /** All have decided that a rank has joined, having done @p ordered operations in order. */
 void horon_team_note_joined(struct horon_engine_team *team, int rank, uint64_t ordered);
 /** Parts of the operation that a rank which has joined carries out. */
-size_t horon_absent_part_count(const struct horon_absent *absent);
-/** Makes it, but for its check. @p parts [horon_absent_part_count()]; @p scratch_out may be set to
+size_t horon_absent_count_parts(const struct horon_absent *absent);
+/** Makes it, but for its check. @p parts [horon_absent_count_parts()]; @p scratch_out may be set to
  * memory that is to be freed when it has ended. @return OK | ERR_MEMORY */
 horon_status_t horon_team_fill_absent(struct horon_engine_team *team,
                                       const struct horon_absent *absent, struct horon_operation *op,

@@ -70,7 +70,7 @@ static bool is_whole(const struct horon_verb_row *row)
     return horon_verb_splits(row);
 }
 
-size_t horon_absent_part_count(const struct horon_absent *absent)
+size_t horon_absent_count_parts(const struct horon_absent *absent)
 {
     const size_t element = horon_dtype_bytes((horon_dtype_t)absent->agreed.dtype);
     const uint64_t in_block = BLOCK_BYTES / element;
@@ -151,7 +151,7 @@ horon_status_t horon_team_fill_absent(struct horon_engine_team *team,
                                  .hash = horon_signature_hash(agreed, hashed),
                                  .count = absent->elements,
                                  .parts = parts,
-                                 .part_count = horon_absent_part_count(absent),
+                                 .part_count = horon_absent_count_parts(absent),
                                  .drops = true,
                                  .ahead = team->join.no_rows,
                                  .row_elements = 1,

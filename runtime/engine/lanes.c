@@ -152,7 +152,8 @@ HORON_SELDOM static struct horon_work *make_absent(struct horon_engine_team *tea
                                                    const struct horon_batch *batch)
 {
     struct horon_engine *engine = team->engine;
-    struct horon_batch_work *work = take_batch_work(engine, horon_absent_part_count(batch->absent));
+    struct horon_batch_work *work =
+        take_batch_work(engine, horon_absent_count_parts(batch->absent));
     if (!work)
         return NULL;
     work->absent =

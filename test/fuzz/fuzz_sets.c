@@ -102,7 +102,7 @@ static void change(struct fuzz *fuzz, uint8_t what, const int32_t *ranks, size_t
         assert(set);
         horon_sets_enter(&fuzz->sets, set);
         assert(horon_sets_find(&fuzz->sets, set->id) == set);
-        assert(horon_set_rank_of(set, ranks[count - 1]) == (int32_t)count - 1);
+        assert(horon_set_find_rank(set, ranks[count - 1]) == (int32_t)count - 1);
     } else if (what < 224 && set && set->id > 0) {
         horon_sets_remove(&fuzz->sets, set);
         assert(!horon_sets_find(&fuzz->sets, set->id));

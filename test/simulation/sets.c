@@ -395,7 +395,7 @@ static void note_agreed(struct sim_rank *rank)
                  change->id);
     sets->stage = STAGE_MAKING;
     begin_wait(rank);
-    if (horon_set_rank_of(sets->set, rank->rank) >= 0)
+    if (horon_set_find_rank(sets->set, rank->rank) >= 0)
         make(rank);
     else
         confirm(rank);

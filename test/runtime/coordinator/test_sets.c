@@ -67,9 +67,9 @@ static void test_sets_number_ranks_in_the_order_of_the_job(void **state)
     (void)state;
     assert_int_equal(horon_sets_init(&sets, RANKS), HORON_OK);
     const struct horon_set *set = horon_sets_find(&sets, add(&sets, 4, 1));
-    assert_int_equal(horon_set_rank_of(set, 1), 0);
-    assert_int_equal(horon_set_rank_of(set, 4), 1);
-    assert_int_equal(horon_set_rank_of(set, 2), -1);
+    assert_int_equal(horon_set_find_rank(set, 1), 0);
+    assert_int_equal(horon_set_find_rank(set, 4), 1);
+    assert_int_equal(horon_set_find_rank(set, 2), -1);
     horon_sets_deinit(&sets);
 }
 
