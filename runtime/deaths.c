@@ -4,10 +4,10 @@
  * readable when it has ended, and the socket over which memory was shared (connect.c) is closed
  * when it ends or calls exec(). The leader of the host has both of all, and tells the others.
  *
- * A process that writes a core file ends only when that is done, which may take minutes. So while
- * operations are in flight and none of them ends, the progress thread asks /proc now and then. Of a
- * rank that is alone on its host only a process besides the job's can: horonrun's agent does
- * (agent_look.c). Its connections do not tell it from one that was stopped.
+ * A process that writes a core file ends only when the file is written, which may take minutes. So
+ * while operations are in flight and none of them ends, the progress thread asks /proc now and then
+ * about the other ranks of its host. A rank that is alone on its host has none to ask; there only
+ * horonrun's agent can (agent_look.c). Over connections it cannot be told from a stopped rank.
  *
  * The progress thread takes note; the next thread that holds the token tells the engine.
  */

@@ -7,20 +7,20 @@
  * So a submission only sees to it that the progress thread wakes soon; it then finds the token
  * taken, or finds the post and drives.
  *
- * How soon depends on what came of it before. A thread that wakes and finds what was submitted was
- * needed, and the next time it is woken as soon. One that finds nothing was not: its submitter
- * waits and drives, and where ranks outnumber cores each such wake takes a core from a rank that
- * works. So the time doubles with each wake in vain, up to a millisecond. What a thread left behind
- * that held the token is not its own and others may wait for it: that is never told later than
- * SOON_NS.
+ * How soon depends on the wakes before. If the progress thread wakes and finds what was submitted,
+ * it was needed, and is woken as soon the next time. If it finds nothing, it was not needed: the
+ * submitter waits and drives, and where ranks outnumber cores each such wake takes a core from a
+ * rank that works. So the time doubles with each wake in vain, up to LATER_NS. A thread that gives
+ * the token back may leave work of others behind. They may wait for it, so for that work the bell
+ * always rings after SOON_NS.
  *
- * Nothing is lost: a thread that holds the token while something is posted sees it before it lets
- * go, or rings for it at once (token.c). Else the timer is set, by this thread or by one before.
- * The mark says which: it is set after the post, and taken back before the progress thread looks
- * for posts; so one that finds it set is seen by that look. The timer is not set again while it
- * runs, unless it has to ring sooner: a call a microsecond costs no system call each, and a job
- * that is idle wakes nobody. Of two threads that set it at once the one with more time may come
- * last: it then rings late by what that one allowed.
+ * Nothing is lost. If a thread holds the token, it sees a new post before it lets go, or rings for
+ * it at once (token.c). If no thread does, the timer is set; `set` says so. A thread that submits
+ * sets that mark after its post, and the progress thread takes the mark back before it looks for
+ * posts: a submitter that finds the mark set already is seen by that look. The timer is set again
+ * only to ring sooner: so a thread that submits each microsecond makes no system call each time,
+ * and an idle job wakes nobody. If two threads set the timer at once, the longer time may win, and
+ * the bell rings later than the other thread wanted, by LATER_NS at most.
  */
 #include "context_state.h"
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A timeline in a file. A thread of its own formats and writes, as a disk may take long. Every some
- * milliseconds it takes what is new from the ring of events. That may be too late where much
- * happens: so while a timeline runs its clock is the events' clock, which the thread that writes
- * events asks again and again; it then carries half a ring over into a queue that is larger.
- * Without a timeline all that is not there. Nobody waits for the disk: events that find no room are
- * lost, and the file says how many.
+ * A timeline in a file. A thread of its own formats and writes it, as a disk may take long. Every
+ * few milliseconds that thread takes the new events from the ring. Where much happens that may be
+ * too late. So while a timeline runs, its clock takes the place of the events' clock: the thread
+ * that writes events asks it again and again, and once half of the ring is new, moves that half
+ * into a larger queue. Without a timeline none of this is there. Nobody waits for the disk: events
+ * that find no room are lost, and the file says how many.
  *
  * Each write ends with the end of the array, and the next one begins where that stands, so the file
  * is whole whenever the process ends, however it does.

@@ -5,11 +5,11 @@
  * nobody waits. It never sleeps with the token in hand.
  *
  * Invariant: the wake word of this rank is 0 while the token is held, and says what to ring for
- * while it is free. Releasing stores the word, fences, and looks once more; a post or a peer's flag
- * that came before is then seen here, and one that comes after sees the word and rings; of what the
- * caller may soon drive itself, late (late_bell.c). The progress thread is the only one that sleeps
- * on the doorbell; a waiter that has waited long gives the token back and sleeps on its request's
- * state.
+ * while it is free. Releasing stores the word, fences, and looks once more: a post or a peer's flag
+ * that came before is seen by that look, and what makes a later one sees the word and rings. A
+ * thread that submits rings late, as it may soon drive itself (late_bell.c). The progress thread is
+ * the only one that sleeps on the doorbell; a waiter that has waited long gives the token back and
+ * sleeps on its request's state.
  *
  * While a waiter drives, links would wake the progress thread for nothing at each message: the
  * first time it wakes and finds the token taken it stops watching them ("disarmed"), and watches

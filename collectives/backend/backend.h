@@ -69,10 +69,12 @@ struct horon_backend {
     bool (*has)(const struct horon_backend *backend, uint32_t version,
                 const struct horon_signature *agreed);
 
-    /** Of several that carry an operation the highest number goes first, and of equal ones the
-     * order of the backends: 0 but where this one is better, or worse, for a size. What all ranks
-     * know; but of operations in order each rank knows its own, so where the size counts a backend
-     * that needs connecting shows no check: then ranks that choose differently find it out.
+    /** How much this backend is to be preferred for an operation. Of those that carry it the one
+     * with the highest number does; of equal numbers the first in the order of the backends. 0,
+     * unless this one is better or worse for the size. All ranks must get the same number. Of
+     * operations in order a rank knows only its own size, so ranks that break their promise may
+     * choose differently. A backend that looks at the size and needs connecting therefore says
+     * HORON_BACKEND_UNCHECKED: then ranks compare their operations first, and find that out.
      * @param bytes of each rank's input; 0 also where they may differ */
     int (*preference)(const struct horon_backend *backend, const struct horon_signature *agreed,
                       uint64_t bytes);

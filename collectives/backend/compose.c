@@ -2,11 +2,11 @@
 /*
  * The recipes:
  *
- *  - the other verb, of nothing: a rank that ends has met all ranks.
+ *  - a barrier, from an operation on nothing: it ends on a rank once the rank has met all others.
  *  - the sum of bytes: root gives its own, all others zeros. Bytes, because a sum of numbers would
  *    lose the sign of a zero and the bits of a NaN.
- *  - rounds: as many operations of the other verb as ranks give anything, each rank the root of
- *    one, and all write the bytes behind those of the ranks before; or what of them is theirs.
+ *  - rounds: one operation for each rank that gives anything, with that rank as root. All ranks
+ *    write what they get of it behind what they got in the rounds before.
  *  - the whole: the other verb gives all ranks everything, and each keeps what it should get.
  */
 #include "backend/compose.h"

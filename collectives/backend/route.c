@@ -250,8 +250,8 @@ HORON_SELDOM static void choose(struct horon_route *route, const struct horon_op
     log_passed_over(route, agreed, &memo->choice);
 }
 
-/* Where there is no other backend the choice is that between it and none: it looks at nothing but
- * the four bytes of a signature from `verb` on, and holds for all operations of a kind.
+/* Where only one backend is usable, the choice is between that one and none. It depends on the four
+ * bytes of a signature from `verb` on alone, so it holds for all operations of a kind.
  * @return NULL: none carries it, or the channel is not made yet */
 static struct horon_backend_channel *channel_for(struct horon_route *route,
                                                  const struct horon_operation *op)
@@ -319,8 +319,8 @@ static bool is_opening(const struct horon_route *route)
     return route->step == HORON_ROUTE_OPENS || route->step == HORON_ROUTE_CONNECTS;
 }
 
-/* Ranks that submit in order meet first: only of what all of them have numbers are proposed. A
- * batch was decided because all have it. */
+/* Numbers are proposed only for an operation that all ranks have. A batch was decided because all
+ * have it; ranks that submit in order meet first. */
 static horon_status_t begin_to_draw(struct horon_route *route, const struct horon_operation *op,
                                     struct horon_error *error)
 {

@@ -2,16 +2,16 @@
 /*
  * Tickets: one order for what overlapping teams launch on one device (design 3.15).
  *
- * A backend whose launches occupy the device until all ranks of the operation have launched it too
- * must see them in one order on every rank: with teams {0,1} and {1,2} and {0,2}, each rank could
- * otherwise begin another one first, and all would wait.
+ * A launch of such a backend occupies the device until all ranks of the operation have launched it.
+ * So every rank must launch in the same order: with teams {0,1}, {1,2} and {0,2} each rank could
+ * otherwise begin with another team, and all would wait for ever.
  *
  * The order is made by the teams themselves. Once all ranks of a team have an operation, each of
  * them proposes a number above all that it has seen, and the highest proposal is the operation's
- * ticket. A rank launches the lowest of its tickets, once no number of its own that still stands
- * as a proposal is below: what becomes of that is no lower. So an operation of another team waits
- * only for what all ranks have ready, and a number that was drawn is the same for all. (After
- * Skeen's total order of messages to overlapping groups.)
+ * ticket: the same number on all of them. A rank launches the lowest of its tickets, once it has no
+ * open proposal below it; an open one above cannot become a lower ticket, as tickets are no lower
+ * than any proposal for them. So an operation waits only for operations that all ranks of their
+ * teams have ready. (After Skeen's total order of messages to overlapping groups.)
  */
 #ifndef HORON_BACKEND_TICKETS_H
 #define HORON_BACKEND_TICKETS_H

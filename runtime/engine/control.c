@@ -6,14 +6,14 @@
  * arrives on any connected set of survivors, whichever rank of the tree is gone. On a host it also
  * lies in shared memory, for ranks without a link.
  *
- * A rank that leaves says how many operations it completed and how many decisions it saw. Those are
- * complete for everybody as far as they need that rank; anything later can never be, and fails with
- * its name. If it leaves because something here failed that way, it names the rank that was the
- * cause: a rank that hears of the follower first blames the same rank as all others. A rank where
- * something failed that way says so at once, if it has done less than those that left: it takes no
- * part either, and may stay for long.
+ * A rank that leaves says how many operations it completed and how many decisions it saw. The other
+ * ranks can complete those; a later one that needs this rank never can, and fails with its name. If
+ * the rank leaves because another one left before, it names that one as the cause: so all ranks
+ * blame the same one, whichever they hear of first. If an operation fails on a rank because another
+ * one left, and the rank has done less than all that left, it says so at once: it takes no part any
+ * more, and may stay for long.
  *
- * What all need to know of departures is only the least that any leaver has done. So each rank
+ * Of departures a rank needs to know only the least that any leaver has done. So each rank
  * keeps that, and says it where it is news: a rank that leaves says it once on each of its links,
  * which end with it, and in its line in shared memory; a rank that hears it by a link tells its
  * host there, and its neighbours in the tree on other hosts that have no link with the leaver. When

@@ -211,8 +211,8 @@ horon_status_t horon_engine_add_link(struct horon_engine *engine, int rank, stru
 
 /* ---- turns ---------------------------------------------------------------------------------- */
 
-/* Was it closed before its other side had it? A rank does so that leaves, or gives up its own try,
- * and says so to others, if at all: this one is to find out anew. */
+/* Was the link closed before its other side had it? That rank left the job, or gave up its own try
+ * to connect, and need not have told this rank: what needs the link tries again. */
 static bool was_never_taken(const struct horon_membership *membership, int peer,
                             const struct horon_error *error)
 {

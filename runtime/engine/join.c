@@ -5,14 +5,14 @@
  * every operation that the others decide on is carried out here, too, with an operation made of
  * what the coordinator tells: it gives neutral elements, or no rows, and drops what it gets.
  *
- * It needs next to no memory, whatever the tensor's size: its vector has parts that all point to
- * the same block, one to read and one to write over. Nobody reads what lies in the latter; two
- * operations may write it at the same time. Only a reducescatter, which is never one of several
- * fused ones, wants its input in one piece, and gets memory for the time that it takes.
+ * Such an operation needs next to no memory, whatever the tensor's size: all its parts read one
+ * block and write another. Nobody reads what was written there, so two operations may write it at
+ * the same time. Only a reducescatter, which is never fused, wants its input in one piece; it gets
+ * memory for as long as it runs.
  *
- * Operations in order are not decided upon, so none can go on without the rank. Those that it had
- * done before it joined may still be begun by the others, which refuse any later one. One that was
- * begun already when a rank heard of the join fails the team, as any broken promise of order does.
+ * Operations in order are not decided upon, so none can go on without a rank that has joined. The
+ * other ranks may still begin those that it had done before, and refuse any later one. If a rank
+ * had begun a later one when it heard of the join, the promise of order is broken: the team fails.
  */
 #include "engine/engine_state.h"
 

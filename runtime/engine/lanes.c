@@ -325,8 +325,8 @@ static bool lacks_one_that_left(const struct horon_engine_team *team, const stru
            horon_route_ended(&lane->route) >= team->departures.sequence[number];
 }
 
-/* A rank that left after it had ended this operation gave all that it had to give for it: what is
- * lacking was never to come, as it began another one in its place. */
+/* If a rank left after it had ended this operation, it gave all that it had to give for it. What is
+ * missing still never comes: that rank began another operation in its place. */
 static bool is_disordered(const struct horon_engine_team *team, const struct horon_lane *lane,
                           const struct horon_error *error)
 {

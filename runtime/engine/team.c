@@ -457,8 +457,8 @@ uint32_t horon_team_wants(const struct horon_engine_team *team)
 
 /* ---- failures and the end ------------------------------------------------------------------- */
 
-/* The others read the text as it is: what failed here says where that is. A peer's name, or both
- * sides of a mismatch, are in the text already. */
+/* The other ranks read the text as it is, so a failure of this rank must name it. If the text is
+ * about a peer, or about both sides of a mismatch, it has their names already. */
 void horon_team_fail_here(struct horon_engine_team *team, const struct horon_error *why)
 {
     struct horon_error named;
@@ -522,8 +522,8 @@ void horon_team_fail(struct horon_engine_team *team, const struct horon_error *w
     if (team->id == 0 && options->failed)
         options->failed(options->arg, &team->failure);
     horon_events_add(team->engine->events, HORON_EVENT_FAILED, team->id, 0, 0, 0, why->status);
-    /* What a rank left behind is known to all, and what can still end is to end: all that others
-     * need is how far this rank got. Other failures may be known to us alone. */
+    /* That a rank has left is known to all, and what can still end without it is to end: so others
+     * need to know only how far this rank got. Another failure may be known to this rank alone. */
     if (why->status == HORON_ERR_CLOSED) {
         const struct horon_departures own = done_here(team);
         horon_team_say_stopped(team, &own);

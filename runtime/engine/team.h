@@ -25,8 +25,8 @@ struct horon_lane {
     struct horon_work *head, **tail;
     struct horon_work *next; /* the first that is not begun */
     int running;             /* begun and not ended; more than one if a backend takes several */
-    bool stuck; /* it has no channels yet; or the first needs a rank that left before it, which
-                   horon_team_check_left() says */
+    bool stuck; /* it does not move now: it has no channels yet, or its first operation needs a
+                   rank that has left, which horon_team_check_left() will say */
     size_t length;
     uint64_t moves; /* turns that moved anything */
 };

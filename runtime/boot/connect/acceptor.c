@@ -8,9 +8,9 @@
  * finds only half of what is not the ranks' open. When the process is out of descriptors accepting
  * pauses; the kernel's queue holds the rest.
  *
- * While operations run a handshake costs them time: some 0.1 to 0.3 ms, spent before the guest has
- * shown anything. So each is paid for: paid_ns runs ahead of the clock by an interval a guest, at
- * most, and while it is ahead, accepting pauses. What was not used of the last intervals counts.
+ * While operations run, a handshake costs them some 0.1 to 0.3 ms, spent before the guest has shown
+ * anything. So guests come one an interval: each moves paid_ns on by an interval, and accepting
+ * pauses while paid_ns lies ahead of the clock. After a quiet time a few may come at once.
  */
 #include "boot/connect/acceptor.h"
 
