@@ -281,7 +281,7 @@ static bool is_over(struct wait *wait)
         if (!horon_request_ended(first) && run_of(first) == wait->number)
             return false;
         if (wait->waited.status == HORON_OK)
-            wait->waited.status = first->status;
+            wait->waited.status = horon_request_end_of(first, wait->number);
         wait->waited.over++;
         wait->requests++;
         wait->left--;

@@ -632,7 +632,7 @@ HORON_API horon_status_t horon_test(horon_request_t *req, horon_completion_t kin
 /**
  * Waits until the request has ended. May be called by several threads and again after the end. If
  * its callback starts it again, a thread that waited for the run that ended is told how that one
- * ended.
+ * ended, also if up to eleven more have ended before that thread has looked.
  * @return OK | the failure | ERR_TIMEOUT, still in flight: it keeps its buffers, wait again or
  *         cancel | ERR_INVALID, prepared but never started, or called from a callback
  * Blocks: at most @p timeout_ms; spins briefly, then yields, then sleeps. The calling thread may

@@ -107,6 +107,8 @@ void horon_engine_end(struct horon_engine *engine, struct horon_request *request
         team->barriers++;
     }
     atomic_store_explicit(&request->status, status, memory_order_relaxed);
+    if (request->callback)
+        horon_request_keep_end(request, status);
     horon_engine_add_request_event(engine, HORON_EVENT_ENDED, request, status);
     assert(!failure || status < 0);
     if (failure)

@@ -137,6 +137,7 @@ struct horon_request {
     int32_t joined;     /* ranks that had joined when it was begun; of a join: the last rank */
     uint64_t warned_ns; /* how long it had waited when it was last warned of; 0: never */
     struct horon_request *next_to_finish; /* list of those whose callback is due */
+    _Atomic uint64_t ends; /* how its last runs ended, if it has a callback, which may start it */
     struct horon_post cancel, drop;
     struct horon_work work; /* of this one alone */
     struct horon_request *self;
@@ -159,6 +160,13 @@ void horon_request_deinit(struct horon_request *request, struct horon_names *nam
 /** Sets what a former run left to its submitter back, before a new one; but its status, which may
  * yet be asked, and the engine's notes, which end with the run (finish.c). */
 void horon_request_reset(struct horon_request *request);
+
+/** Keeps how the run that is under way ends, before its state says so: a callback may start the
+ * next one, which may end, too, before a thread that waits has looked. Of the last twelve. */
+void horon_request_keep_end(struct horon_request *request, horon_status_t status);
+/** @return how the run number @p run ended, which is known to be over; one that is long past: as
+ * the oldest that is kept */
+horon_status_t horon_request_end_of(const struct horon_request *request, uint32_t run);
 
 /** "allreduce 'conv1.weight'", "allreduce of 4 float32 (in order)" or "send of 4 float32 to rank 3,
  * tag 7". */

@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -155,6 +156,61 @@ static void test_restart_is_told_by_the_run_that_was_waited_for(void **state)
     duo_end(&duo);
 }
 
+/* ---- a thread that looks late --------------------------------------------------------------- */
+
+static _Atomic int held; /* 1: a thread is in the signal handler; it stays there while not 0 */
+
+static void hold_thread(int number)
+{
+    (void)number;
+    atomic_store(&held, 1);
+    while (atomic_load(&held))
+        sched_yield();
+}
+
+static void start_once(void *arg, horon_request_t *request, horon_status_t status)
+{
+    _Atomic int *ends = arg;
+    (void)status;
+    if (atomic_load(ends) == 0 && horon_start(request) != HORON_OK)
+        abort();
+    atomic_fetch_add(ends, 1);
+}
+
+/* The run that is waited for fails, and the next one ends well, before the waiter can look. */
+static void test_restart_is_told_to_a_thread_that_looks_late(void **state)
+{
+    const char *const settings[] = {"SPIN_US=0", "YIELD_US=0", NULL};
+    const struct sigaction hold = {.sa_handler = hold_thread};
+    _Atomic int ends = 0;
+    float x[2] = {0};
+    horon_descriptor_t odd = duo_sum("x", &x[1]);
+    horon_request_t *other;
+    void *status;
+    struct duo duo;
+    pthread_t waiter;
+    (void)state;
+    assert_int_equal(sigaction(SIGUSR1, &hold, NULL), 0);
+    duo_make(&duo, settings);
+    horon_request_t *request = start_with_callback(&duo, &x[0], start_once, &ends);
+    assert_int_equal(pthread_create(&waiter, NULL, wait_for_a_run, request), 0);
+    until_waited(request);
+    assert_int_equal(pthread_kill(waiter, SIGUSR1), 0);
+    while (!atomic_load(&held))
+        sched_yield();
+    odd.redop = HORON_MAX;
+    assert_int_equal(horon_submit(duo.ctx[1], &odd, &other), HORON_OK);
+    duo_expect_end(other, HORON_ERR_MISMATCH);
+    duo_expect_end(duo_submit(duo.ctx[1], "x", &x[1]), HORON_OK);
+    while (atomic_load(&ends) < 2)
+        sched_yield();
+    atomic_store(&held, 0);
+    pthread_join(waiter, &status);
+    assert_int_equal((intptr_t)status, HORON_ERR_MISMATCH);
+    duo_expect_end(request, HORON_OK);
+    duo_end(&duo);
+}
+
 /* ---- released ------------------------------------------------------------------------------- */
 
 struct refused {
@@ -193,6 +249,7 @@ int main(void)
         cmocka_unit_test(test_restart_in_a_callback_is_no_end_missed),
         cmocka_unit_test(test_restart_ends_a_wait_for_all_with_the_run_it_saw),
         cmocka_unit_test(test_restart_is_told_by_the_run_that_was_waited_for),
+        cmocka_unit_test(test_restart_is_told_to_a_thread_that_looks_late),
         cmocka_unit_test(test_restart_of_a_released_request_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -531,6 +531,29 @@ static void test_request_reset_forgets_the_former_run(void **state)
     drop(bed);
 }
 
+static void ignore_end(void *arg, horon_request_t *request, horon_status_t status)
+{
+    (void)arg;
+    (void)request;
+    (void)status;
+}
+
+static void test_request_tells_how_a_run_ended_when_others_have(void **state)
+{
+    struct bed *bed = *state;
+    horon_descriptor_t desc = right(bed);
+    desc.callback = ignore_end;
+    expect_right(bed, &desc);
+    for (uint32_t run = 1; run <= UINT16_MAX + 20u; run++) { /* every third one fails */
+        atomic_store(&bed->request->runs, run);
+        horon_request_keep_end(bed->request, run % 3 ? HORON_OK : HORON_ERR_CONFIG);
+        for (uint32_t past = run > 11 ? run - 11 : 1; past <= run; past++)
+            assert_int_equal(horon_request_end_of(bed->request, past),
+                             past % 3 ? HORON_OK : HORON_ERR_CONFIG);
+    }
+    drop(bed);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -554,6 +577,7 @@ int main(void)
         TEST(test_request_check_of_an_allgather_leaves_rows_out),
         TEST(test_request_describe_says_verb_and_name),
         TEST(test_request_reset_forgets_the_former_run),
+        TEST(test_request_tells_how_a_run_ended_when_others_have),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
