@@ -105,8 +105,11 @@ void horon_request_launch(struct horon_request *request)
 {
     const uint32_t state = atomic_load_explicit(&request->state, memory_order_relaxed);
     atomic_fetch_add_explicit(&request->refs, 1, memory_order_relaxed);
-    if ((state & HORON_REQUEST_STATE_MASK) == HORON_REQUEST_FLYING)
-        return; /* claim() did it, and the mark of a thread that waits already is kept */
+    if (request
+            ->persistent) { /* claim() did it, and a thread that waits already has left its mark */
+        assert((state & HORON_REQUEST_STATE_MASK) == HORON_REQUEST_FLYING);
+        return;
+    }
     assert(horon_request_may_go(state, HORON_REQUEST_FLYING));
     atomic_store_explicit(&request->state, HORON_REQUEST_FLYING, memory_order_release);
 }
@@ -367,8 +370,10 @@ static horon_status_t claim(struct horon_request *request)
     if (failed != HORON_OK)
         return failed;
     uint32_t state = atomic_load_explicit(&request->state, memory_order_acquire);
+    const uint32_t number = state / HORON_REQUEST_RUN + 1;
     if ((state & HORON_REQUEST_STATE_MASK) == HORON_REQUEST_FLYING ||
-        !atomic_compare_exchange_strong(&request->state, &state, HORON_REQUEST_FLYING))
+        !atomic_compare_exchange_strong(&request->state, &state,
+                                        number * HORON_REQUEST_RUN | HORON_REQUEST_FLYING))
         return horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "the request is in flight");
     assert(horon_request_may_go(state, HORON_REQUEST_FLYING));
     horon_status_t status = mark_name(request);
@@ -377,10 +382,6 @@ static horon_status_t claim(struct horon_request *request)
         atomic_store_explicit(&request->state, state, memory_order_release);
         return status;
     }
-    /* a thread that waits sees by this that the run before has ended, even if it never saw the
-     * state; only the thread that took the request for a run writes it */
-    const uint32_t runs = atomic_load_explicit(&request->runs, memory_order_relaxed);
-    atomic_store_explicit(&request->runs, runs + 1, memory_order_release);
     horon_request_reset(request);
     return HORON_OK;
 }

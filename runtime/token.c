@@ -261,11 +261,6 @@ struct wait {
     struct horon_waited waited;
 };
 
-static uint32_t run_of(const struct horon_request *request)
-{
-    return atomic_load_explicit(&request->runs, memory_order_acquire);
-}
-
 /* Can the wait go on with it, once all before it are over? */
 static bool may_follow(const struct wait *wait, const struct horon_request *request)
 {
@@ -273,12 +268,20 @@ static bool may_follow(const struct wait *wait, const struct horon_request *requ
            atomic_load_explicit(&request->state, memory_order_relaxed) != HORON_REQUEST_IDLE;
 }
 
+/* @param number  of a run; a start that is refused takes it back */
+static bool has_ended(const struct horon_request *request, uint32_t number)
+{
+    const uint32_t word = atomic_load_explicit(&request->state, memory_order_acquire);
+    return (word & HORON_REQUEST_STATE_MASK) == HORON_REQUEST_ENDED ||
+           (word != HORON_REQUEST_IDLE && word / HORON_REQUEST_RUN != number);
+}
+
 /* Goes past all that is over. @return is nothing left? */
 static bool is_over(struct wait *wait)
 {
     while (wait->left > 0) {
         const struct horon_request *first = wait->requests[0];
-        if (!horon_request_ended(first) && run_of(first) == wait->number)
+        if (!has_ended(first, wait->number))
             return false;
         if (wait->waited.status == HORON_OK)
             wait->waited.status = horon_request_end_of(first, wait->number);
@@ -288,7 +291,7 @@ static bool is_over(struct wait *wait)
         if (wait->left > 0 && !may_follow(wait, wait->requests[0]))
             wait->left = 0;
         if (wait->left > 0)
-            wait->number = run_of(wait->requests[0]);
+            wait->number = horon_request_run(wait->requests[0]);
     }
     return true;
 }
@@ -353,12 +356,13 @@ static void sleep_on(const struct wait *wait, uint64_t deadline_ns)
 {
     struct horon_request *request = wait->requests[0];
     _Atomic uint32_t *state = &request->state;
-    uint32_t flying = HORON_REQUEST_FLYING, waited = HORON_REQUEST_FLYING | HORON_REQUEST_WAITED;
+    const uint32_t flying = wait->number * HORON_REQUEST_RUN | HORON_REQUEST_FLYING;
+    const uint32_t waited = flying | HORON_REQUEST_WAITED;
     uint32_t seen = flying;
     if (!atomic_compare_exchange_strong(state, &seen, waited) && seen != waited)
         return;
     uint64_t now = horon_clock_ns();
-    if (horon_request_ended(request) || run_of(request) != wait->number || now >= deadline_ns)
+    if (has_ended(request, wait->number) || now >= deadline_ns)
         return;
     uint64_t left = deadline_ns - now;
     struct timespec timeout = {.tv_sec = (time_t)(left / 1000000000u),
@@ -429,7 +433,7 @@ static horon_status_t wait_until_over(struct horon_context *ctx, struct wait *wa
 horon_status_t horon_context_wait(struct horon_context *ctx, struct horon_request *const *requests,
                                   size_t n, int64_t timeout_ms, struct horon_waited *waited_out)
 {
-    struct wait wait = {ctx, requests, n, run_of(requests[0]), {0, HORON_OK}};
+    struct wait wait = {ctx, requests, n, horon_request_run(requests[0]), {0, HORON_OK}};
     assert(n > 0);
     const horon_status_t status =
         is_over(&wait) ? HORON_OK : wait_until_over(ctx, &wait, timeout_ms);

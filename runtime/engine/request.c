@@ -519,7 +519,7 @@ enum { NUMBER_BITS = 16, END_BITS = 4, ENDS_KEPT = (64 - NUMBER_BITS) / END_BITS
 
 void horon_request_keep_end(struct horon_request *request, horon_status_t status)
 {
-    const uint64_t run = atomic_load_explicit(&request->runs, memory_order_relaxed);
+    const uint64_t run = horon_request_run(request);
     const uint64_t before = atomic_load_explicit(&request->ends, memory_order_relaxed);
     const uint64_t end = (uint64_t)-status;
     assert(end < 1u << END_BITS);
@@ -532,10 +532,10 @@ horon_status_t horon_request_end_of(const struct horon_request *request, uint32_
     if (!request->callback) /* no run has begun behind it */
         return atomic_load_explicit(&request->status, memory_order_relaxed);
     const uint64_t ends = atomic_load_explicit(&request->ends, memory_order_relaxed);
-    const unsigned newer = (uint16_t)(ends - run);
-    const unsigned at = newer < ENDS_KEPT ? newer : ENDS_KEPT - 1;
+    const int newer = (int16_t)(ends - run); /* below 0: of a start that was refused */
+    const int at = newer < 0 ? 0 : newer < ENDS_KEPT ? newer : ENDS_KEPT - 1;
     const uint64_t end = ends >> (NUMBER_BITS + END_BITS * at) & ((1u << END_BITS) - 1);
-    return (horon_status_t) - (int)end;
+    return (horon_status_t)(-(int)end);
 }
 
 /* Of a name in a text, so that the cause behind it has room. */

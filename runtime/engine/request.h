@@ -19,12 +19,15 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* State word; also what waiters sleep on. */
+/* State word; also what waiters sleep on. Above the bits stands the number of the run, one more at
+ * each start of a prepared request: by it a thread that waits sees that its run has ended, even if
+ * it never saw the state, and it never sees one of the two without the other. */
 #define HORON_REQUEST_IDLE 0u   /* prepared, not in flight, never ended */
 #define HORON_REQUEST_FLYING 1u /* posted; the engine's */
 #define HORON_REQUEST_ENDED 2u  /* status and outputs are readable (acquire) */
 #define HORON_REQUEST_STATE_MASK 3u
 #define HORON_REQUEST_WAITED 4u /* somebody sleeps on the word */
+#define HORON_REQUEST_RUN 8u    /* one run */
 
 /** May a request's state change so? One that was taken for a run which cannot be started goes back
  * to what it was. */
@@ -34,8 +37,8 @@ static inline bool horon_request_may_go(uint32_t from, uint32_t to)
                                           [HORON_REQUEST_FLYING] =
                                               1u << HORON_REQUEST_IDLE | 1u << HORON_REQUEST_ENDED,
                                           [HORON_REQUEST_ENDED] = 1u << HORON_REQUEST_FLYING};
-    assert(to <= HORON_REQUEST_ENDED);
-    return legal_from[to] >> (from & HORON_REQUEST_STATE_MASK) & 1;
+    assert((to & HORON_REQUEST_STATE_MASK) <= HORON_REQUEST_ENDED);
+    return legal_from[to & HORON_REQUEST_STATE_MASK] >> (from & HORON_REQUEST_STATE_MASK) & 1;
 }
 
 /** What a post in the mailbox asks for. */
@@ -99,13 +102,12 @@ struct horon_request {
     bool is_grouped : 1; /* it becomes ready with others */
     bool is_marked;      /* warned_ns, joined or op.givers is not 0 */
     uint8_t verb;
-    uint32_t handle, interned_in;   /* the latter: the generation it is one of */
-    _Atomic uint32_t runs;          /* how often it was started again; after its state says so */
-    _Atomic horon_status_t status;  /* how it ended last */
-    uint32_t set;                   /* the id of its process set */
-    struct horon_engine_team *team; /* whose operation it is; referenced */
-    struct horon_context *context;  /* referenced */
-    struct horon_name *name;        /* named: its in-flight mark; referenced */
+    uint32_t handle, interned_in;        /* the latter: the generation it is one of */
+    _Atomic horon_status_t status;       /* how it ended last */
+    uint32_t set;                        /* the id of its process set */
+    struct horon_engine_team *team;      /* whose operation it is; referenced */
+    struct horon_context *context;       /* referenced */
+    struct horon_name *name;             /* named: its in-flight mark; referenced */
     struct horon_request *older, *newer; /* list of all in flight */
 
     uint64_t since_ns;
@@ -164,6 +166,13 @@ void horon_request_reset(struct horon_request *request);
 /** Keeps how the run that is under way ends, before its state says so: a callback may start the
  * next one, which may end, too, before a thread that waits has looked. Of the last twelve. */
 void horon_request_keep_end(struct horon_request *request, horon_status_t status);
+/** @return the number of the run that it is in, or has ended; 0: it was not started, or is none
+ * that can be started again */
+static inline uint32_t horon_request_run(const struct horon_request *request)
+{
+    return atomic_load_explicit(&request->state, memory_order_acquire) / HORON_REQUEST_RUN;
+}
+
 /** @return how the run number @p run ended, which is known to be over; one that is long past: as
  * the oldest that is kept */
 horon_status_t horon_request_end_of(const struct horon_request *request, uint32_t run);

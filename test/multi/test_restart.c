@@ -14,6 +14,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include <cmocka.h>
@@ -211,6 +212,57 @@ static void test_restart_is_told_to_a_thread_that_looks_late(void **state)
     duo_end(&duo);
 }
 
+/* ---- a thread that waits while another one starts ------------------------------------------- */
+
+/* Once in a thousand, on a quiet machine, a wait falls between two steps of a start. */
+enum { STARTS = 10000 };
+
+/* Waits for each of the requests as soon as it is in flight. @return how many waits ended early */
+static void *wait_for_starts(void *given)
+{
+    horon_request_t *_Atomic *next = given, *request;
+    intptr_t early = 0;
+    for (int i = 0; i < STARTS; i++) {
+        while (!(request = atomic_load(next)))
+            sched_yield();
+        while (horon_test(request, HORON_HOST_DONE) == HORON_ERR_INVALID)
+            continue;
+        early += horon_wait(request, HORON_HOST_DONE, 0) != HORON_ERR_TIMEOUT;
+        atomic_store(next, NULL);
+    }
+    return (void *)early;
+}
+
+/* No run of them ends: the other rank begins none. */
+static void test_restart_wait_begins_while_another_thread_starts(void **state)
+{
+    horon_request_t *_Atomic next = NULL, *requests[STARTS];
+    float x = 0;
+    char name[16];
+    void *early;
+    struct duo duo;
+    pthread_t waiter;
+    (void)state;
+    duo_make(&duo, NULL);
+    assert_int_equal(pthread_create(&waiter, NULL, wait_for_starts, (void *)&next), 0);
+    for (int i = 0; i < STARTS; i++) {
+        snprintf(name, sizeof name, "%d", i);
+        const horon_descriptor_t desc = duo_sum(name, &x);
+        assert_int_equal(horon_prepare(duo.ctx[0], &desc, &requests[i]), HORON_OK);
+        atomic_store(&next, requests[i]);
+        for (volatile int wait = 200 + i % 300; wait > 0; wait--)
+            continue; /* the other thread looks meanwhile */
+        assert_int_equal(horon_start(requests[i]), HORON_OK);
+        while (atomic_load(&next))
+            sched_yield();
+    }
+    pthread_join(waiter, &early);
+    assert_int_equal((intptr_t)early, 0);
+    for (int i = 0; i < STARTS; i++)
+        horon_release(requests[i]);
+    duo_end(&duo);
+}
+
 /* ---- released ------------------------------------------------------------------------------- */
 
 struct refused {
@@ -250,6 +302,7 @@ int main(void)
         cmocka_unit_test(test_restart_ends_a_wait_for_all_with_the_run_it_saw),
         cmocka_unit_test(test_restart_is_told_by_the_run_that_was_waited_for),
         cmocka_unit_test(test_restart_is_told_to_a_thread_that_looks_late),
+        cmocka_unit_test(test_restart_wait_begins_while_another_thread_starts),
         cmocka_unit_test(test_restart_of_a_released_request_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -545,7 +545,7 @@ static void test_request_tells_how_a_run_ended_when_others_have(void **state)
     desc.callback = ignore_end;
     expect_right(bed, &desc);
     for (uint32_t run = 1; run <= UINT16_MAX + 20u; run++) { /* every third one fails */
-        atomic_store(&bed->request->runs, run);
+        atomic_store(&bed->request->state, run * HORON_REQUEST_RUN | HORON_REQUEST_FLYING);
         horon_request_keep_end(bed->request, run % 3 ? HORON_OK : HORON_ERR_CONFIG);
         for (uint32_t past = run > 11 ? run - 11 : 1; past <= run; past++)
             assert_int_equal(horon_request_end_of(bed->request, past),
