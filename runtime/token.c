@@ -255,6 +255,7 @@ void horon_request_drive(struct horon_context *ctx, struct horon_request *reques
 struct wait {
     const struct horon_context *ctx;
     struct horon_request *const *requests; /* [left] */
+    const uint32_t *runs;                  /* likewise, or NULL: see wait.h */
     size_t left;
     uint32_t number; /* of the first one's run; a callback may begin the next one before anybody has
                         looked */
@@ -287,11 +288,12 @@ static bool is_over(struct wait *wait)
             wait->waited.status = horon_request_end_of(first, wait->number);
         wait->waited.over++;
         wait->requests++;
+        wait->runs += wait->runs ? 1 : 0;
         wait->left--;
         if (wait->left > 0 && !may_follow(wait, wait->requests[0]))
             wait->left = 0;
         if (wait->left > 0)
-            wait->number = horon_request_run(wait->requests[0]);
+            wait->number = wait->runs ? wait->runs[0] : horon_request_run(wait->requests[0]);
     }
     return true;
 }
@@ -430,10 +432,13 @@ static horon_status_t wait_until_over(struct horon_context *ctx, struct wait *wa
     }
 }
 
-horon_status_t horon_context_wait(struct horon_context *ctx, struct horon_request *const *requests,
-                                  size_t n, int64_t timeout_ms, struct horon_waited *waited_out)
+horon_status_t horon_context_wait_runs(struct horon_context *ctx,
+                                       struct horon_request *const *requests, const uint32_t *runs,
+                                       size_t n, int64_t timeout_ms,
+                                       struct horon_waited *waited_out)
 {
-    struct wait wait = {ctx, requests, n, horon_request_run(requests[0]), {0, HORON_OK}};
+    const uint32_t number = runs ? runs[0] : horon_request_run(requests[0]);
+    struct wait wait = {ctx, requests, runs, n, number, {0, HORON_OK}};
     assert(n > 0);
     const horon_status_t status =
         is_over(&wait) ? HORON_OK : wait_until_over(ctx, &wait, timeout_ms);

@@ -5,6 +5,7 @@
  */
 #include "wait.h"
 
+#include "alloc.h"
 #include "clock.h"
 #include "versions.h"
 
@@ -46,7 +47,8 @@ static horon_status_t refuse(horon_status_t status, const char *text)
     return horon_error_set(&last_error, status, "%s", text);
 }
 
-horon_status_t horon_test(horon_request_t *req, horon_completion_t kind)
+/* @return OK, it is or was in flight | refused */
+static horon_status_t check(const horon_request_t *req, horon_completion_t kind)
 {
     if (!req)
         return refuse(HORON_ERR_INVALID, "the request is NULL");
@@ -55,31 +57,35 @@ horon_status_t horon_test(horon_request_t *req, horon_completion_t kind)
     if (atomic_load_explicit(&req->context->forked, memory_order_relaxed))
         return refuse(HORON_ERR_FORKED, "this request belongs to the parent process of this fork");
     horon_thread_forget();
-    uint32_t state = atomic_load_explicit(&req->state, memory_order_acquire);
-    switch (state & HORON_REQUEST_STATE_MASK) {
-    case HORON_REQUEST_FLYING:
-        return HORON_IN_PROGRESS;
-    case HORON_REQUEST_ENDED:
-        return req->status;
-    default:
+    if (atomic_load_explicit(&req->state, memory_order_relaxed) == HORON_REQUEST_IDLE)
         return refuse(HORON_ERR_INVALID, "the request was prepared and never started");
-    }
+    return HORON_OK;
+}
+
+horon_status_t horon_test(horon_request_t *req, horon_completion_t kind)
+{
+    const horon_status_t status = check(req, kind);
+    if (status != HORON_OK)
+        return status;
+    return horon_request_ended(req) ? req->status : HORON_IN_PROGRESS;
 }
 
 /* @return the first failure among the first and those behind it that the wait went past, or OK; if
- * there was nothing to wait for, as horon_wait(). @param over_out how many; 0: time is up */
-static horon_status_t wait_first(horon_request_t *const *reqs, size_t n, horon_completion_t kind,
-                                 int64_t timeout_ms, size_t *over_out)
+ * there was nothing to wait for, as horon_wait(). @param runs see wait.h @param over_out how many;
+ * 0: time is up */
+static horon_status_t wait_first(horon_request_t *const *reqs, const uint32_t *runs, size_t n,
+                                 horon_completion_t kind, int64_t timeout_ms, size_t *over_out)
 {
     struct horon_waited waited;
     *over_out = 1;
-    horon_status_t status = horon_test(reqs[0], kind);
-    if (status != HORON_IN_PROGRESS)
+    horon_status_t status = check(reqs[0], kind);
+    if (status != HORON_OK)
         return status;
     struct horon_context *ctx = reqs[0]->context;
-    if (horon_context_on_progress_thread(ctx))
+    const bool calls_back = horon_context_on_progress_thread(ctx);
+    if (calls_back && !horon_request_ended(reqs[0]))
         return refuse(HORON_ERR_INVALID, "a callback must not wait");
-    status = horon_context_wait(ctx, reqs, n, timeout_ms, &waited);
+    status = horon_context_wait_runs(ctx, reqs, runs, calls_back ? 1 : n, timeout_ms, &waited);
     assert(waited.over > 0 || (status == HORON_ERR_TIMEOUT && timeout_ms >= 0));
     *over_out = waited.over;
     return waited.over > 0 ? waited.status : status;
@@ -88,12 +94,30 @@ static horon_status_t wait_first(horon_request_t *const *reqs, size_t n, horon_c
 horon_status_t horon_wait(horon_request_t *req, horon_completion_t kind, int64_t timeout_ms)
 {
     size_t over;
-    return wait_first(&req, 1, kind, timeout_ms, &over);
+    return wait_first(&req, NULL, 1, kind, timeout_ms, &over);
 }
 
-/* One that is over counts as it ended then, also if it was started again since. */
-horon_status_t horon_wait_all(horon_request_t *const *reqs, size_t n, horon_completion_t kind,
-                              int64_t timeout_ms)
+/* Else nothing starts one of them while this thread waits. */
+static bool any_calls_back(horon_request_t *const *reqs, size_t n)
+{
+    size_t i = 0;
+    while (i < n && !(reqs[i] && reqs[i]->callback))
+        i++;
+    return i < n;
+}
+
+/* The runs that all are in now; or, of those that were not started yet, the first. */
+static void note_runs(horon_request_t *const *reqs, size_t n, uint32_t *runs)
+{
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t run = reqs[i] ? horon_request_run(reqs[i]) : 0;
+        runs[i] = run || !reqs[i] || !reqs[i]->persistent ? run : 1;
+    }
+}
+
+/* @param runs see wait.h */
+static horon_status_t wait_all(horon_request_t *const *reqs, const uint32_t *runs, size_t n,
+                               horon_completion_t kind, int64_t timeout_ms)
 {
     uint64_t deadline =
         timeout_ms < 0 ? UINT64_MAX : horon_clock_deadline(horon_clock_ns(), timeout_ms);
@@ -104,13 +128,30 @@ horon_status_t horon_wait_all(horon_request_t *const *reqs, size_t n, horon_comp
             uint64_t now = horon_clock_ns();
             left = now >= deadline ? 0 : (int64_t)((deadline - now + 999999u) / 1000000u);
         }
-        const horon_status_t status = wait_first(reqs + i, n - i, kind, left, &over);
+        const uint32_t *noted = runs ? runs + i : NULL;
+        const horon_status_t status = wait_first(reqs + i, noted, n - i, kind, left, &over);
         if (over == 0)
             return HORON_ERR_TIMEOUT;
         if (first == HORON_OK)
             first = status;
     }
     return first;
+}
+
+/* One that a callback starts again counts as the run ended that it was in. Of many, without memory
+ * to note the runs, that is the one that it is in when those before it are over. */
+horon_status_t horon_wait_all(horon_request_t *const *reqs, size_t n, horon_completion_t kind,
+                              int64_t timeout_ms)
+{
+    uint32_t few[64], *runs = NULL;
+    if (any_calls_back(reqs, n))
+        runs = n <= 64 ? few : horon_alloc(n * sizeof *runs);
+    if (runs)
+        note_runs(reqs, n, runs);
+    const horon_status_t status = wait_all(reqs, runs, n, kind, timeout_ms);
+    if (runs != few)
+        horon_free(runs);
+    return status;
 }
 
 horon_status_t horon_cancel(horon_request_t *req)

@@ -13,9 +13,19 @@ struct horon_waited {
 };
 
 /** Waits for @p n >= 1, the first of this context, up to one that is not or was not started.
+ * @param runs       [n] numbers of the runs that are waited for; NULL: of each the one that it is
+ * in when those before it are over
  * @param waited_out set in any case; NULL: not asked for
  * @return OK once they ended, whatever their status | ERR_TIMEOUT */
-horon_status_t horon_context_wait(struct horon_context *ctx, struct horon_request *const *requests,
-                                  size_t n, int64_t timeout_ms, struct horon_waited *waited_out);
+horon_status_t horon_context_wait_runs(struct horon_context *ctx,
+                                       struct horon_request *const *requests, const uint32_t *runs,
+                                       size_t n, int64_t timeout_ms,
+                                       struct horon_waited *waited_out);
+static inline horon_status_t horon_context_wait(struct horon_context *ctx,
+                                                struct horon_request *const *requests, size_t n,
+                                                int64_t timeout_ms, struct horon_waited *waited_out)
+{
+    return horon_context_wait_runs(ctx, requests, NULL, n, timeout_ms, waited_out);
+}
 
 #endif

@@ -641,8 +641,9 @@ HORON_API horon_status_t horon_test(horon_request_t *req, horon_completion_t kin
 HORON_API horon_status_t horon_wait(horon_request_t *req, horon_completion_t kind,
                                     int64_t timeout_ms);
 
-/** Waits for all of @p n requests. @return OK if all ended well, else the first failure in the
- * order of @p reqs once all have ended | ERR_TIMEOUT. Blocks: as horon_wait(). */
+/** Waits for all of @p n requests; of one that its callback starts again, for the run that it is in
+ * when this is called. @return OK if all ended well, else the first failure in the order of @p reqs
+ * once all have ended | ERR_TIMEOUT. Blocks: as horon_wait(). */
 HORON_API horon_status_t horon_wait_all(horon_request_t *const *reqs, size_t n,
                                         horon_completion_t kind, int64_t timeout_ms);
 

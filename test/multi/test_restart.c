@@ -157,6 +157,31 @@ static void test_restart_is_told_by_the_run_that_was_waited_for(void **state)
     duo_end(&duo);
 }
 
+/* The run of a later one ends, and the next begins, while the wait is still for the first. */
+static void test_restart_ends_a_wait_for_all_before_its_turn(void **state)
+{
+    const char *const settings[] = {"SPIN_US=0", "YIELD_US=0", NULL};
+    _Atomic int restarts = 1;
+    float x[2] = {0}, y[2] = {0};
+    struct duo duo;
+    pthread_t waiter;
+    (void)state;
+    duo_make(&duo, settings);
+    horon_request_t *again = start_with_callback(&duo, &x[0], start_again, &restarts);
+    horon_request_t *both[] = {duo_submit(duo.ctx[0], "y", &y[0]), again};
+    assert_int_equal(pthread_create(&waiter, NULL, wait_for_both, both), 0);
+    until_waited(both[0]);
+    duo_expect_end(duo_submit(duo.ctx[1], "x", &x[1]), HORON_OK);
+    while (atomic_load(&restarts))
+        sched_yield();
+    duo_expect_end(duo_submit(duo.ctx[1], "y", &y[1]), HORON_OK);
+    expect_well(waiter);
+    duo_expect_end(duo_submit(duo.ctx[1], "x", &x[1]), HORON_OK);
+    duo_expect_end(again, HORON_OK);
+    horon_release(both[0]);
+    duo_end(&duo);
+}
+
 /* ---- a thread that looks late --------------------------------------------------------------- */
 
 static _Atomic int held; /* 1: a thread is in the signal handler; it stays there while not 0 */
@@ -301,6 +326,7 @@ int main(void)
         cmocka_unit_test(test_restart_in_a_callback_is_no_end_missed),
         cmocka_unit_test(test_restart_ends_a_wait_for_all_with_the_run_it_saw),
         cmocka_unit_test(test_restart_is_told_by_the_run_that_was_waited_for),
+        cmocka_unit_test(test_restart_ends_a_wait_for_all_before_its_turn),
         cmocka_unit_test(test_restart_is_told_to_a_thread_that_looks_late),
         cmocka_unit_test(test_restart_wait_begins_while_another_thread_starts),
         cmocka_unit_test(test_restart_of_a_released_request_is_refused),
