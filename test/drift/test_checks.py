@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """tools/check counts what ran: its readers, on outputs written by hand."""
 
+import contextlib
+import importlib.util
+import io
 import json
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import tap
 import tree
@@ -14,7 +19,7 @@ import tree
 sys.path.insert(0, str(tree.ROOT / "tools" / "checks"))
 import logs
 import suites
-from results import FAILED, PASSED, SKIPPED, Case, counts
+from results import FAILED, PASSED, SKIPPED, Case, Report, counts
 
 CMOCKA = """[==========] Running 3 test(s).
 [ RUN      ] test_a
@@ -49,6 +54,75 @@ def test_checks_wrong_word_is_refused_before_the_machine_is_set_up():
             assert ran.returncode == status, (word, ran)
             assert said in ran.stdout + ran.stderr, (word, ran)
             assert ("is set up" in ran.stdout) == (status == 1), (word, ran)
+
+
+def the_check():
+    """tools/checks/__main__.py as a module."""
+    path = tree.ROOT / "tools" / "checks" / "__main__.py"
+    spec = importlib.util.spec_from_file_location("the_check", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def printed_by(function, *arguments):
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        function(*arguments)
+    return printed.getvalue()
+
+
+def run_stand_ins(order, failing="", suite_waits_for=None):
+    """Runs a check whose builds and suites are written to @p order. @return report and output"""
+
+    class StandIn:
+        def __init__(self, name, *_, **__):
+            self.name = name
+
+        def compile(self):
+            order.append(f"build {self.name}")
+            if suite_waits_for and self.name == "tsan":
+                suite_waits_for.set()
+            if self.name == failing:
+                return [Case(self.name, FAILED, "no", "a.c:1")]
+            return [Case(self.name, PASSED)]
+
+        def run_suite(self, suite):
+            if suite_waits_for:
+                assert suite_waits_for.wait(20), "a suite is to wait for the build of a later one"
+            order.append(f"{suite} {self.name}")
+            return [Case(suite, PASSED)]
+
+        def suites(self):
+            return set(suites.SANITIZED)
+
+    check, report = the_check(), Report()
+    check.Build = StandIn
+    options = SimpleNamespace(suite=["unit"], quick=False, full=False, sanitize=True)
+    return report, printed_by(check.run, report, options)
+
+
+def test_checks_builds_go_on_beside_the_suites_of_earlier_ones():
+    order = []
+    report, _ = run_stand_ins(order, suite_waits_for=threading.Event())
+    assert order[:4] == ["build check", "build asan", "build tsan", "unit check"], order
+    assert order[4:] == [f"{s} {b}" for b in ("asan", "tsan") for s in suites.SANITIZED], order
+    assert not report.failed()
+
+
+def test_checks_failed_build_is_told_and_others_go_on():
+    order = []
+    report, printed = run_stand_ins(order, failing="asan")
+    assert "FAILED asan: no" in printed and "| a.c:1" in printed, printed
+    assert "unit check" in order and "unit tsan" in order and "unit asan" not in order, order
+    assert report.failed()
+
+
+def test_checks_what_began_before_it_was_waited_for_says_how_long_it_took():
+    report = Report()
+    printed = printed_by(report.run, "wheel", lambda: [Case("wheel", PASSED, took=99.0)])
+    assert printed.rstrip().endswith("0.0 s, of 99.0 s"), printed
+    printed = printed_by(report.run, "style", lambda: [Case("ruff", PASSED)])
+    assert printed.rstrip().endswith("failed, 0 skipped, 0.0 s"), printed
 
 
 def test_checks_cmocka_functions_are_counted_once():

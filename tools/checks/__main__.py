@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tools/check: runs every test and says what passed, failed and was skipped, and why."""
+"""tools/check: runs every test and says what passed, failed and was skipped, and why.
+
+The check has parts. A part is a generator that begins its builds, yields, and runs its suites when
+its turn comes. Builds are made one after another in the order of the parts, beside the suites of
+earlier ones: these wait for processes and silent hosts, and leave cores idle.
+"""
 
 import argparse
 import os
 import shutil
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import python_side
@@ -75,10 +81,12 @@ def fuzz_build():
     return replace(sanitizer_build("address,undefined"), only="fuzz_")
 
 
-def run_plain(report, options):
+def gcc_part(report, options, ahead):
     """The gcc build and its suites."""
     build = Build("check", "gcc", ["-Doptimization=3", "-Ddebug=true"])
-    if not report.run("build gcc", build.compile):
+    compiled = ahead.submit(build.compile)
+    yield
+    if not report.run("build gcc", compiled.result):
         return
     for suite in options.suite or (suites.QUICK if options.quick else suites.SUITES):
         report.run(suite, build.run_suite, suite)
@@ -87,31 +95,69 @@ def run_plain(report, options):
             report.run(suite, build.run_suite, suite)
 
 
-def run_clang(report, options):
+def style_part(report):
+    yield
+    report.run("style", style.run_style)
+
+
+def clang_part(report, options, ahead):
     """Clang compiles everything too, for its warnings, which need no optimisation; the fuzz targets
-    exist in its build only. Returns the plain build, or None."""
+    exist in its build only."""
     if not shutil.which("clang"):
+        yield
         skipped = [Case("clang", SKIPPED, "there is no clang")]
         report.run("build clang", lambda: skipped)
         report.run(suites.FUZZ, lambda: skipped)
-        return None
-    build = Build("clang", "clang", ["-Doptimization=0"])
-    compiled = report.run("build clang", build.compile)
-    fuzz = fuzz_build()
-    if report.run("build fuzz targets", fuzz.compile):
+        return
+    build, fuzz = Build("clang", "clang", ["-Doptimization=0"]), fuzz_build()
+    compiled, targets = ahead.submit(build.compile), ahead.submit(fuzz.compile)
+    yield
+    compiled = report.run("build clang", compiled.result)
+    if report.run("build fuzz targets", targets.result):
         report.run(suites.FUZZ, fuzz.run_suite, suites.FUZZ)
         if options.full:
             report.run(suites.FUZZ_FULL, fuzz.run_suite, suites.FUZZ_FULL)
-    return build if compiled else None
+    if options.full and compiled:
+        report.run("clang-tidy", style.run_clang_tidy, build)
 
 
-def run_sanitized(report, options):
-    for sanitizer in SANITIZERS:
-        build = sanitizer_build(sanitizer)
-        title = sanitizer.replace(",", "+")
-        if report.run(f"build ({title})", build.compile):
-            for suite in suites.sanitized(sanitizer, build.suites(), options.full):
-                report.run(f"{suite} ({title})", build.run_suite, suite)
+def python_part(report, ahead):
+    installed = ahead.submit(python_side.install_wheel)
+    yield
+    if report.run("wheel", installed.result):
+        report.run("python", python_side.run_pytest)
+
+
+def sanitized_part(report, options, ahead, sanitizer):
+    build = sanitizer_build(sanitizer)
+    title = sanitizer.replace(",", "+")
+    compiled = ahead.submit(build.compile)
+    yield
+    if report.run(f"build ({title})", compiled.result):
+        for suite in suites.sanitized(sanitizer, build.suites(), options.full):
+            report.run(f"{suite} ({title})", build.run_suite, suite)
+
+
+def all_parts(report, options, ahead):
+    parts = [gcc_part(report, options, ahead)]
+    if not options.suite:
+        parts.append(style_part(report))
+        if not options.quick:
+            parts += [clang_part(report, options, ahead), python_part(report, ahead)]
+    if options.sanitize:
+        parts += [sanitized_part(report, options, ahead, name) for name in SANITIZERS]
+    return parts
+
+
+def run(report, options):
+    ahead = ThreadPoolExecutor(max_workers=1)
+    try:
+        parts = all_parts(report, options, ahead)
+        for _ in range(2):  # all builds begin, then all suites run
+            for part in parts:
+                next(part, None)
+    finally:
+        ahead.shutdown(cancel_futures=True)
 
 
 def main():
@@ -122,17 +168,7 @@ def main():
         os.environ[FULL] = "1"
     report = Report()
     print("tests", flush=True)
-    run_plain(report, options)
-    if not options.suite:
-        report.run("style", style.run_style)
-        if not options.quick:
-            clang = run_clang(report, options)
-            if report.run("wheel", python_side.install_wheel):
-                report.run("python", python_side.run_pytest)
-            if options.full and clang:
-                report.run("clang-tidy", style.run_clang_tidy, clang)
-    if options.sanitize:
-        run_sanitized(report, options)
+    run(report, options)
     report.print_summary()
     return 1 if report.failed() else 0
 

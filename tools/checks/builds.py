@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds with Meson, each in a folder of its own under build/, and the suites run in them."""
+"""Builds with Meson, each in a folder of its own under build/, and the suites run in them.
+
+A build may run beside the suites of another one, which wait a good deal and leave cores idle.
+"""
 
 import json
 import os
 import shutil
 import subprocess
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +20,9 @@ TOP = Path(__file__).resolve().parents[2]
 VENV_BIN = TOP / ".venv" / "bin"
 FULL = "HORON_TEST_FULL"  # a variable of the tests: tools/check --full
 FULL_TIMES = 4  # how much longer what has no long form of its own may take then
+
+# Suites have limits, builds have none: what runs beside a suite goes behind it.
+BEHIND = ["nice", "-n", "5"]
 
 
 def find_tool(name):
@@ -48,19 +55,22 @@ class Build:
 
     def compile(self):
         """Configures if need be, and compiles. One case."""
+        began = time.monotonic()
         for command_of in (self._configure_command, self._compile_command):
             command = command_of()
             if command is None:
                 continue
             with open(self.log_path(), "w", encoding="utf-8") as log:
                 done = subprocess.run(
-                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-                    env={**os.environ, "CC": self.compiler}, cwd=TOP, check=False,
+                    [*BEHIND, *command], stdin=subprocess.DEVNULL, stdout=log,
+                    stderr=subprocess.STDOUT, env={**os.environ, "CC": self.compiler}, cwd=TOP,
+                    check=False,
                 )  # fmt: skip
             if done.returncode != 0:
                 return [self._compile_failure(done.returncode)]
         (self.folder / "horon-options").write_text(self._wanted(), encoding="utf-8")
-        return [Case(f"{self.compiler} {self.name}", PASSED)]
+        took = time.monotonic() - began
+        return [Case(f"{self.compiler} {self.name}", PASSED, took=took)]
 
     def _wanted(self):
         return json.dumps([self.compiler, self.options])

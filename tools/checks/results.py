@@ -14,6 +14,7 @@ class Case:
     outcome: str
     reason: str = ""  # of a skip or a failure, one line
     output: str = ""  # of a failure: what it printed; of a pass: what it wants to be read
+    took: float = 0.0  # seconds, of what may have begun before it was waited for
 
 
 def counts(cases):
@@ -43,13 +44,18 @@ class Report:
             cases = [Case(suite, FAILED, "nothing ran: a suite without a test proves nothing")]
         self.suites.setdefault(suite, []).extend(cases)
         self.seconds[suite] = self.seconds.get(suite, 0.0) + time.monotonic() - began
-        print(f"{counts(cases)}, {self.seconds[suite]:.1f} s", flush=True)
+        print(f"{counts(cases)}, {self._time(suite, cases)}", flush=True)
         for case in cases:
             if case.outcome == FAILED:
                 print(f"    FAILED {case.name}: {case.reason}", flush=True)
                 if case.output:
                     print(_indented(tail(case.output)), flush=True)
         return all(case.outcome != FAILED for case in cases)
+
+    def _time(self, suite, cases):
+        """Says of what ran beside other suites how long that took in all."""
+        waited, took = self.seconds[suite], max(case.took for case in cases)
+        return f"{waited:.1f} s" + (f", of {took:.1f} s" if took > waited + 1 else "")
 
     def cases(self):
         return [case for cases in self.suites.values() for case in cases]
