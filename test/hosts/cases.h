@@ -11,7 +11,7 @@
 #include <stdbool.h>
 
 #define CASE_RANKS_MAX 16
-#define CASE_DIGEST_BYTES 65 /* SHA-256 in hexadecimal */
+#define CASE_DIGEST_BYTES 33 /* 128 bits in hexadecimal */
 
 /** Which rank is where: hosts numbered by their lowest rank. */
 struct layout {
@@ -61,7 +61,7 @@ void case_fill_input(const struct one_case *one, int rank, int size, void *data)
 /** Writes what @p rank must get. */
 void case_expect(const struct one_case *one, const struct layout *layout, int rank, void *data);
 
-/** @return SHA-256 of @p count elements, in @p digest */
+/** @return XXH3 of @p count elements, in @p digest: what goes wrong does not aim at a digest */
 const char *case_digest(const struct one_case *one, const void *data, uint64_t count,
                         char digest[CASE_DIGEST_BYTES]);
 

@@ -39,9 +39,11 @@ def verify(*words):
 
 def expected(layout):
     """@return what each rank of @p layout, a text, must print of all cases: lines, by rank"""
-    return [
-        verify("expect", layout, str(rank)).splitlines() for rank in range(len(layout.split(",")))
-    ]
+    found = [[] for _ in layout.split(",")]
+    for line in verify("expect", layout).splitlines():
+        rank, words = line.split(" ", 1)
+        found[int(rank)].append(words)
+    return found
 
 
 class Failure:

@@ -3,8 +3,8 @@
  * A rank for tests over several hosts. What it found out goes to standard output, for the test that
  * started it to compare. `verify MODE ...`:
  *
- *  - expect LAYOUT RANK: prints digests of what must come out of all cases on a rank, without a
- *    job.
+ *  - expect LAYOUT: prints digests of what must come out of all cases, each behind the number of
+ *    its rank, without a job.
  *  - in-order LAYOUT DIR: joins, checks which rank is where, meets in DIR, and runs all cases,
  *    one after another; prints digests of what came out.
  *  - named LAYOUT DIR: likewise, all at once by name, each rank in an order of its own.
@@ -314,18 +314,27 @@ static int run_cases(horon_context_t *ctx, const char *mode, const char *folder)
     return code;
 }
 
-static int expect_cases(const struct layout *layout, int rank)
+static void expect_case(const struct one_case *one, const struct layout *layout)
+{
+    char digest[CASE_DIGEST_BYTES];
+    for (int rank = 0; rank < layout->size; rank++) {
+        if (rank == 0 || one->verb != HORON_ALLREDUCE) { /* which gives all ranks the same */
+            const uint64_t elements = case_result_count(one, rank, layout->size);
+            void *data = memory(elements, one->dtype);
+            case_expect(one, layout, rank, data);
+            case_digest(one, data, elements, digest);
+            free(data);
+        }
+        printf("%d %s %s\n", rank, one->name, digest);
+    }
+}
+
+static int expect_cases(const struct layout *layout)
 {
     int count = 0;
     struct one_case *cases = cases_make(layout->size, &count);
-    for (int i = 0; i < count; i++) {
-        char digest[CASE_DIGEST_BYTES];
-        const uint64_t elements = case_result_count(&cases[i], rank, layout->size);
-        void *data = memory(elements, cases[i].dtype);
-        case_expect(&cases[i], layout, rank, data);
-        printf("%s %s\n", cases[i].name, case_digest(&cases[i], data, elements, digest));
-        free(data);
-    }
+    for (int i = 0; i < count; i++)
+        expect_case(&cases[i], layout);
     free(cases);
     return 0;
 }
@@ -500,8 +509,8 @@ int main(int words, char **word)
         fprintf(stderr, "usage: see the source\n");
         return 2;
     }
-    if (strcmp(word[1], "expect") == 0 && words == 4)
-        return expect_cases(&layout, (int)strtol(word[3], NULL, 10));
+    if (strcmp(word[1], "expect") == 0 && words == 3)
+        return expect_cases(&layout);
     horon_status_t status = horon_context_create(NULL, &ctx, why, sizeof why);
     if (status != HORON_OK)
         return failed(status, why);
