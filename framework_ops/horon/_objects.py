@@ -16,7 +16,7 @@ from array import array
 from horon import _horon, _plain
 from horon._names import operation_name, part_name
 from horon._staging import refuse_joined
-from horon._world import team_of
+from horon._world import global_process_set, team_of
 from horon.exceptions import describe
 
 try:  # functions and classes of a script's __main__ pickle only this way
@@ -199,7 +199,7 @@ def _check_objects_allowed(team):
         )
 
 
-def broadcast_object(obj, root_rank=0, name=None, process_set=None):
+def broadcast_object(obj, root_rank=0, name=None, process_set=global_process_set):
     """Gives every rank the root's object. Returns it (on the root, `obj` itself). `root_rank` is a
     rank of the job.
 
@@ -213,7 +213,7 @@ def broadcast_object(obj, root_rank=0, name=None, process_set=None):
     return _broadcast(team, _Pickled, obj, root_rank, name)
 
 
-def allgather_object(obj, name=None, process_set=None):
+def allgather_object(obj, name=None, process_set=global_process_set):
     """Returns the list of all ranks' objects, in rank order.
 
     If a rank cannot pickle its own, every rank raises pickle.PicklingError; pickle.UnpicklingError

@@ -96,10 +96,11 @@ class ProcessSet:
 
     mpi_comm = None
 
-    def __init__(self, ranks):
-        if not isinstance(ranks, Iterable):
-            raise ValueError(f"a process set is made of a list of ranks, not of {ranks!r}")
-        ranks = list(ranks)
+    def __init__(self, ranks_or_comm):
+        """A communicator, of which Horovod's name speaks, is refused."""
+        if not isinstance(ranks_or_comm, Iterable):
+            raise ValueError(f"a process set is made of a list of ranks, not of {ranks_or_comm!r}")
+        ranks = list(ranks_or_comm)
         wrong = [rank for rank in ranks if not isinstance(rank, int)]
         if wrong:
             raise ValueError(

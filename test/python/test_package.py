@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The installed package: what it needs, what it shows, and that no file of it is forgotten."""
 
+import inspect
 import re
 import shutil
 import subprocess
@@ -15,17 +16,67 @@ from conftest import clean_environment
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "framework_ops"
 EXTENSION = Path(horon._horon.__file__)
+
+# What horovod.torch 0.28 has, but for elastic, and how its functions are called
 HOROVOD_NAMES = """
-init shutdown is_initialized rank size local_rank local_size cross_rank cross_size
-is_homogeneous mpi_enabled mpi_built gloo_enabled gloo_built nccl_built cuda_built
-mpi_threads_supported allreduce allreduce_ allreduce_async allreduce_async_ grouped_allreduce
-grouped_allreduce_ grouped_allreduce_async grouped_allreduce_async_ allgather allgather_async
-grouped_allgather alltoall alltoall_async broadcast broadcast_ broadcast_async broadcast_async_
-barrier poll synchronize
-DistributedOptimizer broadcast_parameters broadcast_optimizer_state broadcast_object
-allgather_object Compression Average Sum Adasum Min Max Product global_process_set
-HorovodInternalError
+Adasum Average Compression HorovodInternalError Max Min Product Sum global_process_set mpi_ops
 """
+HOROVOD_PLAIN = """
+shutdown is_initialized stop_timeline size local_size cross_size rank local_rank cross_rank
+is_homogeneous mpi_threads_supported mpi_enabled mpi_built gloo_enabled gloo_built nccl_built
+ddl_built ccl_built cuda_built rocm_built
+"""
+SET = "process_set=global_process_set"
+SCALES = "prescale_factor=1.0, postscale_factor=1.0"
+COMPRESSION = "compression=Compression.none"
+REDUCE = f"average=None, name=None, op=None, {SCALES}, {SET}"
+REDUCE_GIVEN = f"average=None, name=None, {COMPRESSION}, op=None, {SCALES}, {SET}"
+BROADCAST = f"tensor, root_rank, name=None, {SET}"
+HOROVOD_FUNCTIONS = {
+    **dict.fromkeys(HOROVOD_PLAIN.split(), ""),
+    "init": "comm=None, process_sets=None",
+    "check_extension": "ext_name, ext_env_var, pkg_path, *args",
+    "start_timeline": "file_path, mark_cycles=False",
+    "ProcessSet": "ranks_or_comm",
+    "add_process_set": "process_set",
+    "remove_process_set": "process_set",
+    "allreduce": f"tensor, {REDUCE_GIVEN}",
+    "allreduce_": f"tensor, {REDUCE}",
+    "allreduce_async": f"tensor, {REDUCE}",
+    "allreduce_async_": f"tensor, {REDUCE}",
+    "grouped_allreduce": f"tensors, {REDUCE_GIVEN}",
+    "grouped_allreduce_": f"tensors, {REDUCE}",
+    "grouped_allreduce_async": f"tensors, {REDUCE}",
+    "grouped_allreduce_async_": f"tensors, {REDUCE}",
+    "sparse_allreduce_async": f"tensor, name, op, {SET}",
+    "allgather": f"tensor, name=None, {SET}",
+    "allgather_async": f"tensor, name=None, {SET}",
+    "grouped_allgather": f"tensors, name=None, {SET}",
+    "grouped_allgather_async": f"tensors, name=None, {SET}",
+    "broadcast": BROADCAST,
+    "broadcast_": BROADCAST,
+    "broadcast_async": BROADCAST,
+    "broadcast_async_": BROADCAST,
+    "alltoall": f"tensor, splits=None, name=None, {SET}",
+    "alltoall_async": f"tensor, splits=None, name=None, {SET}",
+    "reducescatter": f"tensor, name=None, {COMPRESSION}, op=Average, {SET}, {SCALES}",
+    "reducescatter_async": f"tensor, name=None, op=Average, {SET}, {SCALES}",
+    "grouped_reducescatter": f"tensors, name=None, {COMPRESSION}, op=Average, {SET}, {SCALES}",
+    "grouped_reducescatter_async": f"tensors, name=None, op=Average, {SET}, {SCALES}",
+    "join": "device=-1",
+    "barrier": SET,
+    "poll": "handle",
+    "synchronize": "handle",
+    "broadcast_parameters": "params, root_rank",
+    "broadcast_optimizer_state": "optimizer, root_rank, model=None",
+    "broadcast_object": f"obj, root_rank=0, name=None, {SET}",
+    "allgather_object": f"obj, name=None, {SET}",
+    "DistributedOptimizer": f"optimizer, named_parameters=None, {COMPRESSION}, "
+    "backward_passes_per_step=1, op=Average, gradient_predivide_factor=1.0, num_groups=0, "
+    f"groups=None, sparse_as_dense=False, {SET}",
+    "SyncBatchNorm": "num_features, eps=1e-5, momentum=0.1, affine=True, "
+    f"track_running_stats=True, {SET}",
+}
 
 
 def run(*command):
@@ -95,10 +146,35 @@ def test_public_names_exist():
 def test_torch_names_of_horovod_exist():
     pytest.importorskip("torch")
     import horon.torch as hvd
-    from horon.torch import mpi_ops
+    from horon.torch import mpi_ops, optimizer
 
     for name in HOROVOD_NAMES.split():
         assert hasattr(hvd, name), name
     for name in hvd.__all__:
         assert getattr(hvd, name) is not None
     assert mpi_ops.allreduce_async_ is hvd.allreduce_async_ and mpi_ops.size is hvd.size
+    assert issubclass(optimizer._DistributedAdasumOptimizer, optimizer._DistributedOptimizer)
+
+
+def test_torch_functions_are_called_as_horovods():
+    """What it names comes first, in its order and with its defaults; what is added may be left
+    out."""
+    pytest.importorskip("torch")
+    import horon.torch as hvd
+
+    for name, parameters in HOROVOD_FUNCTIONS.items():
+        wanted = inspect.signature(eval(f"lambda {parameters}: None", vars(hvd)))
+        given = list(inspect.signature(getattr(hvd, name)).parameters.values())
+        for want, there in zip(wanted.parameters.values(), given, strict=False):
+            assert (there.name, there.kind) == (want.name, want.kind), name
+            if want.default is not inspect.Parameter.empty:
+                assert there.default == want.default, (name, want)
+        count = len(wanted.parameters)
+        assert len(given) >= count, name
+        assert all(there.default is not inspect.Parameter.empty for there in given[count:]), name
+
+
+def test_torch_shows_mpi_ops_at_once():
+    pytest.importorskip("torch")
+    script = "import horon.torch as hvd; print(hvd.mpi_ops.HorovodInternalError.__name__)"
+    assert run(sys.executable, "-c", script) == "HoronInternalError\n"

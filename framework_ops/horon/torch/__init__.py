@@ -4,9 +4,10 @@
 from horon import Array, Context, __version__, _world
 from horon._world import *  # noqa: F403
 from horon.exceptions import HoronInternalError, HorovodInternalError
-from horon.torch import functions, ops
+from horon.torch import functions, mpi_ops, ops
 from horon.torch.compression import Compression
 from horon.torch.functions import *  # noqa: F403
+from horon.torch.mpi_ops import check_extension
 from horon.torch.ops import *  # noqa: F403
 from horon.torch.optimizer import DistributedOptimizer
 from horon.torch.sync_batch_norm import SyncBatchNorm
@@ -23,4 +24,6 @@ __all__ = [
     "HorovodInternalError",
     "SyncBatchNorm",
     "__version__",
+    "check_extension",
+    "mpi_ops",
 ]

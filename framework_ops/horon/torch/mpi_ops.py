@@ -18,6 +18,11 @@ def gpu_available(ext_base_name, verbose=False):
     return torch.cuda.is_available()
 
 
+def check_extension(ext_name, ext_env_var, pkg_path, *args):
+    """Raises ImportError with Horovod, if a framework's extension was not built. Here one serves
+    all frameworks, and without it this module would not have been imported."""
+
+
 def num_rank_is_power_2(num_rank):
     return num_rank > 0 and num_rank & (num_rank - 1) == 0
 

@@ -260,7 +260,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         return result
 
 
-class _AdasumOptimizer(_DistributedOptimizer):
+class _DistributedAdasumOptimizer(_DistributedOptimizer):
     """Each rank's optimizer steps with the rank's own gradients; the ranks' moves are combined.
 
     Nothing is on its way before step(). It lets the user's optimizer move the parameters from where
@@ -477,7 +477,7 @@ def DistributedOptimizer(
         process_set,
     )
     base = optimizer.__class__
-    kind = _AdasumOptimizer if op == Adasum and others else _DistributedOptimizer
+    kind = _DistributedAdasumOptimizer if op == Adasum and others else _DistributedOptimizer
     cls = type(base.__name__, (kind, base), {"__doc__": base.__doc__})
     wrapped = cls.__new__(cls)
     # a scheduler may have wrapped step() on the instance; the copy must not bypass ours
