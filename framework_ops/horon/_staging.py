@@ -117,6 +117,10 @@ class Handle:
         self._finish = lambda requests: function(finish(requests))
         return self
 
+    def then_with_rows(self, function):
+        """The result of allgathers goes through the function, and beside it what rows() tells."""
+        return self.then(lambda result: function(result, self.rows()))
+
 
 def refuse_joined(team, what, requests):
     """Raises if a rank had joined when these were carried out, for what cannot be then."""

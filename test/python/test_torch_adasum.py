@@ -128,6 +128,44 @@ def test_adasum_of_groups_and_odd_tensors(run_ranks):
     run_ranks(3, rank_groups)
 
 
+def rank_beside_joined(joined):
+    """A rank that has joined gives zeros, in its own place."""
+    hvd.init()
+    size, rank = hvd.size(), hvd.rank()
+
+    def given(seed, dtype=torch.float32):
+        ranks = [numbers(r, (2, 5), dtype, seed) for r in range(size)]
+        zeros = torch.zeros(2, 5, dtype=dtype)
+        return ranks[rank], expected([zeros if r in joined else x for r, x in enumerate(ranks)])
+
+    p = nn.Parameter(torch.zeros(2, 5))
+    optimizer = torch.optim.SGD([p], lr=1.0)
+    optimizer = hvd.DistributedOptimizer(optimizer, [("p", p)], op=hvd.Adasum)
+    if rank not in joined:
+        for seed, dtype in enumerate(BOUNDS):
+            x, want = given(seed, dtype)
+            close(hvd.allreduce(x, op=hvd.Adasum), want, dtype)
+            close(hvd.allreduce_(x, op=hvd.Adasum, name="a name"), want, dtype)
+        a, b = given(10), given(11)
+        for got, (_, want) in zip(
+            hvd.grouped_allreduce([a[0], b[0]], op=hvd.Adasum), (a, b), strict=True
+        ):
+            close(got, want, torch.float32)
+        x, want = given(12)
+        (p * x).sum().backward()
+        optimizer.step()
+        close(p.detach(), -want, torch.float32)
+    hvd.join()
+    x = numbers(rank, (5,), torch.float32)  # and then all give again
+    want = expected([numbers(r, (5,), torch.float32) for r in range(size)])
+    close(hvd.allreduce(x, op=hvd.Adasum, name="a name"), want, torch.float32)
+
+
+@pytest.mark.parametrize(("n", "joined"), [(2, [0]), (3, [1]), (4, [1]), (5, [1])])
+def test_adasum_beside_joined_ranks_is_that_with_zeros(run_ranks, n, joined):
+    run_ranks(n, rank_beside_joined, joined)
+
+
 def rank_in_a_set():
     pair = hvd.ProcessSet([0, 2])
     hvd.init(process_sets=[pair])

@@ -68,6 +68,8 @@ def rank_other_verbs():
                 hvd.HorovodInternalError, match="HORON_JOIN_VERBS=all lets it go on"
             ):
                 move()
+        with pytest.raises(hvd.HorovodInternalError, match="sparse_allreduce is not"):
+            hvd.sparse_allreduce_async(torch.eye(2).to_sparse(), "s", hvd.Sum).wait()
         with pytest.raises(hvd.HorovodInternalError, match=r"its root, rank 1 .*, has joined"):
             hvd.broadcast(torch.ones(2), 1, name="g")
         hvd.barrier()

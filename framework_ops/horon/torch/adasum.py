@@ -43,16 +43,23 @@ def _share(dot, square):
 
 
 def _pair(a, b):
+    """None: the zeros of a rank that has joined, which are neutral."""
+    if a is None or b is None:
+        return a if b is None else b
     if a.numel() == 0:
         return a
     dot, aa, bb = _products(a, b)
     return a * _share(dot, aa) + b * _share(dot, bb)
 
 
-def combine(rows, prescale=1.0, postscale=1.0):
-    """-> the Adasum of the rows, in their dtype; 16 bits are computed with in 32, rounded once"""
+def combine(rows, given, prescale=1.0, postscale=1.0):
+    """-> the Adasum of the rows, in their dtype; 16 bits are computed with in 32, rounded once
+
+    given: how many rows are each rank's: 1, or 0 of one that has joined.
+    """
     wide = rows if rows.dtype == torch.float64 else rows.float()
-    parts = [row.reshape(-1) for row in (wide if prescale == 1.0 else wide * prescale)]
+    there = (row.reshape(-1) for row in (wide if prescale == 1.0 else wide * prescale))
+    parts = [next(there) if n else None for n in given]
     while len(parts) > 1:
         pairs = [parts[i : i + 2] for i in range(0, len(parts), 2)]
         parts = [_pair(*pair) if len(pair) == 2 else pair[0] for pair in pairs]

@@ -13,7 +13,7 @@ import torch
 
 from horon import _horon, _verbs
 from horon._names import group_name, member_names, operation_name, part_name
-from horon._staging import Handle, poll, synchronize
+from horon._staging import Handle, poll, refuse_joined, synchronize
 from horon._verbs import (
     ALLGATHER,
     ALLREDUCE,
@@ -564,4 +564,6 @@ def stage_sparse(team, tensor, name, op, first_name=None):
         total = torch.sparse_coo_tensor(indices.t(), values, tensor.shape).coalesce()
         return total / team.size if op == Average else total
 
-    return verbs.stage_group(team, ALLGATHER, names, tensors).then(combine)
+    handle = verbs.stage_rows(team, names, tensors)
+    handle.check(lambda requests: refuse_joined(team, "sparse_allreduce", requests))
+    return handle.then(combine)

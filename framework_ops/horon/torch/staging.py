@@ -196,8 +196,9 @@ def _without_joined(handle, verb):
 class _TorchVerbs(Verbs):
     def stage(self, team, verb, name, tensor, *numbers):
         if _is_adasum(verb, *numbers):
-            gather, finish = self._adasum(tensor, *numbers)
-            return verbs.stage(team, ALLGATHER, name, gather).then(finish)
+            row, finish = self._adasum(tensor, *numbers)
+            handle = super(_TorchVerbs, verbs).stage(team, ALLGATHER, name, row)
+            return handle.then_with_rows(lambda rows, given: finish(rows, *given))
         return _without_joined(super().stage(team, verb, name, tensor, *numbers), verb)
 
     def stage_group(self, team, verb, names, tensors, *numbers):
@@ -206,10 +207,18 @@ class _TorchVerbs(Verbs):
             return _without_joined(handle, verb)
         pairs = [self._adasum(tensor, *numbers) for tensor in tensors]
 
-        def finish(gathered):
-            return [finish(rows) for (_, finish), rows in zip(pairs, gathered, strict=True)]
+        def finish(gathered, given):
+            finishes = [finish for _, finish in pairs]
+            return [
+                finish(rows, of_rank)
+                for finish, rows, of_rank in zip(finishes, gathered, given, strict=True)
+            ]
 
-        return verbs.stage_group(team, ALLGATHER, names, [row for row, _ in pairs]).then(finish)
+        return verbs.stage_rows(team, names, [row for row, _ in pairs]).then_with_rows(finish)
+
+    def stage_rows(self, team, names, tensors):
+        """An allgather of each tensor that goes on without the rows of ranks that have joined."""
+        return super().stage_group(team, ALLGATHER, names, tensors)
 
     def exchange(self, *args):
         return _without_joined(super().exchange(*args), ALLTOALL)
@@ -223,8 +232,8 @@ class _TorchVerbs(Verbs):
             _check_in_place(plain)
         shape = (1, *plain.shape) if plain.dim() < _horon.NDIM_MAX else (1, -1)
 
-        def finish(rows):
-            result = adasum.combine(rows, prescale, postscale).view(plain.shape)
+        def finish(rows, given):
+            result = adasum.combine(rows, given, prescale, postscale).view(plain.shape)
             if not self.is_in_place:
                 return no_view(result)
             plain.copy_(result)
