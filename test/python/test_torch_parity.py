@@ -327,6 +327,55 @@ def test_attributes_of_the_wrapped_optimizer(run_ranks, n):
     run_ranks(n, rank_attributes, n)
 
 
+def rank_gradients_when_wrapped(options):
+    """Wrapping leaves gradients alone; step() makes zeros where no pass has left one."""
+    hvd.init()
+    p = {name: nn.Parameter(torch.ones(2)) for name in "abc"}
+    p["b"].grad = given = torch.ones(2)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(p.values(), lr=1.0), p.items(), **options)
+    assert p["a"].grad is None and p["b"].grad is given and p["c"].grad is None
+    optimizer.zero_grad()
+    p["a"].sum().backward()
+    optimizer.step()
+    zeros = None if options else [0.0, 0.0]
+    assert [getattr(p[name].grad, "tolist", lambda: None)() for name in "bc"] == [zeros] * 2
+    assert [p[name].tolist() for name in "abc"] == [[0.0] * 2, [1.0] * 2, [1.0] * 2]
+
+
+@pytest.mark.parametrize("options", [{}, {"op": hvd.Adasum}], ids=str)
+def test_gradients_of_a_wrapped_optimizer_are_made_in_its_step(run_ranks, options):
+    run_ranks(2, rank_gradients_when_wrapped, options)
+
+
+def rank_turns():
+    """A generator and what judges it, frozen in turns."""
+    hvd.init()
+    makes, judges = nn.Conv2d(1, 10, 1), nn.Conv2d(10, 1, 1)
+    optimizers = {
+        model: hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters()
+        )
+        for model in (makes, judges)
+    }
+    for turn in range(10):
+        trained = (makes, judges)[turn % 2]
+        for model, optimizer in optimizers.items():
+            model.requires_grad_(model is trained)
+            optimizer.zero_grad()
+        judges(makes(torch.rand(1, 1, 9, 9))).sum().backward()
+        for model in optimizers:
+            for p in model.parameters():
+                assert (p.grad is not None and p.grad.any().item()) == (model is trained)
+        optimizers[trained].step()
+    for model in (makes, judges):
+        for p in model.parameters():
+            assert torch.isfinite(p).all()
+
+
+def test_models_are_frozen_in_turns(run_ranks):
+    run_ranks(2, rank_turns)
+
+
 def rank_handles():
     """Of plain gradients, which go without a handle, and of groups."""
     hvd.init()
