@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """How jobs end: by a rank's failure, by a signal, by a kill; and that nothing is ever left."""
 
+import contextlib
+import fcntl
 import os
 import pathlib
 import random
 import signal
 import subprocess
 import sys
+import termios
 
 HERE = pathlib.Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "drift")]
@@ -140,9 +143,15 @@ finally:
 """
 
 
-def test_interrupt_lets_ranks_clean_up():
+def ignore_keys():
+    """As the shell of a script has what it starts with &."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGQUIT, signal.SIG_IGN)
+
+
+def lets_ranks_clean_up(**popen):
     words = ("-np", "2", "--grace", "1000", *jobs.python(CLEANS_UP))
-    with jobs.Job(*words, stdin=subprocess.PIPE) as job:
+    with jobs.Job(*words, stdin=subprocess.PIPE, **popen) as job:
         job.wait_for_output(rb"ready", 2)
         job.process.send_signal(signal.SIGINT)
         job.wait_for_output(rb"interrupted", 2)
@@ -153,6 +162,58 @@ def test_interrupt_lets_ranks_clean_up():
     assert status == 130, err
     assert out.count("cleaned up") == 2, out
     assert "had to be killed" not in err, err
+
+
+def test_interrupt_lets_ranks_clean_up():
+    lets_ranks_clean_up()
+
+
+def test_interrupt_of_a_background_job_lets_ranks_clean_up():
+    lets_ranks_clean_up(preexec_fn=ignore_keys)
+
+
+# A rank that says so when it hears SIGUSR1.
+ANSWERS = "trap 'echo heard' USR1; echo ready; while :; do sleep 0.01; done"
+
+
+def goes_on_after(hit, **popen):
+    """The job goes on after hit(job), which returns once the signal was sent."""
+    with jobs.Job("-np", "2", "sh", "-c", ANSWERS, **popen) as job:
+        job.wait_for_output(rb"ready", 2)
+        hit(job)
+        job.process.send_signal(signal.SIGUSR1)  # whose number is higher, so it comes after it
+        job.wait_for_output(rb"heard", 2)
+        job.process.terminate()
+        status, _, err = job.end()
+        job.assert_nothing_left()
+    assert status == 143, (status, err)
+
+
+def test_hangup_under_nohup_is_ignored():
+    goes_on_after(
+        lambda job: job.process.send_signal(signal.SIGHUP),
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+    )
+
+
+def test_keys_of_the_terminal_are_not_for_a_background_job():
+    master, terminal = os.openpty()
+
+    def start():
+        os.setsid()
+        fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+        ignore_keys()
+
+    def press(job):
+        os.write(master, b"\x03")
+        echo = b""
+        while b"^C" not in echo:  # which the terminal writes once it has sent the signal
+            echo += os.read(master, 100)
+
+    with contextlib.ExitStack() as stack:
+        for fd in (master, terminal):
+            stack.callback(os.close, fd)
+        goes_on_after(press, stdin=terminal, preexec_fn=start)
 
 
 def test_second_interrupt_ends_the_job_at_once():

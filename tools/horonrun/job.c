@@ -76,6 +76,15 @@ static void handle_signal(struct job *job, int signo)
     }
 }
 
+/* What we were started to ignore comes all the same, as it is blocked. nohup means any hangup; a
+ * script's & means the keys of its terminal, and not what a kill sends to us. */
+static bool is_ignored(const struct signalfd_siginfo *info)
+{
+    struct sigaction action;
+    return sigaction((int)info->ssi_signo, NULL, &action) == 0 && action.sa_handler == SIG_IGN &&
+           (info->ssi_signo == SIGHUP || info->ssi_code == SI_KERNEL);
+}
+
 static void on_signal(struct ev_loop *loop, struct ev_io *io, int events)
 {
     struct job *job = io->data;
@@ -83,7 +92,8 @@ static void on_signal(struct ev_loop *loop, struct ev_io *io, int events)
     (void)loop;
     (void)events;
     while (read(job->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
-        handle_signal(job, (int)info.ssi_signo);
+        if (!is_ignored(&info))
+            handle_signal(job, (int)info.ssi_signo);
     if (job->state == JOB_SWEEPING)
         job_end_advance(job);
     else

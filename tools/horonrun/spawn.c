@@ -47,6 +47,9 @@ _Noreturn static void become(const struct horonrun_spawn *what, int out, int err
             fail_child(exec_fd, false);
     signal(SIGPIPE, SIG_DFL);
     signal(SIGXFSZ, SIG_DFL);
+    /* A script's shell has what it starts with & ignore these; what comes to a rank is meant. */
+    signal(SIGINT, SIG_DFL);
+    signal(SIGQUIT, SIG_DFL);
     setrlimit(RLIMIT_NOFILE, &what->files);
     if (what->directory && chdir(what->directory) != 0)
         fail_child(exec_fd, true);
