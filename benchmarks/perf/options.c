@@ -23,6 +23,7 @@ enum {
     CODE_NAMED,
     CODE_PERSISTENT,
     CODE_TENSORS,
+    CODE_GROUP,
     CODE_SETS,
     CODE_PEER,
     CODE_LIBRARY,
@@ -128,6 +129,11 @@ static const struct flag flags[] = {
      .max = PERF_TENSORS_MAX,
      .value = "N",
      .doc = "operations a call, each of the size (1)"},
+    {.word = "group",
+     .code = CODE_GROUP,
+     .kind = FLAG_SWITCH,
+     .offset = AT(group),
+     .doc = "submit those of a call, and of a process set, as one group"},
     {.word = "sets",
      .code = CODE_SETS,
      .kind = FLAG_COUNT,
@@ -355,8 +361,13 @@ static int options_check(const struct perf_options *options, char *why)
     } else if (perf_verb_reduces(options->verb) &&
                !perf_dtype_has(options->dtype, options->redop)) {
         text = "this type has no such reduction: bool no average, floats no bitwise ones";
-    } else if (options->peer == PERF_PEER_MPI && (options->named || options->persistent)) {
-        text = "--named and --persistent are horon's own: MPI has neither";
+    } else if (options->peer == PERF_PEER_MPI &&
+               (options->named || options->persistent || options->group)) {
+        text = "--named, --persistent and --group are horon's own: MPI has none";
+    } else if (options->group && options->persistent) {
+        text = "--group: what is persistent is started as it was prepared, one by one";
+    } else if (options->group && (options->verb == HORON_BARRIER || options->verb == HORON_SEND)) {
+        text = "--group: barriers and messages have none";
     } else if (options->peer == PERF_PEER_MPI && options->sets > 0) {
         text = "--sets is of horon's process sets: MPI is measured on all ranks";
     } else if (options->verb == HORON_BARRIER && options->tensors > 1) {

@@ -37,6 +37,7 @@ struct perf_options {
     int32_t root;         /* of a broadcast */
     bool named;           /* negotiated by name; else in order */
     bool persistent;      /* prepared once, started each time */
+    bool group;           /* a call's operations on a process set are submitted as one group */
     bool pin;             /* rank to core local_rank % cores */
     enum perf_place places;
     enum perf_peer_kind peer;

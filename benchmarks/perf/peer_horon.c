@@ -2,7 +2,8 @@
 /*
  * horon as the measured library. Three ways through it:
  *   - in order, one operation: horon_run(), what a caller that blocks would use;
- *   - in order or by name, submitted: horon_submit() for each, then one wait for all;
+ *   - in order or by name, submitted: horon_submit() for each, or horon_submit_group() for all of
+ *     a process set, then one wait for all;
  *   - persistent: prepared with the job, and a timed call is horon_start_all() and a wait for all.
  * A message is two operations, as every rank sends to the next one and receives from the one
  * before. The descriptors are made once with the job; the timed call only hands them over.
@@ -198,13 +199,19 @@ static int run_persistent(struct perf_job *job)
 static int run_submitted(struct perf_job *job)
 {
     horon_context_t *const context = job->peer->context;
+    const bool grouped = job->peer->options->group;
+    const size_t step = grouped ? job->peer->options->tensors : 1; /* of one process set */
     size_t submitted = 0;
     horon_status_t status = HORON_OK;
     int result = 0;
-    for (; submitted < job->n; submitted++) {
-        status = horon_submit(context, &job->descriptors[submitted], &job->requests[submitted]);
+    for (; submitted < job->n; submitted += step) {
+        const horon_descriptor_t *const descriptors = &job->descriptors[submitted];
+        horon_request_t **const requests = &job->requests[submitted];
+        status = grouped ? horon_submit_group(context, descriptors, step, requests)
+                         : horon_submit(context, descriptors, requests);
         if (status != HORON_OK) {
-            result = refused(job->peer, "horon_submit", status, horon_last_error(context));
+            result = refused(job->peer, grouped ? "horon_submit_group" : "horon_submit", status,
+                             horon_last_error(context));
             break;
         }
     }
@@ -238,7 +245,8 @@ static int horon_job_run(struct perf_job *job)
     if (job->peer->options->persistent) {
         return run_persistent(job);
     }
-    return job->peer->options->named || job->n > 1 ? run_submitted(job) : run_blocking(job);
+    const struct perf_options *const options = job->peer->options;
+    return options->named || options->group || job->n > 1 ? run_submitted(job) : run_blocking(job);
 }
 
 /* Housekeeping: one in-order operation. */

@@ -33,6 +33,9 @@ static const char *path_word(const struct perf_options *options)
     if (options->peer == PERF_PEER_MPI) {
         return options->tensors > 1 ? "nonblocking" : "blocking";
     }
+    if (options->group) {
+        return options->named ? "named, group" : "in order, group";
+    }
     if (options->named) {
         return options->persistent ? "named, persistent" : "named";
     }

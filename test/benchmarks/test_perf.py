@@ -78,6 +78,15 @@ def test_perf_every_way_in_is_right():
     assert measure(3, "allreduce", "-b", "0", "-e", "4", "-i", "4", "--tensors", "5", "--named")
 
 
+def test_perf_groups_are_right():
+    for words in ([], ["--named"]):
+        for verb in ("allreduce", "broadcast", "allgather", "alltoall", "reducescatter"):
+            cells = measure(2, verb, "-b", "4K", "--tensors", "5", "--group", *words)
+            assert all(cell["path"].endswith(", group") for cell in cells)
+        assert measure(3, "allreduce", "-b", "0", "-e", "4", "-i", "4", "--group", *words)
+    assert measure(4, "allreduce", "-b", "4K", "--sets", "6", "--tensors", "3", "--group")
+
+
 def test_perf_sets_at_once_are_right():
     for words in ([], ["--named"], ["--persistent"], ["--named", "--tensors", "3"]):
         (cell, _) = measure(5, "allreduce", "-b", "4K", "--sets", "10", *words)

@@ -89,9 +89,13 @@ static void test_options_long_words_are_understood(void **state)
     assert_int_equal(p.options.dtype, HORON_BFLOAT16);
     assert_true(p.options.named);
     assert_true(p.options.persistent);
+    assert_false(p.options.group);
     assert_true(p.options.pin);
     assert_int_equal(p.options.tensors, 1000);
     assert_int_equal(p.options.places, PERF_IN_PLACE);
+    parse(&p, "allreduce --tensors 3 --group");
+    assert_int_equal(p.result, PERF_PARSE_RUN);
+    assert_true(p.options.group);
 }
 
 static void test_options_slips_are_named(void **state)
@@ -126,6 +130,10 @@ static void test_options_slips_are_named(void **state)
         {"allreduce --peer mpi --named", "horon's own"},
         {"barrier --tensors 2", "barrier"},
         {"allreduce --peer mpi --sets 2", "process sets"},
+        {"allreduce --peer mpi --group", "horon's own"},
+        {"allreduce --group --persistent", "one by one"},
+        {"sendrecv --group", "messages"},
+        {"barrier --group", "barriers"},
         {"allreduce --sets 0", "1 to 1000"},
     };
     for (size_t i = 0; i < sizeof slips / sizeof slips[0]; i++) {
@@ -148,8 +156,9 @@ static void test_options_help_lists_every_flag(void **state)
     assert_non_null(to);
     perf_options_help(to);
     fclose(to);
-    static const char *const words[] = {"-b, --minbytes", "-c, --check", "--named", "--persistent",
-                                        "--tensors",      "--peer",      "--json",  "--pin"};
+    static const char *const words[] = {"-b, --minbytes", "-c, --check", "--named",
+                                        "--persistent",   "--tensors",   "--group",
+                                        "--peer",         "--json",      "--pin"};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         assert_non_null(strstr(text, words[i]));
     }

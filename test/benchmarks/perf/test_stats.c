@@ -73,6 +73,8 @@ static void test_names_busbw_is_that_of_nccl_tests(void **state)
     assert_true(perf_busbw_factor(HORON_ALLREDUCE, 1) == 0.0);
     assert_true(perf_busbw_factor(HORON_ALLGATHER, 4) == 0.75);
     assert_true(perf_busbw_factor(HORON_ALLTOALL, 4) == 0.75);
+    assert_true(perf_busbw_factor(HORON_GATHER, 4) == 0.75);
+    assert_true(perf_busbw_factor(HORON_SCATTER, 4) == 0.75);
     assert_true(perf_busbw_factor(HORON_BROADCAST, 4) == 1.0);
     assert_true(perf_busbw_factor(HORON_BARRIER, 4) == 0.0);
     assert_true(perf_busbw_factor(HORON_REDUCESCATTER, 4) == 0.75);
