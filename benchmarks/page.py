@@ -4,7 +4,8 @@
 Pure: files() gives the texts by their names. A cell of horon stands beside those of its peers at
 the same size, verb and number of ranks; the best peer is the one of the smallest median. The bound
 is a busbw in GB/s that nothing can exceed here, as whoever measures knows it (of a shaped link,
-say), and a time over it is the bound's busbw over the cell's.
+say), and a time over it is the bound's busbw over the cell's. A barrier has size 0: a table, and
+no picture.
 """
 
 import statistics
@@ -86,7 +87,9 @@ def _lines_of(places, key):
     lines = {}
     for (np, verb), rows in places.items():
         points = [
-            (row["size"], [row[key][1], row[key][0], row[key][2]]) for row in rows if row[key]
+            (row["size"], [row[key][1], row[key][0], row[key][2]])
+            for row in rows
+            if row[key] and row["size"] > 0
         ]
         if points:
             lines.setdefault(np, {})[verb] = points
@@ -130,13 +133,17 @@ def files(document):
         for (place_np, verb), libraries in places.items():
             if place_np != np:
                 continue
-            lines = {
-                name: [(size, [c["time_us"] for c in cells]) for size, cells in sorted(of.items())]
-                for name, of in libraries.items()
-            }
-            picture = f"compare-{verb}-np{np}.svg"
-            title = f"{verb}, {np} ranks on {document['machine']['cores']} cores"
-            pictures[picture] = plot.times_by_size(title, lines)
-            text += ["", f"### {verb}, {np} ranks", "", f"![{title}]({picture})", ""]
+            text += ["", f"### {verb}, {np} ranks", ""]
+            if max(libraries["horon"]) > 0:  # a barrier has no sizes to draw it over
+                lines = {
+                    name: [
+                        (size, [c["time_us"] for c in cells]) for size, cells in sorted(of.items())
+                    ]
+                    for name, of in libraries.items()
+                }
+                picture = f"compare-{verb}-np{np}.svg"
+                title = f"{verb}, {np} ranks on {document['machine']['cores']} cores"
+                pictures[picture] = plot.times_by_size(title, lines)
+                text += [f"![{title}]({picture})", ""]
             text += table(libraries, rows[np, verb], bound)
     return {"compare.md": "\n".join(text) + "\n", **pictures}

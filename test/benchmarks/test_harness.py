@@ -6,6 +6,7 @@ import importlib.util
 import itertools
 import json
 import pathlib
+import re
 import sys
 import tempfile
 import time
@@ -318,12 +319,32 @@ def test_compare_writes_the_page_of_what_was_measured():
         assert "compare.json: " in refused(compare.write_page, Arguments)
 
 
+def test_compare_has_every_verb_of_horon_perf():
+    rows = re.findall(r'[.]word = "(\w+)", [.]verb', (BENCHMARKS / "perf" / "names.c").read_text())
+    assert set(rows) == set(script("compare").VERBS)
+
+
+def test_page_of_a_barrier_has_a_table_and_no_picture():
+    given = document(0.2)
+    given["cells"] = [
+        {**cell, "verb": "barrier", "asked": 0, "busbw": 0.0}
+        for cell in given["cells"]
+        if cell["verb"] == "allreduce" and cell["asked"] == 8
+    ]
+    files = page.files(given)
+    assert list(files) == ["compare.md"]
+    assert "### barrier, 2 ranks" in files["compare.md"] and "![" not in files["compare.md"]
+    assert "| 0 B | 10.00 | 5.00 |" in files["compare.md"]
+
+
 def test_compare_leaves_out_sizes_that_a_verb_has_not():
     compare = script("compare")
     assert compare.sizes_of("reduce", 4, [4, 8, 16]) == [4, 8, 16]
     assert compare.sizes_of("allgather", 4, [4, 8, 16]) == [16]
     assert compare.sizes_of("sendrecv", 4, [4, 8, 16]) == [4, 8, 16]
+    assert compare.sizes_of("barrier", 4, [4, 8, 16]) == [0]
     assert compare.peers_of("sendrecv", ["mpi", "gloo"]) == ["mpi"]
+    assert compare.peers_of("barrier", ["mpi", "horon-torch"]) == ["mpi"]
     assert compare.peers_of("reduce", ["mpi", "gloo"]) == ["mpi", "gloo"]
 
 
