@@ -28,12 +28,14 @@ def numbers(shape, seed, dtype):
 
 
 def close(got, want, dtype):
+    got = got.cpu()
     assert got.dtype == want.dtype and got.shape == want.shape
     bound = {torch.float64: 1e-12, torch.float32: 1e-5}.get(dtype, 2e-2)
     assert torch.allclose(got.double(), want.double(), rtol=bound, atol=bound), (got, want)
 
 
-def rank_like_one_batch(rows, options, dtype, inner):
+def rank_like_one_batch(rows, options, dtype, inner, device="cpu"):
+    """The whole batch is on the CPU."""
     hvd.init()
     rank, rows = hvd.rank(), rows[: hvd.size()]
     mine = slice(sum(rows[:rank]), sum(rows[: rank + 1]))
@@ -46,19 +48,21 @@ def rank_like_one_batch(rows, options, dtype, inner):
             with torch.no_grad():
                 module.weight.copy_(numbers(5, 1, dtype))
                 module.bias.copy_(numbers(5, 2, dtype))
+    sync = sync.to(device)
     for step in range(3):
         for training in (True, False):
             sync.train(training)
             whole.train(training)
             x = numbers((sum(rows), 5, *inner), 10 + step, dtype) * (step + 1) + 3
             seed = numbers(x.shape, 20 + step, dtype)
-            of_all, own = x.clone().requires_grad_(), x[mine].clone().requires_grad_()
+            of_all, own = x.clone().requires_grad_(), x[mine].clone().to(device).requires_grad_()
             want, got = whole(of_all), sync(own)
+            assert got.device == own.device
             close(got, want[mine], dtype)
             sync.zero_grad()
             whole.zero_grad()
             want.backward(seed)
-            got.backward(seed[mine])
+            got.backward(seed[mine].to(device))
             close(own.grad, of_all.grad[mine], dtype)
             for one, other in zip(sync.parameters(), whole.parameters(), strict=True):
                 total = hvd.allreduce(one.grad, op=hvd.Sum)
@@ -88,6 +92,20 @@ def test_batch_norm_of_other_types(run_ranks, dtype):
 @pytest.mark.parametrize("inner", [(), (7,), (2, 2, 2)], ids=len)
 def test_batch_norm_of_any_dimensions(run_ranks, inner):
     run_ranks(2, rank_like_one_batch, ROWS, {}, torch.float32, inner)
+
+
+def rank_on_cuda():
+    if not torch.cuda.is_available():
+        return "torch finds no CUDA device"
+    rank_like_one_batch(ROWS, {}, torch.float32, (2, 3), "cuda")
+    rank_like_one_batch([4, 0, 3], {"momentum": None}, torch.float64, (), "cuda")
+    return None
+
+
+def test_batch_norm_on_a_gpu(run_ranks):
+    """Asked for in a rank: a process that has used CUDA is not forked."""
+    if why := run_ranks(2, rank_on_cuda)[0]:
+        pytest.skip(why)
 
 
 def rank_has_nothing():
