@@ -8,6 +8,7 @@
 #include "multi/job.h"
 
 #include <dirent.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <setjmp.h>
@@ -343,12 +344,21 @@ static int count_maps(void)
     return count;
 }
 
+/* In use, of all threads' heaps. */
+static size_t heap_bytes(void)
+{
+    const struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+}
+
 /* The first sets make sockets between their members, which stay. */
 static void make_many(horon_context_t *ctx, void *arg, struct job_report *report)
 {
     enum { FIRST = 12, SETS = 200 };
+    enum { HEAP_OF_A_SET = 80 }; /* a tenth of it was seen to stay, of what grows once */
     const int size = horon_size(ctx), rank = horon_rank(ctx);
     int fds = 0, maps = 0;
+    size_t heap = 0;
     (void)arg;
     for (int i = 0; i < SETS; i++) {
         const unsigned a = (unsigned)(i % size),
@@ -357,6 +367,7 @@ static void make_many(horon_context_t *ctx, void *arg, struct job_report *report
             RANK_MUST(meet(ctx) == HORON_OK);
             fds = entries_of("/proc/self/fd");
             maps = count_maps();
+            heap = heap_bytes();
             RANK_MUST(meet(ctx) == HORON_OK);
         }
         const int32_t set = add(ctx, 1u << a | 1u << b);
@@ -368,6 +379,7 @@ static void make_many(horon_context_t *ctx, void *arg, struct job_report *report
     RANK_MUST(meet(ctx) == HORON_OK);
     RANK_MUST(entries_of("/proc/self/fd") == fds);
     RANK_MUST(count_maps() == maps);
+    RANK_MUST(heap_bytes() < heap + (SETS - FIRST) * HEAP_OF_A_SET);
     RANK_MUST(meet(ctx) == HORON_OK);
 }
 
