@@ -2,7 +2,7 @@
 """
 How many bytes cross the link of each host, verb by verb, beside the least that has to cross: what
 its ranks need of other hosts, and what others need of them. A rank's vector, or what goes to one
-rank, counts as one.
+rank, counts as one. As messages each rank sends its vector to the next one.
 
 Nothing crosses that need not, but for frames, headers and negotiation; and what others pass on or
 add up: a broadcast's vector, and the ranges of a reduce among more than two hosts. What TCP itself
@@ -31,6 +31,7 @@ def least(verb, layout, host, root):
     size, hosts = len(layout), max(layout) + 1
     here, has_root = layout.count(host), layout[root] == host
     each = here * (size - here)
+    ends = sum(layout[rank] == host != layout[(rank + 1) % size] for rank in range(size))
     return {
         # each host adds its share of the others' vectors, and gives that to all
         "allreduce": (2 - 2 / hosts, 2 - 2 / hosts),
@@ -42,6 +43,7 @@ def least(verb, layout, host, root):
         # of each other host one sum for each rank here
         "reducescatter": (here * (hosts - 1), size - here),
         "reduce": (1, 0) if has_root else (0, 1),
+        "messages": (ends, ends),  # where it ends, it also begins
     }[verb]
 
 
@@ -130,6 +132,10 @@ def test_traffic_of_a_reducescatter_is_what_it_needs():
 
 def test_traffic_of_a_reduce_is_what_it_needs():
     check("reduce")
+
+
+def test_traffic_of_messages_is_what_they_need():
+    check("messages")
 
 
 tap.run(dict(vars()))

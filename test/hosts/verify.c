@@ -11,7 +11,8 @@
  *  - grouped LAYOUT DIR: likewise, in groups.
  *  - place: prints which rank is where.
  *  - sum COUNT ROUNDS: allreduces; with negative ROUNDS until one fails.
- *  - move VERB COUNT ROUNDS ROOT: runs a verb with COUNT elements from or for each rank.
+ *  - move VERB COUNT ROUNDS ROOT: runs a verb with COUNT elements from or for each rank; for
+ *    messages each rank sends to the next one.
  *  - idle: waits for what no other rank does.
  *  - last: rank 0 comes last to an operation, with another size, and then calls nothing more.
  *  - aside ROUNDS: broadcasts much that nobody waits for, beside small sums.
@@ -376,15 +377,41 @@ static int verb_of(const char *name)
     return -1;
 }
 
+static horon_status_t pass_on(horon_context_t *ctx, uint64_t count, float *src, float *dst)
+{
+    const int rank = horon_rank(ctx), size = horon_size(ctx);
+    horon_request_t *requests[2];
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    desc.verb = HORON_RECV;
+    desc.dtype = HORON_FLOAT32;
+    desc.root = (rank + size - 1) % size;
+    desc.dst = dst;
+    desc.count = desc.dst_count = count;
+    horon_status_t status = horon_submit(ctx, &desc, &requests[0]);
+    if (status != HORON_OK)
+        return status;
+    desc.verb = HORON_SEND;
+    desc.root = (rank + 1) % size;
+    desc.src = src;
+    status = horon_submit(ctx, &desc, &requests[1]);
+    if (status == HORON_OK) {
+        status = horon_wait_all(requests, 2, HORON_HOST_DONE, -1);
+        horon_release(requests[1]);
+    }
+    horon_release(requests[0]);
+    return status;
+}
+
 static int move(horon_context_t *ctx, char **word)
 {
+    const bool passes = strcmp(word[2], "messages") == 0;
     const int verb = verb_of(word[2]);
     const uint64_t ranks = (uint64_t)horon_size(ctx), count = strtoull(word[3], NULL, 10);
     const bool for_each =
         verb == HORON_ALLTOALL || verb == HORON_SCATTER || verb == HORON_REDUCESCATTER;
     horon_status_t status = HORON_OK;
     horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
-    if (verb < 0)
+    if (verb < 0 && !passes)
         return failed(0, "no such verb");
     float *src = memory(count * ranks, HORON_FLOAT32), *dst = memory(count * ranks, HORON_FLOAT32);
     desc.verb = (uint32_t)verb;
@@ -396,7 +423,8 @@ static int move(horon_context_t *ctx, char **word)
     desc.count = for_each ? count * ranks : count;
     desc.dst_count = count * ranks;
     for (long rounds = strtol(word[4], NULL, 10); status == HORON_OK && rounds > 0; rounds--)
-        status = horon_run(ctx, &desc, -1, why, sizeof why);
+        status =
+            passes ? pass_on(ctx, count, src, dst) : horon_run(ctx, &desc, -1, why, sizeof why);
     free(src);
     free(dst);
     return status == HORON_OK ? 0 : failed(status, why);
