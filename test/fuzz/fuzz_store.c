@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The store behind the handshake: three ranks of one server, each saying anything, joining, leaving
- * and running out of time as a script tells; and, chosen by the first byte, the decoders of a rank:
- * the answer of a round, a profile, addresses. Whatever comes: no more memory than what came, and a
- * member gets whole frames only.
+ * The store behind the handshake: three ranks of one server, and two of a selection that it has,
+ * each saying anything, joining, leaving and running out of time as a script tells; and, chosen by
+ * the first byte, the decoders of a rank: the answer of a round, a profile, addresses. Whatever
+ * comes: no more memory than what came, and a member gets whole frames only.
  */
 #undef NDEBUG
 
@@ -16,12 +16,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS = 3, STEPS_MAX = 400 };
+enum { RANKS = 3, SELECTED = 2, STEPS_MAX = 400 };
+enum { WHATS = 8, SELECTED_FROM = 9 * RANKS * WHATS }; /* of a step's first byte */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
 /* Reads what the server has for a rank; frames must be well formed. */
-static void read_letter(struct horon_store_member *member)
+static void read_letter(struct horon_store_member *member, int size)
 {
     struct horon_store_letter **letters = member->stream.letters, *letter = letters[0];
     if (!letter)
@@ -32,8 +33,8 @@ static void read_letter(struct horon_store_member *member)
     if (type == HORON_STORE_FAIL) {
         struct horon_error why;
         bool whole;
-        assert(horon_store_failure_read(&in, RANKS, &why, &whole));
-        assert(why.blame.rank < RANKS);
+        assert(horon_store_failure_read(&in, size, &why, &whole));
+        assert(why.blame.rank < size);
     } else {
         assert(type == HORON_STORE_ALL);
         struct horon_blobs blobs = {0};
@@ -41,7 +42,7 @@ static void read_letter(struct horon_store_member *member)
         assert(copy);
         memcpy(copy, letter->data, letter->bytes);
         const horon_status_t status =
-            horon_blobs_cut(&blobs, RANKS, copy, HORON_STORE_ALL_BYTES, letter->bytes);
+            horon_blobs_cut(&blobs, size, copy, HORON_STORE_ALL_BYTES, letter->bytes);
         assert(status == HORON_OK);
         horon_blobs_deinit(&blobs);
     }
@@ -75,20 +76,37 @@ static horon_status_t put(struct horon_store_member *member, uint8_t round, uint
     return take(member, HORON_STORE_PUT, body, out.used + length);
 }
 
+/* As the server makes one for a rank that proves the mark of such a job. */
+static struct horon_store_server *add_selection(struct horon_store_server *core)
+{
+    struct horon_store_server_options options = core->options;
+    options.self.hello.size = SELECTED;
+    options.self.hello.job = 1;
+    struct horon_store_server *selection = horon_store_server_create(&options);
+    assert(selection && !core->selections);
+    core->selections = selection;
+    core->selection_count = 1;
+    return selection;
+}
+
 static void play_server(const uint8_t *data, size_t bytes)
 {
-    struct horon_store_member *members[RANKS] = {NULL};
+    struct horon_store_member *all[RANKS + SELECTED] = {NULL};
     const struct horon_store_server_options options = {.self.hello.size = RANKS};
     struct horon_store_server *core = horon_store_server_create(&options);
     const struct horon_error why = {.status = HORON_ERR_PEER_LOST, .text = "the launcher says so"};
     assert(core);
+    struct horon_store_server *selection = add_selection(core);
     for (int step = 0; step < STEPS_MAX && bytes >= 3; step++) {
-        const int rank = data[0] % RANKS;
-        const uint8_t what = data[0] / RANKS % 8, a = data[1], b = data[2];
+        struct horon_store_server *server = data[0] < SELECTED_FROM ? core : selection;
+        struct horon_store_member **members = server == core ? all : all + RANKS;
+        const int rank = data[0] % server->size;
+        const int what = data[0] / server->size % WHATS;
+        const uint8_t a = data[1], b = data[2];
         horon_status_t status = HORON_OK;
         data += 3;
         bytes -= 3;
-        if (!members[rank] && horon_store_server_join(core, rank, &members[rank]) != HORON_OK)
+        if (!members[rank] && horon_store_server_join(server, rank, &members[rank]) != HORON_OK)
             break;
         struct horon_store_member *member = members[rank];
         if (what <= 2) {
@@ -103,7 +121,7 @@ static void play_server(const uint8_t *data, size_t bytes)
             data += part;
             bytes -= part;
         } else if (what == 4) {
-            read_letter(member);
+            read_letter(member, server->size);
         } else if (what == 5) {
             status = take(member, HORON_STORE_LATE, NULL, 0);
         } else if (what == 6) {
@@ -116,8 +134,8 @@ static void play_server(const uint8_t *data, size_t bytes)
         if (status < 0)
             leave(&members[rank]);
     }
-    for (int r = 0; r < RANKS; r++)
-        leave(&members[r]);
+    for (int i = 0; i < RANKS + SELECTED; i++)
+        leave(&all[i]);
     horon_store_server_destroy(core);
 }
 
