@@ -15,6 +15,9 @@
  *                  <------------   CREDIT, as soon as posted
  *      DATA        ------------>   straight into memory
  *
+ * Eager data may announce itself: the receiver then posts it when its first frame comes, or keeps
+ * it as any other (horon_mux_send_now()).
+ *
  * Exactly one CREDIT comes for each transfer that waits, and none for others.
  *
  * On a link that lends, a longer one waits for neither (mux_loan.c).

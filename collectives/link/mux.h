@@ -74,6 +74,12 @@ struct horon_mux_options {
      */
     horon_status_t (*on_control)(void *arg, int peer, const void *bytes, size_t byte_count,
                                  struct horon_error *error);
+    /**
+     * Likewise for each transfer that announces itself (horon_mux_send_now()), before its data is
+     * looked at. NULL: none may.
+     */
+    horon_status_t (*on_announced)(void *arg, int peer, const struct horon_transfer_id *id,
+                                   uint64_t check, uint64_t bytes, struct horon_error *error);
     /** Has all on a channel ended here for good, as its team has failed or was removed? Then what
      * still comes for it is dropped. NULL: channels never end. */
     bool (*is_over)(void *arg, uint32_t channel);
@@ -108,6 +114,15 @@ horon_status_t horon_mux_post_send(struct horon_mux *mux, struct horon_transfer 
                                    struct horon_error *error);
 horon_status_t horon_mux_post_recv(struct horon_mux *mux, struct horon_transfer *transfer,
                                    struct horon_error *error);
+
+/**
+ * Sends a transfer here and now, in one frame that announces it to the peer, whose receives are
+ * posted once they hear of it. Only what is short, on a link that is memory, and while nothing
+ * waits to be sent: what is posted later stays behind it. It is done then, or, if the link is full
+ * in the midst of it, posted.
+ * @return false: it is neither
+ */
+bool horon_mux_send_now(struct horon_mux *mux, struct horon_transfer *transfer);
 
 /** Writes what the two sides say differently about a transfer whose status is ERR_MISMATCH.
  * @return ERR_MISMATCH */

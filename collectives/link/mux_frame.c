@@ -69,8 +69,12 @@ static void frame_read(struct horon_reader *in, struct horon_mux_frame *frame)
 /* NULL, or what is wrong with a piece of a transfer. */
 static const char *data_fault(const struct horon_mux_frame *frame)
 {
-    if (frame->flags & ~HORON_MUX_FLAG_EAGER)
+    const uint32_t announces = HORON_MUX_FLAG_EAGER | HORON_MUX_FLAG_ANNOUNCES;
+    if (frame->flags & ~announces)
         return "unknown flags";
+    if ((frame->flags & HORON_MUX_FLAG_ANNOUNCES) &&
+        (frame->flags != announces || frame->body_bytes != frame->bytes))
+        return "an announcement of another form";
     if (frame->body_bytes > HORON_MUX_BODY_BYTES_MAX)
         return "too long a piece of data";
     if (frame->offset > frame->bytes)

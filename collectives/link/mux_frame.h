@@ -44,6 +44,9 @@ enum horon_mux_type {
 
 /** DATA: goes without credit and takes eager room, all of the transfer's at its first frame. */
 #define HORON_MUX_FLAG_EAGER 1u
+/** Likewise, and this frame is all of the transfer and the first that is said of it: its receiver
+ * hears of it before (on_announced). */
+#define HORON_MUX_FLAG_ANNOUNCES 2u
 
 /** The body of a LOAN: at, stamp_at and stamp, 8 bytes each. */
 #define HORON_MUX_LOAN_BYTES 24

@@ -156,9 +156,30 @@ static bool is_past(const struct horon_mux *mux, const struct horon_transfer_id 
            (options->is_over && options->is_over(options->arg, id->channel));
 }
 
+/* It may be posted then. */
+static horon_status_t hear_of(struct horon_mux *mux, const struct horon_mux_frame *frame)
+{
+    const struct horon_mux_options *options = &mux->options;
+    const struct horon_transfer_id id = frame_id(frame);
+    struct horon_error error = {0};
+    if (!options->on_announced)
+        return refuse(mux, "announced data that nobody hears of");
+    const horon_status_t status =
+        options->on_announced(options->arg, options->peer, &id, frame->check, frame->bytes, &error);
+    if (status && !mux->failure.status) { /* likewise: end_control() */
+        mux->failure = error;
+        mux->failure.status = status;
+    }
+    return mux->failure.status;
+}
+
 static horon_status_t begin_data(struct horon_mux *mux, const struct horon_mux_frame *frame)
 {
     const struct horon_transfer_id id = frame_id(frame);
+    const bool announces = frame->flags & HORON_MUX_FLAG_ANNOUNCES;
+    const horon_status_t heard = announces ? hear_of(mux, frame) : HORON_OK;
+    if (heard)
+        return heard;
     struct horon_transfer *transfer = horon_mux_find_transfer(mux->table.recvs, &id);
     if (transfer)
         return data_to_posted(mux, transfer, frame);
@@ -487,8 +508,9 @@ static int read_vector(struct horon_mux_rx *rx, struct iovec vector[2], size_t *
     int count = 0;
     size_t ahead = sizeof rx->staging;
     *direct_out = 0;
-    memmove(rx->staging, rx->staging + rx->staged_begin, rx->staged_end - rx->staged_begin);
     rx->staged_end -= rx->staged_begin;
+    if (rx->staged_end > 0)
+        memmove(rx->staging, rx->staging + rx->staged_begin, rx->staged_end);
     rx->staged_begin = 0;
     uint8_t *memory = rx->in_body ? body_memory(rx) : NULL;
     if (memory) {

@@ -5,6 +5,9 @@
  * senders' own memory, given to the link as one vector. A burst is sent whole before the next one
  * is made, so that what it holds is bounded and a control message waits for at most one burst.
  *
+ * A short send that finds nothing due is a burst of its own, made and given to the link by its
+ * poster.
+ *
  * A send is done when the link took its last byte. One that is withdrawn before leaves a copy
  * behind in the burst, as the peer was promised those bytes.
  */
@@ -164,12 +167,18 @@ static void burst_data(struct horon_mux *mux)
     }
 }
 
+static void burst_clear(struct horon_mux_burst *burst)
+{
+    assert(burst->at == burst->count);
+    burst->at = burst->count = burst->frames = 0;
+    burst->data_bytes = 0;
+}
+
 static void burst_make(struct horon_mux *mux)
 {
     struct horon_mux_tx *tx = &mux->tx;
     struct horon_mux_burst *burst = &tx->burst;
-    burst->at = burst->count = burst->frames = 0;
-    burst->data_bytes = 0;
+    burst_clear(burst);
     while (burst->frames < HORON_MUX_BURST_FRAMES) {
         if (tx->control_first)
             burst_control(mux);
@@ -253,6 +262,61 @@ horon_status_t horon_mux_tx_progress(struct horon_mux *mux, bool *moved_out,
             return HORON_OK;
     }
     return HORON_OK;
+}
+
+/* Links that are asked by a system call take many frames with one, and so are left to progress. */
+static bool goes_now(const struct horon_mux *mux, size_t bytes)
+{
+    const struct horon_mux_tx *tx = &mux->tx;
+    if (mux->failure.status || tx->broken.status || horon_mux_tx_wants(mux) ||
+        mux->link->ops->descriptor(mux->link) >= 0)
+        return false;
+    return bytes <= mux->options.eager_bytes && bytes <= HORON_MUX_BODY_BYTES_MAX &&
+           bytes <= tx->room_bytes && tx->room_transfers > 0;
+}
+
+/* A burst of this one alone. */
+static void burst_whole(struct horon_mux *mux, struct horon_transfer *transfer)
+{
+    struct horon_mux_burst *burst = &mux->tx.burst;
+    struct horon_mux_frame frame = frame_about(transfer, HORON_MUX_DATA);
+    frame.flags = HORON_MUX_FLAG_EAGER | HORON_MUX_FLAG_ANNOUNCES;
+    frame.body_bytes = (uint32_t)transfer->bytes;
+    burst_clear(burst);
+    burst_header(mux, &frame);
+    if (transfer->bytes)
+        burst_add(burst, transfer->data, transfer->bytes, NULL, NULL);
+    const int last = burst->count - 1;
+    burst->entry[last].transfer = transfer;
+    burst->entry[last].body = transfer->bytes > 0;
+    burst->entry[last].ends = true;
+}
+
+bool horon_mux_send_now(struct horon_mux *mux, struct horon_transfer *transfer)
+{
+    struct horon_mux_tx *tx = &mux->tx;
+    const size_t bytes = transfer->bytes;
+    size_t sent = 0;
+    HORON_ASSERT_OWNER(mux->options.owner);
+    if (!goes_now(mux, bytes))
+        return false;
+    transfer->done = false;
+    transfer->status = HORON_OK;
+    transfer->state = 0;
+    transfer->moved_bytes = transfer->limit_bytes = bytes;
+    tx->room_bytes -= bytes;
+    tx->room_transfers--;
+    horon_mux_move_transfer(transfer, HORON_MUX_TAKE_ROOM);
+    burst_whole(mux, transfer);
+    horon_mux_insert_transfer(mux->table.sends, transfer);
+    const horon_status_t status =
+        mux->link->ops->send(mux->link, tx->burst.vector, tx->burst.count, &sent, &tx->broken);
+    tx->full = status == HORON_AGAIN || sent < HORON_MUX_HEADER_BYTES + bytes;
+    if (status < 0)
+        tx->broken.status = status; /* as the next progress says */
+    if (status == HORON_OK)
+        burst_advance(mux, sent);
+    return true;
 }
 
 size_t horon_mux_tx_left(const struct horon_mux *mux)

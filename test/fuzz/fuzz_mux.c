@@ -141,6 +141,40 @@ static horon_status_t hear(void *arg, int peer, const void *bytes, size_t byte_c
     return HORON_OK;
 }
 
+static struct slot *free_slot(struct fuzz *fuzz, const struct horon_transfer_id *id)
+{
+    struct slot *slot = NULL;
+    for (int i = 0; i < SLOTS; i++) {
+        const struct slot *other = &fuzz->slots[i];
+        if (!other->used)
+            slot = &fuzz->slots[i];
+        else if (other->transfer.id.sequence == id->sequence && other->transfer.id.tag == id->tag)
+            return NULL; /* ids are unique: that is the caller's part */
+    }
+    return slot;
+}
+
+/* Posts the receive of some, as one that waited for its tag. */
+static horon_status_t hear_of(void *arg, int peer, const struct horon_transfer_id *id,
+                              uint64_t check, uint64_t bytes, struct horon_error *error)
+{
+    struct fuzz *fuzz = arg;
+    struct slot *slot = id->channel == 0 && bytes % 2 ? free_slot(fuzz, id) : NULL;
+    assert(peer == 1);
+    assert(bytes <= HORON_MUX_BODY_BYTES_MAX);
+    if (!slot)
+        return HORON_OK;
+    slot->data = malloc((size_t)bytes);
+    slot->transfer = (struct horon_transfer){
+        .id = *id, .data = slot->data, .bytes = (size_t)bytes, .check = check};
+    slot->used = horon_mux_post_recv(fuzz->mux, &slot->transfer, error) == HORON_OK;
+    if (!slot->used) {
+        free(slot->data);
+        slot->data = NULL;
+    }
+    return HORON_OK;
+}
+
 static uint8_t next_byte(struct script *script)
 {
     if (script->left == 0)
@@ -204,7 +238,7 @@ static void say_frame(struct fuzz *fuzz, struct script *script)
     const uint8_t kind = next_byte(script), sizes = next_byte(script), odd = next_byte(script);
     struct horon_mux_frame frame = {
         .type = (uint8_t)(1 + (kind & 7) % (fuzz->link->base.lends ? 7 : 5)),
-        .flags = kind >> 7,
+        .flags = (uint8_t)(kind >> 7 | (kind & 64 ? HORON_MUX_FLAG_ANNOUNCES : 0)),
         .generation = 1,
         .channel = id.channel,
         .sequence = id.sequence,
@@ -219,6 +253,8 @@ static void say_frame(struct fuzz *fuzz, struct script *script)
         frame.body_bytes = (uint32_t)some_size(sizes >> 4) % 2048;
     if (odd & 32)
         frame.offset = some_size(odd >> 6);
+    if (kind & 64 && !(odd & 16)) /* of the right form */
+        frame.bytes = frame.body_bytes;
     if (frame.type == HORON_MUX_LOAN && !(odd & 16))
         frame.body_bytes = HORON_MUX_LOAN_BYTES;
     horon_mux_frame_encode(&frame, frame_bytes);
@@ -229,18 +265,11 @@ static void say_frame(struct fuzz *fuzz, struct script *script)
         let_progress(fuzz, 100);
 }
 
-static void post(struct fuzz *fuzz, struct script *script, bool is_send)
+static void post(struct fuzz *fuzz, struct script *script, bool is_send, bool now)
 {
     const struct horon_transfer_id id = some_id(next_byte(script));
     const size_t bytes = (size_t)some_size(next_byte(script));
-    struct slot *slot = NULL;
-    for (int i = 0; i < SLOTS; i++) {
-        const struct slot *other = &fuzz->slots[i];
-        if (!other->used)
-            slot = &fuzz->slots[i];
-        else if (other->transfer.id.sequence == id.sequence && other->transfer.id.tag == id.tag)
-            return; /* ids are unique: that is the caller's part */
-    }
+    struct slot *slot = free_slot(fuzz, &id);
     if (!slot)
         return;
     slot->data = malloc(bytes); /* exactly: the sanitizer sees a byte beyond */
@@ -248,8 +277,11 @@ static void post(struct fuzz *fuzz, struct script *script, bool is_send)
         memset(slot->data, 1, bytes);
     slot->transfer = (struct horon_transfer){.id = id, .data = slot->data, .bytes = bytes};
     struct horon_error error = {0};
-    const horon_status_t status = is_send ? horon_mux_post_send(fuzz->mux, &slot->transfer, &error)
-                                          : horon_mux_post_recv(fuzz->mux, &slot->transfer, &error);
+    horon_status_t status = HORON_OK;
+    if (!is_send)
+        status = horon_mux_post_recv(fuzz->mux, &slot->transfer, &error);
+    else if (!now || !horon_mux_send_now(fuzz->mux, &slot->transfer))
+        status = horon_mux_post_send(fuzz->mux, &slot->transfer, &error);
     slot->used = status == HORON_OK;
     if (!slot->used) {
         assert(error.text[0]);
@@ -281,10 +313,10 @@ static void play(struct fuzz *fuzz, struct script *script)
             say_frame(fuzz, script);
             break;
         case 3:
-            post(fuzz, script, true);
+            post(fuzz, script, true, what & 8);
             break;
         case 4:
-            post(fuzz, script, false);
+            post(fuzz, script, false, false);
             break;
         case 5:
             forget(fuzz, some_sequence(what >> 3));
@@ -320,6 +352,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t byte_count)
         .peer = 1,
         .peer_name = "rank 1",
         .on_control = hear,
+        .on_announced = hear_of,
         .arg = &fuzz,
     };
     assert(fuzz.link);

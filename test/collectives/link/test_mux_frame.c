@@ -105,8 +105,16 @@ static void test_mux_frame_beyond_a_bound_is_refused(void **state)
     frame.type = HORON_MUX_TAKEN + 1;
     refused(frame, "unknown type");
     frame = data_frame();
-    frame.flags = 2;
+    frame.flags = 4;
     refused(frame, "unknown flags");
+    for (uint8_t flags = 2; flags < 4; flags++) { /* not eager, or not whole */
+        frame = data_frame();
+        frame.flags = flags;
+        refused(frame, "an announcement of another form");
+    }
+    frame.bytes = frame.body_bytes;
+    frame.offset = 1;
+    refused(frame, "beyond the end");
     frame = data_frame();
     frame.body_bytes = (uint32_t)HORON_MUX_BODY_BYTES_MAX + 1;
     refused(frame, "too long a piece of data");

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Transfers that go when they are posted, and announce themselves: the peer hears of each before
+ * its data, whether or not the ring takes it whole; those that would overtake something, or that
+ * the peer has no room for, do not go so.
+ */
+#include "transfers.h"
+
+#include "link/mux_frame.h"
+
+#define EACH(i, list) (size_t i = 0; i < sizeof(list) / sizeof *(list); i++)
+
+enum { EAGER = 100, TOTAL = 250, RING = 4096 };
+
+struct ear {
+    struct mesh mesh;
+    struct horon_transfer *posts; /* when it hears of one */
+    int heard;
+    uint64_t sequence, bytes;
+    horon_status_t answer;
+};
+
+static horon_status_t hear(void *arg, int peer, const struct horon_transfer_id *id, uint64_t check,
+                           uint64_t bytes, struct horon_error *error)
+{
+    struct ear *ear = arg;
+    assert_int_equal(peer, 0);
+    assert_int_equal(check, 77 + id->sequence); /* as transfer_of() */
+    ear->heard++;
+    ear->sequence = id->sequence;
+    ear->bytes = bytes;
+    if (ear->posts)
+        post_recv(ear->mesh.mux[1][0], ear->posts);
+    return ear->answer ? horon_error_set(error, ear->answer, "not understood") : HORON_OK;
+}
+
+static void open_ear(struct ear *ear, size_t ring_bytes)
+{
+    struct horon_mux_options options = mesh_options(EAGER, TOTAL);
+    memset(ear, 0, sizeof *ear);
+    options.on_announced = hear;
+    options.arg = ear;
+    mesh_create_rings(&ear->mesh, 2, ring_bytes, &options);
+}
+
+static void test_mux_now_of_any_size_is_heard_of_and_arrives(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {0, 1, 13, EAGER}, rings[] = {1, 64, RING};
+    uint8_t from[EAGER], to[EAGER];
+    for
+        EACH(r, rings)
+        for
+            EACH(s, sizes)
+        for (int late = 0; late < 2; late++) {
+            struct ear ear;
+            open_ear(&ear, rings[r]);
+            fill(from, sizes[s], 7);
+            struct horon_transfer send = transfer_of(1, 7, from, sizes[s]),
+                                  recv = transfer_of(1, 7, to, sizes[s]);
+            ear.posts = late ? NULL : &recv;
+            assert_true(horon_mux_send_now(ear.mesh.mux[0][1], &send));
+            assert_int_equal(send.done, rings[r] >= HORON_MUX_HEADER_BYTES + sizes[s]);
+            mesh_settle(&ear.mesh);
+            assert_true(send.done);
+            assert_int_equal(ear.heard, 1);
+            assert_int_equal(ear.sequence, 1);
+            assert_int_equal(ear.bytes, sizes[s]);
+            if (late)
+                post_recv(ear.mesh.mux[1][0], &recv);
+            assert_true(recv.done);
+            check_filled(to, sizes[s], 7);
+            mesh_destroy(&ear.mesh);
+        }
+}
+
+/* What waits keeps its place, and is not overtaken. */
+static void test_mux_now_does_not_go_before_what_waits(void **state)
+{
+    (void)state;
+    struct ear ear;
+    uint8_t data[EAGER + 1] = {0};
+    open_ear(&ear, RING);
+    struct horon_mux *mux = ear.mesh.mux[0][1];
+    struct horon_transfer queued = transfer_of(1, 1, data, 8), send = transfer_of(1, 2, data, 8),
+                          long_one = transfer_of(1, 3, data, EAGER + 1);
+    assert_false(horon_mux_send_now(mux, &long_one));
+    assert_int_equal(horon_mux_post_control(mux, data, 1), HORON_OK);
+    assert_false(horon_mux_send_now(mux, &send));
+    mesh_settle(&ear.mesh);
+    post_send(mux, &queued);
+    assert_false(horon_mux_send_now(mux, &send));
+    mesh_settle(&ear.mesh);
+    assert_true(queued.done);
+    assert_int_equal(ear.heard, 0);
+    assert_true(horon_mux_send_now(mux, &send));
+    mesh_destroy(&ear.mesh);
+}
+
+/* TOTAL has room for two of EAGER, which comes back once they are posted. */
+static void test_mux_now_beyond_the_room_does_not_go(void **state)
+{
+    (void)state;
+    struct ear ear;
+    uint8_t data[EAGER] = {0}, to[EAGER];
+    open_ear(&ear, RING);
+    struct horon_mux *mux = ear.mesh.mux[0][1];
+    struct horon_transfer sends[3], recvs[2];
+    for (uint64_t i = 0; i < 3; i++) {
+        sends[i] = transfer_of(1, i, data, EAGER);
+        assert_int_equal(horon_mux_send_now(mux, &sends[i]), i < 2);
+    }
+    mesh_settle(&ear.mesh);
+    assert_int_equal(ear.heard, 2);
+    for (uint64_t i = 0; i < 2; i++) {
+        recvs[i] = transfer_of(1, i, to, EAGER);
+        post_recv(ear.mesh.mux[1][0], &recvs[i]);
+        assert_true(recvs[i].done);
+    }
+    mesh_settle(&ear.mesh);
+    assert_true(horon_mux_send_now(mux, &sends[2]));
+    mesh_destroy(&ear.mesh);
+}
+
+/* Its sender has its memory back, and the peer gets what it was promised. */
+static void test_mux_now_withdrawn_half_sent_leaves_the_link_whole(void **state)
+{
+    (void)state;
+    struct ear ear;
+    uint8_t from[EAGER], to[EAGER];
+    open_ear(&ear, 64);
+    fill(from, EAGER, 3);
+    struct horon_transfer send = transfer_of(1, 3, from, EAGER),
+                          recv = transfer_of(1, 3, to, EAGER), next = transfer_of(2, 4, from, 8);
+    ear.posts = &recv;
+    assert_true(horon_mux_send_now(ear.mesh.mux[0][1], &send));
+    assert_false(send.done);
+    horon_mux_forget(ear.mesh.mux[0][1], 5, 1);
+    memset(from, 0, sizeof from);
+    mesh_settle(&ear.mesh);
+    assert_true(recv.done);
+    check_filled(to, EAGER, 3);
+    ear.posts = NULL;
+    assert_true(horon_mux_send_now(ear.mesh.mux[0][1], &next));
+    mesh_settle(&ear.mesh);
+    assert_int_equal(ear.heard, 2);
+    mesh_destroy(&ear.mesh);
+}
+
+static void test_mux_now_that_is_refused_ends_the_mux(void **state)
+{
+    (void)state;
+    static const char *const why[] = {"not understood",
+                                      "rank 0 (host-0) announced data that nobody"};
+    uint8_t data[8] = {0};
+    for
+        EACH(deaf, why)
+        {
+            struct ear ear;
+            struct horon_mux_options options = mesh_options(EAGER, TOTAL);
+            struct horon_error error = {0};
+            bool moved;
+            open_ear(&ear, RING);
+            mesh_destroy(&ear.mesh);
+            options.on_announced = deaf ? NULL : hear;
+            options.arg = &ear;
+            mesh_create_rings(&ear.mesh, 2, RING, &options);
+            ear.answer = HORON_ERR_PROTO;
+            struct horon_transfer send = transfer_of(1, 1, data, 8);
+            assert_true(horon_mux_send_now(ear.mesh.mux[0][1], &send));
+            assert_int_equal(horon_mux_progress(ear.mesh.mux[1][0], &moved, &error),
+                             HORON_ERR_PROTO);
+            assert_non_null(strstr(error.text, why[deaf]));
+            mesh_destroy(&ear.mesh);
+        }
+}
+
+/* One system call takes many frames: progress makes it. */
+static void test_mux_now_does_not_go_by_a_socket(void **state)
+{
+    (void)state;
+    struct mesh mesh;
+    struct horon_mux_options options = mesh_options(EAGER, TOTAL);
+    uint8_t data[8] = {0};
+    mesh_create_tcp(&mesh, 2, &options);
+    struct horon_transfer send = transfer_of(1, 1, data, 8);
+    assert_false(horon_mux_send_now(mesh.mux[0][1], &send));
+    mesh_destroy(&mesh);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_mux_now_of_any_size_is_heard_of_and_arrives),
+        cmocka_unit_test(test_mux_now_does_not_go_before_what_waits),
+        cmocka_unit_test(test_mux_now_beyond_the_room_does_not_go),
+        cmocka_unit_test(test_mux_now_withdrawn_half_sent_leaves_the_link_whole),
+        cmocka_unit_test(test_mux_now_that_is_refused_ends_the_mux),
+        cmocka_unit_test(test_mux_now_does_not_go_by_a_socket),
+    };
+    return cmocka_run_group_tests(tests, make_noise, NULL);
+}
