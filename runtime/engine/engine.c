@@ -87,6 +87,7 @@ horon_status_t horon_engine_create_membership(struct horon_engine *engine,
         .config = engine->options.config,
         .owner = engine->options.owner,
         .on_control = horon_engine_on_control,
+        .on_announced = horon_engine_on_announced,
         .is_over = horon_engine_channel_is_over,
         .arg = engine,
     };

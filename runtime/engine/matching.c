@@ -188,6 +188,12 @@ horon_status_t horon_matching_announce(struct horon_matching *matching, struct h
     return status;
 }
 
+uint64_t horon_matching_next_offer(const struct horon_matching *matching, int peer)
+{
+    assert(peer >= 0 && peer < matching->size);
+    return matching->peers[peer].announced;
+}
+
 uint64_t horon_matching_next_send(const struct horon_matching *matching, int peer)
 {
     assert(peer >= 0 && peer < matching->size);

@@ -58,6 +58,8 @@ void horon_matching_withdraw(struct horon_matching *matching, struct horon_expec
 horon_status_t horon_matching_announce(struct horon_matching *matching, struct horon_offer *offer,
                                        struct horon_expected **expected_out);
 
+/** @return the number of the next message that @p peer announces */
+uint64_t horon_matching_next_offer(const struct horon_matching *matching, int peer);
 /** @return the number of the next message that this rank sends to @p peer */
 uint64_t horon_matching_next_send(const struct horon_matching *matching, int peer);
 /** It is announced. */

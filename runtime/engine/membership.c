@@ -71,6 +71,7 @@ horon_status_t horon_membership_make_mux(const struct horon_membership *membersh
         .peer_name = membership->rank_names[rank],
         .owner = membership->options.owner,
         .on_control = membership->options.on_control,
+        .on_announced = membership->options.on_announced,
         .is_over = membership->options.is_over,
         .arg = membership->options.arg,
     };

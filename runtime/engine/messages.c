@@ -16,6 +16,10 @@
  * a link this rank waits until it knows that the other side has it, too: what it has sent then
  * arrives even if it leaves at once. If the link ends before that, messages look for another one.
  *
+ * A short message on a ring where nothing waits to be sent goes when it is taken up, and has ended
+ * then: one frame announces it and holds its data. That it has a count and a dtype, too, is said by
+ * the bytes of the transfer and by its tag.
+ *
  * Between two ranks of a host long data does not go by their link: the receiver reads it where it
  * lies (link/mux_loan.c).
  *
@@ -96,6 +100,15 @@ static void unlink_message(struct horon_engine_team *team, struct horon_request 
         team->messages.last = at;
 }
 
+/* Does it wait for its link? Those behind it must not go before it. */
+static void count_unlinked(struct horon_request *request, bool waits)
+{
+    struct horon_team_messages *messages = &request->team->messages;
+    assert(messages->unlinked >= request->message.unlinked);
+    messages->unlinked += (size_t)waits - request->message.unlinked;
+    request->message.unlinked = waits;
+}
+
 /* The link and the table know it no more: its memory is its user's again. */
 static void detach(struct horon_request *request)
 {
@@ -108,6 +121,7 @@ static void detach(struct horon_request *request)
                          message->transfer.id.sequence);
     if (message->state != HORON_MESSAGE_NEW)
         move(request, HORON_MESSAGE_NEW);
+    count_unlinked(request, false);
 }
 
 /* @param why NULL: it went well */
@@ -174,7 +188,9 @@ static struct horon_transfer *fill_transfer(struct horon_request *request, uint6
     struct horon_transfer *transfer = &request->message.transfer;
     const struct horon_part *part = &request->part;
     *transfer = (struct horon_transfer){
-        .id = {.channel = horon_team_message_channel(request->team->id), .sequence = sequence},
+        .id = {.channel = horon_team_message_channel(request->team->id),
+               .sequence = sequence,
+               .tag = op->agreed.dtype},
         .data = sends(request) ? (void *)(uintptr_t)part->src : part->dst,
         .bytes = (size_t)op->count * horon_dtype_bytes((horon_dtype_t)op->agreed.dtype),
         .check = request->message.tag,
@@ -226,14 +242,19 @@ static void tell_lack(const struct horon_engine_team *team, const struct horon_r
 
 /* ---- sending -------------------------------------------------------------------------------- */
 
+static void write_offer(struct horon_writer *out, uint64_t tag, uint64_t count, uint8_t dtype)
+{
+    horon_write_u64(out, tag);
+    horon_write_u64(out, count);
+    horon_write_u8(out, dtype);
+}
+
 static void announce(struct horon_request *request)
 {
     uint8_t bytes[48];
     struct horon_writer out =
         horon_team_begin_message(request->team, bytes, sizeof bytes, HORON_CONTROL_MESSAGE);
-    horon_write_u64(&out, request->message.tag);
-    horon_write_u64(&out, request->op.count);
-    horon_write_u8(&out, request->op.agreed.dtype);
+    write_offer(&out, request->message.tag, request->op.count, request->op.agreed.dtype);
     horon_team_send_control(request->team, peer_of(request), &out);
 }
 
@@ -246,14 +267,26 @@ static void begin_send(struct horon_request *request)
     struct horon_error error = {0};
     const uint64_t number = horon_matching_next_send(team->messages.matching, to);
     struct horon_transfer *transfer = fill_transfer(request, sequence_of(number, from, to));
-    const horon_status_t status = horon_mux_post_send(mux, transfer, &error);
+    const bool now = horon_mux_send_now(mux, transfer);
+    const horon_status_t status = now ? HORON_OK : horon_mux_post_send(mux, transfer, &error);
+    count_unlinked(request, false);
     if (status != HORON_OK) {
         end(request, &error);
         return;
     }
     horon_matching_count_send(team->messages.matching, to);
     is_underway(request);
-    announce(request); /* it goes before all data that waits */
+    if (!now)
+        announce(request); /* it goes before all data that waits */
+    else if (transfer->done)
+        end(request, NULL);
+}
+
+/* On both sides, and does it carry more? */
+static bool has_link(const struct horon_engine *engine, int rank)
+{
+    const struct horon_membership *membership = engine->membership;
+    return membership->mux_of[rank] && membership->mutual[rank] && !is_over(engine, rank);
 }
 
 /* @return OK, both sides have it | AGAIN | why there is none */
@@ -326,6 +359,8 @@ static void begin_recv(struct horon_request *request, const struct horon_offer *
     }
     if (status == HORON_OK) {
         is_underway(request);
+        if (is_done(request))
+            end(request, NULL);
         return;
     }
     refuse(request, offer);
@@ -333,30 +368,78 @@ static void begin_recv(struct horon_request *request, const struct horon_offer *
         end(request, &why);
 }
 
-horon_status_t horon_team_on_offer(struct horon_engine_team *team, int peer,
-                                   struct horon_reader *in)
+/* @param sequence  that of its transfer, if it was said; else NULL */
+static horon_status_t take_offer(struct horon_engine_team *team, struct horon_offer *offer,
+                                 const uint64_t *sequence)
 {
-    struct horon_offer offer = {.peer = peer};
     struct horon_expected *expected;
-    offer.tag = horon_read_u64(in);
-    offer.count = horon_read_u64(in);
-    offer.dtype = horon_read_u8(in);
-    if (!horon_reader_finished(in) || offer.dtype >= HORON_DTYPE_COUNT ||
-        !link_to(team->engine, team->ranks[peer])) /* it came by another one */
+    if (!link_to(team->engine, team->ranks[offer->peer])) /* it came by another one */
         return HORON_ERR_PROTO;
     if (team->failed)
         return HORON_OK;
     if (!make_matching(team))
         return HORON_ERR_MEMORY;
+    const uint64_t number = horon_matching_next_offer(team->messages.matching, offer->peer);
+    if (sequence && *sequence != sequence_of(number, offer->peer, team->view.rank))
+        return HORON_ERR_PROTO;
     const horon_status_t status =
-        horon_matching_announce(team->messages.matching, &offer, &expected);
+        horon_matching_announce(team->messages.matching, offer, &expected);
     if (status != HORON_OK || !expected)
         return status;
     const size_t at = offsetof(struct horon_request, message.expected);
     struct horon_request *request = (struct horon_request *)(void *)((char *)expected - at);
     assert(request->message.state == HORON_MESSAGE_WAITS);
-    begin_recv(request, &offer);
+    begin_recv(request, offer);
     return HORON_OK;
+}
+
+horon_status_t horon_team_on_offer(struct horon_engine_team *team, int peer,
+                                   struct horon_reader *in)
+{
+    struct horon_offer offer = {.peer = peer};
+    offer.tag = horon_read_u64(in);
+    offer.count = horon_read_u64(in);
+    offer.dtype = horon_read_u8(in);
+    if (!horon_reader_finished(in) || offer.dtype >= HORON_DTYPE_COUNT)
+        return HORON_ERR_PROTO;
+    return take_offer(team, &offer, NULL);
+}
+
+/* As if it had been announced before: the team may be one that is made yet, or was. */
+static horon_status_t hear_apart(struct horon_engine *engine, uint32_t team, int peer,
+                                 const struct horon_offer *offer, struct horon_error *error)
+{
+    uint8_t bytes[48];
+    struct horon_writer out = horon_writer_over(bytes, sizeof bytes);
+    horon_write_u8(&out, HORON_CONTROL_MESSAGE);
+    horon_write_varint(&out, team);
+    write_offer(&out, offer->tag, offer->count, offer->dtype);
+    return horon_engine_on_control(engine, peer, bytes, out.used, error);
+}
+
+horon_status_t horon_engine_on_announced(void *arg, int peer, const struct horon_transfer_id *id,
+                                         uint64_t tag, uint64_t bytes, struct horon_error *error)
+{
+    struct horon_engine *engine = arg;
+    const uint32_t number = horon_team_of_channel(id->channel);
+    const size_t element =
+        id->tag < HORON_DTYPE_COUNT ? horon_dtype_bytes((horon_dtype_t)id->tag) : 0;
+    horon_status_t status = HORON_ERR_PROTO;
+    if (element > 0 && bytes % element == 0 && number < HORON_TEAMS_END &&
+        id->channel == horon_team_message_channel(number)) {
+        struct horon_engine_team *team = horon_engine_find_team(engine, number);
+        struct horon_offer offer = {
+            .dtype = (uint8_t)id->tag, .tag = tag, .count = bytes / element};
+        offer.peer = team && horon_team_is_bound(team) ? team->member_of[peer] : -1;
+        if (offer.peer < 0)
+            return hear_apart(engine, number, peer, &offer, error);
+        status = take_offer(team, &offer, &id->sequence);
+    }
+    if (status == HORON_OK)
+        return HORON_OK;
+    return horon_error_set(
+        error, status, "%s announced a message %s", engine->membership->rank_names[peer],
+        status == HORON_ERR_MEMORY ? "that no memory was left for" : "that makes no sense");
 }
 
 /* ---- turns ---------------------------------------------------------------------------------- */
@@ -454,8 +537,12 @@ void horon_team_start_message(struct horon_engine_team *team, struct horon_reque
     *team->messages.last = request;
     team->messages.last = &message->next;
     team->engine->membership->changes++;
-    if (sends(request))
-        return; /* this turn looks for its link */
+    if (sends(request)) {
+        count_unlinked(request, true);
+        if (team->messages.unlinked == 1 && has_link(team->engine, peer_of(request)))
+            begin_send(request);
+        return; /* else this turn looks for its link */
+    }
     message->expected =
         (struct horon_expected){.peer = request->op.agreed.root, .tag = message->tag};
     move(request, HORON_MESSAGE_WAITS);

@@ -69,6 +69,7 @@ enum horon_message_state {
 /** Of a request that is one. */
 struct horon_message {
     enum horon_message_state state;
+    bool unlinked;                    /* counted as a send whose link is not there yet */
     struct horon_request *next, **at; /* of the team's messages in flight; where it is linked */
     int peer; /* the rank at its other end, of the job; -1: not looked up yet */
     uint64_t tag;

@@ -50,6 +50,7 @@ struct horon_team_messages {
     struct horon_request *first, **last; /* in flight, in the order of their submission */
     uint64_t seen;                       /* of the membership's changes */
     uint64_t moves;                      /* messages that began or ended */
+    size_t unlinked;                     /* sends whose link is not there yet */
 };
 
 /** Which moves are legal says a table in team.c. */

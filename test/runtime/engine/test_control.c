@@ -6,7 +6,7 @@
  */
 #undef NDEBUG
 #include "codec.h"
-#include "engine/engine_state.h"
+#include "engine/messages.h"
 #include "world/teams.h"
 
 #include <setjmp.h>
@@ -349,6 +349,42 @@ static void test_control_messages_that_make_no_sense_are_refused(void **state)
     world_destroy(world);
 }
 
+/* One that announces itself says the same by its transfer, whose numbers come one after another. */
+static void test_control_messages_that_announce_nonsense_are_refused(void **state)
+{
+    enum { PEER_SENDS = 1 }; /* the lowest bit of a sequence: from a higher rank to a lower one */
+    const uint32_t channel = horon_team_message_channel(0);
+    const struct {
+        struct horon_transfer_id id;
+        uint64_t bytes;
+    } wrong[] = {
+        {{.channel = 0, .sequence = PEER_SENDS, .tag = HORON_FLOAT32}, 4},          /* of a lane */
+        {{.channel = UINT32_MAX, .sequence = PEER_SENDS, .tag = HORON_FLOAT32}, 4}, /* of no team */
+        {{.channel = channel, .sequence = PEER_SENDS, .tag = HORON_DTYPE_COUNT}, 4},
+        {{.channel = channel, .sequence = PEER_SENDS, .tag = UINT64_MAX}, 4},
+        {{.channel = channel, .sequence = PEER_SENDS, .tag = HORON_FLOAT32}, 5}, /* no element */
+        {{.channel = channel, .sequence = 0, .tag = HORON_FLOAT32}, 4}, /* the other direction */
+        {{.channel = channel, .sequence = 2 | PEER_SENDS, .tag = HORON_FLOAT32}, 4}, /* not first */
+    };
+    (void)state;
+    for (size_t i = 0; i <= sizeof wrong / sizeof wrong[0]; i++) {
+        struct world *world = world_create(hosts, 3, NULL, 1);
+        struct horon_engine *engine = world->ranks[0].engine;
+        const bool good = i == sizeof wrong / sizeof wrong[0];
+        const struct horon_transfer_id right = {
+            .channel = channel, .sequence = PEER_SENDS, .tag = HORON_FLOAT32};
+        struct horon_error error = {0};
+        assert_int_equal(horon_engine_on_announced(engine, PEER, good ? &right : &wrong[i].id, 7,
+                                                   good ? 4 : wrong[i].bytes, &error),
+                         good ? HORON_OK : HORON_ERR_PROTO);
+        assert_int_equal(horon_team_has_messages(engine->job), good);
+        if (!good)
+            assert_string_equal(error.text,
+                                "rank 1 (host-1) announced a message that makes no sense");
+        world_destroy(world);
+    }
+}
+
 /* A launcher looks at processes: of a rank of this host nothing less than its end counts. */
 static void test_control_rank_is_missed_once_its_process_has_ended(void **state)
 {
@@ -453,6 +489,7 @@ int main(void)
         cmocka_unit_test(test_control_goodbye_lets_end_what_the_leaver_did),
         cmocka_unit_test(test_control_of_the_coordinator_is_nothing_to_a_failed_engine),
         cmocka_unit_test(test_control_messages_that_make_no_sense_are_refused),
+        cmocka_unit_test(test_control_messages_that_announce_nonsense_are_refused),
         cmocka_unit_test(test_control_refusal_of_what_is_alike_says_no_memory),
         cmocka_unit_test(test_control_rank_is_missed_once_its_process_has_ended),
         cmocka_unit_test(test_control_early_messages_have_room),
