@@ -300,10 +300,12 @@ static bool is_over(struct wait *wait)
 
 /* A turn of all, or, mostly, only of what the request waits for: once it has begun, the other ranks
  * of this host say by flags how far they are, and a rank that looks at all else sees them late. A
- * message has no flags: its link is looked at. */
+ * message has no flags: mostly it is asked whether its link has anything, and then all moves. */
 static bool drive_turn(struct horon_context *ctx, const struct horon_request *request,
                        unsigned turn)
 {
+    if (request->paired && turn % YIELDS_PER_LOOK && !horon_engine_may_move(ctx->engine, request))
+        return false;
     const bool by_flags = request->begun && !request->paired && ctx->boot.topology.host_count == 1;
     if (by_flags && turn % YIELDS_PER_LOOK)
         return horon_engine_advance(request->team, request->in_order);
@@ -325,6 +327,7 @@ static void see_off_others(struct horon_context *ctx)
 static void drive(struct horon_context *ctx, struct wait *wait, uint64_t deadline_ns)
 {
     struct patience patience = patience_of_driver(ctx);
+    const bool spins = patience.spin_ns > 0;
     uint64_t now;
     assert(wait->requests[0]->context == ctx || wait->requests[0]->nobodys);
     for (unsigned turn = 1; !is_over(wait); turn++) {
@@ -337,7 +340,11 @@ static void drive(struct horon_context *ctx, struct wait *wait, uint64_t deadlin
                 return;
             continue;
         }
-        if (is_over(wait) || !patience_go_on(&patience, &now) || now >= deadline_ns)
+        if (is_over(wait))
+            return;
+        if (spins && turn % YIELDS_PER_LOOK) /* the clock takes longer than to look again */
+            horon_cpu_relax();
+        else if (!patience_go_on(&patience, &now) || now >= deadline_ns)
             return;
     }
 }
@@ -384,6 +391,10 @@ static bool look_on(struct horon_context *ctx, struct wait *wait, uint64_t deadl
     struct patience patience = patience_of(ctx, !ctx->crowded, ctx->config.yield_us);
     uint64_t now;
     bool got = false;
+    if (is_over(wait))
+        return false; /* it gave way to another thread, which has ended it */
+    if (!atomic_load_explicit(&ctx->takers, memory_order_relaxed) && horon_token_try(ctx))
+        return true;
     count_in(&ctx->waiters);
     while (!is_over(wait)) {
         /* one that takes it for a moment goes before one that drives for long */

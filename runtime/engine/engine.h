@@ -124,6 +124,8 @@ bool horon_engine_has_post(const struct horon_engine *engine);
 
 /** One bounded turn of everything. @return true if anything moved */
 bool horon_engine_progress(struct horon_engine *engine);
+/** Would a turn move a message? True where only a turn can tell. */
+bool horon_engine_may_move(const struct horon_engine *engine, const struct horon_request *message);
 
 /**
  * Begins an in-order request at once, past the mailbox, if nothing is queued before it.
@@ -156,10 +158,8 @@ void horon_engine_local_death(struct horon_engine *engine, int local_rank, bool 
 void horon_engine_fail(struct horon_engine *engine, const struct horon_error *why);
 /** Why the job failed; NULL: it did not. Thread: any; it stays as it is. */
 const struct horon_error *horon_engine_failure(const struct horon_engine *engine);
-
 /** A number that changes whenever the lane of a pending request moves. */
 uint64_t horon_engine_moves(const struct horon_engine *engine, const struct horon_request *request);
-
 /** Asks which of the other ranks lack a request, so that horon_engine_explain() can say soon. */
 void horon_engine_ask(struct horon_engine *engine, const struct horon_request *request);
 

@@ -550,6 +550,17 @@ void horon_team_start_message(struct horon_engine_team *team, struct horon_reque
         begin_recv(request, &offer);
 }
 
+bool horon_engine_may_move(const struct horon_engine *engine, const struct horon_request *message)
+{
+    HORON_ASSERT_OWNER(engine->options.owner);
+    assert(message->paired);
+    const int peer = message->message.peer;
+    const struct horon_mux *mux = peer < 0 ? NULL : engine->membership->mux_of[peer];
+    const struct horon_link *link = horon_mux_link(mux);
+    return !link || link->ops->descriptor(link) >= 0 || horon_mux_wants_turn(mux) ||
+           horon_engine_has_post(engine);
+}
+
 int horon_team_explain_message(const struct horon_request *request, char *text, size_t text_bytes)
 {
     const struct horon_engine_team *team = request->team;
