@@ -23,7 +23,8 @@ horon_status_t horon_context_refuse(struct horon_context *ctx, bool waits)
                                "this context belongs to the parent process of this fork");
     if (atomic_load_explicit(&ctx->closed, memory_order_relaxed))
         return horon_error_set(horon_thread_error(), HORON_ERR_CLOSED, "this context is shut down");
-    if (waits && horon_context_on_progress_thread(ctx))
+    if (waits && atomic_load_explicit(&ctx->calling_back, memory_order_relaxed) &&
+        horon_context_on_progress_thread(ctx)) /* which sees its own mark */
         return horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "a callback must not wait");
     return HORON_OK;
 }

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * horon_run(): one operation from its beginning to its end, by the thread that calls. In order and
- * alone it is begun and driven here and now, from the stack; else it is posted and waited for. Past
- * its time limit it is withdrawn, or, where the other ranks run it, given up with its process set.
+ * alone it is begun and driven here and now; else it is posted and waited for. Past its time limit
+ * it is withdrawn, or, where the other ranks run it, given up with its process set.
  */
 #include "submit.h"
 #include "wait.h"
 
-#include "alloc.h"
 #include "clock.h"
+#include "engine/kept.h"
 
 #include <assert.h>
 #include <sched.h>
 #include <stddef.h>
 #include <string.h>
 
-/* Ended, called back, and let go of by the engine: it may leave the stack. */
+/* Ended, called back, and let go of by the engine: it may be freed. */
 static void wait_for_engine(struct horon_request *request)
 {
     while (atomic_load_explicit(&request->refs, memory_order_acquire) != 1)
@@ -139,7 +139,27 @@ horon_status_t horon_team_run(struct horon_context *ctx, struct horon_engine_tea
     return status;
 }
 
-/* In order and alone: begun and driven here and now, from the stack. */
+/* Begun, driven for a while, and not over, or not well, or its callback is not yet. */
+static horon_status_t wait_for_end(struct horon_context *ctx, struct horon_request *request,
+                                   int64_t timeout_ms, uint64_t deadline, struct horon_error *error)
+{
+    horon_status_t status = HORON_OK;
+    if (!horon_request_ended(request)) {
+        int64_t left = timeout_ms;
+        if (timeout_ms >= 0) {
+            uint64_t now = horon_clock_ns();
+            left = now >= deadline ? 0 : (int64_t)((deadline - now) / 1000000u);
+        }
+        status = horon_context_wait(ctx, &request, 1, left, NULL);
+    }
+    status = status == HORON_ERR_TIMEOUT ? give_up(ctx, request, timeout_ms, error)
+                                         : take_result(request, error);
+    wait_for_engine(request);
+    horon_kept_free(request, horon_engine_names(ctx->engine));
+    return status;
+}
+
+/* In order and alone: begun and driven here and now. With the token, which it releases. */
 static horon_status_t run_now(struct horon_context *ctx, struct horon_request *request,
                               int64_t timeout_ms, struct horon_error *error)
 {
@@ -147,21 +167,12 @@ static horon_status_t run_now(struct horon_context *ctx, struct horon_request *r
         timeout_ms < 0 ? UINT64_MAX : horon_clock_deadline(horon_clock_ns(), timeout_ms);
     assert(request->in_order && !request->context); /* of no context: nobody counts it */
     horon_request_drive(ctx, request, deadline);
+    const bool is_over = horon_request_ended(request) && request->status == HORON_OK &&
+                         atomic_load_explicit(&request->refs, memory_order_acquire) == 1;
+    if (is_over)
+        horon_kept_put(request->team, request);
     horon_token_release(ctx);
-    if (!horon_request_ended(request)) {
-        int64_t left = timeout_ms;
-        if (timeout_ms >= 0) {
-            uint64_t now = horon_clock_ns();
-            left = now >= deadline ? 0 : (int64_t)((deadline - now) / 1000000u);
-        }
-        if (horon_context_wait(ctx, &request, 1, left, NULL) == HORON_ERR_TIMEOUT) {
-            horon_status_t status = give_up(ctx, request, timeout_ms, error);
-            wait_for_engine(request);
-            return status;
-        }
-    }
-    wait_for_engine(request);
-    return take_result(request, error);
+    return is_over ? HORON_OK : wait_for_end(ctx, request, timeout_ms, deadline, error);
 }
 
 /* Is the size of its output here known only once the ranks have met? */
@@ -172,13 +183,13 @@ static bool learns_output(const struct horon_engine_team *team, const horon_desc
            horon_ranks_include(horon_verb_rows[desc->verb].writes, desc->root, team->view.rank);
 }
 
-/* With the token, which it releases, and with memory for a request: all zero but for its rows. */
+/* With the token, which it releases. */
 static horon_status_t run_here(struct horon_context *ctx, struct horon_engine_team *team,
-                               struct horon_request *request, const horon_descriptor_t *desc,
-                               int64_t timeout_ms, struct horon_error *error)
+                               const horon_descriptor_t *desc, int64_t timeout_ms,
+                               struct horon_error *error)
 {
-    struct horon_names *names = horon_engine_names(ctx->engine);
-    horon_status_t status = horon_request_init(request, desc, team, names, error);
+    struct horon_request *request;
+    const horon_status_t status = horon_kept_take(team, desc, &request, error);
     if (status != HORON_OK) {
         horon_token_release(ctx);
         return status;
@@ -187,18 +198,13 @@ static horon_status_t run_here(struct horon_context *ctx, struct horon_engine_te
     /* the caller's reference and the engine's; nobody else has seen it yet */
     atomic_store_explicit(&request->refs, 2, memory_order_relaxed);
     atomic_store_explicit(&request->state, HORON_REQUEST_FLYING, memory_order_relaxed);
-    if (horon_engine_begin_now(ctx->engine, request)) {
-        status = run_now(ctx, request, timeout_ms, error);
-        horon_request_deinit(request, names);
-        return status;
-    }
+    if (horon_engine_begin_now(ctx->engine, request))
+        return run_now(ctx, request, timeout_ms, error);
+    atomic_store_explicit(&request->refs, 1, memory_order_relaxed);
+    horon_kept_put(team, request);
     horon_token_release(ctx);
-    horon_request_deinit(request, names);
     return horon_team_run(ctx, team, desc, false, timeout_ms, error);
 }
-
-/* A team of so many ranks needs no memory from elsewhere for the rows that they tell each other. */
-enum { FEW_RANKS = 16 };
 
 /* @p error is the thread's */
 static horon_status_t run_on(struct horon_context *ctx, struct horon_engine_team *team,
@@ -209,17 +215,9 @@ static horon_status_t run_on(struct horon_context *ctx, struct horon_engine_team
     if (readable && !desc->dst && !desc->alloc && learns_output(team, desc))
         return horon_error_set(error, HORON_ERR_INVALID, "horon_run() of %s needs dst or alloc",
                                horon_verb_name((horon_verb_t)desc->verb));
-    if (!desc || !(desc->flags & HORON_IN_ORDER) || !horon_token_try(ctx))
+    if (!readable || !(desc->flags & HORON_IN_ORDER) || !horon_token_try(ctx))
         return horon_team_run(ctx, team, desc, false, timeout_ms, error);
-    uint64_t few[2 * FEW_RANKS];
-    struct horon_request request;
-    memset(&request, 0, sizeof request);
-    request.rows_room = team->view.size <= FEW_RANKS ? few : NULL;
-    request.rows_limit = request.rows_room ? FEW_RANKS : 0;
-    const horon_status_t status = run_here(ctx, team, &request, desc, timeout_ms, error);
-    if (request.rows_room != few)
-        horon_free(request.rows_room);
-    return status;
+    return run_here(ctx, team, desc, timeout_ms, error);
 }
 
 /* Likewise */
@@ -242,6 +240,9 @@ horon_status_t horon_run(horon_context_t *ctx, const horon_descriptor_t *desc, i
 {
     struct horon_error *error = horon_thread_error();
     horon_status_t status = run(ctx, desc, timeout_ms, error);
-    horon_error_copy_text(error, error_text, error_bytes);
+    if (status != HORON_OK)
+        horon_error_copy_text(error, error_text, error_bytes);
+    else if (error_text && error_bytes > 0)
+        error_text[0] = 0;
     return status;
 }

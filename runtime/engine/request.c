@@ -481,6 +481,25 @@ horon_status_t horon_request_init(struct horon_request *request, const horon_des
     return HORON_OK;
 }
 
+horon_status_t horon_request_move(struct horon_request *request, const horon_descriptor_t *desc,
+                                  struct horon_error *error)
+{
+    const struct horon_operation *op = &request->op;
+    const struct horon_verb_row *row = &horon_verb_rows[desc->verb];
+    const int rank = request->team->view.rank, size = request->size;
+    const uint64_t element = horon_dtype_bytes((horon_dtype_t)desc->dtype);
+    assert(desc->verb == op->agreed.verb && !desc->shape && !op->splits);
+    assert(size == request->team->view.size);
+    horon_status_t status = check_buffers(desc, op, element, rank, size, error);
+    if (status == HORON_OK)
+        status = check_room(desc, op, rank, error);
+    if (status != HORON_OK)
+        return status;
+    request->part.src = desc->src;
+    request->part.dst = horon_ranks_include(row->writes, desc->root, rank) ? desc->dst : NULL;
+    return HORON_OK;
+}
+
 void horon_request_deinit(struct horon_request *request, struct horon_names *names)
 {
     if (request->name)

@@ -128,7 +128,7 @@ struct horon_request {
     uint64_t rows;         /* of the input, if ranks tell each other */
     uint64_t *output_rows; /* [size] if ranks give different numbers of them, else NULL */
     uint64_t *rows_room;   /* [2 * rows_limit] or NULL: memory for them, and for splits. The pool
-                            * frees it, or horon_run() whose stack the request is on */
+                            * frees it, or kept.c */
     int rows_limit;        /* of a team that used the request before, perhaps */
     int size;              /* ranks */
     uint64_t dst_count;    /* elements dst has room for, if their number is learned */
@@ -156,6 +156,10 @@ struct horon_request {
  */
 horon_status_t horon_request_init(struct horon_request *request, const horon_descriptor_t *desc,
                                   struct horon_engine_team *team, struct horon_names *names,
+                                  struct horon_error *error);
+/** Its buffers lie elsewhere from the next run on, where @p desc says; which says else what it was
+ * made of, and gives no shape or splits. @return OK | ERR_INVALID */
+horon_status_t horon_request_move(struct horon_request *request, const horon_descriptor_t *desc,
                                   struct horon_error *error);
 /** Frees what it holds but its room for rows; again is a no-op. */
 void horon_request_deinit(struct horon_request *request, struct horon_names *names);

@@ -7,6 +7,7 @@
 #include "engine/messages.h"
 
 #include "alloc.h"
+#include "engine/kept.h"
 
 /* While this many batches are queued the root holds back, so that the next one can grow. */
 #define BATCHES_AHEAD 2
@@ -262,6 +263,7 @@ void horon_team_unbind(struct horon_engine_team *team)
         horon_route_deinit(&team->lanes[i].route);
         team->lanes[i].running = 0;
     }
+    horon_kept_drop(team);
     horon_coordinator_destroy(team->coordinator);
     team->coordinator = NULL;
     assert(!team->messages.first);
