@@ -61,7 +61,8 @@ static void begin(struct horon_channel *channel)
     state->is_root = team->rank == root;
     state->on_root_host = team->host == host;
     state->above = state->on_root_host ? team->local_rank_of[root] : 0;
-    state->exchange.kind = horon_exchange_choose(channel, HORON_PLAN_FROM_ROOT, channel->count);
+    if (team->host_count > 1)
+        state->exchange.kind = horon_exchange_choose(channel, HORON_PLAN_FROM_ROOT, channel->count);
     state->exchange.root = host;
     state->exchange.dtype = (horon_dtype_t)channel->op->agreed.dtype;
 }

@@ -33,6 +33,8 @@ struct horon_channel {
 
     enum horon_phase phase;
     int met, meet_end; /* local ranks whose entries are awaited, from the first not yet seen on */
+    bool meets_all;
+    uint64_t all_entered; /* operations that all ranks of the host have entered, as far as seen */
     struct horon_pipeline pipeline;
 
     /* exchanges between hosts: [HORON_SLOTS][carried] runs, each with scratch */
@@ -97,7 +99,8 @@ static inline horon_status_t horon_phase_meet(struct horon_channel *channel, int
     assert(local_rank >= HORON_MEET_ALL);
     assert(local_rank < channel->team->local_size);
     assert(channel->met == 0);
-    if (local_rank != HORON_MEET_ALL) {
+    channel->meets_all = local_rank == HORON_MEET_ALL;
+    if (!channel->meets_all) {
         channel->met = local_rank;
         channel->meet_end = local_rank + 1;
     }

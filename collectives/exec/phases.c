@@ -3,6 +3,7 @@
  * Entering: a rank stores a head with the operation's number and check into one of its small slots,
  * which it takes in turn. It may reuse a slot once all others have entered the operation behind the
  * one that used it last, because a rank enters an operation only after it has ended the one before.
+ * What it has seen of that holds for good, and it looks again only when it needs more.
  * A rank that reads a head of another operation than its own has found a rank that broke the
  * promise of equal sequences, and names both.
  *
@@ -46,13 +47,25 @@ static uint64_t entered(const struct horon_slot_head *head)
     return atomic_load_explicit(&head->sequence, memory_order_acquire);
 }
 
+/* A rank that is awaited is mostly a cache miss or two away. To look again here takes a small part
+ * of a turn of the whole engine, so a rank that has a core for itself does that for about as long.
+ */
+enum { LOOKS = 64 };
+
+/* Likewise; but of one that has not entered @p wanted yet perhaps a moment later. */
+static uint64_t entered_soon(const struct horon_channel *channel,
+                             const struct horon_slot_head *head, uint64_t wanted)
+{
+    int looks = channel->team->crowded ? 1 : LOOKS;
+    uint64_t number;
+    do
+        number = entered(head);
+    while (number < wanted && --looks > 0);
+    return number;
+}
+
 /* That this rank may write its slot all must have entered an operation, so many before this one. */
 enum { AHEAD = HORON_SMALL_SLOTS - 1 };
-
-static struct horon_slot_head **heads_behind(const struct horon_channel *channel)
-{
-    return channel->small[(channel->ended + 1) % HORON_SMALL_SLOTS];
-}
 
 /* That operation's number, plus one; 0: there is none yet. */
 static uint64_t number_behind(const struct horon_channel *channel)
@@ -60,17 +73,31 @@ static uint64_t number_behind(const struct horon_channel *channel)
     return channel->ended + 1 > AHEAD ? channel->ended + 1 - AHEAD : 0;
 }
 
+/* The number, plus one, of an operation that the local rank has entered: the last one mostly, so
+ * that it need not be asked again at each of the next operations; or less than @p wanted, if it has
+ * not entered that. */
+static uint64_t entered_last(const struct horon_channel *channel, int local, uint64_t wanted)
+{
+    uint64_t number = 0;
+    for (uint64_t back = 0; back <= AHEAD && number < wanted; back++)
+        number = entered(channel->small[(channel->ended - back) % HORON_SMALL_SLOTS][local]);
+    return number;
+}
+
 static bool may_enter(struct horon_channel *channel)
 {
-    struct horon_slot_head **heads = heads_behind(channel);
     const uint64_t number = number_behind(channel);
-    const int end = channel->meet_end;
-    int met = channel->met;
-    assert(end == channel->team->local_size);
-    while (met < end && entered(heads[met]) >= number)
-        met++;
-    channel->met = met < end ? met : 0;
-    return met == end;
+    if (channel->all_entered >= number)
+        return true;
+    uint64_t all = UINT64_MAX;
+    for (int local = 0; local < channel->team->local_size && all >= number; local++) {
+        const uint64_t last = local == channel->team->local_rank
+                                  ? channel->ended
+                                  : entered_last(channel, local, number);
+        all = last < all ? last : all;
+    }
+    channel->all_entered = all;
+    return all >= number;
 }
 
 static horon_status_t enter(struct horon_channel *channel, bool *moved_out,
@@ -95,7 +122,7 @@ static horon_status_t see_entries(struct horon_channel *channel, struct horon_er
     const uint64_t number = channel->ended + 1;
     const int end = channel->meet_end;
     int met = channel->met;
-    for (; met < end && entered(heads[met]) == number; met++)
+    for (; met < end && entered_soon(channel, heads[met], number) == number; met++)
         if (heads[met]->check != check)
             return horon_channel_differs(channel, met, error);
     channel->met = met;
@@ -105,7 +132,11 @@ static horon_status_t see_entries(struct horon_channel *channel, struct horon_er
 static horon_status_t meet(struct horon_channel *channel, struct horon_error *error)
 {
     const horon_status_t status = see_entries(channel, error);
-    return status == HORON_OK ? channel->verb->met(channel, error) : status;
+    if (status != HORON_OK)
+        return status;
+    if (channel->meets_all)
+        channel->all_entered = channel->ended + 1;
+    return channel->verb->met(channel, error);
 }
 
 static horon_status_t exchange(struct horon_channel *channel, struct horon_error *error)
@@ -181,7 +212,7 @@ static bool waits_here(const struct horon_channel *channel, int rank, int local)
     case HORON_PHASE_EXCHANGE:
         return false;
     case HORON_PHASE_ENTER:
-        return entered(heads_behind(channel)[local]) < number_behind(channel);
+        return entered_last(channel, local, number_behind(channel)) < number_behind(channel);
     case HORON_PHASE_MEET:
         return local >= channel->met && local < channel->meet_end &&
                horon_phase_misses(channel, local);
