@@ -90,11 +90,16 @@ static void begin(struct horon_channel *channel)
 /* ---- the entry: the most rows that this rank gives one of its host, and the sums of its rows for
  * the first of them, the first two, and so on ------------------------------------------------- */
 
+static uint8_t *data_behind(const struct horon_channel *channel, struct horon_slot_head *head)
+{
+    return (uint8_t *)(horon_slot_words(head) + 1 + channel->team->local_size);
+}
+
 static void enter(struct horon_channel *channel)
 {
     const struct horon_team *team = channel->team;
     struct horon_slot_head *head = horon_channel_own(channel);
-    uint64_t *words = horon_slot_words(channel, head), sum = 0, most = 0;
+    uint64_t *words = horon_slot_words(head), sum = 0, most = 0;
     for (int local = 0; local < team->local_size; local++) {
         const uint64_t rows = horon_alltoall_rows_for(channel, local_rank_at(team, local));
         most = rows > most ? rows : most;
@@ -103,7 +108,7 @@ static void enter(struct horon_channel *channel)
     words[0] = most;
     const size_t bytes = (size_t)(sum * channel->op->row_elements) * channel->element_bytes;
     if (team->host_count == 1 && bytes && bytes <= channel->host->shape.small_bytes)
-        memcpy(horon_slot_data(head), horon_alltoall_of(channel)->own, bytes);
+        memcpy(data_behind(channel, head), horon_alltoall_of(channel)->own, bytes);
 }
 
 /* Where root alone gives, its entry says all, and it needs nobody's. */
@@ -136,7 +141,7 @@ static void read_entries(struct horon_channel *channel)
     for (int local = 0; local < team->local_size; local++) {
         const int rank = local_rank_at(team, local);
         const uint64_t *words =
-            horon_slot_words(channel, channel->small[horon_channel_slot(channel)][local]);
+            horon_slot_words(channel->small[horon_channel_slot(channel)][local]);
         state->rows[rank] = 0;
         if (!horon_alltoall_takes_of(channel, rank)) /* nor need it have entered */
             continue;
@@ -214,14 +219,14 @@ static horon_status_t copy_small(const struct horon_channel *channel, struct hor
     for (int rank = 0; state->out && rank < size; rank++) {
         const uint64_t count = horon_alltoall_take_count(state, rank);
         struct horon_slot_head *head = channel->small[horon_channel_slot(channel)][rank];
-        const uint64_t *words = horon_slot_words(channel, head);
+        const uint64_t *words = horon_slot_words(head);
         const uint64_t end = elements_of(channel, words[1 + channel->team->rank]);
         if (count == 0)
             continue;
         if (end < count || end > channel->host->shape.small_bytes / channel->element_bytes)
             return horon_channel_damaged(channel, error);
         memcpy(state->out + state->take_at[rank] * channel->element_bytes,
-               horon_slot_data(head) + (end - count) * channel->element_bytes,
+               data_behind(channel, head) + (end - count) * channel->element_bytes,
                count * channel->element_bytes);
     }
     return HORON_OK;

@@ -138,12 +138,11 @@ static inline uint8_t *horon_slot_data(struct horon_slot_head *head)
     return (uint8_t *)head + sizeof *head;
 }
 
-/** Room behind the data, whatever its size: a word, and one for each rank of the host. */
-static inline uint64_t *horon_slot_words(const struct horon_channel *channel,
-                                         struct horon_slot_head *head)
+/** Numbers that go before the data, where a verb has any. A slot has room for one, and for one of
+ * each rank of the host, besides the data; with a few of them a small entry is one line. */
+static inline uint64_t *horon_slot_words(struct horon_slot_head *head)
 {
-    assert(channel->host->shape.small_bytes % sizeof(uint64_t) == 0);
-    return (uint64_t *)(void *)(horon_slot_data(head) + channel->host->shape.small_bytes);
+    return (uint64_t *)(void *)horon_slot_data(head);
 }
 
 /** This rank's own small slot. */

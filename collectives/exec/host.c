@@ -69,7 +69,7 @@ size_t horon_host_chunk_bytes(size_t wanted, int job_size)
     return wanted > least ? wanted : least;
 }
 
-/* A result slot is as large. Behind the data lie the words of horon_slot_words(). What a small
+/* A result slot is as large. Before the data may lie the words of horon_slot_words(). What a small
  * operation touches is the begin of a slot: slots a power of two apart would all be begun on the
  * same few sets of a cache, so each is a part of a page longer than whole pages. */
 static size_t small_slot_bytes(const struct horon_host_shape *shape)
