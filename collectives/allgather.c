@@ -192,4 +192,5 @@ const struct horon_verb_ops horon_allgather_ops = {
     .exchanged = horon_phase_never,
     .published = horon_phase_never,
     .piped = piped,
+    .settle = horon_phase_settled,
 };

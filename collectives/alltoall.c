@@ -18,6 +18,11 @@
  * An output is written once all that give to this rank have entered; on one host root of a small
  * scatter waits for nobody. What a rank says that it gives is what is taken of it: on this host it
  * is read once, and a link refuses data of another length.
+ *
+ * Of a gather on one host a rank has done its part when its rows lie in its small slot: it leaves,
+ * and where others' windows follow it is absent from them. How many there were it must know, since
+ * chunks are counted for the life of the channel; it finds that out before it enters the next
+ * operation ("settles"), when all must have entered this one, and may be one ahead of root so.
  */
 #include "alltoall_state.h"
 
@@ -38,7 +43,8 @@ static size_t state_bytes(const struct horon_team *team)
 {
     return sizeof(struct horon_alltoall) + peer_count(team) * sizeof(struct horon_alltoall_peer) +
            horon_transfers_bytes(transfer_max(team)) +
-           (3 * (size_t)team->size + 2) * sizeof(uint64_t);
+           (3 * (size_t)team->size + 2) * sizeof(uint64_t) +
+           (size_t)team->local_size * sizeof(bool);
 }
 
 static void init(void *memory, const struct horon_team *team)
@@ -57,6 +63,7 @@ static void init(void *memory, const struct horon_team *team)
         (uint64_t *)(void *)((char *)tables + horon_transfers_bytes(transfer_max(team)));
     state->take_at = state->give_at + team->size + 1;
     state->rows = state->take_at + team->size + 1;
+    state->absent = (bool *)(state->rows + team->size);
 }
 
 /* ---- which rank gives what to which ---------------------------------------------------------- */
@@ -72,6 +79,8 @@ static void begin(struct horon_channel *channel)
     const struct horon_operation *op = channel->op;
     assert(op->part_count == 1);
     state->own = op->parts[0].src;
+    state->unit = (struct horon_alltoall_unit){.row_elements = op->row_elements,
+                                               .element_bytes = channel->element_bytes};
     state->give_at[0] = 0;
     for (int rank = 0; rank < channel->team->size; rank++)
         state->give_at[rank + 1] =
@@ -111,46 +120,110 @@ static void enter(struct horon_channel *channel)
         memcpy(data_behind(channel, head), horon_alltoall_of(channel)->own, bytes);
 }
 
+/* Elements of so many rows that somebody says; UINT64_MAX: more than memory can hold. */
+static uint64_t elements_of(const struct horon_alltoall_unit *unit, uint64_t rows)
+{
+    uint64_t elements = 0;
+    if (__builtin_mul_overflow(rows, unit->row_elements, &elements) ||
+        elements > INT64_MAX / unit->element_bytes)
+        return UINT64_MAX;
+    return elements;
+}
+
+/* Does all that the rank with this entry gives lie in its small slot? */
+static bool is_in_slot(const struct horon_channel *channel, const struct horon_alltoall_unit *unit,
+                       const uint64_t *words)
+{
+    return elements_of(unit, words[channel->team->local_size]) <=
+           channel->host->shape.small_bytes / unit->element_bytes;
+}
+
+/* Where root alone gets, on one host: no other rank awaits anything. */
+static bool may_leave(const struct horon_channel *channel, int rank)
+{
+    const struct horon_signature *agreed = &channel->op->agreed;
+    return horon_verb_of(agreed)->writes == HORON_RANKS_ROOT && rank != agreed->root &&
+           channel->team->host_count == 1;
+}
+
+/* The rank gets nothing. */
+static horon_status_t leave(struct horon_channel *channel)
+{
+    struct horon_alltoall *state = horon_alltoall_of(channel);
+    const struct horon_operation *op = channel->op;
+    memset(state->rows, 0, (size_t)channel->team->size * sizeof *state->rows);
+    if (op->output)
+        op->output(op->output_arg, state->rows, 0);
+    state->owed = state->unit;
+    state->owed_check = horon_slot_check(channel->options.generation, op->check);
+    horon_channel_owe(channel);
+    return HORON_OK;
+}
+
 /* Where root alone gives, its entry says all, and it needs nobody's. */
 static horon_status_t entered(struct horon_channel *channel, struct horon_error *error)
 {
     (void)error;
+    const struct horon_alltoall *state = horon_alltoall_of(channel);
     const struct horon_team *team = channel->team;
     const struct horon_signature *agreed = &channel->op->agreed;
+    const uint64_t *words = horon_slot_words(horon_channel_own(channel));
     const bool root_gives =
         horon_verb_of(agreed)->reads == HORON_RANKS_ROOT && team->host_count == 1;
+    if (may_leave(channel, team->rank) && is_in_slot(channel, &state->unit, words))
+        return leave(channel);
     return horon_phase_meet(channel,
                             root_gives ? team->local_rank_of[agreed->root] : HORON_MEET_ALL);
 }
 
-/* Elements of so many rows that somebody says; UINT64_MAX: more than memory can hold. */
-static uint64_t elements_of(const struct horon_channel *channel, uint64_t rows)
+static size_t window_bytes(const struct horon_channel *channel)
 {
-    uint64_t elements = 0;
-    if (__builtin_mul_overflow(rows, channel->op->row_elements, &elements) ||
-        elements > INT64_MAX / channel->element_bytes)
-        return UINT64_MAX;
-    return elements;
+    return channel->host->shape.chunk_bytes / (size_t)channel->team->local_size / HORON_LINE_BYTES *
+           HORON_LINE_BYTES;
+}
+
+/* What differs between the ranks is found by the operation that comes now: its check stands for
+ * those before it, too. */
+static bool settle(struct horon_channel *channel, void *memory)
+{
+    const struct horon_alltoall *state = memory;
+    uint64_t most = 0;
+    bool small = true;
+    if (!horon_phase_all_behind(channel))
+        return false;
+    for (int local = 0; local < channel->team->local_size; local++) {
+        struct horon_slot_head *head = horon_phase_behind(channel, local);
+        const uint64_t *words = horon_slot_words(head);
+        const uint64_t elements = elements_of(&state->owed, words[0]);
+        if (head->check != state->owed_check || elements == UINT64_MAX)
+            return true;
+        most = elements > most ? elements : most;
+        small = small && is_in_slot(channel, &state->owed, words);
+    }
+    if (!small)
+        horon_pipeline_skip(channel, most, state->owed.element_bytes, window_bytes(channel));
+    return true;
 }
 
 static void read_entries(struct horon_channel *channel)
 {
     struct horon_alltoall *state = horon_alltoall_of(channel);
     const struct horon_team *team = channel->team;
-    const size_t small_elements = channel->host->shape.small_bytes / channel->element_bytes;
     for (int local = 0; local < team->local_size; local++) {
         const int rank = local_rank_at(team, local);
         const uint64_t *words =
             horon_slot_words(channel->small[horon_channel_slot(channel)][local]);
         state->rows[rank] = 0;
+        state->absent[local] = false;
         if (!horon_alltoall_takes_of(channel, rank)) /* nor need it have entered */
             continue;
-        const uint64_t most = elements_of(channel, words[0]);
+        const uint64_t most = elements_of(&state->unit, words[0]);
         const uint64_t before = team->local_rank ? words[team->local_rank] : 0;
+        const bool in_slot = is_in_slot(channel, &state->unit, words);
         state->rows[rank] = words[1 + team->local_rank] - before;
         state->most = most > state->most ? most : state->most;
-        if (elements_of(channel, words[team->local_size]) > small_elements)
-            state->small = false;
+        state->small = state->small && in_slot;
+        state->absent[local] = in_slot && may_leave(channel, rank);
     }
 }
 
@@ -188,7 +261,7 @@ static horon_status_t place(struct horon_channel *channel, struct horon_error *e
     uint64_t total = 0;
     for (int rank = 0; rank < team->size; rank++) {
         state->take_at[rank] = total;
-        const uint64_t elements = elements_of(channel, state->rows[rank]);
+        const uint64_t elements = elements_of(&state->unit, state->rows[rank]);
         if (elements == UINT64_MAX || __builtin_add_overflow(total, elements, &total) ||
             total > INT64_MAX / channel->element_bytes)
             return horon_error_set(error, HORON_ERR_PROTO,
@@ -212,6 +285,7 @@ static horon_status_t place(struct horon_channel *channel, struct horon_error *e
 
 /* ---- small, on one host ---------------------------------------------------------------------- */
 
+/* Of all ranks, or of those that are absent from the windows. */
 static horon_status_t copy_small(const struct horon_channel *channel, struct horon_error *error)
 {
     const struct horon_alltoall *state = horon_alltoall_of(channel);
@@ -220,8 +294,8 @@ static horon_status_t copy_small(const struct horon_channel *channel, struct hor
         const uint64_t count = horon_alltoall_take_count(state, rank);
         struct horon_slot_head *head = channel->small[horon_channel_slot(channel)][rank];
         const uint64_t *words = horon_slot_words(head);
-        const uint64_t end = elements_of(channel, words[1 + channel->team->rank]);
-        if (count == 0)
+        const uint64_t end = elements_of(&state->unit, words[1 + channel->team->rank]);
+        if (count == 0 || !(state->small || state->absent[rank]))
             continue;
         if (end < count || end > channel->host->shape.small_bytes / channel->element_bytes)
             return horon_channel_damaged(channel, error);
@@ -274,6 +348,8 @@ static void copy_out(const struct horon_channel *channel, uint64_t chunk)
         const uint64_t first = chunk * channel->pipeline.chunk_count;
         const uint64_t count = window_count(channel, horon_alltoall_take_count(state, rank), chunk);
         const void *from = region_at(channel, chunk, local, team->local_rank);
+        if (state->absent[local])
+            continue;
         if (rank == team->rank && count)
             from = state->own + (state->give_at[rank] + first) * element;
         if (count && !(rank == team->rank && is_in_place(channel, state)))
@@ -341,7 +417,8 @@ static bool waits_for(const struct horon_channel *channel, int rank)
     const struct horon_alltoall *state = horon_alltoall_of(channel);
     const struct horon_team *team = channel->team;
     if (team->host_of[rank] == team->host)
-        return horon_pipeline_is_last(channel, team->local_rank_of[rank]);
+        return !state->absent[team->local_rank_of[rank]] &&
+               horon_pipeline_is_last(channel, team->local_rank_of[rank]);
     for (int i = 0; i < state->peer_count; i++) {
         const struct horon_alltoall_peer *peer = &state->peers[i];
         if (peer->rank == rank && !state->linked)
@@ -370,11 +447,13 @@ static const struct horon_pipeline_ops pipeline = {
 static horon_status_t begin_pipeline(struct horon_channel *channel)
 {
     const struct horon_alltoall *state = horon_alltoall_of(channel);
-    const size_t bytes = channel->host->shape.chunk_bytes / (size_t)channel->team->local_size /
-                         HORON_LINE_BYTES * HORON_LINE_BYTES;
+    const size_t bytes = window_bytes(channel);
     assert(bytes >= HORON_LINE_BYTES);
-    return horon_pipeline_begin(channel, &pipeline, state->most ? state->most : 1,
-                                channel->element_bytes, bytes);
+    const horon_status_t status = horon_pipeline_begin(
+        channel, &pipeline, state->most ? state->most : 1, channel->element_bytes, bytes);
+    if (channel->team->host_count == 1)
+        horon_pipeline_excuse(channel, state->absent);
+    return status;
 }
 
 static horon_status_t met(struct horon_channel *channel, struct horon_error *error)
@@ -388,7 +467,8 @@ static horon_status_t met(struct horon_channel *channel, struct horon_error *err
     const horon_status_t status = place(channel, error);
     if (status != HORON_OK)
         return status;
-    return state->small ? copy_small(channel, error) : begin_pipeline(channel);
+    const horon_status_t copied = copy_small(channel, error);
+    return copied != HORON_OK || state->small ? copied : begin_pipeline(channel);
 }
 
 const struct horon_verb_ops horon_alltoall_ops = {
@@ -401,5 +481,6 @@ const struct horon_verb_ops horon_alltoall_ops = {
     .exchanged = horon_phase_never,
     .published = horon_phase_never,
     .piped = horon_phase_done,
+    .settle = settle,
     .reach = HORON_LINKS_REACH_OUTPUTS,
 };

@@ -31,7 +31,17 @@ struct horon_alltoall_rounds {
     uint64_t begun, ended, count; /* the latter is known once the output is placed */
 };
 
+/* What makes elements and bytes of rows. */
+struct horon_alltoall_unit {
+    uint64_t row_elements;
+    size_t element_bytes;
+};
+
 struct horon_alltoall {
+    struct horon_alltoall_unit unit;
+    struct horon_alltoall_unit owed; /* of the operation that this rank has to settle */
+    uint64_t owed_check;
+    bool *absent;                /* [local_size] in its pipeline have no part: see alltoall.c */
     const char *own;             /* what this rank gives */
     char *out;                   /* NULL: it has no room, and plays its part for the others */
     uint64_t *give_at, *take_at; /* [size + 1] first elements by rank, and the end */

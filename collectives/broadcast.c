@@ -286,5 +286,6 @@ const struct horon_verb_ops horon_broadcast_ops = {
     .exchanged = small_exchanged,
     .published = small_published,
     .piped = horon_phase_done,
+    .settle = horon_phase_settled,
     .reach = HORON_LINKS_REACH_OUTPUTS_ALONE,
 };

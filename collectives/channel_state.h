@@ -32,6 +32,10 @@ struct horon_channel {
     void *states[HORON_VERB_COUNT];    /* of each verb; those with one file share it */
 
     enum horon_phase phase;
+    /* Of the operation before, which this rank has left without all that it must know of it; or
+     * NULL: see settle() */
+    const struct horon_verb_ops *owing;
+    void *owing_state;
     int met, meet_end; /* local ranks whose entries are awaited, from the first not yet seen on */
     bool meets_all;
     uint64_t all_entered; /* operations that all ranks of the host have entered, as far as seen */
@@ -76,6 +80,9 @@ struct horon_verb_ops {
     horon_status_t (*published)(struct horon_channel *channel, struct horon_error *error);
     /** All chunks of the pipeline are through. */
     horon_status_t (*piped)(struct horon_channel *channel, struct horon_error *error);
+    /** This rank has left the operation before it had met the others, as `owing` says: is it known
+     * by now whether they had a pipeline, and is that counted? Before the next one is entered. */
+    bool (*settle)(struct horon_channel *channel, void *state);
     enum horon_link_reach reach;
 };
 extern const struct horon_verb_ops horon_allreduce_ops;
@@ -106,6 +113,14 @@ static inline horon_status_t horon_phase_meet(struct horon_channel *channel, int
     }
     horon_phase_move(channel, HORON_PHASE_MEET);
     return HORON_IN_PROGRESS;
+}
+
+/** This rank leaves the operation now, and settles what it must know of it with the next one. */
+static inline void horon_channel_owe(struct horon_channel *channel)
+{
+    assert(!channel->owing && channel->phase == HORON_PHASE_ENTER);
+    channel->owing = channel->verb;
+    channel->owing_state = channel->state;
 }
 
 /** Have all ranks that are awaited entered the operation in flight? */

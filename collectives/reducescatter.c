@@ -348,4 +348,5 @@ const struct horon_verb_ops horon_reducescatter_ops = {
     .exchanged = small_exchanged,
     .published = small_published,
     .piped = horon_phase_done,
+    .settle = horon_phase_settled,
 };

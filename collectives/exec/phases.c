@@ -34,6 +34,13 @@ horon_status_t horon_phase_done(struct horon_channel *channel, struct horon_erro
     return HORON_OK;
 }
 
+bool horon_phase_settled(struct horon_channel *channel, void *state)
+{
+    (void)channel;
+    (void)state;
+    return true;
+}
+
 horon_status_t horon_phase_never(struct horon_channel *channel, struct horon_error *error)
 {
     (void)channel;
@@ -100,9 +107,32 @@ static bool may_enter(struct horon_channel *channel)
     return all >= number;
 }
 
+struct horon_slot_head *horon_phase_behind(const struct horon_channel *channel, int local)
+{
+    assert(channel->phase == HORON_PHASE_ENTER && channel->ended > 0);
+    return channel->small[(channel->ended - 1) % HORON_SMALL_SLOTS][local];
+}
+
+static bool is_behind(const struct horon_channel *channel, int local)
+{
+    return entered_soon(channel, horon_phase_behind(channel, local), channel->ended) ==
+           channel->ended;
+}
+
+bool horon_phase_all_behind(const struct horon_channel *channel)
+{
+    for (int local = 0; local < channel->team->local_size; local++)
+        if (!is_behind(channel, local))
+            return false;
+    return true;
+}
+
 static horon_status_t enter(struct horon_channel *channel, bool *moved_out,
                             struct horon_error *error)
 {
+    if (channel->owing && !channel->owing->settle(channel, channel->owing_state))
+        return HORON_IN_PROGRESS;
+    channel->owing = NULL;
     if (!may_enter(channel))
         return HORON_IN_PROGRESS;
     struct horon_slot_head *own = horon_channel_own(channel);
@@ -212,7 +242,8 @@ static bool waits_here(const struct horon_channel *channel, int rank, int local)
     case HORON_PHASE_EXCHANGE:
         return false;
     case HORON_PHASE_ENTER:
-        return entered_last(channel, local, number_behind(channel)) < number_behind(channel);
+        return (channel->owing && !is_behind(channel, local)) ||
+               entered_last(channel, local, number_behind(channel)) < number_behind(channel);
     case HORON_PHASE_MEET:
         return local >= channel->met && local < channel->meet_end &&
                horon_phase_misses(channel, local);

@@ -50,8 +50,15 @@ void horon_phase_publish(struct horon_channel *channel);
 
 /** For a verb whose operation has ended where its pipeline has. @return OK */
 horon_status_t horon_phase_done(struct horon_channel *channel, struct horon_error *error);
+/** For a verb whose ranks leave an operation with all that they must know. @return true */
+bool horon_phase_settled(struct horon_channel *channel, void *state);
 /** For the slots of a verb that is never in that phase: it is our mistake to come here. */
 horon_status_t horon_phase_never(struct horon_channel *channel, struct horon_error *error);
+
+/** Have all ranks of the host entered the operation before the one in flight? Their heads of that
+ * can be read, as long as this rank has not entered this one. */
+bool horon_phase_all_behind(const struct horon_channel *channel);
+struct horon_slot_head *horon_phase_behind(const struct horon_channel *channel, int local);
 
 /** Has local rank @p local not yet entered the operation in flight? */
 bool horon_phase_misses(const struct horon_channel *channel, int local);

@@ -25,6 +25,7 @@ horon_status_t horon_pipeline_begin(struct horon_channel *channel,
     pipeline->chunk_count = chunk_bytes / element_bytes;
     pipeline->chunks = (total + pipeline->chunk_count - 1) / pipeline->chunk_count;
     pipeline->posted_seen = pipeline->reduced_seen = 0;
+    pipeline->absent = NULL;
     for (int stage = 0; stage < HORON_STAGE_COUNT; stage++)
         pipeline->next[stage] = 0;
     horon_phase_move(channel, HORON_PHASE_PIPELINE);
@@ -45,6 +46,27 @@ bool horon_pipeline_end(struct horon_channel *channel)
     pipeline->base += pipeline->chunks;
     return value_of(channel->posted[self]) == pipeline->base &&
            value_of(channel->reduced[self]) == pipeline->base;
+}
+
+void horon_pipeline_excuse(struct horon_channel *channel, const bool *absent)
+{
+    assert(channel->phase == HORON_PHASE_PIPELINE && channel->team->host_count == 1);
+    assert(!absent[channel->team->local_rank]);
+    channel->pipeline.absent = absent;
+}
+
+void horon_pipeline_skip(struct horon_channel *channel, uint64_t total, size_t element_bytes,
+                         size_t chunk_bytes)
+{
+    const uint64_t chunk_count = chunk_bytes / element_bytes;
+    const int self = channel->team->local_rank;
+    assert(total > 0 && channel->team->host_count == 1);
+    channel->pipeline.base += (total + chunk_count - 1) / chunk_count;
+    atomic_store_explicit(&channel->posted[self]->value, channel->pipeline.base,
+                          memory_order_release);
+    atomic_store_explicit(&channel->reduced[self]->value, channel->pipeline.base,
+                          memory_order_release);
+    horon_host_wake_all(channel->host, HORON_WAKE_DATA);
 }
 
 horon_status_t horon_pipeline_advance(struct horon_channel *channel, bool *moved_out,
@@ -129,11 +151,13 @@ uint64_t horon_pipeline_tag(const struct horon_channel *channel, uint64_t chunk)
 }
 
 /* The lowest of the flags, but no further than the first that is below @p wanted. */
-static uint64_t lowest(struct horon_flag *const *flags, int count, uint64_t wanted)
+static uint64_t lowest(const struct horon_channel *channel, struct horon_flag *const *flags,
+                       uint64_t wanted)
 {
+    const bool *absent = channel->pipeline.absent;
     uint64_t low = UINT64_MAX;
-    for (int i = 0; i < count && low >= wanted; i++) {
-        const uint64_t value = value_of(flags[i]);
+    for (int i = 0; i < channel->team->local_size && low >= wanted; i++) {
+        const uint64_t value = absent && absent[i] ? UINT64_MAX : value_of(flags[i]);
         if (value < low)
             low = value;
     }
@@ -144,7 +168,7 @@ static bool reached(const struct horon_channel *channel, struct horon_flag *cons
                     uint64_t *seen, uint64_t wanted)
 {
     if (*seen < wanted)
-        *seen = lowest(flags, channel->team->local_size, wanted);
+        *seen = lowest(channel, flags, wanted);
     return *seen >= wanted;
 }
 

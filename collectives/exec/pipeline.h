@@ -54,6 +54,7 @@ struct horon_pipeline {
     uint64_t chunk_count;               /* elements of a full chunk */
     uint64_t next[HORON_STAGE_COUNT];   /* next chunk for each stage */
     uint64_t posted_seen, reduced_seen; /* lowest flag of all ranks, as last seen */
+    const bool *absent;                 /* [local size] ranks that have no part in it; or NULL */
 };
 
 /**
@@ -67,6 +68,13 @@ horon_status_t horon_pipeline_begin(struct horon_channel *channel,
 /** @return OK, all chunks are out | IN_PROGRESS | an error */
 horon_status_t horon_pipeline_advance(struct horon_channel *channel, bool *moved_out,
                                       struct horon_error *error);
+/** These ranks have no part in the pipeline that has begun: nobody waits for their flags. They
+ * count it later, before they enter the next operation: horon_pipeline_skip(). @p absent [local
+ * size] stays as it is until it ends */
+void horon_pipeline_excuse(struct horon_channel *channel, const bool *absent);
+/** This rank had no part in a pipeline of @p total elements in chunks of @p chunk_bytes. */
+void horon_pipeline_skip(struct horon_channel *channel, uint64_t total, size_t element_bytes,
+                         size_t chunk_bytes);
 /** All chunks are out: later pipelines count on from here.
  * @return false: another process has written over this rank's flags */
 bool horon_pipeline_end(struct horon_channel *channel);
