@@ -2,11 +2,10 @@
 /*
  * Second teams: any ranks of a world in any order carry out operations together, named and in
  * order, beside other teams. Teams that share ranks see theirs become ready in opposite orders and
- * all end; each has a cache of its own; a rank that is lost, or a mistake, fails the teams that
- * contain it and no other; nothing is left of a team that was removed.
+ * all end; a rank that is lost, or a mistake, fails the teams that contain it and no other; nothing
+ * is left of a team that was removed.
  */
 #undef NDEBUG
-#include "coordinator/state.h"
 #include "world/teams.h"
 
 #include <setjmp.h>
@@ -156,63 +155,6 @@ static void test_teams_run_every_verb_over_any_ranks(void **state)
             world_team_destroy(team);
             world_destroy(world);
         }
-}
-
-static void sum_by_names(struct world_team *team, const char *const *names, int count)
-{
-    for (int i = 0; i < count; i++) {
-        struct run run = {.team = team, .verb = HORON_ALLREDUCE, .count = 3};
-        for (int member = 0; member < team->size; member++)
-            submit_as(&run, member, names[i]);
-        assert_true(world_turn_until(team->world, run.requests, (size_t)team->size));
-        run_free(&run);
-    }
-}
-
-/* @return after how many batches the ids of a team's cache last got another meaning, on any member
- */
-static uint64_t last_renewal(const struct world_team *team)
-{
-    uint64_t last = 0;
-    for (int member = 0; member < team->size; member++) {
-        const struct horon_coordinator *c = team->members[member]->coordinator;
-        assert_int_equal(c->slot_capacity, 2);
-        for (uint32_t id = 0; id < c->slot_capacity; id++)
-            if (c->slots[id].since > last)
-                last = c->slots[id].since;
-    }
-    return last;
-}
-
-/* Caches of two ids: what one team is called for evicts no name of the other's. */
-static void test_teams_have_a_cache_each(void **state)
-{
-    static const char *const small[] = {"CACHE_ENTRIES=2", NULL};
-    static const char *const names[2][3] = {{"a", "b", "more"}, {"c", "d", "more"}};
-    (void)state;
-    for (size_t layout = 0; layout < LAYOUTS; layout++) {
-        struct world *world = world_create(layouts[layout].hosts, layouts[layout].count, small, 7);
-        struct world_team *teams[2];
-        uint64_t before[2];
-        for (int t = 0; t < 2; t++) { /* the same ranks are in both */
-            teams[t] = draw_team(world, (uint32_t)t + 1, world->size, 0);
-            add_all(teams[t]);
-            sum_by_names(teams[t], names[t], 2);
-            before[t] = last_renewal(teams[t]);
-            assert_true(before[t] > 0);
-        }
-        for (int round = 0; round < 5; round++)
-            for (int t = 0; t < 2; t++)
-                sum_by_names(teams[t], names[t], 2);
-        for (int t = 0; t < 2; t++)
-            assert_int_equal(last_renewal(teams[t]), before[t]);
-        sum_by_names(teams[1], names[1], 3); /* one too many, of that team */
-        assert_int_equal(last_renewal(teams[0]), before[0]);
-        assert_true(last_renewal(teams[1]) > before[1]);
-        for (int t = 0; t < 2; t++)
-            world_team_destroy(teams[t]);
-        world_destroy(world);
-    }
 }
 
 /* Three teams that share ranks; each member submits to its teams in an order of its own. */
@@ -619,7 +561,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_teams_run_every_verb_over_any_ranks),
-        cmocka_unit_test(test_teams_have_a_cache_each),
         cmocka_unit_test(test_teams_that_overlap_end_in_any_order),
         cmocka_unit_test(test_teams_without_a_lost_rank_go_on),
         cmocka_unit_test(test_teams_made_with_a_lost_rank_fail),
