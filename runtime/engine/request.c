@@ -516,49 +516,6 @@ void horon_request_deinit(struct horon_request *request, struct horon_names *nam
     request->op.splits = NULL;
 }
 
-void horon_request_reset(struct horon_request *request)
-{
-    horon_free(request->error_text);
-    horon_free(request->owned_output);
-    request->error_text = NULL;
-    request->owned_output = NULL;
-    request->output = NULL;
-    request->output_count = 0;
-    request->output_refused = false;
-    assert(!request->begun && !request->cancelled && !request->asked && !request->warned);
-    if (!request->is_marked)
-        return;
-    request->is_marked = false;
-    request->warned_ns = 0;
-    request->joined = 0;
-    request->op.givers = 0;
-}
-
-/* In `ends`: the number of the newest run, and above it how that one ended, the one before it, and
- * so on. One word, so that a reader sees all of it as it was at one time. */
-enum { NUMBER_BITS = 16, END_BITS = 4, ENDS_KEPT = (64 - NUMBER_BITS) / END_BITS };
-
-void horon_request_keep_end(struct horon_request *request, horon_status_t status)
-{
-    const uint64_t run = horon_request_run(request);
-    const uint64_t before = atomic_load_explicit(&request->ends, memory_order_relaxed);
-    const uint64_t end = (uint64_t)-status;
-    assert(end < 1u << END_BITS);
-    const uint64_t kept = (before >> NUMBER_BITS << END_BITS | end) << NUMBER_BITS;
-    atomic_store_explicit(&request->ends, kept | (run & UINT16_MAX), memory_order_relaxed);
-}
-
-horon_status_t horon_request_end_of(const struct horon_request *request, uint32_t run)
-{
-    if (!request->callback) /* no run has begun behind it */
-        return atomic_load_explicit(&request->status, memory_order_relaxed);
-    const uint64_t ends = atomic_load_explicit(&request->ends, memory_order_relaxed);
-    const int newer = (int16_t)(ends - run); /* below 0: of a start that was refused */
-    const int at = newer < 0 ? 0 : newer < ENDS_KEPT ? newer : ENDS_KEPT - 1;
-    const uint64_t end = ends >> (NUMBER_BITS + END_BITS * at) & ((1u << END_BITS) - 1);
-    return (horon_status_t)(-(int)end);
-}
-
 /* Of a name in a text, so that the cause behind it has room. */
 #define NAME_SHOWN 160
 
@@ -582,39 +539,4 @@ void horon_request_describe(const struct horon_request *request, char *text, siz
     else
         snprintf(text, text_bytes, "%s '%s'", verb,
                  op->name ? horon_name_show(op->name, shown, sizeof shown) : "");
-}
-
-/* For @p total elements; with the caller's function, or owned. */
-static void *make_output(struct horon_request *request, uint64_t total)
-{
-    const size_t element = horon_dtype_bytes((horon_dtype_t)request->op.agreed.dtype);
-    uint64_t rows = 0;
-    size_t bytes;
-    if (__builtin_mul_overflow((size_t)total, element, &bytes))
-        bytes = SIZE_MAX;
-    for (int i = 0; i < request->size; i++)
-        rows += request->output_rows[i];
-    if (request->alloc)
-        return request->alloc(request->alloc_arg, rows, bytes);
-    request->owned_output = horon_alloc_lines(bytes);
-    return request->owned_output;
-}
-
-void *horon_request_take_output(void *arg, const uint64_t *rows, uint64_t total)
-{
-    struct horon_request *request = arg;
-    void *dst = request->part.dst;
-    assert(request->output_rows && request->rows_limit >= request->size);
-    assert(!request->owned_output); /* the run before it was reset */
-    memcpy(request->output_rows, rows, (size_t)request->size * sizeof *rows);
-    request->output_count = total;
-    request->output_refused = dst && total > request->dst_count;
-    if (request->output_refused)
-        dst = NULL;
-    else if (!dst && total > 0) {
-        dst = make_output(request, total);
-        request->output_refused = !dst;
-    }
-    request->output = dst;
-    return dst;
 }
