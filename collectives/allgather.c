@@ -71,14 +71,13 @@ static bool fits_small(const struct horon_channel *channel, uint64_t count)
 static void copy_own(const struct horon_channel *channel, uint8_t *to)
 {
     struct horon_cursor cursor = {0};
-    if (fits_small(channel, channel->count))
-        horon_cursor_copy_in(channel, &cursor, 0, channel->count, to);
+    horon_cursor_copy_in(channel, &cursor, 0, channel->count, to);
 }
 
 static void enter(struct horon_channel *channel)
 {
-    if (channel->team->host_count == 1)
-        copy_own(channel, horon_slot_data(horon_channel_own(channel)));
+    if (channel->team->host_count == 1 && fits_small(channel, channel->count))
+        copy_own(channel, horon_phase_place(channel, channel->count * channel->element_bytes));
 }
 
 static horon_status_t entered(struct horon_channel *channel, struct horon_error *error)
@@ -106,12 +105,11 @@ static uint64_t place_inputs(const struct horon_channel *channel, struct allgath
 
 static horon_status_t copy_small(const struct horon_channel *channel, const struct allgather *state)
 {
-    struct horon_slot_head **heads = channel->small[horon_channel_slot(channel)];
     const struct ahead *ahead = channel->team->host_count == 1 ? NULL : state->ahead;
     const int size = channel->team->size;
     char *out = state->windows.out;
     for (int rank = 0; out && rank < size; rank++)
-        out = mempcpy(out, ahead ? ahead[rank].data : horon_slot_data(heads[rank]),
+        out = mempcpy(out, ahead ? ahead[rank].data : horon_channel_data(channel, rank),
                       state->windows.counts[rank] * channel->element_bytes);
     return HORON_OK;
 }
@@ -160,7 +158,8 @@ static horon_status_t met(struct horon_channel *channel, struct horon_error *err
     struct allgather *state = state_of(channel);
     if (channel->team->host_count > 1) {
         state->own.rows = *channel->op->ahead;
-        copy_own(channel, state->own.data);
+        if (fits_small(channel, channel->count))
+            copy_own(channel, state->own.data);
         return horon_windows_begin_table(channel, &state->windows, &state->own, AHEAD_WORDS,
                                          state->ahead);
     }

@@ -48,8 +48,9 @@ void horon_allreduce_enter(struct horon_channel *channel)
 {
     struct horon_cursor cursor = {0};
     if (horon_allreduce_of(channel)->small)
-        horon_cursor_copy_in(channel, &cursor, 0, channel->count,
-                             horon_slot_data(horon_channel_own(channel)));
+        horon_cursor_copy_in(
+            channel, &cursor, 0, channel->count,
+            horon_phase_place(channel, (size_t)channel->count * channel->element_bytes));
 }
 
 void horon_allreduce_give_small(struct horon_channel *channel)

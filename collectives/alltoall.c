@@ -99,25 +99,34 @@ static void begin(struct horon_channel *channel)
 /* ---- the entry: the most rows that this rank gives one of its host, and the sums of its rows for
  * the first of them, the first two, and so on ------------------------------------------------- */
 
-static uint8_t *data_behind(const struct horon_channel *channel, struct horon_slot_head *head)
+static size_t words_bytes(const struct horon_channel *channel)
 {
-    return (uint8_t *)(horon_slot_words(head) + 1 + channel->team->local_size);
+    return (1 + (size_t)channel->team->local_size) * sizeof(uint64_t);
+}
+
+static uint64_t *words_of(const struct horon_channel *channel, struct horon_slot_head *head,
+                          int local)
+{
+    return (uint64_t *)(void *)horon_entry_data(channel, head, local);
 }
 
 static void enter(struct horon_channel *channel)
 {
     const struct horon_team *team = channel->team;
-    struct horon_slot_head *head = horon_channel_own(channel);
-    uint64_t *words = horon_slot_words(head), sum = 0, most = 0;
+    const struct horon_alltoall *state = horon_alltoall_of(channel);
+    size_t bytes = (size_t)state->give_at[team->size] * channel->element_bytes;
+    if (team->host_count > 1 || bytes > channel->host->shape.small_bytes)
+        bytes = 0;
+    uint8_t *place = horon_phase_place(channel, words_bytes(channel) + bytes);
+    uint64_t *words = (uint64_t *)(void *)place, sum = 0, most = 0;
     for (int local = 0; local < team->local_size; local++) {
         const uint64_t rows = horon_alltoall_rows_for(channel, local_rank_at(team, local));
         most = rows > most ? rows : most;
         words[1 + local] = sum += rows;
     }
     words[0] = most;
-    const size_t bytes = (size_t)(sum * channel->op->row_elements) * channel->element_bytes;
-    if (team->host_count == 1 && bytes && bytes <= channel->host->shape.small_bytes)
-        memcpy(data_behind(channel, head), horon_alltoall_of(channel)->own, bytes);
+    if (bytes)
+        memcpy(place + words_bytes(channel), state->own, bytes);
 }
 
 /* Elements of so many rows that somebody says; UINT64_MAX: more than memory can hold. */
@@ -156,8 +165,7 @@ static horon_status_t leave(struct horon_channel *channel)
         op->output(op->output_arg, state->rows, 0);
     state->owed = state->unit;
     state->owed_check = horon_slot_check(channel->options.generation, op->check);
-    horon_channel_owe(channel);
-    return HORON_OK;
+    return horon_phase_owe(channel);
 }
 
 /* Where root alone gives, its entry says all, and it needs nobody's. */
@@ -167,7 +175,7 @@ static horon_status_t entered(struct horon_channel *channel, struct horon_error 
     const struct horon_alltoall *state = horon_alltoall_of(channel);
     const struct horon_team *team = channel->team;
     const struct horon_signature *agreed = &channel->op->agreed;
-    const uint64_t *words = horon_slot_words(horon_channel_own(channel));
+    const uint64_t *words = words_of(channel, horon_channel_own(channel), team->local_rank);
     const bool root_gives =
         horon_verb_of(agreed)->reads == HORON_RANKS_ROOT && team->host_count == 1;
     if (may_leave(channel, team->rank) && is_in_slot(channel, &state->unit, words))
@@ -193,7 +201,7 @@ static bool settle(struct horon_channel *channel, void *memory)
         return false;
     for (int local = 0; local < channel->team->local_size; local++) {
         struct horon_slot_head *head = horon_phase_behind(channel, local);
-        const uint64_t *words = horon_slot_words(head);
+        const uint64_t *words = words_of(channel, head, local);
         const uint64_t elements = elements_of(&state->owed, words[0]);
         if (head->check != state->owed_check || elements == UINT64_MAX)
             return true;
@@ -212,7 +220,7 @@ static void read_entries(struct horon_channel *channel)
     for (int local = 0; local < team->local_size; local++) {
         const int rank = local_rank_at(team, local);
         const uint64_t *words =
-            horon_slot_words(channel->small[horon_channel_slot(channel)][local]);
+            words_of(channel, channel->small[horon_channel_slot(channel)][local], local);
         state->rows[rank] = 0;
         state->absent[local] = false;
         if (!horon_alltoall_takes_of(channel, rank)) /* nor need it have entered */
@@ -293,14 +301,15 @@ static horon_status_t copy_small(const struct horon_channel *channel, struct hor
     for (int rank = 0; state->out && rank < size; rank++) {
         const uint64_t count = horon_alltoall_take_count(state, rank);
         struct horon_slot_head *head = channel->small[horon_channel_slot(channel)][rank];
-        const uint64_t *words = horon_slot_words(head);
+        const uint64_t *words = words_of(channel, head, rank);
         const uint64_t end = elements_of(&state->unit, words[1 + channel->team->rank]);
         if (count == 0 || !(state->small || state->absent[rank]))
             continue;
         if (end < count || end > channel->host->shape.small_bytes / channel->element_bytes)
             return horon_channel_damaged(channel, error);
         memcpy(state->out + state->take_at[rank] * channel->element_bytes,
-               data_behind(channel, head) + (end - count) * channel->element_bytes,
+               (const uint8_t *)words + words_bytes(channel) +
+                   (end - count) * channel->element_bytes,
                count * channel->element_bytes);
     }
     return HORON_OK;

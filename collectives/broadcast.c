@@ -74,8 +74,9 @@ static void enter(struct horon_channel *channel)
     if (!state->is_root)
         return;
     if (state->small)
-        horon_cursor_copy_in(channel, &cursor, 0, channel->count,
-                             horon_slot_data(horon_channel_own(channel)));
+        horon_cursor_copy_in(
+            channel, &cursor, 0, channel->count,
+            horon_phase_place(channel, (size_t)channel->count * channel->element_bytes));
     for (size_t i = 0; i < channel->op->part_count; i++) { /* root's output, if it has its own */
         const struct horon_part *part = &channel->op->parts[i];
         if (part->dst && part->dst != part->src && part->count)
@@ -95,29 +96,32 @@ static horon_status_t entered(struct horon_channel *channel, struct horon_error 
 
 /* ---- small ---------------------------------------------------------------------------------- */
 
-static horon_status_t copy_small(struct horon_channel *channel, const struct horon_slot_head *head)
+static horon_status_t copy_small(struct horon_channel *channel, const uint8_t *data)
 {
     struct horon_cursor cursor = {0};
-    horon_cursor_copy_out(channel, &cursor, 0, channel->count,
-                          horon_slot_data((struct horon_slot_head *)head));
+    horon_cursor_copy_out(channel, &cursor, 0, channel->count, data);
     return HORON_OK;
+}
+
+static uint8_t *result_data(const struct horon_channel *channel)
+{
+    return horon_slot_data(channel->result[horon_channel_slot(channel)]);
 }
 
 /* On root's host everybody reads root's slot; the first rank then also sends it on. */
 static horon_status_t small_met(struct horon_channel *channel)
 {
     const struct broadcast *state = state_of(channel);
-    struct horon_slot_head *head = channel->result[horon_channel_slot(channel)];
+    uint8_t *data = result_data(channel);
     if (state->on_root_host) {
-        head = channel->small[horon_channel_slot(channel)][state->above];
+        data = horon_channel_data(channel, state->above);
         if (!state->is_root)
-            copy_small(channel, head);
+            copy_small(channel, data);
         if (channel->team->host_count == 1 || channel->team->local_rank != 0)
             return HORON_OK;
     }
     if (channel->team->local_rank == 0)
-        return horon_exchange_begin_small(channel, &state->exchange, horon_slot_data(head),
-                                          channel->count);
+        return horon_exchange_begin_small(channel, &state->exchange, data, channel->count);
     horon_phase_move(channel, HORON_PHASE_PUBLISH);
     return HORON_IN_PROGRESS;
 }
@@ -125,7 +129,7 @@ static horon_status_t small_met(struct horon_channel *channel)
 static horon_status_t small_published(struct horon_channel *channel, struct horon_error *error)
 {
     (void)error;
-    return copy_small(channel, channel->result[horon_channel_slot(channel)]);
+    return copy_small(channel, result_data(channel));
 }
 
 static horon_status_t small_exchanged(struct horon_channel *channel, struct horon_error *error)

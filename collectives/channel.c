@@ -62,8 +62,10 @@ static bool allocate_tables(struct horon_channel *channel)
     size_t hosts = (size_t)team->host_count, segments = (size_t)team->segments;
     size_t runs = HORON_SLOTS * (size_t)channel->carried;
     bool ok = true;
-    for (int slot = 0; slot < HORON_SMALL_SLOTS; slot++)
+    for (int slot = 0; slot < HORON_SMALL_SLOTS; slot++) {
         channel->small[slot] = table(local, sizeof *channel->small[slot], &ok);
+        channel->area[slot] = table(local, sizeof *channel->area[slot], &ok);
+    }
     for (int slot = 0; slot < HORON_SLOTS; slot++)
         channel->chunk[slot] = table(local, sizeof *channel->chunk[slot], &ok);
     channel->posted = table(local, sizeof *channel->posted, &ok);
@@ -81,8 +83,10 @@ static void fill_tables(struct horon_channel *channel)
     const struct horon_host *host = channel->host;
     const size_t at = channel->options.arena_at;
     for (int rank = 0; rank < team->local_size; rank++) {
-        for (int slot = 0; slot < HORON_SMALL_SLOTS; slot++)
+        for (int slot = 0; slot < HORON_SMALL_SLOTS; slot++) {
             channel->small[slot][rank] = horon_host_small(host, at, rank, slot);
+            channel->area[slot][rank] = horon_host_area(host, at, rank, slot);
+        }
         for (int slot = 0; slot < HORON_SLOTS; slot++)
             channel->chunk[slot][rank] = horon_host_chunk(host, at, rank, slot);
         channel->posted[rank] = horon_host_posted(host, at, rank);
@@ -160,8 +164,10 @@ void horon_channel_destroy(struct horon_channel *channel)
     if (!channel)
         return;
     forget_transfers(channel);
-    for (int slot = 0; slot < HORON_SMALL_SLOTS; slot++)
+    for (int slot = 0; slot < HORON_SMALL_SLOTS; slot++) {
         horon_free(channel->small[slot]);
+        horon_free(channel->area[slot]);
+    }
     for (int slot = 0; slot < HORON_SLOTS; slot++)
         horon_free(channel->chunk[slot]);
     for (int i = 0; i < HORON_SLOTS * channel->carried; i++) {

@@ -19,6 +19,7 @@ struct horon_channel {
 
     /* tables by local rank, so that the hot path does no address arithmetic */
     struct horon_slot_head **small[HORON_SMALL_SLOTS];
+    uint8_t **area[HORON_SMALL_SLOTS];
     struct horon_slot_head *result[HORON_SMALL_SLOTS]; /* of the first rank of the host */
     uint8_t **chunk[HORON_SLOTS];
     struct horon_flag **posted, **reduced;
@@ -39,6 +40,7 @@ struct horon_channel {
     int met, meet_end; /* local ranks whose entries are awaited, from the first not yet seen on */
     bool meets_all;
     uint64_t all_entered; /* operations that all ranks of the host have entered, as far as seen */
+    uint64_t area_used[HORON_SMALL_SLOTS]; /* this rank's: operations when it was used last */
     struct horon_pipeline pipeline;
 
     /* exchanges between hosts: [HORON_SLOTS][carried] runs, each with scratch */
@@ -115,14 +117,6 @@ static inline horon_status_t horon_phase_meet(struct horon_channel *channel, int
     return HORON_IN_PROGRESS;
 }
 
-/** This rank leaves the operation now, and settles what it must know of it with the next one. */
-static inline void horon_channel_owe(struct horon_channel *channel)
-{
-    assert(!channel->owing && channel->phase == HORON_PHASE_ENTER);
-    channel->owing = channel->verb;
-    channel->owing_state = channel->state;
-}
-
 /** Have all ranks that are awaited entered the operation in flight? */
 static inline bool horon_channel_has_met(const struct horon_channel *channel)
 {
@@ -147,23 +141,30 @@ static inline uint32_t horon_slot_generation(const struct horon_slot_head *head)
     return (uint32_t)(head->check >> 32);
 }
 
-/** Data of a slot. */
+/** Data of a result slot. */
 static inline uint8_t *horon_slot_data(struct horon_slot_head *head)
 {
     return (uint8_t *)head + sizeof *head;
 }
 
-/** Numbers that go before the data, where a verb has any. A slot has room for one, and for one of
- * each rank of the host, besides the data; with a few of them a small entry is one line. */
-static inline uint64_t *horon_slot_words(struct horon_slot_head *head)
+/** Data of an entry of that local rank. */
+static inline uint8_t *horon_entry_data(const struct horon_channel *channel,
+                                        struct horon_slot_head *head, int local)
 {
-    return (uint64_t *)(void *)horon_slot_data(head);
+    return head->area ? channel->area[(head->area - 1) % HORON_SMALL_SLOTS][local]
+                      : horon_slot_data(head);
 }
 
 /** This rank's own small slot. */
 static inline struct horon_slot_head *horon_channel_own(const struct horon_channel *channel)
 {
     return channel->small[horon_channel_slot(channel)][channel->team->local_rank];
+}
+
+/** Data of what that local rank has entered, if it has: the operation in flight. */
+static inline uint8_t *horon_channel_data(const struct horon_channel *channel, int local)
+{
+    return horon_entry_data(channel, channel->small[horon_channel_slot(channel)][local], local);
 }
 
 /** What this rank began, as its peers on this host read it. */

@@ -99,8 +99,9 @@ static void enter(struct horon_channel *channel)
 {
     struct horon_cursor cursor = {0};
     if (state_of(channel)->small)
-        horon_cursor_copy_in(channel, &cursor, 0, channel->count,
-                             horon_slot_data(horon_channel_own(channel)));
+        horon_cursor_copy_in(
+            channel, &cursor, 0, channel->count,
+            horon_phase_place(channel, (size_t)channel->count * channel->element_bytes));
 }
 
 static horon_status_t small_met(struct horon_channel *channel, struct horon_error *error)

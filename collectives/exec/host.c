@@ -69,14 +69,15 @@ size_t horon_host_chunk_bytes(size_t wanted, int job_size)
     return wanted > least ? wanted : least;
 }
 
-/* A result slot is as large. Before the data may lie the words of horon_slot_words(). What a small
- * operation touches is the begin of a slot: slots a power of two apart would all be begun on the
- * same few sets of a cache, so each is a part of a page longer than whole pages. */
+/* A result slot is as large, without an area. An area has room for a word, and one for each rank,
+ * besides its data. What a small operation touches is the begin of a slot: slots a power of two
+ * apart would all be begun on the same few sets of a cache, so each is a part of a page longer than
+ * whole pages. */
 static size_t small_slot_bytes(const struct horon_host_shape *shape)
 {
     const size_t part_of_page = 1536;
-    const size_t bytes = sizeof(struct horon_slot_head) + shape->small_bytes +
-                         (1 + count_of(shape)) * sizeof(uint64_t);
+    const size_t bytes =
+        HORON_LINE_BYTES + shape->small_bytes + (1 + count_of(shape)) * sizeof(uint64_t);
     return part_of_page + (bytes > part_of_page ? pages(bytes - part_of_page) : 0);
 }
 
@@ -134,6 +135,11 @@ struct horon_slot_head *horon_host_small(const struct horon_host *host, size_t a
 {
     at += FLAGS * sizeof(struct horon_flag) + (size_t)slot * small_slot_bytes(&host->shape);
     return piece_at(host, at, local_rank);
+}
+
+uint8_t *horon_host_area(const struct horon_host *host, size_t at, int local_rank, int area)
+{
+    return (uint8_t *)horon_host_small(host, at, local_rank, area) + HORON_LINE_BYTES;
 }
 
 struct horon_slot_head *horon_host_result(const struct horon_host *host, size_t at, int local_rank,

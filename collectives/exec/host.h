@@ -21,8 +21,8 @@
 
 /** Chunk slots that a rank has on a channel; two, so that a rank is at most one chunk ahead. */
 #define HORON_SLOTS 2
-/** Small slots, and result slots: so many operations less one may a rank be ahead of the others
- * that does not need them, such as the root of a broadcast. */
+/** Small slots, areas, result slots: so many operations less one a rank may be ahead of the others
+ * that does not need them, such as a broadcast's root. */
 #define HORON_SMALL_SLOTS 8
 
 /** What the sizes depend on; equal on all ranks of the host. */
@@ -98,17 +98,17 @@ struct horon_flag {
     _Alignas(64) _Atomic uint64_t value;
 };
 
-/**
- * Head of a small or result slot. Data follows at once, so that a small operation is one line. The
- * sequence is stored last (release): what it covers is then readable.
- */
+/** Head of a small or result slot. Data follows at once; what does not fit into the line of a small
+ * slot's head lies in an area, behind the line of any of its rank's heads. The sequence is stored
+ * last (release): what it covers is then readable. */
 struct horon_slot_head {
-    _Atomic uint64_t sequence; /* operation + 1; 0: never used */
-    uint64_t check;            /* horon_slot_check(), channel_state.h */
-    uint64_t count;            /* elements of this rank; rows, for an allgather */
-    uint8_t verb, dtype, redop, unused;
+    _Atomic uint64_t sequence;        /* operation + 1; 0: never used */
+    uint64_t check;                   /* horon_slot_check(), channel_state.h */
+    uint64_t count;                   /* elements of this rank; rows, for an allgather */
+    uint8_t verb, dtype, redop, area; /* of its data: its number, plus one; 0: the data follows */
     int32_t root;
 };
+#define HORON_SLOT_DATA_BYTES (HORON_LINE_BYTES - sizeof(struct horon_slot_head))
 
 /** What one member of a team shares with those on its host. Local ranks are the team's. Owner:
  * its maker; the memory is not owned. */
@@ -151,6 +151,7 @@ struct horon_flag *horon_host_posted(const struct horon_host *host, size_t at, i
 struct horon_flag *horon_host_reduced(const struct horon_host *host, size_t at, int local_rank);
 struct horon_slot_head *horon_host_small(const struct horon_host *host, size_t at, int local_rank,
                                          int slot);
+uint8_t *horon_host_area(const struct horon_host *host, size_t at, int local_rank, int area);
 struct horon_slot_head *horon_host_result(const struct horon_host *host, size_t at, int local_rank,
                                           int slot);
 uint8_t *horon_host_chunk(const struct horon_host *host, size_t at, int local_rank, int slot);

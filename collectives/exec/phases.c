@@ -4,6 +4,11 @@
  * which it takes in turn. It may reuse a slot once all others have entered the operation behind the
  * one that used it last, because a rank enters an operation only after it has ended the one before.
  * What it has seen of that holds for good, and it looks again only when it needs more.
+ *
+ * Data that does not fit into the line of the head lies in one of as many areas, which the head
+ * names: the one that its rank used last of those that all others have left. So a rank that is not
+ * ahead of the others stays in lines that its cache has, and one that is takes another area.
+ *
  * A rank that reads a head of another operation than its own has found a rank that broke the
  * promise of equal sequences, and names both.
  *
@@ -31,6 +36,14 @@ horon_status_t horon_phase_done(struct horon_channel *channel, struct horon_erro
 {
     (void)channel;
     (void)error;
+    return HORON_OK;
+}
+
+horon_status_t horon_phase_owe(struct horon_channel *channel)
+{
+    assert(!channel->owing && channel->phase == HORON_PHASE_ENTER);
+    channel->owing = channel->verb;
+    channel->owing_state = channel->state;
     return HORON_OK;
 }
 
@@ -91,20 +104,57 @@ static uint64_t entered_last(const struct horon_channel *channel, int local, uin
     return number;
 }
 
-static bool may_enter(struct horon_channel *channel)
+/* Have all ranks of the host entered an operation of this number? */
+static bool see_all(struct horon_channel *channel, uint64_t number)
 {
-    const uint64_t number = number_behind(channel);
+    uint64_t all = channel->ended;
     if (channel->all_entered >= number)
         return true;
-    uint64_t all = UINT64_MAX;
     for (int local = 0; local < channel->team->local_size && all >= number; local++) {
-        const uint64_t last = local == channel->team->local_rank
-                                  ? channel->ended
-                                  : entered_last(channel, local, number);
+        const uint64_t last =
+            local == channel->team->local_rank ? all : entered_last(channel, local, number);
         all = last < all ? last : all;
     }
-    channel->all_entered = all;
+    if (all > channel->all_entered)
+        channel->all_entered = all;
     return all >= number;
+}
+
+static bool may_enter(struct horon_channel *channel)
+{
+    return see_all(channel, number_behind(channel));
+}
+
+/* For less, a look at the heads of all others costs more than lines that are not in the cache. */
+enum { LOOK_BYTES = 512 };
+
+/* The area that this rank used last of those that nobody reads any more: its lines are still in the
+ * caches. There is one, as there is a slot. */
+static int free_area(struct horon_channel *channel, size_t bytes)
+{
+    int best = -1;
+    if (bytes >= LOOK_BYTES)
+        see_all(channel, channel->ended);
+    for (int area = 0; area < HORON_SMALL_SLOTS; area++) {
+        const uint64_t used = channel->area_used[area];
+        if ((used == 0 || used < channel->all_entered) &&
+            (best < 0 || used > channel->area_used[best]))
+            best = area;
+    }
+    assert(best >= 0);
+    return best;
+}
+
+uint8_t *horon_phase_place(struct horon_channel *channel, size_t bytes)
+{
+    struct horon_slot_head *own = horon_channel_own(channel);
+    assert(channel->phase == HORON_PHASE_ENTER);
+    if (bytes <= HORON_SLOT_DATA_BYTES)
+        return horon_slot_data(own);
+    const int area = free_area(channel, bytes);
+    channel->area_used[area] = channel->ended + 1;
+    own->area = (uint8_t)(area + 1);
+    return channel->area[area][channel->team->local_rank];
 }
 
 struct horon_slot_head *horon_phase_behind(const struct horon_channel *channel, int local)
@@ -136,6 +186,7 @@ static horon_status_t enter(struct horon_channel *channel, bool *moved_out,
     if (!may_enter(channel))
         return HORON_IN_PROGRESS;
     struct horon_slot_head *own = horon_channel_own(channel);
+    own->area = 0;
     channel->verb->enter(channel);
     horon_channel_fill_head(channel, own);
     atomic_store_explicit(&own->sequence, channel->ended + 1, memory_order_release);
@@ -164,7 +215,7 @@ static horon_status_t meet(struct horon_channel *channel, struct horon_error *er
     const horon_status_t status = see_entries(channel, error);
     if (status != HORON_OK)
         return status;
-    if (channel->meets_all)
+    if (channel->meets_all && channel->all_entered <= channel->ended)
         channel->all_entered = channel->ended + 1;
     return channel->verb->met(channel, error);
 }

@@ -48,8 +48,14 @@ horon_status_t horon_phase_advance(struct horon_channel *channel, bool *moved_ou
  * slot is complete. */
 void horon_phase_publish(struct horon_channel *channel);
 
+/** Where this rank puts @p bytes of data that go with its entry: for a verb's enter(). */
+uint8_t *horon_phase_place(struct horon_channel *channel, size_t bytes);
+
 /** For a verb whose operation has ended where its pipeline has. @return OK */
 horon_status_t horon_phase_done(struct horon_channel *channel, struct horon_error *error);
+/** For a verb's entered(): this rank leaves the operation, and settles what it must know of it with
+ * the next one. @return OK */
+horon_status_t horon_phase_owe(struct horon_channel *channel);
 /** For a verb whose ranks leave an operation with all that they must know. @return true */
 bool horon_phase_settled(struct horon_channel *channel, void *state);
 /** For the slots of a verb that is never in that phase: it is our mistake to come here. */

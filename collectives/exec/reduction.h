@@ -58,9 +58,8 @@ static inline void horon_reduction_of_small(struct horon_reduction *reduction,
                                             uint64_t count, void *out,
                                             const struct horon_reduce_finish *finish)
 {
-    struct horon_slot_head **heads = channel->small[horon_channel_slot(channel)];
     for (int i = 0; i < channel->team->local_size; i++)
-        reduction->inputs[i] = horon_slot_data(heads[i]) + at * channel->element_bytes;
+        reduction->inputs[i] = horon_channel_data(channel, i) + at * channel->element_bytes;
     reduction->outputs[0] = out;
     horon_reduction_run(reduction, channel, 1, count, finish);
 }
