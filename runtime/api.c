@@ -106,8 +106,8 @@ void horon_request_launch(struct horon_request *request)
 {
     const uint32_t state = atomic_load_explicit(&request->state, memory_order_relaxed);
     atomic_fetch_add_explicit(&request->refs, 1, memory_order_relaxed);
-    if (request
-            ->persistent) { /* claim() did it, and a thread that waits already has left its mark */
+    if (request->persistent) {
+        /* claim() did it, and a thread that waits already has left its mark */
         assert((state & HORON_REQUEST_STATE_MASK) == HORON_REQUEST_FLYING);
         return;
     }
