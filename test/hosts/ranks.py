@@ -67,6 +67,7 @@ class Job(contextlib.ExitStack):
             "HORON_SIZE": str(len(layout)),
             "HORON_STORE": store or f"tcp://{net.addresses[layout[0]]}:{PORT}",
             "HORON_JOB_KEY": KEY,
+            "HORON_STALL_WARN": "0",  # a rank that the machine keeps waiting is no finding
             **{f"HORON_{name}": str(value) for name, value in (settings or {}).items()},
         }
         self.of_rank = of_rank or (lambda rank: {})
