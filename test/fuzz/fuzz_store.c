@@ -176,8 +176,10 @@ static void decode_profile(const uint8_t *data, size_t bytes)
 static void decode_addresses(const uint8_t *data, size_t bytes)
 {
     struct horon_addresses addresses;
-    char *copy = strndup((const char *)data, bytes);
+    char *copy = malloc(bytes + 1);
     assert(copy);
+    memcpy(copy, data, bytes);
+    copy[bytes] = 0;
     const bool read = horon_addresses_read(copy, &addresses);
     free(copy);
     assert(!read || addresses.count <= HORON_ADDRESSES_MAX);
