@@ -288,7 +288,8 @@ static bool is_over(struct wait *wait)
             wait->waited.status = horon_request_end_of(first, wait->number);
         wait->waited.over++;
         wait->requests++;
-        wait->runs += wait->runs ? 1 : 0;
+        if (wait->runs)
+            wait->runs++;
         wait->left--;
         if (wait->left > 0 && !may_follow(wait, wait->requests[0]))
             wait->left = 0;
