@@ -148,7 +148,7 @@ static void on_opened(void *arg, int rank, const struct horon_proven *proven)
                         horon_topology_is_here(&ctx->boot.topology, rank) ? "a socket" : "tcp");
 }
 
-static void tell_failure(void *arg, int rank, const struct horon_error *why)
+static void on_failed(void *arg, int rank, const struct horon_error *why)
 {
     struct horon_context *ctx = arg;
     HORON_LOG_DEBUG(&ctx->log, "%s", why->text);
@@ -173,7 +173,7 @@ static void on_connections(void *arg, int fd, int events)
 horon_status_t horon_connect_begin(struct horon_context *ctx, struct horon_error *error)
 {
     const struct horon_links_user user = {
-        .wanted = is_wanted, .opened = on_opened, .failed = tell_failure, .arg = ctx};
+        .wanted = is_wanted, .opened = on_opened, .failed = on_failed, .arg = ctx};
     const int local_size = ctx->host.shape.local_size;
     horon_status_t status = HORON_OK;
     if (!ctx->boot.links)

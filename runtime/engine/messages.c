@@ -209,8 +209,9 @@ static void is_underway(struct horon_request *request)
 }
 
 /* How @p team's ranks describe a message that they describe differently. */
-static void tell_difference(const struct horon_engine_team *team, const struct horon_request *own,
-                            uint64_t their_count, uint8_t their_dtype, struct horon_error *why)
+static void describe_difference(const struct horon_engine_team *team,
+                                const struct horon_request *own, uint64_t their_count,
+                                uint8_t their_dtype, struct horon_error *why)
 {
     const struct horon_operation *op = &own->op;
     const int peer = op->agreed.root, self = team->view.rank;
@@ -231,8 +232,8 @@ static void tell_difference(const struct horon_engine_team *team, const struct h
 }
 
 /* The receiver refuses what both describe alike: it lacks memory. */
-static void tell_lack(const struct horon_engine_team *team, const struct horon_request *own,
-                      struct horon_error *why)
+static void describe_lack(const struct horon_engine_team *team, const struct horon_request *own,
+                          struct horon_error *why)
 {
     const int peer = own->op.agreed.root;
     horon_error_set(why, HORON_ERR_MEMORY, "%s has no memory to receive it",
@@ -318,9 +319,9 @@ horon_status_t horon_team_on_refusal(struct horon_engine_team *team, int peer,
     if (!request)
         return HORON_OK; /* it was small, and has ended */
     if (count == request->op.count && dtype == request->op.agreed.dtype)
-        tell_lack(team, request, &why);
+        describe_lack(team, request, &why);
     else
-        tell_difference(team, request, count, dtype, &why);
+        describe_difference(team, request, count, dtype, &why);
     end(request, &why);
     return HORON_OK;
 }
@@ -351,7 +352,7 @@ static void begin_recv(struct horon_request *request, const struct horon_offer *
     horon_status_t status = HORON_ERR_MISMATCH;
     move(request, HORON_MESSAGE_NEW);
     if (offer->count != op->count || offer->dtype != op->agreed.dtype) {
-        tell_difference(team, request, offer->count, offer->dtype, &why);
+        describe_difference(team, request, offer->count, offer->dtype, &why);
     } else {
         const uint64_t sequence = sequence_of(offer->number, offer->peer, team->view.rank);
         status = horon_mux_post_recv(link_to(team->engine, peer_of(request)),

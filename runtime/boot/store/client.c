@@ -132,7 +132,7 @@ static horon_status_t take_frame(void *arg, uint8_t type, struct horon_reader *b
     return HORON_OK;
 }
 
-static void tell_reached(const struct horon_store *store, int socket)
+static void log_reached(const struct horon_store *store, int socket)
 {
     struct horon_address address = {.bytes = sizeof address.local};
     char text[HORON_ADDRESS_TEXT_BYTES];
@@ -181,7 +181,7 @@ static void connector_ended(void *arg, horon_status_t status, const struct horon
     }
     horon_pump_untimer(store->options.self.pump, &store->look);
     store->launcher_serves = proven->theirs.rank < 0;
-    tell_reached(store, proven->fd);
+    log_reached(store, proven->fd);
     if (horon_store_stream_open(&store->stream, proven, store->options.wrap, &store->error) !=
         HORON_OK)
         store_failed(store);

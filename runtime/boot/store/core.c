@@ -102,7 +102,7 @@ static struct horon_store_session *find_session(struct horon_store_server *serve
 }
 
 /* Without memory for the letter they run into their own limits. */
-static void tell_failure(struct horon_store_member *member)
+static void send_failure(struct horon_store_member *member)
 {
     struct horon_store_session *session = member->session;
     if (member->state == HORON_MEMBER_WAITS)
@@ -119,7 +119,7 @@ static void fail(struct horon_store_session *session, const struct horon_error *
     session->failure = horon_store_failure_letter(why, whole);
     for (int r = 0; r < session->size; r++)
         if (is_here(&session->members[r]))
-            tell_failure(&session->members[r]);
+            send_failure(&session->members[r]);
 }
 
 /* ---- Rounds ---- */
@@ -378,7 +378,7 @@ horon_status_t horon_store_server_join(struct horon_store_server *server, int ra
     server->full_sessions += session->count_in[HORON_MEMBER_NEVER] == 0;
     *member_out = member;
     if (session->state == SESSION_FAILED)
-        tell_failure(member);
+        send_failure(member);
     else
         fail_for_ended(session);
     return HORON_OK;
