@@ -57,4 +57,17 @@ static inline int free_port(void)
     abort();
 }
 
+/* @return a socket that is bound to a port of the loopback and does not listen, to be closed:
+ * connections there are refused, and no other program can listen */
+static inline int hold_port(int port)
+{
+    const struct sockaddr_in address = {.sin_family = AF_INET,
+                                        .sin_addr = {htonl(INADDR_LOOPBACK)},
+                                        .sin_port = htons((uint16_t)port)};
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || bind(fd, (const struct sockaddr *)&address, sizeof address) != 0)
+        abort();
+    return fd;
+}
+
 #endif

@@ -410,7 +410,7 @@ static void test_boot_refusal_at_one_of_several_addresses_is_told(void **state)
     struct serving serving = {0};
     struct horon_addresses at = {.count = 1};
     struct horon_error error = {0};
-    const int port = free_port();
+    const int port = free_port(), held = hold_port(port + 1);
     struct horon_job_key key;
     const struct horon_store_server_options options = {
         .self = {&serving.pump, &key, horon_hello_of(HORON_ROLE_STORE, -1, 2), NULL}};
@@ -430,6 +430,7 @@ static void test_boot_refusal_at_one_of_several_addresses_is_told(void **state)
     boots_expect_all_fail(&world, HORON_ERR_AUTH, first);
     boots_expect_all_fail(&world, HORON_ERR_AUTH, second);
     boots_expect_all_fail(&world, HORON_ERR_AUTH, "refused");
+    close(held);
     atomic_store(&serving.stop, true);
     pthread_join(serving.thread, NULL);
     horon_store_server_destroy(server);
