@@ -215,7 +215,6 @@ def test_perf_job_has_no_memory_that_could_be_executed():
 
 
 def test_perf_interrupt_leaves_nothing():
-    before = set(os.listdir("/dev/shm"))
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "out.json"
         words = ["allreduce", "-b", "64K", "-n", "1000000", "--json", str(path)]
@@ -226,7 +225,8 @@ def test_perf_interrupt_leaves_nothing():
             job.assert_nothing_left()
         assert status != 0
         assert os.listdir(folder) in ([], ["out.json"])
-    assert set(os.listdir("/dev/shm")) <= before
+    # Other programs come and go there meanwhile.
+    assert not [name for name in os.listdir("/dev/shm") if "horon" in name]
 
 
 if __name__ == "__main__":
