@@ -3,6 +3,7 @@
 
 import contextlib
 import io
+import signal
 import sys
 import traceback
 
@@ -47,9 +48,17 @@ def call(function):
         comments.end()
 
 
+def hear_signals():
+    """What nohup and a shell's & make a program ignore, all that it starts would ignore as well."""
+    for signo in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(signo) == signal.SIG_IGN:
+            signal.signal(signo, signal.SIG_DFL)
+
+
 def run(module):
     """Prints TAP for the test_* functions of a module (its vars()); exits non-zero on a failure."""
     tests = [(name, item) for name, item in module.items() if name.startswith("test_")]
+    hear_signals()
     print(f"1..{len(tests)}")
     failed = False
     for number, (name, function) in enumerate(tests, 1):
