@@ -11,9 +11,9 @@
 #include "context_state.h"
 
 #include "alloc.h"
-#include "boot/host/note.h"
 #include "clock.h"
 #include "engine/team.h"
+#include "host/note.h"
 #include "rings.h"
 
 #include <assert.h>

@@ -8,9 +8,9 @@
 
 #include "boot/boot.h"
 #include "boot/connect/prover.h"
-#include "boot/host/note.h"
 #include "engine/engine.h"
 #include "engine/pool.h"
+#include "host/note.h"
 #include "late_bell.h"
 #include "loop.h"
 #include "process_sets.h"

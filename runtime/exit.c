@@ -10,8 +10,8 @@
  */
 #include "context_state.h"
 
-#include "boot/host/process.h"
 #include "clock.h"
+#include "host/process.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -11,9 +11,9 @@
 #include "rings.h"
 
 #include "alloc.h"
-#include "boot/host/memory.h"
-#include "boot/host/process.h"
 #include "clock.h"
+#include "host/memory.h"
+#include "host/process.h"
 
 #include <assert.h>
 

@@ -15,9 +15,9 @@
 #include "team_state.h"
 
 #include "alloc.h"
-#include "boot/host/memory.h"
 #include "clock.h"
 #include "engine/team.h"
+#include "host/memory.h"
 
 #include <assert.h>
 

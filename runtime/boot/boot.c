@@ -7,12 +7,12 @@
 #include "boot/joining.h"
 
 #include "alloc.h"
-#include "boot/host/memory.h"
 #include "boot/identity/failure_file.h"
 #include "boot/identity/key.h"
 #include "boot/identity/selection.h"
 #include "boot/store/server.h"
 #include "clock.h"
+#include "host/memory.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -12,6 +12,7 @@
 #include "boot/fds.h"
 #include "boot/pump.h"
 #include "config.h"
+#include "host/memory.h"
 #include "log.h"
 #include "status.h"
 #include "topology/topology.h"
@@ -19,13 +20,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-/** A sealed memfd that is mapped here: shared memory that cannot shrink, so no SIGBUS. */
-struct horon_map {
-    void *base;
-    size_t bytes;
-    int fd; /* -1 once closed; the mapping lives on */
-};
 
 /** What a rank of this host gave us. */
 struct horon_local_peer {

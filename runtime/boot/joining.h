@@ -8,8 +8,8 @@
 
 #include "boot/boot.h"
 #include "boot/connect/links.h"
-#include "boot/host/share.h"
 #include "boot/identity/identity.h"
+#include "boot/share.h"
 #include "boot/store/store.h"
 #include "boot/store/stream.h"
 

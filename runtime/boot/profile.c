@@ -5,8 +5,8 @@
  */
 #include "boot/profile.h"
 
-#include "boot/host/process.h"
 #include "file.h"
+#include "host/process.h"
 
 #include <assert.h>
 #include <stdio.h>

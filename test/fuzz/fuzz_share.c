@@ -7,10 +7,10 @@
  */
 #undef NDEBUG
 
-#include "boot/host/memory.h"
-#include "boot/host/note.h"
-#include "boot/host/share.h"
+#include "boot/share.h"
 #include "codec.h"
+#include "host/memory.h"
+#include "host/note.h"
 
 #include <assert.h>
 #include <fcntl.h>

@@ -6,9 +6,9 @@
 #undef NDEBUG
 #include "multi/duo.h"
 
-#include "boot/host/memory.h"
 #include "boot/identity/failure_file.h"
 #include "context_state.h"
+#include "host/memory.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -5,8 +5,8 @@
 #define HORONRUN_AGENT_INTERNAL_H
 
 #include "agent.h"
-#include "boot/host/memory.h"
 #include "channel.h"
+#include "host/memory.h"
 
 enum agent_state { AGENT_RUNNING, AGENT_INTERRUPTED, AGENT_ASKED, AGENT_FORCED, AGENT_DONE };
 

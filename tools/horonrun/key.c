@@ -4,8 +4,8 @@
 #include "key.h"
 
 #include "alloc.h"
-#include "boot/host/memory.h"
 #include "environment.h"
+#include "host/memory.h"
 
 #include <errno.h>
 #include <fcntl.h>

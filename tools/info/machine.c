@@ -6,8 +6,8 @@
  */
 #include "machine.h"
 
-#include "boot/host/memory.h"
-#include "boot/host/process.h"
+#include "host/memory.h"
+#include "host/process.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -10,8 +10,8 @@
 
 #include "alloc.h"
 #include "boot/fds.h"
-#include "boot/host/process.h"
 #include "clock.h"
+#include "host/process.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -3,7 +3,7 @@
 #include "boot/connect/listen.h"
 
 #include "boot/connect/handshake.h"
-#include "boot/host/process.h"
+#include "host/process.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -9,7 +9,7 @@
  */
 #include "boot/identity/failure_file.h"
 
-#include "boot/host/memory.h"
+#include "host/memory.h"
 
 #include <assert.h>
 #include <fcntl.h>

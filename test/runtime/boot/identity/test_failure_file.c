@@ -3,7 +3,7 @@
 #undef NDEBUG
 #include "boot/identity/failure_file.h"
 
-#include "boot/host/memory.h"
+#include "host/memory.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

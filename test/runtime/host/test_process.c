@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A process is running, then has ended, then its parent has asked how. */
 #undef NDEBUG
-#include "boot/host/note.h"
-#include "boot/host/process.h"
+#include "host/note.h"
+#include "host/process.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The leader is a hub: one proven socket to each member. A member sends one note (its arena, its
+ * Which ranks share a host follows from their profiles. The lowest one, the leader, is a hub: it
+ * has one proven unix socket to each other, the members. A member sends one note (its arena, its
  * doorbell and its pidfd) and receives one about each other rank of the host; the leader adds the
  * control segment to the one about itself. Memory is mapped when its note comes, and a member
  * closes its descriptor then: it never holds more than a few at a time.
@@ -10,15 +11,15 @@
  *
  * A rank that fails hangs up. The others see that, fail as well, and learn the reason in the next
  * round of the store. When all went well the sockets stay open, and tell of a rank that calls
- * exec().
+ * exec(). Any two ranks of a host can connect later, too: all of them go on listening.
  */
-#include "boot/host/share.h"
+#include "boot/share.h"
 
 #include "alloc.h"
-#include "boot/host/memory.h"
-#include "boot/host/note.h"
-#include "boot/host/process.h"
 #include "clock.h"
+#include "host/memory.h"
+#include "host/note.h"
+#include "host/process.h"
 
 #include <assert.h>
 #include <errno.h>

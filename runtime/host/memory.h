@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that processes share: created sealed and allocated, or refused with the reason. */
-#ifndef HORON_BOOT_HOST_MEMORY_H
-#define HORON_BOOT_HOST_MEMORY_H
+#ifndef HORON_HOST_MEMORY_H
+#define HORON_HOST_MEMORY_H
 
-#include "boot/boot.h"
+#include "status.h"
 
 #include <stddef.h>
 #include <stdint.h>
+
+/** A sealed memfd that is mapped here: shared memory that cannot shrink, so no SIGBUS. */
+struct horon_map {
+    void *base;
+    size_t bytes;
+    int fd; /* -1 once closed; the mapping lives on */
+};
 
 /** How much more memory may be used, and which limit says so. */
 struct horon_memory_room {

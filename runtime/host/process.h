@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The process at the other end of a connected unix socket, as the kernel knows it. */
-#ifndef HORON_BOOT_HOST_PROCESS_H
-#define HORON_BOOT_HOST_PROCESS_H
+#ifndef HORON_HOST_PROCESS_H
+#define HORON_HOST_PROCESS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Notes with descriptors over a socket pair: whole, in a row, wrong, with too many. */
 #undef NDEBUG
-#include "boot/host/note.h"
+#include "host/note.h"
 
-#include "../boots.h"
+#include "../boot/boots.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

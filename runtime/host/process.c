@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a peer says of itself may be wrong; what the kernel says of it is not. */
-#include "boot/host/process.h"
+#include "host/process.h"
 
 #include "file.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Makes the memory of a host's ranks, and passes it around: each rank ends with all of it mapped.
  */
-#ifndef HORON_BOOT_HOST_SHARE_H
-#define HORON_BOOT_HOST_SHARE_H
+#ifndef HORON_BOOT_SHARE_H
+#define HORON_BOOT_SHARE_H
 
 #include "boot/boot.h"
 #include "boot/pump.h"

@@ -4,7 +4,7 @@
  * joins two messages that carry some, so a reader that asks for one note's bytes gets that note's
  * descriptors. A note is so small that a stream socket takes it, and gives it, whole or not at all.
  */
-#include "boot/host/note.h"
+#include "host/note.h"
 
 #include "codec.h"
 

@@ -4,10 +4,10 @@
  * all notes have gone around is blamed by name; one that does so afterwards fails nobody else.
  */
 #undef NDEBUG
-#include "boot/host/share.h"
+#include "boot/share.h"
 
-#include "../boots.h"
-#include "boot/host/note.h"
+#include "boots.h"
+#include "host/note.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Notes of fixed size over a proven unix stream socket, each with descriptors. */
-#ifndef HORON_BOOT_HOST_NOTE_H
-#define HORON_BOOT_HOST_NOTE_H
+#ifndef HORON_HOST_NOTE_H
+#define HORON_HOST_NOTE_H
 
 #include "status.h"
 

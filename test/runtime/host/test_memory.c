@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Limits from written /proc and /sys trees; sealed memory; what is not to be mapped. */
 #undef NDEBUG
-#include "boot/host/memory.h"
+#include "host/memory.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

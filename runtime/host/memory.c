@@ -5,7 +5,7 @@
  * control group's limit, has the kernel kill somebody): so all pages are allocated at once, after
  * asking whether there is room, and the size is sealed before anybody maps it.
  */
-#include "boot/host/memory.h"
+#include "host/memory.h"
 
 #include "file.h"
 
