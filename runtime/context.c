@@ -6,8 +6,8 @@
 #include "context_state.h"
 
 #include "alloc.h"
-#include "boot/identity/failure_file.h"
 #include "clock.h"
+#include "host/failure_file.h"
 #include "reduce/reduce.h"
 #include "rings.h"
 #include "versions.h"

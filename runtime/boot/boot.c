@@ -7,11 +7,11 @@
 #include "boot/joining.h"
 
 #include "alloc.h"
-#include "boot/identity/failure_file.h"
 #include "boot/identity/key.h"
 #include "boot/identity/selection.h"
 #include "boot/store/server.h"
 #include "clock.h"
+#include "host/failure_file.h"
 #include "host/memory.h"
 
 #include <assert.h>

@@ -9,9 +9,9 @@
 #define HORON_BOOT_BOOT_H
 
 #include "boot/connect/links.h"
-#include "boot/fds.h"
 #include "boot/pump.h"
 #include "config.h"
+#include "fds.h"
 #include "host/memory.h"
 #include "log.h"
 #include "status.h"

@@ -7,8 +7,8 @@
  */
 #include "boot/pump.h"
 
-#include "boot/fds.h"
 #include "clock.h"
+#include "fds.h"
 
 #include <assert.h>
 #include <errno.h>

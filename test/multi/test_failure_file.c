@@ -6,8 +6,8 @@
 #undef NDEBUG
 #include "multi/duo.h"
 
-#include "boot/identity/failure_file.h"
 #include "context_state.h"
+#include "host/failure_file.h"
 #include "host/memory.h"
 
 #include <setjmp.h>

@@ -12,9 +12,9 @@
 #include "agent_internal.h"
 
 #include "alloc.h"
-#include "boot/identity/failure_file.h"
 #include "codec.h"
 #include "environment.h"
+#include "host/failure_file.h"
 #include "key.h"
 #include "spawn.h"
 #include "tree.h"

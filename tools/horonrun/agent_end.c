@@ -5,8 +5,8 @@
  */
 #include "agent_internal.h"
 
-#include "boot/identity/failure_file.h"
 #include "codec.h"
+#include "host/failure_file.h"
 #include "tree.h"
 
 #include <assert.h>

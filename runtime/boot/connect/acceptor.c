@@ -15,8 +15,8 @@
 #include "boot/connect/acceptor.h"
 
 #include "alloc.h"
-#include "boot/fds.h"
 #include "clock.h"
+#include "fds.h"
 #include "host/process.h"
 
 #include <assert.h>

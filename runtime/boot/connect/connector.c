@@ -9,8 +9,8 @@
 #include "boot/connect/connector.h"
 
 #include "alloc.h"
-#include "boot/fds.h"
 #include "clock.h"
+#include "fds.h"
 #include "host/process.h"
 
 #include <assert.h>

@@ -18,7 +18,7 @@
 #include "alloc.h"
 #include "boot/connect/acceptor.h"
 #include "boot/connect/connector.h"
-#include "boot/fds.h"
+#include "fds.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -3,9 +3,9 @@
 #ifndef HORON_BOOT_CONNECT_LISTEN_H
 #define HORON_BOOT_CONNECT_LISTEN_H
 
-#include "boot/fds.h"
 #include "boot/identity/address.h"
 #include "config.h"
+#include "fds.h"
 #include "log.h"
 
 /** Of one that accepts: one on the host, and those of its addresses. */

@@ -6,7 +6,7 @@
  */
 #include "boot/connect/prover.h"
 
-#include "boot/fds.h"
+#include "fds.h"
 #include "link/link.h"
 
 #include <assert.h>

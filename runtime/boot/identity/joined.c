@@ -11,8 +11,8 @@
  */
 #include "boot/identity/identity.h"
 
-#include "boot/fds.h"
 #include "boot/identity/address.h"
+#include "fds.h"
 #include "file.h"
 
 #include <stdio.h>

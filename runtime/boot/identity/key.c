@@ -11,7 +11,7 @@
  */
 #include "boot/identity/key.h"
 
-#include "boot/fds.h"
+#include "fds.h"
 #include "file.h"
 
 #include <assert.h>

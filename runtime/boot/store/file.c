@@ -11,7 +11,7 @@
  */
 #include "boot/store/file.h"
 
-#include "boot/fds.h"
+#include "fds.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -2,8 +2,8 @@
 /* The soft limit on descriptors is raised as far as needed, and what the hard one forbids is said.
  */
 #undef NDEBUG
-#include "boot/fds.h"
 #include "boots.h"
+#include "fds.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,7 +3,7 @@
 #undef NDEBUG
 #include "boot/store/file.h"
 
-#include "boot/fds.h"
+#include "fds.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

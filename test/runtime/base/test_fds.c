@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The list of sockets, which the child of a fork reads at any moment. */
 #undef NDEBUG
-#include "boot/fds.h"
+#include "fds.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -11,8 +11,8 @@
  * Code that closes a socket need not say so: an entry counts while the descriptor is still that
  * socket, by its inode. Inodes of files are used again, so a file is closed by horon_fds_close().
  */
-#ifndef HORON_BOOT_FDS_H
-#define HORON_BOOT_FDS_H
+#ifndef HORON_BASE_FDS_H
+#define HORON_BASE_FDS_H
 
 #include "status.h"
 

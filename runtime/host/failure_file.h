@@ -4,10 +4,14 @@
  * descriptor, HORON_FAILURE_FILE=fd:N, and reads once the rank's process has ended. Only the last
  * failure of a process counts; a context that leaves well clears nothing.
  */
-#ifndef HORON_BOOT_FAILURE_FILE_H
-#define HORON_BOOT_FAILURE_FILE_H
+#ifndef HORON_HOST_FAILURE_FILE_H
+#define HORON_HOST_FAILURE_FILE_H
 
-#include "boot/boot.h"
+#include "fds.h"
+#include "host/memory.h"
+#include "status.h"
+
+#include <stdbool.h>
 
 /* ---- In horonrun ---- */
 

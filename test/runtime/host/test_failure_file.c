@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Why a rank failed, from the rank to its launcher; and what is not plainly there for it. */
 #undef NDEBUG
-#include "boot/identity/failure_file.h"
+#include "host/failure_file.h"
 
 #include "host/memory.h"
 

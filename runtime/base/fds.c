@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An entry a descriptor number: what was there before is closed, or the number would not be free.
  */
-#include "boot/fds.h"
+#include "fds.h"
 
 #include "alloc.h"
 

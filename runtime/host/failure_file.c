@@ -7,9 +7,7 @@
  * The descriptor is looked at anew each time: the program may have closed it meanwhile, and its
  * number may be that of a file of the program's own.
  */
-#include "boot/identity/failure_file.h"
-
-#include "host/memory.h"
+#include "host/failure_file.h"
 
 #include <assert.h>
 #include <fcntl.h>
