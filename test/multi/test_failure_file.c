@@ -37,7 +37,7 @@ static int set_up(void **state)
     snprintf(bed->store, sizeof bed->store, "STORE=file:/tmp/horon-test-XXXXXX");
     assert_non_null(mkdtemp(bed->store + strlen("STORE=file:")));
     const char *const settings[] = {bed->setting, bed->store, "JOB_KEY=a key for this test alone",
-                                    "START_TIMEOUT=50ms"};
+                                    "START_TIMEOUT=2s"};
     memcpy(bed->settings, settings, sizeof settings);
     *state = bed;
     return 0;

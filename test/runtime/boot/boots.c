@@ -33,7 +33,10 @@ static size_t arena_bytes(const struct horon_config *config, int local_size, int
 static void take_log(void *arg, horon_log_level_t level, const char *text)
 {
     struct boots_rank *rank = arg;
-    rank->warnings += level <= HORON_LOG_WARN;
+    rank->arrived += strstr(text, "has come to the store") != NULL;
+    if (level > HORON_LOG_WARN)
+        return;
+    rank->warnings++;
     snprintf(rank->warning, sizeof rank->warning, "%s", text);
 }
 
@@ -73,7 +76,7 @@ static void *join_one(void *arg)
     struct horon_config config;
     int count = 0;
     rank->log =
-        (struct horon_log){.fn = take_log, .arg = rank, .level = HORON_LOG_WARN, .rank = -1};
+        (struct horon_log){.fn = take_log, .arg = rank, .level = HORON_LOG_DEBUG, .rank = -1};
     for (int i = 0; world->settings[i]; i++)
         settings[count++] = world->settings[i];
     for (int i = 0; rank->settings[i]; i++)

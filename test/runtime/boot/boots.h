@@ -27,7 +27,8 @@ struct boots_rank {
     horon_status_t status;
     struct horon_error error;
     int warnings;
-    char warning[256]; /* the last one */
+    char warning[256];   /* the last one */
+    _Atomic int arrived; /* ranks that have come to the store, where this one serves it */
 };
 
 struct boots {

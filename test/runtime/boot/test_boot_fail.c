@@ -469,10 +469,12 @@ static void test_boot_port_of_another_program_is_told(void **state)
 
 static _Atomic int interrupted_rank, asked;
 
+/* The second time, once rank 0 knows of both: else it could not tell the other one. */
 static int ask_interrupted(void *arg)
 {
     const struct boots_rank *rank = arg;
-    return rank->rank == interrupted_rank && atomic_fetch_add(&asked, 1) > 0; /* the second time */
+    return rank->rank == interrupted_rank && rank->world->ranks[0].arrived == 2 &&
+           atomic_fetch_add(&asked, 1) > 0;
 }
 
 /* Rank 0 serves the store; in either case one that waits is told why, and nothing is left. */
