@@ -84,9 +84,9 @@ horon_status_t horon_connect_on_host(struct horon_context *ctx, int local_rank,
     assert(local_rank != ctx->host.local_rank);
     if (ctx->boot.local[local_rank].socket >= 0)
         return HORON_OK;
-    const horon_status_t status = horon_links_open(
-        ctx->boot.links, horon_topology_rank_here(&ctx->boot.topology, local_rank),
-        horon_clock_deadline(horon_clock_ns(), ctx->config.peer_timeout_ms), error);
+    const horon_status_t status =
+        horon_links_open(ctx->boot.links, horon_topology_rank_here(&ctx->boot.topology, local_rank),
+                         ctx->config.peer_timeout_ms, error);
     return status == HORON_OK ? HORON_AGAIN : status;
 }
 
@@ -197,9 +197,7 @@ horon_status_t horon_connect_to(void *context, int rank, struct horon_error *err
     assert(ctx->boot.links); /* there are several ranks */
     if (horon_topology_is_here(&ctx->boot.topology, rank))
         return horon_rings_connect(ctx, ctx->boot.topology.local_rank_of[rank], error);
-    return horon_links_open(ctx->boot.links, rank,
-                            horon_clock_deadline(horon_clock_ns(), ctx->config.peer_timeout_ms),
-                            error);
+    return horon_links_open(ctx->boot.links, rank, ctx->config.peer_timeout_ms, error);
 }
 
 void horon_connect_turn(struct horon_context *ctx, long pause_ns)

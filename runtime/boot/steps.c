@@ -257,7 +257,7 @@ static horon_status_t connect_ranks(struct horon_joining *j, struct horon_error 
     for (int r = 0; r < j->id.rank && status == HORON_OK; r++) {
         if (r != leader && !is_linked(j, r))
             continue;
-        status = horon_links_open(j->boot->links, r, UINT64_MAX, error);
+        status = horon_links_open(j->boot->links, r, -1, error);
         /* one that does not listen says itself why */
         j->others_failed = status != HORON_OK && !j->boot->ranks.profiles[r].addresses[0];
     }

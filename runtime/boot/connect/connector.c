@@ -304,6 +304,14 @@ void horon_connector_destroy(struct horon_connector *connector)
     horon_free(connector);
 }
 
+bool horon_connector_is_answered(const struct horon_connector *connector)
+{
+    bool answered = false;
+    for (int i = 0; i < connector->count; i++)
+        answered = answered || connector->attempts[i].state == ATTEMPT_PROVING;
+    return answered;
+}
+
 void horon_connector_describe(const struct horon_connector *connector, char *text,
                               size_t text_bytes)
 {

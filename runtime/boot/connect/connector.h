@@ -38,6 +38,9 @@ horon_status_t horon_connector_create(const struct horon_connector_options *opti
 /** Closes what is under way. NULL is a no-op. */
 void horon_connector_destroy(struct horon_connector *connector);
 
+/** @return is there a connection, by which the other side has not yet proven itself? */
+bool horon_connector_is_answered(const struct horon_connector *connector);
+
 /** Writes "ADDRESS: the most telling thing that happened there; ..." of all addresses, cut to fit;
  * of a scan without the ports after the first where nobody listens. */
 void horon_connector_describe(const struct horon_connector *connector, char *text,

@@ -18,6 +18,7 @@
 #include "alloc.h"
 #include "boot/connect/acceptor.h"
 #include "boot/connect/connector.h"
+#include "clock.h"
 #include "fds.h"
 
 #include <assert.h>
@@ -39,7 +40,8 @@ struct call {
     struct horon_connector *connector; /* while connecting */
     struct horon_proven proven;        /* while asking: it waits for the other rank's word */
     struct horon_watch watch;
-    struct horon_timer timer; /* of the limit */
+    struct horon_timer timer; /* when no system may have answered yet */
+    int64_t silence_ms;
 };
 
 struct horon_links {
@@ -116,53 +118,47 @@ static void call_succeeded(struct call *call)
 
 /* ---- This rank connects ---- */
 
-/* @return has the call ended? */
-static bool take_word(struct call *call)
+static void word_ready(void *arg, uint32_t events)
 {
+    struct call *call = arg;
     char word = 0;
-    const ssize_t got = recv(call->watch.fd, &word, 1, MSG_DONTWAIT);
+    (void)events;
+    HORON_ASSERT_OWNER(call->links->options.self.pump->owner);
     assert(!call->connector);
+    const ssize_t got = recv(call->watch.fd, &word, 1, MSG_DONTWAIT);
     if (got < 0 && errno == EAGAIN)
-        return false;
-    if (word == WORD_OTHER) {
+        return;
+    if (word == WORD_OTHER)
         horon_pump_unwatch(call->links->options.self.pump, &call->watch);
-        return false;
-    }
-    if (word == WORD_KEPT)
+    else if (word == WORD_KEPT)
         call_succeeded(call);
     else
         call_failed(call, HORON_ERR_PEER_LOST,
                     "a connection, which it closed: it is gone, or leaves the job");
-    return true;
 }
 
-static void word_ready(void *arg, uint32_t events)
+static void set_limit(struct call *call)
 {
-    struct call *call = arg;
-    (void)events;
-    HORON_ASSERT_OWNER(call->links->options.self.pump->owner);
-    take_word(call);
+    struct horon_pump *pump = call->links->options.self.pump;
+    if (call->silence_ms < 0)
+        horon_pump_untimer(pump, &call->timer);
+    else
+        horon_pump_timer(pump, &call->timer,
+                         horon_clock_deadline(horon_clock_ns(), call->silence_ms));
 }
 
-/* The other side counts the connection once it has sent its word: that is looked for once more. */
+/* A process whose system has answered may be stopped, and go on later: it is waited for. */
 static void limit_reached(void *arg)
 {
     struct call *call = arg;
     char tried[HORON_ERROR_TEXT_BYTES - 128];
     HORON_ASSERT_OWNER(call->links->options.self.pump->owner);
-    if (call->watch.active && take_word(call))
+    if (!call->connector || horon_connector_is_answered(call->connector)) {
+        set_limit(call);
         return;
+    }
     horon_links_explain(call->links, call->rank, tried, sizeof tried);
     call_failed(call, HORON_ERR_TIMEOUT, tried);
-}
-
-static void set_limit(struct call *call, uint64_t limit_ns)
-{
-    struct horon_pump *pump = call->links->options.self.pump;
-    if (limit_ns == UINT64_MAX)
-        horon_pump_untimer(pump, &call->timer);
-    else
-        horon_pump_timer(pump, &call->timer, limit_ns);
 }
 
 static void connector_ended(void *arg, horon_status_t status, const struct horon_proven *proven,
@@ -204,7 +200,7 @@ static void choose_addresses(const struct horon_links *links, int rank,
                 chosen->items[chosen->count++] = all.items[i];
 }
 
-horon_status_t horon_links_open(struct horon_links *links, int rank, uint64_t limit_ns,
+horon_status_t horon_links_open(struct horon_links *links, int rank, int64_t silence_ms,
                                 struct horon_error *error)
 {
     const struct horon_links_options *options = &links->options;
@@ -215,7 +211,8 @@ horon_status_t horon_links_open(struct horon_links *links, int rank, uint64_t li
     struct horon_addresses addresses;
     struct call *call = find_call(links, rank);
     if (call) {
-        set_limit(call, limit_ns);
+        call->silence_ms = silence_ms;
+        set_limit(call);
         return HORON_OK;
     }
     choose_addresses(links, rank, &addresses);
@@ -236,7 +233,8 @@ horon_status_t horon_links_open(struct horon_links *links, int rank, uint64_t li
                           .next = links->calls,
                           .rank = rank,
                           .watch = {.ready = word_ready, .arg = call, .fd = -1},
-                          .timer = {.due = limit_reached, .arg = call}};
+                          .timer = {.due = limit_reached, .arg = call},
+                          .silence_ms = silence_ms};
     const struct horon_connector_options connecting = {.self = options->self,
                                                        .addresses = &addresses,
                                                        .expect_member =
@@ -250,7 +248,7 @@ horon_status_t horon_links_open(struct horon_links *links, int rank, uint64_t li
     if (status != HORON_OK)
         end_call(call);
     else
-        set_limit(call, limit_ns);
+        set_limit(call);
     return status;
 }
 

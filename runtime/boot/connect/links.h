@@ -56,11 +56,12 @@ void horon_links_set_user(struct horon_links *links, const struct horon_links_us
 
 /**
  * Begins to connect to @p rank; opened() or failed() follows. If both sides ask, one connection
- * comes of it. While this is under way already only its limit changes.
- * @param limit_ns when it fails at the latest, on the clock of horon_clock_ns(); UINT64_MAX: never
+ * comes of it. While this is under way already only its limit changes, and begins anew.
+ * @param silence_ms how long no system may answer at any address of the rank before this fails; a
+ * process that does not go on is waited for, once its system has answered. -1: for ever
  * @return OK | ERR_CONFIG, the rank has no address that could be used | ERR_MEMORY
  */
-horon_status_t horon_links_open(struct horon_links *links, int rank, uint64_t limit_ns,
+horon_status_t horon_links_open(struct horon_links *links, int rank, int64_t silence_ms,
                                 struct horon_error *error);
 
 /** Writes what was tried to reach @p rank until now. @return false: nothing was */

@@ -93,8 +93,7 @@ static void turn_all(int timeout_ms)
 static void open_between(int from, int to)
 {
     struct horon_error error;
-    assert_int_equal(horon_links_open(world.ranks[from].boot.links, to, UINT64_MAX, &error),
-                     HORON_OK);
+    assert_int_equal(horon_links_open(world.ranks[from].boot.links, to, -1, &error), HORON_OK);
 }
 
 static void expect_pair(int a, int b)
@@ -134,7 +133,7 @@ static void test_later_nobody_uses_them_and_nobody_comes(void **state)
     const struct horon_links_user user = {
         .wanted = wanted, .opened = opened, .failed = failed, .arg = &takers[2]};
     horon_links_set_user(world.ranks[2].boot.links, &user);
-    assert_int_equal(horon_links_open(world.ranks[2].boot.links, 0, UINT64_MAX, &error), HORON_OK);
+    assert_int_equal(horon_links_open(world.ranks[2].boot.links, 0, -1, &error), HORON_OK);
     while (!takers[2].failed)
         turn_all(1);
     assert_int_equal(takers[2].why.status, HORON_ERR_PEER_LOST);
@@ -145,7 +144,7 @@ static void test_later_nobody_uses_them_and_nobody_comes(void **state)
 static void open_links(void)
 {
     struct horon_error error;
-    horon_links_open(world.ranks[2].boot.links, 0, UINT64_MAX, &error);
+    horon_links_open(world.ranks[2].boot.links, 0, -1, &error);
 }
 
 static void turn_pump(void)

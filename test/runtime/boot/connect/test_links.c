@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -127,10 +128,10 @@ static void end(void)
     assert_int_equal(count_fds(), scene.fds_before);
 }
 
-static void ask(int rank, uint64_t limit_ns)
+static void ask(int rank, int64_t silence_ms)
 {
     struct horon_error error;
-    assert_int_equal(horon_links_open(scene.sides[rank].links, 1 - rank, limit_ns, &error),
+    assert_int_equal(horon_links_open(scene.sides[rank].links, 1 - rank, silence_ms, &error),
                      HORON_OK);
 }
 
@@ -169,8 +170,8 @@ static void test_links_either_rank_may_ask(void **state)
     (void)state;
     for (int rank = 0; rank < 2; rank++) {
         begin(false);
-        ask(rank, UINT64_MAX);
-        ask(rank, UINT64_MAX); /* it is the same one */
+        ask(rank, -1);
+        ask(rank, -1); /* it is the same one */
         turn_until_over();
         expect_one();
         end();
@@ -185,13 +186,13 @@ static void test_links_both_ask_and_one_comes_of_it(void **state)
     for (int first = 0; first < 2; first++)
         for (int later = 0; later < TURNS_MAX; later++) {
             begin(false);
-            ask(first, UINT64_MAX);
+            ask(first, -1);
             for (int turn = 0; turn < later && !over(); turn++) {
                 seed = seed * 1664525u + 1013904223u;
                 horon_pump_turn(&scene.sides[seed >> 31].pump, 0);
             }
             if (!over() && scene.sides[1 - first].fd < 0)
-                ask(1 - first, UINT64_MAX);
+                ask(1 - first, -1);
             turn_until_over();
             expect_one();
             end();
@@ -202,7 +203,7 @@ static void test_links_that_fail_say_what_was_tried(void **state)
 {
     (void)state;
     begin(true);
-    ask(1, UINT64_MAX);
+    ask(1, -1);
     turn_until_over();
     assert_int_equal(scene.sides[1].why.status, HORON_ERR_SYSTEM);
     assert_non_null(strstr(scene.sides[1].why.text, "cannot connect to rank 0 (host-0), tried "));
@@ -216,7 +217,7 @@ static void test_links_that_are_not_wanted_fail_at_once(void **state)
     for (int rank = 0; rank < 2; rank++) {
         begin(false);
         scene.sides[1 - rank].unwilling = true;
-        ask(rank, UINT64_MAX);
+        ask(rank, -1);
         turn_until_over();
         assert_int_equal(scene.sides[rank].why.status, HORON_ERR_PEER_LOST);
         assert_non_null(strstr(scene.sides[rank].why.text, "it is gone, or leaves the job"));
@@ -225,16 +226,59 @@ static void test_links_that_are_not_wanted_fail_at_once(void **state)
     }
 }
 
-/* The other side is proven, and then does nothing more: it has the connection in its queue. */
-static void test_links_that_nobody_answers_end_at_their_limit(void **state)
+/* A listener whose queue is full: its system drops what comes. @return it; *fill_out is what fills
+ */
+static int listen_to_nobody(int *port_out, int fill_out[2])
 {
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t bytes = sizeof at;
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, bytes), 0);
+    assert_int_equal(listen(fd, 0), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &bytes), 0);
+    for (int i = 0; i < 2; i++) {
+        fill_out[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        connect(fill_out[i], (struct sockaddr *)&at, sizeof at);
+    }
+    *port_out = ntohs(at.sin_port);
+    return fd;
+}
+
+static void test_links_to_a_silent_system_end_at_their_limit(void **state)
+{
+    int port, fill[2];
+    char address[32];
     (void)state;
     begin(false);
-    ask(0, horon_clock_ns() + 50000000u);
+    const int silent = listen_to_nobody(&port, fill);
+    snprintf(address, sizeof address, "127.0.0.1:%d", port);
+    scene.sides[0].ranks.profiles[1].host = 8;
+    scene.sides[0].ranks.profiles[1].addresses = address;
+    ask(0, 50);
     while (!scene.sides[0].failed)
         horon_pump_turn(&scene.sides[0].pump, -1);
     assert_int_equal(scene.sides[0].why.status, HORON_ERR_TIMEOUT);
     assert_non_null(strstr(scene.sides[0].why.text, "cannot connect to rank 1 (host-1)"));
+    assert_non_null(strstr(scene.sides[0].why.text, "no answer"));
+    close(silent);
+    close(fill[0]);
+    close(fill[1]);
+    end();
+}
+
+/* The limit passes while the other side's process does nothing: it has the connection in its queue.
+ */
+static void test_links_to_a_stopped_process_wait_for_it(void **state)
+{
+    (void)state;
+    begin(false);
+    const uint64_t passed = horon_clock_ns() + 50000000u;
+    ask(0, 10);
+    while (horon_clock_ns() < passed)
+        horon_pump_turn(&scene.sides[0].pump, 1);
+    assert_int_equal(scene.sides[0].failed, 0);
+    turn_until_over();
+    expect_one();
     end();
 }
 
@@ -243,8 +287,8 @@ static void test_links_that_are_asked_for_again_have_a_new_limit(void **state)
 {
     (void)state;
     begin(false);
-    ask(0, horon_clock_ns());
-    ask(0, UINT64_MAX);
+    ask(0, 0);
+    ask(0, -1);
     turn_until_over();
     expect_one();
     end();
@@ -255,7 +299,7 @@ static void test_links_take_nobody_else_for_the_rank(void **state)
     (void)state;
     begin(false);
     scene.sides[1].ranks.profiles[0].member[0] = 9; /* another process of that rank */
-    ask(1, UINT64_MAX);
+    ask(1, -1);
     turn_until_over();
     assert_int_equal(scene.sides[1].why.status, HORON_ERR_PROTO);
     assert_non_null(strstr(scene.sides[1].why.text, "another process answers as rank 0"));
@@ -268,8 +312,7 @@ static void test_links_without_an_address_are_refused_at_once(void **state)
     (void)state;
     begin(false);
     scene.sides[1].ranks.profiles[0].host = 8;
-    assert_int_equal(horon_links_open(scene.sides[1].links, 0, UINT64_MAX, &error),
-                     HORON_ERR_CONFIG);
+    assert_int_equal(horon_links_open(scene.sides[1].links, 0, -1, &error), HORON_ERR_CONFIG);
     assert_non_null(strstr(error.text, "rank 0 (host-0) has no address that rank 1 (host-1)"));
     assert_non_null(strstr(error.text, "see HORON_INTERFACES"));
     end();
@@ -282,7 +325,8 @@ int main(void)
         cmocka_unit_test(test_links_both_ask_and_one_comes_of_it),
         cmocka_unit_test(test_links_that_fail_say_what_was_tried),
         cmocka_unit_test(test_links_that_are_not_wanted_fail_at_once),
-        cmocka_unit_test(test_links_that_nobody_answers_end_at_their_limit),
+        cmocka_unit_test(test_links_to_a_silent_system_end_at_their_limit),
+        cmocka_unit_test(test_links_to_a_stopped_process_wait_for_it),
         cmocka_unit_test(test_links_that_are_asked_for_again_have_a_new_limit),
         cmocka_unit_test(test_links_take_nobody_else_for_the_rank),
         cmocka_unit_test(test_links_without_an_address_are_refused_at_once),
