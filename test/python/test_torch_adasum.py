@@ -56,7 +56,7 @@ def rank_formula(counts):
             close(got, want, dtype)
             assert x.equal(ranks[rank])
             assert hvd.allreduce_(x, op=hvd.Adasum) is x and x.equal(got)
-            bits.append(got.double().tolist())
+            bits.append(got.double().numpy().tobytes())
     return bits
 
 
