@@ -50,6 +50,7 @@ static horon_status_t open_store(struct horon_joining *j, struct horon_error *er
                                           .silence_ns = silence_ns(j->config),
                                           .host_of = host_of,
                                           .host_arg = j,
+                                          .ranks = j->config->ranks,
                                           .process = process,
                                           .interfaces = j->config->interfaces,
                                           .port_range = j->config->port_range,

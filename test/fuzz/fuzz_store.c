@@ -47,8 +47,8 @@ static void read_letter(struct horon_store_member *member, int size)
         horon_blobs_deinit(&blobs);
     }
     horon_store_letter_drop(letter);
-    letters[0] = letters[1];
-    letters[1] = NULL;
+    memmove(letters, letters + 1, (HORON_STORE_LETTERS_MAX - 1) * sizeof *letters);
+    letters[HORON_STORE_LETTERS_MAX - 1] = NULL;
 }
 
 static void leave(struct horon_store_member **member)
@@ -84,6 +84,7 @@ static struct horon_store_server *add_selection(struct horon_store_server *core)
     options.self.hello.job = 1;
     struct horon_store_server *selection = horon_store_server_create(&options);
     assert(selection && !core->selections);
+    selection->launch = core;
     core->selections = selection;
     core->selection_count = 1;
     return selection;

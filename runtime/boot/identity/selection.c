@@ -19,11 +19,11 @@ static int parse_rank(const char **at, int limit)
     return (int)rank;
 }
 
-/* @param places [limit] of each rank in the list, -1: it is not there
- * @return how many there are; -1: what is not a list of ranks */
-static int parse_list(const char *at, int limit, int *places)
+int horon_ranks_parse(const char *text, int limit, int *places)
 {
+    const char *at = text;
     int count = 0;
+    memset(places, -1, (size_t)limit * sizeof *places);
     while (*at) {
         const int first = parse_rank(&at, limit);
         int last = first;
@@ -75,8 +75,7 @@ horon_status_t horon_identity_select(struct horon_identity *identity, const char
     int *places = horon_alloc((size_t)size * sizeof *places);
     if (!places)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the list of ranks");
-    memset(places, -1, (size_t)size * sizeof *places);
-    const int count = parse_list(ranks, size, places);
+    const int count = horon_ranks_parse(ranks, size, places);
     if (count < 1)
         status = horon_error_set(error, HORON_ERR_CONFIG,
                                  "HORON_RANKS=%.200s: a list of ranks from 0 to %d is needed, each "

@@ -9,6 +9,11 @@
 
 #include "boot/identity/identity.h"
 
+/** Reads such a list. @param places [limit] of each rank below @p limit in it; -1: it is not there
+ * @return how many there are; -1: this is no such list, or names a rank twice or one that there is
+ * not */
+int horon_ranks_parse(const char *text, int limit, int *places);
+
 /**
  * Makes of the identity in the launch that in the job.
  * @param ranks "" for all, which changes nothing; else as in "0,2,4-7"

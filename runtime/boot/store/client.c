@@ -195,6 +195,22 @@ static bool send_letter(struct horon_store *store, struct horon_store_letter *le
     return sent;
 }
 
+/* With its final 0, so that it can be read where it lies. */
+static horon_status_t put_ranks(struct horon_store *store, const char *list,
+                                struct horon_error *error)
+{
+    struct horon_writer out;
+    const size_t bytes = strlen(list) + 1;
+    if (bytes == 1)
+        return HORON_OK;
+    struct horon_store_letter *letter = horon_store_letter_create(HORON_STORE_RANKS, bytes, &out);
+    if (!letter)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the list of ranks");
+    horon_write_bytes(&out, list, bytes);
+    send_letter(store, letter);
+    return HORON_OK;
+}
+
 static void late_due(void *arg)
 {
     struct horon_writer nothing;
@@ -446,8 +462,8 @@ horon_status_t horon_store_open(const struct horon_store_options *options,
                                     .ended = stream_ended,
                                     .arg = store,
                                     .inbox.limit = horon_store_frame_bytes_max(store->size)};
-    horon_status_t status = HORON_OK;
-    if (in_file)
+    horon_status_t status = options->ranks ? put_ranks(store, options->ranks, error) : HORON_OK;
+    if (status == HORON_OK && in_file)
         status = horon_store_file_open(&store->file, options->address + strlen("file:"),
                                        options->self.pump->fds, error);
     if (status == HORON_OK && in_file && options->self.hello.rank != 0)

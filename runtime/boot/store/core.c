@@ -326,13 +326,23 @@ static horon_status_t take_late(struct horon_store_member *member, struct horon_
     return HORON_OK;
 }
 
+static horon_status_t take_ranks(struct horon_store_member *member, struct horon_reader *in)
+{
+    const size_t bytes = in->limit - in->used;
+    const char *list = horon_read_view(in, bytes);
+    if (bytes == 0 || strnlen(list, bytes) != bytes - 1)
+        return HORON_ERR_PROTO;
+    return horon_store_selection_know(member->session->server, list);
+}
+
 static horon_status_t take_frame(void *arg, uint8_t type, struct horon_reader *body)
 {
     struct horon_store_member *member = arg;
     static horon_status_t (*const takes[])(struct horon_store_member *, struct horon_reader *) = {
         [HORON_STORE_PUT] = take_put,
         [HORON_STORE_FAIL] = take_failure,
-        [HORON_STORE_LATE] = take_late};
+        [HORON_STORE_LATE] = take_late,
+        [HORON_STORE_RANKS] = take_ranks};
     const enum session_state state = member->session->state;
     assert(is_here(member));
     if (type >= sizeof takes / sizeof takes[0] || !takes[type])
@@ -419,9 +429,7 @@ void horon_store_server_fail(struct horon_store_server *server, const struct hor
     for (struct horon_store_session *session = server->sessions; session; session = session->next)
         if (session->state == SESSION_JOINING)
             fail(session, why, true);
-    for (struct horon_store_server *selection = server->selections; selection;
-         selection = selection->next)
-        horon_store_server_fail(selection, why);
+    horon_store_selections_fail(server, why);
 }
 
 void horon_store_server_ended(struct horon_store_server *server, int rank)
@@ -431,6 +439,7 @@ void horon_store_server_ended(struct horon_store_server *server, int rank)
     server->ranks[rank].ended = true;
     for (struct horon_store_session *session = server->sessions; session; session = session->next)
         fail_for_ended(session);
+    horon_store_selections_ended(server, rank);
 }
 
 bool horon_store_server_busy(const struct horon_store_server *server)
@@ -471,5 +480,6 @@ void horon_store_server_destroy(struct horon_store_server *server)
         }
         free_session(session);
     }
+    horon_free(server->places);
     horon_free(server);
 }

@@ -13,8 +13,6 @@
 #include <unistd.h>
 
 #define GUEST_PATIENCE_NS 10000000000u
-/* Lists of ranks in one launch; they are kept, for ranks may join again. */
-#define SELECTIONS_MAX 256
 
 /* Why others may not have come: they were refused, or they are at another store. */
 void horon_store_server_explain(const struct horon_store_server *server, char *text,
@@ -47,30 +45,6 @@ static void refuse_second(struct horon_store_server *server, struct horon_store_
                         horon_address_host_text(&second->from, second_from), why.text);
 }
 
-/* @return the server of the job that this rank means; NULL: no memory, or too many selections */
-static struct horon_store_server *find_selection(struct horon_store_server *server,
-                                                 const struct horon_hello *hello)
-{
-    if (server->options.self.hello.rank >= 0 || hello->job == 0)
-        return server;
-    for (struct horon_store_server *selection = server->selections; selection;
-         selection = selection->next)
-        if (selection->options.self.hello.job == hello->job && selection->size == (int)hello->size)
-            return selection;
-    struct horon_store_server_options options = server->options;
-    options.self.hello.size = hello->size;
-    options.self.hello.job = hello->job;
-    options.host_of = NULL; /* it knows ranks by the launch's numbers */
-    struct horon_store_server *selection =
-        server->selection_count < SELECTIONS_MAX ? horon_store_server_create(&options) : NULL;
-    if (!selection)
-        return NULL;
-    selection->next = server->selections;
-    server->selections = selection;
-    server->selection_count++;
-    return selection;
-}
-
 /* A server of one session after another cannot tell a second process of a rank from a rank that
  * joins once more; a server of one can, as long as that one lacks somebody. */
 static void arrived(void *arg, const struct horon_proven *proven)
@@ -78,7 +52,7 @@ static void arrived(void *arg, const struct horon_proven *proven)
     struct horon_store_server *server = arg;
     const bool launcher = server->options.self.hello.rank < 0;
     const int rank = proven->theirs.rank;
-    struct horon_store_server *selection = find_selection(server, &proven->theirs);
+    struct horon_store_server *selection = horon_store_server_select(server, &proven->theirs);
     struct horon_store_member *member;
     const struct horon_store_member *first =
         launcher ? NULL : horon_store_server_find(server, rank);

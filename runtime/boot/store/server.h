@@ -9,7 +9,7 @@
  *
  * A launcher's server has a selection for each job of some of its ranks (identity/selection.h),
  * which is a server, too, and never listens: what proves such a job's mark is handed to it. Its
- * sessions are its own; which of the launch its ranks are it does not know.
+ * sessions are its own; which of the launch its ranks are they tell it (selections.c).
  */
 #ifndef HORON_BOOT_STORE_SERVER_H
 #define HORON_BOOT_STORE_SERVER_H
@@ -67,6 +67,8 @@ struct horon_store_server {
     struct horon_store_server *selections; /* those it has, latest first */
     struct horon_store_server *next;       /* of the selections that it is one of */
     int selection_count;
+    struct horon_store_server *launch; /* of a selection: the server that has it; else NULL */
+    int *places; /* of a selection, once it is told: by the launch's ranks theirs in it, or -1 */
     struct {
         uint64_t joins;
         bool ended; /* it joins no more */
@@ -91,12 +93,11 @@ horon_status_t horon_store_server_listen(struct horon_store_server *server,
 
 /** Fails all ranks that are joining now, or will join a session begun by now, with this reason,
  * whose text says it all: a launcher calls it when a rank died before it joined, and rank 0 when it
- * cannot join itself. */
+ * cannot join itself. Selections fail that need the rank that is blamed, or may need it. */
 void horon_store_server_fail(struct horon_store_server *server, const struct horon_error *why);
 
 /** A launcher saw @p rank end with status 0, which is no failure unless others need it: sessions
- * that it was not in fail, once anybody has joined them. Those of selections run into their limits.
- */
+ * that it was not in fail, once anybody has joined them. */
 void horon_store_server_ended(struct horon_store_server *server, int rank);
 
 /** @return true while some answer has not been handed to the kernel yet. */
@@ -128,6 +129,22 @@ struct horon_store_member *horon_store_server_find(struct horon_store_server *se
 
 /** The member's session fails with @p why, whose text says it all: it leaves by itself then. */
 void horon_store_server_dismiss(struct horon_store_member *member, const struct horon_error *why);
+
+/* ---- selections.c, for server.c and core.c ---- */
+
+/** @return the server of the job that this hello means, @p server or a selection, which is made if
+ * need be; NULL: no memory, or too many selections */
+struct horon_store_server *horon_store_server_select(struct horon_store_server *server,
+                                                     const struct horon_hello *hello);
+
+/** A rank of it says which ranks of the launch they are, as HORON_RANKS does. Whoever knows that
+ * already, or is no selection, does not mind. @return OK | ERR_PROTO, not so many of the launch's
+ * ranks | ERR_MEMORY */
+horon_status_t horon_store_selection_know(struct horon_store_server *selection, const char *list);
+
+/** What the launcher says of a rank of its, to the selections of @p server. */
+void horon_store_selections_ended(struct horon_store_server *server, int rank);
+void horon_store_selections_fail(struct horon_store_server *server, const struct horon_error *why);
 
 /* ---- server.c, for core.c ---- */
 

@@ -32,6 +32,7 @@ struct horon_store_options {
      * as long as the store, NULL for one that is not known */
     const char *(*host_of)(void *arg, int rank);
     void *host_arg;
+    const char *ranks;   /* NULL, or the row RANKS, for a launcher; as long as the call */
     const char *process; /* this one, for texts of others; as long as the call; NULL: nameless */
     /* Where rank 0 serves for file:DIR: the rows INTERFACES and PORT_RANGE; as long as the call */
     const char *interfaces, *port_range;

@@ -146,9 +146,10 @@ static horon_status_t watch(struct horon_store_stream *stream, bool again,
 
 static void drop_first(struct horon_store_stream *stream)
 {
-    horon_store_letter_drop(stream->letters[0]);
-    stream->letters[0] = stream->letters[1];
-    stream->letters[1] = NULL;
+    struct horon_store_letter **letters = stream->letters;
+    horon_store_letter_drop(letters[0]);
+    memmove(letters, letters + 1, (HORON_STORE_LETTERS_MAX - 1) * sizeof *letters);
+    letters[HORON_STORE_LETTERS_MAX - 1] = NULL;
     stream->sent = 0;
 }
 
@@ -231,10 +232,12 @@ horon_status_t horon_store_stream_open(struct horon_store_stream *stream,
 
 bool horon_store_stream_send(struct horon_store_stream *stream, struct horon_store_letter *letter)
 {
-    struct horon_store_letter **place = &stream->letters[stream->letters[0] ? 1 : 0];
-    if (*place)
+    int count = 0;
+    while (count < HORON_STORE_LETTERS_MAX && stream->letters[count])
+        count++;
+    if (count == HORON_STORE_LETTERS_MAX)
         return false;
-    *place = letter;
+    stream->letters[count] = letter;
     letter->references++;
     if (stream->link)
         watch(stream, false, NULL);

@@ -5,6 +5,7 @@
  * is u32 length of the rest, u8 type, and, little-endian:
  *     PUT   rank -> server   u8 enum horon_store_put, u32 round, blob
  *     LATE  rank -> server   nothing: it has waited for the round as long as it may
+ *     RANKS rank -> server   first, if its job is a list of the launch's ranks: that list, and a 0
  *     ALL   server -> rank   u32 round, then for each rank u32 length and its blob
  *     FAIL  either way       the sender's last word: u8 1 if the text says it all (else only which
  *                            ranks are missing), and the error. From a rank: all shall fail so
@@ -25,13 +26,16 @@
 #define HORON_STORE_BLOB_BYTES_MAX 16384 /* a rank's profile: its addresses and settings */
 #define HORON_STORE_PUT_BYTES 6          /* of a PUT before its blob, its type included */
 #define HORON_STORE_ALL_BYTES 9          /* of an ALL before its blobs, its length, too */
-#define HORON_STORE_LETTERS_MAX 2 /* on their way to one side: a round's, and that all failed */
+/* On their way to one side: which ranks it is about, a round's, and that all failed, or are late.
+ */
+#define HORON_STORE_LETTERS_MAX 3
 
 enum horon_store_frame {
     HORON_STORE_PUT = 1,
     HORON_STORE_ALL = 2,
     HORON_STORE_FAIL = 3,
-    HORON_STORE_LATE = 4
+    HORON_STORE_LATE = 4,
+    HORON_STORE_RANKS = 5
 };
 
 /** What a rank puts into a round. */

@@ -109,8 +109,8 @@ static struct horon_reader next_letter(struct world *world, int rank)
     struct horon_reader in = horon_reader_over(copy, letter->bytes);
     assert_int_equal(horon_read_u32(&in), letter->bytes - 4);
     horon_store_letter_drop(letter);
-    letters[0] = letters[1];
-    letters[1] = NULL;
+    memmove(letters, letters + 1, (HORON_STORE_LETTERS_MAX - 1) * sizeof *letters);
+    letters[HORON_STORE_LETTERS_MAX - 1] = NULL;
     return in;
 }
 
@@ -207,6 +207,9 @@ static void test_store_wrong_frames_are_refused(void **state)
         {HORON_STORE_FAIL, {1, 255, 255, 255}, 4},              /* cut short */
         {HORON_STORE_FAIL, {1, 255, 255, 255, 255}, 5},         /* without a reason */
         {HORON_STORE_FAIL, {1, 255, 255, 255, 255, 0, 'x'}, 7}, /* that says nothing */
+        {HORON_STORE_RANKS, {'0'}, 1},                          /* a list without its end */
+        {HORON_STORE_RANKS, {0}, 0},                            /* none */
+        {HORON_STORE_RANKS, {'0', 0, '1', 0}, 4},               /* two */
     };
     (void)state;
     for (size_t i = 0; i < sizeof frames / sizeof frames[0]; i++) {

@@ -55,14 +55,20 @@ static void scene_init(struct scene *scene)
     snprintf(scene->address, sizeof scene->address, "tcp://127.0.0.1:%d", scene->server->port);
 }
 
-static struct horon_store *open_client(struct scene *scene, int rank, uint64_t mark, int size)
+static struct horon_store *open_listed(struct scene *scene, int rank, uint64_t mark, int size,
+                                       const char *ranks)
 {
     struct horon_error error = {0};
     struct horon_store *store = NULL;
-    const struct horon_store_options options = {.self = self_of(scene, rank, mark, size),
-                                                .address = scene->address};
+    const struct horon_store_options options = {
+        .self = self_of(scene, rank, mark, size), .address = scene->address, .ranks = ranks};
     assert_int_equal(horon_store_open(&options, &store, &error), HORON_OK);
     return store;
+}
+
+static struct horon_store *open_client(struct scene *scene, int rank, uint64_t mark, int size)
+{
+    return open_listed(scene, rank, mark, size, NULL);
 }
 
 static void put(struct horon_store *store, const char *blob)
@@ -145,6 +151,84 @@ static void test_selections_fail_with_their_launcher(void **state)
     horon_pump_deinit(&scene.pump);
 }
 
+static void await_list(struct scene *scene)
+{
+    while (!scene->server->selections || !scene->server->selections->places)
+        turn(scene);
+}
+
+/* Before its ranks came, or while they wait. */
+static void test_selections_hear_of_their_ranks_that_ended(void **state)
+{
+    (void)state;
+    for (int before = 0; before <= 1; before++) {
+        struct scene scene;
+        struct horon_error error = {0};
+        scene_init(&scene);
+        if (before)
+            horon_store_server_ended(scene.server, 0);
+        struct horon_store *store = open_listed(&scene, 0, 9, 2, "3,0");
+        put(store, "blob");
+        await_list(&scene);
+        for (int rank = 0; rank < RANKS - 1; rank++)
+            horon_store_server_ended(scene.server, rank);
+        assert_int_equal(await_failure(&scene, store, &error), HORON_ERR_PEER_LOST);
+        assert_string_equal(error.text, "of 2 ranks, rank 1 ended with status 0 without joining");
+        assert_int_equal(error.blame.rank, 1);
+        horon_store_destroy(store);
+        horon_store_server_destroy(scene.server);
+        horon_pump_deinit(&scene.pump);
+    }
+}
+
+/* That others of the launch have failed or ended is nothing to it. */
+static void test_selections_go_on_without_ranks_that_they_do_not_need(void **state)
+{
+    struct scene scene;
+    struct horon_error why = {0}, error = {0};
+    (void)state;
+    scene_init(&scene);
+    struct horon_store *store = open_listed(&scene, 0, 9, 2, "2-3");
+    put(store, "blob");
+    await_list(&scene);
+    horon_error_set(&why, HORON_ERR_PEER_LOST, "that rank died");
+    why.blame.rank = 1;
+    horon_store_server_fail(scene.server, &why);
+    horon_store_server_ended(scene.server, 0);
+    struct horon_store *other = open_listed(&scene, 1, 9, 2, "2-3");
+    put(other, "blob");
+    struct horon_blobs blobs;
+    while (!horon_store_get(store, &blobs))
+        turn(&scene);
+    horon_blobs_deinit(&blobs);
+    why.blame.rank = 3;
+    horon_store_server_fail(scene.server, &why);
+    assert_int_equal(await_failure(&scene, store, &error), HORON_ERR_PEER_LOST);
+    assert_int_equal(error.blame.rank, 1); /* as it is numbered there */
+    horon_store_destroy(store);
+    horon_store_destroy(other);
+    horon_store_server_destroy(scene.server);
+    horon_pump_deinit(&scene.pump);
+}
+
+/* What is no list of so many of the launch's ranks. */
+static void test_selections_of_other_ranks_are_refused(void **state)
+{
+    static const char *const wrongs[] = {"0", "0-2", "0,4", "0,0", "x"};
+    struct scene scene;
+    (void)state;
+    scene_init(&scene);
+    for (size_t i = 0; i < sizeof wrongs / sizeof wrongs[0]; i++) {
+        struct horon_error error = {0};
+        struct horon_store *store = open_listed(&scene, 0, 9, 2, wrongs[i]);
+        assert_int_equal(await_failure(&scene, store, &error), HORON_ERR_PEER_LOST);
+        horon_store_destroy(store);
+    }
+    assert_null(scene.server->selections->places);
+    horon_store_server_destroy(scene.server);
+    horon_pump_deinit(&scene.pump);
+}
+
 /* Without a mark another size is a mistake, and with one no selection is larger than the launch. */
 static void test_selections_are_smaller_than_the_launch(void **state)
 {
@@ -172,6 +256,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_selections_meet_their_own_ranks),
         cmocka_unit_test(test_selections_fail_with_their_launcher),
+        cmocka_unit_test(test_selections_hear_of_their_ranks_that_ended),
+        cmocka_unit_test(test_selections_go_on_without_ranks_that_they_do_not_need),
+        cmocka_unit_test(test_selections_of_other_ranks_are_refused),
         cmocka_unit_test(test_selections_are_smaller_than_the_launch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Jobs of some of the ranks of a launch. The server of a launcher has a further one for each, told
+ * apart by mark and size, and hands it those that prove its mark. Which ranks of the launch they
+ * are each of them says first (RANKS). What the launcher knows of its ranks is passed on by that;
+ * until it is known such a job may need any rank, and hears of each that failed.
+ */
+#include "boot/store/server.h"
+
+#include "alloc.h"
+#include "boot/identity/selection.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* Lists of ranks in one launch; they are kept, for ranks may join again. */
+#define SELECTIONS_MAX 256
+
+struct horon_store_server *horon_store_server_select(struct horon_store_server *server,
+                                                     const struct horon_hello *hello)
+{
+    if (server->options.self.hello.rank >= 0 || hello->job == 0)
+        return server;
+    for (struct horon_store_server *selection = server->selections; selection;
+         selection = selection->next)
+        if (selection->options.self.hello.job == hello->job && selection->size == (int)hello->size)
+            return selection;
+    struct horon_store_server_options options = server->options;
+    options.self.hello.size = hello->size;
+    options.self.hello.job = hello->job;
+    options.host_of = NULL; /* it knows ranks by the launch's numbers */
+    struct horon_store_server *selection =
+        server->selection_count < SELECTIONS_MAX ? horon_store_server_create(&options) : NULL;
+    if (!selection)
+        return NULL;
+    selection->launch = server;
+    selection->next = server->selections;
+    server->selections = selection;
+    server->selection_count++;
+    return selection;
+}
+
+horon_status_t horon_store_selection_know(struct horon_store_server *selection, const char *list)
+{
+    const struct horon_store_server *launch = selection->launch;
+    if (!launch || selection->places)
+        return HORON_OK;
+    const int size = launch->size;
+    int *places = horon_alloc((size_t)size * sizeof *places);
+    if (!places)
+        return HORON_ERR_MEMORY;
+    if (horon_ranks_parse(list, size, places) != selection->size) {
+        horon_free(places);
+        return HORON_ERR_PROTO;
+    }
+    selection->places = places;
+    for (int rank = 0; rank < size; rank++)
+        if (launch->ranks[rank].ended)
+            horon_store_server_ended(selection, places[rank]);
+    return HORON_OK;
+}
+
+void horon_store_selections_ended(struct horon_store_server *server, int rank)
+{
+    assert(rank >= 0 && rank < server->size);
+    for (struct horon_store_server *selection = server->selections; selection;
+         selection = selection->next)
+        if (selection->places)
+            horon_store_server_ended(selection, selection->places[rank]);
+}
+
+void horon_store_selections_fail(struct horon_store_server *server, const struct horon_error *why)
+{
+    const int rank = why->blame.rank < server->size ? why->blame.rank : -1;
+    for (struct horon_store_server *selection = server->selections; selection;
+         selection = selection->next) {
+        const int place = rank >= 0 && selection->places ? selection->places[rank] : -1;
+        struct horon_error theirs = *why;
+        if (rank >= 0 && selection->places && place < 0)
+            continue; /* it does without that rank */
+        theirs.blame.rank = place;
+        horon_store_server_fail(selection, &theirs);
+    }
+}
