@@ -130,7 +130,7 @@ static void play_server(const uint8_t *data, size_t bytes)
         } else if (b == 7) {
             horon_store_server_fail(core, &why);
         } else if (b == 8) {
-            horon_store_server_ended(core, a % RANKS);
+            horon_store_server_ended(core, a % RANKS, a & 64 ? &why : NULL);
         }
         if (status < 0)
             leave(&members[rank]);

@@ -16,6 +16,7 @@ import jobs  # noqa: E402
 import tap  # noqa: E402
 
 OUTLIVE = os.environ.get("OUTLIVE")
+SUM_ONCE = os.environ.get("SUM_ONCE")
 
 
 def own_lines(err):
@@ -58,6 +59,22 @@ def test_survivors_that_have_not_joined_are_told():
     status, _, err = jobs.run("-np", "3", "--keep-survivors", "sh", "-c", code)
     assert status == 5, err
     assert len(re.findall(r"<stderr>:join: .*rank 2", err)) == 2, err
+
+
+def test_survivors_that_join_again_do_not_wait_for_it():
+    """Nor does a job of some of them that needs it; one that does not goes on."""
+    tap.need(SUM_ONCE, "the rank program is not built (SUM_ONCE)")
+    code = """
+        if [ $HORON_RANK = 2 ]; then echo $$ > "$1/new"; mv "$1/new" "$1/it"; exit 3; fi
+        until [ -e "$1/it" ]; do :; done; while kill -0 $(cat "$1/it") 2> /dev/null; do :; done
+        "$2" 1; "$2" 1; HORON_RANKS=1,2,0 "$2" 1; HORON_RANKS=1,0 "$2" 1"""
+    words = ("-np", "3", "--keep-survivors", "--start-timeout", "1h", "sh", "-c", code, "sh")
+    with tempfile.TemporaryDirectory() as folder:
+        status, out, err = jobs.run(*words, folder, SUM_ONCE)
+    assert status == 3, err
+    assert len(re.findall(r"<stderr>:join: ", err)) == 6, err
+    assert len(re.findall(r"of 3 ranks, rank [12]( on \S+)? failed without joining", err)) >= 4, err
+    assert len(re.findall(r"of 2, local", out)) == 2, out
 
 
 def test_survivors_of_a_rank_that_dumps_core_are_told_of_once():

@@ -199,7 +199,7 @@ static void outlive(struct job *job, struct job_rank *rank)
     snprintf(why, sizeof why, "rank %d on %s (process %d) %s", number, rank->host->name, rank->pid,
              how);
     job->suspect = job->suspect ? job->suspect : rank;
-    horonrun_store_fail(job->store, number, why); /* ranks that join without it wait in vain */
+    horonrun_store_ended(job->store, number, why); /* ranks that join without it wait in vain */
     if (others > 0)
         horonrun_output_say(job->output, "%s; %d other rank%s may go on (--keep-survivors)", why,
                             others, others == 1 ? "" : "s");
@@ -229,7 +229,7 @@ static void rank_ended_well(struct job *job, int rank)
 {
     if (job->state >= JOB_ENDING)
         return;
-    horonrun_store_ended(job->store, rank);
+    horonrun_store_ended(job->store, rank, NULL);
     heed_named(job);
 }
 

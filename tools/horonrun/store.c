@@ -163,19 +163,26 @@ void horonrun_store_remote_url(const struct horonrun_store *store, const char *s
         horonrun_store_local_url(store, url);
 }
 
-void horonrun_store_fail(struct horonrun_store *store, int rank, const char *why)
+static struct horon_error lost(int rank, const char *why)
 {
     struct horon_error error;
     horon_error_set(&error, HORON_ERR_PEER_LOST, "%s", why);
     error.blame.rank = rank;
+    return error;
+}
+
+void horonrun_store_fail(struct horonrun_store *store, int rank, const char *why)
+{
+    const struct horon_error error = lost(rank, why);
     if (store) /* else the job is over */
         horon_store_server_fail(store->server, &error);
 }
 
-void horonrun_store_ended(struct horonrun_store *store, int rank)
+void horonrun_store_ended(struct horonrun_store *store, int rank, const char *why)
 {
+    const struct horon_error error = lost(rank, why ? why : "");
     if (store)
-        horon_store_server_ended(store->server, rank);
+        horon_store_server_ended(store->server, rank, why ? &error : NULL);
 }
 
 void horonrun_store_destroy(struct horonrun_store *store)

@@ -52,8 +52,8 @@ void horonrun_store_remote_url(const struct horonrun_store *store, const char *s
 /** Tells ranks that are still joining that the job ends. @param rank it ends for this one; or -1 */
 void horonrun_store_fail(struct horonrun_store *store, int rank, const char *why);
 
-/** @p rank has ended with status 0: ranks that join without it are told. */
-void horonrun_store_ended(struct horonrun_store *store, int rank);
+/** @p rank has ended: ranks that join without it are told. @param why NULL: with status 0 */
+void horonrun_store_ended(struct horonrun_store *store, int rank, const char *why);
 
 /** NULL is a no-op. */
 void horonrun_store_destroy(struct horonrun_store *store);

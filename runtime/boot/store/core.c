@@ -229,19 +229,21 @@ static horon_status_t take_failure(struct horon_store_member *member, struct hor
 /* What may be the matter with a rank that others wait for. */
 struct absence {
     enum horon_member_state state;
-    bool ended; /* of those that never came: they have ended, or not */
+    enum horon_rank_end end; /* of those that never came */
     const char *text;
 };
 
-static const struct absence ended = {HORON_MEMBER_NEVER, true,
-                                     "ended with status 0 without joining"};
+static const struct absence ended = {HORON_MEMBER_NEVER, HORON_RANK_ENDED,
+                                     "ended with status 0 without joining"},
+                            gone = {HORON_MEMBER_NEVER, HORON_RANK_FAILED,
+                                    "failed without joining"};
 
 static bool is_absent(const struct horon_store_session *session, int rank,
                       const struct absence *absence)
 {
     return rank < session->size && session->members[rank].state == absence->state &&
            (absence->state != HORON_MEMBER_NEVER ||
-            session->server->ranks[rank].ended == absence->ended);
+            session->server->ranks[rank].end == absence->end);
 }
 
 /* What the owner knows; of one that it does not know yet, where it came from. */
@@ -290,25 +292,27 @@ static struct listing list(const struct horon_store_session *session, const stru
 /* With ERR_PEER_LOST the ranks that are here are not to blame, whatever they do. */
 static void fail_for_missing(struct horon_store_session *session, horon_status_t status)
 {
-    const struct absence absences[] = {{HORON_MEMBER_LEFT, false, "left while joining"},
-                                       ended,
-                                       {HORON_MEMBER_NEVER, false, "never came"},
-                                       {HORON_MEMBER_HERE, false, "came but went no further"}};
-    const size_t kinds = status == HORON_ERR_PEER_LOST ? 3 : 4;
+    const struct absence absences[] = {
+        {HORON_MEMBER_LEFT, HORON_RANK_LIVES, "left while joining"},
+        gone,
+        ended,
+        {HORON_MEMBER_NEVER, HORON_RANK_LIVES, "never came"},
+        {HORON_MEMBER_HERE, HORON_RANK_LIVES, "came but went no further"}};
+    const size_t kinds = status == HORON_ERR_PEER_LOST ? 4 : 5;
+    bool explained = false; /* the others may yet come */
     char text[HORON_ERROR_TEXT_BYTES - 128] = "", blame[400] = "";
     int missing = -1; /* the lowest of the first kind */
     struct horon_error why;
     for (size_t i = 0; i < kinds; i++) {
         const struct absence *absence = &absences[i];
         const struct listing listing = list(session, absence);
-        if (listing.count == 0)
+        if (listing.count == 0 || (explained && absence->end == HORON_RANK_LIVES))
             continue;
         missing = missing < 0 ? listing.lowest : missing;
         horon_text_add(text, sizeof text, "; ", "%s %s%s %s", listing.count == 1 ? "rank" : "ranks",
                        listing.ranks, listing.hosts, absence->text);
-        if (absence->ended)
-            break; /* the others may yet come */
-        if (absence->state == HORON_MEMBER_NEVER)
+        explained = explained || absence->end != HORON_RANK_LIVES;
+        if (absence->state == HORON_MEMBER_NEVER && !explained)
             horon_store_server_explain(session->server, blame, sizeof blame);
     }
     horon_error_set(&why, status, "of %d ranks, %s%s%s", session->size, text, blame[0] ? "; " : "",
@@ -356,7 +360,8 @@ static horon_status_t take_frame(void *arg, uint8_t type, struct horon_reader *b
 /* A rank that has ended joins no session that it was not in: the others need not wait. */
 static void fail_for_ended(struct horon_store_session *session)
 {
-    if (session->state == SESSION_JOINING && list(session, &ended).count > 0)
+    if (session->state == SESSION_JOINING &&
+        (list(session, &ended).count > 0 || list(session, &gone).count > 0))
         fail_for_missing(session, HORON_ERR_PEER_LOST);
 }
 
@@ -419,7 +424,7 @@ void horon_store_server_dismiss(struct horon_store_member *member, const struct 
         fail(member->session, why, true);
 }
 
-void horon_store_server_fail(struct horon_store_server *server, const struct horon_error *why)
+static void fail_all(struct horon_store_server *server, const struct horon_error *why)
 {
     const struct horon_store_session *newest = server->sessions;
     while (newest && newest->next)
@@ -429,17 +434,30 @@ void horon_store_server_fail(struct horon_store_server *server, const struct hor
     for (struct horon_store_session *session = server->sessions; session; session = session->next)
         if (session->state == SESSION_JOINING)
             fail(session, why, true);
+}
+
+void horon_store_server_fail(struct horon_store_server *server, const struct horon_error *why)
+{
+    fail_all(server, why);
     horon_store_selections_fail(server, why);
 }
 
-void horon_store_server_ended(struct horon_store_server *server, int rank)
+void horon_store_server_review(struct horon_store_server *server)
+{
+    for (struct horon_store_session *session = server->sessions; session; session = session->next)
+        fail_for_ended(session);
+}
+
+void horon_store_server_ended(struct horon_store_server *server, int rank,
+                              const struct horon_error *why)
 {
     if (rank < 0 || rank >= server->size)
         return;
-    server->ranks[rank].ended = true;
-    for (struct horon_store_session *session = server->sessions; session; session = session->next)
-        fail_for_ended(session);
-    horon_store_selections_ended(server, rank);
+    server->ranks[rank].end = why ? HORON_RANK_FAILED : HORON_RANK_ENDED;
+    if (why)
+        fail_all(server, why);
+    horon_store_server_review(server);
+    horon_store_selections_ended(server, rank, why);
 }
 
 bool horon_store_server_busy(const struct horon_store_server *server)

@@ -10,9 +10,6 @@
 #include "alloc.h"
 #include "boot/identity/selection.h"
 
-#include <assert.h>
-#include <string.h>
-
 /* Lists of ranks in one launch; they are kept, for ranks may join again. */
 #define SELECTIONS_MAX 256
 
@@ -55,30 +52,43 @@ horon_status_t horon_store_selection_know(struct horon_store_server *selection, 
     }
     selection->places = places;
     for (int rank = 0; rank < size; rank++)
-        if (launch->ranks[rank].ended)
-            horon_store_server_ended(selection, places[rank]);
+        if (places[rank] >= 0)
+            selection->ranks[places[rank]].end = launch->ranks[rank].end;
+    horon_store_server_review(selection);
     return HORON_OK;
 }
 
-void horon_store_selections_ended(struct horon_store_server *server, int rank)
+/* @return the number there of a rank of the launch; -1: it is none of them, or that is not known */
+static int place_of(const struct horon_store_server *selection, int rank)
 {
-    assert(rank >= 0 && rank < server->size);
+    const bool known = selection->places && rank >= 0 && rank < selection->launch->size;
+    return known ? selection->places[rank] : -1;
+}
+
+static void fail_selection(struct horon_store_server *selection, const struct horon_error *why)
+{
+    struct horon_error theirs = *why;
+    theirs.blame.rank = place_of(selection, why->blame.rank);
+    horon_store_server_fail(selection, &theirs);
+}
+
+void horon_store_selections_ended(struct horon_store_server *server, int rank,
+                                  const struct horon_error *why)
+{
     for (struct horon_store_server *selection = server->selections; selection;
-         selection = selection->next)
-        if (selection->places)
-            horon_store_server_ended(selection, selection->places[rank]);
+         selection = selection->next) {
+        const int place = place_of(selection, rank);
+        if (place >= 0)
+            selection->ranks[place].end = server->ranks[rank].end;
+        if (why && (place >= 0 || !selection->places))
+            fail_selection(selection, why);
+        horon_store_server_review(selection);
+    }
 }
 
 void horon_store_selections_fail(struct horon_store_server *server, const struct horon_error *why)
 {
-    const int rank = why->blame.rank < server->size ? why->blame.rank : -1;
     for (struct horon_store_server *selection = server->selections; selection;
-         selection = selection->next) {
-        const int place = rank >= 0 && selection->places ? selection->places[rank] : -1;
-        struct horon_error theirs = *why;
-        if (rank >= 0 && selection->places && place < 0)
-            continue; /* it does without that rank */
-        theirs.blame.rank = place;
-        horon_store_server_fail(selection, &theirs);
-    }
+         selection = selection->next)
+        fail_selection(selection, why);
 }

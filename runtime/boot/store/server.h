@@ -71,8 +71,12 @@ struct horon_store_server {
     int *places; /* of a selection, once it is told: by the launch's ranks theirs in it, or -1 */
     struct {
         uint64_t joins;
-        bool ended; /* it joins no more */
-    } ranks[];      /* [size] */
+        enum horon_rank_end {
+            HORON_RANK_LIVES = 0, /* for all we know */
+            HORON_RANK_ENDED,     /* with status 0: it joins no more */
+            HORON_RANK_FAILED     /* nor does this one */
+        } end;
+    } ranks[]; /* [size] */
 };
 
 /** @return with nobody in it, and not listening yet; NULL: no memory */
@@ -92,13 +96,16 @@ horon_status_t horon_store_server_listen(struct horon_store_server *server,
                                          int last, struct horon_error *error);
 
 /** Fails all ranks that are joining now, or will join a session begun by now, with this reason,
- * whose text says it all: a launcher calls it when a rank died before it joined, and rank 0 when it
- * cannot join itself. Selections fail that need the rank that is blamed, or may need it. */
+ * whose text says it all: a launcher calls it when it ends the job, and rank 0 when it cannot join
+ * itself. */
 void horon_store_server_fail(struct horon_store_server *server, const struct horon_error *why);
 
-/** A launcher saw @p rank end with status 0, which is no failure unless others need it: sessions
- * that it was not in fail, once anybody has joined them. */
-void horon_store_server_ended(struct horon_store_server *server, int rank);
+/** A launcher saw @p rank end, which is no failure unless others need it: sessions that it was not
+ * in fail, once anybody has joined them.
+ * @param why NULL: it ended with status 0; else it has failed, and all fail that are joining now,
+ * or will join a session begun by now, with this reason, whose text says it all */
+void horon_store_server_ended(struct horon_store_server *server, int rank,
+                              const struct horon_error *why);
 
 /** @return true while some answer has not been handed to the kernel yet. */
 bool horon_store_server_busy(const struct horon_store_server *server);
@@ -142,9 +149,15 @@ struct horon_store_server *horon_store_server_select(struct horon_store_server *
  * ranks | ERR_MEMORY */
 horon_status_t horon_store_selection_know(struct horon_store_server *selection, const char *list);
 
-/** What the launcher says of a rank of its, to the selections of @p server. */
-void horon_store_selections_ended(struct horon_store_server *server, int rank);
+/** What the launcher says to its server, told to the selections of @p server. */
+void horon_store_selections_ended(struct horon_store_server *server, int rank,
+                                  const struct horon_error *why);
 void horon_store_selections_fail(struct horon_store_server *server, const struct horon_error *why);
+
+/* ---- core.c, for selections.c ---- */
+
+/** Sessions fail that lack a rank which is known to have ended. */
+void horon_store_server_review(struct horon_store_server *server);
 
 /* ---- server.c, for core.c ---- */
 
