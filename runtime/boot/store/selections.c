@@ -10,8 +10,15 @@
 #include "alloc.h"
 #include "boot/identity/selection.h"
 
-/* Lists of ranks in one launch; they are kept, for ranks may join again. */
-#define SELECTIONS_MAX 256
+/* Lists of ranks in one launch; they are kept, for ranks may join again. So many may be in any, and
+ * in a larger one as many as it has ranks: each two may be a job, and be parted anew once. */
+#define SELECTIONS_LEAST 256
+
+static bool has_room(const struct horon_store_server *server)
+{
+    const int most = server->size > SELECTIONS_LEAST ? server->size : SELECTIONS_LEAST;
+    return server->selection_count < most;
+}
 
 struct horon_store_server *horon_store_server_select(struct horon_store_server *server,
                                                      const struct horon_hello *hello)
@@ -27,7 +34,7 @@ struct horon_store_server *horon_store_server_select(struct horon_store_server *
     options.self.hello.job = hello->job;
     options.host_of = NULL; /* it knows ranks by the launch's numbers */
     struct horon_store_server *selection =
-        server->selection_count < SELECTIONS_MAX ? horon_store_server_create(&options) : NULL;
+        has_room(server) ? horon_store_server_create(&options) : NULL;
     if (!selection)
         return NULL;
     selection->launch = server;

@@ -58,8 +58,8 @@ static void arrived(void *arg, const struct horon_proven *proven)
         launcher ? NULL : horon_store_server_find(server, rank);
     if (!selection || horon_store_server_join(selection, rank, &member) != HORON_OK) {
         HORON_LOG_WARN(server->options.self.log,
-                       "the store refused rank %d: no memory, or too many joins are unfinished",
-                       rank);
+                       "the store refused rank %d: no memory, or too many %s", rank,
+                       selection ? "joins are unfinished" : "lists of ranks have been jobs");
         close(proven->fd);
         return;
     }

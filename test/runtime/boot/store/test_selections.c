@@ -247,6 +247,28 @@ static void test_selections_of_other_ranks_are_refused(void **state)
     horon_pump_deinit(&scene.pump);
 }
 
+/* Every two ranks of a large launch may be a job of their own. */
+static void test_selections_are_as_many_as_a_launch_may_have(void **state)
+{
+    enum { SIZE = 1000 };
+    const struct horon_store_server_options options = {
+        .self.hello = horon_hello_of(HORON_ROLE_STORE, -1, SIZE)};
+    struct horon_store_server *server = horon_store_server_create(&options);
+    struct horon_hello hello = horon_hello_of(HORON_ROLE_STORE, 0, 2);
+    (void)state;
+    for (int i = 0; i < SIZE / 2; i++) {
+        hello.job = (uint64_t)i + 1;
+        struct horon_store_server *selection = horon_store_server_select(server, &hello);
+        assert_non_null(selection);
+        assert_ptr_not_equal(selection, server);
+        assert_ptr_equal(horon_store_server_select(server, &hello), selection);
+    }
+    while (++hello.job <= SIZE)
+        assert_non_null(horon_store_server_select(server, &hello));
+    assert_null(horon_store_server_select(server, &hello));
+    horon_store_server_destroy(server);
+}
+
 /* Without a mark another size is a mistake, and with one no selection is larger than the launch. */
 static void test_selections_are_smaller_than_the_launch(void **state)
 {
@@ -278,6 +300,7 @@ int main(void)
         cmocka_unit_test(test_selections_go_on_without_ranks_that_they_do_not_need),
         cmocka_unit_test(test_selections_hear_of_their_rank_that_failed),
         cmocka_unit_test(test_selections_of_other_ranks_are_refused),
+        cmocka_unit_test(test_selections_are_as_many_as_a_launch_may_have),
         cmocka_unit_test(test_selections_are_smaller_than_the_launch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
