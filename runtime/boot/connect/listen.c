@@ -82,7 +82,7 @@ horon_status_t horon_listeners_open(struct horon_listeners *listeners,
     if (key_given && !config->interfaces[0])
         horon_listen_everywhere(&at);
     const int port = horon_listen_at(&at, first, last, rank, listeners);
-    if (port < 0 && errno == EADDRINUSE)
+    if (port < 0 && first && errno == EADDRINUSE)
         return horon_error_set(error, HORON_ERR_CONFIG, "no port of HORON_PORT_RANGE=%s is free",
                                config->port_range);
     if (port < 0)

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where a rank listens for those of other hosts, and what it says if it cannot. */
+#undef NDEBUG
+#include "boot/connect/listen.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <fcntl.h>
+#include <net/if.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PORT "40000" /* the only one of a network of our own */
+
+/* Does a rank with this range say what is wanted? */
+static bool says(const char *range, const char *wanted)
+{
+    static struct horon_config config;
+    struct horon_listeners listeners = {0};
+    struct horon_error error = {0};
+    char told[HORON_ADDRESSES_TEXT_BYTES] = "";
+    snprintf(config.port_range, sizeof config.port_range, "%s", range);
+    const horon_status_t status = horon_listeners_open(&listeners, &config, false, 0, told, &error);
+    const bool good = status < 0 && listeners.count == 0 && strstr(error.text, wanted);
+    if (!good)
+        fprintf(stderr, "%d, '%s' lacks '%s'\n", (int)status, error.text, wanted);
+    return good;
+}
+
+/* @return what the process ends with */
+static int listen_without_a_free_port(void)
+{
+    static const char range[] = PORT " " PORT;
+    struct ifreq loopback = {.ifr_name = "lo", .ifr_flags = IFF_UP};
+    struct horon_addresses at = {.count = 1};
+    struct horon_listeners first = {0};
+    if (unshare(CLONE_NEWNET) != 0)
+        return 77;
+    const int file = open("/proc/sys/net/ipv4/ip_local_port_range", O_WRONLY);
+    const int any = socket(AF_INET, SOCK_DGRAM, 0);
+    if (any < 0 || ioctl(any, SIOCSIFFLAGS, &loopback) != 0 ||
+        write(file, range, sizeof range - 1) != (ssize_t)sizeof range - 1)
+        return 77;
+    horon_address_parse("127.0.0.1", 0, &at.items[0]);
+    if (horon_listen_at(&at, 0, 0, 0, &first) != atoi(PORT))
+        return 1;
+    return says(PORT, "no port of HORON_PORT_RANGE=" PORT " is free") &&
+                   says("", "this rank cannot listen: ")
+               ? 0
+               : 2;
+}
+
+static void test_listen_without_a_free_port_says_which_were_tried(void **state)
+{
+    int how = 0;
+    (void)state;
+    const pid_t child = fork();
+    if (child == 0)
+        _exit(listen_without_a_free_port());
+    assert_int_equal(waitpid(child, &how, 0), child);
+    if (WIFEXITED(how) && WEXITSTATUS(how) == 77) {
+        print_message("SKIP: no network of our own; needs root\n");
+        skip();
+    }
+    assert_int_equal(how, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_listen_without_a_free_port_says_which_were_tried),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
