@@ -260,7 +260,9 @@ static void keep_book(const char *shm, const char *level)
     char store[64];
     atomic_int joined = 0;
     snprintf(store, sizeof store, "STORE=tcp://127.0.0.1:%d", free_port());
-    const char *const settings[] = {store, shm, "JOB_KEY=" SECRET, level, NULL};
+    /* on a busy machine a rank may be reached at another address sooner */
+    const char *const settings[] = {store, shm, "JOB_KEY=" SECRET, "INTERFACES=127.0.0.1",
+                                    level, NULL};
     book.used = 0;
     book.text[0] = 0;
     set_up_joiners(joiners, 2, settings, &joined);
