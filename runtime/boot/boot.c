@@ -94,8 +94,8 @@ static horon_status_t prepare(struct horon_joining *j, int rank, int size,
                               struct horon_error *error)
 {
     horon_failure_file_keep(j->config->failure_file, &j->boot->fds);
-    horon_status_t status =
-        horon_identity_find(&j->id, rank, size, j->config->store, horon_environment, NULL, error);
+    horon_status_t status = horon_identity_find(&j->id, rank, size, j->config->store,
+                                                horon_identity_environment, NULL, error);
     if (status == HORON_OK)
         status = horon_identity_select(&j->id, j->config->ranks, error);
     if (status == HORON_OK)
@@ -118,7 +118,7 @@ static horon_status_t prepare(struct horon_joining *j, int rank, int size,
     j->log->rank = j->id.rank;
     memcpy(j->log->host, j->mine.name, sizeof j->mine.name);
     memcpy(j->boot->ranks.names[j->id.rank], j->mine.name, sizeof j->mine.name);
-    horon_report_identity(j);
+    horon_joining_report_identity(j);
     struct horon_hello *hello = &j->self.hello;
     j->self.pump = &j->boot->pump;
     j->self.log = j->log;
@@ -214,7 +214,7 @@ static void end_well(struct horon_joining *j)
         horon_fds_hold(fds);
         j->boot->joined = horon_fds_note(fds, horon_joined_say(&j->id));
     }
-    horon_report_joined(j);
+    horon_joining_report_links(j);
 }
 
 void horon_boot_init(struct horon_boot *boot)

@@ -87,8 +87,8 @@ horon_status_t horon_joining_run(struct horon_joining *j, struct horon_error *er
 /* ---- report.c: lines of the log at debug ---- */
 
 /** Once the identity is found: by what, where ranks meet, and where the key comes from. */
-void horon_report_identity(const struct horon_joining *j);
+void horon_joining_report_identity(const struct horon_joining *j);
 /** Once all have joined: memory, each link, and how long each step took. */
-void horon_report_joined(const struct horon_joining *j);
+void horon_joining_report_links(const struct horon_joining *j);
 
 #endif

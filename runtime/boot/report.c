@@ -10,7 +10,7 @@ static const char *key_origin(const struct horon_config *config)
     return config->job_key_file[0] ? "HORON_JOB_KEY_FILE" : "nowhere: there is none";
 }
 
-void horon_report_identity(const struct horon_joining *j)
+void horon_joining_report_identity(const struct horon_joining *j)
 {
     const struct horon_identity *id = &j->id;
     if (!horon_log_wants(j->log, HORON_LOG_DEBUG))
@@ -58,7 +58,7 @@ static void report_socket(const struct horon_joining *j, const struct horon_topo
                     topology->host_name[topology->host_of[rank]], from, to);
 }
 
-void horon_report_joined(const struct horon_joining *j)
+void horon_joining_report_links(const struct horon_joining *j)
 {
     const struct horon_topology *topology = &j->boot->topology;
     if (!horon_log_wants(j->log, HORON_LOG_DEBUG))

@@ -40,8 +40,8 @@ static horon_status_t open_sockets(struct horon_joining *j, struct horon_error *
     if (status != HORON_OK)
         return status;
     if (j->config->shm_enabled)
-        status = horon_listen_on_host(&j->listeners, j->id.rank, j->mine.socket,
-                                      sizeof j->mine.socket, j->log, error);
+        status = horon_listeners_open_on_host(&j->listeners, j->id.rank, j->mine.socket,
+                                              sizeof j->mine.socket, j->log, error);
     horon_listeners_open(&j->listeners, j->config, j->boot->key->given, j->id.rank, j->told,
                          &j->unheard);
     if (status != HORON_OK || !j->mine.socket[0])

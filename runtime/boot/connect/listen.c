@@ -45,8 +45,8 @@ static bool listen_at_port(const struct horon_addresses *addresses, int *port,
     return listeners->count > before;
 }
 
-int horon_listen_at(const struct horon_addresses *addresses, int first, int last, int start,
-                    struct horon_listeners *listeners)
+int horon_listeners_add(const struct horon_addresses *addresses, int first, int last, int start,
+                        struct horon_listeners *listeners)
 {
     const int tries = first ? last - first + 1 : PORT_TRIES;
     errno = EADDRINUSE;
@@ -58,7 +58,7 @@ int horon_listen_at(const struct horon_addresses *addresses, int first, int last
     return -1;
 }
 
-void horon_listen_everywhere(struct horon_addresses *addresses)
+void horon_addresses_everywhere(struct horon_addresses *addresses)
 {
     addresses->count = 2;
     horon_address_parse("0.0.0.0", 0, &addresses->items[0]);
@@ -80,8 +80,8 @@ horon_status_t horon_listeners_open(struct horon_listeners *listeners,
         return status;
     at = here;
     if (key_given && !config->interfaces[0])
-        horon_listen_everywhere(&at);
-    const int port = horon_listen_at(&at, first, last, rank, listeners);
+        horon_addresses_everywhere(&at);
+    const int port = horon_listeners_add(&at, first, last, rank, listeners);
     if (port < 0 && first && errno == EADDRINUSE)
         return horon_error_set(error, HORON_ERR_CONFIG, "no port of HORON_PORT_RANGE=%s is free",
                                config->port_range);
@@ -100,9 +100,9 @@ void horon_listeners_close(struct horon_listeners *listeners, int kept)
 }
 
 /* Without pidfds deaths could not be seen: sharing memory would not be safe. */
-horon_status_t horon_listen_on_host(struct horon_listeners *listeners, int rank, char *name,
-                                    size_t name_bytes, const struct horon_log *log,
-                                    struct horon_error *error)
+horon_status_t horon_listeners_open_on_host(struct horon_listeners *listeners, int rank, char *name,
+                                            size_t name_bytes, const struct horon_log *log,
+                                            struct horon_error *error)
 {
     uint64_t random[2];
     struct horon_address address;

@@ -21,11 +21,11 @@ struct horon_listeners {
  * over if another can be.
  * @param listeners those are added @return the port; -1 with errno, none is
  */
-int horon_listen_at(const struct horon_addresses *addresses, int first, int last, int start,
-                    struct horon_listeners *listeners);
+int horon_listeners_add(const struct horon_addresses *addresses, int first, int last, int start,
+                        struct horon_listeners *listeners);
 
-/** For horon_listen_at(): all addresses of this machine, those of IPv6 too where there are. */
-void horon_listen_everywhere(struct horon_addresses *addresses);
+/** For horon_listeners_add(): all addresses of this machine, those of IPv6 too where there are. */
+void horon_addresses_everywhere(struct horon_addresses *addresses);
 
 /**
  * For ranks of other hosts: listens as the rows INTERFACES and PORT_RANGE say; without a key at
@@ -45,8 +45,8 @@ void horon_listeners_close(struct horon_listeners *listeners, int kept);
  * @param name [name_bytes] the name; "" if this process cannot share memory, which is logged
  * @return OK, it listens unless the name is "" | ERR_SYSTEM
  */
-horon_status_t horon_listen_on_host(struct horon_listeners *listeners, int rank, char *name,
-                                    size_t name_bytes, const struct horon_log *log,
-                                    struct horon_error *error);
+horon_status_t horon_listeners_open_on_host(struct horon_listeners *listeners, int rank, char *name,
+                                            size_t name_bytes, const struct horon_log *log,
+                                            struct horon_error *error);
 
 #endif

@@ -87,7 +87,7 @@ static const struct launcher launchers[] = {
 };
 #define LAUNCHERS (sizeof launchers / sizeof launchers[0])
 
-const char *horon_environment(void *arg, const char *name)
+const char *horon_identity_environment(void *arg, const char *name)
 {
     (void)arg;
     return getenv(name); /* NOLINT(concurrency-mt-unsafe): horon sets no variables */

@@ -56,6 +56,6 @@ horon_status_t horon_joined_before(const struct horon_identity *id, const struct
                                    struct horon_error *error);
 
 /** The real environment, for horon_identity_find(). */
-const char *horon_environment(void *arg, const char *name);
+const char *horon_identity_environment(void *arg, const char *name);
 
 #endif

@@ -75,7 +75,7 @@ static void add_listen(struct horon_store_place *place, const struct item *item,
     if ((!here && !derived) || (place->port && item->port != place->port))
         return;
     place->port = item->port;
-    horon_listen_everywhere(&everywhere);
+    horon_addresses_everywhere(&everywhere);
     if (!all_loopback(&item->addresses) && !(here && horon_address_parse(item->host, 0, &numeric)))
         place->listen = everywhere;
     else if (!horon_address_same_host(&place->listen.items[0], &everywhere.items[0]))
@@ -156,7 +156,7 @@ horon_status_t horon_store_place_here(struct horon_store_place *place, bool key_
     else
         status = horon_addresses_of_machine("", false, &place->addresses, error);
     if (place->listen.count == 0)
-        horon_listen_everywhere(&place->listen);
+        horon_addresses_everywhere(&place->listen);
     drop_loopback(&place->addresses);
     return status;
 }

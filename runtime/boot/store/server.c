@@ -131,7 +131,7 @@ horon_status_t horon_store_server_listen(struct horon_store_server *server,
     if (status != HORON_OK)
         return status;
     server->wanted_port = first;
-    server->port = horon_listen_at(addresses, first, last, 0, &listeners);
+    server->port = horon_listeners_add(addresses, first, last, 0, &listeners);
     if (server->port < 0)
         return say_not_listening(&addresses->items[0], first, last, error);
     status = horon_acceptor_create(&accepting, &listeners, &server->acceptor, error);

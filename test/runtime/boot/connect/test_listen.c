@@ -51,7 +51,7 @@ static int listen_without_a_free_port(void)
         write(file, range, sizeof range - 1) != (ssize_t)sizeof range - 1)
         return 77;
     horon_address_parse("127.0.0.1", 0, &at.items[0]);
-    if (horon_listen_at(&at, 0, 0, 0, &first) != atoi(PORT))
+    if (horon_listeners_add(&at, 0, 0, 0, &first) != atoi(PORT))
         return 1;
     return says(PORT, "no port of HORON_PORT_RANGE=" PORT " is free") &&
                    says("", "this rank cannot listen: ")

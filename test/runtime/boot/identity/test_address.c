@@ -183,7 +183,7 @@ static int listen_in(int first, int start)
     struct horon_addresses at = {.count = 1};
     struct horon_listeners listeners = {0};
     horon_address_parse("127.0.0.1", 0, &at.items[0]);
-    const int port = horon_listen_at(&at, first, first + 1, start, &listeners);
+    const int port = horon_listeners_add(&at, first, first + 1, start, &listeners);
     assert_int_equal(listeners.count, port >= 0);
     return port >= 0 ? listeners.fds[0] : -1;
 }

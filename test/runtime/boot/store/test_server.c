@@ -53,7 +53,7 @@ static struct horon_addresses places(const char *at)
 {
     struct horon_addresses places = {.count = 1};
     if (!horon_address_parse(at, 0, &places.items[0]))
-        horon_listen_everywhere(&places);
+        horon_addresses_everywhere(&places);
     return places;
 }
 
