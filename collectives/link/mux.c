@@ -131,11 +131,9 @@ static horon_status_t transfer_begin(struct horon_mux *mux, struct horon_transfe
     return horon_mux_transfer_error(mux, transfer, error);
 }
 
-static void send_ready(struct horon_mux *mux, struct horon_transfer *transfer,
-                       enum horon_mux_move why, size_t limit_bytes)
+static void send_ready(struct horon_mux *mux, struct horon_transfer *transfer, size_t limit_bytes)
 {
     assert(limit_bytes <= transfer->bytes);
-    horon_mux_move_transfer(transfer, why);
     horon_mux_move_transfer(transfer, HORON_MUX_ENQUEUE);
     transfer->limit_bytes = limit_bytes;
     horon_mux_queue_push(&mux->tx.ready, transfer);
@@ -148,13 +146,12 @@ static void send_eagerly(struct horon_mux *mux, struct horon_transfer *transfer)
     const size_t share = horon_mux_eager_share(mux, transfer->bytes);
     if (share == 0 && transfer->bytes > 0)
         return;
-    if (share > tx->room_bytes || tx->room_transfers == 0)
+    if (!horon_mux_tx_has_room(mux, transfer->bytes))
         return;
-    tx->room_bytes -= share;
-    tx->room_transfers--;
+    horon_mux_tx_take_room(mux, transfer);
     tx->unsent_bytes += share;
     tx->unsent_transfers++;
-    send_ready(mux, transfer, HORON_MUX_TAKE_ROOM, share);
+    send_ready(mux, transfer, share);
 }
 
 horon_status_t horon_mux_post_send(struct horon_mux *mux, struct horon_transfer *transfer,
@@ -174,7 +171,8 @@ horon_status_t horon_mux_post_send(struct horon_mux *mux, struct horon_transfer 
         horon_mux_record_release(&mux->table, credit);
         assert(mux->rx.credits > 0);
         mux->rx.credits--;
-        send_ready(mux, transfer, HORON_MUX_GET_CREDIT, transfer->bytes);
+        horon_mux_move_transfer(transfer, HORON_MUX_GET_CREDIT);
+        send_ready(mux, transfer, transfer->bytes);
     } else {
         send_eagerly(mux, transfer);
         const bool eager = transfer->state & HORON_MUX_SEND_EAGER;

@@ -126,6 +126,10 @@ static inline bool horon_mux_tx_wants(const struct horon_mux *mux)
            horon_mux_link_holds(mux);
 }
 
+/* Has the peer eager room for a send of `bytes`? */
+bool horon_mux_tx_has_room(const struct horon_mux *mux, uint64_t bytes);
+/* Takes it; the peer knows once the first frame has gone. */
+void horon_mux_tx_take_room(struct horon_mux *mux, struct horon_transfer *transfer);
 /* Bytes made ready that the link has not taken. */
 size_t horon_mux_tx_left(const struct horon_mux *mux);
 /* The peer has posted: all of it may go. */

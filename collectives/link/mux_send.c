@@ -264,6 +264,19 @@ horon_status_t horon_mux_tx_progress(struct horon_mux *mux, bool *moved_out,
     return HORON_OK;
 }
 
+bool horon_mux_tx_has_room(const struct horon_mux *mux, uint64_t bytes)
+{
+    return horon_mux_eager_share(mux, bytes) <= mux->tx.room_bytes && mux->tx.room_transfers > 0;
+}
+
+void horon_mux_tx_take_room(struct horon_mux *mux, struct horon_transfer *transfer)
+{
+    assert(horon_mux_tx_has_room(mux, transfer->bytes));
+    mux->tx.room_bytes -= horon_mux_eager_share(mux, transfer->bytes);
+    mux->tx.room_transfers--;
+    horon_mux_move_transfer(transfer, HORON_MUX_TAKE_ROOM);
+}
+
 /* Links that are asked by a system call take many frames with one, and so are left to progress. */
 static bool goes_now(const struct horon_mux *mux, size_t bytes)
 {
@@ -272,7 +285,7 @@ static bool goes_now(const struct horon_mux *mux, size_t bytes)
         mux->link->ops->descriptor(mux->link) >= 0)
         return false;
     return bytes <= mux->options.eager_bytes && bytes <= HORON_MUX_BODY_BYTES_MAX &&
-           bytes <= tx->room_bytes && tx->room_transfers > 0;
+           horon_mux_tx_has_room(mux, bytes);
 }
 
 /* A burst of this one alone. */
@@ -295,7 +308,8 @@ static void burst_whole(struct horon_mux *mux, struct horon_transfer *transfer)
 bool horon_mux_send_now(struct horon_mux *mux, struct horon_transfer *transfer)
 {
     struct horon_mux_tx *tx = &mux->tx;
-    const size_t bytes = transfer->bytes;
+    struct horon_mux_burst *burst = &tx->burst;
+    const size_t bytes = transfer->bytes, all = HORON_MUX_HEADER_BYTES + bytes;
     size_t sent = 0;
     HORON_ASSERT_OWNER(mux->options.owner);
     if (!goes_now(mux, bytes))
@@ -304,14 +318,18 @@ bool horon_mux_send_now(struct horon_mux *mux, struct horon_transfer *transfer)
     transfer->status = HORON_OK;
     transfer->state = 0;
     transfer->moved_bytes = transfer->limit_bytes = bytes;
-    tx->room_bytes -= bytes;
-    tx->room_transfers--;
-    horon_mux_move_transfer(transfer, HORON_MUX_TAKE_ROOM);
+    horon_mux_tx_take_room(mux, transfer);
     burst_whole(mux, transfer);
-    horon_mux_insert_transfer(mux->table.sends, transfer);
     const horon_status_t status =
-        mux->link->ops->send(mux->link, tx->burst.vector, tx->burst.count, &sent, &tx->broken);
-    tx->full = status == HORON_AGAIN || sent < HORON_MUX_HEADER_BYTES + bytes;
+        mux->link->ops->send(mux->link, burst->vector, burst->count, &sent, &tx->broken);
+    tx->full = status == HORON_AGAIN || sent < all;
+    if (sent == all) { /* nearly always; the table never has it */
+        tx->sent_bytes += bytes;
+        burst->at = burst->count;
+        transfer->done = true;
+        return true;
+    }
+    horon_mux_insert_transfer(mux->table.sends, transfer);
     if (status < 0)
         tx->broken.status = status; /* as the next progress says */
     if (status == HORON_OK)
