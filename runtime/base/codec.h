@@ -7,6 +7,7 @@
 #define HORON_BASE_CODEC_H
 
 #include <assert.h>
+#include <endian.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -72,12 +73,12 @@ static inline void horon_write_uint(struct horon_writer *out, uint64_t value, si
 
 static inline uint64_t horon_read_uint(struct horon_reader *in, size_t bytes)
 {
-    const uint8_t *raw = horon_read_view(in, bytes);
+    const void *raw = horon_read_view(in, bytes);
     uint64_t value = 0;
     assert(bytes <= sizeof value);
-    for (size_t i = 0; raw && i < bytes; i++)
-        value |= (uint64_t)raw[i] << (8 * i);
-    return value;
+    if (raw)
+        memcpy(&value, raw, bytes); /* into the low bytes, as they are sent */
+    return le64toh(value);
 }
 
 static inline void horon_write_u8(struct horon_writer *out, uint8_t value)
