@@ -58,12 +58,12 @@ static void post_to(struct horon_engine_team *team, int rank, const struct horon
         post_on(team, mux, team->ranks[rank], out);
 }
 
-struct horon_writer horon_team_begin_message(const struct horon_engine_team *team, uint8_t *bytes,
-                                             size_t byte_count, enum horon_control_kind kind)
+struct horon_writer horon_team_begin_message(uint32_t team, uint8_t *bytes, size_t byte_count,
+                                             enum horon_control_kind kind)
 {
     struct horon_writer out = horon_writer_over(bytes, byte_count);
     horon_write_u8(&out, (uint8_t)kind);
-    horon_write_varint(&out, team->id);
+    horon_write_varint(&out, team);
     return out;
 }
 
@@ -79,7 +79,7 @@ void horon_engine_send_linked(struct horon_engine *engine, int rank)
 {
     uint8_t bytes[16];
     struct horon_writer out =
-        horon_team_begin_message(engine->job, bytes, sizeof bytes, HORON_CONTROL_LINKED);
+        horon_team_begin_message(engine->job->id, bytes, sizeof bytes, HORON_CONTROL_LINKED);
     horon_team_send_control(engine->job, rank, &out);
 }
 
@@ -91,7 +91,7 @@ bool horon_team_send_coordinator(struct horon_engine_team *team)
     size_t byte_count;
     while (horon_coordinator_next_message(team->coordinator, &to, &bytes, &byte_count)) {
         struct horon_writer out = horon_team_begin_message(
-            team, team->engine->message, HORON_CONTROL_BYTES_MAX, HORON_CONTROL_COORDINATOR);
+            team->id, team->engine->message, HORON_CONTROL_BYTES_MAX, HORON_CONTROL_COORDINATOR);
         horon_write_bytes(&out, bytes, byte_count);
         if (!horon_team_mux(team, to))
             continue; /* that rank is gone; the failure is on its way */
@@ -106,7 +106,7 @@ static void send_failure(struct horon_engine_team *team, int rank)
 {
     uint8_t bytes[HORON_ERROR_WIRE_BYTES_MAX + 16];
     struct horon_writer out =
-        horon_team_begin_message(team, bytes, sizeof bytes, HORON_CONTROL_ABORT);
+        horon_team_begin_message(team->id, bytes, sizeof bytes, HORON_CONTROL_ABORT);
     horon_error_write(&out, &team->failure);
     for (int other = 0; other < team->view.size; other++)
         if (other != team->view.rank && (rank < 0 || other == rank))
@@ -170,7 +170,7 @@ static bool merge(struct horon_departures *known, const struct horon_departures 
 static struct horon_writer write_departures(const struct horon_engine_team *team, uint8_t *bytes,
                                             size_t byte_count, enum horon_control_kind kind)
 {
-    struct horon_writer out = horon_team_begin_message(team, bytes, byte_count, kind);
+    struct horon_writer out = horon_team_begin_message(team->id, bytes, byte_count, kind);
     for (int i = 0; i < HORON_LEFT_COUNT; i++) {
         horon_write_u64(&out, team->departures.sequence[i]);
         horon_write_u32(&out, team->departures.culprit[i]);

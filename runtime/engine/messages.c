@@ -243,9 +243,11 @@ static void describe_lack(const struct horon_engine_team *team, const struct hor
 
 /* ---- sending -------------------------------------------------------------------------------- */
 
-static void write_offer(struct horon_writer *out, uint64_t tag, uint64_t count, uint8_t dtype)
+/* What a message is, behind what its receiver knows it by: to it its tag, of a refusal its number.
+ * horon_team_on_offer() and horon_team_on_refusal() read it. */
+static void write_offer(struct horon_writer *out, uint64_t known_by, uint64_t count, uint8_t dtype)
 {
-    horon_write_u64(out, tag);
+    horon_write_u64(out, known_by);
     horon_write_u64(out, count);
     horon_write_u8(out, dtype);
 }
@@ -254,7 +256,7 @@ static void announce(struct horon_request *request)
 {
     uint8_t bytes[48];
     struct horon_writer out =
-        horon_team_begin_message(request->team, bytes, sizeof bytes, HORON_CONTROL_MESSAGE);
+        horon_team_begin_message(request->team->id, bytes, sizeof bytes, HORON_CONTROL_MESSAGE);
     write_offer(&out, request->message.tag, request->op.count, request->op.agreed.dtype);
     horon_team_send_control(request->team, peer_of(request), &out);
 }
@@ -334,10 +336,8 @@ static void refuse(struct horon_request *request, const struct horon_offer *offe
     struct horon_engine_team *team = request->team;
     uint8_t bytes[48];
     struct horon_writer out =
-        horon_team_begin_message(team, bytes, sizeof bytes, HORON_CONTROL_REFUSAL);
-    horon_write_u64(&out, offer->number);
-    horon_write_u64(&out, request->op.count);
-    horon_write_u8(&out, request->op.agreed.dtype);
+        horon_team_begin_message(team->id, bytes, sizeof bytes, HORON_CONTROL_REFUSAL);
+    write_offer(&out, offer->number, request->op.count, request->op.agreed.dtype);
     horon_mux_forget(link_to(team->engine, peer_of(request)), horon_team_message_channel(team->id),
                      sequence_of(offer->number, offer->peer, team->view.rank));
     horon_team_send_control(team, peer_of(request), &out); /* may fail the team, which ends it */
@@ -411,9 +411,8 @@ static horon_status_t hear_apart(struct horon_engine *engine, uint32_t team, int
                                  const struct horon_offer *offer, struct horon_error *error)
 {
     uint8_t bytes[48];
-    struct horon_writer out = horon_writer_over(bytes, sizeof bytes);
-    horon_write_u8(&out, HORON_CONTROL_MESSAGE);
-    horon_write_varint(&out, team);
+    struct horon_writer out =
+        horon_team_begin_message(team, bytes, sizeof bytes, HORON_CONTROL_MESSAGE);
     write_offer(&out, offer->tag, offer->count, offer->dtype);
     return horon_engine_on_control(engine, peer, bytes, out.used, error);
 }

@@ -45,9 +45,9 @@ int horon_team_explain_message(const struct horon_request *request, char *text, 
 
 /** On a link that was made after joining, to a rank of the job: this side has it. */
 void horon_engine_send_linked(struct horon_engine *engine, int rank);
-/** @return a control message of a team, to be completed in the caller's @p bytes */
-struct horon_writer horon_team_begin_message(const struct horon_engine_team *team, uint8_t *bytes,
-                                             size_t byte_count, enum horon_control_kind kind);
+/** @return a control message of the team of that id, to be completed in the caller's @p bytes */
+struct horon_writer horon_team_begin_message(uint32_t team, uint8_t *bytes, size_t byte_count,
+                                             enum horon_control_kind kind);
 /** Sends a control message of a team to a rank of the job, if it has a link. */
 void horon_team_send_control(struct horon_engine_team *team, int job_rank,
                              const struct horon_writer *out);
