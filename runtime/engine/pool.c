@@ -12,7 +12,25 @@ void horon_request_pool_init(struct horon_request_pool *pool)
     pthread_mutex_init(&pool->lock, NULL);
 }
 
-static void free_one(struct horon_request *request)
+struct horon_request *horon_request_alloc(void)
+{
+    struct horon_request *request = horon_alloc_lines(sizeof *request);
+    if (request)
+        memset(request, 0, sizeof *request);
+    return request;
+}
+
+void horon_request_clean(struct horon_request *request, struct horon_names *names)
+{
+    uint64_t *rows_room = request->rows_room;
+    const int rows_limit = request->rows_limit;
+    horon_request_deinit(request, names);
+    memset(request, 0, sizeof *request);
+    request->rows_room = rows_room;
+    request->rows_limit = rows_limit;
+}
+
+void horon_request_free(struct horon_request *request)
 {
     horon_free(request->rows_room);
     horon_free(request);
@@ -23,7 +41,7 @@ void horon_request_pool_deinit(struct horon_request_pool *pool)
     while (pool->free) {
         struct horon_request *request = pool->free;
         pool->free = request->older;
-        free_one(request);
+        horon_request_free(request);
     }
     pthread_mutex_destroy(&pool->lock);
 }
@@ -37,13 +55,9 @@ static struct horon_request *take(struct horon_request_pool *pool)
         pool->count--;
     }
     pthread_mutex_unlock(&pool->lock);
-    if (request) {
-        request->older = NULL;
-        return request;
-    }
-    request = horon_alloc_lines(sizeof *request);
-    if (request)
-        memset(request, 0, sizeof *request);
+    if (!request)
+        return horon_request_alloc();
+    request->older = NULL;
     return request;
 }
 
@@ -65,12 +79,7 @@ horon_status_t horon_request_create(struct horon_request_pool *pool, const horon
 void horon_request_destroy(struct horon_request_pool *pool, struct horon_request *request,
                            struct horon_names *names)
 {
-    uint64_t *rows_room = request->rows_room;
-    const int rows_limit = request->rows_limit;
-    horon_request_deinit(request, names);
-    memset(request, 0, sizeof *request);
-    request->rows_room = rows_room;
-    request->rows_limit = rows_limit;
+    horon_request_clean(request, names);
     pthread_mutex_lock(&pool->lock);
     const bool kept = pool->count < pool->limit;
     if (kept) {
@@ -80,5 +89,5 @@ void horon_request_destroy(struct horon_request_pool *pool, struct horon_request
     }
     pthread_mutex_unlock(&pool->lock);
     if (!kept)
-        free_one(request);
+        horon_request_free(request);
 }

@@ -18,7 +18,7 @@ struct horon_request_pool {
 void horon_request_pool_init(struct horon_request_pool *pool);
 void horon_request_pool_deinit(struct horon_request_pool *pool);
 
-/** A request from the pool or the heap, made with horon_request_init(), which says the rest.
+/** A request from the pool or the heap, made as horon_request_init() does, which says the rest.
  * Thread: any. */
 horon_status_t horon_request_create(struct horon_request_pool *pool, const horon_descriptor_t *desc,
                                     struct horon_engine_team *team, struct horon_names *names,
@@ -26,5 +26,12 @@ horon_status_t horon_request_create(struct horon_request_pool *pool, const horon
 /** Thread: any. */
 void horon_request_destroy(struct horon_request_pool *pool, struct horon_request *request,
                            struct horon_names *names);
+
+/** The memory of one, all zero. @return NULL: there is none */
+struct horon_request *horon_request_alloc(void);
+/** All zero again, but for the room for rows, and nothing held. */
+void horon_request_clean(struct horon_request *request, struct horon_names *names);
+/** Of one that holds nothing. */
+void horon_request_free(struct horon_request *request);
 
 #endif

@@ -424,6 +424,14 @@ static horon_status_t keep_splits(struct horon_request *request)
     return HORON_OK;
 }
 
+void horon_request_belong(struct horon_request *request, struct horon_engine_team *team)
+{
+    request->team = team;
+    request->message.peer = team->id == 0 ? request->op.agreed.root : -1; /* it looks later */
+    horon_team_ref(team);
+    atomic_store_explicit(&request->refs, 1, memory_order_relaxed);
+}
+
 horon_status_t horon_request_init(struct horon_request *request, const horon_descriptor_t *given,
                                   struct horon_engine_team *team, struct horon_names *names,
                                   struct horon_error *error)
@@ -453,6 +461,7 @@ horon_status_t horon_request_init(struct horon_request *request, const horon_des
     if (status != HORON_OK)
         return status;
     assert(!request->team && !request->name && !request->owned_output && !request->error_text);
+    request->rank = rank;
     request->size = size;
     if (horon_verb_rows[desc->verb].ahead != HORON_AHEAD_NOTHING)
         status = fill_ahead(request, desc, rank, error);
@@ -463,10 +472,7 @@ horon_status_t horon_request_init(struct horon_request *request, const horon_des
         horon_request_deinit(request, names);
         return status;
     }
-    request->team = team;
-    request->message.peer = team->id == 0 ? desc->root : -1; /* else the engine looks it up */
-    horon_team_ref(team);
-    atomic_store_explicit(&request->refs, 1, memory_order_relaxed);
+    horon_request_belong(request, team);
     request->start.request = request->cancel.request = request->drop.request = request;
     static_assert(HORON_POST_START == 0, "as the memory is");
     request->cancel.kind = HORON_POST_CANCEL;
@@ -478,6 +484,8 @@ horon_status_t horon_request_init(struct horon_request *request, const horon_des
         horon_request_deinit(request, names);
         return horon_error_set(error, status, "no memory for a request");
     }
+    if (desc == given && !desc->name && !desc->shape && !desc->splits)
+        request->said = *desc;
     return HORON_OK;
 }
 
@@ -486,10 +494,11 @@ horon_status_t horon_request_move(struct horon_request *request, const horon_des
 {
     const struct horon_operation *op = &request->op;
     const struct horon_verb_row *row = &horon_verb_rows[desc->verb];
-    const int rank = request->team->view.rank, size = request->size;
+    const int rank = request->rank, size = request->size;
     const uint64_t element = horon_dtype_bytes((horon_dtype_t)desc->dtype);
     assert(desc->verb == op->agreed.verb && !desc->shape && !op->splits);
-    assert(size == request->team->view.size);
+    if (request->said.src == desc->src && request->said.dst == desc->dst)
+        return HORON_OK;
     horon_status_t status = check_buffers(desc, op, element, rank, size, error);
     if (status == HORON_OK)
         status = check_room(desc, op, rank, error);
@@ -497,6 +506,8 @@ horon_status_t horon_request_move(struct horon_request *request, const horon_des
         return status;
     request->part.src = desc->src;
     request->part.dst = horon_ranks_include(row->writes, desc->root, rank) ? desc->dst : NULL;
+    request->said.src = desc->src;
+    request->said.dst = desc->dst;
     return HORON_OK;
 }
 

@@ -130,7 +130,7 @@ struct horon_request {
     uint64_t *rows_room;   /* [2 * rows_limit] or NULL: memory for them, and for splits. The pool
                             * frees it, or kept.c */
     int rows_limit;        /* of a team that used the request before, perhaps */
-    int size;              /* ranks */
+    int rank, size;        /* of this one, in its team, and ranks */
     uint64_t dst_count;    /* elements dst has room for, if their number is learned */
     horon_alloc_fn_t alloc;
     void *alloc_arg;
@@ -146,6 +146,7 @@ struct horon_request {
     struct horon_request *self;
     struct horon_message message;
     char barrier_name[HORON_VERB_UNNAMED_BYTES_MAX]; /* made for one without a name */
+    horon_descriptor_t said; /* that it is made of; struct_bytes 0: and of what pointers name */
 };
 
 /**
@@ -157,8 +158,10 @@ struct horon_request {
 horon_status_t horon_request_init(struct horon_request *request, const horon_descriptor_t *desc,
                                   struct horon_engine_team *team, struct horon_names *names,
                                   struct horon_error *error);
-/** Its buffers lie elsewhere from the next run on, where @p desc says; which says else what it was
- * made of, and gives no shape or splits. @return OK | ERR_INVALID */
+/** It is one of @p team, with its submitter's reference, and one to the team. */
+void horon_request_belong(struct horon_request *request, struct horon_engine_team *team);
+/** Its buffers lie where @p desc says from the next run on, which says else what it was made of.
+ * @return OK | ERR_INVALID: they lie where they did */
 horon_status_t horon_request_move(struct horon_request *request, const horon_descriptor_t *desc,
                                   struct horon_error *error);
 /** Frees what it holds but its room for rows; again is a no-op. */

@@ -100,7 +100,7 @@ struct horon_engine_team {
     struct horon_team_join join;
     bool joining; /* a rank has joined, or this one is about to */
     struct horon_team_messages messages;
-    struct horon_kept *kept[HORON_VERB_COUNT]; /* by verb, or NULL; kept.c */
+    struct horon_request *kept[HORON_VERB_COUNT]; /* of horon_run(), by verb, or NULL; kept.c */
 
     bool removed;            /* this rank has left it, and has failed it here */
     _Atomic uint32_t failed; /* 1: failure is set */

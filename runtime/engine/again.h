@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests that are made again instead of anew: a caller mostly asks for what it asked for before,
+ * with the same buffers or others, and what was checked, filled and hashed for that counts still.
+ * What does so is kept by a team for horon_run() (kept.h).
+ *
+ * Thread: of a request that nobody else has, any.
+ */
+#ifndef HORON_ENGINE_AGAIN_H
+#define HORON_ENGINE_AGAIN_H
+
+#include "engine/request.h"
+
+/** Would one of @p desc to @p team, which is of the same engine, be the same but perhaps for where
+ * the buffers lie? @p desc can be read as far as its struct_bytes. */
+bool horon_request_says(const struct horon_request *request, const struct horon_engine_team *team,
+                        const horon_descriptor_t *desc);
+
+#endif
