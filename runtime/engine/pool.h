@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Requests of a context that were released, kept for the next submissions: a steady cycle allocates
- * nothing.
+ * nothing. Of each verb the last one in order, or message, stays as it was made, since a caller
+ * mostly submits what it submitted before, with the same buffers or others: then it is made again
+ * instead of anew. (What horon_run() carries out past the mailbox is kept by its team: kept.h.)
  */
 #ifndef HORON_ENGINE_POOL_H
 #define HORON_ENGINE_POOL_H
@@ -13,6 +15,9 @@ struct horon_request_pool {
     struct horon_request *free;
     size_t count;
     size_t limit; /* requests that are kept at most; set by the maker of the pool */
+    /* By verb, or NULL: released, and as it was made but for its team, to which it has no
+     * reference. It is its taker's alone. */
+    struct horon_request *_Atomic last[HORON_VERB_COUNT];
 };
 
 void horon_request_pool_init(struct horon_request_pool *pool);
