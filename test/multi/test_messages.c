@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Messages between processes through the ABI: prepared ones between all pairs, on links that are
- * made for them; what is refused; a rank that leaves at once; a time limit; and a process that is
- * killed with messages under way. On one host and with each process as a host of its own.
+ * made for them; the same ones submitted again by several threads; what is refused; a rank that
+ * leaves at once; a time limit; and a process that is killed with messages under way. On one host
+ * and with each process as a host of its own.
  */
 #undef NDEBUG
 #include "multi/job.h"
 
+#include <pthread.h>
 #include <semaphore.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -147,6 +149,73 @@ static void test_messages_between_all_pairs_arrive(void **state)
 {
     (void)state;
     in_both_places(RANKS, exchange);
+}
+
+/* ---- The same ones, submitted again and again ----------------------------------------------- */
+
+enum { USERS = 3, BUFFERS = 2 };
+
+struct user {
+    horon_context_t *ctx;
+    uint64_t tag;
+    bool well;
+};
+
+/* Of one tag, to buffers that take turns; now and then one is let go while it flies. */
+static void *submit_again(void *arg)
+{
+    struct user *user = arg;
+    const int rank = horon_rank(user->ctx), other = 1 - rank;
+    int32_t in[BUFFERS][SHORT], out[BUFFERS][SHORT];
+    bool well = true;
+    for (int round = 0; round < 4 * ROUNDS && well; round++) {
+        horon_request_t *requests[2] = {NULL};
+        int32_t *got = in[round % BUFFERS], *sent = out[round % BUFFERS];
+        void *data = NULL;
+        for (int i = 0; i < SHORT; i++)
+            sent[i] = rank + round + i + (int)user->tag;
+        const horon_descriptor_t recv = message(HORON_RECV, other, user->tag, got, SHORT),
+                                 send = message(HORON_SEND, other, user->tag, sent, SHORT);
+        well = horon_submit(user->ctx, &recv, &requests[0]) == HORON_OK &&
+               horon_submit(user->ctx, &send, &requests[1]) == HORON_OK;
+        if (round % 5 == 3) { /* its buffer is used again once the other rank is past it, too */
+            horon_release(requests[1]);
+            requests[1] = NULL;
+        }
+        well = well && horon_wait(requests[0], HORON_HOST_DONE, -1) == HORON_OK &&
+               (!requests[1] || horon_wait(requests[1], HORON_HOST_DONE, -1) == HORON_OK) &&
+               horon_request_output(requests[0], &data, NULL, NULL) == HORON_OK && data == got;
+        for (int i = 0; i < SHORT && well; i++)
+            well = got[i] == other + round + i + (int)user->tag;
+        horon_release(requests[0]);
+        horon_release(requests[1]);
+    }
+    user->well = well;
+    return NULL;
+}
+
+static void submit_by_threads(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    struct user users[USERS];
+    pthread_t threads[USERS];
+    (void)arg;
+    for (int i = 0; i < USERS; i++) {
+        users[i] = (struct user){.ctx = ctx, .tag = (uint64_t)i};
+        RANK_MUST(pthread_create(&threads[i], NULL, submit_again, &users[i]) == 0);
+    }
+    for (int i = 0; i < USERS; i++) {
+        RANK_MUST(pthread_join(threads[i], NULL) == 0);
+        RANK_MUST(users[i].well);
+    }
+    horon_descriptor_t barrier = HORON_DESCRIPTOR_INIT;
+    barrier.verb = HORON_BARRIER;
+    RANK_MUST(horon_run(ctx, &barrier, -1, NULL, 0) == HORON_OK);
+}
+
+static void test_messages_submitted_again_arrive(void **state)
+{
+    (void)state;
+    in_both_places(2, submit_by_threads);
 }
 
 /* ---- What is refused ------------------------------------------------------------------------ */
@@ -362,6 +431,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_messages_between_all_pairs_arrive),
+        cmocka_unit_test(test_messages_submitted_again_arrive),
         cmocka_unit_test(test_messages_that_cannot_be_are_refused),
         cmocka_unit_test(test_messages_of_a_rank_that_leaves_are_received),
         cmocka_unit_test(test_messages_past_their_time_limit_fail_the_process_set),
