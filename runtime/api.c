@@ -105,13 +105,16 @@ static void unmark_name(struct horon_request *request)
 void horon_request_launch(struct horon_request *request)
 {
     const uint32_t state = atomic_load_explicit(&request->state, memory_order_relaxed);
-    atomic_fetch_add_explicit(&request->refs, 1, memory_order_relaxed);
     if (request->persistent) {
         /* claim() did it, and a thread that waits already has left its mark */
         assert((state & HORON_REQUEST_STATE_MASK) == HORON_REQUEST_FLYING);
+        atomic_fetch_add_explicit(&request->refs, 1, memory_order_relaxed);
         return;
     }
     assert(horon_request_may_go(state, HORON_REQUEST_FLYING));
+    /* nobody else has seen it */
+    assert(atomic_load_explicit(&request->refs, memory_order_relaxed) == 1);
+    atomic_store_explicit(&request->refs, 2, memory_order_relaxed);
     atomic_store_explicit(&request->state, HORON_REQUEST_FLYING, memory_order_release);
 }
 

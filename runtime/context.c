@@ -91,7 +91,10 @@ static void unref(struct horon_context *ctx)
 
 void horon_request_unref(struct horon_request *request)
 {
-    const uint32_t before = atomic_fetch_sub_explicit(&request->refs, 1, memory_order_acq_rel);
+    /* the last reference is nobody else's to count */
+    uint32_t before = atomic_load_explicit(&request->refs, memory_order_acquire);
+    if (before != 1)
+        before = atomic_fetch_sub_explicit(&request->refs, 1, memory_order_acq_rel);
     assert(before >= 1);
     if (before != 1)
         return;

@@ -80,7 +80,7 @@ struct horon_context {
 void *horon_progress_thread(void *context);
 /** Tells the progress thread, if it sleeps and nobody drives, that something was posted. */
 void horon_context_notify(struct horon_context *ctx);
-/** With all that came before it done: may the progress thread sleep, with nobody driving? */
+/** After a post to the mailbox: may the progress thread sleep, with nobody driving? */
 bool horon_context_may_sleep(struct horon_context *ctx);
 bool horon_token_try(struct horon_context *ctx);
 void horon_token_take(struct horon_context *ctx);

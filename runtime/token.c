@@ -148,8 +148,8 @@ void horon_token_release_armed(struct horon_context *ctx)
 
 bool horon_context_may_sleep(struct horon_context *ctx)
 {
-    atomic_thread_fence(memory_order_seq_cst);
-    return atomic_load_explicit(&own_line(ctx)->wake, memory_order_relaxed) != 0;
+    /* a post is sequentially consistent, too, and so comes before this look without a fence */
+    return atomic_load_explicit(&own_line(ctx)->wake, memory_order_seq_cst) != 0;
 }
 
 void horon_context_notify(struct horon_context *ctx)
