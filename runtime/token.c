@@ -89,26 +89,22 @@ void horon_token_take(struct horon_context *ctx)
     count_out(&ctx->waiters);
 }
 
-/* @param armed  the progress thread itself lets go, and watches the links that are full. What they
+/* What peers have changed counts only for what is in flight; the rest is this rank's own.
+ * @param armed  the progress thread itself lets go, and watches the links that are full. What they
  *               would take is left over all the same: a waiter may have called it off before its
  *               next turn, and looks at its own request only. */
 static bool any_left_over(struct horon_context *ctx, bool armed)
 {
-    if (horon_engine_has_post(ctx->engine) ||
-        atomic_load_explicit(&ctx->deaths, memory_order_relaxed))
-        return true;
-    bool in_flight = horon_engine_in_flight(ctx->engine) > 0;
-    if (in_flight && horon_engine_progress(ctx->engine))
-        return true;
-    if (horon_engine_has_input(ctx->engine) || horon_engine_has_unsent(ctx->engine))
-        return true;
-    if (armed)
-        return false;
-    return !horon_engine_flushed(ctx->engine) ||
-           (in_flight && atomic_load_explicit(&ctx->disarmed, memory_order_relaxed));
+    if (horon_engine_in_flight(ctx->engine) > 0) {
+        atomic_thread_fence(memory_order_seq_cst); /* the wake word is there before this look */
+        if (horon_engine_progress(ctx->engine) ||
+            (!armed && atomic_load_explicit(&ctx->disarmed, memory_order_relaxed)))
+            return true;
+    }
+    return horon_engine_leaves_work(ctx->engine, !armed);
 }
 
-/* Rung, posted to or told of a death while the token was still in hand: the progress thread may
+/* Posted to, told of a death or rung while the token was still in hand: the progress thread may
  * have woken for it, found the token taken, and gone back to sleep. */
 static bool slept_through(struct horon_context *ctx)
 {
@@ -124,7 +120,7 @@ static void let_go(struct horon_context *ctx, bool armed)
     HORON_ASSERT_OWNER(&ctx->owner);
     assert(atomic_load_explicit(&ctx->token, memory_order_relaxed) == 1);
     horon_host_sleep(&ctx->host, horon_engine_wants(ctx->engine));
-    bool ring = any_left_over(ctx, armed);
+    const bool ring = any_left_over(ctx, armed);
     horon_owner_give(&ctx->owner);
     atomic_store_explicit(&ctx->token, 0, memory_order_release);
     atomic_thread_fence(memory_order_seq_cst); /* what follows looks at what came before it */

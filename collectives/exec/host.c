@@ -172,7 +172,6 @@ void horon_host_sleep(const struct horon_host *host, uint32_t bits)
     atomic_store_explicit(&line->wake, bits, memory_order_relaxed);
     if (bits & HORON_WAKE_DATA) /* a rank that sees this sees the word as well */
         atomic_store_explicit(&line->wants_data, true, memory_order_release);
-    atomic_thread_fence(memory_order_seq_cst);
 }
 
 void horon_host_awake(const struct horon_host *host)

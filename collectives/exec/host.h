@@ -160,7 +160,7 @@ uint8_t *horon_host_chunk(const struct horon_host *host, size_t at, int local_ra
 struct horon_ring *horon_host_ring(const struct horon_host *host, int member, bool to_leader);
 
 /** This process stops looking: ring it for @p bits, HORON_WAKE_*, not 0. It has to look once more
- * after this, which ends with a full fence. */
+ * after this and a full fence. */
 void horon_host_sleep(const struct horon_host *host, uint32_t bits);
 /** This rank looks at everything again. */
 void horon_host_awake(const struct horon_host *host);

@@ -361,15 +361,27 @@ size_t horon_engine_in_flight(const struct horon_engine *engine)
     return engine->in_flight;
 }
 
-bool horon_engine_has_input(const struct horon_engine *engine)
+/* Has the poller found what no turn has taken yet? A thread that falls asleep on it is not told
+ * again. */
+static bool has_input(const struct horon_mux *mux)
+{
+    const struct horon_link *link = horon_mux_link(mux);
+    return link->ops->descriptor(link) >= 0 && link->ops->ready(link);
+}
+
+bool horon_engine_leaves_work(const struct horon_engine *engine, bool even_if_full)
 {
     const struct horon_membership *membership = engine->membership;
     HORON_ASSERT_OWNER(engine->options.owner);
     for (int i = 0; i < membership->peer_count; i++) {
-        const struct horon_link *link = horon_mux_link(membership->mux_of[membership->peers[i]]);
-        if (link && link->ops->descriptor(link) >= 0 && link->ops->ready(link))
+        const struct horon_mux *mux = membership->mux_of[membership->peers[i]];
+        if (mux && (horon_mux_has_unsent(mux) || (even_if_full && horon_mux_wants_write(mux)) ||
+                    has_input(mux)))
             return true;
     }
+    for (const struct horon_engine_team *team = engine->job; team; team = team->next)
+        if (has_unsaid(team) || horon_team_rings_unsent(team, even_if_full))
+            return true;
     return false;
 }
 

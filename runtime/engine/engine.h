@@ -144,9 +144,9 @@ uint64_t horon_engine_ends(const struct horon_engine *engine);
 /** Requests taken from the mailbox and not ended. */
 size_t horon_engine_in_flight(const struct horon_engine *engine);
 
-/** Has the poller found what no turn has taken yet? A thread that falls asleep on it is not told
- * again. */
-bool horon_engine_has_input(const struct horon_engine *engine);
+/** Is something left that only a turn of this rank moves: input that the poller has found, or what
+ * horon_engine_has_unsent() says? @param even_if_full  also what links cannot take now */
+bool horon_engine_leaves_work(const struct horon_engine *engine, bool even_if_full);
 /** Was something given to a link after its turn, which the link may take, or heard that other ranks
  * are to hear, too? A thread that falls asleep on it would never send it. */
 bool horon_engine_has_unsent(const struct horon_engine *engine);

@@ -67,6 +67,7 @@ static void *drive(void *arg)
         if (horon_engine_progress(engine))
             continue;
         horon_host_sleep(&driver->rank->host, horon_engine_wants(engine));
+        atomic_thread_fence(memory_order_seq_cst);
         if (!horon_engine_progress(engine) && !ended(driver)) /* the second look */
             driver->hung = !sleep_until_rung(driver);
         horon_host_awake(&driver->rank->host);

@@ -48,10 +48,10 @@ static void in_flight(struct horon_engine *engine, struct horon_request *request
     horon_engine_in_flight(engine);
 }
 
-static void has_input(struct horon_engine *engine, struct horon_request *request)
+static void leaves_work(struct horon_engine *engine, struct horon_request *request)
 {
     (void)request;
-    horon_engine_has_input(engine);
+    horon_engine_leaves_work(engine, true);
 }
 
 static void local_death(struct horon_engine *engine, struct horon_request *request)
@@ -240,7 +240,7 @@ static const struct call calls[] = {
     {"horon_engine_advance", advance_ordered},
     {"horon_engine_wants", wants},
     {"horon_engine_in_flight", in_flight},
-    {"horon_engine_has_input", has_input},
+    {"horon_engine_leaves_work", leaves_work},
     {"horon_engine_local_death", local_death},
     {"horon_team_fail", fail_it},
     {"horon_engine_ask", ask},
