@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * horon_run(): one operation from its beginning to its end, by the thread that calls. In order and
- * alone it is begun and driven here and now; else it is posted and waited for. Past its time limit
- * it is withdrawn, or, where the other ranks run it, given up with its process set.
+ * alone it is begun and driven here and now, and mostly over at once; else it is posted and waited
+ * for. Past its time limit it is withdrawn, or, where the other ranks run it, given up with its
+ * process set.
  */
 #include "submit.h"
 #include "wait.h"
@@ -159,14 +160,15 @@ static horon_status_t wait_for_end(struct horon_context *ctx, struct horon_reque
     return status;
 }
 
-/* In order and alone: begun and driven here and now. With the token, which it releases. */
-static horon_status_t run_now(struct horon_context *ctx, struct horon_request *request,
-                              int64_t timeout_ms, struct horon_error *error)
+/* In flight, and driven here and now. With the token, which it releases. */
+static horon_status_t drive_now(struct horon_context *ctx, struct horon_request *request,
+                                int64_t timeout_ms, struct horon_error *error)
 {
     uint64_t deadline =
         timeout_ms < 0 ? UINT64_MAX : horon_clock_deadline(horon_clock_ns(), timeout_ms);
     assert(request->in_order && !request->context); /* of no context: nobody counts it */
-    horon_request_drive(ctx, request, deadline);
+    if (!horon_request_ended(request))
+        horon_request_drive(ctx, request, deadline);
     const bool is_over = horon_request_ended(request) && request->status == HORON_OK &&
                          atomic_load_explicit(&request->refs, memory_order_acquire) == 1;
     if (is_over)
@@ -198,11 +200,15 @@ static horon_status_t run_here(struct horon_context *ctx, struct horon_engine_te
     /* the caller's reference and the engine's; nobody else has seen it yet */
     atomic_store_explicit(&request->refs, 2, memory_order_relaxed);
     atomic_store_explicit(&request->state, HORON_REQUEST_FLYING, memory_order_relaxed);
-    if (horon_engine_begin_now(ctx->engine, request))
-        return run_now(ctx, request, timeout_ms, error);
+    const horon_status_t begun = horon_engine_run_now(ctx->engine, request);
+    if (begun == HORON_IN_PROGRESS)
+        return drive_now(ctx, request, timeout_ms, error);
     atomic_store_explicit(&request->refs, 1, memory_order_relaxed);
     horon_kept_put(team, request);
     horon_token_release(ctx);
+    if (begun == HORON_OK)
+        return HORON_OK;
+    assert(begun == HORON_AGAIN);
     return horon_team_run(ctx, team, desc, false, timeout_ms, error);
 }
 

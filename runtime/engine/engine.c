@@ -316,16 +316,14 @@ bool horon_engine_progress(struct horon_engine *engine)
     return moved || horon_engine_has_unsent(engine);
 }
 
-bool horon_engine_begin_now(struct horon_engine *engine, struct horon_request *request)
+horon_status_t horon_engine_run_now(struct horon_engine *engine, struct horon_request *request)
 {
     HORON_ASSERT_OWNER(engine->options.owner);
-    struct horon_engine_team *team = request->team;
+    const struct horon_engine_team *team = request->team;
     if (team->lanes[HORON_LANE_ORDERED].head || team->failed || engine->leaving ||
         team->departures.any || team->joining || horon_engine_has_post(engine))
-        return false;
-    horon_engine_link(engine, request);
-    horon_team_push_ordered(team, request);
-    return true;
+        return HORON_AGAIN;
+    return horon_team_run_ordered(request->team, request);
 }
 
 uint32_t horon_engine_wants(const struct horon_engine *engine)

@@ -120,9 +120,9 @@ void horon_team_resubmit(struct horon_engine_team *team);
 void horon_engine_close_mailbox(struct horon_engine *engine);
 
 /* lanes.c */
-/** Queues an in-order request. Its check stands for all operations before it, too: what differs and
- * goes unnoticed by itself, such as two roots that wait for nobody, the next operation notices. */
+/** Queues an in-order request; or begins one that is alone, as horon_engine_run_now(). */
 void horon_team_push_ordered(struct horon_engine_team *team, struct horon_request *request);
+horon_status_t horon_team_run_ordered(struct horon_engine_team *, struct horon_request *request);
 /** Begins what may be begun and advances the first operation, which there is. */
 bool horon_lane_turn(struct horon_engine_team *team, struct horon_lane *lane);
 /** Advances the first operation; ends its requests. @return true if anything moved */

@@ -2,7 +2,8 @@
 /*
  * Lanes: operations in their order, given to the backends. They begin in that order, several at a
  * time if the backend takes several, and end in it. A batch that the coordinator decided is one
- * operation over the concatenation of its tensors.
+ * operation over the concatenation of its tensors. One in order that is alone and ends in its first
+ * turn never comes into its lane (horon_team_run_ordered()).
  */
 #include "engine/engine_state.h"
 
@@ -23,10 +24,17 @@ static void push(struct horon_lane *lane, struct horon_work *work)
     lane->length++;
 }
 
-void horon_team_push_ordered(struct horon_engine_team *team, struct horon_request *request)
+/* The check stands for all operations before it, too: what differs and goes unnoticed by itself,
+ * such as two roots that wait for nobody, the next operation notices. */
+static void check_ordered(struct horon_engine_team *team, struct horon_request *request)
 {
     team->ordered_check = horon_hash_next(team->ordered_check, request->op.hash);
     request->op.check = team->ordered_check;
+}
+
+void horon_team_push_ordered(struct horon_engine_team *team, struct horon_request *request)
+{
+    check_ordered(team, request);
     push(&team->lanes[HORON_LANE_ORDERED], &request->work);
 }
 
@@ -349,6 +357,17 @@ static void name_disorder(const struct horon_engine_team *team, const struct hor
     horon_error_blame_both(error, HORON_CAUSE_ORDER, team->ranks[team->view.rank], peer);
 }
 
+static void launch(struct horon_engine_team *team, struct horon_lane *lane,
+                   const struct horon_work *work)
+{
+    const struct horon_operation *op = work->op;
+    horon_route_begin(&lane->route, op);
+    lane->running++;
+    if (is_own(work))
+        horon_engine_add_event(team->engine, HORON_EVENT_BEGUN, op, op->count,
+                               (int32_t)(lane - team->lanes));
+}
+
 /* @return what the first operation that cannot be begun yet waits for or failed with; OK: all are
  * begun */
 static horon_status_t begin(struct horon_engine_team *team, struct horon_lane *lane,
@@ -356,17 +375,12 @@ static horon_status_t begin(struct horon_engine_team *team, struct horon_lane *l
 {
     while (lane->next) {
         const struct horon_work *work = lane->next;
-        const struct horon_operation *op = work->op;
-        const horon_status_t status = horon_route_ready(&lane->route, op, moved_out, error);
+        const horon_status_t status = horon_route_ready(&lane->route, work->op, moved_out, error);
         if (status != HORON_OK)
             return status;
-        horon_route_begin(&lane->route, op);
+        launch(team, lane, work);
         lane->next = work->next;
-        lane->running++;
         *moved_out = true;
-        if (is_own(work))
-            horon_engine_add_event(team->engine, HORON_EVENT_BEGUN, op, op->count,
-                                   (int32_t)(lane - team->lanes));
     }
     return HORON_OK;
 }
@@ -382,6 +396,18 @@ HORON_SELDOM static void fail_lane(struct horon_engine_team *team, const struct 
     horon_team_fail_here(team, error);
 }
 
+/* The first operation has ended, or its route says why it goes on. */
+static void settle(struct horon_engine_team *team, struct horon_lane *lane, bool ended,
+                   horon_status_t status, struct horon_error *error)
+{
+    if (ended)
+        end_work(team, lane);
+    else if (lacks_one_that_left(team, lane, status))
+        lane->stuck = true;
+    else if (status < 0)
+        fail_lane(team, lane, status, error);
+}
+
 bool horon_lane_turn(struct horon_engine_team *team, struct horon_lane *lane)
 {
     assert(lane->head && !lane->stuck);
@@ -394,13 +420,49 @@ bool horon_lane_turn(struct horon_engine_team *team, struct horon_lane *lane)
         ended = status == HORON_OK;
     }
     lane->moves += moved;
-    if (ended)
-        end_work(team, lane);
-    else if (lacks_one_that_left(team, lane, status))
-        lane->stuck = true;
-    else if (status < 0)
-        fail_lane(team, lane, status, &error);
+    settle(team, lane, ended, status, &error);
     return moved;
+}
+
+/* Does nobody need to hear that it has ended, but its submitter, which is here? */
+static bool ends_quietly(const struct horon_request *request)
+{
+    return !request->output_refused && !request->callback;
+}
+
+/* Most operations of one caller after another end in their first turn. Then there is nobody who
+ * could have met them in the lane or among those in flight, and they never come there. */
+horon_status_t horon_team_run_ordered(struct horon_engine_team *team, struct horon_request *request)
+{
+    struct horon_lane *lane = &team->lanes[HORON_LANE_ORDERED];
+    struct horon_work *work = &request->work;
+    bool moved = false, ended = false;
+    horon_status_t status = HORON_IN_PROGRESS;
+    struct horon_error error; /* as in a turn */
+    error.text[0] = 0;
+    assert(!lane->head && lane->running == 0 && !request->name);
+    check_ordered(team, request);
+    if (!lane->stuck)
+        status = horon_route_ready(&lane->route, work->op, &moved, &error);
+    const bool begun = status == HORON_OK;
+    if (begun) {
+        launch(team, lane, work);
+        status = horon_route_advance(&lane->route, &moved, &error);
+        ended = status == HORON_OK;
+    }
+    lane->moves += moved;
+    if (ended && ends_quietly(request)) {
+        lane->running--;
+        team->engine->ends++;
+        horon_engine_add_request_event(team->engine, HORON_EVENT_ENDED, request, HORON_OK);
+        return HORON_OK;
+    }
+    horon_engine_link(team->engine, request);
+    push(lane, work);
+    if (begun)
+        lane->next = NULL;
+    settle(team, lane, ended, status, &error);
+    return HORON_IN_PROGRESS;
 }
 
 bool horon_engine_advance(struct horon_engine_team *team, bool in_order)

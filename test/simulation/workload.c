@@ -191,6 +191,20 @@ static void launch(struct sim_rank *rank, int number)
     sim_trace(rank->sim, 'p', (uint64_t)rank->rank, (uint64_t)number);
 }
 
+/* It has ended well, and the engine tells nobody: so its submitter does. */
+static void end_run(struct horon_request *request)
+{
+    const struct horon_team *view = &request->team->view;
+    assert(!request->linked && !request->callback && !request->output_refused);
+    request->status = HORON_OK;
+    if (!request->op.output) {
+        request->output = request->part.dst;
+        request->output_count = horon_operation_output(&request->op, view->rank, view->size);
+    }
+    atomic_store(&request->state, HORON_REQUEST_ENDED);
+    sim_request_ended(request);
+}
+
 /* In order and alone, as horon_run() does: begun at once if nobody else drives. */
 static bool run_now(struct sim_rank *rank, struct horon_request *request)
 {
@@ -200,7 +214,10 @@ static bool run_now(struct sim_rank *rank, struct horon_request *request)
     assert(got);
     rank->state = SIM_AWAKE;
     rank->quiet = 0;
-    return horon_engine_begin_now(rank->ctx.engine, request);
+    const horon_status_t status = horon_engine_run_now(rank->ctx.engine, request);
+    if (status == HORON_OK)
+        end_run(request);
+    return status != HORON_AGAIN;
 }
 
 static void post(struct sim_rank *rank, struct horon_request *request)

@@ -291,6 +291,98 @@ static void test_lanes_failure_ends_all_of_every_kind(void **state)
     }
 }
 
+/* ---- past the mailbox, as horon_run() begins them ---------------------------------------------
+ */
+
+static void count_end(void *arg, horon_request_t *request, horon_status_t status)
+{
+    struct world_rank *self = arg; /* which world_release() wants there */
+    (void)request;
+    assert_int_equal(status, HORON_OK);
+    self->dead = true;
+}
+
+static struct horon_request *make(struct world *world, int rank, const horon_descriptor_t *desc)
+{
+    struct world_rank *self = &world->ranks[rank];
+    struct horon_request *request = NULL;
+    struct horon_error error = {0};
+    assert_int_equal(horon_request_create(&self->pool, desc, horon_engine_job(self->engine),
+                                          horon_engine_names(self->engine), &request, &error),
+                     HORON_OK);
+    request->callback_arg = self; /* for world_release() */
+    atomic_store(&request->refs, 2);
+    atomic_store(&request->state, HORON_REQUEST_FLYING);
+    return request;
+}
+
+/* The first of two waits; the second finds all. */
+static void test_lanes_run_that_ends_at_once_was_never_in_flight(void **state)
+{
+    static const int hosts[] = {2};
+    struct world *world = world_create(hosts, 1, NULL, 1);
+    struct horon_request *requests[2];
+    float data[2] = {1, 2};
+    (void)state;
+    for (int rank = 0; rank < 2; rank++) {
+        struct horon_engine *engine = world->ranks[rank].engine;
+        const horon_descriptor_t desc = sum(NULL, &data[rank], 1);
+        const uint64_t ends = horon_engine_ends(engine);
+        requests[rank] = make(world, rank, &desc);
+        assert_int_equal(horon_engine_run_now(engine, requests[rank]),
+                         rank ? HORON_OK : HORON_IN_PROGRESS);
+        assert_int_equal(horon_engine_in_flight(engine), rank ? 0 : 1);
+        assert_int_equal(requests[rank]->linked, !rank);
+        assert_int_equal(horon_engine_ends(engine), ends + (uint64_t)rank);
+    }
+    assert_true(world_turn_until(world, requests, 1));
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(requests[rank]->status, HORON_OK);
+        assert_true(data[rank] == 3);
+    }
+    world_release(requests[0]);
+    atomic_store(&requests[1]->refs, 1); /* as horon_run() has it, whose it is alone */
+    atomic_store(&requests[1]->state, HORON_REQUEST_ENDED);
+    world_release(requests[1]);
+    world_destroy(world);
+}
+
+static void test_lanes_run_with_a_callback_ends_for_all_to_see(void **state)
+{
+    static const int alone[] = {1};
+    struct world *world = world_create(alone, 1, NULL, 1);
+    float data = 1;
+    (void)state;
+    horon_descriptor_t desc = sum(NULL, &data, 1);
+    desc.callback = count_end;
+    struct horon_request *request = make(world, 0, &desc);
+    assert_int_equal(horon_engine_run_now(world->ranks[0].engine, request), HORON_IN_PROGRESS);
+    assert_int_equal(atomic_load(&request->state), HORON_REQUEST_ENDED);
+    assert_true(world->ranks[0].dead);
+    world->ranks[0].dead = false;
+    world_release(request);
+    world_destroy(world);
+}
+
+static void test_lanes_run_goes_behind_what_is_posted(void **state)
+{
+    static const int alone[] = {1};
+    struct world *world = world_create(alone, 1, NULL, 1);
+    struct horon_request *requests[2];
+    float data[2] = {1, 2};
+    (void)state;
+    const horon_descriptor_t first = sum(NULL, &data[0], 1), second = sum(NULL, &data[1], 1);
+    requests[0] = world_submit(world, 0, &first);
+    requests[1] = make(world, 0, &second);
+    assert_int_equal(horon_engine_run_now(world->ranks[0].engine, requests[1]), HORON_AGAIN);
+    assert_false(requests[1]->linked);
+    assert_true(horon_engine_post(world->ranks[0].engine, &requests[1]->start));
+    assert_true(world_turn_until(world, requests, 2));
+    for (int i = 0; i < 2; i++)
+        world_release(requests[i]);
+    world_destroy(world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -300,6 +392,9 @@ int main(void)
         cmocka_unit_test(test_lanes_output_that_is_not_given_fails_there_alone),
         cmocka_unit_test(test_lanes_batch_of_many_ends_each_once),
         cmocka_unit_test(test_lanes_failure_ends_all_of_every_kind),
+        cmocka_unit_test(test_lanes_run_that_ends_at_once_was_never_in_flight),
+        cmocka_unit_test(test_lanes_run_with_a_callback_ends_for_all_to_see),
+        cmocka_unit_test(test_lanes_run_goes_behind_what_is_posted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,9 +19,9 @@
 
 #include <cmocka.h>
 
-static void begin_now(struct horon_engine *engine, struct horon_request *request)
+static void run_now(struct horon_engine *engine, struct horon_request *request)
 {
-    horon_engine_begin_now(engine, request);
+    horon_engine_run_now(engine, request);
 }
 
 static void progress(struct horon_engine *engine, struct horon_request *request)
@@ -235,7 +235,7 @@ struct call {
 };
 
 static const struct call calls[] = {
-    {"horon_engine_begin_now", begin_now},
+    {"horon_engine_run_now", run_now},
     {"horon_engine_progress", progress},
     {"horon_engine_advance", advance_ordered},
     {"horon_engine_wants", wants},
