@@ -22,6 +22,7 @@
 
 #include "clock.h"
 #include "cpu.h"
+#include "exec/owed_ring.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -121,9 +122,12 @@ static void let_go(struct horon_context *ctx, bool armed)
     assert(atomic_load_explicit(&ctx->token, memory_order_relaxed) == 1);
     horon_host_sleep(&ctx->host, horon_engine_wants(ctx->engine));
     const bool ring = any_left_over(ctx, armed);
+    const bool owes_ring = horon_host_take_ring(&ctx->host);
     horon_owner_give(&ctx->owner);
     atomic_store_explicit(&ctx->token, 0, memory_order_release);
     atomic_thread_fence(memory_order_seq_cst); /* what follows looks at what came before it */
+    if (owes_ring)
+        horon_host_ring_sleepers(&ctx->host);
     if (!ring && !slept_through(ctx))
         return;
     if (armed)

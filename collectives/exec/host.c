@@ -12,9 +12,12 @@
  * Sleeping without losing a wake-up: a rank that stops looking stores its wake word, then a full
  * fence, then looks once more. A rank that changed something stores it, then a full fence, then
  * reads the wake word. One of the two sees the other. The bit is taken before ringing, so one sleep
- * is rung once. For data the word has a shadow, `wants_data`: peers look there after every step.
+ * is rung once. For data the word has a shadow, `wants_data`: peers look there after every step, or
+ * a little later (owed_ring.h).
  */
 #include "exec/host.h"
+
+#include "exec/owed_ring.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -201,14 +204,24 @@ void horon_host_wake(const struct horon_host *host, int local_rank, uint32_t bit
     wake_if(host, local_rank, bits);
 }
 
+static void wake_others(const struct horon_host *host, uint32_t bits)
+{
+    for (int i = 0; i < host->shape.local_size; i++)
+        if (i != host->local_rank)
+            wake_if(host, i, bits);
+}
+
 void horon_host_wake_all(const struct horon_host *host, uint32_t bits)
 {
     if (host->shape.local_size == 1)
         return;
     atomic_thread_fence(memory_order_seq_cst);
-    for (int i = 0; i < host->shape.local_size; i++)
-        if (i != host->local_rank)
-            wake_if(host, i, bits);
+    wake_others(host, bits);
+}
+
+void horon_host_ring_sleepers(const struct horon_host *host)
+{
+    wake_others(host, HORON_WAKE_DATA);
 }
 
 void horon_host_write_departures(const struct horon_host *host,

@@ -122,6 +122,7 @@ struct horon_host {
     uint8_t *const *arenas; /* [local_size] memory of the channels, one piece a member */
     void (*doorbell)(void *arg, int process); /* rings another process, or this one */
     void *doorbell_arg;
+    bool owes_ring; /* this rank has stored data for which no sleeper was rung yet */
 };
 
 /** Points @p host at the job's control segment, as its process number @p local_rank. */
@@ -165,8 +166,7 @@ void horon_host_sleep(const struct horon_host *host, uint32_t bits);
 /** This rank looks at everything again. */
 void horon_host_awake(const struct horon_host *host);
 
-/** Rings every other member on the host whose wake word has one of @p bits. To be called after the
- * stores that they should see. */
+/** Rings the other members whose wake word has one of @p bits, after the stores to be seen. */
 void horon_host_wake_all(const struct horon_host *host, uint32_t bits);
 /** Likewise for one rank. */
 void horon_host_wake(const struct horon_host *host, int local_rank, uint32_t bits);

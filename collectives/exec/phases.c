@@ -19,6 +19,7 @@
 
 #include "channel_state.h"
 #include "exec/exchange.h"
+#include "exec/owed_ring.h"
 
 #include <assert.h>
 
@@ -177,6 +178,17 @@ bool horon_phase_all_behind(const struct horon_channel *channel)
     return true;
 }
 
+/* Those that sleep for an entry. One of a single line is with the others by the time that this rank
+ * has theirs, and mostly the operation is over then; of many lines a rank that looks for the others
+ * before its own are out gains nothing. */
+static void ring(const struct horon_channel *channel, const struct horon_slot_head *own)
+{
+    if (own->area)
+        horon_host_wake_all(channel->host, HORON_WAKE_DATA);
+    else
+        horon_host_owe_ring(channel->host);
+}
+
 static horon_status_t enter(struct horon_channel *channel, bool *moved_out,
                             struct horon_error *error)
 {
@@ -190,7 +202,7 @@ static horon_status_t enter(struct horon_channel *channel, bool *moved_out,
     channel->verb->enter(channel);
     horon_channel_fill_head(channel, own);
     atomic_store_explicit(&own->sequence, channel->ended + 1, memory_order_release);
-    horon_host_wake_all(channel->host, HORON_WAKE_DATA);
+    ring(channel, own);
     *moved_out = true;
     return channel->verb->entered(channel, error);
 }

@@ -127,9 +127,9 @@ bool horon_engine_progress(struct horon_engine *engine);
 /** Would a turn move a message? True where only a turn can tell. */
 bool horon_engine_may_move(const struct horon_engine *engine, const struct horon_request *message);
 
-/** Begins an in-order request at once, past the mailbox, if nothing is queued before it. @return OK,
- * it has ended well and was never in flight: its state does not tell | IN_PROGRESS, as its state
- * says | AGAIN, post it */
+/** Begins an in-order request at once, past the mailbox, if nothing is queued before it. What ring
+ * it owes (exec/owed_ring.h), the release of the token pays. @return OK, it has ended well and was
+ * never in flight: its state does not tell | IN_PROGRESS, as its state says | AGAIN, post it */
 horon_status_t horon_engine_run_now(struct horon_engine *engine, struct horon_request *request);
 /** Advances only the lane of a team that a request is in. @return true if anything moved */
 bool horon_engine_advance(struct horon_engine_team *team, bool in_order);

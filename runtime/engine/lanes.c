@@ -8,6 +8,7 @@
 #include "engine/engine_state.h"
 
 #include "alloc.h"
+#include "exec/owed_ring.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -420,6 +421,7 @@ bool horon_lane_turn(struct horon_engine_team *team, struct horon_lane *lane)
         ended = status == HORON_OK;
     }
     lane->moves += moved;
+    horon_host_pay_ring(team->host);
     settle(team, lane, ended, status, &error);
     return moved;
 }
@@ -451,7 +453,10 @@ horon_status_t horon_team_run_ordered(struct horon_engine_team *team, struct hor
         ended = status == HORON_OK;
     }
     lane->moves += moved;
-    if (ended && ends_quietly(request)) {
+    const bool is_over = ended && ends_quietly(request);
+    if (!is_over || team != team->engine->job)
+        horon_host_pay_ring(team->host);
+    if (is_over) {
         lane->running--;
         team->engine->ends++;
         horon_engine_add_request_event(team->engine, HORON_EVENT_ENDED, request, HORON_OK);

@@ -316,7 +316,8 @@ static struct horon_request *make(struct world *world, int rank, const horon_des
     return request;
 }
 
-/* The first of two waits; the second finds all. */
+/* The first of two waits, and what it has stored is rung for; the second finds all, and its ring is
+ * owed until the token is given back. */
 static void test_lanes_run_that_ends_at_once_was_never_in_flight(void **state)
 {
     static const int hosts[] = {2};
@@ -334,6 +335,7 @@ static void test_lanes_run_that_ends_at_once_was_never_in_flight(void **state)
         assert_int_equal(horon_engine_in_flight(engine), rank ? 0 : 1);
         assert_int_equal(requests[rank]->linked, !rank);
         assert_int_equal(horon_engine_ends(engine), ends + (uint64_t)rank);
+        assert_int_equal(world->ranks[rank].host.owes_ring, rank);
     }
     assert_true(world_turn_until(world, requests, 1));
     for (int rank = 0; rank < 2; rank++) {

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A ring of those that sleep for data which need not come at once. The full fence before a ring
+ * waits until what was stored has reached the other caches, and meanwhile this rank could read what
+ * the others have stored. So a step that mostly ends its operation only owes the ring. Whoever
+ * turns the lane pays before it turns to anything else (engine/lanes.c), or behind the fence by
+ * which it stops looking (token.c).
+ */
+#ifndef HORON_EXEC_OWED_RING_H
+#define HORON_EXEC_OWED_RING_H
+
+#include "exec/host.h"
+
+/** To be called after the stores that sleepers should see. */
+static inline void horon_host_owe_ring(struct horon_host *host)
+{
+    host->owes_ring = host->shape.local_size > 1;
+}
+
+/** Rings them, if that is owed. */
+static inline void horon_host_pay_ring(struct horon_host *host)
+{
+    if (host->owes_ring)
+        horon_host_wake_all(host, HORON_WAKE_DATA);
+    host->owes_ring = false;
+}
+
+/** Pays a ring that was taken, behind a full fence. */
+void horon_host_ring_sleepers(const struct horon_host *host);
+/** @return is it owed? Then the caller pays. */
+static inline bool horon_host_take_ring(struct horon_host *host)
+{
+    const bool owed = host->owes_ring;
+    host->owes_ring = false;
+    return owed;
+}
+
+#endif
