@@ -189,6 +189,16 @@ static void ring(const struct horon_channel *channel, const struct horon_slot_he
         horon_host_owe_ring(channel->host);
 }
 
+/* Others have read the line that this rank writes next: to have it alone takes as long as to read
+ * theirs. So it is asked for now, and comes while this rank waits for them; but not if one of them
+ * may still read there. */
+static void fetch_next(const struct horon_channel *channel)
+{
+    const uint64_t next = channel->ended + 1;
+    if (channel->all_entered + AHEAD > next)
+        __builtin_prefetch(channel->small[next % HORON_SMALL_SLOTS][channel->team->local_rank], 1);
+}
+
 static horon_status_t enter(struct horon_channel *channel, bool *moved_out,
                             struct horon_error *error)
 {
@@ -203,6 +213,7 @@ static horon_status_t enter(struct horon_channel *channel, bool *moved_out,
     horon_channel_fill_head(channel, own);
     atomic_store_explicit(&own->sequence, channel->ended + 1, memory_order_release);
     ring(channel, own);
+    fetch_next(channel);
     *moved_out = true;
     return channel->verb->entered(channel, error);
 }
@@ -215,9 +226,14 @@ static horon_status_t see_entries(struct horon_channel *channel, struct horon_er
     const uint64_t number = channel->ended + 1;
     const int end = channel->meet_end;
     int met = channel->met;
-    for (; met < end && entered_soon(channel, heads[met], number) == number; met++)
+    for (; met < end; met++) {
+        if (entered(heads[met]) == number) /* it is ahead, perhaps further */
+            __builtin_prefetch(channel->small[number % HORON_SMALL_SLOTS][met]);
+        else if (entered_soon(channel, heads[met], number) != number)
+            break;
         if (heads[met]->check != check)
             return horon_channel_differs(channel, met, error);
+    }
     channel->met = met;
     return met == end ? HORON_OK : HORON_IN_PROGRESS;
 }
