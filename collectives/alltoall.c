@@ -96,18 +96,68 @@ static void begin(struct horon_channel *channel)
     state->rounds.begun = state->rounds.ended = state->rounds.count = 0;
 }
 
-/* ---- the entry: the most rows that this rank gives one of its host, and the sums of its rows for
- * the first of them, the first two, and so on ------------------------------------------------- */
+/* ---- the entry ------------------------------------------------------------------------------ */
 
-static size_t words_bytes(const struct horon_channel *channel)
+/* Its words: the most rows that its rank gives one of the host, and the sums of its rows for the
+ * first of them, the first two, and so on; behind them lie the rows. In the line of the head a word
+ * has 4 bytes, so that a few rows of a few ranks fit there, too, and in an area 8. */
+struct entry {
+    const uint32_t *narrow; /* or NULL */
+    const uint64_t *wide;
+    const uint8_t *rows;
+};
+
+static size_t words_bytes(const struct horon_channel *channel, bool narrow)
 {
-    return (1 + (size_t)channel->team->local_size) * sizeof(uint64_t);
+    const size_t words = 1 + (size_t)channel->team->local_size;
+    return narrow ? (words + 1) / 2 * sizeof(uint64_t) : words * sizeof(uint64_t);
 }
 
-static uint64_t *words_of(const struct horon_channel *channel, struct horon_slot_head *head,
-                          int local)
+static struct entry entry_of(const struct horon_channel *channel, struct horon_slot_head *head,
+                             int local)
 {
-    return (uint64_t *)(void *)horon_entry_data(channel, head, local);
+    const bool narrow = head->area == 0;
+    const uint8_t *data = horon_entry_data(channel, head, local);
+    return (struct entry){.narrow = narrow ? (const uint32_t *)(const void *)data : NULL,
+                          .wide = (const uint64_t *)(const void *)data,
+                          .rows = data + words_bytes(channel, narrow)};
+}
+
+static uint64_t word_of(const struct entry *entry, int word)
+{
+    return entry->narrow ? entry->narrow[word] : entry->wide[word];
+}
+
+/* Rows that this rank gives its host. */
+static uint64_t rows_given(const struct horon_channel *channel)
+{
+    const struct horon_team *team = channel->team;
+    uint64_t rows = 0;
+    for (int local = 0; local < team->local_size; local++)
+        rows += horon_alltoall_rows_for(channel, local_rank_at(team, local));
+    return rows;
+}
+
+/* @param words_out [1 + local size] */
+static void fill_words(const struct horon_channel *channel, bool narrow, void *words_out)
+{
+    const struct horon_team *team = channel->team;
+    uint32_t *narrow_out = words_out;
+    uint64_t *wide_out = words_out, sum = 0, most = 0;
+    for (int local = 0; local < team->local_size; local++) {
+        const uint64_t rows = horon_alltoall_rows_for(channel, local_rank_at(team, local));
+        most = rows > most ? rows : most;
+        sum += rows;
+        if (narrow)
+            narrow_out[1 + local] = (uint32_t)sum;
+        else
+            wide_out[1 + local] = sum;
+    }
+    assert(!narrow || sum <= UINT32_MAX);
+    if (narrow)
+        narrow_out[0] = (uint32_t)most;
+    else
+        wide_out[0] = most;
 }
 
 static void enter(struct horon_channel *channel)
@@ -117,16 +167,14 @@ static void enter(struct horon_channel *channel)
     size_t bytes = (size_t)state->give_at[team->size] * channel->element_bytes;
     if (team->host_count > 1 || bytes > channel->host->shape.small_bytes)
         bytes = 0;
-    uint8_t *place = horon_phase_place(channel, words_bytes(channel) + bytes);
-    uint64_t *words = (uint64_t *)(void *)place, sum = 0, most = 0;
-    for (int local = 0; local < team->local_size; local++) {
-        const uint64_t rows = horon_alltoall_rows_for(channel, local_rank_at(team, local));
-        most = rows > most ? rows : most;
-        words[1 + local] = sum += rows;
-    }
-    words[0] = most;
+    const bool narrow = words_bytes(channel, true) + bytes <= HORON_SLOT_DATA_BYTES &&
+                        rows_given(channel) <= UINT32_MAX;
+    const size_t words = words_bytes(channel, narrow);
+    uint8_t *place = narrow ? horon_phase_place(channel, words + bytes)
+                            : horon_phase_place_in_area(channel, words + bytes);
+    fill_words(channel, narrow, place);
     if (bytes)
-        memcpy(place + words_bytes(channel), state->own, bytes);
+        memcpy(place + words, state->own, bytes);
 }
 
 /* Elements of so many rows that somebody says; UINT64_MAX: more than memory can hold. */
@@ -141,9 +189,9 @@ static uint64_t elements_of(const struct horon_alltoall_unit *unit, uint64_t row
 
 /* Does all that the rank with this entry gives lie in its small slot? */
 static bool is_in_slot(const struct horon_channel *channel, const struct horon_alltoall_unit *unit,
-                       const uint64_t *words)
+                       const struct entry *entry)
 {
-    return elements_of(unit, words[channel->team->local_size]) <=
+    return elements_of(unit, word_of(entry, channel->team->local_size)) <=
            channel->host->shape.small_bytes / unit->element_bytes;
 }
 
@@ -175,10 +223,10 @@ static horon_status_t entered(struct horon_channel *channel, struct horon_error 
     const struct horon_alltoall *state = horon_alltoall_of(channel);
     const struct horon_team *team = channel->team;
     const struct horon_signature *agreed = &channel->op->agreed;
-    const uint64_t *words = words_of(channel, horon_channel_own(channel), team->local_rank);
+    const struct entry own = entry_of(channel, horon_channel_own(channel), team->local_rank);
     const bool root_gives =
         horon_verb_of(agreed)->reads == HORON_RANKS_ROOT && team->host_count == 1;
-    if (may_leave(channel, team->rank) && is_in_slot(channel, &state->unit, words))
+    if (may_leave(channel, team->rank) && is_in_slot(channel, &state->unit, &own))
         return leave(channel);
     return horon_phase_meet(channel,
                             root_gives ? team->local_rank_of[agreed->root] : HORON_MEET_ALL);
@@ -201,12 +249,12 @@ static bool settle(struct horon_channel *channel, void *memory)
         return false;
     for (int local = 0; local < channel->team->local_size; local++) {
         struct horon_slot_head *head = horon_phase_behind(channel, local);
-        const uint64_t *words = words_of(channel, head, local);
-        const uint64_t elements = elements_of(&state->owed, words[0]);
+        const struct entry entry = entry_of(channel, head, local);
+        const uint64_t elements = elements_of(&state->owed, word_of(&entry, 0));
         if (head->check != state->owed_check || elements == UINT64_MAX)
             return true;
         most = elements > most ? elements : most;
-        small = small && is_in_slot(channel, &state->owed, words);
+        small = small && is_in_slot(channel, &state->owed, &entry);
     }
     if (!small)
         horon_pipeline_skip(channel, most, state->owed.element_bytes, window_bytes(channel));
@@ -219,16 +267,16 @@ static void read_entries(struct horon_channel *channel)
     const struct horon_team *team = channel->team;
     for (int local = 0; local < team->local_size; local++) {
         const int rank = local_rank_at(team, local);
-        const uint64_t *words =
-            words_of(channel, channel->small[horon_channel_slot(channel)][local], local);
+        const struct entry entry =
+            entry_of(channel, channel->small[horon_channel_slot(channel)][local], local);
         state->rows[rank] = 0;
         state->absent[local] = false;
         if (!horon_alltoall_takes_of(channel, rank)) /* nor need it have entered */
             continue;
-        const uint64_t most = elements_of(&state->unit, words[0]);
-        const uint64_t before = team->local_rank ? words[team->local_rank] : 0;
-        const bool in_slot = is_in_slot(channel, &state->unit, words);
-        state->rows[rank] = words[1 + team->local_rank] - before;
+        const uint64_t most = elements_of(&state->unit, word_of(&entry, 0));
+        const uint64_t before = team->local_rank ? word_of(&entry, team->local_rank) : 0;
+        const bool in_slot = is_in_slot(channel, &state->unit, &entry);
+        state->rows[rank] = word_of(&entry, 1 + team->local_rank) - before;
         state->most = most > state->most ? most : state->most;
         state->small = state->small && in_slot;
         state->absent[local] = in_slot && may_leave(channel, rank);
@@ -301,16 +349,14 @@ static horon_status_t copy_small(const struct horon_channel *channel, struct hor
     for (int rank = 0; state->out && rank < size; rank++) {
         const uint64_t count = horon_alltoall_take_count(state, rank);
         struct horon_slot_head *head = channel->small[horon_channel_slot(channel)][rank];
-        const uint64_t *words = words_of(channel, head, rank);
-        const uint64_t end = elements_of(&state->unit, words[1 + channel->team->rank]);
+        const struct entry entry = entry_of(channel, head, rank);
+        const uint64_t end = elements_of(&state->unit, word_of(&entry, 1 + channel->team->rank));
         if (count == 0 || !(state->small || state->absent[rank]))
             continue;
         if (end < count || end > channel->host->shape.small_bytes / channel->element_bytes)
             return horon_channel_damaged(channel, error);
         memcpy(state->out + state->take_at[rank] * channel->element_bytes,
-               (const uint8_t *)words + words_bytes(channel) +
-                   (end - count) * channel->element_bytes,
-               count * channel->element_bytes);
+               entry.rows + (end - count) * channel->element_bytes, count * channel->element_bytes);
     }
     return HORON_OK;
 }

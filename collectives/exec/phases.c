@@ -148,10 +148,15 @@ static int free_area(struct horon_channel *channel, size_t bytes)
 
 uint8_t *horon_phase_place(struct horon_channel *channel, size_t bytes)
 {
+    assert(channel->phase == HORON_PHASE_ENTER);
+    return bytes <= HORON_SLOT_DATA_BYTES ? horon_slot_data(horon_channel_own(channel))
+                                          : horon_phase_place_in_area(channel, bytes);
+}
+
+uint8_t *horon_phase_place_in_area(struct horon_channel *channel, size_t bytes)
+{
     struct horon_slot_head *own = horon_channel_own(channel);
     assert(channel->phase == HORON_PHASE_ENTER);
-    if (bytes <= HORON_SLOT_DATA_BYTES)
-        return horon_slot_data(own);
     const int area = free_area(channel, bytes);
     channel->area_used[area] = channel->ended + 1;
     own->area = (uint8_t)(area + 1);

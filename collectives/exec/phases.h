@@ -50,6 +50,8 @@ void horon_phase_publish(struct horon_channel *channel);
 
 /** Where this rank puts @p bytes of data that go with its entry: for a verb's enter(). */
 uint8_t *horon_phase_place(struct horon_channel *channel, size_t bytes);
+/** Likewise, and not in the line of its head: an area. */
+uint8_t *horon_phase_place_in_area(struct horon_channel *channel, size_t bytes);
 
 /** For a verb whose operation has ended where its pipeline has. @return OK */
 horon_status_t horon_phase_done(struct horon_channel *channel, struct horon_error *error);

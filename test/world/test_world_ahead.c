@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A rank that needs nobody, such as the root of a small broadcast, runs ahead of the others by as
- * many operations as it has small slots, less one; and what it gave is there when they come. */
+ * many operations as it has small slots, less one; and what it gave is there when they come. And
+ * what entries tell ahead of the rows. */
 #undef NDEBUG
 #include "exec/host.h"
 #include "world/world.h"
@@ -63,10 +64,37 @@ static void test_ahead_root_gives_as_many_as_it_has_slots(void **state)
     run_ahead(HORON_SCATTER);
 }
 
+/* More rows than fit the short words of an entry, which lies in the line of its head; no row has
+ * any element, so that nothing moves. */
+static void test_ahead_rows_beyond_short_words_are_counted(void **state)
+{
+    (void)state;
+    struct world *world = world_create((const int[]){2}, 1, NULL, 1);
+    struct horon_request *requests[2];
+    const uint64_t shape[2] = {(uint64_t)1 << 33, 0};
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    desc.verb = HORON_ALLTOALL;
+    desc.flags = HORON_IN_ORDER;
+    desc.dtype = HORON_INT32;
+    desc.shape = shape;
+    desc.ndim = 2;
+    for (int rank = 0; rank < 2; rank++)
+        requests[rank] = world_submit(world, rank, &desc);
+    assert_true(world_turn_until(world, requests, 2));
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(requests[rank]->status, HORON_OK);
+        for (int other = 0; other < 2; other++)
+            assert_int_equal(requests[rank]->output_rows[other], (uint64_t)1 << 32);
+        world_release(requests[rank]);
+    }
+    world_destroy(world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ahead_root_gives_as_many_as_it_has_slots),
+        cmocka_unit_test(test_ahead_rows_beyond_short_words_are_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
