@@ -68,7 +68,7 @@ static bool fits_small(const struct horon_channel *channel, uint64_t count)
     return count * channel->element_bytes <= limit;
 }
 
-static void copy_own(const struct horon_channel *channel, uint8_t *to)
+static void copy_own(struct horon_channel *channel, uint8_t *to)
 {
     struct horon_cursor cursor = {0};
     horon_cursor_copy_in(channel, &cursor, 0, channel->count, to);

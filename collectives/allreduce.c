@@ -101,7 +101,8 @@ horon_status_t horon_allreduce_post(struct horon_channel *channel, uint64_t chun
                      &horon_allreduce_of(channel)->post_at);
     for (uint64_t count; (count = horon_walk_run(channel, &others)) > 0;
          horon_walk_use(channel, &others, count))
-        memcpy(horon_walk_own(channel, &others), others.run.src, count * channel->element_bytes);
+        horon_stream_copy(&channel->stream, horon_walk_own(channel, &others), others.run.src,
+                          count * channel->element_bytes);
     horon_pipeline_say_posted(channel, chunk);
     return HORON_OK;
 }

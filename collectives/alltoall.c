@@ -174,7 +174,7 @@ static void enter(struct horon_channel *channel)
                             : horon_phase_place_in_area(channel, words + bytes);
     fill_words(channel, narrow, place);
     if (bytes)
-        memcpy(place + words, state->own, bytes);
+        horon_stream_copy(&channel->stream, place + words, state->own, bytes);
 }
 
 /* Elements of so many rows that somebody says; UINT64_MAX: more than memory can hold. */
@@ -379,7 +379,7 @@ static uint8_t *region_at(const struct horon_channel *channel, uint64_t chunk, i
            (size_t)to * (size_t)channel->pipeline.chunk_count * channel->element_bytes;
 }
 
-static void copy_in(const struct horon_channel *channel, uint64_t chunk)
+static void copy_in(struct horon_channel *channel, uint64_t chunk)
 {
     const struct horon_alltoall *state = horon_alltoall_of(channel);
     const struct horon_team *team = channel->team;
@@ -388,8 +388,9 @@ static void copy_in(const struct horon_channel *channel, uint64_t chunk)
         const uint64_t count = window_count(channel, horon_alltoall_give_count(state, rank), chunk);
         const uint64_t first = state->give_at[rank] + chunk * channel->pipeline.chunk_count;
         if (count && rank != team->rank)
-            memcpy(region_at(channel, chunk, team->local_rank, local),
-                   state->own + first * channel->element_bytes, count * channel->element_bytes);
+            horon_stream_copy(&channel->stream, region_at(channel, chunk, team->local_rank, local),
+                              state->own + first * channel->element_bytes,
+                              count * channel->element_bytes);
     }
 }
 

@@ -9,6 +9,7 @@
 #include "channel.h"
 #include "exec/phases.h"
 #include "exec/pipeline.h"
+#include "exec/stream.h"
 
 #include <assert.h>
 
@@ -33,8 +34,7 @@ struct horon_channel {
     void *states[HORON_VERB_COUNT];    /* of each verb; those with one file share it */
 
     enum horon_phase phase;
-    /* Of the operation before, which this rank has left without all that it must know of it; or
-     * NULL: see settle() */
+    /* Of the operation before, if this rank has left it but not settled; or NULL: see settle() */
     const struct horon_verb_ops *owing;
     void *owing_state;
     int met, meet_end; /* local ranks whose entries are awaited, from the first not yet seen on */
@@ -42,6 +42,7 @@ struct horon_channel {
     uint64_t all_entered; /* operations that all ranks of the host have entered, as far as seen */
     uint64_t area_used[HORON_SMALL_SLOTS]; /* this rank's: operations when it was used last */
     struct horon_pipeline pipeline;
+    struct horon_stream stream; /* copies into its slots */
 
     /* exchanges between hosts: [HORON_SLOTS][carried] runs, each with scratch */
     int carried; /* segments this rank carries */

@@ -214,8 +214,8 @@ static horon_status_t post(struct horon_channel *channel, uint64_t chunk, struct
         const uint64_t count = window_count(channel, chunk, rank);
         const bool ours = reducer(team, rank, team->host) == team->rank;
         if (count && (!ours || (rank == team->rank && state_of(channel)->posts_own)))
-            memcpy(region_at(channel, chunk, team->local_rank, rank),
-                   window_at(channel, chunk, rank), count * channel->element_bytes);
+            horon_stream_copy(&channel->stream, region_at(channel, chunk, team->local_rank, rank),
+                              window_at(channel, chunk, rank), count * channel->element_bytes);
     }
     horon_pipeline_say_posted(channel, chunk);
     return HORON_OK;

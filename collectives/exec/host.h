@@ -5,7 +5,7 @@
  *
  * The rule that keeps it fast: the next writer of a line is its last reader. A rank copies a chunk
  * into its own slot, the reducers overwrite it there with the result, and the same rank reads it
- * back.
+ * back. What only moves (broadcast, gather ...) cannot keep it: see stream.h.
  */
 #ifndef HORON_EXEC_HOST_H
 #define HORON_EXEC_HOST_H

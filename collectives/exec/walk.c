@@ -5,12 +5,15 @@
 
 #include <string.h>
 
-void horon_cursor_copy_in(const struct horon_channel *channel, struct horon_cursor *cursor,
-                          uint64_t from, uint64_t to, uint8_t *memory)
+void horon_cursor_copy_in(struct horon_channel *channel, struct horon_cursor *cursor, uint64_t from,
+                          uint64_t to, uint8_t *memory)
 {
     struct horon_piece piece;
-    for (; horon_cursor_next(channel, cursor, from, to, &piece); from += piece.count)
-        memory = mempcpy(memory, piece.src, piece.count * channel->element_bytes);
+    for (; horon_cursor_next(channel, cursor, from, to, &piece); from += piece.count) {
+        const size_t bytes = piece.count * channel->element_bytes;
+        horon_stream_copy(&channel->stream, memory, piece.src, bytes);
+        memory += bytes;
+    }
 }
 
 void horon_cursor_copy_out(const struct horon_channel *channel, struct horon_cursor *cursor,

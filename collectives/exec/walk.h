@@ -48,9 +48,9 @@ static inline bool horon_cursor_next(const struct horon_channel *channel,
     return true;
 }
 
-/** Copies [from, to) of the inputs to memory, or of memory to the outputs. */
-void horon_cursor_copy_in(const struct horon_channel *channel, struct horon_cursor *cursor,
-                          uint64_t from, uint64_t to, uint8_t *memory);
+/** Copies [from, to) of the inputs to memory that others read, or of memory to the outputs. */
+void horon_cursor_copy_in(struct horon_channel *channel, struct horon_cursor *cursor, uint64_t from,
+                          uint64_t to, uint8_t *memory);
 void horon_cursor_copy_out(const struct horon_channel *channel, struct horon_cursor *cursor,
                            uint64_t from, uint64_t to, const uint8_t *memory);
 

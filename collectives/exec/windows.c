@@ -152,9 +152,9 @@ static horon_status_t post(struct horon_channel *channel, uint64_t chunk, struct
     if (status != HORON_OK)
         return status;
     if (count)
-        memcpy(region_at(channel, chunk, team->local_rank, 0),
-               windows->own + (size_t)chunk * channel->pipeline.chunk_count * element,
-               count * element);
+        horon_stream_copy(&channel->stream, region_at(channel, chunk, team->local_rank, 0),
+                          windows->own + (size_t)chunk * channel->pipeline.chunk_count * element,
+                          count * element);
     return post_sends(channel, chunk, error);
 }
 
