@@ -179,13 +179,15 @@ static horon_status_t out(struct horon_channel *channel, uint64_t chunk, struct 
     for (int rank = 0; windows->out && rank < team->size; rank++) {
         const bool here = team->host_of[rank] == team->host;
         const int local = team->local_rank_of[rank];
-        const uint64_t at = windows->starts[rank] + chunk * channel->pipeline.chunk_count;
+        const uint64_t first = chunk * channel->pipeline.chunk_count;
         const uint64_t count = window_count(channel, rank, chunk);
-        if (count)
-            memcpy(windows->out + at * element,
-                   region_at(channel, chunk, here ? local : local % team->local_size,
-                             here ? 0 : windows->region_of[rank]),
-                   count * element);
+        char *to = windows->out + (windows->starts[rank] + first) * element;
+        const void *from = region_at(channel, chunk, here ? local : local % team->local_size,
+                                     here ? 0 : windows->region_of[rank]);
+        if (rank == team->rank) /* in place it is there */
+            from = windows->own + first * element;
+        if (count && from != to)
+            memcpy(to, from, count * element);
     }
     horon_pipeline_say_reduced(channel, chunk);
     return HORON_OK;
