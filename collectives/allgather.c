@@ -188,8 +188,8 @@ const struct horon_verb_ops horon_allgather_ops = {
     .enter = enter,
     .entered = entered,
     .met = met,
-    .exchanged = horon_phase_never,
-    .published = horon_phase_never,
+    .exchanged = horon_phase_unreachable,
+    .published = horon_phase_unreachable,
     .piped = piped,
     .settle = horon_phase_settled,
 };

@@ -62,7 +62,7 @@ enum horon_link_reach {
 /**
  * A verb, as the engine of phases (exec/phases.h) sees it. The functions that return a status say
  * OK, the operation has ended on this rank | IN_PROGRESS, it goes on in the phase that they moved
- * to | an error. No slot is NULL: what a verb never comes to is horon_phase_never().
+ * to | an error. No slot is NULL: what a verb never comes to is horon_phase_unreachable().
  */
 struct horon_verb_ops {
     /** Bytes of its state on this team, aligned for anything. */

@@ -55,7 +55,7 @@ bool horon_phase_settled(struct horon_channel *channel, void *state)
     return true;
 }
 
-horon_status_t horon_phase_never(struct horon_channel *channel, struct horon_error *error)
+horon_status_t horon_phase_unreachable(struct horon_channel *channel, struct horon_error *error)
 {
     (void)channel;
     assert(false);

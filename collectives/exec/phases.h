@@ -60,8 +60,8 @@ horon_status_t horon_phase_done(struct horon_channel *channel, struct horon_erro
 horon_status_t horon_phase_owe(struct horon_channel *channel);
 /** For a verb whose ranks leave an operation with all that they must know. @return true */
 bool horon_phase_settled(struct horon_channel *channel, void *state);
-/** For the slots of a verb that is never in that phase: it is our mistake to come here. */
-horon_status_t horon_phase_never(struct horon_channel *channel, struct horon_error *error);
+/** For the slots of a verb that is never in that phase. */
+horon_status_t horon_phase_unreachable(struct horon_channel *channel, struct horon_error *error);
 
 /** Have all ranks of the host entered the operation before the one in flight? Their heads of that
  * can be read, as long as this rank has not entered this one. */

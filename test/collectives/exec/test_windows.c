@@ -70,8 +70,8 @@ static const struct horon_verb_ops table_ops = {
     .enter = enter,
     .entered = entered,
     .met = met,
-    .exchanged = horon_phase_never,
-    .published = horon_phase_never,
+    .exchanged = horon_phase_unreachable,
+    .published = horon_phase_unreachable,
     .piped = piped,
 };
 
