@@ -79,10 +79,11 @@ void horonrun_store_remote_url(const struct horonrun_store *store, const char *s
         assert(strlen(horon_address_text(&seen, text)) < sizeof text);
 }
 
-void horonrun_store_ended(struct horonrun_store *store, int rank)
+void horonrun_store_ended(struct horonrun_store *store, int rank, const char *why)
 {
     (void)store;
     (void)rank;
+    assert(!why || why[0]);
 }
 
 void horonrun_store_fail(struct horonrun_store *store, int rank, const char *why)

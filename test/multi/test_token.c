@@ -4,6 +4,7 @@
  * waits. The waiter is a count in the context here, so that it calls whenever the thread looks.
  */
 #undef NDEBUG
+#include "clock.h"
 #include "context_state.h"
 #include "file.h"
 #include "multi/duo.h"
@@ -168,6 +169,36 @@ static void test_token_operations_end_between_hosts_that_nobody_waits_for(void *
     unwaited_operations_end("SHM=0");
 }
 
+/* The root's part ends at once, and leaves the ring for what it has stored to the token's release.
+ * The look for those that dump core, which would find it late, is put off. */
+static void test_token_release_rings_those_who_sleep_for_what_ended_at_once(void **state)
+{
+    const char *const settings[] = {"STALL_WARN=0", NULL};
+    struct duo duo;
+    (void)state;
+    duo_make(&duo, settings);
+    horon_token_take(duo.ctx[1]);
+    duo.ctx[1]->deaths_look_ns = horon_clock_deadline(horon_clock_ns(), 3600000);
+    horon_token_release(duo.ctx[1]);
+    for (int round = 0; round < 100; round++) {
+        float x[2] = {1, 2};
+        horon_descriptor_t desc = duo_sum(NULL, &x[0]);
+        horon_request_t *theirs = NULL;
+        desc.verb = HORON_BROADCAST;
+        desc.root = 0;
+        desc.flags = HORON_IN_ORDER;
+        horon_descriptor_t others = desc;
+        others.src = others.dst = &x[1];
+        assert_int_equal(horon_submit(duo.ctx[1], &others, &theirs), HORON_OK);
+        wait_until_taken(duo.ctx[1]);
+        expect_sleep();
+        assert_int_equal(horon_run(duo.ctx[0], &desc, -1, NULL, 0), HORON_OK);
+        expect_end_unwaited(theirs);
+        assert_true(x[1] == 1);
+    }
+    duo_end(&duo);
+}
+
 /* ---- what passes its limit ------------------------------------------------------------------- */
 
 #define LIMITS 20
@@ -210,6 +241,7 @@ int main(void)
         cmocka_unit_test(test_token_progress_thread_sleeps_though_waiter_has_not_come),
         cmocka_unit_test(test_token_operations_end_that_nobody_waits_for),
         cmocka_unit_test(test_token_operations_end_between_hosts_that_nobody_waits_for),
+        cmocka_unit_test(test_token_release_rings_those_who_sleep_for_what_ended_at_once),
         cmocka_unit_test(test_token_is_held_by_who_says_what_did_not_finish),
         cmocka_unit_test(test_token_called_off_progress_thread_sends_what_it_decided),
     };
