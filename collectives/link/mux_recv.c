@@ -156,20 +156,13 @@ static bool is_past(const struct horon_mux *mux, const struct horon_transfer_id 
            (options->is_over && options->is_over(options->arg, id->channel));
 }
 
-/* For what is told frame by frame: all of it is too much to clear each time. */
-static void clear_error(struct horon_error *error)
-{
-    error->text[0] = 0;
-    error->blame = (struct horon_blame){0};
-}
-
 /* It may be posted then. */
 static horon_status_t hear_of(struct horon_mux *mux, const struct horon_mux_frame *frame)
 {
     const struct horon_mux_options *options = &mux->options;
     const struct horon_transfer_id id = frame_id(frame);
     struct horon_error error;
-    clear_error(&error);
+    horon_error_clear(&error);
     if (!options->on_announced)
         return refuse(mux, "announced data that nobody hears of");
     const horon_status_t status =
@@ -365,7 +358,7 @@ static horon_status_t end_control(struct horon_mux *mux, const uint8_t *bytes)
     struct horon_mux_record *record = rx->record;
     rx->record = NULL;
     struct horon_error error;
-    clear_error(&error);
+    horon_error_clear(&error);
     horon_status_t status =
         mux->options.on_control(mux->options.arg, mux->options.peer, record ? record->data : bytes,
                                 rx->frame.body_bytes, &error);

@@ -27,6 +27,14 @@ struct horon_error {
     char text[HORON_ERROR_TEXT_BYTES];
 };
 
+/** Nothing failed: `= {0}` where it is too much to write all of the text each time. */
+static inline void horon_error_clear(struct horon_error *error)
+{
+    error->status = HORON_OK;
+    error->blame = (struct horon_blame){0};
+    error->text[0] = 0;
+}
+
 /** Fills @p error (NULL: ignored) with a printf text, cut to fit. Its cause is the status's usual
  * one, and it blames no rank. @return @p status, to return on. */
 horon_status_t horon_error_set(struct horon_error *error, horon_status_t status, const char *format,

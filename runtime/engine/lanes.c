@@ -413,8 +413,8 @@ bool horon_lane_turn(struct horon_engine_team *team, struct horon_lane *lane)
 {
     assert(lane->head && !lane->stuck);
     bool moved = false, ended = false;
-    struct horon_error error; /* its text is long: what is read of it is cleared, not all */
-    error.text[0] = 0;
+    struct horon_error error;
+    horon_error_clear(&error);
     horon_status_t status = begin(team, lane, &moved, &error);
     if (status >= 0 && lane->running) {
         status = horon_route_advance(&lane->route, &moved, &error);
@@ -440,8 +440,8 @@ horon_status_t horon_team_run_ordered(struct horon_engine_team *team, struct hor
     struct horon_work *work = &request->work;
     bool moved = false, ended = false;
     horon_status_t status = HORON_IN_PROGRESS;
-    struct horon_error error; /* as in a turn */
-    error.text[0] = 0;
+    struct horon_error error;
+    horon_error_clear(&error);
     assert(!lane->head && lane->running == 0 && !request->name);
     check_ordered(team, request);
     if (!lane->stuck)

@@ -267,7 +267,8 @@ static void begin_send(struct horon_request *request)
     struct horon_engine_team *team = request->team;
     const int to = request->op.agreed.root, from = team->view.rank;
     struct horon_mux *mux = team->engine->membership->mux_of[peer_of(request)];
-    struct horon_error error; /* set where something fails: to clear it takes as long as to send */
+    struct horon_error error;
+    horon_error_clear(&error);
     const uint64_t number = horon_matching_next_send(team->messages.matching, to);
     struct horon_transfer *transfer = fill_transfer(request, sequence_of(number, from, to));
     const bool now = horon_mux_send_now(mux, transfer);
@@ -348,7 +349,8 @@ static void begin_recv(struct horon_request *request, const struct horon_offer *
 {
     struct horon_engine_team *team = request->team;
     const struct horon_operation *op = &request->op;
-    struct horon_error why; /* likewise */
+    struct horon_error why;
+    horon_error_clear(&why);
     horon_status_t status = HORON_ERR_MISMATCH;
     move(request, HORON_MESSAGE_NEW);
     if (offer->count != op->count || offer->dtype != op->agreed.dtype) {
