@@ -2,9 +2,9 @@
 /*
  * A ring of those that sleep for data which need not come at once. The full fence before a ring
  * waits until what was stored has reached the other caches, and meanwhile this rank could read what
- * the others have stored. So a step that mostly ends its operation only owes the ring. Whoever
- * turns the lane pays before it turns to anything else (engine/lanes.c), or behind the fence by
- * which it stops looking (token.c).
+ * the others have stored. So a step that mostly ends its operation only owes the ring. The thread
+ * that turns the lane pays it at the end of the turn (engine/lanes.c), or, where the operation is
+ * over at once, behind the fence by which it gives the token back (token.c).
  */
 #ifndef HORON_EXEC_OWED_RING_H
 #define HORON_EXEC_OWED_RING_H

@@ -194,9 +194,9 @@ static void ring(const struct horon_channel *channel, const struct horon_slot_he
         horon_host_owe_ring(channel->host);
 }
 
-/* Others have read the line that this rank writes next: to have it alone takes as long as to read
- * theirs. So it is asked for now, and comes while this rank waits for them; but not if one of them
- * may still read there. */
+/* Other ranks have read the line that this rank writes next: to have it alone takes as long as to
+ * read theirs. So its core asks for it here, and gets it while this rank waits for them; but not if
+ * one of them may still read there. */
 static void fetch_next(const struct horon_channel *channel)
 {
     const uint64_t next = channel->ended + 1;

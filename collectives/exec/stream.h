@@ -9,8 +9,9 @@
  *
  * Which is the quicker depends on where the system has put the readers, how much lies in their
  * caches, and of a virtual machine on where its cores are just now: so a rank measures both, each
- * copy by the way and the other way by a small part of one copy in several. Nobody need agree. (A
- * copy whose slot this rank reads last itself, as in an allreduce, is a plain one.)
+ * copy by the way and the other way by a small part of one copy in several. The ranks need not
+ * agree. (Chunks of an allreduce on one host are copied plainly: each rank has just read back the
+ * lines that it writes, see woven.c.)
  */
 #ifndef HORON_EXEC_STREAM_H
 #define HORON_EXEC_STREAM_H

@@ -432,7 +432,7 @@ static bool ends_quietly(const struct horon_request *request)
     return !request->output_refused && !request->callback;
 }
 
-/* Most operations of one caller after another end in their first turn. Then there is nobody who
+/* Most operations of one caller after another end in their first turn. Then no other thread or turn
  * could have met them in the lane or among those in flight, and they never come there. */
 horon_status_t horon_team_run_ordered(struct horon_engine_team *team, struct horon_request *request)
 {

@@ -144,9 +144,9 @@ void horon_store_server_dismiss(struct horon_store_member *member, const struct 
 struct horon_store_server *horon_store_server_select(struct horon_store_server *server,
                                                      const struct horon_hello *hello);
 
-/** A rank of it says which ranks of the launch they are, as HORON_RANKS does. Whoever knows that
- * already, or is no selection, does not mind. @return OK | ERR_PROTO, not so many of the launch's
- * ranks | ERR_MEMORY */
+/** A rank of @p selection says which ranks of the launch are in it, as HORON_RANKS does. A server
+ * that knows its list already, or is no selection, takes no notice.
+ * @return OK | ERR_PROTO, not so many of the launch's ranks | ERR_MEMORY */
 horon_status_t horon_store_selection_know(struct horon_store_server *selection, const char *list);
 
 /** What the launcher says to its server, told to the selections of @p server. */
