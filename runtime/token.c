@@ -106,12 +106,15 @@ static bool any_left_over(struct horon_context *ctx, bool armed)
 }
 
 /* Posted to, told of a death or rung while the token was still in hand: the progress thread may
- * have woken for it, found the token taken, and gone back to sleep. */
+ * have woken for it, found the token taken, and gone back to sleep. For what cannot wait a peer may
+ * have rung nobody, as the wake word said that this rank looks. */
 static bool slept_through(struct horon_context *ctx)
 {
+    const struct horon_rank_line *line = own_line(ctx);
     if (atomic_load_explicit(&ctx->token, memory_order_relaxed))
         return false; /* somebody else has it, and will look */
-    return atomic_load_explicit(&own_line(ctx)->wake, memory_order_relaxed) == 0 ||
+    return atomic_load_explicit(&line->wake, memory_order_relaxed) == 0 ||
+           atomic_load_explicit(&line->urgent, memory_order_relaxed) ||
            horon_engine_has_post(ctx->engine) ||
            atomic_load_explicit(&ctx->deaths, memory_order_relaxed);
 }
@@ -130,6 +133,8 @@ static void let_go(struct horon_context *ctx, bool armed)
         horon_host_ring_sleepers(&ctx->host);
     if (!ring && !slept_through(ctx))
         return;
+    if (atomic_load_explicit(&own_line(ctx)->urgent, memory_order_relaxed))
+        atomic_exchange(&own_line(ctx)->urgent, false); /* the thread that is rung looks later */
     if (armed)
         horon_doorbell_ring(ctx->doorbell);
     else

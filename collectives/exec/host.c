@@ -12,8 +12,9 @@
  * Sleeping without losing a wake-up: a rank that stops looking stores its wake word, then a full
  * fence, then looks once more. A rank that changed something stores it, then a full fence, then
  * reads the wake word. One of the two sees the other. The bit is taken before ringing, so one sleep
- * is rung once. For data the word has a shadow, `wants_data`: peers look there after every step, or
- * a little later (owed_ring.h).
+ * is rung once. The word has a shadow, `wants`, for data and messages: peers look there after every
+ * step, or a little later (owed_ring.h). A rank without an operation in flight has no flags to look
+ * at once more: for what cannot wait it has the mark `urgent`.
  */
 #include "exec/host.h"
 
@@ -173,23 +174,24 @@ void horon_host_sleep(const struct horon_host *host, uint32_t bits)
 {
     struct horon_rank_line *line = horon_host_line(host, host->local_rank);
     atomic_store_explicit(&line->wake, bits, memory_order_relaxed);
-    if (bits & HORON_WAKE_DATA) /* a rank that sees this sees the word as well */
-        atomic_store_explicit(&line->wants_data, true, memory_order_release);
+    if (bits & ~HORON_WAKE_ASLEEP) /* a rank that sees this sees the word as well */
+        atomic_store_explicit(&line->wants, bits & ~HORON_WAKE_ASLEEP, memory_order_release);
 }
 
 void horon_host_awake(const struct horon_host *host)
 {
     struct horon_rank_line *line = horon_host_line(host, host->local_rank);
     atomic_store_explicit(&line->wake, 0, memory_order_relaxed);
-    if (atomic_load_explicit(&line->wants_data, memory_order_relaxed))
-        atomic_store_explicit(&line->wants_data, false, memory_order_relaxed);
+    if (atomic_load_explicit(&line->wants, memory_order_relaxed))
+        atomic_store_explicit(&line->wants, 0, memory_order_relaxed);
 }
 
 static void wake_if(const struct horon_host *host, int local_rank, uint32_t bits)
 {
     struct horon_rank_line *line = host->lines + horon_host_process(host, local_rank);
     _Atomic uint32_t *wake = &line->wake;
-    if (bits == HORON_WAKE_DATA && !atomic_load_explicit(&line->wants_data, memory_order_acquire))
+    if (!(bits & HORON_WAKE_ASLEEP) &&
+        !(atomic_load_explicit(&line->wants, memory_order_acquire) & bits))
         return;
     if (!(atomic_load_explicit(wake, memory_order_relaxed) & bits))
         return;
@@ -215,6 +217,9 @@ void horon_host_wake_all(const struct horon_host *host, uint32_t bits)
 {
     if (host->shape.local_size == 1)
         return;
+    for (int i = 0; bits == HORON_WAKE_ASLEEP && i < host->shape.local_size; i++)
+        if (i != host->local_rank)
+            atomic_store_explicit(&horon_host_line(host, i)->urgent, true, memory_order_release);
     atomic_thread_fence(memory_order_seq_cst);
     wake_others(host, bits);
 }

@@ -56,9 +56,8 @@ size_t horon_host_channel_bytes(const struct horon_host_shape *shape);
 /** How many numbers say what a rank that leaves has done; what they count the engine knows. */
 #define HORON_LEFT_COUNT 3
 
-/** What is known of the ranks that left, so many or so few: the least that any of them has done,
- * and the rank that is to blame for it. Two of these make one, in any order and as often as one
- * likes. */
+/** What is known of the ranks that left: the least that any of them has done, and the rank that is
+ * to blame for it. Two of these make one, in any order and as often as one likes. */
 struct horon_departures {
     bool any; /* else nothing below counts */
     uint64_t sequence[HORON_LEFT_COUNT];
@@ -68,9 +67,10 @@ struct horon_departures {
 /** One process's line in the job's control segment: how it sleeps. */
 struct horon_rank_line {
     _Alignas(64) _Atomic uint32_t wake;
-    /* Is HORON_WAKE_DATA in the wake word? Peers look here after each step of their data: the word
-     * changes with each operation, this only when a rank sleeps in the middle of one. */
-    _Alignas(64) _Atomic bool wants_data;
+    _Atomic bool urgent; /* what cannot wait is there: the rank looks once more before it sleeps */
+    /* The word without HORON_WAKE_ASLEEP. Peers look here after each step and message: the word
+     * changes with each operation, this only if a rank sleeps in the middle of one. */
+    _Alignas(64) _Atomic uint32_t wants;
 };
 
 /** One member's line in the segment of a team. */
@@ -128,7 +128,6 @@ struct horon_host {
 /** Points @p host at the job's control segment, as its process number @p local_rank. */
 void horon_host_see_control(struct horon_host *host, uint8_t *control, int local_rank);
 
-/** A member's process. */
 static inline int horon_host_process(const struct horon_host *host, int local_rank)
 {
     return host->process_of ? host->process_of[local_rank] : local_rank;
@@ -166,9 +165,9 @@ void horon_host_sleep(const struct horon_host *host, uint32_t bits);
 /** This rank looks at everything again. */
 void horon_host_awake(const struct horon_host *host);
 
-/** Rings the other members whose wake word has one of @p bits, after the stores to be seen. */
+/** After the stores to be seen: rings the other members, or one of them, whose wake word has one of
+ * @p bits. */
 void horon_host_wake_all(const struct horon_host *host, uint32_t bits);
-/** Likewise for one rank. */
 void horon_host_wake(const struct horon_host *host, int local_rank, uint32_t bits);
 
 /** Writes what this rank knows of departures into its line, and rings everybody.
@@ -182,8 +181,7 @@ static inline bool horon_host_has_news(const struct horon_host *host, int local_
     return atomic_load_explicit(&horon_host_team_line(host, local_rank)->version,
                                 memory_order_acquire) != version;
 }
-/** Has the line of @p local_rank another version than @p version, and is it whole? Then reads it,
- * and sets @p version to its own. */
+/** Likewise, and is it whole? Then reads it, and sets @p version to its own. */
 bool horon_host_see_departures(const struct horon_host *host, int local_rank, uint32_t *version,
                                struct horon_departures *departures_out, bool *left_out);
 

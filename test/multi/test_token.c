@@ -134,13 +134,18 @@ static void test_token_progress_thread_sleeps_though_waiter_has_not_come(void **
 
 /* ---- nobody waits --------------------------------------------------------------------------- */
 
-static void expect_end_unwaited(horon_request_t *request)
+static void expect_unwaited(horon_request_t *request, horon_status_t status)
 {
     const time_t end = time(NULL) + DUO_DEADLINE_S;
     while (horon_test(request, HORON_HOST_DONE) == HORON_IN_PROGRESS && time(NULL) < end)
         sched_yield();
-    assert_int_equal(horon_test(request, HORON_HOST_DONE), HORON_OK);
+    assert_int_equal(horon_test(request, HORON_HOST_DONE), status);
     horon_release(request);
+}
+
+static void expect_end_unwaited(horon_request_t *request)
+{
+    expect_unwaited(request, HORON_OK);
 }
 
 /* The progress thread comes for each, although it is told of none at once; also just when somebody
@@ -180,32 +185,87 @@ static void test_token_operations_end_between_hosts_that_nobody_waits_for(void *
     unwaited_operations_end("SHM=0");
 }
 
-/* The root's part ends at once, and leaves the ring for what it has stored to the token's release.
- * The look for those that dump core, which would find it late, is put off. */
-static void test_token_release_rings_those_who_sleep_for_what_ended_at_once(void **state)
+/* Nothing wakes the second rank by itself: the look for those that dump core is put off. */
+static void make_with_a_sleeper(struct duo *duo)
 {
     const char *const settings[] = {"STALL_WARN=0", NULL};
+    duo_make(duo, settings);
+    horon_token_take(duo->ctx[1]);
+    duo->ctx[1]->deaths_look_ns = horon_clock_deadline(horon_clock_ns(), 3600000);
+    horon_token_release(duo->ctx[1]);
+}
+
+/* The second rank sleeps on its part when the first one runs its own, to its end. */
+static void run_beside_the_sleeper(struct duo *duo, const horon_descriptor_t *run,
+                                   const horon_descriptor_t *slept_on)
+{
+    horon_request_t *theirs = NULL;
+    assert_int_equal(horon_submit(duo->ctx[1], slept_on, &theirs), HORON_OK);
+    wait_until_told_to_ring(duo->ctx[1]);
+    assert_int_equal(horon_run(duo->ctx[0], run, -1, NULL, 0), HORON_OK);
+    expect_end_unwaited(theirs);
+}
+
+/* The root's part ends at once, and leaves it to the token's release to ring for what it stored. */
+static void test_token_release_rings_those_who_sleep_for_what_ended_at_once(void **state)
+{
     struct duo duo;
     (void)state;
-    duo_make(&duo, settings);
-    horon_token_take(duo.ctx[1]);
-    duo.ctx[1]->deaths_look_ns = horon_clock_deadline(horon_clock_ns(), 3600000);
-    horon_token_release(duo.ctx[1]);
+    make_with_a_sleeper(&duo);
     for (int round = 0; round < 100; round++) {
         float x[2] = {1, 2};
         horon_descriptor_t desc = duo_sum(NULL, &x[0]);
-        horon_request_t *theirs = NULL;
         desc.verb = HORON_BROADCAST;
         desc.root = 0;
         desc.flags = HORON_IN_ORDER;
         horon_descriptor_t others = desc;
         others.src = others.dst = &x[1];
-        assert_int_equal(horon_submit(duo.ctx[1], &others, &theirs), HORON_OK);
-        wait_until_told_to_ring(duo.ctx[1]);
-        assert_int_equal(horon_run(duo.ctx[0], &desc, -1, NULL, 0), HORON_OK);
-        expect_end_unwaited(theirs);
+        run_beside_the_sleeper(&duo, &desc, &others);
         assert_true(x[1] == 1);
     }
+    duo_end(&duo);
+}
+
+static void test_token_message_rings_the_receiver_that_sleeps(void **state)
+{
+    struct duo duo;
+    (void)state;
+    make_with_a_sleeper(&duo);
+    for (int round = 0; round < 100; round++) {
+        float x[2] = {1, 2};
+        horon_descriptor_t sent = duo_sum(NULL, &x[0]);
+        sent.verb = HORON_SEND;
+        sent.root = 1;
+        horon_descriptor_t received = sent;
+        received.verb = HORON_RECV;
+        received.root = 0;
+        received.dst = &x[1];
+        run_beside_the_sleeper(&duo, &sent, &received);
+        assert_true(x[1] == 1);
+    }
+    duo_end(&duo);
+}
+
+/* ---- nothing is in flight -------------------------------------------------------------------- */
+
+/* A rank that takes a tensor back asks rank 0, where a thread has the token, and rings nobody. When
+ * that thread lets go nothing is in flight there, and so nothing of others to be looked at. */
+static void test_token_release_looks_at_what_cannot_wait(void **state)
+{
+    const char *const settings[] = {"STALL_WARN=0", NULL};
+    float x = 1;
+    struct duo duo;
+    (void)state;
+    duo_make(&duo, settings);
+    horon_request_t *theirs = duo_submit(duo.ctx[1], "x", &x);
+    wait_until_told_to_ring(duo.ctx[1]);
+    wait_until_told_to_ring(duo.ctx[0]);
+    horon_token_take(duo.ctx[0]);
+    duo.ctx[0]->deaths_look_ns = horon_clock_deadline(horon_clock_ns(), 3600000);
+    assert_int_equal(horon_cancel(theirs), HORON_OK);
+    wait_until_told_to_ring(duo.ctx[1]);
+    horon_token_release(duo.ctx[0]);
+    expect_unwaited(theirs, HORON_ERR_CANCELLED);
     duo_end(&duo);
 }
 
@@ -252,6 +312,8 @@ int main(void)
         cmocka_unit_test(test_token_operations_end_that_nobody_waits_for),
         cmocka_unit_test(test_token_operations_end_between_hosts_that_nobody_waits_for),
         cmocka_unit_test(test_token_release_rings_those_who_sleep_for_what_ended_at_once),
+        cmocka_unit_test(test_token_message_rings_the_receiver_that_sleeps),
+        cmocka_unit_test(test_token_release_looks_at_what_cannot_wait),
         cmocka_unit_test(test_token_is_held_by_who_says_what_did_not_finish),
         cmocka_unit_test(test_token_called_off_progress_thread_sends_what_it_decided),
     };
