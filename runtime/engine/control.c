@@ -11,7 +11,8 @@
  * the rank leaves because another one left before, it names that one as the cause: so all ranks
  * blame the same one, whichever they hear of first. If an operation fails on a rank because another
  * one left, and the rank has done less than all that left, it says so at once: it takes no part any
- * more, and may stay for long.
+ * more, and may stay for long. In any case it says so to the ranks that it has a link with, which
+ * end their messages with it.
  *
  * Of departures a rank needs to know only the least that any leaver has done. So each rank
  * keeps that, and says it where it is news: a rank that leaves says it once on each of its links,
@@ -119,10 +120,33 @@ void horon_team_flood_abort(struct horon_engine_team *team)
     horon_host_post_abort(team->host, &team->failure);
 }
 
+int horon_team_cause_to_leave(const struct horon_engine_team *team)
+{
+    const struct horon_blame *blame = &team->failure.blame;
+    const bool is_known = team->failed && blame->cause == HORON_CAUSE_LEFT && blame->rank >= 0;
+    const int cause = is_known ? team->member_of[blame->rank] : -1;
+    return cause >= 0 ? cause : team->view.rank;
+}
+
+/* Its messages have two ends alone, and the other one may wait for this rank, whatever else can
+ * still end there. */
+static void send_stopped(struct horon_engine_team *team, int rank)
+{
+    uint8_t bytes[16];
+    struct horon_writer out =
+        horon_team_begin_message(team->id, bytes, sizeof bytes, HORON_CONTROL_STOPPED);
+    horon_write_u32(&out, (uint32_t)horon_team_cause_to_leave(team));
+    horon_team_send_control(team, team->ranks[rank], &out);
+}
+
 void horon_team_on_new_link(struct horon_engine_team *team, int job_rank)
 {
     const int rank = horon_team_is_bound(team) ? team->member_of[job_rank] : -1;
-    if (rank >= 0 && team->failed && !team->removed)
+    if (rank < 0 || !team->failed || team->removed)
+        return;
+    if (team->failure.status == HORON_ERR_CLOSED)
+        send_stopped(team, rank);
+    else
         send_failure(team, rank);
 }
 
@@ -183,6 +207,11 @@ static bool has_left(const struct horon_engine_team *team, int rank)
     return team->engine->membership->left[team->ranks[rank]];
 }
 
+const char *horon_team_how_left(const struct horon_engine_team *team, int rank)
+{
+    return team->id == 0 || has_left(team, rank) ? "shut down its context" : "removed the team";
+}
+
 /* Passes news on along the tree, to other hosts: the ranks of this one read it in shared memory.
  * The leaver itself has told the ranks that it is linked with.
  * @param by_itself @p from is the rank that leaves */
@@ -221,8 +250,13 @@ void horon_team_say_goodbye(struct horon_engine_team *team, const struct horon_d
 
 void horon_team_say_stopped(struct horon_engine_team *team, const struct horon_departures *own)
 {
-    if (!team->engine->leaving && merge(&team->departures, own))
+    if (team->engine->leaving)
+        return;
+    if (merge(&team->departures, own))
         send_departures(team, false);
+    for (int rank = 0; rank < team->view.size; rank++)
+        if (rank != team->view.rank && !has_left(team, rank))
+            send_stopped(team, rank);
 }
 
 static int job_size(const struct horon_engine_team *team)
@@ -317,6 +351,16 @@ static horon_status_t on_departures(struct horon_engine_team *team, int peer, bo
     return HORON_OK;
 }
 
+static horon_status_t on_stopped(struct horon_engine_team *team, int peer, struct horon_reader *in)
+{
+    const uint32_t culprit = horon_read_u32(in);
+    if (!horon_reader_finished(in) || culprit >= (uint32_t)team->view.size)
+        return HORON_ERR_PROTO;
+    team->stopped_for[peer] = 1 + (int)culprit;
+    team->engine->membership->changes++;
+    return HORON_OK;
+}
+
 /* @p peer of the team; @p in is behind the team's number */
 static horon_status_t on_message(struct horon_engine_team *team, enum horon_control_kind kind,
                                  int peer, struct horon_reader *in, struct horon_error *error)
@@ -340,6 +384,8 @@ static horon_status_t on_message(struct horon_engine_team *team, enum horon_cont
         return horon_team_on_offer(team, peer, in);
     case HORON_CONTROL_REFUSAL:
         return horon_team_on_refusal(team, peer, in);
+    case HORON_CONTROL_STOPPED:
+        return on_stopped(team, peer, in);
     }
     return HORON_ERR_PROTO;
 }
@@ -434,7 +480,7 @@ horon_status_t horon_engine_on_control(void *arg, int peer, const void *bytes, s
     const uint64_t id = horon_read_varint(&in);
     horon_engine_add_message_event(engine, HORON_EVENT_HEARD, peer, kind, byte_count);
     if (!in.ok || id >= HORON_TEAMS_END || kind < HORON_CONTROL_COORDINATOR ||
-        kind > HORON_CONTROL_REFUSAL)
+        kind > HORON_CONTROL_STOPPED)
         return horon_error_set(error, HORON_ERR_PROTO,
                                "%s sent a control message that makes no sense",
                                engine->membership->rank_names[peer]);
@@ -537,9 +583,7 @@ HORON_SELDOM static void fail_if_waiting(struct horon_engine_team *team)
         return;
     struct horon_error why;
     horon_error_set(&why, HORON_ERR_CLOSED, "%s has %s and takes part in nothing more",
-                    team->rank_names[culprit],
-                    team->id == 0 || has_left(team, culprit) ? "shut down its context"
-                                                             : "removed the team");
+                    team->rank_names[culprit], horon_team_how_left(team, culprit));
     horon_error_blame(&why, HORON_CAUSE_LEFT, team->ranks[culprit], -1);
     horon_team_fail(team, &why);
 }

@@ -17,7 +17,8 @@ enum horon_control_kind {
     HORON_CONTROL_END = 4,         /* likewise; the sender itself leaves, and this link ends */
     HORON_CONTROL_LINKED = 5,      /* the sender has this link, which was made after joining */
     HORON_CONTROL_MESSAGE = 6,     /* what comes next for this team's messages: see messages.c */
-    HORON_CONTROL_REFUSAL = 7      /* a message that its receiver describes otherwise */
+    HORON_CONTROL_REFUSAL = 7,     /* a message that its receiver describes otherwise */
+    HORON_CONTROL_STOPPED = 8 /* the sender stays, but the team has ended there; u32: for whom */
 };
 
 /** Control messages of teams that do not exist here yet: another member is ahead. It may have as
@@ -54,8 +55,7 @@ struct horon_engine {
     struct horon_post closed_mark;        /* the mailbox's head once it is closed; never followed */
     size_t in_flight;                     /* in all teams */
     uint64_t ends;                        /* of requests, so far */
-    bool leaving;
-    bool said_goodbye;
+    bool leaving, said_goodbye;
     bool saw_end;     /* of a process on this host */
     uint8_t *message; /* [HORON_CONTROL_BYTES_MAX] to put the kind before a coordinator's message */
 };
@@ -94,8 +94,8 @@ void horon_team_on_new_link(struct horon_engine_team *team, int job_rank);
  * or not, having done @p own. */
 void horon_team_say_goodbye(struct horon_engine_team *team, const struct horon_departures *own,
                             bool leaves_job);
-/** Says likewise that this rank stays, but takes no more part in the team, which has failed here;
- * nothing, if it has done no less than those that left. */
+/** Says likewise that this rank stays, but takes no more part in the team, which has failed here:
+ * to those that may have messages with it, and to all if it has done less than those that left. */
 void horon_team_say_stopped(struct horon_engine_team *team, const struct horon_departures *own);
 /** Has a member said anything of departures, as one that leaves the team does? */
 bool horon_team_has_heard(const struct horon_engine_team *team, int rank);

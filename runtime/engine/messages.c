@@ -151,12 +151,20 @@ void horon_team_give_up_messages(struct horon_engine_team *team)
 
 /* ---- a peer that is not there any more ------------------------------------------------------ */
 
+/* The member that @p rank blames, if that has stopped: it stays in the job and takes no part in the
+ * team; -1: it takes part. */
+static int stopped_for(const struct horon_engine_team *team, int rank)
+{
+    return team->stopped_for[team->member_of[rank]] - 1;
+}
+
 /* Does nothing more come from it? What it has said on its link goes before what others say of it:
  * also to a send, which it may have refused. */
-static bool is_over(const struct horon_engine *engine, int rank)
+static bool is_over(const struct horon_engine_team *team, int rank)
 {
-    const struct horon_membership *membership = engine->membership;
-    return membership->left[rank] && (membership->ended[rank] || !membership->mux_of[rank]);
+    const struct horon_membership *membership = team->engine->membership;
+    return stopped_for(team, rank) >= 0 ||
+           (membership->left[rank] && (membership->ended[rank] || !membership->mux_of[rank]));
 }
 
 /* Have others passed on that it leaves the job? Itself it says so on links alone. */
@@ -171,12 +179,19 @@ static bool is_said_to_leave(const struct horon_engine *engine, int rank)
 
 HORON_SELDOM static void end_left(struct horon_request *request)
 {
-    const int peer = peer_of(request);
+    const struct horon_engine_team *team = request->team;
+    const struct horon_membership *membership = team->engine->membership;
+    const int peer = peer_of(request), culprit = stopped_for(team, peer);
+    const bool has_left = membership->left[peer] || culprit < 0;
+    const char *verb = sends(request) ? "receives" : "sends";
     struct horon_error why;
-    horon_error_set(&why, HORON_ERR_CLOSED, "%s has shut down its context and %s nothing more",
-                    request->team->engine->membership->rank_names[peer],
-                    sends(request) ? "receives" : "sends");
-    horon_error_blame(&why, HORON_CAUSE_LEFT, peer, -1);
+    if (has_left)
+        horon_error_set(&why, HORON_ERR_CLOSED, "%s has shut down its context and %s nothing more",
+                        membership->rank_names[peer], verb);
+    else
+        horon_error_set(&why, HORON_ERR_CLOSED, "that rank %s nothing more, since %s has %s", verb,
+                        team->rank_names[culprit], horon_team_how_left(team, culprit));
+    horon_error_blame(&why, HORON_CAUSE_LEFT, has_left ? peer : team->ranks[culprit], -1);
     end(request, &why);
 }
 
@@ -287,10 +302,10 @@ static void begin_send(struct horon_request *request)
 }
 
 /* On both sides, and does it carry more? */
-static bool has_link(const struct horon_engine *engine, int rank)
+static bool has_link(const struct horon_engine_team *team, int rank)
 {
-    const struct horon_membership *membership = engine->membership;
-    return membership->mux_of[rank] && membership->mutual[rank] && !is_over(engine, rank);
+    const struct horon_membership *membership = team->engine->membership;
+    return membership->mux_of[rank] && membership->mutual[rank] && !is_over(team, rank);
 }
 
 /* @return OK, both sides have it | AGAIN | why there is none */
@@ -487,7 +502,7 @@ static bool move_message(struct horon_request *request)
     const bool underway = message->state == HORON_MESSAGE_UNDERWAY;
     if (is_done(request)) {
         end(request, NULL);
-    } else if (is_over(engine, peer_of(request))) {
+    } else if (is_over(request->team, peer_of(request))) {
         end_left(request);
     } else if (underway && transfer->status != HORON_OK) {
         struct horon_error why;
@@ -541,7 +556,7 @@ void horon_team_start_message(struct horon_engine_team *team, struct horon_reque
     team->engine->membership->changes++;
     if (sends(request)) {
         count_unlinked(request, true);
-        if (team->messages.unlinked == 1 && has_link(team->engine, peer_of(request)))
+        if (team->messages.unlinked == 1 && has_link(team, peer_of(request)))
             begin_send(request);
         return; /* else this turn looks for its link */
     }

@@ -51,5 +51,10 @@ struct horon_writer horon_team_begin_message(uint32_t team, uint8_t *bytes, size
 /** Sends a control message of a team to a rank of the job, if it has a link. */
 void horon_team_send_control(struct horon_engine_team *team, int job_rank,
                              const struct horon_writer *out);
+/** The rank to blame for a departure from here: the one that left before, if that is why the team
+ * has failed here, or this one. */
+int horon_team_cause_to_leave(const struct horon_engine_team *team);
+/** How @p rank of the team left it. */
+const char *horon_team_how_left(const struct horon_engine_team *team, int rank);
 
 #endif

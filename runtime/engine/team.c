@@ -49,10 +49,12 @@ static bool allocate(struct horon_engine_team *team, size_t size, size_t job_siz
     team->tree = horon_zalloc(size, sizeof *team->tree);
     team->seen = horon_zalloc(size, sizeof *team->seen);
     team->heard = horon_zalloc(size, sizeof *team->heard);
+    team->stopped_for = horon_zalloc(size, sizeof *team->stopped_for);
     team->join.joined = horon_zalloc(size, sizeof *team->join.joined);
     team->join.no_rows = horon_zalloc(size, sizeof *team->join.no_rows);
     return team->ranks && team->member_of && team->rank_names && team->data_of && team->ring_of &&
-           team->tree && team->seen && team->heard && team->join.joined && team->join.no_rows;
+           team->tree && team->seen && team->heard && team->stopped_for && team->join.joined &&
+           team->join.no_rows;
 }
 
 /* @return this rank's place in the team */
@@ -285,12 +287,13 @@ void horon_team_unbind(struct horon_engine_team *team)
     horon_free(team->tree);
     horon_free(team->seen);
     horon_free(team->heard);
+    horon_free(team->stopped_for);
     horon_free(team->join.joined);
     horon_free(team->join.no_rows);
     team->join.joined = NULL;
     team->join.no_rows = NULL;
     team->join.count = 0;
-    team->ranks = team->member_of = team->tree = NULL;
+    team->ranks = team->member_of = team->tree = team->stopped_for = NULL;
     team->rank_names = NULL;
     team->data_of = team->ring_of = NULL;
     team->seen = NULL;
@@ -489,16 +492,6 @@ static void set_failure(struct horon_engine_team *team, const struct horon_error
     atomic_store_explicit(&team->failed, 1, memory_order_release);
 }
 
-/* The rank to blame for a departure from here: the one that left before, if that is why this team
- * has failed here, or this one. */
-static int find_cause_to_leave(const struct horon_engine_team *team)
-{
-    const struct horon_blame *blame = &team->failure.blame;
-    const bool is_known = team->failed && blame->cause == HORON_CAUSE_LEFT && blame->rank >= 0;
-    const int cause = is_known ? team->member_of[blame->rank] : -1;
-    return cause >= 0 ? cause : team->view.rank;
-}
-
 /* How far this rank got. Decisions that count below go out: ranks behind this one hear of them from
  * it alone. */
 static struct horon_departures done_here(struct horon_engine_team *team)
@@ -510,7 +503,7 @@ static struct horon_departures done_here(struct horon_engine_team *team)
         own.sequence[i] = horon_route_ended(&team->lanes[i].route);
     own.sequence[HORON_LEFT_DECISIONS] = horon_coordinator_decisions(team->coordinator);
     for (int i = 0; i < HORON_LEFT_COUNT; i++)
-        own.culprit[i] = (uint32_t)find_cause_to_leave(team);
+        own.culprit[i] = (uint32_t)horon_team_cause_to_leave(team);
     return own;
 }
 

@@ -436,6 +436,43 @@ static void test_messages_with_a_rank_that_leaves_fail_and_no_others(void **stat
     leave(mixed, 2, 1, 3, 0);
 }
 
+/* The job fails on rank 1, for rank 3, which has left. Rank 1 stays. */
+static void stop(const int *hosts, int host_count, bool linked)
+{
+    static uint8_t data[LONG], got;
+    struct world *world = world_create(hosts, host_count, tight, 11);
+    horon_descriptor_t sum = message(HORON_ALLREDUCE, 0, 0, data, 1);
+    sum.name = "x";
+    data[0] = 7;
+    expect_end(world, send(world, 3, 2, 1, data, 1), HORON_OK, "");
+    if (linked)
+        expect_end(world, send(world, 1, 2, 1, data, 1), HORON_OK, "");
+    horon_engine_leave(world->ranks[3].engine);
+    while (!horon_engine_flushed(world->ranks[3].engine))
+        turn(world, 1);
+    world->ranks[3].dead = true;
+    expect_end(world, world_submit(world, 1, &sum), HORON_ERR_CLOSED, "rank 3 (");
+    expect_end(world, recv(world, 2, 1, 2, data, LONG), HORON_ERR_CLOSED,
+               "sends nothing more, since rank 3 (");
+    expect_end(world, send(world, 2, 1, 2, data, LONG), HORON_ERR_CLOSED,
+               "receives nothing more, since rank 3 (");
+    expect_end(world, recv(world, 2, 3, 1, &got, 1), HORON_OK, ""); /* what was sent before */
+    assert_int_equal(got, 7);
+    assert_null(horon_engine_failure(world->ranks[2].engine));
+    world_destroy(world);
+}
+
+static void test_messages_with_a_rank_that_stops_for_one_that_left_end(void **state)
+{
+    static const int one[] = {4}, each[] = {1, 1, 1, 1}, mixed[] = {2, 2};
+    (void)state;
+    for (int linked = 0; linked < 2; linked++) {
+        stop(one, 1, linked);
+        stop(each, 4, linked);
+        stop(mixed, 2, linked);
+    }
+}
+
 /* What it has said on its link is heard before what its line in shared memory says. */
 static void test_messages_that_a_rank_refuses_as_it_leaves_say_why(void **state)
 {
@@ -549,6 +586,7 @@ int main(void)
         cmocka_unit_test(test_messages_that_are_long_wait_for_their_receiver),
         cmocka_unit_test(test_messages_that_differ_fail_both_ends_alone),
         cmocka_unit_test(test_messages_with_a_rank_that_leaves_fail_and_no_others),
+        cmocka_unit_test(test_messages_with_a_rank_that_stops_for_one_that_left_end),
         cmocka_unit_test(test_messages_that_a_rank_refuses_as_it_leaves_say_why),
         cmocka_unit_test(test_messages_with_a_lost_rank_fail_with_its_name),
         cmocka_unit_test(test_messages_of_a_removed_team_end),
