@@ -322,6 +322,7 @@ void horon_connector_describe(const struct horon_connector *connector, char *tex
         const struct attempt *attempt = &connector->attempts[i];
         const bool nothing = attempt->evidence == EVIDENCE_NONE;
         const bool waiting = nothing && attempt->state == ATTEMPT_CONNECTING;
+        const bool tried = attempt->tries > 0;
         char address[HORON_ADDRESS_TEXT_BYTES];
         if (connector->options.scan && nothing && !waiting &&
             horon_address_port(&attempt->address) != first_port) {
@@ -329,8 +330,9 @@ void horon_connector_describe(const struct horon_connector *connector, char *tex
             continue;
         }
         horon_address_text(&attempt->address, address);
-        horon_text_add(text, text_bytes, "; ", "%s: %s", address,
-                       waiting ? "no answer" : attempt->error.text);
+        horon_text_add(text, text_bytes, "; ", "%s: %s%s", address,
+                       waiting && !tried ? "no answer" : attempt->error.text,
+                       waiting && tried ? ", and now no answer" : "");
     }
     if (left_out)
         horon_text_add(text, text_bytes, "; ", "nobody listens at the other ports");
