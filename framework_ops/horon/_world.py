@@ -236,7 +236,7 @@ def _ranks_setting(comm):
         return {}
     if not isinstance(comm, Iterable):
         raise ValueError(f"comm is a list of ranks: horon takes no communicator, such as {comm!r}")
-    runs = []  # [first, last]
+    runs = []  # lists of ranks at equal steps
     for rank in comm:
         try:
             rank = operator.index(rank)  # numpy's integers, too
@@ -244,11 +244,21 @@ def _ranks_setting(comm):
             raise ValueError(
                 f"comm is a list of ranks, which are whole numbers: {rank!r}"
             ) from None
-        if runs and rank == runs[-1][1] + 1:
-            runs[-1][1] = rank
+        run = runs[-1] if runs else []
+        step = run[1] - run[0] if len(run) > 1 else 0  # 0: any will do
+        if run and (rank == run[-1] + step if step else rank > run[0]):
+            run.append(rank)
         else:
-            runs.append([rank, rank])
-    return {"RANKS": ",".join(f"{first}-{last}" for first, last in runs)} if runs else {}
+            runs.append([rank])
+    return {"RANKS": ",".join(_run_text(run) for run in runs)} if runs else {}
+
+
+def _run_text(run):
+    """-> "3", "3,7", "3-7" or "3-7:2" """
+    step = run[1] - run[0] if len(run) > 1 else 1
+    if (len(run) < 3 and step > 1) or len(run) == 1:
+        return ",".join(map(str, run))
+    return f"{run[0]}-{run[-1]}" + (f":{step}" if step > 1 else "")
 
 
 def _list_process_sets(process_sets):

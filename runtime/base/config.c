@@ -44,7 +44,8 @@ static const struct horon_config_row rows[] = {
      .offset = AT(ranks),
      .dflt = "",
      .doc = "Those of the ranks that were started which are the job, numbered in this order, as in "
-            "0,2,4-7; empty: all. Lists that share no rank are jobs of their own."},
+            "0,2,4-7 or 0-98:2 (each second one); empty: all. Lists that share no rank are jobs of "
+            "their own."},
     {.name = "JOB_KEY",
      .type = HORON_CONFIG_TEXT,
      .offset = AT(job_key),

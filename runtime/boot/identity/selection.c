@@ -26,14 +26,18 @@ int horon_ranks_parse(const char *text, int limit, int *places)
     memset(places, -1, (size_t)limit * sizeof *places);
     while (*at) {
         const int first = parse_rank(&at, limit);
-        int last = first;
+        int last = first, step = 1;
         if (*at == '-') {
             at++;
             last = parse_rank(&at, limit);
         }
-        if (first < 0 || last < first || (*at && *at != ',') || (*at && !at[1]))
+        if (last > first && *at == ':') {
+            at++;
+            step = parse_rank(&at, limit);
+        }
+        if (first < 0 || last < first || step < 1 || (*at && *at != ',') || (*at && !at[1]))
             return -1;
-        for (int rank = first; rank <= last; rank++) {
+        for (int rank = first; rank <= last; rank += step) {
             if (places[rank] >= 0)
                 return -1;
             places[rank] = count++;

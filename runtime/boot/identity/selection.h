@@ -16,7 +16,7 @@ int horon_ranks_parse(const char *text, int limit, int *places);
 
 /**
  * Makes of the identity in the launch that in the job.
- * @param ranks "" for all, which changes nothing; else as in "0,2,4-7"
+ * @param ranks "" for all, which changes nothing; else as in "0,2,4-7" or "0-98:2"
  * @return OK | ERR_CONFIG, this is no such list, or names a rank twice or one that there is not |
  *         ERR_INVALID, this rank is not in it | ERR_MEMORY
  */

@@ -38,6 +38,8 @@ static void test_selection_numbers_ranks_by_their_places(void **state)
     expect("7,1-3,9-9", 3, 10, 3, 5);
     expect("7,1-3,9-9", 9, 10, 4, 5);
     expect("1", 1, 2, 0, 1);
+    expect("0-9:3,1", 9, 10, 3, 5);
+    expect("0-8:3,1", 6, 10, 2, 4); /* 8 is none of them */
 }
 
 /* All in their order are the launch itself, whoever says so. */
@@ -92,8 +94,9 @@ static void test_selection_forgets_what_was_said_of_the_launch(void **state)
 static void test_selection_that_is_no_list_is_refused(void **state)
 {
     static const char *const wrongs[] = {
-        ",",   "0,",    ",0", "0,,1", "0 1",   "x",  "-1",   "1-",
-        "2-1", "0-1-2", "3",  "0,0",  "0-1,1", "+1", "0,1x", "99999999999999999999"};
+        ",",    "0,",    ",0",    "0,,1", "0 1",   "x",      "-1",   "1-",
+        "2-1",  "0-1-2", "3",     "0,0",  "0-1,1", "+1",     "0,1x", "99999999999999999999",
+        "0-2:", "0-2:0", "0-2:x", "0:2",  "1-1:1", "0-2:1:1"};
     (void)state;
     for (size_t i = 0; i < sizeof wrongs / sizeof wrongs[0]; i++) {
         struct horon_error error = {0};
