@@ -44,6 +44,60 @@ def test_a_closure_that_raises_fails_its_step_alone(run_ranks, alone, passes):
     run_ranks(2, rank_closure_raises, alone, passes)
 
 
+class Sharpness(torch.optim.SGD):
+    """Moves by the gradients at hand, and back once the closure has computed those there (SAM)."""
+
+    def step(self, closure=None):
+        (p,) = self.param_groups[0]["params"]
+        was, moved_by = p.detach().clone(), p.grad.clone()
+        with torch.no_grad():
+            p.add_(moved_by)
+        self.zero_grad()
+        with torch.enable_grad():
+            closure()
+        with torch.no_grad():
+            p.copy_(was)
+        return super().step()
+
+
+def rank_gradients_before_the_closure(op):
+    """They are exchanged before the update, and what the closure does not compute anew only once.
+
+    The gradient of p**2 * weight is 2 * weight * p, and that of the ranks 2 * total * p.
+    """
+    hvd.init()
+    p = nn.Parameter(torch.ones(1))
+    total = {hvd.Sum: 3.0, hvd.Average: 1.5}[op]
+
+    def compute():
+        loss = (p**2 * (1.0 + hvd.rank())).sum()
+        loss.backward()
+        return loss
+
+    optimizer = hvd.DistributedOptimizer(Sharpness([p], lr=1.0), [("p", p)], op=op)
+    compute()
+    optimizer.step(compute)
+    assert p.item() == 1 - 2 * total * (1 + 2 * total)
+    p.data.fill_(1)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([p], lr=1.0), [("p", p)], op=op)
+    for synchronized in (False, True):
+        optimizer.zero_grad()
+        loss = compute()
+        before = p.item()
+        if synchronized:
+            optimizer.synchronize()
+            with pytest.warns(UserWarning, match="not exchanged again"):
+                optimizer.step(lambda loss=loss: loss)
+        else:
+            optimizer.step(lambda loss=loss: loss)
+        assert p.item() == before * (1 - 2 * total)
+
+
+@pytest.mark.parametrize("op", [hvd.Sum, hvd.Average])
+def test_gradients_are_exchanged_once_before_a_closure(run_ranks, op):
+    run_ranks(2, rank_gradients_before_the_closure, op)
+
+
 def rank_skipping():
     hvd.init()
     p = nn.Parameter(torch.ones(2))
@@ -62,3 +116,27 @@ def rank_skipping():
 @pytest.mark.filterwarnings("error")
 def test_no_step_with_gradients_on_their_way(run_ranks):
     run_ranks(2, rank_skipping)
+
+
+def rank_wrapped_alone():
+    """It has no hooks, and would train for itself; after another init() it is told."""
+    hvd.init(rank=0, size=1)
+    p = nn.Parameter(torch.ones(2))
+    inner = torch.optim.SGD([p], lr=1.0)
+    optimizer = hvd.DistributedOptimizer(inner, [("p", p)])
+    p.grad = torch.ones(2)
+    optimizer.step()
+    hvd.shutdown()
+    optimizer.step()
+    assert p.tolist() == [-1.0, -1.0]
+    hvd.init()
+    for step in (optimizer.synchronize, optimizer.step, lambda: optimizer.step(lambda: None)):
+        with pytest.raises(RuntimeError, match="wrapped when there was no other rank"):
+            step()
+    p.grad = torch.full((2,), 1.0 + hvd.rank())
+    hvd.DistributedOptimizer(inner, [("p", p)]).step()
+    assert p.tolist() == [-1.0 - (1 + hvd.size()) / 2] * 2
+
+
+def test_an_optimizer_of_one_rank_does_not_train_alone_beside_others(run_ranks):
+    run_ranks(2, rank_wrapped_alone)

@@ -22,7 +22,8 @@ from horon.torch.exchange import TorchExchange
 class _DistributedOptimizer(torch.optim.Optimizer):
     """Goes before the user's class in the order of resolution."""
 
-    _exchange = None  # the one of _options, if there are other ranks
+    _options = None  # what was asked of the exchange; a copy has none
+    _exchange = None  # the one of _options, if there were other ranks when it was wrapped
     _original = None  # weakly, the optimizer that was wrapped
     _exchanged_by = None  # what has exchanged the gradients that are there: a method's name
     _updating = False  # the user's optimizer has begun to update the parameters, and not ended
@@ -112,10 +113,20 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
         After an interruption (Ctrl-C) it may be called again, as step() may.
         """
-        if self._exchange is not None:
+        if self._exchange is None:
+            self._check_alone()
+        else:
             self._hook_new_parameters()
             self._exchange.synchronize()
         self._exchanged_by = "synchronize"
+
+    def _check_alone(self):
+        with suppress(ValueError):  # without a job, or the process set, it is alone
+            if self._options is not None and ranks_beside(self.process_set):
+                raise RuntimeError(
+                    "this optimizer was wrapped when there was no other rank to exchange gradients "
+                    "with, and now there is: wrap the optimizer in it in a new DistributedOptimizer"
+                )
 
     @contextmanager
     def skip_synchronize(self):
@@ -187,9 +198,18 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         if closure is None:
             self._synchronize_for_step()
             return self._update(*args, **kwargs)
+        exchange = self._exchange
+        if exchange is not None and exchange.fired and exchange.failure is None:
+            self._synchronize_for_step()  # the update may look at them before it calls the closure
+        elif self._exchanged_by == "step":  # which did not end
+            self._exchanged_by = None
+        was_called = False
 
         def synchronized_closure():
-            self._exchanged_by = None
+            nonlocal was_called
+            if was_called:
+                self._exchanged_by = None
+            was_called = True
             try:
                 loss = closure()
             except Exception as error:
