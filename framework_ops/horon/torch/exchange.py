@@ -106,7 +106,7 @@ class _TorchSlot(Slot):
             dense = nothing.to_dense() if nothing.is_sparse else nothing
             return exchange.compression.compress(dense)[0]
         except Exception:
-            return torch.empty(0)
+            return torch.empty(0, device="cpu")
 
     def gradient(self):
         """What is to be sent; zeros if no pass here has used the parameter."""
@@ -159,7 +159,7 @@ class _TorchSlot(Slot):
             return torch.zeros_like(param)
         indices = torch.empty((self.sparse_dim, 0), dtype=torch.int64, device=param.device)
         values = param.new_empty((0, *param.shape[self.sparse_dim :]))
-        return torch.sparse_coo_tensor(indices, values, param.shape)
+        return torch.sparse_coo_tensor(indices, values, param.shape, device=param.device)
 
     def finish(self, result):
         gradient = self.sent

@@ -89,7 +89,7 @@ class _State:
         if kind != "tensor":
             raise ValueError(f"the state has an unknown part {kind!r}")
         name, shape = content
-        self.tensors.append(torch.empty(shape, dtype=dtype_named(name)))
+        self.tensors.append(torch.empty(shape, dtype=dtype_named(name), device="cpu"))
         return self.tensors[-1]
 
 

@@ -552,7 +552,8 @@ def stage_sparse(team, tensor, name, op, first_name=None):
         )
     tensor = tensor.detach().coalesce()
     # horon compares dimensions but the first: tensors of no rows make it compare the sparse ones
-    shapes = [torch.empty((0, *sizes), dtype=torch.uint8) for sizes in _split(tensor.shape)]
+    host = {"dtype": torch.uint8, "device": "cpu"}
+    shapes = [torch.empty((0, *sizes), **host) for sizes in _split(tensor.shape)]
     names = [part_name(name, f"shape{i or ''}") for i in range(len(shapes))]
     names += [part_name(name, "indices"), part_name(name, "values")]
     if first_name is not None:
@@ -561,7 +562,9 @@ def stage_sparse(team, tensor, name, op, first_name=None):
 
     def combine(gathered):
         *_, indices, values = gathered
-        total = torch.sparse_coo_tensor(indices.t(), values, tensor.shape).coalesce()
+        total = torch.sparse_coo_tensor(
+            indices.t(), values, tensor.shape, device=tensor.device
+        ).coalesce()
         return total / team.size if op == Average else total
 
     handle = verbs.stage_rows(team, names, tensors)

@@ -163,7 +163,7 @@ class _Tensor(Staged):
 
     def _look_at(self, array):
         if array.nbytes == 0:
-            self.output = torch.empty(array.shape, dtype=self.host.dtype)
+            self.output = torch.empty(array.shape, dtype=self.host.dtype, device="cpu")
         else:
             flat = torch.frombuffer(array, dtype=self.host.dtype)
             self.output = no_view(flat.reshape(array.shape))
