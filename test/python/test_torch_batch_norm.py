@@ -122,6 +122,25 @@ def test_batch_norm_of_one_rank_is_torchs(run_ranks):
     run_ranks(1, rank_like_one_batch, [4], {"momentum": None}, torch.float32, (2,))
 
 
+def rank_switching_statistics_off():
+    """For a pass that is not to leave a trace, as virtual adversarial training has it."""
+    hvd.init()
+    rows = numbers((6, 3), 7, torch.float32)
+    sync, whole = hvd.SyncBatchNorm(3), nn.BatchNorm1d(3)
+    mine = rows[:2] if hvd.rank() == 0 else rows[2:]
+    for tracks in (True, False, True):
+        sync.track_running_stats = whole.track_running_stats = tracks
+        sync(mine * (1 + tracks))
+        whole(rows * (1 + tracks))
+    assert sync.num_batches_tracked == whole.num_batches_tracked == 2
+    close(sync.running_mean, whole.running_mean, torch.float32)
+    close(sync.running_var, whole.running_var, torch.float32)
+
+
+def test_batch_norm_does_not_track_while_it_shall_not(run_ranks):
+    run_ranks(2, rank_switching_statistics_off)
+
+
 def rank_in_networks():
     """Layers of other widths, strided memory, no gradient wanted, copies of a module."""
     hvd.init()

@@ -51,7 +51,8 @@ def _statistics(team, tensor):
         var, mean = torch.var_mean(wide, _but_channels(wide), unbiased=False)
     else:  # this rank has none of the batch
         var, mean = wide.new_zeros(channels), wide.new_zeros(channels)
-    own = torch.cat([torch.tensor([count], dtype=torch.float64), _host(mean, var)])
+    rows = torch.tensor([count], dtype=torch.float64, device="cpu")
+    own = torch.cat([rows, _host(mean, var)])
     rows = _out(team, ALLGATHER, _name("allgather", tensor), own.unsqueeze(0))
     counts, means, variances = rows.split([1, channels, channels], dim=1)
     total = counts.sum()
@@ -132,7 +133,7 @@ class SyncBatchNorm(_BatchNorm):
             )
 
     def _track(self, total, mean, var):
-        if self.running_mean is None:
+        if self.running_mean is None or not self.track_running_stats:  # switched off for a while
             return
         momentum = self.momentum
         if self.num_batches_tracked is not None:
