@@ -43,7 +43,7 @@ static size_t state_bytes(const struct horon_team *team)
 {
     return sizeof(struct horon_alltoall) + peer_count(team) * sizeof(struct horon_alltoall_peer) +
            horon_transfers_bytes(transfer_max(team)) +
-           (3 * (size_t)team->size + 2) * sizeof(uint64_t) +
+           (4 * (size_t)team->size + 2) * sizeof(uint64_t) +
            (size_t)team->local_size * sizeof(bool);
 }
 
@@ -63,7 +63,8 @@ static void init(void *memory, const struct horon_team *team)
         (uint64_t *)(void *)((char *)tables + horon_transfers_bytes(transfer_max(team)));
     state->take_at = state->give_at + team->size + 1;
     state->rows = state->take_at + team->size + 1;
-    state->absent = (bool *)(state->rows + team->size);
+    state->give_rows = state->rows + team->size;
+    state->absent = (bool *)(state->give_rows + team->size);
 }
 
 /* ---- which rank gives what to which ---------------------------------------------------------- */
@@ -73,22 +74,34 @@ static int local_rank_at(const struct horon_team *team, int local)
     return team->host_ranks[team->host_first[team->host] + local];
 }
 
+static uint64_t rows_for(const struct horon_channel *channel, int rank)
+{
+    const struct horon_operation *op = channel->op;
+    if (!horon_alltoall_gives(channel, channel->team->rank, rank))
+        return 0;
+    return horon_verb_of(&op->agreed)->ahead == HORON_AHEAD_SPLITS ? op->ahead[rank] : *op->ahead;
+}
+
 static void begin(struct horon_channel *channel)
 {
     struct horon_alltoall *state = horon_alltoall_of(channel);
     const struct horon_operation *op = channel->op;
+    const struct horon_team *team = channel->team;
     assert(op->part_count == 1);
     state->own = op->parts[0].src;
     state->unit = (struct horon_alltoall_unit){.row_elements = op->row_elements,
                                                .element_bytes = channel->element_bytes};
-    state->give_at[0] = 0;
-    for (int rank = 0; rank < channel->team->size; rank++)
-        state->give_at[rank + 1] =
-            state->give_at[rank] + horon_alltoall_rows_for(channel, rank) * op->row_elements;
-    assert(state->give_at[channel->team->size] <= op->count);
+    state->give_at[0] = state->given = 0;
+    for (int rank = 0; rank < team->size; rank++) {
+        const uint64_t rows = rows_for(channel, rank);
+        state->give_rows[rank] = rows;
+        state->give_at[rank + 1] = state->give_at[rank] + rows * op->row_elements;
+        state->given += team->host_of[rank] == team->host ? rows : 0;
+    }
+    assert(state->give_at[team->size] <= op->count);
     state->linked = state->placed = false;
     state->most = 0;
-    state->small = channel->team->host_count == 1;
+    state->small = team->host_count == 1;
     for (int i = 0; i < state->peer_count; i++) {
         struct horon_alltoall_peer *peer = &state->peers[i];
         peer->give.announced.done = peer->take.announced.done = true;
@@ -128,24 +141,15 @@ static uint64_t word_of(const struct entry *entry, int word)
     return entry->narrow ? entry->narrow[word] : entry->wide[word];
 }
 
-/* Rows that this rank gives its host. */
-static uint64_t rows_given(const struct horon_channel *channel)
-{
-    const struct horon_team *team = channel->team;
-    uint64_t rows = 0;
-    for (int local = 0; local < team->local_size; local++)
-        rows += horon_alltoall_rows_for(channel, local_rank_at(team, local));
-    return rows;
-}
-
 /* @param words_out [1 + local size] */
 static void fill_words(const struct horon_channel *channel, bool narrow, void *words_out)
 {
     const struct horon_team *team = channel->team;
+    const struct horon_alltoall *state = horon_alltoall_of(channel);
     uint32_t *narrow_out = words_out;
     uint64_t *wide_out = words_out, sum = 0, most = 0;
     for (int local = 0; local < team->local_size; local++) {
-        const uint64_t rows = horon_alltoall_rows_for(channel, local_rank_at(team, local));
+        const uint64_t rows = state->give_rows[local_rank_at(team, local)];
         most = rows > most ? rows : most;
         sum += rows;
         if (narrow)
@@ -153,6 +157,7 @@ static void fill_words(const struct horon_channel *channel, bool narrow, void *w
         else
             wide_out[1 + local] = sum;
     }
+    assert(sum == state->given);
     assert(!narrow || sum <= UINT32_MAX);
     if (narrow)
         narrow_out[0] = (uint32_t)most;
@@ -167,8 +172,8 @@ static void enter(struct horon_channel *channel)
     size_t bytes = (size_t)state->give_at[team->size] * channel->element_bytes;
     if (team->host_count > 1 || bytes > channel->host->shape.small_bytes)
         bytes = 0;
-    const bool narrow = words_bytes(channel, true) + bytes <= HORON_SLOT_DATA_BYTES &&
-                        rows_given(channel) <= UINT32_MAX;
+    const bool narrow =
+        words_bytes(channel, true) + bytes <= HORON_SLOT_DATA_BYTES && state->given <= UINT32_MAX;
     const size_t words = words_bytes(channel, narrow);
     uint8_t *place = narrow ? horon_phase_place(channel, words + bytes)
                             : horon_phase_place_in_area(channel, words + bytes);

@@ -74,7 +74,7 @@ static horon_status_t announce(struct horon_channel *channel, struct horon_allto
     const struct horon_alltoall *state = horon_alltoall_of(channel);
     struct horon_alltoall_run *run = &peer->give;
     const uint64_t count = horon_alltoall_give_count(state, peer->rank);
-    run->ahead.rows = horon_alltoall_rows_for(channel, peer->rank);
+    run->ahead.rows = state->give_rows[peer->rank];
     if (count && count * channel->element_bytes <= HORON_ALLTOALL_WORD_BYTES)
         memcpy(run->ahead.data, state->own + state->give_at[peer->rank] * channel->element_bytes,
                count * channel->element_bytes);

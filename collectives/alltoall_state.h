@@ -45,7 +45,8 @@ struct horon_alltoall {
     const char *own;             /* what this rank gives */
     char *out;                   /* NULL: it has no room, and plays its part for the others */
     uint64_t *give_at, *take_at; /* [size + 1] first elements by rank, and the end */
-    uint64_t *rows;              /* [size] that this rank gets of each */
+    uint64_t *give_rows, *rows;  /* [size] that this rank gives each, and gets of each */
+    uint64_t given;              /* rows that this rank gives its host */
     uint64_t most;               /* elements that a rank of this host gives another there at most */
     bool small;                  /* all that the ranks of the host give is in their small slots */
     bool linked;                 /* to all with whom there is a run */
@@ -74,14 +75,6 @@ static inline bool horon_alltoall_gives(const struct horon_channel *channel, int
     const struct horon_signature *agreed = &channel->op->agreed;
     return horon_alltoall_takes_of(channel, from) &&
            horon_ranks_include(horon_verb_of(agreed)->writes, agreed->root, to);
-}
-
-static inline uint64_t horon_alltoall_rows_for(const struct horon_channel *channel, int rank)
-{
-    const struct horon_operation *op = channel->op;
-    if (!horon_alltoall_gives(channel, channel->team->rank, rank))
-        return 0;
-    return horon_verb_of(&op->agreed)->ahead == HORON_AHEAD_SPLITS ? op->ahead[rank] : *op->ahead;
 }
 
 static inline uint64_t horon_alltoall_give_count(const struct horon_alltoall *state, int rank)
