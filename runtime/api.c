@@ -62,12 +62,15 @@ static size_t count_flying(struct horon_context *ctx, size_t n)
 {
     const uint32_t limit = (uint32_t)ctx->config.inflight_max;
     uint32_t tried = n < limit ? (uint32_t)n : limit;
-    uint32_t before = atomic_fetch_add_explicit(&ctx->flying, tried, memory_order_relaxed);
+    /* this look comes first: what has landed by then is among those posted before */
+    const uint32_t landed = atomic_load_explicit(&ctx->landed, memory_order_acquire);
+    const uint32_t before =
+        atomic_fetch_add_explicit(&ctx->posted, tried, memory_order_relaxed) - landed;
     uint32_t allowed = before < limit ? limit - before : 0;
     if (allowed >= n)
         return n;
     allowed = allowed < tried ? allowed : tried;
-    atomic_fetch_sub_explicit(&ctx->flying, tried - allowed, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&ctx->posted, tried - allowed, memory_order_relaxed);
     char more[64] = "";
     if (n > 1)
         snprintf(more, sizeof more, ", %zu more would begin together", n);
@@ -79,9 +82,10 @@ static size_t count_flying(struct horon_context *ctx, size_t n)
 
 static void uncount_flying(struct horon_context *ctx, size_t n)
 {
+    const uint32_t landed = atomic_load_explicit(&ctx->landed, memory_order_acquire);
     const uint32_t before =
-        atomic_fetch_sub_explicit(&ctx->flying, (uint32_t)n, memory_order_relaxed);
-    assert(before >= n);
+        atomic_fetch_sub_explicit(&ctx->posted, (uint32_t)n, memory_order_relaxed);
+    assert(before - landed >= n);
 }
 
 static horon_status_t mark_name(struct horon_request *request)

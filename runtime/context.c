@@ -119,8 +119,10 @@ static void request_landed(struct horon_request *request)
     struct horon_context *ctx = request->context;
     if (!ctx || request->own) /* without: of horon_run(), and counted by nobody either */
         return;
-    const uint32_t before = atomic_fetch_sub_explicit(&ctx->flying, 1, memory_order_relaxed);
-    assert(before >= 1);
+    HORON_ASSERT_OWNER(&ctx->owner);
+    const uint32_t landed = atomic_load_explicit(&ctx->landed, memory_order_relaxed);
+    assert(atomic_load_explicit(&ctx->posted, memory_order_relaxed) != landed);
+    atomic_store_explicit(&ctx->landed, landed + 1, memory_order_release);
 }
 
 /* For the launcher, which would take this rank for the cause. In a job of some of its ranks these
@@ -363,7 +365,7 @@ static void leave(struct horon_context *ctx)
 static void end(struct horon_context *ctx)
 {
     HORON_LOG_DEBUG(&ctx->log, "leaving the job, with %u requests in flight",
-                    (unsigned)atomic_load(&ctx->flying));
+                    (unsigned)(atomic_load(&ctx->posted) - atomic_load(&ctx->landed)));
     leave(ctx);
     tear_down(ctx);
     HORON_LOG_DEBUG(&ctx->log, "the context is closed");

@@ -56,7 +56,8 @@ struct horon_context {
     struct horon_yields yields;           /* of waiters that had it, in a crowded job */
     _Atomic uint32_t takers;              /* threads that want it for a moment */
     _Atomic uint32_t waiters;             /* threads that would rather drive themselves */
-    _Alignas(64) _Atomic uint32_t flying; /* requests posted and not ended */
+    _Atomic uint32_t landed;              /* requests ended, ever; only that thread stores it */
+    _Alignas(64) _Atomic uint32_t posted; /* likewise posted; those that have not landed fly */
     _Atomic uint32_t deaths; /* local ranks whose process ended, not yet told to the engine */
     _Atomic uint8_t *dead;   /* [local size] how; deaths.c */
     _Atomic bool disarmed;   /* the progress thread does not watch the links */

@@ -254,7 +254,8 @@ static void mux_failed(struct horon_engine *engine, int peer, const struct horon
 __attribute__((noinline)) static bool move_link(struct horon_engine *engine, int peer)
 {
     bool moved = false;
-    struct horon_error error = {0};
+    struct horon_error error; /* set if it fails */
+    horon_error_clear(&error);
     if (horon_mux_progress(engine->membership->mux_of[peer], &moved, &error) >= 0)
         return moved;
     mux_failed(engine, peer, &error);
