@@ -73,7 +73,7 @@ def run_program(compiler, text, libraries):
         subprocess.run([*command, *libraries], check=True)
         done = subprocess.run(
             [program], capture_output=True, text=True, check=False, timeout=60, cwd=scratch,
-            env={**os.environ, "LD_LIBRARY_PATH": str(folder)},
+            env={**os.environ, "LD_LIBRARY_PATH": str(folder), "TMPDIR": scratch},
         )  # fmt: skip
     assert done.returncode == 0, f"status {done.returncode}\n{done.stdout}{done.stderr}"
 

@@ -7,6 +7,7 @@ import secrets
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -67,7 +68,9 @@ def test_mpirun_names_the_rank_that_raised(script):
         pytest.skip("mpirun of Open MPI is not installed (Debian: openmpi-bin)")
     command = [mpirun, "--allow-run-as-root", "--oversubscribe", "-np", "3"]
     for _ in range(RUNS):
-        out = fail(command, script)
+        # Open MPI's jobs of one user share a folder there, and two that make it at once fail.
+        with tempfile.TemporaryDirectory(prefix="mpi") as own:
+            out = fail(["env", f"TMPDIR={own}", *command], script)
         assert re.search(r"Process name: \[\[\d+,1\],1\]", out), out
 
 

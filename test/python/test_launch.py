@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import uuid
 from ctypes.util import find_library
 from pathlib import Path
@@ -101,6 +102,23 @@ def test_selections_of_a_launch_are_jobs_of_their_own(horonrun):
     out = start([horonrun, "-np", "5", sys.executable, "-c", SELECTIONS_SCRIPT])
     assert all(f"done {rank}" in out for rank in range(5))
     assert out.count("refused: rank 4 of the 5 that were started is not among the ranks") == 2
+
+
+@pytest.mark.parametrize(
+    ("ranks", "text"),
+    [
+        ([3], "3"),
+        ([3, 9], "3,9"),
+        (range(4, 8), "4-7"),
+        (range(0, 1000, 2), "0-998:2"),
+        ([7, 5, 5], "7,5,5"),
+        ([0, 5, 6, 7, 3, 2], "0,5,6-7,3,2"),
+    ],
+)
+def test_selection_of_ranks_at_equal_steps_is_a_short_text(ranks, text):
+    from horon import _world
+
+    assert _world._ranks_setting(ranks) == {"RANKS": text}
 
 
 def rank_selection_at_a_store_of_a_rank():
@@ -261,6 +279,13 @@ def test_ranks_of_the_example_share_the_cores(horonrun, n):
 
 FIRST_MPI = "from mpi4py import MPI\nimport horon, torch\nhoron.init()\n"
 FIRST_HORON = "import horon, torch\nhoron.init()\nfrom mpi4py import MPI\n"
+# Open MPI's processes of one user share a folder there, and two that make it at once fail.
+OWN_FOLDER = """
+import os, pathlib
+own = pathlib.Path(os.environ["TMPDIR"], os.environ["HORON_RANK"])
+own.mkdir()
+os.environ["TMPDIR"] = str(own)
+"""
 BOTH = """
 both = horon.allreduce(1, op=horon.Sum), MPI.COMM_WORLD.allreduce(torch.ones(1).item())
 print(f"rank {horon.rank()}: horon {both[0]}, MPI {both[1]}")
@@ -273,6 +298,8 @@ def test_script_beside_torch_and_mpi4py(horonrun, begin):
     pytest.importorskip("mpi4py", reason="mpi4py is not installed")
     if not (find_library("mpi") or find_library("mpich")):
         pytest.skip("there is no MPI library for mpi4py")
-    out = start([horonrun, "-np", "2", sys.executable, "-c", begin + BOTH])
+    with tempfile.TemporaryDirectory(prefix="mpi") as folder:
+        ranks = [horonrun, "-np", "2", sys.executable, "-c", OWN_FOLDER + begin + BOTH]
+        out = start(["env", f"TMPDIR={folder}", *ranks])
     for rank in range(2):
         assert f"rank {rank}: horon 2, MPI 1.0" in out

@@ -4,12 +4,14 @@
 test/runtime/boot has the variables of all launchers as tables; test/python has torchrun.
 """
 
+import contextlib
 import os
 import pathlib
 import re
 import shutil
 import signal
 import sys
+import tempfile
 
 HERE = pathlib.Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "drift")]
@@ -21,14 +23,18 @@ SUM_ONCE = os.environ.get("SUM_ONCE")
 COUNT = "1009"
 
 
+@contextlib.contextmanager
 def mpirun(size, *words, **env):
-    """A job of mpirun's, started. More ranks than cores are welcome."""
+    """A job of mpirun's, started. More ranks than cores are welcome. Open MPI's jobs of one user
+    share a folder in TMPDIR, and two that make it at once fail: each has a TMPDIR of its own."""
     tap.need(SUM_ONCE, "the rank program is not built (SUM_ONCE)")
     program = tap.need(shutil.which("mpirun"), "mpirun is not installed (Debian: openmpi-bin)")
     options = ["--bind-to", "none", "--oversubscribe"]
     options += ["--allow-run-as-root"] if os.geteuid() == 0 else []
     words = ["-np", str(size), *options, SUM_ONCE, *(words or [COUNT])]
-    return jobs.Job(*words, program=program, env=env)
+    with tempfile.TemporaryDirectory(prefix="mpi") as own:
+        with jobs.Job(*words, program=program, env={**env, "TMPDIR": own}) as job:
+            yield job
 
 
 def end_well(job, size):
