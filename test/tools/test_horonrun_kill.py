@@ -95,8 +95,9 @@ class Round:
         if self.phase == "start":
             jobs.until(lambda: len(self.rank_pids()) > self.victim, "the rank is started")
             return self.rank_pids()[self.victim]
-        pattern = rf"\[{self.victim}\]<stdout>:up (\d+)".encode()
-        return int(re.search(pattern, self.job.out)[1])
+        # Each rank has a pipe of its own: what others said may come through before its first line.
+        pattern = rf"\[{self.victim}\]<stdout>:up (\d+)\n".encode()
+        return int(self.job.wait_for_output(pattern)[0])
 
     def rank_pids(self):
         guards = children_of(self.job.process.pid)
