@@ -4,11 +4,15 @@
  * a row of members; a round is complete when every rank has put a blob, and its answer is one
  * letter that all share while they read it at their own pace. A failure is told to all at once,
  * also to those that do not wait for a round just now, and to each that comes later.
+ *
+ * What a launcher knows of its ranks is passed on to the selections that they are in; until that is
+ * known such a job may need any rank, and hears of each that failed.
  */
 #include "boot/store/server.h"
 
 #include "alloc.h"
 #include "boot/connect/acceptor.h"
+#include "boot/identity/selection.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -226,24 +230,20 @@ static horon_status_t take_failure(struct horon_store_member *member, struct hor
 
 /* ---- Which ranks are missing ---- */
 
-/* What may be the matter with a rank that others wait for. */
-struct absence {
-    enum horon_member_state state;
-    enum horon_rank_end end; /* of those that never came */
-    const char *text;
-};
+/* What is the matter with a rank that others wait for. */
+enum fate { FATE_LEFT = 0, FATE_FAILED, FATE_ENDED, FATE_ABSENT, FATE_IDLE, FATES };
 
-static const struct absence ended = {HORON_MEMBER_NEVER, HORON_RANK_ENDED,
-                                     "ended with status 0 without joining"},
-                            gone = {HORON_MEMBER_NEVER, HORON_RANK_FAILED,
-                                    "failed without joining"};
-
-static bool is_absent(const struct horon_store_session *session, int rank,
-                      const struct absence *absence)
+static enum fate fate_of(const struct horon_store_session *session, int rank)
 {
-    return rank < session->size && session->members[rank].state == absence->state &&
-           (absence->state != HORON_MEMBER_NEVER ||
-            session->server->ranks[rank].end == absence->end);
+    static const enum fate of_state[] = {[HORON_MEMBER_HERE] = FATE_IDLE,
+                                         [HORON_MEMBER_WAITS] = FATES, /* it is well */
+                                         [HORON_MEMBER_LEFT] = FATE_LEFT},
+                           of_absent[] = {[HORON_RANK_LIVES] = FATE_ABSENT,
+                                          [HORON_RANK_ENDED] = FATE_ENDED,
+                                          [HORON_RANK_FAILED] = FATE_FAILED};
+    const enum horon_member_state state = session->members[rank].state;
+    return state == HORON_MEMBER_NEVER ? of_absent[session->server->ranks[rank].end]
+                                       : of_state[state];
 }
 
 /* What the owner knows; of one that it does not know yet, where it came from. */
@@ -259,20 +259,20 @@ static const char *host_of(const struct horon_store_member *member,
     return horon_address_host_text(&member->from, text);
 }
 
-/* The ranks of one absence as they are told. Ranks of a host follow one another. */
+/* The ranks of one fate as they are told. Ranks of a host follow one another. */
 struct listing {
     int count, lowest;
     char ranks[256]; /* "3, 5-7" */
     char hosts[160]; /* " on node1, node2", or "" */
 };
 
-static struct listing list(const struct horon_store_session *session, const struct absence *absence)
+static struct listing list(const struct horon_store_session *session, enum fate fate)
 {
     struct listing listing = {.lowest = -1};
     char last[HORON_ADDRESS_TEXT_BYTES] = "", buffer[HORON_ADDRESS_TEXT_BYTES];
     int first = -1; /* of a range */
     for (int r = 0; r <= session->size; r++) {
-        const bool in = is_absent(session, r, absence);
+        const bool in = r < session->size && fate_of(session, r) == fate;
         if (!in && first >= 0)
             horon_text_add(listing.ranks, sizeof listing.ranks, ", ",
                            first == r - 1 ? "%d" : "%d-%d", first, r - 1);
@@ -292,27 +292,25 @@ static struct listing list(const struct horon_store_session *session, const stru
 /* With ERR_PEER_LOST the ranks that are here are not to blame, whatever they do. */
 static void fail_for_missing(struct horon_store_session *session, horon_status_t status)
 {
-    const struct absence absences[] = {
-        {HORON_MEMBER_LEFT, HORON_RANK_LIVES, "left while joining"},
-        gone,
-        ended,
-        {HORON_MEMBER_NEVER, HORON_RANK_LIVES, "never came"},
-        {HORON_MEMBER_HERE, HORON_RANK_LIVES, "came but went no further"}};
-    const size_t kinds = status == HORON_ERR_PEER_LOST ? 4 : 5;
+    static const char *const texts[] = {[FATE_LEFT] = "left while joining",
+                                        [FATE_FAILED] = "failed without joining",
+                                        [FATE_ENDED] = "ended with status 0 without joining",
+                                        [FATE_ABSENT] = "never came",
+                                        [FATE_IDLE] = "came but went no further"};
+    const enum fate end = status == HORON_ERR_PEER_LOST ? FATE_IDLE : FATES;
     bool explained = false; /* the others may yet come */
     char text[HORON_ERROR_TEXT_BYTES - 128] = "", blame[400] = "";
-    int missing = -1; /* the lowest of the first kind */
+    int missing = -1; /* the lowest of the first fate */
     struct horon_error why;
-    for (size_t i = 0; i < kinds; i++) {
-        const struct absence *absence = &absences[i];
-        const struct listing listing = list(session, absence);
-        if (listing.count == 0 || (explained && absence->end == HORON_RANK_LIVES))
+    for (enum fate fate = 0; fate < end && !(explained && fate > FATE_ENDED); fate++) {
+        const struct listing listing = list(session, fate);
+        if (listing.count == 0)
             continue;
         missing = missing < 0 ? listing.lowest : missing;
         horon_text_add(text, sizeof text, "; ", "%s %s%s %s", listing.count == 1 ? "rank" : "ranks",
-                       listing.ranks, listing.hosts, absence->text);
-        explained = explained || absence->end != HORON_RANK_LIVES;
-        if (absence->state == HORON_MEMBER_NEVER && !explained)
+                       listing.ranks, listing.hosts, texts[fate]);
+        explained = explained || fate == FATE_FAILED || fate == FATE_ENDED;
+        if (fate == FATE_ABSENT)
             horon_store_server_explain(session->server, blame, sizeof blame);
     }
     horon_error_set(&why, status, "of %d ranks, %s%s%s", session->size, text, blame[0] ? "; " : "",
@@ -330,13 +328,39 @@ static horon_status_t take_late(struct horon_store_member *member, struct horon_
     return HORON_OK;
 }
 
+/* A rank that has ended joins no session that it was not in: the others need not wait. */
+static void review(struct horon_store_server *server)
+{
+    for (struct horon_store_session *session = server->sessions; session; session = session->next)
+        if (session->state == SESSION_JOINING &&
+            (list(session, FATE_ENDED).count > 0 || list(session, FATE_FAILED).count > 0))
+            fail_for_missing(session, HORON_ERR_PEER_LOST);
+}
+
+/* As HORON_RANKS says them. One list is enough, and what is no selection needs none. */
 static horon_status_t take_ranks(struct horon_store_member *member, struct horon_reader *in)
 {
+    struct horon_store_server *selection = member->session->server;
+    const struct horon_store_server *launch = selection->launch;
     const size_t bytes = in->limit - in->used;
     const char *list = horon_read_view(in, bytes);
     if (bytes == 0 || strnlen(list, bytes) != bytes - 1)
         return HORON_ERR_PROTO;
-    return horon_store_selection_know(member->session->server, list);
+    if (!launch || selection->places)
+        return HORON_OK;
+    int *places = horon_alloc((size_t)launch->size * sizeof *places);
+    if (!places)
+        return HORON_ERR_MEMORY;
+    if (horon_ranks_parse(list, launch->size, places) != selection->size) {
+        horon_free(places);
+        return HORON_ERR_PROTO;
+    }
+    selection->places = places;
+    for (int rank = 0; rank < launch->size; rank++)
+        if (places[rank] >= 0)
+            selection->ranks[places[rank]].end = launch->ranks[rank].end;
+    review(selection);
+    return HORON_OK;
 }
 
 static horon_status_t take_frame(void *arg, uint8_t type, struct horon_reader *body)
@@ -355,14 +379,6 @@ static horon_status_t take_frame(void *arg, uint8_t type, struct horon_reader *b
         return type == HORON_STORE_LATE ? HORON_OK : HORON_ERR_PROTO;
     return state == SESSION_FAILED ? HORON_OK /* it was on its way before */
                                    : takes[type](member, body);
-}
-
-/* A rank that has ended joins no session that it was not in: the others need not wait. */
-static void fail_for_ended(struct horon_store_session *session)
-{
-    if (session->state == SESSION_JOINING &&
-        (list(session, &ended).count > 0 || list(session, &gone).count > 0))
-        fail_for_missing(session, HORON_ERR_PEER_LOST);
 }
 
 /* ---- Coming and going ---- */
@@ -395,7 +411,7 @@ horon_status_t horon_store_server_join(struct horon_store_server *server, int ra
     if (session->state == SESSION_FAILED)
         send_failure(member);
     else
-        fail_for_ended(session);
+        review(server);
     return HORON_OK;
 }
 
@@ -436,28 +452,41 @@ static void fail_all(struct horon_store_server *server, const struct horon_error
             fail(session, why, true);
 }
 
-void horon_store_server_fail(struct horon_store_server *server, const struct horon_error *why)
+/* @return the number there of a rank of the launch; -1: it is none of them, or that is not known */
+static int place_of(const struct horon_store_server *selection, int rank)
 {
-    fail_all(server, why);
-    horon_store_selections_fail(server, why);
+    const bool known = selection->places && rank >= 0 && rank < selection->launch->size;
+    return known ? selection->places[rank] : -1;
 }
 
-void horon_store_server_review(struct horon_store_server *server)
+/* What an owner says, of one rank or (-1) of all, is told to the selections that it may concern. */
+static void tell(struct horon_store_server *server, int rank, const struct horon_error *why)
 {
-    for (struct horon_store_session *session = server->sessions; session; session = session->next)
-        fail_for_ended(session);
+    if (rank >= 0)
+        server->ranks[rank].end = why ? HORON_RANK_FAILED : HORON_RANK_ENDED;
+    if (why)
+        fail_all(server, why);
+    review(server);
+    for (struct horon_store_server *selection = server->selections; selection;
+         selection = selection->next) {
+        const int place = place_of(selection, rank);
+        struct horon_error theirs = why ? *why : (struct horon_error){0};
+        theirs.blame.rank = place_of(selection, theirs.blame.rank);
+        if (rank < 0 || place >= 0 || !selection->places)
+            tell(selection, place, why ? &theirs : NULL);
+    }
+}
+
+void horon_store_server_fail(struct horon_store_server *server, const struct horon_error *why)
+{
+    tell(server, -1, why);
 }
 
 void horon_store_server_ended(struct horon_store_server *server, int rank,
                               const struct horon_error *why)
 {
-    if (rank < 0 || rank >= server->size)
-        return;
-    server->ranks[rank].end = why ? HORON_RANK_FAILED : HORON_RANK_ENDED;
-    if (why)
-        fail_all(server, why);
-    horon_store_server_review(server);
-    horon_store_selections_ended(server, rank, why);
+    if (rank >= 0 && rank < server->size)
+        tell(server, rank, why);
 }
 
 bool horon_store_server_busy(const struct horon_store_server *server)

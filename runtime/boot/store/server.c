@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An acceptor proves which rank connects; then each connection is one member of the core. */
+/* An acceptor proves which rank connects; then each connection is one member of the core, or of a
+ * selection's. */
 #include "boot/store/server.h"
 
 #include "alloc.h"
@@ -13,6 +14,9 @@
 #include <unistd.h>
 
 #define GUEST_PATIENCE_NS 10000000000u
+/* Lists of ranks in one launch; they are kept, for ranks may join again. So many may be in any, and
+ * in a larger one as many as it has ranks: each two may be a job, and be parted anew once. */
+#define SELECTIONS_LEAST 256
 
 /* Why others may not have come: they were refused, or they are at another store. */
 void horon_store_server_explain(const struct horon_store_server *server, char *text,
@@ -114,6 +118,32 @@ struct horon_store_server *horon_store_server_create(
     server->options = *options;
     server->size = (int)options->self.hello.size;
     return server;
+}
+
+struct horon_store_server *horon_store_server_select(struct horon_store_server *server,
+                                                     const struct horon_hello *hello)
+{
+    const int most = server->size > SELECTIONS_LEAST ? server->size : SELECTIONS_LEAST;
+    struct horon_store_server_options options = server->options;
+    struct horon_store_server *selection = server->selections;
+    if (server->options.self.hello.rank >= 0 || hello->job == 0)
+        return server;
+    while (selection &&
+           (selection->options.self.hello.job != hello->job || selection->size != (int)hello->size))
+        selection = selection->next;
+    if (selection || server->selection_count == most)
+        return selection;
+    options.self.hello.size = hello->size;
+    options.self.hello.job = hello->job;
+    options.host_of = NULL; /* it knows ranks by the launch's numbers */
+    selection = horon_store_server_create(&options);
+    if (!selection)
+        return NULL;
+    selection->launch = server;
+    selection->next = server->selections;
+    server->selections = selection;
+    server->selection_count++;
+    return selection;
 }
 
 horon_status_t horon_store_server_listen(struct horon_store_server *server,

@@ -9,7 +9,7 @@
  *
  * A launcher's server has a selection for each job of some of its ranks (identity/selection.h),
  * which is a server, too, and never listens: what proves such a job's mark is handed to it. Its
- * sessions are its own; which of the launch its ranks are they tell it (selections.c).
+ * sessions are its own; which of the launch its ranks are each of them says first (RANKS).
  */
 #ifndef HORON_BOOT_STORE_SERVER_H
 #define HORON_BOOT_STORE_SERVER_H
@@ -137,29 +137,12 @@ struct horon_store_member *horon_store_server_find(struct horon_store_server *se
 /** The member's session fails with @p why, whose text says it all: it leaves by itself then. */
 void horon_store_server_dismiss(struct horon_store_member *member, const struct horon_error *why);
 
-/* ---- selections.c, for server.c and core.c ---- */
+/* ---- server.c, for core.c and tests ---- */
 
 /** @return the server of the job that this hello means, @p server or a selection, which is made if
  * need be; NULL: no memory, or too many selections */
 struct horon_store_server *horon_store_server_select(struct horon_store_server *server,
                                                      const struct horon_hello *hello);
-
-/** A rank of @p selection says which ranks of the launch are in it, as HORON_RANKS does. A server
- * that knows its list already, or is no selection, takes no notice.
- * @return OK | ERR_PROTO, not so many of the launch's ranks | ERR_MEMORY */
-horon_status_t horon_store_selection_know(struct horon_store_server *selection, const char *list);
-
-/** What the launcher says to its server, told to the selections of @p server. */
-void horon_store_selections_ended(struct horon_store_server *server, int rank,
-                                  const struct horon_error *why);
-void horon_store_selections_fail(struct horon_store_server *server, const struct horon_error *why);
-
-/* ---- core.c, for selections.c ---- */
-
-/** Sessions fail that lack a rank which is known to have ended. */
-void horon_store_server_review(struct horon_store_server *server);
-
-/* ---- server.c, for core.c ---- */
 
 /** Writes why ranks may not have come, "" if that is not known. */
 void horon_store_server_explain(const struct horon_store_server *server, char *text,
