@@ -11,6 +11,7 @@
  */
 #include "boot/store/file.h"
 
+#include "base/file.h"
 #include "fds.h"
 
 #include <assert.h>
@@ -23,16 +24,16 @@
 
 #define NAME "horon.store"
 #define FIRST_LINE "horon store 1\n"
-#define NO_ROOM "no room" /* what is read of one that could not be written */
 #define MODES_OF_OTHERS (S_IWGRP | S_IWOTH)
 #define SAFE (O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)
 #define CLAIMS_MAX 100 /* of a file that is removed each time, before it is locked */
 
-static int open_noted(const struct horon_store_file *file, int flags)
-{
-    horon_fds_hold(file->fds);
-    return horon_fds_note(file->fds, openat(file->directory, NAME, flags | SAFE, 0600));
-}
+/* What it says. */
+struct content {
+    char text[HORON_STORE_FILE_BYTES_MAX];
+    const char *addresses, *writer; /* lines of the text; NULL: it is not whole */
+    bool no_room;                   /* the hole: it could not be written */
+};
 
 static horon_status_t check_directory(const struct stat *about, const char *path,
                                       struct horon_error *error)
@@ -78,52 +79,37 @@ void horon_store_file_close(struct horon_store_file *file)
     horon_fd_close(&file->directory);
 }
 
-/* Cuts the text of a file. @return false: it is not whole, or not ours */
-static bool cut(char *text, char **addresses_out, char **writer_out)
-{
-    char *addresses = text + sizeof FIRST_LINE - 1;
-    if (strncmp(text, FIRST_LINE, sizeof FIRST_LINE - 1) != 0)
-        return false;
-    char *writer = strchr(addresses, '\n');
-    char *end = writer ? strchr(writer + 1, '\n') : NULL;
-    if (!end)
-        return false;
-    *writer = *end = 0;
-    *addresses_out = addresses;
-    *writer_out = writer + 1;
-    return true;
-}
-
 /* Reads an open file, of any owner, and checks that it is one of ours: whole, empty, or a begin.
  * @return OK | AGAIN, it has been removed meanwhile | ERR_CONFIG | ERR_SYSTEM */
-static horon_status_t read_ours(int fd, const char *path, char text[HORON_STORE_FILE_BYTES_MAX],
+static horon_status_t read_ours(int fd, const char *path, struct content *content,
                                 struct horon_error *error)
 {
     struct stat about;
-    const size_t begin = sizeof FIRST_LINE - 1;
-    ssize_t got;
-    if (fstat(fd, &about) != 0)
-        return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "%s cannot be read", path);
-    if (about.st_nlink == 0)
+    ssize_t got = 0;
+    const bool known = fstat(fd, &about) == 0;
+    if (known && about.st_nlink == 0)
         return HORON_AGAIN;
-    const bool fits =
-        S_ISREG(about.st_mode) && about.st_nlink == 1 && about.st_size < HORON_STORE_FILE_BYTES_MAX;
-    do
-        got = fits ? pread(fd, text, HORON_STORE_FILE_BYTES_MAX - 1, 0) : 0;
-    while (got < 0 && errno == EINTR);
-    if (got < 0)
+    const bool fits = known && S_ISREG(about.st_mode) && about.st_nlink == 1 &&
+                      about.st_size < HORON_STORE_FILE_BYTES_MAX;
+    *content = (struct content){0};
+    if (fits)
+        got = horon_file_read(fd, content->text, sizeof content->text - 1);
+    if (!known || got < 0)
         return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "%s cannot be read", path);
-    text[got] = 0;
-    const size_t bytes = (size_t)got < begin ? (size_t)got : begin;
-    if (fits && got == 1 && text[0] == 0) {
-        strcpy(text, NO_ROOM);
-        return HORON_OK;
+    const size_t line = sizeof FIRST_LINE - 1, begin = (size_t)got < line ? (size_t)got : line;
+    content->no_room = got == 1 && !content->text[0];
+    if (!fits || (!content->no_room && memcmp(content->text, FIRST_LINE, begin) != 0))
+        return horon_error_set(error, HORON_ERR_CONFIG,
+                               "%s is no file of a store, and is left alone: use another directory",
+                               path);
+    char *addresses = content->text + begin, *first = strchr(addresses, '\n');
+    char *second = first ? strchr(first + 1, '\n') : NULL;
+    if (second) {
+        *first = *second = 0;
+        content->addresses = addresses;
+        content->writer = first + 1;
     }
-    if (fits && memcmp(text, FIRST_LINE, bytes) == 0)
-        return HORON_OK;
-    return horon_error_set(error, HORON_ERR_CONFIG,
-                           "%s is no file of a store, and is left alone: use another directory",
-                           path);
+    return HORON_OK;
 }
 
 static horon_status_t cannot_open(const char *path, int why, struct horon_error *error)
@@ -137,38 +123,29 @@ static horon_status_t cannot_open(const char *path, int why, struct horon_error 
 
 /* ---- Rank 0 ---- */
 
-static horon_status_t say_occupied(const struct horon_store_file *file, char *text,
-                                   struct horon_error *error)
-{
-    char *addresses, *writer = NULL;
-    return horon_error_set(error, HORON_ERR_CONFIG,
-                           "another job's rank 0 (%s) meets its ranks at %s just now: each job "
-                           "needs a directory of its own",
-                           cut(text, &addresses, &writer) ? writer : "unknown", file->path);
-}
-
-/* OK: it is locked, if that can be | AGAIN: it was removed before it was locked */
+/* Locks it, if that can be: one that lies there is ours, or is refused.
+ * @return OK | AGAIN, it was removed before it was locked | ERR_CONFIG | ERR_SYSTEM */
 static horon_status_t lock(const struct horon_store_file *file, struct horon_error *error)
 {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    char text[HORON_STORE_FILE_BYTES_MAX];
-    horon_status_t status = read_ours(file->fd, file->path, text, error);
-    if (status != HORON_OK)
+    struct content content;
+    const bool occupied =
+        fcntl(file->fd, F_OFD_SETLK, &whole) != 0 && (errno == EAGAIN || errno == EACCES);
+    horon_status_t status = read_ours(file->fd, file->path, &content, error);
+    if (status != HORON_OK || !occupied)
         return status;
-    if (fcntl(file->fd, F_OFD_SETLK, &whole) != 0 && (errno == EAGAIN || errno == EACCES))
-        return say_occupied(file, text, error);
-    return read_ours(file->fd, file->path, text, error); /* it may have been removed meanwhile */
+    return horon_error_set(error, HORON_ERR_CONFIG,
+                           "another job's rank 0 (%s) meets its ranks at %s just now: each job "
+                           "needs a directory of its own",
+                           content.writer ? content.writer : "unknown", file->path);
 }
 
 static horon_status_t claim(struct horon_store_file *file, struct horon_error *error)
 {
     for (int i = 0; i < CLAIMS_MAX; i++) {
-        /* one that lies there is ours, or is refused; O_EXCL: a new one is nobody else's */
-        file->fd = open_noted(file, O_RDWR | O_CREAT | O_EXCL);
-        if (file->fd < 0 && errno == EEXIST)
-            file->fd = open_noted(file, O_RDWR);
-        if (file->fd < 0 && errno == ENOENT)
-            continue;
+        horon_fds_hold(file->fds);
+        file->fd =
+            horon_fds_note(file->fds, openat(file->directory, NAME, O_RDWR | O_CREAT | SAFE, 0600));
         if (file->fd < 0)
             return cannot_open(file->path, errno, error);
         const horon_status_t status = lock(file, error);
@@ -233,23 +210,23 @@ horon_status_t horon_store_file_read(struct horon_store_file *file,
                                      char addresses[HORON_STORE_FILE_BYTES_MAX],
                                      struct horon_error *error)
 {
-    char *text = addresses, *first = NULL, *writer = NULL;
+    struct content content;
     const int fd = openat(file->directory, NAME, O_RDONLY | SAFE);
     if (fd < 0)
         return errno == ENOENT ? HORON_AGAIN : cannot_open(file->path, errno, error);
     /* whether it is left is asked first: what is read then is its writer's, or a later one's */
     const bool left = is_left(fd);
-    horon_status_t status = read_ours(fd, file->path, text, error);
+    horon_status_t status = read_ours(fd, file->path, &content, error);
     close(fd);
     if (status != HORON_OK)
         return status;
-    if (!left && strcmp(text, NO_ROOM) == 0)
+    if (!left && content.no_room)
         return horon_error_set(error, HORON_ERR_SYSTEM,
                                "rank 0 could not write %s: is there no room?", file->path);
-    if (!cut(text, &first, &writer))
+    if (!content.addresses)
         return HORON_AGAIN;
-    snprintf(file->writer, sizeof file->writer, "%s", writer);
+    snprintf(file->writer, sizeof file->writer, "%s", content.writer);
     file->left = left;
-    memmove(addresses, first, strlen(first) + 1);
+    strcpy(addresses, content.addresses);
     return left ? HORON_AGAIN : HORON_OK;
 }
