@@ -80,20 +80,17 @@ static void say_server_is_gone(struct horon_store *store)
     const struct horon_store_options *options = &store->options;
     const char *host = options->host_of ? options->host_of(options->host_arg, 0) : NULL;
     char where[160] = "";
-    if (host)
-        snprintf(where, sizeof where, " on %s", host);
-    else if (store->file.writer[0])
-        snprintf(where, sizeof where, " (%s)", store->file.writer);
-    if (store->launcher_serves)
+    if (store->launcher_serves) {
         horon_error_set(&store->error, HORON_ERR_PEER_LOST,
                         "the store at %s closed the connection while ranks were joining",
                         store->where);
-    else
-        horon_error_set(&store->error, HORON_ERR_PEER_LOST,
-                        "rank 0%s left while joining: it served the store at %s", where,
-                        store->where);
-    if (!store->launcher_serves)
-        horon_error_blame(&store->error, HORON_CAUSE_ABSENT, 0, -1);
+        return;
+    }
+    if (host || store->file.writer[0])
+        snprintf(where, sizeof where, host ? " on %s" : " (%s)", host ? host : store->file.writer);
+    horon_error_set(&store->error, HORON_ERR_PEER_LOST,
+                    "rank 0%s left while joining: it served the store at %s", where, store->where);
+    horon_error_blame(&store->error, HORON_CAUSE_ABSENT, 0, -1);
 }
 
 static void stream_ended(void *arg, horon_status_t why)
@@ -187,7 +184,7 @@ static void connector_ended(void *arg, horon_status_t status, const struct horon
         store_failed(store);
 }
 
-/* @return false: no memory, or too much is on its way */
+/* @param letter NULL: there was no memory for it. @return false: it is not sent */
 static bool send_letter(struct horon_store *store, struct horon_store_letter *letter)
 {
     const bool sent = letter && horon_store_stream_send(&store->stream, letter);
@@ -195,26 +192,19 @@ static bool send_letter(struct horon_store *store, struct horon_store_letter *le
     return sent;
 }
 
-/* With its final 0, so that it can be read where it lies. */
-static horon_status_t put_ranks(struct horon_store *store, const char *list,
-                                struct horon_error *error)
+static bool send_frame(struct horon_store *store, enum horon_store_frame type, const void *body,
+                       size_t bytes)
 {
     struct horon_writer out;
-    const size_t bytes = strlen(list) + 1;
-    if (bytes == 1)
-        return HORON_OK;
-    struct horon_store_letter *letter = horon_store_letter_create(HORON_STORE_RANKS, bytes, &out);
-    if (!letter)
-        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the list of ranks");
-    horon_write_bytes(&out, list, bytes);
-    send_letter(store, letter);
-    return HORON_OK;
+    struct horon_store_letter *letter = horon_store_letter_create(type, bytes, &out);
+    if (letter)
+        horon_write_bytes(&out, body, bytes);
+    return send_letter(store, letter);
 }
 
 static void late_due(void *arg)
 {
-    struct horon_writer nothing;
-    send_letter(arg, horon_store_letter_create(HORON_STORE_LATE, 0, &nothing));
+    send_frame(arg, HORON_STORE_LATE, NULL, 0);
 }
 
 horon_status_t horon_store_put(struct horon_store *store, enum horon_store_put put,
@@ -462,7 +452,10 @@ horon_status_t horon_store_open(const struct horon_store_options *options,
                                     .ended = stream_ended,
                                     .arg = store,
                                     .inbox.limit = horon_store_frame_bytes_max(store->size)};
-    horon_status_t status = options->ranks ? put_ranks(store, options->ranks, error) : HORON_OK;
+    horon_status_t status = HORON_OK;
+    const char *ranks = options->ranks ? options->ranks : "";
+    if (ranks[0] && !send_frame(store, HORON_STORE_RANKS, ranks, strlen(ranks) + 1))
+        status = horon_error_set(error, HORON_ERR_MEMORY, "no memory for the list of ranks");
     if (status == HORON_OK && in_file)
         status = horon_store_file_open(&store->file, options->address + strlen("file:"),
                                        options->self.pump->fds, error);

@@ -69,23 +69,22 @@ static bool is_here(const struct horon_store_member *member)
 
 static void free_session(struct horon_store_session *session)
 {
-    struct horon_store_server *server = session->server;
-    struct horon_store_session **at = &server->sessions;
+    struct horon_store_session **at = &session->server->sessions;
     while (*at != session)
         at = &(*at)->next;
     *at = session->next;
     horon_store_letter_drop(session->failure);
     horon_free(session);
-    server->open_sessions--;
 }
 
 static struct horon_store_session *find_session(struct horon_store_server *server, uint64_t index)
 {
     struct horon_store_session **at = &server->sessions;
-    for (; *at; at = &(*at)->next)
+    int open = 0;
+    for (; *at; at = &(*at)->next, open++)
         if ((*at)->index == index)
             return *at;
-    if (server->open_sessions == SESSIONS_OPEN_MAX)
+    if (open == SESSIONS_OPEN_MAX)
         return NULL;
     struct horon_store_session *session =
         horon_zalloc(1, sizeof *session + (size_t)server->size * sizeof session->members[0]);
@@ -100,7 +99,6 @@ static struct horon_store_session *find_session(struct horon_store_server *serve
     session->size = server->size;
     session->count_in[HORON_MEMBER_NEVER] = server->size;
     server->next_index = index + 1;
-    server->open_sessions++;
     *at = session;
     return session;
 }
@@ -289,6 +287,18 @@ static struct listing list(const struct horon_store_session *session, enum fate 
     return listing;
 }
 
+/* Why others may not have come: they were refused, or they are at another store. */
+static void explain(const struct horon_store_server *server, char *text, size_t text_bytes)
+{
+    if (!server->acceptor) /* nobody could come */
+        return;
+    horon_acceptor_explain(server->acceptor, text, text_bytes);
+    if (server->port != server->wanted_port && server->wanted_port)
+        horon_text_add(text, text_bytes, "; ",
+                       "the store is at port %d, as %d was taken: by another rank 0 of this job?",
+                       server->port, server->wanted_port);
+}
+
 /* With ERR_PEER_LOST the ranks that are here are not to blame, whatever they do. */
 static void fail_for_missing(struct horon_store_session *session, horon_status_t status)
 {
@@ -311,7 +321,7 @@ static void fail_for_missing(struct horon_store_session *session, horon_status_t
                        listing.ranks, listing.hosts, texts[fate]);
         explained = explained || fate == FATE_FAILED || fate == FATE_ENDED;
         if (fate == FATE_ABSENT)
-            horon_store_server_explain(session->server, blame, sizeof blame);
+            explain(session->server, blame, sizeof blame);
     }
     horon_error_set(&why, status, "of %d ranks, %s%s%s", session->size, text, blame[0] ? "; " : "",
                     blame);

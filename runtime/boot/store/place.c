@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SCHEME "tcp://"
+
 /* One address of the text. */
 struct item {
     char host[HORON_ADDRESS_TEXT_BYTES];
@@ -21,28 +23,23 @@ struct item {
     struct horon_addresses addresses;
 };
 
-/* Perhaps with tcp:// before it. */
-static bool cut_item(const char *text, size_t bytes, struct item *item)
+static int count(const struct horon_addresses *addresses,
+                 bool (*is)(const struct horon_address *address))
 {
-    static const char scheme[] = "tcp://";
-    const size_t skip = strncmp(text, scheme, sizeof scheme - 1) == 0 ? sizeof scheme - 1 : 0;
-    return horon_address_cut(text + skip, bytes - skip, item->host, &item->port);
+    int found = 0;
+    for (int i = 0; i < addresses->count; i++)
+        found += is(&addresses->items[i]);
+    return found;
 }
 
 static bool any_here(const struct horon_addresses *addresses)
 {
-    for (int i = 0; i < addresses->count; i++)
-        if (horon_address_is_here(&addresses->items[i]))
-            return true;
-    return false;
+    return count(addresses, horon_address_is_here) > 0;
 }
 
 static bool all_loopback(const struct horon_addresses *addresses)
 {
-    for (int i = 0; i < addresses->count; i++)
-        if (!horon_address_is_loopback(&addresses->items[i]))
-            return false;
-    return true;
+    return count(addresses, horon_address_is_loopback) == addresses->count;
 }
 
 /* Without a key only loopback is safe; an address of this very machine is as good as that. */
@@ -108,8 +105,9 @@ horon_status_t horon_store_place_find(struct horon_store_place *place, const cha
     for (const char *at = text;; at++) {
         struct item item;
         at += strspn(at, " ");
+        at += strncmp(at, SCHEME, strlen(SCHEME)) == 0 ? strlen(SCHEME) : 0;
         const size_t bytes = strcspn(at, ",");
-        if (!cut_item(at, bytes, &item))
+        if (!horon_address_cut(at, bytes, item.host, &item.port))
             return horon_error_set(error, HORON_ERR_CONFIG,
                                    "the store '%s' is not tcp://HOST:PORT with a port of 1-65535, "
                                    "nor a list tcp://HOST:PORT,HOST:PORT of its addresses",
@@ -126,38 +124,27 @@ horon_status_t horon_store_place_find(struct horon_store_place *place, const cha
     return HORON_OK;
 }
 
-/* The loopback leads another host to itself: it is told if there is nothing else. */
-static void drop_loopback(struct horon_addresses *addresses)
-{
-    while (addresses->count > 1 &&
-           horon_address_is_loopback(&addresses->items[addresses->count - 1]) &&
-           !horon_address_is_loopback(&addresses->items[0]))
-        addresses->count--;
-}
-
 horon_status_t horon_store_place_here(struct horon_store_place *place, bool key_given,
                                       const char *interfaces, const char *port_range,
                                       struct horon_error *error)
 {
+    struct horon_addresses *here = &place->addresses;
+    horon_status_t status = HORON_ERR_CONFIG;
     memset(place, 0, sizeof *place);
     if (horon_port_range_parse(port_range, &place->port, &place->port_last, NULL) != HORON_OK)
         place->port = place->port_last = 0;
-    if (!key_given) {
-        place->addresses.count = 1;
-        horon_address_parse("127.0.0.1", 0, &place->addresses.items[0]);
-        place->listen = place->addresses;
-        return HORON_OK;
-    }
-    horon_status_t status = HORON_ERR_CONFIG;
-    if (interfaces[0])
-        status = horon_addresses_of_machine(interfaces, false, &place->addresses, NULL);
-    if (status == HORON_OK)
-        place->listen = place->addresses;
-    else
-        status = horon_addresses_of_machine("", false, &place->addresses, error);
-    if (place->listen.count == 0)
+    if (!key_given)
+        status = horon_addresses_resolve("127.0.0.1", 0, here, error);
+    else if (interfaces[0])
+        status = horon_addresses_of_machine(interfaces, false, here, NULL);
+    place->listen = *here;
+    if (status != HORON_OK) {
+        status = horon_addresses_of_machine("", false, here, error);
         horon_addresses_everywhere(&place->listen);
-    drop_loopback(&place->addresses);
+    }
+    /* The loopback, which is last, leads another host to itself: it is told if that is all. */
+    const int loopbacks = count(here, horon_address_is_loopback);
+    here->count -= loopbacks < here->count ? loopbacks : 0;
     return status;
 }
 

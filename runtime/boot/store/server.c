@@ -18,19 +18,6 @@
  * in a larger one as many as it has ranks: each two may be a job, and be parted anew once. */
 #define SELECTIONS_LEAST 256
 
-/* Why others may not have come: they were refused, or they are at another store. */
-void horon_store_server_explain(const struct horon_store_server *server, char *text,
-                                size_t text_bytes)
-{
-    if (!server->acceptor) /* nobody could come */
-        return;
-    horon_acceptor_explain(server->acceptor, text, text_bytes);
-    if (server->port != server->wanted_port && server->wanted_port)
-        horon_text_add(text, text_bytes, "; ",
-                       "the store is at port %d, as %d was taken: by another rank 0 of this job?",
-                       server->port, server->wanted_port);
-}
-
 static void refuse_second(struct horon_store_server *server, struct horon_store_member *second,
                           const struct horon_store_member *first)
 {

@@ -62,7 +62,7 @@ struct horon_store_server {
     int port;                              /* where, at each of its addresses */
     int wanted_port;                       /* the first that it tried; 0: it took any */
     uint64_t next_index;                   /* of the first session that nobody has joined */
-    int open_sessions, full_sessions;      /* that are not freed; that all ranks have joined */
+    int full_sessions;                     /* that all ranks have joined */
     struct horon_store_session *sessions;  /* oldest first */
     struct horon_store_server *selections; /* those it has, latest first */
     struct horon_store_server *next;       /* of the selections that it is one of */
@@ -117,6 +117,11 @@ bool horon_store_server_has_news(const struct horon_store_server *server);
 /** Closes everything. NULL is a no-op. */
 void horon_store_server_destroy(struct horon_store_server *server);
 
+/** @return the server of the job that this hello means, @p server or a selection, which is made if
+ * need be; NULL: no memory, or too many selections */
+struct horon_store_server *horon_store_server_select(struct horon_store_server *server,
+                                                     const struct horon_hello *hello);
+
 /* ---- core.c, for server.c; nothing of it can be reached without the job key ---- */
 
 /**
@@ -136,16 +141,5 @@ struct horon_store_member *horon_store_server_find(struct horon_store_server *se
 
 /** The member's session fails with @p why, whose text says it all: it leaves by itself then. */
 void horon_store_server_dismiss(struct horon_store_member *member, const struct horon_error *why);
-
-/* ---- server.c, for core.c and tests ---- */
-
-/** @return the server of the job that this hello means, @p server or a selection, which is made if
- * need be; NULL: no memory, or too many selections */
-struct horon_store_server *horon_store_server_select(struct horon_store_server *server,
-                                                     const struct horon_hello *hello);
-
-/** Writes why ranks may not have come, "" if that is not known. */
-void horon_store_server_explain(const struct horon_store_server *server, char *text,
-                                size_t text_bytes);
 
 #endif
