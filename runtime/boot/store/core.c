@@ -36,12 +36,11 @@ struct horon_store_session {
     struct horon_store_member members[]; /* [size] by rank */
 };
 
+/* To be over, and to have failed, is the end. */
 static void session_move(struct horon_store_session *session, enum session_state to)
 {
-    static const unsigned legal[] = {[SESSION_JOINING] = 1u << SESSION_OVER | 1u << SESSION_FAILED,
-                                     [SESSION_OVER] = 0,
-                                     [SESSION_FAILED] = 0};
-    assert(legal[session->state] & 1u << to);
+    assert(session->state == SESSION_JOINING);
+    assert(to != SESSION_JOINING);
     session->state = to;
 }
 
@@ -73,6 +72,10 @@ static void free_session(struct horon_store_session *session)
     while (*at != session)
         at = &(*at)->next;
     *at = session->next;
+    for (int r = 0; r < session->size; r++) {
+        horon_store_stream_close(&session->members[r].stream);
+        horon_free(session->members[r].blob);
+    }
     horon_store_letter_drop(session->failure);
     horon_free(session);
 }
@@ -529,14 +532,8 @@ void horon_store_server_destroy(struct horon_store_server *server)
         server->selections = selection->next;
         horon_store_server_destroy(selection);
     }
-    while (server->sessions) {
-        struct horon_store_session *session = server->sessions;
-        for (int r = 0; r < session->size; r++) {
-            horon_store_stream_close(&session->members[r].stream);
-            horon_free(session->members[r].blob);
-        }
-        free_session(session);
-    }
+    while (server->sessions)
+        free_session(server->sessions);
     horon_free(server->places);
     horon_free(server);
 }
