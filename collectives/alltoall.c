@@ -4,9 +4,9 @@
  * rank order. Gather is the same where only root gets anything, scatter where only root gives; the
  * rows of the verbs say so.
  *
- * On one host each rank's entry says how many rows it gives to whom, and what fits into the small
- * slots lies there, too: one meeting. Else the runs move in windows. A chunk slot is cut in as many
- * regions as the host has ranks; three of them:
+ * On one host each rank's entry says how many rows it gives to each rank, and what fits into the
+ * small slots lies there, too: one meeting. Else the runs move in windows. A chunk slot is cut in
+ * as many regions as the host has ranks; three of them:
  *
  *     slot of rank 0 | to 0 | to 1 | to 2 |        POST  a window of each run -> its region
  *     slot of rank 1 | to 0 | to 1 | to 2 |        OUT   this rank's region of every slot -> output

@@ -49,7 +49,7 @@ struct horon_alltoall {
     uint64_t given;              /* rows that this rank gives its host */
     uint64_t most;               /* elements that a rank of this host gives another there at most */
     bool small;                  /* all that the ranks of the host give is in their small slots */
-    bool linked;                 /* to all with whom there is a run */
+    bool linked;                 /* to all on other hosts that a run is from or to */
     bool placed;                 /* rows and take_at are known, and the output is there */
     struct horon_alltoall_peer *peers; /* [peer_count] those on other hosts, in this rank's order */
     int peer_count;

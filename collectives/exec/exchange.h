@@ -22,8 +22,8 @@ struct horon_exchange {
     horon_redop_t op; /* of what is combined */
 };
 
-/** The plan for @p count elements of the operation, from and to whom @p way says; alike on all
- * hosts. */
+/** The plan for @p count elements of the operation. @p way says which hosts give and which get;
+ * all hosts choose alike. */
 enum horon_plan_kind horon_exchange_choose(const struct horon_channel *channel,
                                            enum horon_plan_way way, uint64_t count);
 

@@ -66,7 +66,7 @@ struct horon_mux_options {
     uint32_t generation;      /* carried and checked in every frame */
     int peer;                 /* rank, for on_control */
     const char *peer_name;    /* "rank 3 (host-b)"; must outlive the mux */
-    const struct horon_owner *owner; /* who may call, for HORON_ASSERT_OWNER(); NULL: anybody */
+    const struct horon_owner *owner; /* may call, for HORON_ASSERT_OWNER(); NULL: any thread */
     /**
      * Called from progress for each control message; it may post and forget, but not progress or
      * destroy. @p bytes is valid during the call only.

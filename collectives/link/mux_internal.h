@@ -163,7 +163,7 @@ void horon_mux_rx_drop_arrival(struct horon_mux *mux, struct horon_mux_record *r
 /* What the peer is to be told of a send. */
 struct horon_mux_loan horon_mux_tx_lend(const struct horon_mux *mux,
                                         const struct horon_transfer *transfer);
-/* A send is withdrawn: whoever reads it from now on is to find out. */
+/* A send is withdrawn: a peer that reads it from now on is to find out. */
 void horon_mux_tx_recall(struct horon_mux *mux, const struct horon_transfer *transfer);
 /* Likewise all of them: the mux ends, and its users may not withdraw them one by one. */
 void horon_mux_tx_recall_all(struct horon_mux *mux);

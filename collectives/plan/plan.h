@@ -45,7 +45,7 @@ enum horon_plan_kind {
 };
 #define HORON_PLAN_KIND_COUNT 9
 
-/** From whom to whom. */
+/** Which participants give, and which get. */
 enum horon_plan_way { HORON_PLAN_TO_ALL, HORON_PLAN_TO_ROOT, HORON_PLAN_FROM_ROOT };
 
 enum horon_plan_region { HORON_PLAN_WORK, HORON_PLAN_SCRATCH };

@@ -18,7 +18,7 @@ enum horon_control_kind {
     HORON_CONTROL_LINKED = 5,      /* the sender has this link, which was made after joining */
     HORON_CONTROL_MESSAGE = 6,     /* what comes next for this team's messages: see messages.c */
     HORON_CONTROL_REFUSAL = 7,     /* a message that its receiver describes otherwise */
-    HORON_CONTROL_STOPPED = 8 /* the sender stays, but the team has ended there; u32: for whom */
+    HORON_CONTROL_STOPPED = 8 /* the sender stays, but the team ended there; u32: member to blame */
 };
 
 /** Control messages of teams that do not exist here yet: another member is ahead. It may have as

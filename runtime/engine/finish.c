@@ -61,9 +61,9 @@ HORON_SELDOM static void explain_failure(const struct horon_engine *engine,
     HORON_LOG_DEBUG(engine->options.log, "%s", full.text);
 }
 
-/* The notes of a run belong to whoever has the token, and so they end here and not with the next
- * start: a callback may start the request again while a thread that waits for this run reads them
- * (token.c). */
+/* The notes of a run belong to the thread that has the token, and so they end here and not with the
+ * next start: a callback may start the request again while a thread that waits for this run reads
+ * them (token.c). */
 static inline void forget_run(struct horon_request *request)
 {
     request->begun = false;

@@ -2,8 +2,11 @@
 """What the text of the tree may not hold, and how long its parts may be."""
 
 import ast
+import io
 import re
+import tokenize
 from itertools import pairwise
+from pathlib import Path
 
 import tap
 import tree
@@ -129,6 +132,75 @@ def test_text_has_no_unfinished_business():
         and "mktemp" not in line
     ]  # fmt: skip
     tree.assert_none(wrong, "notes of unfinished work")
+
+
+# Words that stand for a rank, thread, process or server without saying which of them is meant.
+RIDDLES = re.compile(r"\b(who|whom|whoever|he|him|his|she|her)\b", re.IGNORECASE)
+# A user is a person.
+PEOPLE = re.compile(r"\busers?( there)?,? whom?\b")
+
+
+def python_comments(source):
+    """(line, text) of comments and docstrings."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+    for node in ast.walk(ast.parse(source)):
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
+            value = body[0].value
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                yield value.lineno, value.value
+
+
+def comments(name, source):
+    """(line, text) of what is written for readers; in a file that is no code, each line."""
+    if name.suffix in (".c", ".h", ".cu"):
+        return [(at, text) for kind, at, text in tree.c_tokens(source) if kind == "comment"]
+    if name.suffix == ".py":
+        return list(python_comments(source))
+    lines = list(enumerate(source.splitlines(), 1))
+    if name.suffix == ".md":
+        return lines
+    return [(at, line) for at, line in lines if line.lstrip().startswith("#")]
+
+
+def riddles(name, source):
+    """(line, word)"""
+    for at, text in comments(name, source):
+        whole = re.sub(r"\s*\n[\s*#]*", " ", text)
+        for found in RIDDLES.finditer(PEOPLE.sub("", whole)):
+            yield at, found.group()
+
+
+def test_text_riddles_are_found_in_comments_only():
+    found = [
+        list(riddles(Path(name), source))
+        for name, source in (
+            ("a.c", 'who("who"); /* of the user\n * who runs it */\nint a; // to Whom\n'),
+            ("a.h", "\n/* a rank\n * that he waits for: nobody who can help */"),
+            ("a.py", '"""Who is it?"""\n\ndef f(who):\n    """his"""  # her\n    return "who"\n'),
+            ("a.sh", "who am i\n# whoever\n"),
+            ("a.md", "the whole\nwho it is\n"),
+        )
+    ]
+    assert found == [
+        [(3, "Whom")],
+        [(2, "he"), (2, "who")],
+        [(4, "her"), (1, "Who"), (4, "his")],
+        [(2, "whoever")],
+        [(2, "who")],
+    ], found
+
+
+def test_text_comments_say_what_is_meant():
+    rooms = [room for room in tree.ROOMS if room not in ("benchmarks", "test")]
+    wrong = [
+        f"{name}:{at}: {word}"
+        for name in tree.files(under=rooms)
+        for at, word in riddles(name, tree.text(name))
+    ]
+    tree.assert_none(wrong, "comments with a riddle: say rank, thread, process or server")
 
 
 def test_text_environment_is_read_in_one_place():

@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -31,6 +32,24 @@ def files(*suffixes, under=ROOMS):
 
 def text(name):
     return (ROOT / name).read_text(encoding="utf-8")
+
+
+C_TOKENS = re.compile(
+    r"""(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<string>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')""",
+    re.DOTALL,
+)
+
+
+def c_tokens(source):
+    """(kind, first line, text) of each comment and string, and of the code between them."""
+    at, line = 0, 1
+    for found in C_TOKENS.finditer(source):
+        for kind, text in (("code", source[at : found.start()]), (found.lastgroup, found.group())):
+            if text:
+                yield kind, line, text
+            line += text.count("\n")
+        at = found.end()
+    yield "code", line, source[at:]
 
 
 def built(name):

@@ -133,8 +133,8 @@ const char *horonrun_launch_remote_path(const struct horonrun_options *options,
 }
 
 /* The first value of an ssh option counts, so what the user gave with --ssh goes first. Host keys
- * are the user's matter, as in his own configuration: in batch mode ssh refuses a host that is not
- * known, and it must, for the job's key and environment go there. */
+ * are the user's matter, and the user's configuration of ssh settles them: in batch mode ssh
+ * refuses a host that is not known, and it must, for the job's key and environment go there. */
 static void build_ssh(struct words *words, const char *host, const struct horonrun_options *options)
 {
     static const char *const defaults[] = {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A descriptor that somebody else reads at his own pace (a terminal, a pipe, a file): bytes are
- * queued and written as it takes them, without making it non-blocking for the others that share it.
- * */
+/* A descriptor that takes bytes at a pace of its own (a terminal, a pipe, a file): they are queued
+ * and written as it takes them. It is never made non-blocking, as other processes share it. */
 #ifndef HORONRUN_SINK_H
 #define HORONRUN_SINK_H
 

@@ -6,8 +6,8 @@
  *
  * No other file is ever made, changed or removed, and this one only if it is plainly ours: a
  * regular file under this one name, which begins as we begin it. Links are not followed, and what
- * could make open() wait is not opened. A directory in which another user may write is refused: he
- * could put a file of his own there, and lead the ranks elsewhere.
+ * could make open() wait is not opened. A directory in which another user may write is refused:
+ * that user could put another file there, and lead the ranks elsewhere.
  */
 #ifndef HORON_BOOT_STORE_FILE_H
 #define HORON_BOOT_STORE_FILE_H
