@@ -125,12 +125,12 @@ const struct horon_verb_row horon_verb_rows[HORON_VERB_COUNT] = {
 const horon_verb_t horon_verb_of_words = HORON_ALLREDUCE;
 const horon_verb_t horon_verb_of_meetings = HORON_ALLGATHER;
 
-const char *horon_verb_reserves(const char *name)
+const struct horon_verb_row *horon_verb_reserves(const char *name)
 {
     for (int verb = 0; verb < HORON_VERB_COUNT; verb++) {
-        const char *unnamed = horon_verb_rows[verb].unnamed;
-        if (unnamed && strncmp(name, unnamed, strlen(unnamed)) == 0)
-            return unnamed;
+        const struct horon_verb_row *row = &horon_verb_rows[verb];
+        if (row->unnamed && strncmp(name, row->unnamed, strlen(row->unnamed)) == 0)
+            return row;
     }
     return NULL;
 }

@@ -72,8 +72,8 @@ extern const struct horon_verb_row horon_verb_rows[HORON_VERB_COUNT];
 
 /** Longest `unnamed` of a row, and a number behind it. */
 #define HORON_VERB_UNNAMED_BYTES_MAX 40
-/** @return the `unnamed` of a row that @p name begins with, or NULL */
-const char *horon_verb_reserves(const char *name);
+/** @return the row with whose `unnamed` @p name begins, or NULL */
+const struct horon_verb_row *horon_verb_reserves(const char *name);
 
 /** By which ranks tell each other words of their own: it reduces. */
 extern const horon_verb_t horon_verb_of_words;

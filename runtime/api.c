@@ -227,19 +227,22 @@ static const horon_descriptor_t *nth_of(const horon_descriptor_t *descs, size_t 
     return (const void *)((const char *)descs + n * descs->struct_bytes);
 }
 
-/* @return NULL, or why a request is none of a group with the first */
-static const char *why_not_grouped(const struct horon_request *request,
-                                   const struct horon_request *first, bool same_set)
+/* May a request be one of a group with the first? */
+static horon_status_t check_grouped(const struct horon_request *request,
+                                    const struct horon_request *first, bool same_set)
 {
+    struct horon_error *error = horon_thread_error();
     if (!same_set)
-        return "a group is of one process set";
+        return horon_error_set(error, HORON_ERR_INVALID, "a group is of one process set");
     if (request->in_order != first->in_order)
-        return "a group is all named or all in order";
+        return horon_error_set(error, HORON_ERR_INVALID, "a group is all named or all in order");
     if (request->paired)
-        return "a message is in no group: submit each by itself";
+        return horon_error_set(error, HORON_ERR_INVALID,
+                               "a message is in no group: submit each by itself");
     if (!request->in_order && !request->name)
-        return "a barrier that is one of a group needs a name";
-    return NULL;
+        return horon_error_set(error, HORON_ERR_INVALID, "a %s that is one of a group needs a name",
+                               horon_verb_of(&request->op.agreed)->name);
+    return HORON_OK;
 }
 
 /* Makes, counts and marks all of a group. @p made_out: how many are to be undone on a failure */
@@ -259,10 +262,10 @@ static horon_status_t make_group(struct horon_context *ctx, struct horon_engine_
         if (status != HORON_OK)
             return status;
         const bool same_set = desc->process_set == descs->process_set;
-        const char *why = n > 1 ? why_not_grouped(*request, reqs[0], same_set) : NULL;
-        if (why) {
+        status = n > 1 ? check_grouped(*request, reqs[0], same_set) : HORON_OK;
+        if (status != HORON_OK) {
             (*made_out)++;
-            return horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "%s", why);
+            return status;
         }
         hash = horon_hash_next(hash, (*request)->op.name_hash);
     }

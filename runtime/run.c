@@ -84,7 +84,7 @@ static horon_status_t withdraw(struct horon_context *ctx, struct horon_request *
     char what[128 + HORON_NAME_BYTES_MAX], why[HORON_ERROR_TEXT_BYTES / 2] = "";
     int awaited = -1;
     horon_token_take(ctx);
-    horon_request_describe(request, what, sizeof what); /* the driver names a barrier */
+    horon_request_describe(request, what, sizeof what); /* the driver names what has no name */
     if (request->linked)
         horon_engine_ask(ctx->engine, request);
     horon_token_release(ctx);

@@ -111,8 +111,8 @@ void horon_engine_stall_over(const struct horon_engine *engine,
 /* posts.c */
 /** Takes what was posted, in order. @return was there anything? */
 bool horon_engine_take_posts(struct horon_engine *engine);
-/** Before a request ends on this rank only: a barrier without a name then does not count, and the
- * next one has its number, since that is what the other ranks begin. */
+/** Before a request ends on this rank only: if it has no name it does not count then, and the next
+ * one has its number, since that is what the other ranks begin. */
 void horon_team_uncount(struct horon_engine_team *team, const struct horon_request *request);
 /** Begins a request anew, of which nothing has begun, with a coordinator that knows none. */
 void horon_team_resubmit(struct horon_engine_team *team);

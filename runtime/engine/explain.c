@@ -77,13 +77,13 @@ static void explain_begun(const struct horon_request *request, char *text, size_
         snprintf(text, text_bytes, "%snot finished", begins); /* it moves, or is about to */
 }
 
-/* @return what has to end first: for a barrier the one before it, for a join the oldest of what was
- * submitted before it; else the request itself */
+/* @return what has to end first: for one without a name the one before it, for a join the oldest of
+ * what was submitted before it; else the request itself */
 static const struct horon_request *first_of(const struct horon_request *request)
 {
     const struct horon_engine_team *team = request->team;
-    if (request->held && team->barrier)
-        return team->barrier;
+    if (request->held && team->unnamed)
+        return team->unnamed;
     return request->joins && !request->begun ? team->oldest : request;
 }
 
@@ -98,7 +98,8 @@ static size_t say_first(const struct horon_request *request, const struct horon_
         snprintf(text, text_bytes,
                  "behind what was submitted here before, first of all %s; that: ", what);
     else if (first != request)
-        snprintf(text, text_bytes, "behind another barrier; that one: ");
+        snprintf(text, text_bytes,
+                 "behind another %s; that one: ", horon_verb_of(&first->op.agreed)->name);
     return strlen(text);
 }
 

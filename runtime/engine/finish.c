@@ -100,11 +100,11 @@ void horon_engine_end(struct horon_engine *engine, struct horon_request *request
     const horon_status_t status = failure ? failure->status : HORON_OK;
     unlink_request(engine, request);
     struct horon_engine_team *team = request->team;
-    team->barriers_held -= request->held;
+    team->unnamed_held -= request->held;
     request->held = false;
-    if (team->barrier == request) {
-        team->barrier = NULL;
-        team->barriers++;
+    if (team->unnamed == request) {
+        team->unnamed = NULL;
+        team->unnamed_over++;
     }
     atomic_store_explicit(&request->status, status, memory_order_relaxed);
     if (request->callback)

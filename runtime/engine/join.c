@@ -166,11 +166,11 @@ horon_status_t horon_team_fill_absent(struct horon_engine_team *team,
     return HORON_OK;
 }
 
-/* A barrier without a name counts on every rank, whether it ends well or not. */
+/* An operation without a name counts on every rank, whether it ends well or not. */
 void horon_team_count_absent(struct horon_engine_team *team, const char *name)
 {
     if (horon_verb_reserves(name))
-        team->barriers++;
+        team->unnamed_over++;
 }
 
 /* ---- joining --------------------------------------------------------------------------------- */

@@ -49,24 +49,24 @@ static void refuse_group(struct horon_engine_team *team, struct horon_request *r
 
 void horon_team_uncount(struct horon_engine_team *team, const struct horon_request *request)
 {
-    if (team->barrier == request)
-        team->barrier = NULL;
+    if (team->unnamed == request)
+        team->unnamed = NULL;
 }
 
-/* A barrier without a name gets the same number on every rank if it gets it once the one before it
- * is over: that one may yet be withdrawn, and then its number is this one's. Nothing is lost by
- * waiting, since no rank's barrier ends before all ranks have begun those before it.
+/* An operation without a name gets the same number on every rank if it gets it once the one before
+ * it is over: that one may yet be withdrawn, and then its number is this one's. Nothing is lost by
+ * waiting, since none of these ends on a rank before all ranks have begun those before it.
  * @return false: another one is under way */
-static bool number_barrier(struct horon_engine_team *team, struct horon_request *request)
+static bool number_unnamed(struct horon_engine_team *team, struct horon_request *request)
 {
-    request->held = team->barrier != NULL;
-    team->barriers_held += request->held;
+    request->held = team->unnamed != NULL;
+    team->unnamed_held += request->held;
     if (request->held) {
-        horon_request_hold_barrier(request);
+        horon_request_hold_unnamed(request);
         return false;
     }
-    team->barrier = request;
-    horon_request_set_barrier(request, team->barriers);
+    team->unnamed = request;
+    horon_request_number_unnamed(request, team->unnamed_over);
     return true;
 }
 
@@ -84,7 +84,7 @@ static uint32_t generation_of(const struct horon_engine_team *team)
     return team->engine->membership->generation;
 }
 
-/* To the coordinator; a barrier has its number. */
+/* To the coordinator; one without a name has its number. */
 static void submit_named(struct horon_engine_team *team, struct horon_request *request)
 {
     horon_status_t status = HORON_OK;
@@ -116,7 +116,7 @@ static void submit_named(struct horon_engine_team *team, struct horon_request *r
 
 static void start_named(struct horon_engine_team *team, struct horon_request *request)
 {
-    if (request->name || number_barrier(team, request))
+    if (request->name || number_unnamed(team, request))
         submit_named(team, request);
 }
 
@@ -182,16 +182,16 @@ static void take_post(struct horon_engine *engine, struct horon_post *post)
     }
 }
 
-/* The oldest barrier that waits for its number, once the one before it is over. */
+/* The oldest one that waits for its number, once the one before it is over. */
 static bool start_held(struct horon_engine_team *team)
 {
-    assert(team->barriers_held > 0);
-    if (team->barrier || team->failed || team->engine->leaving)
+    assert(team->unnamed_held > 0);
+    if (team->unnamed || team->failed || team->engine->leaving)
         return false;
     struct horon_request *held = team->oldest;
     while (!held->held)
         held = held->newer;
-    team->barriers_held--;
+    team->unnamed_held--;
     start_named(team, held);
     return true;
 }
@@ -236,7 +236,7 @@ bool horon_engine_take_posts(struct horon_engine *engine)
 {
     bool moved = false;
     for (struct horon_engine_team *team = engine->job; team; team = team->next) {
-        if (team->barriers_held > 0)
+        if (team->unnamed_held > 0)
             moved |= start_held(team);
         if (team->joining)
             moved |= horon_team_move_join(team);

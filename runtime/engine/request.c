@@ -248,11 +248,11 @@ static horon_status_t check_name(const horon_descriptor_t *desc, struct horon_er
     if (bytes == 0 || bytes > HORON_NAME_BYTES_MAX)
         return horon_error_set(error, HORON_ERR_INVALID, "the name must have 1..%d bytes",
                                HORON_NAME_BYTES_MAX);
-    const char *reserved = horon_verb_reserves(desc->name);
-    if (reserved)
+    const struct horon_verb_row *reserver = horon_verb_reserves(desc->name);
+    if (reserver)
         return horon_error_set(error, HORON_ERR_INVALID,
-                               "names that begin with %s are those of barriers without a name",
-                               reserved);
+                               "names that begin with %s are those of %ss without a name",
+                               reserver->unnamed, reserver->name);
     return HORON_OK;
 }
 
@@ -392,24 +392,24 @@ static horon_status_t take_name(struct horon_request *request, const char *name,
     return HORON_OK;
 }
 
-void horon_request_set_barrier(struct horon_request *request, uint64_t number)
+void horon_request_number_unnamed(struct horon_request *request, uint64_t number)
 {
     struct horon_operation *op = &request->op;
     assert(!request->name && !request->in_order);
     op->name_bytes =
-        (uint32_t)snprintf(request->barrier_name, sizeof request->barrier_name, "%s%llu",
+        (uint32_t)snprintf(request->number_name, sizeof request->number_name, "%s%llu",
                            horon_verb_of(&op->agreed)->unnamed, (unsigned long long)number);
-    assert(op->name_bytes < sizeof request->barrier_name);
-    op->name = request->barrier_name;
+    assert(op->name_bytes < sizeof request->number_name);
+    op->name = request->number_name;
     op->name_hash = request->subject = horon_name_hash(op->name, op->name_bytes);
 }
 
-void horon_request_hold_barrier(struct horon_request *request)
+void horon_request_hold_unnamed(struct horon_request *request)
 {
     assert(!request->name && !request->in_order);
-    snprintf(request->barrier_name, sizeof request->barrier_name, "%s(not numbered yet)",
+    snprintf(request->number_name, sizeof request->number_name, "%s(not numbered yet)",
              horon_verb_of(&request->op.agreed)->unnamed);
-    request->op.name = request->barrier_name;
+    request->op.name = request->number_name;
 }
 
 /* What the ranks agree on is copied. */

@@ -90,7 +90,7 @@ struct horon_request {
     bool linked;         /* in the list of all in flight */
     bool begun;          /* handed to a channel: cannot be withdrawn */
     bool cancelled;      /* it is asked to be taken back */
-    bool held;           /* a barrier that the coordinator does not know yet */
+    bool held;           /* it has no name, and the coordinator does not know it yet */
     bool asked;          /* ranks were asked whether they lack it, for a warning */
     bool warned;         /* a warning named it: its end is worth a line, too */
     bool dropping;       /* released while in flight: its handle goes when it ends */
@@ -145,7 +145,7 @@ struct horon_request {
     struct horon_work work; /* of this one alone */
     struct horon_request *self;
     struct horon_message message;
-    char barrier_name[HORON_VERB_UNNAMED_BYTES_MAX]; /* made for one without a name */
+    char number_name[HORON_VERB_UNNAMED_BYTES_MAX]; /* made for one without a name */
     horon_descriptor_t said; /* that it is made of; struct_bytes 0: and of what pointers name */
 };
 
@@ -189,10 +189,10 @@ horon_status_t horon_request_end_of(const struct horon_request *request, uint32_
  * tag 7". */
 void horon_request_describe(const struct horon_request *request, char *text, size_t text_bytes);
 
-/** Gives a barrier without a name its number, and a name made of that. */
-void horon_request_set_barrier(struct horon_request *request, uint64_t number);
+/** Gives an operation without a name its number, and a name made of that. */
+void horon_request_number_unnamed(struct horon_request *request, uint64_t number);
 /** Likewise a name for texts, until it gets a number. */
-void horon_request_hold_barrier(struct horon_request *request);
+void horon_request_hold_unnamed(struct horon_request *request);
 
 /** horon_operation.output for a request: finds memory, keeps the rows. */
 void *horon_request_take_output(void *request, const uint64_t *rows, uint64_t total);

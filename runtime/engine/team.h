@@ -2,9 +2,9 @@
 /*
  * What this rank has of one team: the ranks that carry out operations together. The whole job is
  * team 0; others are any of its ranks in any order. A team has its own control tree, of its members
- * only, its coordinator (names, cache, fusion, the count of barriers), its lanes, its check of the
- * promised sequence, its shared memory, and its own failure: what happens outside of it, or in
- * another team that it shares ranks with, does not concern it. (docs/design.md 6, "Team".)
+ * only, its coordinator (names, cache, fusion), its count of what has no name, its lanes, its check
+ * of the promised sequence, its shared memory, and its own failure: what happens outside of it, or
+ * in another team that it shares ranks with, does not concern it. (docs/design.md 6, "Team".)
  *
  * Its ranks count from 0 in their order; `ranks` says which of the job they are. What depends on
  * the membership is bound to it and can be bound anew; requests, names and counts stay.
@@ -93,10 +93,10 @@ struct horon_engine_team {
      * even if they have nothing in flight. Plain reports never wake such a rank: it could do
      * nothing. */
     bool urgent;
-    bool held_back;    /* the last flush was told not to decide: flush again when a batch ends */
-    uint64_t barriers; /* without a name that are over: the next one is named by this number */
-    const struct horon_request *barrier; /* the one that has it; NULL: none is under way */
-    size_t barriers_held;                /* in flight without a number: they wait for that one */
+    bool held_back; /* the last flush was told not to decide: flush again when a batch ends */
+    uint64_t unnamed_over; /* operations without a name: the next one is named by this number */
+    const struct horon_request *unnamed; /* the one that has it; NULL: none is under way */
+    size_t unnamed_held;                 /* in flight without a number: they wait for that one */
     uint64_t refused_group; /* hash of the group that is being posted, if one of it was refused */
     uint64_t ordered_check; /* of the in-order operations so far */
     struct horon_request *oldest, *newest; /* all in flight */

@@ -18,9 +18,9 @@
 #define TEXT_ROOM_MIN 4096
 #define ROWS_MIN 64
 
-/* Of operations without names of their own: barriers, and what is in order. A hash of a name is
- * neither but by the rarest chance, which mixes up two rows of the picture. */
-#define SUBJECT_BARRIER UINT64_C(0)
+/* Of operations without names of their own: those that get a number, and what is in order. A hash
+ * of a name is neither but by the rarest chance, which mixes up two rows of the picture. */
+#define SUBJECT_UNNAMED UINT64_C(0)
 #define SUBJECT_IN_ORDER UINT64_MAX
 
 struct horon_timeline_row {
@@ -213,8 +213,8 @@ static void print_process(struct horon_timeline *timeline, const struct horon_ti
     else if (is_of_messages(row))
         print(timeline, "%s, rank %u", horon_verb_name((horon_verb_t)(row->subject >> 32)),
               (unsigned)(uint32_t)row->subject);
-    else if (row->subject == SUBJECT_BARRIER)
-        print(timeline, "barrier");
+    else if (row->subject == SUBJECT_UNNAMED)
+        print(timeline, "%s", horon_verb_name((horon_verb_t)row->verb));
     else if (timeline->options.find_name(timeline->options.arg, row->team, row->subject, name,
                                          sizeof name))
         print_name(timeline, name);
@@ -238,9 +238,10 @@ static struct horon_timeline_row *find_row(const struct horon_timeline *timeline
 }
 
 /* Finds or makes it. @return NULL: no memory */
-static struct horon_timeline_row *row_of(struct horon_timeline *timeline, uint32_t team,
-                                         uint64_t subject)
+static struct horon_timeline_row *row_of(struct horon_timeline *timeline,
+                                         const struct horon_event *event, uint64_t subject)
 {
+    const uint32_t team = event->team;
     struct horon_timeline_row *row = find_row(timeline, team, subject);
     if (row)
         return row;
@@ -249,7 +250,7 @@ static struct horon_timeline_row *row_of(struct horon_timeline *timeline, uint32
     row = place_of(timeline->rows, timeline->row_room, team, subject);
     assert(!row->pid);
     *row = (struct horon_timeline_row){
-        .subject = subject, .team = team, .pid = ++timeline->newest_pid};
+        .subject = subject, .team = team, .pid = ++timeline->newest_pid, .verb = event->verb};
     timeline->row_count++;
     print_process(timeline, row);
     return row;
@@ -344,7 +345,7 @@ static struct horon_timeline_batch *batch_of(struct horon_timeline *timeline,
 
 static void take(struct horon_timeline *timeline, const struct horon_event *event)
 {
-    struct horon_timeline_row *row = row_of(timeline, event->team, event->subject);
+    struct horon_timeline_row *row = row_of(timeline, event, event->subject);
     if (!row || row->open++ > 0)
         return;
     row->verb = event->verb;
@@ -369,14 +370,14 @@ static void end_named(struct horon_timeline *timeline, struct horon_timeline_row
     }
     print_end(timeline, row, event->time_ns, event);
     row->taken_ns = event->time_ns;
-    if (--row->open > 0) /* barriers without names wait for each other */
+    if (--row->open > 0) /* those without names wait for each other */
         print_begin(timeline, row, "NEGOTIATE_", row->verb, event->time_ns);
 }
 
 static void end_in_order(struct horon_timeline *timeline, const struct horon_timeline_batch *batch,
                          const struct horon_event *event)
 {
-    struct horon_timeline_row *row = row_of(timeline, event->team, SUBJECT_IN_ORDER);
+    struct horon_timeline_row *row = row_of(timeline, event, SUBJECT_IN_ORDER);
     if (!row)
         return;
     print_begin(timeline, row, "", event->verb, batch->begun_ns);
@@ -386,7 +387,7 @@ static void end_in_order(struct horon_timeline *timeline, const struct horon_tim
 /* Messages with one rank may overlap: then one lies within the other in the picture. */
 static void begin_message(struct horon_timeline *timeline, const struct horon_event *event)
 {
-    struct horon_timeline_row *row = row_of(timeline, event->team, event->subject);
+    struct horon_timeline_row *row = row_of(timeline, event, event->subject);
     if (!row)
         return;
     row->open++;
@@ -410,8 +411,8 @@ static void end(struct horon_timeline *timeline, const struct horon_event *event
         return;
     }
     struct horon_timeline_row *row = find_row(timeline, event->team, event->subject);
-    if ((!row || !row->open) && !horon_verb_moves(&horon_verb_rows[event->verb]))
-        row = find_row(timeline, event->team, SUBJECT_BARRIER); /* its number came later */
+    if ((!row || !row->open) && horon_verb_rows[event->verb].unnamed)
+        row = find_row(timeline, event->team, SUBJECT_UNNAMED); /* its number came later */
     const bool named = row && row->open;
     struct horon_timeline_batch *batch = batch_of(timeline, event, !named);
     if (named)

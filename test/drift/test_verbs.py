@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A verb is a value in horon.h, a row in verbs.c, a file with its algorithm, and a row in the table
-of each backend that has it. What else of the library names a verb codes what a row should say."""
+of each backend that has it. What else of the library names a verb codes what a row should say: as
+a constant, in an identifier or in a text."""
 
 import re
 
@@ -10,6 +11,23 @@ import tree
 # The table of each backend: which file carries a verb out.
 TABLES = ("collectives/channel.c",)
 PLACES = ("include/horon/horon.h", "collectives/verbs.c", *TABLES)
+
+# Verbs whose words mean other things, too, in identifiers and texts: these are not looked for.
+ORDINARY = {
+    "gather": "writev() gathers, and a coordinator gathers reports",
+    "scatter": "the counterpart, as in scattered",
+    "reduce": "what many verbs do with elements",
+    "send": "what links and sockets do",
+    "recv": "what links and sockets do",
+}
+# (file or folder, verb or "" for all of them): why it may be named there.
+EXEMPT = {
+    ("runtime/base/config.c", ""): "the texts of settings tell users which verbs they concern",
+    ("collectives/channel_state.h", ""): "it declares what the table in channel.c points to",
+    ("collectives/woven.c", "allreduce"): "it is a part of allreduce.c: the one on a single host",
+    ("collectives/reduce.c", "allreduce"): "it shares the state and most steps of an allreduce",
+    ("collectives/plan", "broadcast"): "a schedule between hosts, which many verbs use",
+}
 
 
 def verbs():
@@ -28,6 +46,50 @@ def named_in(text):
     ]
 
 
+def is_file_of(name, verb):
+    return name.parent.name == "collectives" and name.stem.split("_")[0] == verb
+
+
+def words_in(source):
+    """(line, verb) of identifiers and strings, in either case; comments and includes may."""
+    code = re.sub(r"^ *# *include.*", "", source, flags=re.MULTILINE)
+    wanted = "|".join(verb.lower() for verb in verbs() if verb.lower() not in ORDINARY)
+    pattern = re.compile(rf"(?<![a-z])({wanted})s?(?![a-z])", re.IGNORECASE)
+    for kind, first, text in tree.c_tokens(code):
+        if kind != "comment":
+            for found in pattern.finditer(text):
+                yield first + text.count("\n", 0, found.start()), found.group(1).lower()
+
+
+def exemption_of(name, verb):
+    for (place, named), why in EXEMPT.items():
+        if named in ("", verb) and (str(name) == place or place in map(str, name.parents)):
+            assert why
+            return (place, named)
+    return None
+
+
+def test_verbs_are_words_of_their_files_only():
+    problems, used = [], set()
+    for name in tree.files(".c", ".h", under=("include", "runtime", "collectives")):
+        for line, verb in words_in(tree.text(name)) if str(name) not in PLACES else ():
+            exemption = exemption_of(name, verb)
+            used.add(exemption)
+            if not exemption and not is_file_of(name, verb):
+                problems.append(f"{name}:{line} says {verb}: ask its row in collectives/verbs.h")
+    tree.assert_none(problems, "places say a verb")
+    tree.assert_none(EXEMPT.keys() - used, "exemptions that nothing needs")
+
+
+def test_verbs_are_found_as_words():
+    source = (
+        '#include "allreduce_state.h"\n/* a barrier\n */ int *barriers_held; // barrier\n'
+        'say("no\\"t a broadcast /*");\n#define A_BARRIER 1\nint gathers, barriered, allgather2;'
+    )
+    found = list(words_in(source))
+    assert found == [(3, "barrier"), (4, "broadcast"), (5, "barrier"), (6, "allgather")], found
+
+
 def test_verbs_are_named_in_their_rows_and_files_only():
     assert len(verbs()) >= 4, "the enum of verbs was not understood"
     problems = []
@@ -37,7 +99,7 @@ def test_verbs_are_named_in_their_rows_and_files_only():
         problems += [
             f"{name} names HORON_{verb}: ask its row in collectives/verbs.h"
             for verb in named_in(tree.text(name))
-            if name.stem.split("_")[0] != verb.lower() or name.parent.name != "collectives"
+            if not is_file_of(name, verb.lower())
         ]
     tree.assert_none(problems, "files name a verb")
 

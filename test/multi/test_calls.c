@@ -154,7 +154,8 @@ static void test_calls_group_with_a_wrong_one_begins_nothing(void **state)
         memcpy(descs, right, sizeof right);
         descs[wrong].verb = HORON_BARRIER;
         descs[wrong].name = NULL;
-        expect_group_refused(&duo, descs, 3, HORON_ERR_INVALID, "needs a name");
+        expect_group_refused(&duo, descs, 3, HORON_ERR_INVALID,
+                             "a barrier that is one of a group needs a name");
         horon_request_t *busy = duo_submit(duo.ctx[0], names[wrong], &x[0][3]);
         expect_group_refused(&duo, right, 3, HORON_ERR_DUPLICATE, names[wrong]);
         duo_expect_end(duo_submit(duo.ctx[1], names[wrong], &x[1][3]), HORON_OK);

@@ -234,7 +234,8 @@ static void test_request_names_of_unnamed_barriers_are_refused(void **state)
     struct bed *bed = *state;
     horon_descriptor_t desc = right(bed);
     desc.name = "horon.barrier.0"; /* would meet the first barrier without a name */
-    expect_wrong(bed, &desc, HORON_ERR_INVALID, "begin with horon.barrier. are those of barriers");
+    expect_wrong(bed, &desc, HORON_ERR_INVALID,
+                 "names that begin with horon.barrier. are those of barriers without a name");
     desc.verb = HORON_BARRIER;
     expect_wrong(bed, &desc, HORON_ERR_INVALID, "horon.barrier.");
     desc.name = "horon.barrier";

@@ -176,6 +176,28 @@ static void test_stalls_join_names_what_it_waits_for(void **state)
     world_destroy(world);
 }
 
+/* The second one has no number yet, and so the coordinator cannot say what it waits for. */
+static void test_stalls_barrier_behind_another_names_what_that_waits_for(void **state)
+{
+    static const int hosts[] = {2};
+    struct heard heard;
+    char text[HORON_ERROR_TEXT_BYTES];
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    struct horon_request *requests[4];
+    (void)state;
+    struct world *world = make(hosts, 1, &heard);
+    desc.verb = HORON_BARRIER;
+    for (int i = 0; i < 2; i++)
+        requests[i] = world_submit(world, 0, &desc);
+    turn(world);
+    horon_engine_explain(world->ranks[0].engine, requests[1], text, sizeof text);
+    assert_string_equal(text, "behind another barrier; that one: tensor 'horon.barrier.0': waiting "
+                              "for rank 1 (host-0)");
+    for (int i = 2; i < 4; i++)
+        requests[i] = world_submit(world, 1, &desc);
+    end(world, requests, 4);
+}
+
 static void test_stalls_late_look_asks_before_it_warns(void **state)
 {
     static const int hosts[] = {3};
@@ -348,6 +370,7 @@ int main(void)
         cmocka_unit_test(test_stalls_warning_names_who_lacks_the_tensor),
         cmocka_unit_test(test_stalls_other_name_of_who_lacks_the_tensor_is_told),
         cmocka_unit_test(test_stalls_join_names_what_it_waits_for),
+        cmocka_unit_test(test_stalls_barrier_behind_another_names_what_that_waits_for),
         cmocka_unit_test(test_stalls_late_look_asks_before_it_warns),
         cmocka_unit_test(test_stalls_of_many_are_a_few_lines),
         cmocka_unit_test(test_stalls_warnings_come_again_until_it_ends),

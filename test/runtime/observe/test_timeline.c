@@ -232,6 +232,7 @@ static void test_timeline_draws_barriers_without_names_after_each_other(void **s
 {
     struct bed *bed = *state;
     tell(bed, HORON_EVENT_TAKEN, HORON_BARRIER, 0, HORON_EVENT_NAMED);
+    assert_true(has_text(bed, "\"pid\": 1, \"args\": {\"name\": \"barrier\"}}"));
     tell(bed, HORON_EVENT_TAKEN, HORON_BARRIER, 0, HORON_EVENT_NAMED);
     tell(bed, HORON_EVENT_DECIDED, HORON_BARRIER, 91, 1);
     tell(bed, HORON_EVENT_BEGUN, HORON_BARRIER, 91, HORON_EVENT_NAMED);
