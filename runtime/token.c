@@ -299,7 +299,7 @@ static bool is_over(struct wait *wait)
         if (wait->left > 0 && !may_follow(wait, wait->requests[0]))
             wait->left = 0;
         if (wait->left > 0)
-            wait->number = wait->runs ? wait->runs[0] : horon_request_run(wait->requests[0]);
+            wait->number = wait->runs ? wait->runs[0] : horon_request_run_number(wait->requests[0]);
     }
     return true;
 }
@@ -454,7 +454,7 @@ horon_status_t horon_context_wait_runs(struct horon_context *ctx,
                                        size_t n, int64_t timeout_ms,
                                        struct horon_waited *waited_out)
 {
-    const uint32_t number = runs ? runs[0] : horon_request_run(requests[0]);
+    const uint32_t number = runs ? runs[0] : horon_request_run_number(requests[0]);
     struct wait wait = {ctx, requests, runs, n, number, {0, HORON_OK}};
     assert(n > 0);
     const horon_status_t status =

@@ -110,7 +110,7 @@ static bool any_calls_back(horon_request_t *const *reqs, size_t n)
 static void note_runs(horon_request_t *const *reqs, size_t n, uint32_t *runs)
 {
     for (size_t i = 0; i < n; i++) {
-        const uint32_t run = reqs[i] ? horon_request_run(reqs[i]) : 0;
+        const uint32_t run = reqs[i] ? horon_request_run_number(reqs[i]) : 0;
         runs[i] = run || !reqs[i] || !reqs[i]->persistent ? run : 1;
     }
 }

@@ -1,36 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Up the tree: what became whole here, and what is taken back. Tensors that are as the cache knows
- * them travel as runs of ids; others with their description; failed ones with the reason besides. A
- * message begins with how many batches its sender had passed, which gives the ids their meaning.
+ * them travel as ranges of ids; others with their description; failed ones with the reason besides.
+ * A message begins with how many batches its sender had passed, which gives the ids their meaning.
  */
 #include "internal.h"
 
 /* ---- Sending --------------------------------------------------------------------------------- */
 
-struct run {
+struct id_range {
     uint32_t first, count;
     uint32_t next_id; /* what the next id is written against */
     size_t open;      /* in which message that holds */
 };
 
-static horon_status_t send_run(struct horon_coordinator *c, struct run *run)
+static horon_status_t send_range(struct horon_coordinator *c, struct id_range *range)
 {
-    if (run->count == 0)
+    if (range->count == 0)
         return HORON_OK;
     struct horon_writer out = horon_coord_outbox_room(c, &c->up, 16);
     if (!out.ok)
         return HORON_ERR_MEMORY;
-    if (run->open != c->up.open) { /* another message: ids start over */
-        run->open = c->up.open;
-        run->next_id = 0;
+    if (range->open != c->up.open) { /* another message: ids start over */
+        range->open = c->up.open;
+        range->next_id = 0;
     }
-    assert(run->count <= c->slot_capacity - run->first);
+    assert(range->count <= c->slot_capacity - range->first);
     horon_write_u8(&out, COORD_UP_READY);
-    horon_coord_write_id(&out, &run->next_id, run->first);
-    horon_write_varint(&out, run->count);
-    run->next_id = run->first + run->count;
-    run->count = 0;
+    horon_coord_write_id(&out, &range->next_id, range->first);
+    horon_write_varint(&out, range->count);
+    range->next_id = range->first + range->count;
+    range->count = 0;
     horon_coord_outbox_commit(&c->up, &out);
     return HORON_OK;
 }
@@ -82,7 +82,7 @@ horon_status_t horon_coord_report(struct horon_coordinator *c)
     assert(c->parent >= 0);
     horon_coord_outbox_seal(&c->up);
     horon_status_t status = send_recalls(c);
-    struct run run = {.open = SIZE_MAX};
+    struct id_range range = {.open = SIZE_MAX};
     for (uint32_t i = 0; i < c->whole_count && !status; i++) {
         uint32_t index = c->whole[i];
         struct coord_entry *entry = &c->entries[index];
@@ -93,22 +93,22 @@ horon_status_t horon_coord_report(struct horon_coordinator *c)
         assert(entry->missing == 0 || horon_coord_is_covered(c, index));
         horon_coord_reported(c, index);
         if (!entry->failed && entry->as_agreed && entry->id != COORD_NONE) {
-            if (run.count && entry->id == run.first + run.count) {
-                run.count++;
+            if (range.count && entry->id == range.first + range.count) {
+                range.count++;
                 continue;
             }
-            status = send_run(c, &run);
-            run.first = entry->id;
-            run.count = 1;
+            status = send_range(c, &range);
+            range.first = entry->id;
+            range.count = 1;
         } else {
-            status = send_run(c, &run);
+            status = send_range(c, &range);
             if (!status)
                 status = send_in_full(c, index);
         }
     }
     c->whole_count = 0;
     if (!status)
-        status = send_run(c, &run);
+        status = send_range(c, &range);
     return status;
 }
 

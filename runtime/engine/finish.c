@@ -78,7 +78,8 @@ static inline void finish(const struct horon_engine *engine, struct horon_reques
     horon_callback_fn_t callback = request->callback;
     void *arg = callback ? request->callback_arg : NULL; /* it lies far behind the rest */
     horon_status_t status = request->status;
-    const uint32_t ended = horon_request_run(request) * HORON_REQUEST_RUN | HORON_REQUEST_ENDED;
+    const uint32_t ended =
+        horon_request_run_number(request) * HORON_REQUEST_RUN | HORON_REQUEST_ENDED;
     uint32_t before = atomic_exchange_explicit(&request->state, ended, memory_order_acq_rel);
     assert(horon_request_may_go(before, ended)); /* it ends once */
     if ((before & HORON_REQUEST_WAITED) && options->wake_waiters)

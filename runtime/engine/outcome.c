@@ -32,7 +32,7 @@ enum { NUMBER_BITS = 16, END_BITS = 4, ENDS_KEPT = (64 - NUMBER_BITS) / END_BITS
 
 void horon_request_keep_end(struct horon_request *request, horon_status_t status)
 {
-    const uint64_t run = horon_request_run(request);
+    const uint64_t run = horon_request_run_number(request);
     const uint64_t before = atomic_load_explicit(&request->ends, memory_order_relaxed);
     const uint64_t end = (uint64_t)-status;
     assert(end < 1u << END_BITS);

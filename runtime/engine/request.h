@@ -176,7 +176,7 @@ void horon_request_reset(struct horon_request *request);
 void horon_request_keep_end(struct horon_request *request, horon_status_t status);
 /** @return the number of the run that it is in, or has ended; 0: it was not started, or is none
  * that can be started again */
-static inline uint32_t horon_request_run(const struct horon_request *request)
+static inline uint32_t horon_request_run_number(const struct horon_request *request)
 {
     return atomic_load_explicit(&request->state, memory_order_acquire) / HORON_REQUEST_RUN;
 }
