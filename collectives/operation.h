@@ -5,6 +5,12 @@
  * whatever does not count for the verb has a fixed value. So two ranks agree exactly if the bytes
  * of their signatures are equal, and a left-over root of an allreduce is no mismatch. The words
  * used here and below, batch, part, segment and so on, are those of docs/glossary.md.
+ *
+ * Some fields have copies elsewhere: the head of a slot (exec/host.h) and what coordinators and
+ * messages offer each other are forms that other processes read, so they hold only what their
+ * readers compare, and this struct may change without them. A request keeps verb, team and hash of
+ * the name once more in its first cache lines, as its start, its end and their events would
+ * otherwise touch the lines of the operation, too.
  */
 #ifndef HORON_OPERATION_H
 #define HORON_OPERATION_H
