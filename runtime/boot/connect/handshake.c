@@ -43,15 +43,15 @@
  * that is not clean. */
 static const uint8_t magic[8] = {'H', 'O', 'R', 'O', 'N', '\r', '\n', 0x1a};
 
-static horon_status_t hmac(const void *key, size_t key_bytes, const void *data, size_t data_bytes,
-                           uint8_t digest[HORON_PROOF_BYTES])
+static const char impossible_length[] = "a hello has an impossible length";
+
+static bool hmac(const void *key, size_t key_bytes, const void *data, size_t data_bytes,
+                 uint8_t digest[HORON_PROOF_BYTES])
 {
     size_t bytes = 0;
     return EVP_Q_mac(NULL, "HMAC", NULL, "SHA256", NULL, key, key_bytes, data, data_bytes, digest,
                      HORON_PROOF_BYTES, &bytes) &&
-                   bytes == HORON_PROOF_BYTES
-               ? HORON_OK
-               : HORON_ERR_SYSTEM;
+           bytes == HORON_PROOF_BYTES;
 }
 
 horon_status_t horon_job_key_from_text(struct horon_job_key *key, const void *text, size_t bytes,
@@ -64,16 +64,15 @@ horon_status_t horon_job_key_from_text(struct horon_job_key *key, const void *te
     } of = {"horon exchange 2", 0};
     uint8_t seed[2 * HORON_PROOF_BYTES];
     key->given = bytes > 0;
-    horon_status_t status = hmac(label, sizeof label, text, bytes, key->bytes);
-    for (; of.half < 2 && status == HORON_OK; of.half++)
-        status =
+    bool ok = hmac(label, sizeof label, text, bytes, key->bytes);
+    for (; of.half < 2 && ok; of.half++)
+        ok =
             hmac(key->bytes, sizeof key->bytes, &of, sizeof of, seed + of.half * HORON_PROOF_BYTES);
-    if (status == HORON_OK)
-        status = horon_exchange_masks(seed, &key->masks);
+    ok = ok && horon_exchange_masks(seed, &key->masks) == HORON_OK;
     OPENSSL_cleanse(seed, sizeof seed);
-    if (status != HORON_OK)
-        return horon_error_set(error, HORON_ERR_SYSTEM, "libcrypto offers no HMAC-SHA256 or P-256");
-    return HORON_OK;
+    return ok ? HORON_OK
+              : horon_error_set(error, HORON_ERR_SYSTEM,
+                                "libcrypto offers no HMAC-SHA256 or P-256");
 }
 
 horon_status_t horon_random(void *bytes, size_t byte_count, struct horon_error *error)
@@ -85,114 +84,42 @@ horon_status_t horon_random(void *bytes, size_t byte_count, struct horon_error *
                                        "the kernel gives no random bytes");
 }
 
-static void encode_hello(uint8_t *bytes, size_t *bytes_out, const struct horon_hello *hello,
-                         const uint8_t nonce[HORON_NONCE_BYTES],
-                         const uint8_t share[HORON_POINT_BYTES])
+/* Between this machine's order and the wire's, either way. The mark stays as it is stored, and the
+ * share, which follows, is read where it lies. */
+static void swap_numbers(struct horon_hello *hello)
 {
-    const uint32_t order = BYTE_ORDER_MARK;
-    struct horon_writer out = horon_writer_over(bytes, HORON_HELLO_BYTES_MAX);
-    horon_write_bytes(&out, magic, sizeof magic);
-    horon_write_u16(&out, BODY_BYTES);
-    horon_write_bytes(&out, nonce, HORON_NONCE_BYTES);
-    horon_write_u16(&out, hello->protocol_min);
-    horon_write_u16(&out, hello->protocol_max);
-    horon_write_u8(&out, hello->role);
-    horon_write_u8(&out, hello->security);
-    horon_write_u16(&out, 0); /* reserved */
-    horon_write_bytes(&out, &order, sizeof order);
-    horon_write_u32(&out, (uint32_t)hello->rank);
-    horon_write_bytes(&out, hello->member, sizeof hello->member);
-    horon_write_u32(&out, hello->size);
-    horon_write_u32(&out, hello->generation);
-    horon_write_u64(&out, 0); /* reserved */
-    horon_write_u64(&out, hello->job);
-    horon_write_u64(&out, hello->settings);
-    horon_write_bytes(&out, share, HORON_POINT_BYTES);
-    assert(out.ok);
-    assert(out.used == HEAD_BYTES + BODY_BYTES);
-    *bytes_out = out.used;
+    static_assert(sizeof *hello == BODY_BYTES_MIN - HORON_NONCE_BYTES, "it is laid out as sent");
+    hello->protocol_min = htole16(hello->protocol_min);
+    hello->protocol_max = htole16(hello->protocol_max);
+    hello->rank = (int32_t)htole32((uint32_t)hello->rank);
+    hello->size = htole32(hello->size);
+    hello->generation = htole32(hello->generation);
+    hello->job = htole64(hello->job);
+    hello->settings = htole64(hello->settings);
 }
 
-/* The wire is little-endian; only the mark is as the sender's machine stores it. The share is read
- * where it lies. */
-static bool decode_hello(const uint8_t *bytes, size_t byte_count, struct horon_hello *hello)
-{
-    struct horon_reader in = horon_reader_over(bytes, byte_count);
-    horon_read_view(&in, HEAD_BYTES + HORON_NONCE_BYTES);
-    hello->protocol_min = horon_read_u16(&in);
-    hello->protocol_max = horon_read_u16(&in);
-    hello->role = horon_read_u8(&in);
-    hello->security = horon_read_u8(&in);
-    horon_read_u16(&in);
-    const void *order = horon_read_view(&in, sizeof hello->byte_order);
-    if (order)
-        memcpy(&hello->byte_order, order, sizeof hello->byte_order);
-    hello->rank = (int32_t)horon_read_u32(&in);
-    const void *member = horon_read_view(&in, sizeof hello->member);
-    if (member)
-        memcpy(hello->member, member, sizeof hello->member);
-    hello->size = horon_read_u32(&in);
-    hello->generation = horon_read_u32(&in);
-    horon_read_u64(&in);
-    hello->job = horon_read_u64(&in);
-    hello->settings = horon_read_u64(&in);
-    return in.ok;
-}
+struct name {
+    char text[32];
+};
 
-static void name_side(const struct horon_hello *hello, char *text, size_t bytes)
+static struct name name_of(const struct horon_hello *hello)
 {
-    if (hello->rank < 0)
-        snprintf(text, bytes, "the launcher");
-    else
-        snprintf(text, bytes, "rank %d", hello->rank);
+    struct name name = {"the launcher"};
+    if (hello->rank >= 0)
+        snprintf(name.text, sizeof name.text, "rank %d", hello->rank);
+    return name;
 }
 
 static horon_status_t versions_check(const struct horon_hello *mine,
                                      const struct horon_hello *theirs, struct horon_error *error)
 {
-    char name[32], my_name[32];
-    name_side(mine, my_name, sizeof my_name);
-    name_side(theirs, name, sizeof name);
     if (theirs->protocol_min <= mine->protocol_max && theirs->protocol_max >= mine->protocol_min)
         return HORON_OK;
     return horon_error_set(error, HORON_ERR_PROTO,
                            "%s speaks versions %d to %d of horon's protocol, %s %d to %d: "
                            "different releases do not mix here",
-                           name, theirs->protocol_min, theirs->protocol_max, my_name,
-                           mine->protocol_min, mine->protocol_max);
-}
-
-#define BIT(state) (1u << (state))
-
-/* Where each side may go from a state; to FAILED it may from any but the last two. */
-static const uint8_t moves[2][HORON_HANDSHAKE_FAILED + 1] = {
-    [HORON_SIDE_CONNECTOR] = {[HORON_HANDSHAKE_READ_HEAD] = BIT(HORON_HANDSHAKE_READ_HELLO),
-                              [HORON_HANDSHAKE_READ_HELLO] = BIT(HORON_HANDSHAKE_READ_PROOF),
-                              [HORON_HANDSHAKE_READ_PROOF] = BIT(HORON_HANDSHAKE_PROVEN)},
-    [HORON_SIDE_ACCEPTOR] = {[HORON_HANDSHAKE_READ_HEAD] = BIT(HORON_HANDSHAKE_READ_HELLO),
-                             [HORON_HANDSHAKE_READ_HELLO] = BIT(HORON_HANDSHAKE_READ_VERDICT),
-                             [HORON_HANDSHAKE_READ_VERDICT] = BIT(HORON_HANDSHAKE_READ_PROOF),
-                             [HORON_HANDSHAKE_READ_PROOF] = BIT(HORON_HANDSHAKE_PROVEN)},
-};
-
-/* To the state that reads the next @p bytes bytes, or to one of the two last. */
-static void move(struct horon_handshake *handshake, enum horon_handshake_state state, size_t bytes)
-{
-    assert(handshake->state < HORON_HANDSHAKE_PROVEN);
-    assert(state == HORON_HANDSHAKE_FAILED ||
-           (moves[handshake->side][handshake->state] & BIT(state)));
-    assert(bytes <= sizeof handshake->piece);
-    handshake->state = state;
-    handshake->piece_bytes = 0;
-    handshake->piece_want = bytes;
-}
-
-static void queue(struct horon_handshake *handshake, const void *bytes, size_t byte_count)
-{
-    assert(byte_count <=
-           sizeof handshake->out - handshake->out_bytes); /* it fits the longest row */
-    memcpy(handshake->out + handshake->out_bytes, bytes, byte_count);
-    handshake->out_bytes += byte_count;
+                           name_of(theirs).text, theirs->protocol_min, theirs->protocol_max,
+                           name_of(mine).text, mine->protocol_min, mine->protocol_max);
 }
 
 static enum horon_side other(const struct horon_handshake *handshake)
@@ -200,22 +127,41 @@ static enum horon_side other(const struct horon_handshake *handshake)
     return handshake->side == HORON_SIDE_ACCEPTOR ? HORON_SIDE_CONNECTOR : HORON_SIDE_ACCEPTOR;
 }
 
-static horon_status_t fail(struct horon_handshake *handshake, horon_status_t status,
-                           const char *text)
+/* To the state that reads the next @p bytes bytes, or to one of the two last. The states are passed
+ * in their order; only an acceptor reads a verdict. */
+static void move(struct horon_handshake *handshake, enum horon_handshake_state state, size_t bytes)
 {
-    move(handshake, HORON_HANDSHAKE_FAILED, 0);
-    return horon_error_set(&handshake->error, status, "%s", text);
+    const bool connects = handshake->side == HORON_SIDE_CONNECTOR;
+    const unsigned step = connects && handshake->state == HORON_HANDSHAKE_READ_HELLO ? 2 : 1;
+    assert(handshake->state < HORON_HANDSHAKE_PROVEN);
+    assert(state == HORON_HANDSHAKE_FAILED || state == handshake->state + step);
+    handshake->state = state;
+    handshake->piece_at = handshake->said_bytes[other(handshake)];
+    handshake->piece_bytes = bytes;
+    assert(bytes <= sizeof handshake->said[0] - handshake->piece_at);
+}
+
+static void say(struct horon_handshake *handshake, const void *bytes, size_t byte_count)
+{
+    size_t *said_bytes = &handshake->said_bytes[handshake->side];
+    assert(byte_count <= sizeof handshake->said[0] - *said_bytes); /* it fits the longest row */
+    memcpy(handshake->said[handshake->side] + *said_bytes, bytes, byte_count);
+    *said_bytes += byte_count;
+}
+
+static void say_hello(struct horon_handshake *handshake)
+{
+    assert(handshake->said_bytes[handshake->side] == 0);
+    handshake->said_bytes[handshake->side] = handshake->hello_bytes[handshake->side];
 }
 
 static horon_status_t keys_differ(struct horon_handshake *handshake, const char *what)
 {
-    char text[192];
-    snprintf(text, sizeof text, "%s: the job keys differ%s", what,
-             handshake->key->given
-                 ? ""
-                 : " (this side was given none, and then only processes of one user "
-                   "can join)");
-    return fail(handshake, HORON_ERR_AUTH, text);
+    return horon_error_set(&handshake->error, HORON_ERR_AUTH, "%s: the job keys differ%s", what,
+                           handshake->key->given
+                               ? ""
+                               : " (this side was given none, and then only processes of one user "
+                                 "can join)");
 }
 
 horon_status_t horon_handshake_init(struct horon_handshake *handshake, enum horon_side side,
@@ -223,18 +169,31 @@ horon_status_t horon_handshake_init(struct horon_handshake *handshake, enum horo
                                     const uint8_t random[HORON_HANDSHAKE_RANDOM_BYTES])
 {
     uint8_t share[HORON_POINT_BYTES];
+    struct horon_writer out = horon_writer_over(handshake->said[side], HORON_HELLO_BYTES_MAX);
+    struct horon_hello hello = *mine;
     memset(handshake, 0, sizeof *handshake);
     handshake->key = key;
     handshake->side = side;
-    handshake->mine = *mine;
-    handshake->mine.byte_order = BYTE_ORDER_MARK;
-    handshake->piece_want = HEAD_BYTES;
+    handshake->piece_bytes = HEAD_BYTES;
+    hello.byte_order = BYTE_ORDER_MARK;
+    handshake->mine = hello;
     if (horon_exchange_begin(&key->masks, side, random + HORON_NONCE_BYTES, handshake->scalar,
-                             share) != HORON_OK)
-        return fail(handshake, HORON_ERR_SYSTEM, "libcrypto offers no exchange over P-256");
-    encode_hello(handshake->hello[side], &handshake->hello_bytes[side], mine, random, share);
+                             share) != HORON_OK) {
+        move(handshake, HORON_HANDSHAKE_FAILED, 0);
+        return horon_error_set(&handshake->error, HORON_ERR_SYSTEM,
+                               "libcrypto offers no exchange over P-256");
+    }
+    swap_numbers(&hello);
+    horon_write_bytes(&out, magic, sizeof magic);
+    horon_write_u16(&out, BODY_BYTES);
+    horon_write_bytes(&out, random, HORON_NONCE_BYTES);
+    horon_write_bytes(&out, &hello, sizeof hello);
+    horon_write_bytes(&out, share, sizeof share);
+    assert(out.ok);
+    assert(out.used == HEAD_BYTES + BODY_BYTES);
+    handshake->hello_bytes[side] = out.used;
     if (side == HORON_SIDE_ACCEPTOR)
-        queue(handshake, handshake->hello[side], handshake->hello_bytes[side]);
+        say_hello(handshake);
     return HORON_OK;
 }
 
@@ -253,103 +212,98 @@ static horon_status_t derive(struct horon_handshake *handshake)
     uint8_t shared[HORON_POINT_BYTES] = {0}, from[HORON_PROOF_BYTES];
     uint8_t all[2 * HORON_HELLO_BYTES_MAX + sizeof shared + sizeof handshake->key->bytes];
     struct horon_writer out = horon_writer_over(all, sizeof all);
-    const uint8_t *theirs = handshake->hello[other(handshake)] + SHARE_AT;
+    const uint8_t *theirs = handshake->said[other(handshake)] + SHARE_AT;
     horon_status_t status = horon_exchange_end(&handshake->key->masks, handshake->side,
                                                handshake->scalar, theirs, shared);
     OPENSSL_cleanse(handshake->scalar, sizeof handshake->scalar);
     if (status == HORON_ERR_PROTO)
-        return fail(handshake, status, "its share of the key exchange makes no sense");
+        return horon_error_set(&handshake->error, status,
+                               "its share of the key exchange makes no sense");
     for (int side = 0; side < 2; side++) /* a HELLO says its own length */
-        horon_write_bytes(&out, handshake->hello[side], handshake->hello_bytes[side]);
+        horon_write_bytes(&out, handshake->said[side], handshake->hello_bytes[side]);
     horon_write_bytes(&out, shared, sizeof shared);
     horon_write_bytes(&out, handshake->key->bytes, sizeof handshake->key->bytes);
     assert(out.ok);
-    if (status == HORON_OK)
-        status = hmac(salt, strlen(salt), all, out.used, from);
-    for (int side = 0; side < 2 && status == HORON_OK; side++) {
+    bool ok = status == HORON_OK && hmac(salt, strlen(salt), all, out.used, from);
+    for (int side = 0; side < 2 && ok; side++) {
         const char *proof = proof_labels[side], *secret = secret_labels[side];
-        status = hmac(from, sizeof from, proof, strlen(proof), handshake->proof[side]);
-        if (status == HORON_OK)
-            status = hmac(from, sizeof from, secret, strlen(secret), handshake->secret[side]);
+        ok = hmac(from, sizeof from, proof, strlen(proof), handshake->proof[side]) &&
+             hmac(from, sizeof from, secret, strlen(secret), handshake->secret[side]);
     }
     OPENSSL_cleanse(all, sizeof all);
     OPENSSL_cleanse(shared, sizeof shared);
     OPENSSL_cleanse(from, sizeof from);
-    return status == HORON_OK ? HORON_OK
-                              : fail(handshake, status, "libcrypto cannot derive a secret");
+    return ok ? HORON_OK
+              : horon_error_set(&handshake->error, HORON_ERR_SYSTEM,
+                                "libcrypto cannot derive a secret");
 }
 
-static horon_status_t judge_head(struct horon_handshake *handshake)
+/* What judges a piece moves on if it is good, else it says what is wrong. */
+
+static horon_status_t judge_head(struct horon_handshake *handshake, const uint8_t *piece)
 {
-    const size_t body = (size_t)handshake->piece[8] | (size_t)handshake->piece[9] << 8;
-    if (memcmp(handshake->piece, magic, sizeof magic) != 0)
-        return fail(handshake, HORON_ERR_PROTO,
-                    handshake->side == HORON_SIDE_ACCEPTOR ? "what connects is not horon"
-                                                           : "what answers there is not horon");
+    const size_t body = (size_t)piece[8] | (size_t)piece[9] << 8;
+    if (memcmp(piece, magic, sizeof magic) != 0)
+        return horon_error_set(&handshake->error, HORON_ERR_PROTO,
+                               handshake->side == HORON_SIDE_ACCEPTOR
+                                   ? "what connects is not horon"
+                                   : "what answers there is not horon");
     if (body < BODY_BYTES_MIN || body > HORON_HELLO_BYTES_MAX - HEAD_BYTES)
-        return fail(handshake, HORON_ERR_PROTO, "a hello has an impossible length");
-    memcpy(handshake->hello[other(handshake)], handshake->piece, HEAD_BYTES);
-    handshake->hello_bytes[other(handshake)] = HEAD_BYTES;
+        return horon_error_set(&handshake->error, HORON_ERR_PROTO, impossible_length);
     move(handshake, HORON_HANDSHAKE_READ_HELLO, body);
     return HORON_AGAIN;
 }
 
-static horon_status_t judge_hello(struct horon_handshake *handshake)
+static horon_status_t judge_hello(struct horon_handshake *handshake, const uint8_t *piece)
 {
-    uint8_t *hello = handshake->hello[other(handshake)];
-    size_t *bytes = &handshake->hello_bytes[other(handshake)];
-    memcpy(hello + HEAD_BYTES, handshake->piece, handshake->piece_bytes);
-    *bytes += handshake->piece_bytes;
-    if (!decode_hello(hello, *bytes, &handshake->theirs))
-        return fail(handshake, HORON_ERR_PROTO, "a hello is cut short");
+    handshake->hello_bytes[other(handshake)] = HEAD_BYTES + handshake->piece_bytes;
+    memcpy(&handshake->theirs, piece + HORON_NONCE_BYTES, sizeof handshake->theirs);
+    swap_numbers(&handshake->theirs);
     /* not proven, but there is no common way to prove it */
-    struct horon_error error;
-    if (versions_check(&handshake->mine, &handshake->theirs, &error) != HORON_OK)
-        return fail(handshake, HORON_ERR_PROTO, error.text);
-    if (*bytes < HEAD_BYTES + BODY_BYTES)
-        return fail(handshake, HORON_ERR_PROTO, "a hello has an impossible length");
-    horon_status_t status = derive(handshake);
+    horon_status_t status = versions_check(&handshake->mine, &handshake->theirs, &handshake->error);
+    if (status == HORON_OK && handshake->piece_bytes < BODY_BYTES)
+        status = horon_error_set(&handshake->error, HORON_ERR_PROTO, impossible_length);
+    if (status == HORON_OK)
+        status = derive(handshake);
     if (status != HORON_OK)
         return status;
     if (handshake->side == HORON_SIDE_CONNECTOR) {
-        queue(handshake, handshake->hello[handshake->side],
-              handshake->hello_bytes[handshake->side]);
+        say_hello(handshake);
         move(handshake, HORON_HANDSHAKE_READ_PROOF, HORON_PROOF_BYTES);
     } else {
-        queue(handshake, handshake->proof[handshake->side], HORON_PROOF_BYTES);
+        say(handshake, handshake->proof[handshake->side], HORON_PROOF_BYTES);
         move(handshake, HORON_HANDSHAKE_READ_VERDICT, 1);
     }
     return HORON_AGAIN;
 }
 
-static horon_status_t judge_verdict(struct horon_handshake *handshake)
+static horon_status_t judge_verdict(struct horon_handshake *handshake, const uint8_t *piece)
 {
-    if (handshake->piece[0] == 'N')
+    if (piece[0] == 'N')
         return keys_differ(handshake, "it does not accept our proof");
-    if (handshake->piece[0] != 'Y')
-        return fail(handshake, HORON_ERR_PROTO, "it answers our proof with neither yes nor no");
+    if (piece[0] != 'Y')
+        return horon_error_set(&handshake->error, HORON_ERR_PROTO,
+                               "it answers our proof with neither yes nor no");
     move(handshake, HORON_HANDSHAKE_READ_PROOF, HORON_PROOF_BYTES);
     return HORON_AGAIN;
 }
 
-static horon_status_t judge_proof(struct horon_handshake *handshake)
+static horon_status_t judge_proof(struct horon_handshake *handshake, const uint8_t *piece)
 {
     const bool connects = handshake->side == HORON_SIDE_CONNECTOR;
-    if (CRYPTO_memcmp(handshake->proof[other(handshake)], handshake->piece, HORON_PROOF_BYTES) !=
-        0) {
-        if (connects)
-            queue(handshake, "N", 1);
+    const bool right =
+        CRYPTO_memcmp(handshake->proof[other(handshake)], piece, HORON_PROOF_BYTES) == 0;
+    if (connects)
+        say(handshake, right ? "Y" : "N", 1);
+    if (!right)
         return keys_differ(handshake, "its proof is wrong");
-    }
-    if (connects) {
-        queue(handshake, "Y", 1);
-        queue(handshake, handshake->proof[handshake->side], HORON_PROOF_BYTES);
-    }
+    if (connects)
+        say(handshake, handshake->proof[handshake->side], HORON_PROOF_BYTES);
     move(handshake, HORON_HANDSHAKE_PROVEN, 0);
     return HORON_OK;
 }
 
-static horon_status_t (*const judges[])(struct horon_handshake *) = {
+static horon_status_t (*const judges[])(struct horon_handshake *, const uint8_t *piece) = {
     [HORON_HANDSHAKE_READ_HEAD] = judge_head,
     [HORON_HANDSHAKE_READ_HELLO] = judge_hello,
     [HORON_HANDSHAKE_READ_VERDICT] = judge_verdict,
@@ -358,40 +312,42 @@ static horon_status_t (*const judges[])(struct horon_handshake *) = {
 
 size_t horon_handshake_want(const struct horon_handshake *handshake)
 {
-    return handshake->piece_want - handshake->piece_bytes;
+    return handshake->piece_at + handshake->piece_bytes - handshake->said_bytes[other(handshake)];
 }
 
 horon_status_t horon_handshake_feed(struct horon_handshake *handshake, const uint8_t *in,
                                     size_t bytes)
 {
+    uint8_t *said = handshake->said[other(handshake)];
+    size_t *said_bytes = &handshake->said_bytes[other(handshake)];
     horon_status_t status = HORON_AGAIN;
     if (handshake->state >= HORON_HANDSHAKE_PROVEN)
         return handshake->error.status; /* OK if it is proven */
     while (bytes && status == HORON_AGAIN) {
-        size_t wanted = horon_handshake_want(handshake);
-        size_t part = bytes < wanted ? bytes : wanted;
-        memcpy(handshake->piece + handshake->piece_bytes, in, part);
-        handshake->piece_bytes += part;
+        const size_t wanted = horon_handshake_want(handshake);
+        const size_t part = bytes < wanted ? bytes : wanted;
+        memcpy(said + *said_bytes, in, part);
+        *said_bytes += part;
         in += part;
         bytes -= part;
-        if (handshake->piece_bytes == handshake->piece_want)
-            status = judges[handshake->state](handshake);
+        if (part == wanted)
+            status = judges[handshake->state](handshake, said + handshake->piece_at);
     }
+    if (status < 0)
+        move(handshake, HORON_HANDSHAKE_FAILED, 0);
     return status;
 }
 
 const uint8_t *horon_handshake_out(const struct horon_handshake *handshake, size_t *bytes_out)
 {
-    *bytes_out = handshake->out_bytes - handshake->out_sent;
-    return *bytes_out ? handshake->out + handshake->out_sent : NULL;
+    *bytes_out = handshake->said_bytes[handshake->side] - handshake->sent_bytes;
+    return *bytes_out ? handshake->said[handshake->side] + handshake->sent_bytes : NULL;
 }
 
 void horon_handshake_sent(struct horon_handshake *handshake, size_t bytes)
 {
-    assert(bytes <= handshake->out_bytes - handshake->out_sent);
-    handshake->out_sent += bytes;
-    if (handshake->out_sent == handshake->out_bytes)
-        handshake->out_sent = handshake->out_bytes = 0;
+    assert(bytes <= handshake->said_bytes[handshake->side] - handshake->sent_bytes);
+    handshake->sent_bytes += bytes;
 }
 
 struct horon_proven horon_handshake_take(const struct horon_handshake *handshake, int fd)
@@ -435,26 +391,25 @@ horon_status_t horon_hello_check(const struct horon_hello *mine, const struct ho
         {"the generation", mine->generation, theirs->generation},
         {"the hash of the settings that must agree", settings ? mine->settings : 0,
          settings ? theirs->settings : 0}};
-    char name[32], my_name[32];
-    name_side(mine, my_name, sizeof my_name);
-    name_side(theirs, name, sizeof name);
     horon_status_t status = versions_check(mine, theirs, error);
     if (status != HORON_OK)
         return status;
     if (mine->role != theirs->role)
         return horon_error_set(error, HORON_ERR_PROTO, "a %s connection met a %s connection of %s",
-                               role_name(mine->role), role_name(theirs->role), name);
+                               role_name(mine->role), role_name(theirs->role),
+                               name_of(theirs).text);
     if (differ_if_known(mine->job, theirs->job))
         return horon_error_set(error, HORON_ERR_INVALID, "another job answers there");
     if (mine->size != theirs->size && !serves_selection(mine, theirs) &&
         !serves_selection(theirs, mine))
         return horon_error_set(error, HORON_ERR_CONFIG,
-                               "%s believes in a job of %u ranks, %s in one of %u", my_name,
-                               mine->size, name, theirs->size);
+                               "%s believes in a job of %u ranks, %s in one of %u",
+                               name_of(mine).text, mine->size, name_of(theirs).text, theirs->size);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         if (rows[i].mine != rows[i].theirs)
             return horon_error_set(error, HORON_ERR_PROTO, "%s differs: %llx on %s, %llx on %s",
-                                   rows[i].what, (unsigned long long)rows[i].mine, my_name,
-                                   (unsigned long long)rows[i].theirs, name);
+                                   rows[i].what, (unsigned long long)rows[i].mine,
+                                   name_of(mine).text, (unsigned long long)rows[i].theirs,
+                                   name_of(theirs).text);
     return HORON_OK;
 }

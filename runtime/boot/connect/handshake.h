@@ -29,26 +29,26 @@
 #define HORON_SECRET_BYTES 32
 #define HORON_NONCE_BYTES 32
 #define HORON_HANDSHAKE_RANDOM_BYTES (HORON_NONCE_BYTES + HORON_SEED_BYTES)
-#define HORON_HELLO_BYTES_MAX                                                                      \
-    512 /* a later version may append fields; they are proven, not read                            \
-         */
+#define HORON_HELLO_BYTES_MAX 512 /* a later version may append fields: proven, not read */
 
 enum horon_role { HORON_ROLE_STORE = 0, HORON_ROLE_PEER = 1 };
 enum horon_security { HORON_SECURITY_PLAIN = 0 }; /* after the proof; later: encrypted */
 
-/** What the first frame says. */
+/** What the first frame says, laid out as on the wire, where numbers are little-endian. */
 struct horon_hello {
     uint16_t protocol_min, protocol_max;
-    uint8_t role;        /* enum horon_role */
-    uint8_t security;    /* enum horon_security */
-    uint32_t byte_order; /* 0x01020304 as the sender's machine stores it; set by encode */
-    uint8_t
-        member[HORON_MEMBER_BYTES]; /* random, one a process and context; survives generations */
-    int32_t rank;                   /* -1: the launcher */
-    uint32_t size;                  /* ranks of the job */
-    uint32_t generation;            /* of the membership; 0: none, as with a store */
-    uint64_t job;                   /* which job, or 0 if not known yet */
-    uint64_t settings;              /* horon_config_agreed_hash(), or 0 if the sender has none */
+    uint8_t role;     /* enum horon_role */
+    uint8_t security; /* enum horon_security */
+    uint16_t reserved;
+    uint32_t byte_order; /* 0x01020304 as the sender's machine stores it; set by init */
+    int32_t rank;        /* -1: the launcher */
+    uint8_t member[HORON_MEMBER_BYTES]; /* random, one a process and context; survives
+                                           generations */
+    uint32_t size;                      /* ranks of the job */
+    uint32_t generation;                /* of the membership; 0: none, as with a store */
+    uint64_t reserved_too;
+    uint64_t job;      /* which job, or 0 if not known yet */
+    uint64_t settings; /* horon_config_agreed_hash(), or 0 if the sender has none */
 };
 
 /** @return what this library says in a connection for @p role; the rest is zero. */
@@ -89,16 +89,15 @@ struct horon_handshake {
     enum horon_side side; /* ours; the arrays below are by side */
     enum horon_handshake_state state;
     struct horon_hello mine, theirs;
-    uint8_t hello[2][HORON_HELLO_BYTES_MAX]; /* as sent */
-    size_t hello_bytes[2];
+    /* All that each side says: its hello comes first, which a connector has before it says it. */
+    uint8_t said[2][HORON_HELLO_BYTES_MAX + 1 + HORON_PROOF_BYTES];
+    size_t hello_bytes[2], said_bytes[2];
+    size_t sent_bytes;                  /* of what we say */
+    size_t piece_at, piece_bytes;       /* of what they say: it is judged once it is whole */
     uint8_t scalar[HORON_SCALAR_BYTES]; /* ours, of the exchange */
     uint8_t proof[2][HORON_PROOF_BYTES];
     uint8_t secret[2][HORON_SECRET_BYTES]; /* of what this side sends */
-    uint8_t piece[HORON_HELLO_BYTES_MAX];  /* what is being read */
-    size_t piece_bytes, piece_want;
-    uint8_t out[HORON_HELLO_BYTES_MAX + HORON_PROOF_BYTES];
-    size_t out_bytes, out_sent;
-    struct horon_error error; /* once FAILED */
+    struct horon_error error;              /* once FAILED */
 };
 
 /** What a handshake hands over. */
