@@ -55,45 +55,6 @@ static horon_status_t receive_some(int fd, struct horon_handshake *handshake,
     return status < 0 ? status : HORON_OK;
 }
 
-static horon_status_t check_member(const struct horon_prover *prover, struct horon_error *error)
-{
-    const struct horon_hello *theirs = &prover->handshake.theirs;
-    if (!prover->expect_member ||
-        memcmp(prover->expect_member, theirs->member, sizeof theirs->member) == 0)
-        return HORON_OK;
-    return horon_error_set(error, HORON_ERR_PROTO, "another process answers as rank %d",
-                           theirs->rank);
-}
-
-/* OK: the handshake is over, and all of it is sent. Our proof is sent to nobody else than the
- * process that we want: an acceptor counts the connection as kept once it has that. */
-static horon_status_t carry_on(struct horon_prover *prover, uint32_t *events_out,
-                               struct horon_error *error)
-{
-    struct horon_handshake *handshake = &prover->handshake;
-    const int fd = prover->watch.fd;
-    struct horon_error ignored;
-    *events_out = EPOLLIN;
-    for (;;) {
-        if (handshake->state == HORON_HANDSHAKE_PROVEN && check_member(prover, error) != HORON_OK)
-            return error->status;
-        horon_status_t sent = send_some(fd, handshake, error);
-        if (sent < 0)
-            return sent;
-        if (handshake->state == HORON_HANDSHAKE_PROVEN && sent == HORON_OK)
-            return HORON_OK;
-        if (sent == HORON_AGAIN)
-            *events_out = EPOLLOUT | EPOLLIN;
-        if (horon_handshake_want(handshake) == 0) /* proven, but not all is sent */
-            return HORON_AGAIN;
-        horon_status_t got = receive_some(fd, handshake, error);
-        if (got < 0)
-            send_some(fd, handshake, &ignored);
-        if (got != HORON_OK)
-            return got;
-    }
-}
-
 horon_status_t horon_prover_begin(struct horon_prover *prover, enum horon_side side,
                                   struct horon_error *error)
 {
@@ -110,17 +71,34 @@ horon_status_t horon_prover_begin(struct horon_prover *prover, enum horon_side s
     return status;
 }
 
+/* Our proof is sent to nobody else than the process that we want: an acceptor counts the connection
+ * as kept once it has that. */
 horon_status_t horon_prover_turn(struct horon_prover *prover, struct horon_error *error)
 {
-    const struct horon_handshake *handshake = &prover->handshake;
-    uint32_t events = 0;
-    horon_status_t status = carry_on(prover, &events, error);
-    if (status == HORON_OK)
-        return horon_hello_check(&handshake->mine, &handshake->theirs, error);
-    if (status != HORON_AGAIN)
-        return status;
-    status = horon_pump_watch(prover->self->pump, &prover->watch, events, error);
-    return status == HORON_OK ? HORON_AGAIN : status;
+    struct horon_handshake *handshake = &prover->handshake;
+    const struct horon_hello *theirs = &handshake->theirs;
+    const int fd = prover->watch.fd;
+    struct horon_error ignored;
+    horon_status_t sent, got = HORON_OK;
+    while (got == HORON_OK) {
+        const bool proven = handshake->state == HORON_HANDSHAKE_PROVEN;
+        if (proven && prover->expect_member &&
+            memcmp(prover->expect_member, theirs->member, sizeof theirs->member) != 0)
+            return horon_error_set(error, HORON_ERR_PROTO, "another process answers as rank %d",
+                                   theirs->rank);
+        sent = send_some(fd, handshake, error);
+        if (sent < 0)
+            return sent;
+        if (proven && sent == HORON_OK)
+            return horon_hello_check(&handshake->mine, theirs, error);
+        got = proven ? HORON_AGAIN : receive_some(fd, handshake, error);
+    }
+    if (got == HORON_AGAIN)
+        got = horon_pump_watch(prover->self->pump, &prover->watch,
+                               sent == HORON_AGAIN ? EPOLLOUT | EPOLLIN : EPOLLIN, error);
+    else
+        send_some(fd, handshake, &ignored); /* the refusal */
+    return got == HORON_OK ? HORON_AGAIN : got;
 }
 
 struct horon_proven horon_prover_take(struct horon_prover *prover)
