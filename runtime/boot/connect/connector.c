@@ -85,15 +85,6 @@ static void end_all(struct horon_connector *connector)
     horon_pump_untimer(connector->options.self.pump, &connector->patience);
 }
 
-/* Ends everything and tells the owner, which may free the connector. Called last. */
-static void finish(struct horon_connector *connector, horon_status_t status,
-                   const struct horon_proven *proven, const struct horon_error *error)
-{
-    const struct horon_error error_copy = error ? *error : (struct horon_error){0};
-    end_all(connector);
-    connector->options.done(connector->options.arg, status, proven, &error_copy);
-}
-
 /* The first address that was not tried yet need not wait longer. */
 static void hurry_next(struct horon_connector *connector)
 {
@@ -112,14 +103,16 @@ static bool is_refusal(horon_status_t status)
            status == HORON_ERR_CONFIG;
 }
 
-/* Nothing is left to be tried. May free the connector. */
+/* Nothing is left to be tried: tells the owner, which may free the connector. Called last. */
 static void fail(struct horon_connector *connector)
 {
+    const struct horon_connector_options *options = &connector->options;
     struct horon_error error;
     char text[HORON_ERROR_TEXT_BYTES - 64];
     horon_connector_describe(connector, text, sizeof text);
     horon_error_set(&error, horon_connector_verdict(connector, HORON_ERR_SYSTEM), "%s", text);
-    finish(connector, error.status, NULL, &error);
+    end_all(connector);
+    options->done(options->arg, error.status, NULL, &error);
 }
 
 /* One try ended badly. May free the connector. */
@@ -156,15 +149,17 @@ static void attempt_failed(struct attempt *attempt, enum evidence evidence,
 static void prove(struct attempt *attempt)
 {
     struct horon_error error = {0};
+    const struct horon_connector_options *options = &attempt->connector->options;
     const struct horon_handshake *handshake = &attempt->prover.handshake;
     horon_status_t status = horon_prover_turn(&attempt->prover, &error);
     if (status == HORON_AGAIN && handshake->state != HORON_HANDSHAKE_READ_HEAD) {
-        horon_pump_untimer(attempt->prover.self->pump, &attempt->timer);
+        horon_pump_untimer(options->self.pump, &attempt->timer);
         horon_error_set(&error, HORON_ERR_TIMEOUT, "it does not go on with the handshake");
         keep_evidence(attempt, EVIDENCE_SILENCE, &error);
     } else if (status == HORON_OK) {
         struct horon_proven proven = horon_prover_take(&attempt->prover);
-        finish(attempt->connector, HORON_OK, &proven, NULL);
+        end_all(attempt->connector);
+        options->done(options->arg, HORON_OK, &proven, NULL);
         explicit_bzero(&proven, sizeof proven);
     } else if (status != HORON_AGAIN) {
         const bool known =
@@ -210,45 +205,36 @@ static void no_connection(struct attempt *attempt, int why)
     attempt_failed(attempt, why == ECONNREFUSED ? EVIDENCE_NONE : EVIDENCE_SILENCE, &error);
 }
 
-static void attempt_ready(void *arg, uint32_t events)
-{
-    struct attempt *attempt = arg;
-    int why = 0;
-    socklen_t bytes = sizeof why;
-    (void)events; /* whatever it is, the call that is due will tell */
-    if (attempt->state == ATTEMPT_PROVING) {
-        prove(attempt);
-        return;
-    }
-    getsockopt(attempt->prover.watch.fd, SOL_SOCKET, SO_ERROR, &why, &bytes);
-    if (why != 0)
-        no_connection(attempt, why);
-    else
-        connected(attempt);
-}
-
-static void start(struct attempt *attempt)
+/* Asked once more, connect() tells what has come of it. */
+static void connect_to(struct attempt *attempt)
 {
     struct horon_watch *watch = &attempt->prover.watch;
-    struct horon_fds *fds = attempt->prover.self->pump->fds;
     const struct horon_address *to = &attempt->address;
-    const int type = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
     struct horon_error error;
     assert(attempt->state == ATTEMPT_CONNECTING);
-    assert(watch->fd < 0);
-    horon_fds_hold(fds);
-    watch->fd = horon_fds_note(fds, socket(to->any.sa_family, type, 0));
     if (watch->fd >= 0 && connect(watch->fd, &to->any, to->bytes) == 0)
         connected(attempt);
-    else if (watch->fd < 0 || errno != EINPROGRESS)
+    else if (watch->fd < 0 || (errno != EINPROGRESS && errno != EALREADY))
         no_connection(attempt, errno);
     else if (horon_pump_watch(attempt->prover.self->pump, watch, EPOLLOUT, &error) != HORON_OK)
         attempt_failed(attempt, EVIDENCE_SILENCE, &error);
 }
 
+static void attempt_ready(void *arg, uint32_t events)
+{
+    struct attempt *attempt = arg;
+    (void)events; /* whatever it is, the call that is due will tell */
+    if (attempt->state == ATTEMPT_PROVING)
+        prove(attempt);
+    else
+        connect_to(attempt);
+}
+
 static void attempt_due(void *arg)
 {
     struct attempt *attempt = arg;
+    struct horon_fds *fds = attempt->prover.self->pump->fds;
+    const int type = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
     struct horon_error error;
     if (attempt->state == ATTEMPT_PROVING) {
         horon_error_set(&error, HORON_ERR_CONFIG, no_sign);
@@ -256,7 +242,10 @@ static void attempt_due(void *arg)
         return;
     }
     move(attempt, ATTEMPT_CONNECTING);
-    start(attempt);
+    assert(attempt->prover.watch.fd < 0);
+    horon_fds_hold(fds);
+    attempt->prover.watch.fd = horon_fds_note(fds, socket(attempt->address.any.sa_family, type, 0));
+    connect_to(attempt);
 }
 
 static void patience_ends(void *arg)
@@ -306,10 +295,10 @@ void horon_connector_destroy(struct horon_connector *connector)
 
 bool horon_connector_is_answered(const struct horon_connector *connector)
 {
-    bool answered = false;
     for (int i = 0; i < connector->count; i++)
-        answered = answered || connector->attempts[i].state == ATTEMPT_PROVING;
-    return answered;
+        if (connector->attempts[i].state == ATTEMPT_PROVING)
+            return true;
+    return false;
 }
 
 void horon_connector_describe(const struct horon_connector *connector, char *text,

@@ -139,12 +139,8 @@ static void word_ready(void *arg, uint32_t events)
 
 static void set_limit(struct call *call)
 {
-    struct horon_pump *pump = call->links->options.self.pump;
-    if (call->silence_ms < 0)
-        horon_pump_untimer(pump, &call->timer);
-    else
-        horon_pump_timer(pump, &call->timer,
-                         horon_clock_deadline(horon_clock_ns(), call->silence_ms));
+    horon_pump_timer(call->links->options.self.pump, &call->timer,
+                     horon_clock_deadline(horon_clock_ns(), call->silence_ms));
 }
 
 /* A process whose system has answered may be stopped, and go on later: it is waited for. */
