@@ -60,11 +60,11 @@ struct refusal {
 
 struct horon_acceptor {
     struct horon_acceptor_options options;
-    struct guest *guests;       /* newest first, so the last is the next to run out of time */
+    struct guest *guests;       /* oldest first: that is the next to run out of time */
     int guests_max, source_max; /* in all, of one address */
     struct horon_timer resume;  /* while paused, for want of descriptors or by its pace */
     bool paced;
-    uint64_t paid_ns; /* if paced: until then the guests that came are paid for */
+    uint64_t paid_ns; /* until then the guests that came are paid for */
     bool warned;      /* that they are wanting */
     int refusal_count;
     struct refusal refusals[REFUSALS_MAX + 1]; /* the last: all there is no room for */
@@ -99,13 +99,11 @@ static void pay(struct horon_acceptor *acceptor)
 {
     const uint64_t now = horon_clock_ns();
     const uint64_t unused_ns = (uint64_t)HORON_ACCEPTOR_BURST * HORON_ACCEPTOR_INTERVAL_NS;
-    if (!acceptor->paced)
-        return;
     if (acceptor->paid_ns + unused_ns < now)
         acceptor->paid_ns = now - unused_ns;
     acceptor->paid_ns += HORON_ACCEPTOR_INTERVAL_NS;
     assert(acceptor->paid_ns > now - unused_ns); /* nobody saves up more than a burst */
-    if (acceptor->paid_ns > now && !acceptor->resume.active)
+    if (acceptor->paced && acceptor->paid_ns > now && !acceptor->resume.active)
         pause_until(acceptor, acceptor->paid_ns);
 }
 
@@ -185,10 +183,13 @@ static void refuse(struct guest *guest, struct horon_error *error)
     end_guest(guest);
 }
 
-static void prove(struct guest *guest)
+static void prove(void *arg, uint32_t events)
 {
+    struct guest *guest = arg;
+    struct horon_acceptor *acceptor = guest->acceptor;
+    const struct horon_acceptor_options options = acceptor->options;
     struct horon_error error = {0};
-    const struct horon_acceptor_options options = guest->acceptor->options;
+    (void)events;
     horon_status_t status = horon_prover_turn(&guest->prover, &error);
     if (status == HORON_AGAIN)
         return;
@@ -198,33 +199,22 @@ static void prove(struct guest *guest)
     }
     assert(guest->prover.handshake.state == HORON_HANDSHAKE_PROVEN);
     struct horon_proven proven = horon_prover_take(&guest->prover);
-    if (guest->acceptor->paced)
-        guest->acceptor->paid_ns -= HORON_ACCEPTOR_INTERVAL_NS;
+    acceptor->paid_ns -= HORON_ACCEPTOR_INTERVAL_NS;
     end_guest(guest);
     options.arrived(options.arg, &proven);
     explicit_bzero(&proven, sizeof proven);
 }
 
-static void guest_ready(void *arg, uint32_t events)
-{
-    (void)events;
-    prove(arg);
-}
-
 /* May this connection be a guest at all? */
-static bool is_admissible(const struct horon_acceptor *acceptor, int fd,
-                          const struct horon_address *from, struct horon_error *error)
+static horon_status_t check_origin(const struct horon_acceptor *acceptor, int fd,
+                                   const struct horon_address *from, struct horon_error *error)
 {
-    if (!acceptor->options.self.key->given && !horon_address_is_loopback(from)) {
-        horon_error_set(error, HORON_ERR_AUTH, "without a job key only loopback is accepted");
-        return false;
-    }
-    if (from->any.sa_family != AF_UNIX)
-        return true;
-    if (horon_process_is_our_user(fd))
-        return true;
-    horon_error_set(error, HORON_ERR_AUTH, "another user's process");
-    return false;
+    if (!acceptor->options.self.key->given && !horon_address_is_loopback(from))
+        return horon_error_set(error, HORON_ERR_AUTH,
+                               "without a job key only loopback is accepted");
+    if (from->any.sa_family == AF_UNIX && !horon_process_is_our_user(fd))
+        return horon_error_set(error, HORON_ERR_AUTH, "another user's process");
+    return HORON_OK;
 }
 
 /* A network is one source: it has more addresses of version 6 than anybody can count. */
@@ -249,65 +239,55 @@ static void evict(struct guest *guest)
     refuse(guest, &error);
 }
 
-/* Of those that come from @p source, if that is not NULL. The list is newest first: the last one
- * found is the oldest. */
-static struct guest *find_oldest(const struct horon_acceptor *acceptor,
-                                 const struct horon_address *source, int *count_out)
-{
-    struct guest *oldest = NULL;
-    *count_out = 0;
-    for (struct guest *guest = acceptor->guests; guest; guest = guest->next) {
-        if (source && !same_source(&guest->from, source))
-            continue;
-        oldest = guest;
-        ++*count_out;
-    }
-    return oldest;
-}
-
 /* Before one more comes. */
 static void make_room(struct horon_acceptor *acceptor, const struct horon_address *from)
 {
-    int all, of_source;
-    struct guest *oldest = find_oldest(acceptor, NULL, &all);
-    struct guest *oldest_of_source = find_oldest(acceptor, from, &of_source);
+    struct guest *oldest_of_source = NULL;
+    int all = 0, of_source = 0;
+    for (struct guest *guest = acceptor->guests; guest; guest = guest->next) {
+        all++;
+        if (same_source(&guest->from, from) && of_source++ == 0)
+            oldest_of_source = guest;
+    }
     assert(all <= acceptor->guests_max);
     if (of_source >= acceptor->source_max)
         evict(oldest_of_source);
     else if (all >= acceptor->guests_max)
-        evict(oldest);
+        evict(acceptor->guests);
 }
 
 static horon_status_t admit(struct horon_acceptor *acceptor, int fd,
                             const struct horon_address *from, struct horon_error *error)
 {
     const struct horon_acceptor_options *options = &acceptor->options;
-    if (!is_admissible(acceptor, fd, from, error))
+    struct guest **at = &acceptor->guests;
+    if (check_origin(acceptor, fd, from, error) != HORON_OK)
         return error->status;
     make_room(acceptor, from);
     struct guest *guest = horon_zalloc(1, sizeof *guest);
     if (!guest)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for another connection");
-    *guest = (struct guest){.acceptor = acceptor, .next = acceptor->guests, .from = *from};
+    *guest = (struct guest){.acceptor = acceptor, .from = *from};
     guest->prover.self = &options->self;
-    guest->prover.watch = (struct horon_watch){.ready = guest_ready, .arg = guest, .fd = fd};
+    guest->prover.watch = (struct horon_watch){.ready = prove, .arg = guest, .fd = fd};
     guest->leave = (struct horon_timer){.due = guest_late, .arg = guest};
     horon_status_t status = horon_prover_begin(&guest->prover, HORON_SIDE_ACCEPTOR, error);
     if (status != HORON_OK) {
         horon_free(guest);
         return status;
     }
-    acceptor->guests = guest;
+    while (*at)
+        at = &(*at)->next;
+    *at = guest;
     horon_pump_timer(options->self.pump, &guest->leave, horon_clock_ns() + options->patience_ns);
-    prove(guest);
+    prove(guest, 0);
     return HORON_OK;
 }
 
 static void pause_for_want(struct horon_acceptor *acceptor, int why)
 {
     const uint64_t now = horon_clock_ns();
-    int count;
-    struct guest *oldest = find_oldest(acceptor, NULL, &count);
+    struct guest *oldest = acceptor->guests;
     if (oldest && oldest->leave.at_ns - acceptor->options.patience_ns + SILENCE_NS <= now)
         evict(oldest);
     pause_until(acceptor, now + PAUSE_NS);
@@ -323,25 +303,25 @@ static void listener_ready(void *arg, uint32_t events)
 {
     struct listener *listener = arg;
     struct horon_acceptor *acceptor = listener->acceptor;
+    struct horon_fds *fds = acceptor->options.self.pump->fds;
     struct horon_address from = {.bytes = sizeof from.local};
     struct horon_error error = {0};
     char text[HORON_ADDRESS_TEXT_BYTES];
     (void)events;
-    struct horon_fds *fds = acceptor->options.self.pump->fds;
     horon_fds_hold(fds);
     int fd = accept4(listener->watch.fd, &from.any, &from.bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
     fd = horon_fds_note(fds, fd);
-    if (fd >= 0)
-        pay(acceptor);
-    if (fd >= 0 && admit(acceptor, fd, &from, &error) != HORON_OK) {
-        name_peer(fd, &from, text);
-        horon_acceptor_note(acceptor, HORON_ACCEPTOR_NOBODY, false, text, error.text);
-        close(fd);
-    }
-    if (fd >= 0)
+    if (fd < 0) {
+        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+            pause_for_want(acceptor, errno);
         return;
-    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
-        pause_for_want(acceptor, errno);
+    }
+    pay(acceptor);
+    if (admit(acceptor, fd, &from, &error) == HORON_OK)
+        return;
+    name_peer(fd, &from, text);
+    horon_acceptor_note(acceptor, HORON_ACCEPTOR_NOBODY, false, text, error.text);
+    close(fd);
 }
 
 static void count_places(struct horon_acceptor *acceptor)
