@@ -168,18 +168,16 @@ void horon_acceptor_explain(const struct horon_acceptor *acceptor, char *text, s
 }
 
 /* One that hangs up before it has proven the key is no news. */
-static void refuse(struct guest *guest, struct horon_error *error)
+static void refuse(struct guest *guest, const struct horon_error *error)
 {
-    struct horon_acceptor *acceptor = guest->acceptor;
     const struct horon_handshake *handshake = &guest->prover.handshake;
-    const bool proven = handshake->state == HORON_HANDSHAKE_PROVEN;
-    const bool gone = error->status == HORON_ERR_CLOSED || error->status == HORON_ERR_SYSTEM;
     const int rank =
         handshake->theirs.protocol_max ? handshake->theirs.rank : HORON_ACCEPTOR_NOBODY;
     char from[HORON_ADDRESS_TEXT_BYTES];
     name_peer(guest->prover.watch.fd, &guest->from, from);
-    if (!gone)
-        horon_acceptor_note(acceptor, rank, proven, from, error->text);
+    if (error->status != HORON_ERR_CLOSED && error->status != HORON_ERR_SYSTEM)
+        horon_acceptor_note(guest->acceptor, rank, handshake->state == HORON_HANDSHAKE_PROVEN, from,
+                            error->text);
     end_guest(guest);
 }
 

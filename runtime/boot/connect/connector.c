@@ -52,14 +52,12 @@ struct horon_connector {
     struct attempt attempts[];
 };
 
+/* It goes on in the order of its states, or fails: then it is idle again, or dead for good. */
 static void move(struct attempt *attempt, enum attempt_state to)
 {
-    static const unsigned legal[] = {[ATTEMPT_IDLE] = 1u << ATTEMPT_CONNECTING | 1u << ATTEMPT_DEAD,
-                                     [ATTEMPT_CONNECTING] = 1u << ATTEMPT_PROVING |
-                                                            1u << ATTEMPT_IDLE | 1u << ATTEMPT_DEAD,
-                                     [ATTEMPT_PROVING] = 1u << ATTEMPT_IDLE | 1u << ATTEMPT_DEAD,
-                                     [ATTEMPT_DEAD] = 0};
-    assert(legal[attempt->state] & 1u << to);
+    assert(attempt->state != ATTEMPT_DEAD);
+    assert(to == ATTEMPT_DEAD || to == (attempt->state + 1) || to == ATTEMPT_IDLE);
+    assert(to != attempt->state);
     attempt->state = to;
     attempt->connector->dead += to == ATTEMPT_DEAD;
 }
@@ -104,8 +102,9 @@ static bool is_refusal(horon_status_t status)
 }
 
 /* Nothing is left to be tried: tells the owner, which may free the connector. Called last. */
-static void fail(struct horon_connector *connector)
+static void fail(void *arg)
 {
+    struct horon_connector *connector = arg;
     const struct horon_connector_options *options = &connector->options;
     struct horon_error error;
     char text[HORON_ERROR_TEXT_BYTES - 64];
@@ -248,11 +247,6 @@ static void attempt_due(void *arg)
     connect_to(attempt);
 }
 
-static void patience_ends(void *arg)
-{
-    fail(arg);
-}
-
 horon_status_t horon_connector_create(const struct horon_connector_options *options,
                                       struct horon_connector **connector_out,
                                       struct horon_error *error)
@@ -266,7 +260,7 @@ horon_status_t horon_connector_create(const struct horon_connector_options *opti
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory to connect");
     connector->options = *options;
     connector->options.addresses = NULL;
-    connector->patience = (struct horon_timer){.due = patience_ends, .arg = connector};
+    connector->patience = (struct horon_timer){.due = fail, .arg = connector};
     connector->count = count;
     for (int i = 0; i < count; i++) {
         struct attempt *attempt = &connector->attempts[i];

@@ -53,12 +53,6 @@ struct horon_links {
 /* To a rank that connected. */
 enum word { WORD_KEPT = 'K', WORD_OTHER = 'O' /* the sender has made one, too, which is kept */ };
 
-static bool is_higher(const struct horon_links *links, int other)
-{
-    assert(other != links->options.self.hello.rank);
-    return links->options.self.hello.rank > other;
-}
-
 static const struct horon_profile *profile_of(const struct horon_links *links, int rank)
 {
     return &links->options.ranks->profiles[rank];
@@ -266,7 +260,9 @@ bool horon_links_explain(const struct horon_links *links, int rank, char *text, 
 static bool answer(const struct horon_links *links, const struct call *own, int rank, int fd)
 {
     const struct horon_links_user *user = &links->options.user;
-    const bool kept = !(own && !own->connector && is_higher(links, rank));
+    const bool waits = own && !own->connector;
+    assert(rank != links->options.self.hello.rank);
+    const bool kept = !(waits && links->options.self.hello.rank > rank);
     const char word = kept ? WORD_KEPT : WORD_OTHER;
     if (kept && !(user->wanted && user->wanted(user->arg, rank)))
         return false;

@@ -106,19 +106,16 @@ horon_status_t horon_listeners_open_on_host(struct horon_listeners *listeners, i
 {
     uint64_t random[2];
     struct horon_address address;
+    horon_status_t status = horon_random(random, sizeof random, error);
+    if (status != HORON_OK)
+        return status;
+    snprintf(name, name_bytes, "horon-%d-%016" PRIx64 "%016" PRIx64, rank, random[0], random[1]);
+    horon_address_abstract(name, &address);
     const int pidfd = horon_process_open_self();
-    name[0] = 0;
-    if (pidfd >= 0) {
+    if (pidfd >= 0)
         close(pidfd);
-        horon_status_t status = horon_random(random, sizeof random, error);
-        if (status != HORON_OK)
-            return status;
-        snprintf(name, name_bytes, "horon-%d-%016" PRIx64 "%016" PRIx64, rank, random[0],
-                 random[1]);
-        horon_address_abstract(name, &address);
-        if (add_listener(listeners, &address))
-            return HORON_OK;
-    }
+    if (pidfd >= 0 && add_listener(listeners, &address))
+        return HORON_OK;
     HORON_LOG_WARN(log, "no shared memory: no %s (%s)", pidfd < 0 ? "pidfd" : "unix socket",
                    strerrordesc_np(errno));
     name[0] = 0;
