@@ -52,8 +52,7 @@ struct listener {
 /* A process that is refused tries again many times a second: that is one incident. What it claims
  * without a proof is reported as a claim. */
 struct refusal {
-    char
-        peer[112]; /* "rank 1 at 10.1.0.3"; not proven: "10.1.0.3 (which says that it is rank 1)" */
+    char peer[112]; /* "rank 1 at 10.1.0.3", or "10.1.0.3 (which says that it is rank 1)" */
     char why[192];
     uint64_t times;
 };
@@ -168,16 +167,16 @@ void horon_acceptor_explain(const struct horon_acceptor *acceptor, char *text, s
 }
 
 /* One that hangs up before it has proven the key is no news. */
-static void refuse(struct guest *guest, const struct horon_error *error)
+static void refuse(struct guest *guest, horon_status_t status, const char *why)
 {
     const struct horon_handshake *handshake = &guest->prover.handshake;
     const int rank =
         handshake->theirs.protocol_max ? handshake->theirs.rank : HORON_ACCEPTOR_NOBODY;
     char from[HORON_ADDRESS_TEXT_BYTES];
     name_peer(guest->prover.watch.fd, &guest->from, from);
-    if (error->status != HORON_ERR_CLOSED && error->status != HORON_ERR_SYSTEM)
+    if (status != HORON_ERR_CLOSED && status != HORON_ERR_SYSTEM)
         horon_acceptor_note(guest->acceptor, rank, handshake->state == HORON_HANDSHAKE_PROVEN, from,
-                            error->text);
+                            why);
     end_guest(guest);
 }
 
@@ -192,7 +191,7 @@ static void prove(void *arg, uint32_t events)
     if (status == HORON_AGAIN)
         return;
     if (status != HORON_OK) {
-        refuse(guest, &error);
+        refuse(guest, status, error.text);
         return;
     }
     assert(guest->prover.handshake.state == HORON_HANDSHAKE_PROVEN);
@@ -225,16 +224,12 @@ static bool same_source(const struct horon_address *a, const struct horon_addres
 
 static void guest_late(void *arg)
 {
-    struct horon_error error;
-    horon_error_set(&error, HORON_ERR_TIMEOUT, "it did not prove the job key in time");
-    refuse(arg, &error);
+    refuse(arg, HORON_ERR_TIMEOUT, "it did not prove the job key in time");
 }
 
 static void evict(struct guest *guest)
 {
-    struct horon_error error;
-    horon_error_set(&error, HORON_ERR_TIMEOUT, "it was silent, and others wanted its place");
-    refuse(guest, &error);
+    refuse(guest, HORON_ERR_TIMEOUT, "it was silent, and others wanted its place");
 }
 
 /* Before one more comes. */

@@ -6,8 +6,7 @@
 #include "boot/connect/listen.h"
 #include "boot/connect/prover.h"
 
-/** Once it is paced, strangers may cost this many handshakes at once, and one more each interval.
- */
+/** Once it is paced, strangers may cost so many handshakes at once, and one more each interval. */
 #define HORON_ACCEPTOR_BURST 32
 #define HORON_ACCEPTOR_INTERVAL_NS 2000000u
 

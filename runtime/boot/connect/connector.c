@@ -62,13 +62,13 @@ static void move(struct attempt *attempt, enum attempt_state to)
     attempt->connector->dead += to == ATTEMPT_DEAD;
 }
 
-static void keep_evidence(struct attempt *attempt, enum evidence evidence,
-                          const struct horon_error *error)
+static void keep_evidence(struct attempt *attempt, enum evidence evidence, horon_status_t status,
+                          const char *what)
 {
     if (evidence < attempt->evidence)
         return;
     attempt->evidence = evidence;
-    attempt->error = *error;
+    horon_error_set(&attempt->error, status, "%s", what);
 }
 
 static void end_all(struct horon_connector *connector)
@@ -95,12 +95,6 @@ static void hurry_next(struct horon_connector *connector)
     }
 }
 
-static bool is_refusal(horon_status_t status)
-{
-    return status == HORON_ERR_AUTH || status == HORON_ERR_PROTO || status == HORON_ERR_INVALID ||
-           status == HORON_ERR_CONFIG;
-}
-
 /* Nothing is left to be tried: tells the owner, which may free the connector. Called last. */
 static void fail(void *arg)
 {
@@ -115,15 +109,15 @@ static void fail(void *arg)
 }
 
 /* One try ended badly. May free the connector. */
-static void attempt_failed(struct attempt *attempt, enum evidence evidence,
-                           const struct horon_error *error)
+static void attempt_failed(struct attempt *attempt, enum evidence evidence, horon_status_t status,
+                           const char *what)
 {
     struct horon_connector *connector = attempt->connector;
     const struct horon_connector_options *options = &connector->options;
-    const bool refused = is_refusal(error->status) && !options->scan;
+    const bool refused = evidence >= EVIDENCE_OTHER && !options->scan;
     const uint64_t now = horon_clock_ns();
     const int doublings = attempt->tries < PAUSE_DOUBLINGS ? attempt->tries : PAUSE_DOUBLINGS;
-    keep_evidence(attempt, evidence, error);
+    keep_evidence(attempt, evidence, status, what);
     horon_prover_end(&attempt->prover);
     attempt->tries++;
     assert(!options->tries || attempt->tries <= options->tries);
@@ -153,22 +147,23 @@ static void prove(struct attempt *attempt)
     horon_status_t status = horon_prover_turn(&attempt->prover, &error);
     if (status == HORON_AGAIN && handshake->state != HORON_HANDSHAKE_READ_HEAD) {
         horon_pump_untimer(options->self.pump, &attempt->timer);
-        horon_error_set(&error, HORON_ERR_TIMEOUT, "it does not go on with the handshake");
-        keep_evidence(attempt, EVIDENCE_SILENCE, &error);
+        keep_evidence(attempt, EVIDENCE_SILENCE, HORON_ERR_TIMEOUT,
+                      "it does not go on with the handshake");
     } else if (status == HORON_OK) {
         struct horon_proven proven = horon_prover_take(&attempt->prover);
         end_all(attempt->connector);
         options->done(options->arg, HORON_OK, &proven, NULL);
         explicit_bzero(&proven, sizeof proven);
     } else if (status != HORON_AGAIN) {
+        const bool broke = status == HORON_ERR_CLOSED || status == HORON_ERR_SYSTEM;
         const bool known =
             status == HORON_ERR_AUTH ||
             (handshake->state == HORON_HANDSHAKE_PROVEN && status != HORON_ERR_INVALID);
         attempt_failed(attempt,
-                       !is_refusal(status) ? EVIDENCE_SILENCE
-                       : known             ? EVIDENCE_REFUSAL
-                                           : EVIDENCE_OTHER,
-                       &error);
+                       broke   ? EVIDENCE_SILENCE
+                       : known ? EVIDENCE_REFUSAL
+                               : EVIDENCE_OTHER,
+                       status, error.text);
     }
 }
 
@@ -178,17 +173,15 @@ static void connected(struct attempt *attempt)
     const struct horon_connector_options *options = &attempt->connector->options;
     if (attempt->address.any.sa_family == AF_UNIX &&
         !horon_process_is_our_user(attempt->prover.watch.fd)) {
-        horon_error_set(&error, HORON_ERR_AUTH, "another user's process answers");
-        attempt_failed(attempt, EVIDENCE_REFUSAL, &error);
+        attempt_failed(attempt, EVIDENCE_REFUSAL, HORON_ERR_AUTH, "another user's process answers");
     } else if (horon_prover_begin(&attempt->prover, HORON_SIDE_CONNECTOR, &error) != HORON_OK) {
-        attempt_failed(attempt, EVIDENCE_SILENCE, &error);
+        attempt_failed(attempt, EVIDENCE_SILENCE, error.status, error.text);
     } else {
         move(attempt, ATTEMPT_PROVING);
         if (options->silence_ns)
             horon_pump_timer(options->self.pump, &attempt->timer,
                              horon_clock_ns() + options->silence_ns);
-        horon_error_set(&error, HORON_ERR_CONFIG, no_sign);
-        keep_evidence(attempt, EVIDENCE_SILENCE, &error);
+        keep_evidence(attempt, EVIDENCE_SILENCE, HORON_ERR_CONFIG, no_sign);
         prove(attempt);
     }
 }
@@ -201,7 +194,8 @@ static void no_connection(struct attempt *attempt, int why)
                         "no connection: this machine's loopback interface is down");
     else
         horon_error_set_errno(&error, HORON_ERR_SYSTEM, why, "no connection");
-    attempt_failed(attempt, why == ECONNREFUSED ? EVIDENCE_NONE : EVIDENCE_SILENCE, &error);
+    attempt_failed(attempt, why == ECONNREFUSED ? EVIDENCE_NONE : EVIDENCE_SILENCE, error.status,
+                   error.text);
 }
 
 /* Asked once more, connect() tells what has come of it. */
@@ -216,7 +210,7 @@ static void connect_to(struct attempt *attempt)
     else if (watch->fd < 0 || (errno != EINPROGRESS && errno != EALREADY))
         no_connection(attempt, errno);
     else if (horon_pump_watch(attempt->prover.self->pump, watch, EPOLLOUT, &error) != HORON_OK)
-        attempt_failed(attempt, EVIDENCE_SILENCE, &error);
+        attempt_failed(attempt, EVIDENCE_SILENCE, error.status, error.text);
 }
 
 static void attempt_ready(void *arg, uint32_t events)
@@ -234,10 +228,8 @@ static void attempt_due(void *arg)
     struct attempt *attempt = arg;
     struct horon_fds *fds = attempt->prover.self->pump->fds;
     const int type = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
-    struct horon_error error;
     if (attempt->state == ATTEMPT_PROVING) {
-        horon_error_set(&error, HORON_ERR_CONFIG, no_sign);
-        attempt_failed(attempt, EVIDENCE_OTHER, &error);
+        attempt_failed(attempt, EVIDENCE_OTHER, HORON_ERR_CONFIG, no_sign);
         return;
     }
     move(attempt, ATTEMPT_CONNECTING);

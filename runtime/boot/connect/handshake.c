@@ -359,11 +359,10 @@ struct horon_proven horon_handshake_take(const struct horon_handshake *handshake
     return proven;
 }
 
-static const char *const role_names[] = {"store", "peer"};
-
 static const char *role_name(uint8_t role)
 {
-    return role < sizeof role_names / sizeof role_names[0] ? role_names[role] : "unknown";
+    static const char *const names[] = {"store", "peer"};
+    return role < sizeof names / sizeof names[0] ? names[role] : "unknown";
 }
 
 static bool differ_if_known(uint64_t a, uint64_t b)
