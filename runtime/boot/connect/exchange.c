@@ -20,16 +20,10 @@
 #include <openssl/obj_mac.h>
 #include <stdbool.h>
 
-#define MASK_BYTES 33 /* compressed */
-
 /* RFC 9382, section 4: made from published seeds by hashing. M hides the connector's share. */
-static const uint8_t mask_points[2][MASK_BYTES] = {
-    {0x02, 0x88, 0x6e, 0x2f, 0x97, 0xac, 0xe4, 0x6e, 0x55, 0xba, 0x9d,
-     0xd7, 0x24, 0x25, 0x79, 0xf2, 0x99, 0x3b, 0x64, 0xe1, 0x6e, 0xf3,
-     0xdc, 0xab, 0x95, 0xaf, 0xd4, 0x97, 0x33, 0x3d, 0x8f, 0xa1, 0x2f},
-    {0x03, 0xd8, 0xbb, 0xd6, 0xc6, 0x39, 0xc6, 0x29, 0x37, 0xb0, 0x4d,
-     0x99, 0x7f, 0x38, 0xc3, 0x77, 0x07, 0x19, 0xc6, 0x29, 0xd7, 0x01,
-     0x4d, 0x49, 0xa2, 0x4b, 0x4f, 0x98, 0xba, 0xa1, 0x29, 0x2b, 0x49}};
+static const char *const mask_points[2] = {
+    "02886e2f97ace46e55ba9dd7242579f2993b64e16ef3dcab95afd497333d8fa12f",
+    "03d8bbd6c639c62937b04d997f38c3770719c629d7014d49a24b4f98baa1292b49"};
 
 /* What libcrypto needs for a computation; all of it is wiped in the end. */
 struct work {
@@ -66,9 +60,10 @@ static bool number_from_seed(struct work *work, const uint8_t seed[HORON_SEED_BY
            BN_nnmod(work->number, work->number, EC_GROUP_get0_order(work->group), work->context);
 }
 
-static bool read_point(const struct work *work, EC_POINT *point, const uint8_t *bytes, size_t count)
+static bool read_point(const struct work *work, EC_POINT *point,
+                       const uint8_t bytes[HORON_POINT_BYTES])
 {
-    return EC_POINT_oct2point(work->group, point, bytes, count, work->context);
+    return EC_POINT_oct2point(work->group, point, bytes, HORON_POINT_BYTES, work->context);
 }
 
 /* False also for the point at infinity, which has one byte. */
@@ -85,7 +80,7 @@ horon_status_t horon_exchange_masks(const uint8_t seed[HORON_SEED_BYTES],
     struct work work;
     bool ok = work_begin(&work) && number_from_seed(&work, seed);
     for (int side = 0; side < 2 && ok; side++)
-        ok = read_point(&work, work.a, mask_points[side], MASK_BYTES) &&
+        ok = EC_POINT_hex2point(work.group, mask_points[side], work.a, work.context) &&
              EC_POINT_mul(work.group, work.b, NULL, work.a, work.number, work.context) &&
              write_point(&work, work.b, masks_out->of[side]);
     work_end(&work);
@@ -102,7 +97,7 @@ horon_status_t horon_exchange_begin(const struct horon_exchange_masks *masks, en
         work_begin(&work) && number_from_seed(&work, seed) &&
         BN_bn2binpad(work.number, scalar_out, HORON_SCALAR_BYTES) == HORON_SCALAR_BYTES &&
         EC_POINT_mul(work.group, work.a, work.number, NULL, NULL, work.context) &&
-        read_point(&work, work.b, masks->of[side], HORON_POINT_BYTES) &&
+        read_point(&work, work.b, masks->of[side]) &&
         EC_POINT_add(work.group, work.a, work.a, work.b, work.context) &&
         write_point(&work, work.a, share_out);
     work_end(&work);
@@ -117,11 +112,11 @@ horon_status_t horon_exchange_end(const struct horon_exchange_masks *masks, enum
     struct work work;
     horon_status_t status = HORON_ERR_SYSTEM;
     if (!work_begin(&work) || !BN_bin2bn(scalar, HORON_SCALAR_BYTES, work.number) ||
-        !read_point(&work, work.b, masks->of[!side], HORON_POINT_BYTES) ||
+        !read_point(&work, work.b, masks->of[!side]) ||
         !EC_POINT_invert(work.group, work.b, work.context))
         goto done;
     status = HORON_ERR_PROTO;
-    if (read_point(&work, work.a, theirs, HORON_POINT_BYTES) &&
+    if (read_point(&work, work.a, theirs) &&
         EC_POINT_add(work.group, work.a, work.a, work.b, work.context) &&
         EC_POINT_mul(work.group, work.b, NULL, work.a, work.number, work.context) &&
         write_point(&work, work.b, shared_out))
