@@ -52,12 +52,14 @@ struct horon_connector {
     struct attempt attempts[];
 };
 
-/* It goes on in the order of its states, or fails: then it is idle again, or dead for good. */
 static void move(struct attempt *attempt, enum attempt_state to)
 {
-    assert(attempt->state != ATTEMPT_DEAD);
-    assert(to == ATTEMPT_DEAD || to == (attempt->state + 1) || to == ATTEMPT_IDLE);
-    assert(to != attempt->state);
+    static const unsigned legal[] = {[ATTEMPT_IDLE] = 1u << ATTEMPT_CONNECTING | 1u << ATTEMPT_DEAD,
+                                     [ATTEMPT_CONNECTING] = 1u << ATTEMPT_PROVING |
+                                                            1u << ATTEMPT_IDLE | 1u << ATTEMPT_DEAD,
+                                     [ATTEMPT_PROVING] = 1u << ATTEMPT_IDLE | 1u << ATTEMPT_DEAD,
+                                     [ATTEMPT_DEAD] = 0};
+    assert(legal[attempt->state] & 1u << to);
     attempt->state = to;
     attempt->connector->dead += to == ATTEMPT_DEAD;
 }

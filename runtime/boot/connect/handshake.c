@@ -127,14 +127,25 @@ static enum horon_side other(const struct horon_handshake *handshake)
     return handshake->side == HORON_SIDE_ACCEPTOR ? HORON_SIDE_CONNECTOR : HORON_SIDE_ACCEPTOR;
 }
 
-/* To the state that reads the next @p bytes bytes, or to one of the two last. The states are passed
- * in their order; only an acceptor reads a verdict. */
+#define BIT(state) (1u << (state))
+
+/* Where each side may go from a state; to FAILED it may from any but the last two. */
+static const uint8_t legal[2][HORON_HANDSHAKE_FAILED + 1] = {
+    [HORON_SIDE_CONNECTOR] = {[HORON_HANDSHAKE_READ_HEAD] = BIT(HORON_HANDSHAKE_READ_HELLO),
+                              [HORON_HANDSHAKE_READ_HELLO] = BIT(HORON_HANDSHAKE_READ_PROOF),
+                              [HORON_HANDSHAKE_READ_PROOF] = BIT(HORON_HANDSHAKE_PROVEN)},
+    [HORON_SIDE_ACCEPTOR] = {[HORON_HANDSHAKE_READ_HEAD] = BIT(HORON_HANDSHAKE_READ_HELLO),
+                             [HORON_HANDSHAKE_READ_HELLO] = BIT(HORON_HANDSHAKE_READ_VERDICT),
+                             [HORON_HANDSHAKE_READ_VERDICT] = BIT(HORON_HANDSHAKE_READ_PROOF),
+                             [HORON_HANDSHAKE_READ_PROOF] = BIT(HORON_HANDSHAKE_PROVEN)},
+};
+
+/* To the state that reads the next @p bytes bytes, or to one of the two last. */
 static void move(struct horon_handshake *handshake, enum horon_handshake_state state, size_t bytes)
 {
-    const bool connects = handshake->side == HORON_SIDE_CONNECTOR;
-    const unsigned step = connects && handshake->state == HORON_HANDSHAKE_READ_HELLO ? 2 : 1;
     assert(handshake->state < HORON_HANDSHAKE_PROVEN);
-    assert(state == HORON_HANDSHAKE_FAILED || state == handshake->state + step);
+    assert(state == HORON_HANDSHAKE_FAILED ||
+           (legal[handshake->side][handshake->state] & BIT(state)));
     handshake->state = state;
     handshake->piece_at = handshake->said_bytes[other(handshake)];
     handshake->piece_bytes = bytes;

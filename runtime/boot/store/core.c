@@ -36,11 +36,12 @@ struct horon_store_session {
     struct horon_store_member members[]; /* [size] by rank */
 };
 
-/* To be over, and to have failed, is the end. */
 static void session_move(struct horon_store_session *session, enum session_state to)
 {
-    assert(session->state == SESSION_JOINING);
-    assert(to != SESSION_JOINING);
+    static const unsigned legal[] = {[SESSION_JOINING] = 1u << SESSION_OVER | 1u << SESSION_FAILED,
+                                     [SESSION_OVER] = 0,
+                                     [SESSION_FAILED] = 0};
+    assert(legal[session->state] & 1u << to);
     session->state = to;
 }
 

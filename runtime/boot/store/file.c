@@ -28,6 +28,12 @@
 #define SAFE (O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)
 #define CLAIMS_MAX 100 /* of a file that is removed each time, before it is locked */
 
+static int open_noted(const struct horon_store_file *file, int flags)
+{
+    horon_fds_hold(file->fds);
+    return horon_fds_note(file->fds, openat(file->directory, NAME, flags | SAFE, 0600));
+}
+
 /* What it says. */
 struct content {
     char text[HORON_STORE_FILE_BYTES_MAX];
@@ -143,9 +149,12 @@ static horon_status_t lock(const struct horon_store_file *file, struct horon_err
 static horon_status_t claim(struct horon_store_file *file, struct horon_error *error)
 {
     for (int i = 0; i < CLAIMS_MAX; i++) {
-        horon_fds_hold(file->fds);
-        file->fd =
-            horon_fds_note(file->fds, openat(file->directory, NAME, O_RDWR | O_CREAT | SAFE, 0600));
+        /* one that lies there is ours, or is refused; O_EXCL: a new one is nobody else's */
+        file->fd = open_noted(file, O_RDWR | O_CREAT | O_EXCL);
+        if (file->fd < 0 && errno == EEXIST)
+            file->fd = open_noted(file, O_RDWR);
+        if (file->fd < 0 && errno == ENOENT)
+            continue;
         if (file->fd < 0)
             return cannot_open(file->path, errno, error);
         const horon_status_t status = lock(file, error);
