@@ -9,11 +9,11 @@
 #define HORON_BOOT_BOOT_H
 
 #include "boot/connect/links.h"
-#include "boot/pump.h"
 #include "config.h"
 #include "fds.h"
 #include "host/memory.h"
 #include "log.h"
+#include "pump.h"
 #include "status.h"
 #include "topology/topology.h"
 

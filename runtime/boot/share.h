@@ -5,7 +5,6 @@
 #define HORON_BOOT_SHARE_H
 
 #include "boot/boot.h"
-#include "boot/pump.h"
 
 struct horon_share;
 

@@ -4,8 +4,8 @@
 #define HORON_BOOT_CONNECT_PROVER_H
 
 #include "boot/connect/handshake.h"
-#include "boot/pump.h"
 #include "log.h"
+#include "pump.h"
 
 /** This process at its end of connections: which rank it is, and what it speaks with. */
 struct horon_self {

@@ -14,9 +14,9 @@
 #define HORON_BOOT_STORE_STREAM_H
 
 #include "boot/connect/handshake.h"
-#include "boot/pump.h"
 #include "codec.h"
 #include "link/link.h"
+#include "pump.h"
 #include "status.h"
 
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Timers in order, watches that go while events wait, one descriptor that tells all. */
 #undef NDEBUG
-#include "boot/pump.h"
+#include "pump.h"
 
 #include "clock.h"
 

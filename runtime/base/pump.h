@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The event loop of connections: descriptors and moments, each with a function to call; README.md
- * says why it is not libev's. One thread at a time.
+ * The event loop of connections: descriptors and moments, each with a function to call. It is not
+ * libev's (loop.h), as its users turn it in a loop of their own: horonrun the one of its store, the
+ * context the one of connections that are made while its thread sleeps in libev. An epoll
+ * descriptor to poll gives that to both, and libev shows none. One thread at a time.
  */
-#ifndef HORON_BOOT_PUMP_H
-#define HORON_BOOT_PUMP_H
+#ifndef HORON_BASE_PUMP_H
+#define HORON_BASE_PUMP_H
 
 #include "owner.h"
 #include "status.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Events are taken one at a time, so a function that is called may remove any watch or timer, its
- * own too: no event of a removed one can be waiting in a batch. Joining is no place for the cost of
- * that to show. Timers run off one timerfd, which makes the epoll descriptor readable when due: an
- * outer loop needs to know no more than that descriptor.
+ * own too: no event of a removed one can be waiting in a batch. Connections are made too seldom for
+ * the cost of that to show. Timers run off one timerfd, which makes the epoll descriptor readable
+ * when due: an outer loop needs to know no more than that descriptor.
  */
-#include "boot/pump.h"
+#include "pump.h"
 
 #include "clock.h"
 #include "fds.h"
