@@ -81,14 +81,6 @@ static horon_status_t allocate(struct horon_joining *j, struct horon_error *erro
     return horon_rank_list_init(&j->boot->ranks, j->id.size, error);
 }
 
-/* Before the first is opened. Whether they suffice is asked once the others can be told; of those
- * that rank 0 lacks to serve the store, some rank waits outside. */
-static void raise_descriptors(const struct horon_identity *id)
-{
-    const int of_store = id->rank == 0 ? id->size : 0;
-    (void)horon_descriptors_need(HORON_JOINING_DESCRIPTORS + of_store, "joining", NULL);
-}
-
 /* Everything that needs nobody else. */
 static horon_status_t prepare(struct horon_joining *j, int rank, int size,
                               struct horon_error *error)
@@ -98,9 +90,13 @@ static horon_status_t prepare(struct horon_joining *j, int rank, int size,
                                                 horon_identity_environment, NULL, error);
     if (status == HORON_OK)
         status = horon_identity_select(&j->id, j->config->ranks, error);
-    if (status == HORON_OK)
-        raise_descriptors(&j->id);
-    if (status == HORON_OK && j->id.size > 1)
+    if (status != HORON_OK)
+        return status;
+    /* Before the first is opened. Whether they suffice is asked once the others can be told; of
+     * those that rank 0 lacks to serve the store, some rank waits outside. */
+    const int of_store = j->id.rank == 0 ? j->id.size : 0;
+    (void)horon_descriptors_need(HORON_JOINING_DESCRIPTORS + of_store, "joining", NULL);
+    if (j->id.size > 1)
         status = horon_joined_before(&j->id, &j->boot->fds, error);
     if (status == HORON_OK)
         status = horon_pump_init(&j->boot->pump, error);
@@ -119,13 +115,12 @@ static horon_status_t prepare(struct horon_joining *j, int rank, int size,
     memcpy(j->log->host, j->mine.name, sizeof j->mine.name);
     memcpy(j->boot->ranks.names[j->id.rank], j->mine.name, sizeof j->mine.name);
     horon_joining_report_identity(j);
-    struct horon_hello *hello = &j->self.hello;
-    j->self.pump = &j->boot->pump;
-    j->self.log = j->log;
-    *hello = horon_hello_of(HORON_ROLE_PEER, j->id.rank, j->id.size);
-    hello->generation = HORON_GENERATION_FIRST;
-    hello->settings = horon_config_agreed_hash(j->config);
-    memcpy(hello->member, j->mine.member, sizeof hello->member);
+    j->self = (struct horon_self){.pump = &j->boot->pump,
+                                  .log = j->log,
+                                  .hello = horon_hello_of(HORON_ROLE_PEER, j->id.rank, j->id.size)};
+    j->self.hello.generation = HORON_GENERATION_FIRST;
+    j->self.hello.settings = horon_config_agreed_hash(j->config);
+    memcpy(j->self.hello.member, j->mine.member, sizeof j->mine.member);
     return HORON_OK;
 }
 
@@ -166,8 +161,7 @@ static void joining_deinit(struct horon_joining *j, bool joined)
     horon_listeners_close(&j->listeners, 0);
     horon_share_destroy(j->share);
     j->share = NULL; /* ranks that have joined connect meanwhile */
-    if (boot->pump.epoll_fd >= 0)
-        drain(j);
+    drain(j);
     horon_store_destroy(j->store);
     boot->pump.owner = NULL;
     if (boot->links)
@@ -203,18 +197,11 @@ static horon_status_t join(struct horon_joining *j, int rank, int size, struct h
     status = horon_joining_run(j, error);
     if (status == HORON_OK && j->interrupted) /* in the last moment */
         status = horon_joining_interrupted(j, error);
-    return status;
-}
-
-static void end_well(struct horon_joining *j)
-{
-    struct horon_fds *fds = &j->boot->fds;
-    assert(j->boot->topology.size == j->id.size);
-    if (j->id.size > 1) {
-        horon_fds_hold(fds);
-        j->boot->joined = horon_fds_note(fds, horon_joined_say(&j->id));
+    if (status == HORON_OK) {
+        horon_fds_hold(&j->boot->fds);
+        j->boot->joined = horon_fds_note(&j->boot->fds, horon_joined_say(&j->id));
     }
-    horon_joining_report_links(j);
+    return status;
 }
 
 void horon_boot_init(struct horon_boot *boot)
@@ -242,8 +229,9 @@ horon_status_t horon_boot(struct horon_boot *boot, int rank, int size,
     j->begun_ns = horon_clock_ns();
     j->ask_ns = j->begun_ns;
     horon_status_t status = join(j, rank, size, &why);
+    assert(status != HORON_OK || boot->topology.size == j->id.size);
     if (status == HORON_OK)
-        end_well(j);
+        horon_joining_report_links(j);
     joining_deinit(j, status == HORON_OK);
     if (status == HORON_OK)
         return HORON_OK;

@@ -95,23 +95,17 @@ static horon_status_t ask_store(struct horon_joining *j, struct horon_error *err
 }
 
 horon_status_t horon_joining_wait(struct horon_joining *j,
-                                  horon_status_t (*ask)(struct horon_joining *j,
-                                                        struct horon_error *error),
                                   void (*late)(struct horon_joining *j, struct horon_error *why),
                                   struct horon_error *error)
 {
-    struct horon_error why = {0};
-    for (;;) {
-        horon_status_t status = ask(j, error);
-        if (status != HORON_AGAIN)
-            return status;
-        if (ask_store(j, error) != HORON_OK)
-            return error->status;
-        if (j->interrupted)
-            return horon_joining_interrupted(j, error);
-        if (horon_clock_ns() >= j->deadline_ns)
-            break;
+    struct horon_error why;
+    if (ask_store(j, error) != HORON_OK)
+        return error->status;
+    if (j->interrupted)
+        return horon_joining_interrupted(j, error);
+    if (horon_clock_ns() < j->deadline_ns) {
         turn(j);
+        return HORON_OK;
     }
     late(j, &why);
     assert(why.status < 0);
@@ -149,12 +143,6 @@ static void give_up(struct horon_joining *j, const struct horon_error *why)
 
 /* ---- Rounds ---- */
 
-static horon_status_t ask_blobs(struct horon_joining *j, struct horon_error *error)
-{
-    (void)error;
-    return horon_store_get(j->store, &j->blobs) ? HORON_OK : HORON_AGAIN;
-}
-
 static void blobs_are_late(struct horon_joining *j, struct horon_error *why)
 {
     horon_store_explain(j->store, why);
@@ -171,7 +159,8 @@ static horon_status_t hold(struct horon_joining *j, enum horon_store_put put,
     HORON_LOG_TRACE(j->log, "while %s: gave %zu bytes to the store", j->doing, blob->used);
     if (deadline_ns != UINT64_MAX)
         j->deadline_ns = deadline_ns + GRACE_NS;
-    status = horon_joining_wait(j, ask_blobs, blobs_are_late, error);
+    while (status == HORON_OK && !horon_store_get(j->store, &j->blobs))
+        status = horon_joining_wait(j, blobs_are_late, error);
     j->deadline_ns = deadline_ns;
     HORON_LOG_TRACE(j->log, "while %s: %s", j->doing,
                     status == HORON_OK ? "has what every rank gave" : error->text);
@@ -179,23 +168,21 @@ static horon_status_t hold(struct horon_joining *j, enum horon_store_put put,
 }
 
 horon_status_t horon_round_hold(struct horon_joining *j, const char *doing,
-                                const struct horon_writer *gift, const struct horon_error *so_far,
-                                struct horon_error *error)
+                                const struct horon_writer *gift, struct horon_error *error)
 {
     struct horon_writer blob = gift ? *gift : horon_writer_over(j->blob, sizeof j->blob);
     enum horon_store_put put = gift ? HORON_STORE_PUT_MORE : HORON_STORE_PUT_LAST;
     assert(!gift == (j->met_ns != 0)); /* in order, and each once */
     assert(!j->connected_ns);
-    *error = *so_far;
-    if (so_far->status != HORON_OK && !j->over) {
+    if (error->status != HORON_OK && !j->over) {
         blame_self(j, error);
-        if (!j->others_failed && so_far->status != HORON_ERR_PEER_LOST)
+        if (!j->others_failed && error->status != HORON_ERR_PEER_LOST)
             give_up(j, error);
     }
     if (j->over)
-        return so_far->status;
-    if (so_far->status != HORON_OK) {
-        const struct horon_error told = told_by_us(j, so_far);
+        return error->status;
+    if (error->status != HORON_OK) {
+        const struct horon_error told = told_by_us(j, error);
         blob = horon_writer_over(j->blob, sizeof j->blob);
         horon_error_write(&blob, &told);
         put = HORON_STORE_PUT_FAILED;

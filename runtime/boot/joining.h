@@ -51,15 +51,13 @@ struct horon_joining {
 void horon_joining_turn(struct horon_joining *j, uint64_t until_ns);
 
 /**
- * Turns the pump until @p ask says other than AGAIN.
+ * One turn for what is not there yet.
  * @param late called when the deadline has passed: says what is missing, by ERR_TIMEOUT or a status
  *        that explains it better
- * @return what @p ask said | what @p late said | ERR_CANCELLED, the caller wants no more | another
+ * @return OK, look again | what @p late said | ERR_CANCELLED, the caller wants no more | another
  *         rank's failure
  */
 horon_status_t horon_joining_wait(struct horon_joining *j,
-                                  horon_status_t (*ask)(struct horon_joining *j,
-                                                        struct horon_error *error),
                                   void (*late)(struct horon_joining *j, struct horon_error *why),
                                   struct horon_error *error);
 
@@ -67,16 +65,16 @@ horon_status_t horon_joining_wait(struct horon_joining *j,
 horon_status_t horon_joining_interrupted(const struct horon_joining *j, struct horon_error *error);
 
 /**
- * Holds a round of the store, after this rank fared as @p so_far says. If it failed, all others
- * hear it: at once, or, if that only follows from another rank's failure, here.
+ * Holds a round of the store. If this rank has failed, all others hear it: at once, or, if that
+ * only follows from another rank's failure, here.
  * @param doing "while ...", for texts
  * @param gift  what this rank gives to all; NULL: nothing, and after this last round it has joined
+ * @param error how this rank fared; then how all did
  * @return OK, all ranks fared well, and what they gave is in the blobs | the failure that explains
  *         the others
  */
 horon_status_t horon_round_hold(struct horon_joining *j, const char *doing,
-                                const struct horon_writer *gift, const struct horon_error *so_far,
-                                struct horon_error *error);
+                                const struct horon_writer *gift, struct horon_error *error);
 
 /* ---- steps.c: the order of it all ---- */
 

@@ -138,35 +138,27 @@ static void failed(void *arg, int rank, const struct horon_error *why)
 
 /* ---- Hosts ---- */
 
-static horon_status_t check_host_sizes(const struct horon_joining *j, struct horon_error *error)
+static horon_status_t make_topology(struct horon_joining *j, struct horon_error *error)
 {
-    const struct horon_topology *topology = &j->boot->topology;
-    for (int host = 0; host < topology->host_count; host++) {
-        const int ranks = horon_topology_host_size(topology, host),
-                  most = j->caller->host_ranks_max;
-        if (ranks > most)
+    const int ranks_max = j->caller->host_ranks_max;
+    struct horon_topology *topology = &j->boot->topology;
+    horon_status_t status = horon_topology_init(topology, j->id.rank, j->id.size, j->leader_of,
+                                                (const char(*)[64])j->boot->ranks.names, error);
+    if (status != HORON_OK)
+        return status;
+    for (int rank = 0; rank < j->id.size; rank++) {
+        const struct horon_profile *profile = &j->boot->ranks.profiles[rank];
+        const struct horon_machine machine = {.id = profile->kernel, .cores = profile->cores};
+        horon_topology_put_machine(topology, rank, &machine);
+    }
+    for (int host = 0; host < topology->host_count; host++)
+        if (horon_topology_host_size(topology, host) > ranks_max)
             return horon_error_set(error, HORON_ERR_UNSUPPORTED,
                                    "host %s has %d ranks, and %d are the most that can share its "
                                    "memory; start fewer on it",
-                                   topology->host_name[host], ranks, most);
-    }
+                                   topology->host_name[host],
+                                   horon_topology_host_size(topology, host), ranks_max);
     return HORON_OK;
-}
-
-static horon_status_t make_topology(struct horon_joining *j, struct horon_error *error)
-{
-    struct horon_boot *boot = j->boot;
-    horon_status_t status =
-        horon_topology_init(&boot->topology, j->id.rank, j->id.size, j->leader_of,
-                            (const char(*)[64])boot->ranks.names, error);
-    if (status == HORON_OK)
-        status = check_host_sizes(j, error);
-    for (int rank = 0; rank < j->id.size && status == HORON_OK; rank++) {
-        const struct horon_profile *profile = &boot->ranks.profiles[rank];
-        const struct horon_machine machine = {.id = profile->kernel, .cores = profile->cores};
-        horon_topology_put_machine(&boot->topology, rank, &machine);
-    }
-    return status;
 }
 
 /* From here on connections may come. */
@@ -261,8 +253,9 @@ static horon_status_t connect_ranks(struct horon_joining *j, struct horon_error 
         /* one that does not listen says itself why */
         j->others_failed = status != HORON_OK && !j->boot->ranks.profiles[r].addresses[0];
     }
-    return status == HORON_OK ? horon_joining_wait(j, ask_connected, others_are_late, error)
-                              : status;
+    while (status == HORON_OK && (status = ask_connected(j, error)) == HORON_AGAIN)
+        status = horon_joining_wait(j, others_are_late, error);
+    return status;
 }
 
 /* ---- In order ---- */
@@ -297,18 +290,16 @@ static horon_status_t find_others(struct horon_joining *j, struct horon_error *e
 
 horon_status_t horon_joining_run(struct horon_joining *j, struct horon_error *error)
 {
-    struct horon_error so_far = {0};
     struct horon_writer profile = {0};
     j->doing = "looking at the settings";
-    so_far.status = open_sockets(j, &so_far);
-    if (so_far.status == HORON_OK)
-        so_far.status = write_profile(j, &profile, &so_far);
-    horon_status_t status =
-        horon_round_hold(j, "meeting the other ranks", &profile, &so_far, error);
+    error->status = open_sockets(j, error);
+    if (error->status == HORON_OK)
+        error->status = write_profile(j, &profile, error);
+    horon_status_t status = horon_round_hold(j, "meeting the other ranks", &profile, error);
     if (status != HORON_OK)
         return status;
-    so_far.status = find_others(j, &so_far);
-    status = horon_round_hold(j, "waiting for the last ranks", NULL, &so_far, error);
+    error->status = find_others(j, error);
+    status = horon_round_hold(j, "waiting for the last ranks", NULL, error);
     j->connected_ns = horon_clock_ns();
     return status;
 }
