@@ -26,26 +26,7 @@ void horon_joining_report_identity(const struct horon_joining *j)
     HORON_LOG_DEBUG(j->log, "the job key comes from %s", key_origin(j->config));
 }
 
-static void report_shared(const struct horon_joining *j, const struct horon_topology *topology)
-{
-    const struct horon_boot *boot = j->boot;
-    const int host = topology->host_of[topology->rank];
-    const int self = topology->local_rank_of[topology->rank];
-    const int host_size = horon_topology_host_size(topology, host);
-    HORON_LOG_DEBUG(
-        j->log, "made an arena of %zu bytes; the %d rank%s of this host share %zu bytes",
-        boot->local[self].arena.bytes, host_size, host_size == 1 ? "" : "s", boot->control.bytes);
-    for (int i = 0; i < host_size; i++) {
-        const int rank = horon_topology_rank_here(topology, i);
-        if (i != self)
-            HORON_LOG_DEBUG(j->log,
-                            "linked to rank %d (%s) by shared memory, its arena of %zu bytes", rank,
-                            topology->host_name[host], boot->local[i].arena.bytes);
-    }
-}
-
-static void report_socket(const struct horon_joining *j, const struct horon_topology *topology,
-                          int rank)
+static void report_tcp(const struct horon_joining *j, int rank, const char *host)
 {
     struct horon_address here = {.bytes = sizeof here.local}, there = {.bytes = sizeof there.local};
     char from[HORON_ADDRESS_TEXT_BYTES] = "?", to[HORON_ADDRESS_TEXT_BYTES] = "?";
@@ -54,19 +35,29 @@ static void report_socket(const struct horon_joining *j, const struct horon_topo
         horon_address_text(&here, from);
     if (getpeername(fd, &there.any, &there.bytes) == 0)
         horon_address_text(&there, to);
-    HORON_LOG_DEBUG(j->log, "linked to rank %d (%s) by tcp, %s to %s", rank,
-                    topology->host_name[topology->host_of[rank]], from, to);
+    HORON_LOG_DEBUG(j->log, "linked to rank %d (%s) by tcp, %s to %s", rank, host, from, to);
 }
 
 void horon_joining_report_links(const struct horon_joining *j)
 {
-    const struct horon_topology *topology = &j->boot->topology;
+    const struct horon_boot *boot = j->boot;
+    const struct horon_topology *topology = &boot->topology;
+    const int ranks_here = horon_topology_host_size(topology, topology->host_of[topology->rank]);
     if (!horon_log_wants(j->log, HORON_LOG_DEBUG))
         return;
-    report_shared(j, topology);
-    for (int r = 0; j->boot->proven && r < topology->size; r++)
-        if (j->boot->proven[r].fd >= 0)
-            report_socket(j, topology, r);
+    HORON_LOG_DEBUG(j->log,
+                    "made an arena of %zu bytes; the %d rank%s of this host share %zu bytes",
+                    boot->local[topology->local_rank_of[topology->rank]].arena.bytes, ranks_here,
+                    ranks_here == 1 ? "" : "s", boot->control.bytes);
+    for (int r = 0; r < topology->size; r++) {
+        const char *host = topology->host_name[topology->host_of[r]];
+        if (r != topology->rank && horon_topology_is_here(topology, r))
+            HORON_LOG_DEBUG(j->log,
+                            "linked to rank %d (%s) by shared memory, its arena of %zu bytes", r,
+                            host, boot->local[topology->local_rank_of[r]].arena.bytes);
+        else if (boot->proven[r].fd >= 0)
+            report_tcp(j, r, host);
+    }
     if (topology->size == 1)
         return;
     HORON_LOG_DEBUG(j->log, "joined %d ranks on %d host%s: met in %.1f ms, connected in %.1f",
