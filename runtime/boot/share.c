@@ -41,7 +41,6 @@ struct horon_share {
     struct horon_boot *boot;
     const struct horon_topology *topology;
     int local_rank, host_size; /* ours */
-    int own_pidfd;             /* for the others; -1: there are none */
     int awaited;               /* notes that have to come */
     struct horon_timer timer;
     struct horon_error error;
@@ -110,11 +109,10 @@ static horon_status_t send_note(const struct end *to, int about, struct horon_er
 {
     const struct horon_share *share = to->share;
     const struct horon_local_peer *peer = &share->boot->local[about];
-    const int pidfd = about == share->local_rank ? share->own_pidfd : peer->pidfd;
     const struct horon_note note = {
         .local_rank = (uint32_t)about,
         .bytes = share->options.arena_bytes,
-        .fds = {peer->arena.fd, peer->doorbell, pidfd, share->boot->control.fd},
+        .fds = {peer->arena.fd, peer->doorbell, peer->pidfd, share->boot->control.fd},
         .fd_count = fd_count_about((uint32_t)about)};
     return horon_note_send(to->watch.fd, &note, error);
 }
@@ -254,14 +252,14 @@ static horon_status_t make_memory(const struct horon_share *share, struct horon_
 
 static horon_status_t make_descriptors(struct horon_share *share, struct horon_error *error)
 {
-    int *doorbell = &share->boot->local[share->local_rank].doorbell;
-    *doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (*doorbell < 0)
+    struct horon_local_peer *own = &share->boot->local[share->local_rank];
+    own->doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (own->doorbell < 0)
         return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "no doorbell");
     if (share->host_size == 1)
         return HORON_OK;
-    share->own_pidfd = horon_process_open_self();
-    if (share->own_pidfd < 0)
+    own->pidfd = horon_process_open_self();
+    if (own->pidfd < 0)
         return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "no pidfd");
     return HORON_OK;
 }
@@ -286,7 +284,6 @@ horon_status_t horon_share_create(const struct horon_share_options *options,
     share->topology = topology;
     share->local_rank = topology->local_rank_of[topology->rank];
     share->host_size = host_size;
-    share->own_pidfd = -1;
     share->awaited = host_size - 1;
     share->timer = (struct horon_timer){.due = flush_all, .arg = share};
     for (int i = 0; i < host_size; i++) {
@@ -351,7 +348,7 @@ void horon_share_destroy(struct horon_share *share)
         horon_pump_unwatch(share->options.pump, &share->ends[i].watch);
         horon_fd_close(&share->boot->local[i].arena.fd);
     }
-    horon_fd_close(&share->own_pidfd);
+    horon_fd_close(&share->boot->local[share->local_rank].pidfd); /* ours was for the others */
     horon_fd_close(&share->boot->control.fd);
     horon_free(share);
 }
