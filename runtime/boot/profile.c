@@ -8,7 +8,6 @@
 #include "file.h"
 #include "host/process.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -63,7 +62,7 @@ uint64_t horon_profile_readers(const struct horon_profile *profile, const char *
 static horon_status_t write_settings(char settings[HORON_PROFILE_SETTINGS_BYTES],
                                      const struct horon_config *config, struct horon_error *error)
 {
-    size_t count, used = 0;
+    size_t count;
     const struct horon_config_row *rows = horon_config_rows(&count);
     settings[0] = 0;
     for (size_t i = 0; i < count; i++) {
@@ -71,13 +70,10 @@ static horon_status_t write_settings(char settings[HORON_PROFILE_SETTINGS_BYTES]
         if (!rows[i].agreed || rows[i].secret)
             continue;
         horon_config_format(config, &rows[i], value, sizeof value);
-        int wrote = snprintf(settings + used, HORON_PROFILE_SETTINGS_BYTES - used, "%s=%s\n",
-                             rows[i].name, value);
-        assert(wrote > 0);
-        used += (size_t)wrote;
-        if (used >= HORON_PROFILE_SETTINGS_BYTES)
-            return horon_error_set(error, HORON_ERR_CONFIG, "the settings are too long");
+        horon_text_add(settings, HORON_PROFILE_SETTINGS_BYTES, "", "%s=%s\n", rows[i].name, value);
     }
+    if (strlen(settings) == HORON_PROFILE_SETTINGS_BYTES - 1) /* perhaps cut */
+        return horon_error_set(error, HORON_ERR_CONFIG, "the settings are too long");
     return HORON_OK;
 }
 
@@ -153,23 +149,25 @@ horon_status_t horon_profile_check_settings(const struct horon_profile *first,
                                             struct horon_error *error)
 {
     const char *a = first->settings, *b = mine->settings;
+    size_t line = 0; /* the first that differs */
     if (strcmp(a, b) == 0)
         return HORON_OK;
-    horon_error_set(error, HORON_ERR_CONFIG,
-                    "all ranks need the same settings, but rank 0 (%s) and rank %d (%s) have "
-                    "different ones: different releases of horon?",
-                    first->name, rank, mine->name);
-    for (bool differ = false; *a && *b && !differ;) {
-        size_t a_bytes = strcspn(a, "\n"), b_bytes = strcspn(b, "\n");
-        differ = a_bytes != b_bytes || strncmp(a, b, a_bytes) != 0;
-        if (differ)
-            horon_error_set(error, HORON_ERR_CONFIG,
-                            "all ranks need the same settings, but HORON_%.*s on rank 0 (%s) and "
-                            "HORON_%.*s on rank %d (%s)",
-                            (int)a_bytes, a, first->name, (int)b_bytes, b, rank, mine->name);
-        a += a_bytes + (a[a_bytes] != 0);
-        b += b_bytes + (b[b_bytes] != 0);
-    }
+    for (size_t i = 0; a[i] == b[i]; i++)
+        if (a[i] == '\n')
+            line = i + 1;
+    a += line;
+    b += line;
+    if (*a && *b)
+        horon_error_set(error, HORON_ERR_CONFIG,
+                        "all ranks need the same settings, but HORON_%.*s on rank 0 (%s) and "
+                        "HORON_%.*s on rank %d (%s)",
+                        (int)strcspn(a, "\n"), a, first->name, (int)strcspn(b, "\n"), b, rank,
+                        mine->name);
+    else
+        horon_error_set(error, HORON_ERR_CONFIG,
+                        "all ranks need the same settings, but rank 0 (%s) and rank %d (%s) have "
+                        "different ones: different releases of horon?",
+                        first->name, rank, mine->name);
     horon_error_blame_both(error, HORON_CAUSE_SETTING, 0, rank);
     return HORON_ERR_CONFIG;
 }
