@@ -80,22 +80,19 @@ void horon_address_abstract(const char *name, struct horon_address *address)
     address->bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + bytes);
 }
 
+static_assert(offsetof(struct sockaddr_in, sin_port) == offsetof(struct sockaddr_in6, sin6_port),
+              "a port is in one place, be it of IPv4 or IPv6");
+
 int horon_address_port(const struct horon_address *address)
 {
-    if (address->any.sa_family == AF_INET)
-        return ntohs(address->v4.sin_port);
-    if (address->any.sa_family == AF_INET6)
-        return ntohs(address->v6.sin6_port);
-    return 0;
+    return address->any.sa_family == AF_UNIX ? 0 : ntohs(address->v4.sin_port);
 }
 
 void horon_address_set_port(struct horon_address *address, int port)
 {
     assert(port >= 0 && port <= UINT16_MAX);
-    if (address->any.sa_family == AF_INET)
+    if (address->any.sa_family != AF_UNIX)
         address->v4.sin_port = htons((uint16_t)port);
-    else if (address->any.sa_family == AF_INET6)
-        address->v6.sin6_port = htons((uint16_t)port);
 }
 
 bool horon_address_is_loopback(const struct horon_address *address)
@@ -121,31 +118,29 @@ bool horon_address_same_host(const struct horon_address *a, const struct horon_a
     return a_raw && b_raw && a_bytes == b_bytes && memcmp(a_raw, b_raw, a_bytes) == 0;
 }
 
-const char *horon_address_text(const struct horon_address *address,
-                               char text[HORON_ADDRESS_TEXT_BYTES])
+const char *horon_address_host_text(const struct horon_address *address,
+                                    char text[HORON_ADDRESS_TEXT_BYTES])
 {
     char host[INET6_ADDRSTRLEN] = "?";
     size_t raw_bytes = 0;
     const void *raw = horon_address_raw(address, &raw_bytes);
-    if (!raw) {
-        int bytes = (int)address->bytes - (int)offsetof(struct sockaddr_un, sun_path) - 1;
-        snprintf(text, HORON_ADDRESS_TEXT_BYTES, "socket %.*s", bytes > 0 ? bytes : 0,
+    const int name_bytes = (int)address->bytes - (int)offsetof(struct sockaddr_un, sun_path) - 1;
+    if (raw)
+        inet_ntop(address->any.sa_family, raw, host, sizeof host);
+    if (raw)
+        snprintf(text, HORON_ADDRESS_TEXT_BYTES, raw_bytes == 4 ? "%s" : "[%s]", host);
+    else
+        snprintf(text, HORON_ADDRESS_TEXT_BYTES, "socket %.*s", name_bytes > 0 ? name_bytes : 0,
                  address->local.sun_path + 1);
-        return text;
-    }
-    inet_ntop(address->any.sa_family, raw, host, sizeof host);
-    snprintf(text, HORON_ADDRESS_TEXT_BYTES, raw_bytes == 4 ? "%s:%d" : "[%s]:%d", host,
-             horon_address_port(address));
     return text;
 }
 
-const char *horon_address_host_text(const struct horon_address *address,
-                                    char text[HORON_ADDRESS_TEXT_BYTES])
+const char *horon_address_text(const struct horon_address *address,
+                               char text[HORON_ADDRESS_TEXT_BYTES])
 {
-    horon_address_text(address, text);
-    char *port = address->any.sa_family == AF_UNIX ? NULL : strrchr(text, ':');
-    if (port)
-        *port = 0;
+    horon_address_host_text(address, text);
+    if (address->any.sa_family != AF_UNIX)
+        horon_text_add(text, HORON_ADDRESS_TEXT_BYTES, ":", "%d", horon_address_port(address));
     return text;
 }
 
@@ -252,7 +247,7 @@ static bool spec_matches(const char *spec, const char *interface,
     return false;
 }
 
-/* @return false for one that is down or of another family */
+/* @return false for one that is down, of another family, or good on one interface only */
 static bool address_of(const struct ifaddrs *at, struct horon_address *address)
 {
     if (!at->ifa_addr || !(at->ifa_flags & IFF_UP))
@@ -266,7 +261,7 @@ static bool address_of(const struct ifaddrs *at, struct horon_address *address)
         return false;
     memcpy(&address->any, at->ifa_addr, address->bytes);
     horon_address_set_port(address, 0);
-    return true;
+    return !horon_address_is_link_local(address);
 }
 
 static horon_status_t nothing_matches(const struct ifaddrs *all, const char *spec,
@@ -276,10 +271,9 @@ static horon_status_t nothing_matches(const struct ifaddrs *all, const char *spe
     for (const struct ifaddrs *at = all; at; at = at->ifa_next) {
         struct horon_address address;
         char text[HORON_ADDRESS_TEXT_BYTES];
-        if (!address_of(at, &address) || horon_address_is_link_local(&address))
-            continue;
-        horon_text_add(list, sizeof list, ", ", "%s %s", at->ifa_name,
-                       horon_address_host_text(&address, text));
+        if (address_of(at, &address))
+            horon_text_add(list, sizeof list, ", ", "%s %s", at->ifa_name,
+                           horon_address_host_text(&address, text));
     }
     return horon_error_set(
         error, HORON_ERR_CONFIG,
@@ -297,14 +291,11 @@ horon_status_t horon_addresses_of_machine(const char *spec, bool loopback_only,
     if (getifaddrs(&all) != 0)
         return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno,
                                      "the network interfaces cannot be listed");
-    for (int loopback = 0; loopback <= 1; loopback++) {
+    for (int loopback = loopback_only; loopback <= 1; loopback++) {
         for (const struct ifaddrs *at = all; at; at = at->ifa_next) {
             struct horon_address address;
-            if (!address_of(at, &address) || horon_address_is_link_local(&address) ||
-                (loopback_only && !loopback) ||
-                horon_address_is_loopback(&address) != (loopback == 1))
-                continue;
-            if (spec_matches(spec, at->ifa_name, &address))
+            if (address_of(at, &address) && horon_address_is_loopback(&address) == loopback &&
+                spec_matches(spec, at->ifa_name, &address))
                 horon_addresses_add(addresses, &address);
         }
     }
@@ -330,23 +321,17 @@ bool horon_address_is_here(const struct horon_address *address)
 horon_status_t horon_port_range_parse(const char *text, int *first_out, int *last_out,
                                       struct horon_error *error)
 {
-    char *end = NULL;
+    int first = 0, last = 0, read = 0;
     *first_out = *last_out = 0;
     if (!text[0])
         return HORON_OK;
-    long first = strtol(text, &end, 10);
-    long last = first;
-    bool good = end != text;
-    if (good && *end == '-') {
-        const char *second = end + 1;
-        last = strtol(second, &end, 10);
-        good = end != second;
-    }
-    if (!good || *end || first < 1 || last > 65535 || first > last)
+    if (sscanf(text, "%9d%n-%9d%n", &first, &read, &last, &read) == 1)
+        last = first;
+    if (text[read] || first < 1 || last > 65535 || first > last)
         return horon_error_set(error, HORON_ERR_CONFIG,
                                "HORON_PORT_RANGE=%s is not FIRST-LAST within 1-65535", text);
-    *first_out = (int)first;
-    *last_out = (int)last;
+    *first_out = first;
+    *last_out = last;
     return HORON_OK;
 }
 

@@ -28,6 +28,10 @@ struct environment {
     void *arg;
 };
 
+struct variable {
+    const char *name, *value; /* NULL: it is not set */
+};
+
 /* Variables in order of preference; NULL-ended. */
 struct launcher {
     const char *name;
@@ -99,34 +103,28 @@ static const char *look(const struct environment *env, const char *name)
     return value && value[0] ? value : NULL; /* set to nothing is not set */
 }
 
-/* @return the first of @p names that is set; its name in *name_out */
-static const char *look_any(const struct environment *env, const char *const *names,
-                            const char **name_out)
+/* @return the first of @p names that is set; if none is, the first one, with NULL */
+static struct variable look_any(const struct environment *env, const char *const *names)
 {
-    for (; *names; names++) {
-        const char *value = look(env, *names);
-        if (value) {
-            *name_out = *names;
-            return value;
-        }
-    }
-    return NULL;
+    for (const char *const *name = names; *name; name++)
+        if (look(env, *name))
+            return (struct variable){*name, look(env, *name)};
+    return (struct variable){names[0], NULL};
 }
 
 /* Of the first of @p names that is set. @return OK, also if none is */
 static horon_status_t read_number(const struct environment *env, const char *const *names, int low,
                                   int high, int *value_out, struct horon_error *error)
 {
-    const char *name = NULL;
-    const char *text = look_any(env, names, &name);
+    const struct variable found = look_any(env, names);
     char *end = NULL;
-    if (!text)
+    if (!found.value)
         return HORON_OK;
     errno = 0;
-    long value = strtol(text, &end, 10);
-    if (errno != 0 || end == text || *end || value < low || value > high)
-        return horon_error_set(error, HORON_ERR_CONFIG, "%s=%s is not a number from %d to %d", name,
-                               text, low, high);
+    long value = strtol(found.value, &end, 10);
+    if (errno != 0 || end == found.value || *end || value < low || value > high)
+        return horon_error_set(error, HORON_ERR_CONFIG, "%s=%s is not a number from %d to %d",
+                               found.name, found.value, low, high);
     *value_out = (int)value;
     return HORON_OK;
 }
@@ -134,13 +132,12 @@ static horon_status_t read_number(const struct environment *env, const char *con
 static horon_status_t read_place(struct horon_identity *identity, const struct launcher *launcher,
                                  const struct environment *env, struct horon_error *error)
 {
-    const char *rank_name = launcher->rank[0], *size_name = launcher->size[0];
-    const char *rank = look_any(env, launcher->rank, &rank_name);
-    const char *size = look_any(env, launcher->size, &size_name);
-    if (!rank || !size)
-        return horon_error_set(error, HORON_ERR_CONFIG, "%s is set (%s) but %s is not",
-                               rank ? rank_name : size_name, rank ? rank : size,
-                               rank ? size_name : rank_name);
+    const struct variable rank = look_any(env, launcher->rank);
+    const struct variable size = look_any(env, launcher->size);
+    const struct variable set = rank.value ? rank : size;
+    if (!rank.value || !size.value)
+        return horon_error_set(error, HORON_ERR_CONFIG, "%s is set (%s) but %s is not", set.name,
+                               set.value, rank.value ? size.name : rank.name);
     horon_status_t status =
         read_number(env, launcher->size, 1, HORON_BOOT_SIZE_MAX, &identity->size, error);
     if (status == HORON_OK)
@@ -153,7 +150,7 @@ static horon_status_t read_place(struct horon_identity *identity, const struct l
             read_number(env, launcher->local_size, 1, identity->size, &identity->local_size, error);
     if (status == HORON_OK && launcher != &launchers[0])
         snprintf(identity->origin, sizeof identity->origin, "rank %d from %s, %d ranks from %s",
-                 identity->rank, rank_name, identity->size, size_name);
+                 identity->rank, rank.name, identity->size, size.name);
     return status;
 }
 
@@ -198,20 +195,17 @@ static bool derive_host(struct horon_identity *identity, const struct launcher *
     static const char *const lists[] = {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST",
                                         "SLURM_NODELIST", NULL};
     const char *const variables[] = {"MASTER_ADDR", launcher->address, NULL};
-    const char *name = NULL;
-    const char *address = look_any(env, variables, &name);
-    identity->host_origin = name;
-    if (address) {
-        snprintf(host, host_bytes, "%s", address);
-        return strlen(address) < host_bytes;
+    const struct variable address = look_any(env, variables), list = look_any(env, lists);
+    if (address.value) {
+        identity->host_origin = address.name;
+        return (size_t)snprintf(host, host_bytes, "%s", address.value) < host_bytes;
     }
     if (identity->local_size == identity->size) {
         snprintf(host, host_bytes, "127.0.0.1");
         return true;
     }
-    const char *list = look_any(env, lists, &name);
-    identity->host_origin = name;
-    return list && first_node(list, host, host_bytes);
+    identity->host_origin = list.name;
+    return list.value && first_node(list.value, host, host_bytes);
 }
 
 static horon_status_t derive_port(const struct launcher *launcher, const struct environment *env,
@@ -259,10 +253,9 @@ static const struct launcher *find_launcher(const struct environment *env)
 {
     const struct launcher *half = NULL;
     for (size_t i = 0; i < LAUNCHERS; i++) {
-        const char *name = NULL;
         const struct launcher *launcher = &launchers[i];
-        bool rank = look_any(env, launcher->rank, &name) != NULL;
-        bool size = look_any(env, launcher->size, &name) != NULL;
+        const bool rank = look_any(env, launcher->rank).value != NULL;
+        const bool size = look_any(env, launcher->size).value != NULL;
         if ((rank && size) || ((rank || size) && i == 0)) /* ours are never an accident */
             return launcher;
         if ((rank || size) && !launcher->lenient && !half)

@@ -49,6 +49,13 @@ static const char *objection(char *key, size_t bytes)
     return NULL;
 }
 
+static horon_status_t refuse_file(const char *path, const char *wrong, const char *advice,
+                                  struct horon_error *error)
+{
+    return horon_error_set(error, HORON_ERR_CONFIG, "HORON_JOB_KEY_FILE=%s %s; %s", path, wrong,
+                           advice);
+}
+
 static void warn_of_mode(const struct horon_log *log, const char *path, mode_t mode)
 {
     if (mode & (S_IRGRP | S_IROTH | S_IWGRP | S_IWOTH))
@@ -68,23 +75,18 @@ static horon_status_t take_file(int fd, const char *path, const struct horon_log
                                      "user may read",
                                      path);
     if (!S_ISREG(about.st_mode))
-        return horon_error_set(error, HORON_ERR_CONFIG,
-                               "HORON_JOB_KEY_FILE=%s is no regular file; name one that holds the "
-                               "key",
-                               path);
+        return refuse_file(path, "is no regular file", "name one that holds the key", error);
     ssize_t got = horon_file_read(fd, key, HORON_KEY_TEXT_BYTES);
     if (got < 0)
         return horon_error_set_errno(error, HORON_ERR_CONFIG, errno,
                                      "HORON_JOB_KEY_FILE=%s cannot be read", path);
     if (got == HORON_KEY_TEXT_BYTES)
-        return horon_error_set(error, HORON_ERR_CONFIG,
-                               "HORON_JOB_KEY_FILE=%s is longer than %d bytes, which no key is; %s",
-                               path, HORON_KEY_TEXT_BYTES - 1, make_one);
+        return refuse_file(path, "is longer than 4095 bytes, which no key is", make_one, error);
+    static_assert(HORON_KEY_TEXT_BYTES == 4096, "so says this text");
     key[got] = 0;
     const char *wrong = objection(key, (size_t)got);
     if (wrong)
-        return horon_error_set(error, HORON_ERR_CONFIG, "HORON_JOB_KEY_FILE=%s %s; %s", path, wrong,
-                               make_one);
+        return refuse_file(path, wrong, make_one, error);
     warn_of_mode(log, path, about.st_mode);
     return HORON_OK;
 }
