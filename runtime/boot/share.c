@@ -117,7 +117,9 @@ static horon_status_t send_note(const struct end *to, int about, struct horon_er
     return horon_note_send(to->watch.fd, &note, error);
 }
 
-/* Sends what can be sent; on failure everything has been hung up. */
+/* Sends what can be sent; on failure everything has been hung up. Once all has gone over a socket
+ * it is not watched: one that hangs up then is no reason to hang up on the others, and the one that
+ * watches it after joining sees it closed, and names the rank. */
 static void flush(struct end *end)
 {
     struct horon_share *share = end->share;
@@ -137,7 +139,9 @@ static void flush(struct end *end)
     }
     if (status == HORON_IN_PROGRESS)
         horon_pump_timer(pump, &share->timer, horon_clock_ns() + PAUSE_NS);
-    if (status >= 0) /* what comes when all is here is not for this one, but for a team */
+    if (share->awaited == 0 && end->next_note == note_count(share))
+        horon_pump_unwatch(pump, &end->watch);
+    else if (status >= 0) /* what comes when all is here is not for this one, but for a team */
         status = horon_pump_watch(
             pump, &end->watch,
             (share->awaited > 0 ? EPOLLIN : 0) | (status == HORON_AGAIN ? EPOLLOUT : 0), &error);
@@ -202,29 +206,21 @@ static horon_status_t take_one(struct end *end, struct horon_error *error)
         return status;
     status = take_note(end, &note, error);
     horon_note_close(&note);
-    if (status == HORON_OK && leads(end->share))
-        flush_all(end->share);
     return status;
 }
 
 static void end_ready(void *arg, uint32_t events)
 {
     struct end *end = arg;
-    struct horon_error error = {0}, ignored = {0};
+    struct horon_error error = {0};
     horon_status_t status = HORON_OK;
-    if (events & EPOLLOUT)
-        flush(end);
-    while (end->watch.fd >= 0 && status == HORON_OK && end->share->awaited > 0)
+    while (status == HORON_OK && end->share->awaited > 0)
         status = take_one(end, &error);
-    if (end->watch.fd >= 0 && status == HORON_OK && events & (EPOLLHUP | EPOLLERR))
+    if (status >= 0)
+        flush_all(end->share);
+    if (status >= 0 && end->watch.active && events & (EPOLLHUP | EPOLLERR))
         status = horon_error_set(&error, HORON_ERR_PEER_LOST, "it hung up");
-    else if (end->watch.fd >= 0 && end->share->awaited == 0)
-        flush(end);
-    /* Once everything has gone around, one that hangs up is no reason to hang up on the others. Its
-     * socket is kept: the one that watches it after joining sees it closed, and names the rank. */
-    if (status == HORON_ERR_PEER_LOST && horon_share_state(end->share, &ignored) == HORON_OK)
-        horon_pump_unwatch(end->share->options.pump, &end->watch);
-    else if (status < 0)
+    if (status < 0)
         share_failed(end, &error);
 }
 
@@ -335,7 +331,7 @@ horon_status_t horon_share_state(const struct horon_share *share, struct horon_e
     bool over = share->awaited == 0;
     assert(share->awaited >= 0 && share->awaited < share->host_size);
     for (int i = 0; i < share->host_size && over; i++)
-        over = share->ends[i].watch.fd < 0 || share->ends[i].next_note == note_count(share);
+        over = !share->ends[i].watch.active;
     return over ? HORON_OK : HORON_AGAIN;
 }
 
