@@ -208,38 +208,25 @@ static bool derive_host(struct horon_identity *identity, const struct launcher *
     return list.value && first_node(list.value, host, host_bytes);
 }
 
-static horon_status_t derive_port(const struct launcher *launcher, const struct environment *env,
-                                  uint64_t mark, int *port_out, struct horon_error *error)
-{
-    const char *const variables[] = {"MASTER_PORT", launcher->port, NULL};
-    horon_status_t status = read_number(env, variables, 1, 65535, port_out, error);
-    if (status != HORON_OK || *port_out != 0)
-        return status;
-    if (mark == 0)
-        return horon_error_set(error, HORON_ERR_CONFIG,
-                               "ranks started by %s do not know where to meet: set MASTER_PORT, or "
-                               "HORON_STORE=tcp://HOST:PORT with an address of rank 0",
-                               launcher->name);
-    *port_out = DERIVED_PORT_FIRST + (int)(mark % DERIVED_PORTS);
-    assert(*port_out + PORT_SCAN < 32768);
-    return HORON_OK;
-}
-
 static horon_status_t derive_store(struct horon_identity *identity, const struct launcher *launcher,
                                    const struct environment *env, struct horon_error *error)
 {
+    const char *const ports[] = {"MASTER_PORT", launcher->port, NULL};
     char host[200];
     int port = 0;
-    uint64_t mark = job_mark(launcher, env);
-    if (!derive_host(identity, launcher, env, host, sizeof host))
-        return horon_error_set(error, HORON_ERR_CONFIG,
-                               "ranks started by %s do not know where to meet: set MASTER_ADDR and "
-                               "MASTER_PORT, or HORON_STORE=tcp://HOST:PORT with an address of "
-                               "rank 0",
-                               launcher->name);
-    horon_status_t status = derive_port(launcher, env, mark, &port, error);
+    const uint64_t mark = job_mark(launcher, env);
+    const bool known = derive_host(identity, launcher, env, host, sizeof host);
+    horon_status_t status = known ? read_number(env, ports, 1, 65535, &port, error) : HORON_OK;
     if (status != HORON_OK)
         return status;
+    if (port == 0 && mark != 0)
+        port = DERIVED_PORT_FIRST + (int)(mark % DERIVED_PORTS);
+    static_assert(DERIVED_PORT_FIRST + DERIVED_PORTS + PORT_SCAN <= 32768, "see above");
+    if (!known || port == 0)
+        return horon_error_set(error, HORON_ERR_CONFIG,
+                               "ranks started by %s do not know where to meet: set %sMASTER_PORT, "
+                               "or HORON_STORE=tcp://HOST:PORT with an address of rank 0",
+                               launcher->name, known ? "" : "MASTER_ADDR and ");
     const bool bare_v6 = strchr(host, ':') && host[0] != '[';
     snprintf(identity->store, sizeof identity->store, bare_v6 ? "tcp://[%s]:%d" : "tcp://%s:%d",
              host, port);
