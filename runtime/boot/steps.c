@@ -94,35 +94,34 @@ static bool is_linked(const struct horon_joining *j, int rank)
     return rank != j->id.rank && horon_topology_linked(&j->boot->topology, j->id.rank, rank);
 }
 
-/* To a rank of this host. */
-static int *socket_to(const struct horon_joining *j, int rank)
+/* @return NULL: this rank has no memory to share, so no connection on its host is of use */
+static int *connection_to(const struct horon_joining *j, int rank)
 {
-    assert(horon_topology_is_here(&j->boot->topology, rank));
-    return &j->boot->local[j->boot->topology.local_rank_of[rank]].socket;
+    const struct horon_boot *boot = j->boot;
+    if (!horon_topology_is_here(&boot->topology, rank))
+        return &boot->proven[rank].fd;
+    return boot->local ? &boot->local[boot->topology.local_rank_of[rank]].socket : NULL;
 }
 
 /* A rank that has joined may connect to one that has not quite, to which it was not linked. */
 static bool wanted(void *arg, int rank)
 {
-    const struct horon_joining *j = arg;
-    if (!horon_topology_is_here(&j->boot->topology, rank))
-        return j->boot->proven[rank].fd < 0;
-    return j->boot->local && *socket_to(j, rank) < 0;
+    const int *fd = connection_to(arg, rank);
+    return fd && *fd < 0;
 }
 
 static void opened(void *arg, int rank, const struct horon_proven *proven)
 {
     struct horon_joining *j = arg;
-    if (!horon_topology_is_here(&j->boot->topology, rank)) {
-        assert(j->boot->proven[rank].fd < 0);
-        j->boot->proven[rank] = *proven;
-        j->missing -= is_linked(j, rank);
-        assert(j->missing >= 0);
+    assert(wanted(j, rank));
+    *connection_to(j, rank) = proven->fd;
+    if (horon_topology_is_here(&j->boot->topology, rank)) {
+        horon_share_connected(j->share, rank);
         return;
     }
-    assert(*socket_to(j, rank) < 0);
-    *socket_to(j, rank) = proven->fd;
-    horon_share_connected(j->share, rank);
+    j->boot->proven[rank] = *proven;
+    j->missing -= is_linked(j, rank);
+    assert(j->missing >= 0);
 }
 
 static void failed(void *arg, int rank, const struct horon_error *why)
@@ -196,13 +195,13 @@ static horon_status_t ask_connected(struct horon_joining *j, struct horon_error 
 static void others_are_late(struct horon_joining *j, struct horon_error *why)
 {
     const bool shared = horon_share_state(j->share, why) == HORON_OK;
-    const int awaited = shared ? -1 : horon_share_awaited(j->share);
     j->others_failed = true;
     horon_error_set(why, HORON_ERR_TIMEOUT, "%s", "");
-    why->blame.rank = awaited;
-    if (!shared)
+    if (!shared) {
+        const int awaited = why->blame.rank = horon_share_awaited(j->share);
         horon_text_add(why->text, sizeof why->text, "", "rank %d (%s) does not go on with memory",
                        awaited, j->boot->ranks.names[awaited]);
+    }
     for (int r = 0; r < j->id.size; r++) {
         char tried[512];
         if (!is_linked(j, r) || j->boot->proven[r].fd >= 0)

@@ -180,6 +180,18 @@ bool horon_addresses_read(const char *text, struct horon_addresses *addresses)
     return true;
 }
 
+/* @return false for what is neither IPv4 nor IPv6 */
+static bool take(const struct sockaddr *from, struct horon_address *address)
+{
+    memset(address, 0, sizeof *address);
+    if (from->sa_family == AF_INET)
+        address->bytes = sizeof address->v4;
+    if (from->sa_family == AF_INET6)
+        address->bytes = sizeof address->v6;
+    memcpy(&address->any, from, address->bytes);
+    return address->bytes > 0;
+}
+
 horon_status_t horon_addresses_resolve(const char *host, int port,
                                        struct horon_addresses *addresses, struct horon_error *error)
 {
@@ -195,10 +207,9 @@ horon_status_t horon_addresses_resolve(const char *host, int port,
         return horon_error_set(error, HORON_ERR_CONFIG, "the host name '%s' is not known: %s", host,
                                gai_strerror(why));
     for (const struct addrinfo *at = found; at; at = at->ai_next) {
-        struct horon_address address = {.bytes = at->ai_addrlen};
-        if (at->ai_family != AF_INET && at->ai_family != AF_INET6)
+        struct horon_address address;
+        if (!take(at->ai_addr, &address))
             continue;
-        memcpy(&address.any, at->ai_addr, at->ai_addrlen);
         horon_address_set_port(&address, port);
         horon_addresses_add(addresses, &address);
     }
@@ -250,18 +261,8 @@ static bool spec_matches(const char *spec, const char *interface,
 /* @return false for one that is down, of another family, or good on one interface only */
 static bool address_of(const struct ifaddrs *at, struct horon_address *address)
 {
-    if (!at->ifa_addr || !(at->ifa_flags & IFF_UP))
-        return false;
-    memset(address, 0, sizeof *address);
-    if (at->ifa_addr->sa_family == AF_INET)
-        address->bytes = sizeof address->v4;
-    else if (at->ifa_addr->sa_family == AF_INET6)
-        address->bytes = sizeof address->v6;
-    else
-        return false;
-    memcpy(&address->any, at->ifa_addr, address->bytes);
-    horon_address_set_port(address, 0);
-    return !horon_address_is_link_local(address);
+    return at->ifa_addr && at->ifa_flags & IFF_UP && take(at->ifa_addr, address) &&
+           !horon_address_is_link_local(address);
 }
 
 static horon_status_t nothing_matches(const struct ifaddrs *all, const char *spec,

@@ -16,7 +16,6 @@
 #include "file.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -40,14 +39,12 @@ int horon_joined_say(const struct horon_identity *id)
     return horon_address_listen(&address);
 }
 
-/* @return 0: it has none that can be seen from here */
+/* @return 0 or less: it has none that can be seen from here */
 static pid_t parent_of(pid_t process)
 {
-    char path[64], text[512];
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)process);
-    horon_file_read_text(path, text, sizeof text);
-    const char *behind_name = strrchr(text, ')'); /* of the program, which may hold anything */
-    return behind_name && strlen(behind_name) > 4 ? (pid_t)strtol(behind_name + 4, NULL, 10) : 0;
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/status", (int)process);
+    return (pid_t)horon_file_read_number(path, "\nPPid:\t");
 }
 
 static bool has_joined(const struct horon_identity *id, const struct horon_fds *fds, pid_t process)
