@@ -195,8 +195,6 @@ static horon_status_t join(struct horon_joining *j, int rank, int size, struct h
         return status;
     }
     status = horon_joining_run(j, error);
-    if (status == HORON_OK && j->interrupted) /* in the last moment */
-        status = horon_joining_interrupted(j, error);
     if (status == HORON_OK) {
         horon_fds_hold(&j->boot->fds);
         j->boot->joined = horon_fds_note(&j->boot->fds, horon_joined_say(&j->id));

@@ -61,7 +61,7 @@ static void blame_self(const struct horon_joining *j, struct horon_error *error)
         error->blame.rank = j->id.rank;
 }
 
-horon_status_t horon_joining_interrupted(const struct horon_joining *j, struct horon_error *error)
+static horon_status_t interrupted(const struct horon_joining *j, struct horon_error *error)
 {
     horon_error_set(error, HORON_ERR_CANCELLED, "joining was interrupted while %s", j->doing);
     blame_self(j, error);
@@ -102,7 +102,7 @@ horon_status_t horon_joining_wait(struct horon_joining *j,
     if (ask_store(j, error) != HORON_OK)
         return error->status;
     if (j->interrupted)
-        return horon_joining_interrupted(j, error);
+        return interrupted(j, error);
     if (horon_clock_ns() < j->deadline_ns) {
         turn(j);
         return HORON_OK;
@@ -194,5 +194,7 @@ horon_status_t horon_round_hold(struct horon_joining *j, const char *doing,
     horon_status_t status = hold(j, put, &blob, error);
     if (status != HORON_OK && j->interrupted)
         give_up(j, error);
+    if (status == HORON_OK && !gift && j->interrupted) /* in the last moment */
+        status = interrupted(j, error);
     return status;
 }

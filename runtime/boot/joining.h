@@ -61,9 +61,6 @@ horon_status_t horon_joining_wait(struct horon_joining *j,
                                   void (*late)(struct horon_joining *j, struct horon_error *why),
                                   struct horon_error *error);
 
-/** Fills @p error with ERR_CANCELLED, and what was being done. */
-horon_status_t horon_joining_interrupted(const struct horon_joining *j, struct horon_error *error);
-
 /**
  * Holds a round of the store. If this rank has failed, all others hear it: at once, or, if that
  * only follows from another rank's failure, here.

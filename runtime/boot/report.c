@@ -13,8 +13,6 @@ static const char *key_origin(const struct horon_config *config)
 void horon_joining_report_identity(const struct horon_joining *j)
 {
     const struct horon_identity *id = &j->id;
-    if (!horon_log_wants(j->log, HORON_LOG_DEBUG))
-        return;
     HORON_LOG_DEBUG(j->log, "this is rank %d of %d, as %s says", id->rank, id->size, id->source);
     if (id->local_rank >= 0)
         HORON_LOG_DEBUG(j->log, "%s says, too, that it is local rank %d of %d", id->source,

@@ -261,7 +261,7 @@ static horon_status_t take_store(struct horon_identity *identity, const struct l
         snprintf(identity->store, sizeof identity->store, "%s", store);
         return HORON_OK;
     }
-    if (launcher && (launcher != &launchers[0] || look(env, "MASTER_ADDR")))
+    if (launcher != &launchers[0] || look(env, "MASTER_ADDR"))
         return derive_store(identity, launcher, env, error);
     return horon_error_set(error, HORON_ERR_CONFIG,
                            "HORON_STORE is not set: %d ranks need an address to meet at, "
@@ -292,7 +292,7 @@ horon_status_t horon_identity_find(struct horon_identity *identity, int rank, in
         found.rank = rank;
         found.size = size;
         found.source = "the caller";
-        launcher = look(&env, "MASTER_ADDR") ? &launchers[0] : NULL;
+        launcher = &launchers[0]; /* no other has to be understood */
     }
     if (status == HORON_OK)
         status = take_store(&found, launcher, store, &env, error);
