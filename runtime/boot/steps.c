@@ -44,6 +44,7 @@ static horon_status_t open_sockets(struct horon_joining *j, struct horon_error *
                                               sizeof j->mine.socket, j->log, error);
     horon_listeners_open(&j->listeners, j->config, j->boot->key->given, j->id.rank, j->told,
                          &j->unheard);
+    j->mine.addresses = j->told;
     if (status != HORON_OK || !j->mine.socket[0])
         return status;
     j->mine.host = horon_profile_host(&j->mine);
@@ -53,16 +54,6 @@ static horon_status_t open_sockets(struct horon_joining *j, struct horon_error *
                         ? "lent to those that may read this process's memory"
                         : "copied twice: the system lets no rank read another's memory");
     return HORON_OK;
-}
-
-static horon_status_t write_profile(struct horon_joining *j, struct horon_writer *out,
-                                    struct horon_error *error)
-{
-    *out = horon_writer_over(j->blob, sizeof j->blob);
-    j->mine.addresses = j->told;
-    horon_profile_encode(out, &j->mine, j->id.rank == 0);
-    return out->ok ? HORON_OK
-                   : horon_error_set(error, HORON_ERR_CONFIG, "this rank's profile is too long");
 }
 
 /* Addresses stay text: most of them are never used. */
@@ -289,11 +280,12 @@ static horon_status_t find_others(struct horon_joining *j, struct horon_error *e
 
 horon_status_t horon_joining_run(struct horon_joining *j, struct horon_error *error)
 {
-    struct horon_writer profile = {0};
+    struct horon_writer profile = horon_writer_over(j->blob, sizeof j->blob);
     j->doing = "looking at the settings";
     error->status = open_sockets(j, error);
-    if (error->status == HORON_OK)
-        error->status = write_profile(j, &profile, error);
+    horon_profile_encode(&profile, &j->mine, j->id.rank == 0);
+    if (error->status == HORON_OK && !profile.ok)
+        horon_error_set(error, HORON_ERR_CONFIG, "this rank's profile is too long");
     horon_status_t status = horon_round_hold(j, "meeting the other ranks", &profile, error);
     if (status != HORON_OK)
         return status;

@@ -124,14 +124,14 @@ const char *horon_address_host_text(const struct horon_address *address,
     char host[INET6_ADDRSTRLEN] = "?";
     size_t raw_bytes = 0;
     const void *raw = horon_address_raw(address, &raw_bytes);
-    const int name_bytes = (int)address->bytes - (int)offsetof(struct sockaddr_un, sun_path) - 1;
-    if (raw)
+    if (raw) {
         inet_ntop(address->any.sa_family, raw, host, sizeof host);
-    if (raw)
         snprintf(text, HORON_ADDRESS_TEXT_BYTES, raw_bytes == 4 ? "%s" : "[%s]", host);
-    else
-        snprintf(text, HORON_ADDRESS_TEXT_BYTES, "socket %.*s", name_bytes > 0 ? name_bytes : 0,
-                 address->local.sun_path + 1);
+        return text;
+    }
+    const int bytes = (int)address->bytes - (int)offsetof(struct sockaddr_un, sun_path) - 1;
+    snprintf(text, HORON_ADDRESS_TEXT_BYTES, "socket %.*s", bytes > 0 ? bytes : 0,
+             address->local.sun_path + 1);
     return text;
 }
 
