@@ -45,7 +45,7 @@ struct horon_pump {
 };
 
 horon_status_t horon_pump_init(struct horon_pump *pump, struct horon_error *error);
-/** Watches and timers must be gone. */
+/** Watches and timers must be gone; not in the child of a fork, where it is async-signal-safe. */
 void horon_pump_deinit(struct horon_pump *pump);
 
 /** Asks for @p events of watch->fd; 0 events: only for errors and hang-ups. Adds it or changes it.

@@ -254,8 +254,7 @@ static int count_local(const struct horon_boot *boot)
 static void close_all(struct horon_boot *boot)
 {
     horon_fd_close(&boot->joined);
-    horon_fd_close(&boot->pump.epoll_fd);
-    horon_fd_close(&boot->pump.timer_fd);
+    horon_pump_deinit(&boot->pump);
     for (int r = 0; boot->proven && r < boot->topology.size; r++)
         horon_fd_close(&boot->proven[r].fd);
     for (int i = 0; i < count_local(boot); i++) {

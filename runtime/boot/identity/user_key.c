@@ -45,15 +45,13 @@ static horon_status_t read_it(const char *path, uint8_t bytes[HORON_USER_KEY_BYT
     int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT)
         return HORON_AGAIN;
-    if (fd < 0 && (errno == ELOOP || errno == EACCES))
-        return refuse(path, "is not this user's", error);
-    if (fd < 0)
+    if (fd < 0 && errno != ELOOP && errno != EACCES)
         return cannot("read from", path, error);
-    const bool known = fstat(fd, &about) == 0;
-    const bool own = known && about.st_uid == geteuid();
-    const bool alone = known && S_ISREG(about.st_mode) && (about.st_mode & 077) == 0;
-    const ssize_t got = own && alone ? read(fd, in, sizeof in) : 0;
-    close(fd);
+    const bool own = fd >= 0 && fstat(fd, &about) == 0 && about.st_uid == geteuid();
+    const bool alone = own && S_ISREG(about.st_mode) && (about.st_mode & 077) == 0;
+    const ssize_t got = alone ? read(fd, in, sizeof in) : 0;
+    if (fd >= 0)
+        close(fd);
     if (!own)
         return refuse(path, "is not this user's", error);
     if (!alone)
