@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from horon import _horon, _names
 from horon._names import group_name, member_names, operation_name
-from horon._staging import NOTHING, Handle
+from horon._staging import NOTHING, Handle, refuse_joined
 from horon._world import Average, ProcessSet, global_process_set, resolve_op, team_of
 from horon.exceptions import HoronInternalError
 
@@ -26,15 +26,21 @@ class Verb(NamedTuple):
     divides: bool = False  # it takes splits; a scalar has no rows for them
     shares: bool = False  # every rank gets its share of the rows
     like_input: bool = False  # every rank's output has the shape of its input
+    needs_all: bool = False  # with Horovod it cannot be once a rank has joined
 
 
 ALLREDUCE = Verb(_horon.ALLREDUCE, "allreduce", "reduced", reduces=True, like_input=True)
-ALLGATHER = Verb(_horon.ALLGATHER, "allgather", "gathered", gathers=True)
-BROADCAST = Verb(_horon.BROADCAST, "broadcast", "broadcast", like_input=True)
-ALLTOALL = Verb(_horon.ALLTOALL, "alltoall", "exchanged", gathers=True, divides=True)
+ALLGATHER = Verb(_horon.ALLGATHER, "allgather", "gathered", gathers=True, needs_all=True)
+ROWS = ALLGATHER._replace(needs_all=False)  # goes on without the rows of ranks that have joined
+BROADCAST = Verb(_horon.BROADCAST, "broadcast", "broadcast", like_input=True, needs_all=True)
+ALLTOALL = Verb(
+    _horon.ALLTOALL, "alltoall", "exchanged", gathers=True, divides=True, needs_all=True
+)
 GATHER = Verb(_horon.GATHER, "gather", "gathered", gathers=True, to_root=True)
 SCATTER = Verb(_horon.SCATTER, "scatter", "scattered", gathers=True, divides=True)
-REDUCESCATTER = Verb(_horon.REDUCESCATTER, "reducescatter", "reduced", reduces=True, shares=True)
+REDUCESCATTER = Verb(
+    _horon.REDUCESCATTER, "reducescatter", "reduced", reduces=True, shares=True, needs_all=True
+)
 REDUCE = Verb(_horon.REDUCE, "reduce", "reduced", reduces=True, to_root=True)
 SEND = Verb(_horon.SEND, "send", "sent", to_root=True)
 RECV = Verb(_horon.RECV, "recv", "received", like_input=True)
@@ -146,6 +152,8 @@ class Verbs:
     `in_place` are the same verbs, whose results go where the tensors are.
     """
 
+    joins_as_horovod = False  # what `needs_all` raises once a rank has joined
+
     def __init__(self, stage_tensor, integers, is_in_place=False):
         self.stage_tensor = stage_tensor
         self.integers = integers
@@ -188,7 +196,8 @@ class Verbs:
     def stage(self, team, verb, name, tensor, *numbers):
         """-> the Handle of one operation that has not begun; numbers: as _operation() takes them"""
         staged, operation = self._operation(team, verb, name, tensor, *numbers)
-        return Handle(team, operation, lambda requests: staged.finish(requests[0]))
+        handle = Handle(team, operation, lambda requests: staged.finish(requests[0]))
+        return self.watched(handle, team, verb)
 
     def stage_group(self, team, verb, names, tensors, *numbers):
         """-> the Handle of operations that become ready together; its result is a list"""
@@ -202,7 +211,14 @@ class Verbs:
                 staged.finish(request) for (staged, _), request in zip(pairs, requests, strict=True)
             ]
 
-        return Handle(team, [operation for _, operation in pairs], finish)
+        handle = Handle(team, [operation for _, operation in pairs], finish)
+        return self.watched(handle, team, verb)
+
+    def watched(self, handle, team, verb):
+        """-> the handle; its operation raises if a rank had joined, where Horovod's does"""
+        if verb.needs_all and self.joins_as_horovod:
+            handle.check(lambda requests: refuse_joined(team, verb.name, requests))
+        return handle
 
     def begin(self, *args):
         """As stage(), begun."""
@@ -224,7 +240,7 @@ class Verbs:
             result = staged.finish(requests[0])
             return result, self.integers(requests[0].output()[1], splits)
 
-        return Handle(team, operation, finish).begin()
+        return self.watched(Handle(team, operation, finish), team, ALLTOALL).begin()
 
     # ---- Each verb ----
 

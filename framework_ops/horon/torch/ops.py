@@ -21,6 +21,7 @@ from horon._verbs import (
     BROADCAST,
     FUNCTIONS,
     REDUCESCATTER,
+    ROWS,
     barrier,
     rows_that_go,
     shares_of,
@@ -567,6 +568,6 @@ def stage_sparse(team, tensor, name, op, first_name=None):
         ).coalesce()
         return total / team.size if op == Average else total
 
-    handle = verbs.stage_rows(team, names, tensors)
+    handle = verbs.stage_group(team, ROWS, names, tensors)
     handle.check(lambda requests: refuse_joined(team, "sparse_allreduce", requests))
     return handle.then(combine)

@@ -9,9 +9,9 @@ DLPack's exchange API, or is given data_ptr() by torch versions without it. Any 
 import torch
 
 from horon import _horon
-from horon._staging import Handle, Staged, refuse_joined
-from horon._verbs import ALLGATHER, ALLREDUCE, ALLTOALL, Verbs
-from horon._world import Adasum, context
+from horon._staging import Handle, Staged
+from horon._verbs import ALLREDUCE, ROWS, Verbs
+from horon._world import Adasum
 from horon.torch import adasum
 
 _TORCH_NAMES = {
@@ -182,29 +182,19 @@ def _is_adasum(verb, op=0, *_):
     return verb is ALLREDUCE and op is Adasum
 
 
-# Those that cannot be with Horovod once a rank has joined
-_NOT_JOINED = {"allgather", "alltoall", "broadcast", "reducescatter"}
-
-
-def _without_joined(handle, verb):
-    """The handle of an operation that raises if a rank had joined, where Horovod's does."""
-    if verb.name not in _NOT_JOINED:
-        return handle
-    return handle.check(lambda requests: refuse_joined(context(), verb.name, requests))
-
-
 class _TorchVerbs(Verbs):
+    joins_as_horovod = True
+
     def stage(self, team, verb, name, tensor, *numbers):
         if _is_adasum(verb, *numbers):
             row, finish = self._adasum(tensor, *numbers)
-            handle = super(_TorchVerbs, verbs).stage(team, ALLGATHER, name, row)
+            handle = verbs.stage(team, ROWS, name, row)
             return handle.then_with_rows(lambda rows, given: finish(rows, *given))
-        return _without_joined(super().stage(team, verb, name, tensor, *numbers), verb)
+        return super().stage(team, verb, name, tensor, *numbers)
 
     def stage_group(self, team, verb, names, tensors, *numbers):
         if not _is_adasum(verb, *numbers):
-            handle = super().stage_group(team, verb, names, tensors, *numbers)
-            return _without_joined(handle, verb)
+            return super().stage_group(team, verb, names, tensors, *numbers)
         pairs = [self._adasum(tensor, *numbers) for tensor in tensors]
 
         def finish(gathered, given):
@@ -214,14 +204,8 @@ class _TorchVerbs(Verbs):
                 for finish, rows, of_rank in zip(finishes, gathered, given, strict=True)
             ]
 
-        return verbs.stage_rows(team, names, [row for row, _ in pairs]).then_with_rows(finish)
-
-    def stage_rows(self, team, names, tensors):
-        """An allgather of each tensor that goes on without the rows of ranks that have joined."""
-        return super().stage_group(team, ALLGATHER, names, tensors)
-
-    def exchange(self, *args):
-        return _without_joined(super().exchange(*args), ALLTOALL)
+        handle = verbs.stage_group(team, ROWS, names, [row for row, _ in pairs])
+        return handle.then_with_rows(finish)
 
     def _adasum(self, tensor, op, root=0, prescale=1.0, postscale=1.0, splits=None):
         """-> what is gathered of the tensor, and what makes the result of all ranks' rows"""
@@ -261,8 +245,7 @@ class _TorchVerbs(Verbs):
             if request is not None:
                 if self.is_in_place:
                     increment_version(tensor)
-                handle = Handle(team, None, None, [request], output)
-                return _without_joined(handle, verb)
+                return self.watched(Handle(team, None, None, [request], output), team, verb)
         return super().begin(team, verb, name, tensor, op, root, prescale, postscale, splits)
 
 
