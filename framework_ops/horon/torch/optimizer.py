@@ -8,12 +8,14 @@ and load_state_dict() do something besides.
 
 import weakref
 from collections import Counter
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from functools import cached_property
 
 import torch
 
 from horon._gradients import OPEN
 from horon._names import check_unique
+from horon._steps import Steps
 from horon._world import Adasum, Average, ReduceOp, global_process_set, ranks_beside, warn
 from horon.torch.compression import Compression
 from horon.torch.exchange import TorchExchange
@@ -22,15 +24,24 @@ from horon.torch.exchange import TorchExchange
 class _DistributedOptimizer(torch.optim.Optimizer):
     """Goes before the user's class in the order of resolution."""
 
-    _options = None  # what was asked of the exchange; a copy has none
-    _exchange = None  # the one of _options, if there were other ranks when it was wrapped
     _original = None  # weakly, the optimizer that was wrapped
-    _exchanged_by = None  # what has exchanged the gradients that are there: a method's name
-    _updating = False  # the user's optimizer has begun to update the parameters, and not ended
-    _should_synchronize = True
+
+    @cached_property
+    def _steps(self):
+        """Those of a copy, which exchanges nothing; DistributedOptimizer() gives its own others."""
+        return Steps()
+
+    @property
+    def _options(self):
+        """What was asked of the exchange; a copy has none."""
+        return self._steps.options
+
+    @property
+    def _exchange(self):
+        """The one of _options, if there were other ranks when it was wrapped."""
+        return self._steps.exchange
 
     def _register(self):
-        self._exchange = self._options
         self._hook_new_parameters()
 
     def _hook_new_parameters(self):
@@ -113,78 +124,24 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
         After an interruption (Ctrl-C) it may be called again, as step() may.
         """
-        if self._exchange is None:
-            self._check_alone()
-        else:
+        if self._exchange is not None:
             self._hook_new_parameters()
-            self._exchange.synchronize()
-        self._exchanged_by = "synchronize"
+        self._steps.synchronize()
 
-    def _check_alone(self):
-        with suppress(ValueError):  # without a job, or the process set, it is alone
-            if self._options is not None and ranks_beside(self.process_set):
-                raise RuntimeError(
-                    "this optimizer was wrapped when there was no other rank to exchange gradients "
-                    "with, and now there is: wrap the optimizer in it in a new DistributedOptimizer"
-                )
-
-    @contextmanager
     def skip_synchronize(self):
         """In it, step() takes the gradients as they are: synchronize() was called before."""
-        before, self._should_synchronize = self._should_synchronize, False
-        try:
-            yield
-        finally:
-            self._should_synchronize = before
-
-    def _synchronize_for_step(self):
-        fired = self._exchange is not None and self._exchange.fired
-        if not self._should_synchronize:
-            if fired:
-                raise RuntimeError(
-                    "optimizer.step() was called in optimizer.skip_synchronize() with gradients "
-                    "that are not exchanged: call optimizer.synchronize() before"
-                )
-            return
-        if self._exchanged_by is None or fired:
-            self.synchronize()
-            self._exchanged_by = "step"
-        elif self._exchanged_by == "synchronize":
-            warn(
-                "optimizer.step() called without optimizer.skip_synchronize() context after "
-                "optimizer.synchronize(); the gradients are not exchanged again."
-            )
-
-    def _check_update(self):
-        """Nobody knows which parameters an update that was interrupted has changed."""
-        if self._updating:
-            self._updating = False
-            if self._exchange is not None:
-                why = (
-                    "an earlier optimizer.step() was interrupted while it updated parameters, so "
-                    "those of this rank may be others than on the other ranks; "
-                    "broadcast_parameters() and broadcast_optimizer_state() make ranks alike"
-                )
-                self._exchange.abandon(why)
-                raise RuntimeError(why)
+        return self._steps.skip_synchronize()
 
     @property
     def _step_supports_amp_scaling(self):
         """GradScaler.step() asks this before it unscales gradients, which torch does not count."""
-        exchange = self._exchange
-        if exchange is not None and exchange.fired and self._should_synchronize:
-            exchange.refuse_change("unscaled by GradScaler.step()")
+        if self._steps.has_fired() and self._steps.should_synchronize:
+            self._exchange.refuse_change("unscaled by GradScaler.step()")
         return self.__dict__.get("_step_supports_amp_scaling", False)
 
     @_step_supports_amp_scaling.setter
     def _step_supports_amp_scaling(self, supports):
         self.__dict__["_step_supports_amp_scaling"] = supports
-
-    def _give_up_step(self, error):
-        """The gradients that a closure has left are of no use: no rank takes this step."""
-        exchange = self._exchange
-        if exchange is not None and exchange.fired:
-            exchange.note_failure(error)
 
     def _mark_for_schedulers(self):
         """One that was made before wrapping looks for this mark to see that a step came first."""
@@ -194,46 +151,36 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
     def step(self, closure=None, *args, **kwargs):
         self._mark_for_schedulers()
-        self._check_update()
+        steps = self._steps
+        steps.check_update()
         if closure is None:
-            self._synchronize_for_step()
-            return self._update(*args, **kwargs)
-        exchange = self._exchange
-        if exchange is not None and exchange.fired and exchange.failure is None:
-            self._synchronize_for_step()  # the update may look at them before it calls the closure
-        elif self._exchanged_by == "step":  # which did not end
-            self._exchanged_by = None
+            steps.synchronize_for_step(self.synchronize)
+            return steps.update(super().step, *args, **kwargs)
+        if steps.has_fired() and self._exchange.failure is None:
+            # the update may look at them before it calls the closure
+            steps.synchronize_for_step(self.synchronize)
+        elif steps.exchanged_by == "step":  # which did not end
+            steps.exchanged_by = None
         was_called = False
 
         def synchronized_closure():
             nonlocal was_called
             if was_called:
-                self._exchanged_by = None
+                steps.exchanged_by = None
             was_called = True
             try:
                 loss = closure()
             except Exception as error:
-                self._give_up_step(error)
+                steps.give_up(error)
                 raise
-            self._synchronize_for_step()
+            steps.synchronize_for_step(self.synchronize)
             return loss
 
-        return self._update(synchronized_closure, *args, **kwargs)
+        return steps.update(super().step, synchronized_closure, *args, **kwargs)
 
     def _step_alone(self):
         """The step of the user's class: nothing is exchanged."""
         return super().step()
-
-    def _update(self, *args, **kwargs):
-        self._updating = True
-        try:
-            result = super().step(*args, **kwargs)
-        except Exception:
-            self._updating = False
-            raise
-        self._updating = False
-        self._exchanged_by = None
-        return result
 
     # torch wraps the step() of each class so that step hooks run; they already run in the user's
     step.hooked = True
@@ -248,7 +195,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
                     "cause a race condition."
                 )
             exchange.abandon("optimizer.zero_grad() was called before optimizer.step() had ended")
-        self._exchanged_by = None
+        self._steps.exchanged_by = None
         return super().zero_grad(*args, **kwargs)
 
     def add_param_group(self, param_group):
@@ -258,12 +205,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
     def _forget_step(self):
         """Another state is loaded."""
-        if self._exchange is not None:
-            self._exchange.abandon("load_state_dict() was called between backward() and step()")
-            self._exchange.missed = False  # as for an update that was interrupted
-        self._exchanged_by = None
-        self._updating = False
-        self._should_synchronize = True
+        self._steps.forget("load_state_dict() was called between backward() and step()")
 
     def load_state_dict(self, *args, **kwargs):
         """The parameter groups stay: a scheduler that was made before wrapping knows these, and not
@@ -333,7 +275,7 @@ class _DistributedAdasumOptimizer(_DistributedOptimizer):
             p.copy_(twin)
 
     def _move(self, *args, **kwargs):
-        self._updating = True
+        self._steps.updating = True
         for p, twin in self._twins.items():
             twin.copy_(p)
         try:
@@ -341,7 +283,7 @@ class _DistributedAdasumOptimizer(_DistributedOptimizer):
                 self._loss = super(_DistributedOptimizer, self).step(*args, **kwargs)
         except Exception as error:
             self._go_back()
-            self._updating = False
+            self._steps.updating = False
             self._exchange.note_failure(error)
             with suppress(Exception):  # the others raise what happened here
                 self._exchange.synchronize()
@@ -350,19 +292,19 @@ class _DistributedAdasumOptimizer(_DistributedOptimizer):
             twin.grad = p - twin
         self._go_back()
         self._moved = True
-        self._updating = False
+        self._steps.updating = False
 
     def _end_move(self):
-        self._updating = True
+        self._steps.updating = True
         for p, twin in self._twins.items():
             p.add_(twin.grad)
             twin.grad = None
-        self._moved = self._updating = False
+        self._moved = self._steps.updating = False
 
     @torch.no_grad()
     def step(self, *args, **kwargs):
         self._mark_for_schedulers()
-        self._check_update()
+        self._steps.check_update()
         if not self._moved:
             self._hook_new_parameters()
             self._move(*args, **kwargs)
@@ -504,7 +446,7 @@ def DistributedOptimizer(
     own = {name: value for name, value in optimizer.__dict__.items() if name != "step"}
     wrapped.__dict__.update(own)
     wrapped._original = weakref.ref(optimizer)
-    wrapped._options = options
+    wrapped._steps = Steps(options, others)
     wrapped._parameter_names = {p: name for name, p in named_parameters}
     if others:
         wrapped._register()
