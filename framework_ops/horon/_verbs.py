@@ -5,14 +5,14 @@ A framework says how its tensors are staged, and has all of them: numpy does in 
 horon.torch adds autograd. A verb is a row here, and the functions by which users call it.
 """
 
-from functools import update_wrapper, wraps
+from functools import partial, update_wrapper, wraps
 from types import FunctionType
 from typing import NamedTuple
 
-from horon import _horon, _names
+from horon import _adasum, _horon, _names
 from horon._names import group_name, member_names, operation_name
 from horon._staging import NOTHING, Handle, refuse_joined
-from horon._world import Average, ProcessSet, global_process_set, resolve_op, team_of
+from horon._world import Adasum, Average, ProcessSet, global_process_set, resolve_op, team_of
 from horon.exceptions import HoronInternalError
 
 
@@ -149,16 +149,21 @@ class Verbs:
     """The verbs on one framework's tensors: stage_tensor(tensor, verb, in_place) -> Staged.
 
     integers(rows, splits) -> numbers of rows, as what the caller gave as splits has them.
-    `in_place` are the same verbs, whose results go where the tensors are.
+    stage_summand(tensor, in_place) -> what is gathered of a tensor for Adasum, a row; and
+    finish(rows, combine) -> the result of all ranks' rows, which combine(flat rows, double) makes:
+    see _adasum.combine(). `in_place` are the same verbs, whose results go where the tensors are,
+    and `apart` those whose results go elsewhere.
     """
 
     joins_as_horovod = False  # what `needs_all` raises once a rank has joined
 
-    def __init__(self, stage_tensor, integers, is_in_place=False):
+    def __init__(self, stage_tensor, integers, stage_summand=None, apart=None):
         self.stage_tensor = stage_tensor
         self.integers = integers
-        self.is_in_place = is_in_place
-        self.in_place = self if is_in_place else type(self)(stage_tensor, integers, True)
+        self.stage_summand = stage_summand
+        self.is_in_place = apart is not None
+        self.apart = apart or self
+        self.in_place = self if apart else type(self)(stage_tensor, integers, stage_summand, self)
 
     # ---- Any verb ----
 
@@ -195,12 +200,18 @@ class Verbs:
 
     def stage(self, team, verb, name, tensor, *numbers):
         """-> the Handle of one operation that has not begun; numbers: as _operation() takes them"""
+        if self._is_adasum(verb, *numbers):
+            row, finish = self._summand(tensor, *numbers)
+            handle = self.apart.stage(team, ROWS, name, row)
+            return handle.then_with_rows(lambda rows, given: finish(rows, *given))
         staged, operation = self._operation(team, verb, name, tensor, *numbers)
         handle = Handle(team, operation, lambda requests: staged.finish(requests[0]))
         return self.watched(handle, team, verb)
 
     def stage_group(self, team, verb, names, tensors, *numbers):
         """-> the Handle of operations that become ready together; its result is a list"""
+        if self._is_adasum(verb, *numbers):
+            return self._stage_summands(team, names, tensors, *numbers)
         pairs = [
             self._operation(team, verb, name, tensor, *numbers)
             for name, tensor in zip(names, tensors, strict=True)
@@ -213,6 +224,27 @@ class Verbs:
 
         handle = Handle(team, [operation for _, operation in pairs], finish)
         return self.watched(handle, team, verb)
+
+    def _is_adasum(self, verb, op=0, *_):
+        return op is Adasum and verb is ALLREDUCE and self.stage_summand is not None
+
+    def _summand(self, tensor, op, root=0, prescale=1.0, postscale=1.0, splits=None):
+        """-> what is gathered of the tensor, and what makes the result of all ranks' rows"""
+        row, finish = self.stage_summand(tensor, self.is_in_place)
+        combine = partial(_adasum.combine, prescale=prescale, postscale=postscale)
+        return row, lambda rows, given: finish(rows, partial(combine, given=given))
+
+    def _stage_summands(self, team, names, tensors, *numbers):
+        pairs = [self._summand(tensor, *numbers) for tensor in tensors]
+
+        def finish(gathered, given):
+            return [
+                finish(rows, of_rank)
+                for (_, finish), rows, of_rank in zip(pairs, gathered, given, strict=True)
+            ]
+
+        handle = self.apart.stage_group(team, ROWS, names, [row for row, _ in pairs])
+        return handle.then_with_rows(finish)
 
     def watched(self, handle, team, verb):
         """-> the handle; its operation raises if a rank had joined, where Horovod's does"""

@@ -10,9 +10,8 @@ import torch
 
 from horon import _horon
 from horon._staging import Handle, Staged
-from horon._verbs import ALLREDUCE, ROWS, Verbs
+from horon._verbs import ALLREDUCE, Verbs
 from horon._world import Adasum
-from horon.torch import adasum
 
 _TORCH_NAMES = {
     "float8_e4m3": "float8_e4m3fn",
@@ -178,52 +177,29 @@ class _Tensor(Staged):
         return self.given
 
 
-def _is_adasum(verb, op=0, *_):
-    return verb is ALLREDUCE and op is Adasum
+def _stage_summand(tensor, in_place):
+    plain = check(tensor, ALLREDUCE)
+    if not plain.is_floating_point():
+        raise ValueError(f"Adasum takes floating-point tensors, not {plain.dtype}")
+    if in_place:
+        _check_in_place(plain)
+    shape = (1, *plain.shape) if plain.dim() < _horon.NDIM_MAX else (1, -1)
+
+    def finish(rows, combine):
+        """16 bits are computed with in 32, and rounded once."""
+        wide = rows if rows.dtype == torch.float64 else rows.float()
+        total = combine([row.reshape(-1) for row in wide], double=torch.Tensor.double)
+        result = total.to(rows.dtype).view(plain.shape)
+        if not in_place:
+            return no_view(result)
+        plain.copy_(result)
+        return tensor
+
+    return plain.reshape(shape), finish
 
 
 class _TorchVerbs(Verbs):
     joins_as_horovod = True
-
-    def stage(self, team, verb, name, tensor, *numbers):
-        if _is_adasum(verb, *numbers):
-            row, finish = self._adasum(tensor, *numbers)
-            handle = verbs.stage(team, ROWS, name, row)
-            return handle.then_with_rows(lambda rows, given: finish(rows, *given))
-        return super().stage(team, verb, name, tensor, *numbers)
-
-    def stage_group(self, team, verb, names, tensors, *numbers):
-        if not _is_adasum(verb, *numbers):
-            return super().stage_group(team, verb, names, tensors, *numbers)
-        pairs = [self._adasum(tensor, *numbers) for tensor in tensors]
-
-        def finish(gathered, given):
-            finishes = [finish for _, finish in pairs]
-            return [
-                finish(rows, of_rank)
-                for finish, rows, of_rank in zip(finishes, gathered, given, strict=True)
-            ]
-
-        handle = verbs.stage_group(team, ROWS, names, [row for row, _ in pairs])
-        return handle.then_with_rows(finish)
-
-    def _adasum(self, tensor, op, root=0, prescale=1.0, postscale=1.0, splits=None):
-        """-> what is gathered of the tensor, and what makes the result of all ranks' rows"""
-        plain = check(tensor, ALLREDUCE)
-        if not plain.is_floating_point():
-            raise ValueError(f"Adasum takes floating-point tensors, not {plain.dtype}")
-        if self.is_in_place:
-            _check_in_place(plain)
-        shape = (1, *plain.shape) if plain.dim() < _horon.NDIM_MAX else (1, -1)
-
-        def finish(rows, given):
-            result = adasum.combine(rows, given, prescale, postscale).view(plain.shape)
-            if not self.is_in_place:
-                return no_view(result)
-            plain.copy_(result)
-            return tensor
-
-        return plain.reshape(shape), finish
 
     def begin(
         self, team, verb, name, tensor, op=0, root=0, prescale=1.0, postscale=1.0, splits=None
@@ -256,4 +232,4 @@ def _integers(rows, splits):
     return torch.tensor(rows, dtype=dtype, device=device)
 
 
-verbs = _TorchVerbs(_Tensor, _integers)
+verbs = _TorchVerbs(_Tensor, _integers, _stage_summand)
