@@ -108,16 +108,47 @@ def _kind_of(value):
     return _Number if isinstance(value, (bool, int, float)) else _Buffer
 
 
+def _check_in_place(value, kind):
+    if kind in (_Number, _NumpyScalar):
+        raise TypeError("a number cannot be changed in place")
+    if kind is _Numpy and not value.flags.writeable:
+        raise ValueError("the array is read-only")
+
+
 def _stage(value, verb, in_place):
     kind = _kind_of(value)
-    if in_place and kind in (_Number, _NumpyScalar):
-        raise TypeError("a number cannot be changed in place")
-    if in_place and kind is _Numpy and not value.flags.writeable:
-        raise ValueError("the array is read-only")
+    if in_place:
+        _check_in_place(value, kind)
     staged = kind(value)
     if verb.gathers and not verb.divides and not staged.shape:
         staged.shape = (1,)
     return staged
+
+
+def _stage_summand(value, in_place):
+    kind = _kind_of(value)
+    if in_place:
+        _check_in_place(value, kind)
+    if not issubclass(kind, _Numpy):
+        raise NotImplementedError(
+            f"there is no ADASUM of {type(value).__name__}: numpy arrays have it, and horon.torch"
+        )
+    array = sys.modules["numpy"].asarray(value)
+    if array.dtype.kind != "f" and array.dtype.name not in _ML_DTYPES:
+        raise ValueError(f"Adasum takes floating-point arrays, not {array.dtype}")
+    shape = (1, *array.shape) if array.ndim < _horon.NDIM_MAX else (1, -1)
+
+    def finish(rows, combine):
+        """16 bits are computed with in 32, and rounded once."""
+        wide = rows if rows.dtype == "float64" else rows.astype("float32")
+        total = combine([row.reshape(-1) for row in wide], double=lambda a: a.astype("float64"))
+        result = total.astype(rows.dtype).reshape(array.shape)
+        if in_place:
+            value[...] = result
+            return value
+        return result[()] if kind is _NumpyScalar else result
+
+    return array.reshape(shape), finish
 
 
 def _integers(rows, splits):
@@ -128,7 +159,7 @@ def _integers(rows, splits):
     return numpy.array(rows, dtype="int32" if max(rows) < 2**31 else "int64")
 
 
-_verbs = Verbs(_stage, _integers)
+_verbs = Verbs(_stage, _integers, _stage_summand)
 
 allreduce = _verbs.allreduce
 allreduce_ = _verbs.allreduce_

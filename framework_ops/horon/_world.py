@@ -61,7 +61,7 @@ __all__ = [
 class ReduceOp(IntEnum):
     """How an allreduce combines the ranks' values; the numbers are Horovod's.
 
-    Adasum is of horon.torch alone. BitAnd, BitOr and BitXor are of integers and booleans, and
+    Adasum is of floating-point numbers. BitAnd, BitOr and BitXor are of integers and booleans, and
     Horovod has none of them.
     """
 

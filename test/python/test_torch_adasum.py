@@ -196,7 +196,7 @@ def rank_refused():
         hvd.allreduce_(torch.ones(1).expand(3), op=hvd.Adasum)
     with pytest.raises(NotImplementedError, match="no gradient"):
         hvd.allreduce(x, op=hvd.Adasum).sum().backward()
-    with pytest.raises(NotImplementedError, match=r"no ADASUM: horon\.torch does"):
+    with pytest.raises(NotImplementedError, match="no ADASUM of float"):
         horon.allreduce(1.0, op=horon.Adasum)
     with pytest.raises(hvd.HorovodInternalError):  # the ranks' tensors differ
         hvd.allreduce(torch.ones(2 + hvd.rank()), op=hvd.Adasum, name="sizes")
