@@ -67,6 +67,16 @@ def part_name(name: str, part: str) -> str:
     return fit(f"{name}.{part}")
 
 
+def named_items(values, name):
+    """-> [(name, value), ...] of a dict, of pairs, or of values, numbered under this name"""
+    if hasattr(values, "items"):
+        return sorted(values.items())
+    return [
+        value if isinstance(value, tuple) else (f"{name}.{i}", value)
+        for i, value in enumerate(values)
+    ]
+
+
 def check_unique(names):
     """Raises on every rank that has these; on the wire the second would wait for the first."""
     twice = [name for name, n in Counter(names).items() if n > 1]

@@ -68,14 +68,19 @@ def texts_of(request):
     return [_text(view) for view in _rows(request)]
 
 
-def agree(team, name, cause, kind):
-    """Raises `kind` on every rank if one has a cause; "" is none."""
-    views = _allgather_bytes(team, name, cause.encode(errors="replace"))
+def _raise_causes(team, name, causes, kind):
+    """causes: of all ranks; "" is none."""
     failed = [
-        f"rank {rank}: {_text(view)}" for rank, view in zip(team.ranks, views, strict=True) if view
+        f"rank {rank}: {cause}" for rank, cause in zip(team.ranks, causes, strict=True) if cause
     ]
     if failed:
         raise kind(f"'{name}' failed: {'; '.join(failed)}")
+
+
+def agree(team, name, cause, kind):
+    """Raises `kind` on every rank if one has a cause; "" is none."""
+    views = _allgather_bytes(team, name, cause.encode(errors="replace"))
+    _raise_causes(team, name, [_text(view) for view in views], kind)
 
 
 def _room(size):
@@ -190,6 +195,36 @@ def broadcast_plain(team, value, root_rank, name, to_plain=None, from_plain=None
 def allgather_plain(team, value, name):
     """-> all ranks' plain data"""
     return _allgather(team, _Plain(), value, name)
+
+
+def compare(team, value, root_rank, name, cause, difference):
+    """-> the root's plain data
+
+    Raises ValueError on every rank if one has a cause, or what difference(value, of_root) says of
+    its data; "" is none.
+    """
+    ranks = allgather_plain(team, [value, cause], f"{name}.begin")
+    of_root, _ = ranks[team.place(root_rank)]
+    causes = [cause or difference(value, of_root) for value, cause in ranks]
+    _raise_causes(team, name, causes, ValueError)
+    return of_root
+
+
+def broadcast_state(verbs, value, root_rank, name, codec, process_set):
+    """Gives every rank the root's plain data, and tensors that travel beside it.
+
+    codec: to_plain() and from_plain() of a tensor, see _plain.py; they put it, or room for it, into
+    the list `tensors`.
+    """
+    team, cause = team_of(process_set), ""
+    try:
+        value = broadcast_plain(team, value, root_rank, name, codec.to_plain, codec.from_plain)
+    except ValueError as error:  # this rank cannot make room for it
+        cause = cause_of(error)
+    agree(team, f"{name}.ready", cause, ValueError)
+    named = [(f"{name}.{i}", tensor) for i, tensor in enumerate(codec.tensors)]
+    verbs.broadcast_all(named, root_rank, process_set)
+    return value
 
 
 def _check_objects_allowed(team):

@@ -333,6 +333,13 @@ class Verbs:
         name, team = group_name("broadcast", name, process_set), team_of(process_set)
         return self.begin_group(team, BROADCAST, name, tensors, 0, team.place(root_rank))
 
+    def broadcast_all(self, named, root_rank, process_set):
+        """Gives every rank the root's tensors, in place, and waits; named: [(name, tensor), ...]"""
+        begin = self.in_place.broadcast_async
+        handles = [begin(tensor, root_rank, name, process_set) for name, tensor in named]
+        for handle in handles:
+            handle.wait()
+
     def alltoall_async(self, tensor, splits=None, name=None, process_set=global_process_set):
         """Gives each rank some of the tensor's rows, and joins what all give to this one.
 

@@ -9,6 +9,7 @@ import pickle
 import horon
 import pytest
 from horon import _objects, _plain
+from horon._names import named_items
 
 # ---- Plain data ----
 
@@ -201,3 +202,65 @@ def rank_refusing_without_a_text():
 
 def test_an_error_without_a_text_keeps_no_rank_waiting(run_ranks):
     run_ranks(2, rank_refusing_without_a_text)
+
+
+# ---- States: plain data, and tensors beside it ----
+
+
+class _Codec:
+    """The length stands for an array."""
+
+    def __init__(self):
+        self.tensors = []
+
+    def to_plain(self, value):
+        numpy = pytest.importorskip("numpy")
+        if not isinstance(value, numpy.ndarray):
+            return NotImplemented
+        self.tensors.append(value)
+        return len(value)
+
+    def from_plain(self, length):
+        numpy = pytest.importorskip("numpy")
+        if length > 5:
+            raise ValueError("no room")
+        self.tensors.append(numpy.zeros(length))
+        return self.tensors[-1]
+
+
+def rank_state():
+    numpy = pytest.importorskip("numpy")
+    from horon._arrays import _verbs
+
+    horon.init()
+    rank, size = horon.rank(), horon.size()
+    every = horon.global_process_set
+    mine = {"a": numpy.arange(3.0), "b": [numpy.ones(1), "text"]} if rank == 1 else None
+    state = _objects.broadcast_state(_verbs, mine, 1, "state", _Codec(), every)
+    assert state["a"].tolist() == [0, 1, 2] and state["b"] == [numpy.ones(1), "text"]
+    large = numpy.zeros(6) if rank == 1 else None
+    with pytest.raises(ValueError, match=r"^'large.ready' failed: rank 0: .*no room"):
+        _objects.broadcast_state(_verbs, large, 1, "large", _Codec(), every)
+
+    team = horon._world.context()
+
+    def difference(value, of_root):
+        return "" if value == of_root else f"it has {value}, not {of_root}"
+
+    assert _objects.compare(team, [1, "a"], 1, "same", "", difference) == [1, "a"]
+    wants = "; ".join(f"rank {r}: it has {r}, not 1" for r in range(size) if r != 1)
+    with pytest.raises(ValueError, match=f"^'other' failed: {wants}$"):
+        _objects.compare(team, rank, 1, "other", "", difference)
+    with pytest.raises(ValueError, match=r"^'wrong' failed: rank 1: why$"):
+        _objects.compare(team, 0, 1, "wrong", "why" * (rank == 1), difference)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_states_are_the_roots_or_all_ranks_raise(run_ranks, n):
+    pytest.importorskip("numpy")
+    run_ranks(n, rank_state)
+
+
+def test_items_without_a_name_are_numbered():
+    assert named_items({"b": 1, "a": 2}, "x") == [("a", 2), ("b", 1)]
+    assert named_items([("b", 1), 2], "x") == [("b", 1), ("x.1", 2)]

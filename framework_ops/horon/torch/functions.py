@@ -3,20 +3,12 @@
 
 import torch
 
-from horon._names import auto_name, check_unique
-from horon._objects import (
-    agree,
-    allgather_object,
-    allgather_plain,
-    broadcast_object,
-    broadcast_plain,
-    cause_of,
-)
+from horon._names import auto_name, check_unique, named_items
+from horon._objects import allgather_object, broadcast_object, broadcast_state, compare
 from horon._verbs import BROADCAST
 from horon._world import global_process_set, team_of
-from horon.torch.ops import broadcast_async_
 from horon.torch.optimizer import _DistributedOptimizer
-from horon.torch.staging import check, dtype_name, dtype_named
+from horon.torch.staging import check, dtype_name, dtype_named, verbs
 
 __all__ = [
     "allgather_object",
@@ -37,11 +29,7 @@ def _named(params, name):
             f"parameters cannot be broadcast from an object of type {type(params).__name__}: "
             "pass model.state_dict() or model.named_parameters()"
         )
-    if hasattr(params, "items"):
-        named = sorted(params.items())
-    else:
-        named = [p if isinstance(p, tuple) else (f"{name}.{i}", p) for i, p in enumerate(params)]
-    named = [(key, p) for key, p in named if p is not None]
+    named = [(key, p) for key, p in named_items(params, name) if p is not None]
     for key, p in named:
         if not isinstance(p, torch.Tensor):
             raise ValueError(
@@ -58,9 +46,7 @@ def broadcast_parameters(params, root_rank, process_set=global_process_set):
     `params`: `model.state_dict()`, `model.named_parameters()` or `model.parameters()`.
     """
     name = auto_name("parameters", process_set)  # of those that have none
-    handles = [broadcast_async_(p, root_rank, key, process_set) for key, p in _named(params, name)]
-    for handle in handles:
-        handle.wait()
+    verbs.broadcast_all(_named(params, name), root_rank, process_set)
 
 
 class _State:
@@ -146,19 +132,16 @@ def _compare(team, optimizer, root_rank, name):
         cause = "optimizer.step() or synchronize() comes first, after backward()"
     is_empty = not optimizer.state_dict().get("state")
     sizes = [len(group["params"]) for group in optimizer.param_groups]
-    ranks = allgather_plain(team, [is_empty, sizes, cause], f"{name}.begin")
-    root_is_empty, wanted, _ = ranks[team.place(root_rank)]
-    causes = []
-    for rank, (_, sizes, cause) in zip(team.ranks, ranks, strict=True):
-        if sizes != wanted:
-            cause = cause or (
-                f"its optimizer has groups of {sizes} parameters, that of rank {root_rank} has "
-                f"{wanted}"
-            )
-        if cause:
-            causes.append(f"rank {rank}: {cause}")
-    if causes:
-        raise ValueError(f"'{name}' failed: {'; '.join(causes)}")
+
+    def difference(of_rank, of_root):
+        (_, sizes), (_, wanted) = of_rank, of_root
+        if sizes == wanted:
+            return ""
+        return (
+            f"its optimizer has groups of {sizes} parameters, that of rank {root_rank} has {wanted}"
+        )
+
+    root_is_empty, _ = compare(team, [is_empty, sizes], root_rank, name, cause, difference)
     return is_empty, root_is_empty
 
 
@@ -253,19 +236,8 @@ def broadcast_optimizer_state(optimizer, root_rank, model=None, process_set=glob
     is_root = team.rank == team.place(root_rank)
     name = "optimizer_state"
     _begin_state(optimizer, *_compare(team, optimizer, root_rank, name), is_root)
-    state, cause = _State(), ""
     mine = optimizer.state_dict() if is_root else None
-    try:
-        whole = broadcast_plain(team, mine, root_rank, name, state.to_plain, state.from_plain)
-    except ValueError as error:  # this rank cannot make room for it
-        cause = cause_of(error)
-    agree(team, f"{name}.ready", cause, ValueError)
-    handles = [
-        broadcast_async_(tensor, root_rank, f"{name}.{i}", process_set)
-        for i, tensor in enumerate(state.tensors)
-    ]
-    for handle in handles:
-        handle.wait()
+    whole = broadcast_state(verbs, mine, root_rank, name, _State(), process_set)
     if is_root:
         return
     if not _takes_plainly(optimizer):
