@@ -16,9 +16,7 @@ extension itself puts each request into a list, `begun`, as it begins, so the li
 whenever they are read. Each stage of a step can be entered again, and ends with one assignment. So
 synchronize() that was interrupted can be called again, and goes on where it was.
 
-A framework derives its slot from Slot and says how a gradient is sent; horon.torch does so. Hooks
-know their slot weakly, and a slot its exchange and its group: without a cycle, all of it goes with
-the exchange, at once.
+A framework derives its slot from Slot (_slots.py) and says how a gradient is sent.
 """
 
 import weakref
@@ -35,95 +33,9 @@ from horon._objects import (
     begin_allgather_texts,
     texts_of,
 )
+from horon._slots import Group, about_gradient
 from horon._world import Average, Max, Sum, team_of
 from horon.exceptions import HoronInternalError, describe, operation_of, text_of
-
-
-class Slot:
-    """One gradient's place in the exchange. A framework's class says what the methods do."""
-
-    __slots__ = (
-        "__weakref__",
-        "begun",
-        "delay",
-        "exchange",
-        "group",
-        "handle",
-        "name",
-        "started",
-        "was_wanted",
-    )
-
-    def __init__(self, exchange, name):
-        self.exchange = weakref.ref(exchange)
-        self.name = name
-        self.group = None  # a weak proxy, if it is in one
-        self.delay = exchange.passes  # backward passes until the gradient goes on its way
-        self.started = False
-        self.was_wanted = False  # when the first gradient of this step was computed
-        self.begun = []  # requests of this step
-        self.handle = None  # of them, if there is something to do with what comes of them
-
-    def send(self):
-        """Begins the exchange of the gradient in `begun`; raises, with nothing begun, if it cannot.
-
-        `handle` is there before anything begins.
-        """
-        raise NotImplementedError
-
-    def send_nothing(self):
-        """As send(), with a gradient of zeros that nobody looks at, for the other ranks' sake."""
-        raise NotImplementedError
-
-    def is_wanted(self):
-        """Whether it takes part in a step though no pass here has computed it."""
-        raise NotImplementedError
-
-    def takes_part(self):
-        """Whether it is sent in this step. What is wanted no more since the step began still is:
-        other ranks may have sent theirs, and a gradient may be there that all have to apply."""
-        return self.was_wanted or self.is_wanted()
-
-    def is_on_its_way(self):
-        return bool(self.begun or (self.group is not None and self.group.begun))
-
-    def has_changed(self):
-        """Whether the gradient that was sent has been written or replaced since."""
-        raise NotImplementedError
-
-    def finish(self, result):
-        """Takes what came of the handle; the second time, after an interruption, does no harm."""
-        raise NotImplementedError
-
-    def forget(self):
-        """The step is over."""
-        self.handle = None
-        self.begun.clear()
-        self.started = self.was_wanted = False
-
-    def fire(self):
-        """One more backward pass has computed this gradient."""
-        exchange = self.exchange()
-        if exchange is None:  # another thread has just dropped the exchange
-            return
-        try:
-            exchange.on_fired(self)
-        except Exception as error:
-            exchange.note_failure(error, self)
-            raise
-
-
-class Group:
-    """Gradients that are sent together, once the last of them is there; the exchange owns it."""
-
-    def __init__(self, slots):
-        self.slots = slots
-        self.forget()
-
-    def forget(self):
-        self.ready = set()
-        self.begun = []
-        self.handle = None
 
 
 class _Verdict:
@@ -513,12 +425,6 @@ class GradientExchange:
         """-> what to raise because of it, anew"""
         kind, text, *more = self.failure
         return kind(f"the exchange of this step's gradients failed: {text}", *more)
-
-
-def about_gradient(error, slot):
-    """-> the error, whose text names the gradient of the slot"""
-    error.gradient_name = slot.name
-    return error
 
 
 def _tells_which(error):

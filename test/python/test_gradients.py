@@ -8,9 +8,9 @@ numpy = pytest.importorskip("numpy")
 import horon  # noqa: E402
 from horon import _world  # noqa: E402
 from horon._arrays import _integers, _stage  # noqa: E402
-from horon._gradients import GradientExchange, Slot  # noqa: E402
-from horon._names import member_names  # noqa: E402
-from horon._verbs import ALLREDUCE, Verbs  # noqa: E402
+from horon._gradients import GradientExchange  # noqa: E402
+from horon._slots import Slot  # noqa: E402
+from horon._verbs import Verbs  # noqa: E402
 
 verbs = Verbs(_stage, _integers)
 
@@ -19,14 +19,15 @@ class ArraySlot(Slot):
     __slots__ = ("gradient", "mean")
 
     def begin(self, gradient):
-        exchange = self.exchange()
-        op, *scales = exchange.how
-        self.handle = verbs.stage(exchange.team, ALLREDUCE, self.name, gradient, op, 0, *scales)
+        self.handle = self.stage(verbs, gradient)
         self.handle.begin(self.begun)
 
     def send(self):
         if self.gradient is None:
             raise ValueError("no gradient")
+        # as a framework's tensors go that have DLPack's exchange API
+        assert not self.start_prepared(self.exchange(), self.gradient, self.gradient)
+        assert not self.begun
         self.begin(self.gradient)
 
     def send_nothing(self):
@@ -44,10 +45,8 @@ class ArraySlot(Slot):
 
 class ArrayExchange(GradientExchange):
     def send_group(self, group, nothing):
-        op, *scales = self.how
-        names = member_names(group.slots[0].name, len(group.slots))
         gradients = [numpy.zeros(3) if nothing else slot.gradient for slot in group.slots]
-        group.handle = verbs.stage_group(self.team, ALLREDUCE, names, gradients, op, 0, *scales)
+        group.handle = group.stage(self, verbs, gradients)
         group.handle.begin(group.begun)
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """How one torch gradient goes through horon: the slots of a GradientExchange.
 
-A slot's hook fires when backward has accumulated the gradient. The quick way is an operation of the
-extension: it remembers where the gradient lay and, if the next step's lies there again, only starts
-a prepared request. Compressed, sparse, strided and grouped gradients are staged as any tensor is.
+A slot's hook fires when backward has accumulated the gradient. A gradient that the extension takes
+as it is goes by the slot's prepared operation, the quick way. Compressed, sparse, strided and
+grouped gradients are staged as any tensor is.
 
 A gradient that lies in another place than when it was sent was changed on its way; what was written
 to one that is where it was, torch counts: see versions.py.
@@ -13,11 +13,10 @@ import weakref
 
 import torch
 
-from horon import _horon
-from horon._gradients import GradientExchange, Slot, about_gradient
-from horon._names import member_names, operation_name
+from horon._gradients import GradientExchange
+from horon._names import operation_name
+from horon._slots import Slot, about_gradient
 from horon._staging import Handle
-from horon._verbs import ALLREDUCE
 from horon._world import Adasum
 from horon.torch import ops
 from horon.torch.compression import Compression
@@ -32,21 +31,15 @@ class _TorchSlot(Slot):
         "ctx",
         "is_lent",
         "memory",
-        "operation",
         "param",
         "sent",
         "sparse_dim",
-        "team",
         "version",
-        "wire_name",
     )
 
     def __init__(self, exchange, param, name):
         super().__init__(exchange, name)
         self.param = param
-        self.wire_name = operation_name("allreduce", name, None)
-        self.team = None  # what the operation belongs to
-        self.operation = None  # of the extension; the quick way
         self.ctx = None  # of the compressor
         self.is_lent = False  # the gradient, to a frozen parameter, as its group goes whole
         self.sparse_dim = None  # of the gradients, once one was sparse
@@ -60,27 +53,18 @@ class _TorchSlot(Slot):
     def send(self):
         exchange = self.exchange()
         gradient = self.gradient()
-        if self.team is not exchange.team:
-            self.renew(exchange)
         self.handle = None
         if exchange.quick and gradient.layout is torch.strided and not gradient.is_neg():
             self.note_sent()
-            if self.operation.start_on(gradient, self.begun, self.memory):
+            if self.start_prepared(exchange, gradient, self.memory):
                 return
-        self.handle = self.stage(exchange, gradient)
-        self.note_sent()
-        self.handle.begin(self.begun)
-
-    def stage(self, exchange, gradient):
         if gradient.is_sparse and not exchange.sparse_as_dense:
             self.sparse_dim = gradient.sparse_dim()
-            return self.stage_sparse(exchange, gradient)
-        return self.stage_dense(exchange, self.compressed(exchange))
-
-    def stage_dense(self, exchange, tensor):
-        op, *scales = exchange.how
-        name = self.wire_name
-        return verbs.in_place.stage(exchange.team, ALLREDUCE, name, tensor, op, 0, *scales)
+            self.handle = self.stage_sparse(exchange, gradient)
+        else:
+            self.handle = self.stage(verbs.in_place, self.compressed(exchange))
+        self.note_sent()
+        self.handle.begin(self.begun)
 
     def stage_sparse(self, exchange, tensor):
         name = operation_name("sparse_allreduce", self.name, None)
@@ -93,7 +77,7 @@ class _TorchSlot(Slot):
         if nothing.is_sparse:
             self.handle = self.stage_sparse(exchange, nothing)
         else:
-            self.handle = self.stage_dense(exchange, nothing)
+            self.handle = self.stage(verbs.in_place, nothing)
         self.handle.begin(self.begun)
 
     def nothing(self, exchange):
@@ -142,15 +126,6 @@ class _TorchSlot(Slot):
             self.param.grad is not sent
             or (memory is not None and memory_of(sent).data_ptr() != memory.data_ptr())
         )
-
-    def renew(self, exchange):
-        """The slot is new, or horon was initialised again: an operation belongs to a context."""
-        op, prescale, postscale = exchange.how
-        if exchange.quick:
-            self.operation = exchange.team.operation(
-                _horon.ALLREDUCE, self.wire_name, op, 0, prescale, postscale
-            )
-        self.team = exchange.team
 
     def zeros(self):
         """The gradient of a pass that did not use the parameter, of the kind that others have."""
@@ -264,11 +239,7 @@ class TorchExchange(GradientExchange):
                     text = f"the sparse gradient of {slot.name} cannot be in a group"
                     raise about_gradient(ValueError(text), slot)
             tensors = [slot.compressed(self) for slot in slots]
-        op, *scales = self.how
-        names = member_names(operation_name("allreduce", slots[0].name, None), len(slots))
-        group.handle = verbs.in_place.stage_group(
-            self.team, ALLREDUCE, names, tensors, op, 0, *scales
-        )
+        group.handle = group.stage(self, verbs.in_place, tensors)
         if not nothing:
             for slot in slots:
                 slot.note_sent()
