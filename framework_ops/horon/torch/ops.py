@@ -91,6 +91,23 @@ def join(device=-1, process_set=global_process_set) -> int:
     return _verbs.join(process_set)
 
 
+# ---- Compressed groups ----
+
+
+def _reduce_group(function, verb, compression, tensors, team, name, op, scales):
+    """What a verb gives; function: of autograd, if it has to know."""
+    pairs = [compression.compress(tensor) for tensor in tensors]
+    compressed = [tensor for tensor, _ in pairs]
+    names = member_names(name, len(pairs))
+    if any(_needs_gradient(tensor) for tensor in compressed):
+        results = function.apply(team, names, op, scales, *compressed)
+    else:
+        results = verbs.stage_group(team, verb, names, compressed, op, 0, *scales).begin().wait()
+    return [
+        compression.decompress(result, ctx) for result, (_, ctx) in zip(results, pairs, strict=True)
+    ]
+
+
 # ---- allreduce ----
 
 
@@ -166,18 +183,8 @@ def grouped_allreduce(
 ):
     """As allreduce() for a list of tensors that are combined together."""
     name, team = group_name("allreduce", name, process_set), team_of(process_set)
-    op, scales = resolve_op(op, average), (prescale_factor, postscale_factor)
-    pairs = [compression.compress(tensor) for tensor in tensors]
-    compressed = [tensor for tensor, _ in pairs]
-    names = member_names(name, len(pairs))
-    if any(_needs_gradient(tensor) for tensor in compressed):
-        results = _GroupedAllreduce.apply(team, names, op, scales, *compressed)
-    else:
-        group = verbs.stage_group(team, ALLREDUCE, names, compressed, op, 0, *scales)
-        results = group.begin().wait()
-    return [
-        compression.decompress(result, ctx) for result, (_, ctx) in zip(results, pairs, strict=True)
-    ]
+    numbers = (resolve_op(op, average), (prescale_factor, postscale_factor))
+    return _reduce_group(_GroupedAllreduce, ALLREDUCE, compression, tensors, team, name, *numbers)
 
 
 # ---- allgather ----
@@ -440,19 +447,9 @@ def grouped_reducescatter(
 ):
     """As reducescatter() for a list of tensors that are combined together."""
     name, team = group_name("reducescatter", name, process_set), team_of(process_set)
-    op = _check_is_added(resolve_op(op, None))
-    scales = (prescale_factor, postscale_factor)
-    pairs = [compression.compress(tensor) for tensor in tensors]
-    compressed = [tensor for tensor, _ in pairs]
-    names = member_names(name, len(pairs))
-    if any(_needs_gradient(tensor) for tensor in compressed):
-        results = _GroupedReducescatter.apply(team, names, op, scales, *compressed)
-    else:
-        group = verbs.stage_group(team, REDUCESCATTER, names, compressed, op, 0, *scales)
-        results = group.begin().wait()
-    return [
-        compression.decompress(result, ctx) for result, (_, ctx) in zip(results, pairs, strict=True)
-    ]
+    numbers = (_check_is_added(resolve_op(op, None)), (prescale_factor, postscale_factor))
+    function, verb = _GroupedReducescatter, REDUCESCATTER
+    return _reduce_group(function, verb, compression, tensors, team, name, *numbers)
 
 
 # ---- broadcast ----
