@@ -106,13 +106,18 @@ static bool any_calls_back(horon_request_t *const *reqs, size_t n)
     return i < n;
 }
 
-/* The runs that all are in now; or, of those that were not started yet, the first. */
+/* The run that it is in now; or, if it was not started yet, the first. Behind the last number comes
+ * 0, so that the number alone does not tell. */
+static uint32_t note_run(const horon_request_t *req)
+{
+    const uint32_t word = atomic_load_explicit(&req->state, memory_order_acquire);
+    return word == HORON_REQUEST_IDLE && req->persistent ? 1 : word / HORON_REQUEST_RUN;
+}
+
 static void note_runs(horon_request_t *const *reqs, size_t n, uint32_t *runs)
 {
-    for (size_t i = 0; i < n; i++) {
-        const uint32_t run = reqs[i] ? horon_request_run_number(reqs[i]) : 0;
-        runs[i] = run || !reqs[i] || !reqs[i]->persistent ? run : 1;
-    }
+    for (size_t i = 0; i < n; i++)
+        runs[i] = reqs[i] ? note_run(reqs[i]) : 0;
 }
 
 /* @param runs see wait.h */

@@ -175,7 +175,7 @@ void horon_request_reset(struct horon_request *request);
  * next one, which may end, too, before a thread that waits has looked. Of the last twelve. */
 void horon_request_keep_end(struct horon_request *request, horon_status_t status);
 /** @return the number of the run that it is in, or has ended; 0: it was not started, or is none
- * that can be started again */
+ * that can be started again, or this is the run number 2^29, or a multiple */
 static inline uint32_t horon_request_run_number(const struct horon_request *request)
 {
     return atomic_load_explicit(&request->state, memory_order_acquire) / HORON_REQUEST_RUN;

@@ -182,6 +182,30 @@ static void test_restart_ends_a_wait_for_all_before_its_turn(void **state)
     duo_end(&duo);
 }
 
+/* A number of the run is as long as the word has room: behind the last one comes 0, as before the
+ * first start. */
+static void test_restart_with_the_number_0_is_waited_for(void **state)
+{
+    const uint32_t last = UINT32_MAX / HORON_REQUEST_RUN;
+    _Atomic int restarts = 0;
+    float x[2] = {0};
+    struct duo duo;
+    (void)state;
+    duo_make(&duo, NULL);
+    horon_request_t *request = start_with_callback(&duo, &x[0], start_again, &restarts);
+    duo_expect_end(duo_submit(duo.ctx[1], "x", &x[1]), HORON_OK);
+    assert_int_equal(horon_wait(request, HORON_HOST_DONE, -1), HORON_OK);
+    atomic_store(&request->state, last * HORON_REQUEST_RUN | HORON_REQUEST_ENDED);
+    assert_int_equal(horon_start(request), HORON_OK);
+    assert_int_equal(horon_request_run(request), 0);
+    assert_int_equal(horon_wait_all(&request, 1, HORON_HOST_DONE, 20), HORON_ERR_TIMEOUT);
+    duo_expect_end(duo_submit(duo.ctx[1], "x", &x[1]), HORON_OK);
+    assert_int_equal(horon_wait_all(&request, 1, HORON_HOST_DONE, -1), HORON_OK);
+    assert_int_equal(horon_wait(request, HORON_HOST_DONE, 0), HORON_OK);
+    horon_release(request);
+    duo_end(&duo);
+}
+
 /* ---- a thread that looks late --------------------------------------------------------------- */
 
 static _Atomic int held; /* 1: a thread is in the signal handler; it stays there while not 0 */
@@ -327,6 +351,7 @@ int main(void)
         cmocka_unit_test(test_restart_ends_a_wait_for_all_with_the_run_it_saw),
         cmocka_unit_test(test_restart_is_told_by_the_run_that_was_waited_for),
         cmocka_unit_test(test_restart_ends_a_wait_for_all_before_its_turn),
+        cmocka_unit_test(test_restart_with_the_number_0_is_waited_for),
         cmocka_unit_test(test_restart_is_told_to_a_thread_that_looks_late),
         cmocka_unit_test(test_restart_wait_begins_while_another_thread_starts),
         cmocka_unit_test(test_restart_of_a_released_request_is_refused),
