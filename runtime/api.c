@@ -7,6 +7,7 @@
 #include "submit.h"
 
 #include "alloc.h"
+#include "flying.h"
 
 #include <assert.h>
 #include <stddef.h>
@@ -61,16 +62,10 @@ horon_status_t horon_context_find_team(struct horon_context *ctx, const horon_de
 static size_t count_flying(struct horon_context *ctx, size_t n)
 {
     const uint32_t limit = (uint32_t)ctx->config.inflight_max;
-    uint32_t tried = n < limit ? (uint32_t)n : limit;
-    /* this look comes first: what has landed by then is among those posted before */
-    const uint32_t landed = atomic_load_explicit(&ctx->landed, memory_order_acquire);
-    const uint32_t before =
-        atomic_fetch_add_explicit(&ctx->posted, tried, memory_order_relaxed) - landed;
-    uint32_t allowed = before < limit ? limit - before : 0;
-    if (allowed >= n)
+    uint32_t before;
+    const size_t allowed = horon_flying_add(&ctx->posted, &ctx->landed, n, limit, &before);
+    if (allowed == n)
         return n;
-    allowed = allowed < tried ? allowed : tried;
-    atomic_fetch_sub_explicit(&ctx->posted, tried - allowed, memory_order_relaxed);
     char more[64] = "";
     if (n > 1)
         snprintf(more, sizeof more, ", %zu more would begin together", n);
@@ -82,10 +77,7 @@ static size_t count_flying(struct horon_context *ctx, size_t n)
 
 static void uncount_flying(struct horon_context *ctx, size_t n)
 {
-    const uint32_t landed = atomic_load_explicit(&ctx->landed, memory_order_acquire);
-    const uint32_t before =
-        atomic_fetch_sub_explicit(&ctx->posted, (uint32_t)n, memory_order_relaxed);
-    assert(before - landed >= n);
+    horon_flying_take_back(&ctx->posted, &ctx->landed, n);
 }
 
 static horon_status_t mark_name(struct horon_request *request)

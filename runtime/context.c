@@ -7,6 +7,7 @@
 
 #include "alloc.h"
 #include "clock.h"
+#include "flying.h"
 #include "host/failure_file.h"
 #include "reduce/reduce.h"
 #include "rings.h"
@@ -120,9 +121,7 @@ static void request_landed(struct horon_request *request)
     if (!ctx || request->own) /* without: of horon_run(), and counted by nobody either */
         return;
     HORON_ASSERT_OWNER(&ctx->owner);
-    const uint32_t landed = atomic_load_explicit(&ctx->landed, memory_order_relaxed);
-    assert(atomic_load_explicit(&ctx->posted, memory_order_relaxed) != landed);
-    atomic_store_explicit(&ctx->landed, landed + 1, memory_order_release);
+    horon_flying_land(&ctx->posted, &ctx->landed);
 }
 
 /* For the launcher, which would take this rank for the cause. In a job of some of its ranks these

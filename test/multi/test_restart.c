@@ -197,7 +197,7 @@ static void test_restart_with_the_number_0_is_waited_for(void **state)
     assert_int_equal(horon_wait(request, HORON_HOST_DONE, -1), HORON_OK);
     atomic_store(&request->state, last * HORON_REQUEST_RUN | HORON_REQUEST_ENDED);
     assert_int_equal(horon_start(request), HORON_OK);
-    assert_int_equal(horon_request_run(request), 0);
+    assert_int_equal(horon_request_run_number(request), 0);
     assert_int_equal(horon_wait_all(&request, 1, HORON_HOST_DONE, 20), HORON_ERR_TIMEOUT);
     duo_expect_end(duo_submit(duo.ctx[1], "x", &x[1]), HORON_OK);
     assert_int_equal(horon_wait_all(&request, 1, HORON_HOST_DONE, -1), HORON_OK);
