@@ -184,9 +184,11 @@ static horon_status_t out(struct horon_channel *channel, uint64_t chunk, struct 
         char *to = windows->out + (windows->starts[rank] + first) * element;
         const void *from = region_at(channel, chunk, here ? local : local % team->local_size,
                                      here ? 0 : windows->region_of[rank]);
+        if (count == 0) /* of a rank without rows there may be no address to count from */
+            continue;
         if (rank == team->rank) /* in place it is there */
             from = windows->own + first * element;
-        if (count && from != to)
+        if (from != to)
             memcpy(to, from, count * element);
     }
     horon_pipeline_say_reduced(channel, chunk);
