@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A place a verb. A request that finds its place taken, since another thread's was put there
- * meanwhile, is freed, and so is one with more to forget than its run does itself (finish.c). */
+ * meanwhile, is freed, and so is one with more to forget than its run does itself (finish.c), and
+ * one whose team is bound to no membership any more: nothing would drop it. */
 #include "engine/kept.h"
 
 #include "engine/again.h"
@@ -59,7 +60,8 @@ void horon_kept_put(struct horon_engine_team *team, struct horon_request *reques
     assert(request->team == team && request->nobodys && !request->linked && !request->name);
     assert(atomic_load_explicit(&request->refs, memory_order_relaxed) == 1);
     request->since_ns = 0;
-    if (*place || request->owned_output || request->is_marked || request->callback)
+    if (*place || request->owned_output || request->is_marked || request->callback ||
+        !horon_team_is_bound(team))
         horon_kept_free(request, &team->engine->names);
     else
         *place = request;

@@ -16,7 +16,8 @@
  * or frees it. @param request_out likewise set on OK only */
 horon_status_t horon_kept_take(struct horon_engine_team *team, const horon_descriptor_t *desc,
                                struct horon_request **request_out, struct horon_error *error);
-/** Its run has ended well, for its submitter, too. */
+/** Its run has ended well, for its submitter, too; or was not begun. It is freed if its team was
+ * removed meanwhile. */
 void horon_kept_put(struct horon_engine_team *team, struct horon_request *request);
 /** Instead, however it ended. Thread: any. */
 void horon_kept_free(struct horon_request *request, struct horon_names *names);

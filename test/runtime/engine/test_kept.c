@@ -32,6 +32,7 @@ static int make(void **state)
     bed->team.view.rank = RANK;
     bed->team.view.size = SIZE;
     bed->team.backends = &bed->backends;
+    bed->team.state = HORON_TEAM_READY;
     if (horon_backends_open(&bed->backends, horon_backends, horon_backend_count, NULL, NULL))
         return -1;
     return horon_names_init(&bed->engine.names, 0);
@@ -257,6 +258,18 @@ static void test_kept_of_two_threads_is_one(void **state)
     put(bed, first);
 }
 
+/* Another thread removed the set while this one was about to run on it. */
+static void test_kept_of_a_team_that_was_removed_is_freed(void **state)
+{
+    struct bed *bed = *state;
+    const horon_descriptor_t desc = describe(bed, HORON_ALLREDUCE);
+    put(bed, take(bed, &desc));
+    horon_kept_drop(&bed->team);
+    bed->team.state = HORON_TEAM_UNBOUND;
+    put(bed, take(bed, &desc));
+    assert_null(bed->team.kept[HORON_ALLREDUCE]);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make, end)
 
 int main(void)
@@ -266,6 +279,7 @@ int main(void)
         TEST(test_kept_is_used_again_wherever_its_buffers_lie),
         TEST(test_kept_looks_behind_pointers_anew),
         TEST(test_kept_of_two_threads_is_one),
+        TEST(test_kept_of_a_team_that_was_removed_is_freed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
