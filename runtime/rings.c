@@ -6,7 +6,8 @@
  * both do. Two rings of 64 KiB are kept until the context ends.
  *
  * A rank that cannot make its ring says so with a note that has no memory; the rank that asked is
- * told, and may ask again. All of it belongs to the holder of the token.
+ * told, and may ask again. Where the socket takes no note now, it goes before anything else that
+ * this rank has to say of the link. All of it belongs to the holder of the token.
  */
 #include "rings.h"
 
@@ -25,6 +26,7 @@ struct late_ring {
     struct horon_map out, in; /* what this rank writes, and what it reads */
     bool wanted;              /* here, or by the other side */
     bool sent;                /* `out` is on its way, or there */
+    bool refuses;             /* the other side waits, and is to be told first that there is none */
 };
 
 struct horon_late_rings {
@@ -90,18 +92,49 @@ static horon_status_t send_half(struct horon_context *ctx, int local_rank,
 
 static void drop_both(struct late_ring *late)
 {
-    late->wanted = late->sent = false;
+    late->wanted = late->sent = late->refuses = false;
     drop_half(&late->out);
     drop_half(&late->in);
 }
 
+static void move_all(void *arg);
+
+/* @param status  of sending a note: has it to be sent again? A moment later all of them are. */
+static bool goes_later(struct horon_context *ctx, horon_status_t status)
+{
+    struct horon_timer *timer = &ctx->late_rings->timer;
+    if (status != HORON_AGAIN && status != HORON_IN_PROGRESS)
+        return false;
+    timer->due = move_all;
+    timer->arg = ctx;
+    horon_pump_timer(&ctx->boot.pump, timer, horon_clock_ns() + PAUSE_NS);
+    return true;
+}
+
+static void refuse(struct horon_context *ctx, int local_rank)
+{
+    struct horon_error ignored = {0}; /* of a process that is gone the engine hears by itself */
+    horon_status_t status = HORON_OK;
+    if (ctx->boot.local[local_rank].socket >= 0)
+        status = send_half(ctx, local_rank, NULL, &ignored);
+    ctx->late_rings->of[local_rank].refuses = goes_later(ctx, status);
+}
+
+/* @return does the other side know what it was to be told first? */
+static bool has_refused(struct horon_context *ctx, int local_rank)
+{
+    const struct late_ring *late = &ctx->late_rings->of[local_rank];
+    if (late->refuses)
+        refuse(ctx, local_rank);
+    return !late->refuses;
+}
+
 static void give_up(struct horon_context *ctx, int local_rank, const struct horon_error *why)
 {
-    struct horon_error ignored = {0}, full;
+    struct horon_error full;
     const int rank = horon_topology_rank_here(&ctx->boot.topology, local_rank);
-    if (ctx->boot.local[local_rank].socket >= 0)
-        (void)send_half(ctx, local_rank, NULL, &ignored);
     drop_both(&ctx->late_rings->of[local_rank]);
+    refuse(ctx, local_rank);
     horon_error_set(&full, why->status, "no link to rank %d (%s) can be made: %s", rank,
                     ctx->boot.ranks.names[rank], why->text);
     full.blame = why->blame;
@@ -130,8 +163,6 @@ static void make_link(struct horon_context *ctx, int local_rank)
         horon_engine_fail(ctx->engine, &error);
 }
 
-static void move_all(void *arg);
-
 /* @return OK, also if it must wait for a socket, or room in it | why it cannot be sent */
 static horon_status_t send_own(struct horon_context *ctx, int local_rank, struct horon_error *error)
 {
@@ -146,12 +177,8 @@ static horon_status_t send_own(struct horon_context *ctx, int local_rank, struct
     if (status != HORON_OK)
         return status == HORON_AGAIN ? HORON_OK : status;
     status = send_half(ctx, local_rank, &late->out, error);
-    if (status == HORON_AGAIN || status == HORON_IN_PROGRESS) {
-        ctx->late_rings->timer.due = move_all;
-        ctx->late_rings->timer.arg = ctx;
-        horon_pump_timer(&ctx->boot.pump, &ctx->late_rings->timer, horon_clock_ns() + PAUSE_NS);
+    if (goes_later(ctx, status))
         return HORON_OK;
-    }
     if (status != HORON_OK)
         return status;
     late->sent = true;
@@ -163,7 +190,7 @@ static void move(struct horon_context *ctx, int local_rank)
 {
     struct late_ring *late = &ctx->late_rings->of[local_rank];
     struct horon_error error = {0};
-    if (!late->wanted)
+    if (!has_refused(ctx, local_rank) || !late->wanted)
         return;
     if (!late->sent && send_own(ctx, local_rank, &error) != HORON_OK)
         give_up(ctx, local_rank, &error);
@@ -202,6 +229,8 @@ horon_status_t horon_rings_connect(struct horon_context *ctx, int local_rank,
     struct late_ring *late = &ctx->late_rings->of[local_rank];
     if (late->sent) /* what is missing is the other half */
         return HORON_OK;
+    if (!has_refused(ctx, local_rank))
+        return HORON_OK;
     const horon_status_t status = send_own(ctx, local_rank, error);
     late->wanted = status == HORON_OK;
     return status;
@@ -229,7 +258,8 @@ static horon_status_t take_half(struct horon_context *ctx, int local_rank, struc
         return horon_error_set(error, HORON_ERR_PROTO, "what it passed is no ring");
     if (note->fd_count == 0)
         return horon_error_set(error, HORON_ERR_SYSTEM, "%s", note->lack);
-    drop_half(&late->in); /* one of an earlier try */
+    drop_half(&late->in);  /* one of an earlier try */
+    late->refuses = false; /* it was not heard, and this half gets its answer */
     return horon_memory_map(note->fds[0], ring_bytes(), &late->in, error);
 }
 

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A ring between two ranks of a host that is made after joining, of which one cannot take the
- * other's half: it is out of descriptors. The other one has the link by then.
+ * other's half: it is out of descriptors. The other one has the link by then, or waits, and is told
+ * also where the socket takes nothing at first.
  */
 #undef NDEBUG
 #include "multi/job.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,6 +23,7 @@
 #include <cmocka.h>
 
 static atomic_bool loses; /* the next descriptor that is passed to this process */
+static atomic_bool full;  /* the socket, to the next note without descriptors */
 
 /* As the kernel does where a process has as many descriptors as it may. */
 ssize_t recvmsg(int fd, struct msghdr *message, int flags)
@@ -37,6 +40,20 @@ ssize_t recvmsg(int fd, struct msghdr *message, int flags)
         message->msg_flags |= MSG_CTRUNC;
     }
     return got;
+}
+
+/* As the kernel does while the other side reads nothing. */
+ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
+{
+    ssize_t (*real)(int, const struct msghdr *, int);
+    const struct iovec *first = message->msg_iov;
+    *(void **)&real = dlsym(RTLD_NEXT, "sendmsg");
+    if (message->msg_iovlen == 1 && message->msg_controllen == 0 && first->iov_len > 4 &&
+        memcmp(first->iov_base, "NOTE", 4) == 0 && atomic_exchange(&full, false)) {
+        errno = EAGAIN;
+        return -1;
+    }
+    return real(fd, message, flags);
 }
 
 static void lose_half(horon_context_t *ctx, void *arg, struct job_report *report)
@@ -73,10 +90,59 @@ static void test_ring_of_which_half_is_lost_fails_the_job(void **state)
     munmap(failed, sizeof *failed);
 }
 
+static horon_status_t pass(horon_context_t *ctx, horon_verb_t verb, int32_t peer, int32_t *word,
+                           struct job_report *report)
+{
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    desc.verb = verb;
+    desc.dtype = HORON_INT32;
+    desc.root = peer;
+    desc.src = desc.dst = word;
+    desc.count = verb != HORON_BARRIER;
+    return horon_run(ctx, &desc, 10000, report->text, sizeof report->text);
+}
+
+/* Rank 1 loses the half of rank 2 before it has made its own. */
+static void refuse_half(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    sem_t *failed = arg;
+    const int rank = horon_rank(ctx);
+    int32_t word = 7 * (rank == 2);
+    atomic_store(&loses, rank == 1);
+    atomic_store(&full, rank == 1);
+    RANK_MUST(pass(ctx, HORON_BARRIER, 0, &word, report) == HORON_OK);
+    if (rank == 2) {
+        RANK_MUST(pass(ctx, HORON_SEND, 1, &word, report) == HORON_ERR_SYSTEM);
+        RANK_MUST(strstr(report->text, "it could not make its part"));
+        sem_post(failed);
+        RANK_MUST(pass(ctx, HORON_SEND, 1, &word, report) == HORON_OK);
+    }
+    while (rank == 1 && sem_wait(failed) != 0)
+        ;
+    if (rank == 1) {
+        RANK_MUST(!atomic_load(&loses) && !atomic_load(&full));
+        RANK_MUST(pass(ctx, HORON_RECV, 2, &word, report) == HORON_OK);
+        RANK_MUST(word == 7);
+    }
+    RANK_MUST(pass(ctx, HORON_BARRIER, 0, &word, report) == HORON_OK);
+}
+
+static void test_ring_that_is_refused_behind_a_full_socket_is_told(void **state)
+{
+    (void)state;
+    sem_t *failed =
+        mmap(NULL, sizeof *failed, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(failed, MAP_FAILED);
+    assert_int_equal(sem_init(failed, 1, 0), 0);
+    job_run(3, NULL, refuse_half, failed);
+    munmap(failed, sizeof *failed);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ring_of_which_half_is_lost_fails_the_job),
+        cmocka_unit_test(test_ring_that_is_refused_behind_a_full_socket_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
