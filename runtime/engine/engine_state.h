@@ -143,8 +143,9 @@ bool horon_team_refuse_joined(struct horon_engine_team *team, struct horon_reque
 void horon_team_start_join(struct horon_engine_team *team, struct horon_request *request);
 /** Begins or ends this rank's join, if it may be now. @return did it? */
 bool horon_team_move_join(struct horon_engine_team *team);
-/** This rank's join has ended. */
+/** This rank's join, if there is one, has ended; or begins anew, with another coordinator. */
 void horon_team_forget_join(struct horon_engine_team *team);
+void horon_team_join_anew(struct horon_engine_team *team);
 /** All have decided that a rank has joined, having done @p ordered operations in order. */
 void horon_team_note_joined(struct horon_engine_team *team, int rank, uint64_t ordered);
 /** Parts of the operation that a rank which has joined carries out. */
@@ -193,8 +194,7 @@ void horon_engine_end_here(struct horon_engine *engine, struct horon_request *re
 /** Ends all requests of a team in flight. */
 void horon_team_end_all(struct horon_engine_team *team, const struct horon_error *failure);
 void horon_engine_link(struct horon_engine *engine, struct horon_request *request);
-/** Lets go of a prepared request's handle, now or when it has ended, and of the post's reference.
- */
+/** Lets go of a prepared request's handle and of the post's reference, now or when it has ended. */
 void horon_engine_drop(struct horon_engine *engine, struct horon_request *request);
 
 #endif

@@ -113,7 +113,7 @@ void horon_engine_explain(struct horon_engine *engine, const struct horon_reques
     text += used;
     text_bytes -= used;
     request = first;
-    if (request->joins && team->join.is_over)
+    if (request->joins && team->join.state == HORON_JOIN_OVER)
         snprintf(text, text_bytes, "all have joined; this rank has yet to do its part");
     else if (request->joins && request->begun)
         horon_coordinator_explain_join(team->coordinator, text, text_bytes);

@@ -184,7 +184,26 @@ static uint64_t ordered_begun(const struct horon_engine_team *team)
 
 static void look_whether_joining(struct horon_engine_team *team)
 {
-    team->joining = team->join.request || team->join.count > 0;
+    team->joining = team->join.state != HORON_JOIN_NOT || team->join.count > 0;
+}
+
+static void move(struct horon_engine_team *team, enum horon_join_state to)
+{
+    static const unsigned legal[] = {
+        [HORON_JOIN_NOT] = 1u << HORON_JOIN_ASKED,
+        [HORON_JOIN_ASKED] = 1u << HORON_JOIN_BEGUN | 1u << HORON_JOIN_NOT,
+        /* and asked anew: the coordinator of another membership has not heard of it */
+        [HORON_JOIN_BEGUN] = 1u << HORON_JOIN_OVER | 1u << HORON_JOIN_ASKED | 1u << HORON_JOIN_NOT,
+        [HORON_JOIN_OVER] = 1u << HORON_JOIN_NOT};
+    struct horon_team_join *join = &team->join;
+    assert(legal[join->state] & 1u << to);
+    assert(join->request);
+    assert(join->request->joins);
+    join->state = to;
+    if (to == HORON_JOIN_NOT)
+        join->request = NULL;
+    else
+        join->request->begun = to != HORON_JOIN_ASKED;
 }
 
 HORON_SELDOM bool horon_team_refuse_joined(struct horon_engine_team *team,
@@ -193,7 +212,8 @@ HORON_SELDOM bool horon_team_refuse_joined(struct horon_engine_team *team,
     struct horon_error why;
     const int rank = team->join.first;
     assert(team->joining);
-    if (team->join.request && !(request->own && !team->join.request->begun)) {
+    if (team->join.state != HORON_JOIN_NOT &&
+        !(request->own && team->join.state == HORON_JOIN_ASKED)) {
         horon_engine_end_here(team->engine, request, HORON_ERR_INVALID,
                               "this rank has joined, and takes part in nothing until all have");
         return true;
@@ -210,8 +230,9 @@ HORON_SELDOM bool horon_team_refuse_joined(struct horon_engine_team *team,
 
 void horon_team_start_join(struct horon_engine_team *team, struct horon_request *request)
 {
-    assert(request->joins && !team->join.request);
+    assert(!team->join.request);
     team->join.request = request;
+    move(team, HORON_JOIN_ASKED);
     look_whether_joining(team);
 }
 
@@ -221,7 +242,7 @@ static bool begin_join(struct horon_engine_team *team)
     if (team->oldest != request || team->join.is_held)
         return false;
     assert(team->newest == request); /* what came behind it was refused */
-    request->begun = true;
+    move(team, HORON_JOIN_BEGUN);
     team->coordinator_dirty = team->urgent = true;
     if (horon_coordinator_join(team->coordinator, ordered_begun(team)) != HORON_OK)
         horon_team_lacks_memory(team, "no memory to join");
@@ -237,16 +258,22 @@ void horon_team_hold_join(struct horon_engine_team *team, bool hold)
 
 void horon_team_forget_join(struct horon_engine_team *team)
 {
-    team->join.request = NULL;
-    team->join.is_over = false;
+    if (team->join.state != HORON_JOIN_NOT)
+        move(team, HORON_JOIN_NOT);
     look_whether_joining(team);
+}
+
+void horon_team_join_anew(struct horon_engine_team *team)
+{
+    if (team->join.state == HORON_JOIN_BEGUN)
+        move(team, HORON_JOIN_ASKED);
 }
 
 /* Once this rank has done its part of all that was decided before: then it may leave. */
 static bool end_join(struct horon_engine_team *team)
 {
     struct horon_request *request = team->join.request;
-    assert(request->begun);
+    assert(team->join.state == HORON_JOIN_OVER);
     if (team->lanes[HORON_LANE_NAMED].head)
         return false;
     request->joined = team->join.last;
@@ -258,11 +285,11 @@ static bool end_join(struct horon_engine_team *team)
 
 bool horon_team_move_join(struct horon_engine_team *team)
 {
-    if (!team->join.request || team->failed || team->engine->leaving)
+    if (team->join.state == HORON_JOIN_NOT || team->failed || team->engine->leaving)
         return false;
-    if (team->join.is_over)
+    if (team->join.state == HORON_JOIN_OVER)
         return end_join(team);
-    return !team->join.request->begun && begin_join(team);
+    return team->join.state == HORON_JOIN_ASKED && begin_join(team);
 }
 
 void horon_team_note_joined(struct horon_engine_team *team, int rank, uint64_t ordered)
@@ -279,8 +306,8 @@ void horon_team_note_joined(struct horon_engine_team *team, int rank, uint64_t o
     if (join->count == team->view.size) { /* it is as if nobody had */
         memset(join->joined, 0, (size_t)team->view.size * sizeof *join->joined);
         join->count = 0;
-        join->is_over = true;
         join->last = rank;
+        move(team, HORON_JOIN_OVER);
         (void)end_join(team);
         return;
     }

@@ -203,9 +203,9 @@ void horon_team_resubmit(struct horon_engine_team *team)
     for (struct horon_request *request = team->oldest; request && !team->failed; request = next) {
         next = request->newer;
         assert(!request->begun || request->in_order || request->joins);
-        if (request->joins && !team->join.is_over)
-            request->begun = false; /* again, to the new coordinator */
-        assert(!request->paired);   /* there are none between two memberships */
+        if (request->joins)
+            horon_team_join_anew(team);
+        assert(!request->paired); /* there are none between two memberships */
         if (request->in_order || request->held || request->joins)
             continue;
         if (request->cancelled)

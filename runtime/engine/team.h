@@ -31,15 +31,23 @@ struct horon_lane {
     uint64_t moves; /* turns that moved anything */
 };
 
+/** How far this rank's join is. Which moves are legal says a table in join.c. */
+enum horon_join_state {
+    HORON_JOIN_NOT,   /* it takes part in all */
+    HORON_JOIN_ASKED, /* waits for what was submitted before, or is held */
+    HORON_JOIN_BEGUN, /* the coordinator knows */
+    HORON_JOIN_OVER   /* all have, `last` was the last; this rank has yet to do its part */
+};
+
 /** Ranks that have joined; see join.c. */
 struct horon_team_join {
-    struct horon_request *request; /* of this rank: what comes behind it is refused; or NULL */
+    enum horon_join_state state;
+    struct horon_request *request; /* of this rank: what comes behind it is refused; NULL: NOT */
     bool *joined;                  /* [size] */
     int count;                     /* that have */
     uint64_t ordered;              /* in-order operations that each of them has done */
     int first;                     /* one that has done no more */
-    bool is_held;                  /* this rank's has to wait: horon_team_hold_join() */
-    bool is_over;                  /* all have; `last` was the last */
+    bool is_held;                  /* this rank's has to wait, be it there yet or not */
     int last;
     uint64_t *no_rows; /* [size] 0 */
 };
