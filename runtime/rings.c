@@ -21,12 +21,20 @@
 /* Between two tries to send a note. */
 #define PAUSE_NS 1000000u
 
+enum late_state {
+    LATE_IDLE,
+    LATE_WANTED, /* here, or by the other side */
+    LATE_SENT,   /* likewise, and `out` is on its way, or there: `in` is missing */
+    LATE_MADE    /* the engine has the link, or has failed for want of it */
+};
+
 struct late_ring {
     struct horon_context_ring ring;
+    enum late_state state;
     struct horon_map out, in; /* what this rank writes, and what it reads */
-    bool wanted;              /* here, or by the other side */
-    bool sent;                /* `out` is on its way, or there */
-    bool refuses;             /* the other side waits, and is to be told first that there is none */
+    /* The other side waits, and is to be told first that there is none; a link may be wanted again
+     * by then, or not. */
+    bool refuses;
 };
 
 struct horon_late_rings {
@@ -90,9 +98,29 @@ static horon_status_t send_half(struct horon_context *ctx, int local_rank,
     return horon_note_send(ctx->boot.local[local_rank].socket, &note, error);
 }
 
+static void late_move(struct late_ring *late, enum late_state to)
+{
+    static const unsigned legal[] = {
+        [LATE_IDLE] = 1u << LATE_WANTED,
+        [LATE_WANTED] = 1u << LATE_SENT | 1u << LATE_IDLE,
+        [LATE_SENT] = 1u << LATE_MADE | 1u << LATE_IDLE,
+        [LATE_MADE] = 1u << LATE_SENT}; /* the engine has it no more; the other side has `out` */
+    assert(legal[late->state] & 1u << to);
+    assert(to < LATE_SENT || late->out.base);
+    assert(to < LATE_SENT || !late->refuses);
+    assert(to < LATE_MADE || late->in.base);
+    late->state = to;
+}
+
+static bool is_wanted(const struct late_ring *late)
+{
+    return late->state == LATE_WANTED || late->state == LATE_SENT;
+}
+
 static void drop_both(struct late_ring *late)
 {
-    late->wanted = late->sent = late->refuses = false;
+    late_move(late, LATE_IDLE);
+    late->refuses = false;
     drop_half(&late->out);
     drop_half(&late->in);
 }
@@ -157,7 +185,7 @@ static void make_link(struct horon_context *ctx, int local_rank)
             ctx->engine, horon_topology_rank_here(&ctx->boot.topology, local_rank), link, &error);
     } else
         horon_error_set(&error, status, "no memory for a link");
-    late->wanted = false;
+    late_move(late, LATE_MADE);
     error.blame.rank = ctx->boot.topology.rank;
     if (status != HORON_OK)
         horon_engine_fail(ctx->engine, &error);
@@ -181,7 +209,7 @@ static horon_status_t send_own(struct horon_context *ctx, int local_rank, struct
         return HORON_OK;
     if (status != HORON_OK)
         return status;
-    late->sent = true;
+    late_move(late, LATE_SENT);
     horon_fd_close(&late->out.fd);
     return HORON_OK;
 }
@@ -190,11 +218,11 @@ static void move(struct horon_context *ctx, int local_rank)
 {
     struct late_ring *late = &ctx->late_rings->of[local_rank];
     struct horon_error error = {0};
-    if (!has_refused(ctx, local_rank) || !late->wanted)
+    if (!has_refused(ctx, local_rank))
         return;
-    if (!late->sent && send_own(ctx, local_rank, &error) != HORON_OK)
+    if (late->state == LATE_WANTED && send_own(ctx, local_rank, &error) != HORON_OK)
         give_up(ctx, local_rank, &error);
-    else if (late->sent && late->in.base)
+    else if (late->state == LATE_SENT && late->in.base)
         make_link(ctx, local_rank);
 }
 
@@ -216,7 +244,9 @@ static horon_status_t want(struct horon_context *ctx, int local_rank)
     }
     if (!ctx->late_rings)
         return HORON_ERR_MEMORY;
-    ctx->late_rings->of[local_rank].wanted = true;
+    struct late_ring *late = &ctx->late_rings->of[local_rank];
+    if (!is_wanted(late))
+        late_move(late, late->state == LATE_MADE ? LATE_SENT : LATE_WANTED);
     return HORON_OK;
 }
 
@@ -227,12 +257,13 @@ horon_status_t horon_rings_connect(struct horon_context *ctx, int local_rank,
     if (want(ctx, local_rank) != HORON_OK)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a link");
     struct late_ring *late = &ctx->late_rings->of[local_rank];
-    if (late->sent) /* what is missing is the other half */
+    if (late->state == LATE_SENT) /* what is missing is the other half */
         return HORON_OK;
     if (!has_refused(ctx, local_rank))
         return HORON_OK;
     const horon_status_t status = send_own(ctx, local_rank, error);
-    late->wanted = status == HORON_OK;
+    if (status != HORON_OK)
+        late_move(late, LATE_IDLE);
     return status;
 }
 
@@ -245,7 +276,7 @@ void horon_rings_have_socket(struct horon_context *ctx, int local_rank)
 void horon_rings_lack_socket(struct horon_context *ctx, int local_rank,
                              const struct horon_error *why)
 {
-    if (ctx->late_rings && ctx->late_rings->of[local_rank].wanted)
+    if (ctx->late_rings && is_wanted(&ctx->late_rings->of[local_rank]))
         give_up(ctx, local_rank, why);
 }
 
@@ -269,7 +300,7 @@ static void take_failed(struct horon_context *ctx, int local_rank, const struct 
     const int self = ctx->boot.topology.rank,
               rank = horon_topology_rank_here(&ctx->boot.topology, local_rank);
     struct horon_error full;
-    if (!ctx->late_rings->of[local_rank].sent) {
+    if (ctx->late_rings->of[local_rank].state == LATE_WANTED) {
         give_up(ctx, local_rank, why);
         return;
     }
