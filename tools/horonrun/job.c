@@ -123,7 +123,7 @@ static void on_ping_timer(struct ev_loop *loop, struct ev_timer *timer, int even
     (void)events;
     for (int i = 0; i < job->host_count; i++) {
         struct job_host *host = &job->hosts[i];
-        if (host->host->local || !host->said_hello || host->gone)
+        if (host->host->local || host->state != HOST_ANSWERS)
             continue;
         horonrun_channel_send(&host->channel, HORONRUN_PING, NULL, 0);
         if (host->channel.paused)
@@ -275,7 +275,7 @@ static horon_status_t make_tables(struct job *job, struct horon_error *error)
     job->host_count = (int)hosts->count;
     for (int i = 0; i < job->host_count; i++) {
         struct job_host *host = &job->hosts[i];
-        *host = (struct job_host){.job = job, .host = &hosts->at[i], .err_fd = -1, .gone = true};
+        *host = (struct job_host){.job = job, .host = &hosts->at[i], .err_fd = -1};
         host->channel.in_fd = host->channel.out_fd = -1;
         snprintf(host->name, sizeof host->name, "%s", hosts->at[i].name);
         job->host_ranks[i] = hosts->at[i].ranks;
@@ -298,7 +298,6 @@ static horon_status_t open_hosts(struct job *job, struct horon_error *error)
             if (status != HORON_OK)
                 return status;
         }
-        host->gone = false;
         job_host_open(host, &launched);
     }
     return HORON_OK;

@@ -111,7 +111,7 @@ void job_kill_fallen(struct job *job)
     pid_t spared[1024]; /* ssh to other hosts: those agents answer for themselves */
     size_t count = 0;
     for (int i = 0; i < job->host_count && count < 1024; i++)
-        if (!job->hosts[i].gone && job->hosts[i].pid)
+        if (job_host_is_open(&job->hosts[i]) && job->hosts[i].pid)
             spared[count++] = job->hosts[i].pid;
     horonrun_tree_signal(SIGKILL, spared, count, NULL, 0);
 }
@@ -120,7 +120,7 @@ void job_end_advance(struct job *job)
 {
     if (job->state == JOB_ENDING) {
         for (int i = 0; i < job->host_count; i++)
-            if (!job->hosts[i].gone)
+            if (job_host_is_open(&job->hosts[i]))
                 return;
         job_move(job, JOB_SWEEPING);
         sweep(job);
@@ -166,7 +166,7 @@ void job_end_timer(struct ev_loop *loop, struct ev_timer *timer, int events)
         sweep(job);
     for (int i = 0; job->state == JOB_ENDING && i < job->host_count; i++) {
         struct job_host *host = &job->hosts[i];
-        if (host->gone)
+        if (!job_host_is_open(host))
             continue;
         horonrun_output_say(job->output,
                             "host %s does not answer; its processes end themselves once they "

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One agent as horonrun sees it: a channel, a process (the agent's guard or the ssh that leads to
- * it), and what ssh says. Invariant: gone is set exactly once, and the channel is closed then.
+ * it), and what ssh says. Invariant: the channel is closed unless job_host_is_open().
  */
 #include "job_internal.h"
 
 #include "codec.h"
 #include "environment.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -17,6 +18,18 @@
 #include <unistd.h>
 
 enum { DEATH_MS = 200, SSH_FAILED = 255 };
+
+static void move(struct job_host *host, enum job_host_state to)
+{
+    static const unsigned legal[] = {
+        [HOST_CLOSED] = 1u << HOST_OPEN,
+        [HOST_OPEN] = 1u << HOST_ANSWERS | 1u << HOST_GONE,
+        [HOST_ANSWERS] = 1u << HOST_GONE,
+        [HOST_GONE] = 1u << HOST_GONE}; /* its loss has ended the job, which has dropped it */
+    assert(legal[host->state] & 1u << to);
+    assert(to != HOST_OPEN || !host->said_hello);
+    host->state = to;
+}
 
 static void send_work(struct job_host *host)
 {
@@ -81,6 +94,7 @@ static void on_hello(struct job_host *host, struct horon_reader *in)
                             name, 1000 * (ev_now(job->loop) - job->begun));
     memcpy(host->seen_as, seen_as, sizeof seen_as);
     host->said_hello = true;
+    move(host, HOST_ANSWERS);
     if (job->state == JOB_STARTING)
         send_all_work(job);
 }
@@ -235,7 +249,7 @@ static void on_end(void *arg, const char *why)
 {
     struct job_host *host = arg;
     struct job *job = host->job;
-    if (host->gone)
+    if (!job_host_is_open(host))
         return;
     if (host->pid)
         await_death(host->pid);
@@ -288,6 +302,7 @@ static void on_err(struct ev_loop *loop, struct ev_io *io, int events)
 void job_host_open(struct job_host *host, const struct horonrun_launched *launched)
 {
     static const struct horonrun_channel_events events = {on_frame, on_end, NULL};
+    move(host, HOST_OPEN);
     host->pid = launched->pid;
     host->err_fd = launched->err_fd;
     host->heard = ev_now(host->job->loop);
@@ -302,9 +317,9 @@ void job_host_open(struct job_host *host, const struct horonrun_launched *launch
 
 void job_host_stop(struct job_host *host, uint32_t grace_ms, uint32_t interrupt_ms)
 {
-    if (host->gone)
+    if (!job_host_is_open(host))
         return;
-    if (host->said_hello) {
+    if (host->state == HOST_ANSWERS) {
         horonrun_channel_pause(&host->channel, false);
         horonrun_channel_send_u32(&host->channel, HORONRUN_STOP, grace_ms, interrupt_ms, 2);
         return;
@@ -323,7 +338,7 @@ void job_host_reaped(struct job_host *host, int wait_status)
 
 void job_host_drop(struct job_host *host)
 {
-    host->gone = true;
+    move(host, HOST_GONE);
     horonrun_channel_close(&host->channel);
 }
 

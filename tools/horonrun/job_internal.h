@@ -18,31 +18,46 @@ enum job_state {
 
 struct job;
 
+/** Which moves are legal says a table in job_rank.c. */
+enum job_rank_state {
+    RANK_UNHEARD, /* its agent has not said anything of it */
+    RANK_RUNS,
+    RANK_DUMPS, /* it has crashed; until it has exited, a core file is written */
+    RANK_EXITED
+};
+
 struct job_rank {
-    int pid;
-    bool exited;
-    bool dumps;                  /* it has crashed; until it has exited, a core file is written */
+    enum job_rank_state state;
+    int pid;                     /* 0: not told */
     int wait_status;             /* set when it has exited */
     const struct job_host *host; /* set when it has exited or dumps, as is: */
     int names;                   /* the rank that it says has made it fail; -1: none */
     int failed_as;               /* 1: the first to fail, 2...; 0: it has not */
-    bool is_named;               /* by another that failed */
+    bool is_named;               /* by another that failed; failed_as is set then */
+};
+
+/** Which moves are legal says a table in job_host.c. */
+enum job_host_state {
+    HOST_CLOSED, /* its agent is not launched yet */
+    HOST_OPEN,   /* nothing is heard of it; WORK goes once all have said HELLO */
+    HOST_ANSWERS,
+    HOST_GONE /* its last word came, or it is lost */
 };
 
 /** Our end of one agent. */
 struct job_host {
     struct job *job;
+    enum job_host_state state;
     const struct horonrun_host *host;
     char seen_as[64]; /* our address as that host sees it, or "" */
     char name[256];   /* as the agent calls its host; until then as the user does */
-    pid_t pid;        /* the agent's guard, or ssh; 0 once reaped */
+    pid_t pid;        /* the agent's guard, or ssh; 0 once reaped, in any state */
     int wait_status;
     struct horonrun_channel channel;
     int err_fd; /* -1: none */
     struct ev_io err_io;
     struct horonrun_lines err_lines;
-    bool said_hello; /* HELLO came; WORK goes once all have */
-    bool gone;       /* its last word came, or it is lost */
+    bool said_hello; /* HELLO came; that stays so when it is gone */
     double heard;    /* loop time of its last frame */
 };
 
@@ -94,6 +109,11 @@ void job_host_stop(struct job_host *host, uint32_t grace_ms, uint32_t interrupt_
 void job_host_reaped(struct job_host *host, int wait_status);
 /** Gives up on it. */
 void job_host_drop(struct job_host *host);
+/** Is its channel open? Not before it is launched, and not when it is gone. */
+static inline bool job_host_is_open(const struct job_host *host)
+{
+    return host->state == HOST_OPEN || host->state == HOST_ANSWERS;
+}
 void job_host_deinit(struct job_host *host);
 
 /* ---- job_end.c ---- */

@@ -21,11 +21,26 @@
 #define NAMED_SECONDS 1.
 #define OTHERS_MAX 3
 
+static void move(struct job_rank *rank, enum job_rank_state to)
+{
+    /* An agent that says how a rank ends and has not said that it runs is believed. */
+    static const unsigned legal[] = {[RANK_UNHEARD] =
+                                         1u << RANK_RUNS | 1u << RANK_DUMPS | 1u << RANK_EXITED,
+                                     [RANK_RUNS] = 1u << RANK_DUMPS | 1u << RANK_EXITED,
+                                     [RANK_DUMPS] = 1u << RANK_EXITED,
+                                     [RANK_EXITED] = 0};
+    assert(legal[rank->state] & 1u << to);
+    assert(to < RANK_DUMPS || rank->host);
+    rank->state = to;
+}
+
 void job_rank_started(struct job *job, struct job_host *host, int rank, int pid)
 {
     if (job->ranks[rank].pid || pid <= 0)
         return; /* no agent of ours says that, or says it twice */
     job->ranks[rank].pid = pid;
+    if (job->ranks[rank].state == RANK_UNHEARD)
+        move(&job->ranks[rank], RANK_RUNS);
     job->started++;
     if (job->setup->options->verbose)
         horonrun_output_say(job->output, "rank %d runs on %s as process %d", rank, host->name, pid);
@@ -51,7 +66,7 @@ static void describe_command(const struct job *job, char *text, size_t bytes)
 static void describe_end(const struct job_rank *rank, char *text, size_t bytes)
 {
     const int wait_status = rank->wait_status;
-    if (!rank->exited)
+    if (rank->state != RANK_EXITED)
         snprintf(text, bytes, "has crashed, and the system writes a core file of it");
     else if (WIFSIGNALED(wait_status))
         snprintf(text, bytes, "was killed by signal %d (%s%s)", WTERMSIG(wait_status),
@@ -64,7 +79,7 @@ static void describe_end(const struct job_rank *rank, char *text, size_t bytes)
 static int code_of(const struct job_rank *rank)
 {
     const int status = rank->wait_status;
-    if (!rank->exited || status == 0)
+    if (rank->state != RANK_EXITED || status == 0)
         return 1;
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
@@ -73,14 +88,14 @@ static int code_of(const struct job_rank *rank)
 
 static struct job_rank *find_named(struct job *job, const struct job_rank *rank)
 {
-    assert(rank->exited || rank->dumps);
+    assert(rank->state >= RANK_DUMPS);
     return rank->names >= 0 ? &job->ranks[rank->names] : NULL;
 }
 
 static bool names_living(struct job *job, const struct job_rank *rank)
 {
     const struct job_rank *named = find_named(job, rank);
-    return named && !named->exited && !named->dumps;
+    return named && named->state < RANK_DUMPS;
 }
 
 static bool names_failed(struct job *job, const struct job_rank *rank)
@@ -139,7 +154,7 @@ static void report_others(struct job *job, const struct job_rank *cause)
 static void report_ended_well(struct job *job, const struct job_rank *cause)
 {
     const struct job_rank *ended = find_named(job, cause);
-    if (ended && ended->exited && ended->wait_status == 0)
+    if (ended && ended->state == RANK_EXITED && ended->wait_status == 0)
         horonrun_output_say(job->output,
                             "rank %d on %s, which it names, had ended with status 0: that is "
                             "probably the cause",
@@ -166,7 +181,7 @@ static void accuse(struct job *job, const struct job_rank *rank)
     horonrun_output_repeat_last(job->output, number);
     report_ended_well(job, rank);
     report_others(job, rank);
-    int others = job->setup->size - job->exited - !rank->exited;
+    int others = job->setup->size - job->exited - (rank->state != RANK_EXITED);
     if (others > 0)
         horonrun_output_say(job->output, "ending the other %d rank%s", others,
                             others == 1 ? "" : "s");
@@ -194,7 +209,7 @@ static void outlive(struct job *job, struct job_rank *rank)
 {
     char how[96], why[512];
     const int number = (int)(rank - job->ranks);
-    const int others = job->setup->size - job->exited - !rank->exited;
+    const int others = job->setup->size - job->exited - (rank->state != RANK_EXITED);
     describe_end(rank, how, sizeof how);
     snprintf(why, sizeof why, "rank %d on %s (process %d) %s", number, rank->host->name, rank->pid,
              how);
@@ -207,6 +222,7 @@ static void outlive(struct job *job, struct job_rank *rank)
 
 static void rank_failed(struct job *job, struct job_rank *rank)
 {
+    assert(rank->state >= RANK_DUMPS);
     if (job->state >= JOB_ENDING)
         return;
     const bool is_known = rank->failed_as; /* it dumped core, and now has ended */
@@ -215,7 +231,7 @@ static void rank_failed(struct job *job, struct job_rank *rank)
     if (job->setup->options->keep_survivors) {
         if (!is_known)
             outlive(job, rank);
-    } else if (rank->exited && is_crash(rank->wait_status)) {
+    } else if (rank->state == RANK_EXITED && is_crash(rank->wait_status)) {
         accuse(job, rank);
     } else if (!job->suspect) {
         job->suspect = rank;
@@ -251,11 +267,11 @@ static void on_suspect_timer(struct ev_loop *loop, struct ev_timer *timer, int e
 void job_rank_dumps(struct job *job, struct job_host *host, int rank, int names)
 {
     struct job_rank *one = &job->ranks[rank];
-    if (one->exited || one->dumps)
+    if (one->state >= RANK_DUMPS)
         return;
-    one->dumps = true;
     one->host = host;
     one->names = names;
+    move(one, RANK_DUMPS);
     horonrun_output_flush(job->output, rank);
     rank_failed(job, one);
 }
@@ -264,12 +280,12 @@ void job_rank_exited(struct job *job, struct job_host *host, int rank, int wait_
 {
     char how[96];
     struct job_rank *one = &job->ranks[rank];
-    if (one->exited)
+    if (one->state == RANK_EXITED)
         return;
-    one->exited = true;
     one->host = host;
     one->wait_status = wait_status;
     one->names = names;
+    move(one, RANK_EXITED);
     job->exited++;
     horonrun_output_flush(job->output, rank);
     describe_end(one, how, sizeof how);
