@@ -142,7 +142,7 @@ static void send_stopped(struct horon_engine_team *team, int rank)
 void horon_team_on_new_link(struct horon_engine_team *team, int job_rank)
 {
     const int rank = horon_team_is_bound(team) ? team->member_of[job_rank] : -1;
-    if (rank < 0 || !team->failed || team->removed)
+    if (rank < 0 || team->failed != HORON_TEAM_FAILED)
         return;
     if (team->failure.status == HORON_ERR_CLOSED)
         send_stopped(team, rank);
@@ -280,7 +280,8 @@ static bool may_be_blamed(const struct horon_engine_team *team, const struct hor
     for (int i = 0; i < HORON_LEFT_COUNT; i++) {
         if (news->culprit[i] >= (uint32_t)team->view.size)
             return false;
-        if ((int)news->culprit[i] == team->view.rank && !team->engine->leaving && !team->removed)
+        if ((int)news->culprit[i] == team->view.rank && !team->engine->leaving &&
+            team->failed != HORON_TEAM_REMOVED)
             return false;
     }
     return true;

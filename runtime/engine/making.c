@@ -72,7 +72,7 @@ horon_status_t horon_engine_add_team(struct horon_engine *engine,
 void horon_engine_leave_team(struct horon_engine *engine, struct horon_engine_team *team)
 {
     HORON_ASSERT_OWNER(engine->options.owner);
-    assert(!team->removed);
+    assert(team->failed != HORON_TEAM_REMOVED);
     horon_engine_take_posts(engine); /* those of its requests would name it later */
     horon_team_end_removed(team);
     if (!engine->said_goodbye)
@@ -83,7 +83,7 @@ void horon_engine_leave_team(struct horon_engine *engine, struct horon_engine_te
 void horon_engine_remove_team(struct horon_engine *engine, struct horon_engine_team *team)
 {
     HORON_ASSERT_OWNER(engine->options.owner);
-    if (!team->removed)
+    if (team->failed != HORON_TEAM_REMOVED)
         horon_engine_leave_team(engine, team);
     horon_engine_free_team(engine, team);
 }

@@ -484,12 +484,21 @@ void horon_team_lacks_memory(struct horon_engine_team *team, const char *text)
     horon_team_fail_here(team, &error);
 }
 
-static void set_failure(struct horon_engine_team *team, const struct horon_error *why)
+/* @param why  if it has not failed yet */
+static void end(struct horon_engine_team *team, enum horon_team_end how,
+                const struct horon_error *why)
 {
-    assert(why->status < 0);
-    assert(why->text[0]);
-    team->failure = *why;
-    atomic_store_explicit(&team->failed, 1, memory_order_release);
+    static const unsigned legal[] = {
+        [HORON_TEAM_LIVES] = 1u << HORON_TEAM_FAILED | 1u << HORON_TEAM_REMOVED,
+        [HORON_TEAM_FAILED] = 1u << HORON_TEAM_REMOVED,
+        [HORON_TEAM_REMOVED] = 1u << HORON_TEAM_REMOVED}; /* the engine closes before it is freed */
+    assert(legal[team->failed] & 1u << how);
+    if (team->failed == HORON_TEAM_LIVES) {
+        assert(why->status < 0);
+        assert(why->text[0]);
+        team->failure = *why;
+    }
+    atomic_store_explicit(&team->failed, how, memory_order_release);
 }
 
 /* How far this rank got. Decisions that count below go out: ranks behind this one hear of them from
@@ -513,7 +522,7 @@ void horon_team_fail(struct horon_engine_team *team, const struct horon_error *w
     HORON_ASSERT_OWNER(options->owner);
     if (team->failed)
         return;
-    set_failure(team, why);
+    end(team, HORON_TEAM_FAILED, why);
     if (team->id == 0 && options->failed)
         options->failed(options->arg, &team->failure);
     horon_events_add(team->engine->events, HORON_EVENT_FAILED, team->id, 0, 0, 0, why->status);
@@ -536,9 +545,7 @@ void horon_team_end_removed(struct horon_engine_team *team)
 {
     struct horon_error removed;
     horon_error_set(&removed, HORON_ERR_CLOSED, "its process set was removed");
-    if (!team->failed)
-        set_failure(team, &removed);
-    team->removed = true;
+    end(team, HORON_TEAM_REMOVED, &removed);
     horon_team_end_all(team, &removed);
     forget_all_data(team); /* a peer that has heard the goodbye takes nothing more of it */
 }
@@ -546,7 +553,7 @@ void horon_team_end_removed(struct horon_engine_team *team)
 void horon_team_give_up(struct horon_engine_team *team, const struct horon_error *why)
 {
     assert(!horon_team_is_bound(team));
-    set_failure(team, why);
+    end(team, HORON_TEAM_FAILED, why);
     horon_team_end_all(team, &team->failure);
 }
 

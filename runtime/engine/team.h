@@ -69,6 +69,13 @@ enum horon_team_state {
     HORON_TEAM_READY   /* its lanes have channels */
 };
 
+/** Its end on this rank. Which moves are legal says a table in team.c. */
+enum horon_team_end {
+    HORON_TEAM_LIVES,
+    HORON_TEAM_FAILED, /* `failure` is set, and stays as it is */
+    HORON_TEAM_REMOVED /* likewise, and this rank has left it */
+};
+
 struct horon_engine_team {
     struct horon_engine *engine;
     _Atomic uint32_t refs;          /* the engine's, and one a request; the job's are not counted */
@@ -113,8 +120,7 @@ struct horon_engine_team {
     struct horon_team_messages messages;
     struct horon_request *kept[HORON_VERB_COUNT]; /* of horon_run(), by verb, or NULL; kept.c */
 
-    bool removed;            /* this rank has left it, and has failed it here */
-    _Atomic uint32_t failed; /* 1: failure is set */
+    _Atomic uint32_t failed; /* enum horon_team_end */
     struct horon_error failure;
     struct horon_departures departures;
 };
@@ -149,8 +155,7 @@ static inline const struct horon_error *horon_team_failure(const struct horon_en
     return atomic_load_explicit(&team->failed, memory_order_acquire) ? &team->failure : NULL;
 }
 
-/** The arenas that it asked for, [local size]; they must outlive the team. Nothing happens if it
- * has failed meanwhile. */
+/** The arenas it asked for, [local size]; they outlive the team. No-op if it has failed by now. */
 void horon_team_give_arenas(struct horon_engine_team *team, uint8_t *const *arenas);
 
 /** While it is held a join of this rank waits, and what is horon's own goes before it: a change of
@@ -173,8 +178,7 @@ void horon_team_fail(struct horon_engine_team *team, const struct horon_error *w
 void horon_team_give_up(struct horon_engine_team *team, const struct horon_error *why);
 /** Likewise, because this rank removes it. */
 void horon_team_end_removed(struct horon_engine_team *team);
-/** As horon_team_fail(), for what was found on this rank: if it lies here, its text then names it.
- */
+/** As horon_team_fail(), for what was found on this rank: if it lies here, the text names it. */
 void horon_team_fail_here(struct horon_engine_team *team, const struct horon_error *why);
 /** Likewise, ERR_MEMORY. */
 void horon_team_lacks_memory(struct horon_engine_team *team, const char *text);
