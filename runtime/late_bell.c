@@ -24,6 +24,7 @@
  */
 #include "context_state.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -34,16 +35,23 @@
 /* As long as a submitter that was last seen to drive may be left alone. */
 #define LATER_NS 1000000
 
+static_assert(SOON_NS > 0, "0 would stop the timer");
+static_assert(SOON_NS <= LATER_NS, "sooner is not later");
+static_assert(LATER_NS < 1000000000, "a second or more is not in tv_nsec alone");
+
 static void on_late(void *arg, int fd, int events)
 {
     struct horon_context *ctx = arg;
     uint64_t times;
     (void)events;
+    assert(fd == ctx->late_bell.timer);
     const ssize_t got = read(fd, &times, sizeof times);
     (void)got; /* nothing, if it was set again since; it does not wait, so nothing interrupts it */
     atomic_exchange(&ctx->late_bell.set, HORON_LATE_BELL_OFF);
     atomic_thread_fence(memory_order_seq_cst); /* the look for posts comes after */
     const uint32_t last_ns = atomic_load_explicit(&ctx->late_bell.later_ns, memory_order_relaxed);
+    assert(last_ns >= SOON_NS);
+    assert(last_ns <= LATER_NS);
     const uint32_t longer_ns = last_ns < LATER_NS / 2 ? last_ns * 2 : LATER_NS;
     atomic_store_explicit(&ctx->late_bell.later_ns,
                           horon_engine_has_post(ctx->engine) ? SOON_NS : longer_ns,
@@ -52,6 +60,8 @@ static void on_late(void *arg, int fd, int events)
 
 horon_status_t horon_late_bell_begin(struct horon_context *ctx, struct horon_error *error)
 {
+    assert(!ctx->thread_runs);
+    assert(ctx->late_bell.timer < 0);
     const int timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     if (timer < 0)
         return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno,
@@ -64,6 +74,7 @@ horon_status_t horon_late_bell_begin(struct horon_context *ctx, struct horon_err
 
 void horon_late_bell_close(struct horon_context *ctx)
 {
+    assert(!ctx->thread_runs || atomic_load(&ctx->forked)); /* else it looks at the timer */
     if (ctx->late_bell.timer >= 0)
         close(ctx->late_bell.timer);
     ctx->late_bell.timer = -1;
@@ -72,7 +83,12 @@ void horon_late_bell_close(struct horon_context *ctx)
 static void set(struct horon_context *ctx, int wanted, uint32_t ns)
 {
     const struct itimerspec then = {.it_value = {.tv_nsec = (long)ns}};
+    assert(ctx->late_bell.timer >= 0);
+    assert(ns >= SOON_NS);
+    assert(ns <= LATER_NS);
     int now = atomic_load(&ctx->late_bell.set);
+    assert(now >= HORON_LATE_BELL_OFF);
+    assert(now <= HORON_LATE_BELL_SOON);
     while (now < wanted) {
         if (!atomic_compare_exchange_weak(&ctx->late_bell.set, &now, wanted))
             continue;

@@ -9,9 +9,12 @@
 
 #include "codec.h"
 
+#include <assert.h>
 #include <inttypes.h>
 
 #define FRAME_MAGIC 0x6f48u
+
+static_assert(HORON_MUX_BODY_BYTES_MAX <= UINT32_MAX, "body_bytes has 4 bytes");
 
 void horon_mux_frame_encode(const struct horon_mux_frame *frame,
                             uint8_t header[HORON_MUX_HEADER_BYTES])
@@ -30,6 +33,8 @@ void horon_mux_frame_encode(const struct horon_mux_frame *frame,
     horon_write_u64(&out, frame->offset);
     horon_write_u32(&out, frame->returned_bytes);
     horon_write_u32(&out, frame->returned_transfers);
+    assert(out.ok);
+    assert(out.used == HORON_MUX_HEADER_BYTES);
 }
 
 void horon_mux_loan_encode(const struct horon_mux_loan *loan, uint8_t body[HORON_MUX_LOAN_BYTES])
@@ -38,6 +43,8 @@ void horon_mux_loan_encode(const struct horon_mux_loan *loan, uint8_t body[HORON
     horon_write_u64(&out, loan->at);
     horon_write_u64(&out, loan->stamp_at);
     horon_write_u64(&out, loan->stamp);
+    assert(out.ok);
+    assert(out.used == HORON_MUX_LOAN_BYTES);
 }
 
 struct horon_mux_loan horon_mux_loan_decode(const uint8_t body[HORON_MUX_LOAN_BYTES])
@@ -47,6 +54,7 @@ struct horon_mux_loan horon_mux_loan_decode(const uint8_t body[HORON_MUX_LOAN_BY
     loan.at = horon_read_u64(&in);
     loan.stamp_at = horon_read_u64(&in);
     loan.stamp = horon_read_u64(&in);
+    assert(horon_reader_finished(&in));
     return loan;
 }
 
@@ -64,6 +72,7 @@ static void frame_read(struct horon_reader *in, struct horon_mux_frame *frame)
     frame->offset = horon_read_u64(in);
     frame->returned_bytes = horon_read_u32(in);
     frame->returned_transfers = horon_read_u32(in);
+    assert(horon_reader_finished(in));
 }
 
 /* NULL, or what is wrong with a piece of a transfer. */
@@ -116,6 +125,8 @@ horon_status_t horon_mux_frame_decode(const uint8_t header[HORON_MUX_HEADER_BYTE
 {
     struct horon_reader in = horon_reader_over(header, HORON_MUX_HEADER_BYTES);
     struct horon_mux_frame frame = {0};
+    assert(limits->peer_name);
+    assert(limits->control_bytes_max > 0);
     if (horon_read_u16(&in) != FRAME_MAGIC)
         return horon_error_set(error, HORON_ERR_PROTO, "%s sent bytes that are no frame",
                                limits->peer_name);
@@ -128,6 +139,11 @@ horon_status_t horon_mux_frame_decode(const uint8_t header[HORON_MUX_HEADER_BYTE
     if (fault)
         return horon_error_set(error, HORON_ERR_PROTO, "%s sent %s (type %u, %" PRIu32 " bytes)",
                                limits->peer_name, fault, (unsigned)frame.type, frame.body_bytes);
+    if (frame.type == HORON_MUX_DATA) { /* what takes it computes with these */
+        assert(frame.offset <= frame.bytes);
+        assert(frame.body_bytes <= frame.bytes - frame.offset);
+        assert(frame.body_bytes <= HORON_MUX_BODY_BYTES_MAX);
+    }
     *frame_out = frame;
     return HORON_OK;
 }

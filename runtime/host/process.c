@@ -4,6 +4,7 @@
 
 #include "file.h"
 
+#include <assert.h>
 #include <linux/capability.h>
 #include <poll.h>
 #include <stdio.h>
@@ -18,6 +19,7 @@
 static bool ask(int socket, struct ucred *peer)
 {
     socklen_t bytes = sizeof *peer;
+    assert(socket >= 0); /* a caller that lost it would take the peer for a stranger */
     return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, peer, &bytes) == 0;
 }
 
@@ -33,15 +35,23 @@ pid_t horon_process_number(int socket)
     return ask(socket, &peer) && peer.uid == geteuid() ? peer.pid : 0;
 }
 
+/* A path that was cut would be that of no file, which may_trace() takes for an older system. */
+static void write_path(char *path, size_t path_bytes, const char *proc, const char *name)
+{
+    const int bytes = snprintf(path, path_bytes, "%s/%s", proc, name);
+    assert(bytes > 0);
+    assert((size_t)bytes < path_bytes);
+}
+
 /* Where it is set to 1 or 2, it asks for this capability; there is nothing to ask beyond. */
 static bool may_trace(const char *proc)
 {
     char path[256], text[4096];
-    snprintf(path, sizeof path, "%s/sys/kernel/yama/ptrace_scope", proc);
+    write_path(path, sizeof path, proc, "sys/kernel/yama/ptrace_scope");
     if (horon_file_read_text(path, text, sizeof text) == 0 || text[0] == '0')
         return true;
     const bool asks = text[0] == '1' || text[0] == '2';
-    snprintf(path, sizeof path, "%s/self/status", proc);
+    write_path(path, sizeof path, proc, "self/status");
     if (!asks || horon_file_read_text(path, text, sizeof text) == 0)
         return false;
     const char *line = strstr(text, "CapEff:");
@@ -73,10 +83,14 @@ bool horon_process_awaits_parent(int pidfd)
 void horon_process_name(int socket, char *text, size_t text_bytes)
 {
     struct ucred peer;
+    int bytes;
     if (!ask(socket, &peer))
-        snprintf(text, text_bytes, "a process");
+        bytes = snprintf(text, text_bytes, "a process");
     else if (peer.uid == geteuid())
-        snprintf(text, text_bytes, "process %d", (int)peer.pid);
+        bytes = snprintf(text, text_bytes, "process %d", (int)peer.pid);
     else
-        snprintf(text, text_bytes, "process %d of user %u", (int)peer.pid, (unsigned)peer.uid);
+        bytes =
+            snprintf(text, text_bytes, "process %d of user %u", (int)peer.pid, (unsigned)peer.uid);
+    assert(bytes > 0);
+    assert((size_t)bytes < text_bytes); /* half a number is that of another process */
 }
