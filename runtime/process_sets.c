@@ -35,13 +35,18 @@ void horon_process_sets_deinit(struct horon_context *ctx)
 
 /* ---- meeting -------------------------------------------------------------------------------- */
 
-/* Room for what this rank says and for what all do, so that no rank alone lacks it in between. */
+/* Room for what this rank says and for what all do, so that no rank alone lacks it in between. One
+ * that lacks it from the start says so at the first meeting, for which it needs no memory. */
 struct meeting {
     struct horon_context *ctx;
+    struct horon_error lack; /* of memory; OK: there is enough */
     struct horon_writer proposal;
-    uint8_t *answers;
+    uint8_t *room;                   /* of the proposal; NULL: it is a refusal, in `refusal` */
+    uint8_t *answers;                /* NULL likewise */
     size_t answer_bytes, came_bytes; /* room; what all have said */
+    bool met;                        /* all have spoken, if this rank could read it or not */
     bool answered;                   /* by all that have not joined */
+    uint8_t refusal[HORON_REFUSAL_BYTES_MAX];
 };
 
 static void hold_joins(struct horon_context *ctx, bool hold)
@@ -52,24 +57,27 @@ static void hold_joins(struct horon_context *ctx, bool hold)
 }
 
 /* A change: until end(), no join of this rank begins. */
-static horon_status_t begin(struct meeting *meeting, struct horon_context *ctx,
-                            struct horon_error *error)
+static void begin(struct meeting *meeting, struct horon_context *ctx)
 {
     const size_t bytes = horon_proposal_bytes_max(ctx->boot.topology.size);
     meeting->ctx = ctx;
+    horon_error_clear(&meeting->lack);
     hold_joins(ctx, true);
     meeting->answer_bytes = bytes * (size_t)ctx->boot.topology.size;
-    meeting->proposal = horon_writer_over(horon_alloc(bytes), bytes);
+    meeting->room = horon_alloc(bytes);
     meeting->answers = horon_zalloc(meeting->answer_bytes, 1);
-    return meeting->proposal.bytes && meeting->answers
-               ? HORON_OK
-               : horon_error_set(error, HORON_ERR_MEMORY, "no memory to agree on process sets");
+    if (meeting->room)
+        meeting->proposal = horon_writer_over(meeting->room, bytes);
+    else
+        meeting->proposal = horon_writer_over(meeting->refusal, sizeof meeting->refusal);
+    if (!meeting->room || !meeting->answers)
+        horon_error_set(&meeting->lack, HORON_ERR_MEMORY, "no memory to agree on process sets");
 }
 
 static void end(struct meeting *meeting)
 {
     hold_joins(meeting->ctx, false);
-    horon_free(meeting->proposal.bytes);
+    horon_free(meeting->room);
     horon_free(meeting->answers);
 }
 
@@ -77,6 +85,7 @@ static void *take_answers(void *arg, uint64_t rows, uint64_t bytes)
 {
     struct meeting *meeting = arg;
     (void)rows;
+    meeting->met = true;
     meeting->came_bytes = bytes;
     return bytes <= meeting->answer_bytes ? meeting->answers : NULL;
 }
@@ -96,6 +105,7 @@ static horon_status_t meet(struct meeting *meeting, const char *name, int64_t ti
     desc.count = meeting->proposal.used;
     desc.alloc = take_answers;
     desc.alloc_arg = meeting;
+    meeting->met = false;
     const horon_status_t status =
         horon_team_run(ctx, horon_engine_job(ctx->engine), &desc, true, timeout_ms, error);
     meeting->proposal.used = 0;
@@ -104,6 +114,16 @@ static horon_status_t meet(struct meeting *meeting, const char *name, int64_t ti
         return status;
     return horon_proposals_decide(&ctx->sets.known, meeting->answers, meeting->came_bytes,
                                   horon_engine_rank_names(ctx->engine), newest_out, error);
+}
+
+/* The others wait for what this rank cannot say. */
+static void fail_job(struct horon_context *ctx, const struct horon_error *why)
+{
+    if (horon_engine_failure(ctx->engine))
+        return;
+    horon_token_take(ctx);
+    horon_team_fail_here(horon_engine_job(ctx->engine), why);
+    horon_token_release(ctx);
 }
 
 /* What all ranks are asked for. */
@@ -115,6 +135,8 @@ static horon_status_t agree(struct meeting *meeting, const struct horon_error *r
     if (refusal->status != HORON_OK)
         horon_proposal_refuse(&meeting->proposal, known, refusal);
     const horon_status_t status = meet(meeting, "horon.process_set", timeout_ms, &newest, error);
+    if (status == HORON_ERR_MEMORY && !meeting->met)
+        fail_job(meeting->ctx, error);
     if (refusal->status != HORON_OK && status != HORON_OK)
         *error = *refusal; /* in its own words */
     if (status == HORON_OK) {
@@ -136,11 +158,8 @@ static horon_status_t confirm(struct meeting *meeting, const struct horon_error 
     else
         horon_proposal_refuse(&meeting->proposal, &ctx->sets.known, refusal);
     const horon_status_t status = meet(meeting, "horon.process_set.made", -1, &newest, error);
-    if (status != HORON_OK && !meeting->answered && !horon_engine_failure(ctx->engine)) {
-        horon_token_take(ctx); /* the others wait for what this rank cannot say */
-        horon_team_fail_here(horon_engine_job(ctx->engine), error);
-        horon_token_release(ctx);
-    }
+    if (status != HORON_OK && !meeting->answered)
+        fail_job(ctx, error);
     return status;
 }
 
@@ -190,13 +209,15 @@ static struct horon_set *prepare(struct horon_context *ctx, int32_t *ranks, size
     return set;
 }
 
-/* @p ranks may be written */
+/* @p ranks may be written; not read if the meeting lacks memory */
 static horon_status_t add(struct meeting *meeting, int32_t *ranks, size_t count, int64_t timeout_ms,
                           int32_t *id_out, struct horon_error *error)
 {
     struct horon_context *ctx = meeting->ctx;
-    struct horon_error refusal = {0};
-    struct horon_set *set = prepare(ctx, ranks, count, &refusal);
+    struct horon_error refusal = meeting->lack;
+    struct horon_set *set = NULL;
+    if (refusal.status == HORON_OK)
+        set = prepare(ctx, ranks, count, &refusal);
     if (set)
         horon_proposal_add(&meeting->proposal, &ctx->sets.known, set->ranks, count);
     horon_status_t status = agree(meeting, &refusal, timeout_ms, error);
@@ -240,13 +261,12 @@ static horon_status_t add_copied(struct horon_context *ctx, const int32_t *ranks
     const size_t kept = count <= job_size ? count : job_size + 1; /* one is twice then, or none */
     int32_t *copy = horon_zalloc(kept + 1, sizeof *copy);
     struct meeting meeting;
-    horon_status_t status = begin(&meeting, ctx, error);
+    begin(&meeting, ctx);
     if (!copy)
-        status = horon_error_set(error, HORON_ERR_MEMORY, "no memory for a process set");
-    if (status == HORON_OK && kept)
+        horon_error_set(&meeting.lack, HORON_ERR_MEMORY, "no memory for a process set");
+    if (copy && kept)
         memcpy(copy, ranks, kept * sizeof *ranks);
-    if (status == HORON_OK)
-        status = add(&meeting, copy, kept, timeout_ms, id_out, error);
+    const horon_status_t status = add(&meeting, copy, kept, timeout_ms, id_out, error);
     end(&meeting);
     horon_free(copy);
     return status;
@@ -273,17 +293,16 @@ static horon_status_t remove_set(struct horon_context *ctx, int32_t id, int64_t 
                                  struct horon_error *error)
 {
     struct horon_set *set = horon_sets_find(&ctx->sets.known, id);
-    struct horon_error refusal = {0};
     struct meeting meeting;
-    horon_status_t status = begin(&meeting, ctx, error);
+    begin(&meeting, ctx);
+    struct horon_error refusal = meeting.lack;
     if (!set)
         horon_error_set(&refusal, HORON_ERR_INVALID, "process set %d does not exist", (int)id);
     else if (id == 0)
         horon_error_set(&refusal, HORON_ERR_INVALID, "process set 0 is the job, and stays");
-    else if (status == HORON_OK)
+    else if (refusal.status == HORON_OK)
         horon_proposal_remove(&meeting.proposal, &ctx->sets.known, id);
-    if (status == HORON_OK)
-        status = agree(&meeting, &refusal, timeout_ms, error);
+    const horon_status_t status = agree(&meeting, &refusal, timeout_ms, error);
     end(&meeting);
     if (status == HORON_OK)
         drop(ctx, set);
@@ -309,12 +328,14 @@ horon_status_t horon_process_sets_add_static(struct horon_context *ctx, struct h
     int32_t id, *ranks = horon_zalloc((size_t)ctx->boot.topology.size, sizeof *ranks);
     size_t count = 0;
     struct meeting meeting;
-    horon_status_t status = begin(&meeting, ctx, error);
+    horon_status_t status = HORON_OK;
+    begin(&meeting, ctx);
     if (!ranks)
-        status = horon_error_set(error, HORON_ERR_MEMORY, "no memory for process sets");
+        horon_error_set(&meeting.lack, HORON_ERR_MEMORY, "no memory for process sets");
     while (*at && status == HORON_OK) {
         struct horon_error why = {0};
-        status = horon_sets_parse(&ctx->sets.known, &at, ranks, &count, &why);
+        if (meeting.lack.status == HORON_OK)
+            status = horon_sets_parse(&ctx->sets.known, &at, ranks, &count, &why);
         if (status == HORON_OK)
             status = add(&meeting, ranks, count, ctx->config.start_timeout_ms, &id, &why);
         if (status == HORON_OK)

@@ -150,12 +150,12 @@ horon_status_t horon_sets_check(const struct horon_sets *sets, int32_t *ranks, s
 
 /* Length and newest team. */
 #define HEAD_BYTES 8
+static_assert(HEAD_BYTES + 8 + HORON_ERROR_WIRE_BYTES_MAX <= HORON_REFUSAL_BYTES_MAX, "it fits");
 
 size_t horon_proposal_bytes_max(int32_t job_size)
 {
-    const size_t ranks_bytes = 8 + 4 * (size_t)job_size;
-    return HEAD_BYTES + 8 +
-           (ranks_bytes > HORON_ERROR_WIRE_BYTES_MAX ? ranks_bytes : HORON_ERROR_WIRE_BYTES_MAX);
+    const size_t with_ranks = HEAD_BYTES + 8 + 8 + 4 * (size_t)job_size;
+    return with_ranks > HORON_REFUSAL_BYTES_MAX ? with_ranks : HORON_REFUSAL_BYTES_MAX;
 }
 
 static void begin(struct horon_writer *out, const struct horon_sets *sets, enum proposal kind)

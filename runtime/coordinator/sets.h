@@ -57,6 +57,8 @@ void horon_sets_remove(struct horon_sets *sets, struct horon_set *set);
 
 /* ---- proposals ------------------------------------------------------------------------------ */
 
+/** Bytes of the longest refusal: length, newest team, kind, reason. */
+#define HORON_REFUSAL_BYTES_MAX (16 + HORON_ERROR_WIRE_BYTES_MAX)
 /** Bytes of the longest one. */
 size_t horon_proposal_bytes_max(int32_t job_size);
 /** To add a set of ranks that were checked; to remove one; that the change is made here; that it

@@ -346,6 +346,7 @@ struct job {
     long at; /* fails this allocation once all have joined; 0: none */
 };
 static struct job job;
+static void (*work)(struct member *self) = everything; /* of each */
 
 static void *live_in(void *arg)
 {
@@ -358,7 +359,7 @@ static void *live_in(void *arg)
             alloc_fail_at(job.at, 0);
         pthread_barrier_wait(&job.joined);
     }
-    everything(self);
+    work(self);
     leave(self);
     return NULL;
 }
@@ -433,6 +434,42 @@ static void test_torture_context_joined_by_sockets_names_or_goes_on(void **state
     torture_joined(2, "SHM=0", 11);
 }
 
+/* A change of process sets that no rank makes again: all hear why it cannot be. */
+static void change_sets_once(struct member *self)
+{
+    const int32_t ranks[] = {0, 1};
+    int32_t set = -1;
+    horon_status_t status = horon_process_set_add(self->ctx, ranks, 2, NEVER_MS, &set);
+    if (status == HORON_OK)
+        status = horon_process_set_remove(self->ctx, set, NEVER_MS);
+    self->over = status != HORON_OK;
+    if (!self->over)
+        return;
+    expect_told(self, "change sets", status, horon_last_error(self->ctx));
+    if (!strstr(horon_last_error(self->ctx), "memory"))
+        complain(self, "change sets", status, horon_last_error(self->ctx));
+}
+
+static void test_torture_context_changes_of_sets_fail_for_all_or_none(void **state)
+{
+    const long before = alloc_live();
+    const int fds = count_fds();
+    long n = 1;
+    (void)state;
+    work = change_sets_once;
+    for (bool failed = true; failed; n += stride(2)) {
+        const long failures = alloc_failures();
+        live(3, "SHM=1", "START_TIMEOUT=60s", n);
+        failed = alloc_failures() > failures;
+        expect_nothing_left(before, fds, "change sets", n);
+        for (int rank = 1; rank < 3; rank++)
+            assert_int_equal(job.members[rank].over, job.members[0].over);
+        assert_true(failed || !job.members[0].over);
+    }
+    work = everything;
+    assert_true(n > 20);
+}
+
 /* What a rank allocates last, when it has joined and the others may have begun to work: a rank
  * that fails here must not leave them waiting. */
 static void torture_birth(int size, const char *shared, long step)
@@ -467,6 +504,7 @@ int main(void)
         cmocka_unit_test(test_torture_context_makes_a_team_or_leaves_nothing),
         cmocka_unit_test(test_torture_context_joined_by_memory_names_or_goes_on),
         cmocka_unit_test(test_torture_context_joined_by_sockets_names_or_goes_on),
+        cmocka_unit_test(test_torture_context_changes_of_sets_fail_for_all_or_none),
         cmocka_unit_test(test_torture_context_born_without_memory_keeps_nobody_waiting),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
