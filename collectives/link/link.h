@@ -124,8 +124,8 @@ struct horon_ring {
     _Alignas(64) _Atomic uint64_t written;      /* bytes ever written; only the writer stores it */
     _Atomic uint32_t writer_closed;             /* nothing follows; only the writer stores it */
     _Alignas(64) _Atomic uint64_t read;         /* bytes ever read; only the reader stores it */
-    _Alignas(64) _Atomic uint32_t writer_waits; /* set by a writer that found it full; the reader
-                                                   clears it when it has made room */
+    _Alignas(64) _Atomic uint32_t writer_waits; /* set by a writer that found it full, until all
+                                                   its bytes are placed; only it stores it */
     _Alignas(64) uint8_t data[];
 };
 /** Bytes of a ring that holds @p data_bytes (a power of two). */

@@ -9,9 +9,10 @@
  *
  * Waiting for room: a writer that cannot place all its bytes stores writer_waits, then looks at
  * `read` again. A reader stores `read`, then looks at writer_waits. These four are sequentially
- * consistent, so one of the two sees the other and no wake-up is lost. Waiting for bytes needs no
- * flag here: the `written` hook is called after every publication and knows whether the peer
- * sleeps.
+ * consistent, so one of the two sees the other and no wake-up is lost. The writer alone takes the
+ * mark back, once all its bytes are placed: it may have filled room that was made after the mark,
+ * and wait for more. Waiting for bytes needs no flag here: the `written` hook is called after every
+ * publication and knows whether the peer sleeps.
  *
  * The peer's counter is not trusted: a distance greater than the ring is an error, never an index.
  */
@@ -32,6 +33,7 @@ struct ring_link {
     uint64_t in_read;     /* our copy of in->read */
     uint64_t in_written;  /* last seen in->written */
     bool out_full;        /* the last send took less than it was given */
+    bool out_waits;       /* writer_waits is set */
     pid_t peer;           /* whose memory is fetched; <= 0: that is not possible */
     struct horon_ring_wake wake;
 };
@@ -89,6 +91,7 @@ static horon_status_t ring_room_or_wait(struct ring_link *ring, size_t wanted, s
     horon_status_t status = ring_room(ring, wanted, room_out, error);
     if (status || *room_out >= wanted)
         return status;
+    ring->out_waits = true;
     atomic_store_explicit(&ring->out->writer_waits, 1, memory_order_seq_cst);
     return ring_room(ring, wanted, room_out, error);
 }
@@ -103,6 +106,10 @@ static horon_status_t ring_send(struct horon_link *link, const struct iovec *vec
     if (status)
         return status;
     ring->out_full = room < wanted;
+    if (ring->out_waits && !ring->out_full) {
+        atomic_store_explicit(&ring->out->writer_waits, 0, memory_order_relaxed);
+        ring->out_waits = false;
+    }
     if (room == 0)
         return HORON_AGAIN;
     const size_t sent = smaller(room, wanted);
@@ -145,7 +152,6 @@ static void ring_made_room(struct ring_link *ring)
     atomic_store_explicit(&ring->in->read, ring->in_read, memory_order_seq_cst);
     if (!atomic_load_explicit(&ring->in->writer_waits, memory_order_seq_cst))
         return;
-    atomic_store_explicit(&ring->in->writer_waits, 0, memory_order_relaxed);
     if (ring->wake.room)
         ring->wake.room(ring->wake.arg);
 }
