@@ -90,14 +90,17 @@ void horon_token_take(struct horon_context *ctx)
     count_out(&ctx->waiters);
 }
 
-/* What peers have changed counts only for what is in flight; the rest is this rank's own.
+/* What peers have changed counts for what is in flight, and for what a full ring has room for
+ * again; the rest is this rank's own.
  * @param armed  the progress thread itself lets go, and watches the links that are full. What they
  *               would take is left over all the same: a waiter may have called it off before its
  *               next turn, and looks at its own request only. */
 static bool any_left_over(struct horon_context *ctx, bool armed)
 {
-    if (horon_engine_in_flight(ctx->engine) > 0) {
+    const bool flies = horon_engine_in_flight(ctx->engine) > 0;
+    if (flies || armed) /* else a link with anything unsent is left over, full or not */
         atomic_thread_fence(memory_order_seq_cst); /* the wake word is there before this look */
+    if (flies) {
         if (horon_engine_progress(ctx->engine) ||
             (!armed && atomic_load_explicit(&ctx->disarmed, memory_order_relaxed)))
             return true;
