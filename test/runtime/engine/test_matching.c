@@ -181,12 +181,43 @@ static void test_matching_keeps_nothing_of_a_tag(void **state)
     horon_matching_destroy(matching);
 }
 
+/* So many that the tables grow under way: those of one tag keep their order. */
+static void test_matching_of_thousands_keeps_the_order_of_each_tag(void **state)
+{
+    enum { MANY = 5000, TAGS = 1700 };
+    struct horon_matching *matching = horon_matching_create(1, MANY);
+    struct horon_expected *expected = calloc(MANY, sizeof *expected), *met;
+    struct horon_offer offer;
+    (void)state;
+    for (int i = 0; i < MANY; i++) {
+        expected[i].tag = (uint64_t)i % TAGS;
+        assert_false(horon_matching_expect(matching, &expected[i], &offer));
+    }
+    for (int i = 0; i < MANY; i++) {
+        offer = (struct horon_offer){.tag = (uint64_t)i % TAGS};
+        assert_int_equal(horon_matching_announce(matching, &offer, &met), HORON_OK);
+        assert_ptr_equal(met, &expected[i]);
+    }
+    for (int i = 0; i < MANY; i++) {
+        offer = (struct horon_offer){.tag = (uint64_t)i % TAGS};
+        assert_int_equal(horon_matching_announce(matching, &offer, &met), HORON_OK);
+        assert_null(met);
+    }
+    for (int i = 0; i < MANY; i++) {
+        assert_true(horon_matching_expect(matching, &expected[i], &offer));
+        assert_int_equal(offer.number, MANY + i);
+    }
+    horon_matching_destroy(matching);
+    free(expected);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_matching_meets_in_order_of_peer_and_tag),
         cmocka_unit_test(test_matching_counts_what_it_sends_by_peer),
         cmocka_unit_test(test_matching_keeps_nothing_of_a_tag),
+        cmocka_unit_test(test_matching_of_thousands_keeps_the_order_of_each_tag),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
