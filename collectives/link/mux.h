@@ -37,15 +37,32 @@ struct horon_transfer_id {
     uint64_t tag;      /* which piece: chunk, segment, stage */
 };
 
+struct horon_mux_queue {
+    struct horon_transfer *first;
+    struct horon_transfer **last; /* where the next one is linked */
+};
+
+/** Where a mux says of transfers that were posted how they ended, to one that does not look at
+ * each.
+ */
+struct horon_mux_ends {
+    struct horon_mux_queue done; /* in the order of their ends */
+    bool differs;                /* the status of one is ERR_MISMATCH */
+};
+void horon_mux_ends_init(struct horon_mux_ends *ends);
+/** @return one that is done, each once; NULL: there is none */
+struct horon_transfer *horon_mux_ends_take(struct horon_mux_ends *ends);
+
 /** One transfer. Owner: the poster; at the same address until done or horon_mux_forget(). */
 struct horon_transfer {
     struct horon_transfer_id id;
     void *data; /* [bytes] read for a send, written for a receive; NULL of a receive: what comes is
                    dropped */
-    size_t bytes;          /* both sides must say the same number; 0 is allowed and still meets */
-    uint64_t check;        /* hash of the operation's description: one value for all transfers of a
-                              (channel, sequence), on both sides */
-    bool done;             /* set by the mux: `data` is the poster's again */
+    size_t bytes;   /* both sides must say the same number; 0 is allowed and still meets */
+    uint64_t check; /* hash of the operation's description: one value for all transfers of a
+                       (channel, sequence), on both sides */
+    struct horon_mux_ends *ends; /* told when it ends later than its post; NULL: nobody is */
+    bool done;                   /* set by the mux: `data` is the poster's again */
     horon_status_t status; /* OK, or ERR_MISMATCH: the peer says another check or size for this
                               operation. It will never be done; see horon_mux_transfer_error() */
     /* for the mux alone; set by posting */

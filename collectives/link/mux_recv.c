@@ -397,7 +397,7 @@ void horon_mux_rx_end(struct horon_mux *mux, struct horon_transfer *transfer)
         assert(mux->rx.recvs_waiting > 0);
         mux->rx.recvs_waiting--;
     }
-    transfer->done = true;
+    horon_mux_set_done(transfer);
 }
 
 /* Where the next bytes of the body go; NULL: nowhere. */

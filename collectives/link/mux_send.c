@@ -204,7 +204,7 @@ static void burst_entry_gone(struct horon_mux *mux, int i)
         assert(!(burst->entry[i].transfer->state & HORON_MUX_SEND_QUEUED));
         assert(burst->entry[i].transfer->moved_bytes == burst->entry[i].transfer->bytes);
         horon_mux_remove_transfer(mux->table.sends, burst->entry[i].transfer);
-        burst->entry[i].transfer->done = true;
+        horon_mux_set_done(burst->entry[i].transfer);
     }
     burst->entry[i].transfer = NULL;
 }
@@ -384,7 +384,7 @@ void horon_mux_tx_taken(struct horon_mux *mux, struct horon_transfer *transfer)
     horon_mux_remove_transfer(mux->table.sends, transfer);
     transfer->moved_bytes = transfer->bytes;
     mux->tx.sent_bytes += transfer->bytes;
-    transfer->done = true;
+    horon_mux_set_done(transfer);
 }
 
 /* The rest of a body that the peer was promised, copied; the entry forgets the transfer. */

@@ -93,6 +93,27 @@ void horon_mux_mark_mismatch(struct horon_transfer *transfer, uint64_t their_che
     transfer->status = HORON_ERR_MISMATCH;
     transfer->their_check = their_check;
     transfer->their_bytes = their_bytes;
+    if (transfer->ends)
+        transfer->ends->differs = true;
+}
+
+void horon_mux_set_done(struct horon_transfer *transfer)
+{
+    assert(!transfer->done);
+    transfer->done = true;
+    if (transfer->ends)
+        horon_mux_queue_push(&transfer->ends->done, transfer);
+}
+
+void horon_mux_ends_init(struct horon_mux_ends *ends)
+{
+    horon_mux_queue_init(&ends->done);
+    ends->differs = false;
+}
+
+struct horon_transfer *horon_mux_ends_take(struct horon_mux_ends *ends)
+{
+    return horon_mux_queue_pop(&ends->done);
 }
 
 static void compare_chain(struct horon_transfer *item, const struct horon_transfer_id *id,

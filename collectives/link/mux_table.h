@@ -57,11 +57,6 @@ struct horon_mux_table {
     struct horon_mux_forgotten forgotten[HORON_MUX_BUCKETS];
 };
 
-struct horon_mux_queue {
-    struct horon_transfer *first;
-    struct horon_transfer **last; /* where the next one is linked */
-};
-
 /* Of one that is all zero. False: no memory; deinit frees what there is. */
 bool horon_mux_table_init(struct horon_mux_table *table);
 void horon_mux_table_deinit(struct horon_mux_table *table);
@@ -86,6 +81,8 @@ void horon_mux_compare_posted(const struct horon_mux_table *table,
 const struct horon_mux_record *horon_mux_find_conflict(const struct horon_mux_table *table,
                                                        const struct horon_transfer_id *id,
                                                        uint64_t check);
+/* It is done, and in no table or queue any more. */
+void horon_mux_set_done(struct horon_transfer *transfer);
 void horon_mux_mark_mismatch(struct horon_transfer *transfer, uint64_t their_check,
                              uint64_t their_bytes);
 

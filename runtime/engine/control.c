@@ -380,6 +380,7 @@ static horon_status_t on_message(struct horon_engine_team *team, enum horon_cont
         return on_departures(team, peer, kind == HORON_CONTROL_END, in);
     case HORON_CONTROL_LINKED:
         team->engine->membership->mutual[team->ranks[peer]] = true;
+        team->engine->membership->changes++;
         return horon_reader_finished(in) ? HORON_OK : HORON_ERR_PROTO;
     case HORON_CONTROL_MESSAGE:
         return horon_team_on_offer(team, peer, in);

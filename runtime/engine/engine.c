@@ -274,7 +274,6 @@ bool horon_engine_move_links(struct horon_engine *engine)
         if (mux && horon_mux_wants_turn(mux))
             moved |= move_link(engine, peer);
     }
-    engine->membership->changes += moved;
     for (struct horon_engine_team *team = engine->job->next; team; team = team->next)
         moved |= horon_team_move_rings(team);
     return moved;

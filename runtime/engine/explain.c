@@ -2,7 +2,7 @@
 /*
  * Why requests wait, in words: for warnings about stalls and for the texts of time limits. What has
  * begun asks its channel, which sees the host's ranks and its own links; what is still negotiated
- * asks the coordinator.
+ * asks the coordinator. A message says itself how far it is.
  */
 #include "engine/messages.h"
 
@@ -103,6 +103,26 @@ static size_t say_first(const struct horon_request *request, const struct horon_
     return strlen(text);
 }
 
+/* Why a message waits; @return the rank of the team that it waits for */
+static int explain_message(const struct horon_request *request, char *text, size_t text_bytes)
+{
+    const struct horon_engine_team *team = request->team;
+    const struct horon_transfer *transfer = &request->message.transfer;
+    const int peer = request->op.agreed.root;
+    const char *name = team->rank_names[peer];
+    if (request->message.state == HORON_MESSAGE_NEW)
+        snprintf(text, text_bytes, "waiting for a link to %s", name);
+    else if (request->message.state == HORON_MESSAGE_WAITS)
+        snprintf(text, text_bytes, "waiting for %s to send it", name);
+    else if (horon_verb_of(&request->op.agreed)->reads != HORON_RANKS_NONE)
+        snprintf(text, text_bytes, "waiting for %s to receive it; %zu of %zu bytes have gone", name,
+                 transfer->moved_bytes, transfer->bytes);
+    else
+        snprintf(text, text_bytes, "waiting for %s; %zu of %zu bytes have come", name,
+                 transfer->moved_bytes, transfer->bytes);
+    return peer;
+}
+
 void horon_engine_explain(struct horon_engine *engine, const struct horon_request *request,
                           char *text, size_t text_bytes)
 {
@@ -120,7 +140,7 @@ void horon_engine_explain(struct horon_engine *engine, const struct horon_reques
     else if (request->joins)
         snprintf(text, text_bytes, "about to join");
     else if (request->paired)
-        (void)horon_team_explain_message(request, text, text_bytes);
+        (void)explain_message(request, text, text_bytes);
     else if (request->in_order || request->begun ||
              !horon_coordinator_explain(team->coordinator, (uint64_t)(uintptr_t)request, text,
                                         text_bytes))

@@ -171,6 +171,7 @@ void horon_membership_lose_link(struct horon_membership *membership, int rank)
     membership->dead_of[rank] = membership->mux_of[rank];
     membership->mux_of[rank] = NULL;
     membership->gone[rank] = true;
+    membership->changes++;
 }
 
 struct horon_mux *horon_membership_take_link(struct horon_membership *membership, int rank)

@@ -28,7 +28,7 @@
  */
 #include "engine/messages.h"
 
-#include <stdio.h>
+#include <stddef.h>
 
 /* What a peer may announce before anybody asks for it: its link lets it send no more. */
 #define WAITING_MAX ((size_t)HORON_MUX_WAITING_MAX + HORON_MUX_EAGER_TRANSFERS_MAX)
@@ -138,6 +138,7 @@ static void end(struct horon_request *request, const struct horon_error *why)
 void horon_team_give_up_messages(struct horon_engine_team *team)
 {
     struct horon_request *request = team->messages.first, *next;
+    horon_mux_ends_init(&team->messages.ends);
     for (; request; request = next) {
         next = request->message.next;
         if (is_done(request))
@@ -209,6 +210,7 @@ static struct horon_transfer *fill_transfer(struct horon_request *request, uint6
         .data = sends(request) ? (void *)(uintptr_t)part->src : part->dst,
         .bytes = (size_t)op->count * horon_dtype_bytes((horon_dtype_t)op->agreed.dtype),
         .check = request->message.tag,
+        .ends = &request->team->messages.ends,
     };
     return transfer;
 }
@@ -501,7 +503,7 @@ static bool move_message(struct horon_request *request)
     struct horon_engine *engine = request->team->engine;
     const bool underway = message->state == HORON_MESSAGE_UNDERWAY;
     if (is_done(request)) {
-        end(request, NULL);
+        return true; /* those are taken from `ends` */
     } else if (is_over(request->team, peer_of(request))) {
         end_left(request);
     } else if (underway && transfer->status != HORON_OK) {
@@ -514,15 +516,27 @@ static bool move_message(struct horon_request *request)
     return true;
 }
 
+/* Only these: a step may have thousands that wait. */
+static void end_done(struct horon_engine_team *team)
+{
+    struct horon_transfer *transfer;
+    while ((transfer = horon_mux_ends_take(&team->messages.ends))) {
+        const size_t at = offsetof(struct horon_request, message.transfer);
+        end((struct horon_request *)(void *)((char *)transfer - at), NULL);
+    }
+}
+
 bool horon_team_move_messages(struct horon_engine_team *team)
 {
     struct horon_team_messages *messages = &team->messages;
     struct horon_engine *engine = team->engine;
     const uint64_t moves = messages->moves;
     struct horon_request *next;
-    if (messages->seen == engine->membership->changes)
-        return false;
+    end_done(team);
+    if (messages->seen == engine->membership->changes && !messages->ends.differs)
+        return messages->moves != moves;
     messages->seen = engine->membership->changes;
+    messages->ends.differs = false;
     for (struct horon_request *request = messages->first; request && !team->failed;
          request = next) {
         next = request->message.next;
@@ -553,12 +567,14 @@ void horon_team_start_message(struct horon_engine_team *team, struct horon_reque
     message->state = HORON_MESSAGE_NEW;
     *team->messages.last = request;
     team->messages.last = &message->next;
-    team->engine->membership->changes++;
+    const bool linked = has_link(team, peer_of(request));
+    if (!linked || (sends(request) && team->messages.unlinked > 0))
+        team->engine->membership->changes++; /* this turn looks for links */
     if (sends(request)) {
         count_unlinked(request, true);
-        if (team->messages.unlinked == 1 && has_link(team, peer_of(request)))
+        if (team->messages.unlinked == 1 && linked)
             begin_send(request);
-        return; /* else this turn looks for its link */
+        return;
     }
     message->expected =
         (struct horon_expected){.peer = request->op.agreed.root, .tag = message->tag};
@@ -576,23 +592,4 @@ bool horon_engine_may_move(const struct horon_engine *engine, const struct horon
     const struct horon_link *link = horon_mux_link(mux);
     return !link || link->ops->descriptor(link) >= 0 || horon_mux_wants_turn(mux) ||
            horon_engine_has_post(engine);
-}
-
-int horon_team_explain_message(const struct horon_request *request, char *text, size_t text_bytes)
-{
-    const struct horon_engine_team *team = request->team;
-    const struct horon_transfer *transfer = &request->message.transfer;
-    const int peer = request->op.agreed.root;
-    const char *name = team->rank_names[peer];
-    if (request->message.state == HORON_MESSAGE_NEW)
-        snprintf(text, text_bytes, "waiting for a link to %s", name);
-    else if (request->message.state == HORON_MESSAGE_WAITS)
-        snprintf(text, text_bytes, "waiting for %s to send it", name);
-    else if (sends(request))
-        snprintf(text, text_bytes, "waiting for %s to receive it; %zu of %zu bytes have gone", name,
-                 transfer->moved_bytes, transfer->bytes);
-    else
-        snprintf(text, text_bytes, "waiting for %s; %zu of %zu bytes have come", name,
-                 transfer->moved_bytes, transfer->bytes);
-    return peer;
 }

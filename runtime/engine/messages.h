@@ -38,8 +38,6 @@ horon_status_t horon_team_on_refusal(struct horon_engine_team *team, int peer,
 /** As horon_mux_options has it: the whole of a message comes, and says so itself. */
 horon_status_t horon_engine_on_announced(void *engine, int peer, const struct horon_transfer_id *id,
                                          uint64_t tag, uint64_t bytes, struct horon_error *error);
-/** Why one waits; @return the rank of the team that it waits for */
-int horon_team_explain_message(const struct horon_request *request, char *text, size_t text_bytes);
 
 /* ---- control.c ---- */
 

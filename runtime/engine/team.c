@@ -24,6 +24,7 @@ struct horon_engine_team *horon_team_create(struct horon_engine *engine, uint32_
     for (int i = 0; i < HORON_LANE_COUNT; i++)
         team->lanes[i].tail = &team->lanes[i].head;
     team->messages.last = &team->messages.first;
+    horon_mux_ends_init(&team->messages.ends);
     return team;
 }
 

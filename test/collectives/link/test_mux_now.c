@@ -58,9 +58,15 @@ static void test_mux_now_of_any_size_is_heard_of_and_arrives(void **state)
             fill(from, sizes[s], 7);
             struct horon_transfer send = transfer_of(1, 7, from, sizes[s]),
                                   recv = transfer_of(1, 7, to, sizes[s]);
+            struct horon_mux_ends sent, came;
+            horon_mux_ends_init(&sent);
+            horon_mux_ends_init(&came);
+            send.ends = &sent;
+            recv.ends = &came;
             ear.posts = late ? NULL : &recv;
             assert_true(horon_mux_send_now(ear.mesh.mux[0][1], &send));
-            assert_int_equal(send.done, rings[r] >= HORON_MUX_HEADER_BYTES + sizes[s]);
+            const bool at_once = rings[r] >= HORON_MUX_HEADER_BYTES + sizes[s];
+            assert_int_equal(send.done, at_once);
             mesh_settle(&ear.mesh);
             assert_true(send.done);
             assert_int_equal(ear.heard, 1);
@@ -70,6 +76,11 @@ static void test_mux_now_of_any_size_is_heard_of_and_arrives(void **state)
                 post_recv(ear.mesh.mux[1][0], &recv);
             assert_true(recv.done);
             check_filled(to, sizes[s], 7);
+            /* told of once, unless it ended with its post */
+            assert_ptr_equal(horon_mux_ends_take(&sent), at_once ? NULL : &send);
+            assert_ptr_equal(horon_mux_ends_take(&came), late ? NULL : &recv);
+            assert_null(horon_mux_ends_take(&sent));
+            assert_null(horon_mux_ends_take(&came));
             mesh_destroy(&ear.mesh);
         }
 }
