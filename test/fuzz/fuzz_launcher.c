@@ -352,7 +352,7 @@ static void check(const struct fuzz *fuzz)
     const struct job *job = &fuzz->job;
     int good = 0;
     for (int rank = 0; rank < RANKS; rank++)
-        good += job->ranks[rank].exited && job->ranks[rank].wait_status == 0;
+        good += job->ranks[rank].state == RANK_EXITED && job->ranks[rank].wait_status == 0;
     assert(job->code >= 0 && job->code <= 255);
     assert(job->state < JOB_ENDING || job->code != 0 || good == RANKS);
     assert(job->started <= RANKS && job->exited <= RANKS);
