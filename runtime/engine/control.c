@@ -14,15 +14,14 @@
  * more, and may stay for long. In any case it says so to the ranks that it has a link with, which
  * end their messages with it.
  *
- * Of departures a rank needs to know only the least that any leaver has done. So each rank
- * keeps that, and says it where it is news: a rank that leaves says it once on each of its links,
- * which end with it, and in its line in shared memory; a rank that hears it by a link tells its
- * host there, and its neighbours in the tree on other hosts that have no link with the leaver. When
- * a whole job leaves, having done the same, only the first of them is news.
+ * Of departures a rank needs to know only the least that any leaver has done. So each rank keeps
+ * that, and says it where it is news: a rank that leaves says it once on each of its links, which
+ * end with it, and in its line in shared memory; a rank that hears it by a link tells its host
+ * there, and its neighbours in the tree on other hosts that have no link with the leaver. When a
+ * whole job leaves, having done the same, only the first of them is news.
  *
- * How many messages that takes, of N ranks: the news goes along the tree, in N - 1 at most. The
- * ends go over each link that a rank has, one or two a link: where all ranks are linked, each alone
- * on its host, that is of the order of N * N in all, and N for a rank.
+ * How many messages that takes, of N ranks: for the news N - 1 at most, along the tree; for the ends
+ * one or two a link, of the order of N * N in all where each rank is alone on its host.
  *
  * Today every rank has a link to every other host (a leaver reaches each of them itself), so a
  * neighbour in the tree that is gone keeps nothing from anybody.
