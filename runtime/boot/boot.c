@@ -16,6 +16,7 @@
 
 #include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -86,8 +87,8 @@ static horon_status_t prepare(struct horon_joining *j, int rank, int size,
                               struct horon_error *error)
 {
     horon_failure_file_keep(j->config->failure_file, &j->boot->fds);
-    horon_status_t status = horon_identity_find(&j->id, rank, size, j->config->store,
-                                                horon_identity_environment, NULL, error);
+    horon_status_t status =
+        horon_identity_find(&j->id, rank, size, j->config->store, getenv, error);
     if (status == HORON_OK)
         status = horon_identity_select(&j->id, j->config->ranks, error);
     if (status != HORON_OK)

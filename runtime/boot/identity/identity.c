@@ -23,11 +23,6 @@
 #define DERIVED_PORT_FIRST 20000 /* below the kernel's own choices, which begin at 32768 */
 #define DERIVED_PORTS 12000
 
-struct environment {
-    horon_environment_fn get;
-    void *arg;
-};
-
 struct variable {
     const char *name, *value; /* NULL: it is not set */
 };
@@ -91,32 +86,26 @@ static const struct launcher launchers[] = {
 };
 #define LAUNCHERS (sizeof launchers / sizeof launchers[0])
 
-const char *horon_identity_environment(void *arg, const char *name)
+static const char *look(horon_environment_fn get, const char *name)
 {
-    (void)arg;
-    return getenv(name); /* NOLINT(concurrency-mt-unsafe): horon sets no variables */
-}
-
-static const char *look(const struct environment *env, const char *name)
-{
-    const char *value = env->get(env->arg, name);
+    const char *value = get(name);
     return value && value[0] ? value : NULL; /* set to nothing is not set */
 }
 
 /* @return the first of @p names that is set; if none is, the first one, with NULL */
-static struct variable look_any(const struct environment *env, const char *const *names)
+static struct variable look_any(horon_environment_fn get, const char *const *names)
 {
     for (const char *const *name = names; *name; name++)
-        if (look(env, *name))
-            return (struct variable){*name, look(env, *name)};
+        if (look(get, *name))
+            return (struct variable){*name, look(get, *name)};
     return (struct variable){names[0], NULL};
 }
 
 /* Of the first of @p names that is set. @return OK, also if none is */
-static horon_status_t read_number(const struct environment *env, const char *const *names, int low,
+static horon_status_t read_number(horon_environment_fn get, const char *const *names, int low,
                                   int high, int *value_out, struct horon_error *error)
 {
-    const struct variable found = look_any(env, names);
+    const struct variable found = look_any(get, names);
     char *end = NULL;
     if (!found.value)
         return HORON_OK;
@@ -130,24 +119,24 @@ static horon_status_t read_number(const struct environment *env, const char *con
 }
 
 static horon_status_t read_place(struct horon_identity *identity, const struct launcher *launcher,
-                                 const struct environment *env, struct horon_error *error)
+                                 horon_environment_fn get, struct horon_error *error)
 {
-    const struct variable rank = look_any(env, launcher->rank);
-    const struct variable size = look_any(env, launcher->size);
+    const struct variable rank = look_any(get, launcher->rank);
+    const struct variable size = look_any(get, launcher->size);
     const struct variable set = rank.value ? rank : size;
     if (!rank.value || !size.value)
         return horon_error_set(error, HORON_ERR_CONFIG, "%s is set (%s) but %s is not", set.name,
                                set.value, rank.value ? size.name : rank.name);
     horon_status_t status =
-        read_number(env, launcher->size, 1, HORON_BOOT_SIZE_MAX, &identity->size, error);
+        read_number(get, launcher->size, 1, HORON_BOOT_SIZE_MAX, &identity->size, error);
     if (status == HORON_OK)
-        status = read_number(env, launcher->rank, 0, identity->size - 1, &identity->rank, error);
+        status = read_number(get, launcher->rank, 0, identity->size - 1, &identity->rank, error);
     if (status == HORON_OK)
-        status = read_number(env, launcher->local_rank, 0, identity->size - 1,
+        status = read_number(get, launcher->local_rank, 0, identity->size - 1,
                              &identity->local_rank, error);
     if (status == HORON_OK)
         status =
-            read_number(env, launcher->local_size, 1, identity->size, &identity->local_size, error);
+            read_number(get, launcher->local_size, 1, identity->size, &identity->local_size, error);
     if (status == HORON_OK && launcher != &launchers[0])
         snprintf(identity->origin, sizeof identity->origin, "rank %d from %s, %d ranks from %s",
                  identity->rank, rank.name, identity->size, size.name);
@@ -155,11 +144,11 @@ static horon_status_t read_place(struct horon_identity *identity, const struct l
 }
 
 /* @return a number made of all that names the job; 0 if nothing does */
-static uint64_t job_mark(const struct launcher *launcher, const struct environment *env)
+static uint64_t job_mark(const struct launcher *launcher, horon_environment_fn get)
 {
     uint64_t mark = 0;
     for (int i = 0; launcher->job[i]; i++) {
-        const char *value = look(env, launcher->job[i]);
+        const char *value = look(get, launcher->job[i]);
         if (value)
             mark = XXH3_64bits_withSeed(value, strlen(value), mark + 1);
     }
@@ -190,12 +179,12 @@ static bool first_node(const char *list, char *node, size_t node_bytes)
 
 /* Where all ranks can look for rank 0, without a word from it. */
 static bool derive_host(struct horon_identity *identity, const struct launcher *launcher,
-                        const struct environment *env, char *host, size_t host_bytes)
+                        horon_environment_fn get, char *host, size_t host_bytes)
 {
     static const char *const lists[] = {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST",
                                         "SLURM_NODELIST", NULL};
     const char *const variables[] = {"MASTER_ADDR", launcher->address, NULL};
-    const struct variable address = look_any(env, variables), list = look_any(env, lists);
+    const struct variable address = look_any(get, variables), list = look_any(get, lists);
     if (address.value) {
         identity->host_origin = address.name;
         return (size_t)snprintf(host, host_bytes, "%s", address.value) < host_bytes;
@@ -209,14 +198,14 @@ static bool derive_host(struct horon_identity *identity, const struct launcher *
 }
 
 static horon_status_t derive_store(struct horon_identity *identity, const struct launcher *launcher,
-                                   const struct environment *env, struct horon_error *error)
+                                   horon_environment_fn get, struct horon_error *error)
 {
     const char *const ports[] = {"MASTER_PORT", launcher->port, NULL};
     char host[200];
     int port = 0;
-    const uint64_t mark = job_mark(launcher, env);
-    const bool known = derive_host(identity, launcher, env, host, sizeof host);
-    horon_status_t status = known ? read_number(env, ports, 1, 65535, &port, error) : HORON_OK;
+    const uint64_t mark = job_mark(launcher, get);
+    const bool known = derive_host(identity, launcher, get, host, sizeof host);
+    horon_status_t status = known ? read_number(get, ports, 1, 65535, &port, error) : HORON_OK;
     if (status != HORON_OK)
         return status;
     if (port == 0 && mark != 0)
@@ -236,13 +225,13 @@ static horon_status_t derive_store(struct horon_identity *identity, const struct
 }
 
 /* @return the launcher whose variables count, perhaps with half of them; NULL: none */
-static const struct launcher *find_launcher(const struct environment *env)
+static const struct launcher *find_launcher(horon_environment_fn get)
 {
     const struct launcher *half = NULL;
     for (size_t i = 0; i < LAUNCHERS; i++) {
         const struct launcher *launcher = &launchers[i];
-        const bool rank = look_any(env, launcher->rank).value != NULL;
-        const bool size = look_any(env, launcher->size).value != NULL;
+        const bool rank = look_any(get, launcher->rank).value != NULL;
+        const bool size = look_any(get, launcher->size).value != NULL;
         if ((rank && size) || ((rank || size) && i == 0)) /* ours are never an accident */
             return launcher;
         if ((rank || size) && !launcher->lenient && !half)
@@ -252,7 +241,7 @@ static const struct launcher *find_launcher(const struct environment *env)
 }
 
 static horon_status_t take_store(struct horon_identity *identity, const struct launcher *launcher,
-                                 const char *store, const struct environment *env,
+                                 const char *store, horon_environment_fn get,
                                  struct horon_error *error)
 {
     if (identity->size == 1)
@@ -261,8 +250,8 @@ static horon_status_t take_store(struct horon_identity *identity, const struct l
         snprintf(identity->store, sizeof identity->store, "%s", store);
         return HORON_OK;
     }
-    if (launcher != &launchers[0] || look(env, "MASTER_ADDR"))
-        return derive_store(identity, launcher, env, error);
+    if (launcher != &launchers[0] || look(get, "MASTER_ADDR"))
+        return derive_store(identity, launcher, get, error);
     return horon_error_set(error, HORON_ERR_CONFIG,
                            "HORON_STORE is not set: %d ranks need an address to meet at, "
                            "tcp://HOST:PORT of rank 0 or file:DIR",
@@ -270,18 +259,17 @@ static horon_status_t take_store(struct horon_identity *identity, const struct l
 }
 
 horon_status_t horon_identity_find(struct horon_identity *identity, int rank, int size,
-                                   const char *store, horon_environment_fn get, void *arg,
+                                   const char *store, horon_environment_fn get,
                                    struct horon_error *error)
 {
-    const struct environment env = {get, arg};
     struct horon_identity found = {
         .rank = 0, .size = 1, .local_rank = -1, .local_size = -1, .source = "nothing"};
     const struct launcher *launcher = NULL;
     horon_status_t status = HORON_OK;
     if (rank == -1 && size == -1) {
-        launcher = find_launcher(&env);
+        launcher = find_launcher(get);
         if (launcher)
-            status = read_place(&found, launcher, &env, error);
+            status = read_place(&found, launcher, get, error);
         found.source = launcher ? launcher->name : found.source;
     } else if (size < 1 || size > HORON_BOOT_SIZE_MAX || rank < 0 || rank >= size) {
         return horon_error_set(error, HORON_ERR_INVALID,
@@ -295,7 +283,7 @@ horon_status_t horon_identity_find(struct horon_identity *identity, int rank, in
         launcher = &launchers[0]; /* no other has to be understood */
     }
     if (status == HORON_OK)
-        status = take_store(&found, launcher, store, &env, error);
+        status = take_store(&found, launcher, store, get, error);
     if (status != HORON_OK)
         return status;
     assert(found.rank >= 0 && found.rank < found.size);

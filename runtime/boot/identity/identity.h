@@ -15,8 +15,9 @@
 
 #define HORON_BOOT_SIZE_MAX 65536 /* ranks; the store's answers then stay below 2^31 bytes */
 
-/** @return the variable's value, or NULL; valid until the identity is found. */
-typedef const char *(*horon_environment_fn)(void *arg, const char *name);
+/** As getenv(), for horon sets no variables: @return the value, or NULL; valid until the identity
+ * is found. */
+typedef char *(*horon_environment_fn)(const char *name);
 
 struct horon_identity {
     int rank, size;
@@ -42,7 +43,7 @@ struct horon_identity {
  *         and size is given, or they make no sense
  */
 horon_status_t horon_identity_find(struct horon_identity *identity, int rank, int size,
-                                   const char *store, horon_environment_fn get, void *arg,
+                                   const char *store, horon_environment_fn get,
                                    struct horon_error *error);
 
 /** Says that this process has joined as @p id, until the descriptor is closed: @return it, or -1;
@@ -54,8 +55,5 @@ int horon_joined_say(const struct horon_identity *id);
 struct horon_fds;
 horon_status_t horon_joined_before(const struct horon_identity *id, const struct horon_fds *fds,
                                    struct horon_error *error);
-
-/** The real environment, for horon_identity_find(). */
-const char *horon_identity_environment(void *arg, const char *name);
 
 #endif
