@@ -41,7 +41,7 @@ HORON_SELDOM static void socket_failed(struct horon_context_socket *socket,
     }
     const int rank = horon_topology_rank_here(&ctx->boot.topology, socket->local_rank);
     horon_error_set(&why, how->status, "memory passed by rank %d (%s) cannot be taken: %s", rank,
-                    ctx->boot.ranks.names[rank], how->text);
+                    ctx->boot.profiles[rank].name, how->text);
     horon_engine_fail(ctx->engine, &why);
 }
 
@@ -144,7 +144,7 @@ static void on_opened(void *arg, int rank, const struct horon_proven *proven)
         horon_engine_fail(ctx->engine, &error);
     else
         HORON_LOG_DEBUG(&ctx->log, "linked to rank %d (%s) by %s, after joining", rank,
-                        ctx->boot.ranks.names[rank],
+                        ctx->boot.profiles[rank].name,
                         horon_topology_is_here(&ctx->boot.topology, rank) ? "a socket" : "tcp");
 }
 

@@ -68,7 +68,7 @@ void horon_rings_aim(const struct horon_host *host, int peer, struct horon_conte
 
 void horon_rings_lend(const struct horon_context *ctx, int local_rank, struct horon_link *link)
 {
-    const struct horon_profile *profiles = ctx->boot.ranks.profiles,
+    const struct horon_profile *profiles = ctx->boot.profiles,
                                *own = &profiles[ctx->boot.topology.rank];
     const int peer = horon_topology_rank_here(&ctx->boot.topology, local_rank);
     if (own->readers && own->readers == profiles[peer].readers)
@@ -164,7 +164,7 @@ static void give_up(struct horon_context *ctx, int local_rank, const struct horo
     drop_both(&ctx->late_rings->of[local_rank]);
     refuse(ctx, local_rank);
     horon_error_set(&full, why->status, "no link to rank %d (%s) can be made: %s", rank,
-                    ctx->boot.ranks.names[rank], why->text);
+                    ctx->boot.profiles[rank].name, why->text);
     full.blame = why->blame;
     horon_engine_not_connected(ctx->engine, rank, &full);
 }
@@ -305,7 +305,7 @@ static void take_failed(struct horon_context *ctx, int local_rank, const struct 
         return;
     }
     horon_error_set(&full, why->status, "rank %d (%s) has no link to rank %d (%s): %s", self,
-                    ctx->boot.ranks.names[self], rank, ctx->boot.ranks.names[rank], why->text);
+                    ctx->boot.profiles[self].name, rank, ctx->boot.profiles[rank].name, why->text);
     full.blame = why->blame;
     full.blame.rank = self;
     horon_engine_fail(ctx->engine, &full);

@@ -211,7 +211,7 @@ static void take_note(struct horon_context_team *team, struct horon_early_note *
         return;
     const int rank = horon_topology_rank_here(&ctx->boot.topology, came->process);
     horon_error_set(&why, error.status, "memory of team %u from rank %d (%s) to rank %d: %s",
-                    team->id, rank, ctx->boot.ranks.names[rank], ctx->boot.topology.rank,
+                    team->id, rank, ctx->boot.profiles[rank].name, ctx->boot.topology.rank,
                     error.text);
     horon_error_blame(&why, HORON_CAUSE_NONE, rank, -1);
     team_failed(team, &why);
@@ -285,7 +285,7 @@ void horon_teams_lack_socket(struct horon_context *ctx, int process, const struc
 /* How many of the members here are charged to the same control group as this one? */
 static size_t group_ranks(const struct horon_context_team *team)
 {
-    const struct horon_profile *profiles = team->ctx->boot.ranks.profiles;
+    const struct horon_profile *profiles = team->ctx->boot.profiles;
     size_t count = 0;
     for (int i = 0; i < team->local_size; i++)
         count += profiles[team->ranks[horon_topology_rank_here(&team->topology, i)]].group ==

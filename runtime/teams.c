@@ -99,7 +99,7 @@ static horon_status_t ask_one(struct horon_context_team *team, int place, struct
     if (horon_engine_has_left(ctx->engine, rank)) {
         horon_error_set(error, HORON_ERR_CLOSED,
                         "rank %d (%s) has shut down its context and can be in no team", rank,
-                        ctx->boot.ranks.names[rank]);
+                        ctx->boot.profiles[rank].name);
         horon_error_blame(error, HORON_CAUSE_LEFT, rank, -1);
         return HORON_ERR_CLOSED;
     }
@@ -153,7 +153,7 @@ static horon_status_t wait_for_members(struct horon_context_team *team, struct h
             horon_error_set(error, HORON_ERR_TIMEOUT,
                             "rank %d (%s) has not made team %u within %.1f s (see "
                             "HORON_PEER_TIMEOUT)",
-                            awaited, ctx->boot.ranks.names[awaited], team->id,
+                            awaited, ctx->boot.profiles[awaited].name, team->id,
                             (double)ctx->config.peer_timeout_ms / 1e3);
             horon_error_blame(error, HORON_CAUSE_ABSENT, awaited, -1);
             return HORON_ERR_TIMEOUT;

@@ -29,7 +29,7 @@
 static const char *host_of(void *arg, int rank)
 {
     const struct horon_joining *j = arg;
-    const char *name = j->boot->ranks.names[rank];
+    const char *name = j->boot->profiles[rank].name;
     return name[0] ? name : NULL;
 }
 
@@ -75,11 +75,12 @@ static horon_status_t allocate(struct horon_joining *j, struct horon_error *erro
     const size_t size = (size_t)j->id.size;
     j->leader_of = horon_zalloc(size, sizeof *j->leader_of);
     j->boot->proven = horon_zalloc(size, sizeof *j->boot->proven);
-    if (!j->leader_of || !j->boot->proven)
+    j->boot->profiles = horon_zalloc(size, sizeof *j->boot->profiles);
+    if (!j->leader_of || !j->boot->proven || !j->boot->profiles)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory to join %d ranks", j->id.size);
     for (int r = 0; r < j->id.size; r++)
         j->boot->proven[r].fd = -1;
-    return horon_rank_list_init(&j->boot->ranks, j->id.size, error);
+    return HORON_OK;
 }
 
 /* Everything that needs nobody else. */
@@ -114,7 +115,7 @@ static horon_status_t prepare(struct horon_joining *j, int rank, int size,
     j->deadline_ns = horon_clock_deadline(horon_clock_ns(), j->config->start_timeout_ms);
     j->log->rank = j->id.rank;
     memcpy(j->log->host, j->mine.name, sizeof j->mine.name);
-    memcpy(j->boot->ranks.names[j->id.rank], j->mine.name, sizeof j->mine.name);
+    memcpy(j->boot->profiles[j->id.rank].name, j->mine.name, sizeof j->mine.name);
     horon_joining_report_identity(j);
     j->self = (struct horon_self){.pump = &j->boot->pump,
                                   .log = j->log,
@@ -237,8 +238,8 @@ horon_status_t horon_boot(struct horon_boot *boot, int rank, int size,
     if (boot->control.base && caller->given_up)
         caller->given_up(caller->given_up_arg, status, why.text);
     char host[sizeof boot->blamed_host] = "";
-    if (boot->ranks.names && why.blame.rank >= 0)
-        memcpy(host, boot->ranks.names[why.blame.rank], sizeof host);
+    if (boot->profiles && why.blame.rank >= 0)
+        memcpy(host, boot->profiles[why.blame.rank].name, sizeof host);
     horon_boot_deinit(boot);
     memcpy(boot->blamed_host, host, sizeof host);
     *error = why;
@@ -277,7 +278,8 @@ void horon_boot_deinit(struct horon_boot *boot)
         explicit_bzero(boot->proven, (size_t)boot->topology.size * sizeof *boot->proven);
     horon_free(boot->proven);
     horon_topology_deinit(&boot->topology);
-    horon_rank_list_deinit(&boot->ranks);
+    horon_free(boot->profiles);
+    horon_blobs_deinit(&boot->blobs);
     horon_fds_deinit(&boot->fds);
     horon_boot_init(boot);
 }

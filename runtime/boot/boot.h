@@ -60,7 +60,8 @@ struct horon_boot {
     struct horon_local_peer *local; /* [local size] by local rank */
     struct horon_proven *proven;    /* [size] connections to ranks of other hosts; fd -1: none. The
                                        caller makes links of them, and wipes each then */
-    struct horon_rank_list ranks;   /* what is known of each */
+    struct horon_profile *profiles; /* [size] of each rank; with no name: not known yet */
+    struct horon_blobs blobs;       /* of which the profiles have views */
     /* NULL, or, if there are several ranks, connections to any of them at any time: the caller
      * gives them a user and turns the pump whenever its descriptor is readable */
     struct horon_links *links;

@@ -59,7 +59,7 @@ static horon_status_t open_sockets(struct horon_joining *j, struct horon_error *
 /* Addresses stay text: most of them are never used. */
 static horon_status_t read_profile(struct horon_joining *j, int rank, struct horon_error *error)
 {
-    struct horon_profile *profiles = j->boot->ranks.profiles, *profile = &profiles[rank];
+    struct horon_profile *profiles = j->boot->profiles, *profile = &profiles[rank];
     const struct horon_blob *blob = &j->blobs.items[rank];
     struct horon_addresses addresses;
     struct horon_reader in = horon_reader_over(blob->bytes, blob->count);
@@ -70,7 +70,6 @@ static horon_status_t read_profile(struct horon_joining *j, int rank, struct hor
         error->blame.rank = rank;
         return HORON_ERR_PROTO;
     }
-    memcpy(j->boot->ranks.names[rank], profile->name, sizeof profile->name);
     j->leader_of[rank] = 0;
     while (j->leader_of[rank] < rank &&
            !(profile->host && profiles[j->leader_of[rank]].host == profile->host))
@@ -131,23 +130,27 @@ static void failed(void *arg, int rank, const struct horon_error *why)
 static horon_status_t make_topology(struct horon_joining *j, struct horon_error *error)
 {
     const int ranks_max = j->caller->host_ranks_max;
+    const struct horon_profile *profiles = j->boot->profiles;
     struct horon_topology *topology = &j->boot->topology;
-    horon_status_t status = horon_topology_init(topology, j->id.rank, j->id.size, j->leader_of,
-                                                (const char(*)[64])j->boot->ranks.names, error);
+    horon_status_t status =
+        horon_topology_init(topology, j->id.rank, j->id.size, j->leader_of, NULL, error);
     if (status != HORON_OK)
         return status;
     for (int rank = 0; rank < j->id.size; rank++) {
-        const struct horon_profile *profile = &j->boot->ranks.profiles[rank];
-        const struct horon_machine machine = {.id = profile->kernel, .cores = profile->cores};
+        const struct horon_machine machine = {.id = profiles[rank].kernel,
+                                              .cores = profiles[rank].cores};
         horon_topology_put_machine(topology, rank, &machine);
     }
-    for (int host = 0; host < topology->host_count; host++)
+    for (int host = 0; host < topology->host_count; host++) {
+        const int leader = horon_topology_leader(topology, host);
+        memcpy(topology->host_name[host], profiles[leader].name, sizeof profiles[leader].name);
         if (horon_topology_host_size(topology, host) > ranks_max)
             return horon_error_set(error, HORON_ERR_UNSUPPORTED,
                                    "host %s has %d ranks, and %d are the most that can share its "
                                    "memory; start fewer on it",
                                    topology->host_name[host],
                                    horon_topology_host_size(topology, host), ranks_max);
+    }
     return HORON_OK;
 }
 
@@ -156,9 +159,9 @@ static horon_status_t open_links(struct horon_joining *j, struct horon_error *er
 {
     struct horon_links_options options = {
         .self = j->self,
-        .ranks = &j->boot->ranks,
+        .profiles = j->boot->profiles,
         .user = {.wanted = wanted, .opened = opened, .failed = failed, .arg = j}};
-    j->boot->job_id = options.self.hello.job = j->boot->ranks.profiles[0].job;
+    j->boot->job_id = options.self.hello.job = j->boot->profiles[0].job;
     for (int r = 0; r < j->id.size; r++)
         j->missing += is_linked(j, r);
     if (j->boot->topology.host_count == 1) {
@@ -191,7 +194,7 @@ static void others_are_late(struct horon_joining *j, struct horon_error *why)
     if (!shared) {
         const int awaited = why->blame.rank = horon_share_awaited(j->share);
         horon_text_add(why->text, sizeof why->text, "", "rank %d (%s) does not go on with memory",
-                       awaited, j->boot->ranks.names[awaited]);
+                       awaited, j->boot->profiles[awaited].name);
     }
     for (int r = 0; r < j->id.size; r++) {
         char tried[512];
@@ -202,7 +205,7 @@ static void others_are_late(struct horon_joining *j, struct horon_error *why)
         if (why->blame.rank < 0)
             why->blame.rank = r;
         horon_text_add(why->text, sizeof why->text, "; ", "rank %d (%s) %s%s", r,
-                       j->boot->ranks.names[r],
+                       j->boot->profiles[r].name,
                        trying ? "does not answer at " : "has not connected", tried);
     }
 }
@@ -211,7 +214,7 @@ static horon_status_t create_share(struct horon_joining *j, struct horon_error *
 {
     const struct horon_topology *topology = &j->boot->topology;
     const int host_size = horon_topology_host_size(topology, topology->host_of[j->id.rank]);
-    const struct horon_profile *profiles = j->boot->ranks.profiles;
+    const struct horon_profile *profiles = j->boot->profiles;
     struct horon_share_options options = {
         .pump = &j->boot->pump,
         .boot = j->boot,
@@ -241,7 +244,7 @@ static horon_status_t connect_ranks(struct horon_joining *j, struct horon_error 
             continue;
         status = horon_links_open(j->boot->links, r, -1, error);
         /* one that does not listen says itself why */
-        j->others_failed = status != HORON_OK && !j->boot->ranks.profiles[r].addresses[0];
+        j->others_failed = status != HORON_OK && !j->boot->profiles[r].addresses[0];
     }
     while (status == HORON_OK && (status = ask_connected(j, error)) == HORON_AGAIN)
         status = horon_joining_wait(j, others_are_late, error);
@@ -265,12 +268,11 @@ static horon_status_t find_others(struct horon_joining *j, struct horon_error *e
     horon_status_t status = HORON_OK;
     for (int rank = 0; rank < j->id.size && status == HORON_OK; rank++)
         status = read_profile(j, rank, error);
-    j->boot->ranks.blobs = j->blobs;
+    j->boot->blobs = j->blobs;
     j->blobs = (struct horon_blobs){0};
     j->met_ns = horon_clock_ns();
     if (status == HORON_OK)
-        status =
-            horon_profile_check_settings(&j->boot->ranks.profiles[0], &j->mine, j->id.rank, error);
+        status = horon_profile_check_settings(&j->boot->profiles[0], &j->mine, j->id.rank, error);
     if (status == HORON_OK)
         status = make_topology(j, error);
     if (status == HORON_OK)

@@ -52,7 +52,7 @@ static void number_hosts(struct horon_topology *topology, const int *leader_of,
         topology->host_of[r] = host;
         /* counted here, summed up below */
         topology->local_rank_of[r] = topology->host_first[host + 1]++;
-        if (leader_of[r] == r) {
+        if (leader_of[r] == r && names) {
             memcpy(topology->host_name[host], names[r], sizeof names[r]);
             topology->host_name[host][sizeof names[r] - 1] = 0;
         }

@@ -34,7 +34,8 @@ struct horon_topology {
 
 /**
  * Builds the tables from @p leader_of: for each rank the lowest rank that it shares memory with.
- * @param names [size] host name of each rank; a host is called as its leader says. Copied
+ * @param names [size] host name of each rank; a host is called as its leader says. Copied; NULL:
+ * the caller fills host_name
  * @return OK | ERR_MEMORY | ERR_PROTO, leader_of is no partition
  */
 horon_status_t horon_topology_init(struct horon_topology *topology, int rank, int size,

@@ -55,7 +55,7 @@ enum word { WORD_KEPT = 'K', WORD_OTHER = 'O' /* the sender has made one, too, w
 
 static const struct horon_profile *profile_of(const struct horon_links *links, int rank)
 {
-    return &links->options.ranks->profiles[rank];
+    return &links->options.profiles[rank];
 }
 
 static struct call *find_call(const struct horon_links *links, int rank)
@@ -90,7 +90,7 @@ static void call_failed(struct call *call, horon_status_t status, const char *wh
     const int rank = call->rank;
     struct horon_error why;
     horon_error_set(&why, status, "cannot connect to rank %d (%s), tried %s", rank,
-                    options->ranks->names[rank], what);
+                    options->profiles[rank].name, what);
     horon_error_blame_both(&why, why.blame.cause, options->self.hello.rank, rank);
     end_call(call);
     options->user.failed(options->user.arg, rank, &why);
@@ -209,8 +209,8 @@ horon_status_t horon_links_open(struct horon_links *links, int rank, int64_t sil
     if (addresses.count == 0)
         return horon_error_set(error, HORON_ERR_CONFIG,
                                "rank %d (%s) has no address that rank %d (%s) could use%s", rank,
-                               options->ranks->names[rank], options->self.hello.rank,
-                               options->ranks->names[options->self.hello.rank],
+                               options->profiles[rank].name, options->self.hello.rank,
+                               options->profiles[options->self.hello.rank].name,
                                options->self.key->given
                                    ? ": between hosts it needs one besides the loopback, see "
                                      "HORON_INTERFACES"
@@ -290,25 +290,6 @@ static void arrived(void *arg, const struct horon_proven *proven)
 }
 
 /* ---- Beginning and end ---- */
-
-horon_status_t horon_rank_list_init(struct horon_rank_list *ranks, int size,
-                                    struct horon_error *error)
-{
-    ranks->profiles = horon_zalloc((size_t)size, sizeof *ranks->profiles);
-    ranks->names = horon_zalloc((size_t)size, sizeof *ranks->names);
-    if (ranks->profiles && ranks->names)
-        return HORON_OK;
-    horon_rank_list_deinit(ranks);
-    return horon_error_set(error, HORON_ERR_MEMORY, "no memory to join %d ranks", size);
-}
-
-void horon_rank_list_deinit(struct horon_rank_list *ranks)
-{
-    horon_free(ranks->profiles);
-    horon_free(ranks->names);
-    horon_blobs_deinit(&ranks->blobs);
-    *ranks = (struct horon_rank_list){0};
-}
 
 horon_status_t horon_links_create(const struct horon_links_options *options,
                                   struct horon_listeners *listeners, struct horon_links **links_out,

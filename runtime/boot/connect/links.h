@@ -12,18 +12,6 @@
 #include "boot/profile.h"
 #include "boot/store/store.h"
 
-/** All ranks of the job. Owner: the rank that joined. */
-struct horon_rank_list {
-    struct horon_profile *profiles; /* [size] all zero: not known yet */
-    char (*names)[64];              /* [size] of their hosts; "": not known yet */
-    struct horon_blobs blobs;       /* of which the profiles have views */
-};
-
-/** @return OK | ERR_MEMORY */
-horon_status_t horon_rank_list_init(struct horon_rank_list *ranks, int size,
-                                    struct horon_error *error);
-void horon_rank_list_deinit(struct horon_rank_list *ranks);
-
 struct horon_links;
 
 /** What the links ask and tell: first joining, later the context. */
@@ -38,8 +26,8 @@ struct horon_links_user {
 };
 
 struct horon_links_options {
-    struct horon_self self;              /* with the job */
-    const struct horon_rank_list *ranks; /* outlives the links */
+    struct horon_self self;               /* with the job */
+    const struct horon_profile *profiles; /* [size] of all ranks; outlive the links */
     struct horon_links_user user;
 };
 

@@ -189,7 +189,7 @@ static void test_later_the_owner_alone_opens_them(void **state)
 static int connect_to(int rank)
 {
     struct horon_addresses all;
-    assert_true(horon_addresses_read(world.ranks[2].boot.ranks.profiles[rank].addresses, &all));
+    assert_true(horon_addresses_read(world.ranks[2].boot.profiles[rank].addresses, &all));
     for (int i = 0; i < all.count; i++) {
         const int fd = socket(all.items[i].any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
         assert_true(fd >= 0);

@@ -26,7 +26,7 @@ enum { TURNS_MAX = 60 };
 
 struct side {
     struct horon_pump pump;
-    struct horon_rank_list ranks;
+    struct horon_profile profiles[2];
     struct horon_links *links;
     bool unwilling;
     int fd, opened, failed;
@@ -72,10 +72,9 @@ static void begin_side(int rank, const char *const names[2], int listener)
     struct horon_error error;
     *side = (struct side){.fd = -1};
     assert_int_equal(horon_pump_init(&side->pump, &error), HORON_OK);
-    assert_int_equal(horon_rank_list_init(&side->ranks, 2, &error), HORON_OK);
     for (int r = 0; r < 2; r++) {
-        struct horon_profile *profile = &side->ranks.profiles[r];
-        snprintf(side->ranks.names[r], sizeof side->ranks.names[r], "host-%d", r);
+        struct horon_profile *profile = &side->profiles[r];
+        snprintf(profile->name, sizeof profile->name, "host-%d", r);
         snprintf(profile->socket, sizeof profile->socket, "%s", names[r]);
         profile->machine = 7;
         profile->host = 7;
@@ -84,7 +83,7 @@ static void begin_side(int rank, const char *const names[2], int listener)
     }
     struct horon_links_options options = {
         .self = {&side->pump, &scene.key, horon_hello_of(HORON_ROLE_PEER, rank, 2), &scene.log},
-        .ranks = &side->ranks,
+        .profiles = side->profiles,
         .user = {.wanted = wanted, .opened = opened, .failed = failed, .arg = side}};
     options.self.hello.member[0] = (uint8_t)(1 + rank);
     struct horon_listeners listeners = {.count = listener >= 0, .fds = {listener}};
@@ -120,7 +119,6 @@ static void end(void)
     for (int r = 0; r < 2; r++) {
         struct side *side = &scene.sides[r];
         horon_links_destroy(side->links);
-        horon_rank_list_deinit(&side->ranks);
         horon_pump_deinit(&side->pump);
         if (side->fd >= 0)
             close(side->fd);
@@ -252,8 +250,8 @@ static void test_links_to_a_silent_system_end_at_their_limit(void **state)
     begin(false);
     const int silent = listen_to_nobody(&port, fill);
     snprintf(address, sizeof address, "127.0.0.1:%d", port);
-    scene.sides[0].ranks.profiles[1].host = 8;
-    scene.sides[0].ranks.profiles[1].addresses = address;
+    scene.sides[0].profiles[1].host = 8;
+    scene.sides[0].profiles[1].addresses = address;
     ask(0, 50);
     while (!scene.sides[0].failed)
         horon_pump_turn(&scene.sides[0].pump, -1);
@@ -298,7 +296,7 @@ static void test_links_take_nobody_else_for_the_rank(void **state)
 {
     (void)state;
     begin(false);
-    scene.sides[1].ranks.profiles[0].member[0] = 9; /* another process of that rank */
+    scene.sides[1].profiles[0].member[0] = 9; /* another process of that rank */
     ask(1, -1);
     turn_until_over();
     assert_int_equal(scene.sides[1].why.status, HORON_ERR_PROTO);
@@ -311,7 +309,7 @@ static void test_links_without_an_address_are_refused_at_once(void **state)
     struct horon_error error = {0};
     (void)state;
     begin(false);
-    scene.sides[1].ranks.profiles[0].host = 8;
+    scene.sides[1].profiles[0].host = 8;
     assert_int_equal(horon_links_open(scene.sides[1].links, 0, -1, &error), HORON_ERR_CONFIG);
     assert_non_null(strstr(error.text, "rank 0 (host-0) has no address that rank 1 (host-1)"));
     assert_non_null(strstr(error.text, "see HORON_INTERFACES"));
