@@ -128,9 +128,9 @@ static void play_server(const uint8_t *data, size_t bytes)
         } else if (what == 6) {
             leave(&members[rank]);
         } else if (b == 7) {
-            horon_store_server_fail(core, &why);
+            horon_store_server_tell(core, -1, &why);
         } else if (b == 8) {
-            horon_store_server_ended(core, a % RANKS, a & 64 ? &why : NULL);
+            horon_store_server_tell(core, a % RANKS, a & 64 ? &why : NULL);
         }
         if (status < 0)
             leave(&members[rank]);

@@ -175,14 +175,14 @@ void horonrun_store_fail(struct horonrun_store *store, int rank, const char *why
 {
     const struct horon_error error = lost(rank, why);
     if (store) /* else the job is over */
-        horon_store_server_fail(store->server, &error);
+        horon_store_server_tell(store->server, -1, &error);
 }
 
 void horonrun_store_ended(struct horonrun_store *store, int rank, const char *why)
 {
     const struct horon_error error = lost(rank, why ? why : "");
     if (store)
-        horon_store_server_ended(store->server, rank, why ? &error : NULL);
+        horon_store_server_tell(store->server, rank, why ? &error : NULL);
 }
 
 void horonrun_store_destroy(struct horonrun_store *store)

@@ -244,7 +244,7 @@ horon_status_t horon_store_failed(const struct horon_store *store, bool *whole_o
 bool horon_store_abort(struct horon_store *store, const struct horon_error *why)
 {
     if (store->server) {
-        horon_store_server_fail(store->server, why);
+        horon_store_server_tell(store->server, -1, why);
         store->error = *why;
         store->whole = true;
         store_failed(store);

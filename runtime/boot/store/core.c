@@ -474,8 +474,11 @@ static int place_of(const struct horon_store_server *selection, int rank)
 }
 
 /* What an owner says, of one rank or (-1) of all, is told to the selections that it may concern. */
-static void tell(struct horon_store_server *server, int rank, const struct horon_error *why)
+void horon_store_server_tell(struct horon_store_server *server, int rank,
+                             const struct horon_error *why)
 {
+    if (rank >= server->size) /* it is no rank of the job */
+        return;
     if (rank >= 0)
         server->ranks[rank].end = why ? HORON_RANK_FAILED : HORON_RANK_ENDED;
     if (why)
@@ -487,20 +490,8 @@ static void tell(struct horon_store_server *server, int rank, const struct horon
         struct horon_error theirs = why ? *why : (struct horon_error){0};
         theirs.blame.rank = place_of(selection, theirs.blame.rank);
         if (rank < 0 || place >= 0 || !selection->places)
-            tell(selection, place, why ? &theirs : NULL);
+            horon_store_server_tell(selection, place, why ? &theirs : NULL);
     }
-}
-
-void horon_store_server_fail(struct horon_store_server *server, const struct horon_error *why)
-{
-    tell(server, -1, why);
-}
-
-void horon_store_server_ended(struct horon_store_server *server, int rank,
-                              const struct horon_error *why)
-{
-    if (rank >= 0 && rank < server->size)
-        tell(server, rank, why);
 }
 
 bool horon_store_server_busy(const struct horon_store_server *server)

@@ -95,17 +95,16 @@ horon_status_t horon_store_server_listen(struct horon_store_server *server,
                                          const struct horon_addresses *addresses, int first,
                                          int last, struct horon_error *error);
 
-/** Fails all ranks that are joining now, or will join a session begun by now, with this reason,
- * whose text says it all: a launcher calls it when it ends the job, and rank 0 when it cannot join
- * itself. */
-void horon_store_server_fail(struct horon_store_server *server, const struct horon_error *why);
-
-/** A launcher saw @p rank end, which is no failure unless others need it: sessions that it was not
- * in fail, once anybody has joined them.
- * @param why NULL: it ended with status 0; else it has failed, and all fail that are joining now,
- * or will join a session begun by now, with this reason, whose text says it all */
-void horon_store_server_ended(struct horon_store_server *server, int rank,
-                              const struct horon_error *why);
+/**
+ * Fails all ranks that are joining now, or will join a session begun by now, with this reason,
+ * whose text says it all: a launcher calls it when it ends the job, or for a rank that failed; and
+ * rank 0 when it cannot join itself.
+ * @param rank which has ended: no failure unless others need it. Sessions that it was not in fail,
+ * once anybody has joined them. -1: none has
+ * @param why NULL: it ended with status 0, and nobody fails for that alone
+ */
+void horon_store_server_tell(struct horon_store_server *server, int rank,
+                             const struct horon_error *why);
 
 /** @return true while some answer has not been handed to the kernel yet. */
 bool horon_store_server_busy(const struct horon_store_server *server);

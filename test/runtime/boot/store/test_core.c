@@ -533,7 +533,7 @@ static void test_store_failed_by_launcher_tells_all(void **state)
     struct world world;
     (void)state;
     world_init(&world, 3);
-    horon_store_server_fail(world.core, &why);
+    horon_store_server_tell(world.core, -1, &why);
     join(&world, 0);
     expect_fail(&world, 0, HORON_ERR_PEER_LOST, "rank 2 died");
     world_deinit(&world);
@@ -542,7 +542,7 @@ static void test_store_failed_by_launcher_tells_all(void **state)
     join(&world, 0);
     assert_int_equal(put(&world, 0, 0, "x"), HORON_OK);
     expect_silence(&world, 0);
-    horon_store_server_fail(world.core, &why);
+    horon_store_server_tell(world.core, -1, &why);
     expect_fail(&world, 0, HORON_ERR_PEER_LOST, "rank 2 died");
     world_deinit(&world);
 }

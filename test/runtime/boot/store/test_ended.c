@@ -77,7 +77,7 @@ static void test_store_ended_rank_fails_those_who_wait_for_it(void **state)
     join(core, 0, &waiting);
     join(core, 2, &idle);
     put_last(&waiting);
-    horon_store_server_ended(core, 3, NULL);
+    horon_store_server_tell(core, 3, NULL);
     expect_fail(&waiting, "of 4 ranks, rank 3 on b ended with status 0 without joining");
     expect_fail(&idle, "of 4 ranks, rank 3 on b ended with status 0 without joining");
     horon_store_server_leave(waiting.member);
@@ -112,7 +112,7 @@ static void test_store_ended_ranks_fail_those_who_come(void **state)
     (void)state;
     for (int rank = -1; rank <= 4; rank++)
         if (rank == -1 || rank == 1 || rank == 2 || rank == 4)
-            horon_store_server_ended(core, rank, NULL); /* nobody minds yet */
+            horon_store_server_tell(core, rank, NULL); /* nobody minds yet */
     join(core, 3, &first);
     expect_fail(&first, "of 4 ranks, ranks 1-2 on a, b ended with status 0 without joining");
     join(core, 0, &second);
@@ -129,7 +129,7 @@ static void test_store_ended_rank_harms_no_session_that_it_was_in(void **state)
     (void)state;
     join(core, 0, &stays);
     join(core, 1, &ends);
-    horon_store_server_ended(core, 1, NULL); /* faster than what its connection says */
+    horon_store_server_tell(core, 1, NULL); /* faster than what its connection says */
     assert_null(stays.member->stream.letters[0]);
     put_last(&ends);
     put_last(&stays);
@@ -156,7 +156,7 @@ static void test_store_failed_rank_fails_all_who_come(void **state)
     (void)state;
     join(core, 0, &waiting);
     horon_error_set(&why, HORON_ERR_PEER_LOST, "rank 3 was killed");
-    horon_store_server_ended(core, 3, &why);
+    horon_store_server_tell(core, 3, &why);
     struct horon_store_letter **letters = waiting.member->stream.letters;
     assert_non_null(letters[0]);
     struct horon_reader in = horon_reader_over(letters[0]->data + 5, letters[0]->bytes - 5);
@@ -164,7 +164,7 @@ static void test_store_failed_rank_fails_all_who_come(void **state)
     assert_true(whole);
     assert_string_equal(heard.text, "rank 3 was killed");
     horon_store_server_leave(waiting.member);
-    horon_store_server_ended(core, 1, NULL);
+    horon_store_server_tell(core, 1, NULL);
     join(core, 0, &again);
     expect_fail(&again, "of 4 ranks, rank 3 on b failed without joining; rank 1 on a ended with "
                         "status 0 without joining");

@@ -143,7 +143,7 @@ static void test_selections_fail_with_their_launcher(void **state)
     while (!scene.server->selections || !horon_store_server_find(scene.server->selections, 0))
         turn(&scene);
     horon_error_set(&why, HORON_ERR_PEER_LOST, "rank 3 died");
-    horon_store_server_fail(scene.server, &why);
+    horon_store_server_tell(scene.server, -1, &why);
     assert_int_equal(await_failure(&scene, store, &error), HORON_ERR_PEER_LOST);
     assert_string_equal(error.text, "rank 3 died");
     horon_store_destroy(store);
@@ -166,12 +166,12 @@ static void test_selections_hear_of_their_ranks_that_ended(void **state)
         struct horon_error error = {0};
         scene_init(&scene);
         if (before)
-            horon_store_server_ended(scene.server, 0, NULL);
+            horon_store_server_tell(scene.server, 0, NULL);
         struct horon_store *store = open_listed(&scene, 0, 9, 2, "3,0");
         put(store, "blob");
         await_list(&scene);
         for (int rank = 0; rank < RANKS - 1; rank++)
-            horon_store_server_ended(scene.server, rank, NULL);
+            horon_store_server_tell(scene.server, rank, NULL);
         assert_int_equal(await_failure(&scene, store, &error), HORON_ERR_PEER_LOST);
         assert_string_equal(error.text, "of 2 ranks, rank 1 ended with status 0 without joining");
         assert_int_equal(error.blame.rank, 1);
@@ -193,8 +193,8 @@ static void test_selections_go_on_without_ranks_that_they_do_not_need(void **sta
     await_list(&scene);
     horon_error_set(&why, HORON_ERR_PEER_LOST, "that rank died");
     why.blame.rank = 1;
-    horon_store_server_ended(scene.server, 1, &why);
-    horon_store_server_ended(scene.server, 0, NULL);
+    horon_store_server_tell(scene.server, 1, &why);
+    horon_store_server_tell(scene.server, 0, NULL);
     struct horon_store *other = open_listed(&scene, 1, 9, 2, "2-3");
     put(other, "blob");
     struct horon_blobs blobs;
@@ -202,7 +202,7 @@ static void test_selections_go_on_without_ranks_that_they_do_not_need(void **sta
         turn(&scene);
     horon_blobs_deinit(&blobs);
     why.blame.rank = 3;
-    horon_store_server_ended(scene.server, 3, &why);
+    horon_store_server_tell(scene.server, 3, &why);
     assert_int_equal(await_failure(&scene, store, &error), HORON_ERR_PEER_LOST);
     assert_string_equal(error.text, "that rank died");
     assert_int_equal(error.blame.rank, 1); /* as it is numbered there */
@@ -220,7 +220,7 @@ static void test_selections_hear_of_their_rank_that_failed(void **state)
     (void)state;
     scene_init(&scene);
     horon_error_set(&why, HORON_ERR_PEER_LOST, "that rank died");
-    horon_store_server_ended(scene.server, 2, &why);
+    horon_store_server_tell(scene.server, 2, &why);
     struct horon_store *store = open_listed(&scene, 0, 9, 2, "3,2");
     assert_int_equal(await_failure(&scene, store, &error), HORON_ERR_PEER_LOST);
     assert_string_equal(error.text, "of 2 ranks, rank 1 failed without joining");

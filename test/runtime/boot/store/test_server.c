@@ -419,7 +419,7 @@ static void test_server_failed_by_its_owner_tells_all(void **state)
     TURN_UNTIL(&scene, scene.come[0]);
     horon_error_set(&why, HORON_ERR_PEER_LOST, "rank 1 (host-b) was killed");
     horon_error_blame(&why, HORON_CAUSE_DIED, 1, -1);
-    horon_store_server_fail(scene.server, &why);
+    horon_store_server_tell(scene.server, -1, &why);
     assert_int_equal(awaited_failure(&scene, store, &error), HORON_ERR_PEER_LOST);
     assert_string_equal(error.text, why.text);
     assert_int_equal(error.blame.cause, HORON_CAUSE_DIED);
