@@ -8,7 +8,6 @@
 
 #include "alloc.h"
 #include "boot/identity/key.h"
-#include "boot/identity/selection.h"
 #include "boot/store/server.h"
 #include "clock.h"
 #include "host/failure_file.h"

@@ -46,6 +46,24 @@ horon_status_t horon_identity_find(struct horon_identity *identity, int rank, in
                                    const char *store, horon_environment_fn get,
                                    struct horon_error *error);
 
+/* ---- selection.c: a job of some of the launcher's ranks ---- */
+
+/** Reads a list of ranks. @param places [limit] of each rank below @p limit in it; -1: it is not
+ * there. @return how many there are; -1: this is no such list, or names a rank twice or one that
+ * there is not */
+int horon_ranks_parse(const char *text, int limit, int *places);
+
+/**
+ * Makes of the identity in the launch that in the job.
+ * @param ranks "" for all, which changes nothing; else as in "0,2,4-7" or "0-98:2"
+ * @return OK | ERR_CONFIG, this is no such list, or names a rank twice or one that there is not |
+ *         ERR_INVALID, this rank is not in it | ERR_MEMORY
+ */
+horon_status_t horon_identity_select(struct horon_identity *identity, const char *ranks,
+                                     struct horon_error *error);
+
+/* ---- joined.c: has a process joined as this rank already? ---- */
+
 /** Says that this process has joined as @p id, until the descriptor is closed: @return it, or -1;
  * nobody can know then. */
 int horon_joined_say(const struct horon_identity *id);

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "boot/identity/selection.h"
+/*
+ * A job of some of the ranks that a launcher has started: init(comm=[0, 2]). Which they are is the
+ * row RANKS; their numbers in the job are their places in that list. The mark of such a job is made
+ * of the list, so ranks with different lists do not meet. The others need not join anything.
+ */
+#include "boot/identity/identity.h"
 
 #include "alloc.h"
 

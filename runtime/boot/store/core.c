@@ -12,7 +12,7 @@
 
 #include "alloc.h"
 #include "boot/connect/acceptor.h"
-#include "boot/identity/selection.h"
+#include "boot/identity/identity.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -7,7 +7,7 @@
  * The k-th time that a rank connects it joins session k, so a job may shut down and join again any
  * number of times, and a process may hold several contexts, while the server keeps running.
  *
- * A launcher's server has a selection for each job of some of its ranks (identity/selection.h),
+ * A launcher's server has a selection for each job of some of its ranks (identity/selection.c),
  * which is a server, too, and never listens: what proves such a job's mark is handed to it. Its
  * sessions are its own; which of the launch its ranks are each of them says first (RANKS).
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A job of some of the ranks of a launch: which rank is which there, and what is no list. */
 #undef NDEBUG
-#include "boot/identity/selection.h"
+#include "boot/identity/identity.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
