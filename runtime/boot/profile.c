@@ -35,28 +35,20 @@ static uint64_t add_namespace(uint64_t so_far, const char *proc, const char *nam
     return XXH3_64bits_withSeed(id, sizeof id, so_far);
 }
 
-uint64_t horon_profile_kernel(const char *proc)
+void horon_profile_find_machine(struct horon_profile *profile, const char *proc)
 {
     char path[256];
     snprintf(path, sizeof path, "%s/sys/kernel/random/boot_id", proc);
-    return hash_of_file(path, 0);
+    profile->kernel = hash_of_file(path, 0);
+    profile->machine = add_namespace(profile->kernel, proc, "net");
 }
 
-uint64_t horon_profile_machine(uint64_t kernel, const char *proc)
+void horon_profile_find_host(struct horon_profile *profile, const char *proc)
 {
-    return add_namespace(kernel, proc, "net");
-}
-
-uint64_t horon_profile_host(const struct horon_profile *profile)
-{
-    const uint64_t user = geteuid();
-    const uint64_t host = add_namespace(profile->machine, "/proc", "user");
-    return host ? XXH3_64bits_withSeed(&user, sizeof user, host) : 0;
-}
-
-uint64_t horon_profile_readers(const struct horon_profile *profile, const char *proc)
-{
-    return horon_process_may_read_others(proc) ? add_namespace(profile->host, proc, "pid") : 0;
+    const uint64_t user = geteuid(), users = add_namespace(profile->machine, proc, "user");
+    const bool readable = horon_process_may_read_others(proc);
+    profile->host = users ? XXH3_64bits_withSeed(&user, sizeof user, users) : 0;
+    profile->readers = readable ? add_namespace(profile->host, proc, "pid") : 0;
 }
 
 static horon_status_t write_settings(char settings[HORON_PROFILE_SETTINGS_BYTES],
@@ -84,8 +76,7 @@ horon_status_t horon_profile_fill(struct horon_profile *profile,
     *profile = (struct horon_profile){.settings = settings, .addresses = ""};
     if (gethostname(profile->name, sizeof profile->name - 1) != 0 || !profile->name[0])
         snprintf(profile->name, sizeof profile->name, "unnamed");
-    profile->kernel = horon_profile_kernel("/proc");
-    profile->machine = horon_profile_machine(profile->kernel, "/proc");
+    horon_profile_find_machine(profile, "/proc");
     /* the path means something within its namespace only */
     profile->group = hash_of_file("/proc/self/cgroup", add_namespace(1, "/proc", "cgroup"));
     /* not the affinity of this thread, which is for the ranks to share out */

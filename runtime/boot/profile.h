@@ -42,20 +42,13 @@ void horon_profile_encode(struct horon_writer *out, const struct horon_profile *
 /** @return false: the bytes are no profile, of which settings and addresses are views */
 bool horon_profile_decode(struct horon_reader *in, struct horon_profile *profile);
 
-/** @return the profile's kernel: the running one. @param proc "/proc", or a directory like it for
- * tests */
-uint64_t horon_profile_kernel(const char *proc);
+/** Sets kernel, the running one, and machine: that, and the calling thread's network namespace.
+ * @param proc "/proc", or a directory like it for tests */
+void horon_profile_find_machine(struct horon_profile *profile, const char *proc);
 
-/** @return the profile's machine: its kernel, and the calling thread's network namespace.
- * @param proc likewise */
-uint64_t horon_profile_machine(uint64_t kernel, const char *proc);
-
-/** @return the profile's host: its machine, and the user there, whom the others let in. */
-uint64_t horon_profile_host(const struct horon_profile *profile);
-
-/** @return the profile's readers: its host, and the pid namespace; 0 where the system forbids it.
- * @param proc likewise */
-uint64_t horon_profile_readers(const struct horon_profile *profile, const char *proc);
+/** Sets host: the machine, and the user there, whom the others let in. And readers: the host, and
+ * the pid namespace; 0 where the system forbids it. @param proc likewise */
+void horon_profile_find_host(struct horon_profile *profile, const char *proc);
 
 /** @param first rank 0's. @return OK | ERR_CONFIG, naming the first setting that differs, with both
  * values */

@@ -47,8 +47,7 @@ static horon_status_t open_sockets(struct horon_joining *j, struct horon_error *
     j->mine.addresses = j->told;
     if (status != HORON_OK || !j->mine.socket[0])
         return status;
-    j->mine.host = horon_profile_host(&j->mine);
-    j->mine.readers = horon_profile_readers(&j->mine, "/proc");
+    horon_profile_find_host(&j->mine, "/proc");
     HORON_LOG_DEBUG(j->log, "long messages to ranks of this host are %s",
                     j->mine.readers
                         ? "lent to those that may read this process's memory"

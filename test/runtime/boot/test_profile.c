@@ -88,7 +88,9 @@ static void write_file(const char *folder, const char *name, const char *text)
 
 static uint64_t machine_of(const char *proc)
 {
-    return horon_profile_machine(horon_profile_kernel(proc), proc);
+    struct horon_profile profile = {0};
+    horon_profile_find_machine(&profile, proc);
+    return profile.machine;
 }
 
 /* A namespace is told by its file, whatever that holds. */
@@ -165,9 +167,16 @@ static uint64_t hash_elsewhere(const struct horon_profile *profile, bool (*move)
     return hash;
 }
 
+static uint64_t host_of(const struct horon_profile *profile)
+{
+    struct horon_profile copy = *profile;
+    horon_profile_find_host(&copy, "/proc");
+    return copy.host;
+}
+
 static uint64_t host_elsewhere(const struct horon_profile *profile, bool (*move)(void))
 {
-    return hash_elsewhere(profile, move, horon_profile_host);
+    return hash_elsewhere(profile, move, host_of);
 }
 
 static bool stay(void)
@@ -192,7 +201,7 @@ static void test_profile_another_user_shares_no_memory(void **state)
     int tried = 0;
     (void)state;
     fill(&profile);
-    const uint64_t host = horon_profile_host(&profile);
+    const uint64_t host = host_of(&profile);
     assert_true(host != 0 && host != profile.machine);
     assert_true(host_elsewhere(&profile, stay) == host);
     for (size_t i = 0; i < sizeof moves / sizeof moves[0]; i++) {
@@ -201,7 +210,7 @@ static void test_profile_another_user_shares_no_memory(void **state)
         assert_true(other != host);
     }
     profile.machine = 0;
-    assert_true(horon_profile_host(&profile) == 0); /* nothing known is not the same */
+    assert_true(host_of(&profile) == 0); /* nothing known is not the same */
     if (tried == 0) {
         print_message("skip: neither another user nor a namespace can be had; needs root\n");
         skip();
@@ -212,7 +221,9 @@ static void test_profile_another_user_shares_no_memory(void **state)
 
 static uint64_t readers_of(const struct horon_profile *profile)
 {
-    return horon_profile_readers(profile, "/proc");
+    struct horon_profile copy = *profile;
+    horon_profile_find_host(&copy, "/proc");
+    return copy.readers;
 }
 
 static bool become_unreadable(void)
@@ -238,7 +249,6 @@ static void test_profile_who_cannot_be_read_has_no_readers(void **state)
     struct horon_profile profile;
     (void)state;
     fill(&profile);
-    profile.host = 7;
     if (readers_of(&profile) == 0) {
         print_message("skip: the system lets nobody read another's memory\n");
         skip();
@@ -246,14 +256,14 @@ static void test_profile_who_cannot_be_read_has_no_readers(void **state)
     assert_true(hash_elsewhere(&profile, stay, readers_of) == readers_of(&profile));
     assert_true(hash_elsewhere(&profile, become_unreadable, readers_of) == 0);
     assert_true(hash_elsewhere(&profile, lose_the_call, readers_of) == 0);
-    profile.host = 0;
+    profile.machine = 0;
     assert_true(readers_of(&profile) == 0);
 }
 
 /* Of all that /proc says. @param scope, status NULL: there is no such file */
 static uint64_t readers_with(const char *proc, const char *scope, const char *status)
 {
-    const struct horon_profile profile = {.host = 7};
+    struct horon_profile profile = {.machine = 7};
     char command[256];
     snprintf(command, sizeof command, "rm -f %s/sys/kernel/yama/ptrace_scope %s/self/status", proc,
              proc);
@@ -262,7 +272,9 @@ static uint64_t readers_with(const char *proc, const char *scope, const char *st
         write_file(proc, "sys/kernel/yama/ptrace_scope", scope);
     if (status)
         write_file(proc, "self/status", status);
-    return horon_profile_readers(&profile, proc);
+    horon_profile_find_host(&profile, proc);
+    assert_true(profile.host != 0);
+    return profile.readers;
 }
 
 static void test_profile_readers_are_of_one_namespace_and_allowed_to(void **state)
@@ -270,7 +282,7 @@ static void test_profile_readers_are_of_one_namespace_and_allowed_to(void **stat
     char proc[] = "/tmp/horon-test-XXXXXX", command[256];
     static const char may[] = "Name:\tx\nCapEff:\t0000000000080000\nCapBnd:\t0\n",
                       may_not[] = "CapEff:\tfffffffffff7ffff\n";
-    const struct horon_profile profile = {.host = 7};
+    const struct horon_profile profile = {.machine = 7};
     (void)state;
     if (readers_of(&profile) == 0) {
         print_message("skip: the system lets nobody read another's memory\n");
@@ -280,7 +292,8 @@ static void test_profile_readers_are_of_one_namespace_and_allowed_to(void **stat
     snprintf(command, sizeof command, "mkdir -p %s/sys/kernel/yama %s/self %s/thread-self/ns", proc,
              proc, proc);
     assert_int_equal(system(command), 0);
-    assert_true(readers_with(proc, NULL, may) == 0); /* no namespace is known */
+    write_file(proc, "thread-self/ns/user", "");
+    assert_true(readers_with(proc, NULL, may) == 0); /* no pid namespace is known */
     write_file(proc, "thread-self/ns/pid", "");
     write_file(proc, "thread-self/ns/another", "");
     const uint64_t readers = readers_with(proc, NULL, NULL);
