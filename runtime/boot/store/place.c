@@ -131,8 +131,7 @@ horon_status_t horon_store_place_here(struct horon_store_place *place, bool key_
     struct horon_addresses *here = &place->addresses;
     horon_status_t status = HORON_ERR_CONFIG;
     memset(place, 0, sizeof *place);
-    if (horon_port_range_parse(port_range, &place->port, &place->port_last, NULL) != HORON_OK)
-        place->port = place->port_last = 0;
+    (void)horon_port_range_parse(port_range, &place->port, &place->port_last, NULL);
     if (!key_given)
         status = horon_addresses_resolve("127.0.0.1", 0, here, error);
     else if (interfaces[0])
