@@ -245,20 +245,13 @@ horon_status_t horon_boot(struct horon_boot *boot, int rank, int size,
     return status;
 }
 
-/* @return how many are in boot->local */
-static int count_local(const struct horon_boot *boot)
-{
-    const struct horon_topology *topology = &boot->topology;
-    return boot->local ? horon_topology_host_size(topology, topology->host_of[topology->rank]) : 0;
-}
-
 static void close_all(struct horon_boot *boot)
 {
     horon_fd_close(&boot->joined);
     horon_pump_deinit(&boot->pump);
     for (int r = 0; boot->proven && r < boot->topology.size; r++)
         horon_fd_close(&boot->proven[r].fd);
-    for (int i = 0; i < count_local(boot); i++) {
+    for (int i = 0; i < boot->local_count; i++) {
         horon_fd_close(&boot->local[i].pidfd);
         horon_fd_close(&boot->local[i].socket);
         horon_fd_close(&boot->local[i].doorbell);
@@ -270,7 +263,7 @@ void horon_boot_deinit(struct horon_boot *boot)
     end_links(boot);
     close_all(boot);
     horon_memory_unmap(&boot->control);
-    for (int i = 0; i < count_local(boot); i++)
+    for (int i = 0; i < boot->local_count; i++)
         horon_memory_unmap(&boot->local[i].arena);
     horon_free(boot->local);
     if (boot->proven)

@@ -57,7 +57,8 @@ struct horon_boot {
     struct horon_topology topology;
     uint64_t job_id;          /* random, agreed; names shared things, guards against strangers */
     struct horon_map control; /* of this host */
-    struct horon_local_peer *local; /* [local size] by local rank */
+    struct horon_local_peer *local; /* [local_count] by local rank */
+    int local_count;                /* ranks of this host, once there is memory to share */
     struct horon_proven *proven;    /* [size] connections to ranks of other hosts; fd -1: none. The
                                        caller makes links of them, and wipes each then */
     struct horon_profile *profiles; /* [size] of each rank; with no name: not known yet */

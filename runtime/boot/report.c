@@ -40,13 +40,12 @@ void horon_joining_report_links(const struct horon_joining *j)
 {
     const struct horon_boot *boot = j->boot;
     const struct horon_topology *topology = &boot->topology;
-    const int ranks_here = horon_topology_host_size(topology, topology->host_of[topology->rank]);
     if (!horon_log_wants(j->log, HORON_LOG_DEBUG))
         return;
     HORON_LOG_DEBUG(j->log,
                     "made an arena of %zu bytes; the %d rank%s of this host share %zu bytes",
-                    boot->local[topology->local_rank_of[topology->rank]].arena.bytes, ranks_here,
-                    ranks_here == 1 ? "" : "s", boot->control.bytes);
+                    boot->local[topology->local_rank_of[topology->rank]].arena.bytes,
+                    boot->local_count, boot->local_count == 1 ? "" : "s", boot->control.bytes);
     for (int r = 0; r < topology->size; r++) {
         const char *host = topology->host_name[topology->host_of[r]];
         if (r != topology->rank && horon_topology_is_here(topology, r))

@@ -276,6 +276,7 @@ horon_status_t horon_share_create(const struct horon_share_options *options,
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the ranks of this host");
     }
     share->options = *options;
+    boot->local_count = host_size;
     share->boot = boot;
     share->topology = topology;
     share->local_rank = topology->local_rank_of[topology->rank];
