@@ -20,8 +20,8 @@
  * there, and its neighbours in the tree on other hosts that have no link with the leaver. When a
  * whole job leaves, having done the same, only the first of them is news.
  *
- * How many messages that takes, of N ranks: for the news N - 1 at most, along the tree; for the ends
- * one or two a link, of the order of N * N in all where each rank is alone on its host.
+ * How many messages that takes, of N ranks: for the news N - 1 at most, along the tree; for the
+ * ends one or two a link, of the order of N * N in all where each rank is alone on its host.
  *
  * Today every rank has a link to every other host (a leaver reaches each of them itself), so a
  * neighbour in the tree that is gone keeps nothing from anybody.
