@@ -41,8 +41,8 @@ struct meeting {
     struct horon_context *ctx;
     struct horon_error lack; /* of memory; OK: there is enough */
     struct horon_writer proposal;
-    uint8_t *room;                   /* of the proposal; NULL: it is a refusal, in `refusal` */
-    uint8_t *answers;                /* NULL likewise */
+    uint8_t *room;    /* of the proposal; NULL: it is a refusal, in `refusal` */
+    uint8_t *answers; /* NULL: this rank refuses, and cannot read what the others say */
     size_t answer_bytes, came_bytes; /* room; what all have said */
     bool met;                        /* all have spoken, if this rank could read it or not */
     bool answered;                   /* by all that have not joined */

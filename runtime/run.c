@@ -117,13 +117,16 @@ horon_status_t horon_team_run(struct horon_context *ctx, struct horon_engine_tea
 {
     struct horon_request *request;
     horon_status_t status = horon_context_make_request(ctx, team, desc, &request);
-    if (status != HORON_OK)
-        return status;
-    request->nobodys = true;
-    request->own = own;
-    status = horon_request_post(ctx, request);
+    if (status == HORON_OK) {
+        request->nobodys = true;
+        request->own = own;
+        status = horon_request_post(ctx, request);
+        if (status != HORON_OK)
+            horon_request_unref(request);
+    }
     if (status != HORON_OK) {
-        horon_request_unref(request);
+        if (error != horon_thread_error())
+            *error = *horon_thread_error(); /* where the reason is */
         return status;
     }
     /* nobody is woken: this thread is about to drive */

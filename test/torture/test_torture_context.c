@@ -347,6 +347,7 @@ struct job {
 };
 static struct job job;
 static void (*work)(struct member *self) = everything; /* of each */
+static const char *first_sets; /* PROCESS_SETS, which are made with the context; NULL: none */
 
 static void *live_in(void *arg)
 {
@@ -375,6 +376,7 @@ static void live(int size, const char *shared, const char *start_timeout, long a
     job.settings[2] = "LOG_LEVEL=error";
     job.settings[3] = shared;
     job.settings[4] = start_timeout;
+    job.settings[5] = first_sets;
     pthread_barrier_init(&job.joined, NULL, (unsigned)size);
     for (int rank = 0; rank < size; rank++) {
         struct member *self = &job.members[rank];
@@ -474,7 +476,7 @@ static void test_torture_context_changes_of_sets_fail_for_all_or_none(void **sta
  * that fails here must not leave them waiting. */
 static void torture_birth(int size, const char *shared, long step)
 {
-    enum { LAST = 120 };
+    enum { LAST = 220 };
     const long before = alloc_live();
     const int fds = count_fds();
     alloc_fail_at(0, 0);
@@ -493,8 +495,11 @@ static void torture_birth(int size, const char *shared, long step)
 static void test_torture_context_born_without_memory_keeps_nobody_waiting(void **state)
 {
     (void)state;
-    torture_birth(2, "SHM=1", 7);
-    torture_birth(3, "SHM=0", 7);
+    torture_birth(2, "SHM=1", 11);
+    torture_birth(3, "SHM=0", 11);
+    first_sets = "PROCESS_SETS=0,1";
+    torture_birth(2, "SHM=1", 1);
+    first_sets = NULL;
 }
 
 int main(void)
