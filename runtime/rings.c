@@ -262,8 +262,10 @@ horon_status_t horon_rings_connect(struct horon_context *ctx, int local_rank,
     if (!has_refused(ctx, local_rank))
         return HORON_OK;
     const horon_status_t status = send_own(ctx, local_rank, error);
-    if (status != HORON_OK)
-        late_move(late, LATE_IDLE);
+    if (status != HORON_OK) {
+        drop_both(late);
+        refuse(ctx, local_rank); /* the other side may have asked, too, and wait */
+    }
     return status;
 }
 
