@@ -57,7 +57,7 @@ struct horon_membership {
     bool *mutual;
     bool *gone;                    /* [size] whose link has failed, or whose process has ended */
     enum horon_peer_state *states; /* [size] */
-    uint64_t changes;              /* of links and ranks, that a message may have waited for */
+    uint64_t changes; /* that a message may have waited for; and messages begun without a link */
     struct horon_error **failures; /* [size] why one was not reached; NULL: no memory to say */
 };
 

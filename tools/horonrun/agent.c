@@ -132,7 +132,7 @@ static void horonrun_is_gone(struct agent *agent)
     if (agent->state == AGENT_DONE)
         ev_break(agent->loop, EVBREAK_ALL);
     else
-        agent_stop(agent, GRACE_WITHOUT_HORONRUN_MS, 0); /* horonrun would wait longer */
+        agent_stop(agent, GRACE_WITHOUT_HORONRUN_MS, 0); /* which would have waited longer */
 }
 
 /* ---- The beginning ---- */

@@ -139,7 +139,7 @@ const char *horon_address_text(const struct horon_address *address,
                                char text[HORON_ADDRESS_TEXT_BYTES])
 {
     horon_address_host_text(address, text);
-    if (address->any.sa_family != AF_UNIX)
+    if (address->any.sa_family == AF_INET || address->any.sa_family == AF_INET6)
         horon_text_add(text, HORON_ADDRESS_TEXT_BYTES, ":", "%d", horon_address_port(address));
     return text;
 }
