@@ -14,8 +14,11 @@ import pytest
 from conftest import LIMIT_SECONDS, clean_environment
 
 RUNS = 20 if os.environ.get("HORON_TEST_FULL") else 2
+# Ranks share standard error: each says what it has to say in one piece.
 SCRIPT = """
+import sys
 import horon
+sys.stderr = open(2, "w", buffering=1 << 16, closefd=False)
 horon.init()
 if horon.rank() == 1:
     raise ZeroDivisionError("boom\\nand more")
@@ -87,7 +90,9 @@ def test_torchrun_names_the_rank_that_raised(script):
 
 
 SPEECHLESS = """
+import sys
 import horon
+sys.stderr = open(2, "w", buffering=1 << 16, closefd=False)
 class Speechless(Exception):
     def __str__(self):
         raise ValueError("no text")
