@@ -90,7 +90,7 @@ class Steps:
                 self.exchange.abandon(why)
                 raise RuntimeError(why)
 
-    def update(self, step, *args, **kwargs):
+    def update(self, step, /, *args, **kwargs):
         """-> what step() gives, the user's optimizer's"""
         self.updating = True
         try:

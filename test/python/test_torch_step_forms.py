@@ -118,6 +118,36 @@ def test_no_step_with_gradients_on_their_way(run_ranks):
     run_ranks(2, rank_skipping)
 
 
+class Named(torch.optim.SGD):
+    """Has an argument and an attribute of its own that horon might take for its own."""
+
+    _steps = 0
+
+    def step(self, closure=None, step=1):
+        self._steps += step
+        return super().step(closure)
+
+
+def rank_skipping_by_the_attribute():
+    """As scripts written for Horovod do: the attribute in place of skip_synchronize()."""
+    hvd.init()
+    p = nn.Parameter(torch.ones(2))
+    optimizer = hvd.DistributedOptimizer(Named([p], lr=1.0), [("p", p)])
+    assert optimizer._should_synchronize
+    (p * (1.0 + hvd.rank())).sum().backward()
+    optimizer.synchronize()
+    optimizer._should_synchronize = False
+    optimizer.step(step=3)
+    optimizer._should_synchronize = True
+    assert optimizer._steps == 3
+    assert p.tolist() == [1.0 - (1 + hvd.size()) / 2] * 2
+
+
+@pytest.mark.filterwarnings("error")
+def test_horovods_attribute_skips_the_exchange(run_ranks):
+    run_ranks(2, rank_skipping_by_the_attribute)
+
+
 def rank_wrapped_alone():
     """It has no hooks, and would train for itself; after another init() it is told."""
     hvd.init(rank=0, size=1)

@@ -27,19 +27,28 @@ class _DistributedOptimizer(torch.optim.Optimizer):
     _original = None  # weakly, the optimizer that was wrapped
 
     @cached_property
-    def _steps(self):
+    def _horon_steps(self):
         """Those of a copy, which exchanges nothing; DistributedOptimizer() gives its own others."""
         return Steps()
 
     @property
     def _options(self):
         """What was asked of the exchange; a copy has none."""
-        return self._steps.options
+        return self._horon_steps.options
 
     @property
     def _exchange(self):
         """The one of _options, if there were other ranks when it was wrapped."""
-        return self._steps.exchange
+        return self._horon_steps.exchange
+
+    @property
+    def _should_synchronize(self):
+        """Horovod's, which scripts set around step() in place of skip_synchronize()."""
+        return self._horon_steps.should_synchronize
+
+    @_should_synchronize.setter
+    def _should_synchronize(self, should):
+        self._horon_steps.should_synchronize = should
 
     def _register(self):
         self._hook_new_parameters()
@@ -126,16 +135,16 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         """
         if self._exchange is not None:
             self._hook_new_parameters()
-        self._steps.synchronize()
+        self._horon_steps.synchronize()
 
     def skip_synchronize(self):
         """In it, step() takes the gradients as they are: synchronize() was called before."""
-        return self._steps.skip_synchronize()
+        return self._horon_steps.skip_synchronize()
 
     @property
     def _step_supports_amp_scaling(self):
         """GradScaler.step() asks this before it unscales gradients, which torch does not count."""
-        if self._steps.has_fired() and self._steps.should_synchronize:
+        if self._horon_steps.has_fired() and self._horon_steps.should_synchronize:
             self._exchange.refuse_change("unscaled by GradScaler.step()")
         return self.__dict__.get("_step_supports_amp_scaling", False)
 
@@ -151,7 +160,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
     def step(self, closure=None, *args, **kwargs):
         self._mark_for_schedulers()
-        steps = self._steps
+        steps = self._horon_steps
         steps.check_update()
         if closure is None:
             steps.synchronize_for_step(self.synchronize)
@@ -195,7 +204,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
                     "cause a race condition."
                 )
             exchange.abandon("optimizer.zero_grad() was called before optimizer.step() had ended")
-        self._steps.exchanged_by = None
+        self._horon_steps.exchanged_by = None
         return super().zero_grad(*args, **kwargs)
 
     def add_param_group(self, param_group):
@@ -205,7 +214,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
     def _forget_step(self):
         """Another state is loaded."""
-        self._steps.forget("load_state_dict() was called between backward() and step()")
+        self._horon_steps.forget("load_state_dict() was called between backward() and step()")
 
     def load_state_dict(self, *args, **kwargs):
         """The parameter groups stay: a scheduler that was made before wrapping knows these, and not
@@ -275,7 +284,7 @@ class _DistributedAdasumOptimizer(_DistributedOptimizer):
             p.copy_(twin)
 
     def _move(self, *args, **kwargs):
-        self._steps.updating = True
+        self._horon_steps.updating = True
         for p, twin in self._twins.items():
             twin.copy_(p)
         try:
@@ -283,7 +292,7 @@ class _DistributedAdasumOptimizer(_DistributedOptimizer):
                 self._loss = super(_DistributedOptimizer, self).step(*args, **kwargs)
         except Exception as error:
             self._go_back()
-            self._steps.updating = False
+            self._horon_steps.updating = False
             self._exchange.note_failure(error)
             with suppress(Exception):  # the others raise what happened here
                 self._exchange.synchronize()
@@ -292,19 +301,19 @@ class _DistributedAdasumOptimizer(_DistributedOptimizer):
             twin.grad = p - twin
         self._go_back()
         self._moved = True
-        self._steps.updating = False
+        self._horon_steps.updating = False
 
     def _end_move(self):
-        self._steps.updating = True
+        self._horon_steps.updating = True
         for p, twin in self._twins.items():
             p.add_(twin.grad)
             twin.grad = None
-        self._moved = self._steps.updating = False
+        self._moved = self._horon_steps.updating = False
 
     @torch.no_grad()
     def step(self, *args, **kwargs):
         self._mark_for_schedulers()
-        self._steps.check_update()
+        self._horon_steps.check_update()
         if not self._moved:
             self._hook_new_parameters()
             self._move(*args, **kwargs)
@@ -446,7 +455,7 @@ def DistributedOptimizer(
     own = {name: value for name, value in optimizer.__dict__.items() if name != "step"}
     wrapped.__dict__.update(own)
     wrapped._original = weakref.ref(optimizer)
-    wrapped._steps = Steps(options, others)
+    wrapped._horon_steps = Steps(options, others)
     wrapped._parameter_names = {p: name for name, p in named_parameters}
     if others:
         wrapped._register()
