@@ -15,6 +15,7 @@ void horon_engine_link(struct horon_engine *engine, struct horon_request *reques
 {
     struct horon_engine_team *team = request->team;
     assert(!request->linked);
+    assert(!request->begun && !request->held && !request->cancelled && !request->dropping);
     request->newer = NULL;
     request->older = team->newest;
     if (team->newest)

@@ -138,6 +138,13 @@ static struct horon_batch_work *take_batch_work(struct horon_engine *engine, siz
     return NULL;
 }
 
+static void has_begun(struct horon_request *request)
+{
+    assert(request->linked);
+    assert(!request->begun && !request->held);
+    request->begun = true;
+}
+
 /* The requests' tensors as parts of one vector; of one kind, as the coordinator has checked. */
 static void fuse(struct horon_batch_work *batch, const uint64_t *tokens, size_t count)
 {
@@ -148,7 +155,7 @@ static void fuse(struct horon_batch_work *batch, const uint64_t *tokens, size_t 
         batch->work.requests[i] = request;
         batch->parts[i] = request->part;
         elements += request->part.count;
-        request->begun = true;
+        has_begun(request);
     }
     *op = batch->work.requests[0]->op;
     op->parts = batch->parts;
@@ -183,16 +190,15 @@ static struct horon_work *make_of_requests(struct horon_engine *engine,
                                            const struct horon_batch *batch)
 {
     struct horon_request *first = (struct horon_request *)(uintptr_t)batch->tokens[0];
-    struct horon_work *work = &first->work;
     if (batch->count > 1) {
         struct horon_batch_work *several = take_batch_work(engine, batch->count);
         if (!several)
             return NULL;
         fuse(several, batch->tokens, batch->count);
-        work = &several->work;
+        return &several->work;
     }
-    first->begun = true;
-    return work;
+    has_begun(first);
+    return &first->work;
 }
 
 /* How many gave nothing: for those that have a request, and for an average. */

@@ -219,6 +219,7 @@ static void is_underway(struct horon_request *request)
 {
     struct horon_engine_team *team = request->team;
     move(request, HORON_MESSAGE_UNDERWAY);
+    assert(!request->begun && !request->held);
     request->begun = true;
     team->messages.moves++;
     horon_engine_add_event(team->engine, HORON_EVENT_BEGUN, &request->op, request->op.count,
