@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Teams of a context besides the job: any of its ranks in any order, made and removed while it
- * runs. Inside of the library; process sets of the ABI will stand on it.
+ * runs. Inside of the library; process_sets.c makes those of the ABI of it.
  */
 #ifndef HORON_TEAMS_H
 #define HORON_TEAMS_H

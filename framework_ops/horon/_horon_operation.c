@@ -135,7 +135,8 @@ static int parse_redop(PyObject *value, uint32_t *redop_out)
     if (parse_integer(value, "reduction", 0, REDOPS - 1, &number) < 0)
         return -1;
     if (redops[number].redop == NO_REDOP) {
-        PyErr_Format(PyExc_NotImplementedError, "the library has no %s: horon.torch does",
+        PyErr_Format(PyExc_NotImplementedError,
+                     "the library has no %s: horon.allreduce() and horon.torch do",
                      redops[number].constant);
         return -1;
     }

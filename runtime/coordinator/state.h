@@ -13,9 +13,8 @@
  * Every hop of the tree is first-in first-out, and a rank starts no round before the batch of its
  * last one has passed all its ancestors: so two rounds of a name never meet on a rank.
  *
- * What comes later has its place: a process set is a set of seats of its own, and the key of a name
- * then holds the set; a learned schedule is a
- * state of the coordinator in which submissions are compared with a list instead of being reported.
+ * What comes later has its place: a learned schedule is a state of the coordinator in which
+ * submissions are compared with a list instead of being reported.
  */
 #ifndef HORON_COORDINATOR_STATE_H
 #define HORON_COORDINATOR_STATE_H
