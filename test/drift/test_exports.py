@@ -44,7 +44,7 @@ def test_exports_equal_the_header():
 
 
 def test_exports_stay_when_a_plugin_is_closed():
-    """Our thread runs in the library's code, whoever calls dlclose()."""
+    """Our thread runs in the library's code, whatever calls dlclose()."""
     flags = re.findall(r"\(FLAGS_1\)\s+Flags:(.*)", output("readelf", "-d", str(shared_library())))
     assert any("NODELETE" in row for row in flags), flags
 
@@ -61,15 +61,25 @@ def imports_of(library):
     return {row.split()[-1].partition("@")[0] for row in rows}
 
 
+def assert_hardened(made):
+    segments, dynamic = segments_of(made), output("readelf", "-d", str(made))
+    assert "LOAD" in segments, f"{made}: {segments}"
+    assert "GNU_RELRO" in segments, f"{made}: what is only relocated stays writable"
+    assert re.search(r"\(BIND_NOW\)|\(FLAGS\).*BIND_NOW|\(FLAGS_1\).*NOW", dynamic), dynamic
+    assert segments.get("GNU_STACK") == "RW", f"{made}: the stack is {segments.get('GNU_STACK')}"
+    assert "__stack_chk_fail" in imports_of(made), f"{made}: no function protects its stack"
+
+
 def test_exports_library_is_hardened():
     """What the linker was asked for is in the file, however this build came by its flags."""
-    library = shared_library()
-    segments, dynamic = segments_of(library), output("readelf", "-d", str(library))
-    assert "LOAD" in segments, segments
-    assert "GNU_RELRO" in segments, "what is only relocated stays writable"
-    assert re.search(r"\(BIND_NOW\)|\(FLAGS\).*BIND_NOW|\(FLAGS_1\).*NOW", dynamic), dynamic
-    assert segments.get("GNU_STACK") == "RW", f"the stack is {segments.get('GNU_STACK')}"
-    assert "__stack_chk_fail" in imports_of(library), "no function protects its stack"
+    assert_hardened(shared_library())
+
+
+def test_exports_programs_are_hardened_and_lie_anywhere():
+    for name in ("horonrun", "horon-info", "horon-perf"):
+        program = tap.need(tree.built(name), f"this build made no {name}")
+        assert_hardened(program)
+        assert "DYN" in output("readelf", "-hW", str(program)), f"{name} lies at one address"
 
 
 def test_exports_library_checks_sizes_where_it_is_optimised():
