@@ -42,7 +42,7 @@ PROOFS = {
     "SHM_SMALL_BYTES": (CONTEXT, "test_options_shm_bytes_are_those_of_the_arenas"),
     "NET_EAGER_BYTES": (ENGINE, "test_options_net_eager_bytes_go_unasked"),
     "NET_CHUNK_BYTES": (ENGINE, "test_options_net_chunk_bytes_travel_at_a_time"),
-    "NET_ALGORITHM": (ENGINE, "test_options_net_algorithm_decides_who_sends_what_to_whom"),
+    "NET_ALGORITHM": (ENGINE, "test_options_net_algorithm_decides_which_rank_sends_what_to_which"),
     "DETERMINISTIC": (
         "test/world/test_world_backends.c",
         "test_world_backends_without_the_tree_get_no_sums_if_deterministic",
@@ -60,7 +60,7 @@ PROOFS = {
         "test/python/test_torch_join.py",
         "test_join_options_let_all_verbs_go_on_and_divide_by_those_that_gave",
     ),
-    "STALL_WARN": (CONTEXT, "test_options_stall_warn_is_when_and_whom_or_never"),
+    "STALL_WARN": (CONTEXT, "test_options_stall_warn_is_when_and_for_which_rank_or_never"),
     "TIMELINE": (CONTEXT, "test_options_timeline_is_written_from_the_beginning"),
     "TIMELINE_CYCLES": (CONTEXT, "test_options_timeline_is_written_from_the_beginning"),
 }

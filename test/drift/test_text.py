@@ -197,10 +197,22 @@ def test_text_comments_say_what_is_meant():
     rooms = [room for room in tree.ROOMS if room not in ("benchmarks", "test")]
     wrong = [
         f"{name}:{at}: {word}"
-        for name in tree.files(under=rooms)
+        for name in {*tree.files(under=rooms), *tree.files(".md", under=(".",))}
         for at, word in riddles(name, tree.text(name))
     ]
-    tree.assert_none(wrong, "comments with a riddle: say rank, thread, process or server")
+    tree.assert_none(wrong, "texts with a riddle: say rank, thread, process or server")
+
+
+def test_text_names_of_tests_say_what_is_meant():
+    names = re.compile(r"\btest_\w+")
+    wrong = [
+        f"{name}:{at}: {found}"
+        for name in tree.files(".c", ".py", under=("test",))
+        for at, line in enumerate(tree.text(name).splitlines(), 1)
+        for found in names.findall(line)
+        if RIDDLES.search(found.replace("_", " "))
+    ]
+    tree.assert_none(wrong, "names of tests with a riddle: say rank, thread, process or server")
 
 
 def test_text_environment_is_read_in_one_place():

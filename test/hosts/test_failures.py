@@ -118,7 +118,7 @@ def test_failures_killed_during_small_sums():
     check_kill(("sum", "1", "-1"), len(LAYOUT) - 1)
 
 
-def test_failures_are_told_by_who_then_does_nothing():
+def test_failures_are_told_by_a_rank_that_then_does_nothing():
     """The rank that found the mismatch calls nothing more, yet the others hear of it."""
     for layout in [[0, 0], [0, 1], LAYOUT]:
         with ranks.hosts(max(layout) + 1) as net:

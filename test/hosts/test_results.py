@@ -33,7 +33,7 @@ def test_results_network_namespaces_on_one_machine_are_hosts():
     ], said
 
 
-def test_results_come_to_who_does_not_wait():
+def test_results_come_to_a_rank_that_does_not_wait():
     """The progress thread goes on with what a waiting thread has left, full sockets included."""
     small = "4096 8192 16384"
     with ranks.hosts(2) as net:

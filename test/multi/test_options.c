@@ -119,7 +119,7 @@ static void test_options_inflight_max_refuses_one_more(void **state)
 /* ---- STALL_WARN, LOG_LEVEL ------------------------------------------------------------------ */
 
 /* The second pair warns several times while the first, which began before it, says nothing. */
-static void test_options_stall_warn_is_when_and_whom_or_never(void **state)
+static void test_options_stall_warn_is_when_and_for_which_rank_or_never(void **state)
 {
     static const char *const never[] = {"STALL_WARN=0", NULL};
     static const char *const soon[] = {"STALL_WARN=20ms", NULL};
@@ -493,7 +493,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_options_inflight_max_counts_none_that_has_ended),
         cmocka_unit_test(test_options_inflight_max_refuses_one_more),
-        cmocka_unit_test(test_options_stall_warn_is_when_and_whom_or_never),
+        cmocka_unit_test(test_options_stall_warn_is_when_and_for_which_rank_or_never),
         cmocka_unit_test(test_options_log_level_passes_what_is_as_important),
         cmocka_unit_test(test_options_spin_and_yield_us_come_before_sleep),
         cmocka_unit_test(test_options_crowded_waiter_learns_how_long_yields_take),

@@ -207,7 +207,7 @@ static void run_beside_the_sleeper(struct duo *duo, const horon_descriptor_t *ru
 }
 
 /* The root's part ends at once, and leaves it to the token's release to ring for what it stored. */
-static void test_token_release_rings_those_who_sleep_for_what_ended_at_once(void **state)
+static void test_token_release_rings_threads_that_sleep_for_what_ended_at_once(void **state)
 {
     struct duo duo;
     (void)state;
@@ -288,7 +288,7 @@ static void *pass_limits(void *ctx)
     return (void *)named;
 }
 
-static void test_token_is_held_by_who_says_what_did_not_finish(void **state)
+static void test_token_is_held_by_the_thread_that_says_what_did_not_finish(void **state)
 {
     const char *const settings[] = {"SPIN_US=0", "YIELD_US=0", NULL};
     pthread_t threads[3];
@@ -311,10 +311,10 @@ int main(void)
         cmocka_unit_test(test_token_progress_thread_sleeps_though_waiter_has_not_come),
         cmocka_unit_test(test_token_operations_end_that_nobody_waits_for),
         cmocka_unit_test(test_token_operations_end_between_hosts_that_nobody_waits_for),
-        cmocka_unit_test(test_token_release_rings_those_who_sleep_for_what_ended_at_once),
+        cmocka_unit_test(test_token_release_rings_threads_that_sleep_for_what_ended_at_once),
         cmocka_unit_test(test_token_message_rings_the_receiver_that_sleeps),
         cmocka_unit_test(test_token_release_looks_at_what_cannot_wait),
-        cmocka_unit_test(test_token_is_held_by_who_says_what_did_not_finish),
+        cmocka_unit_test(test_token_is_held_by_the_thread_that_says_what_did_not_finish),
         cmocka_unit_test(test_token_called_off_progress_thread_sends_what_it_decided),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

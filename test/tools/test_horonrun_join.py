@@ -187,7 +187,7 @@ def come_late(ended, *words):
         return jobs.run(*WITHOUT_END, *words, "sh", "-c", code, "sh", folder, SUM_ONCE)
 
 
-def test_rank_that_has_ended_is_told_to_those_who_come():
+def test_rank_that_has_ended_is_told_to_ranks_that_come():
     status, _, err = come_late(1)
     assert_told_of_rank_1(status, err)
 
@@ -198,7 +198,7 @@ def test_rank_that_has_ended_is_told_to_a_selection():
     assert_told_of_rank_1(status, err)
 
 
-def test_rank_that_ends_is_told_to_those_who_wait_for_it():
+def test_rank_that_ends_is_told_to_ranks_that_wait_for_it():
     tap.need(SUM_ONCE, "the rank program is not built (SUM_ONCE)")
     with tempfile.TemporaryDirectory() as folder:
         end = pathlib.Path(folder, "end")

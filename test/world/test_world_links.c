@@ -269,7 +269,7 @@ static void turn_many(struct world *world)
 
 /* A message for the job comes while a team speaks in its turn, after that of the job: a thread that
  * drives until nothing moves must not fall asleep on it. */
-static void test_links_tell_of_what_came_in_anothers_turn(void **state)
+static void test_links_tell_of_what_came_in_the_turn_of_another(void **state)
 {
     static const int two[] = {0, 2};
     struct horon_request *sums[RANKS] = {NULL}, *of_team[2];
@@ -391,7 +391,7 @@ int main(void)
         cmocka_unit_test(test_links_to_one_that_left_are_not_made),
         cmocka_unit_test(test_links_that_break_fail_the_job),
         cmocka_unit_test(test_links_that_do_not_answer_fail_requests_as_silent),
-        cmocka_unit_test(test_links_tell_of_what_came_in_anothers_turn),
+        cmocka_unit_test(test_links_tell_of_what_came_in_the_turn_of_another),
         cmocka_unit_test(test_links_that_are_idle_cost_a_turn_no_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -291,7 +291,7 @@ static void test_mux_another_check_is_told_to_the_sender_of_a_long_one(void **st
 
 /* ---- the end of a peer ---- */
 
-static void test_mux_of_a_peer_that_left_says_who(void **state)
+static void test_mux_of_a_peer_that_left_names_it(void **state)
 {
     (void)state;
     struct mesh mesh;
@@ -588,7 +588,7 @@ int main(void)
         cmocka_unit_test(test_mux_control_that_is_refused_ends_the_mux),
         cmocka_unit_test(test_mux_another_size_or_check_is_told_to_the_receiver),
         cmocka_unit_test(test_mux_another_check_is_told_to_the_sender_of_a_long_one),
-        cmocka_unit_test(test_mux_of_a_peer_that_left_says_who),
+        cmocka_unit_test(test_mux_of_a_peer_that_left_names_it),
         cmocka_unit_test(test_mux_of_another_generation_is_refused),
         cmocka_unit_test(test_mux_reads_all_that_a_departed_peer_sent_although_it_cannot_send),
         cmocka_unit_test(test_mux_of_a_peer_that_is_gone_sends_no_more_and_reads_the_rest),

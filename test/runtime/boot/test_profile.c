@@ -244,7 +244,7 @@ static bool lose_the_call(void)
            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
-static void test_profile_who_cannot_be_read_has_no_readers(void **state)
+static void test_profile_of_an_unreadable_process_has_no_readers(void **state)
 {
     struct horon_profile profile;
     (void)state;
@@ -345,7 +345,7 @@ int main(void)
         cmocka_unit_test(test_profile_other_kernel_or_network_is_another_machine),
         cmocka_unit_test(test_profile_thread_in_another_network_is_on_another_machine),
         cmocka_unit_test(test_profile_another_user_shares_no_memory),
-        cmocka_unit_test(test_profile_who_cannot_be_read_has_no_readers),
+        cmocka_unit_test(test_profile_of_an_unreadable_process_has_no_readers),
         cmocka_unit_test(test_profile_readers_are_of_one_namespace_and_allowed_to),
         cmocka_unit_test(test_profile_settings_that_differ_are_named),
     };

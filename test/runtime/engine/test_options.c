@@ -224,7 +224,7 @@ static void test_options_net_eager_bytes_go_unasked(void **state)
     assert_in_range(all, 3000, 3000 + heads);
 }
 
-static void test_options_net_algorithm_decides_who_sends_what_to_whom(void **state)
+static void test_options_net_algorithm_decides_which_rank_sends_what_to_which(void **state)
 {
     static const int hosts[] = {1, 1, 1, 1};
     enum { BYTES = 8000, HEADS = 1500 };
@@ -297,7 +297,7 @@ int main(void)
         cmocka_unit_test(test_options_shm_small_bytes_need_no_chunks),
         cmocka_unit_test(test_options_net_chunk_bytes_travel_at_a_time),
         cmocka_unit_test(test_options_net_eager_bytes_go_unasked),
-        cmocka_unit_test(test_options_net_algorithm_decides_who_sends_what_to_whom),
+        cmocka_unit_test(test_options_net_algorithm_decides_which_rank_sends_what_to_which),
         cmocka_unit_test(test_options_net_algorithm_decides_how_a_broadcast_goes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

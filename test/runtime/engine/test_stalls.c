@@ -77,7 +77,7 @@ static void end(struct world *world, struct horon_request **requests, size_t cou
 }
 
 /* The root hears of all; another rank of those on the way to the first rank that waits itself. */
-static void test_stalls_warning_names_who_lacks_the_tensor(void **state)
+static void test_stalls_warning_names_the_rank_that_lacks_the_tensor(void **state)
 {
     static const int hosts[] = {2, 3, 1};
     static const char *const lacking[] = {"rank 1 (host-0)", "rank 3 (host-1)", "rank 5 (host-2)"};
@@ -110,7 +110,7 @@ static void test_stalls_warning_names_who_lacks_the_tensor(void **state)
 }
 
 /* Two verbs of the Python interface make two names of one: each side hears what the other has. */
-static void test_stalls_other_name_of_who_lacks_the_tensor_is_told(void **state)
+static void test_stalls_other_name_of_the_rank_that_lacks_the_tensor_is_told(void **state)
 {
     static const char *const names[] = {"broadcast.w", "allreduce.w"};
     static const int hosts[] = {2};
@@ -367,8 +367,8 @@ static void test_stalls_time_begins_with_the_start(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stalls_warning_names_who_lacks_the_tensor),
-        cmocka_unit_test(test_stalls_other_name_of_who_lacks_the_tensor_is_told),
+        cmocka_unit_test(test_stalls_warning_names_the_rank_that_lacks_the_tensor),
+        cmocka_unit_test(test_stalls_other_name_of_the_rank_that_lacks_the_tensor_is_told),
         cmocka_unit_test(test_stalls_join_names_what_it_waits_for),
         cmocka_unit_test(test_stalls_barrier_behind_another_names_what_that_waits_for),
         cmocka_unit_test(test_stalls_late_look_asks_before_it_warns),

@@ -260,7 +260,7 @@ static void test_handshake_replayed_connector_is_refused(void **state)
 /* What a handshake shows of the key beside hellos, each with its share, is one digest. A stranger
  * that listens at an address is not even shown that; one that connects can compare it with what it
  * computes from one guess, which the exchange fixed with its share (test_exchange.c). */
-static void test_handshake_stranger_who_listens_is_shown_no_proof(void **state)
+static void test_handshake_stranger_that_listens_is_shown_no_proof(void **state)
 {
     struct horon_job_key key, guess;
     struct pair pair;
@@ -426,7 +426,7 @@ int main(void)
         cmocka_unit_test(test_handshake_every_cut_is_not_proven),
         cmocka_unit_test(test_handshake_reflected_bytes_are_refused),
         cmocka_unit_test(test_handshake_replayed_connector_is_refused),
-        cmocka_unit_test(test_handshake_stranger_who_listens_is_shown_no_proof),
+        cmocka_unit_test(test_handshake_stranger_that_listens_is_shown_no_proof),
         cmocka_unit_test(test_handshake_hands_over_a_secret_for_each_direction),
         cmocka_unit_test(test_handshake_older_release_is_named),
         cmocka_unit_test(test_handshake_connector_is_silent_before_hello),

@@ -255,7 +255,7 @@ static void test_store_second_put_of_a_round_is_refused(void **state)
     world_deinit(&world);
 }
 
-static void test_store_limit_names_who_is_missing(void **state)
+static void test_store_limit_names_the_missing_ranks(void **state)
 {
     struct world world;
     (void)state;
@@ -566,7 +566,7 @@ int main(void)
         cmocka_unit_test(test_store_wrong_frames_are_refused),
         cmocka_unit_test(test_store_errors_that_are_cut_are_refused),
         cmocka_unit_test(test_store_second_put_of_a_round_is_refused),
-        cmocka_unit_test(test_store_limit_names_who_is_missing),
+        cmocka_unit_test(test_store_limit_names_the_missing_ranks),
         cmocka_unit_test(test_store_limit_that_crosses_an_answer_is_none),
         cmocka_unit_test(test_store_hosts_of_missing_ranks_are_named),
         cmocka_unit_test(test_store_leaving_early_fails_all),

@@ -69,7 +69,7 @@ static void expect_fail(struct client *client, const char *text)
     letters[0] = NULL;
 }
 
-static void test_store_ended_rank_fails_those_who_wait_for_it(void **state)
+static void test_store_ended_rank_fails_ranks_that_wait_for_it(void **state)
 {
     struct horon_store_server *core = make(4);
     struct client waiting, idle;
@@ -105,7 +105,7 @@ static void test_store_late_rank_hears_at_once_why_joining_failed(void **state)
     horon_store_server_destroy(core);
 }
 
-static void test_store_ended_ranks_fail_those_who_come(void **state)
+static void test_store_ended_ranks_fail_ranks_that_come(void **state)
 {
     struct horon_store_server *core = make(4);
     struct client first, second;
@@ -147,7 +147,7 @@ static void test_store_ended_rank_harms_no_session_that_it_was_in(void **state)
 }
 
 /* At once, and whenever anybody joins again: it was waited for from the second time on. */
-static void test_store_failed_rank_fails_all_who_come(void **state)
+static void test_store_failed_rank_fails_all_that_come(void **state)
 {
     struct horon_store_server *core = make(4);
     struct client waiting, again;
@@ -175,11 +175,11 @@ static void test_store_failed_rank_fails_all_who_come(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_store_ended_rank_fails_those_who_wait_for_it),
+        cmocka_unit_test(test_store_ended_rank_fails_ranks_that_wait_for_it),
         cmocka_unit_test(test_store_late_rank_hears_at_once_why_joining_failed),
-        cmocka_unit_test(test_store_ended_ranks_fail_those_who_come),
+        cmocka_unit_test(test_store_ended_ranks_fail_ranks_that_come),
         cmocka_unit_test(test_store_ended_rank_harms_no_session_that_it_was_in),
-        cmocka_unit_test(test_store_failed_rank_fails_all_who_come),
+        cmocka_unit_test(test_store_failed_rank_fails_all_that_come),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
