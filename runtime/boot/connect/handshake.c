@@ -122,11 +122,6 @@ static horon_status_t versions_check(const struct horon_hello *mine,
                            name_of(mine).text, mine->protocol_min, mine->protocol_max);
 }
 
-static enum horon_side other(const struct horon_handshake *handshake)
-{
-    return handshake->side == HORON_SIDE_ACCEPTOR ? HORON_SIDE_CONNECTOR : HORON_SIDE_ACCEPTOR;
-}
-
 #define BIT(state) (1u << (state))
 
 /* Where each side may go from a state; to FAILED it may from any but the last two. */
@@ -147,7 +142,7 @@ static void move(struct horon_handshake *handshake, enum horon_handshake_state s
     assert(state == HORON_HANDSHAKE_FAILED ||
            (legal[handshake->side][handshake->state] & BIT(state)));
     handshake->state = state;
-    handshake->piece_at = handshake->said_bytes[other(handshake)];
+    handshake->piece_at = handshake->said_bytes[!handshake->side];
     handshake->piece_bytes = bytes;
     assert(bytes <= sizeof handshake->said[0] - handshake->piece_at);
 }
@@ -223,7 +218,7 @@ static horon_status_t derive(struct horon_handshake *handshake)
     uint8_t shared[HORON_POINT_BYTES] = {0}, from[HORON_PROOF_BYTES];
     uint8_t all[2 * HORON_HELLO_BYTES_MAX + sizeof shared + sizeof handshake->key->bytes];
     struct horon_writer out = horon_writer_over(all, sizeof all);
-    const uint8_t *theirs = handshake->said[other(handshake)] + SHARE_AT;
+    const uint8_t *theirs = handshake->said[!handshake->side] + SHARE_AT;
     horon_status_t status = horon_exchange_end(&handshake->key->masks, handshake->side,
                                                handshake->scalar, theirs, shared);
     OPENSSL_cleanse(handshake->scalar, sizeof handshake->scalar);
@@ -267,7 +262,7 @@ static horon_status_t judge_head(struct horon_handshake *handshake, const uint8_
 
 static horon_status_t judge_hello(struct horon_handshake *handshake, const uint8_t *piece)
 {
-    handshake->hello_bytes[other(handshake)] = HEAD_BYTES + handshake->piece_bytes;
+    handshake->hello_bytes[!handshake->side] = HEAD_BYTES + handshake->piece_bytes;
     memcpy(&handshake->theirs, piece + HORON_NONCE_BYTES, sizeof handshake->theirs);
     swap_numbers(&handshake->theirs);
     /* not proven, but there is no common way to prove it */
@@ -303,7 +298,7 @@ static horon_status_t judge_proof(struct horon_handshake *handshake, const uint8
 {
     const bool connects = handshake->side == HORON_SIDE_CONNECTOR;
     const bool right =
-        CRYPTO_memcmp(handshake->proof[other(handshake)], piece, HORON_PROOF_BYTES) == 0;
+        CRYPTO_memcmp(handshake->proof[!handshake->side], piece, HORON_PROOF_BYTES) == 0;
     if (connects)
         say(handshake, right ? "Y" : "N", 1);
     if (!right)
@@ -323,14 +318,14 @@ static horon_status_t (*const judges[])(struct horon_handshake *, const uint8_t 
 
 size_t horon_handshake_want(const struct horon_handshake *handshake)
 {
-    return handshake->piece_at + handshake->piece_bytes - handshake->said_bytes[other(handshake)];
+    return handshake->piece_at + handshake->piece_bytes - handshake->said_bytes[!handshake->side];
 }
 
 horon_status_t horon_handshake_feed(struct horon_handshake *handshake, const uint8_t *in,
                                     size_t bytes)
 {
-    uint8_t *said = handshake->said[other(handshake)];
-    size_t *said_bytes = &handshake->said_bytes[other(handshake)];
+    uint8_t *said = handshake->said[!handshake->side];
+    size_t *said_bytes = &handshake->said_bytes[!handshake->side];
     horon_status_t status = HORON_AGAIN;
     if (handshake->state >= HORON_HANDSHAKE_PROVEN)
         return handshake->error.status; /* OK if it is proven */
@@ -366,7 +361,7 @@ struct horon_proven horon_handshake_take(const struct horon_handshake *handshake
     struct horon_proven proven = {.fd = fd, .theirs = handshake->theirs};
     assert(handshake->state == HORON_HANDSHAKE_PROVEN);
     memcpy(proven.send_secret, handshake->secret[handshake->side], HORON_SECRET_BYTES);
-    memcpy(proven.receive_secret, handshake->secret[other(handshake)], HORON_SECRET_BYTES);
+    memcpy(proven.receive_secret, handshake->secret[!handshake->side], HORON_SECRET_BYTES);
     return proven;
 }
 

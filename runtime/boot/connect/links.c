@@ -53,11 +53,6 @@ struct horon_links {
 /* To a rank that connected. */
 enum word { WORD_KEPT = 'K', WORD_OTHER = 'O' /* the sender has made one, too, which is kept */ };
 
-static const struct horon_profile *profile_of(const struct horon_links *links, int rank)
-{
-    return &links->options.profiles[rank];
-}
-
 static struct call *find_call(const struct horon_links *links, int rank)
 {
     struct call *call = links->calls;
@@ -174,8 +169,8 @@ static void connector_ended(void *arg, horon_status_t status, const struct horon
 static void choose_addresses(const struct horon_links *links, int rank,
                              struct horon_addresses *chosen)
 {
-    const struct horon_profile *own = profile_of(links, links->options.self.hello.rank);
-    const struct horon_profile *other = profile_of(links, rank);
+    const struct horon_profile *profiles = links->options.profiles, *other = &profiles[rank];
+    const struct horon_profile *own = &profiles[links->options.self.hello.rank];
     const bool same_machine = own->machine && other->machine == own->machine;
     struct horon_addresses all = {0};
     chosen->count = 0;
@@ -228,7 +223,7 @@ horon_status_t horon_links_open(struct horon_links *links, int rank, int64_t sil
     const struct horon_connector_options connecting = {.self = options->self,
                                                        .addresses = &addresses,
                                                        .expect_member =
-                                                           profile_of(links, rank)->member,
+                                                           options->profiles[rank].member,
                                                        .tries = TRIES,
                                                        .patience_ns = UINT64_MAX,
                                                        .done = connector_ended,
@@ -277,7 +272,7 @@ static void arrived(void *arg, const struct horon_proven *proven)
     HORON_ASSERT_OWNER(options->self.pump->owner);
     const bool known = rank >= 0 && rank != options->self.hello.rank &&
                        (uint32_t)rank < options->self.hello.size &&
-                       memcmp(profile_of(links, rank)->member, proven->theirs.member,
+                       memcmp(options->profiles[rank].member, proven->theirs.member,
                               sizeof proven->theirs.member) == 0;
     struct call *own = find_call(links, rank);
     if (known && answer(links, own, rank, proven->fd)) {

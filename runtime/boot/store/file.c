@@ -149,12 +149,7 @@ static horon_status_t lock(const struct horon_store_file *file, struct horon_err
 static horon_status_t claim(struct horon_store_file *file, struct horon_error *error)
 {
     for (int i = 0; i < CLAIMS_MAX; i++) {
-        /* one that lies there is ours, or is refused; O_EXCL: a new one is nobody else's */
-        file->fd = open_noted(file, O_RDWR | O_CREAT | O_EXCL);
-        if (file->fd < 0 && errno == EEXIST)
-            file->fd = open_noted(file, O_RDWR);
-        if (file->fd < 0 && errno == ENOENT)
-            continue;
+        file->fd = open_noted(file, O_RDWR | O_CREAT);
         if (file->fd < 0)
             return cannot_open(file->path, errno, error);
         const horon_status_t status = lock(file, error);
