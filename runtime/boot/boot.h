@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From a started process to a connected one: which rank it is (identity/), where are the others
- * (store/), which of them share this host's memory, and a proven connection to each other rank that
- * the topology links. Blocks with a deadline; runs on the caller's thread before any other exists.
- * What connects any two ranks later is handed over.
+ * From a started process to one with a proven connection to each rank that the topology links, and
+ * with what connects any two later. Runs on the caller's thread before any other exists.
  */
 #ifndef HORON_BOOT_BOOT_H
 #define HORON_BOOT_BOOT_H

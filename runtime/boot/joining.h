@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside of joining: what its steps share. Each function that fails leaves a text in its error. A
- * step of one rank that fails ends joining for all, at the latest in the next round.
+ * Inside of joining: what its steps share. Each function that fails leaves a text in its error.
  */
 #ifndef HORON_BOOT_JOINING_H
 #define HORON_BOOT_JOINING_H

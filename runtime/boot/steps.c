@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The order of it all. A rank opens its sockets, then all meet in a round of the store, where each
- * says what and where it is: every rank computes the same topology from that. It shares memory with
- * the ranks of its host while it connects to those of others; in a last round each says whether it
- * got there. So what fails on one rank fails on all, for the same reason, and nobody waits for a
- * rank that has given up.
+ * The order of it all. A rank opens its sockets before the first round, where it says at which it
+ * is reached; every rank computes the same topology from what all say. It shares memory with the
+ * ranks of its host while it connects to those of others.
  */
 #include "boot/joining.h"
 

@@ -2,15 +2,17 @@
 /*
  * A guest is a connection that has not passed the handshake. Guests are few (guests_max) and
  * short-lived (patience_ns), whatever strangers do, and cost no more than the handshake's fixed
- * buffers. There is a place for each rank of the job, as all may come at once from one host, and
- * for as many others. A rank proves itself within milliseconds, so when there are too many, the
- * oldest is a stranger, and leaves for the newest; a stranger that fills the house from one address
- * finds only half of what is not the ranks' open. When the process is out of descriptors accepting
- * pauses; the kernel's queue holds the rest.
+ * buffers. A quarter of the descriptors is for them; and as all ranks may come at once from one
+ * host, each rank has a place besides, within another quarter. A rank proves itself within
+ * milliseconds, so when there are too many, the oldest is a stranger, and leaves for the newest; a
+ * stranger that fills the house from one address finds only half of what is not the ranks' open.
+ * When the process is out of descriptors accepting pauses; the kernel's queue holds the rest.
  *
  * While operations run, a handshake costs them some 0.1 to 0.3 ms, spent before the guest has shown
  * anything. So guests come one an interval: each moves paid_ns on by an interval, and accepting
- * pauses while paid_ns lies ahead of the clock. After a quiet time a few may come at once.
+ * pauses while paid_ns lies ahead of the clock. After a quiet time a few may come at once, and one
+ * that proves the key costs nothing. The others wait in the kernel's queue, which is short then, so
+ * that a rank in it is soon let in.
  */
 #include "boot/connect/acceptor.h"
 

@@ -24,10 +24,7 @@ struct horon_acceptor_options {
 
 /**
  * Without a key only loopback is let in, others are refused before anything is read. Over a unix
- * socket only processes of our own user are let in. Unproven connections are at most a quarter of
- * the descriptors that the process may have, 1024 at most, and those of one network address at most
- * half of them; and again as many as the job has ranks, within that quarter. One more takes the
- * place of the oldest.
+ * socket only processes of our own user are let in.
  * @param listeners become the acceptor's: then there are none left
  * @return OK | ERR_MEMORY | ERR_SYSTEM; on failure the caller keeps them
  */
@@ -36,9 +33,7 @@ horon_status_t horon_acceptor_create(const struct horon_acceptor_options *option
                                      struct horon_acceptor **acceptor_out,
                                      struct horon_error *error);
 
-/** From now on strangers take little of this thread's time, however many connect: the others wait
- * in the kernel's queue, which is short then, so that a rank in it is soon let in. A guest that
- * proves the key costs nothing. */
+/** From now on strangers take little of this thread's time, however many connect. */
 void horon_acceptor_pace(struct horon_acceptor *acceptor);
 
 /** Closes the listening sockets and every connection that is not proven. May be called from

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Proven connections to other ranks of the job: those that joining makes, and, at any time after,
- * those that somebody asks for: over an abstract unix socket to a rank of the same host, else by
- * TCP. All goes on in the pump's turns; nothing here waits. The pump's owner is the links', too.
+ * Proven connections to other ranks of the job, while joining and later: over an abstract unix
+ * socket to a rank of the same host, else by TCP. All goes on in the turns of the pump, whose owner
+ * is the links', too.
  */
 #ifndef HORON_BOOT_CONNECT_LINKS_H
 #define HORON_BOOT_CONNECT_LINKS_H

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which rank this process is, by the variables of what started it: pure, the environment is a
- * function. And whether a process that started this one has joined already as the same rank. The
- * innermost launcher counts: a rank started by mpirun or torchrun inside a Slurm step has that
- * step's variables too, but they count the wrong processes.
+ * function. And whether a process that started this one has joined already as the same rank.
  */
 #ifndef HORON_BOOT_IDENTITY_H
 #define HORON_BOOT_IDENTITY_H

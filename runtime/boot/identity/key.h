@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The job key as the user gave it: HORON_JOB_KEY, or the file that HORON_JOB_KEY_FILE names. Of a
- * job that was given none: a secret that the processes of one user share (user_key.c). */
+/* The job key as the user gave it; of a job that was given none, its user's (user_key.c). */
 #ifndef HORON_BOOT_KEY_H
 #define HORON_BOOT_KEY_H
 

@@ -9,9 +9,8 @@
  * rank 0 takes the first free port from there on, and the others ask at all of them at once: a
  * connector sends nothing until horon's hello was seen, so no stranger's server is disturbed.
  *
- * With file:DIR (store/file.h) rank 0 always serves, at any port. The others look at the file again
- * and again until they are connected: what an earlier job has left gives way to what this job's
- * rank 0 writes.
+ * With file:DIR rank 0 always serves. The others look at the file again and again until they are
+ * connected: what an earlier job has left gives way to what this job's rank 0 writes.
  */
 #include "boot/store/store.h"
 

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sessions and their rounds; README.md says when a session is over, and when it fails. A session is
- * a row of members; a round is complete when every rank has put a blob, and its answer is one
- * letter that all share while they read it at their own pace. A failure is told to all at once,
- * also to those that do not wait for a round just now, and to each that comes later.
- *
- * What a launcher knows of its ranks is passed on to the selections that they are in; until that is
- * known such a job may need any rank, and hears of each that failed.
+ * Sessions and their rounds; README.md says when a session is over, and when it fails. The answer
+ * of a round is one letter that all share while they read it at their own pace. A failure is told
+ * to all at once, also to those that do not wait for a round just now. Until it is known which of
+ * the launch's ranks are in a selection, it hears of each that failed, as it may need any.
  */
 #include "boot/store/server.h"
 

@@ -1,15 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Serves the store over TCP: every rank connects, proves the job key, and takes part in rounds in
- * which each gives a blob and gets the blobs of all. Runs inside horonrun, or inside rank 0 while
- * it joins, in the turns of its owner's pump; never waits.
- *
- * The k-th time that a rank connects it joins session k, so a job may shut down and join again any
- * number of times, and a process may hold several contexts, while the server keeps running.
- *
- * A launcher's server has a selection for each job of some of its ranks (identity/selection.c),
- * which is a server, too, and never listens: what proves such a job's mark is handed to it. Its
- * sessions are its own; which of the launch its ranks are each of them says first (RANKS).
+ * Serves the store over TCP, in the turns of its owner's pump; never waits. README.md says what its
+ * sessions and selections are.
  */
 #ifndef HORON_BOOT_STORE_SERVER_H
 #define HORON_BOOT_STORE_SERVER_H

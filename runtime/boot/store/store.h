@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where ranks find each other: in rounds, each gives a blob and gets the blobs of all. A server,
- * in horonrun or rank 0 (store/server.h), is at tcp://HOST:PORT, or at one of several such
- * addresses (store/place.h); with file:DIR rank 0 serves and writes where into a file there
- * (store/file.h).
+ * Where ranks find each other: in rounds, each gives a blob and gets the blobs of all.
  */
 #ifndef HORON_BOOT_STORE_H
 #define HORON_BOOT_STORE_H
