@@ -162,6 +162,8 @@ static void connector_ended(void *arg, horon_status_t status, const struct horon
                             const struct horon_error *error)
 {
     struct horon_store *store = arg;
+    assert(!has_failed(store));
+    assert(!store->stream.link);
     horon_connector_destroy(store->connector);
     store->connector = NULL;
     if (status != HORON_OK && is_outdated(store)) {
@@ -347,6 +349,7 @@ static horon_status_t seek(struct horon_store *store, struct horon_error *error)
     const struct horon_store_options *options = &store->options;
     struct horon_store_place *place = &store->place;
     const bool ours = store->server, scan = !ours && options->port_scan > 0;
+    assert(!store->connector && !store->stream.link);
     if (scan)
         horon_store_place_scan(place, options->port_scan);
     for (int i = 0; i < place->listen.count && ours; i++)
