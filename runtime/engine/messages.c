@@ -552,7 +552,8 @@ void horon_team_aim_message(const struct horon_engine_team *team, struct horon_r
     struct horon_operation *op = &request->op;
     if (team->ranks) /* else it was removed */
         request->message.peer = team->ranks[op->agreed.root];
-    op->name_hash = horon_event_of_message(op->agreed.verb, request->message.peer);
+    op->name_hash = request->subject =
+        horon_event_of_message(op->agreed.verb, request->message.peer);
 }
 
 void horon_team_start_message(struct horon_engine_team *team, struct horon_request *request)

@@ -145,6 +145,39 @@ static void test_timeline_is_whole_while_it_runs_and_after(void **state)
     duo_end(&duo);
 }
 
+/* Rank 0 sends one message and receives one; each is a row that begins and ends. */
+static void test_timeline_has_the_ends_of_messages(void **state)
+{
+    struct duo duo;
+    char path[64];
+    float x = 1, y[2];
+    (void)state;
+    duo_make(&duo, NULL);
+    in_folder(&duo, "t", path, sizeof path);
+    start(&duo, 0, path, 0);
+    for (int from = 0; from < 2; from++) {
+        horon_descriptor_t desc = duo_sum(NULL, &x);
+        horon_request_t *send, *recv;
+        desc.verb = HORON_SEND;
+        desc.root = 1 - from;
+        assert_int_equal(horon_submit(duo.ctx[from], &desc, &send), HORON_OK);
+        desc.verb = HORON_RECV;
+        desc.root = from;
+        desc.dst = y;
+        assert_int_equal(horon_submit(duo.ctx[1 - from], &desc, &recv), HORON_OK);
+        duo_expect_end(recv, HORON_OK);
+        duo_expect_end(send, HORON_OK);
+    }
+    assert_int_equal(horon_timeline_stop(duo.ctx[0]), HORON_OK);
+    assert_true(read_file(path));
+    expect_whole();
+    assert_int_equal(count_of("\"name\": \"send, rank 1\""), 1);
+    assert_int_equal(count_of("\"name\": \"recv, rank 1\""), 1);
+    assert_int_equal(count_of("\"ph\": \"B\""), 2);
+    assert_int_equal(count_of("\"ph\": \"E\""), 2);
+    duo_end(&duo);
+}
+
 static void test_timeline_is_of_rank_0_or_each_has_its_own(void **state)
 {
     struct duo duo;
@@ -378,6 +411,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_timeline_is_whole_while_it_runs_and_after),
+        cmocka_unit_test(test_timeline_has_the_ends_of_messages),
         cmocka_unit_test(test_timeline_is_of_rank_0_or_each_has_its_own),
         cmocka_unit_test(test_timeline_goes_on_if_it_is_begun_again),
         cmocka_unit_test(test_timeline_goes_on_in_the_same_file_by_any_path),
