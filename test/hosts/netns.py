@@ -144,10 +144,9 @@ class Hosts(contextlib.ExitStack):
         config = SSHD_CONFIG.format(port=PORT, folder=self.folder, more=self.sshd_more)
         (self.folder / "sshd_config").write_text(config)
         self.check_host_keys("accept-new")  # the hosts are new, and ours
-        run = pathlib.Path("/run/sshd")  # sshd insists on this empty folder
-        if not run.exists():
-            run.mkdir(mode=0o755)
-            self.callback(run.rmdir)
+        # Each sshd of the machine looks for this empty folder whenever somebody connects, and the
+        # connection is reset without it. It stays: the hosts of another test may need it longer.
+        pathlib.Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
 
     def check_host_keys(self, how):
         """What the user's configuration says of hosts that ssh does not know."""

@@ -305,6 +305,15 @@ def test_ssh_unplugged_host_is_named_and_ends_itself():
         assert "10.77.0.2" in err, err
 
 
+def test_ssh_hosts_of_one_test_outlive_those_of_another():
+    with contextlib.ExitStack() as stack:
+        with hosts(1):
+            net = stack.enter_context(hosts())
+        with job(net, "true") as one:
+            status, _, err = one.end()
+    assert status == 0, err
+
+
 def test_ssh_unusable_hosts_are_named():
     with hosts() as net:
         with job(net, "true", addresses=["10.77.0.1", "10.77.0.99"]) as one:
