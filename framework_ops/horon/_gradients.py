@@ -129,17 +129,14 @@ class GradientExchange:
                 slot.group = weakref.proxy(group)
 
     def split_into_groups(self, n):
-        """As set_groups(), with n groups of nearly equal length, in the order of rank 0."""
+        """As set_groups(), with n groups of nearly equal length, in the order of the first rank."""
         slots = {slot.name: slot for slot in self.slots.values()}
         orders = allgather_plain(team_of(self.process_set), list(slots), "gradients.groups")
-        order = orders[0]
-        ranks = team_of(self.process_set).ranks
-        for rank, names in zip(ranks, orders, strict=True):
+        first, order = next(iter(orders.items()))
+        for rank, names in orders.items():
             odd = sorted(set(names) ^ set(order))
             if odd:  # found by every rank
-                raise ValueError(
-                    f"rank {rank} and rank {ranks[0]} differ in the parameter {odd[0]!r}"
-                )
+                raise ValueError(f"rank {rank} and rank {first} differ in the parameter {odd[0]!r}")
         self.set_groups(_split([slots[name] for name in order], n))
 
     def set_passes(self, passes):

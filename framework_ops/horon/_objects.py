@@ -17,7 +17,7 @@ from horon import _horon, _plain
 from horon._names import operation_name, part_name
 from horon._staging import refuse_joined
 from horon._world import global_process_set, team_of
-from horon.exceptions import describe
+from horon.exceptions import HorovodInternalError, describe
 
 try:  # functions and classes of a script's __main__ pickle only this way
     import cloudpickle
@@ -68,11 +68,9 @@ def texts_of(request):
     return [_text(view) for view in _rows(request)]
 
 
-def _raise_causes(team, name, causes, kind):
-    """causes: of all ranks; "" is none."""
-    failed = [
-        f"rank {rank}: {cause}" for rank, cause in zip(team.ranks, causes, strict=True) if cause
-    ]
+def _raise_causes(name, causes, kind):
+    """causes: by rank; "" is none."""
+    failed = [f"rank {rank}: {cause}" for rank, cause in causes.items() if cause]
     if failed:
         raise kind(f"'{name}' failed: {'; '.join(failed)}")
 
@@ -80,7 +78,8 @@ def _raise_causes(team, name, causes, kind):
 def agree(team, name, cause, kind):
     """Raises `kind` on every rank if one has a cause; "" is none."""
     views = _allgather_bytes(team, name, cause.encode(errors="replace"))
-    _raise_causes(team, name, [_text(view) for view in views], kind)
+    causes = [_text(view) for view in views]
+    _raise_causes(name, dict(zip(team.ranks, causes, strict=True)), kind)
 
 
 def _room(size):
@@ -177,6 +176,7 @@ def _broadcast(team, codec, value, root_rank, name):
 
 
 def _allgather(team, codec, value, name):
+    """-> {rank: its value}, of those that have not joined"""
     data, error = _dump(codec, value)
     request = team.submit(_horon.ALLGATHER, name, data, None)
     views = dict(zip(team.ranks, _rows(request), strict=True))
@@ -184,7 +184,7 @@ def _allgather(team, codec, value, name):
     if request.joined:  # a rank that has joined gives no bytes, where a cause has some
         views = {rank: view for rank, view in views.items() if view}
     _check(codec, name, views, error)
-    return [_load(codec, name, rank, view) for rank, view in views.items()]
+    return {rank: _load(codec, name, rank, view) for rank, view in views.items()}
 
 
 def broadcast_plain(team, value, root_rank, name, to_plain=None, from_plain=None):
@@ -193,7 +193,7 @@ def broadcast_plain(team, value, root_rank, name, to_plain=None, from_plain=None
 
 
 def allgather_plain(team, value, name):
-    """-> all ranks' plain data"""
+    """-> {rank: its plain data}, of those that have not joined"""
     return _allgather(team, _Plain(), value, name)
 
 
@@ -201,12 +201,14 @@ def compare(team, value, root_rank, name, cause, difference):
     """-> the root's plain data
 
     Raises ValueError on every rank if one has a cause, or what difference(value, of_root) says of
-    its data; "" is none.
+    its data; "" is none. Ranks that have joined have neither.
     """
     ranks = allgather_plain(team, [value, cause], f"{name}.begin")
-    of_root, _ = ranks[team.place(root_rank)]
-    causes = [cause or difference(value, of_root) for value, cause in ranks]
-    _raise_causes(team, name, causes, ValueError)
+    if root_rank not in ranks:
+        raise HorovodInternalError(f"'{name}' failed: its root, rank {root_rank}, has joined")
+    of_root, _ = ranks[root_rank]
+    causes = {rank: cause or difference(value, of_root) for rank, (value, cause) in ranks.items()}
+    _raise_causes(name, causes, ValueError)
     return of_root
 
 
@@ -258,4 +260,4 @@ def allgather_object(obj, name=None, process_set=global_process_set):
     name = operation_name("allgather_object", name, process_set)
     team = team_of(process_set)
     _check_objects_allowed(team)
-    return _allgather(team, _Pickled, obj, name)
+    return list(_allgather(team, _Pickled, obj, name).values())

@@ -131,7 +131,7 @@ def rank_refused():
 
 
 def test_objects_are_refused_by_setting(run_ranks):
-    assert run_ranks(2, rank_refused, HORON_OBJECTS="refuse") == [[0, 1], [0, 1]]
+    assert run_ranks(2, rank_refused, HORON_OBJECTS="refuse") == [{0: 0, 1: 1}] * 2
 
 
 def rank_other_setting():

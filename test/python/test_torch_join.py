@@ -102,6 +102,36 @@ def rank_all_verbs(settings):
     assert hvd.allreduce(torch.ones(1), name="c").item() == 1
 
 
+def rank_states(joiner):
+    """The ranks that go on make their optimizers alike, whichever of them is the root."""
+    hvd.init(settings={"JOIN_VERBS": "all"})
+    rank, size = hvd.rank(), hvd.size()
+    for root in range(size) if rank != joiner else ():
+        p = nn.Parameter(torch.ones(2))
+        optimizer = torch.optim.SGD([p], lr=float(1 + rank), momentum=0.5)
+        if root == joiner:
+            with pytest.raises(
+                hvd.HorovodInternalError, match=rf"its root, rank {root}, has joined"
+            ):
+                hvd.broadcast_optimizer_state(optimizer, root)
+            continue
+        hvd.broadcast_optimizer_state(optimizer, root)
+        assert optimizer.param_groups[0]["lr"] == 1 + root
+        wrapped = hvd.DistributedOptimizer(optimizer, [("p", p)], groups=1)
+        p.sum().backward()
+        wrapped.step()
+        more = [nn.Parameter(torch.ones(2))] if rank == root else []
+        wrong = torch.optim.SGD([p, *more], lr=1.0)
+        with pytest.raises(ValueError, match=r"failed: rank \d: its optimizer has groups of"):
+            hvd.broadcast_optimizer_state(wrong, root)
+    hvd.join()
+
+
+@pytest.mark.parametrize("joiner", [0, 1])
+def test_join_options_let_states_of_optimizers_go_on(run_ranks, joiner):
+    run_ranks(3, rank_states, joiner)
+
+
 @pytest.mark.parametrize("n", [2, 3])
 def test_join_options_let_all_verbs_go_on_and_divide_by_those_that_gave(run_ranks, n):
     run_ranks(n, rank_all_verbs, {"JOIN_VERBS": "all", "JOIN_AVERAGE": "given"})
