@@ -443,6 +443,11 @@ bool horon_mux_wants_write(const struct horon_mux *mux)
     return !mux->failure.status && (mux->tx.broken.status || horon_mux_tx_wants(mux));
 }
 
+bool horon_mux_wants_control(const struct horon_mux *mux)
+{
+    return mux && !mux->failure.status && !mux->tx.broken.status && horon_mux_tx_has_control(mux);
+}
+
 bool horon_mux_wants_turn(const struct horon_mux *mux)
 {
     return mux->link->ops->ready(mux->link) || horon_mux_has_unsent(mux);

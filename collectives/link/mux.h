@@ -155,8 +155,7 @@ horon_status_t horon_mux_transfer_error(const struct horon_mux *mux,
 void horon_mux_forget(struct horon_mux *mux, uint32_t channel, uint64_t sequence);
 
 /** Forgets what has come for a channel of which nobody here carries out operations any more: it
- * holds room that the peer could use. Sends of it that have not begun to go out never will. NULL is
- * a no-op. */
+ * holds room that the peer could use. Its sends that have not begun never will. NULL: a no-op. */
 void horon_mux_forget_channel(struct horon_mux *mux, uint32_t channel);
 
 /**
@@ -181,8 +180,9 @@ void horon_mux_check(struct horon_mux *mux);
 horon_status_t horon_mux_failure(const struct horon_mux *mux, struct horon_error *error);
 /** Would progress move anything now, as far as can be known without a system call? */
 bool horon_mux_wants_turn(const struct horon_mux *mux);
-/** Does it have bytes to send that the link did not take? (Then watch for writability.) */
+/** Has it bytes to send that the link did not take? And control messages? Not of NULL. */
 bool horon_mux_wants_write(const struct horon_mux *mux);
+bool horon_mux_wants_control(const struct horon_mux *mux);
 /** Bytes, those of sends that wait for credit not counted, that the peer's system does not have
  * yet. 0: it has everything, or the mux is dead or NULL. May cost a system call. */
 size_t horon_mux_undelivered(const struct horon_mux *mux);
@@ -191,8 +191,8 @@ size_t horon_mux_eager_bytes(const struct horon_mux *mux);
 /** The link, to be asked or watched; NULL is given for NULL. */
 struct horon_link *horon_mux_link(const struct horon_mux *mux);
 /** Would another turn at once move something: are there bytes to send that the link was not offered
- * since it was last full, or has room for again, or is there a lost peer's last to read? A ring
- * says that it has room to those that sleep only. */
+ * since it was last full, or has room for again (which a ring says to sleepers only), or is there a
+ * lost peer's last to read? */
 bool horon_mux_has_unsent(const struct horon_mux *mux);
 /** Payload bytes sent and received so far. Tests see by it that nothing travels twice. */
 void horon_mux_bytes(const struct horon_mux *mux, uint64_t *sent_out, uint64_t *received_out);

@@ -94,6 +94,8 @@ struct horon_mux {
 /* Sends a bounded amount. OK also when the link is full | ERR_PEER_LOST, text without the name. */
 horon_status_t horon_mux_tx_progress(struct horon_mux *mux, bool *moved_out,
                                      struct horon_error *error);
+/* Is a control message not sent yet, or not whole? */
+bool horon_mux_tx_has_control(const struct horon_mux *mux);
 /* Room is given back on its own only when much of it is due: usually another frame takes it along.
  */
 static inline bool horon_mux_tx_room_is_due(const struct horon_mux *mux)

@@ -264,6 +264,15 @@ horon_status_t horon_mux_tx_progress(struct horon_mux *mux, bool *moved_out,
     return HORON_OK;
 }
 
+bool horon_mux_tx_has_control(const struct horon_mux *mux)
+{
+    const struct horon_mux_burst *burst = &mux->tx.burst;
+    bool has = mux->tx.control_first != NULL;
+    for (int i = burst->at; i < burst->count && !has; i++)
+        has = burst->entry[i].record != NULL;
+    return has;
+}
+
 bool horon_mux_tx_has_room(const struct horon_mux *mux, uint64_t bytes)
 {
     return horon_mux_eager_share(mux, bytes) <= mux->tx.room_bytes && mux->tx.room_transfers > 0;

@@ -130,8 +130,8 @@ static inline bool horon_lane_advance(struct horon_engine_team *team, struct hor
 {
     return lane->head && !lane->stuck && horon_lane_turn(team, lane);
 }
-/** Turns the coordinator's decisions into work. */
-bool horon_team_take_batches(struct horon_engine_team *team);
+/** Sends what the coordinator says, and turns its decisions into work. */
+bool horon_team_coordinate(struct horon_engine_team *team);
 /** Work that is done, or given up: batches are kept for the next ones. */
 void horon_work_recycle(struct horon_engine *engine, struct horon_work *work);
 void horon_work_free(struct horon_work *work); /* one of the pool */

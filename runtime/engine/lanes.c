@@ -13,6 +13,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* While this many batches are queued the root holds back, so that the next one can grow. */
+#define BATCHES_AHEAD 2
+
 static void push(struct horon_lane *lane, struct horon_work *work)
 {
     assert(work->op);
@@ -256,7 +259,7 @@ HORON_SELDOM static void fail_batch(struct horon_engine_team *team, const struct
     }
 }
 
-bool horon_team_take_batches(struct horon_engine_team *team)
+static bool take_batches(struct horon_engine_team *team)
 {
     struct horon_batch batch;
     bool moved = false;
@@ -281,6 +284,40 @@ bool horon_team_take_batches(struct horon_engine_team *team)
         push(&team->lanes[HORON_LANE_NAMED], work);
     }
     return moved;
+}
+
+/* Is a control message for a rank of this host not sent yet? */
+static bool is_behind(const struct horon_engine_team *team)
+{
+    bool behind = false;
+    for (int i = 0; i < team->tree_count; i++)
+        if (team->topology.host_of[team->tree[i]] == team->view.host)
+            behind |= horon_mux_wants_control(horon_team_mux(team, team->tree[i]));
+    return behind;
+}
+
+/* A rank without requests looks when it is rung, and not for what is placed behind a full ring: it
+ * is rung in each turn until all has been placed. */
+bool horon_team_coordinate(struct horon_engine_team *team)
+{
+    if (!team->coordinator_dirty && !team->behind)
+        return false;
+    const bool decide = team->lanes[HORON_LANE_NAMED].length < BATCHES_AHEAD;
+    team->held_back = !decide;
+    team->coordinator_dirty = false;
+    if (horon_coordinator_flush(team->coordinator, decide) != HORON_OK) {
+        horon_team_lacks_memory(team, "no memory to negotiate");
+        return true;
+    }
+    const bool sent = horon_team_send_coordinator(team);
+    const bool rings = (sent && team->urgent) || team->behind;
+    team->urgent = false;
+    /* what comes in meanwhile may be for a team whose turn was before */
+    bool moved = rings && horon_engine_move_links(team->engine);
+    if (rings)
+        horon_host_wake_all(team->host, HORON_WAKE_ASLEEP);
+    team->behind = rings && is_behind(team);
+    return take_batches(team) || moved;
 }
 
 /* The operation ended well, but this rank had no memory for what it gave. */

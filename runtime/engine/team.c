@@ -9,9 +9,6 @@
 #include "alloc.h"
 #include "engine/kept.h"
 
-/* While this many batches are queued the root holds back, so that the next one can grow. */
-#define BATCHES_AHEAD 2
-
 struct horon_engine_team *horon_team_create(struct horon_engine *engine, uint32_t id)
 {
     struct horon_engine_team *team = horon_zalloc(1, sizeof *team);
@@ -374,27 +371,6 @@ bool horon_team_rings_unsent(const struct horon_engine_team *team, bool even_if_
     return false;
 }
 
-static bool coordinate(struct horon_engine_team *team)
-{
-    if (!team->coordinator_dirty)
-        return false;
-    const bool decide = team->lanes[HORON_LANE_NAMED].length < BATCHES_AHEAD;
-    team->held_back = !decide;
-    team->coordinator_dirty = false;
-    if (horon_coordinator_flush(team->coordinator, decide) != HORON_OK) {
-        horon_team_lacks_memory(team, "no memory to negotiate");
-        return true;
-    }
-    const bool sent = horon_team_send_coordinator(team), urgent = sent && team->urgent;
-    team->urgent = false;
-    /* what comes in meanwhile may be for a team whose turn was before */
-    bool moved = urgent && horon_engine_move_links(team->engine);
-    if (urgent)
-        horon_host_wake_all(team->host, HORON_WAKE_ASLEEP);
-    moved |= horon_team_take_batches(team);
-    return moved;
-}
-
 HORON_SELDOM static void want_arenas(struct horon_engine_team *team)
 {
     const struct horon_engine_options *options = &team->engine->options;
@@ -425,7 +401,7 @@ bool horon_team_progress(struct horon_engine_team *team)
 {
     if (team->failed)
         return false;
-    bool moved = coordinate(team);
+    bool moved = horon_team_coordinate(team);
     if (team->state != HORON_TEAM_READY)
         want_arenas(team);
     if (team->departures.any || !team->oldest)

@@ -107,8 +107,8 @@ struct horon_engine_team {
     bool coordinator_dirty; /* something to flush */
     /* What is sent next may be a question, a withdrawal or an answer: ranks of this host hear it
      * even if they have nothing in flight, where plain reports wake none: it could do nothing. */
-    bool urgent;
-    bool held_back; /* the last flush was told not to decide: flush again when a batch ends */
+    bool urgent, behind; /* the latter: some of that is not sent yet */
+    bool held_back;      /* the last flush was told not to decide: flush again when a batch ends */
     uint64_t unnamed_over; /* operations without a name: the next one is named by this number */
     const struct horon_request *unnamed; /* the one that has it; NULL: none is under way */
     size_t unnamed_held;                 /* in flight without a number: they wait for that one */

@@ -269,6 +269,37 @@ static void test_token_release_looks_at_what_cannot_wait(void **state)
     duo_end(&duo);
 }
 
+/* More than a ring holds: rank 0, which has nothing in flight, is rung for what fits, reads that
+ * and sleeps again, and has to be rung for the rest as well. */
+static void test_token_rank_without_requests_hears_all_of_what_cannot_wait(void **state)
+{
+    enum { TENSORS = 700 };
+    const char *const settings[] = {"STALL_WARN=0", NULL};
+    static horon_request_t *theirs[TENSORS];
+    static float x[TENSORS];
+    struct duo duo;
+    (void)state;
+    duo_make(&duo, settings);
+    horon_token_take(duo.ctx[0]);
+    duo.ctx[0]->deaths_look_ns = horon_clock_deadline(horon_clock_ns(), 3600000);
+    horon_token_release(duo.ctx[0]);
+    for (int round = 0; round < 20; round++) {
+        for (int i = 0; i < TENSORS; i++) {
+            char name[256];
+            snprintf(name, sizeof name, "%0240d", i);
+            theirs[i] = duo_submit(duo.ctx[1], name, &x[i]);
+        }
+        wait_until_told_to_ring(duo.ctx[1]);
+        horon_token_take(duo.ctx[1]); /* all go at once */
+        for (int i = 0; i < TENSORS; i++)
+            assert_int_equal(horon_cancel(theirs[i]), HORON_OK);
+        horon_token_release(duo.ctx[1]);
+        for (int i = 0; i < TENSORS; i++)
+            expect_unwaited(theirs[i], HORON_ERR_CANCELLED);
+    }
+    duo_end(&duo);
+}
+
 /* ---- what passes its limit ------------------------------------------------------------------- */
 
 #define LIMITS 20
@@ -314,6 +345,7 @@ int main(void)
         cmocka_unit_test(test_token_release_rings_threads_that_sleep_for_what_ended_at_once),
         cmocka_unit_test(test_token_message_rings_the_receiver_that_sleeps),
         cmocka_unit_test(test_token_release_looks_at_what_cannot_wait),
+        cmocka_unit_test(test_token_rank_without_requests_hears_all_of_what_cannot_wait),
         cmocka_unit_test(test_token_is_held_by_the_thread_that_says_what_did_not_finish),
         cmocka_unit_test(test_token_called_off_progress_thread_sends_what_it_decided),
     };
