@@ -48,8 +48,16 @@ static void ring_written(void *arg)
     horon_host_wake(ring->host, ring->local_rank, HORON_WAKE_CONTROL);
 }
 
-/* It may rest: what does not fit would wait for whatever wakes it next. */
-static void ring_needs_peer(void *arg)
+/* Its reader may rest, or be about to, and what does not fit would wait for whatever wakes it next.
+ */
+static void ring_full(void *arg)
+{
+    const struct horon_context_ring *ring = arg;
+    horon_host_wake(ring->host, ring->local_rank, HORON_WAKE_ASLEEP);
+}
+
+/* Its writer may rest, too; it has looked for room after it said so. */
+static void ring_has_room(void *arg)
 {
     const struct horon_context_ring *ring = arg;
     horon_host_wake(ring->host, ring->local_rank, HORON_WAKE_CONTROL | HORON_WAKE_ASLEEP);
@@ -58,12 +66,10 @@ static void ring_needs_peer(void *arg)
 void horon_rings_aim(const struct horon_host *host, int peer, struct horon_context_ring *ring)
 {
     assert(peer >= 0 && peer < host->shape.local_size);
-    *ring = (struct horon_context_ring){.host = host,
-                                        .local_rank = peer,
-                                        .wake = {.written = ring_written,
-                                                 .full = ring_needs_peer,
-                                                 .room = ring_needs_peer,
-                                                 .arg = ring}};
+    *ring = (struct horon_context_ring){
+        .host = host,
+        .local_rank = peer,
+        .wake = {.written = ring_written, .full = ring_full, .room = ring_has_room, .arg = ring}};
 }
 
 void horon_rings_lend(const struct horon_context *ctx, int local_rank, struct horon_link *link)

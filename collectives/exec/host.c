@@ -200,8 +200,17 @@ static void wake_if(const struct horon_host *host, int local_rank, uint32_t bits
         host->doorbell(host->doorbell_arg, horon_host_process(host, local_rank));
 }
 
+/* Before the fence. */
+static void mark_if_urgent(const struct horon_host *host, int local_rank, uint32_t bits)
+{
+    if (bits == HORON_WAKE_ASLEEP)
+        atomic_store_explicit(&horon_host_line(host, local_rank)->urgent, true,
+                              memory_order_release);
+}
+
 void horon_host_wake(const struct horon_host *host, int local_rank, uint32_t bits)
 {
+    mark_if_urgent(host, local_rank, bits);
     atomic_thread_fence(memory_order_seq_cst);
     wake_if(host, local_rank, bits);
 }
@@ -217,9 +226,9 @@ void horon_host_wake_all(const struct horon_host *host, uint32_t bits)
 {
     if (host->shape.local_size == 1)
         return;
-    for (int i = 0; bits == HORON_WAKE_ASLEEP && i < host->shape.local_size; i++)
+    for (int i = 0; i < host->shape.local_size; i++)
         if (i != host->local_rank)
-            atomic_store_explicit(&horon_host_line(host, i)->urgent, true, memory_order_release);
+            mark_if_urgent(host, i, bits);
     atomic_thread_fence(memory_order_seq_cst);
     wake_others(host, bits);
 }

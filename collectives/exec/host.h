@@ -49,7 +49,7 @@ size_t horon_host_control_bytes(const struct horon_host_shape *shape);
 size_t horon_host_channel_bytes(const struct horon_host_shape *shape);
 
 /* Bits of a wake word. 0: somebody makes progress here and looks at everything. */
-#define HORON_WAKE_ASLEEP 1u  /* nobody does: ring for what cannot wait (abort, goodbye) */
+#define HORON_WAKE_ASLEEP 1u  /* nobody does: ring for what cannot wait (abort, full ring) */
 #define HORON_WAKE_DATA 2u    /* ring when a flag or slot changes */
 #define HORON_WAKE_CONTROL 4u /* ring when a control message is there */
 
@@ -166,7 +166,7 @@ void horon_host_sleep(const struct horon_host *host, uint32_t bits);
 void horon_host_awake(const struct horon_host *host);
 
 /** After the stores to be seen: rings the other members, or one of them, whose wake word has one of
- * @p bits. */
+ * @p bits. With HORON_WAKE_ASLEEP alone one that is about to sleep looks once more. */
 void horon_host_wake_all(const struct horon_host *host, uint32_t bits);
 void horon_host_wake(const struct horon_host *host, int local_rank, uint32_t bits);
 

@@ -300,6 +300,39 @@ static void test_token_rank_without_requests_hears_all_of_what_cannot_wait(void 
     duo_end(&duo);
 }
 
+/* A receiver takes what comes, whether it is asked for yet or not. When its ring is full a thread
+ * has the token there, and has looked at the ring already. */
+static void test_token_release_looks_at_a_ring_that_is_full(void **state)
+{
+    enum { MESSAGES = 40, FLOATS = 1000 };
+    const char *const settings[] = {"STALL_WARN=0", NULL};
+    static horon_request_t *sends[MESSAGES];
+    static float x[FLOATS], y[FLOATS];
+    struct duo duo;
+    (void)state;
+    duo_make(&duo, settings);
+    wait_until_told_to_ring(duo.ctx[0]);
+    horon_token_take(duo.ctx[0]);
+    duo.ctx[0]->deaths_look_ns = horon_clock_deadline(horon_clock_ns(), 3600000);
+    horon_descriptor_t desc = duo_sum(NULL, x);
+    desc.verb = HORON_SEND;
+    desc.root = 0;
+    desc.count = FLOATS;
+    for (int i = 0; i < MESSAGES; i++)
+        assert_int_equal(horon_submit(duo.ctx[1], &desc, &sends[i]), HORON_OK);
+    wait_until_told_to_ring(duo.ctx[1]);
+    assert_int_equal(horon_test(sends[MESSAGES - 1], HORON_HOST_DONE), HORON_IN_PROGRESS);
+    horon_token_release(duo.ctx[0]);
+    for (int i = 0; i < MESSAGES; i++)
+        expect_end_unwaited(sends[i]);
+    desc.verb = HORON_RECV;
+    desc.root = 1;
+    desc.dst = y;
+    for (int i = 0; i < MESSAGES; i++)
+        assert_int_equal(horon_run(duo.ctx[0], &desc, -1, NULL, 0), HORON_OK);
+    duo_end(&duo);
+}
+
 /* ---- what passes its limit ------------------------------------------------------------------- */
 
 #define LIMITS 20
@@ -346,6 +379,7 @@ int main(void)
         cmocka_unit_test(test_token_message_rings_the_receiver_that_sleeps),
         cmocka_unit_test(test_token_release_looks_at_what_cannot_wait),
         cmocka_unit_test(test_token_rank_without_requests_hears_all_of_what_cannot_wait),
+        cmocka_unit_test(test_token_release_looks_at_a_ring_that_is_full),
         cmocka_unit_test(test_token_is_held_by_the_thread_that_says_what_did_not_finish),
         cmocka_unit_test(test_token_called_off_progress_thread_sends_what_it_decided),
     };

@@ -24,7 +24,14 @@ static void ring_written(void *arg)
 }
 
 /* As rings.c has it: the peer may rest. */
-static void ring_needs_peer(void *arg)
+static void ring_full(void *arg)
+{
+    struct sim_ring_peer *peer = arg;
+    horon_host_wake(peer->host, peer->local_rank, HORON_WAKE_ASLEEP);
+    sim_interrupt(peer->self);
+}
+
+static void ring_has_room(void *arg)
 {
     struct sim_ring_peer *peer = arg;
     horon_host_wake(peer->host, peer->local_rank, HORON_WAKE_CONTROL | HORON_WAKE_ASLEEP);
@@ -35,7 +42,7 @@ static struct horon_link *make_ring(struct sim_rank *rank, struct horon_ring *ou
                                     struct horon_ring *in, struct sim_ring_peer *arg)
 {
     const struct horon_ring_wake wake = {
-        .written = ring_written, .full = ring_needs_peer, .room = ring_needs_peer, .arg = arg};
+        .written = ring_written, .full = ring_full, .room = ring_has_room, .arg = arg};
     struct horon_link *link = NULL;
     horon_status_t status =
         horon_link_ring_create(out, in, rank->sim->local_ring_bytes, &wake, &link);
