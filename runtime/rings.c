@@ -7,7 +7,9 @@
  *
  * A rank that cannot make its ring says so with a note that has no memory; the rank that asked is
  * told, and may ask again. Where the socket takes no note now, it goes before anything else that
- * this rank has to say of the link. All of it belongs to the holder of the token.
+ * this rank has to say of the link. A ring that was on its way by then is let go by its maker, and
+ * is not taken: each ring says how many refusals its maker has heard. All of it belongs to the
+ * holder of the token.
  */
 #include "rings.h"
 
@@ -35,6 +37,7 @@ struct late_ring {
     /* The other side waits, and is to be told first that there is none; a link may be wanted again
      * by then, or not. */
     bool refuses;
+    uint32_t refused, heard; /* refusals that were sent, and that came */
 };
 
 struct horon_late_rings {
@@ -97,7 +100,7 @@ static horon_status_t send_half(struct horon_context *ctx, int local_rank,
                                 const struct horon_map *map, struct horon_error *error)
 {
     const struct horon_note note = {.team = HORON_NOTE_LINK,
-                                    .local_rank = (uint32_t)ctx->host.local_rank,
+                                    .local_rank = ctx->late_rings->of[local_rank].heard,
                                     .bytes = map ? ring_bytes() : 0,
                                     .fds = {map ? map->fd : -1},
                                     .fd_count = map != NULL};
@@ -148,10 +151,13 @@ static bool goes_later(struct horon_context *ctx, horon_status_t status)
 static void refuse(struct horon_context *ctx, int local_rank)
 {
     struct horon_error ignored = {0}; /* of a process that is gone the engine hears by itself */
-    horon_status_t status = HORON_OK;
-    if (ctx->boot.local[local_rank].socket >= 0)
-        status = send_half(ctx, local_rank, NULL, &ignored);
-    ctx->late_rings->of[local_rank].refuses = goes_later(ctx, status);
+    struct late_ring *late = &ctx->late_rings->of[local_rank];
+    late->refuses = false;
+    if (ctx->boot.local[local_rank].socket < 0)
+        return;
+    const horon_status_t status = send_half(ctx, local_rank, NULL, &ignored);
+    late->refuses = goes_later(ctx, status);
+    late->refused += status == HORON_OK;
 }
 
 /* @return does the other side know what it was to be told first? */
@@ -319,6 +325,14 @@ static void take_failed(struct horon_context *ctx, int local_rank, const struct 
     horon_engine_fail(ctx->engine, &full);
 }
 
+/* Was it sent before its maker heard that this rank had none? */
+static bool is_let_go(const struct horon_context *ctx, int local_rank,
+                      const struct horon_note *note)
+{
+    const uint32_t refused = ctx->late_rings ? ctx->late_rings->of[local_rank].refused : 0;
+    return note->bytes != 0 && note->local_rank != refused;
+}
+
 void horon_rings_take_note(struct horon_context *ctx, int local_rank, struct horon_note *note)
 {
     struct horon_error error = {0};
@@ -326,6 +340,8 @@ void horon_rings_take_note(struct horon_context *ctx, int local_rank, struct hor
     if (!horon_engine_may_link(ctx->engine,
                                horon_topology_rank_here(&ctx->boot.topology, local_rank)))
         return; /* there is one, or this rank leaves */
+    if (is_let_go(ctx, local_rank, note))
+        return;
     if (want(ctx, local_rank) != HORON_OK) {
         horon_error_set(&error, HORON_ERR_MEMORY, "no memory for a link");
         horon_engine_fail(ctx->engine, &error);
@@ -333,6 +349,7 @@ void horon_rings_take_note(struct horon_context *ctx, int local_rank, struct hor
     }
     if (note->bytes == 0) { /* the other side says that it has none */
         horon_error_set(&error, HORON_ERR_SYSTEM, "it could not make its part");
+        ctx->late_rings->of[local_rank].heard++;
         drop_both(&ctx->late_rings->of[local_rank]);
         horon_engine_not_connected(
             ctx->engine, horon_topology_rank_here(&ctx->boot.topology, local_rank), &error);

@@ -16,7 +16,7 @@
  * the sender writes, or with nothing. */
 struct horon_note {
     uint32_t team;       /* 0: the job */
-    uint32_t local_rank; /* whose, in the team; or HORON_NOTE_SEGMENT */
+    uint32_t local_rank; /* whose, in the team; or HORON_NOTE_SEGMENT; of a ring, see rings.c */
     uint64_t bytes;      /* of the arena or segment */
     int fds[HORON_NOTE_FDS_MAX];
     int fd_count;

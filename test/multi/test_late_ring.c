@@ -24,12 +24,19 @@
 
 static atomic_bool loses; /* the next descriptor that is passed to this process */
 static atomic_bool full;  /* the socket, to the next note without descriptors */
+static atomic_bool deaf;  /* to all that comes */
+static atomic_bool bare;  /* of memory, when it is asked for next */
+static sem_t *passed_on;  /* a descriptor of this process */
 
 /* As the kernel does where a process has as many descriptors as it may. */
 ssize_t recvmsg(int fd, struct msghdr *message, int flags)
 {
     ssize_t (*real)(int, struct msghdr *, int);
     *(void **)&real = dlsym(RTLD_NEXT, "recvmsg");
+    if (atomic_load(&deaf)) {
+        errno = EAGAIN;
+        return -1;
+    }
     const ssize_t got = real(fd, message, flags);
     struct cmsghdr *passed = got > 0 && message->msg_controllen > 0 ? CMSG_FIRSTHDR(message) : NULL;
     if (passed && passed->cmsg_type == SCM_RIGHTS && atomic_exchange(&loses, false)) {
@@ -53,7 +60,21 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
         errno = EAGAIN;
         return -1;
     }
-    return real(fd, message, flags);
+    const ssize_t sent = real(fd, message, flags);
+    if (sent > 0 && message->msg_controllen > 0 && passed_on)
+        sem_post(passed_on);
+    return sent;
+}
+
+int memfd_create(const char *name, unsigned flags)
+{
+    int (*real)(const char *, unsigned);
+    *(void **)&real = dlsym(RTLD_NEXT, "memfd_create");
+    if (atomic_exchange(&bare, false)) {
+        errno = ENFILE;
+        return -1;
+    }
+    return real(name, flags);
 }
 
 static void lose_half(horon_context_t *ctx, void *arg, struct job_report *report)
@@ -138,11 +159,55 @@ static void test_ring_that_is_refused_behind_a_full_socket_is_told(void **state)
     munmap(failed, sizeof *failed);
 }
 
+/* Rank 1 cannot make its half, and says so, when that of rank 2 is on its way already. */
+static void cross_halves(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    sem_t *sems = arg, *has_passed = &sems[0], *has_failed = &sems[1];
+    const int32_t members[] = {1, 2};
+    const int rank = horon_rank(ctx);
+    int32_t word = 7 * (rank == 2), set;
+    RANK_MUST(horon_process_set_add(ctx, members, 2, -1, &set) == HORON_OK); /* for the socket */
+    atomic_store(&deaf, rank == 1);
+    RANK_MUST(pass(ctx, HORON_BARRIER, 0, &word, report) == HORON_OK);
+    passed_on = rank == 2 ? has_passed : NULL;
+    if (rank == 1) {
+        while (sem_wait(has_passed) != 0)
+            ;
+        atomic_store(&bare, true);
+        RANK_MUST(pass(ctx, HORON_RECV, 2, &word, report) == HORON_ERR_SYSTEM);
+        RANK_MUST(!atomic_load(&bare));
+        atomic_store(&deaf, false);
+        while (sem_wait(has_failed) != 0)
+            ;
+        RANK_MUST(pass(ctx, HORON_RECV, 2, &word, report) == HORON_OK);
+        RANK_MUST(word == 7);
+    }
+    if (rank == 2) {
+        RANK_MUST(pass(ctx, HORON_SEND, 1, &word, report) == HORON_ERR_SYSTEM);
+        sem_post(has_failed);
+        RANK_MUST(pass(ctx, HORON_SEND, 1, &word, report) == HORON_OK);
+    }
+    RANK_MUST(pass(ctx, HORON_BARRIER, 0, &word, report) == HORON_OK);
+}
+
+static void test_ring_that_is_refused_while_its_half_comes_is_made_anew(void **state)
+{
+    (void)state;
+    sem_t *sems =
+        mmap(NULL, 2 * sizeof *sems, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(sems, MAP_FAILED);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(sem_init(&sems[i], 1, 0), 0);
+    job_run(3, NULL, cross_halves, sems);
+    munmap(sems, 2 * sizeof *sems);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ring_of_which_half_is_lost_fails_the_job),
         cmocka_unit_test(test_ring_that_is_refused_behind_a_full_socket_is_told),
+        cmocka_unit_test(test_ring_that_is_refused_while_its_half_comes_is_made_anew),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
