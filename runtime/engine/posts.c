@@ -95,7 +95,9 @@ static void submit_named(struct horon_engine_team *team, struct horon_request *r
         refuse(team, request, HORON_ERR_MEMORY, "no memory for another tensor of its group");
         return;
     }
-    if (request->persistent && request->name) {
+    /* a callback may have started it just when it was let go: nothing would drop a handle then */
+    const bool is_let_go = atomic_load_explicit(&request->released, memory_order_relaxed);
+    if (request->persistent && request->name && !is_let_go) {
         if (!request->interned || request->interned_in != generation_of(team))
             status = horon_coordinator_intern(team->coordinator, &request->op, &request->handle);
         if (status == HORON_OK) {

@@ -355,6 +355,32 @@ static void test_posts_prepared_one_may_be_let_go_in_any_state(void **state)
     }
 }
 
+/* A callback starts it again while another thread lets it go, and that is heard of first. */
+static void test_posts_prepared_one_started_when_let_go_leaves_no_handle(void **state)
+{
+    (void)state;
+    struct world *world = two_ranks(0);
+    float x[2] = {1, 2};
+    uint32_t first, other;
+    struct horon_request *mine = prepare(world, 0, "x", &x[0]);
+    struct horon_coordinator *coordinator = horon_engine_job(world->ranks[0].engine)->coordinator;
+    assert_int_equal(horon_coordinator_intern(coordinator, &mine->op, &first), HORON_OK);
+    horon_coordinator_drop(coordinator, first);
+    atomic_fetch_add(&mine->refs, 1); /* the engine's, while it calls back */
+    atomic_store(&mine->released, true);
+    let_go(world, 0, mine);
+    start(world, 0, mine);
+    expect_end(world, submit_sum(world, 1, "x", &x[1]), HORON_OK);
+    expect_end(world, mine, HORON_OK);
+    assert_true(x[0] == 3);
+    struct horon_request *same = prepare(world, 0, "x", &x[0]);
+    assert_int_equal(horon_coordinator_intern(coordinator, &same->op, &other), HORON_OK);
+    assert_int_equal(other, first);
+    horon_coordinator_drop(coordinator, other);
+    world_release(same);
+    end_world(world);
+}
+
 /* ---- the mailbox --------------------------------------------------------------------------- */
 
 static void test_posts_are_taken_in_the_order_of_posting(void **state)
@@ -524,6 +550,7 @@ int main(void)
         cmocka_unit_test(test_posts_cancelled_barrier_does_not_count),
         cmocka_unit_test(test_posts_prepared_one_runs_again_after_each_end),
         cmocka_unit_test(test_posts_prepared_one_may_be_let_go_in_any_state),
+        cmocka_unit_test(test_posts_prepared_one_started_when_let_go_leaves_no_handle),
         cmocka_unit_test(test_posts_are_taken_in_the_order_of_posting),
         cmocka_unit_test(test_posts_chain_is_taken_as_if_posted_one_by_one),
         cmocka_unit_test(test_posts_after_the_failure_end_with_its_reason),
