@@ -283,7 +283,19 @@ static horon_status_t read_refusal(const struct content *content, int32_t size, 
     return theirs.status;
 }
 
-/* Those that have joined propose nothing; which ones they are is not known here. */
+/* @return of how many ranks they are; 0: they make no sense */
+static int32_t count_proposals(const void *bytes, size_t byte_count)
+{
+    struct horon_reader in = horon_reader_over(bytes, byte_count);
+    uint32_t newest = 0;
+    int32_t count = 0;
+    for (; in.ok && !horon_reader_finished(&in); count++)
+        (void)read_proposal(&in, &newest);
+    return in.ok ? count : 0;
+}
+
+/* Those that have joined propose nothing; which ones they are is not known here, nor, therefore,
+ * which of the others proposes what. */
 static horon_status_t all_but_joined(const struct horon_sets *sets, int32_t proposals,
                                      struct horon_error *error)
 {
@@ -302,9 +314,10 @@ horon_status_t horon_proposals_decide(const struct horon_sets *sets, const void 
     struct content first = {0};
     horon_status_t status = HORON_OK;
     uint32_t newest = 0;
+    const int32_t proposals = count_proposals(bytes, byte_count);
+    if (proposals > 0 && proposals < sets->job_size)
+        return all_but_joined(sets, proposals, error);
     for (int32_t rank = 0; rank < sets->job_size; rank++) {
-        if (rank > 0 && horon_reader_finished(&in))
-            return all_but_joined(sets, rank, error);
         const struct content content = read_proposal(&in, &newest);
         if (in.ok && rank == 0)
             first = content;

@@ -259,16 +259,16 @@ static void test_sets_of_many_ranks_are_told_as_far_as_there_is_room(void **stat
     horon_sets_deinit(&sets);
 }
 
-/* Those that have joined give no rows to the meeting. */
-static void test_sets_are_not_changed_without_ranks_that_joined(void **state)
+/* Those that have joined give no rows to the meeting, so that whose the others are is not known. */
+static void without_joined(const char *refusal)
 {
     static struct meeting meeting;
     struct horon_error error = {0};
     uint32_t newest = 0;
-    (void)state;
+    meeting.used = 0;
     assert_int_equal(horon_sets_init(&meeting.sets, RANKS), HORON_OK);
     for (int rank = 0; rank < RANKS - 2; rank++)
-        propose(&meeting, 1, 6, NULL);
+        propose(&meeting, 1, 6, rank == 1 ? refusal : NULL);
     assert_int_equal(
         horon_proposals_decide(&meeting.sets, meeting.bytes, meeting.used, names, &newest, &error),
         HORON_ERR_MISMATCH);
@@ -276,7 +276,15 @@ static void test_sets_are_not_changed_without_ranks_that_joined(void **state)
     snprintf(text, sizeof text, "2 of the %d ranks have joined", RANKS);
     assert_non_null(strstr(error.text, text));
     assert_int_equal(error.blame.cause, HORON_CAUSE_JOINED);
+    assert_int_equal(error.blame.rank, -1);
     horon_sets_deinit(&meeting.sets);
+}
+
+static void test_sets_are_not_changed_without_ranks_that_joined(void **state)
+{
+    (void)state;
+    without_joined(NULL);
+    without_joined("because");
 }
 
 /* Whatever the bytes are, a decision comes of them, and nothing beyond them is read. */
