@@ -16,8 +16,8 @@
 #include <xxhash.h>
 
 #define PERIOD 4093
-#define PRIME 8191 /* several of the smallest chunks */
-#define LARGE 1000003
+#define PRIME 8191    /* several of the smallest chunks */
+#define LARGE 1000003 /* of a vector, or of the blocks of all ranks together */
 #define CASES_MAX 1024
 
 int layout_parse(const char *text, struct layout *layout)
@@ -103,10 +103,15 @@ static bool has(int dtype, int redop)
     return dtype != HORON_BOOL || redop != HORON_AVERAGE;
 }
 
+static uint64_t large_rows(int size)
+{
+    return LARGE / CASE_ROW_ELEMENTS / (uint64_t)size;
+}
+
 /* One of each verb of which ranks have unlike parts. */
 static void add_parts(struct list *list, horon_dtype_t dtype, int size, uint64_t count)
 {
-    const uint64_t rows = count > PRIME ? count / CASE_ROW_ELEMENTS : count;
+    const uint64_t rows = count == LARGE ? large_rows(size) : count;
     if (dtype <= HORON_BOOL) {
         add_rooted(list, HORON_REDUCE, dtype, (list->count + 1) % size, count);
         add(list, HORON_REDUCESCATTER, dtype, count);
@@ -142,8 +147,8 @@ struct one_case *cases_make(int size, int *count_out)
     add_allreduce(&list, HORON_FLOAT64, HORON_AVERAGE, LARGE);
     add_allreduce(&list, HORON_UINT8, HORON_MAX, LARGE);
     add_rooted(&list, HORON_BROADCAST, HORON_FLOAT32, size - 1, LARGE);
-    add(&list, HORON_ALLGATHER, HORON_FLOAT32, LARGE / CASE_ROW_ELEMENTS);
-    add(&list, HORON_ALLTOALL, HORON_FLOAT32, LARGE / CASE_ROW_ELEMENTS);
+    add(&list, HORON_ALLGATHER, HORON_FLOAT32, large_rows(size));
+    add(&list, HORON_ALLTOALL, HORON_FLOAT32, large_rows(size));
     for (int c = 0; c < 3; c++)
         for (int dtype = 0; dtype < HORON_DTYPE_COUNT; dtype++)
             if (dtype == HORON_FLOAT32 || counts[c] == PRIME)
